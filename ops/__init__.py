@@ -1,0 +1,28 @@
+"""Box ops as a Python-free shared library; importing this package registers them as torch.ops.lensbox."""
+
+from lensbox.ops._loader import BuildInfo, OpLibraryError, library_path, load, read_build_info
+
+load()
+
+from lensbox.ops.boxes import giou, masked_giou_loss, padded_nms, pairwise_giou  # noqa: E402
+from lensbox.ops.torchvision_api import (  # noqa: E402
+    batched_nms,
+    generalized_box_iou,
+    generalized_box_iou_loss,
+    nms,
+)
+
+__all__ = [
+    "BuildInfo",
+    "OpLibraryError",
+    "batched_nms",
+    "generalized_box_iou",
+    "generalized_box_iou_loss",
+    "giou",
+    "library_path",
+    "masked_giou_loss",
+    "nms",
+    "padded_nms",
+    "pairwise_giou",
+    "read_build_info",
+]

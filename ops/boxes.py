@@ -1,0 +1,116 @@
+"""The ops in Python. Each function is its op: these add names, types and documentation, and no arithmetic.
+
+Boxes are xyxy in pixels. They may be float64, float32, float16, bfloat16, uint8, int16, int32 or int64, in
+any mix and with any strides. Arithmetic is float32, or float64 where an input is. GIoU follows Rezatofighi et
+al., "Generalized Intersection over Union", CVPR 2019. An inverted side (x2 < x1) counts as empty; every
+finite input gives finite values and finite gradients. Second derivatives are not offered.
+"""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+
+class PaddedDetections(NamedTuple):
+    """The result of `padded_nms`: K slots an image, best first; unused slots hold zeros and index -1."""
+
+    boxes: Tensor
+    scores: Tensor
+    indices: Tensor
+    counts: Tensor
+
+
+def giou(boxes1: Tensor, boxes2: Tensor, eps: float = 1e-7) -> Tensor:
+    """Generalized IoU of boxes one to one.
+
+    Args:
+        boxes1, boxes2: `[..., 4]`, broadcast against each other.
+        eps: smallest denominator, in square pixels.
+
+    Returns:
+        `[...]`, between -1 and 1, in the floating-point dtype that both promote to (float32 for integers).
+
+    Raises:
+        RuntimeError: shapes that do not match, tensors on two devices.
+        TypeError: a dtype that is not listed above.
+        ValueError: eps out of range.
+    """
+    out: Tensor = torch.ops.lensbox.giou(boxes1, boxes2, eps)
+    return out
+
+
+def pairwise_giou(boxes1: Tensor, boxes2: Tensor, eps: float = 1e-7) -> Tensor:
+    """Generalized IoU of every box of `boxes1` with every box of `boxes2`.
+
+    Args:
+        boxes1: `[..., N, 4]`.
+        boxes2: `[..., M, 4]`; leading dimensions broadcast.
+        eps: smallest denominator, in square pixels.
+
+    Returns:
+        `[..., N, M]`, dtype as for `giou`. Errors as for `giou`.
+    """
+    out: Tensor = torch.ops.lensbox.pairwise_giou(boxes1, boxes2, eps)
+    return out
+
+
+def masked_giou_loss(pred: Tensor, target: Tensor, weight: Tensor | None = None, eps: float = 1e-7) -> Tensor:
+    """Mean of 1 - GIoU over the valid slots: `sum(w * (1 - giou)) / max(sum(w), 1)`.
+
+    Without `weight`, a slot whose target has y2 == 0 is padding (w = 0) and every other counts once (w = 1).
+    Predictions of slots of weight 0 may hold anything, even NaN (only a gradient of the weight itself looks
+    at them). Without a valid slot the loss and all gradients are 0. Nothing here waits for the GPU.
+
+    To minimise this is to maximise the mean GIoU, which is `1 - loss` wherever there is a valid slot.
+
+    Args:
+        pred: `[..., 4]`, floating-point.
+        target: `[..., 4]`, the shape of `pred`.
+        weight: `[...]`, non-negative; floating-point, integer or bool.
+        eps: smallest denominator, in square pixels.
+
+    Returns:
+        A scalar: float64 where pred or target is, otherwise float32. Differentiable in pred, and in target
+        and weight where they are floating-point. Errors as for `giou`.
+    """
+    loss: Tensor = torch.ops.lensbox.masked_giou_loss(pred, target, weight, eps)
+    return loss
+
+
+def padded_nms(
+    boxes: Tensor,
+    scores: Tensor,
+    iou_threshold: float,
+    score_threshold: float,
+    max_candidates: int,
+    max_detections: int,
+    categories: Tensor | None = None,
+) -> PaddedDetections:
+    """Greedy non-maximum suppression of a batch, with outputs of fixed shape and no wait for the GPU.
+
+    Of each image, the boxes with score > score_threshold are ordered by score descending, then index
+    ascending; the first `max_candidates` are candidates. A candidate is dropped when a better kept one
+    overlaps it with intersection > iou_threshold * union. The first `max_detections` kept are the result.
+    CPU and CUDA keep the same boxes.
+
+    Args:
+        boxes: `[B, N, 4]`, floating-point.
+        scores: `[B, N]`, floating-point; NaN never passes.
+        iou_threshold: between 0 and 1.
+        score_threshold: any number; -inf lets every score pass.
+        max_candidates, max_detections: at least 1.
+        categories: `[B, N]` int64; boxes of different categories do not suppress each other.
+
+    Returns:
+        boxes `[B, max_detections, 4]` and scores `[B, max_detections]` in the dtypes of the inputs, indices
+        `[B, max_detections]` int64 into N (-1 where unused), counts `[B]` int32.
+
+    Raises:
+        RuntimeError, TypeError, ValueError: an argument out of its rule, named in the message.
+    """
+    return PaddedDetections(
+        *torch.ops.lensbox.padded_nms(
+            boxes, scores, iou_threshold, score_threshold, max_candidates, max_detections, categories
+        )
+    )

@@ -1,0 +1,26 @@
+# How every source here is compiled: warnings are errors, symbols are hidden, and a * b + c is never fused, so
+# that CPU and CUDA round alike and NMS keeps the same boxes on both.
+
+if(NOT CMAKE_BUILD_TYPE)
+  set(CMAKE_BUILD_TYPE Release)
+endif()
+
+add_library(lensbox_compile_options INTERFACE)
+target_compile_options(lensbox_compile_options INTERFACE
+  $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Werror -ffp-contract=off -fno-math-errno -fno-trapping-math>)
+target_link_options(lensbox_compile_options INTERFACE -Wl,--no-undefined)
+
+add_library(lensbox_cuda_options INTERFACE)
+target_compile_options(lensbox_cuda_options INTERFACE
+  $<$<COMPILE_LANGUAGE:CUDA>:--fmad=false --Werror=all-warnings -Xcompiler=-Wall,-Wextra,-Werror --threads=0>)
+
+set(CMAKE_CXX_VISIBILITY_PRESET hidden)
+set(CMAKE_CUDA_VISIBILITY_PRESET hidden)
+set(CMAKE_VISIBILITY_INLINES_HIDDEN ON)
+set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+set(CMAKE_CXX_EXTENSIONS OFF)
+set(CMAKE_CUDA_STANDARD 20)
+set(CMAKE_CUDA_STANDARD_REQUIRED ON)
+
+set_property(SOURCE csrc/version.cpp APPEND PROPERTY COMPILE_DEFINITIONS
+  LENSBOX_VERSION="${PROJECT_VERSION}" LENSBOX_TORCH_VERSION="${LENSBOX_TORCH_VERSION}")

@@ -1,0 +1,44 @@
+#include <ATen/ExpandUtils.h>
+#include <torch/csrc/autograd/autograd_not_implemented_fallback.h>
+#include <torch/csrc/autograd/custom_function.h>
+#include <torch/library.h>
+
+#include "../ops.h"
+
+namespace lensbox {
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+class PairwiseGiouFunction : public torch::autograd::Function<PairwiseGiouFunction> {
+ public:
+  static Tensor forward(AutogradContext* context, const Tensor& boxes1, const Tensor& boxes2, double eps) {
+    at::AutoDispatchBelowADInplaceOrView below_autograd;
+    context->save_for_backward({boxes1, boxes2});
+    context->saved_data["eps"] = eps;
+    return pairwise_giou(boxes1, boxes2, eps);
+  }
+
+  static variable_list backward(AutogradContext* context, const variable_list& grads) {
+    const auto saved = context->get_saved_variables();
+    const auto [grad1, grad2] =
+        pairwise_giou_backward(grads[0], saved[0], saved[1], context->saved_data["eps"].toDouble());
+    // Gradients come with the broadcast batch dimensions.
+    return {context->needs_input_grad(0) ? at::sum_to(grad1, saved[0].sym_sizes()) : Tensor(),
+            context->needs_input_grad(1) ? at::sum_to(grad2, saved[1].sym_sizes()) : Tensor(), Tensor()};
+  }
+};
+
+Tensor pairwise_giou_autograd(const Tensor& boxes1, const Tensor& boxes2, double eps) {
+  return PairwiseGiouFunction::apply(boxes1, boxes2, eps);
+}
+
+}  // namespace
+}  // namespace lensbox
+
+TORCH_LIBRARY_IMPL(lensbox, Autograd, m) {
+  m.impl("pairwise_giou", lensbox::pairwise_giou_autograd);
+  // Second derivatives are not offered; asking for one says so.
+  m.impl("_pairwise_giou_backward", torch::autograd::autogradNotImplementedFallback());
+}

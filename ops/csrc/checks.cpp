@@ -1,0 +1,131 @@
+#include "checks.h"
+
+#include <c10/core/ScalarType.h>
+
+namespace lensbox {
+namespace {
+
+using at::ScalarType;
+
+bool is_box_dtype(ScalarType dtype) {
+  switch (dtype) {
+    case ScalarType::Double:
+    case ScalarType::Float:
+    case ScalarType::Half:
+    case ScalarType::BFloat16:
+    case ScalarType::Byte:
+    case ScalarType::Short:
+    case ScalarType::Int:
+    case ScalarType::Long:
+      return true;
+    default:
+      return false;
+  }
+}
+
+void check_box_dtype(const char* op, const char* name, const Tensor& boxes) {
+  TORCH_CHECK_TYPE(is_box_dtype(boxes.scalar_type()), op, ": ", name,
+                   " must be float64, float32, float16, bfloat16, uint8, int16, int32 or int64, got ",
+                   boxes.scalar_type());
+}
+
+void check_last_dimension(const char* op, const char* name, const Tensor& boxes) {
+  TORCH_CHECK(boxes.dim() >= 1 && boxes.sym_size(-1) == 4, op, ": ", name,
+              " must have shape [..., 4] (xyxy), got ", boxes.sym_sizes());
+}
+
+void check_same_device(const char* op, const char* name, const Tensor& tensor, const char* other_name,
+                       const Tensor& other) {
+  TORCH_CHECK(tensor.device() == other.device(), op, ": ", name, " must be on the device of ", other_name,
+              " (", other.device(), "), got ", tensor.device());
+}
+
+}  // namespace
+
+void check_eps(const char* op, double eps) {
+  TORCH_CHECK_VALUE(eps >= 1e-18 && eps <= 1e18, op, ": eps must be between 1e-18 and 1e18, got ", eps);
+}
+
+void check_box_pair(const char* op, const Tensor& boxes1, const Tensor& boxes2) {
+  check_box_dtype(op, "boxes1", boxes1);
+  check_box_dtype(op, "boxes2", boxes2);
+  check_last_dimension(op, "boxes1", boxes1);
+  check_last_dimension(op, "boxes2", boxes2);
+  check_same_device(op, "boxes2", boxes2, "boxes1", boxes1);
+}
+
+void check_box_matrices(const char* op, const Tensor& boxes1, const Tensor& boxes2) {
+  check_box_pair(op, boxes1, boxes2);
+  TORCH_CHECK(boxes1.dim() >= 2, op, ": boxes1 must have shape [..., N, 4], got ", boxes1.sym_sizes());
+  TORCH_CHECK(boxes2.dim() >= 2, op, ": boxes2 must have shape [..., M, 4], got ", boxes2.sym_sizes());
+}
+
+void check_loss_arguments(const char* op, const Tensor& pred, const Tensor& target,
+                          const std::optional<Tensor>& weight, double eps) {
+  TORCH_CHECK_TYPE(at::isFloatingType(pred.scalar_type()) && is_box_dtype(pred.scalar_type()), op,
+                   ": pred must be float64, float32, float16 or bfloat16, got ", pred.scalar_type());
+  check_box_dtype(op, "target", target);
+  check_last_dimension(op, "pred", pred);
+  TORCH_CHECK(target.sym_sizes() == pred.sym_sizes(), op, ": target must have the shape of pred (",
+              pred.sym_sizes(), "), got ", target.sym_sizes());
+  check_same_device(op, "target", target, "pred", pred);
+  if (weight.has_value()) {
+    TORCH_CHECK_TYPE(is_box_dtype(weight->scalar_type()) || weight->scalar_type() == ScalarType::Bool, op,
+                     ": weight must be a floating-point, integer or bool tensor, got ",
+                     weight->scalar_type());
+    TORCH_CHECK(weight->sym_sizes() == pred.sym_sizes().slice(0, pred.dim() - 1), op,
+                ": weight must have the shape of pred without its last dimension (pred: ", pred.sym_sizes(),
+                "), got ", weight->sym_sizes());
+    check_same_device(op, "weight", *weight, "pred", pred);
+  }
+  check_eps(op, eps);
+}
+
+void check_nms_arguments(const Tensor& boxes, const Tensor& scores, double iou_threshold,
+                         double score_threshold, int64_t max_candidates, int64_t max_detections,
+                         const std::optional<Tensor>& categories) {
+  constexpr const char* op = "lensbox::padded_nms";
+  TORCH_CHECK_TYPE(at::isFloatingType(boxes.scalar_type()) && is_box_dtype(boxes.scalar_type()), op,
+                   ": boxes must be float64, float32, float16 or bfloat16, got ", boxes.scalar_type());
+  TORCH_CHECK_TYPE(at::isFloatingType(scores.scalar_type()) && is_box_dtype(scores.scalar_type()), op,
+                   ": scores must be float64, float32, float16 or bfloat16, got ", scores.scalar_type());
+  TORCH_CHECK(boxes.dim() == 3 && boxes.sym_size(2) == 4, op,
+              ": boxes must have shape [B, N, 4] (xyxy), got ", boxes.sym_sizes());
+  TORCH_CHECK(
+      scores.dim() == 2 && scores.sym_size(0) == boxes.sym_size(0) && scores.sym_size(1) == boxes.sym_size(1),
+      op, ": scores must have shape [B, N] = [", boxes.sym_size(0), ", ", boxes.sym_size(1), "], got ",
+      scores.sym_sizes());
+  check_same_device(op, "scores", scores, "boxes", boxes);
+  if (categories.has_value()) {
+    TORCH_CHECK_TYPE(categories->scalar_type() == ScalarType::Long, op, ": categories must be int64, got ",
+                     categories->scalar_type());
+    TORCH_CHECK(categories->sym_sizes() == scores.sym_sizes(), op,
+                ": categories must have the shape of scores (", scores.sym_sizes(), "), got ",
+                categories->sym_sizes());
+    check_same_device(op, "categories", *categories, "boxes", boxes);
+  }
+  TORCH_CHECK_VALUE(iou_threshold >= 0 && iou_threshold <= 1, op,
+                    ": iou_threshold must be between 0 and 1, got ", iou_threshold);
+  TORCH_CHECK_VALUE(score_threshold == score_threshold, op, ": score_threshold must be a number, got NaN");
+  TORCH_CHECK_VALUE(max_candidates >= 1, op, ": max_candidates must be at least 1, got ", max_candidates);
+  TORCH_CHECK_VALUE(max_detections >= 1, op, ": max_detections must be at least 1, got ", max_detections);
+}
+
+void check_grad(const char* op, const Tensor& grad, c10::SymIntArrayRef shape) {
+  TORCH_CHECK_TYPE(at::isFloatingType(grad.scalar_type()), op, ": grad must be floating-point, got ",
+                   grad.scalar_type());
+  TORCH_CHECK(grad.sym_sizes() == shape, op, ": grad must have the shape of the output (", shape, "), got ",
+              grad.sym_sizes());
+}
+
+ScalarType math_dtype(const Tensor& a, const Tensor& b) {
+  return a.scalar_type() == ScalarType::Double || b.scalar_type() == ScalarType::Double ? ScalarType::Double
+                                                                                        : ScalarType::Float;
+}
+
+ScalarType giou_dtype(const Tensor& boxes1, const Tensor& boxes2) {
+  const ScalarType promoted = c10::promoteTypes(boxes1.scalar_type(), boxes2.scalar_type());
+  return at::isFloatingType(promoted) ? promoted : ScalarType::Float;
+}
+
+}  // namespace lensbox

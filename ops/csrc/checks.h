@@ -1,0 +1,39 @@
+// What every backend asks of its arguments. Each failed check names the op, the argument, the rule and the
+// value. They hold for symbolic shapes too, and none reads a tensor's values.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <optional>
+
+namespace lensbox {
+
+using at::Tensor;
+
+// eps is in square pixels. Below 1e-18 a gradient of finite boxes could overflow (see box_math.h).
+void check_eps(const char* op, double eps);
+
+// boxes1, boxes2: boxes of any supported dtype on one device. Shapes are checked by the broadcast that
+// follows.
+void check_box_pair(const char* op, const Tensor& boxes1, const Tensor& boxes2);
+
+// Also that each has the dimension of rows.
+void check_box_matrices(const char* op, const Tensor& boxes1, const Tensor& boxes2);
+
+void check_loss_arguments(const char* op, const Tensor& pred, const Tensor& target,
+                          const std::optional<Tensor>& weight, double eps);
+
+void check_nms_arguments(const Tensor& boxes, const Tensor& scores, double iou_threshold,
+                         double score_threshold, int64_t max_candidates, int64_t max_detections,
+                         const std::optional<Tensor>& categories);
+
+// The gradient of an op's output has its shape and floating-point dtype.
+void check_grad(const char* op, const Tensor& grad, c10::SymIntArrayRef shape);
+
+// float64 where either holds float64, otherwise float32: the dtype that the arithmetic is done in.
+at::ScalarType math_dtype(const Tensor& a, const Tensor& b);
+
+// The floating-point dtype that both promote to; float32 where both hold integers.
+at::ScalarType giou_dtype(const Tensor& boxes1, const Tensor& boxes2);
+
+}  // namespace lensbox

@@ -1,0 +1,157 @@
+// Boxes in blocks of structure-of-arrays form: the one place where the CPU kernels meet dtypes and strides,
+// and the shape in which the compiler vectorises box arithmetic.
+#pragma once
+
+#include <c10/util/BFloat16.h>
+#include <c10/util/Half.h>
+
+#include <cstdint>
+#include <limits>
+
+#include "../box_math.h"
+#include "../slot_view.h"
+
+namespace lensbox {
+
+constexpr int kBlock = 64;
+
+template <typename T>
+struct BoxBlock {
+  alignas(64) T x1[kBlock];
+  alignas(64) T y1[kBlock];
+  alignas(64) T x2[kBlock];
+  alignas(64) T y2[kBlock];
+
+  Box<T> operator[](int i) const { return {x1[i], y1[i], x2[i], y2[i]}; }
+
+  void set(int i, const Box<T>& box) {
+    x1[i] = box.x1;
+    y1[i] = box.y1;
+    x2[i] = box.x2;
+    y2[i] = box.y2;
+  }
+};
+
+// Calls body(Storage{}) with the C++ type that `dtype` stands for.
+template <typename Body>
+void with_storage_type(DType dtype, const Body& body) {
+  switch (dtype) {
+    case DType::kFloat64:
+      return body(double{});
+    case DType::kFloat32:
+      return body(float{});
+    case DType::kFloat16:
+      return body(c10::Half{});
+    case DType::kBFloat16:
+      return body(c10::BFloat16{});
+    case DType::kUInt8:
+      return body(uint8_t{});
+    case DType::kInt16:
+      return body(int16_t{});
+    case DType::kInt32:
+      return body(int32_t{});
+    case DType::kInt64:
+      return body(int64_t{});
+    case DType::kBool:
+      return body(bool{});
+  }
+}
+
+// Reads slots[0..count) of `view` into `block`.
+template <typename T>
+void load_boxes(const SlotView& view, const int64_t* slots, int count, BoxBlock<T>& block) {
+  with_storage_type(view.dtype, [&](auto storage) {
+    using Storage = decltype(storage);
+    const auto* data = static_cast<const Storage*>(view.data);
+    for (int i = 0; i < count; ++i) {
+      const Storage* box = data + (view.packed ? 4 * slots[i] : view.offset(slots[i]));
+      block.x1[i] = static_cast<T>(box[0]);
+      block.y1[i] = static_cast<T>(box[view.last_stride]);
+      block.x2[i] = static_cast<T>(box[2 * view.last_stride]);
+      block.y2[i] = static_cast<T>(box[3 * view.last_stride]);
+    }
+  });
+}
+
+// Writes the block as gradients of slots[0..count), saturated to the finite range of the dtype.
+template <typename T>
+void store_gradients(const SlotView& view, const int64_t* slots, int count, const BoxBlock<T>& block) {
+  with_storage_type(view.dtype, [&](auto storage) {
+    using Storage = decltype(storage);
+    if constexpr (std::numeric_limits<Storage>::is_integer) {
+      return;  // integers have no gradient; autograd never asks
+    } else {
+      const T limit = static_cast<T>(std::numeric_limits<Storage>::max());
+      auto* data = static_cast<Storage*>(view.data);
+      for (int i = 0; i < count; ++i) {
+        Storage* box = data + 4 * slots[i];
+        box[0] = static_cast<Storage>(saturate(block.x1[i], limit));
+        box[1] = static_cast<Storage>(saturate(block.y1[i], limit));
+        box[2] = static_cast<Storage>(saturate(block.x2[i], limit));
+        box[3] = static_cast<Storage>(saturate(block.y2[i], limit));
+      }
+    }
+  });
+}
+
+// Reads one coordinate (0 to 3: x1, y1, x2, y2) of slots[0..count) of a view of boxes.
+template <typename T>
+void load_coordinate(const SlotView& view, int coordinate, const int64_t* slots, int count, T* numbers) {
+  with_storage_type(view.dtype, [&](auto storage) {
+    const auto* data = static_cast<const decltype(storage)*>(view.data) + coordinate * view.last_stride;
+    for (int i = 0; i < count; ++i) {
+      numbers[i] = static_cast<T>(data[view.packed ? 4 * slots[i] : view.offset(slots[i])]);
+    }
+  });
+}
+
+// Reads slots[0..count) of a view of numbers.
+template <typename T>
+void load_numbers(const SlotView& view, const int64_t* slots, int count, T* numbers) {
+  with_storage_type(view.dtype, [&](auto storage) {
+    const auto* data = static_cast<const decltype(storage)*>(view.data);
+    for (int i = 0; i < count; ++i) {
+      numbers[i] = static_cast<T>(data[view.packed ? slots[i] : view.offset(slots[i])]);
+    }
+  });
+}
+
+// Writes numbers[0..count) to slots[0..count) of a contiguous view.
+template <typename T>
+void store_numbers(const SlotView& view, const int64_t* slots, int count, const T* numbers) {
+  with_storage_type(view.dtype, [&](auto storage) {
+    auto* data = static_cast<decltype(storage)*>(view.data);
+    for (int i = 0; i < count; ++i) {
+      data[slots[i]] = static_cast<decltype(storage)>(numbers[i]);
+    }
+  });
+}
+
+// Copies `count` numbers of one slot to a contiguous view of the same dtype, or writes zeros where not
+// filled.
+inline void copy_slot(const SlotView& from, int64_t from_slot, const SlotView& to, int64_t to_slot, int count,
+                      bool filled) {
+  with_storage_type(from.dtype, [&](auto storage) {
+    using Storage = decltype(storage);
+    auto* out = static_cast<Storage*>(to.data) + to_slot * count;
+    for (int i = 0; i < count; ++i) {
+      out[i] = filled ? static_cast<const Storage*>(from.data)[from.offset(from_slot) + i * from.last_stride]
+                      : static_cast<Storage>(0);
+    }
+  });
+}
+
+// Calls body(slots, count) for blocks of consecutive slots that cover [begin, end).
+template <typename Body>
+void for_each_block(int64_t begin, int64_t end, const Body& body) {
+  int64_t slots[kBlock];
+  for (int64_t start = begin; start < end; start += kBlock) {
+    const int count = static_cast<int>(end - start < kBlock ? end - start : kBlock);
+    for (int i = 0; i < count; ++i) {
+      slots[i] = start + i;
+    }
+    body(slots, count);
+  }
+}
+
+}  // namespace lensbox

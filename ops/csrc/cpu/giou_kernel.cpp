@@ -1,0 +1,87 @@
+#include <ATen/Parallel.h>
+#include <torch/library.h>
+
+#include "../checks.h"
+#include "../outputs.h"
+#include "../shapes.h"
+#include "../slots.h"
+#include "box_block.h"
+
+namespace lensbox {
+namespace {
+
+constexpr int64_t kGrain = 2048;  // slots a thread takes at least
+
+template <typename T>
+void giou_kernel(const SlotView& boxes1, const SlotView& boxes2, T eps, int64_t slots, const SlotView& out) {
+  at::parallel_for(0, slots, kGrain, [&](int64_t begin, int64_t end) {
+    BoxBlock<T> a, b;
+    T result[kBlock];
+    for_each_block(begin, end, [&](const int64_t* block, int count) {
+      load_boxes(boxes1, block, count, a);
+      load_boxes(boxes2, block, count, b);
+      for (int i = 0; i < count; ++i) {
+        result[i] = giou(a[i], b[i], eps);
+      }
+      store_numbers(out, block, count, result);
+    });
+  });
+}
+
+template <typename T>
+void giou_backward_kernel(const SlotView& grad, const SlotView& boxes1, const SlotView& boxes2, T eps,
+                          int64_t slots, const SlotView& grad1, const SlotView& grad2) {
+  at::parallel_for(0, slots, kGrain, [&](int64_t begin, int64_t end) {
+    BoxBlock<T> a, b, result;
+    T upstream[kBlock];
+    for_each_block(begin, end, [&](const int64_t* block, int count) {
+      load_boxes(boxes1, block, count, a);
+      load_boxes(boxes2, block, count, b);
+      load_numbers(grad, block, count, upstream);
+      for (int i = 0; i < count; ++i) {
+        result.set(i, scaled(giou_gradient(a[i], b[i], eps), upstream[i]));
+      }
+      store_gradients(grad1, block, count, result);
+      for (int i = 0; i < count; ++i) {
+        result.set(i, scaled(giou_gradient(b[i], a[i], eps), upstream[i]));
+      }
+      store_gradients(grad2, block, count, result);
+    });
+  });
+}
+
+Tensor giou_cpu(const Tensor& boxes1, const Tensor& boxes2, double eps) {
+  const Tensor out = giou_outputs(boxes1, boxes2, eps);
+  const SlotView view1 = box_slots(expand_leading(boxes1, out.sym_sizes(), 1));
+  const SlotView view2 = box_slots(expand_leading(boxes2, out.sym_sizes(), 1));
+  if (math_dtype(boxes1, boxes2) == at::kDouble) {
+    giou_kernel<double>(view1, view2, eps, out.numel(), number_slots(out));
+  } else {
+    giou_kernel<float>(view1, view2, static_cast<float>(eps), out.numel(), number_slots(out));
+  }
+  return out;
+}
+
+std::tuple<Tensor, Tensor> giou_backward_cpu(const Tensor& grad, const Tensor& boxes1, const Tensor& boxes2,
+                                             double eps) {
+  const auto [grad1, grad2] = giou_backward_outputs(grad, boxes1, boxes2, eps);
+  const SlotView view1 = box_slots(expand_leading(boxes1, grad.sym_sizes(), 1));
+  const SlotView view2 = box_slots(expand_leading(boxes2, grad.sym_sizes(), 1));
+  const SlotView upstream = number_slots(grad);
+  if (math_dtype(boxes1, boxes2) == at::kDouble) {
+    giou_backward_kernel<double>(upstream, view1, view2, eps, grad.numel(), box_slots(grad1),
+                                 box_slots(grad2));
+  } else {
+    giou_backward_kernel<float>(upstream, view1, view2, static_cast<float>(eps), grad.numel(),
+                                box_slots(grad1), box_slots(grad2));
+  }
+  return {grad1, grad2};
+}
+
+}  // namespace
+}  // namespace lensbox
+
+TORCH_LIBRARY_IMPL(lensbox, CPU, m) {
+  m.impl("giou", lensbox::giou_cpu);
+  m.impl("_giou_backward", lensbox::giou_backward_cpu);
+}

@@ -1,0 +1,168 @@
+#include <ATen/Parallel.h>
+#include <torch/library.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "../checks.h"
+#include "../nms_rules.h"
+#include "../outputs.h"
+#include "../slots.h"
+#include "box_block.h"
+
+namespace lensbox {
+namespace {
+
+// One image's candidates, best first, as columns.
+template <typename T>
+struct Candidates {
+  std::vector<T> x1, y1, x2, y2, area;
+  std::vector<int64_t> index;     // position among the N boxes of the image
+  std::vector<int64_t> category;  // empty where all are of one category
+  std::vector<uint8_t> removed;
+
+  int64_t size() const { return static_cast<int64_t>(index.size()); }
+  Box<T> box(int64_t i) const { return {x1[i], y1[i], x2[i], y2[i]}; }
+};
+
+// Positions of the scores above the threshold: score descending, then index ascending, at most
+// max_candidates.
+template <typename Score>
+std::vector<int64_t> rank(const std::vector<Score>& scores, Score threshold, int64_t max_candidates) {
+  std::vector<int64_t> order;
+  for (int64_t i = 0; i < static_cast<int64_t>(scores.size()); ++i) {
+    if (scores[i] > threshold) order.push_back(i);  // never true of NaN
+  }
+  const auto middle = order.begin() + std::min<int64_t>(max_candidates, order.size());
+  std::partial_sort(order.begin(), middle, order.end(), [&](int64_t a, int64_t b) {
+    return scores[a] > scores[b] || (scores[a] == scores[b] && a < b);
+  });
+  order.erase(middle, order.end());
+  return order;
+}
+
+template <typename T>
+Candidates<T> gather(const SlotView& boxes, const SlotView* categories, int64_t first_slot,
+                     std::vector<int64_t> order) {
+  Candidates<T> out;
+  const size_t count = order.size();
+  for (auto* column : {&out.x1, &out.y1, &out.x2, &out.y2, &out.area}) {
+    column->resize(count);
+  }
+  out.removed.assign(count, 0);
+  out.category.resize(categories != nullptr ? count : 0);
+  BoxBlock<T> block;
+  bool wide = false;
+  for (size_t i = 0; i < count; ++i) {
+    const int64_t slot = first_slot + order[i];
+    load_boxes(boxes, &slot, 1, block);
+    const Box<T> box = block[0];
+    wide = wide || is_wide(box);
+    out.x1[i] = box.x1;
+    out.y1[i] = box.y1;
+    out.x2[i] = box.x2;
+    out.y2[i] = box.y2;
+    if (categories != nullptr) load_numbers(*categories, &slot, 1, &out.category[i]);
+  }
+  const T scale = image_scale<T>(wide);
+  for (size_t i = 0; i < count; ++i) {
+    const Box<T> box = scaled(out.box(i), scale);
+    out.x1[i] = box.x1;
+    out.y1[i] = box.y1;
+    out.x2[i] = box.x2;
+    out.y2[i] = box.y2;
+    out.area[i] = box_extent(box).area();
+  }
+  out.index = std::move(order);
+  return out;
+}
+
+// Marks every later candidate that overlaps `kept` by more than the threshold. The compiler vectorises this
+// loop.
+template <typename T>
+void suppress(Candidates<T>& candidates, int64_t kept, T threshold) {
+  const Box<T> box = candidates.box(kept);
+  const T area = candidates.area[kept];
+  const int64_t count = candidates.size();
+  const T *x1 = candidates.x1.data(), *y1 = candidates.y1.data(), *x2 = candidates.x2.data(),
+          *y2 = candidates.y2.data(), *areas = candidates.area.data();
+  uint8_t* removed = candidates.removed.data();
+  if (candidates.category.empty()) {
+    for (int64_t i = kept + 1; i < count; ++i) {
+      removed[i] |= iou_exceeds(box, area, {x1[i], y1[i], x2[i], y2[i]}, areas[i], threshold);
+    }
+    return;
+  }
+  for (int64_t i = kept + 1; i < count; ++i) {
+    removed[i] |= (candidates.category[i] == candidates.category[kept]) &
+                  iou_exceeds(box, area, {x1[i], y1[i], x2[i], y2[i]}, areas[i], threshold);
+  }
+}
+
+// Greedy suppression: the positions, among the image's boxes, of those kept, best first.
+template <typename T>
+std::vector<int64_t> keep(Candidates<T> candidates, T threshold, int64_t max_detections) {
+  std::vector<int64_t> kept;
+  for (int64_t i = 0; i < candidates.size() && static_cast<int64_t>(kept.size()) < max_detections; ++i) {
+    if (candidates.removed[i]) continue;
+    kept.push_back(candidates.index[i]);
+    suppress(candidates, i, threshold);
+  }
+  return kept;
+}
+
+std::tuple<Tensor, Tensor, Tensor, Tensor> padded_nms_cpu(const Tensor& boxes, const Tensor& scores,
+                                                          double iou_threshold, double score_threshold,
+                                                          int64_t max_candidates, int64_t max_detections,
+                                                          const std::optional<Tensor>& categories) {
+  const auto [out_boxes, out_scores, out_indices, out_counts] = padded_nms_outputs(
+      boxes, scores, iou_threshold, score_threshold, max_candidates, max_detections, categories);
+  const int64_t images = boxes.size(0), per_image = boxes.size(1);
+  const SlotView box_view = box_slots(boxes), score_view = number_slots(scores);
+  const SlotView category_view = categories.has_value() ? number_slots(*categories) : SlotView{};
+  const SlotView out_box_view = box_slots(out_boxes), out_score_view = number_slots(out_scores);
+  int64_t* indices = out_indices.data_ptr<int64_t>();
+  int32_t* counts = out_counts.data_ptr<int32_t>();
+
+  const auto run_image = [&](int64_t image, auto box_math, auto score_math) {
+    using T = decltype(box_math);
+    using Score = decltype(score_math);
+    const int64_t first = image * per_image;
+    std::vector<Score> values(per_image);
+    for_each_block(first, first + per_image, [&](const int64_t* slots, int count) {
+      load_numbers(score_view, slots, count, values.data() + (slots[0] - first));
+    });
+    auto order = rank(values, static_cast<Score>(score_threshold), max_candidates);
+    const auto candidates =
+        gather<T>(box_view, categories.has_value() ? &category_view : nullptr, first, std::move(order));
+    const auto kept = keep(candidates, static_cast<T>(iou_threshold), max_detections);
+    counts[image] = static_cast<int32_t>(kept.size());
+    for (int64_t k = 0; k < max_detections; ++k) {
+      const int64_t out = image * max_detections + k;
+      const bool filled = k < static_cast<int64_t>(kept.size());
+      indices[out] = filled ? kept[k] : -1;
+      const int64_t in = first + (filled ? kept[k] : 0);
+      copy_slot(box_view, in, out_box_view, out, 4, filled);
+      copy_slot(score_view, in, out_score_view, out, 1, filled);
+    }
+  };
+  const bool double_boxes = boxes.scalar_type() == at::kDouble,
+             double_scores = scores.scalar_type() == at::kDouble;
+  at::parallel_for(0, images, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t image = begin; image < end; ++image) {
+      if (double_boxes) {
+        double_scores ? run_image(image, double{}, double{}) : run_image(image, double{}, float{});
+      } else {
+        double_scores ? run_image(image, float{}, double{}) : run_image(image, float{}, float{});
+      }
+    }
+  });
+  return {out_boxes, out_scores, out_indices, out_counts};
+}
+
+}  // namespace
+}  // namespace lensbox
+
+TORCH_LIBRARY_IMPL(lensbox, CPU, m) {
+  m.impl("padded_nms", lensbox::padded_nms_cpu);
+}

@@ -1,0 +1,67 @@
+#include "giou_kernel.h"
+#include "launch.h"
+#include "memory.cuh"
+
+namespace lensbox {
+namespace {
+
+constexpr int kThreads = 256;
+constexpr int kBlocksPerSm = 8;
+
+// One thread a slot; a warp reads and writes adjacent slots.
+template <typename T>
+__global__ void __launch_bounds__(kThreads)
+    giou_kernel(const __grid_constant__ SlotView boxes1, const __grid_constant__ SlotView boxes2, T eps,
+                int64_t slots, const __grid_constant__ SlotView out) {
+  const int64_t step = int64_t{gridDim.x} * kThreads;
+  for (int64_t slot = int64_t{blockIdx.x} * kThreads + threadIdx.x; slot < slots; slot += step) {
+    store_number(out, slot, giou(load_box<T>(boxes1, slot), load_box<T>(boxes2, slot), eps));
+  }
+}
+
+// One thread a slot, both gradients.
+template <typename T>
+__global__ void __launch_bounds__(kThreads)
+    giou_backward_kernel(const __grid_constant__ SlotView grad, const __grid_constant__ SlotView boxes1,
+                         const __grid_constant__ SlotView boxes2, T eps, int64_t slots,
+                         const __grid_constant__ SlotView grad1, const __grid_constant__ SlotView grad2) {
+  const int64_t step = int64_t{gridDim.x} * kThreads;
+  for (int64_t slot = int64_t{blockIdx.x} * kThreads + threadIdx.x; slot < slots; slot += step) {
+    const Box<T> a = load_box<T>(boxes1, slot);
+    const Box<T> b = load_box<T>(boxes2, slot);
+    const T upstream = load_number<T>(grad, slot);
+    store_gradient(grad1, slot, scaled(giou_gradient(a, b, eps), upstream));
+    store_gradient(grad2, slot, scaled(giou_gradient(b, a, eps), upstream));
+  }
+}
+
+}  // namespace
+
+cudaError_t launch_giou(const SlotView& boxes1, const SlotView& boxes2, double eps, bool in_double,
+                        int64_t slots, const SlotView& out, cudaStream_t stream) {
+  if (slots == 0) return cudaSuccess;
+  const int blocks = grid_size(slots, kThreads, kBlocksPerSm);
+  if (in_double) {
+    giou_kernel<double><<<blocks, kThreads, 0, stream>>>(boxes1, boxes2, eps, slots, out);
+  } else {
+    giou_kernel<float><<<blocks, kThreads, 0, stream>>>(boxes1, boxes2, static_cast<float>(eps), slots, out);
+  }
+  return cudaGetLastError();
+}
+
+cudaError_t launch_giou_backward(const SlotView& grad, const SlotView& boxes1, const SlotView& boxes2,
+                                 double eps, bool in_double, int64_t slots, const SlotView& grad1,
+                                 const SlotView& grad2, cudaStream_t stream) {
+  if (slots == 0) return cudaSuccess;
+  const int blocks = grid_size(slots, kThreads, kBlocksPerSm);
+  if (in_double) {
+    giou_backward_kernel<double>
+        <<<blocks, kThreads, 0, stream>>>(grad, boxes1, boxes2, eps, slots, grad1, grad2);
+  } else {
+    giou_backward_kernel<float>
+        <<<blocks, kThreads, 0, stream>>>(grad, boxes1, boxes2, static_cast<float>(eps), slots, grad1, grad2);
+  }
+  return cudaGetLastError();
+}
+
+}  // namespace lensbox

@@ -1,0 +1,22 @@
+// What the launchers share: how many blocks to start, and the CUDA errors that the bindings raise.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <algorithm>
+#include <cstdint>
+
+namespace lensbox {
+
+// Blocks of `threads` for `items`, never more than `blocks_per_sm` on each multiprocessor of the current
+// device: the kernels walk what is left with a grid-stride loop. At least one, so that an empty input still
+// has its result written.
+inline int grid_size(int64_t items, int threads, int blocks_per_sm) {
+  int device = 0, multiprocessors = 0;
+  cudaGetDevice(&device);
+  cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device);
+  const int64_t wanted = (items + threads - 1) / threads;
+  return static_cast<int>(std::clamp<int64_t>(wanted, 1, int64_t{multiprocessors} * blocks_per_sm));
+}
+
+}  // namespace lensbox

@@ -1,0 +1,58 @@
+#include <ATen/ops/empty.h>
+#include <c10/cuda/CUDAException.h>
+#include <c10/cuda/CUDAGuard.h>
+#include <c10/cuda/CUDAStream.h>
+#include <torch/library.h>
+
+#include <array>
+
+#include "../checks.h"
+#include "../outputs.h"
+#include "../slots.h"
+#include "masked_giou_loss_kernel.h"
+#include "tickets.h"
+
+namespace lensbox {
+namespace {
+
+std::tuple<Tensor, Tensor> masked_giou_loss_forward_cuda(const Tensor& pred, const Tensor& target,
+                                                         const std::optional<Tensor>& weight, double eps) {
+  const c10::cuda::CUDAGuard device(pred.device());
+  const auto [loss, normalizer] = masked_giou_loss_forward_outputs(pred, target, weight, eps);
+  const SlotView weight_view = weight.has_value() ? number_slots(*weight) : SlotView{};
+  const c10::cuda::CUDAStream stream = c10::cuda::getCurrentCUDAStream();
+  const Tensor workspace =
+      at::empty({2 * int64_t{masked_giou_loss_max_blocks()}}, pred.options().dtype(at::kDouble));
+  const Ticket ticket = take_ticket(stream);
+  C10_CUDA_CHECK(launch_masked_giou_loss_forward(
+      box_slots(pred), box_slots(target), weight.has_value() ? &weight_view : nullptr, eps,
+      loss.scalar_type() == at::kDouble, pred.numel() / 4, workspace.data_ptr<double>(), ticket.counter,
+      loss.data_ptr(), normalizer.data_ptr(), stream));
+  return {loss, normalizer};
+}
+
+std::tuple<Tensor, Tensor, Tensor> masked_giou_loss_backward_cuda(
+    const Tensor& grad, const Tensor& pred, const Tensor& target, const std::optional<Tensor>& weight,
+    const Tensor& loss, const Tensor& normalizer, double eps, std::array<bool, 3> output_mask) {
+  const c10::cuda::CUDAGuard device(pred.device());
+  const auto [grad_pred, grad_target, grad_weight] =
+      masked_giou_loss_backward_outputs(grad, pred, target, weight, loss, normalizer, eps, output_mask);
+  const SlotView weight_view = weight.has_value() ? number_slots(*weight) : SlotView{};
+  const SlotView pred_out = output_mask[0] ? box_slots(grad_pred) : SlotView{};
+  const SlotView target_out = output_mask[1] ? box_slots(grad_target) : SlotView{};
+  const SlotView weight_out = output_mask[2] ? number_slots(grad_weight) : SlotView{};
+  C10_CUDA_CHECK(launch_masked_giou_loss_backward(
+      number_slots(grad), box_slots(pred), box_slots(target), weight.has_value() ? &weight_view : nullptr,
+      number_slots(loss), number_slots(normalizer), eps, math_dtype(pred, target) == at::kDouble,
+      pred.numel() / 4, output_mask[0] ? &pred_out : nullptr, output_mask[1] ? &target_out : nullptr,
+      output_mask[2] ? &weight_out : nullptr, c10::cuda::getCurrentCUDAStream()));
+  return {grad_pred, grad_target, grad_weight};
+}
+
+}  // namespace
+}  // namespace lensbox
+
+TORCH_LIBRARY_IMPL(lensbox, CUDA, m) {
+  m.impl("_masked_giou_loss_forward", lensbox::masked_giou_loss_forward_cuda);
+  m.impl("_masked_giou_loss_backward", lensbox::masked_giou_loss_backward_cuda);
+}

@@ -1,0 +1,303 @@
+// The fused masked GIoU loss: one launch forward, one backward.
+//
+// Most slots of a padded batch are padding, so what limits the forward is reading the targets once: a thread
+// reads 16 bytes of them (four uint8 boxes), and touches a prediction only where its target is valid. Sums
+// are double and are added in an order that depends only on the launch configuration: results are repeatable
+// bit by bit.
+//
+//   block sums --> workspace[block] --> the block that takes the last ticket adds them up in order and writes
+//
+// Two families of kernels share this plan: "packed" ones know both dtypes at compile time and need
+// contiguous, aligned memory; "strided" ones read any dtype through any strides.
+
+#include "launch.h"
+#include "masked_giou_loss_kernel.h"
+#include "memory.cuh"
+
+namespace lensbox {
+namespace {
+
+constexpr int kThreads = 256;
+constexpr int kWarps = kThreads / 32;
+constexpr int kBlocksPerSm = 4;
+
+struct Sums {
+  double loss;
+  double weight;
+};
+
+__device__ Sums warp_sum(Sums sums) {
+  for (int distance = 16; distance > 0; distance /= 2) {
+    sums.loss += __shfl_down_sync(0xffffffffu, sums.loss, distance);
+    sums.weight += __shfl_down_sync(0xffffffffu, sums.weight, distance);
+  }
+  return sums;
+}
+
+// The sum over the block, in thread 0. Every thread must call it.
+__device__ Sums block_sum(Sums sums) {
+  __shared__ Sums of_warp[kWarps];
+  sums = warp_sum(sums);
+  __syncthreads();  // of_warp may still be read from an earlier call
+  if (threadIdx.x % 32 == 0) of_warp[threadIdx.x / 32] = sums;
+  __syncthreads();
+  if (threadIdx.x < 32) {
+    sums = warp_sum(threadIdx.x < kWarps ? of_warp[threadIdx.x] : Sums{0, 0});
+  }
+  return sums;
+}
+
+// Adds up the sums of all blocks; the last block to arrive writes the results.
+template <typename T>
+__device__ void finish(Sums sums, Sums* workspace, unsigned int* ticket, T* loss, T* normalizer) {
+  __shared__ bool is_last;
+  sums = block_sum(sums);
+  if (threadIdx.x == 0) {
+    workspace[blockIdx.x] = sums;
+    __threadfence();  // the sums are visible before the ticket is
+    // Wraps to 0 at the last block, which leaves the ticket as it was found.
+    is_last = atomicInc(ticket, gridDim.x - 1) == gridDim.x - 1;
+  }
+  __syncthreads();
+  if (!is_last) return;
+
+  __threadfence();
+  Sums total = {0, 0};
+  for (unsigned int block = threadIdx.x; block < gridDim.x; block += kThreads) {
+    // Past the L1 cache, which may hold stale values of other blocks' sums.
+    total.loss += __ldcg(&workspace[block].loss);
+    total.weight += __ldcg(&workspace[block].weight);
+  }
+  total = block_sum(total);
+  if (threadIdx.x == 0) {
+    const double divisor = total.weight < 1 ? 1 : total.weight;
+    *loss = static_cast<T>(total.loss / divisor);
+    *normalizer = static_cast<T>(divisor);
+  }
+}
+
+template <typename Pred, typename Target>
+using PackedMath =
+    std::conditional_t<std::is_same_v<Pred, double> || std::is_same_v<Target, double>, double, float>;
+
+// One thread takes kSlots adjacent slots: as many targets as 16 bytes hold, in one load.
+template <typename T, typename Pred, typename Target>
+__global__ void __launch_bounds__(kThreads)
+    packed_forward_kernel(const PackedBox<Pred>* pred, const PackedBox<Target>* target, T eps, int64_t slots,
+                          Sums* workspace, unsigned int* ticket, T* loss, T* normalizer) {
+  constexpr int kSlots = 16 / sizeof(PackedBox<Target>) > 0 ? 16 / sizeof(PackedBox<Target>) : 1;
+  struct alignas(sizeof(PackedBox<Target>) * kSlots < 16 ? sizeof(PackedBox<Target>) * kSlots : 16) Group {
+    PackedBox<Target> box[kSlots];
+  };
+  Sums sums = {0, 0};
+  const int64_t step = int64_t{gridDim.x} * kThreads * kSlots;
+  for (int64_t first = (int64_t{blockIdx.x} * kThreads + threadIdx.x) * kSlots; first < slots;
+       first += step) {
+    Group targets;
+    if (first + kSlots <= slots) {
+      targets = *reinterpret_cast<const Group*>(target + first);
+    } else {
+      for (int k = 0; k < kSlots; ++k) {
+        targets.box[k] = first + k < slots ? target[first + k] : PackedBox<Target>{};
+      }
+    }
+    // All loads are issued before the first is used.
+    PackedBox<Pred> preds[kSlots];
+    bool valid[kSlots];
+#pragma unroll
+    for (int k = 0; k < kSlots; ++k) {
+      valid[k] = to_math<T>(targets.box[k].y2) != T(0);
+      if (valid[k]) preds[k] = pred[first + k];
+    }
+#pragma unroll
+    for (int k = 0; k < kSlots; ++k) {
+      if (!valid[k]) continue;
+      sums.loss += static_cast<double>(T(1) - giou(to_math<T>(preds[k]), to_math<T>(targets.box[k]), eps));
+      sums.weight += 1;
+    }
+  }
+  finish(sums, workspace, ticket, loss, normalizer);
+}
+
+// The weight of a slot: the one given, or 1 unless the target's y2 is 0.
+template <typename T>
+__device__ T slot_weight(const SlotView& target, const SlotView& weight, bool weighted, int64_t slot) {
+  if (weighted) return load_number<T>(weight, slot);
+  return load_box<T>(target, slot).y2 != T(0) ? T(1) : T(0);
+}
+
+// One thread takes one slot after another, a grid apart.
+template <typename T>
+__global__ void __launch_bounds__(kThreads)
+    strided_forward_kernel(const __grid_constant__ SlotView pred, const __grid_constant__ SlotView target,
+                           const __grid_constant__ SlotView weight, bool weighted, T eps, int64_t slots,
+                           Sums* workspace, unsigned int* ticket, T* loss, T* normalizer) {
+  Sums sums = {0, 0};
+  const int64_t step = int64_t{gridDim.x} * kThreads;
+  for (int64_t slot = int64_t{blockIdx.x} * kThreads + threadIdx.x; slot < slots; slot += step) {
+    const T w = slot_weight<T>(target, weight, weighted, slot);
+    if (w == T(0)) continue;
+    const T slot_loss = T(1) - giou(load_box<T>(pred, slot), load_box<T>(target, slot), eps);
+    sums.loss += static_cast<double>(w) * static_cast<double>(slot_loss);
+    sums.weight += static_cast<double>(w);
+  }
+  finish(sums, workspace, ticket, loss, normalizer);
+}
+
+// d loss / d box_i = -w_i / D  d giou_i / d box_i, with D the normalizer. One thread a slot, a grid apart, so
+// that a warp's loads and stores are adjacent.
+template <typename T, typename Pred, typename Target>
+__global__ void __launch_bounds__(kThreads)
+    packed_backward_kernel(const __grid_constant__ SlotView grad, const PackedBox<Pred>* pred,
+                           const PackedBox<Target>* target, const T* normalizer, T eps, int64_t slots,
+                           PackedBox<Pred>* grad_pred) {
+  const T factor = -load_number<T>(grad, 0) / *normalizer;
+  const int64_t step = int64_t{gridDim.x} * kThreads;
+  for (int64_t slot = int64_t{blockIdx.x} * kThreads + threadIdx.x; slot < slots; slot += step) {
+    const PackedBox<Target> wanted = target[slot];
+    Box<T> gradient = {0, 0, 0, 0};
+    if (to_math<T>(wanted.y2) != T(0)) {
+      gradient = scaled(giou_gradient(to_math<T>(pred[slot]), to_math<T>(wanted), eps), factor);
+    }
+    grad_pred[slot] = pack_gradient<Pred>(gradient);
+  }
+}
+
+// The outputs of the strided backward; has_... says which are wanted.
+struct Gradients {
+  SlotView pred, target, weight;
+  bool has_pred, has_target, has_weight;
+};
+
+// As above, for all gradients:  d loss / d w_i = ((1 - giou_i) - [sum(w) > 1] loss) / D
+template <typename T>
+__global__ void __launch_bounds__(kThreads)
+    strided_backward_kernel(const __grid_constant__ SlotView grad, const __grid_constant__ SlotView pred,
+                            const __grid_constant__ SlotView target, const __grid_constant__ SlotView weight,
+                            bool weighted, const T* loss, const T* normalizer, T eps, int64_t slots,
+                            const __grid_constant__ Gradients out) {
+  const T per_weight = load_number<T>(grad, 0) / *normalizer;
+  const T loss_share = *normalizer > T(1) ? *loss : T(0);
+  const int64_t step = int64_t{gridDim.x} * kThreads;
+  for (int64_t slot = int64_t{blockIdx.x} * kThreads + threadIdx.x; slot < slots; slot += step) {
+    const T w = slot_weight<T>(target, weight, weighted, slot);
+    Box<T> by_pred = {0, 0, 0, 0}, by_target = {0, 0, 0, 0};
+    if (w != T(0) || out.has_weight) {
+      const Box<T> predicted = load_box<T>(pred, slot);
+      const Box<T> wanted = load_box<T>(target, slot);
+      if (w != T(0)) {
+        by_pred = scaled(giou_gradient(predicted, wanted, eps), -per_weight * w);
+        by_target = scaled(giou_gradient(wanted, predicted, eps), -per_weight * w);
+      }
+      if (out.has_weight) {
+        store_number(out.weight, slot, per_weight * (T(1) - giou(predicted, wanted, eps) - loss_share));
+      }
+    }
+    if (out.has_pred) store_gradient(out.pred, slot, by_pred);
+    if (out.has_target) store_gradient(out.target, slot, by_target);
+  }
+}
+
+// Calls body(pred_tag, target_tag) where both are packed and such a kernel exists; says whether it did.
+template <typename Body>
+bool with_packed_types(const SlotView& pred, const SlotView& target, const Body& body) {
+  if (!pred.packed || !target.packed) return false;
+  bool found = false;
+  with_storage(pred.dtype, [&](auto pred_tag) {
+    with_storage(target.dtype, [&](auto target_tag) {
+      using Pred = typename decltype(pred_tag)::type;
+      using Target = typename decltype(target_tag)::type;
+      if constexpr (is_floating<Pred> && !std::is_same_v<Target, bool>) {
+        body(pred_tag, target_tag);
+        found = true;
+      }
+    });
+  });
+  return found;
+}
+
+// A forward thread reads groups of 16 bytes of packed targets.
+bool aligned_for_groups(const SlotView& target) {
+  return reinterpret_cast<uintptr_t>(target.data) % 16 == 0;
+}
+
+template <typename T>
+void strided_forward(const SlotView& pred, const SlotView& target, const SlotView* weight, double eps,
+                     int64_t slots, Sums* workspace, unsigned int* ticket, void* loss, void* normalizer,
+                     cudaStream_t stream) {
+  strided_forward_kernel<T><<<grid_size(slots, kThreads, kBlocksPerSm), kThreads, 0, stream>>>(
+      pred, target, weight != nullptr ? *weight : SlotView{}, weight != nullptr, static_cast<T>(eps), slots,
+      workspace, ticket, static_cast<T*>(loss), static_cast<T*>(normalizer));
+}
+
+template <typename T>
+void strided_backward(const SlotView& grad, const SlotView& pred, const SlotView& target,
+                      const SlotView* weight, const SlotView& loss, const SlotView& normalizer, double eps,
+                      int64_t slots, const Gradients& out, cudaStream_t stream) {
+  strided_backward_kernel<T><<<grid_size(slots, kThreads, 2 * kBlocksPerSm), kThreads, 0, stream>>>(
+      grad, pred, target, weight != nullptr ? *weight : SlotView{}, weight != nullptr,
+      static_cast<const T*>(loss.data), static_cast<const T*>(normalizer.data), static_cast<T>(eps), slots,
+      out);
+}
+
+}  // namespace
+
+int masked_giou_loss_max_blocks() {
+  return grid_size(INT64_MAX / 2, kThreads, kBlocksPerSm);
+}
+
+cudaError_t launch_masked_giou_loss_forward(const SlotView& pred, const SlotView& target,
+                                            const SlotView* weight, double eps, bool in_double, int64_t slots,
+                                            double* workspace, unsigned int* ticket, void* loss,
+                                            void* normalizer, cudaStream_t stream) {
+  auto* sums = reinterpret_cast<Sums*>(workspace);
+  const bool packed = weight == nullptr && aligned_for_groups(target) &&
+                      with_packed_types(pred, target, [&](auto pred_tag, auto target_tag) {
+                        using Pred = typename decltype(pred_tag)::type;
+                        using Target = typename decltype(target_tag)::type;
+                        using T = PackedMath<Pred, Target>;
+                        const int64_t slots_per_thread = std::max<int64_t>(1, 16 / sizeof(PackedBox<Target>));
+                        const int64_t groups = (slots + slots_per_thread - 1) / slots_per_thread;
+                        packed_forward_kernel<T, Pred, Target>
+                            <<<grid_size(groups, kThreads, kBlocksPerSm), kThreads, 0, stream>>>(
+                                static_cast<const PackedBox<Pred>*>(pred.data),
+                                static_cast<const PackedBox<Target>*>(target.data), static_cast<T>(eps),
+                                slots, sums, ticket, static_cast<T*>(loss), static_cast<T*>(normalizer));
+                      });
+  if (!packed) {
+    const auto launch = in_double ? strided_forward<double> : strided_forward<float>;
+    launch(pred, target, weight, eps, slots, sums, ticket, loss, normalizer, stream);
+  }
+  return cudaGetLastError();
+}
+
+cudaError_t launch_masked_giou_loss_backward(const SlotView& grad, const SlotView& pred,
+                                             const SlotView& target, const SlotView* weight,
+                                             const SlotView& loss, const SlotView& normalizer, double eps,
+                                             bool in_double, int64_t slots, const SlotView* grad_pred,
+                                             const SlotView* grad_target, const SlotView* grad_weight,
+                                             cudaStream_t stream) {
+  if (slots == 0) return cudaSuccess;
+  const bool only_pred = grad_pred != nullptr && grad_target == nullptr && grad_weight == nullptr;
+  const bool packed =
+      weight == nullptr && only_pred && with_packed_types(pred, target, [&](auto pred_tag, auto target_tag) {
+        using Pred = typename decltype(pred_tag)::type;
+        using Target = typename decltype(target_tag)::type;
+        using T = PackedMath<Pred, Target>;
+        packed_backward_kernel<T, Pred, Target>
+            <<<grid_size(slots, kThreads, 2 * kBlocksPerSm), kThreads, 0, stream>>>(
+                grad, static_cast<const PackedBox<Pred>*>(pred.data),
+                static_cast<const PackedBox<Target>*>(target.data), static_cast<const T*>(normalizer.data),
+                static_cast<T>(eps), slots, static_cast<PackedBox<Pred>*>(grad_pred->data));
+      });
+  if (!packed) {
+    const auto view_or_empty = [](const SlotView* view) { return view != nullptr ? *view : SlotView{}; };
+    const Gradients out = {view_or_empty(grad_pred), view_or_empty(grad_target), view_or_empty(grad_weight),
+                           grad_pred != nullptr,     grad_target != nullptr,     grad_weight != nullptr};
+    const auto launch = in_double ? strided_backward<double> : strided_backward<float>;
+    launch(grad, pred, target, weight, loss, normalizer, eps, slots, out, stream);
+  }
+  return cudaGetLastError();
+}
+
+}  // namespace lensbox

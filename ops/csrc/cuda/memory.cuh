@@ -1,0 +1,192 @@
+// How a thread reads and writes boxes and numbers of any dtype. Everything becomes T (float or double) on the
+// way in.
+#pragma once
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#include <cstdint>
+#include <type_traits>
+
+#include "../box_math.h"
+#include "../slot_view.h"
+
+namespace lensbox {
+
+// The C++ type that a DType stands for, in device memory.
+template <DType dtype>
+struct StorageOf;
+template <>
+struct StorageOf<DType::kFloat64> {
+  using type = double;
+};
+template <>
+struct StorageOf<DType::kFloat32> {
+  using type = float;
+};
+template <>
+struct StorageOf<DType::kFloat16> {
+  using type = __half;
+};
+template <>
+struct StorageOf<DType::kBFloat16> {
+  using type = __nv_bfloat16;
+};
+template <>
+struct StorageOf<DType::kUInt8> {
+  using type = uint8_t;
+};
+template <>
+struct StorageOf<DType::kInt16> {
+  using type = int16_t;
+};
+template <>
+struct StorageOf<DType::kInt32> {
+  using type = int32_t;
+};
+template <>
+struct StorageOf<DType::kInt64> {
+  using type = int64_t;
+};
+template <>
+struct StorageOf<DType::kBool> {
+  using type = bool;
+};
+
+// Calls body(StorageOf<dtype>{}). On the host it picks a template; in a kernel every thread takes the same
+// branch. The pragma lets one function take a host lambda here and a device lambda there.
+#pragma nv_exec_check_disable
+template <typename Body>
+LENSBOX_HOST_DEVICE void with_storage(DType dtype, const Body& body) {
+  switch (dtype) {
+    case DType::kFloat64:
+      return body(StorageOf<DType::kFloat64>{});
+    case DType::kFloat32:
+      return body(StorageOf<DType::kFloat32>{});
+    case DType::kFloat16:
+      return body(StorageOf<DType::kFloat16>{});
+    case DType::kBFloat16:
+      return body(StorageOf<DType::kBFloat16>{});
+    case DType::kUInt8:
+      return body(StorageOf<DType::kUInt8>{});
+    case DType::kInt16:
+      return body(StorageOf<DType::kInt16>{});
+    case DType::kInt32:
+      return body(StorageOf<DType::kInt32>{});
+    case DType::kInt64:
+      return body(StorageOf<DType::kInt64>{});
+    case DType::kBool:
+      return body(StorageOf<DType::kBool>{});
+  }
+}
+
+template <typename Storage>
+constexpr bool is_floating = std::is_floating_point_v<Storage> || std::is_same_v<Storage, __half> ||
+                             std::is_same_v<Storage, __nv_bfloat16>;
+
+template <typename T, typename Storage>
+__device__ __forceinline__ T to_math(Storage value) {
+  if constexpr (std::is_same_v<Storage, __half>) {
+    return static_cast<T>(__half2float(value));
+  } else if constexpr (std::is_same_v<Storage, __nv_bfloat16>) {
+    return static_cast<T>(__bfloat162float(value));
+  } else {
+    return static_cast<T>(value);
+  }
+}
+
+template <typename Storage, typename T>
+__device__ __forceinline__ Storage from_math(T value) {
+  if constexpr (std::is_same_v<Storage, __half>) {
+    return __float2half_rn(static_cast<float>(value));
+  } else if constexpr (std::is_same_v<Storage, __nv_bfloat16>) {
+    return __float2bfloat16_rn(static_cast<float>(value));
+  } else {
+    return static_cast<Storage>(value);
+  }
+}
+
+// The largest finite value of a floating-point dtype.
+template <typename T, typename Storage>
+__device__ __forceinline__ T largest_finite() {
+  if constexpr (std::is_same_v<Storage, __half>) {
+    return T(65504);
+  } else if constexpr (std::is_same_v<Storage, __nv_bfloat16>) {
+    return T(3.3895313892515355e38);
+  } else if constexpr (std::is_same_v<Storage, float>) {
+    return T(3.4028234663852886e38);
+  } else {
+    return T(1.7976931348623157e308);
+  }
+}
+
+// Four adjacent coordinates: one load or store of 4 to 16 bytes (two of 16 for 8-byte types).
+template <typename Storage>
+struct alignas(4 * sizeof(Storage) < 16 ? 4 * sizeof(Storage) : 16) PackedBox {
+  Storage x1, y1, x2, y2;
+};
+
+template <typename T, typename Storage>
+__device__ __forceinline__ Box<T> to_math(const PackedBox<Storage>& box) {
+  return {to_math<T>(box.x1), to_math<T>(box.y1), to_math<T>(box.x2), to_math<T>(box.y2)};
+}
+
+// A box of any dtype, through any strides. Not inlined: it holds a branch for each dtype.
+template <typename T>
+__device__ __noinline__ Box<T> load_box(const SlotView& view, int64_t slot) {
+  const int64_t offset = view.packed ? 4 * slot : view.offset(slot);
+  Box<T> box;
+  with_storage(view.dtype, [&](auto tag) {
+    using Storage = typename decltype(tag)::type;
+    const Storage* at = static_cast<const Storage*>(view.data) + offset;
+    if (view.packed) {
+      box = to_math<T>(*reinterpret_cast<const PackedBox<Storage>*>(at));
+      return;
+    }
+    const int64_t stride = view.last_stride;
+    box = {to_math<T>(at[0]), to_math<T>(at[stride]), to_math<T>(at[2 * stride]), to_math<T>(at[3 * stride])};
+  });
+  return box;
+}
+
+template <typename T>
+__device__ __noinline__ T load_number(const SlotView& view, int64_t slot) {
+  const int64_t offset = view.packed ? slot : view.offset(slot);
+  T number;
+  with_storage(view.dtype, [&](auto tag) {
+    number = to_math<T>(static_cast<const typename decltype(tag)::type*>(view.data)[offset]);
+  });
+  return number;
+}
+
+template <typename Storage, typename T>
+__device__ __forceinline__ PackedBox<Storage> pack_gradient(const Box<T>& gradient) {
+  const T limit = largest_finite<T, Storage>();
+  return {from_math<Storage>(saturate(gradient.x1, limit)), from_math<Storage>(saturate(gradient.y1, limit)),
+          from_math<Storage>(saturate(gradient.x2, limit)), from_math<Storage>(saturate(gradient.y2, limit))};
+}
+
+// Writes a gradient to a contiguous view of boxes, saturated to the finite range of its dtype.
+template <typename T>
+__device__ void store_gradient(const SlotView& view, int64_t slot, const Box<T>& gradient) {
+  with_storage(view.dtype, [&](auto tag) {
+    using Storage = typename decltype(tag)::type;
+    if constexpr (is_floating<Storage>) {
+      static_cast<PackedBox<Storage>*>(view.data)[slot] = pack_gradient<Storage>(gradient);
+    }
+  });
+}
+
+// Writes a number to a contiguous view of floating-point numbers, saturated likewise.
+template <typename T>
+__device__ void store_number(const SlotView& view, int64_t slot, T number) {
+  with_storage(view.dtype, [&](auto tag) {
+    using Storage = typename decltype(tag)::type;
+    if constexpr (is_floating<Storage>) {
+      static_cast<Storage*>(view.data)[slot] =
+          from_math<Storage>(saturate(number, largest_finite<T, Storage>()));
+    }
+  });
+}
+
+}  // namespace lensbox

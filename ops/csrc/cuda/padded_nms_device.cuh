@@ -1,0 +1,64 @@
+// What the NMS kernels share on the device: how scores are ordered and how a detection is written.
+#pragma once
+
+#include <cstdint>
+
+#include "../nms_rules.h"
+#include "memory.cuh"
+#include "padded_nms_problem.h"
+
+namespace lensbox {
+
+// Unsigned integers that are ordered as the scores are. -0 and +0 are equal. 0 is the bits of no score but
+// NaN, which is never a candidate, and so can stand for "none".
+__device__ __forceinline__ uint32_t order_bits(float score) {
+  const uint32_t bits = __float_as_uint(score + 0.0f);
+  return bits & 0x80000000u ? ~bits : bits | 0x80000000u;
+}
+
+__device__ __forceinline__ uint64_t order_bits(double score) {
+  const uint64_t bits = static_cast<uint64_t>(__double_as_longlong(score + 0.0));
+  return bits & 0x8000000000000000ull ? ~bits : bits | 0x8000000000000000ull;
+}
+
+// The order bits of a score above the threshold, otherwise 0. Score is float, or double for double scores.
+template <typename Score>
+__device__ auto candidate_bits(const NmsProblem& problem, int64_t slot) {
+  const Score score = load_number<Score>(problem.scores, slot);
+  using Bits = decltype(order_bits(score));
+  return score > static_cast<Score>(problem.score_threshold) ? order_bits(score) : Bits{0};
+}
+
+// Copies `count` numbers of a slot as they are.
+__device__ inline void copy_slot(const SlotView& from, int64_t from_slot, const SlotView& to, int64_t to_slot,
+                                 int count) {
+  const int64_t offset = from.offset(from_slot);
+  with_storage(from.dtype, [&](auto tag) {
+    using Storage = typename decltype(tag)::type;
+    const Storage* in = static_cast<const Storage*>(from.data) + offset;
+    Storage* out = static_cast<Storage*>(to.data) + to_slot * count;
+    for (int i = 0; i < count; ++i) {
+      out[i] = in[i * from.last_stride];
+    }
+  });
+}
+
+// Writes detection number `rank` of an image: its box number `index`.
+__device__ __forceinline__ void write_detection(const NmsProblem& problem, int64_t image, int64_t rank,
+                                                int64_t index) {
+  const int64_t out = image * problem.max_detections + rank;
+  const int64_t in = image * problem.per_image + index;
+  copy_slot(problem.boxes, in, problem.out_boxes, out, 4);
+  copy_slot(problem.scores, in, problem.out_scores, out, 1);
+  problem.out_indices[out] = index;
+}
+
+// Zeroes detection number `rank`.
+__device__ __forceinline__ void write_padding(const NmsProblem& problem, int64_t image, int64_t rank) {
+  const int64_t out = image * problem.max_detections + rank;
+  store_gradient(problem.out_boxes, out, Box<float>{0, 0, 0, 0});
+  store_number(problem.out_scores, out, 0.0f);
+  problem.out_indices[out] = -1;
+}
+
+}  // namespace lensbox

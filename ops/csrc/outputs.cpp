@@ -1,0 +1,97 @@
+#include "outputs.h"
+
+#include <ATen/ops/empty.h>
+#include <torch/library.h>
+
+#include "checks.h"
+#include "shapes.h"
+
+namespace lensbox {
+namespace {
+
+at::SymDimVector with_tail(at::SymDimVector shape, std::initializer_list<c10::SymInt> tail) {
+  shape.append(tail.begin(), tail.end());
+  return shape;
+}
+
+}  // namespace
+
+Tensor giou_outputs(const Tensor& boxes1, const Tensor& boxes2, double eps) {
+  check_box_pair("lensbox::giou", boxes1, boxes2);
+  check_eps("lensbox::giou", eps);
+  return at::empty_symint(broadcast_leading(boxes1, boxes2, 1),
+                          boxes1.options().dtype(giou_dtype(boxes1, boxes2)));
+}
+
+std::tuple<Tensor, Tensor> giou_backward_outputs(const Tensor& grad, const Tensor& boxes1,
+                                                 const Tensor& boxes2, double eps) {
+  check_box_pair("lensbox::_giou_backward", boxes1, boxes2);
+  check_eps("lensbox::_giou_backward", eps);
+  const auto slots = broadcast_leading(boxes1, boxes2, 1);
+  check_grad("lensbox::_giou_backward", grad, slots);
+  const auto shape = with_tail(slots, {4});
+  return {at::empty_symint(shape, boxes1.options()), at::empty_symint(shape, boxes2.options())};
+}
+
+Tensor pairwise_giou_outputs(const Tensor& boxes1, const Tensor& boxes2, double eps) {
+  check_box_matrices("lensbox::pairwise_giou", boxes1, boxes2);
+  check_eps("lensbox::pairwise_giou", eps);
+  const auto shape =
+      with_tail(broadcast_leading(boxes1, boxes2, 2), {boxes1.sym_size(-2), boxes2.sym_size(-2)});
+  return at::empty_symint(shape, boxes1.options().dtype(giou_dtype(boxes1, boxes2)));
+}
+
+std::tuple<Tensor, Tensor> pairwise_giou_backward_outputs(const Tensor& grad, const Tensor& boxes1,
+                                                          const Tensor& boxes2, double eps) {
+  check_box_matrices("lensbox::_pairwise_giou_backward", boxes1, boxes2);
+  check_eps("lensbox::_pairwise_giou_backward", eps);
+  const auto batch = broadcast_leading(boxes1, boxes2, 2);
+  check_grad("lensbox::_pairwise_giou_backward", grad,
+             with_tail(batch, {boxes1.sym_size(-2), boxes2.sym_size(-2)}));
+  return {at::empty_symint(with_tail(batch, {boxes1.sym_size(-2), 4}), boxes1.options()),
+          at::empty_symint(with_tail(batch, {boxes2.sym_size(-2), 4}), boxes2.options())};
+}
+
+std::tuple<Tensor, Tensor> masked_giou_loss_forward_outputs(const Tensor& pred, const Tensor& target,
+                                                            const std::optional<Tensor>& weight, double eps) {
+  check_loss_arguments("lensbox::masked_giou_loss", pred, target, weight, eps);
+  const auto options = pred.options().dtype(math_dtype(pred, target));
+  return {at::empty({}, options), at::empty({}, options)};
+}
+
+std::tuple<Tensor, Tensor, Tensor> masked_giou_loss_backward_outputs(
+    const Tensor& grad, const Tensor& pred, const Tensor& target, const std::optional<Tensor>& weight,
+    const Tensor& /*loss*/, const Tensor& /*normalizer*/, double eps, std::array<bool, 3> output_mask) {
+  check_loss_arguments("lensbox::_masked_giou_loss_backward", pred, target, weight, eps);
+  check_grad("lensbox::_masked_giou_loss_backward", grad, {});
+  const auto gradient_of = [](const Tensor& input, bool wanted) {
+    return wanted ? at::empty_symint(input.sym_sizes(), input.options()) : at::empty({0}, input.options());
+  };
+  return {gradient_of(pred, output_mask[0]), gradient_of(target, output_mask[1]),
+          gradient_of(weight.value_or(pred), output_mask[2])};
+}
+
+std::tuple<Tensor, Tensor, Tensor, Tensor> padded_nms_outputs(const Tensor& boxes, const Tensor& scores,
+                                                              double iou_threshold, double score_threshold,
+                                                              int64_t max_candidates, int64_t max_detections,
+                                                              const std::optional<Tensor>& categories) {
+  check_nms_arguments(boxes, scores, iou_threshold, score_threshold, max_candidates, max_detections,
+                      categories);
+  const c10::SymInt batch = boxes.sym_size(0);
+  return {at::empty_symint({batch, max_detections, 4}, boxes.options()),
+          at::empty_symint({batch, max_detections}, scores.options()),
+          at::empty_symint({batch, max_detections}, boxes.options().dtype(at::kLong)),
+          at::empty_symint({batch}, boxes.options().dtype(at::kInt))};
+}
+
+}  // namespace lensbox
+
+TORCH_LIBRARY_IMPL(lensbox, Meta, m) {
+  m.impl("giou", lensbox::giou_outputs);
+  m.impl("_giou_backward", lensbox::giou_backward_outputs);
+  m.impl("pairwise_giou", lensbox::pairwise_giou_outputs);
+  m.impl("_pairwise_giou_backward", lensbox::pairwise_giou_backward_outputs);
+  m.impl("_masked_giou_loss_forward", lensbox::masked_giou_loss_forward_outputs);
+  m.impl("_masked_giou_loss_backward", lensbox::masked_giou_loss_backward_outputs);
+  m.impl("padded_nms", lensbox::padded_nms_outputs);
+}

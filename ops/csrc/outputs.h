@@ -1,0 +1,35 @@
+// The checks and the output tensors of every op, the same for all backends: CPU and CUDA fill what these
+// return, and they are the Meta kernels as they stand. Shapes may be symbolic.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <array>
+#include <optional>
+#include <tuple>
+
+namespace lensbox {
+
+using at::Tensor;
+
+Tensor giou_outputs(const Tensor& boxes1, const Tensor& boxes2, double eps);
+std::tuple<Tensor, Tensor> giou_backward_outputs(const Tensor& grad, const Tensor& boxes1,
+                                                 const Tensor& boxes2, double eps);
+
+Tensor pairwise_giou_outputs(const Tensor& boxes1, const Tensor& boxes2, double eps);
+std::tuple<Tensor, Tensor> pairwise_giou_backward_outputs(const Tensor& grad, const Tensor& boxes1,
+                                                          const Tensor& boxes2, double eps);
+
+std::tuple<Tensor, Tensor> masked_giou_loss_forward_outputs(const Tensor& pred, const Tensor& target,
+                                                            const std::optional<Tensor>& weight, double eps);
+// Gradients that output_mask does not ask for are empty tensors.
+std::tuple<Tensor, Tensor, Tensor> masked_giou_loss_backward_outputs(
+    const Tensor& grad, const Tensor& pred, const Tensor& target, const std::optional<Tensor>& weight,
+    const Tensor& loss, const Tensor& normalizer, double eps, std::array<bool, 3> output_mask);
+
+std::tuple<Tensor, Tensor, Tensor, Tensor> padded_nms_outputs(const Tensor& boxes, const Tensor& scores,
+                                                              double iou_threshold, double score_threshold,
+                                                              int64_t max_candidates, int64_t max_detections,
+                                                              const std::optional<Tensor>& categories);
+
+}  // namespace lensbox

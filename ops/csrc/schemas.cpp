@@ -1,0 +1,26 @@
+// The schemas of all ops. Names that begin with an underscore are internal: forward and backward halves that
+// the autograd formulas call, so that torch.compile can see through them.
+
+#include <torch/library.h>
+
+TORCH_LIBRARY(lensbox, m) {
+  m.def("giou(Tensor boxes1, Tensor boxes2, float eps=1e-7) -> Tensor");
+  m.def("_giou_backward(Tensor grad, Tensor boxes1, Tensor boxes2, float eps) -> (Tensor, Tensor)");
+
+  m.def("pairwise_giou(Tensor boxes1, Tensor boxes2, float eps=1e-7) -> Tensor");
+  m.def("_pairwise_giou_backward(Tensor grad, Tensor boxes1, Tensor boxes2, float eps) -> (Tensor, Tensor)");
+
+  m.def("masked_giou_loss(Tensor pred, Tensor target, Tensor? weight=None, float eps=1e-7) -> Tensor");
+  m.def(
+      "_masked_giou_loss_forward(Tensor pred, Tensor target, Tensor? weight, float eps)"
+      " -> (Tensor loss, Tensor normalizer)");
+  m.def(
+      "_masked_giou_loss_backward(Tensor grad, Tensor pred, Tensor target, Tensor? weight, Tensor loss,"
+      " Tensor normalizer, float eps, bool[3] output_mask) -> (Tensor, Tensor, Tensor)");
+
+  m.def(
+      "padded_nms(Tensor boxes, Tensor scores, float iou_threshold, float score_threshold, int "
+      "max_candidates,"
+      " int max_detections, Tensor? categories=None)"
+      " -> (Tensor boxes, Tensor scores, Tensor indices, Tensor counts)");
+}

@@ -1,0 +1,87 @@
+"""Drop-in equivalents of torchvision.ops functions: the same names, signatures, values and errors.
+
+They differ from torchvision where its functions are undefined: empty or inverted boxes give finite values,
+and equal scores keep the box with the smaller index.
+"""
+
+import torch
+from torch import Tensor
+
+from lensbox.ops.boxes import giou, padded_nms, pairwise_giou
+
+
+def generalized_box_iou(boxes1: Tensor, boxes2: Tensor) -> Tensor:
+    """Generalized IoU of every pair: `[N, 4]`, `[M, 4]` -> `[N, M]`."""
+    return pairwise_giou(boxes1, boxes2)
+
+
+def generalized_box_iou_loss(
+    boxes1: Tensor, boxes2: Tensor, reduction: str = "none", eps: float = 1e-7
+) -> Tensor:
+    """1 - GIoU of boxes one to one: `[..., 4]` twice -> `[...]`, or a scalar when reduced.
+
+    Args:
+        boxes1, boxes2: `[..., 4]` of the same shape.
+        reduction: "none", "mean" (0 for no boxes) or "sum".
+        eps: smallest denominator, in square pixels; torchvision adds it to every denominator instead.
+
+    Raises:
+        ValueError: another reduction.
+    """
+    loss = 1 - giou(_upcast(boxes1), _upcast(boxes2), eps)
+    if reduction == "none":
+        return loss
+    if reduction == "mean":
+        return loss.mean() if loss.numel() > 0 else 0.0 * loss.sum()
+    if reduction == "sum":
+        return loss.sum()
+    raise ValueError(
+        f"Invalid Value for arg 'reduction': '{reduction} \n Supported reduction modes: 'none', 'mean', 'sum'"
+    )
+
+
+def nms(boxes: Tensor, scores: Tensor, iou_threshold: float) -> Tensor:
+    """Indices of the boxes that greedy suppression keeps, best first: `[N, 4]`, `[N]` -> `[K]` int64.
+
+    Waits for the GPU, as its output's shape depends on values; `padded_nms` does not.
+    """
+    _check_nms(boxes, scores)
+    return _kept(boxes, scores, None, iou_threshold)
+
+
+def batched_nms(boxes: Tensor, scores: Tensor, idxs: Tensor, iou_threshold: float) -> Tensor:
+    """`nms` among the boxes of each category: `[N, 4]`, `[N]`, `[N]` -> `[K]` int64, best first of all."""
+    _check_nms(boxes, scores)
+    if idxs.shape != scores.shape:
+        raise RuntimeError(
+            f"idxs should have the shape of scores, {tuple(scores.shape)}, got {tuple(idxs.shape)}"
+        )
+    return _kept(boxes, scores, idxs.to(torch.int64)[None], iou_threshold)
+
+
+def _kept(boxes: Tensor, scores: Tensor, categories: Tensor | None, iou_threshold: float) -> Tensor:
+    count = boxes.shape[0]
+    if count == 0:
+        return torch.empty(0, dtype=torch.int64, device=boxes.device)
+    # torchvision ranks every box, those with a score of NaN first; here such boxes are never kept.
+    kept = padded_nms(boxes[None], scores[None], iou_threshold, -float("inf"), count, count, categories)
+    return kept.indices[0, : int(kept.counts[0])]
+
+
+def _check_nms(boxes: Tensor, scores: Tensor) -> None:
+    if boxes.dim() != 2:
+        raise RuntimeError(f"boxes should be a 2d tensor, got {boxes.dim()}D")
+    if boxes.shape[1] != 4:
+        raise RuntimeError(f"boxes should have 4 elements in dimension 1, got {boxes.shape[1]}")
+    if scores.dim() != 1:
+        raise RuntimeError(f"scores should be a 1d tensor, got {scores.dim()}D")
+    if boxes.shape[0] != scores.shape[0]:
+        raise RuntimeError(
+            "boxes and scores should have same number of elements in dimension 0, "
+            f"got {boxes.shape[0]} and {scores.shape[0]}"
+        )
+
+
+def _upcast(boxes: Tensor) -> Tensor:
+    """float16 and bfloat16 are computed and returned as float32, as torchvision does."""
+    return boxes.float() if boxes.dtype in (torch.float16, torch.bfloat16) else boxes

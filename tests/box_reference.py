@@ -1,0 +1,88 @@
+"""Independent references for the box ops: plain PyTorch in float64, and a Python loop for NMS."""
+
+import torch
+from torch import Tensor
+
+FLOAT_DTYPES = [torch.float64, torch.float32, torch.float16, torch.bfloat16]
+INTEGER_DTYPES = [torch.uint8, torch.int16, torch.int32, torch.int64]
+BOX_DTYPES = FLOAT_DTYPES + INTEGER_DTYPES
+
+# Values of one dtype are compared with float64 arithmetic on the same rounded inputs.
+TOLERANCE = {
+    torch.float64: {"rtol": 1e-9, "atol": 1e-12},
+    torch.float32: {"rtol": 2e-5, "atol": 2e-6},
+    torch.float16: {"rtol": 2e-3, "atol": 1e-3},
+    torch.bfloat16: {"rtol": 1.6e-2, "atol": 8e-3},
+}
+
+
+def giou_reference(boxes1: Tensor, boxes2: Tensor, eps: float = 1e-7) -> Tensor:
+    """GIoU by the definition, in float64, broadcasting."""
+    a, b = boxes1.double(), boxes2.double()
+    size_a = (a[..., 2:] - a[..., :2]).clamp(min=0)
+    size_b = (b[..., 2:] - b[..., :2]).clamp(min=0)
+    overlap = (torch.minimum(a[..., 2:], b[..., 2:]) - torch.maximum(a[..., :2], b[..., :2])).clamp(min=0)
+    hull = (torch.maximum(a[..., 2:], b[..., 2:]) - torch.minimum(a[..., :2], b[..., :2])).clamp(min=0)
+    intersection = overlap.prod(-1)
+    union = size_a.prod(-1) + size_b.prod(-1) - intersection
+    enclosing = hull.prod(-1)
+    return intersection / union.clamp(min=eps) - (enclosing - union) / enclosing.clamp(min=eps)
+
+
+def loss_reference(pred: Tensor, target: Tensor, weight: Tensor | None = None, eps: float = 1e-7) -> Tensor:
+    """The masked loss in float64. Without weights, padding takes no part in it at all."""
+    if weight is None:
+        valid = target[..., 3] != 0
+        pred, target, weight = pred[valid], target[valid], torch.ones(int(valid.sum()))
+    weight = weight.double()
+    return (weight * (1 - giou_reference(pred, target, eps))).sum() / weight.sum().clamp(min=1)
+
+
+def nms_reference(
+    boxes: Tensor,
+    scores: Tensor,
+    iou_threshold: float,
+    score_threshold: float,
+    max_candidates: int,
+    max_detections: int,
+    categories: Tensor | None = None,
+) -> list[int]:
+    """Indices that greedy NMS keeps for one image, in Python numbers."""
+    rows, ranks = boxes.tolist(), scores.tolist()
+    kinds = categories.tolist() if categories is not None else [0] * len(rows)
+    order = sorted((i for i in range(len(rows)) if ranks[i] > score_threshold), key=lambda i: (-ranks[i], i))
+    kept: list[int] = []
+    for i in order[:max_candidates]:
+        if len(kept) == max_detections:
+            break
+        if all(kinds[i] != kinds[k] or not _exceeds(rows[k], rows[i], iou_threshold) for k in kept):
+            kept.append(i)
+    return kept
+
+
+def _exceeds(a: list[float], b: list[float], threshold: float) -> bool:
+    width = max(min(a[2], b[2]) - max(a[0], b[0]), 0.0)
+    height = max(min(a[3], b[3]) - max(a[1], b[1]), 0.0)
+    inter = width * height
+    union = _area(a) + _area(b) - inter
+    return inter > threshold * union
+
+
+def _area(box: list[float]) -> float:
+    return max(box[2] - box[0], 0.0) * max(box[3] - box[1], 0.0)
+
+
+def random_boxes(*shape: int, dtype: torch.dtype = torch.float32, size: float = 240.0) -> Tensor:
+    """Boxes `[*shape, 4]` inside [0, size], sides at least 2."""
+    low = torch.rand(*shape, 2, dtype=torch.float64) * (size * 0.75)
+    side = 2 + torch.rand(*shape, 2, dtype=torch.float64) * (size * 0.25 - 2)
+    return torch.cat([low, low + side], -1).to(dtype)
+
+
+def extreme_boxes(count: int, dtype: torch.dtype) -> Tensor:
+    """Finite but hostile boxes `[count, 4]`: huge, tiny, inverted, empty, mixed."""
+    limits = torch.finfo(dtype)
+    values = [0.0, -0.0, 1.0, -1.0, 0.1, limits.tiny, -limits.tiny, limits.eps, 1e4, -1e4]
+    values += [limits.max, limits.min, limits.max / 2, limits.max**0.5, -(limits.max**0.5), limits.max**0.25]
+    table = torch.tensor(values, dtype=dtype)
+    return table[torch.randint(len(values), (count, 4))]

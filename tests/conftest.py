@@ -1,0 +1,38 @@
+"""What all tests share: where they run, and that a missing GPU can be made a failure."""
+
+import os
+
+# One thread, here and in every process that tests start: small tensors gain nothing from more, and on a busy
+# machine OpenMP's waiting threads slow each other down a hundredfold. Must be set before torch is imported.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+import pytest
+import torch
+
+REQUIRE_GPU = os.environ.get("LENSBOX_REQUIRE_GPU") == "1"
+
+
+def _gpu_is_usable() -> bool:
+    from lensbox.ops import library_path, read_build_info
+
+    return torch.cuda.is_available() and "cuda" in read_build_info(library_path()).backends
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    if item.get_closest_marker("gpu") is None or _gpu_is_usable():
+        return
+    reason = "needs an NVIDIA GPU and an op library built with CUDA"
+    if REQUIRE_GPU:
+        pytest.fail(f"LENSBOX_REQUIRE_GPU=1, but this test {reason}")
+    pytest.skip(reason)
+
+
+@pytest.fixture(params=["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+def device(request: pytest.FixtureRequest) -> torch.device:
+    """The CPU, and the GPU where there is one."""
+    return torch.device(request.param)
+
+
+@pytest.fixture(autouse=True)
+def _seeded() -> None:
+    torch.manual_seed(20261120)

@@ -1,0 +1,230 @@
+"""giou and pairwise_giou against float64, against numbers worked by hand, and against numeric gradients."""
+
+import pytest
+import torch
+from box_reference import BOX_DTYPES, FLOAT_DTYPES, TOLERANCE, extreme_boxes, giou_reference, random_boxes
+from torch import Tensor
+
+from lensbox.ops import giou, pairwise_giou
+
+# By hand: intersection, union and enclosing area of the pair are in the comment.
+WORKED_CASES = [
+    ([0, 0, 10, 10], [0, 0, 10, 10], 1.0),  # 100, 100, 100
+    ([0, 0, 10, 10], [5, 5, 15, 15], 25 / 175 - 50 / 225),  # 25, 175, 225
+    ([0, 0, 10, 10], [20, 0, 30, 10], -100 / 300),  # 0, 200, 300
+    ([0, 0, 10, 10], [10, 0, 20, 10], 0.0),  # they touch: 0, 200, 200
+    ([0, 0, 4, 4], [1, 1, 3, 3], 4 / 16),  # one inside the other: 4, 16, 16
+    ([10, 10, 0, 0], [0, 0, 10, 10], 0.0),  # an inverted box is empty: 0, 100, 100
+    ([5, 5, 5, 5], [5, 5, 5, 5], 0.0),  # two points: 0, 0, 0
+]
+
+
+def expected_dtype(a: torch.dtype, b: torch.dtype) -> torch.dtype:
+    promoted = torch.promote_types(a, b)
+    return promoted if promoted.is_floating_point else torch.float32
+
+
+@pytest.mark.parametrize(("a", "b", "expected"), WORKED_CASES)
+def test_worked_cases(device: torch.device, a: list[int], b: list[int], expected: float) -> None:
+    for dtype in (torch.float64, torch.float32, torch.float16, torch.uint8):
+        boxes1 = torch.tensor([a], dtype=dtype, device=device)
+        boxes2 = torch.tensor([b], dtype=dtype, device=device)
+        tolerance = 1e-3 if dtype is torch.float16 else 1e-6
+        assert giou(boxes1, boxes2).item() == pytest.approx(expected, abs=tolerance)
+        assert pairwise_giou(boxes1, boxes2).item() == pytest.approx(expected, abs=tolerance)
+
+
+@pytest.mark.parametrize("dtype1", BOX_DTYPES)
+@pytest.mark.parametrize("dtype2", BOX_DTYPES)
+def test_every_pair_of_dtypes(device: torch.device, dtype1: torch.dtype, dtype2: torch.dtype) -> None:
+    boxes1, boxes2 = random_boxes(3, 37, dtype=dtype1), random_boxes(3, 37, dtype=dtype2)
+    dtype = expected_dtype(dtype1, dtype2)
+    out = giou(boxes1.to(device), boxes2.to(device))
+    assert out.dtype == dtype
+    torch.testing.assert_close(out.cpu(), giou_reference(boxes1, boxes2).to(dtype), **TOLERANCE[dtype])
+    pairs = pairwise_giou(boxes1.to(device), boxes2.to(device))
+    reference = giou_reference(boxes1[:, :, None], boxes2[:, None])
+    torch.testing.assert_close(pairs.cpu(), reference.to(dtype), **TOLERANCE[dtype])
+
+
+@pytest.mark.parametrize("dtype", FLOAT_DTYPES)
+def test_gradients_in_every_dtype(device: torch.device, dtype: torch.dtype) -> None:
+    boxes1, boxes2 = random_boxes(131, dtype=dtype), random_boxes(131, dtype=dtype)
+    upstream = torch.randn(131, dtype=dtype)
+    check_gradients(giou, giou_reference, boxes1, boxes2, upstream, device)
+    upstream = torch.randn(131, 131, dtype=dtype)
+    check_gradients(pairwise_giou, pairwise_reference, boxes1, boxes2, upstream, device)
+
+
+def pairwise_reference(boxes1: Tensor, boxes2: Tensor) -> Tensor:
+    return giou_reference(boxes1[..., :, None, :], boxes2[..., None, :, :])
+
+
+def check_gradients(
+    op, reference, boxes1: Tensor, boxes2: Tensor, upstream: Tensor, device: torch.device
+) -> None:
+    exact = [boxes.detach().double().requires_grad_() for boxes in (boxes1, boxes2)]
+    reference(*exact).backward(upstream.double())
+    inputs = [boxes.detach().to(device).requires_grad_() for boxes in (boxes1, boxes2)]
+    op(*inputs).backward(upstream.to(device))
+    for ours, theirs in zip(inputs, exact, strict=True):
+        assert ours.grad.dtype == ours.dtype
+        scale = theirs.grad.abs().max().item()
+        error = (ours.grad.cpu().double() - theirs.grad).abs().max().item()
+        assert error <= (TOLERANCE[ours.dtype]["rtol"] + TOLERANCE[ours.dtype]["atol"]) * scale
+
+
+def test_shapes_broadcast(device: torch.device) -> None:
+    for shape1, shape2 in [
+        ((4,), (4,)),
+        ((7, 1, 4), (5, 4)),
+        ((2, 1, 3, 4), (4, 1, 4)),
+        ((0, 4), (4,)),
+        ((0, 4), (1, 4)),
+    ]:
+        boxes1 = random_boxes(*shape1[:-1]).requires_grad_()
+        boxes2 = random_boxes(*shape2[:-1]).requires_grad_()
+        exact = giou_reference(boxes1, boxes2)
+        grads = torch.autograd.grad(exact.sum(), [boxes1, boxes2])
+        out = giou(boxes1.to(device), boxes2.to(device))
+        torch.testing.assert_close(out.cpu().double(), exact, rtol=1e-5, atol=1e-5)
+        ours = torch.autograd.grad(out.sum(), [boxes1, boxes2])
+        for a, b in zip(ours, grads, strict=True):
+            torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)
+
+
+def test_pairwise_shapes(device: torch.device) -> None:
+    shapes = [
+        ((3, 4), (5, 4)),
+        ((2, 3, 4), (5, 4)),
+        ((6, 1, 17, 4), (2, 131, 4)),
+        ((0, 4), (3, 4)),
+        ((3, 4), (0, 4)),
+        ((0, 2, 4), (3, 4)),
+    ]
+    for shape1, shape2 in shapes:
+        boxes1, boxes2 = random_boxes(*shape1[:-1]), random_boxes(*shape2[:-1])
+        exact = pairwise_reference(boxes1, boxes2)
+        out = pairwise_giou(boxes1.to(device), boxes2.to(device))
+        assert out.shape == exact.shape
+        torch.testing.assert_close(out.cpu().double(), exact, rtol=1e-5, atol=1e-5)
+
+
+def test_any_strides(device: torch.device) -> None:
+    storage = random_boxes(9, 11).to(device)
+    columns = storage.permute(2, 0, 1).contiguous().permute(1, 2, 0)  # coordinates far apart
+    sliced = storage[::2, 1::3]
+    unaligned = torch.cat([torch.zeros(1, device=device), storage.flatten()])[1:].view(9, 11, 4)
+    for boxes in (columns, sliced, unaligned, storage.transpose(0, 1)):
+        other = random_boxes(*boxes.shape[:-1]).to(device)
+        torch.testing.assert_close(
+            giou(boxes, other), giou(boxes.clone(memory_format=torch.contiguous_format), other)
+        )
+        torch.testing.assert_close(pairwise_giou(boxes, other), pairwise_giou(boxes.contiguous(), other))
+    expanded = storage[:1, :1].expand(9, 11, 4)
+    torch.testing.assert_close(giou(expanded, storage), giou(expanded.clone(), storage))
+
+
+@pytest.mark.parametrize("dtype", FLOAT_DTYPES)
+def test_finite_boxes_give_finite_results(device: torch.device, dtype: torch.dtype) -> None:
+    boxes1 = extreme_boxes(20000, dtype).to(device).requires_grad_()
+    boxes2 = extreme_boxes(20000, dtype).to(device).requires_grad_()
+    out = giou(boxes1, boxes2)
+    assert out.isfinite().all()
+    assert out.abs().max() <= 1 + 1e-5
+    out.sum().backward()
+    assert boxes1.grad.isfinite().all()
+    assert boxes2.grad.isfinite().all()
+
+
+def test_huge_boxes_keep_their_value(device: torch.device) -> None:
+    boxes1, boxes2 = random_boxes(100, dtype=torch.float64), random_boxes(100, dtype=torch.float64)
+    for dtype, scale in ((torch.float32, 2.0**118), (torch.float64, 2.0**1000)):
+        small = giou(boxes1.to(device, dtype), boxes2.to(device, dtype))
+        huge = giou((boxes1 * scale).to(device, dtype), (boxes2 * scale).to(device, dtype))
+        torch.testing.assert_close(huge, small)
+
+
+def test_nan_is_not_hidden(device: torch.device) -> None:
+    for position in range(4):
+        boxes = torch.tensor([[0.0, 0, 10, 10]], device=device)
+        boxes[0, position] = float("nan")
+        other = torch.tensor([[1.0, 1, 5, 5]], device=device)
+        assert giou(boxes, other).isnan().all()
+        assert giou(other, boxes).isnan().all()
+
+
+def test_numeric_gradients(device: torch.device) -> None:
+    boxes1 = random_boxes(2, 3, dtype=torch.float64).to(device).requires_grad_()
+    boxes2 = random_boxes(3, dtype=torch.float64).to(device).requires_grad_()
+    assert torch.autograd.gradcheck(giou, (boxes1, boxes2))
+    assert torch.autograd.gradcheck(pairwise_giou, (boxes1, boxes2))
+
+
+def test_identical_boxes_have_no_gradient(device: torch.device) -> None:
+    boxes = random_boxes(50).to(device)
+    pred = boxes.clone().requires_grad_()
+    giou(pred, boxes).sum().backward()
+    assert pred.grad.abs().max() < 1e-6
+
+
+def test_second_derivatives_are_refused(device: torch.device) -> None:
+    boxes1, boxes2 = random_boxes(3).to(device).requires_grad_(), random_boxes(3).to(device)
+    for op in (giou, pairwise_giou):
+        (grad,) = torch.autograd.grad(op(boxes1, boxes2).sum(), boxes1, create_graph=True)
+        with pytest.raises(RuntimeError, match="not implemented"):
+            grad.sum().backward()
+
+
+def test_under_autocast(device: torch.device) -> None:
+    boxes1, boxes2 = random_boxes(50).to(device), random_boxes(50).to(device)
+    with torch.autocast(device.type, dtype=torch.bfloat16):
+        assert torch.equal(giou(boxes1, boxes2), giou(boxes1, boxes2).float())
+        assert giou(boxes1, boxes2).dtype == torch.float32
+
+
+@pytest.mark.parametrize("op", [torch.ops.lensbox.giou.default, torch.ops.lensbox.pairwise_giou.default])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_opcheck(device: torch.device, op, dtype: torch.dtype) -> None:
+    boxes1 = random_boxes(2, 5, dtype=dtype).to(device).requires_grad_()
+    boxes2 = random_boxes(5, dtype=dtype).to(device).requires_grad_()
+    torch.library.opcheck(op, (boxes1, boxes2, 1e-7))
+
+
+@pytest.mark.parametrize(
+    ("boxes1", "boxes2", "eps", "error", "message"),
+    [
+        (
+            torch.zeros(3, 5),
+            torch.zeros(3, 4),
+            1e-7,
+            RuntimeError,
+            r"boxes1 must have shape \[..., 4\].*got \[3, 5\]",
+        ),
+        (
+            torch.zeros(3, 4),
+            torch.tensor(1.0),
+            1e-7,
+            RuntimeError,
+            r"boxes2 must have shape \[..., 4\].*got \[\]",
+        ),
+        (
+            torch.zeros(3, 4, dtype=torch.bool),
+            torch.zeros(3, 4),
+            1e-7,
+            TypeError,
+            "boxes1 must be float64.*got Bool",
+        ),
+        (torch.zeros(3, 4), torch.zeros(3, 4), 0.0, ValueError, "eps must be between.*got 0"),
+        (torch.zeros(3, 4), torch.zeros(3, 4), float("nan"), ValueError, "eps must be between.*got nan"),
+        (torch.zeros(3, 4), torch.zeros(2, 4), 1e-7, RuntimeError, "must match"),
+    ],
+)
+def test_bad_input(boxes1: Tensor, boxes2: Tensor, eps: float, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        giou(boxes1, boxes2, eps)
+
+
+def test_pairwise_bad_input() -> None:
+    with pytest.raises(RuntimeError, match=r"boxes1 must have shape \[..., N, 4\], got \[4\]"):
+        pairwise_giou(torch.zeros(4), torch.zeros(3, 4))

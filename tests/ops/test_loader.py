@@ -1,0 +1,95 @@
+"""A missing or unsuitable op library is reported in one readable message."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from lensbox.ops import OpLibraryError, library_path, read_build_info
+
+
+def import_with(library: Path) -> str:
+    """The last line that importing lensbox.ops prints with LENSBOX_OPS_LIBRARY set."""
+    environment = os.environ | {"LENSBOX_OPS_LIBRARY": str(library)}
+    run = subprocess.run(
+        [sys.executable, "-c", "import lensbox.ops"],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return run.stderr.strip().splitlines()[-1] if run.returncode else ""
+
+
+def changed_copy(tmp_path: Path, old: bytes, new: bytes) -> Path:
+    copy = tmp_path / "liblensbox_ops.so"
+    content = library_path().read_bytes()
+    assert old in content
+    copy.write_bytes(content.replace(old, new))
+    return copy
+
+
+def test_build_info() -> None:
+    info = read_build_info(library_path())
+    assert torch.__version__.startswith(info.torch)
+    assert re.fullmatch(r"\d+\.\d+\.\d+", info.version)
+    assert "cpu" in info.backends
+
+
+def test_a_copy_loads(tmp_path: Path) -> None:
+    assert import_with(Path(shutil.copy(library_path(), tmp_path))) == ""
+
+
+def test_missing(tmp_path: Path) -> None:
+    message = import_with(tmp_path / "nowhere.so")
+    assert "op library was not found" in message
+    assert "nowhere.so" in message
+    assert "LENSBOX_OPS_LIBRARY" in message
+
+
+def test_not_an_op_library(tmp_path: Path) -> None:
+    other = tmp_path / "other.so"
+    other.write_bytes(b"\x7fELF nothing of ours")
+    with pytest.raises(OpLibraryError, match="holds no build record"):
+        read_build_info(other)
+
+
+def test_built_for_another_torch(tmp_path: Path) -> None:
+    built_for = f"torch={read_build_info(library_path()).torch}".encode()
+    message = import_with(changed_copy(tmp_path, built_for, b"torch=1.99" + b"0" * (len(built_for) - 10)))
+    assert "built for another torch" in message
+    assert "built for torch 1.99" in message
+    assert f"installed torch: {torch.__version__}" in message
+    assert str(tmp_path) in message
+
+
+def test_refused_by_the_linker(tmp_path: Path) -> None:
+    message = import_with(changed_copy(tmp_path, b"libtorch_cpu.so\0", b"libtorch_xpu.so\0"))
+    assert "could not be loaded" in message
+    assert "libtorch_xpu.so" in message  # the linker's own words
+    assert f"installed torch: {torch.__version__}" in message
+
+
+def test_links_neither_python_nor_torch_python() -> None:
+    needed = subprocess.run(
+        ["readelf", "-d", library_path()], capture_output=True, text=True, check=True
+    ).stdout
+    libraries = re.findall(r"NEEDED.*\[(.*)\]", needed)
+    assert "libtorch_cpu.so" in libraries
+    assert not [name for name in libraries if "python" in name]
+
+
+@pytest.mark.skipif("cuda" in read_build_info(library_path()).backends, reason="built with CUDA")
+def test_without_cuda_the_error_says_how_to_get_it() -> None:
+    # A CUDA tensor cannot be made here, but the kernel that it would reach can be called.
+    cuda = torch._C.DispatchKeySet(torch._C.DispatchKey.CUDA)
+    boxes = torch.zeros(1, 4)
+    with pytest.raises(
+        NotImplementedError, match=r"giou: this liblensbox_ops was built without CUDA.*LENSBOX_CUDA=ON"
+    ):
+        torch.ops.lensbox.giou.default.redispatch(cuda, boxes, boxes, 1e-7)

@@ -1,0 +1,210 @@
+"""masked_giou_loss against a float64 loop, hand-worked values and numeric gradients."""
+
+import pytest
+import torch
+from box_reference import BOX_DTYPES, FLOAT_DTYPES, TOLERANCE, extreme_boxes, loss_reference, random_boxes
+from torch import Tensor
+
+from lensbox.ops import masked_giou_loss
+
+WEIRD_SHAPES = [(), (1,), (13,), (7, 11), (3, 5, 17), (0,), (4, 0), (1, 1, 1), (2, 2053)]
+
+
+def padded_targets(*shape: int, dtype: torch.dtype = torch.float32, fill: float = 0.3) -> Tensor:
+    """Boxes of which a share is padding: y2 == 0, and something else in the other coordinates."""
+    target = random_boxes(*shape, dtype=dtype)
+    padding = torch.rand(shape) >= fill
+    target[..., 3] = torch.where(padding, torch.zeros_like(target[..., 3]), target[..., 3])
+    return target
+
+
+def check(pred: Tensor, target: Tensor, weight: Tensor | None, device: torch.device) -> None:
+    """Loss and every gradient against float64, with a gradient of the output that is not 1."""
+    exact = [t.detach().double().requires_grad_() if t is not None else None for t in (pred, target, weight)]
+    expected = loss_reference(exact[0], exact[1], exact[2])
+    wanted = [i for i, t in enumerate((pred, target, weight)) if t is not None and t.is_floating_point()]
+    expected_grads = torch.autograd.grad(
+        expected, [exact[i] for i in wanted], torch.tensor(-2.5).double(), allow_unused=True
+    )
+
+    inputs = [t.detach().to(device) if t is not None else None for t in (pred, target, weight)]
+    for i in wanted:
+        inputs[i].requires_grad_()
+    loss = masked_giou_loss(*inputs)
+    assert loss.shape == ()
+    in_double = torch.float64 in (pred.dtype, target.dtype)
+    assert loss.dtype == (torch.float64 if in_double else torch.float32)
+    tolerance = TOLERANCE[loss.dtype]
+    torch.testing.assert_close(loss.cpu().double(), expected.detach(), **tolerance)
+    grads = torch.autograd.grad(
+        loss, [inputs[i] for i in wanted], torch.tensor(-2.5, dtype=loss.dtype, device=device)
+    )
+    for i, ours, theirs in zip(wanted, grads, expected_grads, strict=True):
+        assert ours.dtype == inputs[i].dtype
+        assert ours.shape == inputs[i].shape
+        if theirs is None:
+            theirs = torch.zeros_like(exact[i])
+        scale = theirs.abs().max().item() if theirs.numel() else 0.0
+        error = (ours.cpu().double() - theirs).abs().max().item() if theirs.numel() else 0.0
+        limits = TOLERANCE[ours.dtype if in_double or ours.dtype != torch.float64 else torch.float32]
+        assert error <= (limits["rtol"] + limits["atol"]) * scale + 1e-7, f"input {i}"
+
+
+@pytest.mark.parametrize("pred_dtype", FLOAT_DTYPES)
+@pytest.mark.parametrize("target_dtype", BOX_DTYPES)
+def test_every_pair_of_dtypes(
+    device: torch.device, pred_dtype: torch.dtype, target_dtype: torch.dtype
+) -> None:
+    pred, target = random_boxes(31, 67, dtype=pred_dtype), padded_targets(31, 67, dtype=target_dtype)
+    check(pred, target, None, device)
+
+
+@pytest.mark.parametrize("shape", WEIRD_SHAPES)
+@pytest.mark.parametrize("weighted", [False, True])
+def test_weird_shapes(device: torch.device, shape: tuple[int, ...], weighted: bool) -> None:
+    weight = torch.rand(shape) * (torch.rand(shape) > 0.5) if weighted else None
+    check(random_boxes(*shape), padded_targets(*shape), weight, device)
+
+
+@pytest.mark.parametrize("dtype", [*FLOAT_DTYPES, torch.bool, torch.uint8, torch.int64])
+def test_weights_of_every_dtype(device: torch.device, dtype: torch.dtype) -> None:
+    weight = (torch.rand(9, 21) * 3 * (torch.rand(9, 21) > 0.5)).to(dtype)
+    check(random_boxes(9, 21), random_boxes(9, 21), weight, device)
+
+
+def test_worked_values(device: torch.device) -> None:
+    pred = torch.tensor([[0.0, 0, 10, 10], [0, 0, 10, 10], [float("nan")] * 4], device=device)
+    target = torch.tensor([[0, 0, 10, 10], [20, 0, 30, 10], [7, 7, 7, 0]], dtype=torch.uint8, device=device)
+    # GIoU 1 and -1/3; the third slot is padding.
+    assert masked_giou_loss(pred, target).item() == pytest.approx((0 + 4 / 3) / 2)
+    weight = torch.tensor([1.0, 3.0, 0.0], device=device)
+    assert masked_giou_loss(pred, target, weight).item() == pytest.approx(3 * (4 / 3) / 4)
+    # Weights that add up to less than 1 are divided by 1.
+    assert masked_giou_loss(pred, target, weight / 8).item() == pytest.approx(3 / 8 * (4 / 3))
+    # The article's figure is the mean GIoU itself.
+    assert 1 - masked_giou_loss(pred, target).item() == pytest.approx((1 - 1 / 3) / 2)
+
+
+def test_padding_is_never_read(device: torch.device) -> None:
+    pred, target = random_boxes(64, 32), padded_targets(64, 32)
+    clean = masked_giou_loss(pred.to(device), target.to(device))
+    poisoned = torch.where((target[..., 3] == 0)[..., None], torch.full_like(pred, float("nan")), pred)
+    poisoned = poisoned.to(device).requires_grad_()
+    loss = masked_giou_loss(poisoned, target.to(device))
+    loss.backward()
+    assert torch.equal(loss.detach(), clean)
+    assert poisoned.grad.isfinite().all()
+    assert (poisoned.grad[target.to(device)[..., 3] == 0] == 0).all()
+
+
+def test_no_valid_slot(device: torch.device) -> None:
+    pred = random_boxes(5, 3).to(device).requires_grad_()
+    loss = masked_giou_loss(pred, torch.zeros(5, 3, 4, device=device))
+    loss.backward()
+    assert loss.item() == 0
+    assert (pred.grad == 0).all()
+
+
+@pytest.mark.parametrize("dtype", FLOAT_DTYPES)
+def test_finite_boxes_give_finite_results(device: torch.device, dtype: torch.dtype) -> None:
+    pred = extreme_boxes(20000, dtype).to(device).requires_grad_()
+    target = extreme_boxes(20000, dtype).to(device).requires_grad_()
+    loss = masked_giou_loss(pred, target)
+    assert loss.isfinite()
+    loss.backward(torch.full_like(loss, 1e30))
+    assert pred.grad.isfinite().all()
+    assert target.grad.isfinite().all()
+
+
+def test_any_strides(device: torch.device) -> None:
+    pred, target = random_boxes(12, 18).to(device), padded_targets(12, 18).to(device)
+    expected = masked_giou_loss(pred, target)
+    layouts = [
+        lambda t: t.permute(2, 0, 1).contiguous().permute(1, 2, 0),
+        lambda t: torch.cat([t, t], 1)[:, :18],
+        lambda t: torch.cat([torch.zeros(1, device=device), t.flatten()])[1:].view(12, 18, 4),
+        lambda t: t.transpose(0, 1).contiguous().transpose(0, 1),
+    ]
+    for change_pred in layouts:
+        for change_target in layouts:
+            moved = change_pred(pred).detach().requires_grad_()
+            loss = masked_giou_loss(moved, change_target(target))
+            torch.testing.assert_close(loss.detach(), expected)
+            (grad,) = torch.autograd.grad(loss, moved)
+            plain = pred.detach().requires_grad_()
+            torch.testing.assert_close(grad, torch.autograd.grad(masked_giou_loss(plain, target), plain)[0])
+
+
+def test_is_repeatable_to_the_bit(device: torch.device) -> None:
+    pred, target = random_boxes(512, 128).to(device), padded_targets(512, 128).to(device)
+    losses = {masked_giou_loss(pred, target).item() for _ in range(20)}
+    assert len(losses) == 1
+
+
+def test_numeric_gradients(device: torch.device) -> None:
+    pred = random_boxes(2, 4, dtype=torch.float64).to(device).requires_grad_()
+    target = random_boxes(2, 4, dtype=torch.float64).to(device).requires_grad_()
+    weight = (torch.rand(2, 4, dtype=torch.float64) + 0.5).to(device).requires_grad_()
+    assert torch.autograd.gradcheck(masked_giou_loss, (pred, target, weight))
+    assert torch.autograd.gradcheck(masked_giou_loss, (pred, target, weight / 100))
+    assert torch.autograd.gradcheck(masked_giou_loss, (pred, target, None))
+
+
+def test_second_derivatives_are_refused(device: torch.device) -> None:
+    pred = random_boxes(3).to(device).requires_grad_()
+    loss = masked_giou_loss(pred, random_boxes(3).to(device))
+    (grad,) = torch.autograd.grad(loss, pred, create_graph=True)
+    with pytest.raises(RuntimeError, match="not implemented"):
+        grad.sum().backward()
+
+
+def test_under_autocast(device: torch.device) -> None:
+    pred, target = random_boxes(40).to(device).requires_grad_(), random_boxes(40).to(device)
+    with torch.autocast(device.type, dtype=torch.bfloat16):
+        loss = masked_giou_loss(pred, target)
+    torch.testing.assert_close(loss, masked_giou_loss(pred, target), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("target_dtype", [torch.float32, torch.uint8])
+def test_opcheck(device: torch.device, weighted: bool, target_dtype: torch.dtype) -> None:
+    pred = random_boxes(3, 5).to(device).requires_grad_()
+    target = padded_targets(3, 5, dtype=target_dtype, fill=0.7).to(device)
+    weight = torch.rand(3, 5, device=device).requires_grad_() if weighted else None
+    torch.library.opcheck(torch.ops.lensbox.masked_giou_loss.default, (pred, target, weight, 1e-7))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        (
+            (torch.zeros(3, 4, dtype=torch.uint8), torch.zeros(3, 4)),
+            TypeError,
+            "pred must be float64.*got Byte",
+        ),
+        (
+            (torch.zeros(3, 4), torch.zeros(3, 4, dtype=torch.bool)),
+            TypeError,
+            "target must be float64.*got Bool",
+        ),
+        (
+            (torch.zeros(3, 5), torch.zeros(3, 5)),
+            RuntimeError,
+            r"pred must have shape \[..., 4\].*got \[3, 5\]",
+        ),
+        (
+            (torch.zeros(3, 4), torch.zeros(1, 4)),
+            RuntimeError,
+            r"target must have the shape of pred.*got \[1, 4\]",
+        ),
+        (
+            (torch.zeros(3, 4), torch.zeros(3, 4), torch.ones(2)),
+            RuntimeError,
+            r"weight must have the shape.*got \[2\]",
+        ),
+        ((torch.zeros(3, 4), torch.zeros(3, 4), None, -1.0), ValueError, "eps must be between.*got -1"),
+    ],
+)
+def test_bad_input(arguments: tuple, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        masked_giou_loss(*arguments)

@@ -1,0 +1,208 @@
+"""padded_nms against a Python loop, and its promises: order, ties, shapes, padding."""
+
+import pytest
+import torch
+from box_reference import FLOAT_DTYPES, nms_reference, random_boxes
+from torch import Tensor
+
+from lensbox.ops import padded_nms
+
+
+def check(
+    boxes: Tensor, scores: Tensor, device: torch.device, *rule: float, categories: Tensor | None = None
+) -> None:
+    """`rule` is iou_threshold, score_threshold, max_candidates, max_detections."""
+    moved = categories.to(device) if categories is not None else None
+    out = padded_nms(boxes.to(device), scores.to(device), *rule, moved)
+    slots = int(rule[3])
+    batch = boxes.shape[0]
+    assert out.boxes.shape == (batch, slots, 4)
+    assert out.boxes.dtype == boxes.dtype
+    assert out.scores.dtype == scores.dtype
+    assert out.indices.dtype == torch.int64
+    assert out.counts.dtype == torch.int32
+    for image in range(batch):
+        kinds = categories[image] if categories is not None else None
+        kept = nms_reference(boxes[image], scores[image], *rule, kinds)
+        count = len(kept)
+        assert out.counts[image].item() == count
+        assert out.indices[image].tolist() == kept + [-1] * (slots - count)
+        torch.testing.assert_close(out.boxes[image, :count].cpu(), boxes[image, kept], rtol=0, atol=0)
+        torch.testing.assert_close(out.scores[image, :count].cpu(), scores[image, kept], rtol=0, atol=0)
+        assert (out.boxes[image, count:] == 0).all()
+        assert (out.scores[image, count:] == 0).all()
+
+
+# Integer corners, so that the reference's float64 and the op's float32 agree on every comparison.
+def crowd(batch: int, count: int, size: float = 60.0) -> Tensor:
+    return random_boxes(batch, count, size=size).round()
+
+
+@pytest.mark.parametrize("count", [1, 2, 31, 32, 33, 64, 100, 257, 1000, 1024])
+def test_one_block_of_candidates(device: torch.device, count: int) -> None:
+    boxes, scores = crowd(3, count), torch.rand(3, count)
+    check(boxes, scores, device, 0.5, 0.1, 2000, 100)
+    check(boxes, scores, device, 0.25, 0.0, count, count)
+
+
+@pytest.mark.parametrize(
+    ("count", "candidates"), [(1025, 1000), (3000, 1024), (5440, 300), (5440, 1), (2000, 37)]
+)
+def test_selection_among_more_boxes(device: torch.device, count: int, candidates: int) -> None:
+    boxes = crowd(2, count, size=300.0)
+    check(boxes, torch.rand(2, count), device, 0.5, 0.02, candidates, 256)
+    # Few distinct scores: the candidates end within a run of ties.
+    check(boxes, (torch.rand(2, count) * 3).round() / 4, device, 0.5, -1.0, candidates, 256)
+
+
+@pytest.mark.parametrize(("batch", "count"), [(1, 1500), (3, 2500)])
+def test_more_candidates_than_a_block_holds(device: torch.device, batch: int, count: int) -> None:
+    boxes = crowd(batch, count, size=400.0)
+    check(boxes, torch.rand(batch, count), device, 0.4, 0.2, count, 400)
+    check(boxes, (torch.rand(batch, count) * 5).round(), device, 0.4, 0.5, 1100, count)
+
+
+def test_categories(device: torch.device) -> None:
+    for count, candidates in ((200, 200), (1500, 500), (1500, 1500)):
+        boxes, scores = crowd(2, count), torch.rand(2, count)
+        kinds = torch.randint(-2, 3, (2, count)) * 2**40
+        check(boxes, scores, device, 0.3, 0.0, candidates, 150, categories=kinds)
+
+
+@pytest.mark.parametrize("box_dtype", FLOAT_DTYPES)
+@pytest.mark.parametrize("score_dtype", FLOAT_DTYPES)
+def test_dtypes(device: torch.device, box_dtype: torch.dtype, score_dtype: torch.dtype) -> None:
+    for count, candidates in ((300, 300), (1300, 400), (1300, 1300)):
+        check(
+            crowd(2, count).to(box_dtype),
+            torch.rand(2, count).to(score_dtype),
+            device,
+            0.5,
+            0.25,
+            candidates,
+            64,
+        )
+
+
+def test_float64_scores_are_ordered_in_float64(device: torch.device) -> None:
+    # As float32 these scores are all equal, and index order would win.
+    scores = 0.5 + torch.arange(50, dtype=torch.float64)[None] * 1e-12
+    boxes = (
+        torch.arange(50, dtype=torch.float64)[None, :, None] * 100 + torch.tensor([0.0, 0, 10, 10]).double()
+    )
+    out = padded_nms(boxes.to(device), scores.to(device), 0.5, 0.0, 50, 50)
+    assert out.indices[0].tolist() == list(range(49, -1, -1))
+
+
+def test_equal_scores_keep_index_order(device: torch.device) -> None:
+    boxes = torch.arange(70)[None, :, None] * 100.0 + torch.tensor([0.0, 0, 10, 10])
+    scores = torch.full((1, 70), 0.5)
+    scores[0, ::2] = 0.0
+    scores[0, ::4] = -0.0  # equal to 0
+    out = padded_nms(boxes.to(device), scores.to(device), 0.5, -1.0, 70, 70)
+    assert out.indices[0].tolist() == list(range(1, 70, 2)) + list(range(0, 70, 2))
+
+
+def test_scores_that_never_pass(device: torch.device) -> None:
+    boxes = torch.tensor([[[0.0, 0, 10, 10]] * 4])
+    scores = torch.tensor([[float("nan"), 0.3, float("inf"), 0.2999]])
+    out = padded_nms(boxes.to(device), scores.to(device), 1.0, 0.3, 4, 4)
+    assert out.indices[0].tolist() == [2, -1, -1, -1]
+
+
+def test_threshold_is_exceeded_not_reached(device: torch.device) -> None:
+    # IoU is exactly 1/2.
+    boxes = torch.tensor([[[0.0, 0, 10, 10], [0, 0, 10, 5]]], device=device)
+    scores = torch.tensor([[0.9, 0.8]], device=device)
+    assert padded_nms(boxes, scores, 0.5, 0.0, 2, 2).counts.item() == 2
+    assert padded_nms(boxes, scores, 0.499, 0.0, 2, 2).counts.item() == 1
+
+
+def test_a_removed_box_removes_nothing(device: torch.device) -> None:
+    # 0 removes 1; 1 would have removed 2, but is gone.
+    boxes = torch.tensor([[[0.0, 0, 10, 10], [4, 0, 14, 10], [8, 0, 18, 10]]], device=device)
+    scores = torch.tensor([[0.9, 0.8, 0.7]], device=device)
+    assert padded_nms(boxes, scores, 0.4, 0.0, 3, 3).indices.tolist() == [[0, 2, -1]]
+
+
+def test_huge_and_degenerate_boxes(device: torch.device) -> None:
+    huge = torch.tensor(
+        [[[0.0, 0, 1e38, 1e38], [0, 0, 1e38, 0.9e38], [5, 5, 1, 1], [5, 5, 1, 1]]], device=device
+    )
+    scores = torch.tensor([[0.9, 0.8, 0.7, 0.6]], device=device)
+    # The huge pair overlaps; empty boxes overlap nothing, not even each other.
+    assert padded_nms(huge, scores, 0.5, 0.0, 4, 4).indices.tolist() == [[0, 2, 3, -1]]
+
+
+@pytest.mark.parametrize(("batch", "count"), [(0, 5), (2, 0), (0, 0), (0, 2000)])
+def test_nothing_to_do(device: torch.device, batch: int, count: int) -> None:
+    out = padded_nms(
+        torch.zeros(batch, count, 4, device=device),
+        torch.zeros(batch, count, device=device),
+        0.5,
+        0.1,
+        1500,
+        7,
+    )
+    assert out.boxes.shape == (batch, 7, 4)
+    assert (out.indices == -1).all()
+    assert (out.counts == 0).all()
+
+
+def test_any_strides(device: torch.device) -> None:
+    boxes, scores = crowd(4, 90).to(device), torch.rand(4, 90, device=device)
+    kinds = torch.randint(0, 2, (4, 90), device=device)
+    expected = padded_nms(boxes, scores, 0.4, 0.1, 90, 50, kinds)
+    moved = padded_nms(
+        boxes.permute(2, 1, 0).contiguous().permute(2, 1, 0),
+        scores.t().contiguous().t(),
+        0.4,
+        0.1,
+        90,
+        50,
+        torch.stack([kinds, kinds], -1)[..., 0],
+    )
+    for a, b in zip(expected, moved, strict=True):
+        assert torch.equal(a, b)
+
+
+def test_backward_is_refused(device: torch.device) -> None:
+    boxes = crowd(1, 10).to(device).requires_grad_()
+    out = padded_nms(boxes, torch.rand(1, 10, device=device), 0.5, 0.0, 10, 10)
+    with pytest.raises(RuntimeError, match="not implemented"):
+        out.boxes.sum().backward()
+
+
+def test_opcheck(device: torch.device) -> None:
+    arguments = (crowd(2, 20).to(device), torch.rand(2, 20, device=device), 0.5, 0.1, 20, 10)
+    torch.library.opcheck(torch.ops.lensbox.padded_nms.default, arguments)
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        ({"boxes": torch.zeros(3, 4)}, RuntimeError, r"boxes must have shape \[B, N, 4\].*got \[3, 4\]"),
+        ({"boxes": torch.zeros(1, 3, 4, dtype=torch.int32)}, TypeError, "boxes must be float64.*got Int"),
+        ({"scores": torch.zeros(1, 4)}, RuntimeError, r"scores must have shape.*\[1, 3\], got \[1, 4\]"),
+        ({"iou_threshold": 1.5}, ValueError, "iou_threshold must be between 0 and 1, got 1.5"),
+        ({"score_threshold": float("nan")}, ValueError, "score_threshold must be a number, got NaN"),
+        ({"max_candidates": 0}, ValueError, "max_candidates must be at least 1, got 0"),
+        ({"max_detections": -3}, ValueError, "max_detections must be at least 1, got -3"),
+        ({"categories": torch.zeros(1, 3)}, TypeError, "categories must be int64, got Float"),
+        (
+            {"categories": torch.zeros(1, 2).long()},
+            RuntimeError,
+            r"categories must have the shape.*got \[1, 2\]",
+        ),
+    ],
+)
+def test_bad_input(change: dict, error: type[Exception], message: str) -> None:
+    good = {
+        "boxes": torch.zeros(1, 3, 4),
+        "scores": torch.zeros(1, 3),
+        "iou_threshold": 0.5,
+        "score_threshold": 0.1,
+    }
+    good |= {"max_candidates": 3, "max_detections": 3}
+    with pytest.raises(error, match=message):
+        padded_nms(**(good | change))

@@ -1,0 +1,98 @@
+"""The torchvision-named functions, against recorded values and, on a GPU, against torchvision itself."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from box_reference import random_boxes
+
+from lensbox.ops import batched_nms, generalized_box_iou, generalized_box_iou_loss, nms
+
+# Written by tests/ops/record_torchvision_values.py, which says from which version.
+RECORDED = json.loads((Path(__file__).parent / "torchvision_values.json").read_text())
+
+
+def recorded(name: str, device: torch.device) -> torch.Tensor:
+    return torch.tensor(RECORDED[name], device=device)
+
+
+def test_generalized_box_iou(device: torch.device) -> None:
+    out = generalized_box_iou(recorded("boxes1", device), recorded("boxes2", device))
+    torch.testing.assert_close(out, recorded("generalized_box_iou", device), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
+def test_generalized_box_iou_loss(device: torch.device, reduction: str) -> None:
+    boxes1 = recorded("boxes1", device).requires_grad_()
+    loss = generalized_box_iou_loss(boxes1, recorded("boxes2", device), reduction=reduction)
+    torch.testing.assert_close(loss, recorded(f"loss_{reduction}", device), rtol=1e-5, atol=1e-6)
+    loss.sum().backward()
+    torch.testing.assert_close(boxes1.grad, recorded(f"loss_{reduction}_grad", device), rtol=1e-4, atol=1e-7)
+
+
+def test_loss_of_no_boxes(device: torch.device) -> None:
+    boxes = torch.zeros(0, 4, device=device, requires_grad=True)
+    loss = generalized_box_iou_loss(boxes, boxes.detach(), reduction="mean")
+    loss.backward()
+    assert loss.item() == 0
+
+
+def test_loss_of_half_precision_is_float32(device: torch.device) -> None:
+    boxes = random_boxes(5, dtype=torch.float16).to(device)
+    assert generalized_box_iou_loss(boxes, boxes).dtype == torch.float32
+
+
+def test_unknown_reduction() -> None:
+    with pytest.raises(ValueError, match="Invalid Value for arg 'reduction': 'max"):
+        generalized_box_iou_loss(torch.zeros(1, 4), torch.zeros(1, 4), reduction="max")
+
+
+def test_nms(device: torch.device) -> None:
+    kept = nms(recorded("nms_boxes", device), recorded("nms_scores", device), 0.5)
+    assert torch.equal(kept, recorded("nms", device))
+
+
+def test_batched_nms(device: torch.device) -> None:
+    arguments = [recorded(name, device) for name in ("nms_boxes", "nms_scores", "nms_categories")]
+    assert torch.equal(batched_nms(*arguments, 0.5), recorded("batched_nms", device))
+
+
+def test_nms_of_no_boxes(device: torch.device) -> None:
+    kept = nms(torch.zeros(0, 4, device=device), torch.zeros(0, device=device), 0.5)
+    assert kept.shape == (0,)
+    assert kept.dtype == torch.int64
+
+
+@pytest.mark.parametrize(
+    ("boxes", "scores", "message"),
+    [
+        (torch.zeros(4), torch.zeros(1), "boxes should be a 2d tensor, got 1D"),
+        (torch.zeros(2, 5), torch.zeros(2), "boxes should have 4 elements in dimension 1, got 5"),
+        (torch.zeros(2, 4), torch.zeros(2, 1), "scores should be a 1d tensor, got 2D"),
+        (torch.zeros(2, 4), torch.zeros(3), "same number of elements in dimension 0, got 2 and 3"),
+    ],
+)
+def test_errors_of_torchvision(boxes: torch.Tensor, scores: torch.Tensor, message: str) -> None:
+    with pytest.raises(RuntimeError, match=message):
+        nms(boxes, scores, 0.5)
+    with pytest.raises(RuntimeError, match=message):
+        batched_nms(boxes, scores, torch.zeros(len(scores)), 0.5)
+
+
+def test_idxs_of_another_shape() -> None:
+    with pytest.raises(RuntimeError, match=r"idxs should have the shape of scores, \(2,\), got \(3,\)"):
+        batched_nms(torch.zeros(2, 4), torch.zeros(2), torch.zeros(3), 0.5)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("count", [50, 900, 4000])
+def test_against_torchvision_itself(count: int) -> None:
+    from torchvision import ops as theirs
+
+    b1, b2 = random_boxes(count).cuda(), random_boxes(count).cuda()
+    scores, kinds = torch.rand(count).cuda(), torch.randint(0, 5, (count,)).cuda()
+    torch.testing.assert_close(generalized_box_iou(b1, b2), theirs.generalized_box_iou(b1, b2))
+    torch.testing.assert_close(generalized_box_iou_loss(b1, b2), theirs.generalized_box_iou_loss(b1, b2))
+    assert torch.equal(nms(b1, scores, 0.4), theirs.nms(b1, scores, 0.4))
+    assert torch.equal(batched_nms(b1, scores, kinds, 0.4), theirs.batched_nms(b1, scores, kinds, 0.4))
