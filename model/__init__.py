@@ -1,0 +1,15 @@
+"""The face detector, the article's network, and the file format of their weights."""
+
+from lensbox.model.article_net import ArticleNet
+from lensbox.model.config import DetectorConfig
+from lensbox.model.face_detector import FaceDetector
+from lensbox.model.weights import load_detector, save_detector, weights_sha256
+
+__all__ = [
+    "ArticleNet",
+    "DetectorConfig",
+    "FaceDetector",
+    "load_detector",
+    "save_detector",
+    "weights_sha256",
+]

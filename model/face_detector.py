@@ -1,0 +1,117 @@
+"""A single-stage, anchor-free face detector for 256x256 grayscale canvases."""
+
+from typing import Final
+
+import torch
+from torch import Tensor, nn
+
+import lensbox.ops  # noqa: F401 (registers torch.ops.lensbox)
+from lensbox.model.anchors import decode_boxes, make_anchors
+from lensbox.model.backbone import Backbone, FeaturePyramid
+from lensbox.model.checks import check_threshold, dtype_name
+from lensbox.model.config import CANVAS_SIZE, STRIDES, DetectorConfig
+from lensbox.model.head import Head
+from lensbox.model.letterbox import letterbox, restore_boxes
+
+
+class FaceDetector(nn.Module):
+    """Finds faces in a gray canvas; every method is scriptable, so all runtimes share this code.
+
+    The net predicts at A = 64² + 32² + 16² + 8² = 5440 anchors, the cell centres of strides 4, 8, 16 and 32
+    in that order, row-major. Their positions are the buffers `anchor_centers`, float32 [A, 2] (x, y in canvas
+    pixels), and `anchor_strides`, float32 [A]. Boxes are xyxy in pixels everywhere.
+    """
+
+    __jit_ignored_attributes__ = ["config"]  # noqa: RUF012 (TorchScript reads a plain list)
+
+    anchor_centers: Tensor
+    anchor_strides: Tensor
+    canvas_size: Final[int]
+    max_candidates: Final[int]
+    max_detections: Final[int]
+
+    def __init__(self, config: DetectorConfig | None = None) -> None:
+        super().__init__()
+        self.config = config if config is not None else DetectorConfig.named("base")
+        self.canvas_size = CANVAS_SIZE
+        self.max_candidates = 1000
+        self.max_detections = 256
+        self.backbone = Backbone(self.config)
+        self.pyramid = FeaturePyramid(self.config)
+        heads = [Head(self.config.pyramid_width, dense) for dense in self.config.dense_heads]
+        self.head4, self.head8, self.head16, self.head32 = heads
+        centers, strides = make_anchors(CANVAS_SIZE, STRIDES)
+        self.register_buffer("anchor_centers", centers, persistent=False)
+        self.register_buffer("anchor_strides", strides, persistent=False)
+
+    def forward(self, images: Tensor) -> tuple[Tensor, Tensor]:
+        """The raw predictions of every anchor.
+
+        images: [B, 1, 256, 256], uint8 or floating point, gray levels 0..255.
+        Returns boxes, float32 [B, A, 4] in canvas pixels, not clipped, and logits, float32 [B, A].
+        Raises ValueError for another shape.
+        """
+        if images.dim() != 4 or list(images.shape[1:]) != [1, self.canvas_size, self.canvas_size]:
+            size = self.canvas_size
+            raise ValueError(f"images must have the shape [B, 1, {size}, {size}], got {images.shape}")
+        # Mean 0 and deviation 1, about, for the gray levels of photographs.
+        x = (images.float() - 114.0) * (1.0 / 64.0)
+        p4, p8, p16, p32 = self.pyramid(self.backbone(x))
+        levels = [self.head4(p4), self.head8(p8), self.head16(p16), self.head32(p32)]
+        predictions = torch.cat(levels, dim=1)
+        boxes = decode_boxes(predictions[..., 1:], self.anchor_centers, self.anchor_strides)
+        return boxes, predictions[..., 0]
+
+    @torch.jit.export
+    def preprocess(self, image: Tensor) -> tuple[Tensor, Tensor]:
+        """Fits an image to the canvas.
+
+        image: uint8 [C, H, W] with C = 1 (gray), 3 (RGB) or 4 (RGBA, alpha ignored), any H and W from 1.
+        Returns the canvas, uint8 [1, 256, 256], and the geometry for `restore`, float32 [6].
+        Raises ValueError for another dtype or shape.
+        """
+        return letterbox(image, self.canvas_size)
+
+    @torch.jit.export
+    def detect(
+        self, images: Tensor, score_threshold: float, iou_threshold: float
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """The faces of each canvas, best first, overlapping ones suppressed.
+
+        images: uint8 [B, 1, 256, 256] from `preprocess`. A face is kept if its score is above
+        `score_threshold` and it overlaps no better one by more than `iou_threshold`; both lie in 0..1.
+        Returns boxes, float32 [B, 256, 4] in canvas pixels, clipped to the canvas; scores, float32 [B, 256];
+        counts, int32 [B]. Slots from counts[b] on are zero. No gradients. Raises ValueError for bad input.
+        """
+        if images.dtype != torch.uint8:
+            raise ValueError(f"images must be uint8, got {dtype_name(images)}")
+        check_threshold("score_threshold", score_threshold)
+        check_threshold("iou_threshold", iou_threshold)
+        with torch.no_grad():
+            all_boxes, logits = self.forward(images)
+            boxes, scores, _, counts = torch.ops.lensbox.padded_nms(
+                all_boxes,
+                logits.sigmoid(),
+                iou_threshold,
+                score_threshold,
+                self.max_candidates,
+                self.max_detections,
+            )
+            return boxes.clamp(0.0, float(self.canvas_size)), scores, counts
+
+    @torch.jit.export
+    def restore(self, boxes: Tensor, geometry: Tensor) -> Tensor:
+        """Boxes of `detect` in the original image's pixels, clipped to the image.
+
+        boxes: float32 [..., 4] in canvas pixels; geometry: float32 [6] from `preprocess`. Returns [..., 4].
+        """
+        return restore_boxes(boxes, geometry)
+
+    @torch.jit.export
+    def loss(self, predictions: Tensor, targets: Tensor) -> Tensor:
+        """Mean of 1 - GIoU over the slots that hold a target; a slot whose y2 is 0 is padding.
+
+        predictions, targets: [..., 4], xyxy, in the same unit. Returns a scalar with gradients.
+        """
+        loss: Tensor = torch.ops.lensbox.masked_giou_loss(predictions, targets)
+        return loss

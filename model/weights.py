@@ -1,0 +1,92 @@
+"""Weights as safetensors, with the config that they fit in the file's metadata."""
+
+import hashlib
+import json
+import os
+from pathlib import Path
+
+import safetensors
+import safetensors.torch
+from torch import Tensor
+
+from lensbox.model.config import DetectorConfig
+from lensbox.model.face_detector import FaceDetector
+
+SHIPPED_WEIGHTS = Path(__file__).parent / "weights" / "face_detector.safetensors"
+CONFIG_KEY = "config"
+
+
+def save_detector(detector: FaceDetector, path: str | Path, metadata: dict[str, str] | None = None) -> None:
+    """Writes the detector's weights and config; `metadata` adds what a reader should know of them.
+
+    The file appears whole or not at all. Raises ValueError if `metadata` uses the key 'config'.
+    """
+    metadata = dict(metadata or {})
+    if CONFIG_KEY in metadata:
+        raise ValueError(f"metadata must not use the key {CONFIG_KEY!r}: it holds the detector's config")
+    metadata[CONFIG_KEY] = detector.config.to_json()
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
+    tensors = {name: value.detach().cpu().contiguous() for name, value in detector.state_dict().items()}
+    try:
+        safetensors.torch.save_file(tensors, partial, metadata)
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def load_detector(path: str | Path | None = None) -> FaceDetector:
+    """The detector of a file that `save_detector` wrote, on the CPU, in eval mode.
+
+    None loads the shipped weights. Raises FileNotFoundError if there is no such file, and ValueError if it
+    is not a safetensors file, has no config, or its tensors do not fit that config.
+    """
+    path = SHIPPED_WEIGHTS if path is None else Path(path)
+    if not path.is_file():
+        raise FileNotFoundError(f"path must be a weights file (.safetensors), got {path}")
+    try:
+        with safetensors.safe_open(path, framework="pt") as file:
+            metadata = file.metadata() or {}
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
+    except safetensors.SafetensorError as error:
+        raise ValueError(f"{path} is not a safetensors file: {error}") from error
+    if CONFIG_KEY not in metadata:
+        raise ValueError(f"{path} has no {CONFIG_KEY!r} in its metadata: it was not written by save_detector")
+    try:
+        detector = FaceDetector(DetectorConfig.from_json(metadata[CONFIG_KEY]))
+    except ValueError as error:
+        raise ValueError(f"{path} does not hold a face detector: {error}") from error
+    _check_tensors(path, tensors, detector.state_dict())
+    detector.load_state_dict(tensors)
+    return detector.eval()
+
+
+def weights_sha256(detector: FaceDetector) -> str:
+    """SHA-256, in hex, over the names, dtypes, shapes and bytes of the detector's state, sorted by name.
+
+    It identifies the weights themselves, whatever file or metadata they travel with.
+    """
+    digest = hashlib.sha256()
+    for name, value in sorted(detector.state_dict().items()):
+        tensor = value.detach().cpu().contiguous()
+        digest.update(json.dumps([name, str(tensor.dtype), list(tensor.shape)]).encode())
+        digest.update(tensor.numpy().tobytes())
+    return digest.hexdigest()
+
+
+def _check_tensors(path: Path, tensors: dict[str, Tensor], expected: dict[str, Tensor]) -> None:
+    """Says in one line what torch's own check would say in one line per tensor."""
+    actual_shapes = {name: list(value.shape) for name, value in tensors.items()}
+    expected_shapes = {name: list(value.shape) for name, value in expected.items()}
+    wrong = sorted(
+        name
+        for name in actual_shapes.keys() | expected_shapes.keys()
+        if actual_shapes.get(name) != expected_shapes.get(name)
+    )
+    if wrong:
+        first = wrong[0]
+        raise ValueError(
+            f"{path}: {len(wrong)} tensors do not fit the config; the first, {first}, must have the shape "
+            f"{expected_shapes.get(first, 'of no tensor')}, got {actual_shapes.get(first, 'no tensor')}"
+        )

@@ -1,0 +1,234 @@
+"""The detector: shapes, numbers, limits of cost, and the methods that all runtimes share."""
+
+import copy
+
+import pytest
+import torch
+from torch import Tensor
+from torch.utils.flop_counter import FlopCounterMode
+
+from lensbox.export.torchscript import quiet_torchscript
+from lensbox.model import DetectorConfig, FaceDetector
+
+ANCHORS = 5440
+
+
+def reference_nms(boxes: Tensor, scores: Tensor, iou_threshold: float, score_threshold: float) -> list[int]:
+    """Greedy suppression, one pair at a time: indices of one image's detections, best first."""
+    kept: list[int] = []
+    for candidate in sorted(range(len(scores)), key=lambda index: (-float(scores[index]), index)):
+        if float(scores[candidate]) > score_threshold and all(
+            iou(boxes[candidate].tolist(), boxes[other].tolist()) <= iou_threshold for other in kept
+        ):
+            kept.append(candidate)
+    return kept
+
+
+def iou(a: list[float], b: list[float]) -> float:
+    width = max(0.0, min(a[2], b[2]) - max(a[0], b[0]))
+    height = max(0.0, min(a[3], b[3]) - max(a[1], b[1]))
+    areas = [(box[2] - box[0]) * (box[3] - box[1]) for box in (a, b)]
+    return width * height / (sum(areas) - width * height)
+
+
+def detection_threshold(detector: FaceDetector, canvases: Tensor, count: int) -> float:
+    """A score that `count` anchors of the first canvas exceed."""
+    scores = detector(canvases)[1][0].detach().sigmoid().sort(descending=True).values
+    return float(scores[count - 1 : count + 1].mean())
+
+
+@pytest.mark.parametrize(
+    ("name", "macs", "parameters"),
+    [("base", 160_000_000, (180_000, 220_000)), ("small", 90_000_000, (70_000, 110_000))],
+)
+def test_cost_stays_within_its_bounds(name: str, macs: int, parameters: tuple[int, int]) -> None:
+    detector = FaceDetector(DetectorConfig.named(name)).eval()
+    with FlopCounterMode(display=False) as counter, torch.no_grad():
+        boxes, logits = detector(torch.zeros(1, 1, 256, 256, dtype=torch.uint8))
+    # Two floating-point operations make one multiply-accumulate.
+    assert macs / 2 < counter.get_total_flops() / 2 <= macs
+    assert parameters[0] <= sum(parameter.numel() for parameter in detector.parameters()) <= parameters[1]
+    assert boxes.shape == (1, ANCHORS, 4)
+    assert logits.shape == (1, ANCHORS)
+
+
+def test_training_starts_from_the_prior() -> None:
+    torch.manual_seed(0)
+    scores = FaceDetector()(torch.randint(0, 256, (1, 1, 256, 256)))[1].detach().sigmoid()
+    assert 0.005 < float(scores.min()) < float(scores.max()) < 0.02
+
+
+def test_bytes_and_floats_give_the_same_predictions(detector: FaceDetector, canvases: Tensor) -> None:
+    for actual, expected in zip(detector(canvases.float()), detector(canvases), strict=True):
+        assert torch.equal(actual, expected)
+
+
+def test_images_of_a_batch_do_not_mix(detector: FaceDetector, canvases: Tensor) -> None:
+    for together, alone in zip(detector(canvases), detector(canvases[1:]), strict=True):
+        torch.testing.assert_close(together[1:], alone, rtol=1e-4, atol=1e-3)
+
+
+@pytest.mark.parametrize(("x", "y"), [(48, 48), (48, 200), (200, 48), (150, 130)])
+def test_anchors_lie_where_the_picture_makes_a_difference(detector: FaceDetector, x: int, y: int) -> None:
+    images = torch.full((2, 1, 256, 256), 114, dtype=torch.uint8)
+    images[1, :, y - 6 : y + 6, x - 6 : x + 6] = 255
+    logits = detector(images)[1]
+    change = (logits[1] - logits[0]).abs()
+    near = (detector.anchor_centers - torch.tensor([x, y])).abs().amax(dim=1) < 48
+    first = 0
+    for cells in (4096, 1024, 256, 64):
+        level = slice(first, first + cells)
+        assert change[level][near[level]].mean() > 1.3 * change[level][~near[level]].mean()
+        first += cells
+
+
+def test_gradients_reach_every_parameter_under_bfloat16() -> None:
+    torch.manual_seed(0)
+    detector = FaceDetector(DetectorConfig.named("small")).to(memory_format=torch.channels_last)
+    with torch.autocast("cpu", torch.bfloat16):
+        boxes, logits = detector(torch.randint(0, 256, (2, 1, 256, 256), dtype=torch.uint8))
+    assert boxes.dtype == logits.dtype == torch.float32
+    targets = torch.tensor([40.0, 60.0, 90.0, 130.0]).expand_as(boxes)
+    (detector.loss(boxes, targets) + logits.sigmoid().mean()).backward()
+    for name, parameter in detector.named_parameters():
+        assert parameter.grad is not None, name
+        assert parameter.grad.isfinite().all(), name
+        assert parameter.grad.abs().max() > 0, name
+
+
+def test_compiles_as_one_graph(canvases: Tensor) -> None:
+    torch.manual_seed(0)
+    config = DetectorConfig(stem_width=4, widths=(4, 4, 4, 4), depths=(1, 1, 1, 1), pyramid_width=4)
+    detector = FaceDetector(config)
+    compiled = torch.compile(detector, fullgraph=True, backend="aot_eager")
+    boxes, logits = compiled(canvases)
+    (boxes.mean() + logits.mean()).backward()
+    compiled_gradients = [parameter.grad.clone() for parameter in detector.parameters()]
+    detector.zero_grad()
+    boxes, logits = detector(canvases)
+    (boxes.mean() + logits.mean()).backward()
+    for actual, parameter in zip(compiled_gradients, detector.parameters(), strict=True):
+        torch.testing.assert_close(actual, parameter.grad, rtol=1e-3, atol=1e-4)
+
+
+def test_detect_agrees_with_plain_suppression(detector: FaceDetector, canvases: Tensor) -> None:
+    threshold = detection_threshold(detector, canvases, 150)
+    boxes, scores, counts = detector.detect(canvases, threshold, 0.4)
+    assert (boxes.dtype, boxes.shape) == (torch.float32, (2, 256, 4))
+    assert (scores.dtype, scores.shape) == (torch.float32, (2, 256))
+    assert (counts.dtype, counts.shape) == (torch.int32, (2,))
+    all_boxes, logits = (output.detach() for output in detector(canvases))
+    suppressed = 0
+    for image in range(2):
+        all_scores = logits[image].sigmoid()
+        expected = reference_nms(all_boxes[image], all_scores, 0.4, threshold)
+        suppressed += int((all_scores > threshold).sum()) - len(expected)
+        count = int(counts[image])
+        assert count == len(expected) < 256
+        assert torch.equal(scores[image, :count], all_scores[expected])
+        assert torch.equal(boxes[image, :count], all_boxes[image][expected].clamp(0, 256))
+        assert not boxes[image, count:].any()
+        assert not scores[image, count:].any()
+    assert suppressed > 20
+    assert not boxes.requires_grad
+
+
+def test_boxes_are_clipped_to_the_canvas(detector: FaceDetector, canvases: Tensor) -> None:
+    assert detector(canvases)[0].min() < 0
+    boxes, _, counts = detector.detect(canvases, 0.0, 1.0)
+    assert counts.tolist() == [256, 256]
+    assert boxes.min() >= 0
+    assert boxes.max() <= 256
+
+
+def test_threshold_of_one_finds_nothing(detector: FaceDetector, canvases: Tensor) -> None:
+    boxes, scores, counts = detector.detect(canvases, 1.0, 0.5)
+    assert counts.tolist() == [0, 0]
+    assert not boxes.any()
+    assert not scores.any()
+    assert detector.detect(canvases[:0], 0.5, 0.5)[0].shape == (0, 256, 4)
+
+
+def test_scripted_methods_equal_the_eager_ones(detector: FaceDetector, canvases: Tensor) -> None:
+    with quiet_torchscript():
+        scripted = torch.jit.script(detector)
+    threshold = detection_threshold(detector, canvases, 50)
+    image = torch.randint(0, 256, (3, 90, 61), dtype=torch.uint8)
+    canvas, geometry = detector.preprocess(image)
+    with torch.no_grad():
+        pairs = [
+            (scripted(canvases), detector(canvases)),
+            (scripted.preprocess(image), (canvas, geometry)),
+            (scripted.detect(canvases, threshold, 0.5), detector.detect(canvases, threshold, 0.5)),
+        ]
+        for actual, expected in pairs:
+            for one, other in zip(actual, expected, strict=True):
+                assert torch.equal(one, other)
+        boxes, _, _ = detector.detect(canvases, threshold, 0.5)
+        assert torch.equal(scripted.restore(boxes, geometry), detector.restore(boxes, geometry))
+        assert torch.equal(scripted.loss(boxes[0], boxes[1]), detector.loss(boxes[0], boxes[1]))
+        assert torch.equal(scripted.anchor_centers, detector.anchor_centers)
+
+
+def test_loss_of_hand_worked_boxes(detector: FaceDetector) -> None:
+    predictions = torch.tensor([[0.0, 0, 2, 2], [0, 0, 2, 2], [0, 0, 1, 1]], requires_grad=True)
+    targets = torch.tensor([[0.0, 0, 2, 2], [1, 0, 3, 2], [0, 0, 0, 0]])
+    loss = detector.loss(predictions, targets)
+    # Equal boxes: 0. Overlap by half: IoU 1/3, the enclosing box has no empty part: 2/3. Third: padding.
+    torch.testing.assert_close(loss, torch.tensor(1 / 3))
+    loss.backward()
+    assert predictions.grad is not None
+    assert predictions.grad[1].abs().max() > 0
+    assert not predictions.grad[2].any()
+
+
+@pytest.mark.parametrize("shape", [(1, 256, 256), (1, 3, 256, 256), (2, 1, 256, 255), (1, 1, 512, 512)])
+def test_forward_refuses_other_shapes(detector: FaceDetector, shape: tuple[int, ...]) -> None:
+    with pytest.raises(ValueError, match=r"images must have the shape \[B, 1, 256, 256\], got .*\d"):
+        detector(torch.zeros(shape))
+
+
+def test_detect_refuses_what_preprocess_never_makes(detector: FaceDetector, canvases: Tensor) -> None:
+    with pytest.raises(ValueError, match="images must be uint8, got float32"):
+        detector.detect(canvases.float(), 0.5, 0.5)
+    with pytest.raises(ValueError, match=r"score_threshold must be between 0 and 1, got 1\.5"):
+        detector.detect(canvases, 1.5, 0.5)
+    with pytest.raises(ValueError, match="iou_threshold must be between 0 and 1, got nan"):
+        detector.detect(canvases, 0.5, float("nan"))
+
+
+def test_state_holds_weights_alone(detector: FaceDetector) -> None:
+    assert not [name for name in detector.state_dict() if "anchor" in name]
+
+
+@pytest.mark.gpu
+def test_gpu_agrees_with_the_cpu(detector: FaceDetector, canvases: Tensor) -> None:
+    moved = copy.deepcopy(detector).cuda()
+    threshold = detection_threshold(detector, canvases, 50)
+    with torch.no_grad():
+        for actual, expected in zip(moved(canvases.cuda()), detector(canvases), strict=True):
+            torch.testing.assert_close(actual.cpu(), expected, rtol=1e-2, atol=0.5)
+    boxes, scores, counts = moved.detect(canvases.cuda(), threshold, 0.5)
+    assert (counts > 0).all()
+    best = moved(canvases.cuda())[1].detach().sigmoid().amax(dim=1)
+    torch.testing.assert_close(scores[:, 0], best)
+    assert boxes.is_cuda
+
+
+@pytest.mark.gpu
+def test_detect_can_be_captured_in_a_cuda_graph(detector: FaceDetector, canvases: Tensor) -> None:
+    moved = copy.deepcopy(detector).cuda().to(memory_format=torch.channels_last)
+    images = canvases.cuda()
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream), torch.no_grad():
+        for _ in range(3):
+            moved.detect(images, 0.02, 0.5)
+    torch.cuda.current_stream().wait_stream(stream)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph), torch.no_grad():
+        captured = moved.detect(images, 0.02, 0.5)
+    images.copy_(canvases.flip(0))
+    graph.replay()
+    for actual, expected in zip(captured, moved.detect(images, 0.02, 0.5), strict=True):
+        torch.testing.assert_close(actual, expected)

@@ -1,0 +1,89 @@
+"""Weights files: what is saved comes back, and what does not fit is refused."""
+
+from pathlib import Path
+
+import pytest
+import safetensors
+import safetensors.torch
+import torch
+from torch import Tensor
+
+from lensbox.model import DetectorConfig, FaceDetector, load_detector, save_detector, weights_sha256
+
+
+def test_round_trip(detector: FaceDetector, canvases: Tensor, tmp_path: Path) -> None:
+    path = tmp_path / "new" / "weights.safetensors"
+    save_detector(detector, path, {"recipe": "none"})
+    loaded = load_detector(path)
+    assert loaded.config == detector.config
+    assert not loaded.training
+    assert weights_sha256(loaded) == weights_sha256(detector)
+    for actual, expected in zip(loaded(canvases), detector(canvases), strict=True):
+        assert torch.equal(actual, expected)
+    with safetensors.safe_open(path, framework="pt") as file:
+        assert file.metadata()["recipe"] == "none"
+    assert [file.name for file in path.parent.iterdir()] == [path.name]
+
+
+@pytest.mark.parametrize("name", ["base", "small"])
+def test_files_of_the_named_sizes_stay_under_two_megabytes(name: str, tmp_path: Path) -> None:
+    path = tmp_path / "weights.safetensors"
+    save_detector(FaceDetector(DetectorConfig.named(name)), path)
+    assert path.stat().st_size < 2_000_000
+
+
+def test_channels_last_weights_are_saved_too(detector: FaceDetector, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    moved = FaceDetector(detector.config).to(memory_format=torch.channels_last)
+    save_detector(moved, tmp_path / "w.safetensors")
+    assert weights_sha256(load_detector(tmp_path / "w.safetensors")) == weights_sha256(moved)
+
+
+def test_hash_depends_on_every_weight(detector: FaceDetector) -> None:
+    other = FaceDetector(detector.config)
+    other.load_state_dict(detector.state_dict())
+    assert weights_sha256(other) == weights_sha256(detector)
+    with torch.no_grad():
+        other.head32.prediction.bias[4] += 1e-6
+    assert weights_sha256(other) != weights_sha256(detector)
+
+
+def test_reserved_metadata_key_is_refused(detector: FaceDetector, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="must not use the key 'config'"):
+        save_detector(detector, tmp_path / "w.safetensors", {"config": "mine"})
+    assert not list(tmp_path.iterdir())
+
+
+def test_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match=r"path must be a weights file .*nothing\.safetensors"):
+        load_detector(tmp_path / "nothing.safetensors")
+
+
+def test_damaged_file_is_refused(detector: FaceDetector, tmp_path: Path) -> None:
+    path = tmp_path / "w.safetensors"
+    save_detector(detector, path)
+    path.write_bytes(path.read_bytes()[:-100])
+    with pytest.raises(ValueError, match=r"w\.safetensors is not a safetensors file"):
+        load_detector(path)
+
+
+def test_file_of_another_origin_is_refused(detector: FaceDetector, tmp_path: Path) -> None:
+    path = tmp_path / "w.safetensors"
+    safetensors.torch.save_file({"weight": torch.zeros(3)}, path)
+    with pytest.raises(ValueError, match="no 'config' in its metadata"):
+        load_detector(path)
+    safetensors.torch.save_file({"weight": torch.zeros(3)}, path, {"config": "{}"})
+    with pytest.raises(
+        ValueError, match=r"w\.safetensors does not hold a face detector.*must have the fields"
+    ):
+        load_detector(path)
+
+
+def test_weights_of_another_size_are_refused(detector: FaceDetector, tmp_path: Path) -> None:
+    path = tmp_path / "w.safetensors"
+    state = {name: value.contiguous() for name, value in detector.state_dict().items()}
+    safetensors.torch.save_file(state, path, {"config": DetectorConfig().to_json()})
+    with pytest.raises(
+        ValueError, match=r"tensors do not fit the config; the first, .*, must have the shape \[.*, got \["
+    ):
+        load_detector(path)
