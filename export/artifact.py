@@ -1,0 +1,253 @@
+"""The artifact: a TorchScript file with the extra file `lensbox.json`. No other code opens it.
+
+The module is a frozen `FaceDetector` with the methods `preprocess`, `detect`, `restore` and `loss`;
+`lensbox.json` is written and read by `ArtifactMetadata`.
+"""
+
+import contextlib
+import copy
+import importlib.metadata
+import logging
+import os
+import zipfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+import lensbox.ops
+from lensbox.export.metadata import FORMAT_VERSION, ArtifactMetadata
+from lensbox.export.self_test import SelfTestReport, run_self_test
+from lensbox.export.self_test_builder import build_self_test
+from lensbox.export.torchscript import (
+    custom_op_schemas,
+    quiet_torchscript,
+    registered_schemas,
+    schema_accepts,
+    script_and_freeze,
+)
+from lensbox.model import FaceDetector, weights_sha256
+from lensbox.model.config import CANVAS_SIZE
+
+METADATA_FILE = "lensbox.json"
+METHODS = ("preprocess", "detect", "restore", "loss")
+
+_logger = logging.getLogger(__name__)
+
+
+class ArtifactError(RuntimeError):
+    """The artifact cannot be written, loaded or trusted; the message says why."""
+
+
+@dataclass(frozen=True)
+class Detections:
+    """The faces of one image, best first, on the CPU.
+
+    boxes: float32 [n, 4], xyxy in pixels of the original image; scores: float32 [n], 0..1.
+    """
+
+    boxes: Tensor
+    scores: Tensor
+
+
+class Artifact:
+    """A loaded detector. Its methods may be called from several threads at once."""
+
+    def __init__(
+        self, module: torch.jit.ScriptModule, metadata: ArtifactMetadata, device: torch.device
+    ) -> None:
+        self.module = module
+        self.metadata = metadata
+        self.device = device
+
+    def detect_image(
+        self, image: Tensor, score_threshold: float | None = None, iou_threshold: float | None = None
+    ) -> Detections:
+        """Finds the faces of one image of any size.
+
+        image: uint8 [C, H, W] on any device, C = 1 (gray), 3 (RGB) or 4 (RGBA). A threshold of None is the
+        artifact's default. Raises ValueError for another dtype or shape and for thresholds outside 0..1.
+        """
+        with torch.inference_mode(), _plain_errors():
+            canvas, geometry = self.module.preprocess(image.to(self.device))
+            boxes, scores, counts = self.detect(canvas[None], score_threshold, iou_threshold)
+            count = int(counts[0])
+            return Detections(self.module.restore(boxes[0, :count], geometry).cpu(), scores[0, :count].cpu())
+
+    def detect(
+        self, images: Tensor, score_threshold: float | None = None, iou_threshold: float | None = None
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Finds the faces of a batch of canvases; see `FaceDetector.detect`.
+
+        images: uint8 [B, 1, 256, 256] on any device. Returns, on the artifact's device, boxes, float32
+        [B, 256, 4] in canvas pixels; scores, float32 [B, 256]; counts, int32 [B]. Raises ValueError.
+        """
+        defaults = self.metadata
+        score_threshold = defaults.score_threshold if score_threshold is None else float(score_threshold)
+        iou_threshold = defaults.iou_threshold if iou_threshold is None else float(iou_threshold)
+        with torch.inference_mode(), _plain_errors():
+            boxes, scores, counts = self.module.detect(images.to(self.device), score_threshold, iou_threshold)
+            return boxes, scores, counts
+
+    def loss(self, predictions: Tensor, targets: Tensor) -> float:
+        """Mean of 1 - GIoU over the slots that hold a target; a slot whose y2 is 0 is padding.
+
+        predictions, targets: [..., 4] of the same shape, xyxy in the same unit, on any device. Raises
+        ValueError for other shapes.
+        """
+        if predictions.shape != targets.shape or predictions.dim() == 0 or predictions.shape[-1] != 4:
+            raise ValueError(
+                "predictions and targets must have the same shape [..., 4], "
+                f"got {list(predictions.shape)} and {list(targets.shape)}"
+            )
+        with torch.inference_mode():
+            return float(self.module.loss(predictions.to(self.device), targets.to(self.device)))
+
+    def self_test(self) -> SelfTestReport:
+        """Runs the self-test that came with the artifact, on the artifact's device."""
+        return run_self_test(self.module, self.metadata.self_test, self.device)
+
+
+def save_artifact(
+    detector: FaceDetector,
+    path: str | Path,
+    score_threshold: float = 0.5,
+    iou_threshold: float = 0.5,
+) -> ArtifactMetadata:
+    """Writes the artifact of a detector; the thresholds are the defaults it carries.
+
+    Before the file gets its name it is loaded back and must pass its self-test, so an artifact appears whole
+    and working or not at all. Raises ArtifactError, and ValueError for thresholds outside 0..1.
+    """
+    for name, value in (("score_threshold", score_threshold), ("iou_threshold", iou_threshold)):
+        if not 0 <= value <= 1:
+            raise ValueError(f"{name} must be between 0 and 1, got {value}")
+    path = Path(path)
+    # Neither the caller's device nor its training mode may leak into the artifact, nor the reverse.
+    detector = copy.deepcopy(detector).cpu().eval()
+    _logger.info("scripting and freezing the detector")
+    module = script_and_freeze(detector, METHODS)
+    _logger.info("choosing a self-test")
+    metadata = _describe(detector, module, score_threshold, iou_threshold)
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
+    try:
+        with quiet_torchscript():
+            torch.jit.save(module, partial, _extra_files={METADATA_FILE: metadata.to_json()})
+        _logger.info("loading the artifact back and running its self-test")
+        report = load_artifact(partial).self_test()
+        if not report.passed:
+            raise ArtifactError(f"the exported detector fails its self-test: {'; '.join(report.failures)}")
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
+    return metadata
+
+
+def load_artifact(path: str | Path, device: str | torch.device = "cpu") -> Artifact:
+    """Loads an artifact onto a device; run its `self_test` before trusting it on a new machine.
+
+    Raises ArtifactError if the file is missing, damaged, not an artifact or of a newer format, and if an
+    operator that it needs is not registered or has a schema that does not fit.
+    """
+    path = Path(path)
+    device = torch.device(device)
+    try:
+        metadata = ArtifactMetadata.from_json(_read_metadata_file(path))
+    except ValueError as error:
+        raise ArtifactError(f"{path} has an unusable {METADATA_FILE}: {error}") from error
+    # Before TorchScript sees the file: it would only say "Unknown builtin op".
+    _check_ops(path, metadata.ops)
+    try:
+        with quiet_torchscript():
+            module = torch.jit.load(path, map_location=device)  # type: ignore[no-untyped-call]
+    except (RuntimeError, OSError) as error:
+        raise ArtifactError(
+            f"{path} cannot be loaded on {device} by torch {torch.__version__}: {error}"
+        ) from error
+    missing = [method for method in METHODS if not hasattr(module, method)]
+    if missing:
+        raise ArtifactError(f"{path} lacks the methods {', '.join(missing)}")
+    return Artifact(module, metadata, device)
+
+
+def _describe(
+    detector: FaceDetector, module: torch.jit.ScriptModule, score_threshold: float, iou_threshold: float
+) -> ArtifactMetadata:
+    try:
+        self_test = build_self_test(detector)
+    except RuntimeError as error:
+        raise ArtifactError(f"the detector cannot be exported: {error}") from error
+    slots = detector.max_detections
+    return ArtifactMetadata(
+        format_version=FORMAT_VERSION,
+        name="face_detector",
+        lensbox_version=importlib.metadata.version("lensbox"),
+        torch_version=torch.__version__.split("+")[0],
+        weights_sha256=weights_sha256(detector),
+        input={
+            "canvas": {"dtype": "uint8", "shape": ["B", 1, CANVAS_SIZE, CANVAS_SIZE]},
+            "image": {"dtype": "uint8", "shape": ["C", "H", "W"], "channels": [1, 3, 4]},
+        },
+        output={
+            "boxes": {"dtype": "float32", "shape": ["B", slots, 4], "unit": "canvas pixels, xyxy"},
+            "scores": {"dtype": "float32", "shape": ["B", slots]},
+            "counts": {"dtype": "int32", "shape": ["B"]},
+        },
+        score_threshold=score_threshold,
+        iou_threshold=iou_threshold,
+        ops=tuple(custom_op_schemas(module, METHODS)),
+        methods=METHODS,
+        self_test=self_test,
+    )
+
+
+def _read_metadata_file(path: Path) -> str:
+    """The text of `lensbox.json`, read without TorchScript, which needs the operators to open the file."""
+    if not path.is_file():
+        raise ArtifactError(f"path must be an artifact file, got {path}")
+    try:
+        with zipfile.ZipFile(path) as archive:
+            # TorchScript itself does not look at the checksums.
+            if (damaged := archive.testzip()) is not None:
+                raise ArtifactError(f"{path} is damaged: its entry {damaged} has a wrong checksum")
+            names = archive.namelist()
+            # torch puts everything below one folder, named after the file at the time it was written.
+            if not any(name.endswith("/data.pkl") for name in names):
+                raise ArtifactError(f"{path} is not a TorchScript file")
+            entry = next((name for name in names if name.endswith(f"/extra/{METADATA_FILE}")), None)
+            if entry is None:
+                raise ArtifactError(f"{path} is not a Lensbox artifact: it holds no {METADATA_FILE}")
+            return archive.read(entry).decode()
+    except (zipfile.BadZipFile, OSError, UnicodeDecodeError) as error:
+        raise ArtifactError(f"{path} is not a TorchScript file, or a damaged one: {error}") from error
+
+
+def _check_ops(path: Path, needed: tuple[str, ...]) -> None:
+    for schema in needed:
+        name = schema.split("(")[0]
+        registered = registered_schemas(name.split(".")[0])
+        if not registered:
+            raise ArtifactError(
+                f"{path} needs the operator {schema}, which is not registered: load the library that has it "
+                f"(torch.ops.load_library) before the artifact; {lensbox.ops.library_path()} is loaded"
+            )
+        if not any(schema_accepts(candidate, schema) for candidate in registered):
+            raise ArtifactError(
+                f"{path} needs the operator {schema}, but the loaded library has {registered[0]}: "
+                "export the artifact again, or load the library it was made with"
+            )
+
+
+@contextlib.contextmanager
+def _plain_errors() -> Iterator[None]:
+    """Turns an exception raised inside TorchScript, with its compiler-style traceback, into a ValueError."""
+    try:
+        yield
+    except torch.jit.Error as error:
+        # The last line is the Python exception that the scripted code raised: 'builtins.ValueError: message'.
+        message = str(error).strip().splitlines()[-1]
+        raise ValueError(message.removeprefix("builtins.ValueError: ")) from error

@@ -1,0 +1,93 @@
+"""The self-test that travels with an artifact: a small input and what the detector made of it.
+
+Every runtime runs the same procedure: preprocess(image), detect(canvas, thresholds), restore(boxes,
+geometry), and loss(predictions, targets). Count and order must be equal, numbers within the tolerance of the
+device.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Tolerance:
+    """How far results may lie from the expected ones: boxes in pixels, the rest absolute."""
+
+    boxes: float
+    scores: float
+    loss: float
+
+
+# Float32 on the CPU repeats itself up to the order of sums; TF32 convolutions keep 11 bits of every product.
+TOLERANCES = {
+    "cpu": Tolerance(boxes=0.01, scores=0.001, loss=1e-5),
+    "cuda": Tolerance(boxes=0.5, scores=0.02, loss=1e-5),
+}
+
+
+@dataclass(frozen=True)
+class SelfTest:
+    """Input and expected output; boxes are xyxy in pixels of `image`.
+
+    image: uint8 [C, H, W]; boxes: float32 [n, 4], restored; scores: float32 [n], best first;
+    loss_predictions, loss_targets: float32 [m, 4]; tolerances: by device type, 'cuda' for all but 'cpu'.
+    """
+
+    image: Tensor
+    score_threshold: float
+    iou_threshold: float
+    boxes: Tensor
+    scores: Tensor
+    loss_predictions: Tensor
+    loss_targets: Tensor
+    loss: float
+    tolerances: dict[str, Tolerance]
+
+
+@dataclass(frozen=True)
+class SelfTestReport:
+    """How the self-test went; the errors are the largest absolute differences, boxes in pixels."""
+
+    passed: bool
+    failures: list[str]
+    max_box_error: float
+    max_score_error: float
+    loss_error: float
+
+
+@torch.inference_mode()
+def run_self_test(module: Any, test: SelfTest, device: torch.device) -> SelfTestReport:
+    """Runs the self-test on a detector, eager or scripted, that lives on `device`."""
+    canvas, geometry = module.preprocess(test.image.to(device))
+    boxes, scores, counts = module.detect(canvas[None], test.score_threshold, test.iou_threshold)
+    count = int(counts[0])
+    boxes = module.restore(boxes[0, :count], geometry).cpu()
+    scores = scores[0, :count].cpu()
+    loss = float(module.loss(test.loss_predictions.to(device), test.loss_targets.to(device)))
+
+    tolerance = test.tolerances["cpu" if device.type == "cpu" else "cuda"]
+    failures = []
+    expected_count = len(test.scores)
+    if count != expected_count:
+        failures.append(f"expected {expected_count} detections, got {count}")
+    common = min(count, expected_count)
+    box_error = _max_error(boxes[:common], test.boxes[:common])
+    score_error = _max_error(scores[:common], test.scores[:common])
+    loss_error = abs(loss - test.loss)
+    errors = (
+        ("boxes", "px", box_error, tolerance.boxes),
+        ("scores", "", score_error, tolerance.scores),
+        ("loss", "", loss_error, tolerance.loss),
+    )
+    for name, unit, error, limit in errors:
+        # Written so that NaN fails.
+        if not error <= limit:
+            failures.append(f"{name} differ by up to {error:.6g}{unit}, at most {limit:g}{unit} is allowed")
+    return SelfTestReport(not failures, failures, box_error, score_error, loss_error)
+
+
+def _max_error(actual: Tensor, expected: Tensor) -> float:
+    return float((actual - expected).abs().max()) if expected.numel() else 0.0

@@ -1,0 +1,268 @@
+"""The artifact: what goes in comes out, and what is damaged, newer or incomplete is refused with a reason."""
+
+import json
+import shutil
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from lensbox.export.artifact import ArtifactError, Detections, load_artifact, save_artifact
+from lensbox.export.metadata import ArtifactMetadata
+from lensbox.export.torchscript import quiet_torchscript, registered_schemas
+from lensbox.model import FaceDetector, weights_sha256
+
+
+def rewrite_metadata(source: Path, target: Path, change: Callable[[dict[str, Any]], None]) -> None:
+    """Copies an artifact, its `lensbox.json` changed."""
+    with zipfile.ZipFile(source) as old, zipfile.ZipFile(target, "w") as new:
+        for name in old.namelist():
+            content = old.read(name)
+            if name.endswith("/extra/lensbox.json"):
+                values = json.loads(content)
+                change(values)
+                content = json.dumps(values).encode()
+            new.writestr(name, content)
+
+
+def random_image(channels: int, height: int, width: int) -> Tensor:
+    generator = torch.Generator().manual_seed(0)
+    coarse = torch.rand(1, channels, 12, 12, generator=generator)
+    image = torch.nn.functional.interpolate(coarse, (height, width), mode="bilinear")[0]
+    return (image * 255).to(torch.uint8)
+
+
+def eager_detections(
+    detector: FaceDetector, image: Tensor, score_threshold: float, iou_threshold: float
+) -> Detections:
+    canvas, geometry = detector.preprocess(image)
+    boxes, scores, counts = detector.detect(canvas[None], score_threshold, iou_threshold)
+    count = int(counts[0])
+    return Detections(detector.restore(boxes[0, :count], geometry), scores[0, :count])
+
+
+@pytest.mark.parametrize("shape", [(1, 256, 256), (3, 123, 310), (4, 400, 90)])
+def test_detections_equal_eager_ones(
+    detector: FaceDetector, artifact_path: Path, shape: tuple[int, ...]
+) -> None:
+    image = random_image(*shape)
+    artifact = load_artifact(artifact_path)
+    threshold = 0.03
+    actual = artifact.detect_image(image, threshold, 0.3)
+    expected = eager_detections(detector, image, threshold, 0.3)
+    assert len(expected.scores) > 3
+    # Folded batch norm sums in another order.
+    torch.testing.assert_close(actual.scores, expected.scores, rtol=1e-4, atol=1e-6)
+    torch.testing.assert_close(actual.boxes, expected.boxes, rtol=1e-4, atol=1e-3)
+
+
+def test_defaults_are_those_given_at_export(artifact_path: Path) -> None:
+    artifact = load_artifact(artifact_path)
+    image = random_image(1, 200, 200)
+    by_default, explicit = artifact.detect_image(image), artifact.detect_image(image, 0.25, 0.4)
+    assert torch.equal(by_default.boxes, explicit.boxes)
+    assert torch.equal(by_default.scores, explicit.scores)
+    assert (by_default.scores > 0.25).all()
+    assert len(artifact.detect_image(image, 0.0).scores) > len(by_default.scores)
+
+
+def test_metadata_describes_the_artifact(detector: FaceDetector, artifact_path: Path) -> None:
+    metadata = load_artifact(artifact_path).metadata
+    values = json.loads(metadata.to_json())
+    assert values["format_version"] == 1
+    assert values["name"] == "face_detector"
+    assert values["torch_version"] == torch.__version__.split("+")[0]
+    assert values["weights_sha256"] == weights_sha256(detector)
+    assert values["input"]["canvas"] == {"dtype": "uint8", "shape": ["B", 1, 256, 256]}
+    assert values["output"]["counts"] == {"dtype": "int32", "shape": ["B"]}
+    assert values["defaults"] == {"score_threshold": 0.25, "iou_threshold": 0.4}
+    assert values["methods"] == ["preprocess", "detect", "restore", "loss"]
+    assert values["ops"] == sorted(
+        str(registered_schemas(name)[0]) for name in ("lensbox::masked_giou_loss", "lensbox::padded_nms")
+    )
+    assert len(values["self_test"]["expected"]["scores"]) in range(1, 21)
+    assert ArtifactMetadata.from_json(metadata.to_json()).to_json() == metadata.to_json()
+
+
+def test_plain_torch_jit_load_offers_the_methods(artifact_path: Path) -> None:
+    extra_files = {"lensbox.json": ""}
+    with quiet_torchscript():
+        module = torch.jit.load(artifact_path, map_location="cpu", _extra_files=extra_files)
+    assert json.loads(extra_files["lensbox.json"])["name"] == "face_detector"
+    boxes, scores, counts = module.detect(torch.zeros(2, 1, 256, 256, dtype=torch.uint8), 0.02, 0.5)
+    assert (boxes.shape, scores.shape, counts.shape) == ((2, 256, 4), (2, 256), (2,))
+
+
+def test_batch_norm_is_folded(artifact_path: Path) -> None:
+    module = load_artifact(artifact_path).module
+    for graph in (module.graph, module.detect.inlined_graph):
+        assert "aten::conv" in str(graph)
+        assert "batch_norm" not in str(graph)
+
+
+def test_loss_is_the_detector_s(detector: FaceDetector, artifact_path: Path) -> None:
+    artifact = load_artifact(artifact_path)
+    predictions = torch.tensor([[0.0, 0, 2, 2], [0, 0, 2, 2]])
+    targets = torch.tensor([[1, 0, 3, 2], [0, 0, 0, 0]], dtype=torch.uint8)
+    assert artifact.loss(predictions, targets) == pytest.approx(2 / 3, abs=1e-6)
+    assert artifact.loss(predictions[None], targets[None]) == pytest.approx(2 / 3, abs=1e-6)
+
+
+def test_bad_input_gives_one_plain_sentence(artifact_path: Path) -> None:
+    artifact = load_artifact(artifact_path)
+    cases: list[tuple[Callable[[], Any], str]] = [
+        (lambda: artifact.detect_image(torch.zeros(3, 5, 5)), "image must be uint8, got float32"),
+        (
+            lambda: artifact.detect_image(torch.zeros(2, 5, 5, dtype=torch.uint8)),
+            "image must have the shape [C, H, W] with C = 1, 3 or 4, got [2, 5, 5]",
+        ),
+        (
+            lambda: artifact.detect_image(random_image(1, 9, 9), score_threshold=1.5),
+            "score_threshold must be between 0 and 1, got 1.5",
+        ),
+        (
+            lambda: artifact.detect(torch.zeros(1, 3, 256, 256, dtype=torch.uint8)),
+            "images must have the shape [B, 1, 256, 256], got [1, 3, 256, 256]",
+        ),
+        (
+            lambda: artifact.loss(torch.zeros(3, 4), torch.zeros(2, 4)),
+            "predictions and targets must have the same shape [..., 4], got [3, 4] and [2, 4]",
+        ),
+    ]
+    for call, message in cases:
+        with pytest.raises(ValueError, match=r"must") as caught:
+            call()
+        assert str(caught.value) == message
+
+
+def test_file_that_is_missing_or_no_artifact_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ArtifactError, match=r"path must be an artifact file, got .*nothing\.pt"):
+        load_artifact(tmp_path / "nothing.pt")
+    text = tmp_path / "text.pt"
+    text.write_text("not an artifact")
+    with pytest.raises(ArtifactError, match=r"text\.pt is not a TorchScript file"):
+        load_artifact(text)
+    archive = tmp_path / "archive.pt"
+    with zipfile.ZipFile(archive, "w") as file:
+        file.writestr("other/content", "")
+    with pytest.raises(ArtifactError, match=r"archive\.pt is not a TorchScript file"):
+        load_artifact(archive)
+    foreign = tmp_path / "foreign.pt"
+    with quiet_torchscript():
+        torch.jit.save(torch.jit.script(torch.nn.Identity()), foreign)
+    with pytest.raises(ArtifactError, match=r"is not a Lensbox artifact: it holds no lensbox\.json"):
+        load_artifact(foreign)
+
+
+def test_truncated_file_is_refused(artifact_path: Path, tmp_path: Path) -> None:
+    path = tmp_path / "truncated.pt"
+    path.write_bytes(artifact_path.read_bytes()[:-1000])
+    with pytest.raises(ArtifactError, match="damaged"):
+        load_artifact(path)
+
+
+def test_flipped_bytes_are_noticed(artifact_path: Path, tmp_path: Path) -> None:
+    path = tmp_path / "flipped.pt"
+    shutil.copy(artifact_path, path)
+    with zipfile.ZipFile(path) as file:
+        entry = max(
+            (info for info in file.infolist() if "/constants/" in info.filename),
+            key=lambda info: info.file_size,
+        )
+    content = bytearray(path.read_bytes())
+    start = content.index(entry.filename.encode()) + 500
+    content[start : start + 64] = bytes(byte ^ 0xFF for byte in content[start : start + 64])
+    path.write_bytes(content)
+    with pytest.raises(ArtifactError, match=r"is damaged: its entry .*/constants/.* has a wrong checksum"):
+        load_artifact(path)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (
+            lambda values: values.update(format_version=2, lensbox_version="9.1"),
+            "format version is 2.*by 9.1",
+        ),
+        (lambda values: values.pop("format_version"), "no readable format_version"),
+        (lambda values: values.pop("self_test"), "lacks the entry 'self_test'"),
+        (lambda values: values["self_test"]["image"]["pixels"].pop(), "malformed"),
+        (lambda values: values.update(defaults=None), "malformed"),
+    ],
+)
+def test_unusable_metadata_is_refused(
+    artifact_path: Path, tmp_path: Path, change: Callable[[dict[str, Any]], None], message: str
+) -> None:
+    path = tmp_path / "changed.pt"
+    rewrite_metadata(artifact_path, path, change)
+    with pytest.raises(ArtifactError, match=message):
+        load_artifact(path)
+
+
+def test_missing_operator_is_named(artifact_path: Path, tmp_path: Path) -> None:
+    path = tmp_path / "changed.pt"
+    rewrite_metadata(
+        artifact_path, path, lambda values: values["ops"].append("lensbox::warp(Tensor x) -> Tensor")
+    )
+    message = (
+        r"needs the operator lensbox::warp\(Tensor x\) -> Tensor, which is not registered: load the library"
+    )
+    with pytest.raises(ArtifactError, match=message):
+        load_artifact(path)
+
+
+def test_operator_with_another_schema_is_named(artifact_path: Path, tmp_path: Path) -> None:
+    path = tmp_path / "changed.pt"
+    other = "lensbox::padded_nms(Tensor boxes, int mode) -> Tensor"
+    rewrite_metadata(artifact_path, path, lambda values: values.update(ops=[other]))
+    with pytest.raises(
+        ArtifactError, match=r"mode\) -> Tensor, but the loaded library has lensbox::padded_nms\("
+    ):
+        load_artifact(path)
+
+
+def test_library_with_more_optional_arguments_is_accepted(artifact_path: Path, tmp_path: Path) -> None:
+    path = tmp_path / "changed.pt"
+    older = "lensbox::masked_giou_loss(Tensor pred, Tensor target, Tensor? weight=None) -> Tensor"
+    rewrite_metadata(artifact_path, path, lambda values: values.update(ops=[older]))
+    assert load_artifact(path).self_test().passed
+
+
+def test_failed_export_leaves_the_old_artifact(
+    detector: FaceDetector, artifact_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "detector.pt"
+    shutil.copy(artifact_path, path)
+    blind = FaceDetector(detector.config).eval()
+    for parameter in blind.parameters():
+        torch.nn.init.zeros_(parameter)
+    with pytest.raises(ArtifactError, match="cannot be exported: no picture gives detections that are clear"):
+        save_artifact(blind, path)
+    with pytest.raises(ValueError, match="score_threshold must be between 0 and 1, got -1"):
+        save_artifact(detector, path, score_threshold=-1)
+    assert path.read_bytes() == artifact_path.read_bytes()
+    assert [file.name for file in tmp_path.iterdir()] == ["detector.pt"]
+
+
+def test_exporting_does_not_change_the_detector(detector: FaceDetector, tmp_path: Path) -> None:
+    detector.train()
+    before = weights_sha256(detector)
+    try:
+        save_artifact(detector, tmp_path / "detector.pt")
+        assert detector.training
+    finally:
+        detector.eval()
+    assert weights_sha256(detector) == before
+
+
+@pytest.mark.gpu
+def test_self_test_passes_on_the_gpu(artifact_path: Path) -> None:
+    artifact = load_artifact(artifact_path, "cuda")
+    report = artifact.self_test()
+    assert report.passed, report.failures
+    boxes, _, _ = artifact.detect(torch.zeros(1, 1, 256, 256, dtype=torch.uint8))
+    assert boxes.device.type == "cuda"

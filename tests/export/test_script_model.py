@@ -1,0 +1,69 @@
+"""The export command, as its users run it."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from lensbox.export import cli
+from lensbox.export.artifact import load_artifact
+from lensbox.model import DetectorConfig, FaceDetector, save_detector, weights_sha256
+
+SCRIPT = Path(cli.__file__).with_name("script_model.py")
+
+
+def run_script(*arguments: object, cwd: Path) -> "subprocess.CompletedProcess[str]":
+    command = [sys.executable, str(SCRIPT), *map(str, arguments)]
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False)
+
+
+def test_untrained_weights_become_an_artifact(tmp_path: Path) -> None:
+    torch.manual_seed(5)
+    detector = FaceDetector(DetectorConfig.named("small"))
+    weights = tmp_path / "weights.safetensors"
+    save_detector(detector, weights)
+    result = run_script("--weights", weights, "--score-threshold", "0.3", cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    assert result.stdout == f"{Path('artifacts', 'detector.pt')}\n"
+    assert "loading the weights" in result.stderr
+    assert "self-test with" in result.stderr
+    assert "Warning" not in result.stderr
+    artifact = load_artifact(tmp_path / "artifacts" / "detector.pt")
+    assert artifact.self_test().passed
+    assert artifact.metadata.weights_sha256 == weights_sha256(detector)
+    assert artifact.metadata.score_threshold == 0.3
+    assert [file.name for file in (tmp_path / "artifacts").iterdir()] == ["detector.pt"]
+
+
+def test_missing_weights_end_with_one_sentence(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert (
+        cli.main(["--weights", str(tmp_path / "none.safetensors"), "--output", str(tmp_path / "a.pt")]) == 4
+    )
+    out, err = capfd.readouterr()
+    assert out == ""
+    assert "error: path must be a weights file" in err
+    assert "Traceback" not in err
+    assert not list(tmp_path.iterdir())
+
+
+def test_detector_that_sees_nothing_is_not_exported(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    detector = FaceDetector(DetectorConfig(stem_width=4, widths=(4, 4, 4, 4), pyramid_width=4))
+    for parameter in detector.parameters():
+        torch.nn.init.zeros_(parameter)
+    save_detector(detector, tmp_path / "w.safetensors")
+    output = tmp_path / "a.pt"
+    assert cli.main(["--weights", str(tmp_path / "w.safetensors"), "--output", str(output)]) == 3
+    assert "error: the detector cannot be exported" in capfd.readouterr().err
+    assert not output.exists()
+
+
+@pytest.mark.parametrize("arguments", [["--score-threshold", "2"], ["--iou-threshold", "x"], ["--unknown"]])
+def test_usage_errors(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        cli.main(arguments)
+    assert caught.value.code == 2
+    assert "usage: lensbox export" in capsys.readouterr().err
