@@ -1,0 +1,209 @@
+import dataclasses
+import json
+import time
+
+import pytest
+import torch
+
+from lensbox.model import ArticleNet, DetectorConfig, FaceDetector, load_detector
+from lensbox.ops import masked_giou_loss
+from lensbox.train import trainer
+from lensbox.train.checkpoint import load_checkpoint
+from lensbox.train.config import TrainConfig
+from lensbox.train.evaluation import evaluate, load_evaluation_set
+from lensbox.train.fake_dataset import FakeDataset, collate
+from lensbox.train.image_store import load_images
+from lensbox.train.train_step import TrainStep
+from lensbox.train.trainer import RunOptions, TrainingError, train
+from lensbox.train.wider_face import read_wider_face
+
+CONFIG = TrainConfig(
+    model="small",
+    steps=6,
+    batch_size=4,
+    compile=False,
+    bf16=False,
+    max_targets=8,
+    max_ignored=8,
+    ema_decay=0.9,
+    ema_warmup=2.0,
+    evaluations=0,
+)
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(scope="module")
+def store(faces_folder):
+    return load_images(read_wider_face([faces_folder])[0], "cpu", capacity=8, workers=2)
+
+
+def options(output, **changes):
+    base = RunOptions(output, CPU, None, time.monotonic(), False, {"command": "test"})
+    return dataclasses.replace(base, **changes)
+
+
+def quiet(_):
+    pass
+
+
+def test_overfits_a_handful_of_photographs(store, faces_folder, tmp_path):
+    config = dataclasses.replace(
+        CONFIG,
+        steps=140,
+        batch_size=6,
+        mosaic_share=0.0,
+        whole_share=1.0,
+        photometric=0.0,
+        learning_rate=3e-3,
+    )
+    validation = load_evaluation_set(read_wider_face([faces_folder])[0], workers=2)
+    untrained, _ = evaluate(FaceDetector(DetectorConfig.named("small")).eval().detect, validation, CPU)
+    lines = []
+    figures = train(store, validation, config, options(tmp_path), lines.append)
+    assert untrained.average_precision["all>=8"] < 0.2
+    assert figures.average_precision["all>=8"] > 0.8
+    assert any("average precision" in line for line in lines)
+
+    # The weights on disk are the ones that were scored, and say how they came about.
+    again, _ = evaluate(load_detector(tmp_path / "weights.safetensors").detect, validation, CPU)
+    assert again.average_precision["all>=8"] == figures.average_precision["all>=8"]
+    written = json.loads((tmp_path / "figures.json").read_text())
+    assert written["average_precision"]["all>=8"] == figures.average_precision["all>=8"]
+    assert written["config"]["batch_size"] == 6
+    assert written["steps"] == 140
+    logged = [json.loads(line) for line in (tmp_path / "log.jsonl").read_text().splitlines()]
+    assert logged[-1]["AP all>=8"] == figures.average_precision["all>=8"]
+
+
+def test_resumed_and_uninterrupted_runs_end_with_equal_weights(store, tmp_path):
+    train(store, None, CONFIG, options(tmp_path / "whole"), quiet)
+    train(store, None, CONFIG, options(tmp_path / "cut", stop_after=2), quiet)
+    assert not (tmp_path / "cut" / "weights.safetensors").exists()
+    train(store, None, CONFIG, options(tmp_path / "cut", resume=True, stop_after=3), quiet)
+    train(store, None, CONFIG, options(tmp_path / "cut", resume=True), quiet)
+    one = load_checkpoint(tmp_path / "whole" / "checkpoint.pt")["step"]
+    other = load_checkpoint(tmp_path / "cut" / "checkpoint.pt")["step"]
+    assert one["step"] == other["step"] == CONFIG.steps
+    for part in ("model", "average"):
+        for name, value in one[part].items():
+            assert torch.equal(value, other[part][name]), (part, name)
+
+
+def test_failed_interim_evaluation_does_not_end_the_run(store, faces_folder, tmp_path, monkeypatch):
+    real, calls = trainer.evaluate, []
+
+    def broken_once(*arguments):
+        calls.append(arguments)
+        if len(calls) == 1:
+            raise RuntimeError("out of memory")
+        return real(*arguments)
+
+    monkeypatch.setattr(trainer, "evaluate", broken_once)
+    validation = load_evaluation_set(read_wider_face([faces_folder])[0], workers=2)
+    lines = []
+    config = dataclasses.replace(CONFIG, evaluations=1)
+    assert train(store, validation, config, options(tmp_path), lines.append) is not None
+    assert len(calls) == 2
+    assert any("training goes on: out of memory" in line for line in lines)
+
+
+def test_time_limit_ends_the_run_and_its_schedule(store, tmp_path):
+    config = dataclasses.replace(CONFIG, steps=10**9)
+    train(store, None, config, options(tmp_path, time_limit=1.5), quiet)
+    assert (tmp_path / "weights.safetensors").is_file()
+    assert load_checkpoint(tmp_path / "checkpoint.pt")["progress"] == 1.0
+
+
+def test_resuming_nothing_is_refused(store, tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"checkpoint\.pt"):
+        train(store, None, CONFIG, options(tmp_path, resume=True), quiet)
+
+
+def test_a_loss_that_is_no_number_stops_the_run(store, tmp_path):
+    config = dataclasses.replace(CONFIG, learning_rate=1e30, warmup_progress=0.0, gradient_clip=0.0, steps=40)
+    with pytest.raises(TrainingError, match="must be finite"):
+        train(store, None, config, options(tmp_path), quiet)
+
+
+def test_average_follows_weights_and_statistics(store):
+    step = TrainStep(FaceDetector(DetectorConfig.named("small")), store.tensors, CONFIG, CPU, quiet)
+    before = {name: value.clone() for name, value in step.average.state_dict().items()}
+    step.run(0.5)
+    weight = 1 - 1 / 2  # decay (1 + 0) / (2 + 0)
+    moved = 0
+    for name, value in step.average.state_dict().items():
+        if value.is_floating_point():
+            learned = step.model.state_dict()[name]
+            torch.testing.assert_close(value, before[name] + weight * (learned - before[name]))
+            moved += int(not torch.equal(value, before[name]))
+    assert moved > 10
+    assert not step.average.training
+
+
+def test_what_cannot_be_compiled_is_reported_and_run_plainly(store, monkeypatch):
+    def broken(*_args, **_kwargs):
+        raise RuntimeError("no compiler here")
+
+    monkeypatch.setattr(torch, "compile", broken)
+    lines = []
+    config = dataclasses.replace(CONFIG, compile=True)
+    step = TrainStep(FaceDetector(DetectorConfig.named("small")), store.tensors, config, CPU, lines.append)
+    untouched = {name: value.clone() for name, value in step.model.state_dict().items()}
+    step.prepare()
+    assert step.mode == "eager"
+    assert len(lines) == 3
+    assert all("no compiler here" in line for line in lines)
+    assert all(torch.equal(value, untouched[name]) for name, value in step.model.state_dict().items())
+    step.run(0.5)
+    assert step.read_sums()["loss"] > 0
+
+
+def test_compiled_step_traces_whole(store):
+    """Views, and net with loss, are one graph each: no part falls back to Python inside a captured step."""
+    step = TrainStep(FaceDetector(DetectorConfig.named("small")), store.tensors, CONFIG, CPU, quiet)
+    from lensbox.train.views import draw
+
+    draws = draw(step._counts, torch.tensor(1.0), "cpu")
+    views = torch.compile(step._make_views, fullgraph=True, backend="aot_eager")(draws)
+    for one, other in zip(views, step._make_views(draws), strict=True):
+        torch.testing.assert_close(one, other)
+    compiled = torch.compile(step._forward_loss, fullgraph=True, backend="aot_eager")
+    losses = compiled(*views)
+    losses.total.backward()
+    gradients = [p.grad.clone() for p in step.model.parameters()]
+    step.optimizer.zero_grad()
+    plain = step._forward_loss(*views)
+    plain.total.backward()
+    torch.testing.assert_close(losses.total, plain.total)
+    for one, parameter in zip(gradients, step.model.parameters(), strict=True):
+        torch.testing.assert_close(one, parameter.grad)
+
+
+def article_run(sign):
+    """Trains a small ArticleNet on three of the article's images. Returns the mean GIoU before and after."""
+    torch.manual_seed(0)
+    net = ArticleNet(channels=(4, 8, 8, 8), hidden=64, detections=8)
+    with torch.no_grad():  # start with boxes on the canvas that depend on the image
+        net.output.bias.copy_(torch.tensor([60.0, 60.0, 200.0, 200.0]).repeat(8))
+        net.output.weight.mul_(10)
+    data = FakeDataset(3, max_boxes=8)
+    images, packed = collate([data[i] for i in range(3)])
+    images = images * torch.tensor([0.1, 0.5, 1.0]).view(3, 1, 1, 1)  # noise alone looks all the same
+    targets, _, _ = packed.pad(8)
+    optimizer = torch.optim.Adam(net.parameters(), lr=0.003)
+    values = []
+    for _ in range(160):
+        loss = masked_giou_loss(net(images), targets)
+        values.append(1 - float(loss.detach()))
+        optimizer.zero_grad()
+        (loss if sign > 0 else 1 - loss).backward()
+        optimizer.step()
+    return values[0], values[-1]
+
+
+def test_minimising_the_articles_mean_giou_makes_boxes_worse():
+    """The article's function returns the mean GIoU; minimised, it drives boxes away from their targets."""
+    start, end = article_run(sign=-1)
+    assert end < start - 0.2
+    start, end = article_run(sign=+1)
+    assert end > start + 0.35

@@ -1,0 +1,1 @@
+"""Training and evaluation of detectors on photographs labelled in the WIDER FACE layout."""

@@ -1,0 +1,8 @@
+"""`python -m lensbox.train …` is `lensbox train …`, for machines without the installed command."""
+
+import sys
+
+from lensbox.train.cli import train_main
+
+if __name__ == "__main__":
+    sys.exit(train_main(sys.argv[1:]))

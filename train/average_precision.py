@@ -1,0 +1,175 @@
+"""Average precision of boxes at IoU 0.5 (all-point interpolation), by bands of box height.
+
+A box is scored in the band of its labelled height. Boxes of other bands and ignored ones neither count as
+misses nor make a detection that hits them a false alarm (WIDER FACE's rule, Yang et al. 2016,
+arXiv:1511.06523). A detection that hits nothing is a false alarm of every band whose limits its own height
+meets, with a margin of 0.7 below and 1.4 above.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[np.float64]
+
+# Height in canvas pixels, lower limit included.
+BANDS: dict[str, tuple[float, float]] = {
+    "all>=8": (8, 1e9),
+    "large>=32": (32, 1e9),
+    "medium16-32": (16, 32),
+    "small8-16": (8, 16),
+    "tiny4-8": (4, 8),
+}
+MATCH_IOU = 0.5
+LOW_MARGIN, HIGH_MARGIN = 0.7, 1.4
+
+
+@dataclass(frozen=True)
+class ImageLabels:
+    """Labelled boxes of one image: boxes float64 [n, 4] (xyxy, canvas pixels), ignore bool [n]."""
+
+    boxes: Array
+    ignore: npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class ImageDetections:
+    """Found boxes of one image: boxes float64 [n, 4] (xyxy, canvas pixels), scores float64 [n]."""
+
+    boxes: Array
+    scores: Array
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Detections of a band by falling score.
+
+    Attributes:
+        scores: float64 [n]. hits: bool [n], true positives. total: labelled boxes of the band.
+        image, detection: int64 [n], which image and which of its detections (as given) each one is.
+    """
+
+    scores: Array
+    hits: npt.NDArray[np.bool_]
+    total: int
+    image: npt.NDArray[np.int64]
+    detection: npt.NDArray[np.int64]
+
+    @property
+    def recall(self) -> Array:
+        return np.asarray(self.hits.cumsum() / max(self.total, 1), np.float64)
+
+    @property
+    def precision(self) -> Array:
+        return np.asarray(self.hits.cumsum() / np.arange(1, len(self.hits) + 1), np.float64)
+
+    def average_precision(self) -> float:
+        """Area under the precision-recall curve made monotone; NaN for a band without boxes."""
+        if not self.total:
+            return float("nan")
+        envelope = np.maximum.accumulate(self.precision[::-1])[::-1]
+        return float(np.sum(np.diff(np.concatenate([[0.0], self.recall])) * envelope))
+
+
+def iou_matrix(boxes1: Array, boxes2: Array) -> Array:
+    """IoU [n, m] of boxes [n, 4] and [m, 4], xyxy."""
+    low = np.maximum(boxes1[:, None, :2], boxes2[:, :2])
+    high = np.minimum(boxes1[:, None, 2:], boxes2[:, 2:])
+    inter = np.clip(high - low, 0, None).prod(2)
+    area1 = np.clip(boxes1[:, 2:] - boxes1[:, :2], 0, None).prod(1)
+    area2 = np.clip(boxes2[:, 2:] - boxes2[:, :2], 0, None).prod(1)
+    return np.asarray(inter / np.maximum(area1[:, None] + area2 - inter, 1e-9), np.float64)
+
+
+class Evaluation:
+    """Matches detections with labels once, then scores any band quickly.
+
+    Raises:
+        ValueError: labels and detections are not of as many images.
+    """
+
+    def __init__(self, labels: Sequence[ImageLabels], detections: Sequence[ImageDetections]) -> None:
+        if len(labels) != len(detections):
+            raise ValueError(
+                f"labels and detections must be of as many images, got {len(labels)} and {len(detections)}"
+            )
+        self.labels = labels
+        self.detections = detections
+        self._order: list[npt.NDArray[np.int64]] = []
+        # Per image: rank of a detection -> [(label, IoU)] with IoU >= MATCH_IOU. Few detections have any.
+        self._overlaps: list[dict[int, list[tuple[int, float]]]] = []
+        for truth, found in zip(labels, detections, strict=True):
+            order = np.argsort(-found.scores, kind="stable")
+            overlaps: dict[int, list[tuple[int, float]]] = {}
+            if len(truth.boxes) and len(order):
+                matrix = iou_matrix(found.boxes[order], truth.boxes)
+                for rank, label in zip(*np.nonzero(matrix >= MATCH_IOU), strict=True):
+                    overlaps.setdefault(int(rank), []).append((int(label), float(matrix[rank, label])))
+            self._order.append(order)
+            self._overlaps.append(overlaps)
+
+    def curve(self, low: float, high: float) -> Curve:
+        """Returns the ranked detections of the band of heights [low, high)."""
+        scores, hits, images, ranks, total = [], [], [], [], 0
+        for index, (truth, found) in enumerate(zip(self.labels, self.detections, strict=True)):
+            height = truth.boxes[:, 3] - truth.boxes[:, 1]
+            care = (height >= low) & (height < high) & ~truth.ignore
+            total += int(care.sum())
+            order = self._order[index]
+            hit, free = self._match(self._overlaps[index], care, len(order))
+            found_height = (found.boxes[:, 3] - found.boxes[:, 1])[order]
+            outside = (found_height < low * LOW_MARGIN) | (found_height > high * HIGH_MARGIN)
+            counted = np.flatnonzero(hit | ~(free | outside))
+            scores.append(found.scores[order[counted]])
+            hits.append(hit[counted])
+            images.append(np.full(len(counted), index, np.int64))
+            ranks.append(order[counted])
+        # Images come first to last, so the stable order breaks ties as the reference does.
+        all_scores = np.concatenate([np.zeros(0), *scores])
+        by_score = np.argsort(-all_scores, kind="stable")
+        return Curve(
+            all_scores[by_score],
+            np.concatenate([np.zeros(0, np.bool_), *hits])[by_score],
+            total,
+            np.concatenate([np.zeros(0, np.int64), *images])[by_score],
+            np.concatenate([np.zeros(0, np.int64), *ranks])[by_score],
+        )
+
+    @staticmethod
+    def _match(
+        overlaps: dict[int, list[tuple[int, float]]], care: npt.NDArray[np.bool_], count: int
+    ) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
+        """Greedy matching by falling score. Returns hit [count]: took a label of the band; and free [count]:
+        hit only labels that do not count, so it is neither right nor wrong."""
+        hit, free = np.zeros(count, np.bool_), np.zeros(count, np.bool_)
+        taken: set[int] = set()
+        for rank in sorted(overlaps):
+            pairs = overlaps[rank]
+            open_pairs = [(iou, -label) for label, iou in pairs if care[label] and label not in taken]
+            if open_pairs:
+                taken.add(-max(open_pairs)[1])
+                hit[rank] = True
+            else:
+                free[rank] = any(not care[label] for label, _ in pairs)
+        return hit, free
+
+    def table(self) -> dict[str, float]:
+        """Average precision by band."""
+        return {name: self.curve(*limits).average_precision() for name, limits in BANDS.items()}
+
+
+def recommended_threshold(curve: Curve) -> tuple[float, float]:
+    """Returns the score that gives the best F1 (harmonic mean of precision and recall), and that F1.
+
+    (NaN, 0) without detections or labels.
+    """
+    if not curve.total or not len(curve.scores):
+        return float("nan"), 0.0
+    precision, recall = curve.precision, curve.recall
+    f1 = 2 * precision * recall / np.maximum(precision + recall, 1e-9)
+    best = int(f1.argmax())
+    return float(curve.scores[best]), float(f1[best])

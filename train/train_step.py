@@ -1,0 +1,290 @@
+"""One training step: draw views, predict, loss, backward, optimiser, weight average.
+
+On CUDA the whole step is compiled in two pieces (views; net and loss) and captured into one CUDA graph, so
+a small net is not bound by kernel launches. Whatever of that fails is reported and replaced by the plain
+form. The host only fills a few scalars (learning rate, averaging weight, mosaic switch) and replays.
+"""
+
+from __future__ import annotations
+
+import copy
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from lensbox.model import FaceDetector
+from lensbox.train.assignment import make_levels
+from lensbox.train.config import TrainConfig
+from lensbox.train.detection_loss import Losses, detection_loss
+from lensbox.train.image_store import StoreTensors
+from lensbox.train.schedule import ema_weight, learning_rate, mosaic_on
+from lensbox.train.views import CANVAS, Draws, Views, draw, make_views, view_counts
+
+WARMUP_STEPS = 4
+
+
+class TrainStep:
+    """Model, its weight average, optimiser and the (captured) step on them.
+
+    Attributes:
+        model: the detector being trained, on `device`.
+        average: its exponential moving average, in eval mode; this is what a run delivers.
+        step: optimiser steps done.
+        levels: the detector's levels, with the sizes they take.
+        mode: how a step runs, in words.
+    """
+
+    def __init__(
+        self,
+        model: FaceDetector,
+        store: StoreTensors,
+        config: TrainConfig,
+        device: torch.device,
+        report: Callable[[str], None] = print,
+    ) -> None:
+        self.model = model.to(device).train()
+        if config.channels_last:
+            # The stub of Module.to lacks this overload.
+            self.model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        self.average = copy.deepcopy(self.model).eval().requires_grad_(False)
+        self.store = store
+        self.config = config
+        self.device = device
+        self.report = report
+        self.step = 0
+        self.mode = "eager"
+        self.world = dist.get_world_size() if dist.is_initialized() else 1
+
+        self._counts = view_counts(config)
+        strides = sorted({int(stride) for stride in model.anchor_strides.tolist()})
+        self.levels = make_levels(strides, config.level_sizes, CANVAS)
+        self._parameters = [p for p in self.model.parameters() if p.requires_grad]
+        self._learned = [
+            value for value in self.model.state_dict(keep_vars=True).values() if value.is_floating_point()
+        ]
+        self._averaged = [
+            value for value in self.average.state_dict(keep_vars=True).values() if value.is_floating_point()
+        ]
+        self._rate = torch.zeros((), device=device)
+        self._ema_weight = torch.zeros((), device=device)
+        self._mosaic_on = torch.ones((), device=device)
+        # Sums since the last report: total, classification and box loss, positives, steps.
+        self._sums = torch.zeros(5, device=device)
+        self.optimizer = self._make_optimizer()
+        self._views: Callable[[Draws], Views] = self._make_views
+        self._net: Callable[[Tensor], tuple[Tensor, Tensor]] = self.model
+        self._losses: Callable[[Tensor, Tensor, Tensor], Losses] = self._forward_loss
+        self._graph: Any = None
+
+    # The step
+
+    def run(self, progress: float) -> None:
+        """Does one step, whose scalars follow from `progress` (0 to 1). Does not wait for the device."""
+        rate = learning_rate(progress, self.config)
+        self._ema_weight.fill_(ema_weight(self.step, self.config))
+        self._mosaic_on.fill_(mosaic_on(progress, self.config))
+        self._rate.fill_(rate)
+        if self._graph is not None:
+            self._graph.replay()
+        else:
+            self._body()
+        self.step += 1
+
+    def draw_views(self) -> Views:
+        """Draws the views of one batch."""
+        return self._views(draw(self._counts, self._mosaic_on, self.device))
+
+    def read_sums(self) -> dict[str, float]:
+        """Returns means since the last call (waits for the device): loss, classification, box, positives."""
+        total, classification, box, positives, steps = self._sums.tolist()
+        self._sums.zero_()
+        steps = max(steps, 1.0)
+        return {
+            "loss": total / steps,
+            "classification": classification / steps,
+            "box": box / steps,
+            "positives": positives / steps,
+        }
+
+    def _body(self) -> None:
+        views = self.draw_views()
+        self.optimizer.zero_grad(set_to_none=True)
+        losses = self._losses(*views)
+        losses.total.backward()  # type: ignore[no-untyped-call]
+        if self.world > 1:
+            self._average_gradients()
+        if self.config.gradient_clip > 0:
+            torch.nn.utils.clip_grad_norm_(self._parameters, self.config.gradient_clip)
+        self.optimizer.step()
+        self._update_average()
+        one = torch.ones_like(losses.positives)
+        self._sums += torch.stack(
+            [losses.total.detach(), losses.classification, losses.box, losses.positives, one]
+        )
+
+    def _make_views(self, draws: Draws) -> Views:
+        return make_views(self.store, draws, self._counts, self.config)
+
+    def _forward_loss(self, images: Tensor, targets: Tensor, ignored: Tensor) -> Losses:
+        if self.config.channels_last:
+            images = images.contiguous(memory_format=torch.channels_last)
+        with self._autocast():
+            boxes, logits = self._net(images)
+        return detection_loss(boxes.float(), logits.float(), targets, ignored, self.levels, self.config)
+
+    def _autocast(self) -> torch.autocast:
+        return torch.autocast(self.device.type, torch.bfloat16, enabled=self.config.bf16)
+
+    @torch.no_grad()
+    def _update_average(self) -> None:
+        """average += weight · (model - average), batch norm's statistics included."""
+        difference = torch._foreach_sub(self._learned, self._averaged)
+        torch._foreach_mul_(difference, self._ema_weight)
+        torch._foreach_add_(self._averaged, difference)
+
+    def _average_gradients(self) -> None:
+        """One all-reduce for all gradients: a small net has many small ones."""
+        gradients = [p.grad for p in self._parameters if p.grad is not None]
+        flat = torch.cat([gradient.reshape(-1) for gradient in gradients])
+        dist.all_reduce(flat)
+        flat /= self.world
+        parts = torch.split(flat, [gradient.numel() for gradient in gradients])
+        for gradient, part in zip(gradients, parts, strict=True):
+            gradient.copy_(part.view_as(gradient))
+
+    def _make_optimizer(self) -> torch.optim.AdamW:
+        decay = [p for p in self._parameters if p.ndim > 1]
+        plain = [p for p in self._parameters if p.ndim <= 1]
+        groups = [
+            {"params": decay, "weight_decay": self.config.weight_decay},
+            {"params": plain, "weight_decay": 0.0},
+        ]
+        captured = self.device.type == "cuda"
+        optimizer = torch.optim.AdamW(groups, lr=self._rate, fused=True, capturable=captured)
+        self._share_rate(optimizer)
+        return optimizer
+
+    def _share_rate(self, optimizer: torch.optim.AdamW) -> None:
+        """Makes the optimiser read the one tensor that a captured step can be told a new rate through."""
+        for group in optimizer.param_groups:
+            group["lr"] = self._rate
+
+    # Speed
+
+    def prepare(self, progress: float = 0.0) -> None:
+        """Compiles and captures the step as the configuration asks, and does a few real steps on the way."""
+        modes = []
+        if self.config.compile:
+            modes += self._compile()
+        if self.config.cuda_graph and self.device.type == "cuda":
+            modes += self._capture(progress)
+        self.mode = " + ".join(modes) if modes else "eager"
+
+    def _compile(self) -> list[str]:
+        done = []
+        draws = draw(self._counts, self._mosaic_on, self.device)
+        views = self._attempt("compiled views", self._make_views, lambda function: function(draws))
+        if views is not None:
+            self._views = views
+            done.append("compiled views")
+        batch = self._views(draws)
+
+        def forward_backward(function: Callable[..., Losses]) -> None:
+            function(*batch).total.backward()  # type: ignore[no-untyped-call]
+
+        # Batch norm's statistics must not be touched by trying things out.
+        kept = copy.deepcopy(self.model.state_dict())
+        losses = self._attempt("compiled net and loss", self._forward_loss, forward_backward)
+        self.model.load_state_dict(kept)
+        self.optimizer.zero_grad(set_to_none=True)
+        if losses is not None:
+            self._losses = losses
+            return [*done, "compiled net and loss"]
+
+        def forward_backward_net(function: Callable[[Tensor], tuple[Tensor, Tensor]]) -> None:
+            with self._autocast():
+                boxes, logits = function(batch.images)
+            (boxes.mean() + logits.mean()).backward()  # type: ignore[no-untyped-call]
+
+        net = self._attempt("compiled net", self._net, forward_backward_net)
+        self.model.load_state_dict(kept)
+        self.optimizer.zero_grad(set_to_none=True)
+        if net is not None:
+            self._net = net
+            done.append("compiled net")
+        return done
+
+    def _attempt(
+        self, name: str, function: Callable[..., Any], use: Callable[[Callable[..., Any]], Any]
+    ) -> Callable[..., Any] | None:
+        """Compiles `function` and uses it once. Returns None, with the reason printed, if that fails."""
+        start = time.monotonic()
+        try:
+            compiled: Callable[..., Any] = torch.compile(function, dynamic=False)
+            use(compiled)
+            if self.device.type == "cuda":
+                torch.cuda.synchronize(self.device)
+        except Exception as error:  # the compiler may fail in any way; training goes on without it
+            self.report(f"{name}: not possible, going on without: {_reason(error)}")
+            torch._dynamo.reset()
+            return None
+        self.report(f"{name}: ready after {time.monotonic() - start:.1f} s")
+        return compiled
+
+    def _capture(self, progress: float) -> list[str]:
+        start = time.monotonic()
+        stream = torch.cuda.Stream(self.device)  # type: ignore[no-untyped-call]
+        stream.wait_stream(torch.cuda.current_stream(self.device))
+        with torch.cuda.stream(stream):
+            for _ in range(WARMUP_STEPS):
+                self.run(progress)
+        torch.cuda.current_stream(self.device).wait_stream(stream)
+        torch.cuda.synchronize(self.device)
+        graph = torch.cuda.CUDAGraph()
+        try:
+            with torch.cuda.graph(graph):
+                self._body()
+        except Exception as error:  # capture fails on any hidden synchronisation; training goes on without
+            self.report(
+                f"CUDA graph: not possible, going on without: {type(error).__name__}: {str(error)[:600]}"
+            )
+            torch.cuda.synchronize(self.device)
+            self.optimizer.zero_grad(set_to_none=True)
+            return []
+        self._graph = graph
+        self.report(f"CUDA graph: captured after {time.monotonic() - start:.1f} s")
+        return ["CUDA graph"]
+
+    # Saving
+
+    def state(self) -> dict[str, Any]:
+        """Everything that the next step depends on."""
+        state = {
+            "model": self.model.state_dict(),
+            "average": self.average.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "step": self.step,
+            "cpu_generator": torch.get_rng_state(),
+        }
+        if self.device.type == "cuda":
+            state["cuda_generator"] = torch.cuda.get_rng_state(self.device)
+        return state
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        """Takes up what `state` returned; call it before `prepare`."""
+        self.model.load_state_dict(state["model"])
+        self.average.load_state_dict(state["average"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        self._share_rate(self.optimizer)  # loading replaced it
+        if self.device.type == "cuda" and "cuda_generator" in state:
+            torch.cuda.set_rng_state(state["cuda_generator"].cpu(), self.device)
+        self.step = int(state["step"])
+        torch.set_rng_state(state["cpu_generator"].cpu())
+
+
+def _reason(error: Exception) -> str:
+    return f"{type(error).__name__}: {str(error)[:800]}"

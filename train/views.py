@@ -1,0 +1,354 @@
+"""Draws augmented 256x256 views from an image store, entirely on the device and in fixed shapes.
+
+A view is one tile (a whole letterboxed photograph, or a crop) or four (a mosaic). A tile maps a photograph
+onto the canvas by `canvas = scale · source + offset` per axis (scale < 0 mirrors) inside a rectangle of the
+canvas. Such a map is separable, so a tile is rendered as `rows @ pixels @ columnsᵀ`, where the two matrices
+hold the triangle filter of an antialiased resize: tensor cores do the work, any scale is antialiased, and a
+whole view is what `FaceDetector.preprocess` would show.
+
+All random numbers come in as arguments: the functions are pure, hence compile and capture into CUDA graphs.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F  # noqa: N812  (the name every PyTorch reader knows)
+from torch import Tensor
+
+from lensbox.train.config import TrainConfig
+from lensbox.train.image_store import StoreTensors
+
+CANVAS = 256
+TILE_DRAWS = 10
+VIEW_DRAWS = 16
+
+
+class ViewCounts(NamedTuple):
+    """How many views of each kind a batch holds, in this order: mosaics, whole photographs, crops."""
+
+    mosaic: int
+    whole: int
+    crop: int
+
+    @property
+    def tiles(self) -> int:
+        return 4 * self.mosaic + self.whole + self.crop
+
+    @property
+    def views(self) -> int:
+        return self.mosaic + self.whole + self.crop
+
+
+class Draws(NamedTuple):
+    """Random numbers of one batch: tile [tiles, TILE_DRAWS] and view [views, VIEW_DRAWS] uniform in [0, 1),
+    noise [views, CANVAS, CANVAS] standard normal, mosaic_on: scalar, 1 for mosaics, 0 for crops instead."""
+
+    tile: Tensor
+    view: Tensor
+    noise: Tensor
+    mosaic_on: Tensor
+
+
+class Views(NamedTuple):
+    """A batch for training.
+
+    Attributes:
+        images: float32 [B, 1, CANVAS, CANVAS], 0 to 255.
+        targets: float32 [B, max_targets, 4], xyxy in canvas pixels; unused slots are zero (y2 = 0).
+        ignored: float32 [B, max_ignored, 4], boxes that are neither faces to find nor background.
+    """
+
+    images: Tensor
+    targets: Tensor
+    ignored: Tensor
+
+
+class Tiles(NamedTuple):
+    """Maps of T tiles: image [T] index into the store; scale, offset [T, 2] for x and y (scale x < 0
+    mirrors); rectangle [T, 4] xyxy of the canvas that the tile may paint."""
+
+    image: Tensor
+    scale: Tensor
+    offset: Tensor
+    rectangle: Tensor
+
+
+def view_counts(config: TrainConfig) -> ViewCounts:
+    """Splits a batch into kinds by the shares of the configuration."""
+    mosaic = round(config.batch_size * config.mosaic_share)
+    whole = round((config.batch_size - mosaic) * config.whole_share)
+    return ViewCounts(mosaic, whole, config.batch_size - mosaic - whole)
+
+
+def draw(counts: ViewCounts, mosaic_on: Tensor, device: torch.device | str) -> Draws:
+    """Draws a batch's random numbers from the device's default generator."""
+    noise_type = torch.float16 if torch.device(device).type == "cuda" else torch.float32
+    return Draws(
+        torch.rand(counts.tiles, TILE_DRAWS, device=device),
+        torch.rand(counts.views, VIEW_DRAWS, device=device),
+        torch.randn(counts.views, CANVAS, CANVAS, device=device, dtype=noise_type),
+        mosaic_on,
+    )
+
+
+def make_views(store: StoreTensors, draws: Draws, counts: ViewCounts, config: TrainConfig) -> Views:
+    """Returns a batch of augmented views with their targets."""
+    tiles = place_tiles(store, draws, counts, config)
+    canvas, content = _compose(render_tiles(store.images, store.sizes, tiles), counts)
+    images = photometric(canvas, content, draws.view, draws.noise, config.photometric)
+    targets, ignored = _tile_boxes(store, tiles, counts, config)
+    return Views(images[:, None], targets, ignored)
+
+
+# Where tiles go
+
+
+def place_tiles(store: StoreTensors, draws: Draws, counts: ViewCounts, config: TrainConfig) -> Tiles:
+    """Chooses photograph, scale and place of every tile: mosaic tiles first (four of a view together)."""
+    u = draws.tile
+    last = store.sizes.shape[0] - 1
+    image = torch.searchsorted(store.cumulative, u[:, 0].contiguous(), right=True).clamp(max=last)
+    size = store.sizes[image]
+    mosaic = slice(0, 4 * counts.mosaic)
+    whole = slice(mosaic.stop, mosaic.stop + counts.whole)
+    crop = slice(whole.stop, None)
+
+    parts = []
+    if counts.mosaic:
+        tiled = _mosaic_map(size[mosaic], u[mosaic], config)
+        # With mosaics off, the first of four tiles is a crop and the others paint nothing.
+        first = torch.arange(4 * counts.mosaic, device=u.device) % 4 == 0
+        single = _crop_map(store, image[mosaic], size[mosaic], u[mosaic], config)
+        single = (single[0], single[1], single[2] * first[:, None])
+        on = draws.mosaic_on > 0.5
+        parts.append(tuple(torch.where(on, a, b) for a, b in zip(tiled, single, strict=True)))
+    if counts.whole:
+        parts.append(letterbox_map(size[whole]))
+    if counts.crop:
+        parts.append(_crop_map(store, image[crop], size[crop], u[crop], config))
+    scale, offset, rectangle = (torch.cat(group) for group in zip(*parts, strict=True))
+
+    mirrored = u[:, 1] < 0.5
+    reflected = rectangle[:, 0] + rectangle[:, 2] - offset[:, 0]
+    offset = torch.stack([torch.where(mirrored, reflected, offset[:, 0]), offset[:, 1]], dim=1)
+    scale = torch.stack([torch.where(mirrored, -scale[:, 0], scale[:, 0]), scale[:, 1]], dim=1)
+    return Tiles(image, scale, offset, rectangle)
+
+
+def letterbox_map(size: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Scale, offset and rectangle of whole photographs of `size` [T, 2], as in `FaceDetector.preprocess`."""
+    fitted = (size * (CANVAS / size.amax(1, keepdim=True))).round().clamp(min=1)
+    offset = ((CANVAS - fitted) / 2).floor()
+    return fitted / size, offset, _whole_canvas(size)
+
+
+def _whole_canvas(like: Tensor) -> Tensor:
+    # Made on the device: a list would be copied there, which a captured step must not do.
+    return torch.cat([torch.zeros_like(like), torch.full_like(like, CANVAS)], dim=1)
+
+
+def _log_uniform(u: Tensor, bounds: tuple[float, float]) -> Tensor:
+    low, high = bounds
+    return low * (high / low) ** u
+
+
+def _crop_map(
+    store: StoreTensors, image: Tensor, size: Tensor, u: Tensor, config: TrainConfig
+) -> tuple[Tensor, Tensor, Tensor]:
+    """A window of random size, mostly placed so that some face lies in the middle part of the canvas."""
+    count = store.counts[image]
+    chosen = (u[:, 2] * count).long().clamp(max=store.boxes.shape[1] - 1)
+    face = store.boxes[image, chosen]
+    on_face = (u[:, 3] < config.crop_on_face) & (count > 0)
+    center = torch.where(on_face[:, None], (face[:, :2] + face[:, 2:]) / 2, u[:, 4:6] * size)
+
+    scale = CANVAS / size.amax(1) / _log_uniform(u[:, 6], config.crop_window)
+    # A face must not outgrow the canvas.
+    largest = (face[:, 2:] - face[:, :2]).amax(1).clamp(min=1)
+    scale = torch.where(on_face, torch.minimum(scale, 0.85 * CANVAS / largest), scale)
+    stretch = torch.exp((u[:, 7] - 0.5) * config.crop_aspect)
+    scales = torch.stack([scale * stretch, scale / stretch], dim=1)
+
+    place = CANVAS * (0.15 + 0.7 * u[:, 8:10])
+    # Slide the photograph back so that no more of the canvas is padding than its size makes necessary.
+    slack = CANVAS - scales * size
+    offset = torch.maximum(torch.minimum(place - scales * center, slack.clamp(min=0)), slack.clamp(max=0))
+    return scales, offset, _whole_canvas(size)
+
+
+def _mosaic_map(size: Tensor, u: Tensor, config: TrainConfig) -> tuple[Tensor, Tensor, Tensor]:
+    """Four rectangles that meet in a random point, each showing most of a photograph."""
+    cross = (CANVAS * (0.3 + 0.4 * u[:, 2:4])).round().reshape(-1, 4, 2)[:, :1]  # the first tile's draw
+    zero, full = torch.zeros_like(cross), torch.full_like(cross, CANVAS)
+    (left, top), (x, y), (right, bottom) = (part.unbind(-1) for part in (zero, cross, full))
+    rectangle = torch.stack(
+        [
+            torch.cat([left, x, left, x], dim=1),
+            torch.cat([top, top, y, y], dim=1),
+            torch.cat([x, right, x, right], dim=1),
+            torch.cat([y, y, bottom, bottom], dim=1),
+        ],
+        dim=2,
+    ).reshape(-1, 4)
+    room = rectangle[:, 2:] - rectangle[:, :2]
+    scale = (room / size).amin(1) * _log_uniform(u[:, 6], config.mosaic_scale)
+    stretch = torch.exp((u[:, 7] - 0.5) * config.crop_aspect)
+    scales = torch.stack([scale * stretch, scale / stretch], dim=1)
+    return scales, rectangle[:, :2] + u[:, 8:10] * (room - scales * size), rectangle
+
+
+# Pixels
+
+
+def filter_matrix(
+    size: Tensor, scale: Tensor, offset: Tensor, low: Tensor, high: Tensor, source: int
+) -> tuple[Tensor, Tensor]:
+    """The resize of one axis as a matrix: triangle filter, widened by the shrink factor as torch's
+    `interpolate(mode="bilinear", antialias=True)` does, normalised inside the photograph.
+
+    Args:
+        size, scale, offset, low, high: [T] photograph's length, map, and range of canvas pixels painted.
+        source: number of source pixels stored.
+
+    Returns:
+        weights [T, CANVAS, source]; painted bool [T, CANVAS].
+    """
+    pixel = torch.arange(CANVAS, device=size.device, dtype=torch.float32) + 0.5
+    center = (pixel - offset[:, None]) / scale[:, None]
+    painted = (center >= 0) & (center <= size[:, None]) & (pixel >= low[:, None]) & (pixel <= high[:, None])
+    support = (1 / scale.abs()).clamp(min=1)
+    taps = torch.arange(source, device=size.device, dtype=torch.float32) + 0.5
+    weights = (1 - (taps - center[..., None]).abs() / support[:, None, None]).clamp(min=0)
+    weights = weights * (taps < size[:, None, None])
+    total = weights.sum(2, keepdim=True).clamp(min=1e-6)
+    return weights / total * painted[..., None], painted
+
+
+def render_tiles(images: Tensor, sizes: Tensor, tiles: Tiles) -> tuple[Tensor, Tensor]:
+    """Paints tiles. Returns pixels float [T, CANVAS, CANVAS] (0 to 255) and content bool of that shape."""
+    # Half precision keeps 11 bits: sums of weighted bytes are exact to a tenth of a gray level.
+    kind = torch.float16 if images.is_cuda else torch.float32
+    size = sizes[tiles.image]
+    rectangle = tiles.rectangle
+    columns, painted_x = filter_matrix(
+        size[:, 0], tiles.scale[:, 0], tiles.offset[:, 0], rectangle[:, 0], rectangle[:, 2], images.shape[2]
+    )
+    rows, painted_y = filter_matrix(
+        size[:, 1], tiles.scale[:, 1], tiles.offset[:, 1], rectangle[:, 1], rectangle[:, 3], images.shape[1]
+    )
+    pixels = torch.bmm(rows.to(kind), images[tiles.image].to(kind))
+    pixels = torch.bmm(pixels, columns.to(kind).transpose(1, 2))
+    return pixels, painted_y[:, :, None] & painted_x[:, None, :]
+
+
+def _compose(rendered: tuple[Tensor, Tensor], counts: ViewCounts) -> tuple[Tensor, Tensor]:
+    """Joins every four mosaic tiles. Returns canvas float32 [B, CANVAS, CANVAS] and content likewise."""
+    pixels, content = rendered[0].float(), rendered[1].float()
+    if not counts.mosaic:
+        return pixels, content
+    cut = 4 * counts.mosaic
+    shape = (counts.mosaic, 4, CANVAS, CANVAS)
+    return (
+        torch.cat([pixels[:cut].reshape(shape).sum(1), pixels[cut:]]),
+        torch.cat([content[:cut].reshape(shape).amax(1), content[cut:]]),
+    )
+
+
+def photometric(canvas: Tensor, content: Tensor, u: Tensor, noise: Tensor, chance: float) -> Tensor:
+    """Changes focus, gamma, contrast, brightness and noise, each with `chance`, inside the content only.
+
+    Args:
+        canvas: float32 [B, CANVAS, CANVAS], 0 to 255. content: the same shape, 1 inside, 0 on the padding.
+        u: [B, ≥ 10] uniform draws. noise: standard normal, shape of canvas.
+    """
+
+    def switched(column: int, value: Tensor, otherwise: float) -> Tensor:
+        return torch.where(u[:, column] < chance, value, otherwise)[:, None, None]
+
+    x = canvas / 255
+    # Focus: -1 is a binomial blur, above 0 sharpens.
+    focus = switched(0, 2.5 * u[:, 1] - 1, 0.0)
+    x = (x + focus * (x - _binomial_blur(x))).clamp(0, 1)
+    gamma = switched(2, torch.exp((u[:, 3] - 0.5) * 1.2), 1.0)
+    x = x.clamp(min=1e-4) ** gamma
+    area = content.sum((1, 2), keepdim=True).clamp(min=1)
+    mean = (x * content).sum((1, 2), keepdim=True) / area
+    contrast = switched(4, 0.5 + u[:, 5], 1.0)
+    brightness = switched(6, 0.4 * u[:, 7] - 0.2, 0.0)
+    x = (x - mean) * contrast + mean + brightness
+    amount = switched(8, 0.06 * u[:, 9] ** 2, 0.0)
+    x = (x + amount * noise.float()) * content
+    return (x * 255).clamp(0, 255)
+
+
+def _binomial_blur(x: Tensor) -> Tensor:
+    """3x3 kernel (1 2 1)ᵀ(1 2 1) / 16 with replicated borders."""
+    padded = F.pad(x[:, None], (1, 1, 1, 1), mode="replicate")[:, 0]
+    rows = (padded[:, :-2] + 2 * padded[:, 1:-1] + padded[:, 2:]) / 4
+    return (rows[:, :, :-2] + 2 * rows[:, :, 1:-1] + rows[:, :, 2:]) / 4
+
+
+# Boxes
+
+
+def _tile_boxes(
+    store: StoreTensors, tiles: Tiles, counts: ViewCounts, config: TrainConfig
+) -> tuple[Tensor, Tensor]:
+    boxes, find, ignore = map_boxes(store, tiles, config)
+    cut = 4 * counts.mosaic
+    parts = []
+    if counts.mosaic:
+        slots = 4 * boxes.shape[1]
+        group = (
+            boxes[:cut].reshape(-1, slots, 4),
+            find[:cut].reshape(-1, slots),
+            ignore[:cut].reshape(-1, slots),
+        )
+        parts.append(_select(*group, config))
+    if counts.tiles > cut:
+        parts.append(_select(boxes[cut:], find[cut:], ignore[cut:], config))
+    targets, ignored = (torch.cat(group) for group in zip(*parts, strict=True))
+    return targets, ignored
+
+
+def map_boxes(store: StoreTensors, tiles: Tiles, config: TrainConfig) -> tuple[Tensor, Tensor, Tensor]:
+    """Maps the boxes of every tile's photograph onto the canvas, clipped to the tile's rectangle.
+
+    Returns:
+        boxes float32 [T, C, 4]; find bool [T, C]; ignore bool [T, C]. A box that is neither is dropped.
+    """
+    source = store.boxes[tiles.image]
+    scale = torch.cat([tiles.scale, tiles.scale], dim=1)[:, None]
+    offset = torch.cat([tiles.offset, tiles.offset], dim=1)[:, None]
+    mapped = source * scale + offset
+    low = torch.minimum(mapped[..., :2], mapped[..., 2:])  # mirrored boxes have their sides swapped
+    high = torch.maximum(mapped[..., :2], mapped[..., 2:])
+    corner, far = tiles.rectangle[:, None, :2], tiles.rectangle[:, None, 2:]
+    clipped_low = torch.minimum(torch.maximum(low, corner), far)
+    clipped_high = torch.minimum(torch.maximum(high, corner), far)
+    visible = (clipped_high - clipped_low).prod(2) / (high - low).prod(2).clamp(min=1e-6)
+    boxes = torch.cat([clipped_low, clipped_high], dim=2)
+
+    slot = torch.arange(source.shape[1], device=source.device)
+    used = slot < store.totals[tiles.image][:, None]
+    labelled = slot < store.counts[tiles.image][:, None]
+    tall = boxes[..., 3] - boxes[..., 1] >= config.min_target_height
+    find = used & labelled & tall & (visible >= config.keep_visible)
+    return boxes, find, used & ~find & (visible > 0) & (visible >= config.ignore_visible)
+
+
+def _select(boxes: Tensor, find: Tensor, ignore: Tensor, config: TrainConfig) -> tuple[Tensor, Tensor]:
+    """Gathers the largest boxes to find and to ignore into fixed slots; what a crowd has beyond them
+    (the smallest ones) joins the ignored."""
+    area = (boxes[..., 2:] - boxes[..., :2]).prod(2)
+    value, order = torch.where(find, area, -1.0).topk(config.max_targets, dim=1)
+    targets = _gather(boxes, order, value > 0)
+    surplus = find & (area < torch.where(value[:, -1:] > 0, value[:, -1:], 0.0))
+    value, order = torch.where(ignore | surplus, area, -1.0).topk(config.max_ignored, dim=1)
+    return targets, _gather(boxes, order, value > 0)
+
+
+def _gather(boxes: Tensor, order: Tensor, used: Tensor) -> Tensor:
+    return boxes.gather(1, order[..., None].expand(-1, -1, 4)) * used[..., None]

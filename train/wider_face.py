@@ -1,0 +1,225 @@
+"""Reads photographs labelled in the WIDER FACE layout, from folders or uncompressed tar shards.
+
+A shard or folder holds `images/<source>/<file>` and a `*_bbx_gt.txt` beside `images`: a file name, a count,
+then a line `x y w h blur expression illumination invalid occlusion pose` per box (pixels; a line of zeros
+where the count is 0). The published archives (`wider_face_split/wider_face_train_bbx_gt.txt` beside
+`WIDER_train/images`) are understood as well. `invalid` = 1 marks a box to ignore.
+"""
+
+from __future__ import annotations
+
+import tarfile
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".webp")
+ANNOTATION_PATTERN = "*_bbx_gt.txt"
+
+
+class DataError(ValueError):
+    """Data that cannot be read, or a problem met under `strict`."""
+
+
+@dataclass(frozen=True)
+class LabelledImage:
+    """One photograph, not yet decoded: where its bytes are, and its boxes.
+
+    Attributes:
+        name: path below `images`, e.g. `13--Interview/x.jpg`.
+        path: the image file, or the tar shard that holds it.
+        offset, size: where its bytes start in `path`, and how many they are; size -1 is the whole file.
+        boxes: float32 [n, 4], xyxy, pixels of the photograph.
+        ignore: bool [n].
+        origin: `annotation file:line`, for messages.
+    """
+
+    name: str
+    path: Path
+    offset: int
+    size: int
+    boxes: npt.NDArray[np.float32]
+    ignore: npt.NDArray[np.bool_]
+    origin: str
+
+    @property
+    def source(self) -> str:
+        """First folder of the name: a WIDER FACE event or the name of a collection."""
+        return self.name.split("/", 1)[0] if "/" in self.name else ""
+
+    def read_bytes(self) -> bytes:
+        with self.path.open("rb") as file:
+            file.seek(self.offset)
+            return file.read(self.size)
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Something in the data that was skipped, with the file and line it stands in."""
+
+    origin: str
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.origin}: {self.message}"
+
+
+def read_wider_face(
+    paths: Iterable[str | Path], strict: bool = False
+) -> tuple[list[LabelledImage], list[Problem]]:
+    """Returns the labelled images of all folders and tar shards, and what had to be skipped.
+
+    Raises:
+        DataError: a path does not exist or holds no annotation file, or, with `strict`, on the first problem.
+    """
+    images: list[LabelledImage] = []
+    problems: list[Problem] = []
+    for path in map(Path, paths):
+        if path.is_dir():
+            _read_folder(path, images, problems)
+        elif path.is_file():
+            _read_tar(path, images, problems)
+        else:
+            raise DataError(f"data path must be a folder or a tar file that exists, got {path}")
+        if strict and problems:
+            raise DataError(str(problems[0]))
+    return images, problems
+
+
+@dataclass(frozen=True)
+class _Entry:
+    name: str
+    line: int
+    boxes: npt.NDArray[np.float32]
+    ignore: npt.NDArray[np.bool_]
+
+
+def parse_annotations(text: str, file_name: str) -> tuple[list[_Entry], list[Problem]]:
+    """Parses the text of a `*_bbx_gt.txt`. Bad rows are left out and reported; an entry whose count or
+    rows cannot be read is left out as a whole, for an image with unknown faces teaches the wrong thing."""
+    lines = text.splitlines()
+    entries: list[_Entry] = []
+    problems: list[Problem] = []
+    position = 0
+
+    def report(line: int, message: str) -> None:
+        problems.append(Problem(f"{file_name}:{line + 1}", message))
+
+    while position < len(lines):
+        name = lines[position].strip()
+        start = position
+        position += 1
+        if not name:
+            continue
+        if not _is_image_name(name):
+            report(start, f"expected an image file name, got {name!r}")
+            continue
+        count_text = lines[position].strip() if position < len(lines) else ""
+        if not count_text.isdigit():
+            report(position, f"expected the number of boxes of {name}, got {count_text!r}; image skipped")
+            continue
+        position += 1
+        count = int(count_text)
+        rows = lines[position : position + count]
+        short = next((i for i, row in enumerate(rows) if _is_image_name(row.strip())), len(rows))
+        if short < count:
+            report(start, f"{name} announces {count} boxes and has {short}; image skipped")
+            position += short
+            continue
+        boxes, ignore = [], []
+        for index, row in enumerate(rows):
+            parsed = _parse_row(row)
+            if isinstance(parsed, str):
+                report(position + index, f"{parsed}; box skipped")
+            else:
+                boxes.append(parsed[:4])
+                ignore.append(parsed[4] != 0)
+        position += count
+        if count == 0 and position < len(lines) and not _is_image_name(lines[position].strip()):
+            position += 1  # the line of zeros
+        entries.append(
+            _Entry(name, start + 1, np.array(boxes, np.float32).reshape(-1, 4), np.array(ignore, np.bool_))
+        )
+    return entries, problems
+
+
+def _is_image_name(text: str) -> bool:
+    return text.lower().endswith(IMAGE_SUFFIXES)
+
+
+def _parse_row(row: str) -> tuple[float, float, float, float, float] | str:
+    """Returns (x1, y1, x2, y2, invalid), or what is wrong with the row."""
+    fields = row.split()
+    if len(fields) < 4:
+        return f"a box needs at least x y w h, got {row.strip()!r}"
+    try:
+        values = [float(field) for field in fields]
+    except ValueError:
+        return f"a box must be numbers, got {row.strip()!r}"
+    x, y, width, height = values[:4]
+    if not np.isfinite(values[:4]).all() or width <= 0 or height <= 0:
+        return f"width and height must be above 0, got {row.strip()!r}"
+    return x, y, x + width, y + height, values[7] if len(values) > 7 else 0.0
+
+
+def _read_tar(path: Path, images: list[LabelledImage], problems: list[Problem]) -> None:
+    try:
+        with tarfile.open(path, "r:") as archive:
+            members = {member.name: member for member in archive if member.isfile()}
+            names = [name for name in members if Path(name).match(ANNOTATION_PATTERN)]
+            texts = {}
+            for name in names:
+                file = archive.extractfile(members[name])
+                assert file is not None  # isfile() above
+                texts[name] = file.read().decode("utf-8", errors="replace")
+    except tarfile.TarError as error:
+        raise DataError(f"{path} must be an uncompressed tar file: {error}") from error
+    if not texts:
+        raise DataError(f"{path} must hold a {ANNOTATION_PATTERN} file")
+    for annotation, text in texts.items():
+        origin = f"{path}:{annotation}"
+        entries, found = parse_annotations(text, origin)
+        problems.extend(found)
+        folder = Path(annotation).parent
+        for entry in entries:
+            member = members.get((folder / "images" / entry.name).as_posix())
+            if member is None:
+                problems.append(Problem(f"{origin}:{entry.line}", f"image {entry.name} is not in the shard"))
+                continue
+            images.append(_labelled(entry, path, member.offset_data, member.size, origin))
+
+
+def _read_folder(path: Path, images: list[LabelledImage], problems: list[Problem]) -> None:
+    annotations = sorted(path.rglob(ANNOTATION_PATTERN))
+    if not annotations:
+        raise DataError(f"folder {path} must hold a {ANNOTATION_PATTERN} file, at any depth")
+    for annotation in annotations:
+        entries, found = parse_annotations(
+            annotation.read_text(encoding="utf-8", errors="replace"), str(annotation)
+        )
+        problems.extend(found)
+        roots = _image_roots(annotation)
+        for entry in entries:
+            file = next((root / entry.name for root in roots if (root / entry.name).is_file()), None)
+            if file is None:
+                where = ", ".join(str(root) for root in roots)
+                message = f"image {entry.name} is not in {where}"
+                problems.append(Problem(f"{annotation}:{entry.line}", message))
+                continue
+            images.append(_labelled(entry, file, 0, -1, str(annotation)))
+
+
+def _image_roots(annotation: Path) -> Sequence[Path]:
+    """Where the images of an annotation file may lie: beside it, or as the published archives unpack."""
+    roots = [annotation.parent / "images"]
+    for split in ("train", "val"):
+        if split in annotation.name:
+            roots.append(annotation.parent.parent / f"WIDER_{split}" / "images")
+    return roots
+
+
+def _labelled(entry: _Entry, path: Path, offset: int, size: int, origin: str) -> LabelledImage:
+    return LabelledImage(entry.name, path, offset, size, entry.boxes, entry.ignore, f"{origin}:{entry.line}")
