@@ -1,0 +1,5 @@
+"""The `lensbox` console command."""
+
+from lensbox.cli.dispatch import main
+
+__all__ = ["main"]

@@ -1,0 +1,24 @@
+"""The table of `lensbox` commands."""
+
+from typing import NamedTuple
+
+
+class Command(NamedTuple):
+    """One command: where its function lives, what it does, and the extra that brings its packages.
+
+    target: "module:function"; the function takes the arguments after the command's name (list[str]) and
+        returns the exit code.
+    extra: name of an optional dependency group of the package, or "" when the base installation is enough.
+    """
+
+    target: str
+    summary: str
+    extra: str = ""
+
+
+COMMANDS: dict[str, Command] = {
+    "export": Command("lensbox.export.script_model:main", "write the TorchScript artifact of a detector"),
+    "train": Command("lensbox.train.cli:train_main", "train a face detector", extra="train"),
+    "evaluate": Command("lensbox.train.cli:evaluate_main", "measure a detector on WIDER FACE", extra="train"),
+    "serve": Command("lensbox.serve.cli:main", "answer detection requests over HTTP", extra="serve"),
+}

@@ -1,0 +1,70 @@
+"""Puts the service together."""
+
+import asyncio
+import functools
+import logging
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from importlib.metadata import version
+from typing import TYPE_CHECKING
+
+from fastapi import FastAPI
+
+from lensbox.serve.errors import add_error_handlers
+from lensbox.serve.inference import Instance
+from lensbox.serve.loading import load_model
+from lensbox.serve.routes import detect, health, loss, model
+from lensbox.serve.service import Service
+from lensbox.serve.settings import Settings
+
+if TYPE_CHECKING:
+    from lensbox.export.artifact import Artifact
+
+_log = logging.getLogger(__name__)
+
+
+def create_app(
+    settings: Settings,
+    load: Callable[[], "Artifact"] | None = None,
+    on_started: Callable[[Exception | None], None] | None = None,
+) -> FastAPI:
+    """The ASGI application. It answers at once; /readyz tells when the model is ready.
+
+    load: gives the artifact, in the inference thread; default: from `settings`, self-tested and warmed up.
+    on_started: called in that thread with None when the model is ready, or with load's exception.
+        Without it the exception is logged, and /readyz says what it was.
+    """
+    load = load or functools.partial(load_model, settings)
+    on_started = on_started or _log_start
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        instance = Instance(load, settings.queue_size, on_started)
+        decoders = ThreadPoolExecutor(settings.decode_threads, thread_name_prefix="lensbox-decode")
+        app.state.service = Service(settings, instance, decoders)
+        instance.start()
+        try:
+            yield
+        finally:
+            if not await asyncio.to_thread(instance.stop, settings.shutdown_timeout):
+                _log.warning(
+                    "the model was still busy after %d s and is left behind", settings.shutdown_timeout
+                )
+            decoders.shutdown(wait=False, cancel_futures=True)
+
+    app = FastAPI(
+        title="Lensbox",
+        version=version("lensbox"),
+        summary="Finds faces in photographs, and computes the GIoU loss of boxes.",
+        lifespan=lifespan,
+    )
+    add_error_handlers(app)
+    for route in (health, model, detect, loss):
+        app.include_router(route.router)
+    return app
+
+
+def _log_start(failure: Exception | None) -> None:
+    if failure is not None:
+        _log.error("the model cannot be used: %s", failure)

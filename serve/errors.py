@@ -1,0 +1,113 @@
+"""One shape for every error answer: {"error": {"code", "message"}}."""
+
+import reprlib
+from collections.abc import Mapping
+from typing import Any
+
+from fastapi import FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
+
+from lensbox.serve.inference import NotReadyError, OverloadError
+
+RETRY_AFTER = {"Retry-After": "1"}  # seconds; a full queue empties within one
+
+_shorten = reprlib.Repr()
+_shorten.maxstring = _shorten.maxother = _shorten.maxlong = 60
+_shorten.maxlist = _shorten.maxdict = 4
+_shorten.maxlevel = 3
+
+
+class ApiError(Exception):
+    """An answer that tells the client what was wrong.
+
+    status: HTTP status; code: a stable word for programs; message: a sentence for people, which names the
+    argument, the rule and the value received.
+    """
+
+    def __init__(
+        self, status: int, code: str, message: str, headers: Mapping[str, str] | None = None
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.code = code
+        self.message = message
+        self.headers = headers
+
+
+class HangUpError(Exception):
+    """The client hung up before its answer was ready."""
+
+
+def shown(value: object) -> str:
+    """`repr` of a value from a client, cut to a length fit for a message."""
+    return _shorten.repr(value)
+
+
+def add_error_handlers(app: FastAPI) -> None:
+    """Makes `app` answer every error in the shape above."""
+    app.add_exception_handler(ApiError, _on_api_error)
+    app.add_exception_handler(OverloadError, _on_overloaded)
+    app.add_exception_handler(NotReadyError, _on_not_ready)
+    app.add_exception_handler(RequestValidationError, _on_invalid_parameter)
+    app.add_exception_handler(HTTPException, _on_http_exception)
+    app.add_exception_handler(HangUpError, _on_client_gone)
+    app.add_exception_handler(ClientDisconnect, _on_client_gone)
+    app.add_exception_handler(Exception, _on_defect)
+
+
+def error_response(
+    status: int, code: str, message: str, headers: Mapping[str, str] | None = None
+) -> JSONResponse:
+    """The JSON answer of one error."""
+    content = {"error": {"code": code, "message": message}}
+    return JSONResponse(content, status_code=status, headers=dict(headers) if headers else None)
+
+
+async def _on_api_error(_: Request, error: Exception) -> Response:
+    assert isinstance(error, ApiError)
+    return error_response(error.status, error.code, error.message, error.headers)
+
+
+async def _on_overloaded(_: Request, error: Exception) -> Response:
+    return error_response(429, "overloaded", str(error), RETRY_AFTER)
+
+
+async def _on_not_ready(_: Request, error: Exception) -> Response:
+    return error_response(503, "not_ready", str(error), RETRY_AFTER)
+
+
+async def _on_invalid_parameter(_: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestValidationError)
+    return error_response(422, "invalid_parameter", _parameter_message(error.errors()[0]))
+
+
+def _parameter_message(problem: Mapping[str, Any]) -> str:
+    name = problem["loc"][-1]
+    if problem["type"] == "extra_forbidden":
+        return f"there is no query parameter {shown(name)}; it came with the value {shown(problem['input'])}"
+    rule = problem["msg"].replace("Input should be", "must be")
+    return f"{name} {rule}, got {shown(problem['input'])}"
+
+
+async def _on_http_exception(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    where = f"{request.method} {shown(request.url.path)}"
+    if error.status_code == 404:
+        return error_response(404, "not_found", f"there is no endpoint {where}")
+    if error.status_code == 405:
+        allowed = (error.headers or {}).get("Allow", "another method")
+        message = f"the endpoint takes {allowed}, got {where}"
+        return error_response(405, "method_not_allowed", message, error.headers)
+    return error_response(error.status_code, "http_error", str(error.detail), error.headers)
+
+
+async def _on_client_gone(_: Request, __: Exception) -> Response:
+    return Response(status_code=499)  # nobody reads it; the access log shows nginx's "client closed request"
+
+
+async def _on_defect(_: Request, __: Exception) -> Response:
+    # Starlette raises the exception again after this answer, so the server's log has the traceback.
+    return error_response(500, "internal_error", "the service failed on this request; its log has the cause")

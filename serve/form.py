@@ -1,0 +1,111 @@
+"""Takes the image out of a multipart/form-data body.
+
+Works on bytes in memory, in a worker thread: the frameworks' own form parsing runs on the event loop, spools
+large parts to disk, and does not notice a body that ends early.
+"""
+
+from python_multipart.exceptions import FormParserError
+from python_multipart.multipart import MultipartParser, parse_options_header
+
+from lensbox.serve.errors import ApiError, shown
+
+IMAGE_FIELDS = ("image", "file")
+_MAX_PARTS = 8  # one is enough; the rest is room for a precise message
+
+
+def is_form(content_type: str | None) -> bool:
+    """Whether a Content-Type says multipart/form-data."""
+    return parse_options_header(content_type)[0] == b"multipart/form-data"
+
+
+def image_from_form(body: bytes, content_type: str) -> bytes:
+    """The content of the part named "image" or "file", with or without a file name.
+
+    Raises ApiError: 400 for a malformed form, 422 unless it has exactly that one part.
+    """
+    parts = _parse(body, content_type)
+    expected = " or ".join(map(repr, IMAGE_FIELDS))
+    for name, _ in parts:
+        if name not in IMAGE_FIELDS:
+            raise ApiError(
+                422,
+                "invalid_form",
+                f"the form's field must be named {expected}, got {shown(name)}; "
+                "thresholds are query parameters",
+            )
+    if len(parts) != 1:
+        raise ApiError(422, "invalid_form", f"the form must have one field {expected}, got {len(parts)}")
+    return parts[0][1]
+
+
+def _parse(body: bytes, content_type: str) -> list[tuple[str, bytes]]:
+    boundary = parse_options_header(content_type)[1].get(b"boundary")
+    if not boundary:
+        raise _malformed(f"Content-Type must name a boundary, got {shown(content_type)}")
+    collector = _Collector()
+    try:
+        parser = MultipartParser(
+            boundary,
+            {
+                "on_part_begin": collector.on_part_begin,
+                "on_part_data": collector.on_part_data,
+                "on_header_field": collector.on_header_field,
+                "on_header_value": collector.on_header_value,
+                "on_header_end": collector.on_header_end,
+                "on_headers_finished": collector.on_headers_finished,
+                "on_end": collector.on_end,
+            },
+        )
+        parser.write(body)
+        parser.finalize()
+    except FormParserError as error:
+        raise _malformed(f"the body must be a valid multipart form: {error}") from error
+    if not collector.ended:
+        raise _malformed(f"the form must end with its boundary, got {len(body)} bytes without one")
+    return [(name, bytes(data)) for name, data in zip(collector.names, collector.contents, strict=True)]
+
+
+class _Collector:
+    """Gathers what the parser reports."""
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+        self.contents: list[bytearray] = []
+        self.ended = False
+        self._header, self._value, self._disposition = b"", b"", b""
+
+    def on_part_begin(self) -> None:
+        if len(self.contents) == _MAX_PARTS:
+            raise _malformed(f"the form must have one field, got more than {_MAX_PARTS}")
+        self.contents.append(bytearray())
+        self._disposition = b""
+
+    def on_header_field(self, data: bytes, start: int, end: int) -> None:
+        self._header += data[start:end]
+
+    def on_header_value(self, data: bytes, start: int, end: int) -> None:
+        self._value += data[start:end]
+
+    def on_header_end(self) -> None:
+        if self._header.lower() == b"content-disposition":
+            self._disposition = self._value
+        self._header, self._value = b"", b""
+
+    def on_headers_finished(self) -> None:
+        options = parse_options_header(self._disposition.decode("utf-8", "replace").encode("utf-8"))[1]
+        name = options.get(b"name")
+        if name is None:
+            raise _malformed(
+                f"each part needs a Content-Disposition with a name, got {shown(self._disposition)}"
+            )
+        self.names.append(name.decode("utf-8", "replace"))
+
+    def on_part_data(self, data: bytes, start: int, end: int) -> None:
+        self.contents[-1] += memoryview(data)[start:end]
+
+    def on_end(self) -> None:
+        self.ended = True
+
+
+def _malformed(message: str) -> ApiError:
+    return ApiError(400, "malformed_form", message)

@@ -1,0 +1,100 @@
+"""From a request body to the pixels of its image, refusing early what would be expensive to decode."""
+
+from io import BytesIO
+from typing import NamedTuple
+
+from PIL.BmpImagePlugin import BmpImageFile
+from PIL.GifImagePlugin import GifImageFile
+from PIL.ImageFile import ImageFile
+from PIL.JpegImagePlugin import JpegImageFile
+from PIL.PngImagePlugin import PngImageFile
+from PIL.WebPImagePlugin import WebPImageFile
+from torch import Tensor
+
+from lensbox.export.images import read_image
+from lensbox.serve.errors import ApiError, shown
+from lensbox.serve.form import image_from_form, is_form
+
+
+class _Signature(NamedTuple):
+    offset: int
+    content: bytes
+    format: str
+    reader: type[ImageFile] | None  # None: known, but not supported
+
+
+# Few formats on purpose: each decoder more is one more that strangers' bytes reach.
+_SIGNATURES = (
+    _Signature(0, b"\xff\xd8\xff", "JPEG", JpegImageFile),
+    _Signature(0, b"\x89PNG\r\n\x1a\n", "PNG", PngImageFile),
+    _Signature(8, b"WEBP", "WebP", WebPImageFile),
+    _Signature(0, b"BM", "BMP", BmpImageFile),
+    _Signature(0, b"GIF8", "GIF", GifImageFile),
+    _Signature(0, b"II*\x00", "TIFF", None),
+    _Signature(0, b"MM\x00*", "TIFF", None),
+    _Signature(4, b"ftyp", "HEIF, AVIF or MP4", None),
+    _Signature(0, b"\xff\x0a", "JPEG XL", None),
+    _Signature(4, b"JXL ", "JPEG XL", None),
+    _Signature(4, b"jP  ", "JPEG 2000", None),
+    _Signature(0, b"8BPS", "PSD", None),
+    _Signature(0, b"%PDF", "PDF", None),
+    _Signature(0, b"\x00\x00\x01\x00", "ICO", None),
+    _Signature(0, b"<svg", "SVG", None),
+)
+_SUPPORTED = ", ".join(signature.format for signature in _SIGNATURES if signature.reader)
+
+
+def image_from_body(body: bytes, content_type: str | None, max_pixels: int) -> Tensor:
+    """The image of a request: uint8 [C, H, W], C = 1, 3 or 4, in the file's own orientation.
+
+    body: a multipart form if `content_type` says so, else an image file, whatever `content_type` says.
+    Raises ApiError: 400 undecodable, 413 more than `max_pixels` pixels, 415 a format that is not supported,
+    and what `image_from_form` raises.
+    """
+    if content_type is not None and is_form(content_type):
+        body = image_from_form(body, content_type)
+    _check_header(body, max_pixels)
+    try:
+        return read_image(body)
+    except ValueError as error:
+        raise _undecodable(error.__cause__ or error) from error
+
+
+def _check_header(file: bytes, max_pixels: int) -> None:
+    """Refuses by format and size before any pixel is decoded.
+
+    The readers are called directly: `Image.open` warns or raises at limits of its own.
+    """
+    reader = _reader(file)
+    try:
+        with reader(BytesIO(file)) as image:
+            width, height = image.size
+    except Exception as error:  # the readers raise a dozen types on broken files
+        raise _undecodable(error) from error
+    if width * height > max_pixels:
+        raise ApiError(
+            413,
+            "too_many_pixels",
+            f"the image must have at most {max_pixels} pixels, got {width} x {height} = {width * height}",
+        )
+
+
+def _reader(file: bytes) -> type[ImageFile]:
+    if not file:
+        raise ApiError(400, "empty_image", "the image must not be empty, got 0 bytes")
+    for signature in _SIGNATURES:
+        if file.startswith(signature.content, signature.offset):
+            if signature.reader is None:
+                message = f"the image must be one of {_SUPPORTED}, got {signature.format}"
+                raise ApiError(415, "unsupported_format", message)
+            return signature.reader
+    raise ApiError(
+        400,
+        "undecodable_image",
+        f"the image must be one of {_SUPPORTED}, got {len(file)} bytes that begin with {shown(file[:8])}",
+    )
+
+
+def _undecodable(error: BaseException) -> ApiError:
+    reason = str(error) or type(error).__name__
+    return ApiError(400, "undecodable_image", f"the image must be a complete, valid file: {reason}")

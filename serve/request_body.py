@@ -1,0 +1,46 @@
+"""Reads a request's body under a size limit and a time limit."""
+
+import anyio
+from fastapi import Request
+
+from lensbox.serve.errors import ApiError
+
+
+async def read_body(request: Request, limit: int, timeout: float) -> bytes:
+    """The whole body, at most `limit` bytes, received within `timeout` seconds.
+
+    The limit holds while the body arrives, so it also holds for chunked bodies, which declare no length.
+    Raises ApiError: 400 empty, 408 too slow, 413 too large, 415 compressed.
+    """
+    encoding = request.headers.get("content-encoding", "identity")
+    if encoding.lower() != "identity":
+        raise ApiError(415, "unsupported_encoding", f"Content-Encoding must be identity, got {encoding!r}")
+    declared = request.headers.get("content-length")
+    if declared is not None and int(declared) > limit:  # the server has checked that it is a number
+        raise _too_large(limit, f"a Content-Length of {declared}")
+    try:
+        with anyio.fail_after(timeout):
+            body = await _collect(request, limit)
+    except TimeoutError:
+        raise ApiError(
+            408,
+            "body_timeout",
+            f"the body must arrive within {timeout:g} seconds; it was still incomplete",
+            {"Connection": "close"},
+        ) from None
+    if not body:
+        raise ApiError(400, "empty_body", "the body must not be empty, got 0 bytes")
+    return bytes(body)
+
+
+async def _collect(request: Request, limit: int) -> bytearray:
+    body = bytearray()
+    async for chunk in request.stream():
+        if len(body) + len(chunk) > limit:
+            raise _too_large(limit, f"{len(body) + len(chunk)} and maybe more")
+        body += chunk
+    return body
+
+
+def _too_large(limit: int, received: str) -> ApiError:
+    return ApiError(413, "body_too_large", f"the body must have at most {limit} bytes, got {received}")

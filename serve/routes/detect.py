@@ -1,0 +1,61 @@
+"""POST /v1/detect."""
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Request
+
+from lensbox.serve.answering import result_for
+from lensbox.serve.form import IMAGE_FIELDS
+from lensbox.serve.image_body import image_from_body
+from lensbox.serve.inference import DetectJob
+from lensbox.serve.request_body import read_body
+from lensbox.serve.schemas import DetectAnswer, Detection, DetectParameters, ErrorAnswer
+from lensbox.serve.service import service_of
+
+router = APIRouter(tags=["detect"])
+
+_BINARY = {"type": "string", "format": "binary"}
+_FORM = {
+    "type": "object",
+    "properties": dict.fromkeys(IMAGE_FIELDS, _BINARY),
+    "minProperties": 1,
+    "maxProperties": 1,
+}
+_BODY: dict[str, Any] = {
+    "requestBody": {
+        "required": True,
+        "content": {"multipart/form-data": {"schema": _FORM}, "image/*": {"schema": _BINARY}},
+    }
+}
+
+
+@router.post(
+    "/v1/detect",
+    responses={status: {"model": ErrorAnswer} for status in (400, 408, 413, 415, 422, 429, 503)},
+    openapi_extra=_BODY,
+)
+async def detect(request: Request, parameters: Annotated[DetectParameters, Query()]) -> DetectAnswer:
+    """Faces of one image.
+
+    The body is a multipart form with the field `image` or `file`, or the bytes of the image file itself
+    under any other Content-Type or none.
+    """
+    service = service_of(request)
+    settings, instance = service.settings, service.instance
+    instance.artifact()
+    with service.admitted():
+        body = await read_body(request, settings.max_body_bytes, settings.body_timeout)
+        instance.check_room()
+        content_type = request.headers.get("content-type")
+        decoding = service.decoders.submit(image_from_body, body, content_type, settings.max_pixels)
+        image = await result_for(request, decoding, settings.answer_timeout)
+        job = DetectJob(image, parameters.score_threshold, parameters.iou_threshold)
+        found = await result_for(request, instance.submit(job), settings.answer_timeout)
+    return DetectAnswer(
+        width=image.shape[2],
+        height=image.shape[1],
+        detections=[
+            Detection(box=tuple(box), score=score)
+            for box, score in zip(found.boxes.tolist(), found.scores.tolist(), strict=True)
+        ],
+    )

@@ -1,0 +1,21 @@
+"""GET /healthz and GET /readyz, for whatever starts, watches and balances the process."""
+
+from fastapi import APIRouter, Request
+
+from lensbox.serve.schemas import ErrorAnswer, Health
+from lensbox.serve.service import service_of
+
+router = APIRouter(tags=["health"])
+
+
+@router.get("/healthz")
+async def healthz() -> Health:
+    """200 while the process answers at all. Failing this check means: restart the process."""
+    return Health(status="alive")
+
+
+@router.get("/readyz", responses={503: {"model": ErrorAnswer}})
+async def readyz(request: Request) -> Health:
+    """200 once the model is loaded, has passed its self-test and is warm; 503: send requests elsewhere."""
+    service_of(request).instance.artifact()
+    return Health(status="ready")

@@ -1,0 +1,34 @@
+"""POST /v1/loss."""
+
+from fastapi import APIRouter, Request
+
+from lensbox.serve.answering import result_for
+from lensbox.serve.box_json import loss_tensors
+from lensbox.serve.inference import LossJob
+from lensbox.serve.request_body import read_body
+from lensbox.serve.schemas import ErrorAnswer, LossAnswer, LossQuestion
+from lensbox.serve.service import service_of
+
+router = APIRouter(tags=["loss"])
+
+_SCHEMA = LossQuestion.model_json_schema()
+_BODY = {"requestBody": {"required": True, "content": {"application/json": {"schema": _SCHEMA}}}}
+
+
+@router.post(
+    "/v1/loss",
+    responses={status: {"model": ErrorAnswer} for status in (400, 408, 413, 415, 422, 429, 503)},
+    openapi_extra=_BODY,
+)
+async def loss(request: Request) -> LossAnswer:
+    """The GIoU loss of predicted boxes against target boxes. The body is JSON, whatever Content-Type says."""
+    service = service_of(request)
+    settings, instance = service.settings, service.instance
+    instance.artifact()
+    with service.admitted():
+        body = await read_body(request, settings.max_json_bytes, settings.body_timeout)
+        parsing = service.decoders.submit(loss_tensors, body, settings.max_boxes)
+        predictions, targets = await result_for(request, parsing, settings.answer_timeout)
+        computing = instance.submit(LossJob(predictions, targets))
+        value = await result_for(request, computing, settings.answer_timeout)
+    return LossAnswer(loss=value, slots=int((targets[..., 3] != 0).sum()))

@@ -1,0 +1,57 @@
+"""What the endpoints take and answer."""
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+Box = tuple[float, float, float, float]
+Threshold = Annotated[float, Field(ge=0, le=1)]
+
+
+class DetectParameters(BaseModel):
+    """Query parameters of /v1/detect. A misspelled name is an error, not a default."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    score_threshold: Threshold | None = Field(
+        None, description="Detections have a score above this. Default: the artifact's."
+    )
+    iou_threshold: Threshold | None = Field(
+        None, description="Of two detections that overlap by more than this, the better one stays."
+    )
+
+
+class Detection(BaseModel):
+    box: Box = Field(description="x1, y1, x2, y2 in pixels of the image as sent")
+    score: float
+
+
+class DetectAnswer(BaseModel):
+    width: int = Field(description="width of the image in pixels")
+    height: int
+    detections: list[Detection] = Field(description="best first")
+
+
+class LossQuestion(BaseModel):
+    """Documentation alone: the body is read by `box_json`, whose messages say more."""
+
+    predictions: list[Box] | list[list[Box]] = Field(description="[N][4] or [B][N][4], xyxy in pixels")
+    targets: list[Box] | list[list[Box]] = Field(description="same shape; y2 = 0 marks an empty slot")
+
+
+class LossAnswer(BaseModel):
+    loss: float = Field(description="mean of 1 - GIoU over the slots whose target is not empty")
+    slots: int = Field(description="number of those slots")
+
+
+class Health(BaseModel):
+    status: Literal["alive", "ready"]
+
+
+class Problem(BaseModel):
+    code: str = Field(description="a stable word for programs")
+    message: str = Field(description="names the argument, the rule and the value received")
+
+
+class ErrorAnswer(BaseModel):
+    error: Problem

@@ -1,0 +1,222 @@
+"""Services on the loopback interface, over a real artifact or over a fake whose every step a test decides."""
+
+import contextlib
+import io
+import socket
+import struct
+import threading
+import time
+import zlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import PIL.Image
+import pytest
+import torch
+import uvicorn
+from fastapi import FastAPI
+
+from lensbox.export.artifact import Artifact, Detections, load_artifact, save_artifact
+from lensbox.export.self_test import SelfTestReport
+from lensbox.model import DetectorConfig, FaceDetector
+from lensbox.serve.app import create_app
+from lensbox.serve.server import url_of
+from lensbox.serve.service import Service
+from lensbox.serve.settings import Settings
+
+# How long a test waits for something that is sure to come: reaching it is a failure, not a measurement.
+PATIENCE = 60.0
+
+
+@dataclass
+class Running:
+    """A service that runs: a client of it, and what it keeps inside."""
+
+    client: httpx.Client
+    service: Service
+    stop: Callable[[], None]  # asks for the end and does not wait for it
+
+
+StartService = Callable[..., Running]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _one_thread() -> Iterator[None]:
+    """One thread for each inference: on a busy machine torch's threads spin, waiting for each other."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="session")
+def artifact_path(_one_thread: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The artifact of a small detector with random weights. Its default threshold lets some of its low scores
+    pass, so that answers hold boxes."""
+    torch.manual_seed(0)
+    config = DetectorConfig(stem_width=8, widths=(8, 16, 16, 16), depths=(0, 0, 0, 0), pyramid_width=8)
+    path = tmp_path_factory.mktemp("artifact") / "detector.pt"
+    save_artifact(FaceDetector(config).eval(), path, score_threshold=0.0104)
+    return path
+
+
+@pytest.fixture(scope="session")
+def artifact(artifact_path: Path) -> Artifact:
+    """The same artifact, to be called directly."""
+    return load_artifact(artifact_path)
+
+
+@pytest.fixture
+def start_service() -> Iterator[StartService]:
+    """Starts a service over `load` with the settings of the test. All end with the test."""
+    with contextlib.ExitStack() as stack:
+
+        def start(load: Callable[[], Any], **settings: Any) -> Running:
+            app = create_app(Settings(artifact=Path("unused"), **settings), load=load)
+            client, stop = stack.enter_context(_running(app))
+            return Running(client, app.state.service, stop)
+
+        yield start
+
+
+@pytest.fixture(scope="module")
+def client(artifact_path: Path) -> Iterator[httpx.Client]:
+    """A client of a service over the real artifact, with small limits."""
+    settings = Settings(
+        artifact=artifact_path,
+        device="cpu",
+        threads=1,
+        max_body_bytes=2 << 20,
+        max_json_bytes=1 << 20,
+        max_pixels=1_000_000,
+        max_boxes=100,
+    )
+    with _running(create_app(settings)) as (client, _):
+        wait_until(lambda: client.get("/readyz").status_code == 200)
+        yield client
+
+
+@contextlib.contextmanager
+def _running(app: FastAPI) -> Iterator[tuple[httpx.Client, Callable[[], None]]]:
+    listener = socket.create_server(("127.0.0.1", 0))
+    url = url_of(listener)
+    server = uvicorn.Server(uvicorn.Config(app, lifespan="on", ws="none", log_level="critical"))
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
+    thread.start()
+
+    def stop() -> None:
+        server.should_exit = True
+
+    try:
+        with httpx.Client(base_url=url, timeout=PATIENCE) as client:
+            # The socket takes connections at once; an answer means that the app has started.
+            client.get("/healthz")
+            yield client, stop
+    finally:
+        stop()
+        thread.join(PATIENCE)
+        assert not thread.is_alive()
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    """Returns once `condition` holds."""
+    deadline = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < deadline, "the awaited condition never came"
+        time.sleep(0.01)
+
+
+@pytest.fixture(scope="session", name="wait_until")
+def _wait_until() -> Callable[[Callable[[], bool]], None]:
+    return wait_until
+
+
+class FakeArtifact:
+    """Answers like an artifact. While `gate` is closed, its calls wait; `calls` lists those that began."""
+
+    device = torch.device("cpu")
+
+    def __init__(self) -> None:
+        self.gate = threading.Event()
+        self.gate.set()
+        self.calls: list[tuple[str, Any]] = []
+        self.threads: set[int] = set()
+        self.error: Exception | None = None
+        self.self_test_error: Exception | None = None
+        self.self_test_failures: list[str] = []
+
+    def detect_image(
+        self, image: torch.Tensor, score_threshold: float | None, iou_threshold: float | None
+    ) -> Detections:
+        self._call("detect", (tuple(image.shape), score_threshold, iou_threshold))
+        return Detections(torch.tensor([[1.0, 2.0, 3.0, 4.0]]), torch.tensor([0.5]))
+
+    def loss(self, predictions: torch.Tensor, targets: torch.Tensor) -> float:
+        self._call("loss", tuple(predictions.shape))
+        return 0.25
+
+    def self_test(self) -> SelfTestReport:
+        if self.self_test_error is not None:
+            raise self.self_test_error
+        return SelfTestReport(not self.self_test_failures, self.self_test_failures, 0.0, 0.0, 0.0)
+
+    def _call(self, name: str, arguments: Any) -> None:
+        assert torch.is_inference_mode_enabled()
+        self.threads.add(threading.get_ident())
+        self.calls.append((name, arguments))
+        assert self.gate.wait(PATIENCE)
+        if self.error is not None:
+            raise self.error
+
+
+@pytest.fixture
+def fake() -> Iterator[FakeArtifact]:
+    """A fake artifact; its gate opens when the test ends, whatever happened."""
+    fake = FakeArtifact()
+    yield fake
+    fake.gate.set()
+
+
+@pytest.fixture(scope="session")
+def photograph() -> np.ndarray[Any, Any]:
+    """A made-up color picture, uint8 [120, 200, 3], smooth enough for JPEG."""
+    y, x = np.mgrid[0:120, 0:200]
+    channels = [127 + 120 * np.sin(x / 17 + phase) * np.cos(y / 23 - phase) for phase in (0, 1, 2)]
+    return np.stack(channels, -1).astype(np.uint8)
+
+
+@pytest.fixture(scope="session")
+def encode(photograph: np.ndarray[Any, Any]) -> Callable[..., bytes]:
+    """Gives the bytes of the picture as a file: encode("PNG"), encode("PNG", "L")."""
+
+    def encode(format_name: str, mode: str = "RGB") -> bytes:
+        buffer = io.BytesIO()
+        PIL.Image.fromarray(photograph).convert(mode).save(buffer, format_name)
+        return buffer.getvalue()
+
+    return encode
+
+
+@pytest.fixture(scope="session")
+def png(encode: Callable[..., bytes]) -> bytes:
+    """The picture as a PNG file."""
+    return encode("PNG")
+
+
+@pytest.fixture(scope="session")
+def empty_png() -> Callable[[int, int], bytes]:
+    """Gives a PNG file that claims a width and a height and holds no pixels."""
+
+    def make(width: int, height: int) -> bytes:
+        header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
+        chunks = [(b"IHDR", header), (b"IDAT", zlib.compress(b"")), (b"IEND", b"")]
+        return b"\x89PNG\r\n\x1a\n" + b"".join(
+            struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
+            for name, data in chunks
+        )
+
+    return make

@@ -1,0 +1,120 @@
+"""JSON to box tensors."""
+
+import json
+from typing import Any
+
+import pytest
+import torch
+
+from lensbox.serve.box_json import loss_tensors
+from lensbox.serve.errors import ApiError
+
+_BOX = [1, 2, 3.5, 4]
+
+
+def _body(predictions: Any, targets: Any = None) -> bytes:
+    return json.dumps(
+        {"predictions": predictions, "targets": predictions if targets is None else targets}
+    ).encode()
+
+
+@pytest.mark.parametrize(
+    ("boxes", "shape"),
+    [
+        ([], [0, 4]),
+        ([_BOX], [1, 4]),
+        ([_BOX] * 3, [3, 4]),
+        ([[_BOX] * 3], [1, 3, 4]),
+        ([[_BOX], [_BOX]], [2, 1, 4]),
+        ([[], []], [2, 0, 4]),
+    ],
+)
+def test_shapes(boxes: list[Any], shape: list[int]) -> None:
+    predictions, targets = loss_tensors(_body(boxes), max_boxes=10)
+    assert list(predictions.shape) == list(targets.shape) == shape
+    assert predictions.dtype == targets.dtype == torch.float64
+    assert predictions.flatten().tolist() == _BOX * predictions[..., 0].numel()
+
+
+def test_predictions_and_targets_are_not_mixed_up() -> None:
+    predictions, targets = loss_tensors(_body([[1, 2, 3, 4]], [[5, 6, 7, 8]]), max_boxes=1)
+    assert predictions.tolist() == [[1, 2, 3, 4]]
+    assert targets.tolist() == [[5, 6, 7, 8]]
+
+
+def test_large_integers_are_numbers() -> None:
+    predictions, _ = loss_tensors(_body([[0, 0, 10**30, 1]]), max_boxes=1)
+    assert predictions[0, 2] == 1e30
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        (b"not json", "the body must be JSON: Expecting value"),
+        (b"{", "the body must be JSON: "),
+        (b"\xff\xfe\xfa", "the body must be JSON: "),
+        (b'{"predictions": [[NaN, 0, 1, 1]], "targets": [[0, 0, 1, 1]]}', "NaN is not a JSON number"),
+        (b'{"predictions": [[-Infinity, 0, 1, 1]], "targets": []}', "-Infinity is not a JSON number"),
+        (b"[" * 200_000, "its arrays are nested too deeply"),
+        (b'{"predictions": [[' + b"9" * 5000 + b", 0, 1, 1]]}", "the body must be JSON: Exceeds the limit"),
+    ],
+)
+def test_what_is_not_json(body: bytes, message: str) -> None:
+    with pytest.raises(ApiError) as caught:
+        loss_tensors(body, max_boxes=10)
+    assert (caught.value.status, caught.value.code) == (422, "invalid_json")
+    assert message in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        (b"[]", "the body must be an object of predictions and targets, got []"),
+        (b"null", "the body must be an object of predictions and targets, got None"),
+        (b'{"predictions": []}', "targets must be given, got the keys ['predictions']"),
+        (
+            b'{"predictions": [], "targets": [], "weight": []}',
+            "the body's keys must be predictions and targets, got 'weight'",
+        ),
+        (_body("abc"), "predictions must be an array [N][4] or [B][N][4], got 'abc'"),
+        (_body([], {}), "targets must be an array [N][4] or [B][N][4], got {}"),
+        (_body([1, 2, 3, 4]), "predictions[0] must be a box [x1, y1, x2, y2], got 1"),
+        (_body([_BOX, [1, 2, 3]]), "predictions[1] must be a box [x1, y1, x2, y2], got [1, 2, 3]"),
+        (_body([[_BOX], [[1, 2]]]), "predictions[1][0] must be a box [x1, y1, x2, y2], got [1, 2]"),
+        (_body([[_BOX, _BOX], [_BOX]]), "predictions[1] must have as many boxes as predictions[0], 2, got 1"),
+        (_body([[_BOX], 7]), "predictions[1] must be an array [N][4] or [B][N][4], got 7"),
+        (_body([_BOX, [_BOX]]), "predictions[1] must be a box"),
+        (_body([[[[1, 2, 3, 4]] * 4]]), "x1 of predictions[0][0] must be a finite number, got [1, 2, 3, 4]"),
+        (_body([_BOX], [[1, 2, "3", 4]]), "x2 of targets[0] must be a finite number, got '3'"),
+        (_body([[1, 2, 3, True]]), "y2 of predictions[0] must be a finite number, got True"),
+        (_body([[1, None, 3, 4]]), "y1 of predictions[0] must be a finite number, got None"),
+        (
+            b'{"predictions": [[1e999, 0, 1, 1]], "targets": []}',
+            "x1 of predictions[0] must be a finite number",
+        ),
+        (_body([[10**400, 0, 1, 1]]), "x1 of predictions[0] must be a finite number, got 1000"),
+        (
+            _body([_BOX], [[_BOX]]),
+            "predictions and targets must have the same shape, got [1, 4] and [1, 1, 4]",
+        ),
+        (
+            _body([_BOX], [_BOX] * 2),
+            "predictions and targets must have the same shape, got [1, 4] and [2, 4]",
+        ),
+    ],
+)
+def test_what_is_not_boxes(body: bytes, message: str) -> None:
+    with pytest.raises(ApiError) as caught:
+        loss_tensors(body, max_boxes=10)
+    assert (caught.value.status, caught.value.code) == (422, "invalid_boxes")
+    assert message in caught.value.message
+    assert len(caught.value.message) < 300
+
+
+@pytest.mark.parametrize("boxes", [[_BOX] * 4, [[_BOX] * 2] * 2])
+def test_number_of_boxes(boxes: list[Any]) -> None:
+    assert loss_tensors(_body(boxes), max_boxes=4)[0].numel() == 16
+    with pytest.raises(ApiError) as caught:
+        loss_tensors(_body(boxes), max_boxes=3)
+    assert (caught.value.status, caught.value.code) == (413, "too_many_boxes")
+    assert caught.value.message == "predictions must have at most 3 boxes, got 4"

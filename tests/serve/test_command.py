@@ -1,0 +1,226 @@
+"""`lensbox serve` as a process: what it answers, how it ends, and how it refuses to start."""
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import torch
+
+from lensbox.export.artifact import Artifact
+from lensbox.export.images import read_image
+from lensbox.serve import cli
+from lensbox.serve.server import url_of
+
+_PATIENCE = 60
+_COMMAND = [sys.executable, "-m", "lensbox.cli", "serve", "--device", "cpu", "--threads", "1"]
+
+
+class Process:
+    """A running `lensbox serve` on a free port; its log is gathered in a thread."""
+
+    def __init__(self, artifact: Path, *options: str) -> None:
+        self.process = subprocess.Popen(
+            [*_COMMAND, "--port", "0", "--artifact", str(artifact), *options],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        self.lines: list[str] = []
+        self.thread = threading.Thread(target=self._read)
+        self.thread.start()
+
+    def _read(self) -> None:
+        assert self.process.stderr is not None
+        with self.process.stderr as stream:
+            self.lines.extend(iter(stream.readline, ""))
+
+    @property
+    def log(self) -> str:
+        """What the process has written so far."""
+        return "".join(self.lines)
+
+    def url(self) -> str | None:
+        """The address in the log, once it is there."""
+        assert self.process.poll() is None, self.log
+        found = re.search(r"listening on (http://127\.0\.0\.1:\d+)", self.log)
+        return found.group(1) if found else None
+
+    def end(self, number: signal.Signals) -> int:
+        """Sends a signal and returns the exit code."""
+        self.process.send_signal(number)
+        code = self.process.wait(_PATIENCE)
+        self.thread.join(_PATIENCE)
+        return code
+
+    def close(self) -> None:
+        """Whatever happened, leaves no process behind."""
+        self.process.kill()
+        self.process.wait(_PATIENCE)
+        self.thread.join(_PATIENCE)
+
+
+@pytest.fixture(scope="module")
+def process(artifact_path: Path) -> Iterator[Process]:
+    process = Process(artifact_path, "--max-pixels", "1000000")
+    yield process
+    process.close()
+
+
+@pytest.fixture(scope="module")
+def client(process: Process, wait_until: Callable[..., None]) -> Iterator[httpx.Client]:
+    """A client of the process, once that is ready."""
+    wait_until(lambda: process.url() is not None)
+    with httpx.Client(base_url=process.url() or "", timeout=_PATIENCE) as client:
+        wait_until(lambda: process.url() is not None and client.get("/readyz").status_code == 200)
+        yield client
+
+
+def test_the_process_answers_like_the_artifact(
+    client: httpx.Client, artifact: Artifact, encode: Callable[..., bytes]
+) -> None:
+    file = encode("JPEG")
+    found = artifact.detect_image(read_image(file))
+    expected = [
+        {"box": box, "score": score}
+        for box, score in zip(found.boxes.tolist(), found.scores.tolist(), strict=True)
+    ]
+    assert expected
+    requests: list[dict[str, Any]] = [
+        {"content": file},
+        *(
+            {"content": file, "headers": {"Content-Type": kind}}
+            for kind in ("", "image/jpeg", "a/b", "nonsense")
+        ),
+        {"files": {"image": ("photo.jpg", file, "image/jpeg")}},
+        {"files": {"file": file}},
+        {"content": iter([file[:100], file[100:]])},
+    ]
+    for request in requests:
+        response = client.post("/v1/detect", **request)
+        assert response.status_code == 200, (request, response.text)
+        assert response.json() == {"width": 200, "height": 120, "detections": expected}
+    boxes, targets = [[0, 0, 10, 10], [5, 5, 9, 9]], [[2, 0, 10, 11], [0, 0, 0, 0]]
+    response = client.post("/v1/loss", json={"predictions": boxes, "targets": targets})
+    loss = artifact.loss(torch.tensor(boxes, dtype=torch.float64), torch.tensor(targets, dtype=torch.float64))
+    assert response.json() == {"loss": loss, "slots": 1}
+
+
+def test_nothing_that_a_client_sends_ends_the_process(
+    client: httpx.Client, process: Process, png: bytes, empty_png: Callable[[int, int], bytes]
+) -> None:
+    bad_images = [
+        b"",
+        os.urandom(100_000),
+        png[:-100],
+        empty_png(2**31 - 1, 2**31 - 1),
+        bytes((16 << 20) + 1),
+    ]
+    for content in bad_images:
+        assert client.post("/v1/detect", content=content).status_code in (400, 413)
+    for content in [b"", b"{", b"[" * 1_000_000, b'{"predictions": NaN, "targets": []}', os.urandom(1000)]:
+        assert client.post("/v1/loss", content=content).status_code in (400, 422)
+    for ragged in ([[0, 0, 1, 1], [0, 0, 1]], [[[0, 0, 1, 1]], []], [1, [2]], {"a": 1}):
+        response = client.post("/v1/loss", json={"predictions": ragged, "targets": ragged})
+        assert response.status_code == 422
+    for raw in (b"\x16\x03\x01 no HTTP\r\n\r\n", b"POST /v1/detect HTTP/1.1\r\nContent-Length: -5\r\n\r\n"):
+        host, port = client.base_url.host, client.base_url.port
+        assert port is not None
+        with socket.create_connection((host, port), _PATIENCE) as connection:
+            connection.sendall(raw)
+            assert connection.recv(100).startswith(b"HTTP/1.1 400 ")
+    assert client.get("/readyz").status_code == 200
+    assert "Traceback" not in process.log
+
+
+def test_sigterm_ends_the_process_in_order(client: httpx.Client, process: Process) -> None:
+    assert client.get("/healthz").status_code == 200  # with an idle connection, which must not delay the end
+    assert process.end(signal.SIGTERM) == 0
+    assert "ready: " in process.log
+    assert "Traceback" not in process.log
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_during_the_load(
+    artifact_path: Path, wait_until: Callable[..., None], number: signal.Signals
+) -> None:
+    process = Process(artifact_path)
+    try:
+        wait_until(lambda: process.url() is not None)
+        assert process.end(number) == 0
+        assert "Traceback" not in process.log
+    finally:
+        process.close()
+
+
+def _refusal(*options: str, **environment: str) -> str:
+    """What `lensbox serve` says when it exits with 3."""
+    result = subprocess.run(
+        [*_COMMAND, "--port", "0", "--log-level", "critical", *options],
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        timeout=_PATIENCE,
+    )
+    assert result.returncode == 3, result.stderr
+    assert result.stderr.startswith("lensbox serve: cannot start: ")
+    assert result.stderr.count("\n") == 1
+    return result.stderr
+
+
+def test_a_missing_artifact(tmp_path: Path) -> None:
+    assert f"{tmp_path / 'nothing.pt'}" in _refusal("--artifact", str(tmp_path / "nothing.pt"))
+
+
+def test_a_missing_op_library(artifact_path: Path, tmp_path: Path) -> None:
+    library = str(tmp_path / "missing.so")
+    assert library in _refusal("--artifact", str(artifact_path), LENSBOX_OPS_LIBRARY=library)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
+def test_a_missing_gpu(artifact_path: Path) -> None:
+    assert "got 'cuda' with torch" in _refusal("--artifact", str(artifact_path), "--device", "cuda")
+
+
+def test_a_port_in_use(artifact_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = str(other.getsockname()[1])
+        message = _refusal("--artifact", str(artifact_path), "--port", port)
+    assert f"127.0.0.1 port {port} cannot be listened on: " in message
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--queue-size", "0"], "queue_size must be at least 1, got 0"),
+        (["--body-timeout", "nan"], "body_timeout must be above 0 and at most 86400, got nan"),
+        (["--max-body-mb", "inf"], "--max-body-mb: must be above 0 and at most 1048576 MiB, got inf"),
+        (["--max-body-mb", "much"], "--max-body-mb: invalid"),
+        (["--device", "tpu"], "--device: invalid choice: 'tpu'"),
+        (["--port"], "--port: expected one argument"),
+    ],
+)
+def test_wrong_options_are_usage_errors(
+    options: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as caught:
+        cli.main(options)
+    assert caught.value.code == 2
+    assert message in capsys.readouterr().err
+
+
+def test_an_ipv6_address() -> None:
+    try:
+        listener = cli.listen("::1", 0)
+    except OSError:
+        pytest.skip("this machine has no IPv6 loopback address")
+    with listener:
+        assert url_of(listener) == f"http://[::1]:{listener.getsockname()[1]}"

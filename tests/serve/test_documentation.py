@@ -1,0 +1,27 @@
+"""docs/service.md names every option and every error code."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+import lensbox.serve
+from lensbox.serve import cli
+
+_SERVE = Path(lensbox.serve.__file__).parent
+_TEXT = (Path(__file__).parents[2] / "docs" / "service.md").read_text(encoding="utf-8")
+
+
+def test_every_option_is_documented(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        cli.main(["--help"])
+    options = set(re.findall(r"--[a-z-]+", capsys.readouterr().out)) - {"--help"}
+    assert "--queue-size" in options
+    assert [option for option in sorted(options) if f"`{option}`" not in _TEXT] == []
+
+
+def test_every_error_code_is_documented() -> None:
+    source = "".join(path.read_text(encoding="utf-8") for path in _SERVE.rglob("*.py"))
+    codes = set(re.findall(r'(?:ApiError|error_response)\(\s*\d{3},\s*"(\w+)"', source))
+    assert {"overloaded", "body_too_large", "invalid_boxes"} <= codes
+    assert [code for code in sorted(codes) if f"`{code}`" not in _TEXT] == []

@@ -1,0 +1,109 @@
+"""/healthz, /readyz and /v1/model through a service's life."""
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import httpx
+import torch
+
+from lensbox.export.artifact import Artifact
+
+
+def test_a_loading_service_is_alive_but_not_ready(
+    start_service: Callable[..., Any], fake: Any, wait_until: Callable[..., None], png: bytes
+) -> None:
+    loading = threading.Event()
+
+    def load() -> Any:
+        assert loading.wait(60)
+        return fake
+
+    client = start_service(load).client
+    try:
+        assert client.get("/healthz").json() == {"status": "alive"}
+        for response in (
+            client.get("/readyz"),
+            client.get("/v1/model"),
+            client.post("/v1/detect", content=png),
+            client.post("/v1/loss", json={"predictions": [], "targets": []}),
+        ):
+            assert response.status_code == 503
+            assert response.headers["retry-after"] == "1"
+            assert response.json() == {
+                "error": {"code": "not_ready", "message": "the model is still loading"}
+            }
+    finally:
+        loading.set()
+    wait_until(lambda: client.get("/readyz").status_code == 200)
+    assert client.get("/readyz").json() == {"status": "ready"}
+
+
+def test_a_service_that_failed_to_load_says_why(
+    start_service: Callable[..., Any], wait_until: Callable[..., None]
+) -> None:
+    def load() -> Any:
+        raise RuntimeError("the file is gone")
+
+    client = start_service(load).client
+    wait_until(lambda: "still loading" not in client.get("/readyz").text)
+    response = client.get("/readyz")
+    assert response.status_code == 503
+    assert response.json()["error"]["message"] == "the model cannot be used: the file is gone"
+    assert client.get("/healthz").status_code == 200
+
+
+def test_a_lost_device_ends_readiness(
+    start_service: Callable[..., Any], fake: Any, wait_until: Callable[..., None]
+) -> None:
+    client = start_service(lambda: fake).client
+    wait_until(lambda: client.get("/readyz").status_code == 200)
+    fake.error = fake.self_test_error = RuntimeError("CUDA error: an illegal memory access was encountered")
+    response = client.post("/v1/loss", json={"predictions": [], "targets": []})
+    assert response.status_code == 500
+    assert "CUDA" not in response.text
+    assert client.get("/readyz").status_code == 503
+    assert client.get("/healthz").status_code == 200
+
+
+def test_model_describes_what_is_served(client: httpx.Client, artifact: Artifact) -> None:
+    answer = client.get("/v1/model").json()
+    assert answer["name"] == "face_detector"
+    assert answer["weights_sha256"] == artifact.metadata.weights_sha256
+    assert answer["defaults"]["score_threshold"] == artifact.metadata.score_threshold
+    assert any(op.startswith("lensbox::padded_nms") for op in answer["ops"])
+    assert list(answer["self_test"]["image"]) == ["shape"]
+    assert answer["self_test"]["expected"]["boxes"]
+    assert answer["service"]["device"] == "cpu"
+    assert answer["service"]["torch"] == torch.__version__
+    assert answer["service"]["limits"]["max_boxes"] == 100
+
+
+def test_the_interface_is_described(client: httpx.Client) -> None:
+    description = client.get("/openapi.json").json()
+    assert description["info"]["version"] == client.get("/v1/model").json()["service"]["version"]
+    assert set(description["paths"]) == {"/healthz", "/readyz", "/v1/model", "/v1/detect", "/v1/loss"}
+    detect = description["paths"]["/v1/detect"]["post"]
+    assert {parameter["name"] for parameter in detect["parameters"]} == {"score_threshold", "iou_threshold"}
+    assert set(detect["requestBody"]["content"]) == {"multipart/form-data", "image/*"}
+    for path in ("/v1/detect", "/v1/loss"):
+        responses = description["paths"][path]["post"]["responses"]
+        for status in ("400", "408", "413", "415", "422", "429", "503"):
+            schema = responses[status]["content"]["application/json"]["schema"]
+            assert schema == {"$ref": "#/components/schemas/ErrorAnswer"}
+
+
+def test_unknown_paths_and_methods_are_errors_of_the_same_shape(client: httpx.Client) -> None:
+    response = client.get("/v2/models")
+    assert response.status_code == 404
+    assert response.json()["error"] == {
+        "code": "not_found",
+        "message": "there is no endpoint GET '/v2/models'",
+    }
+    response = client.get("/v1/detect")
+    assert response.status_code == 405
+    assert response.headers["allow"] == "POST"
+    assert response.json()["error"] == {
+        "code": "method_not_allowed",
+        "message": "the endpoint takes POST, got GET '/v1/detect'",
+    }

@@ -1,0 +1,91 @@
+"""From settings to an artifact that has proven itself, or to a message."""
+
+import dataclasses
+import json
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import lensbox.export.artifact
+from lensbox.export.artifact import Artifact
+from lensbox.serve.loading import StartupError, choose_device, load_model, warm_up
+from lensbox.serve.settings import Settings
+
+_needs_no_gpu = pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
+
+
+def test_loads_what_export_wrote(artifact_path: Path, artifact: Artifact) -> None:
+    loaded = load_model(Settings(artifact_path, device="cpu", threads=1))
+    assert loaded.metadata.weights_sha256 == artifact.metadata.weights_sha256
+    assert loaded.device == torch.device("cpu")
+
+
+@pytest.mark.parametrize("threads", [2, 1])
+def test_threads_are_set_in_the_loading_thread(tmp_path: Path, threads: int) -> None:
+    with pytest.raises(StartupError):  # inference on two threads is not worth a test's time
+        load_model(Settings(tmp_path / "nothing.pt", device="cpu", threads=threads))
+    assert torch.get_num_threads() == threads
+
+
+def test_a_missing_artifact_is_named(tmp_path: Path) -> None:
+    with pytest.raises(StartupError, match=r"nothing\.pt"):
+        load_model(Settings(tmp_path / "nothing.pt", device="cpu"))
+
+
+def test_a_file_that_is_no_artifact_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "noise.pt"
+    path.write_bytes(b"noise" * 100)
+    with pytest.raises(StartupError, match=r"noise\.pt"):
+        load_model(Settings(path, device="cpu"))
+
+
+def test_a_failed_self_test_is_refused(artifact_path: Path, tmp_path: Path) -> None:
+    path = tmp_path / "altered.pt"
+    with zipfile.ZipFile(artifact_path) as source, zipfile.ZipFile(path, "w") as target:
+        for entry in source.infolist():
+            content = source.read(entry)
+            if entry.filename.endswith("lensbox.json"):
+                metadata = json.loads(content)
+                metadata["self_test"]["loss"]["expected"] += 0.5
+                content = json.dumps(metadata).encode()
+            target.writestr(entry, content)
+    with pytest.raises(StartupError, match=r"altered\.pt failed its self-test on cpu: loss differ"):
+        load_model(Settings(path, device="cpu"))
+
+
+def test_an_unusable_op_library_is_one_message(artifact_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: Any) -> Any:
+        raise ImportError("the op library was built for another torch")
+
+    monkeypatch.setattr(lensbox.export.artifact, "load_artifact", refuse)
+    with pytest.raises(StartupError, match=r"^the op library was built for another torch$"):
+        load_model(Settings(artifact_path, device="cpu"))
+
+
+@_needs_no_gpu
+def test_cuda_without_a_gpu_is_refused() -> None:
+    assert choose_device("auto") == torch.device("cpu")
+    with pytest.raises(StartupError, match=r"got 'cuda' with torch .*: this torch was built"):
+        choose_device("cuda")
+
+
+def test_warming_up_covers_every_number_of_channels(artifact: Artifact) -> None:
+    seen: set[int] = set()
+    losses: set[int] = set()
+
+    @dataclasses.dataclass
+    class Recorder:
+        def detect_image(self, image: torch.Tensor) -> Any:
+            seen.add(image.shape[0])
+            return artifact.detect_image(image)
+
+        def loss(self, predictions: torch.Tensor, targets: torch.Tensor) -> float:
+            losses.add(predictions.dim())
+            return artifact.loss(predictions, targets)
+
+    warm_up(Recorder())  # type: ignore[arg-type]
+    assert seen == {1, 3, 4}
+    assert losses == {2, 3}

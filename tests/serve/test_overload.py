@@ -1,0 +1,210 @@
+"""Too much work, slow clients, clients that leave, and the end of the service.
+
+Nothing here depends on speed: the fake artifact holds an inference until the test lets it go.
+"""
+
+import socket
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import httpx
+import pytest
+
+WaitUntil = Callable[[Callable[[], bool]], None]
+
+_LOSS = {"predictions": [[0, 0, 1, 1]], "targets": [[0, 0, 1, 1]]}
+
+
+class Requests:
+    """Requests sent from threads, so that a test can go on while they wait."""
+
+    def __init__(self, client: httpx.Client) -> None:
+        self.client = client
+        self.responses: list[httpx.Response] = []
+        self.threads: list[threading.Thread] = []
+
+    def send(self, path: str, **body: Any) -> None:
+        """Sends a POST request and does not wait for its answer."""
+
+        def ask() -> None:
+            self.responses.append(self.client.post(path, **body))
+
+        self.threads.append(threading.Thread(target=ask))
+        self.threads[-1].start()
+
+    def statuses(self) -> list[int]:
+        """Waits for every answer."""
+        for thread in self.threads:
+            thread.join(60)
+        return sorted(response.status_code for response in self.responses)
+
+
+@pytest.fixture
+def start(start_service: Callable[..., Any], fake: Any, wait_until: WaitUntil) -> Callable[..., Any]:
+    """Starts a service over the fake artifact and waits until it is ready."""
+
+    def start(**settings: Any) -> Any:
+        running = start_service(lambda: fake, **settings)
+        wait_until(lambda: running.client.get("/readyz").status_code == 200)
+        return running
+
+    return start
+
+
+def _occupy(running: Any, fake: Any, wait_until: WaitUntil, png: bytes) -> Requests:
+    """Starts one inference that lasts until the gate opens."""
+    fake.gate.clear()
+    requests = Requests(running.client)
+    requests.send("/v1/detect", content=png)
+    wait_until(lambda: len(fake.calls) == 1)
+    return requests
+
+
+def _connect(running: Any, head: str) -> socket.socket:
+    """A connection over which a POST request with an incomplete body has been sent."""
+    url = running.client.base_url
+    connection = socket.create_connection((url.host, url.port), timeout=60)
+    connection.sendall(f"POST {head}\r\nHost: {url.host}\r\n".encode() + b"Content-Length: 1000\r\n\r\nabc")
+    return connection
+
+
+def _error(response: httpx.Response) -> dict[str, str]:
+    error: dict[str, str] = response.json()["error"]
+    return error
+
+
+def test_a_full_queue_answers_429(
+    start: Callable[..., Any], fake: Any, wait_until: WaitUntil, png: bytes
+) -> None:
+    running = start(queue_size=1)
+    client = running.client
+    requests = _occupy(running, fake, wait_until, png)
+    requests.send("/v1/detect", content=png)
+    wait_until(lambda: running.service.instance.waiting == 1)
+    for response in (client.post("/v1/detect", content=png), client.post("/v1/loss", json=_LOSS)):
+        assert response.status_code == 429
+        assert response.headers["retry-after"] == "1"
+        assert _error(response) == {
+            "code": "overloaded",
+            "message": "1 images already wait for the model; try again later",
+        }
+    # The event loop is free meanwhile.
+    assert client.get("/healthz").status_code == client.get("/readyz").status_code == 200
+    fake.gate.set()
+    assert requests.statuses() == [200, 200]
+    assert client.post("/v1/detect", content=png).status_code == 200
+
+
+def test_too_many_requests_in_progress_answer_429(
+    start: Callable[..., Any], fake: Any, wait_until: WaitUntil, png: bytes
+) -> None:
+    running = start(max_requests=2)
+    requests = _occupy(running, fake, wait_until, png)
+    with _connect(running, "/v1/detect HTTP/1.1"):  # one that sends its body slowly counts too
+        wait_until(lambda: running.service.in_progress == 2)
+        response = running.client.post("/v1/loss", json=_LOSS)
+        assert response.status_code == 429
+        assert _error(response)["message"] == "2 requests are already in progress; try again later"
+    # The slow one has hung up: its place is free again.
+    wait_until(lambda: running.service.in_progress == 1)
+    fake.gate.set()
+    assert running.client.post("/v1/loss", json=_LOSS).status_code == 200
+    assert requests.statuses() == [200]
+    assert running.service.in_progress == 0
+
+
+def test_a_client_that_hangs_up_costs_no_inference(
+    start: Callable[..., Any], fake: Any, wait_until: WaitUntil, png: bytes
+) -> None:
+    running = start()
+    requests = _occupy(running, fake, wait_until, png)
+    url = running.client.base_url
+    with socket.create_connection((url.host, url.port), timeout=60) as connection:
+        connection.sendall(b"POST /v1/loss HTTP/1.1\r\nHost: x\r\nContent-Length: 63\r\n\r\n")
+        connection.sendall(b'{"predictions": [[0, 0, 1, 1]], "targets": [[0, 0, 1, 1.0000]]}')
+        wait_until(lambda: running.service.instance.waiting == 1)
+    wait_until(lambda: running.service.in_progress == 1)
+    fake.gate.set()
+    assert requests.statuses() == [200]
+    # Jobs are taken in turn, so the dropped one would have run before this one.
+    assert running.client.post("/v1/detect", content=png).status_code == 200
+    assert [name for name, _ in fake.calls] == ["detect", "detect"]
+
+
+def test_a_slow_body_is_cut_off(start: Callable[..., Any]) -> None:
+    running = start(body_timeout=0.05)
+    with _connect(running, "/v1/detect HTTP/1.1") as connection:
+        answer = b"".join(iter(lambda: connection.recv(4096), b""))  # until the service closes the connection
+    head, _, body = answer.partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 408 ")
+    assert b"connection: close" in head.lower()
+    assert b'"code":"body_timeout"' in body
+    assert b"within 0.05 seconds" in body
+    assert running.service.in_progress == 0
+
+
+def test_a_client_that_leaves_during_its_upload_is_no_failure(
+    start: Callable[..., Any], wait_until: WaitUntil
+) -> None:
+    running = start()
+    with _connect(running, "/v1/detect HTTP/1.1"):
+        wait_until(lambda: running.service.in_progress == 1)
+    wait_until(lambda: running.service.in_progress == 0)
+    assert running.client.get("/readyz").status_code == 200
+
+
+def test_an_answer_that_takes_too_long_is_given_up(
+    start: Callable[..., Any], fake: Any, wait_until: WaitUntil, png: bytes
+) -> None:
+    running = start(answer_timeout=1)
+    fake.gate.clear()
+    for _ in range(2):  # the first is running, the second never runs
+        response = running.client.post("/v1/loss", json=_LOSS)
+        assert response.status_code == 503
+        assert response.headers["retry-after"] == "1"
+        assert _error(response) == {
+            "code": "answer_timeout",
+            "message": "no answer within 1 seconds; try again later",
+        }
+    fake.gate.set()
+    wait_until(lambda: running.service.instance.waiting == 0)
+    wait_until(lambda: running.client.post("/v1/detect", content=png).status_code == 200)
+    assert [name for name, _ in fake.calls].count("loss") == 1
+
+
+def test_a_defect_is_answered_without_its_details(start: Callable[..., Any], fake: Any, png: bytes) -> None:
+    running = start()
+    fake.error = RuntimeError("secret detail")
+    response = running.client.post("/v1/detect", content=png)
+    assert response.status_code == 500
+    assert _error(response) == {
+        "code": "internal_error",
+        "message": "the service failed on this request; its log has the cause",
+    }
+    fake.error = None
+    assert running.client.post("/v1/detect", content=png).status_code == 200
+
+
+def test_the_end_waits_for_requests_in_progress(
+    start_service: Callable[..., Any], fake: Any, wait_until: WaitUntil, png: bytes
+) -> None:
+    running = start_service(lambda: fake)
+    wait_until(lambda: running.client.get("/readyz").status_code == 200)
+    requests = _occupy(running, fake, wait_until, png)
+    requests.send("/v1/loss", json=_LOSS)
+    wait_until(lambda: running.service.instance.waiting == 1)
+    running.stop()
+    wait_until(lambda: not _accepts(running))
+    assert requests.responses == []
+    fake.gate.set()
+    assert requests.statuses() == [200, 200]
+
+
+def _accepts(running: Any) -> bool:
+    url = running.client.base_url
+    try:
+        socket.create_connection((url.host, url.port), timeout=60).close()
+    except OSError:
+        return False
+    return True

@@ -1,0 +1,59 @@
+"""Settings refuse what cannot work."""
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import PIL.Image
+import pytest
+
+from lensbox.serve.settings import PILLOW_MAX_PIXELS, Settings
+
+_COUNTS = [
+    "threads",
+    "decode_threads",
+    "max_body_bytes",
+    "max_json_bytes",
+    "max_pixels",
+    "max_boxes",
+    "max_requests",
+    "queue_size",
+    "shutdown_timeout",
+    "keep_alive_timeout",
+]
+
+
+def _settings(name: str, value: Any) -> Settings:
+    return Settings(Path("a"), **{name: value})
+
+
+def test_every_number_is_checked_below() -> None:
+    fields = {field.name for field in dataclasses.fields(Settings)}
+    assert fields == {*_COUNTS, "artifact", "device", "body_timeout", "answer_timeout"}
+
+
+@pytest.mark.parametrize("name", _COUNTS)
+@pytest.mark.parametrize("value", [0, -3])
+def test_counts_are_at_least_one(name: str, value: int) -> None:
+    with pytest.raises(ValueError, match=rf"^{name} must be at least 1, got {value}$"):
+        _settings(name, value)
+    assert getattr(_settings(name, 1), name) == 1
+
+
+@pytest.mark.parametrize("name", ["body_timeout", "answer_timeout"])
+@pytest.mark.parametrize("value", [0.0, -1.0, float("nan"), float("inf")])
+def test_times_are_positive_and_finite(name: str, value: float) -> None:
+    with pytest.raises(ValueError, match=rf"^{name} must be above 0 and at most 86400, got {value}$"):
+        _settings(name, value)
+    assert getattr(_settings(name, 0.5), name) == 0.5
+
+
+def test_device_is_one_of_three() -> None:
+    with pytest.raises(ValueError, match=r"^device must be one of auto, cpu, cuda, got 'tpu'$"):
+        Settings(Path("a"), device="tpu")
+
+
+def test_pixels_stay_below_pillows_own_limit() -> None:
+    assert PILLOW_MAX_PIXELS == PIL.Image.MAX_IMAGE_PIXELS
+    with pytest.raises(ValueError, match="max_pixels must be at most 89478485, got 89478486"):
+        Settings(Path("a"), max_pixels=PILLOW_MAX_PIXELS + 1)
