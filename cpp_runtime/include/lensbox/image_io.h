@@ -1,0 +1,32 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <filesystem>
+#include <vector>
+
+namespace lensbox {
+
+// Larger images are refused: decoding and preprocessing one takes about 20 bytes of memory for each pixel.
+inline constexpr int64_t kMaxImagePixels = int64_t{1} << 26;  // 8192 x 8192
+
+struct Image {
+  int width;
+  int height;
+  int channels;                 // 1 gray, 3 RGB, 4 RGBA
+  std::vector<uint8_t> pixels;  // [height][width][channels]
+};
+
+// Decodes a JPEG or PNG file. Gray, RGB and RGBA stay as they are; gray with alpha loses the alpha, 16 bits
+// become 8, palettes and CMYK become RGB or RGBA. The EXIF orientation is not applied. Throws InputError if
+// the file is absent, empty, of another format, damaged, truncated or too large.
+Image read_image(const std::filesystem::path& path);
+
+// Throws InputError if the file cannot be written.
+void write_png(const std::filesystem::path& path, const Image& image);
+
+// uint8 [channels, height, width], a copy.
+at::Tensor to_tensor(const Image& image);
+
+}  // namespace lensbox

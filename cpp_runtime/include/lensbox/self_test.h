@@ -1,0 +1,27 @@
+#pragma once
+
+#include <lensbox/artifact.h>
+
+#include <string>
+#include <vector>
+
+namespace lensbox {
+
+// The greatest absolute differences between what the artifact computes here and what it computed when it was
+// written. If the number of detections differs, that is a failure and the errors are those of the first few
+// that both have.
+struct SelfTestReport {
+  std::vector<std::string> failures;  // empty: passed
+  double max_box_error;               // pixels
+  double max_score_error;
+  double loss_error;
+
+  bool passed() const { return failures.empty(); }
+};
+
+// Runs the self-test stored in the artifact: detection in a small image and the loss of a few boxes, compared
+// within the tolerance that is stored for this kind of device. Throws ArtifactError if it is not there or
+// cannot be run.
+SelfTestReport run_self_test(const Artifact& artifact);
+
+}  // namespace lensbox

@@ -1,0 +1,113 @@
+#include "commands.h"
+
+#include <lensbox/annotate.h>
+#include <lensbox/artifact.h>
+#include <lensbox/boxes_json.h>
+#include <lensbox/device.h>
+#include <lensbox/error.h>
+#include <lensbox/image_io.h>
+#include <lensbox/self_test.h>
+#include <torch/cuda.h>
+#include <torch/version.h>
+
+#include <fstream>
+#include <iostream>
+
+#include "annotation_paths.h"
+
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::ordered_json;
+
+lensbox::Artifact load(const ModelOptions& model) {
+  return lensbox::Artifact::load(model.artifact, lensbox::parse_device(model.device), model.op_library);
+}
+
+Json read_json(const std::string& file, const std::string& argument) {
+  std::ifstream stream;
+  if (file != "-") {
+    stream.open(file);
+    if (!stream || fs::is_directory(file))
+      throw lensbox::InputError(argument + ": cannot read the file " + file);
+  }
+  // Boxes need a depth of 6. Without a limit, printing an element of a file of brackets would overflow the
+  // stack.
+  const auto limit_depth = [&](int depth, Json::parse_event_t, Json&) {
+    if (depth > 16) throw lensbox::InputError(argument + ": " + file + " is nested too deeply");
+    return true;
+  };
+  try {
+    return Json::parse(file == "-" ? std::cin : stream, limit_depth);
+  } catch (const Json::exception& error) {
+    throw lensbox::InputError(argument + ": " + file + " is not JSON: " + error.what());
+  }
+}
+
+}  // namespace
+
+Outcome run_info(const ModelOptions& model) {
+  Json document = lensbox::read_metadata(model.artifact).document;
+  document["runner"] = {
+      {"version", LENSBOX_RUNTIME_VERSION},
+      {"libtorch", TORCH_VERSION},
+      {"device", lensbox::parse_device(model.device).str()},
+      {"cuda_available", torch::cuda::is_available()},
+  };
+  return {document};
+}
+
+Outcome run_selftest(const ModelOptions& model) {
+  const lensbox::SelfTestReport report = lensbox::run_self_test(load(model));
+  Json document = {
+      {"passed", report.passed()},
+      {"failures", report.failures},
+      {"max_box_error", report.max_box_error},
+      {"max_score_error", report.max_score_error},
+      {"loss_error", report.loss_error},
+  };
+  return {document, report.passed() ? ExitCode::kGood : ExitCode::kArtifact};
+}
+
+Outcome run_detect(const ModelOptions& model, const DetectOptions& options) {
+  std::vector<fs::path> annotated;
+  if (!options.annotate.empty()) annotated = annotation_paths(options.annotate, options.images);
+
+  const lensbox::Artifact artifact = load(model);
+  const double score_threshold = options.score_threshold.value_or(artifact.metadata().score_threshold);
+  const double iou_threshold = options.iou_threshold.value_or(artifact.metadata().iou_threshold);
+
+  Outcome outcome;
+  for (size_t i = 0; i < options.images.size(); ++i) {
+    Json entry = {{"file", options.images[i].string()}};
+    try {
+      const lensbox::Image image = lensbox::read_image(options.images[i]);
+      const auto detections = artifact.detect(lensbox::to_tensor(image), score_threshold, iou_threshold);
+      entry["width"] = image.width;
+      entry["height"] = image.height;
+      entry["detections"] = lensbox::to_json(detections);
+      if (!annotated.empty()) {
+        std::error_code ignored;  // write_png reports it
+        fs::create_directories(annotated[i].parent_path(), ignored);
+        lensbox::write_png(annotated[i], lensbox::annotate(image, detections));
+      }
+    } catch (const lensbox::InputError& error) {
+      std::cerr << "lensbox_runner: " << error.what() << '\n';
+      entry["error"] = error.what();
+      outcome.code = ExitCode::kInput;
+    }
+    outcome.document["images"].push_back(std::move(entry));
+  }
+  return outcome;
+}
+
+Outcome run_loss(const ModelOptions& model, const LossOptions& options) {
+  if (options.predictions == "-" && options.targets == "-") {
+    throw UsageError("only one of --predictions and --targets can be read from stdin");
+  }
+  const at::Tensor predictions =
+      lensbox::parse_boxes(read_json(options.predictions, "predictions"), "predictions");
+  const at::Tensor targets = lensbox::parse_boxes(read_json(options.targets, "targets"), "targets");
+  const lensbox::Loss loss = load(model).loss(predictions, targets);
+  return {{{"loss", loss.value}, {"slots", loss.slots}}};
+}

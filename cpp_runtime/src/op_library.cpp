@@ -1,0 +1,97 @@
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <dlfcn.h>
+#include <lensbox/error.h>
+#include <lensbox/op_library.h>
+#include <torch/csrc/jit/frontend/function_schema_parser.h>
+#include <torch/version.h>
+
+#include <cstdlib>
+#include <sstream>
+
+#include "op_build_info.h"
+#include "torch_error.h"
+
+namespace lensbox {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kFileName = "liblensbox_ops.so";
+constexpr const char* kEnvironmentVariable = "LENSBOX_OPS_LIBRARY";
+
+std::string how_to_pass(const std::optional<fs::path>& library) {
+  if (library) return "The op library loaded is " + library->string() + "; pass another with --ops FILE.";
+  return std::string("No op library was given: pass --ops FILE (") + kFileName + "), or set " +
+         kEnvironmentVariable + ", or put it beside the program.";
+}
+
+std::string to_string(const c10::FunctionSchema& schema) {
+  std::ostringstream text;
+  text << schema;
+  return text.str();
+}
+
+[[noreturn]] void fail_to_load(const fs::path& library, const std::optional<OpBuildInfo>& info,
+                               const std::string& reason) {
+  throw ArtifactError("op library " + library.string() + ": " + reason + "\n  it says of itself: " +
+                      (info ? info->record : "nothing") + "\n  this program has:   " + torch_description());
+}
+
+c10::FunctionSchema parse_schema(const std::string& text) {
+  try {
+    return torch::jit::parseSchema(text, /*allow_typevars=*/false);
+  } catch (const std::exception& error) {
+    throw ArtifactError("the artifact lists an op schema that torch cannot read, '" + text + "':\n" +
+                        torch_message(error));
+  }
+}
+
+}  // namespace
+
+std::optional<fs::path> find_op_library(const std::optional<fs::path>& given) {
+  if (given) return given;
+  const char* const variable = std::getenv(kEnvironmentVariable);
+  if (variable != nullptr && *variable != '\0') return fs::path(variable);
+  std::error_code error;
+  const fs::path beside = fs::read_symlink("/proc/self/exe", error).parent_path() / kFileName;
+  if (!error && fs::exists(beside, error)) return beside;
+  return std::nullopt;
+}
+
+void load_op_library(const fs::path& library) {
+  if (!fs::is_regular_file(library)) throw ArtifactError("op library " + library.string() + ": no such file");
+  const auto info = read_op_build_info(library);
+  if (info && minor_version(info->torch_version) != minor_version(TORCH_VERSION)) {
+    fail_to_load(library, info, "it was built for another version of torch");
+  }
+  // An absolute path, because dlopen searches the system's folders for a bare file name. RTLD_NOW, so that a
+  // symbol that this torch lacks is an error here and not a crash in the first call.
+  if (dlopen(fs::absolute(library).c_str(), RTLD_NOW | RTLD_GLOBAL) != nullptr) return;
+  const char* const linker_message = dlerror();
+  fail_to_load(library, info, std::string("the linker cannot load it: ") + linker_message);
+}
+
+void require_ops(const std::vector<std::string>& schemas, c10::Device device,
+                 const std::optional<fs::path>& library) {
+  const c10::DispatchKey key = device.is_cuda() ? c10::DispatchKey::CUDA : c10::DispatchKey::CPU;
+  for (const std::string& text : schemas) {
+    const c10::FunctionSchema wanted = parse_schema(text);
+    const auto op = c10::Dispatcher::singleton().findSchema(wanted.operator_name());
+    if (!op) {
+      throw ArtifactError("the artifact needs the op " + wanted.name() + ", which is not registered. " +
+                          how_to_pass(library));
+    }
+    // Not equality: a newer library may have added arguments with defaults.
+    if (!op->schema().isBackwardCompatibleWith(wanted)) {
+      throw ArtifactError("the op " + wanted.name() +
+                          " has another schema than the artifact needs.\n  needed:     " + to_string(wanted) +
+                          "\n  registered: " + to_string(op->schema()) + "\n" + how_to_pass(library));
+    }
+    if (!op->hasComputedKernelForDispatchKey(key)) {
+      throw ArtifactError("the op " + wanted.name() + " has no kernel for device " + device.str() + ". " +
+                          how_to_pass(library));
+    }
+  }
+}
+
+}  // namespace lensbox

@@ -1,0 +1,23 @@
+#include "torch_error.h"
+
+#include <c10/util/Exception.h>
+#include <torch/version.h>
+
+namespace lensbox {
+
+std::string torch_message(const std::exception& error) {
+  const auto* torch_error = dynamic_cast<const c10::Error*>(&error);
+  std::string indented = "  ";
+  for (const char c : std::string(torch_error ? torch_error->what_without_backtrace() : error.what())) {
+    indented += c;
+    if (c == '\n') indented += "  ";
+  }
+  indented.erase(indented.find_last_not_of(" \n") + 1);
+  return indented;
+}
+
+std::string torch_description() {
+  return "torch " TORCH_VERSION;
+}
+
+}  // namespace lensbox

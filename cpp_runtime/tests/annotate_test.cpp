@@ -1,0 +1,103 @@
+#include <gtest/gtest.h>
+#include <lensbox/annotate.h>
+
+#include <algorithm>
+#include <limits>
+#include <set>
+#include <string>
+
+namespace {
+
+using lensbox::Detection;
+using lensbox::Image;
+
+Image plain_image(int width, int height, int channels, uint8_t value = 128) {
+  return {width, height, channels, std::vector<uint8_t>(size_t{1} * width * height * channels, value)};
+}
+
+std::vector<uint8_t> pixel(const Image& image, int x, int y) {
+  const auto begin = image.pixels.begin() + (y * image.width + x) * image.channels;
+  return {begin, begin + image.channels};
+}
+
+int changed_pixels(const Image& before, const Image& after) {
+  int changed = 0;
+  for (int y = 0; y < before.height; ++y) {
+    for (int x = 0; x < before.width; ++x) {
+      changed += pixel(before, x, y) != pixel(after, x, y);
+    }
+  }
+  return changed;
+}
+
+TEST(Annotate, DrawsTheEdgesAndLeavesTheInsideAndTheRest) {
+  const Image image = plain_image(200, 150, 3);
+  const Image drawn = annotate(image, std::vector<Detection>{{{50, 60, 120, 140}, 0.9F}});
+  for (const auto& [x, y] : {std::pair{50, 100}, {119, 100}, {85, 60}, {85, 139}}) {
+    EXPECT_NE(pixel(drawn, x, y), pixel(image, x, y)) << x << ", " << y;
+  }
+  for (const auto& [x, y] : {std::pair{85, 100}, {20, 100}, {150, 100}, {85, 148}}) {
+    EXPECT_EQ(pixel(drawn, x, y), pixel(image, x, y)) << x << ", " << y;
+  }
+}
+
+TEST(Annotate, WithoutDetectionsChangesNothing) {
+  const Image image = plain_image(20, 10, 3);
+  EXPECT_EQ(annotate(image, {}).pixels, image.pixels);
+}
+
+TEST(Annotate, TurnsGrayToColor) {
+  const Image drawn = annotate(plain_image(30, 20, 1, 77), {});
+  EXPECT_EQ(drawn.channels, 3);
+  EXPECT_EQ(pixel(drawn, 29, 19), (std::vector<uint8_t>{77, 77, 77}));
+}
+
+TEST(Annotate, DrawsOpaquelyOnTransparentImages) {
+  const Image drawn = annotate(plain_image(100, 100, 4, 0), std::vector<Detection>{{{20, 40, 80, 80}, 0.5F}});
+  EXPECT_EQ(drawn.channels, 4);
+  EXPECT_EQ(pixel(drawn, 20, 60)[3], 255);
+  EXPECT_EQ(pixel(drawn, 50, 60)[3], 0);
+}
+
+TEST(Annotate, LinesGrowWithTheImage) {
+  const auto line_width = [](int size) {
+    const auto edge = static_cast<float>(size);
+    const Image image = plain_image(size, size, 3);
+    const Image drawn =
+        annotate(image, std::vector<Detection>{{{edge / 2, edge / 4, edge * 2, edge * 2}, 0.5F}});
+    int width = 0;
+    for (int x = 0; x < size; ++x) {
+      width += pixel(drawn, x, size - 1) != pixel(image, x, size - 1);
+    }
+    return width;
+  };
+  EXPECT_GT(line_width(2000), 2 * line_width(500));
+}
+
+TEST(Annotate, TheTagShowsTheScore) {
+  const Image image = plain_image(300, 300, 3);
+  std::set<std::string> pictures;
+  for (const float score : {0.0F, 0.07F, 0.5F, 0.51F, 0.98F, 1.0F}) {
+    const Image drawn = annotate(image, std::vector<Detection>{{{50, 60, 120, 140}, score}});
+    pictures.emplace(drawn.pixels.begin(), drawn.pixels.end());
+  }
+  EXPECT_EQ(pictures.size(), 6U);
+}
+
+TEST(Annotate, TheBestDetectionIsOnTop) {
+  const Image image = plain_image(200, 200, 3);
+  const Detection best{{50, 60, 120, 140}, 0.9F};
+  const Image alone = annotate(image, std::vector{best});
+  const Image crowded = annotate(image, std::vector<Detection>{best, {{20, 100, 180, 180}, 0.3F}});
+  EXPECT_EQ(pixel(crowded, 50, 100), pixel(alone, 50, 100));
+}
+
+TEST(Annotate, KeepsToTheImage) {
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  const Image image = plain_image(3, 2, 3);
+  const std::vector<Detection> detections{
+      {{-1e30F, -5, 1e30F, kInfinity}, 2.0F}, {{2, 1, 0, 0}, -1.0F}, {{0, 0, 3, 2}, 1.0F}};
+  EXPECT_GT(changed_pixels(image, annotate(image, detections)), 0);
+}
+
+}  // namespace

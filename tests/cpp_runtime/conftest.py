@@ -1,0 +1,89 @@
+"""The built lensbox_runner, and artifacts for it."""
+
+import json
+import os
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from cpp_runtime.running import Completed, Rewrite, Run, SaveStandIn, save_script
+from torch import nn
+
+from lensbox.export.artifact import METADATA_FILE, load_artifact, save_artifact
+from lensbox.export.torchscript import quiet_torchscript
+from lensbox.model import DetectorConfig, FaceDetector
+from lensbox.ops import library_path
+
+OPS_LIBRARY = library_path()
+BUILT_RUNNER = Path(__file__).parents[2] / "build" / "runner" / "lensbox_runner"
+
+
+@pytest.fixture(scope="session")
+def runner() -> Path:
+    """The program: the file that LENSBOX_RUNNER names, otherwise the one that `make runner` builds."""
+    path = Path(os.environ.get("LENSBOX_RUNNER", BUILT_RUNNER))
+    if not path.is_file():
+        pytest.fail(f"{path} is not there: build it with `make runner`, or set LENSBOX_RUNNER")
+    return path
+
+
+@pytest.fixture(scope="session")
+def run(runner: Path) -> Run:
+    """Runs the program. `ops` is the value of LENSBOX_OPS_LIBRARY, None for a process without it."""
+
+    def run_program(
+        *arguments: str | Path,
+        ops: str | Path | None = OPS_LIBRARY,
+        stdin: str = "",
+        program: Path = runner,
+    ) -> Completed:
+        environment = {key: value for key, value in os.environ.items() if key != "LENSBOX_OPS_LIBRARY"}
+        if ops is not None:
+            environment["LENSBOX_OPS_LIBRARY"] = str(ops)
+        process = subprocess.run(
+            [program, *arguments], input=stdin, capture_output=True, text=True, env=environment, check=False
+        )
+        return Completed(process.returncode, process.stdout, process.stderr)
+
+    return run_program
+
+
+@pytest.fixture(scope="session")
+def artifact(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The artifact of a small detector with random weights, whose low default threshold lets boxes pass."""
+    torch.manual_seed(0)
+    config = DetectorConfig(stem_width=8, widths=(8, 16, 16, 16), depths=(0, 0, 0, 0), pyramid_width=8)
+    path = tmp_path_factory.mktemp("artifact") / "detector.pt"
+    save_artifact(FaceDetector(config).eval(), path, score_threshold=0.0104)
+    return path
+
+
+@pytest.fixture
+def rewrite(artifact: Path, tmp_path: Path) -> Rewrite:
+    """Makes a copy of the artifact whose lensbox.json went through a function that changes it in place."""
+
+    def rewrite_metadata(change: Callable[[dict[str, Any]], object]) -> Path:
+        extra_files = {METADATA_FILE: b""}
+        path = tmp_path / "rewritten.pt"
+        with quiet_torchscript():
+            module = torch.jit.load(artifact, _extra_files=extra_files)
+            metadata = json.loads(extra_files[METADATA_FILE])
+            change(metadata)
+            torch.jit.save(module, path, _extra_files={METADATA_FILE: json.dumps(metadata)})
+        return path
+
+    return rewrite_metadata
+
+
+@pytest.fixture
+def save_stand_in(artifact: Path, tmp_path: Path) -> SaveStandIn:
+    """Saves another module under the metadata of the artifact."""
+
+    def save(module: nn.Module) -> Path:
+        metadata = load_artifact(artifact).metadata.to_json()
+        return save_script(module, tmp_path / "stand_in.pt", _extra_files={METADATA_FILE: metadata})
+
+    return save

@@ -1,0 +1,40 @@
+"""What tests of the program share: the types of their fixtures, and the outcome of a run."""
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from lensbox.export.torchscript import quiet_torchscript
+
+
+@dataclass(frozen=True)
+class Completed:
+    """What one run of the program left."""
+
+    code: int
+    stdout: str
+    stderr: str
+
+    def json(self) -> Any:
+        """The document on stdout, after checking that it is the only thing there."""
+        assert self.stdout.endswith("\n"), self.stderr
+        assert self.stdout.count("\n") == 1, self.stdout
+        return json.loads(self.stdout, parse_constant=pytest.fail)
+
+
+def save_script(module: nn.Module, path: Path, **options: Any) -> Path:
+    """Compiles and saves a module; the options are those of torch.jit.save."""
+    with quiet_torchscript():
+        torch.jit.save(torch.jit.script(module), path, **options)
+    return path
+
+
+Run = Callable[..., Completed]
+Rewrite = Callable[[Callable[[dict[str, Any]], object]], Path]
+SaveStandIn = Callable[[nn.Module], Path]

@@ -1,0 +1,217 @@
+import io
+import struct
+import zlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import PIL.Image
+import pytest
+import torch
+from cpp_runtime.running import Run
+
+from lensbox.export.artifact import load_artifact
+from lensbox.export.images import read_image
+
+MODES = ["L", "RGB", "RGBA", "LA", "P", "1", "I;16"]
+
+
+def noise(mode: str, width: int = 90, height: int = 70) -> PIL.Image.Image:
+    """A random image, the same in every run, with large structures so that it survives being made smaller."""
+    generator = np.random.default_rng(7)
+    coarse = PIL.Image.fromarray(generator.integers(0, 256, (9, 11, 4), dtype=np.uint8), "RGBA")
+    picture = coarse.resize((width, height), PIL.Image.Resampling.BICUBIC)
+    if mode == "I;16":
+        return PIL.Image.fromarray(np.asarray(picture.convert("L")).astype(np.uint16) * 256 + 77)
+    # Not RGBA to P: that quantises the alpha too, and stb and Pillow disagree about what to do with it.
+    return picture.convert("RGB").convert(mode) if mode == "P" else picture.convert(mode)
+
+
+@pytest.fixture
+def photo(tmp_path: Path) -> Path:
+    path = tmp_path / "photo.png"
+    noise("RGB").save(path)
+    return path
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_same_boxes_as_python_for_every_kind_of_png(
+    run: Run, artifact: Path, tmp_path: Path, mode: str
+) -> None:
+    path = tmp_path / "image.png"
+    noise(mode).save(path)
+    result = run("detect", "--artifact", artifact, "--image", path)
+    assert result.code == 0, result.stderr
+    (entry,) = result.json()["images"]
+    assert set(entry) == {"file", "width", "height", "detections"}
+    assert (entry["file"], entry["width"], entry["height"]) == (str(path), 90, 70)
+
+    expected = load_artifact(artifact).detect_image(read_image(path))
+    assert len(expected.scores) > 0
+    boxes = torch.tensor([detection["box"] for detection in entry["detections"]])
+    scores = torch.tensor([detection["score"] for detection in entry["detections"]])
+    torch.testing.assert_close(boxes, expected.boxes, atol=0.01, rtol=0)
+    torch.testing.assert_close(scores, expected.scores, atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"progressive": True}, {"subsampling": 0}, {"restart_marker_blocks": 2}]
+)
+@pytest.mark.parametrize("mode", ["L", "RGB", "CMYK"])
+def test_jpeg(run: Run, artifact: Path, tmp_path: Path, mode: str, options: Any) -> None:
+    path = tmp_path / "image.jpg"
+    noise("RGB", width=50, height=31).convert(mode).save(path, **options)
+    result = run("detect", "--artifact", artifact, "--image", path, "--annotate", tmp_path / "drawn.png")
+    assert result.code == 0, result.stderr
+    (entry,) = result.json()["images"]
+    assert (entry["width"], entry["height"]) == (50, 31)
+    assert entry["detections"]
+
+
+def test_thresholds_default_to_the_artifact_and_can_be_given(run: Run, artifact: Path, photo: Path) -> None:
+    def count(*options: str) -> int:
+        result = run("detect", "--artifact", artifact, "--image", photo, *options)
+        return len(result.json()["images"][0]["detections"])
+
+    default = count()
+    assert default == count("--score-threshold", "0.0104", "--iou-threshold", "0.5")
+    assert count("--score-threshold", "1") == 0 < default
+    assert count("--score-threshold", "0") > default
+    assert count("--iou-threshold", "0") < count("--iou-threshold", "1")
+
+
+def test_numbers_read_back_as_the_same_float(run: Run, artifact: Path, photo: Path) -> None:
+    (entry,) = run("detect", "--artifact", artifact, "--image", photo).json()["images"]
+    for detection in entry["detections"]:
+        for value in [*detection["box"], detection["score"]]:
+            assert len(repr(value).lstrip("0.").replace(".", "").split("e")[0]) <= 9
+            assert float(str(np.float32(value))) == value
+
+
+def test_a_bad_image_does_not_stop_the_others(run: Run, artifact: Path, photo: Path, tmp_path: Path) -> None:
+    absent = tmp_path / "absent.png"
+    result = run("detect", "--artifact", artifact, "--image", photo, absent, "--image", photo)
+    assert result.code == 4
+    first, bad, last = result.json()["images"]
+    assert first == last
+    assert first["detections"]
+    assert bad == {"file": str(absent), "error": f"image {absent}: no such file"}
+    assert str(absent) in result.stderr
+
+
+def png_header(width: int, height: int) -> bytes:
+    """A PNG file that ends after its header chunk."""
+    header = b"IHDR" + struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
+    return b"\x89PNG\r\n\x1a\n" + struct.pack(">I", 13) + header + struct.pack(">I", zlib.crc32(header))
+
+
+def encoded(file_format: str) -> bytes:
+    buffer = io.BytesIO()
+    noise("RGB").save(buffer, file_format)
+    return buffer.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "the file is empty"),
+        (b"not an image", "neither a JPEG nor a PNG file"),
+        (encoded("GIF"), "neither a JPEG nor a PNG file"),
+        (encoded("JPEG")[:-20], "the JPEG file is truncated"),
+        (encoded("JPEG")[:100], "header is damaged"),
+        (encoded("PNG")[:-200], "damaged or truncated"),
+        (encoded("PNG").replace(b"IDAT", b"IDOT"), "damaged or truncated"),
+        (png_header(20, 10), "damaged or truncated"),
+        (png_header(8193, 8192), "at most 67108864 pixels are accepted, got 8193 x 8192"),
+        (png_header(2**31 - 1, 2**31 - 1), "too large"),
+        (png_header(0, 10), "header is damaged"),
+    ],
+)
+def test_bad_image_files(run: Run, artifact: Path, tmp_path: Path, content: bytes, message: str) -> None:
+    path = tmp_path / "bad.png"
+    path.write_bytes(content)
+    result = run("detect", "--artifact", artifact, "--image", path)
+    assert result.code == 4
+    (entry,) = result.json()["images"]
+    assert message in entry["error"]
+    assert str(path) in entry["error"]
+    assert result.stderr == f"lensbox_runner: {entry['error']}\n"
+
+
+def test_a_folder_is_no_image(run: Run, artifact: Path, tmp_path: Path) -> None:
+    result = run("detect", "--artifact", artifact, "--image", tmp_path)
+    assert result.code == 4
+    assert "not a file" in result.json()["images"][0]["error"]
+
+
+def test_a_file_name_that_is_not_utf8(run: Run, artifact: Path, tmp_path: Path) -> None:
+    path = tmp_path / b"caf\xe9.png".decode(errors="surrogateescape")
+    noise("RGB").save(path)
+    result = run("detect", "--artifact", artifact, "--image", path)
+    assert result.code == 0
+    assert result.json()["images"][0]["file"].endswith("caf\ufffd.png")
+
+
+def test_the_smallest_image(run: Run, artifact: Path, tmp_path: Path) -> None:
+    path = tmp_path / "dot.png"
+    PIL.Image.new("RGB", (1, 1)).save(path)
+    result = run("detect", "--artifact", artifact, "--image", path, "--annotate", tmp_path / "drawn.png")
+    assert result.code == 0, result.stderr
+    assert result.json()["images"][0]["width"] == 1
+
+
+def test_annotate_draws_on_the_image(run: Run, artifact: Path, photo: Path, tmp_path: Path) -> None:
+    drawn = tmp_path / "drawn.png"
+    arguments = ["detect", "--artifact", artifact, "--image", photo]
+    result = run(*arguments, "--annotate", drawn)
+    assert result.json() == run(*arguments).json()
+    before, after = np.asarray(PIL.Image.open(photo)), np.asarray(PIL.Image.open(drawn))
+    assert after.shape == before.shape
+    assert (after != before).any()
+
+    run(*arguments, "--annotate", drawn, "--score-threshold", "1")
+    assert (np.asarray(PIL.Image.open(drawn)) == before).all()
+
+
+def test_annotate_several_into_a_new_folder(run: Run, artifact: Path, photo: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other.jpg"
+    noise("L").save(other)
+    result = run("detect", "--artifact", artifact, "--image", photo, other, "--annotate", f"{tmp_path}/a/b/")
+    assert result.code == 0, result.stderr
+    assert sorted(path.name for path in (tmp_path / "a" / "b").iterdir()) == ["other.png", "photo.png"]
+    with PIL.Image.open(tmp_path / "a" / "b" / "other.png") as image:
+        assert (image.mode, image.size) == ("RGB", (90, 70))
+
+
+def test_annotate_where_nothing_can_be_written(run: Run, artifact: Path, photo: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    drawn = tmp_path / "file" / "drawn.png"
+    result = run("detect", "--artifact", artifact, "--image", photo, "--annotate", drawn)
+    assert result.code == 4
+    (entry,) = result.json()["images"]
+    assert entry["detections"]
+    assert entry["error"] == f"image {drawn}: cannot be written"
+
+
+def test_threads(run: Run, artifact: Path, photo: Path) -> None:
+    arguments = ["detect", "--artifact", artifact, "--image", photo]
+    assert run(*arguments, "--threads", "2").json() == run(*arguments).json()
+
+
+def test_output_can_be_piped_to_loss(run: Run, artifact: Path, photo: Path, tmp_path: Path) -> None:
+    found = run("detect", "--artifact", artifact, "--image", photo)
+    targets = tmp_path / "targets.json"
+    targets.write_text(found.stdout)
+    result = run(
+        "loss", "--artifact", artifact, "--predictions", "-", "--targets", targets, stdin=found.stdout
+    )
+    assert result.code == 0, result.stderr
+    boxes = torch.tensor([entry["box"] for entry in found.json()["images"][0]["detections"]])
+    loss = load_artifact(artifact).loss(boxes, boxes)
+    assert result.json() == {"loss": pytest.approx(loss, abs=1e-6), "slots": len(boxes)}
+
+
+@pytest.mark.gpu
+def test_same_boxes_on_the_gpu(run: Run, artifact: Path, photo: Path) -> None:
+    arguments = ["detect", "--artifact", artifact, "--image", photo, "--score-threshold", "0.5"]
+    assert run(*arguments, "--device", "cuda").json() == run(*arguments).json()

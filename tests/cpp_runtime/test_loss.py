@@ -1,0 +1,133 @@
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from cpp_runtime.running import Completed, Run
+
+from lensbox.export.artifact import load_artifact
+
+PREDICTIONS = [[10, 10, 30.5, 31], [40, 5.25, 60, 25], [0, 0, 8, 8], [3, 4, 9, 9]]
+TARGETS = [[12, 9, 33, 30], [42, 8, 58, 30], [20, 20, 28, 30], [0, 0, 0, 0]]
+BATCHED_PREDICTIONS = [PREDICTIONS[:2], PREDICTIONS[2:]]
+BATCHED_TARGETS = [TARGETS[:2], TARGETS[2:]]
+
+
+@pytest.fixture
+def evaluate(run: Run, artifact: Path, tmp_path: Path) -> Any:
+    """Runs `loss` on two values, each written to a file as JSON, or as it is if it is bytes."""
+
+    def run_loss(predictions: Any, targets: Any) -> Completed:
+        for name, value in (("predictions", predictions), ("targets", targets)):
+            content = value if isinstance(value, bytes) else json.dumps(value).encode()
+            (tmp_path / f"{name}.json").write_bytes(content)
+        files = ["--predictions", tmp_path / "predictions.json", "--targets", tmp_path / "targets.json"]
+        return run("loss", "--artifact", artifact, *files)
+
+    return run_loss
+
+
+def python_loss(artifact: Path) -> float:
+    double = torch.float64
+    return load_artifact(artifact).loss(
+        torch.tensor(PREDICTIONS, dtype=double), torch.tensor(TARGETS, dtype=double)
+    )
+
+
+def detect_output(*images: Any) -> dict[str, Any]:
+    return {
+        "images": [
+            {"file": "f", "detections": [{"box": box, "score": 0.5} for box in boxes]} for boxes in images
+        ]
+    }
+
+
+@pytest.mark.parametrize(
+    ("predictions", "targets"),
+    [
+        (PREDICTIONS, TARGETS),
+        (BATCHED_PREDICTIONS, BATCHED_TARGETS),
+        ({"boxes": PREDICTIONS}, TARGETS),
+        ({"boxes": BATCHED_PREDICTIONS}, {"boxes": BATCHED_TARGETS}),
+        (detect_output(PREDICTIONS), TARGETS),
+        (detect_output(*BATCHED_PREDICTIONS), BATCHED_TARGETS),
+        (PREDICTIONS, detect_output(TARGETS)),
+    ],
+)
+def test_same_loss_as_python_in_every_form(
+    evaluate: Any, artifact: Path, predictions: Any, targets: Any
+) -> None:
+    result = evaluate(predictions, targets)
+    assert result.code == 0, result.stderr
+    assert result.json() == {"loss": pytest.approx(python_loss(artifact), abs=1e-12), "slots": 3}
+
+
+def test_a_hand_worked_value(evaluate: Any) -> None:
+    # Two unit squares that touch at a corner: no intersection, union 2, hull 4, GIoU = 0 - (4 - 2) / 4.
+    assert evaluate([[0, 0, 1, 1]], [[1, 1, 2, 2]]).json() == {
+        "loss": pytest.approx(1.5, abs=1e-6),
+        "slots": 1,
+    }
+
+
+@pytest.mark.parametrize("boxes", [[], [[], []], [[0, 0, 0, 0]], detect_output([])])
+def test_no_slots_no_loss(evaluate: Any, boxes: Any) -> None:
+    assert evaluate(boxes, boxes).json() == {"loss": 0.0, "slots": 0}
+
+
+def test_images_with_fewer_detections_are_filled_up(evaluate: Any) -> None:
+    found = detect_output(PREDICTIONS[:1], PREDICTIONS[:2])
+    labels = [[TARGETS[0], [0, 0, 0, 0]], TARGETS[:2]]
+    padded = [[PREDICTIONS[0], [0, 0, 0, 0]], PREDICTIONS[:2]]
+    assert evaluate(found, labels).json() == evaluate(padded, labels).json()
+
+
+@pytest.mark.parametrize(
+    ("predictions", "parts"),
+    [
+        (b"", ["predictions", "not JSON"]),
+        (b"[[1, 2, 3, 4]", ["predictions", "not JSON"]),
+        (b"[[1, 2, 3, NaN]]", ["predictions", "not JSON"]),
+        (b"[[1, 2, 3, 1e999]]", ["predictions", "not JSON"]),
+        (b"[" * 100_000 + b"]" * 100_000, ["predictions", "nested too deeply"]),
+        (7, ["predictions", "nested arrays", "7"]),
+        ([1, 2, 3, 4], ["predictions[0]", "four numbers", "got 1"]),
+        ([[1, 2, 3]], ["predictions[0]", "four numbers", "[1,2,3]"]),
+        ([[1, 2, 3, "4"]], ["predictions[0][3]", "number", '"4"']),
+        ([[1, 2, 3, True]], ["predictions[0][3]", "number", "true"]),
+        ([[[1, 2, 3, 4]], []], ["predictions[1]", "same number of boxes", "[]"]),
+        ({"box": []}, ["predictions", '"boxes"']),
+        ({"images": [{"file": "a", "error": "no such file"}]}, ["predictions.images[0]", "no such file"]),
+        ([[1, 2, 3, 4], [1, 2, 3, 4]], ["same shape", "[2, 4]", "[1, 4]"]),
+        ([[[1, 2, 3, 4]]], ["same shape", "[1, 1, 4]", "[1, 4]"]),
+    ],
+)
+def test_bad_boxes(evaluate: Any, predictions: Any, parts: list[str]) -> None:
+    result = evaluate(predictions, [[0, 0, 1, 1]])
+    assert (result.code, result.stdout) == (4, "")
+    for part in parts:
+        assert part in result.stderr
+
+
+def test_targets_are_named(evaluate: Any) -> None:
+    result = evaluate([[0, 0, 1, 1]], [[0, 0, None, 1]])
+    assert (result.code, result.stdout) == (4, "")
+    assert "targets[0][2]" in result.stderr
+
+
+@pytest.mark.parametrize("name", ["absent.json", "."])
+def test_a_file_that_cannot_be_read(run: Run, artifact: Path, tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    result = run("loss", "--artifact", artifact, "--predictions", path, "--targets", "-", stdin="[]")
+    assert (result.code, result.stdout) == (4, "")
+    assert f"predictions: cannot read the file {path}" in result.stderr
+
+
+@pytest.mark.gpu
+def test_same_loss_on_the_gpu(run: Run, artifact: Path, tmp_path: Path) -> None:
+    (tmp_path / "p.json").write_text(json.dumps(PREDICTIONS))
+    (tmp_path / "t.json").write_text(json.dumps(TARGETS))
+    files = ["--predictions", tmp_path / "p.json", "--targets", tmp_path / "t.json"]
+    result = run("loss", "--artifact", artifact, "--device", "cuda", *files)
+    assert result.json() == {"loss": pytest.approx(python_loss(artifact), abs=1e-9), "slots": 3}

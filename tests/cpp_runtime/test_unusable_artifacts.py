@@ -1,0 +1,266 @@
+"""What makes an artifact or an op library unusable: exit code 3, nothing on stdout, a message that helps."""
+
+import os
+import shutil
+import subprocess
+import zipfile
+from pathlib import Path
+
+import PIL.Image
+import pytest
+import torch
+from cpp_runtime.running import Completed, Rewrite, Run, SaveStandIn, save_script
+from torch import Tensor, nn
+
+from lensbox.export.artifact import METADATA_FILE
+from lensbox.ops import library_path
+
+
+def assert_refused(result: Completed, *parts: str) -> None:
+    assert (result.code, result.stdout) == (3, ""), result.stderr
+    assert result.stderr.startswith("lensbox_runner: ")
+    for part in parts:
+        assert part in result.stderr
+    assert "Exception raised from" not in result.stderr  # the first line of torch's C++ stack traces
+
+
+class Plain(nn.Module):
+    """A module without Lensbox's metadata."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x
+
+
+@pytest.mark.parametrize("command", ["info", "selftest"])
+def test_no_such_artifact(run: Run, tmp_path: Path, command: str) -> None:
+    path = tmp_path / "absent.pt"
+    assert_refused(run(command, "--artifact", path), f"artifact {path}: no such file")
+
+
+def test_a_folder(run: Run, tmp_path: Path) -> None:
+    assert_refused(run("info", "--artifact", tmp_path), str(tmp_path), "not a file")
+
+
+def test_a_text(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "text.pt"
+    path.write_text("not an archive " * 1000)
+    assert_refused(run("info", "--artifact", path), "text.pt", "not a TorchScript file")
+
+
+def test_a_truncated_artifact(run: Run, artifact: Path, tmp_path: Path) -> None:
+    path = tmp_path / "short.pt"
+    path.write_bytes(artifact.read_bytes()[:-1000])
+    assert_refused(run("selftest", "--artifact", path), "short.pt", "truncated")
+
+
+def test_another_zip_file(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "other.pt"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("a/readme.txt", "text")
+    assert_refused(run("info", "--artifact", path), "other.pt", "not a TorchScript file")
+
+
+def test_saved_tensors(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "weights.pt"
+    torch.save({"w": torch.zeros(3)}, path)
+    assert_refused(run("info", "--artifact", path), "weights.pt", "torch.save")
+
+
+def test_torchscript_without_metadata(run: Run, tmp_path: Path) -> None:
+    path = save_script(Plain(), tmp_path / "plain.pt")
+    assert_refused(run("selftest", "--artifact", path), "plain.pt", "without lensbox.json", "script_model.py")
+
+
+def test_a_newer_format(run: Run, rewrite: Rewrite) -> None:
+    path = rewrite(lambda metadata: metadata.update(format_version=2, lensbox_version="9.9"))
+    assert_refused(run("info", "--artifact", path), "format version 2", "reads up to 1", "9.9")
+
+
+@pytest.mark.parametrize("key", ["format_version", "ops", "methods", "defaults"])
+def test_metadata_without_a_field(run: Run, rewrite: Rewrite, key: str) -> None:
+    path = rewrite(lambda metadata: metadata.pop(key))
+    assert_refused(run("selftest", "--artifact", path), "lensbox.json is damaged", key)
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", "7"])
+def test_metadata_that_is_no_object(run: Run, tmp_path: Path, content: str) -> None:
+    path = save_script(Plain(), tmp_path / "plain.pt", _extra_files={METADATA_FILE: content})
+    assert_refused(run("info", "--artifact", path), "lensbox.json is damaged")
+
+
+def test_no_op_library(run: Run, artifact: Path) -> None:
+    result = run("selftest", "--artifact", artifact, ops=None)
+    assert_refused(result, "lensbox::masked_giou_loss", "not registered", "--ops", "LENSBOX_OPS_LIBRARY")
+    assert "Unknown builtin op" not in result.stderr
+
+
+def test_a_library_that_lacks_an_op(run: Run, rewrite: Rewrite) -> None:
+    path = rewrite(lambda metadata: metadata["ops"].append("lensbox::new_op(Tensor x) -> Tensor"))
+    assert_refused(
+        run("selftest", "--artifact", path), "lensbox::new_op", "not registered", str(library_path())
+    )
+
+
+def test_an_op_with_another_schema(run: Run, rewrite: Rewrite) -> None:
+    other = "lensbox::masked_giou_loss(Tensor pred, int[] target) -> Tensor"
+    path = rewrite(lambda metadata: metadata.update(ops=[other]))
+    assert_refused(
+        run("selftest", "--artifact", path), "another schema", "int[] target", "Tensor? weight", "--ops"
+    )
+
+
+def test_an_op_that_gained_an_argument_with_a_default(run: Run, rewrite: Rewrite) -> None:
+    older = "lensbox::masked_giou_loss(Tensor pred, Tensor target) -> Tensor"
+    path = rewrite(lambda metadata: metadata.update(ops=[older]))
+    result = run("selftest", "--artifact", path)
+    assert result.code == 0, result.stderr
+
+
+def test_absent_op_library(run: Run, artifact: Path) -> None:
+    assert_refused(run("selftest", "--artifact", artifact, "--ops", "no/lib.so"), "no/lib.so: no such file")
+    assert_refused(run("selftest", "--artifact", artifact, ops="no/env.so"), "no/env.so: no such file")
+
+
+def test_an_op_library_that_is_none(run: Run, artifact: Path, tmp_path: Path) -> None:
+    path = tmp_path / "text.so"
+    path.write_text("text")
+    assert_refused(
+        run("selftest", "--artifact", artifact, "--ops", path),
+        str(path),
+        "linker",
+        f"torch {minor_version()}",
+    )
+
+
+def test_an_op_library_with_a_symbol_that_is_not_there(run: Run, artifact: Path, tmp_path: Path) -> None:
+    library = compile_library(
+        tmp_path, 'extern "C" void not_in_this_torch(); void f() { not_in_this_torch(); }'
+    )
+    result = run("selftest", "--artifact", artifact, "--ops", library)
+    assert_refused(result, str(library), "not_in_this_torch", f"torch {minor_version()}")
+
+
+def test_an_op_library_for_another_torch(run: Run, artifact: Path, tmp_path: Path) -> None:
+    record = "lensbox-build version=0.1.0 torch=1.4.0+cu92 backends=cpu,cuda"
+    library = compile_library(tmp_path, f'extern const char record[]; const char record[] = "{record}";')
+    result = run("selftest", "--artifact", artifact, "--ops", library)
+    assert_refused(result, str(library), "another version of torch", record, f"torch {minor_version()}")
+
+
+def minor_version() -> str:
+    return ".".join(torch.__version__.split(".")[:2])
+
+
+def compile_library(folder: Path, source: str) -> Path:
+    (folder / "library.cpp").write_text(source)
+    library = folder / "library.so"
+    compiler = os.environ.get("CXX", "c++")
+    subprocess.run(
+        [compiler, "-shared", "-fPIC", "-o", library, folder / "library.cpp"], check=True, capture_output=True
+    )
+    return library
+
+
+def test_an_op_library_beside_the_program_is_found(
+    run: Run, runner: Path, artifact: Path, tmp_path: Path
+) -> None:
+    program = tmp_path / "lensbox_runner"
+    shutil.copy2(runner, program)
+    shutil.copy2(library_path(), tmp_path / "liblensbox_ops.so")
+    result = run("selftest", "--artifact", artifact, ops=None, program=program)
+    assert result.code == 0, result.stderr
+
+
+class StandIn(nn.Module):
+    """The methods of a detector that finds nothing, and talks."""
+
+    @torch.jit.export
+    def preprocess(self, image: Tensor) -> tuple[Tensor, Tensor]:
+        print("preprocess was called")
+        return torch.zeros([1, 256, 256], dtype=torch.uint8), torch.ones(6)
+
+    @torch.jit.export
+    def detect(
+        self, images: Tensor, score_threshold: float, iou_threshold: float
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        return torch.zeros(1, 256, 4), torch.zeros(1, 256), torch.zeros(1, dtype=torch.int32)
+
+    @torch.jit.export
+    def restore(self, boxes: Tensor, geometry: Tensor) -> Tensor:
+        return boxes
+
+
+class Raising(StandIn):
+    @torch.jit.export
+    def restore(self, boxes: Tensor, geometry: Tensor) -> Tensor:
+        if boxes.dim() == 2:
+            raise ValueError("this detector gives up")
+        return boxes
+
+
+class WrongTuple(StandIn):
+    @torch.jit.export
+    def restore(self, boxes: Tensor, geometry: Tensor) -> tuple[Tensor, Tensor]:
+        return boxes, geometry
+
+
+class WrongShape(StandIn):
+    @torch.jit.export
+    def restore(self, boxes: Tensor, geometry: Tensor) -> Tensor:
+        return torch.zeros(7, 4)
+
+
+class WrongCount(StandIn):
+    @torch.jit.export
+    def detect(
+        self, images: Tensor, score_threshold: float, iou_threshold: float
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        return torch.zeros(1, 256, 4), torch.zeros(1, 256), torch.full([1], 257, dtype=torch.int32)
+
+
+class WrongBatch(StandIn):
+    @torch.jit.export
+    def detect(
+        self, images: Tensor, score_threshold: float, iou_threshold: float
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        return torch.zeros(2, 256, 4), torch.zeros(2, 256), torch.zeros(2, dtype=torch.int32)
+
+
+@pytest.fixture
+def photo(tmp_path: Path) -> Path:
+    path = tmp_path / "photo.png"
+    PIL.Image.new("L", (8, 8)).save(path)
+    return path
+
+
+def test_what_an_artifact_prints_goes_to_stderr(run: Run, save_stand_in: SaveStandIn, photo: Path) -> None:
+    result = run("detect", "--artifact", save_stand_in(StandIn()), "--image", photo)
+    assert result.code == 0, result.stderr
+    assert result.json() == {"images": [{"file": str(photo), "width": 8, "height": 8, "detections": []}]}
+    assert result.stderr == "preprocess was called\n"
+
+
+@pytest.mark.parametrize(
+    ("module", "parts"),
+    [
+        (Plain(), ["has no method preprocess"]),
+        (Raising(), ["method restore failed", "this detector gives up"]),
+        (WrongTuple(), ["method restore must return 1 tensor", "Tuple"]),
+        (WrongShape(), ["method restore must keep the shape [0, 4]", "[7, 4]"]),
+        (WrongCount(), ["method detect must return counts of 0 to 256, got 257"]),
+        (WrongBatch(), ["method detect must return boxes [1, K, 4]", "[2, 256, 4]"]),
+    ],
+)
+def test_an_artifact_that_does_not_keep_the_contract(
+    run: Run, save_stand_in: SaveStandIn, photo: Path, module: nn.Module, parts: list[str]
+) -> None:
+    result = run("detect", "--artifact", save_stand_in(module), "--image", photo)
+    start = result.stderr.find("lensbox_runner: ")  # after what the stand-in prints
+    assert_refused(Completed(result.code, result.stdout, result.stderr[start:]), "stand_in.pt", *parts)
+
+
+def test_an_artifact_without_loss(run: Run, save_stand_in: SaveStandIn, tmp_path: Path) -> None:
+    boxes = tmp_path / "boxes.json"
+    boxes.write_text("[[0, 0, 1, 1]]")
+    result = run("loss", "--artifact", save_stand_in(StandIn()), "--predictions", boxes, "--targets", boxes)
+    assert_refused(result, "has no method loss")

@@ -1,0 +1,59 @@
+"""Wrong command lines: exit code 2, nothing on stdout, a message that names the option."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from cpp_runtime.running import Run
+
+MODEL = ["--artifact", "unused.pt"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "part"),
+    [
+        ([], "subcommand"),
+        (["predict"], "subcommand"),
+        (["info"], "--artifact"),
+        (["info", *MODEL, "--no-such-option"], "--no-such-option"),
+        (["detect", *MODEL], "--image"),
+        (["detect", *MODEL, "--image", "x.png", "--score-threshold", "1.5"], "from 0 to 1, got 1.5"),
+        (["detect", *MODEL, "--image", "x.png", "--iou-threshold", "-0.1"], "from 0 to 1, got -0.1"),
+        (["detect", *MODEL, "--image", "x.png", "--score-threshold", "nan"], "from 0 to 1, got nan"),
+        (["detect", *MODEL, "--image", "x.png", "--score-threshold", "high"], "from 0 to 1, got high"),
+        (["detect", *MODEL, "--image", "x.png", "--threads", "0"], "--threads"),
+        (
+            ["detect", *MODEL, "--image", "x.png", "--annotate", "out.jpg"],
+            "must end with .png, got 'out.jpg'",
+        ),
+        (["detect", *MODEL, "--image", "x.png", "y.png", "--annotate", "z.png"], "must be a folder"),
+        (["detect", *MODEL, "--image", "a/x.png", "b/x.jpg", "--annotate", "out/"], "out/x.png twice"),
+        (["detect", *MODEL, "--image", "x.png", "--annotate", "./x.png"], "over an image"),
+        (["loss", *MODEL, "--predictions", "a.json"], "--targets"),
+        (["loss", *MODEL, "--predictions", "-", "--targets", "-"], "stdin"),
+    ],
+)
+def test_wrong_usage(run: Run, arguments: list[str], part: str) -> None:
+    result = run(*arguments)
+    assert (result.code, result.stdout) == (2, "")
+    assert part in result.stderr
+
+
+@pytest.mark.parametrize("command", ["info", "selftest"])
+@pytest.mark.parametrize("device", ["gpu", "cuda:", "cuda:x", "mps"])
+def test_other_device_names(run: Run, artifact: Path, command: str, device: str) -> None:
+    result = run(command, "--artifact", artifact, "--device", device)
+    assert (result.code, result.stdout) == (2, "")
+    assert f"device must be cpu, cuda, cuda:N or auto, got '{device}'" in result.stderr
+
+
+def test_a_gpu_that_is_not_there(run: Run, artifact: Path) -> None:
+    device = f"cuda:{torch.cuda.device_count()}"
+    result = run("selftest", "--artifact", artifact, "--device", device)
+    assert (result.code, result.stdout) == (2, "")
+    assert f"device {device} is not available" in result.stderr
+
+
+def test_auto_is_a_device(run: Run, artifact: Path) -> None:
+    document = run("info", "--artifact", artifact, "--device", "auto").json()
+    assert document["runner"]["device"] == ("cuda:0" if torch.cuda.is_available() else "cpu")
