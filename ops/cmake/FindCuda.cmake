@@ -16,7 +16,7 @@ if(NOT LENSBOX_CUDA STREQUAL "OFF" AND LENSBOX_TORCH_HAS_CUDA)
     set(LENSBOX_WITH_CUDA ON)
     add_library(lensbox_torch_cuda INTERFACE)
     # The runtime is linked statically, so that the library does not ask for one of a certain path or patch level.
-    target_link_libraries(lensbox_torch_cuda INTERFACE ${LENSBOX_C10_CUDA_LIBRARY} CUDA::cudart_static)
+    target_link_libraries(lensbox_torch_cuda INTERFACE ${LENSBOX_TORCH_ROOT}/lib/libc10_cuda.so CUDA::cudart_static)
   elseif(LENSBOX_CUDA STREQUAL "ON")
     message(FATAL_ERROR "LENSBOX_CUDA=ON needs nvcc: put it on PATH or set CUDACXX.")
   endif()

@@ -1,0 +1,112 @@
+# make demo         set everything up, export the detector, find faces with the C++ runner
+# make test         all tests: pytest, then ctest
+# make lint         ruff, mypy, clang-format;  make format mends what it can
+# make cuda-check   compile every CUDA source for all architectures (needs nvcc, no GPU)
+#
+# Variables: PYTHON, the interpreter to make the virtual environment with (python3); VENV, where it lies (.venv);
+# TORCH, what pip installs as torch (torch==2.13.0); CUDA_ARCHITECTURES, for cuda-check.
+
+PYTHON ?= python3
+VENV ?= .venv
+TORCH ?= torch==2.13.0
+CUDA_ARCHITECTURES ?= 75-real;80-real;86-real;89-real;90-real;100-real;120
+
+BIN := $(VENV)/bin
+PIP := $(BIN)/pip --disable-pip-version-check
+RUNNER := build/runner/lensbox_runner
+ARTIFACT := artifacts/detector.pt
+
+sources = $(shell find $(1) -type f \( -name '*.cpp' -o -name '*.h' -o -name '*.cu' -o -name '*.cuh' \))
+builds = $(shell find $(1) -type f \( -name '*.cmake' -o -name CMakeLists.txt \))
+PACKAGES := bench cli cpp_runtime export model ops serve train
+
+# The header-only libraries of the C++ runner and its unit tests: a header of each, and Debian's packages of them.
+SYSTEM_HEADERS := $(addprefix /usr/include/,CLI/CLI.hpp nlohmann/json.hpp stb/stb_image.h gtest/gtest.h)
+SYSTEM_PACKAGES := libcli11-dev nlohmann-json3-dev libstb-dev libgtest-dev
+
+.DELETE_ON_ERROR:
+.PHONY: help demo test lint format ops runner artifact cuda-check clean
+
+help:
+	@sed -n 's/^# \?//p;/^$$/q' Makefile
+
+demo: $(RUNNER) $(ARTIFACT)
+	$(BIN)/python -m lensbox.cpp_runtime.demo --runner $(RUNNER) --artifact $(ARTIFACT)
+
+test: $(RUNNER) $(BIN)/.ops
+	$(BIN)/pytest
+	$(BIN)/ctest --test-dir build/runner --output-on-failure
+
+ops: $(BIN)/.ops
+runner: $(RUNNER)
+artifact: $(ARTIFACT)
+
+# --- virtual environment and op library ------------------------------------------------------------------------
+
+$(BIN)/.torch:
+	$(PYTHON) -m venv $(VENV)
+	@echo "== Installing $(TORCH), which may take minutes"
+	$(PIP) install $(TORCH) numpy
+	@touch $@
+
+# Without build isolation: the op library is built against the torch that is installed.
+$(BIN)/.ops: $(BIN)/.torch pyproject.toml CMakeLists.txt $(call sources,ops) $(call builds,ops)
+	@echo "== Installing Python packages and building the op library (about a minute)"
+	$(PIP) install --quiet cmake ninja "scikit-build-core>=0.11"
+	$(PIP) install --quiet --no-build-isolation --editable '.[test,lint]'
+	@touch $@
+
+# --- C++ runner --------------------------------------------------------------------------------------------------
+
+$(SYSTEM_HEADERS):
+	@if [ "$$(id -u)" = 0 ] && command -v apt-get > /dev/null; then \
+	  echo "== Installing $(SYSTEM_PACKAGES)"; \
+	  apt-get update -q && apt-get install -q -y $(SYSTEM_PACKAGES); \
+	else \
+	  echo "$@ is missing. Install it, then run make again:"; \
+	  echo "  sudo apt-get update && sudo apt-get install -y $(SYSTEM_PACKAGES)"; exit 1; \
+	fi
+
+# Order-only headers: one apt-get call brings them all. The runner links libtorch, not the op library.
+$(RUNNER): $(BIN)/.ops $(call sources,cpp_runtime) $(call builds,cpp_runtime) | $(SYSTEM_HEADERS)
+	@echo "== Building the C++ runner (a few minutes)"
+	$(BIN)/cmake -S cpp_runtime -B build/runner -G Ninja -DCMAKE_BUILD_TYPE=Release \
+	  -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN)/ninja) \
+	  -DCMAKE_PREFIX_PATH="$$($(BIN)/python -c 'import torch; print(torch.utils.cmake_prefix_path)')"
+	$(BIN)/cmake --build build/runner
+	@touch $@
+
+# --- artifact ----------------------------------------------------------------------------------------------------
+
+$(ARTIFACT): $(BIN)/.ops $(wildcard model/*.py model/weights/*.safetensors export/*.py)
+	@echo "== Exporting the detector"
+	$(BIN)/python export/script_model.py --output $@
+
+# --- checks ------------------------------------------------------------------------------------------------------
+
+# mypy finds the packages as lensbox.<folder> through links, since the editable install's import hook is not for it.
+build/typing/lensbox: Makefile
+	mkdir -p $@
+	for folder in $(PACKAGES); do ln -sfn $(CURDIR)/$$folder $@/$$folder; done
+	@touch $@
+
+lint: $(BIN)/.ops build/typing/lensbox
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	cd build/typing && $(abspath $(BIN))/mypy --config-file $(CURDIR)/pyproject.toml -p lensbox
+	$(BIN)/clang-format --dry-run --Werror $(call sources,ops cpp_runtime)
+
+format: $(BIN)/.ops
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+	$(BIN)/clang-format -i $(call sources,ops cpp_runtime)
+
+cuda-check: $(BIN)/.ops
+	$(BIN)/cmake -S . -B build/cuda-check -G Ninja -DLENSBOX_CUDA_COMPILE_CHECK=ON \
+	  -DLENSBOX_CUDA_ARCHITECTURES="$(CUDA_ARCHITECTURES)" -DPython_EXECUTABLE=$(abspath $(BIN)/python) \
+	  -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN)/ninja)
+	$(BIN)/cmake --build build/cuda-check
+	@echo "Every CUDA source compiles for $(CUDA_ARCHITECTURES)"
+
+clean:
+	rm -rf build artifacts
