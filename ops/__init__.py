@@ -4,7 +4,15 @@ from lensbox.ops._loader import BuildInfo, OpLibraryError, library_path, load, r
 
 load()
 
-from lensbox.ops.boxes import giou, masked_giou_loss, padded_nms, pairwise_giou  # noqa: E402
+from lensbox.ops.boxes import (  # noqa: E402
+    PaddedDetections,
+    giou,
+    jagged_giou_loss,
+    masked_giou_loss,
+    padded_nms,
+    pairwise_giou,
+)
+from lensbox.ops.packed_targets import PackedTargets, collate_packed  # noqa: E402
 from lensbox.ops.torchvision_api import (  # noqa: E402
     batched_nms,
     generalized_box_iou,
@@ -15,10 +23,14 @@ from lensbox.ops.torchvision_api import (  # noqa: E402
 __all__ = [
     "BuildInfo",
     "OpLibraryError",
+    "PackedTargets",
+    "PaddedDetections",
     "batched_nms",
+    "collate_packed",
     "generalized_box_iou",
     "generalized_box_iou_loss",
     "giou",
+    "jagged_giou_loss",
     "library_path",
     "masked_giou_loss",
     "nms",

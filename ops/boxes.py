@@ -78,6 +78,29 @@ def masked_giou_loss(pred: Tensor, target: Tensor, weight: Tensor | None = None,
     return loss
 
 
+def jagged_giou_loss(pred: Tensor, targets: Tensor, offsets: Tensor, eps: float = 1e-7) -> Tensor:
+    """`masked_giou_loss` for targets that were never padded, as `PackedTargets` holds them.
+
+    Image b has the targets `offsets[b]` to `offsets[b + 1]`; its first one belongs to `pred[b, 0]`, the next
+    to `pred[b, 1]`, and so on. The loss is the mean of 1 - GIoU over all N pairs, 0 where there are none.
+
+    Offsets must start at 0, never fall, end at N and give no image more than M targets. On the CPU another
+    value is an error; on the GPU, where the host cannot look without waiting, it makes the loss NaN.
+
+    Args:
+        pred: `[B, M, 4]`, floating-point.
+        targets: `[N, 4]`, of any dtype for boxes.
+        offsets: `[B + 1]` int64 or int32, on the device of the boxes.
+        eps: smallest denominator, in square pixels.
+
+    Returns:
+        A scalar: float64 where pred or targets is, otherwise float32. Differentiable in pred, and in targets
+        where they are floating-point. Errors as for `giou`.
+    """
+    loss: Tensor = torch.ops.lensbox.jagged_giou_loss(pred, targets, offsets, eps)
+    return loss
+
+
 def padded_nms(
     boxes: Tensor,
     scores: Tensor,

@@ -6,7 +6,8 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from lensbox.train.packing import PackedTargets
+from lensbox.ops import PackedTargets
+from lensbox.train.packing import pack_targets
 
 CANVAS = 256
 
@@ -38,4 +39,4 @@ def collate(samples: list[tuple[Tensor, Tensor]]) -> tuple[Tensor, PackedTargets
     """Joins samples: images uint8 [B, 1, 256, 256] and their boxes packed, none of them to be ignored."""
     boxes = [sample[1] for sample in samples]
     ignore = [torch.zeros(len(sample), dtype=torch.bool) for sample in boxes]
-    return torch.stack([sample[0] for sample in samples]), PackedTargets.pack(boxes, ignore)
+    return torch.stack([sample[0] for sample in samples]), pack_targets(boxes, ignore)

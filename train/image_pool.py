@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Sampler
 
+from lensbox.ops import PackedTargets
 from lensbox.train.image_store import (
     SIDE,
     ImageStore,
@@ -24,7 +25,7 @@ from lensbox.train.image_store import (
     trim_boxes,
     try_decode,
 )
-from lensbox.train.packing import PackedTargets
+from lensbox.train.packing import pack_targets, pad_targets
 from lensbox.train.wider_face import LabelledImage, Problem
 
 Sample = tuple[Tensor, Tensor, Tensor, Tensor]
@@ -75,7 +76,7 @@ class WeightedSampler(Sampler[int]):
 def collate(samples: list[Sample]) -> tuple[Tensor, Tensor, PackedTargets]:
     """Joins samples: pixels uint8 [B, SIDE, SIDE], sizes float32 [B, 2], and their boxes packed."""
     pixels, sizes, boxes, ignore = zip(*samples, strict=True)
-    return torch.stack(pixels), torch.stack(sizes), PackedTargets.pack(boxes, ignore)
+    return torch.stack(pixels), torch.stack(sizes), pack_targets(boxes, ignore)
 
 
 class ImagePool:
@@ -135,7 +136,9 @@ class ImagePool:
         except queue.Empty:
             return
         tensors: StoreTensors = self.store.tensors
-        boxes, counts, totals = targets.to(self._device, non_blocking=True).pad(tensors.boxes.shape[1])
+        boxes, counts, totals = pad_targets(
+            targets.to(self._device, non_blocking=True), tensors.boxes.shape[1]
+        )
         slots = (torch.arange(len(pixels)) + self.replaced) % len(self.store)
         slots = slots.to(self._device, non_blocking=True)
         fresh = (pixels, sizes, boxes, counts, totals)

@@ -18,7 +18,8 @@ import torch
 from PIL import Image, UnidentifiedImageError
 from torch import Tensor
 
-from lensbox.train.packing import PackedTargets
+from lensbox.ops import PackedTargets
+from lensbox.train.packing import pack_targets, pad_targets
 from lensbox.train.wider_face import LabelledImage, Problem
 
 SIDE = 416
@@ -154,7 +155,7 @@ def load_images(
         raise ValueError(f"data must hold at least one readable image, got none of {len(images)}")
     chances = torch.tensor([float(of_source(images[i], weights or {}, 1.0)) for i in kept])
     tensors = store_tensors(
-        pixels[: len(kept)], torch.tensor(sizes), PackedTargets.pack(boxes, ignore), chances, capacity, device
+        pixels[: len(kept)], torch.tensor(sizes), pack_targets(boxes, ignore), chances, capacity, device
     )
     return ImageStore(tensors, [images[i].name for i in kept], problems)
 
@@ -177,7 +178,7 @@ def store_tensors(
     if float(chances.sum()) <= 0:
         raise ValueError("chances must have a sum above 0: every source has weight 0")
     crowd = int((targets.offsets[1:] - targets.offsets[:-1]).max())
-    padded, counts, totals = targets.to(device).pad(max(capacity, crowd))
+    padded, counts, totals = pad_targets(targets.to(device), max(capacity, crowd))
     cumulative = (chances.double().cumsum(0) / chances.double().sum()).float()
     return StoreTensors(
         pixels.to(device), sizes.float().to(device), padded, counts, totals, cumulative.to(device)

@@ -29,6 +29,11 @@ void check_box_dtype(const char* op, const char* name, const Tensor& boxes) {
                    boxes.scalar_type());
 }
 
+void check_floating_dtype(const char* op, const char* name, const Tensor& tensor) {
+  TORCH_CHECK_TYPE(at::isFloatingType(tensor.scalar_type()) && is_box_dtype(tensor.scalar_type()), op, ": ",
+                   name, " must be float64, float32, float16 or bfloat16, got ", tensor.scalar_type());
+}
+
 void check_last_dimension(const char* op, const char* name, const Tensor& boxes) {
   TORCH_CHECK(boxes.dim() >= 1 && boxes.sym_size(-1) == 4, op, ": ", name,
               " must have shape [..., 4] (xyxy), got ", boxes.sym_sizes());
@@ -62,8 +67,7 @@ void check_box_matrices(const char* op, const Tensor& boxes1, const Tensor& boxe
 
 void check_loss_arguments(const char* op, const Tensor& pred, const Tensor& target,
                           const std::optional<Tensor>& weight, double eps) {
-  TORCH_CHECK_TYPE(at::isFloatingType(pred.scalar_type()) && is_box_dtype(pred.scalar_type()), op,
-                   ": pred must be float64, float32, float16 or bfloat16, got ", pred.scalar_type());
+  check_floating_dtype(op, "pred", pred);
   check_box_dtype(op, "target", target);
   check_last_dimension(op, "pred", pred);
   TORCH_CHECK(target.sym_sizes() == pred.sym_sizes(), op, ": target must have the shape of pred (",
@@ -81,14 +85,30 @@ void check_loss_arguments(const char* op, const Tensor& pred, const Tensor& targ
   check_eps(op, eps);
 }
 
+void check_jagged_arguments(const char* op, const Tensor& pred, const Tensor& targets, const Tensor& offsets,
+                            double eps) {
+  check_floating_dtype(op, "pred", pred);
+  check_box_dtype(op, "targets", targets);
+  TORCH_CHECK_TYPE(offsets.scalar_type() == ScalarType::Long || offsets.scalar_type() == ScalarType::Int, op,
+                   ": offsets must be int64 or int32, got ", offsets.scalar_type());
+  TORCH_CHECK(pred.dim() == 3 && pred.sym_size(2) == 4, op, ": pred must have shape [B, M, 4] (xyxy), got ",
+              pred.sym_sizes());
+  TORCH_CHECK(targets.dim() == 2 && targets.sym_size(1) == 4, op,
+              ": targets must have shape [N, 4] (xyxy), got ", targets.sym_sizes());
+  TORCH_CHECK(offsets.dim() == 1 && offsets.sym_size(0) == pred.sym_size(0) + 1, op,
+              ": offsets must have shape [B + 1] for pred of shape [B, M, 4] (", pred.sym_sizes(), "), got ",
+              offsets.sym_sizes());
+  check_same_device(op, "targets", targets, "pred", pred);
+  check_same_device(op, "offsets", offsets, "pred", pred);
+  check_eps(op, eps);
+}
+
 void check_nms_arguments(const Tensor& boxes, const Tensor& scores, double iou_threshold,
                          double score_threshold, int64_t max_candidates, int64_t max_detections,
                          const std::optional<Tensor>& categories) {
   constexpr const char* op = "lensbox::padded_nms";
-  TORCH_CHECK_TYPE(at::isFloatingType(boxes.scalar_type()) && is_box_dtype(boxes.scalar_type()), op,
-                   ": boxes must be float64, float32, float16 or bfloat16, got ", boxes.scalar_type());
-  TORCH_CHECK_TYPE(at::isFloatingType(scores.scalar_type()) && is_box_dtype(scores.scalar_type()), op,
-                   ": scores must be float64, float32, float16 or bfloat16, got ", scores.scalar_type());
+  check_floating_dtype(op, "boxes", boxes);
+  check_floating_dtype(op, "scores", scores);
   TORCH_CHECK(boxes.dim() == 3 && boxes.sym_size(2) == 4, op,
               ": boxes must have shape [B, N, 4] (xyxy), got ", boxes.sym_sizes());
   TORCH_CHECK(

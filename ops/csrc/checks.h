@@ -23,6 +23,10 @@ void check_box_matrices(const char* op, const Tensor& boxes1, const Tensor& boxe
 void check_loss_arguments(const char* op, const Tensor& pred, const Tensor& target,
                           const std::optional<Tensor>& weight, double eps);
 
+// Only what shapes and dtypes tell; whether the offsets make sense is for the kernels, which read them.
+void check_jagged_arguments(const char* op, const Tensor& pred, const Tensor& targets, const Tensor& offsets,
+                            double eps);
+
 void check_nms_arguments(const Tensor& boxes, const Tensor& scores, double iou_threshold,
                          double score_threshold, int64_t max_candidates, int64_t max_detections,
                          const std::optional<Tensor>& categories);

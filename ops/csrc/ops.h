@@ -52,4 +52,18 @@ inline std::tuple<Tensor, Tensor, Tensor> masked_giou_loss_backward(
   return op.call(grad, pred, target, weight, loss, normalizer, eps, output_mask);
 }
 
+inline std::tuple<Tensor, Tensor> jagged_giou_loss_forward(const Tensor& pred, const Tensor& targets,
+                                                           const Tensor& offsets, double eps) {
+  static auto op = find_op<decltype(jagged_giou_loss_forward)>("lensbox::_jagged_giou_loss_forward");
+  return op.call(pred, targets, offsets, eps);
+}
+
+inline std::tuple<Tensor, Tensor> jagged_giou_loss_backward(const Tensor& grad, const Tensor& pred,
+                                                            const Tensor& targets, const Tensor& offsets,
+                                                            const Tensor& normalizer, double eps,
+                                                            std::array<bool, 2> output_mask) {
+  static auto op = find_op<decltype(jagged_giou_loss_backward)>("lensbox::_jagged_giou_loss_backward");
+  return op.call(grad, pred, targets, offsets, normalizer, eps, output_mask);
+}
+
 }  // namespace lensbox

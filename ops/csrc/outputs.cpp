@@ -14,6 +14,11 @@ at::SymDimVector with_tail(at::SymDimVector shape, std::initializer_list<c10::Sy
   return shape;
 }
 
+// Contiguous and of the input's shape, or without elements where nobody asked for it.
+Tensor gradient_of(const Tensor& input, bool wanted) {
+  return wanted ? at::empty_symint(input.sym_sizes(), input.options()) : at::empty({0}, input.options());
+}
+
 }  // namespace
 
 Tensor giou_outputs(const Tensor& boxes1, const Tensor& boxes2, double eps) {
@@ -64,11 +69,24 @@ std::tuple<Tensor, Tensor, Tensor> masked_giou_loss_backward_outputs(
     const Tensor& /*loss*/, const Tensor& /*normalizer*/, double eps, std::array<bool, 3> output_mask) {
   check_loss_arguments("lensbox::_masked_giou_loss_backward", pred, target, weight, eps);
   check_grad("lensbox::_masked_giou_loss_backward", grad, {});
-  const auto gradient_of = [](const Tensor& input, bool wanted) {
-    return wanted ? at::empty_symint(input.sym_sizes(), input.options()) : at::empty({0}, input.options());
-  };
   return {gradient_of(pred, output_mask[0]), gradient_of(target, output_mask[1]),
           gradient_of(weight.value_or(pred), output_mask[2])};
+}
+
+std::tuple<Tensor, Tensor> jagged_giou_loss_forward_outputs(const Tensor& pred, const Tensor& targets,
+                                                            const Tensor& offsets, double eps) {
+  check_jagged_arguments("lensbox::jagged_giou_loss", pred, targets, offsets, eps);
+  const auto options = pred.options().dtype(math_dtype(pred, targets));
+  return {at::empty({}, options), at::empty({}, options)};
+}
+
+std::tuple<Tensor, Tensor> jagged_giou_loss_backward_outputs(const Tensor& grad, const Tensor& pred,
+                                                             const Tensor& targets, const Tensor& offsets,
+                                                             const Tensor& /*normalizer*/, double eps,
+                                                             std::array<bool, 2> output_mask) {
+  check_jagged_arguments("lensbox::_jagged_giou_loss_backward", pred, targets, offsets, eps);
+  check_grad("lensbox::_jagged_giou_loss_backward", grad, {});
+  return {gradient_of(pred, output_mask[0]), gradient_of(targets, output_mask[1])};
 }
 
 std::tuple<Tensor, Tensor, Tensor, Tensor> padded_nms_outputs(const Tensor& boxes, const Tensor& scores,
@@ -93,5 +111,7 @@ TORCH_LIBRARY_IMPL(lensbox, Meta, m) {
   m.impl("_pairwise_giou_backward", lensbox::pairwise_giou_backward_outputs);
   m.impl("_masked_giou_loss_forward", lensbox::masked_giou_loss_forward_outputs);
   m.impl("_masked_giou_loss_backward", lensbox::masked_giou_loss_backward_outputs);
+  m.impl("_jagged_giou_loss_forward", lensbox::jagged_giou_loss_forward_outputs);
+  m.impl("_jagged_giou_loss_backward", lensbox::jagged_giou_loss_backward_outputs);
   m.impl("padded_nms", lensbox::padded_nms_outputs);
 }

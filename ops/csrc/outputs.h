@@ -27,6 +27,14 @@ std::tuple<Tensor, Tensor, Tensor> masked_giou_loss_backward_outputs(
     const Tensor& grad, const Tensor& pred, const Tensor& target, const std::optional<Tensor>& weight,
     const Tensor& loss, const Tensor& normalizer, double eps, std::array<bool, 3> output_mask);
 
+std::tuple<Tensor, Tensor> jagged_giou_loss_forward_outputs(const Tensor& pred, const Tensor& targets,
+                                                            const Tensor& offsets, double eps);
+// Gradients that output_mask does not ask for are empty tensors.
+std::tuple<Tensor, Tensor> jagged_giou_loss_backward_outputs(const Tensor& grad, const Tensor& pred,
+                                                             const Tensor& targets, const Tensor& offsets,
+                                                             const Tensor& normalizer, double eps,
+                                                             std::array<bool, 2> output_mask);
+
 std::tuple<Tensor, Tensor, Tensor, Tensor> padded_nms_outputs(const Tensor& boxes, const Tensor& scores,
                                                               double iou_threshold, double score_threshold,
                                                               int64_t max_candidates, int64_t max_detections,

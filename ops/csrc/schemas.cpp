@@ -18,6 +18,15 @@ TORCH_LIBRARY(lensbox, m) {
       "_masked_giou_loss_backward(Tensor grad, Tensor pred, Tensor target, Tensor? weight, Tensor loss,"
       " Tensor normalizer, float eps, bool[3] output_mask) -> (Tensor, Tensor, Tensor)");
 
+  m.def("jagged_giou_loss(Tensor pred, Tensor targets, Tensor offsets, float eps=1e-7) -> Tensor");
+  m.def(
+      "_jagged_giou_loss_forward(Tensor pred, Tensor targets, Tensor offsets, float eps)"
+      " -> (Tensor loss, Tensor normalizer)");
+  m.def(
+      "_jagged_giou_loss_backward(Tensor grad, Tensor pred, Tensor targets, Tensor offsets, Tensor "
+      "normalizer,"
+      " float eps, bool[2] output_mask) -> (Tensor, Tensor)");
+
   m.def(
       "padded_nms(Tensor boxes, Tensor scores, float iou_threshold, float score_threshold, int "
       "max_candidates,"

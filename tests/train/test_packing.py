@@ -2,15 +2,15 @@ import pytest
 import torch
 
 from lensbox.train.fake_dataset import FakeDataset, collate
-from lensbox.train.packing import PackedTargets
+from lensbox.train.packing import pack_targets, pad_targets
 
 
 def test_packs_and_pads_with_ignored_boxes_last():
     boxes = [torch.tensor([[1.0, 1, 2, 2], [3, 3, 4, 4], [5, 5, 6, 6]]), torch.zeros(0, 4), torch.ones(1, 4)]
     ignore = [torch.tensor([True, False, False]), torch.zeros(0).bool(), torch.tensor([True])]
-    packed = PackedTargets.pack(boxes, ignore)
+    packed = pack_targets(boxes, ignore)
     assert packed.offsets.tolist() == [0, 3, 3, 4]
-    padded, counts, totals = packed.pad(4)
+    padded, counts, totals = pad_targets(packed, 4)
     assert padded.shape == (3, 4, 4)
     assert padded[0].tolist() == [[3, 3, 4, 4], [5, 5, 6, 6], [1, 1, 2, 2], [0, 0, 0, 0]]
     assert padded[1].abs().sum() == 0
@@ -19,21 +19,23 @@ def test_packs_and_pads_with_ignored_boxes_last():
 
 
 def test_boxes_beyond_capacity_are_dropped():
-    packed = PackedTargets.pack([torch.ones(5, 4)], [torch.zeros(5).bool()])
-    padded, counts, totals = packed.pad(2)
+    packed = pack_targets([torch.ones(5, 4)], [torch.zeros(5).bool()])
+    padded, counts, totals = pad_targets(packed, 2)
     assert padded.shape == (1, 2, 4)
     assert counts.tolist() == totals.tolist() == [2]
 
 
 def test_no_boxes_at_all():
-    padded, counts, totals = PackedTargets.pack([torch.zeros(0, 4)] * 2, [torch.zeros(0).bool()] * 2).pad(3)
+    padded, counts, totals = pad_targets(
+        pack_targets([torch.zeros(0, 4)] * 2, [torch.zeros(0).bool()] * 2), 3
+    )
     assert padded.shape == (2, 3, 4)
     assert counts.tolist() == totals.tolist() == [0, 0]
 
 
 def test_lists_of_different_length_are_refused():
     with pytest.raises(ValueError, match="got 1 and 0"):
-        PackedTargets.pack([torch.zeros(0, 4)], [])
+        pack_targets([torch.zeros(0, 4)], [])
 
 
 def test_fake_dataset_has_the_articles_distribution():

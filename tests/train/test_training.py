@@ -13,6 +13,7 @@ from lensbox.train.config import TrainConfig
 from lensbox.train.evaluation import evaluate, load_evaluation_set
 from lensbox.train.fake_dataset import FakeDataset, collate
 from lensbox.train.image_store import load_images
+from lensbox.train.packing import pad_targets
 from lensbox.train.train_step import TrainStep
 from lensbox.train.trainer import RunOptions, TrainingError, train
 from lensbox.train.wider_face import read_wider_face
@@ -189,7 +190,7 @@ def article_run(sign):
     data = FakeDataset(3, max_boxes=8)
     images, packed = collate([data[i] for i in range(3)])
     images = images * torch.tensor([0.1, 0.5, 1.0]).view(3, 1, 1, 1)  # noise alone looks all the same
-    targets, _, _ = packed.pad(8)
+    targets, _, _ = pad_targets(packed, 8)
     optimizer = torch.optim.Adam(net.parameters(), lr=0.003)
     values = []
     for _ in range(160):

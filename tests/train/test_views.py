@@ -6,7 +6,7 @@ import torch
 from lensbox.model.letterbox import letterbox
 from lensbox.train.config import TrainConfig
 from lensbox.train.image_store import SIDE, load_images, store_tensors
-from lensbox.train.packing import PackedTargets
+from lensbox.train.packing import pack_targets
 from lensbox.train.views import (
     CANVAS,
     Tiles,
@@ -42,9 +42,7 @@ def square_store(count=6, ignore_last=False):
             rows.append([x, y, x + w, y + h])
         boxes.append(torch.tensor(rows).float())
     flags = [torch.tensor([False, ignore_last])] * count
-    return store_tensors(
-        pixels, torch.tensor(sizes), PackedTargets.pack(boxes, flags), torch.ones(count), 8, "cpu"
-    )
+    return store_tensors(pixels, torch.tensor(sizes), pack_targets(boxes, flags), torch.ones(count), 8, "cpu")
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -97,7 +95,7 @@ def tiles_for(scale, offset, rectangle=(0.0, 0.0, 256.0, 256.0)):
 
 
 def one_box_store(box, ignore=False):
-    targets = PackedTargets.pack([torch.tensor([box])], [torch.tensor([ignore])])
+    targets = pack_targets([torch.tensor([box])], [torch.tensor([ignore])])
     pixels = torch.zeros(1, SIDE, SIDE, dtype=torch.uint8)
     return store_tensors(pixels, torch.tensor([[400, 400]]), targets, torch.ones(1), 8, "cpu")
 
@@ -145,7 +143,7 @@ def test_crowds_keep_the_largest_and_ignore_the_rest():
     generator = torch.Generator().manual_seed(5)
     corner = torch.rand(40, 2, generator=generator) * 300
     side = 20 + 40 * torch.rand(40, 1, generator=generator)
-    packed = PackedTargets.pack([torch.cat([corner, corner + side], 1)], [torch.zeros(40).bool()])
+    packed = pack_targets([torch.cat([corner, corner + side], 1)], [torch.zeros(40).bool()])
     pixels = torch.zeros(1, SIDE, SIDE, dtype=torch.uint8)
     store = store_tensors(pixels, torch.tensor([[400, 400]]), packed, torch.ones(1), 40, "cpu")
     config = dataclasses.replace(CONFIG, max_targets=8, max_ignored=40)

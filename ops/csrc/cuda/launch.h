@@ -19,4 +19,17 @@ inline int grid_size(int64_t items, int threads, int blocks_per_sm) {
   return static_cast<int>(std::clamp<int64_t>(wanted, 1, int64_t{multiprocessors} * blocks_per_sm));
 }
 
+// The kernels that add up a loss: few blocks, since each adds to the work of the last one.
+constexpr int kLossThreads = 256;
+constexpr int kLossBlocksPerSm = 4;
+
+inline int loss_grid_size(int64_t items) {
+  return grid_size(items, kLossThreads, kLossBlocksPerSm);
+}
+
+// The most blocks that such a launch has on the current device.
+inline int loss_max_blocks() {
+  return loss_grid_size(INT64_MAX / 2);
+}
+
 }  // namespace lensbox

@@ -1,4 +1,3 @@
-#include <ATen/ops/empty.h>
 #include <c10/cuda/CUDAException.h>
 #include <c10/cuda/CUDAGuard.h>
 #include <c10/cuda/CUDAStream.h>
@@ -9,8 +8,8 @@
 #include "../checks.h"
 #include "../outputs.h"
 #include "../slots.h"
+#include "loss_workspace.h"
 #include "masked_giou_loss_kernel.h"
-#include "tickets.h"
 
 namespace lensbox {
 namespace {
@@ -21,13 +20,11 @@ std::tuple<Tensor, Tensor> masked_giou_loss_forward_cuda(const Tensor& pred, con
   const auto [loss, normalizer] = masked_giou_loss_forward_outputs(pred, target, weight, eps);
   const SlotView weight_view = weight.has_value() ? number_slots(*weight) : SlotView{};
   const c10::cuda::CUDAStream stream = c10::cuda::getCurrentCUDAStream();
-  const Tensor workspace =
-      at::empty({2 * int64_t{masked_giou_loss_max_blocks()}}, pred.options().dtype(at::kDouble));
-  const Ticket ticket = take_ticket(stream);
+  const LossWorkspace workspace = make_loss_workspace(pred.options(), stream);
   C10_CUDA_CHECK(launch_masked_giou_loss_forward(
       box_slots(pred), box_slots(target), weight.has_value() ? &weight_view : nullptr, eps,
-      loss.scalar_type() == at::kDouble, pred.numel() / 4, workspace.data_ptr<double>(), ticket.counter,
-      loss.data_ptr(), normalizer.data_ptr(), stream));
+      loss.scalar_type() == at::kDouble, pred.numel() / 4, workspace.sums.data_ptr<double>(),
+      workspace.ticket.counter, loss.data_ptr(), normalizer.data_ptr(), stream));
   return {loss, normalizer};
 }
 

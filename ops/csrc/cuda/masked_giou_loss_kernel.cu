@@ -10,71 +10,15 @@
 // Two families of kernels share this plan: "packed" ones know both dtypes at compile time and need
 // contiguous, aligned memory; "strided" ones read any dtype through any strides.
 
-#include "launch.h"
+#include "loss_reduction.cuh"
 #include "masked_giou_loss_kernel.h"
 #include "memory.cuh"
 
 namespace lensbox {
 namespace {
 
-constexpr int kThreads = 256;
-constexpr int kWarps = kThreads / 32;
-constexpr int kBlocksPerSm = 4;
-
-struct Sums {
-  double loss;
-  double weight;
-};
-
-__device__ Sums warp_sum(Sums sums) {
-  for (int distance = 16; distance > 0; distance /= 2) {
-    sums.loss += __shfl_down_sync(0xffffffffu, sums.loss, distance);
-    sums.weight += __shfl_down_sync(0xffffffffu, sums.weight, distance);
-  }
-  return sums;
-}
-
-// The sum over the block, in thread 0. Every thread must call it.
-__device__ Sums block_sum(Sums sums) {
-  __shared__ Sums of_warp[kWarps];
-  sums = warp_sum(sums);
-  __syncthreads();  // of_warp may still be read from an earlier call
-  if (threadIdx.x % 32 == 0) of_warp[threadIdx.x / 32] = sums;
-  __syncthreads();
-  if (threadIdx.x < 32) {
-    sums = warp_sum(threadIdx.x < kWarps ? of_warp[threadIdx.x] : Sums{0, 0});
-  }
-  return sums;
-}
-
-// Adds up the sums of all blocks; the last block to arrive writes the results.
-template <typename T>
-__device__ void finish(Sums sums, Sums* workspace, unsigned int* ticket, T* loss, T* normalizer) {
-  __shared__ bool is_last;
-  sums = block_sum(sums);
-  if (threadIdx.x == 0) {
-    workspace[blockIdx.x] = sums;
-    __threadfence();  // the sums are visible before the ticket is
-    // Wraps to 0 at the last block, which leaves the ticket as it was found.
-    is_last = atomicInc(ticket, gridDim.x - 1) == gridDim.x - 1;
-  }
-  __syncthreads();
-  if (!is_last) return;
-
-  __threadfence();
-  Sums total = {0, 0};
-  for (unsigned int block = threadIdx.x; block < gridDim.x; block += kThreads) {
-    // Past the L1 cache, which may hold stale values of other blocks' sums.
-    total.loss += __ldcg(&workspace[block].loss);
-    total.weight += __ldcg(&workspace[block].weight);
-  }
-  total = block_sum(total);
-  if (threadIdx.x == 0) {
-    const double divisor = total.weight < 1 ? 1 : total.weight;
-    *loss = static_cast<T>(total.loss / divisor);
-    *normalizer = static_cast<T>(divisor);
-  }
-}
+// Gradients need no ticket, so nothing is gained from fewer blocks.
+constexpr int kGradientBlocksPerSm = 8;
 
 template <typename Pred, typename Target>
 using PackedMath =
@@ -82,16 +26,16 @@ using PackedMath =
 
 // One thread takes kSlots adjacent slots: as many targets as 16 bytes hold, in one load.
 template <typename T, typename Pred, typename Target>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kLossThreads)
     packed_forward_kernel(const PackedBox<Pred>* pred, const PackedBox<Target>* target, T eps, int64_t slots,
-                          Sums* workspace, unsigned int* ticket, T* loss, T* normalizer) {
+                          LossSums* workspace, unsigned int* ticket, T* loss, T* normalizer) {
   constexpr int kSlots = 16 / sizeof(PackedBox<Target>) > 0 ? 16 / sizeof(PackedBox<Target>) : 1;
   struct alignas(sizeof(PackedBox<Target>) * kSlots < 16 ? sizeof(PackedBox<Target>) * kSlots : 16) Group {
     PackedBox<Target> box[kSlots];
   };
-  Sums sums = {0, 0};
-  const int64_t step = int64_t{gridDim.x} * kThreads * kSlots;
-  for (int64_t first = (int64_t{blockIdx.x} * kThreads + threadIdx.x) * kSlots; first < slots;
+  LossSums sums = {0, 0};
+  const int64_t step = int64_t{gridDim.x} * kLossThreads * kSlots;
+  for (int64_t first = (int64_t{blockIdx.x} * kLossThreads + threadIdx.x) * kSlots; first < slots;
        first += step) {
     Group targets;
     if (first + kSlots <= slots) {
@@ -116,7 +60,7 @@ __global__ void __launch_bounds__(kThreads)
       sums.weight += 1;
     }
   }
-  finish(sums, workspace, ticket, loss, normalizer);
+  finish_loss(sums, workspace, ticket, loss, normalizer);
 }
 
 // The weight of a slot: the one given, or 1 unless the target's y2 is 0.
@@ -128,32 +72,32 @@ __device__ T slot_weight(const SlotView& target, const SlotView& weight, bool we
 
 // One thread takes one slot after another, a grid apart.
 template <typename T>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kLossThreads)
     strided_forward_kernel(const __grid_constant__ SlotView pred, const __grid_constant__ SlotView target,
                            const __grid_constant__ SlotView weight, bool weighted, T eps, int64_t slots,
-                           Sums* workspace, unsigned int* ticket, T* loss, T* normalizer) {
-  Sums sums = {0, 0};
-  const int64_t step = int64_t{gridDim.x} * kThreads;
-  for (int64_t slot = int64_t{blockIdx.x} * kThreads + threadIdx.x; slot < slots; slot += step) {
+                           LossSums* workspace, unsigned int* ticket, T* loss, T* normalizer) {
+  LossSums sums = {0, 0};
+  const int64_t step = int64_t{gridDim.x} * kLossThreads;
+  for (int64_t slot = int64_t{blockIdx.x} * kLossThreads + threadIdx.x; slot < slots; slot += step) {
     const T w = slot_weight<T>(target, weight, weighted, slot);
     if (w == T(0)) continue;
     const T slot_loss = T(1) - giou(load_box<T>(pred, slot), load_box<T>(target, slot), eps);
     sums.loss += static_cast<double>(w) * static_cast<double>(slot_loss);
     sums.weight += static_cast<double>(w);
   }
-  finish(sums, workspace, ticket, loss, normalizer);
+  finish_loss(sums, workspace, ticket, loss, normalizer);
 }
 
 // d loss / d box_i = -w_i / D  d giou_i / d box_i, with D the normalizer. One thread a slot, a grid apart, so
 // that a warp's loads and stores are adjacent.
 template <typename T, typename Pred, typename Target>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kLossThreads)
     packed_backward_kernel(const __grid_constant__ SlotView grad, const PackedBox<Pred>* pred,
                            const PackedBox<Target>* target, const T* normalizer, T eps, int64_t slots,
                            PackedBox<Pred>* grad_pred) {
   const T factor = -load_number<T>(grad, 0) / *normalizer;
-  const int64_t step = int64_t{gridDim.x} * kThreads;
-  for (int64_t slot = int64_t{blockIdx.x} * kThreads + threadIdx.x; slot < slots; slot += step) {
+  const int64_t step = int64_t{gridDim.x} * kLossThreads;
+  for (int64_t slot = int64_t{blockIdx.x} * kLossThreads + threadIdx.x; slot < slots; slot += step) {
     const PackedBox<Target> wanted = target[slot];
     Box<T> gradient = {0, 0, 0, 0};
     if (to_math<T>(wanted.y2) != T(0)) {
@@ -171,15 +115,15 @@ struct Gradients {
 
 // As above, for all gradients:  d loss / d w_i = ((1 - giou_i) - [sum(w) > 1] loss) / D
 template <typename T>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kLossThreads)
     strided_backward_kernel(const __grid_constant__ SlotView grad, const __grid_constant__ SlotView pred,
                             const __grid_constant__ SlotView target, const __grid_constant__ SlotView weight,
                             bool weighted, const T* loss, const T* normalizer, T eps, int64_t slots,
                             const __grid_constant__ Gradients out) {
   const T per_weight = load_number<T>(grad, 0) / *normalizer;
   const T loss_share = *normalizer > T(1) ? *loss : T(0);
-  const int64_t step = int64_t{gridDim.x} * kThreads;
-  for (int64_t slot = int64_t{blockIdx.x} * kThreads + threadIdx.x; slot < slots; slot += step) {
+  const int64_t step = int64_t{gridDim.x} * kLossThreads;
+  for (int64_t slot = int64_t{blockIdx.x} * kLossThreads + threadIdx.x; slot < slots; slot += step) {
     const T w = slot_weight<T>(target, weight, weighted, slot);
     Box<T> by_pred = {0, 0, 0, 0}, by_target = {0, 0, 0, 0};
     if (w != T(0) || out.has_weight) {
@@ -223,9 +167,9 @@ bool aligned_for_groups(const SlotView& target) {
 
 template <typename T>
 void strided_forward(const SlotView& pred, const SlotView& target, const SlotView* weight, double eps,
-                     int64_t slots, Sums* workspace, unsigned int* ticket, void* loss, void* normalizer,
+                     int64_t slots, LossSums* workspace, unsigned int* ticket, void* loss, void* normalizer,
                      cudaStream_t stream) {
-  strided_forward_kernel<T><<<grid_size(slots, kThreads, kBlocksPerSm), kThreads, 0, stream>>>(
+  strided_forward_kernel<T><<<loss_grid_size(slots), kLossThreads, 0, stream>>>(
       pred, target, weight != nullptr ? *weight : SlotView{}, weight != nullptr, static_cast<T>(eps), slots,
       workspace, ticket, static_cast<T*>(loss), static_cast<T*>(normalizer));
 }
@@ -234,36 +178,37 @@ template <typename T>
 void strided_backward(const SlotView& grad, const SlotView& pred, const SlotView& target,
                       const SlotView* weight, const SlotView& loss, const SlotView& normalizer, double eps,
                       int64_t slots, const Gradients& out, cudaStream_t stream) {
-  strided_backward_kernel<T><<<grid_size(slots, kThreads, 2 * kBlocksPerSm), kThreads, 0, stream>>>(
-      grad, pred, target, weight != nullptr ? *weight : SlotView{}, weight != nullptr,
-      static_cast<const T*>(loss.data), static_cast<const T*>(normalizer.data), static_cast<T>(eps), slots,
-      out);
+  strided_backward_kernel<T>
+      <<<grid_size(slots, kLossThreads, kGradientBlocksPerSm), kLossThreads, 0, stream>>>(
+          grad, pred, target, weight != nullptr ? *weight : SlotView{}, weight != nullptr,
+          static_cast<const T*>(loss.data), static_cast<const T*>(normalizer.data), static_cast<T>(eps),
+          slots, out);
 }
 
 }  // namespace
 
 int masked_giou_loss_max_blocks() {
-  return grid_size(INT64_MAX / 2, kThreads, kBlocksPerSm);
+  return grid_size(INT64_MAX / 2, kLossThreads, kLossBlocksPerSm);
 }
 
 cudaError_t launch_masked_giou_loss_forward(const SlotView& pred, const SlotView& target,
                                             const SlotView* weight, double eps, bool in_double, int64_t slots,
                                             double* workspace, unsigned int* ticket, void* loss,
                                             void* normalizer, cudaStream_t stream) {
-  auto* sums = reinterpret_cast<Sums*>(workspace);
-  const bool packed = weight == nullptr && aligned_for_groups(target) &&
-                      with_packed_types(pred, target, [&](auto pred_tag, auto target_tag) {
-                        using Pred = typename decltype(pred_tag)::type;
-                        using Target = typename decltype(target_tag)::type;
-                        using T = PackedMath<Pred, Target>;
-                        const int64_t slots_per_thread = std::max<int64_t>(1, 16 / sizeof(PackedBox<Target>));
-                        const int64_t groups = (slots + slots_per_thread - 1) / slots_per_thread;
-                        packed_forward_kernel<T, Pred, Target>
-                            <<<grid_size(groups, kThreads, kBlocksPerSm), kThreads, 0, stream>>>(
-                                static_cast<const PackedBox<Pred>*>(pred.data),
-                                static_cast<const PackedBox<Target>*>(target.data), static_cast<T>(eps),
-                                slots, sums, ticket, static_cast<T*>(loss), static_cast<T*>(normalizer));
-                      });
+  auto* sums = reinterpret_cast<LossSums*>(workspace);
+  const bool packed =
+      weight == nullptr && aligned_for_groups(target) &&
+      with_packed_types(pred, target, [&](auto pred_tag, auto target_tag) {
+        using Pred = typename decltype(pred_tag)::type;
+        using Target = typename decltype(target_tag)::type;
+        using T = PackedMath<Pred, Target>;
+        const int64_t slots_per_thread = std::max<int64_t>(1, 16 / sizeof(PackedBox<Target>));
+        const int64_t groups = (slots + slots_per_thread - 1) / slots_per_thread;
+        packed_forward_kernel<T, Pred, Target><<<loss_grid_size(groups), kLossThreads, 0, stream>>>(
+            static_cast<const PackedBox<Pred>*>(pred.data),
+            static_cast<const PackedBox<Target>*>(target.data), static_cast<T>(eps), slots, sums, ticket,
+            static_cast<T*>(loss), static_cast<T*>(normalizer));
+      });
   if (!packed) {
     const auto launch = in_double ? strided_forward<double> : strided_forward<float>;
     launch(pred, target, weight, eps, slots, sums, ticket, loss, normalizer, stream);
@@ -285,7 +230,7 @@ cudaError_t launch_masked_giou_loss_backward(const SlotView& grad, const SlotVie
         using Target = typename decltype(target_tag)::type;
         using T = PackedMath<Pred, Target>;
         packed_backward_kernel<T, Pred, Target>
-            <<<grid_size(slots, kThreads, 2 * kBlocksPerSm), kThreads, 0, stream>>>(
+            <<<grid_size(slots, kLossThreads, kGradientBlocksPerSm), kLossThreads, 0, stream>>>(
                 grad, static_cast<const PackedBox<Pred>*>(pred.data),
                 static_cast<const PackedBox<Target>*>(target.data), static_cast<const T*>(normalizer.data),
                 static_cast<T>(eps), slots, static_cast<PackedBox<Pred>*>(grad_pred->data));

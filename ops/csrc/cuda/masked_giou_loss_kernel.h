@@ -7,12 +7,9 @@
 
 namespace lensbox {
 
-// The most blocks a forward launch has; its workspace holds two doubles for each.
-int masked_giou_loss_max_blocks();
-
 // Writes the loss and the normalizer max(sum(w), 1), both double where in_double and float otherwise.
 //   weight      nullptr: a slot counts once unless y2 of its target is 0
-//   workspace   2 * masked_giou_loss_max_blocks() doubles, in any state
+//   workspace   2 * loss_max_blocks() doubles (launch.h), in any state
 //   ticket      holds 0, and does so again when the launch is over
 cudaError_t launch_masked_giou_loss_forward(const SlotView& pred, const SlotView& target,
                                             const SlotView* weight, double eps, bool in_double, int64_t slots,

@@ -1,0 +1,144 @@
+"""jagged_giou_loss against the padded loss, whose targets it takes without the padding."""
+
+import pytest
+import torch
+from box_reference import BOX_DTYPES, FLOAT_DTYPES, TOLERANCE, loss_reference, random_boxes
+from torch import Tensor
+
+from lensbox.ops import PackedTargets, jagged_giou_loss
+
+COUNTS = [0, 3, 0, 0, 17, 1, 0, 5, 40, 0]
+SLOTS = 40
+
+
+def batch(
+    counts: list[int] = COUNTS, slots: int = SLOTS, dtype: torch.dtype = torch.float32
+) -> tuple[Tensor, PackedTargets, Tensor]:
+    """Predictions, packed targets, and the same targets padded."""
+    boxes = [random_boxes(count, dtype=dtype) for count in counts]
+    padded = torch.zeros(len(counts), slots, 4, dtype=dtype)
+    for image, rows in enumerate(boxes):
+        padded[image, : len(rows)] = rows
+    return random_boxes(len(counts), slots), PackedTargets.pack(boxes), padded
+
+
+def check(pred: Tensor, packed: PackedTargets, padded: Tensor, device: torch.device) -> None:
+    """Loss and gradients against float64, with a gradient of the output that is not 1."""
+    trains_targets = padded.is_floating_point()
+    exact_pred, exact_target = pred.double().requires_grad_(), padded.double().requires_grad_()
+    expected = loss_reference(exact_pred, exact_target)
+    expected.backward(torch.tensor(3.0).double())
+
+    ours_pred = pred.to(device).requires_grad_()
+    moved = packed.to(device)
+    ours_target = moved.values.clone().requires_grad_(trains_targets)
+    loss = jagged_giou_loss(ours_pred, ours_target, moved.offsets)
+    in_double = torch.float64 in (pred.dtype, padded.dtype)
+    assert loss.dtype == (torch.float64 if in_double else torch.float32)
+    torch.testing.assert_close(loss.detach().cpu().double(), expected.detach(), **TOLERANCE[loss.dtype])
+    loss.backward(torch.tensor(3.0, dtype=loss.dtype, device=device))
+    assert_gradient(ours_pred.grad, exact_pred.grad)
+    if trains_targets:
+        counts = packed.offsets.diff().tolist()
+        unpadded = [exact_target.grad[image, :count] for image, count in enumerate(counts)]
+        assert_gradient(ours_target.grad, torch.cat(unpadded))
+
+
+def assert_gradient(ours: Tensor, exact: Tensor) -> None:
+    assert ours.shape == exact.shape
+    if exact.numel() == 0:
+        return
+    limits = TOLERANCE[ours.dtype if ours.dtype != torch.float64 else torch.float32]
+    error = (ours.cpu().double() - exact).abs().max().item()
+    assert error <= (limits["rtol"] + limits["atol"]) * exact.abs().max().item()
+
+
+@pytest.mark.parametrize("pred_dtype", FLOAT_DTYPES)
+@pytest.mark.parametrize("target_dtype", BOX_DTYPES)
+def test_every_pair_of_dtypes(
+    device: torch.device, pred_dtype: torch.dtype, target_dtype: torch.dtype
+) -> None:
+    pred, packed, padded = batch(dtype=target_dtype)
+    check(pred.to(pred_dtype), packed, padded, device)
+
+
+@pytest.mark.parametrize(
+    ("counts", "slots"),
+    [([0], 0), ([0, 0], 3), ([1], 1), ([7] * 300, 7), ([0] * 99 + [2], 5), ([1000, 0, 513], 1000)],
+)
+def test_shapes(device: torch.device, counts: list[int], slots: int) -> None:
+    check(*batch(counts, slots), device)
+
+
+def test_no_images(device: torch.device) -> None:
+    pred = torch.zeros(0, 5, 4, device=device, requires_grad=True)
+    offsets = torch.zeros(1, dtype=torch.int64, device=device)
+    loss = jagged_giou_loss(pred, torch.zeros(0, 4, device=device), offsets)
+    loss.backward()
+    assert loss.item() == 0
+
+
+def test_int32_offsets_and_any_strides(device: torch.device) -> None:
+    pred, packed, _ = batch()
+    pred, values, offsets = pred.to(device), packed.values.to(device), packed.offsets.to(device)
+    expected = jagged_giou_loss(pred, values, offsets)
+    wide = torch.stack([offsets, offsets], 1)[:, 0].int()
+    moved = jagged_giou_loss(
+        pred.transpose(0, 1).contiguous().transpose(0, 1), values.t().contiguous().t(), wide
+    )
+    torch.testing.assert_close(moved, expected)
+
+
+def test_numeric_gradients(device: torch.device) -> None:
+    pred = random_boxes(3, 4, dtype=torch.float64).to(device).requires_grad_()
+    targets = random_boxes(5, dtype=torch.float64).to(device).requires_grad_()
+    offsets = torch.tensor([0, 1, 1, 5], device=device)
+    assert torch.autograd.gradcheck(jagged_giou_loss, (pred, targets, offsets))
+
+
+def test_opcheck(device: torch.device) -> None:
+    pred, packed, _ = batch([2, 0, 3], 4)
+    moved = packed.to(device)
+    arguments = (pred.to(device).requires_grad_(), moved.values, moved.offsets, 1e-7)
+    torch.library.opcheck(torch.ops.lensbox.jagged_giou_loss.default, arguments)
+
+
+BROKEN_OFFSETS = {
+    "start": [1, 2, 4],
+    "fall": [0, 3, 2],
+    "end": [0, 2, 3],
+    "past the end": [0, 2, 9],
+    "negative": [0, -1, 4],
+    "more than there are slots": [0, 0, 4],
+}
+
+
+@pytest.mark.parametrize("offsets", BROKEN_OFFSETS.values(), ids=BROKEN_OFFSETS.keys())
+def test_broken_offsets(device: torch.device, offsets: list[int]) -> None:
+    pred = random_boxes(2, 3).to(device).requires_grad_()
+    targets = random_boxes(4).to(device).requires_grad_()
+    arguments = (pred, targets, torch.tensor(offsets, device=device))
+    if device.type == "cpu":
+        with pytest.raises(ValueError, match=r"offsets must start at 0, never fall.*got offsets\["):
+            jagged_giou_loss(*arguments)
+    else:
+        loss = jagged_giou_loss(*arguments)
+        loss.backward()
+        assert loss.isnan()
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        ({"pred": torch.zeros(8, 4)}, RuntimeError, r"pred must have shape \[B, M, 4\].*got \[8, 4\]"),
+        ({"pred": torch.zeros(2, 3, 4).long()}, TypeError, "pred must be float64.*got Long"),
+        ({"targets": torch.zeros(4, 5)}, RuntimeError, r"targets must have shape \[N, 4\].*got \[4, 5\]"),
+        ({"offsets": torch.tensor([0, 4])}, RuntimeError, r"offsets must have shape \[B \+ 1\].*got \[2\]"),
+        ({"offsets": torch.tensor([0.0, 2, 4])}, TypeError, "offsets must be int64 or int32, got Float"),
+        ({"eps": 0.0}, ValueError, "eps must be between"),
+    ],
+)
+def test_bad_input(change: dict, error: type[Exception], message: str) -> None:
+    good = {"pred": torch.zeros(2, 3, 4), "targets": torch.ones(4, 4), "offsets": torch.tensor([0, 2, 4])}
+    with pytest.raises(error, match=message):
+        jagged_giou_loss(**(good | change))
