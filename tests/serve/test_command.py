@@ -1,12 +1,9 @@
 """`lensbox serve` as a process: what it answers, how it ends, and how it refuses to start."""
 
 import os
-import re
 import signal
 import socket
 import subprocess
-import sys
-import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,72 +11,26 @@ from typing import Any
 import httpx
 import pytest
 import torch
+from serve_process import PATIENCE, SERVE_COMMAND, ServeProcess
 
 from lensbox.export.artifact import Artifact
 from lensbox.export.images import read_image
 from lensbox.serve import cli
 from lensbox.serve.server import url_of
 
-_PATIENCE = 60
-_COMMAND = [sys.executable, "-m", "lensbox.cli", "serve", "--device", "cpu", "--threads", "1"]
-
-
-class Process:
-    """A running `lensbox serve` on a free port; its log is gathered in a thread."""
-
-    def __init__(self, artifact: Path, *options: str) -> None:
-        self.process = subprocess.Popen(
-            [*_COMMAND, "--port", "0", "--artifact", str(artifact), *options],
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        self.lines: list[str] = []
-        self.thread = threading.Thread(target=self._read)
-        self.thread.start()
-
-    def _read(self) -> None:
-        assert self.process.stderr is not None
-        with self.process.stderr as stream:
-            self.lines.extend(iter(stream.readline, ""))
-
-    @property
-    def log(self) -> str:
-        """What the process has written so far."""
-        return "".join(self.lines)
-
-    def url(self) -> str | None:
-        """The address in the log, once it is there."""
-        assert self.process.poll() is None, self.log
-        found = re.search(r"listening on (http://127\.0\.0\.1:\d+)", self.log)
-        return found.group(1) if found else None
-
-    def end(self, number: signal.Signals) -> int:
-        """Sends a signal and returns the exit code."""
-        self.process.send_signal(number)
-        code = self.process.wait(_PATIENCE)
-        self.thread.join(_PATIENCE)
-        return code
-
-    def close(self) -> None:
-        """Whatever happened, leaves no process behind."""
-        self.process.kill()
-        self.process.wait(_PATIENCE)
-        self.thread.join(_PATIENCE)
-
 
 @pytest.fixture(scope="module")
-def process(artifact_path: Path) -> Iterator[Process]:
-    process = Process(artifact_path, "--max-pixels", "1000000")
+def process(artifact_path: Path) -> Iterator[ServeProcess]:
+    process = ServeProcess(artifact_path, "--max-pixels", "1000000")
     yield process
     process.close()
 
 
 @pytest.fixture(scope="module")
-def client(process: Process, wait_until: Callable[..., None]) -> Iterator[httpx.Client]:
+def client(process: ServeProcess, wait_until: Callable[..., None]) -> Iterator[httpx.Client]:
     """A client of the process, once that is ready."""
     wait_until(lambda: process.url() is not None)
-    with httpx.Client(base_url=process.url() or "", timeout=_PATIENCE) as client:
+    with httpx.Client(base_url=process.url() or "", timeout=PATIENCE) as client:
         wait_until(lambda: process.url() is not None and client.get("/readyz").status_code == 200)
         yield client
 
@@ -115,7 +66,7 @@ def test_the_process_answers_like_the_artifact(
 
 
 def test_nothing_that_a_client_sends_ends_the_process(
-    client: httpx.Client, process: Process, png: bytes, empty_png: Callable[[int, int], bytes]
+    client: httpx.Client, process: ServeProcess, png: bytes, empty_png: Callable[[int, int], bytes]
 ) -> None:
     bad_images = [
         b"",
@@ -134,14 +85,14 @@ def test_nothing_that_a_client_sends_ends_the_process(
     for raw in (b"\x16\x03\x01 no HTTP\r\n\r\n", b"POST /v1/detect HTTP/1.1\r\nContent-Length: -5\r\n\r\n"):
         host, port = client.base_url.host, client.base_url.port
         assert port is not None
-        with socket.create_connection((host, port), _PATIENCE) as connection:
+        with socket.create_connection((host, port), PATIENCE) as connection:
             connection.sendall(raw)
             assert connection.recv(100).startswith(b"HTTP/1.1 400 ")
     assert client.get("/readyz").status_code == 200
     assert "Traceback" not in process.log
 
 
-def test_sigterm_ends_the_process_in_order(client: httpx.Client, process: Process) -> None:
+def test_sigterm_ends_the_process_in_order(client: httpx.Client, process: ServeProcess) -> None:
     assert client.get("/healthz").status_code == 200  # with an idle connection, which must not delay the end
     assert process.end(signal.SIGTERM) == 0
     assert "ready: " in process.log
@@ -152,7 +103,7 @@ def test_sigterm_ends_the_process_in_order(client: httpx.Client, process: Proces
 def test_a_signal_during_the_load(
     artifact_path: Path, wait_until: Callable[..., None], number: signal.Signals
 ) -> None:
-    process = Process(artifact_path)
+    process = ServeProcess(artifact_path)
     try:
         wait_until(lambda: process.url() is not None)
         assert process.end(number) == 0
@@ -164,11 +115,11 @@ def test_a_signal_during_the_load(
 def _refusal(*options: str, **environment: str) -> str:
     """What `lensbox serve` says when it exits with 3."""
     result = subprocess.run(
-        [*_COMMAND, "--port", "0", "--log-level", "critical", *options],
+        [*SERVE_COMMAND, "--port", "0", "--log-level", "critical", *options],
         env={**os.environ, **environment},
         capture_output=True,
         text=True,
-        timeout=_PATIENCE,
+        timeout=PATIENCE,
     )
     assert result.returncode == 3, result.stderr
     assert result.stderr.startswith("lensbox serve: cannot start: ")

@@ -1,0 +1,56 @@
+"""`lensbox serve` as a process of its own, for tests."""
+
+import re
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+# How long a test waits, in seconds, for something that is sure to come.
+PATIENCE = 60
+SERVE_COMMAND = [sys.executable, "-m", "lensbox.cli", "serve", "--device", "cpu", "--threads", "1"]
+
+
+class ServeProcess:
+    """A running `lensbox serve` on a free port; its log is gathered in a thread."""
+
+    def __init__(self, artifact: Path, *options: str) -> None:
+        self.process = subprocess.Popen(
+            [*SERVE_COMMAND, "--port", "0", "--artifact", str(artifact), *options],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        self.lines: list[str] = []
+        self.thread = threading.Thread(target=self._read)
+        self.thread.start()
+
+    def _read(self) -> None:
+        assert self.process.stderr is not None
+        with self.process.stderr as stream:
+            self.lines.extend(iter(stream.readline, ""))
+
+    @property
+    def log(self) -> str:
+        """What the process has written so far."""
+        return "".join(self.lines)
+
+    def url(self) -> str | None:
+        """The address in the log, once it is there."""
+        assert self.process.poll() is None, self.log
+        found = re.search(r"listening on (http://127\.0\.0\.1:\d+)", self.log)
+        return found.group(1) if found else None
+
+    def end(self, number: signal.Signals) -> int:
+        """Sends a signal and returns the exit code."""
+        self.process.send_signal(number)
+        code = self.process.wait(PATIENCE)
+        self.thread.join(PATIENCE)
+        return code
+
+    def close(self) -> None:
+        """Whatever happened, leaves no process behind."""
+        self.process.kill()
+        self.process.wait(PATIENCE)
+        self.thread.join(PATIENCE)
