@@ -2,6 +2,7 @@
 # make test         all tests: pytest, then ctest
 # make lint         ruff, mypy, clang-format;  make format mends what it can
 # make cuda-check   compile every CUDA source for all architectures (needs nvcc, no GPU)
+# make sanitize     the CPU tests of the ops under AddressSanitizer and UBSan
 #
 # Variables: PYTHON, the interpreter to make the virtual environment with (python3); VENV, where it lies (.venv);
 # TORCH, what pip installs as torch (torch==2.13.0); CUDA_ARCHITECTURES, for cuda-check.
@@ -25,7 +26,7 @@ SYSTEM_HEADERS := $(addprefix /usr/include/,CLI/CLI.hpp nlohmann/json.hpp stb/st
 SYSTEM_PACKAGES := libcli11-dev nlohmann-json3-dev libstb-dev libgtest-dev
 
 .DELETE_ON_ERROR:
-.PHONY: help demo test lint format ops runner artifact cuda-check clean
+.PHONY: help demo test lint format ops runner artifact cuda-check sanitize clean
 
 help:
 	@sed -n 's/^# \?//p;/^$$/q' Makefile
@@ -107,6 +108,16 @@ cuda-check: $(BIN)/.ops
 	  -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN)/ninja)
 	$(BIN)/cmake --build build/cuda-check
 	@echo "Every CUDA source compiles for $(CUDA_ARCHITECTURES)"
+
+# The CPU tests of the ops in a process with the sanitizers' run-time. Leaks are not looked for: Python's interpreter
+# keeps memory to its end. torch.compile would build its C++ code without the sanitizers, so it is left out.
+sanitize: $(BIN)/.ops
+	$(BIN)/cmake -S . -B build/sanitize -G Ninja -DLENSBOX_SANITIZE=ON -DLENSBOX_CUDA=OFF \
+	  -DPython_EXECUTABLE=$(abspath $(BIN)/python) -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN)/ninja)
+	$(BIN)/cmake --build build/sanitize
+	LD_PRELOAD="$$($(CXX) -print-file-name=libasan.so) $$($(CXX) -print-file-name=libubsan.so)" \
+	  ASAN_OPTIONS=detect_leaks=0 LENSBOX_OPS_LIBRARY=build/sanitize/ops/liblensbox_ops.so \
+	  $(BIN)/pytest tests/ops --deselect tests/ops/test_loader.py -k "not compile" -q
 
 clean:
 	rm -rf build artifacts

@@ -10,6 +10,14 @@ target_compile_options(lensbox_compile_options INTERFACE
   $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Werror -ffp-contract=off -fno-math-errno -fno-trapping-math>)
 target_link_options(lensbox_compile_options INTERFACE -Wl,--no-undefined)
 
+if(LENSBOX_SANITIZE)
+  # vptr would ask for type information that torch's libraries keep to themselves.
+  set(sanitizers -fsanitize=address,undefined -fno-sanitize=vptr -fno-sanitize-recover=all)
+  target_compile_options(lensbox_compile_options INTERFACE ${sanitizers} -O1 -fno-omit-frame-pointer -g)
+  # Their run-time is preloaded into the process, so its symbols stay open here.
+  target_link_options(lensbox_compile_options INTERFACE ${sanitizers} -Wl,--allow-shlib-undefined -Wl,-z,undefs)
+endif()
+
 add_library(lensbox_cuda_options INTERFACE)
 target_compile_options(lensbox_cuda_options INTERFACE
   $<$<COMPILE_LANGUAGE:CUDA>:--fmad=false --Werror=all-warnings -Xcompiler=-Wall,-Wextra,-Werror --threads=0>)
