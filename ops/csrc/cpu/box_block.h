@@ -6,6 +6,7 @@
 #include <c10/util/Half.h>
 
 #include <cstdint>
+#include <cstring>
 #include <limits>
 
 #include "../box_math.h"
@@ -91,6 +92,14 @@ void store_gradients(const SlotView& view, const int64_t* slots, int count, cons
         box[3] = static_cast<Storage>(saturate(block.y2[i], limit));
       }
     }
+  });
+}
+
+// Zeroes `count` boxes of a contiguous view, from slot `first` on.
+inline void zero_boxes(const SlotView& view, int64_t first, int64_t count) {
+  with_storage_type(view.dtype, [&](auto storage) {
+    auto* data = static_cast<decltype(storage)*>(view.data) + 4 * first;
+    std::memset(static_cast<void*>(data), 0, sizeof(storage) * 4 * static_cast<size_t>(count));
   });
 }
 

@@ -87,7 +87,6 @@ void backward_kernel(const SlotView& pred, int64_t slots, const SlotView& target
   at::parallel_for(
       0, static_cast<int64_t>(segments.size()), kImagesPerChunk, [&](int64_t begin, int64_t end) {
         BoxBlock<T> predicted, wanted, result;
-        const BoxBlock<T> zeros{};
         for (int64_t image = begin; image < end; ++image) {
           const Segment& segment = segments[image];
           for_each_pair_block(image, slots, segment,
@@ -106,9 +105,7 @@ void backward_kernel(const SlotView& pred, int64_t slots, const SlotView& target
                                   write(wanted, predicted, *grad_targets, target_slots);
                               });
           if (grad_pred == nullptr) continue;
-          for_each_block(
-              image * slots + segment.count, (image + 1) * slots,
-              [&](const int64_t* unused, int count) { store_gradients(*grad_pred, unused, count, zeros); });
+          zero_boxes(*grad_pred, image * slots + segment.count, slots - segment.count);
         }
       });
 }

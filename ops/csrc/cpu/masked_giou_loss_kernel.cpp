@@ -32,6 +32,12 @@ int find_valid(const SlotView& target, const SlotView* weight, const int64_t* sl
   } else {
     load_coordinate(target, 3, slots, count, numbers);
   }
+  // Blocks of nothing but padding are the rule in a padded batch; this loop is vectorised, the next is not.
+  bool any = false;
+  for (int i = 0; i < count; ++i) {
+    any |= numbers[i] != T(0);
+  }
+  if (!any) return 0;
   int found = 0;
   for (int i = 0; i < count; ++i) {
     valid[found] = slots[i];
@@ -98,35 +104,30 @@ void backward_kernel(const SlotView& pred, const SlotView& target, const SlotVie
   const T loss_share = normalizer > T(1) ? loss : T(0);
   at::parallel_for(0, slots, kChunk, [&](int64_t begin, int64_t end) {
     BoxBlock<T> predicted, wanted, result;
+    int64_t valid[kBlock];
     T weights[kBlock];
     for_each_block(begin, end, [&](const int64_t* block, int count) {
-      if (weight != nullptr) {
-        load_numbers(*weight, block, count, weights);
-      } else {
-        load_coordinate(target, 3, block, count, weights);
-        for (int i = 0; i < count; ++i) {
-          weights[i] = weights[i] != T(0) ? T(1) : T(0);
-        }
-      }
-      load_boxes(pred, block, count, predicted);
-      load_boxes(target, block, count, wanted);
-      // A slot of weight 0 gets a gradient of exactly 0, even where its prediction is not a number.
-      const auto gradients_of = [&](const BoxBlock<T>& of, const BoxBlock<T>& against, const SlotView& out) {
-        for (int i = 0; i < count; ++i) {
-          const Box<T> gradient = scaled(giou_gradient(of[i], against[i], eps), -per_weight * weights[i]);
-          result.set(i, weights[i] != T(0) ? gradient : Box<T>{});
-        }
-        store_gradients(out, block, count, result);
-      };
-      if (grads.pred != nullptr) gradients_of(predicted, wanted, *grads.pred);
-      if (grads.target != nullptr) gradients_of(wanted, predicted, *grads.target);
       if (grads.weight != nullptr) {
-        T by_weight[kBlock];
+        load_boxes(pred, block, count, predicted);
+        load_boxes(target, block, count, wanted);
         for (int i = 0; i < count; ++i) {
-          by_weight[i] = per_weight * (T(1) - giou(predicted[i], wanted[i], eps) - loss_share);
+          weights[i] = per_weight * (T(1) - giou(predicted[i], wanted[i], eps) - loss_share);
         }
-        store_numbers(*grads.weight, block, count, by_weight);
+        store_numbers(*grads.weight, block, count, weights);
       }
+      // Padding gets a gradient of exactly 0, even where its prediction is not a number.
+      const int found = find_valid(target, weight, block, count, valid, weights);
+      load_boxes(pred, valid, found, predicted);
+      load_boxes(target, valid, found, wanted);
+      const auto write = [&](const BoxBlock<T>& of, const BoxBlock<T>& against, const SlotView& out) {
+        zero_boxes(out, block[0], count);
+        for (int i = 0; i < found; ++i) {
+          result.set(i, scaled(giou_gradient(of[i], against[i], eps), -per_weight * weights[i]));
+        }
+        store_gradients(out, valid, found, result);
+      };
+      if (grads.pred != nullptr) write(predicted, wanted, *grads.pred);
+      if (grads.target != nullptr) write(wanted, predicted, *grads.target);
     });
   });
 }

@@ -2,6 +2,7 @@
 #include <torch/library.h>
 
 #include <algorithm>
+#include <vector>
 
 #include "../checks.h"
 #include "../outputs.h"
@@ -20,30 +21,56 @@ Box<T> load_box(const SlotView& view, int64_t slot) {
   return block[0];
 }
 
+// The boxes of one image in blocks, read once for all the rows that meet them.
+template <typename T>
+class ImageBoxes {
+ public:
+  ImageBoxes(const SlotView& view, int64_t count)
+      : view_(view), count_(count), blocks_((count + kBlock - 1) / kBlock) {}
+
+  // The blocks of an image; kept until another one is asked for.
+  const std::vector<BoxBlock<T>>& of_image(int64_t image) {
+    if (image != loaded_) {
+      size_t block = 0;
+      for_each_block(image * count_, (image + 1) * count_, [&](const int64_t* slots, int count) {
+        load_boxes(view_, slots, count, blocks_[block++]);
+      });
+      loaded_ = image;
+    }
+    return blocks_;
+  }
+
+ private:
+  const SlotView& view_;
+  int64_t count_;
+  std::vector<BoxBlock<T>> blocks_;
+  int64_t loaded_ = -1;
+};
+
 template <typename T>
 void pairwise_giou_kernel(const PairwiseProblem& problem, T eps, const SlotView& out) {
   const int64_t grain = kGrainPairs / std::max<int64_t>(problem.columns, 1) + 1;
   at::parallel_for(0, problem.batch * problem.rows, grain, [&](int64_t begin, int64_t end) {
-    BoxBlock<T> b;
+    ImageBoxes<T> columns(problem.boxes2, problem.columns);
     T result[kBlock];
-    int64_t out_slots[kBlock];
     for (int64_t row = begin; row < end; ++row) {
       const Box<T> a = load_box<T>(problem.boxes1, row);
-      const int64_t first = row / problem.rows * problem.columns;
-      for_each_block(first, first + problem.columns, [&](const int64_t* slots, int count) {
-        load_boxes(problem.boxes2, slots, count, b);
-        for (int i = 0; i < count; ++i) {
-          result[i] = giou(a, b[i], eps);
-          out_slots[i] = row * problem.columns + slots[i] - first;
-        }
-        store_numbers(out, out_slots, count, result);
-      });
+      const auto& blocks = columns.of_image(row / problem.rows);
+      size_t block = 0;
+      for_each_block(row * problem.columns, (row + 1) * problem.columns,
+                     [&](const int64_t* out_slots, int count) {
+                       const BoxBlock<T>& b = blocks[block++];
+                       for (int i = 0; i < count; ++i) {
+                         result[i] = giou(a, b[i], eps);
+                       }
+                       store_numbers(out, out_slots, count, result);
+                     });
     }
   });
 }
 
 // Sums grad * d giou / d of over everything in `against`: one thread owns one box of `of`, so sums are
-// repeatable. grad_stride and grad_step walk the [rows, columns] gradient along a row or down a column.
+// repeatable.
 template <typename T>
 void gradient_of_side(const SlotView& of, int64_t of_count, const SlotView& against, int64_t against_count,
                       int64_t batch, const SlotView& grad, bool of_is_row, T eps, const SlotView& out) {
