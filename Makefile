@@ -95,12 +95,12 @@ lint: $(BIN)/.ops build/typing/lensbox
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	cd build/typing && $(abspath $(BIN))/mypy --config-file $(CURDIR)/pyproject.toml -p lensbox
-	$(BIN)/clang-format --dry-run --Werror $(call sources,ops cpp_runtime)
+	$(BIN)/clang-format --dry-run --Werror $(call sources,ops cpp_runtime bench)
 
 format: $(BIN)/.ops
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
-	$(BIN)/clang-format -i $(call sources,ops cpp_runtime)
+	$(BIN)/clang-format -i $(call sources,ops cpp_runtime bench)
 
 cuda-check: $(BIN)/.ops
 	$(BIN)/cmake -S . -B build/cuda-check -G Ninja -DLENSBOX_CUDA_COMPILE_CHECK=ON \

@@ -1,0 +1,114 @@
+"""What is measured: the cases, in the order in which they are run."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+
+Kind = Literal["loss", "unpadded loss", "transfer", "nms", "pairwise"]
+Direction = Literal["forward", "forward+backward"]
+
+FORWARD: Direction = "forward"
+BOTH: Direction = "forward+backward"
+
+
+@dataclass(frozen=True)
+class Case:
+    """One table of the output.
+
+    group: what `--only` names.
+    batch, slots: B and M of a loss, images and boxes an image of NMS, N and M of pairwise GIoU.
+    fill: share of valid slots; None is floor(|N(0, 3)|) boxes a sample.
+    threads: of the CPU; 0 leaves PyTorch's choice.
+    cold: whether device time is also taken with inputs that are not in the cache.
+    """
+
+    group: str
+    kind: Kind
+    direction: Direction
+    device: str
+    batch: int
+    slots: int
+    fill: float | None = None
+    pred_dtype: torch.dtype = torch.bfloat16
+    target_dtype: torch.dtype = torch.uint8
+    threads: int = 0
+    cold: bool = False
+
+    @property
+    def title(self) -> str:
+        """Every case's is different."""
+        shape = f"[{self.batch}, {self.slots}]"
+        threads = f", {self.threads} thread{'s' if self.threads > 1 else ''}" if self.threads else ""
+        place = f"{self.device.upper()}{threads}"
+        if self.kind in ("nms", "pairwise"):
+            return f"{self.kind} {shape}, {place}"
+        fill = "|N(0,3)| boxes a sample" if self.fill is None else f"fill {self.fill:.0%}"
+        dtypes = f"{short_name(self.pred_dtype)}/{short_name(self.target_dtype)}"
+        return f"{self.kind}, {self.direction}, {shape}, {fill}, {dtypes}, {place}"
+
+
+def short_name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+# The case that issue figures and documentation speak of.
+HEADLINE_BATCH, HEADLINE_SLOTS = 1024, 256
+CPU_BOXES = 256
+CPU_NMS_BOXES = 1000
+
+SWEEP_BATCHES = (1, 16, 128, 4096)
+SWEEP_SLOTS = (16, 64, 1024)
+COLD_SLOTS = 1 << 20  # from here on it is the memory, not the launch, that limits a case
+SWEEP_FILLS = (0.01, 0.1, 0.5, 1.0)
+
+
+def all_cases(device: str, quick: bool, threads: int) -> list[Case]:
+    """The cases of one run. `threads` goes for all work on the CPU but the figures, which take one."""
+    here = threads if device == "cpu" else 0
+    cold = device == "cuda"
+    cases = [
+        Case("headline", "loss", direction, device, HEADLINE_BATCH, HEADLINE_SLOTS, threads=here, cold=cold)
+        for direction in (FORWARD, BOTH)
+    ]
+    directions = (FORWARD,) if quick else (FORWARD, BOTH)
+    cases += [
+        Case("transfer", "transfer", direction, device, HEADLINE_BATCH, HEADLINE_SLOTS, threads=here)
+        for direction in directions
+    ]
+    if device == "cuda":
+        cases += [
+            Case("nms", "nms", FORWARD, device, *shape) for shape in ((128, 1024), (256, 256), (1, 1024))
+        ]
+    cases += _cpu_figures()
+    pairwise = ((1024, 1024),) if quick else ((1024, 1024), (300, 100), (8192, 4096))
+    cases += [
+        Case("pairwise", "pairwise", FORWARD, device, *shape, threads=here, cold=cold) for shape in pairwise
+    ]
+    return cases if quick else cases + _sweep(device, here, cold)
+
+
+def _cpu_figures() -> list[Case]:
+    return [
+        Case("cpu", "unpadded loss", BOTH, "cpu", 1, CPU_BOXES, 1.0, torch.float32, torch.float32, threads=1),
+        Case("cpu", "nms", FORWARD, "cpu", 1, CPU_NMS_BOXES, threads=1),
+    ]
+
+
+def _sweep(device: str, threads: int, cold: bool) -> list[Case]:
+    """One size at a time away from the headline case, and the largest of all."""
+    points: list[tuple[int, int, float | None]] = []
+    points += [(batch, HEADLINE_SLOTS, None) for batch in SWEEP_BATCHES]
+    points += [(HEADLINE_BATCH, slots, None) for slots in SWEEP_SLOTS]
+    points += [(HEADLINE_BATCH, HEADLINE_SLOTS, fill) for fill in SWEEP_FILLS]
+    if device == "cuda":
+        points.append((SWEEP_BATCHES[-1], SWEEP_SLOTS[-1], 1.0))
+    return [
+        Case(
+            *("sizes", "loss", direction, device, batch, slots, fill),
+            threads=threads,
+            cold=cold and batch * slots >= COLD_SLOTS,
+        )
+        for batch, slots, fill in points
+        for direction in (FORWARD, BOTH)
+    ]

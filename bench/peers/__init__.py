@@ -1,0 +1,1 @@
+"""Who is measured beside Lensbox. One small file a peer; `registry` lists them."""

@@ -1,0 +1,51 @@
+"""What a peer is: a name, and how to get the function that is timed."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+import torch
+from torch import Tensor
+
+from lensbox.bench.inputs import LossBatch, NmsBatch, PairwiseBatch
+
+
+class UnavailableError(Exception):
+    """A peer cannot run here; the message is the reason that the table shows."""
+
+
+# The loss of predictions [B, M, 4], given the batch that they belong to (whose own `pred` it leaves alone).
+Loss = Callable[[LossBatch, Tensor], Tensor]
+# Whatever the implementation returns: only NmsPeer.kept looks inside.
+Nms = Callable[[NmsBatch], object]
+# GIoU of all pairs.
+Pairwise = Callable[[PairwiseBatch], Tensor]
+
+Function = TypeVar("Function")
+
+
+@dataclass(frozen=True)
+class Peer(Generic[Function]):
+    """An implementation to be timed.
+
+    load: makes the function for a device; raises UnavailableError.
+    not_capturable: why a CUDA graph cannot hold it, or "".
+    no_backward: why it has no gradient, or "".
+    rotates: whether it can be given many copies of the inputs, which takes the caches out of the figure; not
+        where each copy would be thousands of tensors.
+    slow_to_start: whether `--quick` leaves it out, because it compiles for each shape.
+    """
+
+    name: str
+    load: Callable[[torch.device], Function]
+    not_capturable: str = ""
+    no_backward: str = ""
+    rotates: bool = True
+    slow_to_start: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class NmsPeer(Peer[Nms]):
+    """kept: turns what the function returned into a bool `[B, N]`, for the check."""
+
+    kept: Callable[[NmsBatch, object], Tensor]

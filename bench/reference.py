@@ -1,0 +1,47 @@
+"""What every peer is checked against before it is timed: plain PyTorch in float64, by the definitions."""
+
+import torch
+from torch import Tensor
+
+
+def giou_reference(boxes1: Tensor, boxes2: Tensor, eps: float = 1e-7) -> Tensor:
+    """GIoU (Rezatofighi et al., CVPR 2019) of xyxy boxes `[..., 4]`, broadcasting, in float64."""
+    a, b = boxes1.double(), boxes2.double()
+    size_a = (a[..., 2:] - a[..., :2]).clamp(min=0)
+    size_b = (b[..., 2:] - b[..., :2]).clamp(min=0)
+    overlap = (torch.minimum(a[..., 2:], b[..., 2:]) - torch.maximum(a[..., :2], b[..., :2])).clamp(min=0)
+    hull = (torch.maximum(a[..., 2:], b[..., 2:]) - torch.minimum(a[..., :2], b[..., :2])).clamp(min=0)
+    intersection = overlap.prod(-1)
+    union = size_a.prod(-1) + size_b.prod(-1) - intersection
+    enclosing = hull.prod(-1)
+    return intersection / union.clamp(min=eps) - (enclosing - union) / enclosing.clamp(min=eps)
+
+
+def loss_reference(pred: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+    """Mean of 1 - GIoU over the slots whose target's y2 is not 0, and its gradient in `pred`, in float64."""
+    pred = pred.detach().double().requires_grad_()
+    valid = target[..., 3] != 0
+    loss = (1 - giou_reference(pred[valid], target[valid])).sum() / valid.sum().clamp(min=1)
+    (gradient,) = torch.autograd.grad(loss, pred)
+    return loss.detach(), gradient
+
+
+def nms_reference(boxes: Tensor, scores: Tensor, iou_threshold: float) -> Tensor:
+    """Which boxes greedy suppression keeps: `[B, N, 4]`, `[B, N]` -> bool `[B, N]`. Scores must differ."""
+    batch, count = scores.shape
+    order = scores.argsort(dim=1, descending=True, stable=True)
+    suppressed = torch.zeros(batch, count, dtype=torch.bool, device=boxes.device)  # in the order of scores
+    exceeds = torch.stack([_exceeds(b[o].double(), iou_threshold) for b, o in zip(boxes, order, strict=True)])
+    for rank in range(count):
+        suppressed |= exceeds[:, rank] & ~suppressed[:, rank, None]
+    return torch.zeros_like(suppressed).scatter_(1, order, ~suppressed)
+
+
+def _exceeds(boxes: Tensor, iou_threshold: float) -> Tensor:
+    """Which boxes `[N, 4]`, best first, drop which later ones: bool `[N, N]`."""
+    low = torch.maximum(boxes[:, None, :2], boxes[None, :, :2])
+    high = torch.minimum(boxes[:, None, 2:], boxes[None, :, 2:])
+    intersection = (high - low).clamp(min=0).prod(-1)
+    area = (boxes[:, 2:] - boxes[:, :2]).clamp(min=0).prod(-1)
+    union = area[:, None] + area[None] - intersection
+    return (intersection > iou_threshold * union).triu(diagonal=1)

@@ -1,0 +1,103 @@
+"""What was measured: one row a figure, and the CSV file that holds them."""
+
+import csv
+from collections.abc import Iterable
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Literal
+
+from lensbox.bench.cases import Case, short_name
+from lensbox.bench.timing import Summary
+
+# graph: inputs in the cache, the latency of a call. graph cold: inputs from device memory, for bandwidth.
+Measure = Literal["call", "complete", "graph", "graph cold", ""]
+
+
+@dataclass(frozen=True)
+class Row:
+    """One figure, or why there is none.
+
+    measure: what was timed (see `timing`); "" where the peer was not timed at all.
+    summary: microseconds a call; None where there is no figure.
+    useful_bytes: what the task itself must read and write, whatever the peer does; 0 where not counted.
+    share: useful_bytes over the time, as a share of the measured copy bandwidth.
+    note: why there is no figure.
+    """
+
+    case: Case
+    peer: str
+    measure: Measure
+    summary: Summary | None = None
+    useful_bytes: int = 0
+    share: float | None = None
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Record:
+    """A row of the CSV file. Times are microseconds; empty where there is no figure."""
+
+    group: str
+    kind: str
+    direction: str
+    device: str
+    threads: int
+    batch: int
+    slots: int
+    fill: str
+    pred_dtype: str
+    target_dtype: str
+    peer: str
+    measure: str
+    median_us: str
+    p20_us: str
+    p80_us: str
+    samples: int
+    useful_bytes: int
+    copy_bandwidth_share: str
+    note: str
+
+
+COLUMNS = tuple(field.name for field in fields(Record))
+
+
+def to_record(row: Row) -> Record:
+    case, summary = row.case, row.summary
+    boxes = case.kind in ("nms", "pairwise")
+    return Record(
+        group=case.group,
+        kind=case.kind,
+        direction=case.direction,
+        device=case.device,
+        threads=case.threads,
+        batch=case.batch,
+        slots=case.slots,
+        fill="" if boxes else "normal" if case.fill is None else f"{case.fill:g}",
+        pred_dtype="float32" if boxes else short_name(case.pred_dtype),
+        target_dtype="" if boxes else short_name(case.target_dtype),
+        peer=row.peer,
+        measure=row.measure,
+        median_us=f"{summary.median:.4g}" if summary else "",
+        p20_us=f"{summary.p20:.4g}" if summary else "",
+        p80_us=f"{summary.p80:.4g}" if summary else "",
+        samples=summary.samples if summary else 0,
+        useful_bytes=row.useful_bytes,
+        copy_bandwidth_share="" if row.share is None else f"{row.share:.4g}",
+        note=row.note,
+    )
+
+
+def write_csv(path: Path, rows: Iterable[Row]) -> None:
+    with path.open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(COLUMNS)
+        for row in rows:
+            record = to_record(row)
+            writer.writerow([getattr(record, column) for column in COLUMNS])
+
+
+def fastest(rows: Iterable[Row], peers: Iterable[str], measure: Measure) -> Row | None:
+    """Of all figures of `peers` by `measure`, the one with the smallest median."""
+    peers = tuple(peers)
+    found = [row for row in rows if row.peer in peers and row.measure == measure and row.summary is not None]
+    return min(found, key=lambda row: row.summary.median if row.summary else 0.0, default=None)

@@ -1,0 +1,113 @@
+"""The arithmetic of the timing core, on clocks that tick as the test says."""
+
+from collections.abc import Callable
+
+import pytest
+
+from lensbox.bench.timing import (
+    Series,
+    call_sampler,
+    complete_sampler,
+    find_pace,
+    interleave,
+    percentile,
+    summarize,
+)
+
+
+class FakeDevice:
+    """A host that takes `host` seconds a call, and a device that takes `device` seconds and is waited for."""
+
+    def __init__(self, host: float, device: float) -> None:
+        self.now = 0.0
+        self.host, self.device = host, device
+        self.device_is_busy_until = 0.0
+        self.calls: list[int] = []
+
+    def clock(self) -> float:
+        return self.now
+
+    def run(self, index: int) -> None:
+        self.calls.append(index)
+        self.now += self.host
+        self.device_is_busy_until = max(self.now, self.device_is_busy_until) + self.device
+
+    def synchronize(self) -> None:
+        self.now = max(self.now, self.device_is_busy_until)
+
+
+@pytest.mark.parametrize(
+    ("values", "share", "expected"),
+    [([5.0], 0.2, 5.0), ([3.0, 1.0, 2.0], 0.5, 2.0), ([1.0, 2.0], 0.5, 1.5), ([0.0, 10.0, 20.0], 0.8, 16.0)],
+)
+def test_percentile(values: list[float], share: float, expected: float) -> None:
+    assert percentile(values, share) == pytest.approx(expected)
+
+
+def test_percentile_of_nothing_is_an_error() -> None:
+    with pytest.raises(ValueError, match="at least one sample, got none"):
+        percentile([], 0.5)
+
+
+def test_summary_orders_its_samples() -> None:
+    summary = summarize([30.0, 10.0, 20.0, 50.0, 40.0, 0.0])
+    assert (summary.p20, summary.median, summary.p80, summary.samples) == (10.0, 25.0, 40.0, 6)
+
+
+def test_a_call_counts_the_host_and_not_the_device() -> None:
+    fake = FakeDevice(host=2e-6, device=7e-6)
+    sample = call_sampler(fake.run, 10, fake.synchronize, fake.clock)
+    assert sample() == pytest.approx(2.0)
+    assert fake.calls == list(range(10))
+    # The next sample starts with an idle device: what it waits for is not counted.
+    assert sample() == pytest.approx(2.0)
+
+
+def test_completion_counts_the_wait_for_the_device() -> None:
+    fake = FakeDevice(host=2e-6, device=7e-6)
+    assert complete_sampler(fake.run, 10, fake.synchronize, fake.clock)() == pytest.approx(7.2)
+    fake = FakeDevice(host=7e-6, device=2e-6)
+    assert complete_sampler(fake.run, 10, fake.synchronize, fake.clock)() == pytest.approx(7.2)
+
+
+def pace_of(fake: FakeDevice, seconds: float, at_most: int) -> tuple[int, float]:
+    pace = find_pace(seconds, fake.run, fake.synchronize, at_most, fake.clock)
+    return pace.calls, pace.seconds
+
+
+def test_pace_fills_the_sample() -> None:
+    calls, seconds = pace_of(FakeDevice(host=1e-5, device=0.0), 0.01, 100_000)
+    assert calls == pytest.approx(1000, abs=1)
+    assert seconds == pytest.approx(1e-5)
+
+
+def test_pace_of_slow_calls_is_one() -> None:
+    fake = FakeDevice(host=0.5, device=0.0)
+    assert pace_of(fake, 0.01, 100_000) == (1, pytest.approx(0.5))
+    assert len(fake.calls) == 1
+
+
+def test_pace_has_a_limit() -> None:
+    assert pace_of(FakeDevice(host=1e-6, device=0.0), 1.0, 20)[0] == 20
+
+
+def test_series_take_turns_and_short_ones_are_spread() -> None:
+    order: list[str] = []
+
+    def sampler(name: str) -> Callable[[], float]:
+        def sample() -> float:
+            order.append(name)
+            return float(len(order))
+
+        return sample
+
+    samples = interleave({"often": Series(sampler("often"), 6), "seldom": Series(sampler("seldom"), 2)})
+    warm_up, taken = order[:2], order[2:]
+    assert warm_up == ["often", "seldom"]
+    assert taken == ["often", "often", "often", "seldom", "often", "often", "often", "seldom"]
+    assert samples["often"] == [3, 4, 5, 7, 8, 9]
+    assert samples["seldom"] == [6, 10]
+
+
+def test_nothing_to_interleave() -> None:
+    assert interleave({}) == {}
