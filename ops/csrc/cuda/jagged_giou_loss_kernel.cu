@@ -4,7 +4,7 @@
 // binary search in the offsets, which stay in the L1 cache. The offsets cannot be checked on the host without
 // waiting for the device, so the threads check them, and a broken one makes the loss NaN.
 
-#include <limits>
+#include <cmath>
 
 #include "../jagged.h"
 #include "jagged_giou_loss_kernel.h"
@@ -57,7 +57,7 @@ __global__ void __launch_bounds__(kLossThreads)
   const int64_t start = int64_t{blockIdx.x} * kLossThreads + threadIdx.x;
   for (int64_t target = start; target < problem.target_count; target += step) {
     const Pair pair = find_pair(problem, target);
-    const T pair_loss = pair.slot < 0 ? std::numeric_limits<T>::quiet_NaN()
+    const T pair_loss = pair.slot < 0 ? T(NAN)
                                       : T(1) - giou(load_box<T>(problem.pred, pair.slot),
                                                     load_box<T>(problem.targets, target), eps);
     sums.loss += static_cast<double>(pair_loss);
@@ -66,7 +66,7 @@ __global__ void __launch_bounds__(kLossThreads)
   for (int64_t image = start; image < problem.images; image += step) {
     bool valid;
     segment_of(problem, image, valid);
-    if (!valid) sums.loss = std::numeric_limits<double>::quiet_NaN();
+    if (!valid) sums.loss = NAN;
   }
   finish_loss(sums, workspace, ticket, loss, normalizer);
 }
@@ -80,7 +80,7 @@ __global__ void __launch_bounds__(kLossThreads)
                            const __grid_constant__ SlotView grad_pred, bool has_pred,
                            const __grid_constant__ SlotView grad_targets, bool has_targets) {
   const T factor = -load_number<T>(grad, 0) / *normalizer;
-  constexpr T nan = std::numeric_limits<T>::quiet_NaN();
+  const T nan = T(NAN);
   const int64_t step = int64_t{gridDim.x} * kLossThreads;
   const int64_t start = int64_t{blockIdx.x} * kLossThreads + threadIdx.x;
   const int64_t pred_slots = has_pred ? problem.images * problem.slots : 0;
