@@ -30,7 +30,8 @@ def save_detector(detector: FaceDetector, path: str | Path, metadata: dict[str, 
     partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
     tensors = {name: value.detach().cpu().contiguous() for name, value in detector.state_dict().items()}
     try:
-        safetensors.torch.save_file(tensors, partial, metadata)
+        # Not save_file, whose files only their owner may read.
+        partial.write_bytes(safetensors.torch.save(tensors, metadata))
         partial.replace(path)
     finally:
         partial.unlink(missing_ok=True)

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 import torch
 from cpp_runtime.running import Completed, Rewrite, Run, SaveStandIn, save_script
+from small_detectors import save_random_artifact
 from torch import nn
 
-from lensbox.export.artifact import METADATA_FILE, load_artifact, save_artifact
+from lensbox.export.artifact import METADATA_FILE, load_artifact
 from lensbox.export.torchscript import quiet_torchscript
-from lensbox.model import DetectorConfig, FaceDetector
 from lensbox.ops import library_path
 
 OPS_LIBRARY = library_path()
@@ -53,12 +53,7 @@ def run(runner: Path) -> Run:
 
 @pytest.fixture(scope="session")
 def artifact(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The artifact of a small detector with random weights, whose low default threshold lets boxes pass."""
-    torch.manual_seed(0)
-    config = DetectorConfig(stem_width=8, widths=(8, 16, 16, 16), depths=(0, 0, 0, 0), pyramid_width=8)
-    path = tmp_path_factory.mktemp("artifact") / "detector.pt"
-    save_artifact(FaceDetector(config).eval(), path, score_threshold=0.0104)
-    return path
+    return save_random_artifact(tmp_path_factory.mktemp("artifact"))
 
 
 @pytest.fixture

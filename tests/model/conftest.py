@@ -1,28 +1,16 @@
-"""A small detector whose predictions differ from anchor to anchor, as a trained one's do."""
+"""A small detector and canvases for it."""
 
 import pytest
 import torch
+from small_detectors import varied_detector
 from torch import nn
 
-from lensbox.model import DetectorConfig, FaceDetector
-
-TINY = DetectorConfig(stem_width=4, widths=(8, 8, 16, 16), depths=(1, 1, 1, 1), pyramid_width=8)
+from lensbox.model import FaceDetector
 
 
 @pytest.fixture(scope="session")
 def detector() -> FaceDetector:
-    """In eval mode, with batch norm statistics that are not the initial ones."""
-    torch.manual_seed(0)
-    detector = FaceDetector(TINY)
-    for layer in detector.modules():
-        if isinstance(layer, nn.BatchNorm2d):
-            nn.init.uniform_(layer.weight, 0.5, 1.5)
-            nn.init.uniform_(layer.bias, -0.3, 0.3)
-    for head in (detector.head4, detector.head8, detector.head16, detector.head32):
-        nn.init.normal_(head.prediction.weight, std=0.4)
-    with torch.no_grad():
-        detector(torch.randint(0, 256, (4, 1, 256, 256)).float())
-    return detector.eval()
+    return varied_detector(spread=0.4)
 
 
 @pytest.fixture(scope="session")

@@ -19,10 +19,10 @@ import pytest
 import torch
 import uvicorn
 from fastapi import FastAPI
+from small_detectors import save_random_artifact
 
-from lensbox.export.artifact import Artifact, Detections, load_artifact, save_artifact
+from lensbox.export.artifact import Artifact, Detections, load_artifact
 from lensbox.export.self_test import SelfTestReport
-from lensbox.model import DetectorConfig, FaceDetector
 from lensbox.serve.app import create_app
 from lensbox.serve.server import url_of
 from lensbox.serve.service import Service
@@ -55,13 +55,7 @@ def _one_thread() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def artifact_path(_one_thread: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The artifact of a small detector with random weights. Its default threshold lets some of its low scores
-    pass, so that answers hold boxes."""
-    torch.manual_seed(0)
-    config = DetectorConfig(stem_width=8, widths=(8, 16, 16, 16), depths=(0, 0, 0, 0), pyramid_width=8)
-    path = tmp_path_factory.mktemp("artifact") / "detector.pt"
-    save_artifact(FaceDetector(config).eval(), path, score_threshold=0.0104)
-    return path
+    return save_random_artifact(tmp_path_factory.mktemp("artifact"))
 
 
 @pytest.fixture(scope="session")

@@ -1,0 +1,36 @@
+"""Small detectors with random weights, for tests of everything but accuracy."""
+
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from lensbox.export.artifact import save_artifact
+from lensbox.model import DetectorConfig, FaceDetector
+
+TINY = DetectorConfig(stem_width=4, widths=(8, 8, 16, 16), depths=(1, 1, 1, 1), pyramid_width=8)
+SHALLOW = DetectorConfig(stem_width=8, widths=(8, 16, 16, 16), depths=(0, 0, 0, 0), pyramid_width=8)
+
+
+def varied_detector(spread: float) -> FaceDetector:
+    """In eval mode; predictions differ from anchor to anchor, as a trained detector's do, more with a greater
+    `spread`, and batch norm statistics are not the initial ones, so that folding them matters."""
+    torch.manual_seed(0)
+    detector = FaceDetector(TINY)
+    for layer in detector.modules():
+        if isinstance(layer, nn.BatchNorm2d):
+            nn.init.uniform_(layer.weight, 0.5, 1.5)
+            nn.init.uniform_(layer.bias, -0.3, 0.3)
+    for head in (detector.head4, detector.head8, detector.head16, detector.head32):
+        nn.init.normal_(head.prediction.weight, std=spread)
+    with torch.no_grad():
+        detector(torch.randint(0, 256, (4, 1, 256, 256)).float())
+    return detector.eval()
+
+
+def save_random_artifact(folder: Path) -> Path:
+    """Writes an artifact whose low default score threshold lets some boxes pass; returns its path."""
+    torch.manual_seed(0)
+    path = folder / "detector.pt"
+    save_artifact(FaceDetector(SHALLOW).eval(), path, score_threshold=0.0104)
+    return path
