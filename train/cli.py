@@ -6,6 +6,7 @@ import argparse
 import json
 import os
 import platform
+import shlex
 import sys
 import time
 from collections.abc import Sequence
@@ -15,6 +16,9 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from lensbox.model import load_detector
+from lensbox.train.checkpoint import load_average
+from lensbox.train.coco_precision import CocoMissingError
 from lensbox.train.config import (
     ConfigError,
     TrainConfig,
@@ -26,6 +30,7 @@ from lensbox.train.contact_sheet import save_contact_sheet
 from lensbox.train.evaluation import Detect, EvaluationSet, evaluate, load_evaluation_set
 from lensbox.train.image_pool import ImagePool
 from lensbox.train.image_store import ImageStore, load_images
+from lensbox.train.progress_bar import open_progress_bar
 from lensbox.train.report import write_report
 from lensbox.train.trainer import RunOptions, TrainingError, describe_problems, train
 from lensbox.train.views import draw, make_views, view_counts
@@ -57,11 +62,14 @@ def train_main(argv: Sequence[str]) -> int:
     parser.add_argument("--print-config", action="store_true", help="print the configuration and stop")
     arguments = parser.parse_args(argv)
     try:
-        config = _configuration(arguments.config, arguments.sets, arguments.time_limit)
+        config = _configuration(arguments)
         if arguments.print_config:
             print(json.dumps(json.loads(config.to_json()), indent=2))
             return 0
-        return _train(arguments, config, list(argv), started)
+        code = _train(arguments, config, list(argv), started)
+        if dist.is_initialized():
+            dist.barrier()  # none takes its connections down while another still uses them
+        return code
     except (ConfigError, FileNotFoundError) as error:
         print(f"lensbox train: {error}", file=sys.stderr)
         return 2
@@ -84,16 +92,20 @@ def evaluate_main(argv: Sequence[str]) -> int:
     parser.add_argument("--data", nargs="+", required=True, metavar="PATH", help="folders or tar shards")
     what = parser.add_mutually_exclusive_group()
     what.add_argument("--weights", type=Path, help="safetensors file; default: the shipped weights")
+    what.add_argument("--checkpoint", type=Path, help="checkpoint.pt of a run; its weight average counts")
     what.add_argument("--artifact", type=Path, help="exported TorchScript artifact")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--coco", action="store_true", help="COCO's average precision too (pycocotools)")
     parser.add_argument("--report", type=Path, metavar="FOLDER", help="draw curves, misses, false alarms")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the figures there")
     parser.add_argument("--strict", action="store_true", help="stop at the first problem in the data")
     arguments = parser.parse_args(argv)
     try:
+        device = _device(arguments.device)
+        detect = _detector(arguments, device)
         data = _validation(arguments.data, arguments.strict)
-        figures, matched = evaluate(_detector(arguments), data, arguments.device)
-    except FileNotFoundError as error:
+        figures, matched = evaluate(detect, data, device, arguments.coco)
+    except (ConfigError, FileNotFoundError, CocoMissingError) as error:
         print(f"lensbox evaluate: {error}", file=sys.stderr)
         return 2
     except (DataError, ValueError, RuntimeError) as error:
@@ -105,18 +117,27 @@ def evaluate_main(argv: Sequence[str]) -> int:
         print(f"wrote {arguments.report}")
     if arguments.json is not None:
         arguments.json.parent.mkdir(parents=True, exist_ok=True)
-        summary = {"average_precision": figures.average_precision, "recommended_threshold": figures.threshold}
-        arguments.json.write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
+        arguments.json.write_text(json.dumps(figures.to_json(), indent=2) + "\n", encoding="utf-8")
     return 0
 
 
-def _configuration(path: Path | None, assignments: Sequence[str], time_limit: float | None) -> TrainConfig:
-    values: dict[str, Any] = config_from_yaml(path) if path is not None else {}
-    values.update(parse_assignment(text) for text in assignments)
-    if time_limit is not None:
-        if time_limit <= 0:
-            raise ConfigError(f"--time-limit must be above 0, got {time_limit}")
+def _configuration(arguments: argparse.Namespace) -> TrainConfig:
+    """What the file and `--set` say, for a resumed run laid over what it had."""
+    values: dict[str, Any] = {}
+    earlier = arguments.output / "config.json"
+    if arguments.resume and earlier.is_file():
+        values.update(config_from_yaml(earlier))
+    if arguments.config is not None:
+        values.update(config_from_yaml(arguments.config))
+    values.update(parse_assignment(text) for text in arguments.sets)
+    if arguments.time_limit is not None:
+        if arguments.time_limit <= 0:
+            raise ConfigError(f"--time-limit must be above 0, got {arguments.time_limit}")
         values.setdefault("steps", NO_STEP_LIMIT)  # time alone ends the run
+    elif values.get("steps") == NO_STEP_LIMIT:
+        raise ConfigError(
+            "a run that a time limit was to end needs --time-limit, or --set steps=..., to go on"
+        )
     return config_from_mapping(values)
 
 
@@ -144,12 +165,18 @@ def _train(arguments: argparse.Namespace, config: TrainConfig, argv: list[str], 
         tensorboard=arguments.tensorboard,
         profile=arguments.profile,
         recipe={
-            "command": " ".join(["lensbox train", *argv]),
+            "command": shlex.join(["lensbox", "train", *argv]),
             "photographs": str(len(store)),
             "python": platform.python_version(),
         },
     )
-    train(store, validation, config, options, report=_print, refill=pool.refill if pool else None)
+    bar = open_progress_bar() if main and not arguments.profile else None
+    report = _print if bar is None else bar.write
+    try:
+        train(store, validation, config, options, report, refill=pool.refill if pool else None, bar=bar)
+    finally:
+        if bar is not None:
+            bar.close()
     return 0
 
 
@@ -170,7 +197,7 @@ def _store(
         trims=trims,
         capacity=capacity,
         workers=workers,
-        seed=config.seed,
+        seed=config.seed + 2 * (dist.get_rank() if dist.is_initialized() else 0),  # it uses two seeds
     )
     return pool.store, pool
 
@@ -181,19 +208,28 @@ def _print(line: str) -> None:
 
 def _set_up(name: str) -> torch.device:
     """Joins the process group that torchrun announces, chooses the device and the arithmetic."""
-    device = torch.device(name)
+    device = _device(name)
     if "RANK" in os.environ and "WORLD_SIZE" in os.environ:
         if device.type == "cuda":
             device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
-        dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
+        # Gradients go between devices, and what the hosts agree on between hosts.
+        dist.init_process_group("cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo")
     if device.type == "cuda":
-        if not torch.cuda.is_available():
-            raise ConfigError(f"--device must be one that this machine has, got {name}")
         device = torch.device("cuda", device.index or 0)
         torch.cuda.set_device(device)
         torch.backends.cudnn.benchmark = True
         torch.set_float32_matmul_precision("high")
         torch.backends.cudnn.allow_tf32 = True
+    return device
+
+
+def _device(name: str) -> torch.device:
+    try:
+        device = torch.device(name)
+    except RuntimeError as error:
+        raise ConfigError(f"--device must be a device such as cpu or cuda:0, got {name}") from error
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        raise ConfigError(f"--device must be one that this machine has, got {name}")
     return device
 
 
@@ -215,12 +251,16 @@ def _draw_sheet(store: ImageStore, config: TrainConfig, device: torch.device, pa
     print(f"wrote {path}: {counts.mosaic} mosaics, {counts.whole} whole photographs, {counts.crop} crops")
 
 
-def _detector(arguments: argparse.Namespace) -> Detect:
+def _detector(arguments: argparse.Namespace, device: torch.device) -> Detect:
     if arguments.artifact is not None:
         from lensbox.export.artifact import load_artifact  # the op library is needed only here
 
-        artifact = load_artifact(arguments.artifact, arguments.device)
+        artifact = load_artifact(arguments.artifact, device)
         return artifact.detect
-    from lensbox.model import load_detector
-
-    return load_detector(arguments.weights).to(arguments.device).detect
+    detector = (
+        load_detector(arguments.weights)
+        if arguments.checkpoint is None
+        else load_average(arguments.checkpoint)
+    )
+    detect: Detect = detector.to(device).detect
+    return detect

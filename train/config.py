@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from lensbox.model import DetectorConfig
+
 
 class ConfigError(ValueError):
     """A configuration key or value that the trainer does not accept."""
@@ -36,7 +38,9 @@ class TrainConfig:
     warmup_progress: float = 0.02  # share of the run over which the learning rate rises linearly
     gradient_clip: float = 10.0  # L2 norm; 0 switches clipping off
     ema_decay: float = 0.9998
-    ema_warmup: float = 400.0  # decay at step n is min(ema_decay, (1 + n) / (ema_warmup + n))
+    # Decay at step n is min(ema_decay, (1 + n) / (ema_warmup + n)), as in TensorFlow: the average reaches
+    # back over (ema_warmup + n) / (ema_warmup - 1) steps, a ninth of the run, until ema_decay limits it.
+    ema_warmup: float = 10.0
 
     # Views. The mosaic share is 0 in the last `plain_progress` of the run, where crops take its place.
     mosaic_share: float = 0.2
@@ -168,6 +172,11 @@ def _convert(key: str, value: Any, default: Any) -> Any:
 
 
 def _validate(config: TrainConfig) -> None:
+    try:
+        DetectorConfig.named(config.model)
+    except ValueError as error:
+        raise ConfigError(f"model: {error}") from error
+
     def require(key: str, rule: str, holds: bool) -> None:
         if not holds:
             raise ConfigError(f"{key}: must be {rule}, got {getattr(config, key)!r}")
@@ -180,8 +189,23 @@ def _validate(config: TrainConfig) -> None:
         require(key, "at least 0 and below 1", 0 <= getattr(config, key) < 1)
     for key in ("learning_rate", "log_seconds", "checkpoint_seconds"):
         require(key, "above 0", getattr(config, key) > 0)
-    for key in ("weight_decay", "gradient_clip", "box_weight", "workers", "evaluations", "small_box_boost"):
+    for key in (
+        "final_learning_rate",
+        "weight_decay",
+        "gradient_clip",
+        "min_target_height",
+        "align_score_power",
+        "align_iou_power",
+        "quality_power",
+        "negative_weight",
+        "focal_power",
+        "box_weight",
+        "small_box_boost",
+        "workers",
+        "evaluations",
+    ):
         require(key, "at least 0", getattr(config, key) >= 0)
+    require("ema_warmup", "at least 1", config.ema_warmup >= 1)
     require("ema_decay", "at least 0 and below 1", 0 <= config.ema_decay < 1)
     for key in ("crop_window", "mosaic_scale"):
         low, high = getattr(config, key)

@@ -17,12 +17,14 @@ SMALL_HEIGHT = 16.0
 
 
 class Losses(NamedTuple):
-    """Scalars: total (with gradient), its parts, and the mean number of positive cells per image."""
+    """Scalars: total (with gradient), its parts, the mean number of positive cells per image, and the sum of
+    all qualities, which the sums over cells were divided by (by 1, if it is less)."""
 
     total: Tensor
     classification: Tensor
     box: Tensor
     positives: Tensor
+    quality: Tensor
 
 
 def detection_loss(
@@ -59,11 +61,12 @@ def detection_loss(
     chance = logits.detach().float().sigmoid()
     focus = cell_weight + background * config.negative_weight * chance**config.focal_power
     cross_entropy = F.binary_cross_entropy_with_logits(logits.float(), quality, reduction="none")
-    classification = (focus * cross_entropy).sum() / quality.sum().clamp(min=1)
+    quality_sum = quality.sum()
+    classification = (focus * cross_entropy).sum() / quality_sum.clamp(min=1)
 
     predicted = boxes.gather(1, flat[..., None].expand(-1, -1, 4))
     expected = targets[:, :, None].expand(-1, -1, pairs.cells.shape[2], -1).reshape(batch, -1, 4)
     # A weight of 0 keeps unused slots and lost pairs out.
     box = masked_giou_loss(predicted, expected.contiguous(), weight)
     total = classification + config.box_weight * box
-    return Losses(total, classification.detach(), box.detach(), positive.sum().detach() / batch)
+    return Losses(total, classification.detach(), box.detach(), positive.sum() / batch, quality_sum)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from math import isnan
+from typing import Any
 
 import numpy as np
 import torch
@@ -19,6 +21,7 @@ from lensbox.train.average_precision import (
     ImageLabels,
     recommended_threshold,
 )
+from lensbox.train.coco_precision import coco_lines, coco_precision
 from lensbox.train.image_store import decode_image
 from lensbox.train.wider_face import LabelledImage, Problem
 
@@ -53,6 +56,7 @@ class Figures:
         average_precision: by band name, see `BANDS`.
         images, boxes: photographs, and boxes to find of at least 8 px.
         threshold, f1: score with the best F1 at 8 px and above, and that F1.
+        coco: by the names of `COCO_FIGURES`; None if not asked for.
     """
 
     average_precision: dict[str, float]
@@ -60,6 +64,18 @@ class Figures:
     boxes: int
     threshold: float
     f1: float
+    coco: dict[str, float] | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """The figures as JSON can hold them: null where there is nothing to score, for JSON has no NaN."""
+        return {
+            "average_precision": _without_nan(self.average_precision),
+            "images": self.images,
+            "boxes": self.boxes,
+            "best_f1": self.f1,
+            "recommended_threshold": None if isnan(self.threshold) else self.threshold,
+            "coco": None if self.coco is None else _without_nan(self.coco),
+        }
 
     def lines(self) -> list[str]:
         """A small table for people."""
@@ -71,7 +87,12 @@ class Figures:
             head,
             body,
             f"best F1 {self.f1:.3f} at score {self.threshold:.3f}",
+            *(coco_lines(self.coco) if self.coco is not None else []),
         ]
+
+
+def _without_nan(values: Mapping[str, float]) -> dict[str, float | None]:
+    return {name: None if isnan(value) else value for name, value in values.items()}
 
 
 def load_evaluation_set(images: Sequence[LabelledImage], workers: int = 8) -> EvaluationSet:
@@ -119,9 +140,19 @@ def detect_all(
     return found
 
 
-def evaluate(detect: Detect, data: EvaluationSet, device: torch.device | str) -> tuple[Figures, Evaluation]:
-    """Returns the figures of a detector, and the matching they come from."""
+def evaluate(
+    detect: Detect, data: EvaluationSet, device: torch.device | str, coco: bool = False
+) -> tuple[Figures, Evaluation]:
+    """Returns the figures of a detector, and the matching they come from.
+
+    Args:
+        coco: COCO's figures too.
+
+    Raises:
+        CocoMissingError: `coco` without pycocotools.
+    """
     matched = Evaluation(data.labels, detect_all(detect, data.canvases, device))
     curve = matched.curve(*BANDS["all>=8"])
     threshold, f1 = recommended_threshold(curve)
-    return Figures(matched.table(), len(data.names), curve.total, threshold, f1), matched
+    figures = coco_precision(data.labels, matched.detections) if coco else None
+    return Figures(matched.table(), len(data.names), curve.total, threshold, f1, figures), matched

@@ -101,6 +101,8 @@ class ImagePool:
         seed: int = 0,
     ) -> None:
         chances = torch.tensor([float(of_source(image, weights, 1.0)) for image in images])
+        if float(chances.sum()) <= 0:
+            raise ValueError("weights must leave a source to draw from: every source has weight 0")
         sampler = WeightedSampler(chances, seed)
         first = [images[index] for _, index in zip(range(resident), sampler, strict=False)]
         # Photographs are drawn into the pool by weight, so inside it all weigh the same.

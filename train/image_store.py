@@ -7,7 +7,7 @@ tile: 169 kB each, so tens of thousands fit beside the training itself.
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
@@ -120,7 +120,6 @@ def load_images(
     trims: Mapping[str, Sequence[float]] | None = None,
     capacity: int = 256,
     workers: int = 8,
-    progress: Callable[[int, int], None] | None = None,
 ) -> ImageStore:
     """Decodes all images in threads (decoding releases the interpreter lock) and moves them to `device`.
 
@@ -128,7 +127,6 @@ def load_images(
         weights: drawing weights by source, 1 for those not named; see `of_source`.
         trims: shares of boxes to cut off by source; see `trim_boxes`.
         capacity: least number of box slots per image; the most crowded image may raise it.
-        progress: called with (done, total) now and then.
 
     Raises:
         ValueError: no image can be read, or all weights are 0.
@@ -149,8 +147,6 @@ def load_images(
             boxes.append(torch.from_numpy(trim_boxes(decoded.boxes, trim)))
             ignore.append(torch.from_numpy(decoded.ignore))
             sizes.append((width, height))
-            if progress is not None and (index + 1) % 500 == 0:
-                progress(index + 1, len(images))
     if not kept:
         raise ValueError(f"data must hold at least one readable image, got none of {len(images)}")
     chances = torch.tensor([float(of_source(images[i], weights or {}, 1.0)) for i in kept])

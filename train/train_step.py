@@ -58,6 +58,7 @@ class TrainStep:
         self.step = 0
         self.mode = "eager"
         self.world = dist.get_world_size() if dist.is_initialized() else 1
+        self.rank = dist.get_rank() if dist.is_initialized() else 0
 
         self._counts = view_counts(config)
         strides = sorted({int(stride) for stride in model.anchor_strides.tolist()})
@@ -116,7 +117,7 @@ class TrainStep:
         losses = self._losses(*views)
         losses.total.backward()  # type: ignore[no-untyped-call]
         if self.world > 1:
-            self._average_gradients()
+            self._average_gradients(losses.quality)
         if self.config.gradient_clip > 0:
             torch.nn.utils.clip_grad_norm_(self._parameters, self.config.gradient_clip)
         self.optimizer.step()
@@ -146,12 +147,18 @@ class TrainStep:
         torch._foreach_mul_(difference, self._ema_weight)
         torch._foreach_add_(self._averaged, difference)
 
-    def _average_gradients(self) -> None:
-        """One all-reduce for all gradients: a small net has many small ones."""
+    def _average_gradients(self, quality: Tensor) -> None:
+        """One all-reduce for all gradients: a small net has many small ones.
+
+        A process's gradient was divided by its sum of qualities. Here that is undone and the sum over all
+        processes takes its place, so that the result is the gradient of one loss over all their views. (With
+        `small_box_boost` the box loss has a divisor of its own, and this holds about.)
+        """
         gradients = [p.grad for p in self._parameters if p.grad is not None]
-        flat = torch.cat([gradient.reshape(-1) for gradient in gradients])
+        flat = torch.cat([gradient.reshape(-1) for gradient in gradients]) * quality.clamp(min=1)
+        flat = torch.cat([flat, quality[None]])
         dist.all_reduce(flat)
-        flat /= self.world
+        flat = flat[:-1] / flat[-1].clamp(min=1)
         parts = torch.split(flat, [gradient.numel() for gradient in gradients])
         for gradient, part in zip(gradients, parts, strict=True):
             gradient.copy_(part.view_as(gradient))
@@ -172,6 +179,7 @@ class TrainStep:
         """Makes the optimiser read the one tensor that a captured step can be told a new rate through."""
         for group in optimizer.param_groups:
             group["lr"] = self._rate
+            group["capturable"] = self.device.type == "cuda"  # a checkpoint may come from another device
 
     # Speed
 
@@ -186,6 +194,7 @@ class TrainStep:
 
     def _compile(self) -> list[str]:
         done = []
+        generators = _random_state(self.device)  # trying things out must not change what a seed gives
         draws = draw(self._counts, self._mosaic_on, self.device)
         views = self._attempt("compiled views", self._make_views, lambda function: function(draws))
         if views is not None:
@@ -203,6 +212,7 @@ class TrainStep:
         self.optimizer.zero_grad(set_to_none=True)
         if losses is not None:
             self._losses = losses
+            _set_random_state(generators, self.device)
             return [*done, "compiled net and loss"]
 
         def forward_backward_net(function: Callable[[Tensor], tuple[Tensor, Tensor]]) -> None:
@@ -216,6 +226,7 @@ class TrainStep:
         if net is not None:
             self._net = net
             done.append("compiled net")
+        _set_random_state(generators, self.device)
         return done
 
     def _attempt(
@@ -261,18 +272,23 @@ class TrainStep:
 
     # Saving
 
+    def is_finite(self) -> bool:
+        """Whether every weight is a finite number (waits for the device)."""
+        return bool(torch.stack(torch._foreach_norm(self._learned)).isfinite().all())
+
     def state(self) -> dict[str, Any]:
-        """Everything that the next step depends on."""
-        state = {
+        """Everything that the next step depends on. All processes must call it: each one's random numbers
+        are part of it."""
+        generators = [_random_state(self.device)] * self.world
+        if self.world > 1:
+            dist.all_gather_object(generators, generators[0])
+        return {
             "model": self.model.state_dict(),
             "average": self.average.state_dict(),
             "optimizer": self.optimizer.state_dict(),
             "step": self.step,
-            "cpu_generator": torch.get_rng_state(),
+            "generators": generators,
         }
-        if self.device.type == "cuda":
-            state["cuda_generator"] = torch.cuda.get_rng_state(self.device)
-        return state
 
     def load_state(self, state: dict[str, Any]) -> None:
         """Takes up what `state` returned; call it before `prepare`."""
@@ -280,10 +296,25 @@ class TrainStep:
         self.average.load_state_dict(state["average"])
         self.optimizer.load_state_dict(state["optimizer"])
         self._share_rate(self.optimizer)  # loading replaced it
-        if self.device.type == "cuda" and "cuda_generator" in state:
-            torch.cuda.set_rng_state(state["cuda_generator"].cpu(), self.device)
         self.step = int(state["step"])
-        torch.set_rng_state(state["cpu_generator"].cpu())
+        generators = state["generators"]
+        if self.rank < len(generators):
+            _set_random_state(generators[self.rank], self.device)
+        else:  # more processes than before: the new ones draw views of their own
+            torch.manual_seed(self.config.seed + 1 + self.rank + self.step)
+
+
+def _random_state(device: torch.device) -> dict[str, Tensor]:
+    state = {"cpu": torch.get_rng_state()}
+    if device.type == "cuda":
+        state["cuda"] = torch.cuda.get_rng_state(device)
+    return state
+
+
+def _set_random_state(state: dict[str, Tensor], device: torch.device) -> None:
+    torch.set_rng_state(state["cpu"])
+    if device.type == "cuda" and "cuda" in state:
+        torch.cuda.set_rng_state(state["cuda"], device)
 
 
 def _reason(error: Exception) -> str:

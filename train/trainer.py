@@ -1,17 +1,18 @@
 """A whole training run: data, steps, reports, checkpoints, evaluation, and the files it leaves behind.
 
-A run's folder holds `config.json`, `log.jsonl`, `checkpoint.pt`, and at the end `weights.safetensors` and
-`figures.json`.
+A run's folder holds `config.json` from the start, `log.jsonl`, `checkpoint.pt`, and at the end
+`weights.safetensors` and `figures.json`.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import platform
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +21,11 @@ import torch.distributed as dist
 
 from lensbox.model import DetectorConfig, FaceDetector, save_detector
 from lensbox.train.checkpoint import load_checkpoint, save_checkpoint, write_atomically
+from lensbox.train.coco_precision import CocoMissingError
 from lensbox.train.config import TrainConfig
 from lensbox.train.evaluation import EvaluationSet, Figures, evaluate
 from lensbox.train.image_store import ImageStore
+from lensbox.train.progress_bar import ProgressBar
 from lensbox.train.scalar_log import ScalarLog
 from lensbox.train.schedule import Clock, learning_rate
 from lensbox.train.step_profile import profile_step
@@ -70,36 +73,37 @@ def train(
     options: RunOptions,
     report: Callable[[str], None] = print,
     refill: Callable[[], None] | None = None,
+    bar: ProgressBar | None = None,
 ) -> Figures | None:
     """Trains a detector and writes the files of the run.
 
     Args:
         store: photographs to draw views from.
         validation: photographs to score the weight average on, or None.
+        report: prints a line. bar: shows the state of the run in the place of lines.
         refill: called after every step; it may exchange photographs of the store.
 
     Returns:
         The figures of the last evaluation, None without validation data.
 
     Raises:
-        TrainingError: the loss is not finite.
+        TrainingError: loss or weights are not finite, or the time limit is over before the first step.
         FileNotFoundError: `resume` without a checkpoint.
+        ValueError: `resume` with a checkpoint of another detector.
     """
     main = not dist.is_initialized() or dist.get_rank() == 0
     report = report if main else _silent
     torch.manual_seed(config.seed)  # the same first weights in every process
-    step = TrainStep(
-        FaceDetector(DetectorConfig.named(config.model)), store.tensors, config, options.device, report
-    )
+    detector = FaceDetector(DetectorConfig.named(config.model))
+    step = TrainStep(detector, store.tensors, config, options.device, report)
     progress = 0.0
     if options.resume:
-        checkpoint = load_checkpoint(options.output / "checkpoint.pt")
-        step.load_state(checkpoint["step"])
-        progress = float(checkpoint["progress"])
+        progress = _take_up(step, options.output / "checkpoint.pt")
         report(f"resuming at step {step.step}, {progress:.1%} of the run")
     elif dist.is_initialized():
         torch.manual_seed(config.seed + 1 + dist.get_rank())  # other views in every process
-    step.prepare(progress)
+    if progress < 1:
+        step.prepare(progress)
     if options.profile:
         for name, value in profile_step(step).items():
             report(f"{name:18} {value:10.3f}{'' if name in UNITLESS else ' ms'}")
@@ -108,16 +112,37 @@ def train(
     def seconds() -> float:
         return time.monotonic() - options.started
 
-    clock = Clock(config.steps, options.time_limit, seconds(), progress)
+    if options.time_limit is not None and seconds() >= options.time_limit and progress < 1:
+        raise TrainingError(
+            f"time limit must leave time to train: the first step could start after {seconds():.1f} s, "
+            f"got {options.time_limit:g} s"
+        )
+    if main:
+        text = json.dumps(json.loads(config.to_json()), indent=2) + "\n"
+        write_atomically(options.output / "config.json", text.encode())
+    clock = Clock(config.steps, options.time_limit, step.step, seconds(), progress)
     report(f"step: {step.mode}; {config.batch_size} views a step; training starts at {seconds():.1f} s")
-    log = _RunLog(step, config, options, report, main)
+    log = _RunLog(step, config, options, report, main, bar)
     evaluations = [(i + 1) / (config.evaluations + 1) for i in range(config.evaluations)]
     evaluations = [share for share in evaluations if share > progress]
     in_flight: deque[Any] = deque()
+    if bar is not None:
+        bar.begin(progress)
     saved = time.monotonic()
     first = step.step
 
-    while (progress := max(progress, _agree(clock.progress(step.step, seconds()), options.device))) < 1:
+    while True:
+        stopping = options.stop_after is not None and step.step - first >= options.stop_after
+        due = stopping or time.monotonic() - saved >= config.checkpoint_seconds
+        share, due = _agree(clock.progress(step.step, seconds()), due)
+        progress = max(progress, share)
+        if due and (progress < 1 or stopping):
+            _save(step, progress, options.output, main)
+            saved = time.monotonic()
+        if stopping:
+            return None
+        if progress >= 1:
+            break
         step.run(progress)
         if refill is not None:
             refill()
@@ -126,24 +151,20 @@ def train(
         if main and evaluations and progress >= evaluations[0]:
             evaluations.pop(0)
             if validation is not None:
+                start = time.monotonic()
                 try:
                     log.evaluation(_score(step, validation, options.device, report), progress)
                 except RuntimeError as error:  # a run is worth more than its interim figures
                     report(f"evaluation failed, training goes on: {error}")
-        stopping = options.stop_after is not None and step.step - first >= options.stop_after
-        if main and (stopping or time.monotonic() - saved >= config.checkpoint_seconds):
-            _save(step, clock.progress(step.step, seconds()), options.output)
-            saved = time.monotonic()
-        if stopping:
-            return None
+                log.leave_out(time.monotonic() - start)
 
     log.report(1.0, clock, seconds())
+    _save(step, 1.0, options.output, main)
     if not main:
         return None
-    _save(step, 1.0, options.output)
     # The weights are safe before anything else can go wrong; the figures are added to them afterwards.
     _deliver(step, None, config, options, seconds())
-    figures = _score(step, validation, options.device, report) if validation is not None else None
+    figures = _score(step, validation, options.device, report, coco=True) if validation is not None else None
     if figures is not None:
         log.evaluation(figures, 1.0)
         _deliver(step, figures, config, options, seconds())
@@ -161,16 +182,26 @@ class _RunLog:
         options: RunOptions,
         report: Callable[[str], None],
         main: bool,
+        bar: ProgressBar | None,
     ) -> None:
-        self._step, self._config, self._options, self._report = step, config, options, report
-        self._file = ScalarLog(options.output, options.resume, options.tensorboard) if main else None
+        self._step, self._config, self._report, self._bar = step, config, report, bar
+        start = step.step if options.resume else 0
+        self._file = ScalarLog(options.output, start, options.tensorboard) if main else None
         self._last_time, self._last_step = time.monotonic(), step.step
 
+    def leave_out(self, seconds: float) -> None:
+        """Keeps time that was not spent on steps out of the rate."""
+        self._last_time += seconds
+
     def after_step(self, progress: float, clock: Clock, seconds: float) -> None:
+        if self._bar is not None:
+            self._bar.advance(progress)
         if time.monotonic() - self._last_time >= self._config.log_seconds:
             self.report(progress, clock, seconds)
 
     def report(self, progress: float, clock: Clock, seconds: float) -> None:
+        if self._bar is not None:
+            self._bar.advance(progress)
         steps = self._step.step - self._last_step
         if not steps:
             return
@@ -183,11 +214,14 @@ class _RunLog:
         done = max(progress - clock.start_progress, 1e-6)
         left = (seconds - clock.start_seconds) * (1 - progress) / done
         rate_now = learning_rate(progress, self._config)
-        self._report(
-            f"{progress:6.1%} step {self._step.step:6d}  {rate:8.0f} img/s  loss {sums['loss']:.4f} "
-            f"(cls {sums['classification']:.4f} box {sums['box']:.4f})  positives {sums['positives']:.1f}  "
-            f"lr {rate_now:.2e}  {seconds:.0f} s, left {left:.0f} s"
-        )
+        if self._bar is not None:
+            self._bar.show(f"step {self._step.step}, {rate:.0f} img/s, loss {sums['loss']:.4f}")
+        else:
+            self._report(
+                f"{progress:6.1%} step {self._step.step:6d}  {rate:8.0f} img/s  loss {sums['loss']:.4f} "
+                f"(cls {sums['classification']:.4f} box {sums['box']:.4f})  "
+                f"positives {sums['positives']:.1f}  lr {rate_now:.2e}  {seconds:.0f} s, left {left:.0f} s"
+            )
         if self._file is not None:
             self._file.write(
                 self._step.step,
@@ -197,6 +231,7 @@ class _RunLog:
     def evaluation(self, figures: Figures, progress: float) -> None:
         if self._file is not None:
             values = {f"AP {name}": value for name, value in figures.average_precision.items()}
+            values |= {f"COCO {name}": value for name, value in (figures.coco or {}).items()}
             self._file.write(self._step.step, {"progress": progress, **values})
 
 
@@ -208,13 +243,16 @@ def _silent(_: str) -> None:
     """Stands for `print` in all processes but the first."""
 
 
-def _agree(progress: float, device: torch.device) -> float:
-    """The first process's progress, so that all of them stop at the same step."""
+def _agree(progress: float, save: bool) -> tuple[float, bool]:
+    """The first process's progress, and whether it wants to save: all must stop and save at the same step.
+
+    This travels between the hosts (gloo), so that no step has to wait for the device.
+    """
     if not dist.is_initialized():
-        return progress
-    shared = torch.tensor(progress, dtype=torch.float64, device=device)
+        return progress, save
+    shared = torch.tensor([progress, float(save)], dtype=torch.float64)
     dist.broadcast(shared, 0)
-    return float(shared)
+    return float(shared[0]), bool(shared[1])
 
 
 def _throttle(in_flight: deque[Any], device: torch.device) -> None:
@@ -228,29 +266,53 @@ def _throttle(in_flight: deque[Any], device: torch.device) -> None:
         in_flight.popleft().synchronize()
 
 
+def _take_up(step: TrainStep, path: Path) -> float:
+    """Loads a checkpoint into `step`; returns its progress."""
+    checkpoint = load_checkpoint(path)
+    expected = step.model.config.to_json()
+    if checkpoint["detector"] != expected:
+        raise ValueError(f"{path} must hold the detector {expected}, got {checkpoint['detector']}")
+    step.load_state(checkpoint["step"])
+    return float(checkpoint["progress"])
+
+
 def _score(
-    step: TrainStep, data: EvaluationSet, device: torch.device, report: Callable[[str], None]
+    step: TrainStep,
+    data: EvaluationSet,
+    device: torch.device,
+    report: Callable[[str], None],
+    coco: bool = False,
 ) -> Figures:
     start = time.monotonic()
-    figures, _ = evaluate(step.average.detect, data, device)
+    try:
+        figures, _ = evaluate(step.average.detect, data, device, coco)
+    except CocoMissingError as error:
+        report(f"going on without: {error}")
+        figures, _ = evaluate(step.average.detect, data, device)
     for line in figures.lines():
         report(line)
     report(f"evaluation took {time.monotonic() - start:.1f} s")
     return figures
 
 
-def _save(step: TrainStep, progress: float, output: Path) -> None:
-    save_checkpoint(output / "checkpoint.pt", {"step": step.state(), "progress": progress})
+def _save(step: TrainStep, progress: float, output: Path, main: bool) -> None:
+    """The first process writes; all must call it, see `TrainStep.state`. A broken state takes no good one's
+    place."""
+    if not step.is_finite():
+        raise TrainingError(
+            f"weights must be finite, got others at step {step.step}; checkpoint kept as it was"
+        )
+    detector = step.model.config.to_json()
+    checkpoint = {"step": step.state(), "progress": progress, "detector": detector}
+    if main:
+        save_checkpoint(output / "checkpoint.pt", checkpoint)
 
 
 def _deliver(
     step: TrainStep, figures: Figures | None, config: TrainConfig, options: RunOptions, seconds: float
 ) -> None:
     summary = {
-        "average_precision": figures.average_precision if figures else None,
-        "images": figures.images if figures else 0,
-        "best_f1": figures.f1 if figures else None,
-        "recommended_threshold": figures.threshold if figures else None,
+        **(figures.to_json() if figures is not None else {}),
         "steps": step.step,
         "views": step.step * config.batch_size * step.world,
         "seconds": round(seconds, 1),
@@ -261,7 +323,7 @@ def _deliver(
     }
     metadata = {"recipe": config.to_json(), "figures": json.dumps(summary), **options.recipe}
     save_detector(step.average, options.output / "weights.safetensors", metadata)
-    whole = {**summary, "config": asdict(config), **options.recipe}
+    whole = {**summary, "config": dataclasses.asdict(config), **options.recipe}
     write_atomically(options.output / "figures.json", (json.dumps(whole, indent=2) + "\n").encode())
 
 

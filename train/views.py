@@ -345,7 +345,7 @@ def _select(boxes: Tensor, find: Tensor, ignore: Tensor, config: TrainConfig) ->
     area = (boxes[..., 2:] - boxes[..., :2]).prod(2)
     value, order = torch.where(find, area, -1.0).topk(config.max_targets, dim=1)
     targets = _gather(boxes, order, value > 0)
-    surplus = find & (area < torch.where(value[:, -1:] > 0, value[:, -1:], 0.0))
+    surplus = find & ~torch.zeros_like(find).scatter(1, order, value > 0)
     value, order = torch.where(ignore | surplus, area, -1.0).topk(config.max_ignored, dim=1)
     return targets, _gather(boxes, order, value > 0)
 

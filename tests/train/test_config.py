@@ -1,4 +1,6 @@
+import dataclasses
 import json
+from pathlib import Path
 
 import pytest
 
@@ -39,6 +41,9 @@ def test_values_are_converted_to_the_type_of_their_key():
         ({"mosaic_share": 1.5}, "mosaic_share: must be between 0 and 1, got 1.5"),
         ({"batch_size": 0}, "batch_size: must be at least 1, got 0"),
         ({"crop_window": [2, 1]}, "crop_window: must be two rising numbers"),
+        ({"model": "huge"}, "model: name must be one of base, small, got 'huge'"),
+        ({"ema_warmup": 0}, "ema_warmup: must be at least 1, got 0"),
+        ({"negative_weight": -1}, "negative_weight: must be at least 0"),
         ({"ignore_visible": 0.9}, "ignore_visible: must be at most keep_visible"),
         ({"source_weights": {"a": -1}}, "source_weights: must be weights of at least 0"),
         ({"source_trims": {"a": [0.5, 0, 0.5, 0]}}, "source_trims: must be shares"),
@@ -65,6 +70,13 @@ def test_files(tmp_path):
     (tmp_path / "list.yaml").write_text("- 1\n")
     with pytest.raises(ConfigError, match="must be a mapping"):
         config_from_yaml(tmp_path / "list.yaml")
+
+
+def test_the_page_lists_every_key_with_its_default():
+    page = (Path(__file__).parents[2] / "docs" / "training.md").read_text()
+    for field in dataclasses.fields(TrainConfig):
+        value = getattr(TrainConfig(), field.name)
+        assert f"| `{field.name}` | {json.dumps(value)} |" in page
 
 
 def test_assignments():

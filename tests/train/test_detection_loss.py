@@ -60,6 +60,7 @@ def test_equals_a_plain_loop():
     assert losses.box.item() == pytest.approx(box_sum / max(weight_sum, 1.0), rel=1e-4)
     assert losses.total.item() == pytest.approx(expected + 2 * losses.box.item(), rel=1e-4)
     assert losses.positives.item() == len(positives)
+    assert losses.quality.item() == pytest.approx(float(quality.sum()), rel=1e-5)
 
 
 def test_gradients_reach_positive_cells_only_for_boxes():
@@ -126,9 +127,20 @@ def test_clock_takes_steps_or_time_whichever_is_further():
     assert resumed.progress(0, 50) == 0.75
 
 
+def test_a_run_that_time_had_brought_far_spreads_the_rest_over_its_steps():
+    clock = Clock(300, start_step=100, start_progress=0.5)
+    assert clock.progress(100, 0) == 0.5
+    assert clock.progress(200, 0) == 0.75
+    assert clock.progress(300, 0) == 1
+    # A run of steps goes on with exactly the shares it would have had.
+    assert Clock(7, start_step=3, start_progress=3 / 7).progress(5, 0) == 5 / 7
+
+
 def test_average_forgets_the_start_and_mosaics_end():
     config = TrainConfig(ema_decay=0.999, ema_warmup=10, plain_progress=0.2)
     assert ema_weight(0, config) == pytest.approx(0.9)
     assert ema_weight(10**6, config) == pytest.approx(0.001)
+    # The default reaches back over about a ninth of a run, not over its last few steps.
+    assert 1 / ema_weight(15_000, TrainConfig()) == pytest.approx(15_000 / 9, rel=0.01)
     assert mosaic_on(0.79, config) == 1
     assert mosaic_on(0.81, config) == 0

@@ -48,6 +48,13 @@ def test_unreadable_photographs_are_black(tmp_path):
     assert boxes.shape == (0, 4)
 
 
+def test_a_pool_needs_a_source_to_draw_from(faces_folder):
+    images, _ = read_wider_face([faces_folder])
+    settings = {"resident": 5, "trims": {}, "capacity": 4, "workers": 0}
+    with pytest.raises(ValueError, match="every source has weight 0"):
+        ImagePool(images, torch.device("cpu"), weights={"wider": 0.0, "other": 0.0}, **settings)
+
+
 def test_sampler_follows_weights_and_seed():
     sampler = WeightedSampler(torch.tensor([0.0, 1.0, 3.0]), seed=2)
     drawn = [index for _, index in zip(range(2000), sampler, strict=False)]

@@ -9,7 +9,7 @@ from lensbox.model import ArticleNet, DetectorConfig, FaceDetector, load_detecto
 from lensbox.ops import masked_giou_loss
 from lensbox.train import trainer
 from lensbox.train.checkpoint import load_checkpoint
-from lensbox.train.config import TrainConfig
+from lensbox.train.config import TrainConfig, config_from_mapping, config_from_yaml
 from lensbox.train.evaluation import evaluate, load_evaluation_set
 from lensbox.train.fake_dataset import FakeDataset, collate
 from lensbox.train.image_store import load_images
@@ -90,6 +90,68 @@ def test_resumed_and_uninterrupted_runs_end_with_equal_weights(store, tmp_path):
             assert torch.equal(value, other[part][name]), (part, name)
 
 
+def test_resuming_a_compiled_run_continues_it_too(store, tmp_path, monkeypatch):
+    """Trying the compiled functions out draws views; that must not change which views come afterwards."""
+    monkeypatch.setattr(torch, "compile", lambda function, **_: function)
+    config = dataclasses.replace(CONFIG, compile=True, steps=3)
+    train(store, None, config, options(tmp_path / "whole"), quiet)
+    train(store, None, config, options(tmp_path / "cut", stop_after=1), quiet)
+    train(store, None, config, options(tmp_path / "cut", resume=True), quiet)
+    one = load_checkpoint(tmp_path / "whole" / "checkpoint.pt")["step"]["model"]
+    other = load_checkpoint(tmp_path / "cut" / "checkpoint.pt")["step"]["model"]
+    assert all(torch.equal(value, other[name]) for name, value in one.items())
+
+
+def test_resuming_a_finished_run_changes_nothing(store, tmp_path):
+    config = dataclasses.replace(CONFIG, steps=2)
+    train(store, None, config, options(tmp_path), quiet)
+    before = load_detector(tmp_path / "weights.safetensors").state_dict()
+    train(store, None, config, options(tmp_path, resume=True), quiet)
+    after = load_detector(tmp_path / "weights.safetensors").state_dict()
+    assert all(torch.equal(value, after[name]) for name, value in before.items())
+
+
+def test_resuming_with_another_detector_is_refused(store, tmp_path):
+    train(store, None, CONFIG, options(tmp_path, stop_after=1), quiet)
+    config = dataclasses.replace(CONFIG, model="base")
+    with pytest.raises(ValueError, match="must hold the detector"):
+        train(store, None, config, options(tmp_path, resume=True), quiet)
+
+
+def test_a_run_saves_its_configuration_before_its_first_step(store, tmp_path):
+    train(store, None, CONFIG, options(tmp_path, stop_after=1), quiet)
+    assert config_from_mapping(config_from_yaml(tmp_path / "config.json")) == CONFIG
+
+
+def test_gradients_of_two_processes_are_those_of_one_batch(store, monkeypatch):
+    """Two parts of a batch with few and with many positives, joined as two processes join theirs."""
+    config = dataclasses.replace(CONFIG, batch_size=8)
+    step = TrainStep(FaceDetector(DetectorConfig.named("small")), store.tensors, config, CPU, quiet)
+    step.model.eval()  # batch norm then treats every view by itself
+    torch.manual_seed(5)
+    views = step.draw_views()
+
+    def gradients(part):
+        step.optimizer.zero_grad()
+        losses = step._forward_loss(*(value[part] for value in views))
+        losses.total.backward()
+        return losses.quality
+
+    gradients(slice(None))
+    whole = [p.grad.clone() for p in step.model.parameters()]
+    # The all-reduce that a process would see: its own vector, and that of the other one.
+    sent = []
+    monkeypatch.setattr(torch.distributed, "all_reduce", lambda flat: sent.append(flat.clone()))
+    one = gradients(slice(7, None))
+    step._average_gradients(one)
+    monkeypatch.setattr(torch.distributed, "all_reduce", lambda flat: flat.add_(sent[0]))
+    other = gradients(slice(0, 7))
+    step._average_gradients(other)
+    assert other > 2 * one
+    for expected, parameter in zip(whole, step.model.parameters(), strict=True):
+        torch.testing.assert_close(parameter.grad, expected, rtol=1e-3, atol=1e-5)
+
+
 def test_failed_interim_evaluation_does_not_end_the_run(store, faces_folder, tmp_path, monkeypatch):
     real, calls = trainer.evaluate, []
 
@@ -115,6 +177,12 @@ def test_time_limit_ends_the_run_and_its_schedule(store, tmp_path):
     assert load_checkpoint(tmp_path / "checkpoint.pt")["progress"] == 1.0
 
 
+def test_a_time_limit_that_loading_used_up_is_refused(store, tmp_path):
+    with pytest.raises(TrainingError, match="must leave time to train"):
+        train(store, None, CONFIG, options(tmp_path, time_limit=1.0, started=time.monotonic() - 5), quiet)
+    assert not (tmp_path / "weights.safetensors").exists()
+
+
 def test_resuming_nothing_is_refused(store, tmp_path):
     with pytest.raises(FileNotFoundError, match=r"checkpoint\.pt"):
         train(store, None, CONFIG, options(tmp_path, resume=True), quiet)
@@ -124,6 +192,22 @@ def test_a_loss_that_is_no_number_stops_the_run(store, tmp_path):
     config = dataclasses.replace(CONFIG, learning_rate=1e30, warmup_progress=0.0, gradient_clip=0.0, steps=40)
     with pytest.raises(TrainingError, match="must be finite"):
         train(store, None, config, options(tmp_path), quiet)
+
+
+def test_broken_weights_take_no_checkpoints_place(store, tmp_path):
+    config = dataclasses.replace(
+        CONFIG,
+        learning_rate=1e30,
+        warmup_progress=0.0,
+        gradient_clip=0.0,
+        steps=40,
+        log_seconds=1e6,
+        checkpoint_seconds=1e-9,
+    )
+    with pytest.raises(TrainingError, match="weights must be finite"):
+        train(store, None, config, options(tmp_path), quiet)
+    kept = load_checkpoint(tmp_path / "checkpoint.pt")["step"]
+    assert all(bool(value.isfinite().all()) for value in kept["model"].values())
 
 
 def test_average_follows_weights_and_statistics(store):

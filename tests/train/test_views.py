@@ -156,6 +156,19 @@ def test_crowds_keep_the_largest_and_ignore_the_rest():
     assert (ignored[:, 2:] - ignored[:, :2]).prod(-1).max() < target_area.min()
 
 
+def test_equal_boxes_beyond_the_slots_are_ignored_too():
+    corner = torch.stack([torch.arange(10.0) * 30, torch.full((10,), 40.0)], 1)
+    packed = pack_targets([torch.cat([corner, corner + 20], 1)], [torch.zeros(10).bool()])
+    pixels = torch.zeros(1, SIDE, SIDE, dtype=torch.uint8)
+    # Half the size in the view, so that all areas are exactly 100.
+    store = store_tensors(pixels, torch.tensor([[512, 512]]), packed, torch.ones(1), 16, "cpu")
+    counts = ViewCounts(0, 1, 0)
+    config = dataclasses.replace(CONFIG, max_ignored=16)
+    views = make_views(store, draw(counts, torch.tensor(1.0), "cpu"), counts, config)
+    assert int((views.targets[..., 3] > 0).sum()) == 8
+    assert int((views.ignored[..., 3] > 0).sum()) == 2
+
+
 def test_photometric_changes_content_only():
     generator = torch.Generator().manual_seed(0)
     content = torch.zeros(5, CANVAS, CANVAS)
