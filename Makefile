@@ -110,14 +110,15 @@ cuda-check: $(BIN)/.ops
 	@echo "Every CUDA source compiles for $(CUDA_ARCHITECTURES)"
 
 # The CPU tests of the ops in a process with the sanitizers' run-time. Leaks are not looked for: Python's interpreter
-# keeps memory to its end. torch.compile would build its C++ code without the sanitizers, so it is left out.
+# keeps memory to its end. torch.compile would build its C++ code without the sanitizers, so it is left out. Output
+# is not captured, since a report ends the process.
 sanitize: $(BIN)/.ops
 	$(BIN)/cmake -S . -B build/sanitize -G Ninja -DLENSBOX_SANITIZE=ON -DLENSBOX_CUDA=OFF \
 	  -DPython_EXECUTABLE=$(abspath $(BIN)/python) -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN)/ninja)
 	$(BIN)/cmake --build build/sanitize
 	LD_PRELOAD="$$($(CXX) -print-file-name=libasan.so) $$($(CXX) -print-file-name=libubsan.so)" \
 	  ASAN_OPTIONS=detect_leaks=0 LENSBOX_OPS_LIBRARY=build/sanitize/ops/liblensbox_ops.so \
-	  $(BIN)/pytest tests/ops --deselect tests/ops/test_loader.py -k "not compile" -q
+	  $(BIN)/pytest tests/ops --deselect tests/ops/test_loader.py -k "not compile" -q -s
 
 clean:
 	rm -rf build artifacts

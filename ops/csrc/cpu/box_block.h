@@ -97,6 +97,7 @@ void store_gradients(const SlotView& view, const int64_t* slots, int count, cons
 
 // Zeroes `count` boxes of a contiguous view, from slot `first` on.
 inline void zero_boxes(const SlotView& view, int64_t first, int64_t count) {
+  if (count == 0) return;  // an empty tensor has no memory, and memset takes no null pointer
   with_storage_type(view.dtype, [&](auto storage) {
     auto* data = static_cast<decltype(storage)*>(view.data) + 4 * first;
     std::memset(static_cast<void*>(data), 0, sizeof(storage) * 4 * static_cast<size_t>(count));
