@@ -6,7 +6,6 @@ The module is a frozen `FaceDetector` with the methods `preprocess`, `detect`, `
 
 import contextlib
 import copy
-import importlib.metadata
 import logging
 import os
 import zipfile
@@ -185,7 +184,7 @@ def _describe(
     return ArtifactMetadata(
         format_version=FORMAT_VERSION,
         name="face_detector",
-        lensbox_version=importlib.metadata.version("lensbox"),
+        lensbox_version=lensbox.ops.read_build_info(lensbox.ops.library_path()).version,
         torch_version=torch.__version__.split("+")[0],
         weights_sha256=weights_sha256(detector),
         input={

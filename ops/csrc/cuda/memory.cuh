@@ -13,70 +13,37 @@
 
 namespace lensbox {
 
-// The C++ type that a DType stands for, in device memory.
-template <DType dtype>
-struct StorageOf;
-template <>
-struct StorageOf<DType::kFloat64> {
-  using type = double;
-};
-template <>
-struct StorageOf<DType::kFloat32> {
-  using type = float;
-};
-template <>
-struct StorageOf<DType::kFloat16> {
-  using type = __half;
-};
-template <>
-struct StorageOf<DType::kBFloat16> {
-  using type = __nv_bfloat16;
-};
-template <>
-struct StorageOf<DType::kUInt8> {
-  using type = uint8_t;
-};
-template <>
-struct StorageOf<DType::kInt16> {
-  using type = int16_t;
-};
-template <>
-struct StorageOf<DType::kInt32> {
-  using type = int32_t;
-};
-template <>
-struct StorageOf<DType::kInt64> {
-  using type = int64_t;
-};
-template <>
-struct StorageOf<DType::kBool> {
-  using type = bool;
+// Hands a type to a function.
+template <typename T>
+struct Type {
+  using type = T;
 };
 
-// Calls body(StorageOf<dtype>{}). On the host it picks a template; in a kernel every thread takes the same
-// branch. The pragma lets one function take a host lambda here and a device lambda there.
+// Calls body with the Type that `dtype` stands for in device memory. On the host it picks a template; in a
+// kernel every thread takes the same branch. The pragma lets one function take a host lambda here and a
+// device lambda there.
 #pragma nv_exec_check_disable
 template <typename Body>
 LENSBOX_HOST_DEVICE void with_storage(DType dtype, const Body& body) {
   switch (dtype) {
     case DType::kFloat64:
-      return body(StorageOf<DType::kFloat64>{});
+      return body(Type<double>{});
     case DType::kFloat32:
-      return body(StorageOf<DType::kFloat32>{});
+      return body(Type<float>{});
     case DType::kFloat16:
-      return body(StorageOf<DType::kFloat16>{});
+      return body(Type<__half>{});
     case DType::kBFloat16:
-      return body(StorageOf<DType::kBFloat16>{});
+      return body(Type<__nv_bfloat16>{});
     case DType::kUInt8:
-      return body(StorageOf<DType::kUInt8>{});
+      return body(Type<uint8_t>{});
     case DType::kInt16:
-      return body(StorageOf<DType::kInt16>{});
+      return body(Type<int16_t>{});
     case DType::kInt32:
-      return body(StorageOf<DType::kInt32>{});
+      return body(Type<int32_t>{});
     case DType::kInt64:
-      return body(StorageOf<DType::kInt64>{});
+      return body(Type<int64_t>{});
     case DType::kBool:
-      return body(StorageOf<DType::kBool>{});
+      return body(Type<bool>{});
   }
 }
 
