@@ -21,7 +21,7 @@ Box<T> load_box(const SlotView& view, int64_t slot) {
   return block[0];
 }
 
-// The boxes of one image in blocks, read once for all the rows that meet them.
+// The boxes of one image in blocks, read once for all the boxes that meet them.
 template <typename T>
 class ImageBoxes {
  public:
@@ -76,7 +76,8 @@ void gradient_of_side(const SlotView& of, int64_t of_count, const SlotView& agai
                       int64_t batch, const SlotView& grad, bool of_is_row, T eps, const SlotView& out) {
   const int64_t grain = kGrainPairs / std::max<int64_t>(against_count, 1) + 1;
   at::parallel_for(0, batch * of_count, grain, [&](int64_t begin, int64_t end) {
-    BoxBlock<T> b, total;
+    ImageBoxes<T> others(against, against_count);
+    BoxBlock<T> total;
     T upstream[kBlock];
     int64_t grad_slots[kBlock];
     for (int64_t slot = begin; slot < end; ++slot) {
@@ -84,9 +85,11 @@ void gradient_of_side(const SlotView& of, int64_t of_count, const SlotView& agai
       const int64_t image = slot / of_count;
       const int64_t own = slot - image * of_count;
       const int64_t first = image * against_count;
+      const auto& blocks = others.of_image(image);
+      size_t block = 0;
       Box<T> sum{};
       for_each_block(first, first + against_count, [&](const int64_t* slots, int count) {
-        load_boxes(against, slots, count, b);
+        const BoxBlock<T>& b = blocks[block++];
         for (int i = 0; i < count; ++i) {
           const int64_t other = slots[i] - first;
           const int64_t row = of_is_row ? own : other;
