@@ -51,6 +51,8 @@ class TrainStep:
             # The stub of Module.to lacks this overload.
             self.model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.average = copy.deepcopy(self.model).eval().requires_grad_(False)
+        if device.type == "cpu" and config.bf16:
+            keep_wide_depthwise_float32(self.model)
         self.store = store
         self.config = config
         self.device = device
@@ -302,6 +304,25 @@ class TrainStep:
             _set_random_state(generators[self.rank], self.device)
         else:  # more processes than before: the new ones draw views of their own
             torch.manual_seed(self.config.seed + 1 + self.rank + self.step)
+
+
+def keep_wide_depthwise_float32(model: torch.nn.Module) -> None:
+    """Takes depthwise convolutions wider than 3x3 out of CPU autocast.
+
+    oneDNN has no fast bfloat16 gradient for them: with 64 channels, 5x5, stride 2, a batch of 64 took 40 ms,
+    against 1.7 ms in float32.
+    """
+    for module in model.modules():
+        if isinstance(module, torch.nn.Conv2d) and module.groups > 1 and module.kernel_size[0] > 3:
+            module.forward = _in_float32(module)  # type: ignore[assignment, method-assign]
+
+
+def _in_float32(conv: torch.nn.Conv2d) -> Callable[[Tensor], Tensor]:
+    def forward(x: Tensor) -> Tensor:
+        with torch.autocast("cpu", enabled=False):
+            return torch.nn.Conv2d.forward(conv, x.float()).to(x.dtype)
+
+    return forward
 
 
 def _random_state(device: torch.device) -> dict[str, Tensor]:

@@ -220,10 +220,11 @@ def filter_matrix(
     painted = (center >= 0) & (center <= size[:, None]) & (pixel >= low[:, None]) & (pixel <= high[:, None])
     support = (1 / scale.abs()).clamp(min=1)
     taps = torch.arange(source, device=size.device, dtype=torch.float32) + 0.5
-    weights = (1 - (taps - center[..., None]).abs() / support[:, None, None]).clamp(min=0)
-    weights = weights * (taps < size[:, None, None])
+    # In place: uncompiled, each new [T, CANVAS, source] costs more to allocate than to compute.
+    weights = (taps - center[..., None]).abs_().div_(-support[:, None, None]).add_(1).clamp_(min=0)
+    weights.mul_(taps < size[:, None, None])
     total = weights.sum(2, keepdim=True).clamp(min=1e-6)
-    return weights / total * painted[..., None], painted
+    return weights.mul_(painted[..., None] / total), painted
 
 
 def render_tiles(images: Tensor, sizes: Tensor, tiles: Tiles) -> tuple[Tensor, Tensor]:

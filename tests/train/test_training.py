@@ -292,3 +292,19 @@ def test_minimising_the_articles_mean_giou_makes_boxes_worse():
     assert end < start - 0.2
     start, end = article_run(sign=+1)
     assert end > start + 0.35
+
+
+def test_bfloat16_on_the_cpu_keeps_wide_depthwise_convolutions_in_float32(store):
+    config = dataclasses.replace(CONFIG, bf16=True)
+    torch.manual_seed(0)
+    detector = FaceDetector(DetectorConfig.named("small"))
+    step = TrainStep(detector, store.tensors, config, CPU, quiet)
+
+    inputs = torch.rand(2, 96, 8, 8, dtype=torch.bfloat16)
+    convolutions = [m for m in step.model.modules() if isinstance(m, torch.nn.Conv2d)]
+    wide = next(m for m in convolutions if m.kernel_size == (5, 5) and m.groups == 96 and m.stride == (1, 1))
+    with torch.autocast("cpu", torch.bfloat16):
+        output = wide(inputs)
+    exact = torch.nn.functional.conv2d(inputs.float(), wide.weight, padding=2, groups=96)
+    assert output.dtype == torch.bfloat16
+    assert torch.equal(output, exact.to(torch.bfloat16))  # rounded once, at the end
