@@ -133,7 +133,8 @@ def graph_sampler(run: Run, iterations: int, keep_outputs: bool = False) -> Samp
 
     graph = torch.cuda.CUDAGraph()
     kept = []
-    with torch.cuda.graph(graph):
+    # A failed capture leaves the stream of torch.cuda.graph current; the outer context takes it back.
+    with torch.cuda.stream(torch.cuda.current_stream()), torch.cuda.graph(graph):
         for index in range(iterations):
             output = run(index)
             if keep_outputs:

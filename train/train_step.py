@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 import time
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -172,8 +173,7 @@ class TrainStep:
             {"params": decay, "weight_decay": self.config.weight_decay},
             {"params": plain, "weight_decay": 0.0},
         ]
-        captured = self.device.type == "cuda"
-        optimizer = torch.optim.AdamW(groups, lr=self._rate, fused=True, capturable=captured)
+        optimizer = torch.optim.AdamW(groups, lr=self._rate, fused=True)
         self._share_rate(optimizer)
         return optimizer
 
@@ -181,7 +181,8 @@ class TrainStep:
         """Makes the optimiser read the one tensor that a captured step can be told a new rate through."""
         for group in optimizer.param_groups:
             group["lr"] = self._rate
-            group["capturable"] = self.device.type == "cuda"  # a checkpoint may come from another device
+            # A checkpoint may come from another device or configuration.
+            group["capturable"] = self.device.type == "cuda" and self.config.cuda_graph
 
     # Speed
 
@@ -252,20 +253,24 @@ class TrainStep:
         start = time.monotonic()
         stream = torch.cuda.Stream(self.device)  # type: ignore[no-untyped-call]
         stream.wait_stream(torch.cuda.current_stream(self.device))
-        with torch.cuda.stream(stream):
+        with torch.cuda.stream(stream), warnings.catch_warnings():
+            # A hint that a capturable optimiser is slower uncaptured; the capture follows.
+            warnings.filterwarnings("ignore", "This instance was constructed with capturable=True")
             for _ in range(WARMUP_STEPS):
                 self.run(progress)
         torch.cuda.current_stream(self.device).wait_stream(stream)
         torch.cuda.synchronize(self.device)
         graph = torch.cuda.CUDAGraph()
         try:
-            with torch.cuda.graph(graph):
+            # A failed capture leaves the stream of torch.cuda.graph current; the outer context takes it back.
+            with torch.cuda.stream(torch.cuda.current_stream(self.device)), torch.cuda.graph(graph):
                 self._body()
         except Exception as error:  # capture fails on any hidden synchronisation; training goes on without
             self.report(
                 f"CUDA graph: not possible, going on without: {type(error).__name__}: {str(error)[:600]}"
             )
             torch.cuda.synchronize(self.device)
+            _end_capture_of_random_numbers()
             self.optimizer.zero_grad(set_to_none=True)
             return []
         self._graph = graph
@@ -336,6 +341,13 @@ def _set_random_state(state: dict[str, Tensor], device: torch.device) -> None:
     torch.set_rng_state(state["cpu"])
     if device.type == "cuda" and "cuda" in state:
         torch.cuda.set_rng_state(state["cuda"], device)
+
+
+def _end_capture_of_random_numbers() -> None:
+    """After a failed capture, torch 2.11 takes the generator for captured still and refuses every later draw.
+    A copy of its state is not captured."""
+    generator = torch.cuda.default_generators[torch.cuda.current_device()]
+    generator.graphsafe_set_state(generator.clone_state())
 
 
 def _reason(error: Exception) -> str:

@@ -12,7 +12,7 @@ namespace lensbox {
 // device: the kernels walk what is left with a grid-stride loop. At least one, so that an empty input still
 // has its result written.
 inline int grid_size(int64_t items, int threads, int blocks_per_sm) {
-  int device = 0, multiprocessors = 0;
+  int device = 0, multiprocessors = 1;  // should a query fail, so will the launch, which reports it
   cudaGetDevice(&device);
   cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device);
   const int64_t wanted = (items + threads - 1) / threads;

@@ -284,13 +284,17 @@ cudaError_t launch(const NmsProblem& problem, cudaStream_t stream) {
   while (threads < problem.per_image && threads < kMaxThreads) {
     threads *= 2;
   }
-  const size_t bytes =
-      std::max(Candidates<T>::bytes(threads, problem.has_categories), threads * sizeof(KeyOf<Score>));
+  const auto bytes_for = [](int candidates, bool has_categories) {
+    return std::max(Candidates<T>::bytes(candidates, has_categories), candidates * sizeof(KeyOf<Score>));
+  };
   const auto kernel = padded_nms_kernel<T, Score>;
-  // Beyond 48 KiB, static memory included, CUDA wants to be asked.
-  const cudaError_t error =
-      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes));
-  if (error != cudaSuccess) return error;
+  // Beyond 48 KiB, static memory included, CUDA wants to be asked. Always asked for the most: the answer
+  // holds for all launches, and another thread's must not find too little.
+  if (cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                           static_cast<int>(bytes_for(kMaxThreads, true))) != cudaSuccess) {
+    return cudaGetLastError();  // taken, lest a later launch reports it
+  }
+  const size_t bytes = bytes_for(threads, problem.has_categories);
   kernel<<<static_cast<unsigned int>(problem.batch), threads, bytes, stream>>>(problem);
   return cudaGetLastError();
 }

@@ -242,8 +242,12 @@ __global__ void __launch_bounds__(kResolveThreads)
   }
 }
 
-#define LENSBOX_RETURN_IF_FAILED(call) \
-  if (const cudaError_t error = (call); error != cudaSuccess) return error
+// The runtime keeps an error until it is asked for it; a later launch would report this one.
+#define LENSBOX_RETURN_IF_FAILED(call)                          \
+  if (const cudaError_t error = (call); error != cudaSuccess) { \
+    cudaGetLastError();                                         \
+    return error;                                               \
+  }
 
 template <typename T, typename Score>
 cudaError_t launch(const NmsProblem& problem, void* memory, cudaStream_t stream) {

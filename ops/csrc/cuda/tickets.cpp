@@ -33,6 +33,8 @@ Ticket take_ticket(c10::cuda::CUDAStream stream) {
   const std::lock_guard<std::mutex> lock(mutex);
   Pool& pool = pools[stream.device_index()];
   if (pool.counters == nullptr) {
+    // Asking for the address may load the module, which a strict capture would forbid.
+    const c10::cuda::CUDAStreamCaptureModeGuard relaxed(cudaStreamCaptureModeRelaxed);
     C10_CUDA_CHECK(ticket_pool(&pool.counters));
   }
   if (!capturing) {
