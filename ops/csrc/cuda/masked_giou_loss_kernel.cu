@@ -1,9 +1,9 @@
 // The fused masked GIoU loss: one launch forward, one backward.
 //
-// Most slots of a padded batch are padding, so what limits the forward is reading the targets once: a thread
-// reads 16 bytes of them (four uint8 boxes), and touches a prediction only where its target is valid. Sums
-// are double and are added in an order that depends only on the launch configuration: results are repeatable
-// bit by bit.
+// Most slots of a padded batch are padding, so the forward reads the targets once, and touches a prediction
+// only where its target is valid. What limits it is how many things wait for each other: docs/loss_kernel.md.
+// Sums are double and are added in an order that depends only on the launch configuration: results are
+// repeatable bit by bit.
 //
 //   block sums --> workspace[block] --> the block that takes the last ticket adds them up in order and writes
 //
@@ -20,43 +20,44 @@ namespace {
 // Gradients need no ticket, so nothing is gained from fewer blocks.
 constexpr int kGradientBlocksPerSm = 8;
 
+// As many slots a thread as 16 bytes of targets hold.
+template <typename Target>
+constexpr int kPackedSlots = sizeof(Target) < 4 ? 4 / sizeof(Target) : 1;
+
 template <typename Pred, typename Target>
 using PackedMath =
     std::conditional_t<std::is_same_v<Pred, double> || std::is_same_v<Target, double>, double, float>;
 
-// One thread takes kSlots adjacent slots: as many targets as 16 bytes hold, in one load.
+// A warp takes kSlots * 32 adjacent slots, a thread every 32nd of them: loads are adjacent, and the boxes at
+// the front of a sample fall to different threads, which compute them at the same time.
 template <typename T, typename Pred, typename Target>
 __global__ void __launch_bounds__(kLossThreads)
     packed_forward_kernel(const PackedBox<Pred>* pred, const PackedBox<Target>* target, T eps, int64_t slots,
                           LossSums* workspace, unsigned int* ticket, T* loss, T* normalizer) {
-  constexpr int kSlots = 16 / sizeof(PackedBox<Target>) > 0 ? 16 / sizeof(PackedBox<Target>) : 1;
-  struct alignas(sizeof(PackedBox<Target>) * kSlots < 16 ? sizeof(PackedBox<Target>) * kSlots : 16) Group {
-    PackedBox<Target> box[kSlots];
-  };
+  constexpr int kSlots = kPackedSlots<Target>;
   LossSums sums = {0, 0};
+  const int lane = threadIdx.x % 32;
   const int64_t step = int64_t{gridDim.x} * kLossThreads * kSlots;
-  for (int64_t first = (int64_t{blockIdx.x} * kLossThreads + threadIdx.x) * kSlots; first < slots;
-       first += step) {
-    Group targets;
-    if (first + kSlots <= slots) {
-      targets = *reinterpret_cast<const Group*>(target + first);
-    } else {
-      for (int k = 0; k < kSlots; ++k) {
-        targets.box[k] = first + k < slots ? target[first + k] : PackedBox<Target>{};
-      }
+  const int64_t start = (int64_t{blockIdx.x} * kLossThreads + threadIdx.x - lane) * kSlots + lane;
+  for (int64_t first = start; first < slots; first += step) {
+    PackedBox<Target> targets[kSlots];
+#pragma unroll
+    for (int k = 0; k < kSlots; ++k) {
+      const int64_t slot = first + 32 * k;
+      targets[k] = slot < slots ? target[slot] : PackedBox<Target>{};
     }
     // All loads are issued before the first is used.
     PackedBox<Pred> preds[kSlots];
     bool valid[kSlots];
 #pragma unroll
     for (int k = 0; k < kSlots; ++k) {
-      valid[k] = to_math<T>(targets.box[k].y2) != T(0);
-      if (valid[k]) preds[k] = pred[first + k];
+      valid[k] = to_math<T>(targets[k].y2) != T(0);
+      if (valid[k]) preds[k] = pred[first + 32 * k];
     }
 #pragma unroll
     for (int k = 0; k < kSlots; ++k) {
       if (!valid[k]) continue;
-      sums.loss += static_cast<double>(T(1) - giou(to_math<T>(preds[k]), to_math<T>(targets.box[k]), eps));
+      sums.loss += static_cast<double>(T(1) - giou(to_math<T>(preds[k]), to_math<T>(targets[k]), eps));
       sums.weight += 1;
     }
   }
@@ -160,11 +161,6 @@ bool with_packed_types(const SlotView& pred, const SlotView& target, const Body&
   return found;
 }
 
-// A forward thread reads groups of 16 bytes of packed targets.
-bool aligned_for_groups(const SlotView& target) {
-  return reinterpret_cast<uintptr_t>(target.data) % 16 == 0;
-}
-
 template <typename T>
 void strided_forward(const SlotView& pred, const SlotView& target, const SlotView* weight, double eps,
                      int64_t slots, LossSums* workspace, unsigned int* ticket, void* loss, void* normalizer,
@@ -187,24 +183,18 @@ void strided_backward(const SlotView& grad, const SlotView& pred, const SlotView
 
 }  // namespace
 
-int masked_giou_loss_max_blocks() {
-  return grid_size(INT64_MAX / 2, kLossThreads, kLossBlocksPerSm);
-}
-
 cudaError_t launch_masked_giou_loss_forward(const SlotView& pred, const SlotView& target,
                                             const SlotView* weight, double eps, bool in_double, int64_t slots,
                                             double* workspace, unsigned int* ticket, void* loss,
                                             void* normalizer, cudaStream_t stream) {
   auto* sums = reinterpret_cast<LossSums*>(workspace);
   const bool packed =
-      weight == nullptr && aligned_for_groups(target) &&
-      with_packed_types(pred, target, [&](auto pred_tag, auto target_tag) {
+      weight == nullptr && with_packed_types(pred, target, [&](auto pred_tag, auto target_tag) {
         using Pred = typename decltype(pred_tag)::type;
         using Target = typename decltype(target_tag)::type;
         using T = PackedMath<Pred, Target>;
-        const int64_t slots_per_thread = std::max<int64_t>(1, 16 / sizeof(PackedBox<Target>));
-        const int64_t groups = (slots + slots_per_thread - 1) / slots_per_thread;
-        packed_forward_kernel<T, Pred, Target><<<loss_grid_size(groups), kLossThreads, 0, stream>>>(
+        const int64_t threads = (slots + kPackedSlots<Target> - 1) / kPackedSlots<Target>;
+        packed_forward_kernel<T, Pred, Target><<<loss_grid_size(threads), kLossThreads, 0, stream>>>(
             static_cast<const PackedBox<Pred>*>(pred.data),
             static_cast<const PackedBox<Target>*>(target.data), static_cast<T>(eps), slots, sums, ticket,
             static_cast<T*>(loss), static_cast<T*>(normalizer));

@@ -1,14 +1,12 @@
 // NMS of a batch in one launch: a block an image, a thread a candidate.
 //
 //   1. rank      Every box becomes a key: order bits of its score above the inverted index, so that keys are
-//   unique
-//                and greater means earlier. With more boxes than threads a radix select (8 bits a round)
-//                first finds the smallest key that belongs to the best max_candidates. A bitonic sort then
-//                gives thread t the t-th candidate.
-//   2. suppress  Candidates are taken 32 at a time. The block computes the 32 x 32 overlaps among them, a
-//   pair a
-//                thread; every warp resolves them one after the other, from registers; then every later
-//                candidate tests itself against those kept. Two barriers for 32 candidates.
+//                unique and greater means earlier. With more boxes than threads a radix select (8 bits a
+//                round) first finds the smallest key that belongs to the best max_candidates. A bitonic sort
+//                then gives thread t the t-th candidate.
+//   2. suppress  Candidates are taken 32 at a time. The block computes the 32 x 32 overlaps among them, one
+//                a thread; every warp finds out which of them stay, by ballots; then every later candidate
+//                tests itself against those kept. Two barriers for 32 candidates.
 //   3. write     The rank of a kept candidate is the number of kept ones before it.
 //
 // No atomics but counts, so the result is deterministic; the arithmetic is that of the CPU kernel, to the
@@ -180,9 +178,11 @@ struct Candidates {
         areas(reinterpret_cast<T*>(boxes + blockDim.x)),
         categories(reinterpret_cast<int64_t*>(areas + blockDim.x)) {}
 
-  __device__ bool overlap(int i, int j, T threshold, bool has_categories) const {
-    return (!has_categories || categories[i] == categories[j]) &&
-           iou_exceeds(boxes[i], areas[i], boxes[j], areas[j], threshold);
+  // Whether candidate i removes a later one, which the caller holds in registers.
+  __device__ bool removes(int i, const Box<T>& box, T area, int64_t category, T threshold,
+                          bool has_categories) const {
+    return (!has_categories || categories[i] == category) &&
+           iou_exceeds(boxes[i], areas[i], box, area, threshold);
   }
 };
 
@@ -190,7 +190,7 @@ template <typename T, typename Score>
 __global__ void __launch_bounds__(kMaxThreads) padded_nms_kernel(const __grid_constant__ NmsProblem problem) {
   extern __shared__ __align__(16) unsigned char memory[];
   __shared__ unsigned int alive[2];  // bit i: candidate i of the current 32 is not removed by an earlier one
-  __shared__ unsigned int overlaps[32];  // bit j of word i: i and j of the current 32 overlap, i < j
+  __shared__ unsigned int removers[32];  // bit j of word i: of the current 32, j would remove i, j < i
   __shared__ unsigned int kept_words[kMaxWarps];
 
   const int64_t image = blockIdx.x;
@@ -215,11 +215,13 @@ __global__ void __launch_bounds__(kMaxThreads) padded_nms_kernel(const __grid_co
   const int64_t slot = image * problem.per_image + (is_candidate ? key.index() : 0);
   if (is_candidate) box = load_box<T>(problem.boxes, slot);
   box = scaled(box, image_scale<T>(__syncthreads_or(is_candidate && is_wide(box))));
+  const T area = box_extent(box).area();
   candidates.boxes[thread] = box;
-  candidates.areas[thread] = box_extent(box).area();
+  candidates.areas[thread] = area;
+  int64_t category = 0;
   if (problem.has_categories && is_candidate) {
-    candidates.categories[thread] =
-        static_cast<const int64_t*>(problem.categories.data)[problem.categories.offset(slot)];
+    category = static_cast<const int64_t*>(problem.categories.data)[problem.categories.offset(slot)];
+    candidates.categories[thread] = category;
   }
   if (lane == 0) kept_words[warp] = 0;
   const int count = __syncthreads_count(is_candidate);  // the candidates are the first threads
@@ -236,26 +238,30 @@ __global__ void __launch_bounds__(kMaxThreads) padded_nms_kernel(const __grid_co
     __syncthreads();
     for (int row = warp; row < 32; row += warps) {
       const int i = first + row, j = first + lane;
-      const bool overlap = i < j && j < count && candidates.overlap(i, j, threshold, problem.has_categories);
-      const unsigned int ballot = __ballot_sync(kFullWarp, overlap);
-      if (lane == 0) overlaps[row] = ballot;
+      const bool removes = j < i && i < count &&
+                           candidates.removes(j, candidates.boxes[i], candidates.areas[i],
+                                              problem.has_categories ? candidates.categories[i] : 0,
+                                              threshold, problem.has_categories);
+      const unsigned int ballot = __ballot_sync(kFullWarp, removes);
+      if (lane == 0) removers[row] = ballot;
     }
     __syncthreads();
-    unsigned int left = alive[word % 2], kept = 0;
-    const unsigned int own_row = overlaps[lane];
-#pragma unroll
-    for (int row = 0; row < 32; ++row) {
-      const unsigned int removes = __shfl_sync(kFullWarp, own_row, row);
-      if (left >> row & 1u) {
-        kept |= 1u << row;
-        left &= ~removes;
-      }
-    }
+    // The kept are those of the 32 that no kept one removes. Started with all that are alive, rounds make the
+    // first right, then the second, and so on, until nothing changes; few are needed, where boxes do not form
+    // long chains.
+    const bool is_alive = alive[word % 2] >> lane & 1u;
+    const unsigned int own_removers = removers[lane];
+    unsigned int kept = alive[word % 2], before;
+    do {
+      before = kept;
+      kept = __ballot_sync(kFullWarp, is_alive && (own_removers & before) == 0);
+    } while (kept != before);
     if (thread == 0) kept_words[word] = kept;
     kept_count += __popc(kept);
     if (thread >= first + 32 && is_candidate) {
       for (unsigned int others = kept; others != 0 && !removed; others &= others - 1) {
-        removed = candidates.overlap(first + __ffs(others) - 1, thread, threshold, problem.has_categories);
+        removed = candidates.removes(first + __ffs(others) - 1, box, area, category, threshold,
+                                     problem.has_categories);
       }
     }
   }
