@@ -30,6 +30,7 @@ from lensbox.train.contact_sheet import save_contact_sheet
 from lensbox.train.evaluation import Detect, EvaluationSet, evaluate, load_evaluation_set
 from lensbox.train.image_pool import ImagePool
 from lensbox.train.image_store import ImageStore, load_images
+from lensbox.train.initial_weights import load_initial_weights
 from lensbox.train.progress_bar import open_progress_bar
 from lensbox.train.report import write_report
 from lensbox.train.trainer import RunOptions, TrainingError, describe_problems, train
@@ -54,7 +55,9 @@ def train_main(argv: Sequence[str]) -> int:
     )
     parser.add_argument("--time-limit", type=float, metavar="SECONDS", help="fit the schedule to this time")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument("--resume", action="store_true", help="go on from the checkpoint in --output")
+    start = parser.add_mutually_exclusive_group()
+    start.add_argument("--resume", action="store_true", help="go on from the checkpoint in --output")
+    start.add_argument("--weights", type=Path, help="start from this safetensors file, to fine-tune it")
     parser.add_argument("--profile", action="store_true", help="time a step and its parts and stop")
     parser.add_argument("--tensorboard", action="store_true", help="log to TensorBoard too")
     parser.add_argument("--strict", action="store_true", help="stop at the first problem in the data")
@@ -143,6 +146,7 @@ def _configuration(arguments: argparse.Namespace) -> TrainConfig:
 
 def _train(arguments: argparse.Namespace, config: TrainConfig, argv: list[str], started: float) -> int:
     device = _set_up(arguments.device)
+    initial = load_initial_weights(arguments.weights, config) if arguments.weights is not None else None
     main = not dist.is_initialized() or dist.get_rank() == 0
     images, problems = read_wider_face(arguments.data, arguments.strict)
     store, pool = _store(images, config, device)
@@ -162,6 +166,7 @@ def _train(arguments: argparse.Namespace, config: TrainConfig, argv: list[str], 
         time_limit=arguments.time_limit,
         started=started,
         resume=arguments.resume,
+        initial=initial,
         tensorboard=arguments.tensorboard,
         profile=arguments.profile,
         recipe={

@@ -6,6 +6,7 @@ A run's folder holds `config.json` from the start, `log.jsonl`, `checkpoint.pt`,
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import json
 import platform
@@ -25,6 +26,7 @@ from lensbox.train.coco_precision import CocoMissingError
 from lensbox.train.config import TrainConfig
 from lensbox.train.evaluation import EvaluationSet, Figures, evaluate
 from lensbox.train.image_store import ImageStore
+from lensbox.train.initial_weights import InitialWeights, check_layout
 from lensbox.train.progress_bar import ProgressBar
 from lensbox.train.scalar_log import ScalarLog
 from lensbox.train.schedule import Clock, learning_rate
@@ -50,6 +52,7 @@ class RunOptions:
         started: `time.monotonic()` when the clock of the run began; reading data and compiling count.
         resume: go on from `output`/checkpoint.pt, which must exist.
         recipe: more facts for the metadata of the weights, such as the command line and data.
+        initial: weights to start from, not together with `resume`; None starts from random ones.
         profile: time a step and its parts, print that, and stop.
         tensorboard: also log to TensorBoard, in `output`/tensorboard.
         stop_after: leave after this many steps with a checkpoint, as an interruption would (for tests).
@@ -61,6 +64,7 @@ class RunOptions:
     started: float
     resume: bool
     recipe: dict[str, str]
+    initial: InitialWeights | None = None
     tensorboard: bool = False
     profile: bool = False
     stop_after: int | None = None
@@ -89,16 +93,19 @@ def train(
     Raises:
         TrainingError: loss or weights are not finite, or the time limit is over before the first step.
         FileNotFoundError: `resume` without a checkpoint.
-        ValueError: `resume` with a checkpoint of another detector.
+        ValueError: `resume` with a checkpoint of another detector, or with `initial`.
+        ConfigError: `initial` has another layout than `config.model`.
     """
     main = not dist.is_initialized() or dist.get_rank() == 0
     report = report if main else _silent
+    if options.initial is not None and options.resume:
+        raise ValueError("initial must be None with resume, which takes up the weights of the checkpoint")
     torch.manual_seed(config.seed)  # the same first weights in every process
-    detector = FaceDetector(DetectorConfig.named(config.model))
+    detector = _first_detector(config, options.initial)
     step = TrainStep(detector, store.tensors, config, options.device, report)
-    progress = 0.0
+    progress, origin = 0.0, options.initial.origin if options.initial is not None else {}
     if options.resume:
-        progress = _take_up(step, options.output / "checkpoint.pt")
+        progress, origin = _take_up(step, options.output / "checkpoint.pt")
         report(f"resuming at step {step.step}, {progress:.1%} of the run")
     elif dist.is_initialized():
         torch.manual_seed(config.seed + 1 + dist.get_rank())  # other views in every process
@@ -137,7 +144,7 @@ def train(
         share, due = _agree(clock.progress(step.step, seconds()), due)
         progress = max(progress, share)
         if due and (progress < 1 or stopping):
-            _save(step, progress, options.output, main)
+            _save(step, progress, origin, options.output, main)
             saved = time.monotonic()
         if stopping:
             return None
@@ -159,15 +166,15 @@ def train(
                 log.leave_out(time.monotonic() - start)
 
     log.report(1.0, clock, seconds())
-    _save(step, 1.0, options.output, main)
+    _save(step, 1.0, origin, options.output, main)
     if not main:
         return None
     # The weights are safe before anything else can go wrong; the figures are added to them afterwards.
-    _deliver(step, None, config, options, seconds())
+    _deliver(step, None, config, options, origin, seconds())
     figures = _score(step, validation, options.device, report, coco=True) if validation is not None else None
     if figures is not None:
         log.evaluation(figures, 1.0)
-        _deliver(step, figures, config, options, seconds())
+        _deliver(step, figures, config, options, origin, seconds())
     report(f"wrote {options.output / 'weights.safetensors'} after {step.step} steps and {seconds():.0f} s")
     return figures
 
@@ -266,14 +273,21 @@ def _throttle(in_flight: deque[Any], device: torch.device) -> None:
         in_flight.popleft().synchronize()
 
 
-def _take_up(step: TrainStep, path: Path) -> float:
-    """Loads a checkpoint into `step`; returns its progress."""
+def _first_detector(config: TrainConfig, initial: InitialWeights | None) -> FaceDetector:
+    if initial is None:
+        return FaceDetector(DetectorConfig.named(config.model))
+    check_layout(initial.detector, config)
+    return copy.deepcopy(initial.detector)
+
+
+def _take_up(step: TrainStep, path: Path) -> tuple[float, dict[str, str]]:
+    """Loads a checkpoint into `step`; returns its progress and where the run's first weights came from."""
     checkpoint = load_checkpoint(path)
     expected = step.model.config.to_json()
     if checkpoint["detector"] != expected:
         raise ValueError(f"{path} must hold the detector {expected}, got {checkpoint['detector']}")
     step.load_state(checkpoint["step"])
-    return float(checkpoint["progress"])
+    return float(checkpoint["progress"]), checkpoint.get("origin", {})
 
 
 def _score(
@@ -295,7 +309,7 @@ def _score(
     return figures
 
 
-def _save(step: TrainStep, progress: float, output: Path, main: bool) -> None:
+def _save(step: TrainStep, progress: float, origin: dict[str, str], output: Path, main: bool) -> None:
     """The first process writes; all must call it, see `TrainStep.state`. A broken state takes no good one's
     place."""
     if not step.is_finite():
@@ -303,14 +317,20 @@ def _save(step: TrainStep, progress: float, output: Path, main: bool) -> None:
             f"weights must be finite, got others at step {step.step}; checkpoint kept as it was"
         )
     detector = step.model.config.to_json()
-    checkpoint = {"step": step.state(), "progress": progress, "detector": detector}
+    checkpoint = {"step": step.state(), "progress": progress, "detector": detector, "origin": origin}
     if main:
         save_checkpoint(output / "checkpoint.pt", checkpoint)
 
 
 def _deliver(
-    step: TrainStep, figures: Figures | None, config: TrainConfig, options: RunOptions, seconds: float
+    step: TrainStep,
+    figures: Figures | None,
+    config: TrainConfig,
+    options: RunOptions,
+    origin: dict[str, str],
+    seconds: float,
 ) -> None:
+    recipe = {**options.recipe, **origin}
     summary = {
         **(figures.to_json() if figures is not None else {}),
         "steps": step.step,
@@ -321,9 +341,9 @@ def _deliver(
         "device": torch.cuda.get_device_name(options.device) if options.device.type == "cuda" else "cpu",
         "platform": platform.platform(),
     }
-    metadata = {"recipe": config.to_json(), "figures": json.dumps(summary), **options.recipe}
+    metadata = {"recipe": config.to_json(), "figures": json.dumps(summary), **recipe}
     save_detector(step.average, options.output / "weights.safetensors", metadata)
-    whole = {**summary, "config": dataclasses.asdict(config), **options.recipe}
+    whole = {**summary, "config": dataclasses.asdict(config), **recipe}
     write_atomically(options.output / "figures.json", (json.dumps(whole, indent=2) + "\n").encode())
 
 
