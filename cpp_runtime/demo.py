@@ -7,7 +7,6 @@ found, lets it evaluate the GIoU loss against a box drawn by hand, and puts both
 import argparse
 import json
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -15,14 +14,9 @@ from typing import Any
 
 import PIL.Image
 
-REPOSITORY = Path(__file__).parents[1]
+from lensbox.export.sample_photos import DRAWN_BOXES, save_photos
 
-# The face in each photograph, xyxy in pixels: forehead to chin, without hair, hat and ears. Drawn by eye, on
-# enlargements with a grid.
-DRAWN_BOXES = {
-    "grace_hopper.jpg": [180, 133, 355, 330],
-    "astronaut.png": [181, 75, 272, 178],
-}
+REPOSITORY = Path(__file__).parents[1]
 GAP = 12  # between the pictures, pixels
 
 
@@ -59,20 +53,6 @@ def run_demo(runner: Path, artifact: Path, ops: Path | None, output: Path) -> No
     demo_picture = output / "demo.png"
     side_by_side([annotated / f"{path.stem}.png" for path in photos], demo_picture)
     print(f"\nBoth photographs with their boxes: {demo_picture}")
-
-
-def save_photos(folder: Path) -> list[Path]:
-    """Writes the two photographs, both in the public domain, into the folder and returns their paths."""
-    # Imported here, because they take seconds and `--help` must not wait.
-    import skimage.data
-    from matplotlib.cbook import get_sample_data
-
-    folder.mkdir(parents=True, exist_ok=True)
-    hopper, astronaut = (folder / name for name in DRAWN_BOXES)
-    shutil.copyfile(str(get_sample_data("grace_hopper.jpg", asfileobj=False)), hopper)
-    pixels = skimage.data.astronaut()  # type: ignore[no-untyped-call]  # skimage has no annotations
-    PIL.Image.fromarray(pixels).save(astronaut)
-    return [hopper, astronaut]
 
 
 def side_by_side(pictures: list[Path], output: Path) -> None:

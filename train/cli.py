@@ -1,4 +1,4 @@
-"""`lensbox train` and `lensbox evaluate`."""
+"""`lensbox train`, `lensbox evaluate` and `lensbox stress`."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from lensbox.export.sample_photos import face_free_photos
 from lensbox.model import load_detector
 from lensbox.train.checkpoint import load_average
 from lensbox.train.coco_precision import CocoMissingError
@@ -27,12 +28,21 @@ from lensbox.train.config import (
     parse_assignment,
 )
 from lensbox.train.contact_sheet import save_contact_sheet
+from lensbox.train.degradations import FACTORS
 from lensbox.train.evaluation import Detect, EvaluationSet, evaluate, load_evaluation_set
 from lensbox.train.image_pool import ImagePool
 from lensbox.train.image_store import ImageStore, load_images
 from lensbox.train.initial_weights import load_initial_weights
 from lensbox.train.progress_bar import open_progress_bar
 from lensbox.train.report import write_report
+from lensbox.train.stress_sheet import stress_sheet
+from lensbox.train.stress_test import (
+    false_alarm_line,
+    sample_portraits,
+    search_face_free,
+    stress_test,
+    table,
+)
 from lensbox.train.trainer import RunOptions, TrainingError, describe_problems, train
 from lensbox.train.views import draw, make_views, view_counts
 from lensbox.train.wider_face import DataError, LabelledImage, read_wider_face
@@ -93,11 +103,7 @@ def evaluate_main(argv: Sequence[str]) -> int:
         prog="lensbox evaluate", description="Average precision at IoU 0.5 by box height."
     )
     parser.add_argument("--data", nargs="+", required=True, metavar="PATH", help="folders or tar shards")
-    what = parser.add_mutually_exclusive_group()
-    what.add_argument("--weights", type=Path, help="safetensors file; default: the shipped weights")
-    what.add_argument("--checkpoint", type=Path, help="checkpoint.pt of a run; its weight average counts")
-    what.add_argument("--artifact", type=Path, help="exported TorchScript artifact")
-    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    _add_detector_options(parser)
     parser.add_argument("--coco", action="store_true", help="COCO's average precision too (pycocotools)")
     parser.add_argument("--report", type=Path, metavar="FOLDER", help="draw curves, misses, false alarms")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the figures there")
@@ -122,6 +128,45 @@ def evaluate_main(argv: Sequence[str]) -> int:
         arguments.json.parent.mkdir(parents=True, exist_ok=True)
         arguments.json.write_text(json.dumps(figures.to_json(), indent=2) + "\n", encoding="utf-8")
     return 0
+
+
+def stress_main(argv: Sequence[str]) -> int:
+    """Runs `lensbox stress`. Returns 0, 2 for wrong usage, 4 for a detector that does not work."""
+    parser = argparse.ArgumentParser(
+        prog="lensbox stress",
+        description="Degrade two portraits in the public domain until the detector misses them; draw where.",
+    )
+    parser.add_argument("--output", type=Path, required=True, metavar="PNG", help="the picture to write")
+    parser.add_argument("--threshold", type=float, default=0.5, help="least score of a face (%(default)s)")
+    _add_detector_options(parser)
+    arguments = parser.parse_args(argv)
+    if not 0 <= arguments.threshold <= 1:
+        parser.error(f"--threshold must be between 0 and 1, got {arguments.threshold}")
+    try:
+        device = _device(arguments.device)
+        detect = _detector(arguments, device)
+        results = stress_test(detect, sample_portraits(), FACTORS, device)
+        face_free = search_face_free(detect, face_free_photos(), device)
+    except (ConfigError, FileNotFoundError) as error:
+        print(f"lensbox stress: {error}", file=sys.stderr)
+        return 2
+    except (ValueError, RuntimeError) as error:
+        print(f"lensbox stress: {error}", file=sys.stderr)
+        return 4
+    arguments.output.parent.mkdir(parents=True, exist_ok=True)
+    stress_sheet(results, face_free, arguments.threshold).save(arguments.output, optimize=True)
+    print(table(results, arguments.threshold))
+    print(f"\n{false_alarm_line(face_free, arguments.threshold)}")
+    print(f"\nwrote {arguments.output}")
+    return 0
+
+
+def _add_detector_options(parser: argparse.ArgumentParser) -> None:
+    what = parser.add_mutually_exclusive_group()
+    what.add_argument("--weights", type=Path, help="safetensors file; default: the shipped weights")
+    what.add_argument("--checkpoint", type=Path, help="checkpoint.pt of a run; its weight average counts")
+    what.add_argument("--artifact", type=Path, help="exported TorchScript artifact")
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
 
 
 def _configuration(arguments: argparse.Namespace) -> TrainConfig:

@@ -18,9 +18,10 @@ import torch
 from serve_process import PATIENCE, ServeProcess
 from torch import Tensor
 
-from lensbox.cpp_runtime.demo import DRAWN_BOXES, REPOSITORY, save_photos
+from lensbox.cpp_runtime.demo import REPOSITORY
 from lensbox.export.artifact import Artifact, load_artifact, save_artifact
 from lensbox.export.images import read_image
+from lensbox.export.sample_photos import DRAWN_BOXES, save_photos
 from lensbox.model import FaceDetector, load_detector
 from lensbox.ops import library_path
 
