@@ -20,6 +20,7 @@ from lensbox.bench.plots import write_plots
 from lensbox.bench.report import Report
 from lensbox.bench.results import write_csv
 from lensbox.bench.run import QUICK, Effort, run_case
+from lensbox.bench.threads import cpu_threads
 
 
 @dataclass(frozen=True)
@@ -52,8 +53,9 @@ def run(options: Options, say: Callable[[str], None]) -> Report:
             speeds[device] = _copy_bandwidth(device, options.threads)
         return speeds[device]
 
-    found = Report(environment(torch.device(options.device), speed(options.device)))
-    say(report.environment_text(found))
+    packages = ("torchvision", "triton")
+    found = Report(environment(torch.device(options.device), packages, speed(options.device)))
+    say(report.environment_text(found.environment))
     effort = QUICK if options.quick else Effort()
     for group in options.only or GROUPS:
         for part in _parts(group, options):
@@ -123,9 +125,5 @@ def _draw(output: Path | None, found: Report) -> None:
 
 
 def _copy_bandwidth(device: str, threads: int) -> float:
-    usual = torch.get_num_threads()
-    torch.set_num_threads(threads)
-    try:
+    with cpu_threads(threads):
         return copy_bandwidth(torch.device(device))
-    finally:
-        torch.set_num_threads(usual)

@@ -3,6 +3,7 @@
 import os
 import platform
 import subprocess
+from collections.abc import Sequence
 from datetime import datetime, timezone
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -12,8 +13,13 @@ import torch
 from lensbox.ops import library_path, read_build_info
 
 
-def environment(device: torch.device, copy_bytes_per_second: float) -> list[tuple[str, str]]:
-    """Names and values, in the order in which they are shown."""
+def environment(
+    device: torch.device, packages: Sequence[str], copy_bytes_per_second: float | None = None
+) -> list[tuple[str, str]]:
+    """Names and values, in the order in which they are shown.
+
+    packages: whose versions matter, besides torch's.
+    """
     info = read_build_info(library_path())
     lines = [
         ("date", datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC")),
@@ -21,10 +27,11 @@ def environment(device: torch.device, copy_bytes_per_second: float) -> list[tupl
         ("system", f"{platform.system()} {platform.release()}, Python {platform.python_version()}"),
         ("lensbox", f"{info.version}, op library built for torch {info.torch} ({', '.join(info.backends)})"),
         ("torch", torch.__version__),
-        ("torchvision", package_version("torchvision")),
-        ("triton", package_version("triton")),
-        ("copy bandwidth", f"{copy_bytes_per_second / 1e9:.4g} GB/s on {device.type}, read plus written"),
+        *((package, package_version(package)) for package in packages),
     ]
+    if copy_bytes_per_second is not None:
+        speed = f"{copy_bytes_per_second / 1e9:.4g} GB/s on {device.type}, read plus written"
+        lines.append(("copy bandwidth", speed))
     if device.type == "cuda":
         properties = torch.cuda.get_device_properties(device)
         gpu = (

@@ -8,6 +8,8 @@ from lensbox.bench.exercise import Point
 from lensbox.bench.results import Row
 from lensbox.bench.table import case_table, format_markdown, format_text, useful_megabytes
 
+Environment = Sequence[tuple[str, str]]  # names and values
+
 
 @dataclass
 class Report:
@@ -34,8 +36,12 @@ def case_text(rows: Sequence[Row]) -> str:
     return "\n".join(parts)
 
 
-def environment_text(report: Report) -> str:
-    return "\n".join(f"{name + ':':<16}{value}" for name, value in report.environment)
+def environment_text(environment: Environment) -> str:
+    return "\n".join(f"{name + ':':<16}{value}" for name, value in environment)
+
+
+def environment_markdown(environment: Environment) -> str:
+    return "\n".join(f"- {name}: {value}" for name, value in environment)
 
 
 def figures_text(report: Report) -> str:
@@ -48,7 +54,7 @@ def exercise_text(points: Sequence[Point]) -> str:
 
 def markdown(report: Report) -> str:
     """The whole run, to be pasted into documentation."""
-    parts = ["\n".join(f"- {name}: {value}" for name, value in report.environment)]
+    parts = [environment_markdown(report.environment)]
     parts += ["## Figures", format_markdown(figures.HEADER, figures.figure_lines(report.rows))]
     parts += ["## Cases", "Median (20th-80th percentile); x: times of Lensbox's figure."]
     for rows in by_case(report.rows):

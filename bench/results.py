@@ -1,10 +1,10 @@
 """What was measured: one row a figure, and the CSV file that holds them."""
 
 import csv
-from collections.abc import Iterable
-from dataclasses import dataclass, fields
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from lensbox.bench.cases import Case, short_name
 from lensbox.bench.timing import Summary
@@ -88,12 +88,15 @@ def to_record(row: Row) -> Record:
 
 
 def write_csv(path: Path, rows: Iterable[Row]) -> None:
+    write_records(path, COLUMNS, map(to_record, rows))
+
+
+def write_records(path: Path, columns: Sequence[str], records: Iterable[Any]) -> None:
+    """Writes dataclasses whose fields are `columns`, one a row."""
     with path.open("w", newline="") as file:
-        writer = csv.writer(file)
-        writer.writerow(COLUMNS)
-        for row in rows:
-            record = to_record(row)
-            writer.writerow([getattr(record, column) for column in COLUMNS])
+        writer = csv.DictWriter(file, columns)
+        writer.writeheader()
+        writer.writerows(map(asdict, records))
 
 
 def fastest(rows: Iterable[Row], peers: Iterable[str], measure: Measure) -> Row | None:

@@ -16,6 +16,7 @@ from lensbox.bench.inputs import cold_sets
 from lensbox.bench.peers.compiled import forget_compiled
 from lensbox.bench.peers.peer import Peer, UnavailableError
 from lensbox.bench.results import Measure, Row
+from lensbox.bench.threads import cpu_threads
 from lensbox.bench.timing import (
     MICROSECONDS,
     Pace,
@@ -48,9 +49,14 @@ class Effort:
     figure_seconds: float = 1.5
     leave_out_slow_starts: bool = False
 
+    def rounds_at(self, pace: Pace) -> int:
+        """How many samples of that pace are to be taken of a figure."""
+        sample_seconds = max(pace.seconds * pace.calls, 1e-9)
+        return max(FEWEST_ROUNDS, min(self.rounds, int(self.figure_seconds / sample_seconds)))
 
-QUICK = Effort(rounds=9, sample_seconds=0.005, figure_seconds=0.5, leave_out_slow_starts=True)
+
 FEWEST_ROUNDS = 3
+QUICK = Effort(rounds=9, sample_seconds=0.005, figure_seconds=0.5, leave_out_slow_starts=True)
 
 # More calls would fill the queue to the device, and the host would have to wait for it.
 MOST_CALLS_ON_GPU = 20
@@ -61,14 +67,11 @@ GRAPH_ITERATIONS = (10, 200)
 
 def run_case(case: Case, effort: Effort, copy_bytes_per_second: float) -> list[Row]:
     """All figures of a case, and a row with a note for each that could not be had."""
-    usual_threads = torch.get_num_threads()
-    if case.threads:
-        torch.set_num_threads(case.threads)
-    try:
-        return _run_case(case, effort, copy_bytes_per_second)
-    finally:
-        torch.set_num_threads(usual_threads)
-        _release()
+    with cpu_threads(case.threads):
+        try:
+            return _run_case(case, effort, copy_bytes_per_second)
+        finally:
+            _release()
 
 
 def _run_case(case: Case, effort: Effort, copy_bytes_per_second: float) -> list[Row]:
@@ -83,7 +86,7 @@ def _run_case(case: Case, effort: Effort, copy_bytes_per_second: float) -> list[
         except WrongAnswerError as error:
             rows.append(Row(case, peer.name, "", note=f"WRONG: {error}"))
         except Exception as error:  # one peer's failure must not cost the figures of the others
-            rows.append(Row(case, peer.name, "", note=f"failed: {_first_line(error)}"))
+            rows.append(Row(case, peer.name, "", note=f"failed: {first_line(error)}"))
     for (peer_name, measure), samples in interleave(series).items():
         summary = summarize(samples)
         share = None
@@ -119,9 +122,7 @@ def _prepare(
         except UnavailableError as error:
             rows.append(Row(case, peer.name, measure, note=f"not available: {error}"))
             continue
-        sample_seconds = max(pace.seconds * pace.calls, 1e-9)
-        rounds = max(FEWEST_ROUNDS, min(effort.rounds, int(effort.figure_seconds / sample_seconds)))
-        series[peer.name, measure] = Series(sampler, rounds)
+        series[peer.name, measure] = Series(sampler, effort.rounds_at(pace))
     return series
 
 
@@ -156,7 +157,7 @@ def _make_sampler(
     try:
         return graph_sampler(run, iterations, keep_outputs=sets > 1)
     except RuntimeError as error:
-        raise UnavailableError(f"no CUDA graph: {_first_line(error)}") from error
+        raise UnavailableError(f"no CUDA graph: {first_line(error)}") from error
 
 
 def _release() -> None:
@@ -168,6 +169,7 @@ def _release() -> None:
         torch.cuda.empty_cache()
 
 
-def _first_line(error: BaseException) -> str:
+def first_line(error: BaseException) -> str:
+    """What kind of error, and the first line of its message."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return f"{type(error).__name__}: {lines[0] if lines else 'no message'}"

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from lensbox.bench.peers.registry import LENSBOX
 from lensbox.bench.results import Measure, Row
+from lensbox.bench.timing import Summary
 
 MEASURES: tuple[Measure, ...] = ("call", "complete", "graph", "graph cold")
 
@@ -34,6 +35,13 @@ def number(value: float) -> str:
     return f"{rounded:,.{decimals}f}"
 
 
+def spread(summary: Summary | None) -> str:
+    """`median (p20-p80)`, or nothing where there is no figure."""
+    if summary is None:
+        return ""
+    return f"{number(summary.median)} ({number(summary.p20)}-{number(summary.p80)})"
+
+
 def case_table(rows: Sequence[Row]) -> tuple[list[str], list[list[str]], list[str]]:
     """Header, lines and footnotes for the rows of one case: one line a peer that was timed.
 
@@ -55,7 +63,7 @@ def case_table(rows: Sequence[Row]) -> tuple[list[str], list[list[str]], list[st
         line = [peer]
         for measure in measures:
             row, ours = by_key.get((peer, measure)), by_key.get((LENSBOX, measure))
-            line += [_spread(row), _times(row, ours)]
+            line += [spread(row.summary if row else None), _times(row, ours)]
         if has_share:
             shares = [row.share for row in rows if row.peer == peer and row.share is not None]
             line.append(f"{shares[-1]:.1%}" if shares else "")
@@ -77,13 +85,6 @@ def useful_megabytes(rows: Sequence[Row]) -> str:
     """What the task must move, as Lensbox's op on padded targets has it."""
     count = max((row.useful_bytes for row in rows if row.peer == LENSBOX), default=0)
     return f"{number(count / 1e6)} MB to be moved" if count else ""
-
-
-def _spread(row: Row | None) -> str:
-    if row is None or row.summary is None:
-        return ""
-    summary = row.summary
-    return f"{number(summary.median)} ({number(summary.p20)}-{number(summary.p80)})"
 
 
 def _times(row: Row | None, ours: Row | None) -> str:

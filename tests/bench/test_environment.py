@@ -4,6 +4,7 @@ import platform
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
@@ -15,17 +16,19 @@ from lensbox.bench.peers.peer import UnavailableError
 
 
 def test_the_environment_names_versions_and_speed() -> None:
-    lines = dict(environment(torch.device("cpu"), 38.9e9))
+    lines = dict(environment(torch.device("cpu"), ("numpy", "no-such-package"), 38.9e9))
     assert lines["torch"] == torch.__version__
     assert torch.__version__.partition("+")[0] in lines["lensbox"]
     assert platform.python_version() in lines["system"]
+    assert lines["numpy"] == np.__version__
+    assert lines["no-such-package"] == "not installed"
     assert lines["copy bandwidth"] == "38.9 GB/s on cpu, read plus written"
     assert "GPU" not in lines
 
 
 @pytest.mark.gpu
 def test_the_environment_names_the_gpu_and_its_driver() -> None:
-    lines = dict(environment(torch.device("cuda"), 1e12))
+    lines = dict(environment(torch.device("cuda"), ("triton",), 1e12))
     assert torch.cuda.get_device_name() in lines["GPU"]
     assert "driver unknown" not in lines["GPU"]
     assert cache_bytes(torch.device("cuda")) > 1 << 20

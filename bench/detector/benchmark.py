@@ -1,0 +1,149 @@
+"""One run of `lensbox bench detector` from beginning to end."""
+
+import math
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from lensbox.bench.allocator import keep_freed_memory
+from lensbox.bench.check import WrongAnswerError
+from lensbox.bench.detector import report as report_module
+from lensbox.bench.detector.check import check_way
+from lensbox.bench.detector.cost import network_cost
+from lensbox.bench.detector.onednn_log import onednn_reorders
+from lensbox.bench.detector.onnx_profile import read_profile
+from lensbox.bench.detector.onnx_session import exported_network, open_session
+from lensbox.bench.detector.operators import typical
+from lensbox.bench.detector.report import DETECTOR, YUNET_N
+from lensbox.bench.detector.results import Breakdown, DetectorReport, Timing, write_csv_files
+from lensbox.bench.detector.subject import Subject, make_subject
+from lensbox.bench.detector.torch_profile import profile_torch
+from lensbox.bench.detector.ways import WAYS, Call
+from lensbox.bench.detector.yunet import YuNet
+from lensbox.bench.environment import environment
+from lensbox.bench.peers.peer import UnavailableError
+from lensbox.bench.run import MOST_CALLS_ON_CPU, Effort, first_line
+from lensbox.bench.threads import cpu_threads
+from lensbox.bench.timing import Clock, Series, call_sampler, find_pace, interleave, nothing, summarize
+from lensbox.model import FaceDetector
+
+_PACKAGES = ("onnx", "onnxscript", "onnxruntime")
+# Many short samples of a few calls: on a busy machine the median is then that of the undisturbed ones.
+_EFFORT = Effort(rounds=100, sample_seconds=0.004, figure_seconds=3.0)
+_QUICK = Effort(rounds=15, sample_seconds=0.004, figure_seconds=0.5, leave_out_slow_starts=True)
+_WARM_UP_CALLS = 10
+_PROFILED_CALLS = 5  # in a row
+
+
+@dataclass(frozen=True)
+class Options:
+    """What is to be run.
+
+    output: folder for the files, or None.
+    quick: fewer samples, and nothing that is slow to start.
+    threads: of the CPU.
+    """
+
+    output: Path | None = None
+    quick: bool = False
+    threads: int = 1
+
+
+def run(detector: FaceDetector, options: Options, say: Callable[[str], None]) -> DetectorReport:
+    """Checks, times and profiles the ways to run a detector that is on the CPU and in eval mode; says what it
+    found, and writes it to files where asked to. Raises ArtifactError if the detector cannot be exported."""
+    keep_freed_memory()
+    effort = _QUICK if options.quick else _EFFORT
+    with tempfile.TemporaryDirectory() as folder, cpu_threads(options.threads):
+        subject = make_subject(detector, Path(folder), options.threads)
+        costs = {
+            DETECTOR: network_cost(detector, subject.canvas),
+            YUNET_N: network_cost(YuNet().eval(), torch.zeros(1, 3, *subject.canvas.shape[2:])),
+        }
+        found = DetectorReport(environment(torch.device("cpu"), _PACKAGES), costs, options.threads)
+        with torch.inference_mode():
+            found.timings = _measure(subject, effort)
+            try:
+                found.breakdown = _break_down(subject, effort)
+            except UnavailableError as error:
+                found.notes.append(f"where the time goes: {error}")
+    say(report_module.text(found))
+    if options.output is not None:
+        options.output.mkdir(parents=True, exist_ok=True)
+        write_csv_files(options.output, found)
+        (options.output / "detector.md").write_text(report_module.markdown(found))
+    return found
+
+
+def _measure(subject: Subject, effort: Effort) -> list[Timing]:
+    clock = _clock(subject.threads)
+    series: dict[str, Series] = {}
+    notes: dict[str, str] = {}
+    for way in WAYS:
+        try:
+            if way.slow_to_start and effort.leave_out_slow_starts:
+                raise UnavailableError("left out by --quick: it is slow to start")
+            call = way.load(subject)
+            check_way(way, call, subject)
+            series[way.name] = _series(call, effort, clock)
+        except UnavailableError as error:
+            notes[way.name] = f"not available: {error}"
+        except WrongAnswerError as error:
+            notes[way.name] = f"WRONG: {error}"
+        except Exception as error:  # one way's failure must not cost the figures of the others
+            notes[way.name] = f"failed: {first_line(error)}"
+    samples = interleave(series)
+    return [
+        Timing(way.name, way.computes, summarize(samples[way.name]))
+        if way.name in samples
+        else Timing(way.name, way.computes, note=notes[way.name])
+        for way in WAYS
+    ]
+
+
+def _clock(threads: int) -> Clock:
+    """CPU time where one thread does all the work. On an idle machine that is the time that passes; on a busy
+    one the turns of other processes are left out, which would hit long calls more often than short ones."""
+    return time.process_time if threads == 1 else time.perf_counter
+
+
+def _series(call: Call, effort: Effort, clock: Clock) -> Series:
+    def run(_: int) -> object:
+        return call()
+
+    pace = find_pace(effort.sample_seconds, run, nothing, MOST_CALLS_ON_CPU, clock)
+    return Series(call_sampler(run, pace.calls, nothing, clock), effort.rounds_at(pace))
+
+
+def _break_down(subject: Subject, effort: Effort) -> Breakdown:
+    """Profiles both runtimes, a few calls of each in turn, so that a disturbance meets both."""
+    session = open_session(exported_network(subject), subject.threads, profile=subject.folder / "profile")
+    inputs = {"images": subject.canvas.numpy()}
+    module, thresholds = subject.artifact.module, (subject.score_threshold, subject.iou_threshold)
+    anchors = len(subject.detector.anchor_strides)
+
+    def detect() -> object:
+        return module.detect(subject.canvas, *thresholds)
+
+    def infer() -> object:
+        return session.run(None, inputs)
+
+    for call in (detect, infer):
+        _repeat(call, _WARM_UP_CALLS)
+    torch_splits = []
+    turns = math.ceil(effort.rounds / _PROFILED_CALLS)
+    for _ in range(turns):
+        torch_splits += profile_torch(detect, _PROFILED_CALLS, anchors)
+        _repeat(infer, _PROFILED_CALLS)
+    onnx_splits = read_profile(Path(session.end_profiling()), anchors)
+    after_warm_up = onnx_splits[_WARM_UP_CALLS:]
+    return Breakdown(typical(torch_splits), typical(after_warm_up), onednn_reorders(detect))
+
+
+def _repeat(call: Call, times: int) -> None:
+    for _ in range(times):
+        call()

@@ -1,0 +1,47 @@
+"""Is a way's answer that of the eager detector? Asked before it is timed."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from lensbox.bench.check import WrongAnswerError
+from lensbox.bench.detector.subject import Subject
+from lensbox.bench.detector.ways import Call, Way
+from lensbox.export.predictions_check import prediction_failures
+from lensbox.export.self_test import TOLERANCES
+
+
+def check_way(way: Way, call: Call, subject: Subject) -> None:
+    """Raises WrongAnswerError. The yardstick has no answer to be checked."""
+    if way.computes == "yardstick":
+        return
+    with torch.no_grad():
+        answer = tuple(torch.as_tensor(value) for value in _outputs(call()))
+        if way.computes == "network":
+            failures = prediction_failures((answer[0], answer[1]), subject.detector(subject.canvas))
+        else:
+            thresholds = (subject.score_threshold, subject.iou_threshold)
+            failures = _detection_failures(answer, subject.detector.detect(subject.canvas, *thresholds))
+    if failures:
+        raise WrongAnswerError("; ".join(failures))
+
+
+def _outputs(answer: Any) -> list[Any]:
+    return list(answer)
+
+
+def _detection_failures(actual: tuple[Tensor, ...], expected: tuple[Tensor, ...]) -> list[str]:
+    boxes, scores, counts = actual
+    if not torch.equal(counts, expected[2]):
+        return [f"{counts.tolist()} faces are found, {expected[2].tolist()} were expected"]
+    tolerance = TOLERANCES["cpu"]
+    failures = []
+    for name, value, wanted, limit in (
+        ("boxes", boxes, expected[0], tolerance.boxes),
+        ("scores", scores, expected[1], tolerance.scores),
+    ):
+        error = float((value - wanted).abs().max())
+        if not error <= limit:  # so that NaN fails
+            failures.append(f"{name} differ by up to {error:.3g}, at most {limit:g} is allowed")
+    return failures

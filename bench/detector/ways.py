@@ -1,0 +1,95 @@
+"""The ways to run the detector that are timed, and the yardstick."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+
+from lensbox.bench.detector.onnx_session import exported_network, missing_package, open_session
+from lensbox.bench.detector.subject import Subject
+from lensbox.bench.detector.yunet import OUTPUTS, YuNet
+from lensbox.export.torchscript import quiet_torchscript, script_and_freeze
+
+# detect: boxes, scores and counts, post-processing included. network: boxes and logits of all anchors.
+# yardstick: another network, whose answer means nothing.
+Computes = Literal["detect", "network", "yardstick"]
+Call = Callable[[], object]
+
+
+@dataclass(frozen=True)
+class Way:
+    """load: makes the call that is timed; raises UnavailableError where it cannot run.
+
+    slow_to_start: whether `--quick` leaves it out.
+    """
+
+    name: str
+    computes: Computes
+    load: Callable[[Subject], Call]
+    slow_to_start: bool = False
+
+
+def _eager_detect(subject: Subject) -> Call:
+    detect = subject.detector.detect
+    return lambda: detect(subject.canvas, subject.score_threshold, subject.iou_threshold)
+
+
+def _artifact_detect(subject: Subject) -> Call:
+    detect = subject.artifact.detect
+    return lambda: detect(subject.canvas, subject.score_threshold, subject.iou_threshold)
+
+
+def _optimized_detect(subject: Subject) -> Call:
+    with quiet_torchscript():
+        frozen = script_and_freeze(subject.detector, ["detect"])
+        detect = torch.jit.optimize_for_inference(frozen, other_methods=["detect"]).detect
+    return lambda: detect(subject.canvas, subject.score_threshold, subject.iou_threshold)
+
+
+def _artifact_network(subject: Subject) -> Call:
+    network = subject.artifact.module
+    return lambda: network(subject.canvas)
+
+
+def _compiled_network(subject: Subject) -> Call:
+    network = torch.compile(subject.detector, dynamic=False, fullgraph=True)
+    return lambda: network(subject.canvas)
+
+
+def _onnxruntime_network(subject: Subject) -> Call:
+    run = open_session(exported_network(subject), subject.threads).run
+    inputs = {"images": subject.canvas.numpy()}
+    return lambda: run(None, inputs)
+
+
+def _onnxruntime_yunet(subject: Subject) -> Call:
+    try:
+        import onnx
+
+        from lensbox.export.onnx_exporter import to_onnx
+    except ModuleNotFoundError as error:
+        raise missing_package(error) from error
+    path = subject.folder / "yunet.onnx"
+    onnx.save(to_onnx(YuNet().eval(), torch.zeros(2, 3, *subject.canvas.shape[2:]), OUTPUTS), path)
+    run = open_session(path, subject.threads).run
+    inputs = {"images": subject.canvas.float().expand(-1, 3, -1, -1).numpy()}
+    return lambda: run(None, inputs)
+
+
+TORCHSCRIPT_DETECT = "TorchScript detect, the artifact"
+TORCHSCRIPT_NETWORK = "TorchScript network, the artifact's"
+ONNXRUNTIME_NETWORK = "onnxruntime network"
+YUNET = "onnxruntime YuNet-n, the yardstick"
+
+WAYS = [
+    Way(TORCHSCRIPT_DETECT, "detect", _artifact_detect),
+    Way("TorchScript detect, optimize_for_inference", "detect", _optimized_detect),
+    Way("eager detect", "detect", _eager_detect),
+    Way(TORCHSCRIPT_NETWORK, "network", _artifact_network),
+    Way("torch.compile network", "network", _compiled_network, slow_to_start=True),
+    Way(ONNXRUNTIME_NETWORK, "network", _onnxruntime_network),
+    Way(YUNET, "yardstick", _onnxruntime_yunet),
+]
+# A defect of these is Lensbox's own.
+OWN = (TORCHSCRIPT_DETECT, TORCHSCRIPT_NETWORK)

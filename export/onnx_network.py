@@ -1,0 +1,79 @@
+"""The detector's network as an ONNX file, for runtimes other than torch.
+
+It holds `FaceDetector.forward` alone: a canvas goes in, raw boxes and logits come out. Pre- and
+post-processing live in the artifact, for which the ONNX file is no substitute.
+"""
+
+import os
+from pathlib import Path
+
+import onnx
+import onnxruntime
+import torch
+
+import lensbox.ops
+from lensbox.export.onnx_exporter import OnnxExportError, to_onnx
+from lensbox.export.predictions_check import prediction_failures
+from lensbox.export.self_test_images import draw_faces
+from lensbox.model import FaceDetector, weights_sha256
+
+OUTPUTS = ("boxes", "logits")
+
+_CHECKED_IMAGES = 3  # not the example's number, so that the check needs the batch to be dynamic
+_DESCRIPTION = (
+    "Lensbox's face detector without pre- and post-processing. A box's score is sigmoid(logit). To come: "
+    "a threshold on the scores, suppression of overlapping boxes, clipping to the canvas."
+)
+_VALUE_DESCRIPTIONS = {
+    "images": "uint8 [batch, 1, 256, 256], gray levels of canvases as the artifact's preprocess makes them",
+    "boxes": "float32 [batch, 5440, 4], x1, y1, x2, y2 in pixels of the canvas, not clipped",
+    "logits": "float32 [batch, 5440], one for each box",
+}
+
+
+def save_onnx_network(detector: FaceDetector, path: str | Path) -> None:
+    """Writes the network of a detector, on the CPU and in eval mode, as one file that describes itself.
+
+    Input `images`, uint8 [batch, 1, 256, 256]; outputs `boxes`, float32 [batch, A, 4], and `logits`, float32
+    [batch, A], as of `FaceDetector.forward`. Before the file gets its name, onnxruntime runs it and must
+    agree with PyTorch (see `predictions_check`). Raises OnnxExportError where it does not, and ValueError for
+    a detector in training mode.
+    """
+    if detector.training:
+        raise ValueError("detector must be in eval mode, got one in training mode")
+    canvases = torch.stack([detector.preprocess(draw_faces(seed))[0] for seed in range(_CHECKED_IMAGES)])
+    model = to_onnx(detector, canvases[:2], OUTPUTS)
+    _describe(model, detector)
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
+    try:
+        onnx.save(model, partial)
+        _check(detector, canvases, partial)
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def _describe(model: onnx.ModelProto, detector: FaceDetector) -> None:
+    model.graph.name = "face_detector"
+    model.doc_string = _DESCRIPTION
+    for value in (*model.graph.input, *model.graph.output):
+        value.doc_string = _VALUE_DESCRIPTIONS[value.name]
+    properties = {
+        "description": _DESCRIPTION,  # once more, as some viewers show only these
+        "lensbox_version": lensbox.ops.read_build_info(lensbox.ops.library_path()).version,
+        "torch_version": torch.__version__.split("+")[0],
+        "weights_sha256": weights_sha256(detector),
+    }
+    onnx.helper.set_model_props(model, properties)
+
+
+def _check(detector: FaceDetector, canvases: torch.Tensor, path: Path) -> None:
+    onnx.checker.check_model(path, full_check=True)
+    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    boxes, logits = map(torch.from_numpy, session.run(list(OUTPUTS), {"images": canvases.numpy()}))
+    with torch.no_grad():
+        failures = prediction_failures((boxes, logits), detector(canvases))
+    if failures:
+        raise OnnxExportError(f"onnxruntime disagrees with PyTorch: {'; '.join(failures)}")
