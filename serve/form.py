@@ -15,7 +15,8 @@ _MAX_PARTS = 8  # one is enough; the rest is room for a precise message
 
 def is_form(content_type: str | None) -> bool:
     """Whether a Content-Type says multipart/form-data."""
-    return parse_options_header(content_type)[0] == b"multipart/form-data"
+    # Not every release of python-multipart lowers the case.
+    return parse_options_header(content_type)[0].lower() == b"multipart/form-data"
 
 
 def image_from_form(body: bytes, content_type: str) -> bytes:
