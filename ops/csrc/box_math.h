@@ -11,7 +11,7 @@
 #ifdef __CUDACC__
 #define LENSBOX_HOST_DEVICE __host__ __device__ __forceinline__
 #else
-#define LENSBOX_HOST_DEVICE inline
+#define LENSBOX_HOST_DEVICE [[gnu::always_inline]] inline
 #endif
 
 namespace lensbox {

@@ -58,18 +58,42 @@ void with_storage_type(DType dtype, const Body& body) {
   }
 }
 
+// Whether slots[0..count), which always ascend, follow each other. Most often they do, and in packed memory
+// the compiler then vectorises their conversion.
+inline bool is_run(const int64_t* slots, int count) {
+  return count > 0 && slots[count - 1] - slots[0] == count - 1;
+}
+
+template <typename T, typename Storage>
+LENSBOX_HOST_DEVICE Box<T> read_box(const Storage* box, int64_t stride) {
+  return {static_cast<T>(box[0]), static_cast<T>(box[stride]), static_cast<T>(box[2 * stride]),
+          static_cast<T>(box[3 * stride])};
+}
+
+template <typename T>
+Box<T> load_box(const SlotView& view, int64_t slot) {
+  Box<T> box{};
+  with_storage_type(view.dtype, [&](auto storage) {
+    const auto* data = static_cast<const decltype(storage)*>(view.data);
+    box = read_box<T>(data + view.offset(slot), view.last_stride);
+  });
+  return box;
+}
+
 // Reads slots[0..count) of `view` into `block`.
 template <typename T>
 void load_boxes(const SlotView& view, const int64_t* slots, int count, BoxBlock<T>& block) {
   with_storage_type(view.dtype, [&](auto storage) {
-    using Storage = decltype(storage);
-    const auto* data = static_cast<const Storage*>(view.data);
-    for (int i = 0; i < count; ++i) {
-      const Storage* box = data + (view.packed ? 4 * slots[i] : view.offset(slots[i]));
-      block.x1[i] = static_cast<T>(box[0]);
-      block.y1[i] = static_cast<T>(box[view.last_stride]);
-      block.x2[i] = static_cast<T>(box[2 * view.last_stride]);
-      block.y2[i] = static_cast<T>(box[3 * view.last_stride]);
+    const auto* data = static_cast<const decltype(storage)*>(view.data);
+    if (view.packed && is_run(slots, count)) {
+      const auto* run = data + 4 * slots[0];
+      for (int i = 0; i < count; ++i) {
+        block.set(i, read_box<T>(run + 4 * i, 1));
+      }
+    } else {
+      for (int i = 0; i < count; ++i) {
+        block.set(i, read_box<T>(data + view.offset(slots[i]), view.last_stride));
+      }
     }
   });
 }
@@ -84,12 +108,21 @@ void store_gradients(const SlotView& view, const int64_t* slots, int count, cons
     } else {
       const T limit = static_cast<T>(std::numeric_limits<Storage>::max());
       auto* data = static_cast<Storage*>(view.data);
-      for (int i = 0; i < count; ++i) {
-        Storage* box = data + 4 * slots[i];
+      const auto write = [&](Storage* box, int i) {
         box[0] = static_cast<Storage>(saturate(block.x1[i], limit));
         box[1] = static_cast<Storage>(saturate(block.y1[i], limit));
         box[2] = static_cast<Storage>(saturate(block.x2[i], limit));
         box[3] = static_cast<Storage>(saturate(block.y2[i], limit));
+      };
+      if (is_run(slots, count)) {
+        Storage* run = data + 4 * slots[0];
+        for (int i = 0; i < count; ++i) {
+          write(run + 4 * i, i);
+        }
+      } else {
+        for (int i = 0; i < count; ++i) {
+          write(data + 4 * slots[i], i);
+        }
       }
     }
   });
@@ -109,8 +142,15 @@ template <typename T>
 void load_coordinate(const SlotView& view, int coordinate, const int64_t* slots, int count, T* numbers) {
   with_storage_type(view.dtype, [&](auto storage) {
     const auto* data = static_cast<const decltype(storage)*>(view.data) + coordinate * view.last_stride;
-    for (int i = 0; i < count; ++i) {
-      numbers[i] = static_cast<T>(data[view.packed ? 4 * slots[i] : view.offset(slots[i])]);
+    if (view.packed && is_run(slots, count)) {
+      const auto* run = data + 4 * slots[0];
+      for (int i = 0; i < count; ++i) {
+        numbers[i] = static_cast<T>(run[4 * i]);
+      }
+    } else {
+      for (int i = 0; i < count; ++i) {
+        numbers[i] = static_cast<T>(data[view.offset(slots[i])]);
+      }
     }
   });
 }
@@ -120,19 +160,26 @@ template <typename T>
 void load_numbers(const SlotView& view, const int64_t* slots, int count, T* numbers) {
   with_storage_type(view.dtype, [&](auto storage) {
     const auto* data = static_cast<const decltype(storage)*>(view.data);
-    for (int i = 0; i < count; ++i) {
-      numbers[i] = static_cast<T>(data[view.packed ? slots[i] : view.offset(slots[i])]);
+    if (view.packed && is_run(slots, count)) {
+      const auto* run = data + slots[0];
+      for (int i = 0; i < count; ++i) {
+        numbers[i] = static_cast<T>(run[i]);
+      }
+    } else {
+      for (int i = 0; i < count; ++i) {
+        numbers[i] = static_cast<T>(data[view.offset(slots[i])]);
+      }
     }
   });
 }
 
-// Writes numbers[0..count) to slots[0..count) of a contiguous view.
+// Writes numbers[0..count) to the consecutive slots[0..count) of a contiguous view.
 template <typename T>
 void store_numbers(const SlotView& view, const int64_t* slots, int count, const T* numbers) {
   with_storage_type(view.dtype, [&](auto storage) {
-    auto* data = static_cast<decltype(storage)*>(view.data);
+    auto* run = static_cast<decltype(storage)*>(view.data) + slots[0];
     for (int i = 0; i < count; ++i) {
-      data[slots[i]] = static_cast<decltype(storage)>(numbers[i]);
+      run[i] = static_cast<decltype(storage)>(numbers[i]);
     }
   });
 }

@@ -5,7 +5,7 @@
 #include "../outputs.h"
 #include "../shapes.h"
 #include "../slots.h"
-#include "box_block.h"
+#include "block_math.h"
 
 namespace lensbox {
 namespace {
@@ -20,9 +20,7 @@ void giou_kernel(const SlotView& boxes1, const SlotView& boxes2, T eps, int64_t 
     for_each_block(begin, end, [&](const int64_t* block, int count) {
       load_boxes(boxes1, block, count, a);
       load_boxes(boxes2, block, count, b);
-      for (int i = 0; i < count; ++i) {
-        result[i] = giou(a[i], b[i], eps);
-      }
+      giou_of_blocks(a, b, eps, count, result);
       store_numbers(out, block, count, result);
     });
   });
@@ -38,13 +36,9 @@ void giou_backward_kernel(const SlotView& grad, const SlotView& boxes1, const Sl
       load_boxes(boxes1, block, count, a);
       load_boxes(boxes2, block, count, b);
       load_numbers(grad, block, count, upstream);
-      for (int i = 0; i < count; ++i) {
-        result.set(i, scaled(giou_gradient(a[i], b[i], eps), upstream[i]));
-      }
+      gradients_of_blocks(a, b, eps, upstream, count, result);
       store_gradients(grad1, block, count, result);
-      for (int i = 0; i < count; ++i) {
-        result.set(i, scaled(giou_gradient(b[i], a[i], eps), upstream[i]));
-      }
+      gradients_of_blocks(b, a, eps, upstream, count, result);
       store_gradients(grad2, block, count, result);
     });
   });

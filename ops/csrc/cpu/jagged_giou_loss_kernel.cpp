@@ -1,6 +1,7 @@
 #include <ATen/Parallel.h>
 #include <torch/library.h>
 
+#include <algorithm>
 #include <array>
 #include <vector>
 
@@ -8,7 +9,7 @@
 #include "../jagged.h"
 #include "../outputs.h"
 #include "../slots.h"
-#include "box_block.h"
+#include "block_math.h"
 
 namespace lensbox {
 namespace {
@@ -38,16 +39,22 @@ std::vector<Segment> read_segments(const char* op, const Tensor& pred, const Ten
   return segments;
 }
 
-// Calls body(pred slots, target slots, count) for blocks of the pairs of one image.
+// Calls body(pred slots, target slots, count) for blocks of the pairs of the images [begin, end), in order.
 template <typename Body>
-void for_each_pair_block(int64_t image, int64_t slots, const Segment& segment, const Body& body) {
-  int64_t pred_slots[kBlock];
-  for_each_block(segment.first, segment.first + segment.count, [&](const int64_t* target_slots, int count) {
-    for (int i = 0; i < count; ++i) {
-      pred_slots[i] = image * slots + target_slots[i] - segment.first;
+void for_each_pair_block(int64_t begin, int64_t end, int64_t slots, const std::vector<Segment>& segments,
+                         const Body& body) {
+  int64_t pred_slots[kBlock], target_slots[kBlock];
+  int count = 0;
+  for (int64_t image = begin; image < end; ++image) {
+    for (int64_t i = 0; i < segments[image].count; ++i) {
+      pred_slots[count] = image * slots + i;
+      target_slots[count] = segments[image].first + i;
+      if (++count < kBlock) continue;
+      body(pred_slots, target_slots, count);
+      count = 0;
     }
-    body(pred_slots, target_slots, count);
-  });
+  }
+  if (count > 0) body(pred_slots, target_slots, count);
 }
 
 template <typename T>
@@ -57,18 +64,18 @@ double forward_kernel(const SlotView& pred, int64_t slots, const SlotView& targe
   std::vector<double> partial((images + kImagesPerChunk - 1) / kImagesPerChunk);
   at::parallel_for(0, static_cast<int64_t>(partial.size()), 1, [&](int64_t begin, int64_t end) {
     BoxBlock<T> predicted, wanted;
+    T gious[kBlock];
     for (int64_t chunk = begin; chunk < end; ++chunk) {
-      for (int64_t image = chunk * kImagesPerChunk; image < std::min(images, (chunk + 1) * kImagesPerChunk);
-           ++image) {
-        for_each_pair_block(image, slots, segments[image],
-                            [&](const int64_t* pred_slots, const int64_t* target_slots, int count) {
-                              load_boxes(pred, pred_slots, count, predicted);
-                              load_boxes(targets, target_slots, count, wanted);
-                              for (int i = 0; i < count; ++i) {
-                                partial[chunk] += T(1) - giou(predicted[i], wanted[i], eps);
-                              }
-                            });
-      }
+      const int64_t first = chunk * kImagesPerChunk;
+      for_each_pair_block(first, std::min(images, first + kImagesPerChunk), slots, segments,
+                          [&](const int64_t* pred_slots, const int64_t* target_slots, int count) {
+                            load_boxes(pred, pred_slots, count, predicted);
+                            load_boxes(targets, target_slots, count, wanted);
+                            giou_of_blocks(predicted, wanted, eps, count, gious);
+                            for (int i = 0; i < count; ++i) {
+                              partial[chunk] += T(1) - gious[i];
+                            }
+                          });
     }
   });
   double sum = 0;
@@ -84,30 +91,30 @@ template <typename T>
 void backward_kernel(const SlotView& pred, int64_t slots, const SlotView& targets,
                      const std::vector<Segment>& segments, T eps, T factor, const SlotView* grad_pred,
                      const SlotView* grad_targets) {
-  at::parallel_for(
-      0, static_cast<int64_t>(segments.size()), kImagesPerChunk, [&](int64_t begin, int64_t end) {
-        BoxBlock<T> predicted, wanted, result;
-        for (int64_t image = begin; image < end; ++image) {
-          const Segment& segment = segments[image];
-          for_each_pair_block(image, slots, segment,
-                              [&](const int64_t* pred_slots, const int64_t* target_slots, int count) {
-                                load_boxes(pred, pred_slots, count, predicted);
-                                load_boxes(targets, target_slots, count, wanted);
-                                const auto write = [&](const BoxBlock<T>& of, const BoxBlock<T>& against,
-                                                       const SlotView& out, const int64_t* out_slots) {
-                                  for (int i = 0; i < count; ++i) {
-                                    result.set(i, scaled(giou_gradient(of[i], against[i], eps), factor));
-                                  }
-                                  store_gradients(out, out_slots, count, result);
-                                };
-                                if (grad_pred != nullptr) write(predicted, wanted, *grad_pred, pred_slots);
-                                if (grad_targets != nullptr)
-                                  write(wanted, predicted, *grad_targets, target_slots);
-                              });
-          if (grad_pred == nullptr) continue;
-          zero_boxes(*grad_pred, image * slots + segment.count, slots - segment.count);
-        }
-      });
+  const auto images = static_cast<int64_t>(segments.size());
+  at::parallel_for(0, images, kImagesPerChunk, [&](int64_t begin, int64_t end) {
+    BoxBlock<T> predicted, wanted, result;
+    T factors[kBlock];
+    std::fill_n(factors, kBlock, factor);
+    for_each_pair_block(begin, end, slots, segments,
+                        [&](const int64_t* pred_slots, const int64_t* target_slots, int count) {
+                          load_boxes(pred, pred_slots, count, predicted);
+                          load_boxes(targets, target_slots, count, wanted);
+                          if (grad_pred != nullptr) {
+                            gradients_of_blocks(predicted, wanted, eps, factors, count, result);
+                            store_gradients(*grad_pred, pred_slots, count, result);
+                          }
+                          if (grad_targets != nullptr) {
+                            gradients_of_blocks(wanted, predicted, eps, factors, count, result);
+                            store_gradients(*grad_targets, target_slots, count, result);
+                          }
+                        });
+    if (grad_pred == nullptr) return;
+    for (int64_t image = begin; image < end; ++image) {
+      const int64_t filled = segments[image].count;
+      zero_boxes(*grad_pred, image * slots + filled, slots - filled);
+    }
+  });
 }
 
 std::tuple<Tensor, Tensor> jagged_giou_loss_forward_cpu(const Tensor& pred, const Tensor& targets,

@@ -1,13 +1,15 @@
 #include <ATen/Parallel.h>
 #include <torch/library.h>
 
+#include <algorithm>
 #include <array>
+#include <cstring>
 #include <vector>
 
 #include "../checks.h"
 #include "../outputs.h"
 #include "../slots.h"
-#include "box_block.h"
+#include "block_math.h"
 
 namespace lensbox {
 namespace {
@@ -15,6 +17,8 @@ namespace {
 // Slots are summed in chunks of this size and the chunks in order, so the result does not depend on the
 // number of threads.
 constexpr int64_t kChunk = 4096;
+
+constexpr int kGroup = sizeof(uint64_t);  // slots skipped at once where all are padding, a byte each
 
 struct Sums {
   double loss = 0;
@@ -32,17 +36,20 @@ int find_valid(const SlotView& target, const SlotView* weight, const int64_t* sl
   } else {
     load_coordinate(target, 3, slots, count, numbers);
   }
-  // Blocks of nothing but padding are the rule in a padded batch; this loop is vectorised, the next is not.
-  bool any = false;
+  uint8_t is_valid[kBlock] = {};
   for (int i = 0; i < count; ++i) {
-    any |= numbers[i] != T(0);
+    is_valid[i] = numbers[i] != T(0);
   }
-  if (!any) return 0;
   int found = 0;
-  for (int i = 0; i < count; ++i) {
-    valid[found] = slots[i];
-    weights[found] = weight != nullptr ? numbers[i] : T(1);
-    found += numbers[i] != T(0);
+  for (int start = 0; start < count; start += kGroup) {
+    uint64_t any;
+    std::memcpy(&any, is_valid + start, kGroup);
+    if (any == 0) continue;  // padding is the rule in a padded batch
+    for (int i = start; i < std::min(start + kGroup, count); ++i) {
+      valid[found] = slots[i];
+      weights[found] = weight != nullptr ? numbers[i] : T(1);
+      found += is_valid[i];
+    }
   }
   return found;
 }
@@ -53,16 +60,14 @@ Sums sum_losses(const SlotView& pred, const SlotView& target, const SlotView* we
   Sums sums;
   BoxBlock<T> predicted, wanted;
   int64_t valid[kBlock];
-  T weights[kBlock], losses[kBlock];
+  T weights[kBlock], gious[kBlock];
   for_each_block(begin, end, [&](const int64_t* slots, int count) {
     const int found = find_valid(target, weight, slots, count, valid, weights);
     load_boxes(pred, valid, found, predicted);
     load_boxes(target, valid, found, wanted);
+    giou_of_blocks(predicted, wanted, eps, found, gious);
     for (int i = 0; i < found; ++i) {
-      losses[i] = T(1) - giou(predicted[i], wanted[i], eps);
-    }
-    for (int i = 0; i < found; ++i) {
-      sums.loss += static_cast<double>(weights[i]) * static_cast<double>(losses[i]);
+      sums.loss += static_cast<double>(weights[i]) * static_cast<double>(T(1) - gious[i]);
       sums.weight += static_cast<double>(weights[i]);
     }
   });
@@ -105,25 +110,27 @@ void backward_kernel(const SlotView& pred, const SlotView& target, const SlotVie
   at::parallel_for(0, slots, kChunk, [&](int64_t begin, int64_t end) {
     BoxBlock<T> predicted, wanted, result;
     int64_t valid[kBlock];
-    T weights[kBlock];
+    T weights[kBlock], numbers[kBlock];
     for_each_block(begin, end, [&](const int64_t* block, int count) {
       if (grads.weight != nullptr) {
         load_boxes(pred, block, count, predicted);
         load_boxes(target, block, count, wanted);
+        giou_of_blocks(predicted, wanted, eps, count, numbers);
         for (int i = 0; i < count; ++i) {
-          weights[i] = per_weight * (T(1) - giou(predicted[i], wanted[i], eps) - loss_share);
+          numbers[i] = per_weight * (T(1) - numbers[i] - loss_share);
         }
-        store_numbers(*grads.weight, block, count, weights);
+        store_numbers(*grads.weight, block, count, numbers);
       }
       // Padding gets a gradient of exactly 0, even where its prediction is not a number.
       const int found = find_valid(target, weight, block, count, valid, weights);
       load_boxes(pred, valid, found, predicted);
       load_boxes(target, valid, found, wanted);
+      for (int i = 0; i < found; ++i) {
+        weights[i] *= -per_weight;
+      }
       const auto write = [&](const BoxBlock<T>& of, const BoxBlock<T>& against, const SlotView& out) {
         zero_boxes(out, block[0], count);
-        for (int i = 0; i < found; ++i) {
-          result.set(i, scaled(giou_gradient(of[i], against[i], eps), -per_weight * weights[i]));
-        }
+        gradients_of_blocks(of, against, eps, weights, found, result);
         store_gradients(out, valid, found, result);
       };
       if (grads.pred != nullptr) write(predicted, wanted, *grads.pred);

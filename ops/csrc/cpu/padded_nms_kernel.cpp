@@ -9,6 +9,7 @@
 #include "../outputs.h"
 #include "../slots.h"
 #include "box_block.h"
+#include "vectors.h"
 
 namespace lensbox {
 namespace {
@@ -33,11 +34,14 @@ std::vector<int64_t> rank(const std::vector<Score>& scores, Score threshold, int
   for (int64_t i = 0; i < static_cast<int64_t>(scores.size()); ++i) {
     if (scores[i] > threshold) order.push_back(i);  // never true of NaN
   }
-  const auto middle = order.begin() + std::min<int64_t>(max_candidates, order.size());
-  std::partial_sort(order.begin(), middle, order.end(), [&](int64_t a, int64_t b) {
+  const auto better = [&](int64_t a, int64_t b) {
     return scores[a] > scores[b] || (scores[a] == scores[b] && a < b);
-  });
-  order.erase(middle, order.end());
+  };
+  if (max_candidates < static_cast<int64_t>(order.size())) {
+    std::nth_element(order.begin(), order.begin() + max_candidates, order.end(), better);
+    order.resize(max_candidates);
+  }
+  std::sort(order.begin(), order.end(), better);
   return order;
 }
 
@@ -51,12 +55,10 @@ Candidates<T> gather(const SlotView& boxes, const SlotView* categories, int64_t 
   }
   out.removed.assign(count, 0);
   out.category.resize(categories != nullptr ? count : 0);
-  BoxBlock<T> block;
   bool wide = false;
   for (size_t i = 0; i < count; ++i) {
     const int64_t slot = first_slot + order[i];
-    load_boxes(boxes, &slot, 1, block);
-    const Box<T> box = block[0];
+    const auto box = load_box<T>(boxes, slot);
     wide = wide || is_wide(box);
     out.x1[i] = box.x1;
     out.y1[i] = box.y1;
@@ -77,8 +79,7 @@ Candidates<T> gather(const SlotView& boxes, const SlotView* categories, int64_t 
   return out;
 }
 
-// Marks every later candidate that overlaps `kept` by more than the threshold. The compiler vectorises this
-// loop.
+// Marks every later candidate that overlaps `kept` by more than the threshold.
 template <typename T>
 void suppress(Candidates<T>& candidates, int64_t kept, T threshold) {
   const Box<T> box = candidates.box(kept);
@@ -88,15 +89,22 @@ void suppress(Candidates<T>& candidates, int64_t kept, T threshold) {
           *y2 = candidates.y2.data(), *areas = candidates.area.data();
   uint8_t* removed = candidates.removed.data();
   if (candidates.category.empty()) {
-    for (int64_t i = kept + 1; i < count; ++i) {
-      removed[i] |= iou_exceeds(box, area, {x1[i], y1[i], x2[i], y2[i]}, areas[i], threshold);
-    }
+    with_widest_vectors([=] {
+      for (int64_t i = kept + 1; i < count; ++i) {
+        removed[i] |= iou_exceeds(box, area, {x1[i], y1[i], x2[i], y2[i]}, areas[i], threshold);
+      }
+    });
     return;
   }
-  for (int64_t i = kept + 1; i < count; ++i) {
-    removed[i] |= (candidates.category[i] == candidates.category[kept]) &
-                  iou_exceeds(box, area, {x1[i], y1[i], x2[i], y2[i]}, areas[i], threshold);
-  }
+  const int64_t* categories = candidates.category.data();
+  const int64_t category = categories[kept];
+  with_widest_vectors([=] {
+    for (int64_t i = kept + 1; i < count; ++i) {
+      removed[i] |=
+          static_cast<uint8_t>(categories[i] == category) &
+          static_cast<uint8_t>(iou_exceeds(box, area, {x1[i], y1[i], x2[i], y2[i]}, areas[i], threshold));
+    }
+  });
 }
 
 // Greedy suppression: the positions, among the image's boxes, of those kept, best first.

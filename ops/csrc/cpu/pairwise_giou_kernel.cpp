@@ -7,19 +7,12 @@
 #include "../checks.h"
 #include "../outputs.h"
 #include "../slots.h"
-#include "box_block.h"
+#include "block_math.h"
 
 namespace lensbox {
 namespace {
 
 constexpr int64_t kGrainPairs = 4096;  // pairs a thread takes at least
-
-template <typename T>
-Box<T> load_box(const SlotView& view, int64_t slot) {
-  BoxBlock<T> block;
-  load_boxes(view, &slot, 1, block);
-  return block[0];
-}
 
 // The boxes of one image in blocks, read once for all the boxes that meet them.
 template <typename T>
@@ -59,25 +52,27 @@ void pairwise_giou_kernel(const PairwiseProblem& problem, T eps, const SlotView&
       size_t block = 0;
       for_each_block(row * problem.columns, (row + 1) * problem.columns,
                      [&](const int64_t* out_slots, int count) {
-                       const BoxBlock<T>& b = blocks[block++];
-                       for (int i = 0; i < count; ++i) {
-                         result[i] = giou(a, b[i], eps);
-                       }
+                       giou_with_block(a, blocks[block++], eps, count, result);
                        store_numbers(out, out_slots, count, result);
                      });
     }
   });
 }
 
-// Sums grad * d giou / d of over everything in `against`: one thread owns one box of `of`, so sums are
-// repeatable.
+template <typename T>
+LENSBOX_HOST_DEVICE Box<T> added(const Box<T>& a, const Box<T>& b) {
+  return {a.x1 + b.x1, a.y1 + b.y1, a.x2 + b.x2, a.y2 + b.y2};
+}
+
+// Sums grad * d giou / d of over everything in `against`. One thread owns one box of `of`, and position i of
+// every block adds to sums[i], which are halved to one at the end: an order that is the same each time, and
+// that vectors can keep.
 template <typename T>
 void gradient_of_side(const SlotView& of, int64_t of_count, const SlotView& against, int64_t against_count,
                       int64_t batch, const SlotView& grad, bool of_is_row, T eps, const SlotView& out) {
   const int64_t grain = kGrainPairs / std::max<int64_t>(against_count, 1) + 1;
   at::parallel_for(0, batch * of_count, grain, [&](int64_t begin, int64_t end) {
     ImageBoxes<T> others(against, against_count);
-    BoxBlock<T> total;
     T upstream[kBlock];
     int64_t grad_slots[kBlock];
     for (int64_t slot = begin; slot < end; ++slot) {
@@ -87,9 +82,8 @@ void gradient_of_side(const SlotView& of, int64_t of_count, const SlotView& agai
       const int64_t first = image * against_count;
       const auto& blocks = others.of_image(image);
       size_t block = 0;
-      Box<T> sum{};
+      BoxBlock<T> sums{};
       for_each_block(first, first + against_count, [&](const int64_t* slots, int count) {
-        const BoxBlock<T>& b = blocks[block++];
         for (int i = 0; i < count; ++i) {
           const int64_t other = slots[i] - first;
           const int64_t row = of_is_row ? own : other;
@@ -99,13 +93,14 @@ void gradient_of_side(const SlotView& of, int64_t of_count, const SlotView& agai
                           column;
         }
         load_numbers(grad, grad_slots, count, upstream);
-        for (int i = 0; i < count; ++i) {
-          const Box<T> gradient = scaled(giou_gradient(a, b[i], eps), upstream[i]);
-          sum = {sum.x1 + gradient.x1, sum.y1 + gradient.y1, sum.x2 + gradient.x2, sum.y2 + gradient.y2};
-        }
+        add_gradients_with_block(a, blocks[block++], eps, upstream, count, sums);
       });
-      total.set(0, sum);
-      store_gradients(out, &slot, 1, total);
+      for (int half = kBlock / 2; half > 0; half /= 2) {
+        for (int i = 0; i < half; ++i) {
+          sums.set(i, added(sums[i], sums[half + i]));
+        }
+      }
+      store_gradients(out, &slot, 1, sums);
     }
   });
 }

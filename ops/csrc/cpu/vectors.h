@@ -1,0 +1,48 @@
+// Loops compiled for wider vectors than the library as a whole, and chosen when they run: one library serves
+// every x86-64 machine and still uses AVX2 or AVX-512 where it is there. On ARM, where NEON always is, a loop
+// is compiled once.
+#pragma once
+
+namespace lensbox {
+
+enum class Vectors { kBaseline, kAvx2, kAvx512 };
+
+// The widest that torch uses on this machine. ATEN_CPU_CAPABILITY=avx2 or =default asks both for less.
+Vectors widest_vectors();
+
+// All that `body` calls is inlined into a function for the named instruction set. Nothing else is compiled
+// for it, so the linker cannot give its code to others, which happens to inline functions where whole files
+// are compiled with -mavx2. Multiplications and additions are not fused (-ffp-contract=off) and keep their
+// order: results are the same to the bit. A body is taken by value, so that the compiler need not fear a
+// store through a captured pointer to change what is captured.
+#ifdef __x86_64__
+template <typename Body>
+[[gnu::target("avx2"), gnu::flatten, gnu::noinline]] void run_with_avx2(Body body) {
+  body();
+}
+
+template <typename Body>
+[[gnu::target("avx512f,avx512bw,avx512dq,avx512vl"), gnu::flatten, gnu::noinline]] void run_with_avx512(
+    Body body) {
+  body();
+}
+#endif
+
+// Calls body(), a loop over arrays that captures by value all but blocks, compiled for the widest vectors of
+// this machine.
+template <typename Body>
+void with_widest_vectors(Body body) {
+#ifdef __x86_64__
+  switch (widest_vectors()) {
+    case Vectors::kAvx512:
+      return run_with_avx512(body);
+    case Vectors::kAvx2:
+      return run_with_avx2(body);
+    case Vectors::kBaseline:
+      break;
+  }
+#endif
+  body();
+}
+
+}  // namespace lensbox

@@ -1,0 +1,65 @@
+"""The CPU kernels give the same bits whichever vector instructions they use."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from box_reference import BOX_DTYPES, FLOAT_DTYPES, extreme_boxes, random_boxes
+from torch import Tensor
+
+PROCESS = Path(__file__).with_name("vectors_process.py")
+CAPABILITIES = ["DEFAULT", "AVX2", "AVX512"]  # each machine has those up to its own
+
+
+def make_inputs() -> list[tuple[Tensor, Tensor]]:
+    """Predictions and targets of every dtype, of sizes that fill no vector, some of them hostile."""
+    shape = (7, 83)
+    pairs = [(random_boxes(*shape, dtype=dtype), random_boxes(*shape)) for dtype in FLOAT_DTYPES]
+    pairs += [(random_boxes(*shape), random_boxes(*shape, dtype=dtype)) for dtype in BOX_DTYPES]
+    for dtype in FLOAT_DTYPES:
+        hostile = [extreme_boxes(shape[0] * shape[1], dtype).view(*shape, 4) for _ in range(2)]
+        pairs.append((hostile[0], hostile[1]))
+    ties = random_boxes(*shape).round()
+    pairs.append((ties, ties.clone()))
+    missing = random_boxes(*shape)
+    missing[:, ::5, 1] = float("nan")
+    pairs.append((missing, random_boxes(*shape)))
+    return pairs
+
+
+def run_with(capability: str, inputs: Path) -> list[list[Tensor]]:
+    outputs = inputs.with_name(f"{capability}.pt")
+    subprocess.run(
+        [sys.executable, PROCESS, inputs, outputs],
+        env=os.environ | {"ATEN_CPU_CAPABILITY": capability.lower()},
+        check=True,
+    )
+    used, results = torch.load(outputs)
+    assert used == capability
+    return results
+
+
+@pytest.mark.parametrize("capability", CAPABILITIES[1:])
+def test_same_bits(capability: str, tmp_path: Path) -> None:
+    available = torch.backends.cpu.get_cpu_capability()
+    if available not in CAPABILITIES or CAPABILITIES.index(capability) > CAPABILITIES.index(available):
+        pytest.skip(f"needs a CPU with {capability}, this one offers torch {available}")
+    inputs = tmp_path / "inputs.pt"
+    torch.save(make_inputs(), inputs)
+    baseline, wide = run_with("DEFAULT", inputs), run_with(capability, inputs)
+    for case, (expected, results) in enumerate(zip(baseline, wide, strict=True)):
+        for index, (theirs, ours) in enumerate(zip(expected, results, strict=True)):
+            where = f"case {case}, output {index}"
+            assert torch.equal(ours.isnan(), theirs.isnan()), where
+            assert torch.equal(bits(ours), bits(theirs)), where
+
+
+def bits(numbers: Tensor) -> Tensor:
+    """What is stored, so that -0 is not 0; every NaN counts as the same."""
+    if not numbers.is_floating_point():
+        return numbers
+    cleaned = numbers.nan_to_num(0.0, float("inf"), float("-inf")).flatten()
+    return cleaned.view(torch.uint8)
