@@ -116,6 +116,15 @@ def test_finite_boxes_give_finite_results(device: torch.device, dtype: torch.dty
     assert target.grad.isfinite().all()
 
 
+def test_gradients_too_large_for_their_dtype_saturate(device: torch.device) -> None:
+    pred = torch.tensor([[0.0, 0, 1, 1]], dtype=torch.float16, device=device, requires_grad=True)
+    target = torch.tensor([[5.0, 5, 6, 6]], device=device)
+    # Where the weights sum to less than 1, the gradient of a weight is 1 - giou, here above 1.
+    weight = torch.tensor([0.5], dtype=torch.float16, device=device, requires_grad=True)
+    masked_giou_loss(pred, target, weight).backward(torch.tensor(1e8, device=device))
+    assert pred.grad.abs().max() == weight.grad == 65504
+
+
 def test_any_strides(device: torch.device) -> None:
     pred, target = random_boxes(12, 18).to(device), padded_targets(12, 18).to(device)
     expected = masked_giou_loss(pred, target)

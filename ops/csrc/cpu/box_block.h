@@ -173,13 +173,19 @@ void load_numbers(const SlotView& view, const int64_t* slots, int count, T* numb
   });
 }
 
-// Writes numbers[0..count) to the consecutive slots[0..count) of a contiguous view.
+// Writes numbers[0..count) to the consecutive slots[0..count) of a contiguous view, saturated like gradients.
 template <typename T>
 void store_numbers(const SlotView& view, const int64_t* slots, int count, const T* numbers) {
   with_storage_type(view.dtype, [&](auto storage) {
-    auto* run = static_cast<decltype(storage)*>(view.data) + slots[0];
-    for (int i = 0; i < count; ++i) {
-      run[i] = static_cast<decltype(storage)>(numbers[i]);
+    using Storage = decltype(storage);
+    if constexpr (std::numeric_limits<Storage>::is_integer) {
+      return;  // no output is of integers
+    } else {
+      const T limit = static_cast<T>(std::numeric_limits<Storage>::max());
+      Storage* run = static_cast<Storage*>(view.data) + slots[0];
+      for (int i = 0; i < count; ++i) {
+        run[i] = static_cast<Storage>(saturate(numbers[i], limit));
+      }
     }
   });
 }
