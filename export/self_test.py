@@ -5,6 +5,7 @@ geometry), and loss(predictions, targets). Count and order must be equal, number
 device.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -74,20 +75,27 @@ def run_self_test(module: Any, test: SelfTest, device: torch.device) -> SelfTest
     if count != expected_count:
         failures.append(f"expected {expected_count} detections, got {count}")
     common = min(count, expected_count)
-    box_error = _max_error(boxes[:common], test.boxes[:common])
-    score_error = _max_error(scores[:common], test.scores[:common])
+    box_error = max_error(boxes[:common], test.boxes[:common])
+    score_error = max_error(scores[:common], test.scores[:common])
     loss_error = abs(loss - test.loss)
     errors = (
         ("boxes", "px", box_error, tolerance.boxes),
         ("scores", "", score_error, tolerance.scores),
         ("loss", "", loss_error, tolerance.loss),
     )
-    for name, unit, error, limit in errors:
-        # Written so that NaN fails.
-        if not error <= limit:
-            failures.append(f"{name} differ by up to {error:.6g}{unit}, at most {limit:g}{unit} is allowed")
+    failures += tolerance_failures(errors)
     return SelfTestReport(not failures, failures, box_error, score_error, loss_error)
 
 
-def _max_error(actual: Tensor, expected: Tensor) -> float:
+def tolerance_failures(errors: Iterable[tuple[str, str, float, float]]) -> list[str]:
+    """A sentence for each (name, unit, largest error, limit) whose error is beyond the limit, or NaN."""
+    return [
+        f"{name} differ by up to {error:.6g}{unit}, at most {limit:g}{unit} is allowed"
+        for name, unit, error, limit in errors
+        if not error <= limit  # written so that NaN fails
+    ]
+
+
+def max_error(actual: Tensor, expected: Tensor) -> float:
+    """The largest absolute difference; 0 without elements, NaN where one is NaN."""
     return float((actual - expected).abs().max()) if expected.numel() else 0.0

@@ -142,6 +142,8 @@ def stress_main(argv: Sequence[str]) -> int:
     arguments = parser.parse_args(argv)
     if not 0 <= arguments.threshold <= 1:
         parser.error(f"--threshold must be between 0 and 1, got {arguments.threshold}")
+    if arguments.output.suffix != ".png":
+        parser.error(f"--output must be a file that ends in .png, got {arguments.output}")
     try:
         device = _device(arguments.device)
         detect = _detector(arguments, device)
@@ -153,10 +155,10 @@ def stress_main(argv: Sequence[str]) -> int:
     except (ValueError, RuntimeError) as error:
         print(f"lensbox stress: {error}", file=sys.stderr)
         return 4
-    arguments.output.parent.mkdir(parents=True, exist_ok=True)
-    stress_sheet(results, face_free, arguments.threshold).save(arguments.output, optimize=True)
     print(table(results, arguments.threshold))
     print(f"\n{false_alarm_line(face_free, arguments.threshold)}")
+    arguments.output.parent.mkdir(parents=True, exist_ok=True)
+    stress_sheet(results, face_free, arguments.threshold).save(arguments.output, optimize=True)
     print(f"\nwrote {arguments.output}")
     return 0
 

@@ -1,7 +1,5 @@
 """Is a way's answer that of the eager detector? Asked before it is timed."""
 
-from typing import Any
-
 import torch
 from torch import Tensor
 
@@ -9,7 +7,7 @@ from lensbox.bench.check import WrongAnswerError
 from lensbox.bench.detector.subject import Subject
 from lensbox.bench.detector.ways import Call, Way
 from lensbox.export.predictions_check import prediction_failures
-from lensbox.export.self_test import TOLERANCES
+from lensbox.export.self_test import TOLERANCES, max_error, tolerance_failures
 
 
 def check_way(way: Way, call: Call, subject: Subject) -> None:
@@ -17,7 +15,7 @@ def check_way(way: Way, call: Call, subject: Subject) -> None:
     if way.computes == "yardstick":
         return
     with torch.no_grad():
-        answer = tuple(torch.as_tensor(value) for value in _outputs(call()))
+        answer = tuple(torch.as_tensor(value) for value in call())
         if way.computes == "network":
             failures = prediction_failures((answer[0], answer[1]), subject.detector(subject.canvas))
         else:
@@ -27,21 +25,14 @@ def check_way(way: Way, call: Call, subject: Subject) -> None:
         raise WrongAnswerError("; ".join(failures))
 
 
-def _outputs(answer: Any) -> list[Any]:
-    return list(answer)
-
-
 def _detection_failures(actual: tuple[Tensor, ...], expected: tuple[Tensor, ...]) -> list[str]:
     boxes, scores, counts = actual
     if not torch.equal(counts, expected[2]):
         return [f"{counts.tolist()} faces are found, {expected[2].tolist()} were expected"]
     tolerance = TOLERANCES["cpu"]
-    failures = []
-    for name, value, wanted, limit in (
-        ("boxes", boxes, expected[0], tolerance.boxes),
-        ("scores", scores, expected[1], tolerance.scores),
-    ):
-        error = float((value - wanted).abs().max())
-        if not error <= limit:  # so that NaN fails
-            failures.append(f"{name} differ by up to {error:.3g}, at most {limit:g} is allowed")
-    return failures
+    return tolerance_failures(
+        (
+            ("boxes", "px", max_error(boxes, expected[0]), tolerance.boxes),
+            ("scores", "", max_error(scores, expected[1]), tolerance.scores),
+        )
+    )

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 
@@ -14,7 +14,7 @@ from lensbox.export.torchscript import quiet_torchscript, script_and_freeze
 # detect: boxes, scores and counts, post-processing included. network: boxes and logits of all anchors.
 # yardstick: another network, whose answer means nothing.
 Computes = Literal["detect", "network", "yardstick"]
-Call = Callable[[], object]
+Call = Callable[[], Any]  # boxes, scores and counts, or boxes and logits: tensors or arrays
 
 
 @dataclass(frozen=True)

@@ -168,6 +168,9 @@ def test_command(few_factors, tmp_path, capsys):
     with pytest.raises(SystemExit):
         stress_main([*arguments, "--threshold", "1.5"])
     assert "--threshold must be between 0 and 1, got 1.5" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        stress_main(["--output", "limits.txt"])
+    assert "--output must be a file that ends in .png, got limits.txt" in capsys.readouterr().err
 
 
 def test_photographs_of_the_last_row_fit_the_sheet():
