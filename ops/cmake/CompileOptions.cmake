@@ -8,6 +8,9 @@ endif()
 add_library(lensbox_compile_options INTERFACE)
 target_compile_options(lensbox_compile_options INTERFACE
   $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Werror -ffp-contract=off -fno-math-errno -fno-trapping-math>)
+# GCC 13 warns of an overflow in std::vector<bool>::reserve, which torch's autograd::Function calls.
+target_compile_options(lensbox_compile_options INTERFACE
+  $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<CXX_COMPILER_ID:GNU>>:-Wno-array-bounds;-Wno-stringop-overflow>)
 target_link_options(lensbox_compile_options INTERFACE -Wl,--no-undefined)
 
 if(LENSBOX_SANITIZE)

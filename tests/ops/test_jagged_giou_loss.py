@@ -25,7 +25,8 @@ def batch(
 def check(pred: Tensor, packed: PackedTargets, padded: Tensor, device: torch.device) -> None:
     """Loss and gradients against float64, with a gradient of the output that is not 1."""
     trains_targets = padded.is_floating_point()
-    exact_pred, exact_target = pred.double().requires_grad_(), padded.double().requires_grad_()
+    exact_pred = pred.to(torch.float64, copy=True).requires_grad_()
+    exact_target = padded.to(torch.float64, copy=True).requires_grad_()
     expected = loss_reference(exact_pred, exact_target)
     expected.backward(torch.tensor(3.0).double())
 
