@@ -6,7 +6,9 @@
 // changes nothing for boxes whose union is larger than eps. NaN inputs give NaN; finite inputs never do.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
+#include <type_traits>
 
 #ifdef __CUDACC__
 #define LENSBOX_HOST_DEVICE __host__ __device__ __forceinline__
@@ -21,30 +23,28 @@ struct Box {
   T x1, y1, x2, y2;
 };
 
-// Written with `<` so that a NaN in `value` passes through.
-template <typename T>
-LENSBOX_HOST_DEVICE T clamp_min(T value, T low) {
-  return value < low ? low : value;
-}
-
+// The smaller and the larger of two. A NaN in the first one passes through; that is enough, since areas carry
+// every NaN into the results. PTX has one instruction for what are a comparison and a choice in C++.
 template <typename T>
 LENSBOX_HOST_DEVICE T smaller(T a, T b) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+  if constexpr (std::is_same_v<T, float>) {
+    asm("min.NaN.f32 %0, %0, %1;" : "+f"(a) : "f"(b));
+    return a;
+  }
+#endif
   return b < a ? b : a;
 }
 
 template <typename T>
 LENSBOX_HOST_DEVICE T larger(T a, T b) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+  if constexpr (std::is_same_v<T, float>) {
+    asm("max.NaN.f32 %0, %0, %1;" : "+f"(a) : "f"(b));
+    return a;
+  }
+#endif
   return a < b ? b : a;
-}
-
-template <typename T>
-LENSBOX_HOST_DEVICE T magnitude(T value) {
-  return value < T(0) ? -value : value;
-}
-
-template <typename T>
-LENSBOX_HOST_DEVICE T largest_coordinate(const Box<T>& box) {
-  return larger(larger(magnitude(box.x1), magnitude(box.y1)), larger(magnitude(box.x2), magnitude(box.y2)));
 }
 
 template <typename T>
@@ -70,10 +70,38 @@ struct SafeRange<double> {
   static constexpr double shrink = 1.7766253163909846e-158;  // 2^-524: 2^1024 becomes 2^500
 };
 
+// Whether a coordinate lies beyond the limit.
 template <typename T>
-LENSBOX_HOST_DEVICE T safe_scale(const Box<T>& a, const Box<T>& b) {
-  return larger(largest_coordinate(a), largest_coordinate(b)) > SafeRange<T>::limit ? SafeRange<T>::shrink
-                                                                                    : T(1);
+LENSBOX_HOST_DEVICE bool is_wide(const Box<T>& box) {
+  const T limit = SafeRange<T>::limit;
+  // Without a branch: `|` and not `||`.
+  return (std::fabs(box.x1) > limit) | (std::fabs(box.y1) > limit) | (std::fabs(box.x2) > limit) |
+         (std::fabs(box.y2) > limit);
+}
+
+// What a pair of which one box is wide is multiplied by.
+template <typename T>
+LENSBOX_HOST_DEVICE T safe_scale(bool wide) {
+  return wide ? SafeRange<T>::shrink : T(1);
+}
+
+// n / d, correctly rounded, for a d from 1e-18 to 2^124, as clamped areas of the safe range and their sums
+// are, and an n that is no larger than d, or 1. On CUDA these are the steps of the compiler's own division
+// (Newton's, after Markstein 1990) without its test for operands out of that range: a branch, across which
+// the divisions of several pairs could not be interleaved.
+template <typename T>
+LENSBOX_HOST_DEVICE T quotient(T n, T d) {
+#ifdef __CUDA_ARCH__
+  if constexpr (std::is_same_v<T, float>) {
+    float reciprocal;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(reciprocal) : "f"(d));
+    reciprocal = __fmaf_rn(reciprocal, __fmaf_rn(-d, reciprocal, 1.0f), reciprocal);
+    const float rough = n * reciprocal;
+    const float close = __fmaf_rn(__fmaf_rn(-d, rough, n), reciprocal, rough);
+    return __fmaf_rn(__fmaf_rn(-d, close, n), reciprocal, close);
+  }
+#endif
+  return n / d;
 }
 
 // Width and height as differences: negative where boxes are apart or a side is inverted, which counts as 0.
@@ -81,8 +109,8 @@ template <typename T>
 struct Extent {
   T width, height;
 
-  LENSBOX_HOST_DEVICE T clamped_width() const { return clamp_min(width, T(0)); }
-  LENSBOX_HOST_DEVICE T clamped_height() const { return clamp_min(height, T(0)); }
+  LENSBOX_HOST_DEVICE T clamped_width() const { return larger(width, T(0)); }
+  LENSBOX_HOST_DEVICE T clamped_height() const { return larger(height, T(0)); }
   LENSBOX_HOST_DEVICE T area() const { return clamped_width() * clamped_height(); }
   // d area / d width and d area / d height. The gradient of a clamp passes at the limit, as PyTorch has it.
   LENSBOX_HOST_DEVICE T area_by_width() const { return width >= T(0) ? clamped_height() : T(0); }
@@ -115,38 +143,44 @@ LENSBOX_HOST_DEVICE bool iou_exceeds(const Box<T>& a, T area_a, const Box<T>& b,
 template <typename T>
 struct GiouTerms {
   Extent<T> inter, hull;
-  T union_area, hull_area;
+  T inter_area, union_area, hull_area;
   T union_clamped, hull_clamped;
-  T iou;    // I / U
-  T slack;  // (C - U) / C
 };
 
 template <typename T>
-LENSBOX_HOST_DEVICE GiouTerms<T> giou_terms(const Box<T>& a, const Box<T>& b, T eps) {
+LENSBOX_HOST_DEVICE GiouTerms<T> giou_terms(const Box<T>& a, T area_a, const Box<T>& b, T area_b, T eps) {
   GiouTerms<T> terms;
   terms.inter = intersection_extent(a, b);
   terms.hull = hull_extent(a, b);
-  const T inter_area = terms.inter.area();
-  terms.union_area = box_extent(a).area() + box_extent(b).area() - inter_area;
+  terms.inter_area = terms.inter.area();
+  terms.union_area = area_a + area_b - terms.inter_area;
   terms.hull_area = terms.hull.area();
-  terms.union_clamped = clamp_min(terms.union_area, eps);
-  terms.hull_clamped = clamp_min(terms.hull_area, eps);
-  terms.iou = inter_area / terms.union_clamped;
-  terms.slack = (terms.hull_area - terms.union_area) / terms.hull_clamped;
+  terms.union_clamped = larger(terms.union_area, eps);
+  terms.hull_clamped = larger(terms.hull_area, eps);
   return terms;
 }
 
+// Of a pair in the safe range. Areas are passed in because each may be used many times.
 template <typename T>
-LENSBOX_HOST_DEVICE T giou(const Box<T>& a, const Box<T>& b, T eps) {
-  const T scale = safe_scale(a, b);
-  const GiouTerms<T> terms = giou_terms(scaled(a, scale), scaled(b, scale), eps);
-  return terms.iou - terms.slack;
+LENSBOX_HOST_DEVICE T giou_in_range(const Box<T>& a, T area_a, const Box<T>& b, T area_b, T eps) {
+  const GiouTerms<T> terms = giou_terms(a, area_a, b, area_b, eps);
+  // Divisions, not products with reciprocals: the IoU of equal boxes is exactly 1.
+  return quotient(terms.inter_area, terms.union_clamped) -
+         quotient(terms.hull_area - terms.union_area, terms.hull_clamped);
 }
 
-// One half at a tie, as max() and min() of PyTorch have it.
 template <typename T>
-LENSBOX_HOST_DEVICE T step(T value) {
-  return value > T(0) ? T(1) : (value == T(0) ? T(0.5) : T(0));
+LENSBOX_HOST_DEVICE T giou(const Box<T>& box_a, const Box<T>& box_b, T eps) {
+  const T scale = safe_scale<T>(is_wide(box_a) | is_wide(box_b));
+  const Box<T> a = scaled(box_a, scale), b = scaled(box_b, scale);
+  return giou_in_range(a, box_extent(a).area(), b, box_extent(b).area(), eps);
+}
+
+// Which side of two: 1 where value is greater than other, 0 where it is less; one half at a tie, as max() and
+// min() of PyTorch have it.
+template <typename T>
+LENSBOX_HOST_DEVICE T step(T value, T other) {
+  return value > other ? T(1) : (value == other ? T(0.5) : T(0));
 }
 
 // Gradient of giou(a, b) with respect to `a`; swap the arguments for `b`.
@@ -161,18 +195,19 @@ LENSBOX_HOST_DEVICE T step(T value) {
 // and likewise, with the sign turned, for x2; x and y trade places for y1, y2.
 template <typename T>
 LENSBOX_HOST_DEVICE Box<T> giou_gradient(const Box<T>& box_a, const Box<T>& box_b, T eps) {
-  const T scale = safe_scale(box_a, box_b);
-  const Box<T> a = scaled(box_a, scale);
-  const Box<T> b = scaled(box_b, scale);
-  const GiouTerms<T> terms = giou_terms(a, b, eps);
-
-  const T iou_by_union = terms.union_area >= eps ? terms.iou : T(0);
-  const T slack_by_hull = terms.hull_area >= eps ? terms.slack : T(0);
-  const T by_inter = (T(1) + iou_by_union) / terms.union_clamped - T(1) / terms.hull_clamped;
-  const T by_area = T(1) / terms.hull_clamped - iou_by_union / terms.union_clamped;
-  const T by_hull = (slack_by_hull - T(1)) / terms.hull_clamped;
-
+  const T scale = safe_scale<T>(is_wide(box_a) | is_wide(box_b));
+  const Box<T> a = scaled(box_a, scale), b = scaled(box_b, scale);
   const Extent<T> own = box_extent(a);
+  const GiouTerms<T> terms = giou_terms(a, own.area(), b, box_extent(b).area(), eps);
+
+  const T per_union = quotient(T(1), terms.union_clamped);
+  const T per_hull = quotient(T(1), terms.hull_clamped);
+  const T iou = terms.union_area >= eps ? terms.inter_area * per_union : T(0);
+  const T slack = terms.hull_area >= eps ? (terms.hull_area - terms.union_area) * per_hull : T(0);
+  const T by_inter = (T(1) + iou) * per_union - per_hull;
+  const T by_area = per_hull - iou * per_union;
+  const T by_hull = (slack - T(1)) * per_hull;
+
   const T inter_by_x = by_inter * terms.inter.area_by_width();
   const T inter_by_y = by_inter * terms.inter.area_by_height();
   const T area_by_x = by_area * own.area_by_width();
@@ -180,12 +215,14 @@ LENSBOX_HOST_DEVICE Box<T> giou_gradient(const Box<T>& box_a, const Box<T>& box_
   const T hull_by_x = by_hull * terms.hull.area_by_width();
   const T hull_by_y = by_hull * terms.hull.area_by_height();
 
+  // A side of `a` that is one of I is none of C, so one step tells both.
+  const T x1 = step(a.x1, b.x1), y1 = step(a.y1, b.y1), x2 = step(b.x2, a.x2), y2 = step(b.y2, a.y2);
   // Scaling the pair by `scale` scales the gradient in the original coordinates by it too (chain rule).
   return {
-      -scale * (inter_by_x * step(a.x1 - b.x1) + area_by_x + hull_by_x * step(b.x1 - a.x1)),
-      -scale * (inter_by_y * step(a.y1 - b.y1) + area_by_y + hull_by_y * step(b.y1 - a.y1)),
-      scale * (inter_by_x * step(b.x2 - a.x2) + area_by_x + hull_by_x * step(a.x2 - b.x2)),
-      scale * (inter_by_y * step(b.y2 - a.y2) + area_by_y + hull_by_y * step(a.y2 - b.y2)),
+      -scale * (inter_by_x * x1 + area_by_x + hull_by_x * (T(1) - x1)),
+      -scale * (inter_by_y * y1 + area_by_y + hull_by_y * (T(1) - y1)),
+      scale * (inter_by_x * x2 + area_by_x + hull_by_x * (T(1) - x2)),
+      scale * (inter_by_y * y2 + area_by_y + hull_by_y * (T(1) - y2)),
   };
 }
 

@@ -45,6 +45,16 @@ def test_one_block_of_candidates(device: torch.device, count: int) -> None:
     check(boxes, scores, device, 0.25, 0.0, count, count)
 
 
+@pytest.mark.parametrize(("count", "candidates"), [(20, 20), (200, 200), (1024, 1024), (1500, 300)])
+def test_many_images(device: torch.device, count: int, candidates: int) -> None:
+    # A GPU shares few images among several blocks each, and gives each of many one block.
+    boxes, scores = crowd(3, count, size=100.0).to(device), torch.rand(3, count).to(device)
+    few = padded_nms(boxes, scores, 0.4, 0.1, candidates, 100)
+    many = padded_nms(boxes.repeat(50, 1, 1), scores.repeat(50, 1), 0.4, 0.1, candidates, 100)
+    for ours, theirs in zip(many, few, strict=True):
+        assert torch.equal(ours, theirs.repeat(50, *[1] * (theirs.dim() - 1)))
+
+
 @pytest.mark.parametrize(
     ("count", "candidates"), [(1025, 1000), (3000, 1024), (5440, 300), (5440, 1), (2000, 37)]
 )

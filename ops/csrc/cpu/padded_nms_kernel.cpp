@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <vector>
 
+#include "../box_math.h"
 #include "../checks.h"
-#include "../nms_rules.h"
 #include "../outputs.h"
 #include "../slots.h"
 #include "box_block.h"
@@ -66,7 +66,7 @@ Candidates<T> gather(const SlotView& boxes, const SlotView* categories, int64_t 
     out.y2[i] = box.y2;
     if (categories != nullptr) load_numbers(*categories, &slot, 1, &out.category[i]);
   }
-  const T scale = image_scale<T>(wide);
+  const T scale = safe_scale<T>(wide);
   for (size_t i = 0; i < count; ++i) {
     const Box<T> box = scaled(out.box(i), scale);
     out.x1[i] = box.x1;

@@ -1,13 +1,14 @@
 #include "loss_workspace.h"
 
-#include <ATen/ops/empty.h>
+#include <c10/cuda/CUDACachingAllocator.h>
 
 #include "launch.h"
 
 namespace lensbox {
 
-LossWorkspace make_loss_workspace(const at::TensorOptions& options, c10::cuda::CUDAStream stream) {
-  return {at::empty({2 * int64_t{loss_max_blocks()}}, options.dtype(at::kDouble)), take_ticket(stream)};
+LossWorkspace make_loss_workspace(c10::cuda::CUDAStream stream) {
+  const size_t bytes = 2 * sizeof(double) * static_cast<size_t>(loss_max_blocks());
+  return {c10::cuda::CUDACachingAllocator::get()->allocate(bytes), take_tickets(stream, 1)};
 }
 
 }  // namespace lensbox

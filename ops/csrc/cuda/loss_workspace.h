@@ -1,7 +1,7 @@
 // What a forward launch of a loss needs beside its inputs.
 #pragma once
 
-#include <ATen/core/Tensor.h>
+#include <c10/core/Allocator.h>
 #include <c10/cuda/CUDAStream.h>
 
 #include "tickets.h"
@@ -9,10 +9,14 @@
 namespace lensbox {
 
 struct LossWorkspace {
-  at::Tensor sums;  // two doubles for each block that a launch may have
-  Ticket ticket;
+  c10::DataPtr memory;  // from torch's allocator; a tensor would take longer to make
+  Tickets ticket;
+
+  // Two for each block that a launch may have.
+  double* sums() const { return static_cast<double*>(memory.get()); }
 };
 
-LossWorkspace make_loss_workspace(const at::TensorOptions& options, c10::cuda::CUDAStream stream);
+// On the current device, for a launch on its current stream, which is `stream`.
+LossWorkspace make_loss_workspace(c10::cuda::CUDAStream stream);
 
 }  // namespace lensbox

@@ -20,11 +20,11 @@ std::tuple<Tensor, Tensor> masked_giou_loss_forward_cuda(const Tensor& pred, con
   const auto [loss, normalizer] = masked_giou_loss_forward_outputs(pred, target, weight, eps);
   const SlotView weight_view = weight.has_value() ? number_slots(*weight) : SlotView{};
   const c10::cuda::CUDAStream stream = c10::cuda::getCurrentCUDAStream();
-  const LossWorkspace workspace = make_loss_workspace(pred.options(), stream);
+  const LossWorkspace workspace = make_loss_workspace(stream);
   C10_CUDA_CHECK(launch_masked_giou_loss_forward(
       box_slots(pred), box_slots(target), weight.has_value() ? &weight_view : nullptr, eps,
-      loss.scalar_type() == at::kDouble, pred.numel() / 4, workspace.sums.data_ptr<double>(),
-      workspace.ticket.counter, loss.data_ptr(), normalizer.data_ptr(), stream));
+      loss.scalar_type() == at::kDouble, pred.numel() / 4, workspace.sums(), workspace.ticket.counters,
+      loss.data_ptr(), normalizer.data_ptr(), stream));
   return {loss, normalizer};
 }
 

@@ -11,6 +11,8 @@
 #include "../slots.h"
 #include "padded_nms_kernel.h"
 #include "padded_nms_large_kernel.h"
+#include "padded_nms_split_kernel.h"
+#include "tickets.h"
 
 namespace lensbox {
 namespace {
@@ -39,10 +41,17 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> padded_nms_cuda(const Tensor& boxes, 
                               out_counts.data_ptr<int32_t>()};
   TORCH_CHECK_VALUE(boxes.size(0) * boxes.size(1) <= std::numeric_limits<int32_t>::max(),
                     "lensbox::padded_nms: boxes must hold fewer than 2^31 boxes, got ", boxes.sizes());
-  const cudaStream_t stream = c10::cuda::getCurrentCUDAStream();
+  const c10::cuda::CUDAStream stream = c10::cuda::getCurrentCUDAStream();
   const int64_t candidates = std::min(boxes.size(1), max_candidates);
   if (candidates <= kMaxBlockCandidates) {
-    C10_CUDA_CHECK(launch_padded_nms(problem, stream));
+    if (problem.batch <= kMaxTickets && padded_nms_should_split(problem)) {
+      const Tensor workspace = at::empty({padded_nms_split_words(problem)}, boxes.options().dtype(at::kInt));
+      const Tickets tickets = take_tickets(stream, static_cast<unsigned int>(problem.batch));
+      C10_CUDA_CHECK(launch_padded_nms_split(
+          problem, reinterpret_cast<unsigned int*>(workspace.data_ptr<int32_t>()), tickets.counters, stream));
+    } else {
+      C10_CUDA_CHECK(launch_padded_nms(problem, stream));
+    }
     return outputs;
   }
   TORCH_CHECK_VALUE(candidates <= kMaxCandidates, "lensbox::padded_nms: max_candidates must be at most ",

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "../nms_rules.h"
+#include "../box_math.h"
 #include "memory.cuh"
 #include "padded_nms_problem.h"
 

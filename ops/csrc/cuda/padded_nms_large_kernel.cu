@@ -10,7 +10,7 @@
 #include <cub/device/device_radix_sort.cuh>
 
 #include "launch.h"
-#include "padded_nms_device.cuh"
+#include "padded_nms_block.cuh"
 #include "padded_nms_large_kernel.h"
 
 namespace lensbox {
@@ -138,7 +138,7 @@ __global__ void __launch_bounds__(kThreads)
     count += __syncthreads_count(is_candidate);
   }
   if (threadIdx.x == 0) w.counts[image] = count;
-  const T scale = image_scale<T>(__syncthreads_or(wide));
+  const T scale = safe_scale<T>(__syncthreads_or(wide));
   if (scale == T(1)) return;
   for (int64_t i = threadIdx.x; i < count; i += kThreads) {
     boxes[i] = scaled(boxes[i], scale);
@@ -282,16 +282,6 @@ cudaError_t launch(const NmsProblem& problem, void* memory, cudaStream_t stream)
                                                                               order, candidates, first);
   }
   return cudaGetLastError();
-}
-
-// Calls body(T{}, Score{}) with the arithmetic types of the problem.
-template <typename Body>
-auto with_math_types(const NmsProblem& problem, const Body& body) {
-  const bool double_scores = problem.scores.dtype == DType::kFloat64;
-  if (problem.boxes.dtype == DType::kFloat64) {
-    return double_scores ? body(double{}, double{}) : body(double{}, float{});
-  }
-  return double_scores ? body(float{}, double{}) : body(float{}, float{});
 }
 
 }  // namespace

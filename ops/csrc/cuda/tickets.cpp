@@ -22,10 +22,10 @@ struct Pool {
 
 }  // namespace
 
-// Launches on one stream follow each other, so a stream keeps one ticket. A captured launch may be replayed
-// on any stream beside anything else, so it gets a ticket that is never handed out again. Should the pool run
-// out, a ticket is allocated and zeroed for the call, which costs one more launch.
-Ticket take_ticket(c10::cuda::CUDAStream stream) {
+// Launches on one stream follow each other, so a stream keeps its counters. A captured launch may be replayed
+// on any stream beside anything else, so it gets counters that are never handed out again. Should the pool
+// run out, counters are allocated and zeroed for the call, which costs one more launch.
+Tickets take_tickets(c10::cuda::CUDAStream stream, unsigned int count) {
   static std::mutex mutex;
   static std::map<c10::DeviceIndex, Pool> pools;
   const bool capturing = c10::cuda::currentStreamCaptureStatusMayInitCtx() != c10::cuda::CaptureStatus::None;
@@ -41,13 +41,15 @@ Ticket take_ticket(c10::cuda::CUDAStream stream) {
     const auto found = pool.of_stream.find(stream.id());
     if (found != pool.of_stream.end()) return {pool.counters + found->second, {}};
   }
-  if (pool.used == kTicketPoolSize) {
-    const at::Tensor zeroed = at::zeros({1}, at::TensorOptions().dtype(at::kInt).device(stream.device()));
+  const unsigned int taken = capturing ? count : kMaxTickets;  // a stream's serve all its launches
+  if (kTicketPoolSize - pool.used < taken) {
+    const at::Tensor zeroed = at::zeros({count}, at::TensorOptions().dtype(at::kInt).device(stream.device()));
     return {reinterpret_cast<unsigned int*>(zeroed.data_ptr<int32_t>()), zeroed};
   }
-  const unsigned int ticket = pool.used++;
-  if (!capturing) pool.of_stream.emplace(stream.id(), ticket);
-  return {pool.counters + ticket, {}};
+  const unsigned int first = pool.used;
+  pool.used += taken;
+  if (!capturing) pool.of_stream.emplace(stream.id(), first);
+  return {pool.counters + first, {}};
 }
 
 }  // namespace lensbox

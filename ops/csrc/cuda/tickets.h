@@ -5,12 +5,15 @@
 
 namespace lensbox {
 
-// A counter that holds 0 and that no launch running at the same time shares.
-struct Ticket {
-  unsigned int* counter;
-  at::Tensor owner;  // keeps the counter's memory where it does not come from the pool
+// Counters that hold 0 and that no launch running at the same time shares.
+struct Tickets {
+  unsigned int* counters;
+  at::Tensor owner;  // keeps the memory of counters that do not come from the pool
 };
 
-Ticket take_ticket(c10::cuda::CUDAStream stream);
+// The most counters that a launch can have.
+constexpr unsigned int kMaxTickets = 32;
+
+Tickets take_tickets(c10::cuda::CUDAStream stream, unsigned int count);
 
 }  // namespace lensbox

@@ -1,0 +1,151 @@
+// NMS of few images in one launch: several blocks an image, which share the overlaps.
+//
+// Where a batch has fewer images than the device has multiprocessors, most of them would have nothing to do.
+// Here every block of an image ranks all its candidates, the same work each, and computes a part of the
+// overlaps, as bits: bit j of word (w, i) says that candidate 32 w + j, an earlier one, would remove i. The
+// block that takes the image's last ticket has all words and does the rest:
+//
+//   for each 32 candidates:  their warp finds out which of them stay; barrier; every later candidate looks
+//                            whether one of those would remove it, a word and one AND
+//
+// The ranking and the rules are those of padded_nms_kernel.cu, and so is the result, to the bit.
+
+#include "last_block.cuh"
+#include "padded_nms_block.cuh"
+#include "padded_nms_split_kernel.h"
+
+namespace lensbox {
+namespace {
+
+// Words that a thread of the last block reads ahead.
+constexpr int kAhead = 4;
+
+// The words of an image: [blockDim.x / 32][blockDim.x]; those with 32 w > i are neither written nor read.
+// A warp computes 32 of them at a time: a lane a candidate i, against 32 earlier boxes in shared memory.
+template <typename T>
+__device__ void write_removers(const NmsProblem& problem, int count, const Candidates<T>& candidates,
+                               unsigned int* words) {
+  const int lane = threadIdx.x % 32, warps = static_cast<int>(blockDim.x) / 32;
+  const T threshold = static_cast<T>(problem.iou_threshold);
+  const int rows = (count + 31) / 32;
+  const int tasks = rows * (rows + 1) / 2;
+  // Task t is word w of the candidates 32 row to 32 row + 31, w <= row: rows of a triangle, one after
+  // another.
+  for (int task = static_cast<int>(blockIdx.x) * warps + static_cast<int>(threadIdx.x) / 32; task < tasks;
+       task += static_cast<int>(gridDim.x) * warps) {
+    int row = static_cast<int>((sqrtf(8.0f * static_cast<float>(task) + 1.0f) - 1.0f) / 2.0f);
+    while (row * (row + 1) / 2 > task)
+      --row;
+    while ((row + 1) * (row + 2) / 2 <= task)
+      ++row;
+    const int w = task - row * (row + 1) / 2;
+    const int i = 32 * row + lane;
+    const Box<T> box = candidates.boxes[i];
+    const T area = candidates.areas[i];
+    const int64_t category = problem.has_categories ? candidates.categories[i] : 0;
+    unsigned int removers = 0;
+#pragma unroll 8
+    for (int j = 0; j < 32; ++j) {
+      const bool removes =
+          candidates.removes(32 * w + j, box, area, category, threshold, problem.has_categories);
+      removers |= static_cast<unsigned int>(removes) << j;
+    }
+    if (w == row) removers &= (1u << lane) - 1;  // earlier ones only
+    words[w * blockDim.x + i] = removers;
+  }
+}
+
+// blockIdx.x: part of the image, y: image.
+template <typename T, typename Score>
+__global__ void __launch_bounds__(kMaxNmsThreads)
+    padded_nms_split_kernel(const __grid_constant__ NmsProblem problem, unsigned int* workspace,
+                            unsigned int* tickets) {
+  extern __shared__ __align__(16) unsigned char memory[];
+  __shared__ unsigned int kept_words[kMaxNmsWarps];
+  __shared__ bool is_last;
+
+  const int64_t image = blockIdx.y;
+  const int thread = static_cast<int>(threadIdx.x), lane = thread % 32, warp = thread / 32;
+  unsigned int* words = workspace + image * (blockDim.x / 32) * blockDim.x;
+  if (lane == 0) kept_words[warp] = 0;
+
+  const Candidates<T> candidates(memory);
+  int count;
+  const auto own = rank_candidates<T, Score>(problem, image, memory, candidates, count);
+  write_removers(problem, count, candidates, words);
+  __syncthreads();
+  if (thread == 0) is_last = take_last_ticket(tickets + image, gridDim.x);
+  __syncthreads();
+  if (!is_last) return;
+
+  bool removed = false;
+  int64_t kept_count = 0;
+  const int rows = (count + 31) / 32;
+  for (int first = 0; first < rows && kept_count < problem.max_detections; first += kAhead) {
+    unsigned int removers[kAhead];
+#pragma unroll
+    for (int k = 0; k < kAhead; ++k) {
+      const int w = first + k;
+      removers[k] = w <= warp && own.exists ? __ldcg(&words[w * blockDim.x + thread]) : 0;
+    }
+#pragma unroll
+    for (int k = 0; k < kAhead; ++k) {
+      const int w = first + k;
+      if (w >= rows || kept_count >= problem.max_detections) break;
+      if (warp == w) {
+        const unsigned int alive = __ballot_sync(kFullWarp, own.exists && !removed);
+        const unsigned int kept = kept_of_32(alive, removers[k]);
+        if (lane == 0) kept_words[w] = kept;
+      }
+      __syncthreads();
+      const unsigned int kept = kept_words[w];
+      kept_count += __popc(kept);
+      removed = removed || (warp > w && (removers[k] & kept) != 0);
+    }
+  }
+  write_image(problem, image, own.key, kept_words, kept_count);
+}
+
+// Blocks of an image: a warp for each task, as far as the device has room.
+int blocks_of_image(const NmsProblem& problem, int threads) {
+  int device = 0, multiprocessors = 1;
+  cudaGetDevice(&device);
+  cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device);
+  const int warps = threads / 32;
+  const int wanted = (warps + 1) / 2;  // warps * (warps + 1) / 2 tasks
+  return static_cast<int>(std::clamp<int64_t>(multiprocessors / problem.batch, 1, wanted));
+}
+
+template <typename T, typename Score>
+cudaError_t launch(const NmsProblem& problem, unsigned int* workspace, unsigned int* tickets,
+                   cudaStream_t stream) {
+  const auto kernel = padded_nms_split_kernel<T, Score>;
+  if (const cudaError_t error = allow_ranking_bytes<T, Score>(kernel); error != cudaSuccess) return error;
+  const int threads = nms_threads(problem);
+  const dim3 grid(static_cast<unsigned int>(blocks_of_image(problem, threads)),
+                  static_cast<unsigned int>(problem.batch));
+  kernel<<<grid, threads, ranking_bytes<T, Score>(threads, problem.has_categories), stream>>>(
+      problem, workspace, tickets);
+  return cudaGetLastError();
+}
+
+}  // namespace
+
+bool padded_nms_should_split(const NmsProblem& problem) {
+  const int threads = nms_threads(problem);
+  return problem.batch > 0 && threads >= kLeastSplitCandidates && blocks_of_image(problem, threads) > 1;
+}
+
+int64_t padded_nms_split_words(const NmsProblem& problem) {
+  const int64_t threads = nms_threads(problem);
+  return problem.batch * (threads / 32) * threads;
+}
+
+cudaError_t launch_padded_nms_split(const NmsProblem& problem, unsigned int* workspace, unsigned int* tickets,
+                                    cudaStream_t stream) {
+  return with_math_types(problem, [&](auto math, auto score) {
+    return launch<decltype(math), decltype(score)>(problem, workspace, tickets, stream);
+  });
+}
+
+}  // namespace lensbox
