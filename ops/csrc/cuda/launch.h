@@ -1,10 +1,11 @@
 // What the launchers share: how many blocks to start, and the CUDA errors that the bindings raise.
 #pragma once
 
-#include <cuda_runtime_api.h>
+#include <cuda_runtime.h>
 
 #include <algorithm>
 #include <cstdint>
+#include <type_traits>
 
 namespace lensbox {
 
@@ -17,6 +18,25 @@ inline int grid_size(int64_t items, int threads, int blocks_per_sm) {
   cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device);
   const int64_t wanted = (items + threads - 1) / threads;
   return static_cast<int>(std::clamp<int64_t>(wanted, 1, int64_t{multiprocessors} * blocks_per_sm));
+}
+
+// Launches a kernel that begins with begin_early() (early_start.cuh).
+template <typename... Parameters>
+cudaError_t launch_early(void (*kernel)(Parameters...), int blocks, int threads, cudaStream_t stream,
+                         std::type_identity_t<Parameters>... arguments) {
+  int device = 0, major = 0;
+  cudaGetDevice(&device);
+  cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
+  cudaLaunchAttribute early = {};
+  early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  early.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config = {};
+  config.gridDim = dim3(static_cast<unsigned int>(blocks));
+  config.blockDim = dim3(static_cast<unsigned int>(threads));
+  config.stream = stream;
+  config.attrs = &early;
+  config.numAttrs = major >= 9 ? 1 : 0;
+  return cudaLaunchKernelEx(&config, kernel, arguments...);
 }
 
 // The kernels that add up a loss: few blocks, since each adds to the work of the last one.

@@ -2,6 +2,7 @@
 // ticket that tells the last block to add those up in order.
 #pragma once
 
+#include "last_block.cuh"
 #include "launch.h"
 
 namespace lensbox {
@@ -13,8 +14,10 @@ struct LossSums {
   double weight;
 };
 
-__device__ __forceinline__ LossSums warp_sum(LossSums sums) {
-  for (int distance = 16; distance > 0; distance /= 2) {
+// The sum over the first `lanes` lanes of a warp, a power of two, in lane 0.
+__device__ __forceinline__ LossSums warp_sum(LossSums sums, int lanes = 32) {
+#pragma unroll
+  for (int distance = lanes / 2; distance > 0; distance /= 2) {
     sums.loss += __shfl_down_sync(0xffffffffu, sums.loss, distance);
     sums.weight += __shfl_down_sync(0xffffffffu, sums.weight, distance);
   }
@@ -29,7 +32,7 @@ __device__ __forceinline__ LossSums block_sum(LossSums sums) {
   if (threadIdx.x % 32 == 0) of_warp[threadIdx.x / 32] = sums;
   __syncthreads();
   if (threadIdx.x < 32) {
-    sums = warp_sum(threadIdx.x < kLossWarps ? of_warp[threadIdx.x] : LossSums{0, 0});
+    sums = warp_sum(threadIdx.x < kLossWarps ? of_warp[threadIdx.x] : LossSums{0, 0}, kLossWarps);
   }
   return sums;
 }
@@ -42,17 +45,13 @@ __device__ void finish_loss(LossSums sums, LossSums* workspace, unsigned int* ti
   sums = block_sum(sums);
   if (threadIdx.x == 0) {
     workspace[blockIdx.x] = sums;
-    __threadfence();  // the sums are visible before the ticket is
-    // Wraps to 0 at the last block, which leaves the ticket as it was found.
-    is_last = atomicInc(ticket, gridDim.x - 1) == gridDim.x - 1;
+    is_last = take_last_ticket(ticket, gridDim.x);
   }
   __syncthreads();
   if (!is_last) return;
 
-  __threadfence();
   LossSums total = {0, 0};
   for (unsigned int block = threadIdx.x; block < gridDim.x; block += kLossThreads) {
-    // Past the L1 cache, which may hold stale values of other blocks' sums.
     total.loss += __ldcg(&workspace[block].loss);
     total.weight += __ldcg(&workspace[block].weight);
   }

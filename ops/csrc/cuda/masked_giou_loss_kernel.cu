@@ -10,9 +10,11 @@
 // Two families of kernels share this plan: "packed" ones know both dtypes at compile time and need
 // contiguous, aligned memory; "strided" ones read any dtype through any strides.
 
+#include "early_start.cuh"
 #include "loss_reduction.cuh"
 #include "masked_giou_loss_kernel.h"
 #include "memory.cuh"
+#include "packed_types.cuh"
 
 namespace lensbox {
 namespace {
@@ -20,44 +22,57 @@ namespace {
 // Gradients need no ticket, so nothing is gained from fewer blocks.
 constexpr int kGradientBlocksPerSm = 8;
 
-// As many slots a thread as 16 bytes of targets hold.
+// Slots a thread: forward, as many as 4 bytes of one coordinate each hold; backward.
 template <typename Target>
 constexpr int kPackedSlots = sizeof(Target) < 4 ? 4 / sizeof(Target) : 1;
+constexpr int kGradientSlots = 2;
 
-template <typename Pred, typename Target>
-using PackedMath =
-    std::conditional_t<std::is_same_v<Pred, double> || std::is_same_v<Target, double>, double, float>;
+// What a thread loads at once: kSlots slots, 32 apart. A warp takes kSlots * 32 adjacent slots: loads are
+// adjacent, and the boxes at the front of a sample fall to different threads, which compute them at the same
+// time.
+template <typename Pred, typename Target, int kSlots>
+struct SlotGroup {
+  PackedBox<Target> targets[kSlots];
+  PackedBox<Pred> preds[kSlots];  // of valid slots
+  bool valid[kSlots];
 
-// A warp takes kSlots * 32 adjacent slots, a thread every 32nd of them: loads are adjacent, and the boxes at
-// the front of a sample fall to different threads, which compute them at the same time.
-template <typename T, typename Pred, typename Target>
-__global__ void __launch_bounds__(kLossThreads)
-    packed_forward_kernel(const PackedBox<Pred>* pred, const PackedBox<Target>* target, T eps, int64_t slots,
-                          LossSums* workspace, unsigned int* ticket, T* loss, T* normalizer) {
-  constexpr int kSlots = kPackedSlots<Target>;
-  LossSums sums = {0, 0};
-  const int lane = threadIdx.x % 32;
-  const int64_t step = int64_t{gridDim.x} * kLossThreads * kSlots;
-  const int64_t start = (int64_t{blockIdx.x} * kLossThreads + threadIdx.x - lane) * kSlots + lane;
-  for (int64_t first = start; first < slots; first += step) {
-    PackedBox<Target> targets[kSlots];
+  static __device__ int64_t first_slot() {
+    const int lane = threadIdx.x % 32;
+    return (int64_t{blockIdx.x} * blockDim.x + threadIdx.x - lane) * kSlots + lane;
+  }
+  static __device__ int64_t slots_of_grid() { return int64_t{gridDim.x} * blockDim.x * kSlots; }
+
+  // Every load is issued before the first is used.
+  __device__ SlotGroup(const PackedBox<Pred>* pred, const PackedBox<Target>* target, int64_t first,
+                       int64_t slots) {
 #pragma unroll
     for (int k = 0; k < kSlots; ++k) {
       const int64_t slot = first + 32 * k;
       targets[k] = slot < slots ? target[slot] : PackedBox<Target>{};
     }
-    // All loads are issued before the first is used.
-    PackedBox<Pred> preds[kSlots];
-    bool valid[kSlots];
 #pragma unroll
     for (int k = 0; k < kSlots; ++k) {
-      valid[k] = to_math<T>(targets[k].y2) != T(0);
+      valid[k] = to_math<PackedMath<Pred, Target>>(targets[k].y2) != 0;
       if (valid[k]) preds[k] = pred[first + 32 * k];
     }
+  }
+};
+
+template <typename T, typename Pred, typename Target>
+__global__ void __launch_bounds__(kLossThreads)
+    packed_forward_kernel(const PackedBox<Pred>* pred, const PackedBox<Target>* target, T eps, int64_t slots,
+                          LossSums* workspace, unsigned int* ticket, T* loss, T* normalizer) {
+  constexpr int kSlots = kPackedSlots<Target>;
+  using Group = SlotGroup<Pred, Target, kSlots>;
+  begin_early();
+  LossSums sums = {0, 0};
+  for (int64_t first = Group::first_slot(); first < slots; first += Group::slots_of_grid()) {
+    const Group group(pred, target, first, slots);
 #pragma unroll
     for (int k = 0; k < kSlots; ++k) {
-      if (!valid[k]) continue;
-      sums.loss += static_cast<double>(T(1) - giou(to_math<T>(preds[k]), to_math<T>(targets[k]), eps));
+      if (!group.valid[k]) continue;
+      const T value = giou(to_math<T>(group.preds[k]), to_math<T>(group.targets[k]), eps);
+      sums.loss += static_cast<double>(T(1) - value);
       sums.weight += 1;
     }
   }
@@ -89,22 +104,28 @@ __global__ void __launch_bounds__(kLossThreads)
   finish_loss(sums, workspace, ticket, loss, normalizer);
 }
 
-// d loss / d box_i = -w_i / D  d giou_i / d box_i, with D the normalizer. One thread a slot, a grid apart, so
-// that a warp's loads and stores are adjacent.
+// d loss / d box_i = -w_i / D  d giou_i / d box_i, with D the normalizer. Every slot is written, padding
+// first: it waits for no prediction.
 template <typename T, typename Pred, typename Target>
 __global__ void __launch_bounds__(kLossThreads)
-    packed_backward_kernel(const __grid_constant__ SlotView grad, const PackedBox<Pred>* pred,
-                           const PackedBox<Target>* target, const T* normalizer, T eps, int64_t slots,
-                           PackedBox<Pred>* grad_pred) {
-  const T factor = -load_number<T>(grad, 0) / *normalizer;
-  const int64_t step = int64_t{gridDim.x} * kLossThreads;
-  for (int64_t slot = int64_t{blockIdx.x} * kLossThreads + threadIdx.x; slot < slots; slot += step) {
-    const PackedBox<Target> wanted = target[slot];
-    Box<T> gradient = {0, 0, 0, 0};
-    if (to_math<T>(wanted.y2) != T(0)) {
-      gradient = scaled(giou_gradient(to_math<T>(pred[slot]), to_math<T>(wanted), eps), factor);
+    packed_backward_kernel(const T* grad, const PackedBox<Pred>* pred, const PackedBox<Target>* target,
+                           const T* normalizer, T eps, int64_t slots, PackedBox<Pred>* grad_pred) {
+  using Group = SlotGroup<Pred, Target, kGradientSlots>;
+  begin_early();
+  const T upstream = *grad, divisor = *normalizer;
+  for (int64_t first = Group::first_slot(); first < slots; first += Group::slots_of_grid()) {
+    const Group group(pred, target, first, slots);
+#pragma unroll
+    for (int k = 0; k < kGradientSlots; ++k) {
+      const int64_t slot = first + 32 * k;
+      if (!group.valid[k] && slot < slots) grad_pred[slot] = PackedBox<Pred>{};
     }
-    grad_pred[slot] = pack_gradient<Pred>(gradient);
+#pragma unroll
+    for (int k = 0; k < kGradientSlots; ++k) {
+      if (!group.valid[k]) continue;
+      const Box<T> gradient = giou_gradient(to_math<T>(group.preds[k]), to_math<T>(group.targets[k]), eps);
+      grad_pred[first + 32 * k] = pack_gradient<Pred>(scaled(gradient, -upstream / divisor));
+    }
   }
 }
 
@@ -143,24 +164,6 @@ __global__ void __launch_bounds__(kLossThreads)
   }
 }
 
-// Calls body(pred_tag, target_tag) where both are packed and such a kernel exists; says whether it did.
-template <typename Body>
-bool with_packed_types(const SlotView& pred, const SlotView& target, const Body& body) {
-  if (!pred.packed || !target.packed) return false;
-  bool found = false;
-  with_storage(pred.dtype, [&](auto pred_tag) {
-    with_storage(target.dtype, [&](auto target_tag) {
-      using Pred = typename decltype(pred_tag)::type;
-      using Target = typename decltype(target_tag)::type;
-      if constexpr (is_floating<Pred> && !std::is_same_v<Target, bool>) {
-        body(pred_tag, target_tag);
-        found = true;
-      }
-    });
-  });
-  return found;
-}
-
 template <typename T>
 void strided_forward(const SlotView& pred, const SlotView& target, const SlotView* weight, double eps,
                      int64_t slots, LossSums* workspace, unsigned int* ticket, void* loss, void* normalizer,
@@ -194,10 +197,10 @@ cudaError_t launch_masked_giou_loss_forward(const SlotView& pred, const SlotView
         using Target = typename decltype(target_tag)::type;
         using T = PackedMath<Pred, Target>;
         const int64_t threads = (slots + kPackedSlots<Target> - 1) / kPackedSlots<Target>;
-        packed_forward_kernel<T, Pred, Target><<<loss_grid_size(threads), kLossThreads, 0, stream>>>(
-            static_cast<const PackedBox<Pred>*>(pred.data),
-            static_cast<const PackedBox<Target>*>(target.data), static_cast<T>(eps), slots, sums, ticket,
-            static_cast<T*>(loss), static_cast<T*>(normalizer));
+        launch_early(packed_forward_kernel<T, Pred, Target>, loss_grid_size(threads), kLossThreads, stream,
+                     static_cast<const PackedBox<Pred>*>(pred.data),
+                     static_cast<const PackedBox<Target>*>(target.data), static_cast<T>(eps), slots, sums,
+                     ticket, static_cast<T*>(loss), static_cast<T*>(normalizer));
       });
   if (!packed) {
     const auto launch = in_double ? strided_forward<double> : strided_forward<float>;
@@ -214,16 +217,20 @@ cudaError_t launch_masked_giou_loss_backward(const SlotView& grad, const SlotVie
                                              cudaStream_t stream) {
   if (slots == 0) return cudaSuccess;
   const bool only_pred = grad_pred != nullptr && grad_target == nullptr && grad_weight == nullptr;
+  const bool plain_grad = grad.dtype == (in_double ? DType::kFloat64 : DType::kFloat32);
   const bool packed =
-      weight == nullptr && only_pred && with_packed_types(pred, target, [&](auto pred_tag, auto target_tag) {
+      weight == nullptr && only_pred && plain_grad &&
+      with_packed_types(pred, target, [&](auto pred_tag, auto target_tag) {
         using Pred = typename decltype(pred_tag)::type;
         using Target = typename decltype(target_tag)::type;
         using T = PackedMath<Pred, Target>;
-        packed_backward_kernel<T, Pred, Target>
-            <<<grid_size(slots, kLossThreads, kGradientBlocksPerSm), kLossThreads, 0, stream>>>(
-                grad, static_cast<const PackedBox<Pred>*>(pred.data),
-                static_cast<const PackedBox<Target>*>(target.data), static_cast<const T*>(normalizer.data),
-                static_cast<T>(eps), slots, static_cast<PackedBox<Pred>*>(grad_pred->data));
+        const int64_t threads = (slots + kGradientSlots - 1) / kGradientSlots;
+        launch_early(packed_backward_kernel<T, Pred, Target>,
+                     grid_size(threads, kLossThreads, kGradientBlocksPerSm), kLossThreads, stream,
+                     static_cast<const T*>(grad.data), static_cast<const PackedBox<Pred>*>(pred.data),
+                     static_cast<const PackedBox<Target>*>(target.data),
+                     static_cast<const T*>(normalizer.data), static_cast<T>(eps), slots,
+                     static_cast<PackedBox<Pred>*>(grad_pred->data));
       });
   if (!packed) {
     const auto view_or_empty = [](const SlotView* view) { return view != nullptr ? *view : SlotView{}; };
