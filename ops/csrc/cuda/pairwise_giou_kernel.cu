@@ -6,34 +6,76 @@ namespace lensbox {
 namespace {
 
 constexpr int kThreads = 128;
-constexpr int kRows = 16;  // rows of the matrix in a block's tile
 constexpr int kBlocksPerSm = 16;
 
-// A block computes a tile of kRows x kThreads: each thread keeps one box of boxes2 in registers and goes down
-// the rows, whose boxes all threads read from shared memory (a broadcast). Stores of a row are adjacent.
+// The forward's tile: at most kMaxRows rows, fewer where the matrix is small, of kColumns columns a thread.
+constexpr int kColumns = 2;
+constexpr int kTileColumns = kColumns * kThreads;
+constexpr int kMaxRows = 32;
+constexpr int kMinRows = 4;
+constexpr int64_t kMaxGridSide = 65535;
+
+// The dtype that most boxes have needs no switch.
 template <typename T>
+__device__ __forceinline__ Box<T> load_matrix_box(const SlotView& view, int64_t slot) {
+  if (view.packed && view.dtype == DType::kFloat32) {
+    return to_math<T>(static_cast<const PackedBox<float>*>(view.data)[slot]);
+  }
+  return load_box<T>(view, slot);
+}
+
+// A box with what all its pairs need.
+template <typename T>
+struct MeasuredBox {
+  Box<T> box;
+  T area;
+};
+
+// A block computes a tile: each thread keeps kColumns boxes of boxes2 in registers, kThreads apart, and goes
+// down the rows, whose boxes all threads read from shared memory (a broadcast). Stores of a row are adjacent.
+// blockIdx.x: tile of columns, y: of rows, z: image.
+template <typename T, typename Out>
 __global__ void __launch_bounds__(kThreads)
-    pairwise_giou_kernel(const __grid_constant__ PairwiseProblem problem, T eps,
-                         const __grid_constant__ SlotView out) {
-  __shared__ Box<T> rows[kRows];
-  const int64_t row_tiles = (problem.rows + kRows - 1) / kRows;
-  const int64_t column_tiles = (problem.columns + kThreads - 1) / kThreads;
-  const int64_t tiles = problem.batch * row_tiles * column_tiles;
-  for (int64_t tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
-    const int64_t column = tile % column_tiles * kThreads + threadIdx.x;
-    const int64_t first_row = tile / column_tiles % row_tiles * kRows;
-    const int64_t image = tile / column_tiles / row_tiles;
-    const int count = static_cast<int>(min(static_cast<int64_t>(kRows), problem.rows - first_row));
-    __syncthreads();  // rows may still be read for the tile before
-    if (threadIdx.x < count) {
-      rows[threadIdx.x] = load_box<T>(problem.boxes1, image * problem.rows + first_row + threadIdx.x);
+    pairwise_giou_kernel(const __grid_constant__ PairwiseProblem problem, int tile_rows, T eps, Out* out) {
+  __shared__ MeasuredBox<T> rows[kMaxRows];
+  const int64_t first_column = int64_t{blockIdx.x} * kTileColumns + threadIdx.x;
+  const int64_t row_tiles = (problem.rows + tile_rows - 1) / tile_rows;
+  for (int64_t image = blockIdx.z; image < problem.batch; image += gridDim.z) {
+    bool wide = false;
+    MeasuredBox<T> columns[kColumns];
+#pragma unroll
+    for (int c = 0; c < kColumns; ++c) {
+      const int64_t column = first_column + c * kThreads;
+      columns[c] = {};
+      if (column < problem.columns) {
+        columns[c].box = load_matrix_box<T>(problem.boxes2, image * problem.columns + column);
+      }
+      columns[c].area = box_extent(columns[c].box).area();
+      wide = wide || is_wide(columns[c].box);
     }
-    __syncthreads();
-    if (column >= problem.columns) continue;
-    const Box<T> box = load_box<T>(problem.boxes2, image * problem.columns + column);
-    int64_t slot = (image * problem.rows + first_row) * problem.columns + column;
-    for (int row = 0; row < count; ++row, slot += problem.columns) {
-      store_number(out, slot, giou(rows[row], box, eps));
+    for (int64_t tile = blockIdx.y; tile < row_tiles; tile += gridDim.y) {
+      const int64_t first_row = tile * tile_rows;
+      const int count = static_cast<int>(min(int64_t{tile_rows}, problem.rows - first_row));
+      __syncthreads();  // rows may still be read for the tile before
+      if (threadIdx.x < count) {
+        const Box<T> box = load_matrix_box<T>(problem.boxes1, image * problem.rows + first_row + threadIdx.x);
+        rows[threadIdx.x] = {box, box_extent(box).area()};
+        wide = wide || is_wide(box);
+      }
+      const bool in_range = !__syncthreads_or(wide);
+      Out* of_row = out + (image * problem.rows + first_row) * problem.columns + first_column;
+#pragma unroll 4
+      for (int row = 0; row < count; ++row, of_row += problem.columns) {
+        const MeasuredBox<T> own = rows[row];
+#pragma unroll
+        for (int c = 0; c < kColumns; ++c) {
+          const T value = in_range ? giou_in_range(own.box, own.area, columns[c].box, columns[c].area, eps)
+                                   : giou(own.box, columns[c].box, eps);
+          if (first_column + c * kThreads < problem.columns) {
+            of_row[c * kThreads] = from_math<Out>(saturate(value, largest_finite<T, Out>()));
+          }
+        }
+      }
     }
   }
 }
@@ -57,7 +99,7 @@ __global__ void __launch_bounds__(kThreads)
     Box<T> sum = {0, 0, 0, 0};
     for (int64_t other = lane; other < other_count; other += 32) {
       const Box<T> against =
-          load_box<T>(kOfRows ? problem.boxes2 : problem.boxes1, image * other_count + other);
+          load_matrix_box<T>(kOfRows ? problem.boxes2 : problem.boxes1, image * other_count + other);
       const int64_t row = kOfRows ? own : other;
       const int64_t column = kOfRows ? other : own;
       const T upstream = load_number<T>(grad, (image * problem.rows + row) * problem.columns + column);
@@ -74,12 +116,30 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
+// As many rows a tile as leave every multiprocessor a few blocks.
+int rows_of_tile(const PairwiseProblem& problem, int64_t column_tiles) {
+  const int64_t wanted = grid_size(INT64_MAX / 2, 1, 3);
+  int rows = kMaxRows;
+  while (rows > kMinRows && problem.batch * column_tiles * ((problem.rows + rows - 1) / rows) < wanted) {
+    rows /= 2;
+  }
+  return rows;
+}
+
 template <typename T>
 void forward(const PairwiseProblem& problem, double eps, const SlotView& out, cudaStream_t stream) {
-  const int64_t tiles =
-      problem.batch * ((problem.rows + kRows - 1) / kRows) * ((problem.columns + kThreads - 1) / kThreads);
-  pairwise_giou_kernel<T>
-      <<<grid_size(tiles, 1, kBlocksPerSm), kThreads, 0, stream>>>(problem, static_cast<T>(eps), out);
+  const int64_t column_tiles = (problem.columns + kTileColumns - 1) / kTileColumns;
+  const int rows = rows_of_tile(problem, column_tiles);
+  const dim3 grid(static_cast<unsigned int>(column_tiles),
+                  static_cast<unsigned int>(std::min((problem.rows + rows - 1) / rows, kMaxGridSide)),
+                  static_cast<unsigned int>(std::min(problem.batch, kMaxGridSide)));
+  with_storage(out.dtype, [&](auto tag) {
+    using Out = typename decltype(tag)::type;
+    if constexpr (is_floating<Out> && (std::is_same_v<T, double> == std::is_same_v<Out, double>)) {
+      pairwise_giou_kernel<T, Out>
+          <<<grid, kThreads, 0, stream>>>(problem, rows, static_cast<T>(eps), static_cast<Out*>(out.data));
+    }
+  });
 }
 
 template <typename T>
