@@ -40,14 +40,14 @@ class Figure:
     aim: float
 
 
-_COMPILED = (registry.COMPILED, registry.COMPILED_MAX)
 _OURS = (registry.LENSBOX,)
 _BATCHED = registry.TORCHVISION_BATCHED_NMS
 
 
 def _loss(name: str, direction: Direction, measure: Measure, must: float, aim: float) -> Figure:
     shape = (HEADLINE_BATCH, HEADLINE_SLOTS)
-    return Figure(name, "headline", "loss", direction, *shape, _COMPILED, _OURS, measure, must, aim)
+    peers = (registry.COMPILED,)
+    return Figure(name, "headline", "loss", direction, *shape, peers, _OURS, measure, must, aim)
 
 
 def _nms(name: str, batch: int, slots: int, peer: str, must: float, aim: float) -> Figure:

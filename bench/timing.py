@@ -24,6 +24,8 @@ Sampler = Callable[[], float]  # one sample
 Key = TypeVar("Key")
 
 MICROSECONDS = 1e6
+WARM_SECONDS = 0.01
+WARM_ROUNDS = 10  # with more calls than that the queue to a slow device would be full
 
 
 @dataclass(frozen=True)
@@ -60,11 +62,17 @@ def call_sampler(
 ) -> Sampler:
     """Host time of a call, averaged over `calls` calls that start with an idle device.
 
-    Where the device takes longer than the host, its queue fills up after about a thousand launches and the
-    host has to wait: keep `calls` small.
+    Others go before, uncounted, for WARM_SECONDS or less: in between, other peers had the processor with its
+    caches, and threads that rest wake up slowly. Where the device takes longer than the host, its queue fills
+    up after about a thousand launches and the host has to wait: keep `calls` small.
     """
 
     def sample() -> float:
+        warm_until = clock() + WARM_SECONDS
+        for index in range(WARM_ROUNDS * calls if calls > 1 else 0):
+            if clock() >= warm_until:
+                break
+            run(index)
         synchronize()
         start = clock()
         for index in range(calls):
@@ -142,21 +150,32 @@ def graph_sampler(run: Run, iterations: int, keep_outputs: bool = False) -> Samp
         del output
     kept.clear()
     graph.replay()
+    return _Replays(graph, run, iterations)
 
-    start = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
-    end = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
 
-    def sample() -> float:
+@dataclass(frozen=True)
+class _Replays:
+    """Samples a captured graph.
+
+    run: what was captured. It holds the inputs, which the graph does not: without it their memory would go
+        back to the device, and a replay would read what is no longer there.
+    """
+
+    graph: torch.cuda.CUDAGraph
+    run: Run
+    iterations: int
+
+    def __call__(self) -> float:
+        start = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+        end = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
         # The first replay keeps the device busy while the host launches the second, so that the time between
         # the events holds no launch.
-        graph.replay()
+        self.graph.replay()
         start.record()
-        graph.replay()
+        self.graph.replay()
         end.record()
         end.synchronize()
-        return float(start.elapsed_time(end)) * 1e3 / iterations
-
-    return sample
+        return float(start.elapsed_time(end)) * 1e3 / self.iterations
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from lensbox.bench.inputs import LossBatch
 from lensbox.bench.peers import eager, registry
 from lensbox.bench.peers.peer import Loss, Peer
 from lensbox.bench.run import QUICK
-from lensbox.bench.timing import graph_sampler
+from lensbox.bench.timing import Sampler, graph_sampler
 from lensbox.bench.workload import Workload
 
 
@@ -169,3 +169,18 @@ def test_a_graph_runs_every_iteration_and_is_timed() -> None:
     before = float(total[0])
     assert sampler() > 0
     assert float(total[0]) - before == 14  # two replays, of which the second is timed
+
+
+@pytest.mark.gpu
+def test_a_graph_keeps_its_inputs() -> None:
+    total = torch.zeros((), device="cuda")
+
+    def sampler_with_inputs_of_its_own() -> Sampler:
+        # Large enough for a segment of its own, which goes back to the device once nothing holds it.
+        ones = torch.ones(1 << 24, device="cuda")
+        return graph_sampler(lambda index: total.copy_(ones[-1]), 1)
+
+    sampler = sampler_with_inputs_of_its_own()
+    torch.cuda.empty_cache()
+    assert sampler() > 0
+    assert float(total) == 1

@@ -58,9 +58,19 @@ def test_a_call_counts_the_host_and_not_the_device() -> None:
     fake = FakeDevice(host=2e-6, device=7e-6)
     sample = call_sampler(fake.run, 10, fake.synchronize, fake.clock)
     assert sample() == pytest.approx(2.0)
-    assert fake.calls == list(range(10))
+    assert fake.calls[-10:] == list(range(10))
+    assert len(fake.calls) == 11 * 10, "ten times as many to warm up"
     # The next sample starts with an idle device: what it waits for is not counted.
     assert sample() == pytest.approx(2.0)
+
+
+def test_warming_up_ends_in_time() -> None:
+    fake = FakeDevice(host=4e-3, device=0.0)
+    assert call_sampler(fake.run, 2, fake.synchronize, fake.clock)() == pytest.approx(4000)
+    assert fake.calls == [0, 1, 2, 0, 1]  # 12 ms, then the sample
+    slow = FakeDevice(host=1.0, device=0.0)
+    call_sampler(slow.run, 1, slow.synchronize, slow.clock)()
+    assert slow.calls == [0]
 
 
 def test_completion_counts_the_wait_for_the_device() -> None:
