@@ -151,6 +151,10 @@ def load_artifact(path: str | Path, device: str | torch.device = "cpu") -> Artif
 
     Raises ArtifactError if the file is missing, damaged, not an artifact or of a newer format, and if an
     operator that it needs is not registered or has a schema that does not fit.
+
+    On a GPU, torch computes convolutions in TF32 unless `torch.backends.cudnn.allow_tf32` is False, which the
+    service and the C++ runner set and this function leaves to you. TF32 moves scores by some 1e-4, and where
+    two boxes nearly tie, NMS may keep another one than on the CPU.
     """
     path = Path(path)
     device = torch.device(device)

@@ -22,10 +22,12 @@ class StartupError(RuntimeError):
 def load_model(settings: Settings) -> "Artifact":
     """Loads the artifact, runs its self-test and warms it up. Call it in the thread that will use it.
 
-    Raises StartupError with a message that says what to do: no such device, op library not loadable,
-    artifact missing or unreadable, self-test failed.
+    On a GPU it also calls `use_full_float32`. Raises StartupError with a message that says what to do: no
+    such device, op library not loadable, artifact missing or unreadable, self-test failed.
     """
     device = choose_device(settings.device)
+    if device.type == "cuda":
+        use_full_float32()
     if settings.threads is not None:
         torch.set_num_threads(settings.threads)  # per thread, hence here
     try:
@@ -55,6 +57,17 @@ def choose_device(name: str) -> torch.device:
         )
         raise StartupError(f"device must be usable, got 'cuda' with torch {torch.__version__}: {reason}")
     return torch.device(name)
+
+
+def use_full_float32() -> None:
+    """Makes this process compute float32 convolutions and matrix products on GPUs without TF32.
+
+    Tensor cores would round what they multiply to TF32: where two boxes nearly tie, NMS could then keep
+    another one than on the CPU.
+    """
+    # The older of torch's two interfaces: after `fp32_precision`, the newer, reading the older one raises.
+    torch.backends.cudnn.allow_tf32 = False
+    torch.backends.cuda.matmul.allow_tf32 = False
 
 
 def warm_up(artifact: "Artifact") -> None:

@@ -7,13 +7,13 @@ import sys
 import threading
 from pathlib import Path
 
-# How long a test waits, in seconds, for something that is sure to come.
-PATIENCE = 60
+# How long a test waits, in seconds, for something that is sure to come. A GPU may need most of it to warm up.
+PATIENCE = 120
 SERVE_COMMAND = [sys.executable, "-m", "lensbox.cli", "serve", "--device", "cpu", "--threads", "1"]
 
 
 class ServeProcess:
-    """A running `lensbox serve` on a free port; its log is gathered in a thread."""
+    """A running `lensbox serve` on a free port, by default on the CPU; its log is gathered in a thread."""
 
     def __init__(self, artifact: Path, *options: str) -> None:
         self.process = subprocess.Popen(

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 
+#include "full_float32.h"
 #include "torch_error.h"
 
 namespace lensbox {
@@ -51,6 +52,7 @@ Artifact Artifact::load(const std::filesystem::path& path, c10::Device device,
   if (library) load_op_library(*library);
   require_ops(metadata.ops, device, library);
   torch::jit::Module module = load_module(path, device, metadata);
+  use_full_float32(device);
   return {path, device, std::move(metadata), std::move(module)};
 }
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from built_runner import built_runner
 from cpp_runtime.running import Completed, Rewrite, Run, SaveStandIn, save_script
 from small_detectors import save_random_artifact
 from torch import nn
@@ -18,16 +19,12 @@ from lensbox.export.torchscript import quiet_torchscript
 from lensbox.ops import library_path
 
 OPS_LIBRARY = library_path()
-BUILT_RUNNER = Path(__file__).parents[2] / "build" / "runner" / "lensbox_runner"
 
 
 @pytest.fixture(scope="session")
 def runner() -> Path:
-    """The program: the file that LENSBOX_RUNNER names, otherwise the one that `make runner` builds."""
-    path = Path(os.environ.get("LENSBOX_RUNNER", BUILT_RUNNER))
-    if not path.is_file():
-        pytest.fail(f"{path} is not there: build it with `make runner`, or set LENSBOX_RUNNER")
-    return path
+    """The program."""
+    return built_runner()
 
 
 @pytest.fixture(scope="session")

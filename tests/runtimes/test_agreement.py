@@ -1,7 +1,8 @@
 """One detector, four ways to run it: eager Python, TorchScript, the C++ runner and HTTP answer alike.
 
-Runs on the shipped weights and on the demo's two photographs, as PNG, which is decoded alike everywhere;
-JPEG decoders differ by some gray levels (test_jpeg says how much that matters).
+On the CPU and on a GPU, compared with eager Python on the CPU. Runs on the shipped weights and on the
+demo's two photographs, as PNG, which is decoded alike everywhere; JPEG decoders differ by some gray levels
+(test_jpeg says how much that matters).
 """
 
 import json
@@ -15,27 +16,57 @@ import httpx
 import PIL.Image
 import pytest
 import torch
+from built_runner import built_runner
 from serve_process import PATIENCE, ServeProcess
 from torch import Tensor
 
-from lensbox.cpp_runtime.demo import REPOSITORY
 from lensbox.export.artifact import Artifact, load_artifact, save_artifact
 from lensbox.export.images import read_image
 from lensbox.export.sample_photos import DRAWN_BOXES, save_photos
 from lensbox.model import FaceDetector, load_detector
 from lensbox.ops import library_path
 
-RUNNER = REPOSITORY / "build" / "runner" / "lensbox_runner"
 PHOTOS = [name.split(".")[0] for name in DRAWN_BOXES]
-# Low enough that more than the one clear face is compared.
-SCORE_THRESHOLD = 0.1
 IOU_THRESHOLD = 0.5
+
+
+# Least score; low enough that more than the one clear face is compared.
+SCORE_THRESHOLD = 0.1
+
+
+@dataclass(frozen=True)
+class Tolerance:
+    """How far an answer may lie from that of eager Python on the CPU."""
+
+    pixels: float
+    scores: float
+
+
+TOLERANCES = {
+    "cpu": Tolerance(pixels=0.01, scores=1e-4),
+    # A GPU sums in another order, and TorchScript fuses operators there once it has warmed up, also where it
+    # resizes the photograph: some pixels of the canvas then round to the next gray level. On an H200 that
+    # moved boxes by up to 0.09 px and scores by up to 8e-4.
+    "cuda": Tolerance(pixels=0.2, scores=2e-3),
+}
 
 
 @dataclass(frozen=True)
 class Answer:
     boxes: Tensor  # [n, 4], pixels of the photograph
     scores: Tensor  # [n]
+
+
+@pytest.fixture(scope="module", params=["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+def device(request: pytest.FixtureRequest) -> str:
+    """Where everything runs but what is compared with."""
+    return str(request.param)
+
+
+@pytest.fixture(autouse=True)
+def _full_float32(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In this process too, convolutions on a GPU do without TF32. The other two see to it themselves."""
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
 
 
 @pytest.fixture(scope="module")
@@ -61,13 +92,13 @@ def artifact_path(detector: FaceDetector, tmp_path_factory: pytest.TempPathFacto
 
 
 @pytest.fixture(scope="module")
-def artifact(artifact_path: Path) -> Artifact:
-    return load_artifact(artifact_path)
+def artifact(artifact_path: Path, device: str) -> Artifact:
+    return load_artifact(artifact_path, device)
 
 
 @pytest.fixture(scope="module")
-def client(artifact_path: Path) -> Iterator[httpx.Client]:
-    process = ServeProcess(artifact_path)
+def client(artifact_path: Path, device: str) -> Iterator[httpx.Client]:
+    process = ServeProcess(artifact_path, "--device", device)
     try:
         deadline = time.monotonic() + PATIENCE
         while (url := process.url()) is None:
@@ -95,13 +126,14 @@ def ask_torchscript(artifact: Artifact, photo: Path) -> Answer:
 
 
 def run_runner(artifact: Path, command: str, *arguments: str) -> dict:
-    line = [str(RUNNER), command, "--artifact", str(artifact), "--ops", str(library_path()), *arguments]
+    model = ["--artifact", str(artifact), "--ops", str(library_path())]
+    line = [str(built_runner()), command, *model, *arguments]
     done = subprocess.run(line, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
 
-def ask_runner(artifact: Path, photo: Path, device: str = "cpu") -> Answer:
+def ask_runner(artifact: Path, photo: Path, device: str) -> Answer:
     thresholds = ("--score-threshold", str(SCORE_THRESHOLD), "--iou-threshold", str(IOU_THRESHOLD))
     out = run_runner(artifact, "detect", "--image", str(photo), "--device", device, *thresholds)
     return from_json(out["images"][0]["detections"])
@@ -119,15 +151,20 @@ def from_json(detections: list[dict]) -> Answer:
     return Answer(boxes, torch.tensor([d["score"] for d in detections]))
 
 
-def assert_same(answer: Answer, expected: Answer, pixels: float, score: float = 1e-4) -> None:
-    assert len(answer.boxes) == len(expected.boxes)
-    assert (answer.boxes - expected.boxes).abs().max() <= pixels
-    assert (answer.scores - expected.scores).abs().max() <= score
+def assert_same(answer: Answer, expected: Answer, within: Tolerance) -> None:
+    """Each box of one is in the other, but for those so close to the threshold that they may fall below."""
+    for one, other in ((answer, expected), (expected, answer)):
+        clear = one.scores >= SCORE_THRESHOLD + within.scores
+        distances = (one.boxes[clear, None] - other.boxes).abs().amax(-1)
+        nearest = distances.min(1)
+        assert nearest.values.max() <= within.pixels
+        assert (one.scores[clear] - other.scores[nearest.indices]).abs().max() <= within.scores
 
 
 @pytest.mark.parametrize("name", PHOTOS)
 def test_the_same_boxes_everywhere(
     name: str,
+    device: str,
     photos: dict[str, Path],
     detector: FaceDetector,
     artifact: Artifact,
@@ -136,15 +173,29 @@ def test_the_same_boxes_everywhere(
 ) -> None:
     photo = photos[f"{name}.png"]
     expected = ask_eager(detector, photo)
-    assert len(expected.boxes) >= 1
-    assert_same(ask_torchscript(artifact, photo), expected, pixels=0.01)
-    assert_same(ask_runner(artifact_path, photo), expected, pixels=0.01)
-    assert_same(ask_http(client, photo), expected, pixels=0.01)
+    assert expected.scores[0] > 0.5
+    for answer in (
+        ask_torchscript(artifact, photo),
+        ask_runner(artifact_path, photo, device),
+        ask_http(client, photo),
+    ):
+        assert_same(answer, expected, TOLERANCES[device])
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", PHOTOS)
+def test_the_same_boxes_in_eager_python_on_the_gpu(
+    name: str, photos: dict[str, Path], detector: FaceDetector
+) -> None:
+    photo = photos[f"{name}.png"]
+    answer = ask_eager(load_detector().eval().cuda(), photo, "cuda")
+    assert_same(answer, ask_eager(detector, photo), TOLERANCES["cuda"])
 
 
 @pytest.mark.parametrize("name", PHOTOS)
 def test_the_same_loss_everywhere(
     name: str,
+    device: str,
     photos: dict[str, Path],
     detector: FaceDetector,
     artifact: Artifact,
@@ -163,31 +214,19 @@ def test_the_same_loss_everywhere(
     paths = [word for key in files for word in (f"--{key}", str(tmp_path / f"{key}.json"))]
     losses = {
         "torchscript": artifact.loss(best, drawn),
-        "runner": run_runner(artifact_path, "loss", *paths)["loss"],
+        "runner": run_runner(artifact_path, "loss", "--device", device, *paths)["loss"],
         "http": client.post("/v1/loss", json=files).json()["loss"],
     }
     assert losses == {runtime: pytest.approx(expected, abs=1e-6) for runtime in losses}
 
 
-def test_jpeg(photos: dict[str, Path], artifact: Artifact, artifact_path: Path, client: httpx.Client) -> None:
+def test_jpeg(
+    device: str, photos: dict[str, Path], artifact: Artifact, artifact_path: Path, client: httpx.Client
+) -> None:
     # Python decodes with libjpeg, the runner with stb_image; gray levels differ by up to 3.
     photo = photos["grace_hopper.jpg"]
     expected = ask_torchscript(artifact, photo)
-    assert_same(ask_http(client, photo), expected, pixels=0.01)
+    assert_same(ask_http(client, photo), expected, TOLERANCES[device])
     best = Answer(expected.boxes[:1], expected.scores[:1])
-    found = ask_runner(artifact_path, photo)
-    assert_same(Answer(found.boxes[:1], found.scores[:1]), best, pixels=0.5, score=0.01)
-
-
-@pytest.mark.gpu
-@pytest.mark.parametrize("name", PHOTOS)
-def test_the_gpu_agrees(
-    name: str, photos: dict[str, Path], detector: FaceDetector, artifact_path: Path
-) -> None:
-    photo = photos[f"{name}.png"]
-    expected = ask_eager(detector, photo)
-    on_gpu = load_detector().eval().cuda()
-    assert_same(ask_eager(on_gpu, photo, "cuda"), expected, pixels=0.5, score=0.02)
-    assert_same(
-        ask_torchscript(load_artifact(artifact_path, "cuda"), photo), expected, pixels=0.5, score=0.02
-    )
+    found = ask_runner(artifact_path, photo, device)
+    assert_same(Answer(found.boxes[:1], found.scores[:1]), best, Tolerance(pixels=0.5, scores=0.01))

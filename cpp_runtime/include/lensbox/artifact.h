@@ -24,7 +24,8 @@ struct Loss {
 // TorchScript modules may be called from several threads at once, and so may this class.
 class Artifact {
  public:
-  // Opens the op library (see find_op_library) and then the artifact, on `device`. Throws ArtifactError.
+  // Opens the op library (see find_op_library) and then the artifact, on `device`. If that is a GPU, turns
+  // TF32 off in the whole process, so that the GPU finds what the CPU finds. Throws ArtifactError.
   static Artifact load(const std::filesystem::path& path, c10::Device device,
                        const std::optional<std::filesystem::path>& op_library = std::nullopt);
 
