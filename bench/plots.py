@@ -122,7 +122,8 @@ def _sizes(path: Path, rows: Sequence[Row]) -> Path:
             axis.set_xlabel(label)
             axis.set_ylabel(f"{direction}: {TIME_LABEL}")
             axis.grid(alpha=0.3)
-    axes[0][0].legend(fontsize=8)
+    names = axes[0][0].get_legend_handles_labels()
+    figure.legend(*names, loc="outside lower center", ncols=len(peers))  # inside it would hide points
     words = "CUDA graph" if measure == "graph" else "host call"
     figure.suptitle(f"Masked GIoU loss around {HEADLINE_BATCH} samples of {HEADLINE_SLOTS} slots ({words})")
     figure.savefig(path, dpi=150)
