@@ -23,8 +23,9 @@ struct Box {
   T x1, y1, x2, y2;
 };
 
-// The smaller and the larger of two. A NaN in the first one passes through; that is enough, since areas carry
-// every NaN into the results. PTX has one instruction for what are a comparison and a choice in C++.
+// The smaller and the larger of two. A NaN in the first one passes through, on newer GPUs one in the second
+// too; that is enough, since areas carry every NaN into the results. PTX has one instruction for what are a
+// comparison and a choice in C++.
 template <typename T>
 LENSBOX_HOST_DEVICE T smaller(T a, T b) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
@@ -85,10 +86,10 @@ LENSBOX_HOST_DEVICE T safe_scale(bool wide) {
   return wide ? SafeRange<T>::shrink : T(1);
 }
 
-// n / d, correctly rounded, for a d from 1e-18 to 2^124, as clamped areas of the safe range and their sums
-// are, and an n that is no larger than d, or 1. On CUDA these are the steps of the compiler's own division
-// (Newton's, after Markstein 1990) without its test for operands out of that range: a branch, across which
-// the divisions of several pairs could not be interleaved.
+// n / d for a d from 1e-18 to 2^124, as clamped areas of the safe range and their sums are, and an n that is
+// no larger than d, or 1. On CUDA these are the steps of an exact division (Newton's, after Markstein 1990)
+// without the compiler's test for operands out of that range: a branch, across which the divisions of several
+// pairs could not be interleaved. The last bit may be wrong where n is below 2^-110.
 template <typename T>
 LENSBOX_HOST_DEVICE T quotient(T n, T d) {
 #ifdef __CUDA_ARCH__

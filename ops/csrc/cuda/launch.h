@@ -1,4 +1,4 @@
-// What the launchers share: how many blocks to start, and the CUDA errors that the bindings raise.
+// What the launchers share: how many blocks to start, and starting them early.
 #pragma once
 
 #include <cuda_runtime.h>

@@ -1,4 +1,4 @@
-// What the two NMS launchers take: raw memory, no ATen.
+// What the NMS launchers take: raw memory, no ATen.
 #pragma once
 
 #include <cstdint>

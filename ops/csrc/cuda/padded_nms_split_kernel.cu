@@ -133,7 +133,7 @@ cudaError_t launch(const NmsProblem& problem, unsigned int* workspace, unsigned 
 
 bool padded_nms_should_split(const NmsProblem& problem) {
   const int threads = nms_threads(problem);
-  return problem.batch > 0 && threads >= kLeastSplitCandidates && blocks_of_image(problem, threads) > 1;
+  return problem.batch > 0 && threads >= kLeastSplitThreads && blocks_of_image(problem, threads) > 1;
 }
 
 int64_t padded_nms_split_words(const NmsProblem& problem) {

@@ -8,8 +8,8 @@
 
 namespace lensbox {
 
-// With fewer, the overlaps take less time than the blocks' meeting.
-constexpr int kLeastSplitCandidates = 128;
+// With fewer threads an image, the overlaps take less time than the blocks' meeting.
+constexpr int kLeastSplitThreads = 128;
 
 // Whether the images are few enough for several blocks each. Needs min(per_image, max_candidates) <=
 // kMaxBlockCandidates, as launch_padded_nms() does.

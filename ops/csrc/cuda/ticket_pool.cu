@@ -3,7 +3,7 @@
 namespace lensbox {
 
 // Loading the module zeroes this, so no call ever needs a memset; each launch leaves its own at 0 again
-// (atomicInc wraps). Who may use which when is settled in tickets.cpp.
+// (the increment wraps). Who may use which when is settled in tickets.cpp.
 __device__ unsigned int tickets[kTicketPoolSize];
 
 cudaError_t ticket_pool(unsigned int** pool) {
