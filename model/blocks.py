@@ -1,6 +1,5 @@
 """Convolution blocks: each convolution is followed by batch norm, which folds into it once frozen."""
 
-import torch
 from torch import Tensor, nn
 
 
@@ -12,33 +11,47 @@ def conv_norm(inputs: int, outputs: int, kernel: int = 1, stride: int = 1, group
     return nn.Sequential(conv, nn.BatchNorm2d(outputs))
 
 
-def separable_conv_norm(inputs: int, outputs: int, kernel: int, stride: int = 1) -> nn.Sequential:
-    """Depthwise convolution, ReLU, pointwise convolution; without activation at the end."""
+def make_activation(name: str) -> nn.Module:
+    """One of `config.ACTIVATIONS`."""
+    return nn.Hardswish(inplace=True) if name == "hardswish" else nn.ReLU(inplace=True)
+
+
+def separable_conv_norm(
+    inputs: int, outputs: int, kernel: int, activation: str, stride: int = 1
+) -> nn.Sequential:
+    """Depthwise convolution, activation, pointwise convolution; without activation at the end."""
     return nn.Sequential(
         conv_norm(inputs, inputs, kernel, stride, groups=inputs),
-        nn.ReLU(inplace=True),
+        make_activation(activation),
         conv_norm(inputs, outputs),
     )
 
 
-def spatial_conv_norm(inputs: int, outputs: int, dense: bool, kernel: int, stride: int = 1) -> nn.Sequential:
+def spatial_conv_norm(
+    inputs: int, outputs: int, dense: bool, kernel: int, activation: str, stride: int = 1
+) -> nn.Sequential:
     """A dense 3x3 convolution, or a separable one whose depthwise kernel has side `kernel`."""
     if dense:
         return conv_norm(inputs, outputs, kernel=3, stride=stride)
-    return separable_conv_norm(inputs, outputs, kernel, stride)
+    return separable_conv_norm(inputs, outputs, kernel, activation, stride)
 
 
-def conv_norm_relu(inputs: int, outputs: int, dense: bool, kernel: int = 3, stride: int = 1) -> nn.Sequential:
-    """`spatial_conv_norm` with ReLU behind it."""
-    return nn.Sequential(spatial_conv_norm(inputs, outputs, dense, kernel, stride), nn.ReLU(inplace=True))
+def conv_norm_act(
+    inputs: int, outputs: int, dense: bool, activation: str, kernel: int = 3, stride: int = 1
+) -> nn.Sequential:
+    """`spatial_conv_norm` with its activation behind it."""
+    conv = spatial_conv_norm(inputs, outputs, dense, kernel, activation, stride)
+    return nn.Sequential(conv, make_activation(activation))
 
 
 class ResidualBlock(nn.Module):
-    """relu(x + conv(x)); shapes [B, width, H, W] -> the same."""
+    """activation(x + conv(x)); shapes [B, width, H, W] -> the same."""
 
-    def __init__(self, width: int, dense: bool, kernel: int) -> None:
+    def __init__(self, width: int, dense: bool, kernel: int, activation: str) -> None:
         super().__init__()
-        self.conv = spatial_conv_norm(width, width, dense, kernel)
+        self.conv = spatial_conv_norm(width, width, dense, kernel, activation)
+        self.activation = make_activation(activation)
 
     def forward(self, x: Tensor) -> Tensor:
-        return torch.relu(x + self.conv(x))
+        y: Tensor = self.activation(x + self.conv(x))
+        return y

@@ -6,6 +6,7 @@ from typing import Any
 
 CANVAS_SIZE = 256
 STRIDES = (4, 8, 16, 32)
+ACTIVATIONS = ("relu", "hardswish")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -18,17 +19,21 @@ class DetectorConfig:
     dense: whether a stage uses dense 3x3 convolutions; otherwise depthwise-separable ones.
     depthwise_kernels: side of the depthwise kernels of a separable stage, in cells; odd.
     pyramid_width: channels of the feature pyramid and of the heads.
+    pyramid_depths: separable residual blocks of each level of the pyramid, after the coarser one was added.
     dense_heads: whether the head of a level is a dense 3x3 convolution or a separable one.
+    activation: behind every convolution but the last of a residual block: one of `ACTIVATIONS`.
     """
 
     stem_width: int = 16
     widths: tuple[int, int, int, int] = (32, 64, 96, 128)
-    depths: tuple[int, int, int, int] = (1, 2, 3, 3)
+    depths: tuple[int, int, int, int] = (1, 3, 3, 3)
     dense: tuple[bool, bool, bool, bool] = (True, False, False, False)
     dense_downsampling: tuple[bool, bool, bool, bool] = (True, True, False, False)
     depthwise_kernels: tuple[int, int, int, int] = (3, 3, 5, 5)
     pyramid_width: int = 32
-    dense_heads: tuple[bool, bool, bool, bool] = (True, True, False, True)
+    pyramid_depths: tuple[int, int, int, int] = (0, 1, 1, 0)
+    dense_heads: tuple[bool, bool, bool, bool] = (True, False, False, False)
+    activation: str = "hardswish"
 
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
@@ -66,11 +71,15 @@ def _check_field(name: str, value: object) -> None:
         if not _is_count(value, at_least=1):
             raise ValueError(f"{name} must be a positive integer, got {value!r}")
         return
+    if name == "activation":
+        if value not in ACTIVATIONS:
+            raise ValueError(f"activation must be one of {', '.join(ACTIVATIONS)}, got {value!r}")
+        return
     if not isinstance(value, tuple) or len(value) != len(STRIDES):
         raise ValueError(f"{name} must hold {len(STRIDES)} values, one per stride {STRIDES}, got {value!r}")
     if name.startswith("dense"):
         rule, holds = "booleans", all(isinstance(item, bool) for item in value)
-    elif name == "depths":
+    elif name in ("depths", "pyramid_depths"):
         rule, holds = "integers of at least 0", all(_is_count(item, at_least=0) for item in value)
     elif name == "depthwise_kernels":
         rule, holds = "odd positive integers", all(_is_count(item, at_least=1) and item % 2 for item in value)
@@ -91,6 +100,7 @@ _SIZES = {
         widths=(24, 48, 64, 96),
         depths=(1, 2, 2, 2),
         pyramid_width=24,
+        pyramid_depths=(0, 0, 0, 0),
         dense_heads=(True, True, False, False),
     ),
 }

@@ -38,7 +38,8 @@ class FaceDetector(nn.Module):
         self.max_detections = 256
         self.backbone = Backbone(self.config)
         self.pyramid = FeaturePyramid(self.config)
-        heads = [Head(self.config.pyramid_width, dense) for dense in self.config.dense_heads]
+        width, activation = self.config.pyramid_width, self.config.activation
+        heads = [Head(width, dense, activation) for dense in self.config.dense_heads]
         self.head4, self.head8, self.head16, self.head32 = heads
         centers, strides = make_anchors(CANVAS_SIZE, STRIDES)
         self.register_buffer("anchor_centers", centers, persistent=False)

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from lensbox.model.blocks import conv_norm_relu
+from lensbox.model.blocks import conv_norm_act
 
 # Focal loss's initialisation (Lin et al. 2017, arXiv:1708.02002, section 4.1): with a face in about one cell
 # of a hundred, logit(0.01) = -4.6 keeps the first steps from being spent on learning that faces are rare.
@@ -13,9 +13,9 @@ PRIOR_LOGIT = -4.6
 class Head(nn.Module):
     """[B, width, H, W] -> float32 [B, H*W, 5]: one logit and the raw distances left, top, right, bottom."""
 
-    def __init__(self, width: int, dense: bool) -> None:
+    def __init__(self, width: int, dense: bool, activation: str) -> None:
         super().__init__()
-        self.conv = conv_norm_relu(width, width, dense)
+        self.conv = conv_norm_act(width, width, dense, activation)
         self.prediction = nn.Conv2d(width, 5, kernel_size=1)
         nn.init.normal_(self.prediction.weight, std=0.01)
         assert self.prediction.bias is not None

@@ -1,5 +1,6 @@
 """Small detectors with random weights, for tests of everything but accuracy."""
 
+import dataclasses
 from pathlib import Path
 
 import torch
@@ -8,8 +9,17 @@ from torch import nn
 from lensbox.export.artifact import save_artifact
 from lensbox.model import DetectorConfig, FaceDetector
 
-TINY = DetectorConfig(stem_width=4, widths=(8, 8, 16, 16), depths=(1, 1, 1, 1), pyramid_width=8)
-SHALLOW = DetectorConfig(stem_width=8, widths=(8, 16, 16, 16), depths=(0, 0, 0, 0), pyramid_width=8)
+# Few layers, and ReLU: random weights then still tell one picture from another.
+TINY = DetectorConfig(
+    stem_width=4,
+    widths=(8, 8, 16, 16),
+    depths=(1, 1, 1, 1),
+    pyramid_width=8,
+    pyramid_depths=(0, 0, 0, 0),
+    dense_heads=(True, True, False, True),
+    activation="relu",
+)
+SHALLOW = dataclasses.replace(TINY, stem_width=8, widths=(8, 16, 16, 16), depths=(0, 0, 0, 0))
 
 
 def varied_detector(spread: float) -> FaceDetector:
