@@ -10,7 +10,7 @@ from lensbox.bench.detector.operators import Shape, Split
 _CALL = "model_run"
 _KERNEL = "_kernel_time"
 
-_ELEMENTWISE = ("Add", "Clip", "Div", "Exp", "Mul", "Relu", "Sub")
+_ELEMENTWISE = ("Add", "Clip", "Div", "Exp", "HardSigmoid", "HardSwish", "Mul", "Relu", "Sub")
 _KINDS = {
     **dict.fromkeys(("Resize", "Upsample"), operators.RESIZE),
     "Sigmoid": operators.SELECTION,

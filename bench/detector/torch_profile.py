@@ -14,7 +14,7 @@ _MARK = "one call of the benchmark"
 
 # They hand a convolution on, from one to the next, until one computes it.
 _CONVOLUTION_LAYERS = ("aten::conv2d", "aten::convolution", "aten::_convolution")
-_ELEMENTWISE = ("add", "clamp", "clamp_min", "div", "exp", "mul", "relu", "sub")
+_ELEMENTWISE = ("add", "clamp", "clamp_min", "div", "exp", "hardswish", "mul", "relu", "sub")
 _KINDS = {
     **dict.fromkeys(("aten::sigmoid", "lensbox::padded_nms"), operators.SELECTION),
     "aten::upsample_nearest2d": operators.RESIZE,
