@@ -15,12 +15,12 @@
 #include "loss_reduction.cuh"
 #include "memory.cuh"
 #include "packed_types.cuh"
+#include "warp.cuh"
 
 namespace lensbox {
 namespace {
 
 constexpr int kGradientBlocksPerSm = 8;
-constexpr unsigned int kFullWarp = 0xffffffffu;
 
 // The inputs of a problem, in packed memory ...
 template <typename Pred, typename Target>

@@ -9,24 +9,30 @@
 
 namespace lensbox {
 
+// Of the current device. Should the query fail, so will the launch, which reports it; until then it is 1.
+inline int device_attribute(cudaDeviceAttr attribute) {
+  int device = 0, value = 1;
+  cudaGetDevice(&device);
+  cudaDeviceGetAttribute(&value, attribute, device);
+  return value;
+}
+
+inline int multiprocessors() {
+  return device_attribute(cudaDevAttrMultiProcessorCount);
+}
+
 // Blocks of `threads` for `items`, never more than `blocks_per_sm` on each multiprocessor of the current
 // device: the kernels walk what is left with a grid-stride loop. At least one, so that an empty input still
 // has its result written.
 inline int grid_size(int64_t items, int threads, int blocks_per_sm) {
-  int device = 0, multiprocessors = 1;  // should a query fail, so will the launch, which reports it
-  cudaGetDevice(&device);
-  cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device);
   const int64_t wanted = (items + threads - 1) / threads;
-  return static_cast<int>(std::clamp<int64_t>(wanted, 1, int64_t{multiprocessors} * blocks_per_sm));
+  return static_cast<int>(std::clamp<int64_t>(wanted, 1, int64_t{multiprocessors()} * blocks_per_sm));
 }
 
 // Launches a kernel that begins with begin_early() (early_start.cuh).
 template <typename... Parameters>
 cudaError_t launch_early(void (*kernel)(Parameters...), int blocks, int threads, cudaStream_t stream,
                          std::type_identity_t<Parameters>... arguments) {
-  int device = 0, major = 0;
-  cudaGetDevice(&device);
-  cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
   cudaLaunchAttribute early = {};
   early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
   early.val.programmaticStreamSerializationAllowed = 1;
@@ -35,7 +41,7 @@ cudaError_t launch_early(void (*kernel)(Parameters...), int blocks, int threads,
   config.blockDim = dim3(static_cast<unsigned int>(threads));
   config.stream = stream;
   config.attrs = &early;
-  config.numAttrs = major >= 9 ? 1 : 0;
+  config.numAttrs = device_attribute(cudaDevAttrComputeCapabilityMajor) >= 9 ? 1 : 0;
   return cudaLaunchKernelEx(&config, kernel, arguments...);
 }
 

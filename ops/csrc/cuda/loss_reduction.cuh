@@ -4,6 +4,7 @@
 
 #include "last_block.cuh"
 #include "launch.h"
+#include "warp.cuh"
 
 namespace lensbox {
 
@@ -18,8 +19,8 @@ struct LossSums {
 __device__ __forceinline__ LossSums warp_sum(LossSums sums, int lanes = 32) {
 #pragma unroll
   for (int distance = lanes / 2; distance > 0; distance /= 2) {
-    sums.loss += __shfl_down_sync(0xffffffffu, sums.loss, distance);
-    sums.weight += __shfl_down_sync(0xffffffffu, sums.weight, distance);
+    sums.loss += __shfl_down_sync(kFullWarp, sums.loss, distance);
+    sums.weight += __shfl_down_sync(kFullWarp, sums.weight, distance);
   }
   return sums;
 }

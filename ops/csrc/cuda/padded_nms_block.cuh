@@ -7,12 +7,12 @@
 
 #include "padded_nms_device.cuh"
 #include "padded_nms_kernel.h"
+#include "warp.cuh"
 
 namespace lensbox {
 
 constexpr int kMaxNmsThreads = static_cast<int>(kMaxBlockCandidates);
 constexpr int kMaxNmsWarps = kMaxNmsThreads / 32;
-constexpr unsigned int kFullWarp = 0xffffffffu;
 
 // Order bits, then the inverted index. Equal scores: the smaller index is the greater key.
 template <typename Bits>
@@ -278,16 +278,6 @@ cudaError_t allow_ranking_bytes(Kernel kernel) {
     return cudaGetLastError();  // taken, lest a later launch reports it
   }
   return cudaSuccess;
-}
-
-// Calls body(math, score) with the arithmetic types of the problem, as values.
-template <typename Body>
-auto with_math_types(const NmsProblem& problem, const Body& body) {
-  const bool double_scores = problem.scores.dtype == DType::kFloat64;
-  if (problem.boxes.dtype == DType::kFloat64) {
-    return double_scores ? body(double{}, double{}) : body(double{}, float{});
-  }
-  return double_scores ? body(float{}, double{}) : body(float{}, float{});
 }
 
 }  // namespace lensbox

@@ -1,4 +1,4 @@
-// What the NMS kernels share on the device: how scores are ordered and how a detection is written.
+// What all NMS kernels share: their types, how scores are ordered, how a detection is written.
 #pragma once
 
 #include <cstdint>
@@ -59,6 +59,16 @@ __device__ __forceinline__ void write_padding(const NmsProblem& problem, int64_t
   store_gradient(problem.out_boxes, out, Box<float>{0, 0, 0, 0});
   store_number(problem.out_scores, out, 0.0f);
   problem.out_indices[out] = -1;
+}
+
+// Calls body(math, score) with the arithmetic types of the problem, as values.
+template <typename Body>
+auto with_math_types(const NmsProblem& problem, const Body& body) {
+  const bool double_scores = problem.scores.dtype == DType::kFloat64;
+  if (problem.boxes.dtype == DType::kFloat64) {
+    return double_scores ? body(double{}, double{}) : body(double{}, float{});
+  }
+  return double_scores ? body(float{}, double{}) : body(float{}, float{});
 }
 
 }  // namespace lensbox

@@ -10,7 +10,7 @@
 #include <cub/device/device_radix_sort.cuh>
 
 #include "launch.h"
-#include "padded_nms_block.cuh"
+#include "padded_nms_device.cuh"
 #include "padded_nms_large_kernel.h"
 
 namespace lensbox {

@@ -11,6 +11,7 @@
 // The ranking and the rules are those of padded_nms_kernel.cu, and so is the result, to the bit.
 
 #include "last_block.cuh"
+#include "launch.h"
 #include "padded_nms_block.cuh"
 #include "padded_nms_split_kernel.h"
 
@@ -108,12 +109,9 @@ __global__ void __launch_bounds__(kMaxNmsThreads)
 
 // Blocks of an image: a warp for each task, as far as the device has room.
 int blocks_of_image(const NmsProblem& problem, int threads) {
-  int device = 0, multiprocessors = 1;
-  cudaGetDevice(&device);
-  cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device);
   const int warps = threads / 32;
   const int wanted = (warps + 1) / 2;  // warps * (warps + 1) / 2 tasks
-  return static_cast<int>(std::clamp<int64_t>(multiprocessors / problem.batch, 1, wanted));
+  return static_cast<int>(std::clamp<int64_t>(multiprocessors() / problem.batch, 1, wanted));
 }
 
 template <typename T, typename Score>

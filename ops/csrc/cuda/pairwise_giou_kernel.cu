@@ -1,6 +1,7 @@
 #include "launch.h"
 #include "memory.cuh"
 #include "pairwise_giou_kernel.h"
+#include "warp.cuh"
 
 namespace lensbox {
 namespace {
@@ -107,10 +108,10 @@ __global__ void __launch_bounds__(kThreads)
       sum = {sum.x1 + gradient.x1, sum.y1 + gradient.y1, sum.x2 + gradient.x2, sum.y2 + gradient.y2};
     }
     for (int distance = 16; distance > 0; distance /= 2) {
-      sum.x1 += __shfl_down_sync(0xffffffffu, sum.x1, distance);
-      sum.y1 += __shfl_down_sync(0xffffffffu, sum.y1, distance);
-      sum.x2 += __shfl_down_sync(0xffffffffu, sum.x2, distance);
-      sum.y2 += __shfl_down_sync(0xffffffffu, sum.y2, distance);
+      sum.x1 += __shfl_down_sync(kFullWarp, sum.x1, distance);
+      sum.y1 += __shfl_down_sync(kFullWarp, sum.y1, distance);
+      sum.x2 += __shfl_down_sync(kFullWarp, sum.x2, distance);
+      sum.y2 += __shfl_down_sync(kFullWarp, sum.y2, distance);
     }
     if (lane == 0) store_gradient(out, slot, sum);
   }
@@ -118,7 +119,7 @@ __global__ void __launch_bounds__(kThreads)
 
 // As many rows a tile as leave every multiprocessor a few blocks.
 int rows_of_tile(const PairwiseProblem& problem, int64_t column_tiles) {
-  const int64_t wanted = grid_size(INT64_MAX / 2, 1, 3);
+  const int64_t wanted = 3 * int64_t{multiprocessors()};
   int rows = kMaxRows;
   while (rows > kMinRows && problem.batch * column_tiles * ((problem.rows + rows - 1) / rows) < wanted) {
     rows /= 2;
