@@ -53,6 +53,11 @@ class TrainConfig:
     keep_visible: float = 0.5  # a box with at least this share in view is a target, clipped to the view
     ignore_visible: float = 0.15  # with at least this one it is ignored, with less it is dropped
     photometric: float = 0.3  # chance of each photometric change
+    soft_chance: float = 0.0  # of a photograph drawn blurred, by a filter up to 3 times as wide
+    light_chance: float = 0.0  # of a view lit from one side
+    cover_chance: float = 0.0  # of a view with up to 4 rectangles over parts of faces
+    rotate_chance: float = 0.0  # of a view turned about its centre
+    rotate_degrees: float = 15.0  # by at most this angle, either way
     # By source folder, `wider` standing for every WIDER FACE event: how often its photographs are drawn (1
     # if not named), and which shares of a box to cut off at left, top, right and bottom, for sources whose
     # boxes include hair.
@@ -183,8 +188,19 @@ def _validate(config: TrainConfig) -> None:
 
     for key in ("steps", "batch_size", "max_targets", "max_ignored", "top_cells", "resident_images"):
         require(key, "at least 1", getattr(config, key) >= 1)
-    for key in ("mosaic_share", "whole_share", "plain_progress", "crop_on_face", "photometric"):
+    for key in (
+        "mosaic_share",
+        "whole_share",
+        "plain_progress",
+        "crop_on_face",
+        "photometric",
+        "soft_chance",
+        "light_chance",
+        "cover_chance",
+        "rotate_chance",
+    ):
         require(key, "between 0 and 1", 0 <= getattr(config, key) <= 1)
+    require("rotate_degrees", "between 0 and 45", 0 <= config.rotate_degrees <= 45)
     for key in ("keep_visible", "ignore_visible", "warmup_progress", "crop_aspect"):
         require(key, "at least 0 and below 1", 0 <= getattr(config, key) < 1)
     for key in ("learning_rate", "log_seconds", "checkpoint_seconds"):

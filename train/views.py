@@ -14,15 +14,26 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import torch
-import torch.nn.functional as F  # noqa: N812  (the name every PyTorch reader knows)
 from torch import Tensor
 
+from lensbox.train.box_selection import MappedBoxes, judge_boxes, select_boxes
 from lensbox.train.config import TrainConfig
 from lensbox.train.image_store import StoreTensors
+from lensbox.train.photometric import (
+    COVER_DRAWS,
+    LIGHT_DRAWS,
+    PHOTOMETRIC_DRAWS,
+    light_from_a_side,
+    paint_covers,
+    photometric,
+)
+from lensbox.train.rotation import TURN_DRAWS, Turn, draw_turn, turn_boxes, turn_pixels
 
 CANVAS = 256
-TILE_DRAWS = 10
-VIEW_DRAWS = 16
+SOFTEST = 3.0  # what the filter is widened by at most: a face of 100 px with the detail of one of 33
+TILE_DRAWS = 12
+PIXEL_DRAWS = (PHOTOMETRIC_DRAWS, TURN_DRAWS, LIGHT_DRAWS, COVER_DRAWS)  # columns of `Draws.view`, in order
+VIEW_DRAWS = sum(PIXEL_DRAWS)
 
 
 class ViewCounts(NamedTuple):
@@ -67,12 +78,14 @@ class Views(NamedTuple):
 
 class Tiles(NamedTuple):
     """Maps of T tiles: image [T] index into the store; scale, offset [T, 2] for x and y (scale x < 0
-    mirrors); rectangle [T, 4] xyxy of the canvas that the tile may paint."""
+    mirrors); rectangle [T, 4] xyxy of the canvas that the tile may paint; softness [T], a factor of at
+    least 1 by which the filter is widened, None for 1."""
 
     image: Tensor
     scale: Tensor
     offset: Tensor
     rectangle: Tensor
+    softness: Tensor | None = None
 
 
 def view_counts(config: TrainConfig) -> ViewCounts:
@@ -97,8 +110,18 @@ def make_views(store: StoreTensors, draws: Draws, counts: ViewCounts, config: Tr
     """Returns a batch of augmented views with their targets."""
     tiles = place_tiles(store, draws, counts, config)
     canvas, content = _compose(render_tiles(store.images, store.sizes, tiles), counts)
-    images = photometric(canvas, content, draws.view, draws.noise, config.photometric)
-    targets, ignored = _tile_boxes(store, tiles, counts, config)
+    tones, turning, lighting, covering = draws.view.split_with_sizes(PIXEL_DRAWS, dim=1)
+    # A change that is switched off costs nothing, not even compiled.
+    turn = None
+    if config.rotate_chance > 0:
+        turn = draw_turn(turning, config.rotate_chance, config.rotate_degrees)
+        canvas, content = turn_pixels(canvas, content, turn)
+    targets, ignored = _view_boxes(map_boxes(store, tiles), turn, counts, config)
+    if config.cover_chance > 0:
+        canvas = paint_covers(canvas, content, targets, covering, config.cover_chance)
+    if config.light_chance > 0:
+        canvas = light_from_a_side(canvas, lighting, config.light_chance)
+    images = photometric(canvas, content, tones, draws.noise, config.photometric)
     return Views(images[:, None], targets, ignored)
 
 
@@ -134,7 +157,10 @@ def place_tiles(store: StoreTensors, draws: Draws, counts: ViewCounts, config: T
     reflected = rectangle[:, 0] + rectangle[:, 2] - offset[:, 0]
     offset = torch.stack([torch.where(mirrored, reflected, offset[:, 0]), offset[:, 1]], dim=1)
     scale = torch.stack([torch.where(mirrored, -scale[:, 0], scale[:, 0]), scale[:, 1]], dim=1)
-    return Tiles(image, scale, offset, rectangle)
+    softness = None
+    if config.soft_chance > 0:
+        softness = torch.where(u[:, 10] < config.soft_chance, _log_uniform(u[:, 11], (1.0, SOFTEST)), 1.0)
+    return Tiles(image, scale, offset, rectangle, softness)
 
 
 def letterbox_map(size: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -203,7 +229,13 @@ def _mosaic_map(size: Tensor, u: Tensor, config: TrainConfig) -> tuple[Tensor, T
 
 
 def filter_matrix(
-    size: Tensor, scale: Tensor, offset: Tensor, low: Tensor, high: Tensor, source: int
+    size: Tensor,
+    scale: Tensor,
+    offset: Tensor,
+    low: Tensor,
+    high: Tensor,
+    source: int,
+    softness: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """The resize of one axis as a matrix: triangle filter, widened by the shrink factor as torch's
     `interpolate(mode="bilinear", antialias=True)` does, normalised inside the photograph.
@@ -211,6 +243,7 @@ def filter_matrix(
     Args:
         size, scale, offset, low, high: [T] photograph's length, map, and range of canvas pixels painted.
         source: number of source pixels stored.
+        softness: [T], widens the filter further, as bad focus or a photograph enlarged before does.
 
     Returns:
         weights [T, CANVAS, source]; painted bool [T, CANVAS].
@@ -219,6 +252,8 @@ def filter_matrix(
     center = (pixel - offset[:, None]) / scale[:, None]
     painted = (center >= 0) & (center <= size[:, None]) & (pixel >= low[:, None]) & (pixel <= high[:, None])
     support = (1 / scale.abs()).clamp(min=1)
+    if softness is not None:
+        support = support * softness
     taps = torch.arange(source, device=size.device, dtype=torch.float32) + 0.5
     # In place: uncompiled, each new [T, CANVAS, source] costs more to allocate than to compute.
     weights = (taps - center[..., None]).abs_().div_(-support[:, None, None]).add_(1).clamp_(min=0)
@@ -233,15 +268,21 @@ def render_tiles(images: Tensor, sizes: Tensor, tiles: Tiles) -> tuple[Tensor, T
     kind = torch.float16 if images.is_cuda else torch.float32
     size = sizes[tiles.image]
     rectangle = tiles.rectangle
-    columns, painted_x = filter_matrix(
-        size[:, 0], tiles.scale[:, 0], tiles.offset[:, 0], rectangle[:, 0], rectangle[:, 2], images.shape[2]
+    columns, rows = (
+        filter_matrix(
+            size[:, axis],
+            tiles.scale[:, axis],
+            tiles.offset[:, axis],
+            rectangle[:, axis],
+            rectangle[:, axis + 2],
+            images.shape[2 - axis],
+            tiles.softness,
+        )
+        for axis in (0, 1)
     )
-    rows, painted_y = filter_matrix(
-        size[:, 1], tiles.scale[:, 1], tiles.offset[:, 1], rectangle[:, 1], rectangle[:, 3], images.shape[1]
-    )
-    pixels = torch.bmm(rows.to(kind), images[tiles.image].to(kind))
-    pixels = torch.bmm(pixels, columns.to(kind).transpose(1, 2))
-    return pixels, painted_y[:, :, None] & painted_x[:, None, :]
+    pixels = torch.bmm(rows[0].to(kind), images[tiles.image].to(kind))
+    pixels = torch.bmm(pixels, columns[0].to(kind).transpose(1, 2))
+    return pixels, rows[1][:, :, None] & columns[1][:, None, :]
 
 
 def _compose(rendered: tuple[Tensor, Tensor], counts: ViewCounts) -> tuple[Tensor, Tensor]:
@@ -257,69 +298,33 @@ def _compose(rendered: tuple[Tensor, Tensor], counts: ViewCounts) -> tuple[Tenso
     )
 
 
-def photometric(canvas: Tensor, content: Tensor, u: Tensor, noise: Tensor, chance: float) -> Tensor:
-    """Changes focus, gamma, contrast, brightness and noise, each with `chance`, inside the content only.
-
-    Args:
-        canvas: float32 [B, CANVAS, CANVAS], 0 to 255. content: the same shape, 1 inside, 0 on the padding.
-        u: [B, ≥ 10] uniform draws. noise: standard normal, shape of canvas.
-    """
-
-    def switched(column: int, value: Tensor, otherwise: float) -> Tensor:
-        return torch.where(u[:, column] < chance, value, otherwise)[:, None, None]
-
-    x = canvas / 255
-    # Focus: -1 is a binomial blur, above 0 sharpens.
-    focus = switched(0, 2.5 * u[:, 1] - 1, 0.0)
-    x = (x + focus * (x - _binomial_blur(x))).clamp(0, 1)
-    gamma = switched(2, torch.exp((u[:, 3] - 0.5) * 1.2), 1.0)
-    x = x.clamp(min=1e-4) ** gamma
-    area = content.sum((1, 2), keepdim=True).clamp(min=1)
-    mean = (x * content).sum((1, 2), keepdim=True) / area
-    contrast = switched(4, 0.5 + u[:, 5], 1.0)
-    brightness = switched(6, 0.4 * u[:, 7] - 0.2, 0.0)
-    x = (x - mean) * contrast + mean + brightness
-    amount = switched(8, 0.06 * u[:, 9] ** 2, 0.0)
-    x = (x + amount * noise.float()) * content
-    return (x * 255).clamp(0, 255)
-
-
-def _binomial_blur(x: Tensor) -> Tensor:
-    """3x3 kernel (1 2 1)ᵀ(1 2 1) / 16 with replicated borders."""
-    padded = F.pad(x[:, None], (1, 1, 1, 1), mode="replicate")[:, 0]
-    rows = (padded[:, :-2] + 2 * padded[:, 1:-1] + padded[:, 2:]) / 4
-    return (rows[:, :, :-2] + 2 * rows[:, :, 1:-1] + rows[:, :, 2:]) / 4
-
-
 # Boxes
 
 
-def _tile_boxes(
-    store: StoreTensors, tiles: Tiles, counts: ViewCounts, config: TrainConfig
+def _view_boxes(
+    mapped: MappedBoxes, turn: Turn | None, counts: ViewCounts, config: TrainConfig
 ) -> tuple[Tensor, Tensor]:
-    boxes, find, ignore = map_boxes(store, tiles, config)
-    cut = 4 * counts.mosaic
-    parts = []
+    """Joins the boxes of every four mosaic tiles, turns them with their views and selects."""
+    cut, mosaics = 4 * counts.mosaic, slice(0, counts.mosaic)
+    groups = []
     if counts.mosaic:
-        slots = 4 * boxes.shape[1]
-        group = (
-            boxes[:cut].reshape(-1, slots, 4),
-            find[:cut].reshape(-1, slots),
-            ignore[:cut].reshape(-1, slots),
-        )
-        parts.append(_select(*group, config))
+        joined = (x[:cut].reshape(counts.mosaic, -1, *x.shape[2:]) for x in mapped)
+        groups.append((MappedBoxes(*joined), mosaics))
     if counts.tiles > cut:
-        parts.append(_select(boxes[cut:], find[cut:], ignore[cut:], config))
+        groups.append((MappedBoxes(*(x[cut:] for x in mapped)), slice(counts.mosaic, None)))
+    parts = []
+    for group, views in groups:
+        if turn is not None:
+            # Before selecting: what left the view must not take a slot.
+            clipped, visible = turn_boxes(*group[:3], Turn(*(x[views] for x in turn)))
+            group = group._replace(clipped=clipped, visible=visible)
+        parts.append(select_boxes(*judge_boxes(group, config), config))
     targets, ignored = (torch.cat(group) for group in zip(*parts, strict=True))
     return targets, ignored
 
 
-def map_boxes(store: StoreTensors, tiles: Tiles, config: TrainConfig) -> tuple[Tensor, Tensor, Tensor]:
-    """Maps the boxes of every tile's photograph onto the canvas, clipped to the tile's rectangle.
-
-    Returns:
-        boxes float32 [T, C, 4]; find bool [T, C]; ignore bool [T, C]. A box that is neither is dropped.
-    """
+def map_boxes(store: StoreTensors, tiles: Tiles) -> MappedBoxes:
+    """Maps the boxes of every tile's photograph onto the canvas and clips them to the tile's rectangle."""
     source = store.boxes[tiles.image]
     scale = torch.cat([tiles.scale, tiles.scale], dim=1)[:, None]
     offset = torch.cat([tiles.offset, tiles.offset], dim=1)[:, None]
@@ -330,26 +335,9 @@ def map_boxes(store: StoreTensors, tiles: Tiles, config: TrainConfig) -> tuple[T
     clipped_low = torch.minimum(torch.maximum(low, corner), far)
     clipped_high = torch.minimum(torch.maximum(high, corner), far)
     visible = (clipped_high - clipped_low).prod(2) / (high - low).prod(2).clamp(min=1e-6)
-    boxes = torch.cat([clipped_low, clipped_high], dim=2)
 
     slot = torch.arange(source.shape[1], device=source.device)
     used = slot < store.totals[tiles.image][:, None]
     labelled = slot < store.counts[tiles.image][:, None]
-    tall = boxes[..., 3] - boxes[..., 1] >= config.min_target_height
-    find = used & labelled & tall & (visible >= config.keep_visible)
-    return boxes, find, used & ~find & (visible > 0) & (visible >= config.ignore_visible)
-
-
-def _select(boxes: Tensor, find: Tensor, ignore: Tensor, config: TrainConfig) -> tuple[Tensor, Tensor]:
-    """Gathers the largest boxes to find and to ignore into fixed slots; what a crowd has beyond them
-    (the smallest ones) joins the ignored."""
-    area = (boxes[..., 2:] - boxes[..., :2]).prod(2)
-    value, order = torch.where(find, area, -1.0).topk(config.max_targets, dim=1)
-    targets = _gather(boxes, order, value > 0)
-    surplus = find & ~torch.zeros_like(find).scatter(1, order, value > 0)
-    value, order = torch.where(ignore | surplus, area, -1.0).topk(config.max_ignored, dim=1)
-    return targets, _gather(boxes, order, value > 0)
-
-
-def _gather(boxes: Tensor, order: Tensor, used: Tensor) -> Tensor:
-    return boxes.gather(1, order[..., None].expand(-1, -1, 4)) * used[..., None]
+    whole, clipped = torch.cat([low, high], dim=2), torch.cat([clipped_low, clipped_high], dim=2)
+    return MappedBoxes(whole, clipped, visible, used, labelled)

@@ -53,8 +53,12 @@ def test_the_watch_sees_copies(use):
     assert traffic.found
 
 
-def test_views_net_loss_and_backward_stay_on_the_device():
-    config = TrainConfig(batch_size=16)
+CHANGES = {"soft_chance": 0.5, "light_chance": 0.5, "cover_chance": 0.5, "rotate_chance": 0.5}
+
+
+@pytest.mark.parametrize("changes", [{}, CHANGES], ids=["plain", "all changes"])
+def test_views_net_loss_and_backward_stay_on_the_device(changes):
+    config = TrainConfig(batch_size=16, **changes)
     counts = view_counts(config)
     store = StoreTensors(
         torch.zeros(5, SIDE, SIDE, dtype=torch.uint8, device=META),

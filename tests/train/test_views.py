@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from lensbox.model.letterbox import letterbox
+from lensbox.train.box_selection import judge_boxes
 from lensbox.train.config import TrainConfig
 from lensbox.train.image_store import SIDE, load_images, store_tensors
 from lensbox.train.packing import pack_targets
@@ -15,7 +16,7 @@ from lensbox.train.views import (
     letterbox_map,
     make_views,
     map_boxes,
-    photometric,
+    place_tiles,
     render_tiles,
     view_counts,
 )
@@ -113,7 +114,7 @@ def one_box_store(box, ignore=False):
 )
 def test_visible_share_decides_between_target_ignored_and_dropped(shift, find, ignore, right):
     store = one_box_store([0.0, 10.0, 100.0, 90.0])
-    boxes, found, ignored = map_boxes(store, tiles_for([1.0, 1.0], [shift, 0.0]), CONFIG)
+    boxes, found, ignored = judge_boxes(map_boxes(store, tiles_for([1.0, 1.0], [shift, 0.0])), CONFIG)
     assert bool(found[0, 0]) == find
     assert bool(ignored[0, 0]) == ignore
     assert boxes[0, 0, 2] == right
@@ -123,18 +124,19 @@ def test_visible_share_decides_between_target_ignored_and_dropped(shift, find, i
 
 def test_low_and_flagged_boxes_are_ignored():
     tiles = tiles_for([0.1, 0.1], [0.0, 0.0])
-    _, found, ignored = map_boxes(one_box_store([0.0, 0.0, 40.0, 44.0]), tiles, CONFIG)
+    _, found, ignored = judge_boxes(map_boxes(one_box_store([0.0, 0.0, 40.0, 44.0]), tiles), CONFIG)
     assert (bool(found[0, 0]), bool(ignored[0, 0])) == (False, True)
-    _, found, ignored = map_boxes(one_box_store([0.0, 0.0, 40.0, 46.0]), tiles, CONFIG)
+    _, found, ignored = judge_boxes(map_boxes(one_box_store([0.0, 0.0, 40.0, 46.0]), tiles), CONFIG)
     assert (bool(found[0, 0]), bool(ignored[0, 0])) == (True, False)
-    _, found, ignored = map_boxes(one_box_store([0.0, 0.0, 40.0, 46.0], ignore=True), tiles, CONFIG)
+    _, found, ignored = judge_boxes(
+        map_boxes(one_box_store([0.0, 0.0, 40.0, 46.0], ignore=True), tiles), CONFIG
+    )
     assert (bool(found[0, 0]), bool(ignored[0, 0])) == (False, True)
 
 
 def test_mirrored_box():
-    boxes, found, _ = map_boxes(
-        one_box_store([10.0, 20.0, 40.0, 60.0]), tiles_for([-1.0, 1.0], [256.0, 0.0]), CONFIG
-    )
+    mapped = map_boxes(one_box_store([10.0, 20.0, 40.0, 60.0]), tiles_for([-1.0, 1.0], [256.0, 0.0]))
+    boxes, found, _ = judge_boxes(mapped, CONFIG)
     assert boxes[0, 0].tolist() == [216.0, 20.0, 246.0, 60.0]
     assert bool(found[0, 0])
 
@@ -169,21 +171,6 @@ def test_equal_boxes_beyond_the_slots_are_ignored_too():
     assert int((views.ignored[..., 3] > 0).sum()) == 2
 
 
-def test_photometric_changes_content_only():
-    generator = torch.Generator().manual_seed(0)
-    content = torch.zeros(5, CANVAS, CANVAS)
-    content[:, 40:200, 30:220] = 1
-    canvas = content * 255 * torch.rand(content.shape, generator=generator)
-    u = torch.rand(5, 16, generator=generator)
-    noise = torch.randn(content.shape, generator=generator)
-    changed = photometric(canvas, content, u, noise, 1.0)
-    assert changed.min() >= 0
-    assert changed.max() <= 255
-    assert bool((changed[content == 0] == 0).all())
-    assert (changed - canvas).abs()[content > 0].mean() > 5
-    torch.testing.assert_close(photometric(canvas, content, u, noise, 0.0), canvas, atol=0.05, rtol=0)
-
-
 def test_counts_split_a_batch():
     assert view_counts(TrainConfig(batch_size=256)) == (51, 82, 123)
     assert view_counts(TrainConfig(batch_size=1, mosaic_share=1.0)).tiles == 4
@@ -198,3 +185,61 @@ def test_same_draws_same_views(faces_folder):
     one, other = make_views(store, draws, counts, config), make_views(store, draws, counts, config)
     assert all(torch.equal(a, b) for a, b in zip(one, other, strict=True))
     assert int((one.targets[..., 3] > 0).sum()) > 24
+
+
+CHANGES = ("soft_chance", "light_chance", "cover_chance", "rotate_chance")
+
+
+@pytest.fixture
+def faces_store(faces_folder):
+    return load_images(read_wider_face([faces_folder])[0], "cpu", capacity=8).tensors
+
+
+@pytest.mark.parametrize("key", CHANGES)
+def test_a_change_alters_the_views_it_strikes_and_no_other(key, faces_store):
+    counts = view_counts(CONFIG)
+    torch.manual_seed(2)
+    draws = draw(counts, torch.tensor(1.0), "cpu")
+    before = make_views(faces_store, draws, counts, CONFIG)
+    rare = make_views(faces_store, draws, counts, dataclasses.replace(CONFIG, **{key: 1e-9}))
+    always = make_views(faces_store, draws, counts, dataclasses.replace(CONFIG, **{key: 1.0}))
+    often = make_views(faces_store, draws, counts, dataclasses.replace(CONFIG, **{key: 0.5}))
+    assert all(torch.equal(a, b) for a, b in zip(before, rare, strict=True))
+    changed = (always.images != before.images).flatten(1).any(1)
+    assert int(changed.sum()) >= 0.8 * counts.views  # by chance, no cover is used, or all miss the pixels
+    if key != "rotate_chance":
+        assert torch.equal(always.targets, before.targets)
+        assert torch.equal(always.ignored, before.ignored)
+    struck = (often.images != before.images).flatten(1).any(1)
+    assert 0 < int(struck[4:].sum()) < counts.views - 4  # not the mosaics: one tile of four is enough
+    same = torch.stack([(often.images == x.images).flatten(1).all(1) for x in (before, always)]).any(0)
+    assert bool(same[4:].all())
+
+
+def test_soft_tiles_have_weaker_edges_and_the_same_mean():
+    generator = torch.Generator().manual_seed(0)
+    images = torch.randint(0, 256, (1, SIDE, SIDE), dtype=torch.uint8, generator=generator).expand(3, -1, -1)
+    sizes = torch.full((3, 2), float(SIDE))
+    scale, offset, rectangle = letterbox_map(sizes)
+    tiles = Tiles(torch.arange(3), scale, offset, rectangle)
+    plain, content = render_tiles(images, sizes, tiles)
+    soft, soft_content = render_tiles(images, sizes, tiles._replace(softness=torch.tensor([1.0, 1.5, 3.0])))
+    assert torch.equal(content, soft_content)
+    assert torch.equal(soft[0], plain[0])
+    edges = soft.diff(dim=1).abs().mean((1, 2))
+    assert edges[1] < 0.7 * edges[0]
+    assert edges[2] < 0.4 * edges[0]
+    torch.testing.assert_close(soft.mean((1, 2)), plain.mean((1, 2)), atol=0.5, rtol=0)
+
+
+def test_softness_is_between_one_and_three_and_as_frequent_as_asked(faces_store):
+    counts = ViewCounts(0, 400, 0)
+    draws = draw(counts, torch.tensor(1.0), "cpu")
+    softness = place_tiles(faces_store, draws, counts, dataclasses.replace(CONFIG, soft_chance=0.5)).softness
+    soft = softness[softness != 1]
+    assert 120 < len(soft) < 280
+    assert 1 < soft.min() < 1.1
+    assert 2.8 < soft.max() <= 3
+    # Uniform in the logarithm: half are below the root of 3.
+    assert 1.55 < soft.median() < 1.95
+    assert place_tiles(faces_store, draws, counts, CONFIG).softness is None

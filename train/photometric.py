@@ -1,0 +1,104 @@
+"""What happens to a view's pixels where they are: covers, light from one side, focus, tones and noise.
+
+All random numbers come in as arguments and every shape is fixed, as in `views.py`.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+import torch.nn.functional as F  # noqa: N812  (the name every PyTorch reader knows)
+from torch import Tensor
+
+COVERS = 4  # at most, a view
+PHOTOMETRIC_DRAWS = 10
+LIGHT_DRAWS = 3
+COVER_DRAWS = 1 + 7 * COVERS
+
+
+def paint_covers(canvas: Tensor, content: Tensor, targets: Tensor, u: Tensor, chance: float) -> Tensor:
+    """With `chance`, hides parts of faces behind up to COVERS gray rectangles, as hands, masks and other
+    heads do. A covered face is still to be found: no cover hides more than 49 % of a box.
+
+    Sides are 0.3 to 0.7 of those of a target drawn for each rectangle, the centre lies anywhere in its box.
+
+    Args:
+        canvas: float32 [B, H, W], 0 to 255. content: the same shape, 1 inside, 0 on the padding.
+        targets: float32 [B, M, 4], xyxy pixels, used slots (y2 > 0) first.
+        u: [B, COVER_DRAWS] uniform draws.
+    """
+    count = (targets[..., 3] > 0).sum(1, keepdim=True)
+    on = u[:, :1] < chance
+    used, which, width, height, x, y, gray = u[:, 1:].reshape(-1, COVERS, 7).unbind(2)
+    slot = (which * count).long().clamp(max=targets.shape[1] - 1)
+    # A view without targets gives boxes without area, which hide nothing.
+    box = targets.gather(1, slot[..., None].expand(-1, -1, 4))
+    place, share = torch.stack([x, y], dim=2), torch.stack([width, height], dim=2)
+    side = box[..., 2:] - box[..., :2]
+    center, half = box[..., :2] + place * side, (0.15 + 0.2 * share) * side
+    # Each is used or not by a draw of its own, lest every view that is on loses as many pieces.
+    half = half * (on & (used < 0.5))[..., None]
+
+    inside_x = (_pixel_centers(canvas, 2) - center[..., :1]).abs() < half[..., :1]
+    inside_y = (_pixel_centers(canvas, 1) - center[..., 1:]).abs() < half[..., 1:]
+    for index in range(COVERS):
+        hidden = inside_y[:, index, :, None] & inside_x[:, index, None] & (content > 0)
+        canvas = torch.where(hidden, 255 * gray[:, index, None, None], canvas)
+    return canvas
+
+
+def light_from_a_side(canvas: Tensor, u: Tensor, chance: float) -> Tensor:
+    """With `chance`, multiplies pixels by exp(a · t), a uniform in 0 to 0.8, t rising linearly from -1 to 1
+    over the canvas in a random direction: one cheek bright and one dark, about the same mean.
+
+    Args:
+        canvas: float32 [B, H, W], 0 to 255, 0 on the padding, which stays 0.
+        u: [B, LIGHT_DRAWS] uniform draws.
+    """
+    on, strength, angle = u[:, 0] < chance, 0.8 * u[:, 1], 2 * math.pi * u[:, 2]
+    cosine, sine = angle.cos()[:, None], angle.sin()[:, None]
+    # Corners are farther than sides: this keeps t within -1 and 1 in every direction.
+    slope = (strength[:, None] / (cosine.abs() + sine.abs()))[..., None]
+    x = 2 * _pixel_centers(canvas, 2) / canvas.shape[2] - 1
+    y = 2 * _pixel_centers(canvas, 1) / canvas.shape[1] - 1
+    lit = canvas * torch.exp(slope * ((y * sine)[:, :, None] + (x * cosine)[:, None]))
+    return torch.where(on[:, None, None], lit.clamp(max=255), canvas)
+
+
+def _pixel_centers(canvas: Tensor, axis: int) -> Tensor:
+    return torch.arange(canvas.shape[axis], device=canvas.device, dtype=torch.float32) + 0.5
+
+
+def photometric(canvas: Tensor, content: Tensor, u: Tensor, noise: Tensor, chance: float) -> Tensor:
+    """Changes focus, gamma, contrast, brightness and noise, each with `chance`, inside the content only.
+
+    Args:
+        canvas: float32 [B, H, W], 0 to 255. content: the same shape, 1 inside, 0 on the padding.
+        u: [B, PHOTOMETRIC_DRAWS] uniform draws. noise: standard normal, shape of canvas.
+    """
+
+    def switched(column: int, value: Tensor, otherwise: float) -> Tensor:
+        return torch.where(u[:, column] < chance, value, otherwise)[:, None, None]
+
+    x = canvas / 255
+    # Focus: -1 is a binomial blur, above 0 sharpens.
+    focus = switched(0, 2.5 * u[:, 1] - 1, 0.0)
+    x = (x + focus * (x - _binomial_blur(x))).clamp(0, 1)
+    gamma = switched(2, torch.exp((u[:, 3] - 0.5) * 1.2), 1.0)
+    x = x.clamp(min=1e-4) ** gamma
+    area = content.sum((1, 2), keepdim=True).clamp(min=1)
+    mean = (x * content).sum((1, 2), keepdim=True) / area
+    contrast = switched(4, 0.5 + u[:, 5], 1.0)
+    brightness = switched(6, 0.4 * u[:, 7] - 0.2, 0.0)
+    x = (x - mean) * contrast + mean + brightness
+    amount = switched(8, 0.06 * u[:, 9] ** 2, 0.0)
+    x = (x + amount * noise.float()) * content
+    return (x * 255).clamp(0, 255)
+
+
+def _binomial_blur(x: Tensor) -> Tensor:
+    """3x3 kernel (1 2 1)ᵀ(1 2 1) / 16 with replicated borders."""
+    padded = F.pad(x[:, None], (1, 1, 1, 1), mode="replicate")[:, 0]
+    rows = (padded[:, :-2] + 2 * padded[:, 1:-1] + padded[:, 2:]) / 4
+    return (rows[:, :, :-2] + 2 * rows[:, :, 1:-1] + rows[:, :, 2:]) / 4
