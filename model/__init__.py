@@ -3,13 +3,21 @@
 from lensbox.model.article_net import ArticleNet
 from lensbox.model.config import DetectorConfig
 from lensbox.model.face_detector import FaceDetector
-from lensbox.model.weights_file import load_detector, save_detector, weights_sha256
+from lensbox.model.weights_file import (
+    load_detector,
+    read_metadata,
+    recommended_threshold,
+    save_detector,
+    weights_sha256,
+)
 
 __all__ = [
     "ArticleNet",
     "DetectorConfig",
     "FaceDetector",
     "load_detector",
+    "read_metadata",
+    "recommended_threshold",
     "save_detector",
     "weights_sha256",
 ]

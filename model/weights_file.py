@@ -14,6 +14,8 @@ from lensbox.model.face_detector import FaceDetector
 
 SHIPPED_WEIGHTS = Path(__file__).parent / "weights" / "face_detector.safetensors"
 CONFIG_KEY = "config"
+FIGURES_KEY = "figures"  # of what an evaluation found, as JSON
+DEFAULT_THRESHOLD = 0.5
 
 
 def save_detector(detector: FaceDetector, path: str | Path, metadata: dict[str, str] | None = None) -> None:
@@ -61,6 +63,23 @@ def load_detector(path: str | Path | None = None) -> FaceDetector:
     _check_tensors(path, tensors, detector.state_dict())
     detector.load_state_dict(tensors)
     return detector.eval()
+
+
+def read_metadata(path: str | Path | None = None) -> dict[str, str]:
+    """What `save_detector` wrote beside the weights, for a file that `load_detector` takes."""
+    with safetensors.safe_open(SHIPPED_WEIGHTS if path is None else path, framework="pt") as file:
+        return dict(file.metadata() or {})
+
+
+def recommended_threshold(path: str | Path | None = None) -> float:
+    """The score from which on a detection should count as a face, for a file that `load_detector` takes.
+
+    It is the one with the best F1 in the evaluation that ended the training, to two decimals; 0.5 for weights
+    that say nothing of that.
+    """
+    figures = json.loads(read_metadata(path).get(FIGURES_KEY, "{}"))
+    found = figures.get("recommended_threshold")
+    return DEFAULT_THRESHOLD if found is None else round(float(found), 2)
 
 
 def weights_sha256(detector: FaceDetector) -> str:

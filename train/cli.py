@@ -17,7 +17,8 @@ import torch
 import torch.distributed as dist
 
 from lensbox.export.sample_photos import face_free_photos
-from lensbox.model import load_detector
+from lensbox.model import load_detector, recommended_threshold
+from lensbox.model.weights_file import DEFAULT_THRESHOLD
 from lensbox.train.checkpoint import load_average
 from lensbox.train.coco_precision import CocoMissingError
 from lensbox.train.config import (
@@ -29,7 +30,9 @@ from lensbox.train.config import (
 )
 from lensbox.train.contact_sheet import save_contact_sheet
 from lensbox.train.degradations import FACTORS
+from lensbox.train.distillation import LEFT_OUT, load_teachers
 from lensbox.train.evaluation import Detect, EvaluationSet, evaluate, load_evaluation_set
+from lensbox.train.folds import parse_fold, without_fold
 from lensbox.train.image_pool import ImagePool
 from lensbox.train.image_store import ImageStore, load_images
 from lensbox.train.initial_weights import load_initial_weights
@@ -59,15 +62,36 @@ def train_main(argv: Sequence[str]) -> int:
     parser.add_argument("--data", nargs="+", required=True, metavar="PATH", help="folders or tar shards")
     parser.add_argument("--val", nargs="+", default=[], metavar="PATH", help="the same, to score on")
     parser.add_argument("--output", type=Path, default=Path("runs/train"), help="folder of the run")
-    parser.add_argument("--config", type=Path, help="YAML (or JSON) file with configuration keys")
     parser.add_argument(
-        "--set", nargs="+", default=[], metavar="KEY=VALUE", help="overrides the file", dest="sets"
+        "--config",
+        type=Path,
+        nargs="+",
+        default=[],
+        metavar="FILE",
+        help="YAML (or JSON) files with configuration keys; later ones override",
+    )
+    parser.add_argument(
+        "--set", nargs="+", default=[], metavar="KEY=VALUE", help="overrides the files", dest="sets"
     )
     parser.add_argument("--time-limit", type=float, metavar="SECONDS", help="fit the schedule to this time")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     start = parser.add_mutually_exclusive_group()
     start.add_argument("--resume", action="store_true", help="go on from the checkpoint in --output")
     start.add_argument("--weights", type=Path, help="start from this safetensors file, to fine-tune it")
+    parser.add_argument(
+        "--teacher",
+        type=Path,
+        nargs="+",
+        default=[],
+        metavar="PATH",
+        help="weights of larger detectors, whose predictions are learned too",
+        dest="teachers",
+    )
+    parser.add_argument(
+        "--leave-out",
+        metavar="K/N",
+        help="train without fold K of N of the photographs, to teach about them",
+    )
     parser.add_argument("--profile", action="store_true", help="time a step and its parts and stop")
     parser.add_argument("--tensorboard", action="store_true", help="log to TensorBoard too")
     parser.add_argument("--strict", action="store_true", help="stop at the first problem in the data")
@@ -137,16 +161,19 @@ def stress_main(argv: Sequence[str]) -> int:
         description="Degrade two portraits in the public domain until the detector misses them; draw where.",
     )
     parser.add_argument("--output", type=Path, required=True, metavar="PNG", help="the picture to write")
-    parser.add_argument("--threshold", type=float, default=0.5, help="least score of a face (%(default)s)")
+    parser.add_argument(
+        "--threshold", type=float, help="least score of a face (what weights recommend, otherwise 0.5)"
+    )
     _add_detector_options(parser)
     arguments = parser.parse_args(argv)
-    if not 0 <= arguments.threshold <= 1:
+    if arguments.threshold is not None and not 0 <= arguments.threshold <= 1:
         parser.error(f"--threshold must be between 0 and 1, got {arguments.threshold}")
     if arguments.output.suffix != ".png":
         parser.error(f"--output must be a file that ends in .png, got {arguments.output}")
     try:
         device = _device(arguments.device)
         detect = _detector(arguments, device)
+        threshold = arguments.threshold if arguments.threshold is not None else _threshold(arguments)
         results = stress_test(detect, sample_portraits(), FACTORS, device)
         face_free = search_face_free(detect, face_free_photos(), device)
     except (ConfigError, FileNotFoundError) as error:
@@ -155,10 +182,10 @@ def stress_main(argv: Sequence[str]) -> int:
     except (ValueError, RuntimeError) as error:
         print(f"lensbox stress: {error}", file=sys.stderr)
         return 4
-    print(table(results, arguments.threshold))
-    print(f"\n{false_alarm_line(face_free, arguments.threshold)}")
+    print(table(results, threshold))
+    print(f"\n{false_alarm_line(face_free, threshold)}")
     arguments.output.parent.mkdir(parents=True, exist_ok=True)
-    stress_sheet(results, face_free, arguments.threshold).save(arguments.output, optimize=True)
+    stress_sheet(results, face_free, threshold).save(arguments.output, optimize=True)
     print(f"\nwrote {arguments.output}")
     return 0
 
@@ -172,13 +199,13 @@ def _add_detector_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _configuration(arguments: argparse.Namespace) -> TrainConfig:
-    """What the file and `--set` say, for a resumed run laid over what it had."""
+    """What the files and `--set` say, for a resumed run laid over what it had."""
     values: dict[str, Any] = {}
     earlier = arguments.output / "config.json"
     if arguments.resume and earlier.is_file():
         values.update(config_from_yaml(earlier))
-    if arguments.config is not None:
-        values.update(config_from_yaml(arguments.config))
+    for path in arguments.config:
+        values.update(config_from_yaml(path))
     values.update(parse_assignment(text) for text in arguments.sets)
     if arguments.time_limit is not None:
         if arguments.time_limit <= 0:
@@ -194,9 +221,14 @@ def _configuration(arguments: argparse.Namespace) -> TrainConfig:
 def _train(arguments: argparse.Namespace, config: TrainConfig, argv: list[str], started: float) -> int:
     device = _set_up(arguments.device)
     initial = load_initial_weights(arguments.weights, config) if arguments.weights is not None else None
+    teachers = load_teachers(arguments.teachers)
     main = not dist.is_initialized() or dist.get_rank() == 0
     images, problems = read_wider_face(arguments.data, arguments.strict)
-    store, pool = _store(images, config, device)
+    left_out = {}
+    if arguments.leave_out is not None:
+        fold = parse_fold(arguments.leave_out)
+        images, left_out = without_fold(images, fold), {LEFT_OUT: str(fold)}
+    store, pool = _store(images, config, device, teachers.folds)
     problems += store.problems
     if main:
         describe_problems(problems, print)
@@ -214,11 +246,13 @@ def _train(arguments: argparse.Namespace, config: TrainConfig, argv: list[str], 
         started=started,
         resume=arguments.resume,
         initial=initial,
+        teachers=teachers,
         tensorboard=arguments.tensorboard,
         profile=arguments.profile,
         recipe={
             "command": shlex.join(["lensbox", "train", *argv]),
             "photographs": str(len(store)),
+            **left_out,
             "python": platform.python_version(),
         },
     )
@@ -233,14 +267,21 @@ def _train(arguments: argparse.Namespace, config: TrainConfig, argv: list[str], 
 
 
 def _store(
-    images: list[LabelledImage], config: TrainConfig, device: torch.device
+    images: list[LabelledImage], config: TrainConfig, device: torch.device, folds: int
 ) -> tuple[ImageStore, ImagePool | None]:
     """Decodes the photographs onto the device, or, if they are too many, as many as it may hold at a time."""
     capacity = max(config.max_targets, config.max_ignored)
     weights, trims, workers = config.source_weights, config.source_trims, config.workers
     if len(images) <= config.resident_images:
-        store = load_images(images, device, weights=weights, trims=trims, capacity=capacity, workers=workers)
+        store = load_images(
+            images, device, weights=weights, trims=trims, capacity=capacity, workers=workers, folds=folds
+        )
         return store, None
+    if folds > 1:
+        raise ConfigError(
+            f"resident_images: must be at least the number of photographs, {len(images)}, if teachers left a "
+            f"fold out, got {config.resident_images}"
+        )
     pool = ImagePool(
         images,
         device,
@@ -316,3 +357,10 @@ def _detector(arguments: argparse.Namespace, device: torch.device) -> Detect:
     )
     detect: Detect = detector.to(device).detect
     return detect
+
+
+def _threshold(arguments: argparse.Namespace) -> float:
+    """The score from which on the detector that the arguments name should be believed."""
+    if arguments.artifact is None and arguments.checkpoint is None:
+        return recommended_threshold(arguments.weights)
+    return DEFAULT_THRESHOLD

@@ -41,6 +41,7 @@ class TrainConfig:
     # Decay at step n is min(ema_decay, (1 + n) / (ema_warmup + n)), as in TensorFlow: the average reaches
     # back over (ema_warmup + n) / (ema_warmup - 1) steps, a ninth of the run, until ema_decay limits it.
     ema_warmup: float = 10.0
+    recalibration_views: int = 2048  # for the average's batch-norm statistics; 0 averages those too
 
     # Views. The mosaic share is 0 in the last `plain_progress` of the run, where crops take its place.
     mosaic_share: float = 0.2
@@ -80,6 +81,9 @@ class TrainConfig:
     focal_power: float = 2.0
     box_weight: float = 2.0
     small_box_boost: float = 0.0  # adds this to the weight of a box of height 0, falling to 0 at 16 px
+    # With teachers: weights of the loss against labels, and of the loss against what teachers predict.
+    label_weight: float = 1.0
+    distill_weight: float = 1.0
 
     # Speed
     compile: bool = True
@@ -217,6 +221,9 @@ def _validate(config: TrainConfig) -> None:
         "focal_power",
         "box_weight",
         "small_box_boost",
+        "label_weight",
+        "distill_weight",
+        "recalibration_views",
         "workers",
         "evaluations",
     ):

@@ -12,17 +12,20 @@ from torch import Tensor
 from lensbox.ops import masked_giou_loss
 from lensbox.train.assignment import Level, assign, ignored_cells
 from lensbox.train.config import TrainConfig
+from lensbox.train.distillation import Taught, distillation_loss
 
 SMALL_HEIGHT = 16.0
 
 
 class Losses(NamedTuple):
-    """Scalars: total (with gradient), its parts, the mean number of positive cells per image, and the sum of
-    all qualities, which the sums over cells were divided by (by 1, if it is less)."""
+    """Scalars: total (with gradient), its parts (distillation is 0 without teachers), the mean number of
+    positive cells per image, and the sum of all qualities, which the sums over cells were divided by (by 1,
+    if it is less)."""
 
     total: Tensor
     classification: Tensor
     box: Tensor
+    distillation: Tensor
     positives: Tensor
     quality: Tensor
 
@@ -34,8 +37,9 @@ def detection_loss(
     ignored: Tensor,
     levels: Sequence[Level],
     config: TrainConfig,
+    taught: Taught | None = None,
 ) -> Losses:
-    """Loss of predictions against targets.
+    """Loss of predictions against targets, and against what teachers predict, if there are any.
 
     Classification is the varifocal loss (Zhang et al. 2021, arXiv:2008.13367): a positive cell learns its
     quality q with weight q, a negative one 0 with weight `negative_weight` · p^`focal_power`. Both parts are
@@ -44,6 +48,7 @@ def detection_loss(
     Args:
         boxes: float32 [B, A, 4]. logits: float32 [B, A].
         targets: float32 [B, M, 4], slots with y2 = 0 unused. ignored: float32 [B, I, 4] likewise.
+        taught: the teachers' predictions for the same images.
     """
     batch = boxes.shape[0]
     pairs = assign(boxes.detach(), logits.detach(), targets, levels, config)
@@ -69,4 +74,9 @@ def detection_loss(
     # A weight of 0 keeps unused slots and lost pairs out.
     box = masked_giou_loss(predicted, expected.contiguous(), weight)
     total = classification + config.box_weight * box
-    return Losses(total, classification.detach(), box.detach(), positive.sum() / batch, quality_sum)
+    distillation = torch.zeros_like(total)
+    if taught is not None:
+        distillation = distillation_loss(boxes, logits, taught, config)
+        total = config.label_weight * total + config.distill_weight * distillation
+    parts = (classification.detach(), box.detach(), distillation.detach())
+    return Losses(total, *parts, positive.sum() / batch, quality_sum)

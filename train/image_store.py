@@ -15,10 +15,12 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 import numpy.typing as npt
 import torch
+import torch.nn.functional as F  # noqa: N812
 from PIL import Image, UnidentifiedImageError
 from torch import Tensor
 
 from lensbox.ops import PackedTargets
+from lensbox.train.folds import fold_index
 from lensbox.train.packing import pack_targets, pad_targets
 from lensbox.train.wider_face import LabelledImage, Problem
 
@@ -37,6 +39,8 @@ class StoreTensors(NamedTuple):
         counts: int64 [N], boxes to find.
         totals: int64 [N], boxes to find and to ignore.
         cumulative: float32 [N], rising to 1: the chance that an image up to this one is drawn.
+        folds: float32 [K + 1], rising from 0 to 1: where the images of each of K folds begin and end in
+            `cumulative`; [0, 1] if there are none.
     """
 
     images: Tensor
@@ -45,6 +49,7 @@ class StoreTensors(NamedTuple):
     counts: Tensor
     totals: Tensor
     cumulative: Tensor
+    folds: Tensor
 
 
 @dataclass
@@ -120,6 +125,7 @@ def load_images(
     trims: Mapping[str, Sequence[float]] | None = None,
     capacity: int = 256,
     workers: int = 8,
+    folds: int = 1,
 ) -> ImageStore:
     """Decodes all images in threads (decoding releases the interpreter lock) and moves them to `device`.
 
@@ -127,10 +133,12 @@ def load_images(
         weights: drawing weights by source, 1 for those not named; see `of_source`.
         trims: shares of boxes to cut off by source; see `trim_boxes`.
         capacity: least number of box slots per image; the most crowded image may raise it.
+        folds: number of folds to keep together, so that views can be drawn of each; see `folds`.
 
     Raises:
-        ValueError: no image can be read, or all weights are 0.
+        ValueError: no image can be read, or all weights are 0, be it of one fold.
     """
+    images = sorted(images, key=lambda image: fold_index(image.name, folds))
     kept: list[int] = []
     problems: list[Problem] = []
     pixels = torch.zeros(len(images), SIDE, SIDE, dtype=torch.uint8)
@@ -153,7 +161,18 @@ def load_images(
     tensors = store_tensors(
         pixels[: len(kept)], torch.tensor(sizes), pack_targets(boxes, ignore), chances, capacity, device
     )
-    return ImageStore(tensors, [images[i].name for i in kept], problems)
+    names = [images[i].name for i in kept]
+    bounds = _fold_bounds(names, chances, folds).to(device)
+    return ImageStore(tensors._replace(folds=bounds), names, problems)
+
+
+def _fold_bounds(names: Sequence[str], chances: Tensor, count: int) -> Tensor:
+    """`StoreTensors.folds` for photographs in the order of their folds."""
+    index = torch.tensor([fold_index(name, count) for name in names])
+    shares = torch.zeros(count, dtype=torch.float64).index_add_(0, index, chances.double())
+    if float(shares.min()) <= 0:
+        raise ValueError(f"data must hold photographs to draw of each of {count} folds, got none of some")
+    return F.pad(shares.cumsum(0) / shares.sum(), (1, 0)).float()
 
 
 def store_tensors(
@@ -176,6 +195,13 @@ def store_tensors(
     crowd = int((targets.offsets[1:] - targets.offsets[:-1]).max())
     padded, counts, totals = pad_targets(targets.to(device), max(capacity, crowd))
     cumulative = (chances.double().cumsum(0) / chances.double().sum()).float()
+    folds = torch.tensor([0.0, 1.0])
     return StoreTensors(
-        pixels.to(device), sizes.float().to(device), padded, counts, totals, cumulative.to(device)
+        pixels.to(device),
+        sizes.float().to(device),
+        padded,
+        counts,
+        totals,
+        cumulative.to(device),
+        folds.to(device),
     )

@@ -16,14 +16,16 @@ def profile_step(step: TrainStep, repeats: int = 50) -> dict[str, float]:
     """Times a prepared step, in milliseconds (medians of `repeats` runs).
 
     Returns:
-        step: all of it. views: drawing a batch. loss: assignment, loss and its backward down to the
-        predictions, compiled and captured as the step is. loss_share: loss / step.
+        step: all of it. views: drawing a batch. teachers: their predictions, if there are any. loss:
+        assignment, loss and its backward down to the predictions, compiled and captured as the step is.
+        loss_share: loss / step.
         images_per_second.
     """
     whole = _median(lambda: step.run(1.0), step.device, repeats)
     views = _median(_captured(step.draw_views, step), step.device, repeats)
 
     batch = step.draw_views()
+    taught = step.ask_teachers(batch.images)
     with torch.no_grad():
         boxes, logits = step.model(batch.images)
     boxes = boxes.float().detach().requires_grad_()
@@ -31,7 +33,7 @@ def profile_step(step: TrainStep, repeats: int = 50) -> dict[str, float]:
 
     def loss_of(boxes: torch.Tensor, logits: torch.Tensor) -> torch.Tensor:
         targets = (batch.targets, batch.ignored)
-        return detection_loss(boxes, logits, *targets, step.levels, step.config).total
+        return detection_loss(boxes, logits, *targets, step.levels, step.config, taught).total
 
     compiled = torch.compile(loss_of, dynamic=False) if step.config.compile else loss_of
 
@@ -40,9 +42,14 @@ def profile_step(step: TrainStep, repeats: int = 50) -> dict[str, float]:
         compiled(boxes, logits).backward()  # type: ignore[no-untyped-call]
 
     loss = _median(_captured(loss_and_backward, step), step.device, repeats)
+    teachers = {}
+    if step.teachers:
+        ask = _captured(lambda: step.ask_teachers(batch.images), step)
+        teachers["teachers"] = _median(ask, step.device, repeats)
     return {
         "step": whole,
         "views": views,
+        **teachers,
         "loss": loss,
         "loss_share": loss / whole,
         "images_per_second": 1000 * step.config.batch_size / whole,

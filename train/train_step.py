@@ -16,14 +16,16 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.optim.swa_utils import update_bn
 
 from lensbox.model import FaceDetector
 from lensbox.train.assignment import make_levels
-from lensbox.train.config import TrainConfig
+from lensbox.train.config import ConfigError, TrainConfig
 from lensbox.train.detection_loss import Losses, detection_loss
+from lensbox.train.distillation import Taught, Teachers, teach
 from lensbox.train.image_store import StoreTensors
 from lensbox.train.schedule import ema_weight, learning_rate, mosaic_on
-from lensbox.train.views import CANVAS, Draws, Views, draw, make_views, view_counts
+from lensbox.train.views import CANVAS, Draws, Views, draw, make_views, plain_views, view_counts
 
 WARMUP_STEPS = 4
 
@@ -36,6 +38,7 @@ class TrainStep:
         average: its exponential moving average, in eval mode; this is what a run delivers.
         step: optimiser steps done.
         levels: the detector's levels, with the sizes they take.
+        teachers: detectors whose predictions are learned too, on `device`.
         mode: how a step runs, in words.
     """
 
@@ -46,6 +49,7 @@ class TrainStep:
         config: TrainConfig,
         device: torch.device,
         report: Callable[[str], None] = print,
+        teachers: Teachers = Teachers(),  # noqa: B008 (immutable)
     ) -> None:
         self.model = model.to(device).train()
         if config.channels_last:
@@ -54,6 +58,11 @@ class TrainStep:
         self.average = copy.deepcopy(self.model).eval().requires_grad_(False)
         if device.type == "cpu" and config.bf16:
             keep_wide_depthwise_float32(self.model)
+        self.teachers = teachers
+        for teacher in teachers:
+            teacher.to(device).eval()
+            if config.channels_last:
+                teacher.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.store = store
         self.config = config
         self.device = device
@@ -63,6 +72,11 @@ class TrainStep:
         self.world = dist.get_world_size() if dist.is_initialized() else 1
         self.rank = dist.get_rank() if dist.is_initialized() else 0
 
+        if config.batch_size % teachers.folds:
+            raise ConfigError(
+                f"batch_size: must be a multiple of {teachers.folds}, the teachers' folds, "
+                f"got {config.batch_size}"
+            )
         self._counts = view_counts(config)
         strides = sorted({int(stride) for stride in model.anchor_strides.tolist()})
         self.levels = make_levels(strides, config.level_sizes, CANVAS)
@@ -76,12 +90,13 @@ class TrainStep:
         self._rate = torch.zeros((), device=device)
         self._ema_weight = torch.zeros((), device=device)
         self._mosaic_on = torch.ones((), device=device)
-        # Sums since the last report: total, classification and box loss, positives, steps.
-        self._sums = torch.zeros(5, device=device)
+        # Sums since the last report: total, classification, box and distillation loss, positives, steps.
+        self._sums = torch.zeros(6, device=device)
         self.optimizer = self._make_optimizer()
         self._views: Callable[[Draws], Views] = self._make_views
         self._net: Callable[[Tensor], tuple[Tensor, Tensor]] = self.model
-        self._losses: Callable[[Tensor, Tensor, Tensor], Losses] = self._forward_loss
+        self._teach: Callable[[Tensor], Taught] = self._ask_teachers
+        self._losses: Callable[..., Losses] = self._forward_loss
         self._graph: Any = None
 
     # The step
@@ -102,22 +117,44 @@ class TrainStep:
         """Draws the views of one batch."""
         return self._views(draw(self._counts, self._mosaic_on, self.device))
 
+    def recalibrate(self) -> None:
+        """Measures the batch-norm statistics of the weight average anew, on whole photographs.
+
+        The average of many nets' statistics is not the statistics of the average net (Izmailov et al. 2018,
+        arXiv:1803.05407): with a high rate and a long average that cost several points of precision. And
+        whole photographs are what the detector will see, augmented views are not.
+        """
+        config = plain_views(self.config)
+        counts, no_mosaics = view_counts(config), torch.zeros((), device=self.device)
+        generator = torch.Generator(self.device).manual_seed(config.seed)  # training draws go on as ever
+        batches = -(-config.recalibration_views // config.batch_size)
+        draws = (draw(counts, no_mosaics, self.device, generator) for _ in range(batches))
+        if batches:
+            views = (make_views(self.store, each, counts, config) for each in draws)
+            update_bn((self._laid_out(each.images) for each in views), self.average)
+
+    def ask_teachers(self, images: Tensor) -> Taught | None:
+        """What the teachers predict for images [B, 1, 256, 256]; None if there are none."""
+        return self._teach(images) if self.teachers else None
+
     def read_sums(self) -> dict[str, float]:
-        """Returns means since the last call (waits for the device): loss, classification, box, positives."""
-        total, classification, box, positives, steps = self._sums.tolist()
+        """Returns means since the last call (waits for the device): loss, classification, box, distillation,
+        positives."""
+        total, classification, box, distillation, positives, steps = self._sums.tolist()
         self._sums.zero_()
         steps = max(steps, 1.0)
         return {
             "loss": total / steps,
             "classification": classification / steps,
             "box": box / steps,
+            "distillation": distillation / steps,
             "positives": positives / steps,
         }
 
     def _body(self) -> None:
         views = self.draw_views()
         self.optimizer.zero_grad(set_to_none=True)
-        losses = self._losses(*views)
+        losses = self._losses(*views, self.ask_teachers(views.images))
         losses.total.backward()  # type: ignore[no-untyped-call]
         if self.world > 1:
             self._average_gradients(losses.quality)
@@ -127,18 +164,33 @@ class TrainStep:
         self._update_average()
         one = torch.ones_like(losses.positives)
         self._sums += torch.stack(
-            [losses.total.detach(), losses.classification, losses.box, losses.positives, one]
+            [
+                losses.total.detach(),
+                losses.classification,
+                losses.box,
+                losses.distillation,
+                losses.positives,
+                one,
+            ]
         )
 
     def _make_views(self, draws: Draws) -> Views:
         return make_views(self.store, draws, self._counts, self.config)
 
-    def _forward_loss(self, images: Tensor, targets: Tensor, ignored: Tensor) -> Losses:
-        if self.config.channels_last:
-            images = images.contiguous(memory_format=torch.channels_last)
+    def _ask_teachers(self, images: Tensor) -> Taught:
         with self._autocast():
-            boxes, logits = self._net(images)
-        return detection_loss(boxes.float(), logits.float(), targets, ignored, self.levels, self.config)
+            return teach(self.teachers.whole, self.teachers.sets, self._laid_out(images))
+
+    def _forward_loss(
+        self, images: Tensor, targets: Tensor, ignored: Tensor, taught: Taught | None = None
+    ) -> Losses:
+        with self._autocast():
+            boxes, logits = self._net(self._laid_out(images))
+        predictions = (boxes.float(), logits.float())
+        return detection_loss(*predictions, targets, ignored, self.levels, self.config, taught)
+
+    def _laid_out(self, images: Tensor) -> Tensor:
+        return images.contiguous(memory_format=torch.channels_last) if self.config.channels_last else images
 
     def _autocast(self) -> torch.autocast:
         return torch.autocast(self.device.type, torch.bfloat16, enabled=self.config.bf16)
@@ -155,7 +207,7 @@ class TrainStep:
 
         A process's gradient was divided by its sum of qualities. Here that is undone and the sum over all
         processes takes its place, so that the result is the gradient of one loss over all their views. (With
-        `small_box_boost` the box loss has a divisor of its own, and this holds about.)
+        `small_box_boost` or teachers there are other divisors too, and this holds about.)
         """
         gradients = [p.grad for p in self._parameters if p.grad is not None]
         flat = torch.cat([gradient.reshape(-1) for gradient in gradients]) * quality.clamp(min=1)
@@ -204,9 +256,15 @@ class TrainStep:
             self._views = views
             done.append("compiled views")
         batch = self._views(draws)
+        if self.teachers:
+            asked = self._attempt("compiled teachers", self._teach, lambda function: function(batch.images))
+            if asked is not None:
+                self._teach = asked
+                done.append("compiled teachers")
+        taught = self.ask_teachers(batch.images)
 
         def forward_backward(function: Callable[..., Losses]) -> None:
-            function(*batch).total.backward()  # type: ignore[no-untyped-call]
+            function(*batch, taught).total.backward()  # type: ignore[no-untyped-call]
 
         # Batch norm's statistics must not be touched by trying things out.
         kept = copy.deepcopy(self.model.state_dict())

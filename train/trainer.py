@@ -1,7 +1,7 @@
 """A whole training run: data, steps, reports, checkpoints, evaluation, and the files it leaves behind.
 
-A run's folder holds `config.json` from the start, `log.jsonl`, `checkpoint.pt`, and at the end
-`weights.safetensors` and `figures.json`.
+A run's folder holds `config.json` from the start, `log.jsonl`, `checkpoint.pt`, `best.safetensors` from the
+first evaluation on, and at the end `weights.safetensors` and `figures.json`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import platform
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +21,11 @@ import torch
 import torch.distributed as dist
 
 from lensbox.model import DetectorConfig, FaceDetector, save_detector
+from lensbox.model.weights_file import FIGURES_KEY
 from lensbox.train.checkpoint import load_checkpoint, save_checkpoint, write_atomically
 from lensbox.train.coco_precision import CocoMissingError
-from lensbox.train.config import TrainConfig
+from lensbox.train.config import ConfigError, TrainConfig
+from lensbox.train.distillation import Teachers
 from lensbox.train.evaluation import EvaluationSet, Figures, evaluate
 from lensbox.train.image_store import ImageStore
 from lensbox.train.initial_weights import InitialWeights, check_layout
@@ -53,6 +55,7 @@ class RunOptions:
         resume: go on from `output`/checkpoint.pt, which must exist.
         recipe: more facts for the metadata of the weights, such as the command line and data.
         initial: weights to start from, not together with `resume`; None starts from random ones.
+        teachers: detectors to learn from besides the labels; a resumed run needs those that it had.
         profile: time a step and its parts, print that, and stop.
         tensorboard: also log to TensorBoard, in `output`/tensorboard.
         stop_after: leave after this many steps with a checkpoint, as an interruption would (for tests).
@@ -65,6 +68,7 @@ class RunOptions:
     resume: bool
     recipe: dict[str, str]
     initial: InitialWeights | None = None
+    teachers: Teachers = field(default_factory=Teachers)
     tensorboard: bool = False
     profile: bool = False
     stop_after: int | None = None
@@ -94,7 +98,7 @@ def train(
         TrainingError: loss or weights are not finite, or the time limit is over before the first step.
         FileNotFoundError: `resume` without a checkpoint.
         ValueError: `resume` with a checkpoint of another detector, or with `initial`.
-        ConfigError: `initial` has another layout than `config.model`.
+        ConfigError: `initial` has another layout than `config.model`, or a resumed run other teachers.
     """
     main = not dist.is_initialized() or dist.get_rank() == 0
     report = report if main else _silent
@@ -102,10 +106,13 @@ def train(
         raise ValueError("initial must be None with resume, which takes up the weights of the checkpoint")
     torch.manual_seed(config.seed)  # the same first weights in every process
     detector = _first_detector(config, options.initial)
-    step = TrainStep(detector, store.tensors, config, options.device, report)
-    progress, origin = 0.0, options.initial.origin if options.initial is not None else {}
+    teachers = options.teachers
+    step = TrainStep(detector, store.tensors, config, options.device, report, teachers)
+    progress, best = 0.0, -1.0
+    origin = {**(options.initial.origin if options.initial is not None else {}), **teachers.origin}
     if options.resume:
-        progress, origin = _take_up(step, options.output / "checkpoint.pt")
+        progress, best, origin = _take_up(step, options.output / "checkpoint.pt")
+        _check_teachers(teachers, origin)
         report(f"resuming at step {step.step}, {progress:.1%} of the run")
     elif dist.is_initialized():
         torch.manual_seed(config.seed + 1 + dist.get_rank())  # other views in every process
@@ -144,7 +151,7 @@ def train(
         share, due = _agree(clock.progress(step.step, seconds()), due)
         progress = max(progress, share)
         if due and (progress < 1 or stopping):
-            _save(step, progress, origin, options.output, main)
+            _save(step, progress, best, origin, options.output, main)
             saved = time.monotonic()
         if stopping:
             return None
@@ -160,23 +167,27 @@ def train(
             if validation is not None:
                 start = time.monotonic()
                 try:
-                    log.evaluation(_score(step, validation, options.device, report), progress)
+                    step.recalibrate()
+                    figures = _score(step, validation, options.device, report)
+                    log.evaluation(figures, progress)
+                    best = _keep_best(step, figures, best, config, options, origin, seconds())
                 except RuntimeError as error:  # a run is worth more than its interim figures
                     report(f"evaluation failed, training goes on: {error}")
                 log.leave_out(time.monotonic() - start)
 
     log.report(1.0, clock, seconds())
-    _save(step, 1.0, origin, options.output, main)
+    _save(step, 1.0, best, origin, options.output, main)
     if not main:
         return None
     # The weights are safe before anything else can go wrong; the figures are added to them afterwards.
     _deliver(step, None, config, options, origin, seconds())
-    figures = _score(step, validation, options.device, report, coco=True) if validation is not None else None
-    if figures is not None:
-        log.evaluation(figures, 1.0)
-        _deliver(step, figures, config, options, origin, seconds())
+    final = _score(step, validation, options.device, report, coco=True) if validation is not None else None
+    if final is not None:
+        log.evaluation(final, 1.0)
+        _keep_best(step, final, best, config, options, origin, seconds())
+        _deliver(step, final, config, options, origin, seconds())
     report(f"wrote {options.output / 'weights.safetensors'} after {step.step} steps and {seconds():.0f} s")
-    return figures
+    return final
 
 
 class _RunLog:
@@ -226,7 +237,7 @@ class _RunLog:
         else:
             self._report(
                 f"{progress:6.1%} step {self._step.step:6d}  {rate:8.0f} img/s  loss {sums['loss']:.4f} "
-                f"(cls {sums['classification']:.4f} box {sums['box']:.4f})  "
+                f"(cls {sums['classification']:.4f} box {sums['box']:.4f}{self._taught(sums)})  "
                 f"positives {sums['positives']:.1f}  lr {rate_now:.2e}  {seconds:.0f} s, left {left:.0f} s"
             )
         if self._file is not None:
@@ -234,6 +245,9 @@ class _RunLog:
                 self._step.step,
                 {"progress": progress, "images_per_second": rate, "learning_rate": rate_now, **sums},
             )
+
+    def _taught(self, sums: dict[str, float]) -> str:
+        return f" taught {sums['distillation']:.4f}" if self._step.teachers else ""
 
     def evaluation(self, figures: Figures, progress: float) -> None:
         if self._file is not None:
@@ -280,14 +294,25 @@ def _first_detector(config: TrainConfig, initial: InitialWeights | None) -> Face
     return copy.deepcopy(initial.detector)
 
 
-def _take_up(step: TrainStep, path: Path) -> tuple[float, dict[str, str]]:
-    """Loads a checkpoint into `step`; returns its progress and where the run's first weights came from."""
+def _take_up(step: TrainStep, path: Path) -> tuple[float, float, dict[str, str]]:
+    """Loads a checkpoint into `step`; returns its progress, the best score so far, and where the run's first
+    weights and teachers came from."""
     checkpoint = load_checkpoint(path)
     expected = step.model.config.to_json()
     if checkpoint["detector"] != expected:
         raise ValueError(f"{path} must hold the detector {expected}, got {checkpoint['detector']}")
     step.load_state(checkpoint["step"])
-    return float(checkpoint["progress"]), checkpoint.get("origin", {})
+    return float(checkpoint["progress"]), float(checkpoint.get("best", -1.0)), checkpoint.get("origin", {})
+
+
+def _check_teachers(teachers: Teachers, origin: dict[str, str]) -> None:
+    now, before = (facts.get("teachers_sha256", "") for facts in (teachers.origin, origin))
+    if now != before:
+        names = origin.get("teachers", "no teachers")
+        raise ConfigError(
+            f"--teacher must name the weights that the run began with ({names}), "
+            f"got {teachers.origin.get('teachers', 'no teachers')} with the SHA-256 {now or 'of none'}"
+        )
 
 
 def _score(
@@ -309,17 +334,40 @@ def _score(
     return figures
 
 
-def _save(step: TrainStep, progress: float, origin: dict[str, str], output: Path, main: bool) -> None:
+def _save(
+    step: TrainStep, progress: float, best: float, origin: dict[str, str], output: Path, main: bool
+) -> None:
     """The first process writes; all must call it, see `TrainStep.state`. A broken state takes no good one's
     place."""
     if not step.is_finite():
         raise TrainingError(
             f"weights must be finite, got others at step {step.step}; checkpoint kept as it was"
         )
+    if main:
+        step.recalibrate()  # for who scores the checkpoint
     detector = step.model.config.to_json()
-    checkpoint = {"step": step.state(), "progress": progress, "detector": detector, "origin": origin}
+    facts = {"progress": progress, "best": best, "detector": detector, "origin": origin}
+    checkpoint = {"step": step.state(), **facts}
     if main:
         save_checkpoint(output / "checkpoint.pt", checkpoint)
+
+
+def _keep_best(
+    step: TrainStep,
+    figures: Figures,
+    best: float,
+    config: TrainConfig,
+    options: RunOptions,
+    origin: dict[str, str],
+    seconds: float,
+) -> float:
+    """Writes `best.safetensors` if no evaluation before gave a higher average precision for faces of at least
+    8 px; returns the highest so far."""
+    score = figures.average_precision["all>=8"]
+    if not score > best:  # without such faces it is not a number
+        return best
+    _write_weights("best.safetensors", step, figures, config, options, origin, seconds)
+    return score
 
 
 def _deliver(
@@ -330,6 +378,21 @@ def _deliver(
     origin: dict[str, str],
     seconds: float,
 ) -> None:
+    facts = _write_weights("weights.safetensors", step, figures, config, options, origin, seconds)
+    whole = {**facts, "config": dataclasses.asdict(config)}
+    write_atomically(options.output / "figures.json", (json.dumps(whole, indent=2) + "\n").encode())
+
+
+def _write_weights(
+    name: str,
+    step: TrainStep,
+    figures: Figures | None,
+    config: TrainConfig,
+    options: RunOptions,
+    origin: dict[str, str],
+    seconds: float,
+) -> dict[str, Any]:
+    """Writes the weight average with everything needed to repeat the run; returns the facts."""
     recipe = {**options.recipe, **origin}
     summary = {
         **(figures.to_json() if figures is not None else {}),
@@ -341,10 +404,9 @@ def _deliver(
         "device": torch.cuda.get_device_name(options.device) if options.device.type == "cuda" else "cpu",
         "platform": platform.platform(),
     }
-    metadata = {"recipe": config.to_json(), "figures": json.dumps(summary), **recipe}
-    save_detector(step.average, options.output / "weights.safetensors", metadata)
-    whole = {**summary, "config": dataclasses.asdict(config), **recipe}
-    write_atomically(options.output / "figures.json", (json.dumps(whole, indent=2) + "\n").encode())
+    metadata = {"recipe": config.to_json(), FIGURES_KEY: json.dumps(summary), **recipe}
+    save_detector(step.average, options.output / name, metadata)
+    return {**summary, **recipe}
 
 
 def describe_problems(problems: Sequence[object], report: Callable[[str], None], limit: int = 20) -> None:

@@ -11,6 +11,7 @@ All random numbers come in as arguments: the functions are pure, hence compile a
 
 from __future__ import annotations
 
+import dataclasses
 from typing import NamedTuple
 
 import torch
@@ -95,13 +96,33 @@ def view_counts(config: TrainConfig) -> ViewCounts:
     return ViewCounts(mosaic, whole, config.batch_size - mosaic - whole)
 
 
-def draw(counts: ViewCounts, mosaic_on: Tensor, device: torch.device | str) -> Draws:
-    """Draws a batch's random numbers from the device's default generator."""
+def plain_views(config: TrainConfig) -> TrainConfig:
+    """The configuration with whole photographs for views, only mirrored and otherwise unchanged."""
+    return dataclasses.replace(
+        config,
+        mosaic_share=0.0,
+        whole_share=1.0,
+        photometric=0.0,
+        soft_chance=0.0,
+        light_chance=0.0,
+        cover_chance=0.0,
+        rotate_chance=0.0,
+    )
+
+
+def draw(
+    counts: ViewCounts,
+    mosaic_on: Tensor,
+    device: torch.device | str,
+    generator: torch.Generator | None = None,
+) -> Draws:
+    """Draws a batch's random numbers, from the device's default generator if no other is given."""
     noise_type = torch.float16 if torch.device(device).type == "cuda" else torch.float32
+    shape = (counts.views, CANVAS, CANVAS)
     return Draws(
-        torch.rand(counts.tiles, TILE_DRAWS, device=device),
-        torch.rand(counts.views, VIEW_DRAWS, device=device),
-        torch.randn(counts.views, CANVAS, CANVAS, device=device, dtype=noise_type),
+        torch.rand(counts.tiles, TILE_DRAWS, device=device, generator=generator),
+        torch.rand(counts.views, VIEW_DRAWS, device=device, generator=generator),
+        torch.randn(shape, device=device, dtype=noise_type, generator=generator),
         mosaic_on,
     )
 
@@ -131,8 +152,7 @@ def make_views(store: StoreTensors, draws: Draws, counts: ViewCounts, config: Tr
 def place_tiles(store: StoreTensors, draws: Draws, counts: ViewCounts, config: TrainConfig) -> Tiles:
     """Chooses photograph, scale and place of every tile: mosaic tiles first (four of a view together)."""
     u = draws.tile
-    last = store.sizes.shape[0] - 1
-    image = torch.searchsorted(store.cumulative, u[:, 0].contiguous(), right=True).clamp(max=last)
+    image = _choose_images(store, u[:, 0], counts)
     size = store.sizes[image]
     mosaic = slice(0, 4 * counts.mosaic)
     whole = slice(mosaic.stop, mosaic.stop + counts.whole)
@@ -161,6 +181,16 @@ def place_tiles(store: StoreTensors, draws: Draws, counts: ViewCounts, config: T
     if config.soft_chance > 0:
         softness = torch.where(u[:, 10] < config.soft_chance, _log_uniform(u[:, 11], (1.0, SOFTEST)), 1.0)
     return Tiles(image, scale, offset, rectangle, softness)
+
+
+def _choose_images(store: StoreTensors, u: Tensor, counts: ViewCounts) -> Tensor:
+    """Index [T] of each tile's photograph, by its weight; all of view v lie in fold v mod K of `store`."""
+    views = torch.arange(counts.views, device=u.device)
+    views = torch.cat([views[: counts.mosaic].repeat_interleave(4), views[counts.mosaic :]])
+    fold = views % (store.folds.shape[0] - 1)
+    low, high = store.folds[fold], store.folds[fold + 1]
+    last = store.sizes.shape[0] - 1
+    return torch.searchsorted(store.cumulative, low + u * (high - low), right=True).clamp(max=last)
 
 
 def letterbox_map(size: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -9,14 +9,14 @@ import pytest
 from lensbox.model import DetectorConfig
 
 
-@pytest.mark.parametrize("name", ["base", "small"])
+@pytest.mark.parametrize("name", ["small", "base", "large"])
 def test_json_gives_the_same_config_back(name: str) -> None:
     config = DetectorConfig.named(name)
     assert DetectorConfig.from_json(config.to_json()) == config
 
 
 def test_unknown_name_is_refused_with_the_known_ones() -> None:
-    with pytest.raises(ValueError, match=r"name must be one of base, small, got 'huge'"):
+    with pytest.raises(ValueError, match=r"name must be one of small, base, large, got 'huge'"):
         DetectorConfig.named("huge")
 
 

@@ -1,5 +1,6 @@
 """Weights files: what is saved comes back, and what does not fit is refused."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -8,7 +9,15 @@ import safetensors.torch
 import torch
 from torch import Tensor
 
-from lensbox.model import DetectorConfig, FaceDetector, load_detector, save_detector, weights_sha256
+from lensbox.model import (
+    DetectorConfig,
+    FaceDetector,
+    load_detector,
+    read_metadata,
+    recommended_threshold,
+    save_detector,
+    weights_sha256,
+)
 
 
 def test_round_trip(detector: FaceDetector, canvases: Tensor, tmp_path: Path) -> None:
@@ -20,9 +29,29 @@ def test_round_trip(detector: FaceDetector, canvases: Tensor, tmp_path: Path) ->
     assert weights_sha256(loaded) == weights_sha256(detector)
     for actual, expected in zip(loaded(canvases), detector(canvases), strict=True):
         assert torch.equal(actual, expected)
-    with safetensors.safe_open(path, framework="pt") as file:
-        assert file.metadata()["recipe"] == "none"
+    assert read_metadata(path)["recipe"] == "none"
     assert [file.name for file in path.parent.iterdir()] == [path.name]
+
+
+@pytest.mark.parametrize(
+    ("metadata", "expected"),
+    [
+        ({"figures": '{"recommended_threshold": 0.6078}'}, 0.61),
+        ({"figures": '{"recommended_threshold": null}'}, 0.5),
+        ({"figures": '{"steps": 3}'}, 0.5),
+        ({}, 0.5),
+    ],
+)
+def test_recommended_threshold(
+    detector: FaceDetector, tmp_path: Path, metadata: dict[str, str], expected: float
+) -> None:
+    save_detector(detector, tmp_path / "w.safetensors", metadata)
+    assert recommended_threshold(tmp_path / "w.safetensors") == expected
+
+
+def test_the_shipped_weights_recommend_what_their_evaluation_found() -> None:
+    figures = json.loads(read_metadata()["figures"])
+    assert recommended_threshold() == pytest.approx(figures["recommended_threshold"], abs=0.005)
 
 
 @pytest.mark.parametrize("name", ["base", "small"])

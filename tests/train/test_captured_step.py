@@ -8,6 +8,7 @@ import torch
 
 from lensbox.model import DetectorConfig, FaceDetector
 from lensbox.train.config import TrainConfig
+from lensbox.train.distillation import Teachers
 from lensbox.train.image_store import load_images
 from lensbox.train.train_step import WARMUP_STEPS, TrainStep
 from lensbox.train.wider_face import read_wider_face
@@ -20,11 +21,16 @@ CONFIG = TrainConfig(
 PROGRESS = 0.5
 
 
-def make_step(faces_folder: Path, config: TrainConfig, lines: list[str]) -> TrainStep:
+def make_step(
+    faces_folder: Path, config: TrainConfig, lines: list[str], teachers: Teachers | None = None
+) -> TrainStep:
     device = torch.device("cuda", 0)
-    store = load_images(read_wider_face([faces_folder])[0], device, capacity=8, workers=2)
+    teachers = teachers or Teachers()
+    images = read_wider_face([faces_folder])[0]
+    store = load_images(images, device, capacity=8, workers=2, folds=teachers.folds)
     torch.manual_seed(0)
-    return TrainStep(FaceDetector(DetectorConfig.named("small")), store.tensors, config, device, lines.append)
+    detector = FaceDetector(DetectorConfig.named("small"))
+    return TrainStep(detector, store.tensors, config, device, lines.append, teachers)
 
 
 def run_steps(step: TrainStep, count: int) -> list[float]:
@@ -53,6 +59,26 @@ def test_a_captured_step_is_the_step(faces_folder: Path, bf16: bool) -> None:
     assert losses == pytest.approx(run_steps(plain, 4), rel=0.05 if bf16 else 0.01)
     assert captured.step == plain.step
     assert captured.is_finite()
+
+
+def test_captured_with_teachers_and_every_change_of_the_views(faces_folder: Path) -> None:
+    def teacher(seed: int) -> FaceDetector:
+        torch.manual_seed(seed)
+        return FaceDetector(DetectorConfig.named("small")).requires_grad_(False)
+
+    lines: list[str] = []
+    changes = {f"{name}_chance": 0.5 for name in ("soft", "light", "cover", "rotate")}
+    config = dataclasses.replace(CONFIG, **changes)
+    captured = make_step(faces_folder, config, lines, Teachers((teacher(1),), ((teacher(2), teacher(3)),)))
+    captured.prepare(PROGRESS)
+    assert captured.mode == "CUDA graph", lines
+    losses = run_steps(captured, 4)
+    captured.recalibrate()
+    losses += run_steps(captured, 2)
+    plain_config = dataclasses.replace(config, cuda_graph=False)
+    plain = make_step(faces_folder, plain_config, lines, Teachers((teacher(1),), ((teacher(2), teacher(3)),)))
+    run_steps(plain, WARMUP_STEPS)
+    assert losses == pytest.approx(run_steps(plain, 6), rel=0.02)
 
 
 @pytest.mark.filterwarnings("ignore")  # torch's own, inside its compiler

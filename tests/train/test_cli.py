@@ -160,7 +160,7 @@ def test_contact_sheet(faces_folder, tmp_path, capsys):
         (["--resume", "--set", *TINY], 2, "checkpoint must be a file"),
         (["--device", "abacus"], 2, "--device must be a device such as cpu"),
         (["--device", "cuda:99"], 2, "--device must be one that this machine has, got cuda:99"),
-        (["--set", "model=huge"], 2, "model: name must be one of base, small"),
+        (["--set", "model=huge"], 2, "model: name must be one of small, base, large"),
         (["--config", "absent.yaml"], 2, "absent.yaml"),
     ],
 )

@@ -10,6 +10,7 @@ from lensbox.model import DetectorConfig, FaceDetector
 from lensbox.train.assignment import make_levels
 from lensbox.train.config import TrainConfig
 from lensbox.train.detection_loss import detection_loss
+from lensbox.train.distillation import teach
 from lensbox.train.image_store import SIDE, StoreTensors
 from lensbox.train.views import draw, make_views, view_counts
 
@@ -67,6 +68,7 @@ def test_views_net_loss_and_backward_stay_on_the_device(changes):
         torch.zeros(5, dtype=torch.int64, device=META),
         torch.zeros(5, dtype=torch.int64, device=META),
         torch.zeros(5, device=META),
+        torch.zeros(5, device=META),
     )
     model = FaceDetector(DetectorConfig.named("small")).to(META)
     levels = make_levels((4, 8, 16, 32), config.level_sizes, 256)
@@ -74,7 +76,8 @@ def test_views_net_loss_and_backward_stay_on_the_device(changes):
     with HostTraffic() as traffic:
         views = make_views(store, draw(counts, switch, META), counts, config)
         boxes, logits = model(views.images)
-        losses = detection_loss(boxes, logits, views.targets, views.ignored, levels, config)
+        taught = teach([model], [[model] * 4], views.images)
+        losses = detection_loss(boxes, logits, views.targets, views.ignored, levels, config, taught)
         losses.total.backward()
     assert traffic.found == []
     assert views.images.shape == (16, 1, 256, 256)

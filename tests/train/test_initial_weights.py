@@ -28,6 +28,7 @@ CONFIG = TrainConfig(
     max_ignored=8,
     evaluations=0,
     log_seconds=1e-9,
+    recalibration_views=0,  # what is delivered is the average as it is
 )
 CPU = torch.device("cpu")
 SET = [f"{key}={json.dumps(getattr(CONFIG, key))}" for key in ("steps", "batch_size", "compile", "bf16")]

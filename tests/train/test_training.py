@@ -10,7 +10,7 @@ from lensbox.ops import masked_giou_loss
 from lensbox.train import trainer
 from lensbox.train.checkpoint import load_checkpoint
 from lensbox.train.config import TrainConfig, config_from_mapping, config_from_yaml
-from lensbox.train.evaluation import evaluate, load_evaluation_set
+from lensbox.train.evaluation import Figures, evaluate, load_evaluation_set
 from lensbox.train.fake_dataset import FakeDataset, collate
 from lensbox.train.image_store import load_images
 from lensbox.train.packing import pad_targets
@@ -29,6 +29,7 @@ CONFIG = TrainConfig(
     ema_decay=0.9,
     ema_warmup=2.0,
     evaluations=0,
+    recalibration_views=8,
 )
 CPU = torch.device("cpu")
 
@@ -88,6 +89,69 @@ def test_resumed_and_uninterrupted_runs_end_with_equal_weights(store, tmp_path):
     for part in ("model", "average"):
         for name, value in one[part].items():
             assert torch.equal(value, other[part][name]), (part, name)
+
+
+def test_the_best_average_is_kept(store, tmp_path, monkeypatch):
+    """best.safetensors holds the weights with the highest score, whatever came after them."""
+    bands = ("all>=8", "large>=32")
+    scores, seen = iter([0.3, 0.5, 0.4, 0.2]), []
+
+    def score(step, *_, coco=False):
+        value = next(scores)
+        seen.append((value, {name: tensor.clone() for name, tensor in step.average.state_dict().items()}))
+        return Figures(dict.fromkeys(bands, value), 1, 1, 0.4, 0.7)
+
+    monkeypatch.setattr(trainer, "_score", score)
+    config = dataclasses.replace(CONFIG, evaluations=3, steps=8)
+    train(store, object(), config, options(tmp_path), quiet)
+    assert [value for value, _ in seen] == [0.3, 0.5, 0.4, 0.2]
+    best = load_detector(tmp_path / "best.safetensors").state_dict()
+    assert all(torch.equal(value, seen[1][1][name]) for name, value in best.items())
+    last = load_detector(tmp_path / "weights.safetensors").state_dict()
+    assert all(torch.equal(value, seen[3][1][name]) for name, value in last.items())
+
+
+def test_a_resumed_run_remembers_its_best(store, tmp_path, monkeypatch):
+    figures = [Figures({"all>=8": value}, 1, 1, 0.4, 0.7) for value in (0.5, 0.4)]
+    monkeypatch.setattr(trainer, "_score", lambda *_, **__: figures.pop(0))
+    config = dataclasses.replace(CONFIG, evaluations=1, steps=4)
+    train(store, object(), config, options(tmp_path, stop_after=3), quiet)
+    before = (tmp_path / "best.safetensors").read_bytes()
+    train(store, object(), config, options(tmp_path, resume=True), quiet)
+    assert not figures
+    assert (tmp_path / "best.safetensors").read_bytes() == before
+
+
+def test_statistics_of_the_average_are_those_of_the_average_net(store):
+    step = TrainStep(FaceDetector(DetectorConfig.named("small")), store.tensors, CONFIG, CPU)
+    for _ in range(3):
+        step.run(0.5)
+    seen = []
+    first_conv, first_norm = step.average.backbone.stem[0][:2]
+    handle = first_conv.register_forward_hook(lambda _module, _inputs, output: seen.append(output.double()))
+    step.recalibrate()
+    handle.remove()
+    assert sum(map(len, seen)) == 8
+    # Means over batches of the statistics of each.
+    means = torch.stack([output.mean((0, 2, 3)) for output in seen]).mean(0)
+    variances = torch.stack([output.var((0, 2, 3)) for output in seen]).mean(0)
+    torch.testing.assert_close(first_norm.running_mean.double(), means, rtol=1e-3, atol=1e-4)
+    torch.testing.assert_close(first_norm.running_var.double(), variances, rtol=1e-3, atol=1e-4)
+    assert not step.average.training
+
+
+def test_recalibration_leaves_training_as_it_was(store):
+    def weights(recalibrate):
+        torch.manual_seed(1)
+        step = TrainStep(FaceDetector(DetectorConfig.named("small")), store.tensors, CONFIG, CPU)
+        for _ in range(3):
+            step.run(0.5)
+            if recalibrate:
+                step.recalibrate()
+        return dict(step.model.state_dict()) | {f"average {k}": v for k, v in step.average.named_parameters()}
+
+    plain, recalibrated = weights(False), weights(True)
+    assert all(torch.equal(value, recalibrated[name]) for name, value in plain.items())
 
 
 def test_resuming_a_compiled_run_continues_it_too(store, tmp_path, monkeypatch):

@@ -17,6 +17,7 @@ from lensbox.train.views import (
     make_views,
     map_boxes,
     place_tiles,
+    plain_views,
     render_tiles,
     view_counts,
 )
@@ -44,6 +45,21 @@ def square_store(count=6, ignore_last=False):
         boxes.append(torch.tensor(rows).float())
     flags = [torch.tensor([False, ignore_last])] * count
     return store_tensors(pixels, torch.tensor(sizes), pack_targets(boxes, flags), torch.ones(count), 8, "cpu")
+
+
+def test_plain_views_are_whole_photographs_without_any_change():
+    chances = {f"{name}_chance": 1.0 for name in ("soft", "light", "cover", "rotate")}
+    config = dataclasses.replace(CONFIG, photometric=1.0, mosaic_share=0.5, batch_size=6, **chances)
+    plain = plain_views(config)
+    assert view_counts(plain) == ViewCounts(0, 6, 0)
+    store = square_store()
+    draws = draw(view_counts(plain), torch.zeros(()), "cpu")
+    views = make_views(store, draws, view_counts(plain), plain)
+    tiles = place_tiles(store, draws, view_counts(plain), plain)
+    shown, _ = render_tiles(store.images, store.sizes, tiles)
+    # Gamma keeps black a hundredth of a gray level above 0.
+    torch.testing.assert_close(views.images[:, 0], shown, atol=0.03, rtol=0)
+    assert plain.batch_size == 6
 
 
 @pytest.mark.parametrize("size", SIZES)
