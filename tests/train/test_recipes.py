@@ -1,0 +1,55 @@
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from lensbox.model import load_detector, read_metadata
+from lensbox.train.config import config_from_mapping, config_from_yaml
+
+RECIPES = Path(__file__).parents[2] / "train" / "recipes"
+QUICK = (
+    "model=small steps=1 batch_size=4 compile=false bf16=false recalibration_views=4 evaluations=0 workers=1"
+)
+
+
+@pytest.mark.parametrize("path", sorted(RECIPES.glob("*.json")), ids=lambda path: path.stem)
+def test_every_recipe_is_a_configuration(path):
+    config_from_mapping(config_from_yaml(path))
+
+
+def distilled(*arguments, **environment):
+    where = {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "DEVICE": "cpu", "SET": QUICK}
+    where |= dict.fromkeys(("TEACHER_SECONDS", "STUDENT_SECONDS", "REFINE_SECONDS"), "0")
+    command = [str(RECIPES / "distilled.sh"), *map(str, arguments)]
+    return subprocess.run(
+        command, env={**os.environ, **where, **environment}, capture_output=True, text=True, timeout=600
+    )
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="the script needs bash")
+def test_the_distilled_recipe_runs_and_goes_on_where_it_stopped(faces_folder, faces_shard, tmp_path):
+    output = tmp_path / "runs"
+    sources = str(RECIPES / "shared_faces.json")
+    done = distilled(output, faces_folder, faces_shard, SOURCES=sources)
+    assert done.returncode == 0, done.stderr
+    assert read_metadata(output / "without_3" / "best.safetensors")["left_out"] == "3/4"
+    metadata = read_metadata(output / "detector.safetensors")
+    assert metadata["teachers"].count("best.safetensors") == 5
+    assert metadata["initial_weights"] == "weights.safetensors"
+    assert '"wider": 3.0' in metadata["recipe"]
+    assert '"final_learning_rate": 1e-05' in metadata["recipe"]
+    load_detector(output / "detector.safetensors")
+
+    shutil.rmtree(output / "refined")
+    again = distilled(output, faces_folder, faces_shard, SOURCES=sources)
+    assert again.returncode == 0, again.stderr
+    assert [line for line in again.stdout.splitlines() if line.startswith("==")] == ["== refined"]
+
+
+def test_without_data_it_says_how_to_use_it(tmp_path):
+    done = distilled(tmp_path)
+    assert done.returncode == 2
+    assert "distilled.sh OUTPUT VAL DATA..." in done.stderr

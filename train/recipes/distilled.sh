@@ -1,0 +1,50 @@
+#!/usr/bin/env bash
+# Trains a detector as the shipped one was: large teachers first, then a small detector that learns from them,
+# in two legs. What has been trained already is not trained again, so an interrupted run can go on.
+#
+#   train/recipes/distilled.sh OUTPUT VAL DATA...
+#
+# writes OUTPUT/detector.safetensors; VAL and DATA are folders or tar shards in the WIDER FACE layout. From the
+# environment, with the values of the shipped weights:
+#   DEVICE           cuda
+#   SOURCES          a configuration for the data, such as train/recipes/shared_faces.json (none)
+#   TEACHER_SECONDS  540, for each of five teachers, one after the other; 0 leaves the length to `steps`
+#   STUDENT_SECONDS  535, REFINE_SECONDS 440: the same for the two legs
+#   SET              more KEY=VALUE, the same for all runs (none)
+set -euo pipefail
+
+if [ $# -lt 3 ]; then
+  sed -n '2,14s/^# \{0,1\}//p' "$0" >&2
+  exit 2
+fi
+output=$1 val=$2
+shift 2
+recipes=$(cd "$(dirname "$0")" && pwd)
+
+# train NAME SECONDS RECIPE ARGUMENT...: one run, unless its weights are there
+train() {
+  local name=$1 seconds=$2 recipe=$3
+  shift 3
+  [ -f "$output/$name/weights.safetensors" ] && return
+  echo "== $name"
+  # shellcheck disable=SC2086 # SOURCES and SET are lists of words
+  lensbox train --data "${data[@]}" --val "$val" --device "${DEVICE:-cuda}" --output "$output/$name" \
+    --config ${SOURCES:-} "$recipes/$recipe.json" \
+    $([ "$seconds" = 0 ] || echo "--time-limit $seconds") "$@" ${SET:-}
+}
+
+data=("$@")
+teachers=()
+for fold in 1 2 3 4; do # what each says of the fourth that it never saw counts
+  train "without_$fold" "${TEACHER_SECONDS:-540}" teacher --leave-out "$fold/4" --set "seed=$fold"
+  teachers+=("$output/without_$fold/best.safetensors")
+done
+train whole "${TEACHER_SECONDS:-540}" teacher \
+  --set seed=6 soft_chance=0.4 light_chance=0.4 cover_chance=0.4 rotate_chance=0.5 mosaic_share=0.35
+teachers+=("$output/whole/best.safetensors")
+
+train student "${STUDENT_SECONDS:-535}" student --teacher "${teachers[@]}" --set model=base
+train refined "${REFINE_SECONDS:-440}" student_refined --teacher "${teachers[@]}" \
+  --weights "$output/student/weights.safetensors" --set model=base
+cp "$output/refined/weights.safetensors" "$output/detector.safetensors"
+echo "wrote $output/detector.safetensors"
