@@ -17,16 +17,19 @@ def main(argv: list[str]) -> int:
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr, force=True)
     # Imported here, as torch takes seconds to load: `--help` must not wait for it.
     from lensbox.export.artifact import ArtifactError, save_artifact
-    from lensbox.model import load_detector
+    from lensbox.model import load_detector, recommended_threshold
 
     logging.info("loading the weights")
     try:
         detector = load_detector(options.weights)
+        score_threshold = options.score_threshold
+        if score_threshold is None:
+            score_threshold = recommended_threshold(options.weights)
     except (OSError, ValueError) as error:
         logging.error("error: %s", error)
         return 4
     try:
-        metadata = save_artifact(detector, options.output, options.score_threshold, options.iou_threshold)
+        metadata = save_artifact(detector, options.output, score_threshold, options.iou_threshold)
     except (ArtifactError, OSError) as error:
         logging.error("error: %s", error)
         return 3
@@ -52,14 +55,19 @@ def _parser() -> argparse.ArgumentParser:
         help="weights (.safetensors) that save_detector wrote; default: the shipped ones",
     )
     parser.add_argument("--output", type=Path, default=DEFAULT_OUTPUT, help="file to write (%(default)s)")
-    for name, what in (("score", "least score of a face"), ("iou", "largest overlap of two faces")):
-        parser.add_argument(
-            f"--{name}-threshold",
-            type=_fraction,
-            default=0.5,
-            metavar="0..1",
-            help=f"{what} unless a caller says otherwise (%(default)s)",
-        )
+    parser.add_argument(
+        "--score-threshold",
+        type=_fraction,
+        metavar="0..1",
+        help="least score of a face unless a caller says otherwise (what the weights recommend, or 0.5)",
+    )
+    parser.add_argument(
+        "--iou-threshold",
+        type=_fraction,
+        default=0.5,
+        metavar="0..1",
+        help="largest overlap of two faces unless a caller says otherwise (%(default)s)",
+    )
     return parser
 
 

@@ -37,6 +37,18 @@ def test_untrained_weights_become_an_artifact(tmp_path: Path) -> None:
     assert [file.name for file in (tmp_path / "artifacts").iterdir()] == ["detector.pt"]
 
 
+def test_the_weights_own_threshold_is_the_default(tmp_path: Path) -> None:
+    torch.manual_seed(5)
+    weights = tmp_path / "w.safetensors"
+    figures = {"figures": '{"recommended_threshold": 0.0123}'}
+    save_detector(FaceDetector(DetectorConfig.named("small")), weights, figures)
+    output = tmp_path / "a.pt"
+    assert cli.main(["--weights", str(weights), "--output", str(output)]) == 0
+    assert load_artifact(output).metadata.score_threshold == 0.01
+    assert cli.main(["--weights", str(weights), "--output", str(output), "--score-threshold", "0"]) == 0
+    assert load_artifact(output).metadata.score_threshold == 0
+
+
 def test_missing_weights_end_with_one_sentence(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert (
         cli.main(["--weights", str(tmp_path / "none.safetensors"), "--output", str(tmp_path / "a.pt")]) == 4
