@@ -25,14 +25,14 @@ class DetectorConfig:
     """
 
     stem_width: int = 16
-    widths: tuple[int, int, int, int] = (32, 64, 96, 128)
-    depths: tuple[int, int, int, int] = (1, 3, 3, 3)
+    widths: tuple[int, int, int, int] = (32, 72, 112, 160)
+    depths: tuple[int, int, int, int] = (1, 2, 3, 3)
     dense: tuple[bool, bool, bool, bool] = (True, False, False, False)
     dense_downsampling: tuple[bool, bool, bool, bool] = (True, True, False, False)
     depthwise_kernels: tuple[int, int, int, int] = (3, 3, 5, 5)
-    pyramid_width: int = 32
-    pyramid_depths: tuple[int, int, int, int] = (0, 1, 1, 0)
-    dense_heads: tuple[bool, bool, bool, bool] = (True, False, False, False)
+    pyramid_width: int = 48
+    pyramid_depths: tuple[int, int, int, int] = (1, 1, 1, 1)
+    dense_heads: tuple[bool, bool, bool, bool] = (False, False, False, False)
     activation: str = "hardswish"
 
     def __post_init__(self) -> None:

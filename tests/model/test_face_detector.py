@@ -39,7 +39,7 @@ def detection_threshold(detector: FaceDetector, canvases: Tensor, count: int) ->
 
 @pytest.mark.parametrize(
     ("name", "macs", "parameters"),
-    [("base", 160_000_000, (180_000, 220_000)), ("small", 90_000_000, (70_000, 110_000))],
+    [("base", 160_000_000, (250_000, 270_000)), ("small", 90_000_000, (70_000, 110_000))],
 )
 def test_cost_stays_within_its_bounds(name: str, macs: int, parameters: tuple[int, int]) -> None:
     detector = FaceDetector(DetectorConfig.named(name)).eval()
