@@ -7,9 +7,7 @@ first evaluation on, and at the end `weights.safetensors` and `figures.json`.
 from __future__ import annotations
 
 import copy
-import dataclasses
 import json
-import platform
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -20,11 +18,11 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from lensbox.model import DetectorConfig, FaceDetector, save_detector
-from lensbox.model.weights_file import FIGURES_KEY
+from lensbox.model import DetectorConfig, FaceDetector
 from lensbox.train.checkpoint import load_checkpoint, save_checkpoint, write_atomically
 from lensbox.train.coco_precision import CocoMissingError
 from lensbox.train.config import ConfigError, TrainConfig
+from lensbox.train.delivery import Delivery
 from lensbox.train.distillation import Teachers
 from lensbox.train.evaluation import EvaluationSet, Figures, evaluate
 from lensbox.train.image_store import ImageStore
@@ -136,6 +134,7 @@ def train(
         write_atomically(options.output / "config.json", text.encode())
     clock = Clock(config.steps, options.time_limit, step.step, seconds(), progress)
     report(f"step: {step.mode}; {config.batch_size} views a step; training starts at {seconds():.1f} s")
+    delivery = Delivery(options.output, config, {**options.recipe, **origin})
     log = _RunLog(step, config, options, report, main, bar)
     evaluations = [(i + 1) / (config.evaluations + 1) for i in range(config.evaluations)]
     evaluations = [share for share in evaluations if share > progress]
@@ -170,7 +169,7 @@ def train(
                     step.recalibrate()
                     figures = _score(step, validation, options.device, report)
                     log.evaluation(figures, progress)
-                    best = _keep_best(step, figures, best, config, options, origin, seconds())
+                    best = delivery.keep_best(step, figures, best, seconds())
                 except RuntimeError as error:  # a run is worth more than its interim figures
                     report(f"evaluation failed, training goes on: {error}")
                 log.leave_out(time.monotonic() - start)
@@ -180,12 +179,12 @@ def train(
     if not main:
         return None
     # The weights are safe before anything else can go wrong; the figures are added to them afterwards.
-    _deliver(step, None, config, options, origin, seconds())
+    delivery.deliver(step, None, seconds())
     final = _score(step, validation, options.device, report, coco=True) if validation is not None else None
     if final is not None:
         log.evaluation(final, 1.0)
-        _keep_best(step, final, best, config, options, origin, seconds())
-        _deliver(step, final, config, options, origin, seconds())
+        delivery.keep_best(step, final, best, seconds())
+        delivery.deliver(step, final, seconds())
     report(f"wrote {options.output / 'weights.safetensors'} after {step.step} steps and {seconds():.0f} s")
     return final
 
@@ -350,63 +349,6 @@ def _save(
     checkpoint = {"step": step.state(), **facts}
     if main:
         save_checkpoint(output / "checkpoint.pt", checkpoint)
-
-
-def _keep_best(
-    step: TrainStep,
-    figures: Figures,
-    best: float,
-    config: TrainConfig,
-    options: RunOptions,
-    origin: dict[str, str],
-    seconds: float,
-) -> float:
-    """Writes `best.safetensors` if no evaluation before gave a higher average precision for faces of at least
-    8 px; returns the highest so far."""
-    score = figures.average_precision["all>=8"]
-    if not score > best:  # without such faces it is not a number
-        return best
-    _write_weights("best.safetensors", step, figures, config, options, origin, seconds)
-    return score
-
-
-def _deliver(
-    step: TrainStep,
-    figures: Figures | None,
-    config: TrainConfig,
-    options: RunOptions,
-    origin: dict[str, str],
-    seconds: float,
-) -> None:
-    facts = _write_weights("weights.safetensors", step, figures, config, options, origin, seconds)
-    whole = {**facts, "config": dataclasses.asdict(config)}
-    write_atomically(options.output / "figures.json", (json.dumps(whole, indent=2) + "\n").encode())
-
-
-def _write_weights(
-    name: str,
-    step: TrainStep,
-    figures: Figures | None,
-    config: TrainConfig,
-    options: RunOptions,
-    origin: dict[str, str],
-    seconds: float,
-) -> dict[str, Any]:
-    """Writes the weight average with everything needed to repeat the run; returns the facts."""
-    recipe = {**options.recipe, **origin}
-    summary = {
-        **(figures.to_json() if figures is not None else {}),
-        "steps": step.step,
-        "views": step.step * config.batch_size * step.world,
-        "seconds": round(seconds, 1),
-        "mode": step.mode,
-        "torch": torch.__version__,
-        "device": torch.cuda.get_device_name(options.device) if options.device.type == "cuda" else "cpu",
-        "platform": platform.platform(),
-    }
-    metadata = {"recipe": config.to_json(), FIGURES_KEY: json.dumps(summary), **recipe}
-    save_detector(step.average, options.output / name, metadata)
-    return {**summary, **recipe}
 
 
 def describe_problems(problems: Sequence[object], report: Callable[[str], None], limit: int = 20) -> None:
