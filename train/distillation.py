@@ -72,17 +72,16 @@ def load_teachers(paths: Sequence[Path]) -> Teachers:
     """
     whole: list[FaceDetector] = []
     by_fold: defaultdict[Fold, list[FaceDetector]] = defaultdict(list)
+    digests = []
     for path in paths:
         detector = load_detector(path).requires_grad_(False)
         left_out = read_metadata(path).get(LEFT_OUT)
         (by_fold[parse_fold(left_out)] if left_out else whole).append(detector)
-    everyone = [*whole, *(detector for group in by_fold.values() for detector in group)]
-    if not everyone:
+        digests.append(weights_sha256(detector))
+    if not paths:
         return Teachers()
-    origin = {
-        "teachers": ", ".join(path.name for path in paths),
-        "teachers_sha256": ", ".join(weights_sha256(detector) for detector in everyone),
-    }
+    names = ", ".join(path.name for path in paths)
+    origin = {"teachers": names, "teachers_sha256": ", ".join(digests)}
     return Teachers(tuple(whole), _complete_sets(by_fold), origin)
 
 

@@ -4,7 +4,14 @@ import time
 import pytest
 import torch
 
-from lensbox.model import DetectorConfig, FaceDetector, load_detector, read_metadata, save_detector
+from lensbox.model import (
+    DetectorConfig,
+    FaceDetector,
+    load_detector,
+    read_metadata,
+    save_detector,
+    weights_sha256,
+)
 from lensbox.train.assignment import make_levels
 from lensbox.train.config import ConfigError, TrainConfig
 from lensbox.train.detection_loss import detection_loss
@@ -149,6 +156,11 @@ def test_teachers_are_sorted_into_sets_by_the_fold_they_left_out(tmp_path):
     paths = [saved(tmp_path / f"{i}", i, f"{i % 2 + 1}/2") for i in range(4)] + [saved(tmp_path / "whole", 9)]
     teachers = load_teachers(paths)
     assert teachers.folds == 2
+    digests = [weights_sha256(load_detector(path)) for path in paths]
+    assert teachers.origin == {
+        "teachers": ", ".join(path.name for path in paths),
+        "teachers_sha256": ", ".join(digests),
+    }
     weights = [[teacher.state_dict() for teacher in group] for group in (*teachers.sets, teachers.whole)]
     for group, seeds in zip(weights, ((0, 1), (2, 3), (9,)), strict=True):
         for state, seed in zip(group, seeds, strict=True):
