@@ -13,9 +13,11 @@ from lensbox.model import (
     weights_sha256,
 )
 from lensbox.train.assignment import make_levels
+from lensbox.train.cli import train_main
 from lensbox.train.config import ConfigError, TrainConfig
 from lensbox.train.detection_loss import detection_loss
 from lensbox.train.distillation import Taught, distillation_loss, load_teachers, teach
+from lensbox.train.folds import Fold, without_fold
 from lensbox.train.image_store import load_images
 from lensbox.train.trainer import RunOptions, train
 from lensbox.train.wider_face import read_wider_face
@@ -226,3 +228,32 @@ def test_a_resumed_run_needs_its_teachers(store, teachers, tmp_path):
         train(store, None, CONFIG, options(output, resume=True), lambda _: None)
     train(store, None, CONFIG, options(output, resume=True, teachers=teachers), lambda _: None)
     assert (output / "weights.safetensors").is_file()
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        (["batch_size=6"], "batch_size: must be a multiple of 4, the teachers' folds, got 6"),
+        (
+            ["resident_images=3"],
+            "resident_images: must be at least the number of photographs, 12, if teachers",
+        ),
+    ],
+)
+def test_what_folds_need_is_said(faces_folder, tmp_path, capsys, changes, words):
+    teachers = [str(saved(tmp_path / f"{k}.safetensors", k, f"{k}/4")) for k in (1, 2, 3, 4)]
+    quick = ["model=small", "steps=1", "batch_size=4", "compile=false", "workers=0", "recalibration_views=0"]
+    arguments = ["--data", str(faces_folder), "--output", str(tmp_path / "run"), "--device", "cpu"]
+    assert train_main([*arguments, "--teacher", *teachers, "--set", *quick, *changes]) == 2
+    assert words in capsys.readouterr().err
+
+
+def test_a_teacher_remembers_what_it_left_out(faces_folder, tmp_path):
+    quick = ["model=small", "steps=1", "batch_size=4", "compile=false", "workers=0", "recalibration_views=0"]
+    arguments = ["--data", str(faces_folder), "--output", str(tmp_path), "--device", "cpu"]
+    assert train_main([*arguments, "--leave-out", "2/3", "--set", *quick]) == 0
+    metadata = read_metadata(tmp_path / "weights.safetensors")
+    images, _ = read_wider_face([faces_folder])
+    assert metadata["left_out"] == "2/3"
+    assert metadata["photographs"] == str(len(without_fold(images, Fold(1, 3))))
+    assert int(metadata["photographs"]) < len(images)
