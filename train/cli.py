@@ -135,7 +135,7 @@ def evaluate_main(argv: Sequence[str]) -> int:
     arguments = parser.parse_args(argv)
     try:
         device = _device(arguments.device)
-        detect = _detector(arguments, device)
+        detect, _ = _detector(arguments, device)
         data = _validation(arguments.data, arguments.strict)
         figures, matched = evaluate(detect, data, device, arguments.coco)
     except (ConfigError, FileNotFoundError, CocoMissingError) as error:
@@ -162,7 +162,9 @@ def stress_main(argv: Sequence[str]) -> int:
     )
     parser.add_argument("--output", type=Path, required=True, metavar="PNG", help="the picture to write")
     parser.add_argument(
-        "--threshold", type=float, help="least score of a face (what weights recommend, otherwise 0.5)"
+        "--threshold",
+        type=float,
+        help="least score of a face (what weights or artifact recommend, otherwise 0.5)",
     )
     _add_detector_options(parser)
     arguments = parser.parse_args(argv)
@@ -172,8 +174,8 @@ def stress_main(argv: Sequence[str]) -> int:
         parser.error(f"--output must be a file that ends in .png, got {arguments.output}")
     try:
         device = _device(arguments.device)
-        detect = _detector(arguments, device)
-        threshold = arguments.threshold if arguments.threshold is not None else _threshold(arguments)
+        detect, recommended = _detector(arguments, device)
+        threshold = recommended if arguments.threshold is None else arguments.threshold
         results = stress_test(detect, sample_portraits(), FACTORS, device)
         face_free = search_face_free(detect, face_free_photos(), device)
     except (ConfigError, FileNotFoundError) as error:
@@ -344,23 +346,13 @@ def _draw_sheet(store: ImageStore, config: TrainConfig, device: torch.device, pa
     print(f"wrote {path}: {counts.mosaic} mosaics, {counts.whole} whole photographs, {counts.crop} crops")
 
 
-def _detector(arguments: argparse.Namespace, device: torch.device) -> Detect:
+def _detector(arguments: argparse.Namespace, device: torch.device) -> tuple[Detect, float]:
+    """What the arguments name, and the score from which on its detections should count as faces."""
     if arguments.artifact is not None:
         from lensbox.export.artifact import load_artifact  # the op library is needed only here
 
         artifact = load_artifact(arguments.artifact, device)
-        return artifact.detect
-    detector = (
-        load_detector(arguments.weights)
-        if arguments.checkpoint is None
-        else load_average(arguments.checkpoint)
-    )
-    detect: Detect = detector.to(device).detect
-    return detect
-
-
-def _threshold(arguments: argparse.Namespace) -> float:
-    """The score from which on the detector that the arguments name should be believed."""
-    if arguments.artifact is None and arguments.checkpoint is None:
-        return recommended_threshold(arguments.weights)
-    return DEFAULT_THRESHOLD
+        return artifact.detect, artifact.metadata.score_threshold
+    if arguments.checkpoint is not None:
+        return load_average(arguments.checkpoint).to(device).detect, DEFAULT_THRESHOLD
+    return load_detector(arguments.weights).to(device).detect, recommended_threshold(arguments.weights)

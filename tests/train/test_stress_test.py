@@ -163,6 +163,7 @@ def test_command(few_factors, tmp_path, capsys):
         assert image.width == 8 * (2 * (TILE + 1) + GAP)
 
     assert stress_main([*arguments, "--artifact", str(save_random_artifact(tmp_path))]) == 0
+    assert "above 0.0104 in 35 views" in capsys.readouterr().out  # the artifact's own threshold
     assert stress_main([*arguments, "--weights", str(tmp_path / "absent.safetensors")]) == 2
     assert "absent.safetensors" in capsys.readouterr().err
     with pytest.raises(SystemExit):
