@@ -1,8 +1,8 @@
 import dataclasses
-import time
 
 import pytest
 import torch
+from short_runs import SHORT_RUN, run_options
 
 from lensbox.model import (
     DetectorConfig,
@@ -14,26 +14,15 @@ from lensbox.model import (
 )
 from lensbox.train.assignment import make_levels
 from lensbox.train.cli import train_main
-from lensbox.train.config import ConfigError, TrainConfig
+from lensbox.train.config import ConfigError
 from lensbox.train.detection_loss import detection_loss
 from lensbox.train.distillation import Taught, distillation_loss, load_teachers, teach
 from lensbox.train.folds import Fold, without_fold
 from lensbox.train.image_store import load_images
-from lensbox.train.trainer import RunOptions, train
+from lensbox.train.trainer import train
 from lensbox.train.wider_face import read_wider_face
 
-CONFIG = TrainConfig(
-    model="small",
-    steps=3,
-    batch_size=4,
-    compile=False,
-    bf16=False,
-    max_targets=8,
-    max_ignored=8,
-    evaluations=0,
-    recalibration_views=8,
-)
-CPU = torch.device("cpu")
+CONFIG = SHORT_RUN
 
 
 def detector(seed, size="small"):
@@ -178,11 +167,6 @@ def test_incomplete_sets_of_teachers_are_refused(tmp_path, left_out):
         load_teachers(paths)
 
 
-def options(output, **changes):
-    base = RunOptions(output, CPU, None, time.monotonic(), False, {"command": "test"})
-    return dataclasses.replace(base, **changes)
-
-
 def test_a_student_draws_nearer_to_its_teacher(store, tmp_path):
     """Without any weight on labels, only a teacher that sees faces everywhere can pull scores up."""
     teacher = detector(5)
@@ -192,7 +176,7 @@ def test_a_student_draws_nearer_to_its_teacher(store, tmp_path):
     config = dataclasses.replace(CONFIG, steps=30, label_weight=0.0, learning_rate=2e-3, log_seconds=1e-6)
     lines = []
     teachers = load_teachers([tmp_path / "teacher.safetensors"])
-    train(store, None, config, options(tmp_path / "run", teachers=teachers), lines.append)
+    train(store, None, config, run_options(tmp_path / "run", teachers=teachers), lines.append)
 
     def mean_score(trained):
         return float(trained(images())[1].detach().sigmoid().mean())
@@ -206,7 +190,7 @@ def test_a_student_draws_nearer_to_its_teacher(store, tmp_path):
 
 
 def test_weights_name_their_teachers(store, teachers, tmp_path):
-    train(store, None, CONFIG, options(tmp_path / "run", teachers=teachers), lambda _: None)
+    train(store, None, CONFIG, run_options(tmp_path / "run", teachers=teachers), lambda _: None)
     metadata = read_metadata(tmp_path / "run" / "weights.safetensors")
     assert metadata["teachers"] == "one.safetensors, two.safetensors"
     assert metadata["teachers_sha256"] == teachers.origin["teachers_sha256"]
@@ -214,19 +198,19 @@ def test_weights_name_their_teachers(store, teachers, tmp_path):
 
 def test_teachers_are_not_trained(store, teachers, tmp_path):
     before = [{k: v.clone() for k, v in t.state_dict().items()} for t in teachers]
-    train(store, None, CONFIG, options(tmp_path / "run", teachers=teachers), lambda _: None)
+    train(store, None, CONFIG, run_options(tmp_path / "run", teachers=teachers), lambda _: None)
     for teacher, state in zip(teachers, before, strict=True):
         assert all(torch.equal(value, state[name]) for name, value in teacher.state_dict().items())
 
 
 def test_a_resumed_run_needs_its_teachers(store, teachers, tmp_path):
     output = tmp_path / "run"
-    train(store, None, CONFIG, options(output, teachers=teachers, stop_after=1), lambda _: None)
+    train(store, None, CONFIG, run_options(output, teachers=teachers, stop_after=1), lambda _: None)
     with pytest.raises(
         ConfigError, match=r"--teacher must name .* \(one.safetensors, two.safetensors\), got"
     ):
-        train(store, None, CONFIG, options(output, resume=True), lambda _: None)
-    train(store, None, CONFIG, options(output, resume=True, teachers=teachers), lambda _: None)
+        train(store, None, CONFIG, run_options(output, resume=True), lambda _: None)
+    train(store, None, CONFIG, run_options(output, resume=True, teachers=teachers), lambda _: None)
     assert (output / "weights.safetensors").is_file()
 
 

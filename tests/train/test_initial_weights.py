@@ -1,36 +1,24 @@
 import copy
 import dataclasses
 import json
-import time
 
 import pytest
 import safetensors
 import torch
+from short_runs import CPU, SHORT_RUN, run_options
 
 from lensbox.model import DetectorConfig, FaceDetector, load_detector, save_detector, weights_sha256
 from lensbox.train.checkpoint import load_checkpoint
 from lensbox.train.cli import train_main
-from lensbox.train.config import ConfigError, TrainConfig
+from lensbox.train.config import ConfigError
 from lensbox.train.image_store import load_images
 from lensbox.train.initial_weights import load_initial_weights
 from lensbox.train.train_step import TrainStep
-from lensbox.train.trainer import RunOptions, train
+from lensbox.train.trainer import train
 from lensbox.train.wider_face import read_wider_face
 
-CONFIG = TrainConfig(
-    model="small",
-    seed=3,
-    steps=2,
-    batch_size=4,
-    compile=False,
-    bf16=False,
-    max_targets=8,
-    max_ignored=8,
-    evaluations=0,
-    log_seconds=1e-9,
-    recalibration_views=0,  # what is delivered is the average as it is
-)
-CPU = torch.device("cpu")
+# Without recalibration, what is delivered is the average as it is.
+CONFIG = dataclasses.replace(SHORT_RUN, seed=3, steps=2, log_seconds=1e-9, recalibration_views=0)
 SET = [f"{key}={json.dumps(getattr(CONFIG, key))}" for key in ("steps", "batch_size", "compile", "bf16")]
 
 
@@ -55,7 +43,7 @@ def weights(tmp_path_factory):
 
 def options(output, weights, config=CONFIG, **changes):
     initial = load_initial_weights(weights, config) if weights is not None else None
-    return RunOptions(output, CPU, None, time.monotonic(), False, {"command": "test"}, initial, **changes)
+    return run_options(output, initial=initial, **changes)
 
 
 def quiet(_):

@@ -4,44 +4,27 @@ import time
 
 import pytest
 import torch
+from short_runs import CPU, SHORT_RUN, run_options
 
 from lensbox.model import ArticleNet, DetectorConfig, FaceDetector, load_detector
 from lensbox.ops import masked_giou_loss
 from lensbox.train import trainer
 from lensbox.train.checkpoint import load_checkpoint
-from lensbox.train.config import TrainConfig, config_from_mapping, config_from_yaml
+from lensbox.train.config import config_from_mapping, config_from_yaml
 from lensbox.train.evaluation import Figures, evaluate, load_evaluation_set
 from lensbox.train.fake_dataset import FakeDataset, collate
 from lensbox.train.image_store import load_images
 from lensbox.train.packing import pad_targets
 from lensbox.train.train_step import TrainStep
-from lensbox.train.trainer import RunOptions, TrainingError, train
+from lensbox.train.trainer import TrainingError, train
 from lensbox.train.wider_face import read_wider_face
 
-CONFIG = TrainConfig(
-    model="small",
-    steps=6,
-    batch_size=4,
-    compile=False,
-    bf16=False,
-    max_targets=8,
-    max_ignored=8,
-    ema_decay=0.9,
-    ema_warmup=2.0,
-    evaluations=0,
-    recalibration_views=8,
-)
-CPU = torch.device("cpu")
+CONFIG = dataclasses.replace(SHORT_RUN, steps=6, ema_decay=0.9, ema_warmup=2.0)
 
 
 @pytest.fixture(scope="module")
 def store(faces_folder):
     return load_images(read_wider_face([faces_folder])[0], "cpu", capacity=8, workers=2)
-
-
-def options(output, **changes):
-    base = RunOptions(output, CPU, None, time.monotonic(), False, {"command": "test"})
-    return dataclasses.replace(base, **changes)
 
 
 def quiet(_):
@@ -61,7 +44,7 @@ def test_overfits_a_handful_of_photographs(store, faces_folder, tmp_path):
     validation = load_evaluation_set(read_wider_face([faces_folder])[0], workers=2)
     untrained, _ = evaluate(FaceDetector(DetectorConfig.named("small")).eval().detect, validation, CPU)
     lines = []
-    figures = train(store, validation, config, options(tmp_path), lines.append)
+    figures = train(store, validation, config, run_options(tmp_path), lines.append)
     assert untrained.average_precision["all>=8"] < 0.2
     assert figures.average_precision["all>=8"] > 0.8
     assert any("average precision" in line for line in lines)
@@ -78,11 +61,11 @@ def test_overfits_a_handful_of_photographs(store, faces_folder, tmp_path):
 
 
 def test_resumed_and_uninterrupted_runs_end_with_equal_weights(store, tmp_path):
-    train(store, None, CONFIG, options(tmp_path / "whole"), quiet)
-    train(store, None, CONFIG, options(tmp_path / "cut", stop_after=2), quiet)
+    train(store, None, CONFIG, run_options(tmp_path / "whole"), quiet)
+    train(store, None, CONFIG, run_options(tmp_path / "cut", stop_after=2), quiet)
     assert not (tmp_path / "cut" / "weights.safetensors").exists()
-    train(store, None, CONFIG, options(tmp_path / "cut", resume=True, stop_after=3), quiet)
-    train(store, None, CONFIG, options(tmp_path / "cut", resume=True), quiet)
+    train(store, None, CONFIG, run_options(tmp_path / "cut", resume=True, stop_after=3), quiet)
+    train(store, None, CONFIG, run_options(tmp_path / "cut", resume=True), quiet)
     one = load_checkpoint(tmp_path / "whole" / "checkpoint.pt")["step"]
     other = load_checkpoint(tmp_path / "cut" / "checkpoint.pt")["step"]
     assert one["step"] == other["step"] == CONFIG.steps
@@ -103,7 +86,7 @@ def test_the_best_average_is_kept(store, tmp_path, monkeypatch):
 
     monkeypatch.setattr(trainer, "_score", score)
     config = dataclasses.replace(CONFIG, evaluations=3, steps=8)
-    train(store, object(), config, options(tmp_path), quiet)
+    train(store, object(), config, run_options(tmp_path), quiet)
     assert [value for value, _ in seen] == [0.3, 0.5, 0.4, 0.2]
     best = load_detector(tmp_path / "best.safetensors").state_dict()
     assert all(torch.equal(value, seen[1][1][name]) for name, value in best.items())
@@ -115,9 +98,9 @@ def test_a_resumed_run_remembers_its_best(store, tmp_path, monkeypatch):
     figures = [Figures({"all>=8": value}, 1, 1, 0.4, 0.7) for value in (0.5, 0.4)]
     monkeypatch.setattr(trainer, "_score", lambda *_, **__: figures.pop(0))
     config = dataclasses.replace(CONFIG, evaluations=1, steps=4)
-    train(store, object(), config, options(tmp_path, stop_after=3), quiet)
+    train(store, object(), config, run_options(tmp_path, stop_after=3), quiet)
     before = (tmp_path / "best.safetensors").read_bytes()
-    train(store, object(), config, options(tmp_path, resume=True), quiet)
+    train(store, object(), config, run_options(tmp_path, resume=True), quiet)
     assert not figures
     assert (tmp_path / "best.safetensors").read_bytes() == before
 
@@ -158,9 +141,9 @@ def test_resuming_a_compiled_run_continues_it_too(store, tmp_path, monkeypatch):
     """Trying the compiled functions out draws views; that must not change which views come afterwards."""
     monkeypatch.setattr(torch, "compile", lambda function, **_: function)
     config = dataclasses.replace(CONFIG, compile=True, steps=3)
-    train(store, None, config, options(tmp_path / "whole"), quiet)
-    train(store, None, config, options(tmp_path / "cut", stop_after=1), quiet)
-    train(store, None, config, options(tmp_path / "cut", resume=True), quiet)
+    train(store, None, config, run_options(tmp_path / "whole"), quiet)
+    train(store, None, config, run_options(tmp_path / "cut", stop_after=1), quiet)
+    train(store, None, config, run_options(tmp_path / "cut", resume=True), quiet)
     one = load_checkpoint(tmp_path / "whole" / "checkpoint.pt")["step"]["model"]
     other = load_checkpoint(tmp_path / "cut" / "checkpoint.pt")["step"]["model"]
     assert all(torch.equal(value, other[name]) for name, value in one.items())
@@ -168,22 +151,22 @@ def test_resuming_a_compiled_run_continues_it_too(store, tmp_path, monkeypatch):
 
 def test_resuming_a_finished_run_changes_nothing(store, tmp_path):
     config = dataclasses.replace(CONFIG, steps=2)
-    train(store, None, config, options(tmp_path), quiet)
+    train(store, None, config, run_options(tmp_path), quiet)
     before = load_detector(tmp_path / "weights.safetensors").state_dict()
-    train(store, None, config, options(tmp_path, resume=True), quiet)
+    train(store, None, config, run_options(tmp_path, resume=True), quiet)
     after = load_detector(tmp_path / "weights.safetensors").state_dict()
     assert all(torch.equal(value, after[name]) for name, value in before.items())
 
 
 def test_resuming_with_another_detector_is_refused(store, tmp_path):
-    train(store, None, CONFIG, options(tmp_path, stop_after=1), quiet)
+    train(store, None, CONFIG, run_options(tmp_path, stop_after=1), quiet)
     config = dataclasses.replace(CONFIG, model="base")
     with pytest.raises(ValueError, match="must hold the detector"):
-        train(store, None, config, options(tmp_path, resume=True), quiet)
+        train(store, None, config, run_options(tmp_path, resume=True), quiet)
 
 
 def test_a_run_saves_its_configuration_before_its_first_step(store, tmp_path):
-    train(store, None, CONFIG, options(tmp_path, stop_after=1), quiet)
+    train(store, None, CONFIG, run_options(tmp_path, stop_after=1), quiet)
     assert config_from_mapping(config_from_yaml(tmp_path / "config.json")) == CONFIG
 
 
@@ -229,33 +212,33 @@ def test_failed_interim_evaluation_does_not_end_the_run(store, faces_folder, tmp
     validation = load_evaluation_set(read_wider_face([faces_folder])[0], workers=2)
     lines = []
     config = dataclasses.replace(CONFIG, evaluations=1)
-    assert train(store, validation, config, options(tmp_path), lines.append) is not None
+    assert train(store, validation, config, run_options(tmp_path), lines.append) is not None
     assert len(calls) == 2
     assert any("training goes on: out of memory" in line for line in lines)
 
 
 def test_time_limit_ends_the_run_and_its_schedule(store, tmp_path):
     config = dataclasses.replace(CONFIG, steps=10**9)
-    train(store, None, config, options(tmp_path, time_limit=1.5), quiet)
+    train(store, None, config, run_options(tmp_path, time_limit=1.5), quiet)
     assert (tmp_path / "weights.safetensors").is_file()
     assert load_checkpoint(tmp_path / "checkpoint.pt")["progress"] == 1.0
 
 
 def test_a_time_limit_that_loading_used_up_is_refused(store, tmp_path):
     with pytest.raises(TrainingError, match="must leave time to train"):
-        train(store, None, CONFIG, options(tmp_path, time_limit=1.0, started=time.monotonic() - 5), quiet)
+        train(store, None, CONFIG, run_options(tmp_path, time_limit=1.0, started=time.monotonic() - 5), quiet)
     assert not (tmp_path / "weights.safetensors").exists()
 
 
 def test_resuming_nothing_is_refused(store, tmp_path):
     with pytest.raises(FileNotFoundError, match=r"checkpoint\.pt"):
-        train(store, None, CONFIG, options(tmp_path, resume=True), quiet)
+        train(store, None, CONFIG, run_options(tmp_path, resume=True), quiet)
 
 
 def test_a_loss_that_is_no_number_stops_the_run(store, tmp_path):
     config = dataclasses.replace(CONFIG, learning_rate=1e30, warmup_progress=0.0, gradient_clip=0.0, steps=40)
     with pytest.raises(TrainingError, match="must be finite"):
-        train(store, None, config, options(tmp_path), quiet)
+        train(store, None, config, run_options(tmp_path), quiet)
 
 
 def test_broken_weights_take_no_checkpoints_place(store, tmp_path):
@@ -269,7 +252,7 @@ def test_broken_weights_take_no_checkpoints_place(store, tmp_path):
         checkpoint_seconds=1e-9,
     )
     with pytest.raises(TrainingError, match="weights must be finite"):
-        train(store, None, config, options(tmp_path), quiet)
+        train(store, None, config, run_options(tmp_path), quiet)
     kept = load_checkpoint(tmp_path / "checkpoint.pt")["step"]
     assert all(bool(value.isfinite().all()) for value in kept["model"].values())
 
