@@ -4,8 +4,9 @@
 #
 #   train/recipes/distilled.sh OUTPUT VAL DATA...
 #
-# writes OUTPUT/detector.safetensors; VAL and DATA are folders or tar shards in the WIDER FACE layout. From the
-# environment, with the values of the shipped weights:
+# writes OUTPUT/detector.safetensors; VAL and DATA are folders or tar shards in the WIDER FACE layout. `lensbox`
+# must be on the PATH, as in an activated virtual environment. From the environment, with the values of the shipped
+# weights:
 #   DEVICE           cuda
 #   SOURCES          a configuration for the data, such as train/recipes/shared_faces.json (none)
 #   TEACHER_SECONDS  540, for each of five teachers, one after the other; 0 leaves the length to `steps`
@@ -14,7 +15,7 @@
 set -euo pipefail
 
 if [ $# -lt 3 ]; then
-  sed -n '2,14s/^# \{0,1\}//p' "$0" >&2
+  sed -n '2,15s/^# \{0,1\}//p' "$0" >&2
   exit 2
 fi
 output=$1 val=$2
