@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Trains a detector as the shipped one was: large teachers first, then a small detector that learns from them,
-# in two legs. What has been trained already is not trained again, so an interrupted run can go on.
+# in two legs. Called again, it keeps the runs that had ended and begins the one that was cut anew.
 #
 #   train/recipes/distilled.sh OUTPUT VAL DATA...
 #
