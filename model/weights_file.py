@@ -75,11 +75,16 @@ def recommended_threshold(path: str | Path | None = None) -> float:
     """The score from which on a detection should count as a face, for a file that `load_detector` takes.
 
     It is the one with the best F1 in the evaluation that ended the training, to two decimals; 0.5 for weights
-    that say nothing of that.
+    whose metadata say nothing of that, or use the key for something else.
     """
-    figures = json.loads(read_metadata(path).get(FIGURES_KEY, "{}"))
-    found = figures.get("recommended_threshold")
-    return DEFAULT_THRESHOLD if found is None else round(float(found), 2)
+    try:
+        figures = json.loads(read_metadata(path).get(FIGURES_KEY, ""))
+    except json.JSONDecodeError:
+        return DEFAULT_THRESHOLD
+    found = figures.get("recommended_threshold") if isinstance(figures, dict) else None
+    if isinstance(found, (int, float)) and 0 <= found <= 1:
+        return round(float(found), 2)
+    return DEFAULT_THRESHOLD
 
 
 def weights_sha256(detector: FaceDetector) -> str:

@@ -39,6 +39,10 @@ def test_round_trip(detector: FaceDetector, canvases: Tensor, tmp_path: Path) ->
         ({"figures": '{"recommended_threshold": 0.6078}'}, 0.61),
         ({"figures": '{"recommended_threshold": null}'}, 0.5),
         ({"figures": '{"steps": 3}'}, 0.5),
+        ({"figures": '{"recommended_threshold": 1.5}'}, 0.5),
+        ({"figures": '{"recommended_threshold": "high"}'}, 0.5),
+        ({"figures": "[0.4]"}, 0.5),
+        ({"figures": "see the model card"}, 0.5),
         ({}, 0.5),
     ],
 )
