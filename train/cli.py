@@ -17,7 +17,7 @@ import torch
 import torch.distributed as dist
 
 from lensbox.export.sample_photos import face_free_photos
-from lensbox.model import load_detector, recommended_threshold
+from lensbox.model import load_detector, read_metadata, recommended_threshold
 from lensbox.model.weights_file import DEFAULT_THRESHOLD
 from lensbox.train.checkpoint import load_average
 from lensbox.train.coco_precision import CocoMissingError
@@ -30,9 +30,9 @@ from lensbox.train.config import (
 )
 from lensbox.train.contact_sheet import save_contact_sheet
 from lensbox.train.degradations import FACTORS
-from lensbox.train.distillation import LEFT_OUT, load_teachers
+from lensbox.train.distillation import load_teachers
 from lensbox.train.evaluation import Detect, EvaluationSet, evaluate, load_evaluation_set
-from lensbox.train.folds import parse_fold, without_fold
+from lensbox.train.folds import LEFT_OUT, Fold, parse_fold, without_fold
 from lensbox.train.image_pool import ImagePool
 from lensbox.train.image_store import ImageStore, load_images
 from lensbox.train.initial_weights import load_initial_weights
@@ -226,10 +226,8 @@ def _train(arguments: argparse.Namespace, config: TrainConfig, argv: list[str], 
     teachers = load_teachers(arguments.teachers)
     main = not dist.is_initialized() or dist.get_rank() == 0
     images, problems = read_wider_face(arguments.data, arguments.strict)
-    left_out = {}
-    if arguments.leave_out is not None:
-        fold = parse_fold(arguments.leave_out)
-        images, left_out = without_fold(images, fold), {LEFT_OUT: str(fold)}
+    left_out = _left_out(arguments)
+    images = images if left_out is None else without_fold(images, left_out)
     store, pool = _store(images, config, device, teachers.folds)
     problems += store.problems
     if main:
@@ -248,13 +246,13 @@ def _train(arguments: argparse.Namespace, config: TrainConfig, argv: list[str], 
         started=started,
         resume=arguments.resume,
         initial=initial,
+        left_out=left_out,
         teachers=teachers,
         tensorboard=arguments.tensorboard,
         profile=arguments.profile,
         recipe={
             "command": shlex.join(["lensbox", "train", *argv]),
             "photographs": str(len(store)),
-            **left_out,
             "python": platform.python_version(),
         },
     )
@@ -266,6 +264,21 @@ def _train(arguments: argparse.Namespace, config: TrainConfig, argv: list[str], 
         if bar is not None:
             bar.close()
     return 0
+
+
+def _left_out(arguments: argparse.Namespace) -> Fold | None:
+    """The fold to train without. Weights to start from must not have seen it either."""
+    if arguments.leave_out is None:
+        return None
+    fold = parse_fold(arguments.leave_out)
+    if arguments.weights is not None:
+        known = read_metadata(arguments.weights).get(LEFT_OUT)
+        if known != str(fold):
+            raise ConfigError(
+                f"--weights must have been trained without fold {fold}, as --leave-out says, "
+                f"got weights that left out {known or 'nothing'}"
+            )
+    return fold
 
 
 def _store(

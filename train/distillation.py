@@ -20,9 +20,7 @@ from torch import Tensor
 from lensbox.model import FaceDetector, load_detector, read_metadata, weights_sha256
 from lensbox.ops import masked_giou_loss
 from lensbox.train.config import ConfigError, TrainConfig
-from lensbox.train.folds import Fold, parse_fold
-
-LEFT_OUT = "left_out"  # key of a teacher's metadata: the fold that it was not trained on
+from lensbox.train.folds import LEFT_OUT, Fold, parse_fold
 
 Predict = Callable[[Tensor], tuple[Tensor, Tensor]]
 
@@ -76,7 +74,8 @@ def load_teachers(paths: Sequence[Path]) -> Teachers:
     for path in paths:
         detector = load_detector(path).requires_grad_(False)
         left_out = read_metadata(path).get(LEFT_OUT)
-        (by_fold[parse_fold(left_out)] if left_out else whole).append(detector)
+        source = f"{path}: {LEFT_OUT!r} in its metadata"
+        (by_fold[parse_fold(left_out, source)] if left_out else whole).append(detector)
         digests.append(weights_sha256(detector))
     if not paths:
         return Teachers()

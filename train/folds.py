@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from lensbox.train.config import ConfigError
 from lensbox.train.wider_face import LabelledImage
 
+LEFT_OUT = "left_out"  # key of a detector's metadata: the fold that it was not trained on
+
 
 @dataclass(frozen=True, order=True)
 class Fold:
@@ -37,13 +39,13 @@ def fold_index(name: str, count: int) -> int:
     return zlib.crc32(name.encode()) % count
 
 
-def parse_fold(text: str) -> Fold:
-    """Reads `1/4`. Raises ConfigError for anything but a whole number out of one of at least 2."""
+def parse_fold(text: str, source: str = "--leave-out") -> Fold:
+    """Reads `1/4`. Raises ConfigError, naming `source`, for anything but K out of N, N at least 2."""
     index, slash, count = text.partition("/")
     if slash and index.isdecimal() and count.isdecimal() and 1 <= int(index) <= int(count) >= 2:
         return Fold(int(index) - 1, int(count))
     raise ConfigError(
-        f"--leave-out must be a share such as 1/4, from 1/N to N/N with N at least 2, got {text!r}"
+        f"{source} must be a share such as 1/4, from 1/N to N/N with N at least 2, got {text!r}"
     )
 
 

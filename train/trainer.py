@@ -25,6 +25,7 @@ from lensbox.train.config import ConfigError, TrainConfig
 from lensbox.train.delivery import Delivery
 from lensbox.train.distillation import Teachers
 from lensbox.train.evaluation import EvaluationSet, Figures, evaluate
+from lensbox.train.folds import LEFT_OUT, Fold
 from lensbox.train.image_store import ImageStore
 from lensbox.train.initial_weights import InitialWeights, check_layout
 from lensbox.train.progress_bar import ProgressBar
@@ -53,6 +54,7 @@ class RunOptions:
         resume: go on from `output`/checkpoint.pt, which must exist.
         recipe: more facts for the metadata of the weights, such as the command line and data.
         initial: weights to start from, not together with `resume`; None starts from random ones.
+        left_out: the fold that the photographs lack; a resumed run needs the one that it had.
         teachers: detectors to learn from besides the labels; a resumed run needs those that it had.
         profile: time a step and its parts, print that, and stop.
         tensorboard: also log to TensorBoard, in `output`/tensorboard.
@@ -66,6 +68,7 @@ class RunOptions:
     resume: bool
     recipe: dict[str, str]
     initial: InitialWeights | None = None
+    left_out: Fold | None = None
     teachers: Teachers = field(default_factory=Teachers)
     tensorboard: bool = False
     profile: bool = False
@@ -96,7 +99,8 @@ def train(
         TrainingError: loss or weights are not finite, or the time limit is over before the first step.
         FileNotFoundError: `resume` without a checkpoint.
         ValueError: `resume` with a checkpoint of another detector, or with `initial`.
-        ConfigError: `initial` has another layout than `config.model`, or a resumed run other teachers.
+        ConfigError: `initial` has another layout than `config.model`, or a resumed run other teachers
+            or another `left_out`.
     """
     main = not dist.is_initialized() or dist.get_rank() == 0
     report = report if main else _silent
@@ -107,10 +111,11 @@ def train(
     teachers = options.teachers
     step = TrainStep(detector, store.tensors, config, options.device, report, teachers)
     progress, best = 0.0, -1.0
-    origin = {**(options.initial.origin if options.initial is not None else {}), **teachers.origin}
+    origin = _origin(options)
     if options.resume:
-        progress, best, origin = _take_up(step, options.output / "checkpoint.pt")
-        _check_teachers(teachers, origin)
+        progress, best, began_with = _take_up(step, options.output / "checkpoint.pt")
+        _check_origin(origin, began_with)
+        origin = began_with
         report(f"resuming at step {step.step}, {progress:.1%} of the run")
     elif dist.is_initialized():
         torch.manual_seed(config.seed + 1 + dist.get_rank())  # other views in every process
@@ -304,14 +309,23 @@ def _take_up(step: TrainStep, path: Path) -> tuple[float, float, dict[str, str]]
     return float(checkpoint["progress"]), float(checkpoint.get("best", -1.0)), checkpoint.get("origin", {})
 
 
-def _check_teachers(teachers: Teachers, origin: dict[str, str]) -> None:
-    now, before = (facts.get("teachers_sha256", "") for facts in (teachers.origin, origin))
-    if now != before:
-        names = origin.get("teachers", "no teachers")
-        raise ConfigError(
-            f"--teacher must name the weights that the run began with ({names}), "
-            f"got {teachers.origin.get('teachers', 'no teachers')} with the SHA-256 {now or 'of none'}"
-        )
+def _origin(options: RunOptions) -> dict[str, str]:
+    """What the weights of this run come from: facts for their metadata, which a checkpoint keeps."""
+    initial = options.initial.origin if options.initial is not None else {}
+    left_out = {LEFT_OUT: str(options.left_out)} if options.left_out is not None else {}
+    return {**initial, **options.teachers.origin, **left_out}
+
+
+def _check_origin(now: dict[str, str], before: dict[str, str]) -> None:
+    """A resumed run must have the teachers and the photographs that it began with."""
+    for option, fact, shown in (
+        ("--teacher", "teachers_sha256", "teachers"),
+        ("--leave-out", LEFT_OUT, LEFT_OUT),
+    ):
+        if now.get(fact) != before.get(fact):
+            wanted, given = (facts.get(shown, "nothing") for facts in (before, now))
+            given = "others of the same names" if given == wanted else given
+            raise ConfigError(f"{option} must name what the run began with ({wanted}), got {given}")
 
 
 def _score(

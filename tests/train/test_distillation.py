@@ -241,3 +241,30 @@ def test_a_teacher_remembers_what_it_left_out(faces_folder, tmp_path):
     assert metadata["left_out"] == "2/3"
     assert metadata["photographs"] == str(len(without_fold(images, Fold(1, 3))))
     assert int(metadata["photographs"]) < len(images)
+
+
+def test_what_was_left_out_stays_left_out(faces_folder, tmp_path, capsys):
+    """Neither a resumed run nor one from other weights may claim not to know what it has seen."""
+    quick = ["model=small", "steps=1", "batch_size=4", "compile=false", "workers=0", "recalibration_views=0"]
+    arguments = ["--data", str(faces_folder), "--device", "cpu", "--set", *quick]
+    run, other = ["--output", str(tmp_path / "run")], ["--output", str(tmp_path / "other")]
+    assert train_main([*arguments, *run, "--leave-out", "1/3"]) == 0
+    assert train_main([*arguments, *run, "--resume"]) == 2
+    assert "--leave-out must name what the run began with (1/3), got nothing" in capsys.readouterr().err
+    assert train_main([*arguments, *run, "--resume", "--leave-out", "1/3"]) == 0
+    weights = ["--weights", str(tmp_path / "run" / "weights.safetensors")]
+    assert read_metadata(weights[1])["left_out"] == "1/3"
+    assert train_main([*arguments, *other, *weights, "--leave-out", "2/3"]) == 2
+    refused = capsys.readouterr().err
+    assert "--weights must have been trained without fold 2/3, as --leave-out says" in refused
+    assert "got weights that left out 1/3" in refused
+    assert train_main([*arguments, *other, *weights]) == 0
+    assert "left_out" not in read_metadata(tmp_path / "other" / "weights.safetensors")
+
+
+def test_a_teacher_with_a_broken_fold_is_named(tmp_path):
+    path = saved(tmp_path / "odd.safetensors", 1, "half")
+    with pytest.raises(
+        ConfigError, match=r"odd.safetensors: 'left_out' in its metadata must be a share .* 'half'"
+    ):
+        load_teachers([path])
