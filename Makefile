@@ -19,7 +19,7 @@ ARTIFACT := artifacts/detector.pt
 
 sources = $(shell find $(1) -type f \( -name '*.cpp' -o -name '*.h' -o -name '*.cu' -o -name '*.cuh' \))
 builds = $(shell find $(1) -type f \( -name '*.cmake' -o -name CMakeLists.txt \))
-PACKAGES := bench cli cpp_runtime export model ops serve train
+PACKAGES := bench cli cpp_runtime errors export model ops runtime samples serve train
 
 # The header-only libraries of the C++ runner and its unit tests: a header of each, and Debian's packages of them.
 SYSTEM_HEADERS := $(addprefix /usr/include/,CLI/CLI.hpp nlohmann/json.hpp stb/stb_image.h gtest/gtest.h)
@@ -79,7 +79,7 @@ $(RUNNER): $(BIN)/.ops $(call sources,cpp_runtime) $(call builds,cpp_runtime) | 
 
 # --- artifact ----------------------------------------------------------------------------------------------------
 
-$(ARTIFACT): $(BIN)/.ops $(wildcard model/*.py model/weights/*.safetensors export/*.py)
+$(ARTIFACT): $(BIN)/.ops $(wildcard model/*.py model/weights/*.safetensors export/*.py runtime/*.py)
 	@echo "== Exporting the detector"
 	$(BIN)/python export/script_model.py --output $@
 

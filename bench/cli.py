@@ -49,7 +49,7 @@ def _own_defects(report: "Report") -> bool:
 
 def _detector(options: argparse.Namespace) -> int:
     from lensbox.bench.detector.benchmark import Options, run
-    from lensbox.export.artifact import ArtifactError
+    from lensbox.errors import ArtifactError
     from lensbox.model import load_detector
 
     try:

@@ -14,7 +14,7 @@ from typing import Any
 
 import PIL.Image
 
-from lensbox.export.sample_photos import DRAWN_BOXES, save_photos
+from lensbox.samples.photos import DRAWN_BOXES, save_photos
 
 REPOSITORY = Path(__file__).resolve().parents[1]  # the package may be linked to from elsewhere
 GAP = 12  # between the pictures, pixels

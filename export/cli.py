@@ -16,7 +16,8 @@ def main(argv: list[str]) -> int:
     options = _parser().parse_args(argv)
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr, force=True)
     # Imported here, as torch takes seconds to load: `--help` must not wait for it.
-    from lensbox.export.artifact import ArtifactError, save_artifact
+    from lensbox.errors import ArtifactError
+    from lensbox.export.artifact_writer import save_artifact
     from lensbox.model import load_detector, recommended_threshold
 
     logging.info("loading the weights")

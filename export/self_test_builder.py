@@ -16,10 +16,10 @@ import torch
 from torch import Tensor
 
 import lensbox.ops
-from lensbox.export.self_test import TOLERANCES, SelfTest
 from lensbox.export.self_test_images import draw_faces
 from lensbox.export.tf32 import tf32_copy
 from lensbox.model import FaceDetector
+from lensbox.runtime.self_test import TOLERANCES, SelfTest
 
 _PICTURES = 16
 _IOU_THRESHOLDS = (0.5, 0.4, 0.3)

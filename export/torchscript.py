@@ -1,27 +1,15 @@
 """The one place that talks to TorchScript's compiler."""
 
-import contextlib
 import copy
-import warnings
 from collections.abc import Iterator, Sequence
 
 import torch
 from torch import nn
 
+from lensbox.runtime.torchscript import quiet_torchscript
+
 # Operators of torch itself; whatever lies outside these namespaces must come from a library.
 _BUILTIN_NAMESPACES = ("aten", "prim")
-
-
-@contextlib.contextmanager
-def quiet_torchscript() -> Iterator[None]:
-    """Silences the deprecation warning that torch 2.10 and later give for every call into torch.jit.
-
-    Lensbox uses TorchScript knowingly: C++ programs without Python load it. Not thread-safe, as Python's
-    warning filters are shared by all threads: load artifacts before threads are started, or in one of them.
-    """
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", r"`torch\.jit\.\w+` is deprecated", DeprecationWarning)
-        yield
 
 
 def script_and_freeze(module: nn.Module, methods: Sequence[str]) -> torch.jit.ScriptModule:
@@ -46,17 +34,6 @@ def custom_op_schemas(module: torch.jit.ScriptModule, methods: Sequence[str]) ->
     for method in methods:
         schemas.update(_custom_ops_of(getattr(module, method).inlined_graph))
     return sorted(schemas)
-
-
-def registered_schemas(op_name: str) -> "list[torch._C.FunctionSchema]":
-    """The schemas of every overload that this process knows of an operator such as 'lensbox::giou'."""
-    return list(torch._C._jit_get_schemas_for_operator(op_name))
-
-
-def schema_accepts(schema: "torch._C.FunctionSchema", wanted: str) -> bool:
-    """Whether a call written for the schema `wanted` is valid for `schema`: it may have more defaults."""
-    parsed = torch._C.parse_schema(wanted)
-    return bool(schema.is_backward_compatible_with(parsed))  # type: ignore[attr-defined]  # (not in the stub)
 
 
 def _custom_ops_of(block: "torch._C.Graph | torch._C.Block") -> Iterator[str]:

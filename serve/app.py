@@ -7,10 +7,10 @@ from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from importlib.metadata import version
-from typing import TYPE_CHECKING
 
 from fastapi import FastAPI
 
+from lensbox.runtime import Artifact
 from lensbox.serve.errors import add_error_handlers
 from lensbox.serve.inference import Instance
 from lensbox.serve.loading import load_model
@@ -18,15 +18,12 @@ from lensbox.serve.routes import detect, health, loss, model
 from lensbox.serve.service import Service
 from lensbox.serve.settings import Settings
 
-if TYPE_CHECKING:
-    from lensbox.export.artifact import Artifact
-
 _log = logging.getLogger(__name__)
 
 
 def create_app(
     settings: Settings,
-    load: Callable[[], "Artifact"] | None = None,
+    load: Callable[[], Artifact] | None = None,
     on_started: Callable[[Exception | None], None] | None = None,
 ) -> FastAPI:
     """The ASGI application. It answers at once; /readyz tells when the model is ready.

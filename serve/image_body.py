@@ -11,7 +11,7 @@ from PIL.PngImagePlugin import PngImageFile
 from PIL.WebPImagePlugin import WebPImageFile
 from torch import Tensor
 
-from lensbox.export.images import read_image
+from lensbox.runtime.image_io import read_image
 from lensbox.serve.errors import ApiError, shown
 from lensbox.serve.form import image_from_form, is_form
 

@@ -15,13 +15,12 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import torch
 from torch import Tensor
 
-if TYPE_CHECKING:  # the artifact loads the op library: `load` does that, where a failure can be reported
-    from lensbox.export.artifact import Artifact, Detections
+from lensbox.runtime import Artifact, Detections
 
 _log = logging.getLogger(__name__)
 
@@ -48,7 +47,7 @@ class State(IntEnum):
 class Job(Protocol[Result]):
     """Something to compute with the model; runs in the instance's thread, in inference mode."""
 
-    def run(self, artifact: "Artifact") -> Result: ...
+    def run(self, artifact: Artifact) -> Result: ...
 
 
 @dataclass(frozen=True)
@@ -59,7 +58,7 @@ class DetectJob:
     score_threshold: float | None
     iou_threshold: float | None
 
-    def run(self, artifact: "Artifact") -> "Detections":
+    def run(self, artifact: Artifact) -> Detections:
         return artifact.detect_image(self.image, self.score_threshold, self.iou_threshold)
 
 
@@ -70,7 +69,7 @@ class LossJob:
     predictions: Tensor
     targets: Tensor
 
-    def run(self, artifact: "Artifact") -> float:
+    def run(self, artifact: Artifact) -> float:
         return artifact.loss(self.predictions, self.targets)
 
 
@@ -88,7 +87,7 @@ class Instance:
 
     def __init__(
         self,
-        load: Callable[[], "Artifact"],
+        load: Callable[[], Artifact],
         queue_size: int,
         on_started: Callable[[Exception | None], None],
     ) -> None:
@@ -111,7 +110,7 @@ class Instance:
         """Where this instance stands now."""
         return self._state
 
-    def artifact(self) -> "Artifact":
+    def artifact(self) -> Artifact:
         """The loaded artifact, for its metadata. Raises NotReadyError, which says why there is none."""
         if self._state is State.FAILED:
             raise NotReadyError(f"the model cannot be used: {self._failure}")

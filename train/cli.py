@@ -16,9 +16,9 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from lensbox.export.sample_photos import face_free_photos
 from lensbox.model import load_detector, read_metadata, recommended_threshold
 from lensbox.model.weights_file import DEFAULT_THRESHOLD
+from lensbox.samples.photos import face_free_photos
 from lensbox.train.checkpoint import load_average
 from lensbox.train.coco_precision import CocoMissingError
 from lensbox.train.config import (
@@ -362,7 +362,7 @@ def _draw_sheet(store: ImageStore, config: TrainConfig, device: torch.device, pa
 def _detector(arguments: argparse.Namespace, device: torch.device) -> tuple[Detect, float]:
     """What the arguments name, and the score from which on its detections should count as faces."""
     if arguments.artifact is not None:
-        from lensbox.export.artifact import load_artifact  # the op library is needed only here
+        from lensbox.runtime.artifact import load_artifact  # the op library is needed only here
 
         artifact = load_artifact(arguments.artifact, device)
         return artifact.detect, artifact.metadata.score_threshold

@@ -15,9 +15,9 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from lensbox.export.sample_photos import DRAWN_BOXES, gray_portraits
 from lensbox.model.config import CANVAS_SIZE
 from lensbox.model.letterbox import letterbox
+from lensbox.samples.photos import DRAWN_BOXES, gray_portraits
 from lensbox.train.average_precision import MATCH_IOU, Array, ImageDetections, iou_matrix
 from lensbox.train.degradations import Factor, Pixels, Portrait, Step, place
 from lensbox.train.evaluation import Detect, detect_all

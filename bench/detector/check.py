@@ -7,7 +7,7 @@ from lensbox.bench.check import WrongAnswerError
 from lensbox.bench.detector.subject import Subject
 from lensbox.bench.detector.ways import Call, Way
 from lensbox.export.predictions_check import prediction_failures
-from lensbox.export.self_test import TOLERANCES, max_error, tolerance_failures
+from lensbox.runtime.self_test import TOLERANCES, max_error, tolerance_failures
 
 
 def check_way(way: Way, call: Call, subject: Subject) -> None:

@@ -6,8 +6,9 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from lensbox.export.artifact import Artifact, load_artifact, save_artifact
+from lensbox.export.artifact_writer import save_artifact
 from lensbox.model import FaceDetector
+from lensbox.runtime.artifact import Artifact, load_artifact
 
 
 @dataclass(frozen=True)

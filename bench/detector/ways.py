@@ -9,7 +9,8 @@ import torch
 from lensbox.bench.detector.onnx_session import exported_network, missing_package, open_session
 from lensbox.bench.detector.subject import Subject
 from lensbox.bench.detector.yunet import OUTPUTS, YuNet
-from lensbox.export.torchscript import quiet_torchscript, script_and_freeze
+from lensbox.export.torchscript import script_and_freeze
+from lensbox.runtime.torchscript import quiet_torchscript
 
 # detect: boxes, scores and counts, post-processing included. network: boxes and logits of all anchors.
 # yardstick: another network, whose answer means nothing.

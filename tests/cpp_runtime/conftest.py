@@ -14,9 +14,9 @@ from cpp_runtime.running import Completed, Rewrite, Run, SaveStandIn, save_scrip
 from small_detectors import save_random_artifact
 from torch import nn
 
-from lensbox.export.artifact import METADATA_FILE, load_artifact
-from lensbox.export.torchscript import quiet_torchscript
 from lensbox.ops import library_path
+from lensbox.runtime.artifact import METADATA_FILE, load_artifact
+from lensbox.runtime.torchscript import quiet_torchscript
 
 OPS_LIBRARY = library_path()
 

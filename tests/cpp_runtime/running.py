@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import nn
 
-from lensbox.export.torchscript import quiet_torchscript
+from lensbox.runtime.torchscript import quiet_torchscript
 
 
 @dataclass(frozen=True)

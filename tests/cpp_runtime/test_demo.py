@@ -7,7 +7,7 @@ from cpp_runtime.running import SaveStandIn
 from torch import Tensor, nn
 
 from lensbox.cpp_runtime import demo
-from lensbox.export.sample_photos import DRAWN_BOXES
+from lensbox.samples.photos import DRAWN_BOXES
 
 
 class OneFace(nn.Module):

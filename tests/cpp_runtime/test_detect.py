@@ -10,8 +10,8 @@ import pytest
 import torch
 from cpp_runtime.running import Run
 
-from lensbox.export.artifact import load_artifact
-from lensbox.export.images import read_image
+from lensbox.runtime.artifact import load_artifact
+from lensbox.runtime.image_io import read_image
 
 MODES = ["L", "RGB", "RGBA", "LA", "P", "1", "I;16"]
 

@@ -8,8 +8,8 @@ import pytest
 import torch
 from cpp_runtime.running import Rewrite, Run
 
-from lensbox.export.artifact import load_artifact
 from lensbox.ops import library_path
+from lensbox.runtime.artifact import load_artifact
 
 
 def test_version_is_the_package_version(run: Run) -> None:

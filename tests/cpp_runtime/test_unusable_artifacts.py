@@ -12,8 +12,8 @@ import torch
 from cpp_runtime.running import Completed, Rewrite, Run, SaveStandIn, save_script
 from torch import Tensor, nn
 
-from lensbox.export.artifact import METADATA_FILE
 from lensbox.ops import library_path
+from lensbox.runtime.artifact import METADATA_FILE
 
 
 def assert_refused(result: Completed, *parts: str) -> None:

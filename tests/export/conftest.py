@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from small_detectors import varied_detector
 
-from lensbox.export.artifact import save_artifact
+from lensbox.export.artifact_writer import save_artifact
 from lensbox.model import FaceDetector
 
 

@@ -11,10 +11,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from lensbox.export.artifact import ArtifactError, Detections, load_artifact, save_artifact
-from lensbox.export.metadata import ArtifactMetadata
-from lensbox.export.torchscript import quiet_torchscript, registered_schemas
+from lensbox.errors import ArtifactError
+from lensbox.export.artifact_writer import save_artifact
 from lensbox.model import FaceDetector, weights_sha256
+from lensbox.runtime.artifact import Detections, load_artifact
+from lensbox.runtime.metadata import ArtifactMetadata
+from lensbox.runtime.op_library import registered_schemas
+from lensbox.runtime.torchscript import quiet_torchscript
 
 
 def rewrite_metadata(source: Path, target: Path, change: Callable[[dict[str, Any]], None]) -> None:

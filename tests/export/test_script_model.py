@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from lensbox.export import cli
-from lensbox.export.artifact import load_artifact
 from lensbox.model import DetectorConfig, FaceDetector, save_detector, weights_sha256
+from lensbox.runtime.artifact import load_artifact
 
 SCRIPT = Path(cli.__file__).with_name("script_model.py")
 

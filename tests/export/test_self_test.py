@@ -6,10 +6,10 @@ import dataclasses
 import pytest
 import torch
 
-from lensbox.export.self_test import TOLERANCES, SelfTest, run_self_test
 from lensbox.export.self_test_builder import build_self_test
 from lensbox.export.tf32 import round_to_tf32, tf32_copy
 from lensbox.model import DetectorConfig, FaceDetector
+from lensbox.runtime.self_test import TOLERANCES, SelfTest, run_self_test
 
 CPU = torch.device("cpu")
 

@@ -7,7 +7,9 @@ import torch
 from torch import Tensor, nn
 
 import lensbox.ops  # noqa: F401 (registers torch.ops.lensbox)
-from lensbox.export.torchscript import custom_op_schemas, quiet_torchscript, registered_schemas
+from lensbox.export.torchscript import custom_op_schemas
+from lensbox.runtime.op_library import registered_schemas
+from lensbox.runtime.torchscript import quiet_torchscript
 
 
 class Branching(nn.Module):

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from lensbox.bench.detector.cost import network_cost
-from lensbox.export.torchscript import quiet_torchscript
 from lensbox.model import DetectorConfig, FaceDetector
+from lensbox.runtime.torchscript import quiet_torchscript
 
 ANCHORS = 5440
 

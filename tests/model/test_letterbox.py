@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from lensbox.export.torchscript import quiet_torchscript
 from lensbox.model.letterbox import letterbox, restore_boxes
+from lensbox.runtime.torchscript import quiet_torchscript
 
 
 def random_image(channels: int, height: int, width: int, seed: int = 0) -> Tensor:

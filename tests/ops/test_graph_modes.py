@@ -8,8 +8,8 @@ import torch
 from box_reference import random_boxes
 from torch import Tensor
 
-from lensbox.export.torchscript import quiet_torchscript
 from lensbox.ops import giou, masked_giou_loss, padded_nms, pairwise_giou
+from lensbox.runtime.torchscript import quiet_torchscript
 
 
 class AllOps(torch.nn.Module):

@@ -20,11 +20,12 @@ from built_runner import built_runner
 from serve_process import PATIENCE, ServeProcess
 from torch import Tensor
 
-from lensbox.export.artifact import Artifact, load_artifact, save_artifact
-from lensbox.export.images import read_image
-from lensbox.export.sample_photos import DRAWN_BOXES, save_photos
+from lensbox.export.artifact_writer import save_artifact
 from lensbox.model import FaceDetector, load_detector
 from lensbox.ops import library_path
+from lensbox.runtime.artifact import Artifact, load_artifact
+from lensbox.runtime.image_io import read_image
+from lensbox.samples.photos import DRAWN_BOXES, save_photos
 
 PHOTOS = [name.split(".")[0] for name in DRAWN_BOXES]
 # Low enough that more than the one clear face is compared.

@@ -21,8 +21,8 @@ import uvicorn
 from fastapi import FastAPI
 from small_detectors import save_random_artifact
 
-from lensbox.export.artifact import Artifact, Detections, load_artifact
-from lensbox.export.self_test import SelfTestReport
+from lensbox.runtime.artifact import Artifact, Detections, load_artifact
+from lensbox.runtime.self_test import SelfTestReport
 from lensbox.serve.app import create_app
 from lensbox.serve.server import url_of
 from lensbox.serve.service import Service

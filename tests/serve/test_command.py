@@ -13,8 +13,8 @@ import pytest
 import torch
 from serve_process import PATIENCE, SERVE_COMMAND, ServeProcess
 
-from lensbox.export.artifact import Artifact
-from lensbox.export.images import read_image
+from lensbox.runtime.artifact import Artifact
+from lensbox.runtime.image_io import read_image
 from lensbox.serve import cli
 from lensbox.serve.server import url_of
 

@@ -8,8 +8,8 @@ import httpx
 import numpy as np
 import pytest
 
-from lensbox.export.artifact import Artifact
-from lensbox.export.images import read_image
+from lensbox.runtime.artifact import Artifact
+from lensbox.runtime.image_io import read_image
 
 Encode = Callable[..., bytes]
 

@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 import torch
 
-from lensbox.export.artifact import Artifact
+from lensbox.runtime.artifact import Artifact
 
 
 def test_a_loading_service_is_alive_but_not_ready(

@@ -8,7 +8,7 @@ import numpy as np
 import PIL.Image
 import pytest
 
-from lensbox.export.images import read_image
+from lensbox.runtime.image_io import read_image
 from lensbox.serve.errors import ApiError
 from lensbox.serve.image_body import image_from_body
 

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 import torch
 
-import lensbox.export.artifact
-from lensbox.export.artifact import Artifact
-from lensbox.serve.loading import StartupError, choose_device, load_model, warm_up
+import lensbox.serve.loading
+from lensbox.runtime.artifact import Artifact
+from lensbox.serve.loading import StartupError, load_model, warm_up
 from lensbox.serve.settings import Settings
 
 _needs_no_gpu = pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
@@ -61,16 +61,15 @@ def test_an_unusable_op_library_is_one_message(artifact_path: Path, monkeypatch:
     def refuse(*_: Any) -> Any:
         raise ImportError("the op library was built for another torch")
 
-    monkeypatch.setattr(lensbox.export.artifact, "load_artifact", refuse)
+    monkeypatch.setattr(lensbox.serve.loading, "load_artifact", refuse)
     with pytest.raises(StartupError, match=r"^the op library was built for another torch$"):
         load_model(Settings(artifact_path, device="cpu"))
 
 
 @_needs_no_gpu
-def test_cuda_without_a_gpu_is_refused() -> None:
-    assert choose_device("auto") == torch.device("cpu")
+def test_cuda_without_a_gpu_is_refused(artifact_path: Path) -> None:
     with pytest.raises(StartupError, match=r"got 'cuda' with torch .*: this torch was built"):
-        choose_device("cuda")
+        load_model(Settings(artifact_path, device="cuda"))
 
 
 @pytest.fixture
@@ -92,7 +91,7 @@ def test_tf32_is_off_on_a_gpu(
 ) -> None:
     # No GPU is needed to see how the switches stand: the model stays on the CPU.
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(lensbox.export.artifact, "load_artifact", lambda *_: artifact)
+    monkeypatch.setattr(lensbox.serve.loading, "load_artifact", lambda *_: artifact)
     load_model(Settings(Path("unused"), device=device))
     assert torch.backends.cudnn.allow_tf32 is tf32
     assert torch.backends.cuda.matmul.allow_tf32 is tf32

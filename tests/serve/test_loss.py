@@ -7,7 +7,7 @@ import httpx
 import pytest
 import torch
 
-from lensbox.export.artifact import Artifact
+from lensbox.runtime.artifact import Artifact
 
 _PREDICTIONS = [[10, 10, 30.5, 31], [40, 5.25, 60, 25], [0, 0, 8, 8], [3, 4, 9, 9]]
 _TARGETS = [[12, 9, 33, 30], [42, 8, 58, 30], [20, 20, 28, 30], [0, 0, 0, 0]]

@@ -9,7 +9,7 @@ import pytest
 import torch
 from PIL import Image
 
-from lensbox.export.artifact import save_artifact
+from lensbox.export.artifact_writer import save_artifact
 from lensbox.model import DetectorConfig, FaceDetector, save_detector
 from lensbox.train.checkpoint import load_checkpoint
 from lensbox.train.cli import NO_STEP_LIMIT, evaluate_main, train_main

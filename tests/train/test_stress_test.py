@@ -4,8 +4,8 @@ import torch
 from PIL import Image
 from small_detectors import save_random_artifact
 
-from lensbox.export.sample_photos import FACE_FREE
 from lensbox.model import DetectorConfig, FaceDetector, load_detector, save_detector
+from lensbox.samples.photos import FACE_FREE
 from lensbox.train.average_precision import ImageDetections
 from lensbox.train.cli import stress_main
 from lensbox.train.contact_sheet import IGNORED_COLOR

@@ -3,7 +3,7 @@ from pathlib import Path
 import numpy as np
 import PIL.Image
 
-from lensbox.export.sample_photos import DRAWN_BOXES, FACE_FREE, face_free_photos, gray_portraits, save_photos
+from lensbox.samples.photos import DRAWN_BOXES, FACE_FREE, face_free_photos, gray_portraits, save_photos
 
 
 def test_drawn_boxes_lie_in_the_portraits(tmp_path: Path) -> None:

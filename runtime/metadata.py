@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from lensbox.export.self_test import SelfTest, Tolerance
+from lensbox.runtime.self_test import SelfTest, Tolerance
 
 FORMAT_VERSION = 1
 

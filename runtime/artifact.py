@@ -1,13 +1,10 @@
 """The artifact: a TorchScript file with the extra file `lensbox.json`. No other code opens it.
 
-The module is a frozen `FaceDetector` with the methods `preprocess`, `detect`, `restore` and `loss`;
-`lensbox.json` is written and read by `ArtifactMetadata`.
+The module is a frozen detector with the methods `preprocess`, `detect`, `restore` and `loss`; `lensbox.json`
+is written and read by `ArtifactMetadata`.
 """
 
 import contextlib
-import copy
-import logging
-import os
 import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -16,28 +13,14 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-import lensbox.ops
-from lensbox.export.metadata import FORMAT_VERSION, ArtifactMetadata
-from lensbox.export.self_test import SelfTestReport, run_self_test
-from lensbox.export.self_test_builder import build_self_test
-from lensbox.export.torchscript import (
-    custom_op_schemas,
-    quiet_torchscript,
-    registered_schemas,
-    schema_accepts,
-    script_and_freeze,
-)
-from lensbox.model import FaceDetector, weights_sha256
-from lensbox.model.config import CANVAS_SIZE
+from lensbox.errors import ArtifactError
+from lensbox.runtime.metadata import ArtifactMetadata
+from lensbox.runtime.op_library import require_ops
+from lensbox.runtime.self_test import SelfTestReport, run_self_test
+from lensbox.runtime.torchscript import quiet_torchscript
 
 METADATA_FILE = "lensbox.json"
 METHODS = ("preprocess", "detect", "restore", "loss")
-
-_logger = logging.getLogger(__name__)
-
-
-class ArtifactError(RuntimeError):
-    """The artifact cannot be written, loaded or trusted; the message says why."""
 
 
 @dataclass(frozen=True)
@@ -109,43 +92,6 @@ class Artifact:
         return run_self_test(self.module, self.metadata.self_test, self.device)
 
 
-def save_artifact(
-    detector: FaceDetector,
-    path: str | Path,
-    score_threshold: float = 0.5,
-    iou_threshold: float = 0.5,
-) -> ArtifactMetadata:
-    """Writes the artifact of a detector; the thresholds are the defaults it carries.
-
-    Before the file gets its name it is loaded back and must pass its self-test, so an artifact appears whole
-    and working or not at all. Raises ArtifactError, and ValueError for thresholds outside 0..1.
-    """
-    for name, value in (("score_threshold", score_threshold), ("iou_threshold", iou_threshold)):
-        if not 0 <= value <= 1:
-            raise ValueError(f"{name} must be between 0 and 1, got {value}")
-    path = Path(path)
-    # Neither the caller's device nor its training mode may leak into the artifact, nor the reverse.
-    detector = copy.deepcopy(detector).cpu().eval()
-    _logger.info("scripting and freezing the detector")
-    module = script_and_freeze(detector, METHODS)
-    _logger.info("choosing a self-test")
-    metadata = _describe(detector, module, score_threshold, iou_threshold)
-
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
-    try:
-        with quiet_torchscript():
-            torch.jit.save(module, partial, _extra_files={METADATA_FILE: metadata.to_json()})
-        _logger.info("loading the artifact back and running its self-test")
-        report = load_artifact(partial).self_test()
-        if not report.passed:
-            raise ArtifactError(f"the exported detector fails its self-test: {'; '.join(report.failures)}")
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
-    return metadata
-
-
 def load_artifact(path: str | Path, device: str | torch.device = "cpu") -> Artifact:
     """Loads an artifact onto a device; run its `self_test` before trusting it on a new machine.
 
@@ -163,7 +109,7 @@ def load_artifact(path: str | Path, device: str | torch.device = "cpu") -> Artif
     except ValueError as error:
         raise ArtifactError(f"{path} has an unusable {METADATA_FILE}: {error}") from error
     # Before TorchScript sees the file: it would only say "Unknown builtin op".
-    _check_ops(path, metadata.ops)
+    require_ops(path, metadata.ops)
     try:
         with quiet_torchscript():
             module = torch.jit.load(path, map_location=device)  # type: ignore[no-untyped-call]
@@ -175,37 +121,6 @@ def load_artifact(path: str | Path, device: str | torch.device = "cpu") -> Artif
     if missing:
         raise ArtifactError(f"{path} lacks the methods {', '.join(missing)}")
     return Artifact(module, metadata, device)
-
-
-def _describe(
-    detector: FaceDetector, module: torch.jit.ScriptModule, score_threshold: float, iou_threshold: float
-) -> ArtifactMetadata:
-    try:
-        self_test = build_self_test(detector)
-    except RuntimeError as error:
-        raise ArtifactError(f"the detector cannot be exported: {error}") from error
-    slots = detector.max_detections
-    return ArtifactMetadata(
-        format_version=FORMAT_VERSION,
-        name="face_detector",
-        lensbox_version=lensbox.ops.read_build_info(lensbox.ops.library_path()).version,
-        torch_version=torch.__version__.split("+")[0],
-        weights_sha256=weights_sha256(detector),
-        input={
-            "canvas": {"dtype": "uint8", "shape": ["B", 1, CANVAS_SIZE, CANVAS_SIZE]},
-            "image": {"dtype": "uint8", "shape": ["C", "H", "W"], "channels": [1, 3, 4]},
-        },
-        output={
-            "boxes": {"dtype": "float32", "shape": ["B", slots, 4], "unit": "canvas pixels, xyxy"},
-            "scores": {"dtype": "float32", "shape": ["B", slots]},
-            "counts": {"dtype": "int32", "shape": ["B"]},
-        },
-        score_threshold=score_threshold,
-        iou_threshold=iou_threshold,
-        ops=tuple(custom_op_schemas(module, METHODS)),
-        methods=METHODS,
-        self_test=self_test,
-    )
 
 
 def _read_metadata_file(path: Path) -> str:
@@ -227,22 +142,6 @@ def _read_metadata_file(path: Path) -> str:
             return archive.read(entry).decode()
     except (zipfile.BadZipFile, OSError, UnicodeDecodeError) as error:
         raise ArtifactError(f"{path} is not a TorchScript file, or a damaged one: {error}") from error
-
-
-def _check_ops(path: Path, needed: tuple[str, ...]) -> None:
-    for schema in needed:
-        name = schema.split("(")[0]
-        registered = registered_schemas(name.split(".")[0])
-        if not registered:
-            raise ArtifactError(
-                f"{path} needs the operator {schema}, which is not registered: load the library that has it "
-                f"(torch.ops.load_library) before the artifact; {lensbox.ops.library_path()} is loaded"
-            )
-        if not any(schema_accepts(candidate, schema) for candidate in registered):
-            raise ArtifactError(
-                f"{path} needs the operator {schema}, but the loaded library has {registered[0]}: "
-                "export the artifact again, or load the library it was made with"
-            )
 
 
 @contextlib.contextmanager

@@ -8,7 +8,7 @@ import PIL.Image
 import pytest
 import torch
 
-from lensbox.export.images import read_image
+from lensbox.runtime.image_io import read_image
 
 GRAY = np.arange(20, dtype=np.uint8).reshape(4, 5) * 12
 RGB = np.stack([GRAY, 255 - GRAY, GRAY // 2], axis=-1)

@@ -1,0 +1,43 @@
+"""What Lensbox raises for reasons that its user can mend, and the exit codes that all commands share."""
+
+from enum import IntEnum
+
+
+class ExitCode(IntEnum):
+    """How a command ended; the same numbers as of the C++ runner (`cpp_runtime/README.md`).
+
+    GOOD: it did what it was asked. DEFECT: an error that nobody foresaw, with its traceback. USAGE: wrong
+    options, or a device that is not there. UNUSABLE: an artifact, an op library or a package cannot be used.
+    BAD_INPUT: weights, images, boxes or data are bad. INTERRUPTED: 128 + SIGINT, the shells' convention.
+    """
+
+    GOOD = 0
+    DEFECT = 1
+    USAGE = 2
+    UNUSABLE = 3
+    BAD_INPUT = 4
+    INTERRUPTED = 130
+
+
+class LensboxError(Exception):
+    """The base of all. A message is for the user: it names argument, rule and the value received."""
+
+    exit_code = ExitCode.DEFECT
+
+
+class DeviceError(LensboxError, RuntimeError):
+    """The device asked for is not there."""
+
+    exit_code = ExitCode.USAGE
+
+
+class ArtifactError(LensboxError, RuntimeError):
+    """The artifact cannot be written, loaded or trusted; the message says why."""
+
+    exit_code = ExitCode.UNUSABLE
+
+
+class InputError(LensboxError, ValueError):
+    """Weights, an image, boxes or a data set are bad."""
+
+    exit_code = ExitCode.BAD_INPUT

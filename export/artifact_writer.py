@@ -1,0 +1,88 @@
+"""Writes artifacts: `lensbox.runtime` reads them and says what they are."""
+
+import copy
+import logging
+import os
+from pathlib import Path
+
+import torch
+
+import lensbox.ops
+from lensbox.errors import ArtifactError
+from lensbox.export.self_test_builder import build_self_test
+from lensbox.export.torchscript import custom_op_schemas, script_and_freeze
+from lensbox.model import FaceDetector, weights_sha256
+from lensbox.model.config import CANVAS_SIZE
+from lensbox.runtime.artifact import METADATA_FILE, METHODS, load_artifact
+from lensbox.runtime.metadata import FORMAT_VERSION, ArtifactMetadata
+from lensbox.runtime.torchscript import quiet_torchscript
+
+_logger = logging.getLogger(__name__)
+
+
+def save_artifact(
+    detector: FaceDetector,
+    path: str | Path,
+    score_threshold: float = 0.5,
+    iou_threshold: float = 0.5,
+) -> ArtifactMetadata:
+    """Writes the artifact of a detector; the thresholds are the defaults it carries.
+
+    Before the file gets its name it is loaded back and must pass its self-test, so an artifact appears whole
+    and working or not at all. Raises ArtifactError, and ValueError for thresholds outside 0..1.
+    """
+    for name, value in (("score_threshold", score_threshold), ("iou_threshold", iou_threshold)):
+        if not 0 <= value <= 1:
+            raise ValueError(f"{name} must be between 0 and 1, got {value}")
+    path = Path(path)
+    # Neither the caller's device nor its training mode may leak into the artifact, nor the reverse.
+    detector = copy.deepcopy(detector).cpu().eval()
+    _logger.info("scripting and freezing the detector")
+    module = script_and_freeze(detector, METHODS)
+    _logger.info("choosing a self-test")
+    metadata = _describe(detector, module, score_threshold, iou_threshold)
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
+    try:
+        with quiet_torchscript():
+            torch.jit.save(module, partial, _extra_files={METADATA_FILE: metadata.to_json()})
+        _logger.info("loading the artifact back and running its self-test")
+        report = load_artifact(partial).self_test()
+        if not report.passed:
+            raise ArtifactError(f"the exported detector fails its self-test: {'; '.join(report.failures)}")
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
+    return metadata
+
+
+def _describe(
+    detector: FaceDetector, module: torch.jit.ScriptModule, score_threshold: float, iou_threshold: float
+) -> ArtifactMetadata:
+    try:
+        self_test = build_self_test(detector)
+    except RuntimeError as error:
+        raise ArtifactError(f"the detector cannot be exported: {error}") from error
+    slots = detector.max_detections
+    return ArtifactMetadata(
+        format_version=FORMAT_VERSION,
+        name="face_detector",
+        lensbox_version=lensbox.ops.read_build_info(lensbox.ops.library_path()).version,
+        torch_version=torch.__version__.split("+")[0],
+        weights_sha256=weights_sha256(detector),
+        input={
+            "canvas": {"dtype": "uint8", "shape": ["B", 1, CANVAS_SIZE, CANVAS_SIZE]},
+            "image": {"dtype": "uint8", "shape": ["C", "H", "W"], "channels": [1, 3, 4]},
+        },
+        output={
+            "boxes": {"dtype": "float32", "shape": ["B", slots, 4], "unit": "canvas pixels, xyxy"},
+            "scores": {"dtype": "float32", "shape": ["B", slots]},
+            "counts": {"dtype": "int32", "shape": ["B"]},
+        },
+        score_threshold=score_threshold,
+        iou_threshold=iou_threshold,
+        ops=tuple(custom_op_schemas(module, METHODS)),
+        methods=METHODS,
+        self_test=self_test,
+    )

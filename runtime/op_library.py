@@ -1,0 +1,43 @@
+"""Whether this process has the operators that an artifact calls."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+
+from lensbox.errors import ArtifactError
+
+
+def require_ops(path: Path, needed: Sequence[str]) -> None:
+    """Raises ArtifactError, naming the artifact `path`, unless each schema of `needed` is registered.
+
+    A registered schema may have more arguments than the needed one, if they have defaults. Loads the op
+    library of `lensbox.ops`, and raises what that raises (OpLibraryError).
+    """
+    # Here and not above, so that whoever imports the runtime can report a library that does not load.
+    import lensbox.ops
+
+    for schema in needed:
+        name = schema.split("(")[0]
+        registered = registered_schemas(name.split(".")[0])
+        if not registered:
+            raise ArtifactError(
+                f"{path} needs the operator {schema}, which is not registered: load the library that has it "
+                f"(torch.ops.load_library) before the artifact; {lensbox.ops.library_path()} is loaded"
+            )
+        if not any(schema_accepts(candidate, schema) for candidate in registered):
+            raise ArtifactError(
+                f"{path} needs the operator {schema}, but the loaded library has {registered[0]}: "
+                "export the artifact again, or load the library it was made with"
+            )
+
+
+def registered_schemas(op_name: str) -> "list[torch._C.FunctionSchema]":
+    """The schemas of every overload that this process knows of an operator such as 'lensbox::giou'."""
+    return list(torch._C._jit_get_schemas_for_operator(op_name))
+
+
+def schema_accepts(schema: "torch._C.FunctionSchema", wanted: str) -> bool:
+    """Whether a call written for the schema `wanted` is valid for `schema`: it may have more defaults."""
+    parsed = torch._C.parse_schema(wanted)
+    return bool(schema.is_backward_compatible_with(parsed))  # type: ignore[attr-defined]  # (not in the stub)
