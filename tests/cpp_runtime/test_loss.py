@@ -83,26 +83,30 @@ def test_images_with_fewer_detections_are_filled_up(evaluate: Any) -> None:
     assert evaluate(found, labels).json() == evaluate(padded, labels).json()
 
 
-@pytest.mark.parametrize(
-    ("predictions", "parts"),
-    [
-        (b"", ["predictions", "not JSON"]),
-        (b"[[1, 2, 3, 4]", ["predictions", "not JSON"]),
-        (b"[[1, 2, 3, NaN]]", ["predictions", "not JSON"]),
-        (b"[[1, 2, 3, 1e999]]", ["predictions", "not JSON"]),
-        (b"[" * 100_000 + b"]" * 100_000, ["predictions", "nested too deeply"]),
-        (7, ["predictions", "nested arrays", "7"]),
-        ([1, 2, 3, 4], ["predictions[0]", "four numbers", "got 1"]),
-        ([[1, 2, 3]], ["predictions[0]", "four numbers", "[1,2,3]"]),
-        ([[1, 2, 3, "4"]], ["predictions[0][3]", "number", '"4"']),
-        ([[1, 2, 3, True]], ["predictions[0][3]", "number", "true"]),
-        ([[[1, 2, 3, 4]], []], ["predictions[1]", "same number of boxes", "[]"]),
-        ({"box": []}, ["predictions", '"boxes"']),
-        ({"images": [{"file": "a", "error": "no such file"}]}, ["predictions.images[0]", "no such file"]),
-        ([[1, 2, 3, 4], [1, 2, 3, 4]], ["same shape", "[2, 4]", "[1, 4]"]),
-        ([[[1, 2, 3, 4]]], ["same shape", "[1, 1, 4]", "[1, 4]"]),
-    ],
-)
+# By name: a case's value would become part of its test's name, and that of every child process's environment.
+BAD_BOXES: dict[str, tuple[Any, list[str]]] = {
+    "an empty file": (b"", ["predictions", "not JSON"]),
+    "an open bracket": (b"[[1, 2, 3, 4]", ["predictions", "not JSON"]),
+    "NaN": (b"[[1, 2, 3, NaN]]", ["predictions", "not JSON"]),
+    "beyond float64": (b"[[1, 2, 3, 1e999]]", ["predictions", "not JSON"]),
+    "nested too deeply": (b"[" * 100_000 + b"]" * 100_000, ["predictions", "nested too deeply"]),
+    "a number": (7, ["predictions", "nested arrays", "7"]),
+    "one box": ([1, 2, 3, 4], ["predictions[0]", "four numbers", "got 1"]),
+    "three numbers": ([[1, 2, 3]], ["predictions[0]", "four numbers", "[1,2,3]"]),
+    "a string": ([[1, 2, 3, "4"]], ["predictions[0][3]", "number", '"4"']),
+    "a boolean": ([[1, 2, 3, True]], ["predictions[0][3]", "number", "true"]),
+    "uneven images": ([[[1, 2, 3, 4]], []], ["predictions[1]", "same number of boxes", "[]"]),
+    "no boxes": ({"box": []}, ["predictions", '"boxes"']),
+    "an image that failed": (
+        {"images": [{"file": "a", "error": "no such file"}]},
+        ["predictions.images[0]", "no such file"],
+    ),
+    "another length": ([[1, 2, 3, 4], [1, 2, 3, 4]], ["same shape", "[2, 4]", "[1, 4]"]),
+    "another depth": ([[[1, 2, 3, 4]]], ["same shape", "[1, 1, 4]", "[1, 4]"]),
+}
+
+
+@pytest.mark.parametrize(("predictions", "parts"), BAD_BOXES.values(), ids=BAD_BOXES.keys())
 def test_bad_boxes(evaluate: Any, predictions: Any, parts: list[str]) -> None:
     result = evaluate(predictions, [[0, 0, 1, 1]])
     assert (result.code, result.stdout) == (4, "")
