@@ -19,7 +19,6 @@ ARTIFACT := artifacts/detector.pt
 
 sources = $(shell find $(1) -type f \( -name '*.cpp' -o -name '*.h' -o -name '*.cu' -o -name '*.cuh' \))
 builds = $(shell find $(1) -type f \( -name '*.cmake' -o -name CMakeLists.txt \))
-PACKAGES := bench cli cpp_runtime errors export model ops runtime samples serve train
 
 # The header-only libraries of the C++ runner and its unit tests: a header of each, and Debian's packages of them.
 SYSTEM_HEADERS := $(addprefix /usr/include/,CLI/CLI.hpp nlohmann/json.hpp stb/stb_image.h gtest/gtest.h)
@@ -85,16 +84,10 @@ $(ARTIFACT): $(BIN)/.ops $(wildcard model/*.py model/weights/*.safetensors expor
 
 # --- checks ------------------------------------------------------------------------------------------------------
 
-# mypy finds the packages as lensbox.<folder> through links, since the editable install's import hook is not for it.
-build/typing/lensbox: Makefile
-	mkdir -p $@
-	for folder in $(PACKAGES); do ln -sfn $(CURDIR)/$$folder $@/$$folder; done
-	@touch $@
-
-lint: $(BIN)/.ops build/typing/lensbox
+lint: $(BIN)/.ops
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	cd build/typing && $(abspath $(BIN))/mypy --config-file $(CURDIR)/pyproject.toml -p lensbox
+	$(BIN)/mypy
 	$(BIN)/clang-format --dry-run --Werror $(call sources,ops cpp_runtime bench)
 
 format: $(BIN)/.ops
