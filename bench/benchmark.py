@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 
-from lensbox.bench import report
+from lensbox.bench import ops_report
 from lensbox.bench.allocator import keep_freed_memory
 from lensbox.bench.bandwidth import copy_bandwidth
 from lensbox.bench.cases import Case, all_cases
@@ -15,11 +15,11 @@ from lensbox.bench.check import WrongAnswerError
 from lensbox.bench.environment import environment
 from lensbox.bench.exercise import run_exercise
 from lensbox.bench.groups import EXERCISE, GROUPS
+from lensbox.bench.measurement import QUICK, Effort, run_case
+from lensbox.bench.ops_report import Report
 from lensbox.bench.peers.peer import UnavailableError
 from lensbox.bench.plots import write_plots
-from lensbox.bench.report import Report
 from lensbox.bench.results import write_csv
-from lensbox.bench.run import QUICK, Effort, run_case
 from lensbox.bench.threads import cpu_threads
 
 
@@ -55,7 +55,7 @@ def run(options: Options, say: Callable[[str], None]) -> Report:
 
     packages = ("torchvision", "triton")
     found = Report(environment(torch.device(options.device), packages, speed(options.device)))
-    say(report.environment_text(found.environment))
+    say(ops_report.environment_text(found.environment))
     effort = QUICK if options.quick else Effort()
     for group in options.only or GROUPS:
         for part in _parts(group, options):
@@ -68,7 +68,7 @@ def run(options: Options, say: Callable[[str], None]) -> Report:
             else:
                 say(_run_case(part, effort, speed(part.device), found))
             _write(options.output, found)
-    say("Figures\n" + report.figures_text(found))
+    say("Figures\n" + ops_report.figures_text(found))
     _draw(options.output, found)
     _write(options.output, found)
     for note in found.notes:
@@ -91,7 +91,7 @@ def _run_case(case: Case, effort: Effort, copy_bytes_per_second: float, found: R
         found.notes.append(f"{case.title}: {error}")
         return f"{case.title}: {error}"
     found.rows += rows
-    return report.case_text(rows)
+    return ops_report.case_text(rows)
 
 
 def _run_exercise(options: Options, found: Report) -> str:
@@ -100,7 +100,7 @@ def _run_exercise(options: Options, found: Report) -> str:
     else:
         try:
             found.points += run_exercise(options.quick)
-            return f"Exercise\n{report.exercise_text(found.points)}"
+            return f"Exercise\n{ops_report.exercise_text(found.points)}"
         except (UnavailableError, WrongAnswerError, RuntimeError) as error:
             note = str(error)
     found.notes.append(f"{EXERCISE}: {note}")
@@ -112,7 +112,7 @@ def _write(output: Path | None, found: Report) -> None:
         return
     output.mkdir(parents=True, exist_ok=True)
     write_csv(output / "ops.csv", found.rows)
-    (output / "results.md").write_text(report.markdown(found))
+    (output / "results.md").write_text(ops_report.markdown(found))
 
 
 def _draw(output: Path | None, found: Report) -> None:

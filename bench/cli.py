@@ -9,7 +9,7 @@ from lensbox.bench.groups import GROUPS
 
 if TYPE_CHECKING:
     from lensbox.bench.detector.results import DetectorReport
-    from lensbox.bench.report import Report
+    from lensbox.bench.ops_report import Report
 
 EXIT_GOOD = 0
 EXIT_WRONG = 1  # Lensbox's own op or artifact was wrong, or failed

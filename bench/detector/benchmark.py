@@ -11,22 +11,22 @@ import torch
 
 from lensbox.bench.allocator import keep_freed_memory
 from lensbox.bench.check import WrongAnswerError
-from lensbox.bench.detector import report as report_module
+from lensbox.bench.detector import detector_report
 from lensbox.bench.detector.check import check_way
 from lensbox.bench.detector.cost import network_cost
+from lensbox.bench.detector.detector_report import DETECTOR, YUNET_N
 from lensbox.bench.detector.onednn_log import onednn_reorders
 from lensbox.bench.detector.onnx_profile import read_profile
 from lensbox.bench.detector.onnx_session import exported_network, open_session
 from lensbox.bench.detector.operators import typical
-from lensbox.bench.detector.report import DETECTOR, YUNET_N
 from lensbox.bench.detector.results import Breakdown, DetectorReport, Timing, write_csv_files
 from lensbox.bench.detector.subject import Subject, make_subject
 from lensbox.bench.detector.torch_profile import profile_torch
 from lensbox.bench.detector.ways import WAYS, Call
 from lensbox.bench.detector.yunet import YuNet
 from lensbox.bench.environment import environment
+from lensbox.bench.measurement import MOST_CALLS_ON_CPU, Effort, first_line
 from lensbox.bench.peers.peer import UnavailableError
-from lensbox.bench.run import MOST_CALLS_ON_CPU, Effort, first_line
 from lensbox.bench.threads import cpu_threads
 from lensbox.bench.timing import Clock, Series, call_sampler, find_pace, interleave, nothing, summarize
 from lensbox.model import FaceDetector
@@ -71,11 +71,11 @@ def run(detector: FaceDetector, options: Options, say: Callable[[str], None]) ->
                 found.breakdown = _break_down(subject, effort)
             except UnavailableError as error:
                 found.notes.append(f"where the time goes: {error}")
-    say(report_module.text(found))
+    say(detector_report.text(found))
     if options.output is not None:
         options.output.mkdir(parents=True, exist_ok=True)
         write_csv_files(options.output, found)
-        (options.output / "detector.md").write_text(report_module.markdown(found))
+        (options.output / "detector.md").write_text(detector_report.markdown(found))
     return found
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from lensbox.bench.detector.cost import Cost
 from lensbox.bench.detector.operators import Share
-from lensbox.bench.report import Environment
+from lensbox.bench.ops_report import Environment
 from lensbox.bench.results import write_records
 from lensbox.bench.timing import Summary
 

@@ -8,14 +8,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from lensbox.bench import benchmark
-from lensbox.bench import run as run_module
+from lensbox.bench import benchmark, measurement
 from lensbox.bench.cases import Case, all_cases
 from lensbox.bench.cli import EXIT_UNUSABLE, EXIT_WRONG, main
 from lensbox.bench.inputs import LossBatch
+from lensbox.bench.measurement import QUICK
 from lensbox.bench.peers import eager, registry
 from lensbox.bench.peers.peer import Loss, Peer
-from lensbox.bench.run import QUICK
 from lensbox.bench.timing import Sampler, graph_sampler
 from lensbox.bench.workload import Workload
 
@@ -126,10 +125,10 @@ def test_threads_are_put_back(monkeypatch: pytest.MonkeyPatch) -> None:
         seen.append(torch.get_num_threads())
         raise RuntimeError("out of memory")
 
-    monkeypatch.setattr(run_module, "make_workload", fails)
+    monkeypatch.setattr(measurement, "make_workload", fails)
     before = torch.get_num_threads()
     with pytest.raises(RuntimeError, match="out of memory"):
-        run_module.run_case(Case("cpu", "nms", "forward", "cpu", 1, 4, threads=before + 1), QUICK, 1e9)
+        measurement.run_case(Case("cpu", "nms", "forward", "cpu", 1, 4, threads=before + 1), QUICK, 1e9)
     assert seen == [before + 1]
     assert torch.get_num_threads() == before
 
@@ -141,7 +140,7 @@ def test_a_case_that_cannot_be_set_up_is_noted(
     def fails(_: Case) -> Workload:
         raise RuntimeError("out of memory")
 
-    monkeypatch.setattr(run_module, "make_workload", fails)
+    monkeypatch.setattr(measurement, "make_workload", fails)
     assert main(["ops", "--device", "cpu", "--quick", "--only", "pairwise"]) == 0
     assert "Note: pairwise [4, 8], CPU, 1 thread: out of memory" in capsys.readouterr().out
 

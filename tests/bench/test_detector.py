@@ -12,7 +12,8 @@ from torch import Tensor, nn
 
 from lensbox.bench.check import WrongAnswerError
 from lensbox.bench.cli import EXIT_BAD_WEIGHTS, EXIT_WRONG, main
-from lensbox.bench.detector import benchmark, operators, report, ways
+from lensbox.bench.detector import benchmark, operators, ways
+from lensbox.bench.detector import detector_report as report
 from lensbox.bench.detector.benchmark import Options
 from lensbox.bench.detector.check import check_way
 from lensbox.bench.detector.cost import Cost, network_cost

@@ -7,8 +7,8 @@ import pytest
 
 from lensbox.bench import figures
 from lensbox.bench.cases import Case, all_cases
+from lensbox.bench.ops_report import Report, case_text, markdown
 from lensbox.bench.peers import registry
-from lensbox.bench.report import Report, case_text, markdown
 from lensbox.bench.results import COLUMNS, Measure, Row, fastest, write_csv
 from lensbox.bench.table import case_table, format_markdown, format_text, number
 from lensbox.bench.timing import Summary

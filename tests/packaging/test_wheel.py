@@ -32,7 +32,9 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("wheel")
     # Below build/, where an earlier build has left its object files: compiling anew takes minutes.
     command = [sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation", "--no-index"]
-    subprocess.run([*command, "--wheel-dir", folder, REPOSITORY], check=True, capture_output=True, timeout=900)
+    subprocess.run(
+        [*command, "--wheel-dir", folder, REPOSITORY], check=True, capture_output=True, timeout=900
+    )
     (path,) = folder.glob("lensbox-*.whl")
     return path
 

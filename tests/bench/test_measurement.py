@@ -5,12 +5,12 @@ from dataclasses import replace
 import pytest
 import torch
 
-from lensbox.bench import run as run_module
+from lensbox.bench import measurement
 from lensbox.bench.cases import Case
+from lensbox.bench.measurement import QUICK, run_case
 from lensbox.bench.peers import concatenation, eager, per_sample, registry
 from lensbox.bench.peers.peer import Peer
 from lensbox.bench.results import Row
-from lensbox.bench.run import QUICK, run_case
 from lensbox.bench.timing import Run, Sampler
 from lensbox.bench.workload import Workload, make_workload
 
@@ -42,9 +42,9 @@ def captures(monkeypatch: pytest.MonkeyPatch) -> Captures:
 
     stand_in = Captures()
     monkeypatch.setattr(registry, "LOSS_PEERS", PEERS)
-    monkeypatch.setattr(run_module, "make_workload", on_cpu)
-    monkeypatch.setattr(run_module, "graph_sampler", stand_in)
-    monkeypatch.setattr(run_module, "cache_bytes", lambda device: 1000)
+    monkeypatch.setattr(measurement, "make_workload", on_cpu)
+    monkeypatch.setattr(measurement, "graph_sampler", stand_in)
+    monkeypatch.setattr(measurement, "cache_bytes", lambda device: 1000)
     monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
     return stand_in
 
@@ -93,7 +93,7 @@ def test_a_failed_capture_leaves_the_call_time(captures: Captures, monkeypatch: 
     def fails(run: Run, iterations: int, keep_outputs: bool = False) -> Sampler:
         raise RuntimeError("operation not permitted when stream is capturing\nmore")
 
-    monkeypatch.setattr(run_module, "graph_sampler", fails)
+    monkeypatch.setattr(measurement, "graph_sampler", fails)
     rows = run_case(Case("headline", "loss", "forward", "cuda", 4, 8), QUICK, 1e12)
     assert measured(rows, "lensbox") == {"call"}
     (note,) = [row.note for row in rows if row.peer == "lensbox" and row.measure == "graph"]

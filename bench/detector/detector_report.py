@@ -10,7 +10,7 @@ from lensbox.bench.detector.ways import (
     TORCHSCRIPT_NETWORK,
     YUNET,
 )
-from lensbox.bench.report import environment_markdown, environment_text
+from lensbox.bench.ops_report import environment_markdown, environment_text
 from lensbox.bench.table import format_markdown, format_text, number, spread
 
 DETECTOR = "face detector"
