@@ -3,6 +3,8 @@
 The definition of GIoU is that which the benchmarks check their peers against.
 """
 
+from fractions import Fraction
+
 import torch
 from torch import Tensor
 
@@ -30,6 +32,20 @@ def loss_reference(pred: Tensor, target: Tensor, weight: Tensor | None = None, e
     return (weight * (1 - giou_reference(pred, target, eps))).sum() / weight.sum().clamp(min=1)
 
 
+def exact_giou(a: list[float], b: list[float], eps: float) -> float:
+    """GIoU of two boxes in rational arithmetic, which no area overflows."""
+    ax1, ay1, ax2, ay2 = map(Fraction, a)
+    bx1, by1, bx2, by2 = map(Fraction, b)
+
+    def area(width: Fraction, height: Fraction) -> Fraction:
+        return max(width, Fraction(0)) * max(height, Fraction(0))
+
+    inter = area(min(ax2, bx2) - max(ax1, bx1), min(ay2, by2) - max(ay1, by1))
+    union = area(ax2 - ax1, ay2 - ay1) + area(bx2 - bx1, by2 - by1) - inter
+    hull = area(max(ax2, bx2) - min(ax1, bx1), max(ay2, by2) - min(ay1, by1))
+    return float(inter / max(union, Fraction(eps)) - (hull - union) / max(hull, Fraction(eps)))
+
+
 def nms_reference(
     boxes: Tensor,
     scores: Tensor,
@@ -38,30 +54,35 @@ def nms_reference(
     max_candidates: int,
     max_detections: int,
     categories: Tensor | None = None,
+    whole: bool = False,
 ) -> list[int]:
-    """Indices that greedy NMS keeps for one image, in Python numbers."""
+    """Indices that greedy NMS keeps for one image, in Python numbers: floats, or integers of any size where
+    all coordinates are `whole`."""
     rows, ranks = boxes.tolist(), scores.tolist()
+    if whole:
+        rows = [[int(number) for number in row] for row in rows]
+    threshold = Fraction(iou_threshold) if whole else iou_threshold
     kinds = categories.tolist() if categories is not None else [0] * len(rows)
     order = sorted((i for i in range(len(rows)) if ranks[i] > score_threshold), key=lambda i: (-ranks[i], i))
     kept: list[int] = []
     for i in order[:max_candidates]:
         if len(kept) == max_detections:
             break
-        if all(kinds[i] != kinds[k] or not _exceeds(rows[k], rows[i], iou_threshold) for k in kept):
+        if all(kinds[i] != kinds[k] or not _exceeds(rows[k], rows[i], threshold) for k in kept):
             kept.append(i)
     return kept
 
 
-def _exceeds(a: list[float], b: list[float], threshold: float) -> bool:
-    width = max(min(a[2], b[2]) - max(a[0], b[0]), 0.0)
-    height = max(min(a[3], b[3]) - max(a[1], b[1]), 0.0)
+def _exceeds(a: list[float], b: list[float], threshold: float | Fraction) -> bool:
+    width = max(min(a[2], b[2]) - max(a[0], b[0]), 0)
+    height = max(min(a[3], b[3]) - max(a[1], b[1]), 0)
     inter = width * height
     union = _area(a) + _area(b) - inter
     return inter > threshold * union
 
 
 def _area(box: list[float]) -> float:
-    return max(box[2] - box[0], 0.0) * max(box[3] - box[1], 0.0)
+    return max(box[2] - box[0], 0) * max(box[3] - box[1], 0)
 
 
 def random_boxes(*shape: int, dtype: torch.dtype = torch.float32, size: float = 240.0) -> Tensor:

@@ -49,44 +49,16 @@ LENSBOX_HOST_DEVICE T larger(T a, T b) {
 }
 
 template <typename T>
+LENSBOX_HOST_DEVICE Box<T> scaled(const Box<T>& box, T x_scale, T y_scale) {
+  return {box.x1 * x_scale, box.y1 * y_scale, box.x2 * x_scale, box.y2 * y_scale};
+}
+
+template <typename T>
 LENSBOX_HOST_DEVICE Box<T> scaled(const Box<T>& box, T scale) {
-  return {box.x1 * scale, box.y1 * scale, box.x2 * scale, box.y2 * scale};
+  return scaled(box, scale, scale);
 }
 
-// Areas of very large but finite boxes would overflow. GIoU does not change when both boxes are scaled, so
-// such a pair is first shrunk by a power of two (exact). Coordinates up to `limit` have areas, and sums of
-// three areas, that are finite.
-template <typename T>
-struct SafeRange;
-
-template <>
-struct SafeRange<float> {
-  static constexpr float limit = 1152921504606846976.0f;    // 2^60
-  static constexpr float shrink = 3.3881317890172014e-21f;  // 2^-68: 2^128 becomes 2^60
-};
-
-template <>
-struct SafeRange<double> {
-  static constexpr double limit = 3.2733906078961419e+150;   // 2^500
-  static constexpr double shrink = 1.7766253163909846e-158;  // 2^-524: 2^1024 becomes 2^500
-};
-
-// Whether a coordinate lies beyond the limit.
-template <typename T>
-LENSBOX_HOST_DEVICE bool is_wide(const Box<T>& box) {
-  const T limit = SafeRange<T>::limit;
-  // Without a branch: `|` and not `||`.
-  return (std::fabs(box.x1) > limit) | (std::fabs(box.y1) > limit) | (std::fabs(box.x2) > limit) |
-         (std::fabs(box.y2) > limit);
-}
-
-// What a pair of which one box is wide is multiplied by.
-template <typename T>
-LENSBOX_HOST_DEVICE T safe_scale(bool wide) {
-  return wide ? SafeRange<T>::shrink : T(1);
-}
-
-// n / d for a d from 1e-18 to 2^124, as clamped areas of the safe range and their sums are, and an n that is
+// n / d for a d from 2^-126 to 2^124, as clamped areas of the safe range and their sums are, and an n that is
 // no larger than d, or 1. On CUDA these are the steps of an exact division (Newton's, after Markstein 1990)
 // without the compiler's test for operands out of that range: a branch, across which the divisions of several
 // pairs could not be interleaved. The last bit may be wrong where n is below 2^-110.
@@ -133,11 +105,95 @@ LENSBOX_HOST_DEVICE Extent<T> hull_extent(const Box<T>& a, const Box<T>& b) {
   return {larger(a.x2, b.x2) - smaller(a.x1, b.x1), larger(a.y2, b.y2) - smaller(a.y1, b.y1)};
 }
 
-// The suppression rule of NMS, without a division. Areas are passed in because each is used many times.
+// Areas of very large but finite boxes would overflow. IoU and GIoU stay the same when the x of both boxes
+// are multiplied by one number, their y by another, and eps by both. So where a pair is longer than `limit`
+// along an axis, that axis is shrunk by a power of two (exact), for this pair alone.
+//
+//   limit    areas of sides up to here, and sums of three, are finite
+//   shrink   brings the longest finite side to twice the limit, and no side above the limit near underflow
+//   sliver   the smallest denominator, as a share of the longest side. It keeps the gradients of a shrunk
+//   pair
+//            finite where eps is shrunk to nothing. Up to a quarter of the limit eps, which is at least
+//            1e-18, is larger; beyond, a box thinner than this counts as empty.
+template <typename T>
+struct SafeRange;
+
+template <>
+struct SafeRange<float> {
+  static constexpr float limit = 0x1p60f;
+  static constexpr float shrink = 0x1p-68f;  // 2^129 becomes 2^61
+  static constexpr float sliver = 0x1p-118f;
+};
+
+template <>
+struct SafeRange<double> {
+  static constexpr double limit = 0x1p500;
+  static constexpr double shrink = 0x1p-524;  // 2^1025 becomes 2^501
+  static constexpr double sliver = 0x1p-558;
+};
+
+// What an axis along which a pair is `length` long is multiplied by. The length may have overflowed.
+template <typename T>
+LENSBOX_HOST_DEVICE T safe_scale(T length) {
+  return length > SafeRange<T>::limit ? SafeRange<T>::shrink : T(1);
+}
+
+// Whether a coordinate is so large that a pair may need scaling, or a share of it for its denominators.
+template <typename T>
+LENSBOX_HOST_DEVICE bool is_far(const Box<T>& box) {
+  const T limit = SafeRange<T>::limit / 8;
+  // Without a branch: `|` and not `||`.
+  return (std::fabs(box.x1) > limit) | (std::fabs(box.y1) > limit) | (std::fabs(box.x2) > limit) |
+         (std::fabs(box.y2) > limit);
+}
+
+// A pair of finite boxes, the scales that brought it into the safe range, and its smallest denominator there.
+template <typename T>
+struct SafePair {
+  Box<T> a, b;
+  T x_scale, y_scale, eps;
+};
+
+template <typename T>
+LENSBOX_HOST_DEVICE SafePair<T> to_safe_range(const Box<T>& a, const Box<T>& b, T eps) {
+  const Extent<T> reach = hull_extent(a, b);
+  const T x_scale = safe_scale(reach.width), y_scale = safe_scale(reach.height);
+  SafePair<T> pair = {scaled(a, x_scale, y_scale), scaled(b, x_scale, y_scale), x_scale, y_scale, T(0)};
+  const Extent<T> hull = hull_extent(pair.a, pair.b);
+  pair.eps = larger(eps * (x_scale * y_scale), larger(hull.width, hull.height) * SafeRange<T>::sliver);
+  return pair;
+}
+
+// The area of a box as the two functions below take it: infinite for a huge box, of which a side is longer
+// than the limit.
+template <typename T>
+LENSBOX_HOST_DEVICE T nms_area(const Box<T>& box) {
+  const Extent<T> size = box_extent(box);
+  const bool is_huge = (size.width > SafeRange<T>::limit) | (size.height > SafeRange<T>::limit);
+  return is_huge ? T(INFINITY) : size.area();
+}
+
+// The suppression rule of NMS, without a division. Areas are passed in because each is used many times. Where
+// one is infinite the answer is no, and that of huge_iou_exceeds() counts.
 template <typename T>
 LENSBOX_HOST_DEVICE bool iou_exceeds(const Box<T>& a, T area_a, const Box<T>& b, T area_b, T threshold) {
   const T inter = intersection_extent(a, b).area();
   return inter > threshold * (area_a + area_b - inter);
+}
+
+// The same rule for a pair with a huge box.
+template <typename T>
+LENSBOX_HOST_DEVICE bool huge_iou_exceeds(const Box<T>& a, const Box<T>& b, T threshold) {
+  if constexpr (std::is_same_v<T, float>) {
+    // No area of floats overflows or underflows in double.
+    return huge_iou_exceeds<double>({a.x1, a.y1, a.x2, a.y2}, {b.x1, b.y1, b.x2, b.y2}, threshold);
+  } else {
+    const Extent<T> size_a = box_extent(a), size_b = box_extent(b);
+    const T x_scale = safe_scale(larger(size_a.width, size_b.width));
+    const T y_scale = safe_scale(larger(size_a.height, size_b.height));
+    const Box<T> near_a = scaled(a, x_scale, y_scale), near_b = scaled(b, x_scale, y_scale);
+    return iou_exceeds(near_a, box_extent(near_a).area(), near_b, box_extent(near_b).area(), threshold);
+  }
 }
 
 // What GIoU and its gradient have in common, for a pair of boxes already in the safe range.
@@ -161,7 +217,7 @@ LENSBOX_HOST_DEVICE GiouTerms<T> giou_terms(const Box<T>& a, T area_a, const Box
   return terms;
 }
 
-// Of a pair in the safe range. Areas are passed in because each may be used many times.
+// Of a pair in the safe range, with its eps there. Areas are passed in because each may be used many times.
 template <typename T>
 LENSBOX_HOST_DEVICE T giou_in_range(const Box<T>& a, T area_a, const Box<T>& b, T area_b, T eps) {
   const GiouTerms<T> terms = giou_terms(a, area_a, b, area_b, eps);
@@ -171,10 +227,9 @@ LENSBOX_HOST_DEVICE T giou_in_range(const Box<T>& a, T area_a, const Box<T>& b, 
 }
 
 template <typename T>
-LENSBOX_HOST_DEVICE T giou(const Box<T>& box_a, const Box<T>& box_b, T eps) {
-  const T scale = safe_scale<T>(is_wide(box_a) | is_wide(box_b));
-  const Box<T> a = scaled(box_a, scale), b = scaled(box_b, scale);
-  return giou_in_range(a, box_extent(a).area(), b, box_extent(b).area(), eps);
+LENSBOX_HOST_DEVICE T giou(const Box<T>& a, const Box<T>& b, T eps) {
+  const SafePair<T> pair = to_safe_range(a, b, eps);
+  return giou_in_range(pair.a, box_extent(pair.a).area(), pair.b, box_extent(pair.b).area(), pair.eps);
 }
 
 // Which side of two: 1 where value is greater than other, 0 where it is less; one half at a tie, as max() and
@@ -195,9 +250,10 @@ LENSBOX_HOST_DEVICE T step(T value, T other) {
 //   dC/dx1 = -height(C) where a.x1 < b.x1                       (x1 of a is the left side of C)
 // and likewise, with the sign turned, for x2; x and y trade places for y1, y2.
 template <typename T>
-LENSBOX_HOST_DEVICE Box<T> giou_gradient(const Box<T>& box_a, const Box<T>& box_b, T eps) {
-  const T scale = safe_scale<T>(is_wide(box_a) | is_wide(box_b));
-  const Box<T> a = scaled(box_a, scale), b = scaled(box_b, scale);
+LENSBOX_HOST_DEVICE Box<T> giou_gradient(const Box<T>& box_a, const Box<T>& box_b, T box_eps) {
+  const SafePair<T> pair = to_safe_range(box_a, box_b, box_eps);
+  const Box<T>&a = pair.a, &b = pair.b;
+  const T eps = pair.eps;
   const Extent<T> own = box_extent(a);
   const GiouTerms<T> terms = giou_terms(a, own.area(), b, box_extent(b).area(), eps);
 
@@ -218,12 +274,12 @@ LENSBOX_HOST_DEVICE Box<T> giou_gradient(const Box<T>& box_a, const Box<T>& box_
 
   // A side of `a` that is one of I is none of C, so one step tells both.
   const T x1 = step(a.x1, b.x1), y1 = step(a.y1, b.y1), x2 = step(b.x2, a.x2), y2 = step(b.y2, a.y2);
-  // Scaling the pair by `scale` scales the gradient in the original coordinates by it too (chain rule).
+  // What scales a coordinate scales the gradient in the original coordinate too (chain rule).
   return {
-      -scale * (inter_by_x * x1 + area_by_x + hull_by_x * (T(1) - x1)),
-      -scale * (inter_by_y * y1 + area_by_y + hull_by_y * (T(1) - y1)),
-      scale * (inter_by_x * x2 + area_by_x + hull_by_x * (T(1) - x2)),
-      scale * (inter_by_y * y2 + area_by_y + hull_by_y * (T(1) - y2)),
+      -pair.x_scale * (inter_by_x * x1 + area_by_x + hull_by_x * (T(1) - x1)),
+      -pair.y_scale * (inter_by_y * y1 + area_by_y + hull_by_y * (T(1) - y1)),
+      pair.x_scale * (inter_by_x * x2 + area_by_x + hull_by_x * (T(1) - x2)),
+      pair.y_scale * (inter_by_y * y2 + area_by_y + hull_by_y * (T(1) - y2)),
   };
 }
 

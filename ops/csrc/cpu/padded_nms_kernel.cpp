@@ -2,6 +2,7 @@
 #include <torch/library.h>
 
 #include <algorithm>
+#include <cmath>
 #include <vector>
 
 #include "../box_math.h"
@@ -20,6 +21,7 @@ struct Candidates {
   std::vector<T> x1, y1, x2, y2, area;
   std::vector<int64_t> index;     // position among the N boxes of the image
   std::vector<int64_t> category;  // empty where all are of one category
+  std::vector<int64_t> huge;      // those of infinite area, whose pairs need huge_iou_exceeds()
   std::vector<uint8_t> removed;
 
   int64_t size() const { return static_cast<int64_t>(index.size()); }
@@ -55,43 +57,31 @@ Candidates<T> gather(const SlotView& boxes, const SlotView* categories, int64_t 
   }
   out.removed.assign(count, 0);
   out.category.resize(categories != nullptr ? count : 0);
-  bool wide = false;
   for (size_t i = 0; i < count; ++i) {
     const int64_t slot = first_slot + order[i];
     const auto box = load_box<T>(boxes, slot);
-    wide = wide || is_wide(box);
     out.x1[i] = box.x1;
     out.y1[i] = box.y1;
     out.x2[i] = box.x2;
     out.y2[i] = box.y2;
+    out.area[i] = nms_area(box);
+    if (std::isinf(out.area[i])) out.huge.push_back(static_cast<int64_t>(i));
     if (categories != nullptr) load_numbers(*categories, &slot, 1, &out.category[i]);
-  }
-  const T scale = safe_scale<T>(wide);
-  for (size_t i = 0; i < count; ++i) {
-    const Box<T> box = scaled(out.box(i), scale);
-    out.x1[i] = box.x1;
-    out.y1[i] = box.y1;
-    out.x2[i] = box.x2;
-    out.y2[i] = box.y2;
-    out.area[i] = box_extent(box).area();
   }
   out.index = std::move(order);
   return out;
 }
 
-// Marks every later candidate that overlaps `kept` by more than the threshold.
-template <typename T>
-void suppress(Candidates<T>& candidates, int64_t kept, T threshold) {
-  const Box<T> box = candidates.box(kept);
-  const T area = candidates.area[kept];
+// Marks the candidates after `kept` for which exceeds(i) holds, among those of its category. `exceeds`
+// captures by value, like every loop that with_widest_vectors() runs.
+template <typename T, typename Exceeds>
+void mark(Candidates<T>& candidates, int64_t kept, Exceeds exceeds) {
   const int64_t count = candidates.size();
-  const T *x1 = candidates.x1.data(), *y1 = candidates.y1.data(), *x2 = candidates.x2.data(),
-          *y2 = candidates.y2.data(), *areas = candidates.area.data();
   uint8_t* removed = candidates.removed.data();
   if (candidates.category.empty()) {
     with_widest_vectors([=] {
       for (int64_t i = kept + 1; i < count; ++i) {
-        removed[i] |= iou_exceeds(box, area, {x1[i], y1[i], x2[i], y2[i]}, areas[i], threshold);
+        removed[i] |= exceeds(i);
       }
     });
     return;
@@ -100,11 +90,31 @@ void suppress(Candidates<T>& candidates, int64_t kept, T threshold) {
   const int64_t category = categories[kept];
   with_widest_vectors([=] {
     for (int64_t i = kept + 1; i < count; ++i) {
-      removed[i] |=
-          static_cast<uint8_t>(categories[i] == category) &
-          static_cast<uint8_t>(iou_exceeds(box, area, {x1[i], y1[i], x2[i], y2[i]}, areas[i], threshold));
+      removed[i] |= static_cast<uint8_t>(categories[i] == category) & static_cast<uint8_t>(exceeds(i));
     }
   });
+}
+
+// Marks every later candidate that overlaps `kept` by more than the threshold.
+template <typename T>
+void suppress(Candidates<T>& candidates, int64_t kept, T threshold) {
+  const Box<T> box = candidates.box(kept);
+  const T area = candidates.area[kept];
+  const T *x1 = candidates.x1.data(), *y1 = candidates.y1.data(), *x2 = candidates.x2.data(),
+          *y2 = candidates.y2.data(), *areas = candidates.area.data();
+  if (std::isinf(area)) {
+    mark(candidates, kept,
+         [=](int64_t i) { return huge_iou_exceeds(box, {x1[i], y1[i], x2[i], y2[i]}, threshold); });
+    return;
+  }
+  mark(candidates, kept,
+       [=](int64_t i) { return iou_exceeds(box, area, {x1[i], y1[i], x2[i], y2[i]}, areas[i], threshold); });
+  for (const int64_t i : candidates.huge) {
+    const bool same_category =
+        candidates.category.empty() || candidates.category[i] == candidates.category[kept];
+    if (i <= kept || !same_category) continue;
+    candidates.removed[i] |= huge_iou_exceeds(box, candidates.box(i), threshold);
+  }
 }
 
 // Greedy suppression: the positions, among the image's boxes, of those kept, best first.

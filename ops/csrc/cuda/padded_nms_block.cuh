@@ -157,6 +157,7 @@ struct Candidates {
   Box<T>* boxes;
   T* areas;
   int64_t* categories;
+  bool any_huge = false;  // whether an area is infinite
 
   static size_t bytes(int threads, bool has_categories) {
     return threads * (sizeof(Box<T>) + sizeof(T) + (has_categories ? sizeof(int64_t) : 0));
@@ -170,8 +171,20 @@ struct Candidates {
   // Whether candidate i removes a later one, which the caller holds in registers.
   __device__ bool removes(int i, const Box<T>& box, T area, int64_t category, T threshold,
                           bool has_categories) const {
+    return removes_ordinary(i, box, area, category, threshold, has_categories) ||
+           (any_huge && removes_huge(i, box, area, category, threshold, has_categories));
+  }
+
+  // The two halves of that, for loops which do the first for all pairs before they look for the second.
+  __device__ bool removes_ordinary(int i, const Box<T>& box, T area, int64_t category, T threshold,
+                                   bool has_categories) const {
     return (!has_categories || categories[i] == category) &&
            iou_exceeds(boxes[i], areas[i], box, area, threshold);
+  }
+  __device__ bool removes_huge(int i, const Box<T>& box, T area, int64_t category, T threshold,
+                               bool has_categories) const {
+    return (is_huge(areas[i]) || is_huge(area)) && (!has_categories || categories[i] == category) &&
+           removes_as_huge(boxes[i], box, threshold);
   }
 };
 
@@ -189,8 +202,7 @@ struct Candidate {
 // is also that of `exchange`. Ends with a barrier; `count` is how many there are, and they are the first.
 template <typename T, typename Score>
 __device__ Candidate<T, Score> rank_candidates(const NmsProblem& problem, int64_t image,
-                                               unsigned char* memory, const Candidates<T>& candidates,
-                                               int& count) {
+                                               unsigned char* memory, Candidates<T>& candidates, int& count) {
   const int thread = static_cast<int>(threadIdx.x);
   auto* exchange = reinterpret_cast<KeyOf<Score>*>(memory);
   KeyOf<Score> key = {0, 0};
@@ -204,9 +216,8 @@ __device__ Candidate<T, Score> rank_candidates(const NmsProblem& problem, int64_
   Candidate<T, Score> own = {key, !key.is_none() && thread < problem.max_candidates, {0, 0, 0, 0}, 0, 0};
   const int64_t slot = image * problem.per_image + (own.exists ? key.index() : 0);
   if (own.exists) own.box = load_box<T>(problem.boxes, slot);
-  // An image with a wide candidate is shrunk as a whole: IoU does not change.
-  own.box = scaled(own.box, safe_scale<T>(__syncthreads_or(own.exists && is_wide(own.box))));
-  own.area = box_extent(own.box).area();
+  own.area = nms_area(own.box);
+  candidates.any_huge = __syncthreads_or(is_huge(own.area));  // after which `exchange` is no longer read
   candidates.boxes[thread] = own.box;
   candidates.areas[thread] = own.area;
   if (problem.has_categories && own.exists) {

@@ -1,6 +1,7 @@
 // What all NMS kernels share: their types, how scores are ordered, how a detection is written.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 
 #include "../box_math.h"
@@ -27,6 +28,18 @@ __device__ auto candidate_bits(const NmsProblem& problem, int64_t slot) {
   const Score score = load_number<Score>(problem.scores, slot);
   using Bits = decltype(order_bits(score));
   return score > static_cast<Score>(problem.score_threshold) ? order_bits(score) : Bits{0};
+}
+
+// Whether a box, by its nms_area(), is one that needs huge_iou_exceeds().
+template <typename T>
+__device__ __forceinline__ bool is_huge(T area) {
+  return area == T(INFINITY);
+}
+
+// For all the pairs of an image that has huge boxes. Not inlined: it is rare, and holds arithmetic in double.
+template <typename T>
+__device__ __noinline__ bool removes_as_huge(const Box<T>& a, const Box<T>& b, T threshold) {
+  return huge_iou_exceeds(a, b, threshold);
 }
 
 // Copies `count` numbers of a slot as they are.

@@ -31,7 +31,7 @@ __global__ void __launch_bounds__(kMaxNmsThreads)
   const int warps = static_cast<int>(blockDim.x) / 32;
   if (lane == 0) kept_words[warp] = 0;
 
-  const Candidates<T> candidates(memory);
+  Candidates<T> candidates(memory);
   int count;
   const auto own = rank_candidates<T, Score>(problem, image, memory, candidates, count);
 

@@ -1,8 +1,7 @@
 // NMS of a batch with more candidates than one block holds.
 //
 //   1. rank      cub sorts all boxes by score, then, stably, by image; equal scores keep their order, which
-//   is that
-//                of their indices.
+//                is that of their indices.
 //   2. gather    the candidates of each image, in order, as boxes
 //   3. overlap   one bit for each pair: row i, bit j is set where i < j and j would be removed by i
 //   4. resolve   a block an image walks the rows 64 at a time, and writes
@@ -118,7 +117,7 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// A block an image: reads its candidates' boxes in order, and shrinks them all where one is wide.
+// A block an image: reads its candidates' boxes in order.
 template <typename T, typename Score>
 __global__ void __launch_bounds__(kThreads)
     gather_kernel(const __grid_constant__ NmsProblem problem, Workspace<T, Score> w, const int32_t* order,
@@ -126,23 +125,14 @@ __global__ void __launch_bounds__(kThreads)
   const int64_t image = blockIdx.x;
   const int32_t* slots = order + image * problem.per_image;
   Box<T>* boxes = w.boxes + image * candidates;
-  bool wide = false;
   int count = 0;
   for (int64_t first = 0; first < candidates; first += kThreads) {
     const int64_t i = first + threadIdx.x;
     const bool is_candidate = i < candidates && w.keys[slots[i]] != 0;
-    if (is_candidate) {
-      boxes[i] = load_box<T>(problem.boxes, slots[i]);
-      wide = wide || is_wide(boxes[i]);
-    }
+    if (is_candidate) boxes[i] = load_box<T>(problem.boxes, slots[i]);
     count += __syncthreads_count(is_candidate);
   }
   if (threadIdx.x == 0) w.counts[image] = count;
-  const T scale = safe_scale<T>(__syncthreads_or(wide));
-  if (scale == T(1)) return;
-  for (int64_t i = threadIdx.x; i < count; i += kThreads) {
-    boxes[i] = scaled(boxes[i], scale);
-  }
 }
 
 // A block computes the overlaps of 64 rows with 64 columns: a thread a row, the columns' boxes in shared
@@ -167,23 +157,35 @@ __global__ void __launch_bounds__(kWordBits)
     const int64_t slot = order[image * problem.per_image + i];
     return static_cast<const int64_t*>(problem.categories.data)[problem.categories.offset(slot)];
   };
+  const Box<T> box = row < count ? boxes[row] : Box<T>{0, 0, 0, 0};
+  const T area = nms_area(box);
+  bool huge = is_huge(area);
   const int64_t own_column = first_column + threadIdx.x;
   if (own_column < count) {
     columns[threadIdx.x] = boxes[own_column];
-    areas[threadIdx.x] = box_extent(boxes[own_column]).area();
+    areas[threadIdx.x] = nms_area(boxes[own_column]);
+    huge = huge || is_huge(areas[threadIdx.x]);
     if (problem.has_categories) categories[threadIdx.x] = category_of(own_column);
   }
-  __syncthreads();
+  const bool any_huge = __syncthreads_or(huge);
   if (row >= count) return;
-  const Box<T> box = boxes[row];
-  const T area = box_extent(box).area();
   const int64_t category = problem.has_categories ? category_of(row) : 0;
   const T threshold = static_cast<T>(problem.iou_threshold);
-  Word word = 0;
-  for (int bit = 0; bit < kWordBits && first_column + bit < count; ++bit) {
-    if (first_column + bit <= row) continue;
-    if (problem.has_categories && categories[bit] != category) continue;
-    if (iou_exceeds(box, area, columns[bit], areas[bit], threshold)) word |= Word{1} << bit;
+  const auto find_removed = [&](auto removes) {
+    Word found = 0;
+    for (int bit = 0; bit < kWordBits && first_column + bit < count; ++bit) {
+      if (first_column + bit <= row) continue;
+      if (problem.has_categories && categories[bit] != category) continue;
+      if (removes(bit)) found |= Word{1} << bit;
+    }
+    return found;
+  };
+  Word word =
+      find_removed([&](int bit) { return iou_exceeds(box, area, columns[bit], areas[bit], threshold); });
+  if (any_huge) {
+    word |= find_removed([&](int bit) {
+      return (is_huge(area) || is_huge(areas[bit])) && removes_as_huge(box, columns[bit], threshold);
+    });
   }
   const int64_t words = (candidates + kWordBits - 1) / kWordBits;
   w.overlaps[(int64_t{blockIdx.z} * candidates + row) * words + blockIdx.x] = word;

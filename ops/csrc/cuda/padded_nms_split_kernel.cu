@@ -48,8 +48,15 @@ __device__ void write_removers(const NmsProblem& problem, int count, const Candi
 #pragma unroll 8
     for (int j = 0; j < 32; ++j) {
       const bool removes =
-          candidates.removes(32 * w + j, box, area, category, threshold, problem.has_categories);
+          candidates.removes_ordinary(32 * w + j, box, area, category, threshold, problem.has_categories);
       removers |= static_cast<unsigned int>(removes) << j;
+    }
+    if (candidates.any_huge) {
+      for (int j = 0; j < 32; ++j) {
+        const bool removes =
+            candidates.removes_huge(32 * w + j, box, area, category, threshold, problem.has_categories);
+        removers |= static_cast<unsigned int>(removes) << j;
+      }
     }
     if (w == row) removers &= (1u << lane) - 1;  // earlier ones only
     words[w * blockDim.x + i] = removers;
@@ -70,7 +77,7 @@ __global__ void __launch_bounds__(kMaxNmsThreads)
   unsigned int* words = workspace + image * (blockDim.x / 32) * blockDim.x;
   if (lane == 0) kept_words[warp] = 0;
 
-  const Candidates<T> candidates(memory);
+  Candidates<T> candidates(memory);
   int count;
   const auto own = rank_candidates<T, Score>(problem, image, memory, candidates, count);
   write_removers(problem, count, candidates, words);

@@ -42,7 +42,7 @@ __global__ void __launch_bounds__(kThreads)
   const int64_t first_column = int64_t{blockIdx.x} * kTileColumns + threadIdx.x;
   const int64_t row_tiles = (problem.rows + tile_rows - 1) / tile_rows;
   for (int64_t image = blockIdx.z; image < problem.batch; image += gridDim.z) {
-    bool wide = false;
+    bool far = false;
     MeasuredBox<T> columns[kColumns];
 #pragma unroll
     for (int c = 0; c < kColumns; ++c) {
@@ -52,7 +52,7 @@ __global__ void __launch_bounds__(kThreads)
         columns[c].box = load_matrix_box<T>(problem.boxes2, image * problem.columns + column);
       }
       columns[c].area = box_extent(columns[c].box).area();
-      wide = wide || is_wide(columns[c].box);
+      far = far || is_far(columns[c].box);
     }
     for (int64_t tile = blockIdx.y; tile < row_tiles; tile += gridDim.y) {
       const int64_t first_row = tile * tile_rows;
@@ -61,9 +61,9 @@ __global__ void __launch_bounds__(kThreads)
       if (threadIdx.x < count) {
         const Box<T> box = load_matrix_box<T>(problem.boxes1, image * problem.rows + first_row + threadIdx.x);
         rows[threadIdx.x] = {box, box_extent(box).area()};
-        wide = wide || is_wide(box);
+        far = far || is_far(box);
       }
-      const bool in_range = !__syncthreads_or(wide);
+      const bool in_range = !__syncthreads_or(far);
       Out* of_row = out + (image * problem.rows + first_row) * problem.columns + first_column;
 #pragma unroll 4
       for (int row = 0; row < count; ++row, of_row += problem.columns) {
