@@ -131,11 +131,29 @@ void check_nms_arguments(const Tensor& boxes, const Tensor& scores, double iou_t
   TORCH_CHECK_VALUE(max_detections >= 1, op, ": max_detections must be at least 1, got ", max_detections);
 }
 
-void check_grad(const char* op, const Tensor& grad, c10::SymIntArrayRef shape) {
+void check_grad(const char* op, const Tensor& grad, c10::SymIntArrayRef shape, const char* input_name,
+                const Tensor& input) {
   TORCH_CHECK_TYPE(at::isFloatingType(grad.scalar_type()), op, ": grad must be floating-point, got ",
                    grad.scalar_type());
   TORCH_CHECK(grad.sym_sizes() == shape, op, ": grad must have the shape of the output (", shape, "), got ",
               grad.sym_sizes());
+  check_same_device(op, "grad", grad, input_name, input);
+}
+
+void check_saved(const char* op, const char* name, const Tensor& saved, const Tensor& pred,
+                 const Tensor& target) {
+  const ScalarType dtype = math_dtype(pred, target);
+  TORCH_CHECK_TYPE(saved.scalar_type() == dtype, op, ": ", name, " must be ", dtype, " for pred of ",
+                   pred.scalar_type(), " and targets of ", target.scalar_type(), ", got ",
+                   saved.scalar_type());
+  TORCH_CHECK(saved.dim() == 0, op, ": ", name, " must have shape [], got ", saved.sym_sizes());
+  check_same_device(op, name, saved, "pred", pred);
+}
+
+void check_wanted(const char* op, bool wanted, int position, const char* name, const Tensor& input) {
+  TORCH_CHECK_TYPE(!wanted || at::isFloatingType(input.scalar_type()), op, ": output_mask[", position,
+                   "] must be False where ", name, " holds integers, which have no gradient, got True for ",
+                   input.scalar_type());
 }
 
 ScalarType math_dtype(const Tensor& a, const Tensor& b) {

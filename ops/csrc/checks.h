@@ -31,8 +31,16 @@ void check_nms_arguments(const Tensor& boxes, const Tensor& scores, double iou_t
                          double score_threshold, int64_t max_candidates, int64_t max_detections,
                          const std::optional<Tensor>& categories);
 
-// The gradient of an op's output has its shape and floating-point dtype.
-void check_grad(const char* op, const Tensor& grad, c10::SymIntArrayRef shape);
+// The gradient of an op's output has its shape, floating-point dtype and device, which is that of `input`.
+void check_grad(const char* op, const Tensor& grad, c10::SymIntArrayRef shape, const char* input_name,
+                const Tensor& input);
+
+// A scalar that the forward half of a loss gave, in the dtype that it computes in.
+void check_saved(const char* op, const char* name, const Tensor& saved, const Tensor& pred,
+                 const Tensor& target);
+
+// A gradient that output_mask[position] asks for is one of a floating-point input.
+void check_wanted(const char* op, bool wanted, int position, const char* name, const Tensor& input);
 
 // float64 where either holds float64, otherwise float32: the dtype that the arithmetic is done in.
 at::ScalarType math_dtype(const Tensor& a, const Tensor& b);

@@ -23,9 +23,10 @@ inline Tensor giou(const Tensor& boxes1, const Tensor& boxes2, double eps) {
 }
 
 inline std::tuple<Tensor, Tensor> giou_backward(const Tensor& grad, const Tensor& boxes1,
-                                                const Tensor& boxes2, double eps) {
+                                                const Tensor& boxes2, double eps,
+                                                std::array<bool, 2> output_mask) {
   static auto op = find_op<decltype(giou_backward)>("lensbox::_giou_backward");
-  return op.call(grad, boxes1, boxes2, eps);
+  return op.call(grad, boxes1, boxes2, eps, output_mask);
 }
 
 inline Tensor pairwise_giou(const Tensor& boxes1, const Tensor& boxes2, double eps) {
@@ -34,9 +35,10 @@ inline Tensor pairwise_giou(const Tensor& boxes1, const Tensor& boxes2, double e
 }
 
 inline std::tuple<Tensor, Tensor> pairwise_giou_backward(const Tensor& grad, const Tensor& boxes1,
-                                                         const Tensor& boxes2, double eps) {
+                                                         const Tensor& boxes2, double eps,
+                                                         std::array<bool, 2> output_mask) {
   static auto op = find_op<decltype(pairwise_giou_backward)>("lensbox::_pairwise_giou_backward");
-  return op.call(grad, boxes1, boxes2, eps);
+  return op.call(grad, boxes1, boxes2, eps, output_mask);
 }
 
 inline std::tuple<Tensor, Tensor> masked_giou_loss_forward(const Tensor& pred, const Tensor& target,

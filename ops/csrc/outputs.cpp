@@ -14,9 +14,9 @@ at::SymDimVector with_tail(at::SymDimVector shape, std::initializer_list<c10::Sy
   return shape;
 }
 
-// Contiguous and of the input's shape, or without elements where nobody asked for it.
-Tensor gradient_of(const Tensor& input, bool wanted) {
-  return wanted ? at::empty_symint(input.sym_sizes(), input.options()) : at::empty({0}, input.options());
+// Contiguous, or without elements where nobody asked for it.
+Tensor gradient_of(const Tensor& input, c10::SymIntArrayRef shape, bool wanted) {
+  return wanted ? at::empty_symint(shape, input.options()) : at::empty({0}, input.options());
 }
 
 }  // namespace
@@ -29,13 +29,16 @@ Tensor giou_outputs(const Tensor& boxes1, const Tensor& boxes2, double eps) {
 }
 
 std::tuple<Tensor, Tensor> giou_backward_outputs(const Tensor& grad, const Tensor& boxes1,
-                                                 const Tensor& boxes2, double eps) {
+                                                 const Tensor& boxes2, double eps,
+                                                 std::array<bool, 2> output_mask) {
   check_box_pair("lensbox::_giou_backward", boxes1, boxes2);
   check_eps("lensbox::_giou_backward", eps);
+  check_wanted("lensbox::_giou_backward", output_mask[0], 0, "boxes1", boxes1);
+  check_wanted("lensbox::_giou_backward", output_mask[1], 1, "boxes2", boxes2);
   const auto slots = broadcast_leading(boxes1, boxes2, 1);
-  check_grad("lensbox::_giou_backward", grad, slots);
+  check_grad("lensbox::_giou_backward", grad, slots, "boxes1", boxes1);
   const auto shape = with_tail(slots, {4});
-  return {at::empty_symint(shape, boxes1.options()), at::empty_symint(shape, boxes2.options())};
+  return {gradient_of(boxes1, shape, output_mask[0]), gradient_of(boxes2, shape, output_mask[1])};
 }
 
 Tensor pairwise_giou_outputs(const Tensor& boxes1, const Tensor& boxes2, double eps) {
@@ -47,14 +50,17 @@ Tensor pairwise_giou_outputs(const Tensor& boxes1, const Tensor& boxes2, double 
 }
 
 std::tuple<Tensor, Tensor> pairwise_giou_backward_outputs(const Tensor& grad, const Tensor& boxes1,
-                                                          const Tensor& boxes2, double eps) {
+                                                          const Tensor& boxes2, double eps,
+                                                          std::array<bool, 2> output_mask) {
   check_box_matrices("lensbox::_pairwise_giou_backward", boxes1, boxes2);
   check_eps("lensbox::_pairwise_giou_backward", eps);
+  check_wanted("lensbox::_pairwise_giou_backward", output_mask[0], 0, "boxes1", boxes1);
+  check_wanted("lensbox::_pairwise_giou_backward", output_mask[1], 1, "boxes2", boxes2);
   const auto batch = broadcast_leading(boxes1, boxes2, 2);
   check_grad("lensbox::_pairwise_giou_backward", grad,
-             with_tail(batch, {boxes1.sym_size(-2), boxes2.sym_size(-2)}));
-  return {at::empty_symint(with_tail(batch, {boxes1.sym_size(-2), 4}), boxes1.options()),
-          at::empty_symint(with_tail(batch, {boxes2.sym_size(-2), 4}), boxes2.options())};
+             with_tail(batch, {boxes1.sym_size(-2), boxes2.sym_size(-2)}), "boxes1", boxes1);
+  return {gradient_of(boxes1, with_tail(batch, {boxes1.sym_size(-2), 4}), output_mask[0]),
+          gradient_of(boxes2, with_tail(batch, {boxes2.sym_size(-2), 4}), output_mask[1])};
 }
 
 std::tuple<Tensor, Tensor> masked_giou_loss_forward_outputs(const Tensor& pred, const Tensor& target,
@@ -66,11 +72,20 @@ std::tuple<Tensor, Tensor> masked_giou_loss_forward_outputs(const Tensor& pred, 
 
 std::tuple<Tensor, Tensor, Tensor> masked_giou_loss_backward_outputs(
     const Tensor& grad, const Tensor& pred, const Tensor& target, const std::optional<Tensor>& weight,
-    const Tensor& /*loss*/, const Tensor& /*normalizer*/, double eps, std::array<bool, 3> output_mask) {
+    const Tensor& loss, const Tensor& normalizer, double eps, std::array<bool, 3> output_mask) {
   check_loss_arguments("lensbox::_masked_giou_loss_backward", pred, target, weight, eps);
-  check_grad("lensbox::_masked_giou_loss_backward", grad, {});
-  return {gradient_of(pred, output_mask[0]), gradient_of(target, output_mask[1]),
-          gradient_of(weight.value_or(pred), output_mask[2])};
+  constexpr const char* op = "lensbox::_masked_giou_loss_backward";
+  check_grad(op, grad, {}, "pred", pred);
+  check_saved(op, "loss", loss, pred, target);
+  check_saved(op, "normalizer", normalizer, pred, target);
+  check_wanted(op, output_mask[1], 1, "target", target);
+  TORCH_CHECK_VALUE(weight.has_value() || !output_mask[2], op,
+                    ": output_mask[2] must be False where weight is None, got True");
+  if (weight.has_value()) check_wanted(op, output_mask[2], 2, "weight", *weight);
+  const Tensor& weighted_by = weight.has_value() ? *weight : pred;
+  return {gradient_of(pred, pred.sym_sizes(), output_mask[0]),
+          gradient_of(target, target.sym_sizes(), output_mask[1]),
+          gradient_of(weighted_by, weighted_by.sym_sizes(), output_mask[2])};
 }
 
 std::tuple<Tensor, Tensor> jagged_giou_loss_forward_outputs(const Tensor& pred, const Tensor& targets,
@@ -82,11 +97,15 @@ std::tuple<Tensor, Tensor> jagged_giou_loss_forward_outputs(const Tensor& pred, 
 
 std::tuple<Tensor, Tensor> jagged_giou_loss_backward_outputs(const Tensor& grad, const Tensor& pred,
                                                              const Tensor& targets, const Tensor& offsets,
-                                                             const Tensor& /*normalizer*/, double eps,
+                                                             const Tensor& normalizer, double eps,
                                                              std::array<bool, 2> output_mask) {
   check_jagged_arguments("lensbox::_jagged_giou_loss_backward", pred, targets, offsets, eps);
-  check_grad("lensbox::_jagged_giou_loss_backward", grad, {});
-  return {gradient_of(pred, output_mask[0]), gradient_of(targets, output_mask[1])};
+  constexpr const char* op = "lensbox::_jagged_giou_loss_backward";
+  check_grad(op, grad, {}, "pred", pred);
+  check_saved(op, "normalizer", normalizer, pred, targets);
+  check_wanted(op, output_mask[1], 1, "targets", targets);
+  return {gradient_of(pred, pred.sym_sizes(), output_mask[0]),
+          gradient_of(targets, targets.sym_sizes(), output_mask[1])};
 }
 
 std::tuple<Tensor, Tensor, Tensor, Tensor> padded_nms_outputs(const Tensor& boxes, const Tensor& scores,

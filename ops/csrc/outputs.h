@@ -12,24 +12,28 @@ namespace lensbox {
 
 using at::Tensor;
 
+// Of backward ops: gradients have the shape of their input (of giou and pairwise_giou: with the leading
+// dimensions broadcast), and those that output_mask does not ask for are empty tensors. Asking for one of
+// integers is an error.
+
 Tensor giou_outputs(const Tensor& boxes1, const Tensor& boxes2, double eps);
 std::tuple<Tensor, Tensor> giou_backward_outputs(const Tensor& grad, const Tensor& boxes1,
-                                                 const Tensor& boxes2, double eps);
+                                                 const Tensor& boxes2, double eps,
+                                                 std::array<bool, 2> output_mask);
 
 Tensor pairwise_giou_outputs(const Tensor& boxes1, const Tensor& boxes2, double eps);
 std::tuple<Tensor, Tensor> pairwise_giou_backward_outputs(const Tensor& grad, const Tensor& boxes1,
-                                                          const Tensor& boxes2, double eps);
+                                                          const Tensor& boxes2, double eps,
+                                                          std::array<bool, 2> output_mask);
 
 std::tuple<Tensor, Tensor> masked_giou_loss_forward_outputs(const Tensor& pred, const Tensor& target,
                                                             const std::optional<Tensor>& weight, double eps);
-// Gradients that output_mask does not ask for are empty tensors.
 std::tuple<Tensor, Tensor, Tensor> masked_giou_loss_backward_outputs(
     const Tensor& grad, const Tensor& pred, const Tensor& target, const std::optional<Tensor>& weight,
     const Tensor& loss, const Tensor& normalizer, double eps, std::array<bool, 3> output_mask);
 
 std::tuple<Tensor, Tensor> jagged_giou_loss_forward_outputs(const Tensor& pred, const Tensor& targets,
                                                             const Tensor& offsets, double eps);
-// Gradients that output_mask does not ask for are empty tensors.
 std::tuple<Tensor, Tensor> jagged_giou_loss_backward_outputs(const Tensor& grad, const Tensor& pred,
                                                              const Tensor& targets, const Tensor& offsets,
                                                              const Tensor& normalizer, double eps,

@@ -5,10 +5,14 @@
 
 TORCH_LIBRARY(lensbox, m) {
   m.def("giou(Tensor boxes1, Tensor boxes2, float eps=1e-7) -> Tensor");
-  m.def("_giou_backward(Tensor grad, Tensor boxes1, Tensor boxes2, float eps) -> (Tensor, Tensor)");
+  m.def(
+      "_giou_backward(Tensor grad, Tensor boxes1, Tensor boxes2, float eps, bool[2] output_mask) -> (Tensor, "
+      "Tensor)");
 
   m.def("pairwise_giou(Tensor boxes1, Tensor boxes2, float eps=1e-7) -> Tensor");
-  m.def("_pairwise_giou_backward(Tensor grad, Tensor boxes1, Tensor boxes2, float eps) -> (Tensor, Tensor)");
+  m.def(
+      "_pairwise_giou_backward(Tensor grad, Tensor boxes1, Tensor boxes2, float eps, bool[2] output_mask) -> "
+      "(Tensor, Tensor)");
 
   m.def("masked_giou_loss(Tensor pred, Tensor target, Tensor? weight=None, float eps=1e-7) -> Tensor");
   m.def(

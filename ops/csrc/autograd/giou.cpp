@@ -22,11 +22,12 @@ class GiouFunction : public torch::autograd::Function<GiouFunction> {
 
   static variable_list backward(AutogradContext* context, const variable_list& grads) {
     const auto saved = context->get_saved_variables();
+    const std::array<bool, 2> mask = {context->needs_input_grad(0), context->needs_input_grad(1)};
     const auto [grad1, grad2] =
-        giou_backward(grads[0], saved[0], saved[1], context->saved_data["eps"].toDouble());
+        giou_backward(grads[0], saved[0], saved[1], context->saved_data["eps"].toDouble(), mask);
     // The op gives gradients of the broadcast shape; a broadcast input gathers those of all its copies.
-    return {context->needs_input_grad(0) ? at::sum_to(grad1, saved[0].sym_sizes()) : Tensor(),
-            context->needs_input_grad(1) ? at::sum_to(grad2, saved[1].sym_sizes()) : Tensor(), Tensor()};
+    return {mask[0] ? at::sum_to(grad1, saved[0].sym_sizes()) : Tensor(),
+            mask[1] ? at::sum_to(grad2, saved[1].sym_sizes()) : Tensor(), Tensor()};
   }
 };
 

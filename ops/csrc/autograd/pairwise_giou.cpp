@@ -22,11 +22,12 @@ class PairwiseGiouFunction : public torch::autograd::Function<PairwiseGiouFuncti
 
   static variable_list backward(AutogradContext* context, const variable_list& grads) {
     const auto saved = context->get_saved_variables();
+    const std::array<bool, 2> mask = {context->needs_input_grad(0), context->needs_input_grad(1)};
     const auto [grad1, grad2] =
-        pairwise_giou_backward(grads[0], saved[0], saved[1], context->saved_data["eps"].toDouble());
+        pairwise_giou_backward(grads[0], saved[0], saved[1], context->saved_data["eps"].toDouble(), mask);
     // Gradients come with the broadcast batch dimensions.
-    return {context->needs_input_grad(0) ? at::sum_to(grad1, saved[0].sym_sizes()) : Tensor(),
-            context->needs_input_grad(1) ? at::sum_to(grad2, saved[1].sym_sizes()) : Tensor(), Tensor()};
+    return {mask[0] ? at::sum_to(grad1, saved[0].sym_sizes()) : Tensor(),
+            mask[1] ? at::sum_to(grad2, saved[1].sym_sizes()) : Tensor(), Tensor()};
   }
 };
 

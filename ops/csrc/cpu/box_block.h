@@ -104,7 +104,7 @@ void store_gradients(const SlotView& view, const int64_t* slots, int count, cons
   with_storage_type(view.dtype, [&](auto storage) {
     using Storage = decltype(storage);
     if constexpr (std::numeric_limits<Storage>::is_integer) {
-      return;  // integers have no gradient; autograd never asks
+      return;  // integers have no gradient, and nobody is let to ask
     } else {
       const T limit = static_cast<T>(std::numeric_limits<Storage>::max());
       auto* data = static_cast<Storage*>(view.data);

@@ -1,6 +1,8 @@
 #include <ATen/Parallel.h>
 #include <torch/library.h>
 
+#include <array>
+
 #include "../checks.h"
 #include "../outputs.h"
 #include "../shapes.h"
@@ -26,9 +28,10 @@ void giou_kernel(const SlotView& boxes1, const SlotView& boxes2, T eps, int64_t 
   });
 }
 
+// A gradient that is nullptr is one that nobody asked for.
 template <typename T>
 void giou_backward_kernel(const SlotView& grad, const SlotView& boxes1, const SlotView& boxes2, T eps,
-                          int64_t slots, const SlotView& grad1, const SlotView& grad2) {
+                          int64_t slots, const SlotView* grad1, const SlotView* grad2) {
   at::parallel_for(0, slots, kGrain, [&](int64_t begin, int64_t end) {
     BoxBlock<T> a, b, result;
     T upstream[kBlock];
@@ -36,10 +39,14 @@ void giou_backward_kernel(const SlotView& grad, const SlotView& boxes1, const Sl
       load_boxes(boxes1, block, count, a);
       load_boxes(boxes2, block, count, b);
       load_numbers(grad, block, count, upstream);
-      gradients_of_blocks(a, b, eps, upstream, count, result);
-      store_gradients(grad1, block, count, result);
-      gradients_of_blocks(b, a, eps, upstream, count, result);
-      store_gradients(grad2, block, count, result);
+      if (grad1 != nullptr) {
+        gradients_of_blocks(a, b, eps, upstream, count, result);
+        store_gradients(*grad1, block, count, result);
+      }
+      if (grad2 != nullptr) {
+        gradients_of_blocks(b, a, eps, upstream, count, result);
+        store_gradients(*grad2, block, count, result);
+      }
     });
   });
 }
@@ -57,18 +64,19 @@ Tensor giou_cpu(const Tensor& boxes1, const Tensor& boxes2, double eps) {
 }
 
 std::tuple<Tensor, Tensor> giou_backward_cpu(const Tensor& grad, const Tensor& boxes1, const Tensor& boxes2,
-                                             double eps) {
-  const auto [grad1, grad2] = giou_backward_outputs(grad, boxes1, boxes2, eps);
+                                             double eps, std::array<bool, 2> output_mask) {
+  const auto [grad1, grad2] = giou_backward_outputs(grad, boxes1, boxes2, eps, output_mask);
   const SlotView view1 = box_slots(expand_leading(boxes1, grad.sym_sizes(), 1));
   const SlotView view2 = box_slots(expand_leading(boxes2, grad.sym_sizes(), 1));
   const SlotView upstream = number_slots(grad);
-  if (math_dtype(boxes1, boxes2) == at::kDouble) {
-    giou_backward_kernel<double>(upstream, view1, view2, eps, grad.numel(), box_slots(grad1),
-                                 box_slots(grad2));
-  } else {
-    giou_backward_kernel<float>(upstream, view1, view2, static_cast<float>(eps), grad.numel(),
-                                box_slots(grad1), box_slots(grad2));
-  }
+  const SlotView out1 = output_mask[0] ? box_slots(grad1) : SlotView{};
+  const SlotView out2 = output_mask[1] ? box_slots(grad2) : SlotView{};
+  const auto run = [&](auto math) {
+    using T = decltype(math);
+    giou_backward_kernel<T>(upstream, view1, view2, static_cast<T>(eps), grad.numel(),
+                            output_mask[0] ? &out1 : nullptr, output_mask[1] ? &out2 : nullptr);
+  };
+  math_dtype(boxes1, boxes2) == at::kDouble ? run(double{}) : run(float{});
   return {grad1, grad2};
 }
 

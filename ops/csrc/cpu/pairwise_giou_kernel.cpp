@@ -2,6 +2,7 @@
 #include <torch/library.h>
 
 #include <algorithm>
+#include <array>
 #include <vector>
 
 #include "../checks.h"
@@ -117,18 +118,22 @@ Tensor pairwise_giou_cpu(const Tensor& boxes1, const Tensor& boxes2, double eps)
 }
 
 std::tuple<Tensor, Tensor> pairwise_giou_backward_cpu(const Tensor& grad, const Tensor& boxes1,
-                                                      const Tensor& boxes2, double eps) {
-  const auto [grad1, grad2] = pairwise_giou_backward_outputs(grad, boxes1, boxes2, eps);
+                                                      const Tensor& boxes2, double eps,
+                                                      std::array<bool, 2> output_mask) {
+  const auto [grad1, grad2] = pairwise_giou_backward_outputs(grad, boxes1, boxes2, eps, output_mask);
   const PairwiseProblem problem = pairwise_problem(boxes1, boxes2);
   const SlotView upstream = number_slots(grad);
-  const SlotView out1 = box_slots(grad1), out2 = box_slots(grad2);
   const auto run = [&](auto math) {
     using T = decltype(math);
     const T clamp = static_cast<T>(eps);
-    gradient_of_side<T>(problem.boxes1, problem.rows, problem.boxes2, problem.columns, problem.batch,
-                        upstream, true, clamp, out1);
-    gradient_of_side<T>(problem.boxes2, problem.columns, problem.boxes1, problem.rows, problem.batch,
-                        upstream, false, clamp, out2);
+    if (output_mask[0]) {
+      gradient_of_side<T>(problem.boxes1, problem.rows, problem.boxes2, problem.columns, problem.batch,
+                          upstream, true, clamp, box_slots(grad1));
+    }
+    if (output_mask[1]) {
+      gradient_of_side<T>(problem.boxes2, problem.columns, problem.boxes1, problem.rows, problem.batch,
+                          upstream, false, clamp, box_slots(grad2));
+    }
   };
   math_dtype(boxes1, boxes2) == at::kDouble ? run(double{}) : run(float{});
   return {grad1, grad2};

@@ -3,6 +3,8 @@
 #include <c10/cuda/CUDAStream.h>
 #include <torch/library.h>
 
+#include <array>
+
 #include "../checks.h"
 #include "../outputs.h"
 #include "../shapes.h"
@@ -23,14 +25,16 @@ Tensor giou_cuda(const Tensor& boxes1, const Tensor& boxes2, double eps) {
 }
 
 std::tuple<Tensor, Tensor> giou_backward_cuda(const Tensor& grad, const Tensor& boxes1, const Tensor& boxes2,
-                                              double eps) {
+                                              double eps, std::array<bool, 2> output_mask) {
   const c10::cuda::CUDAGuard device(boxes1.device());
-  const auto [grad1, grad2] = giou_backward_outputs(grad, boxes1, boxes2, eps);
+  const auto [grad1, grad2] = giou_backward_outputs(grad, boxes1, boxes2, eps, output_mask);
   const Tensor a = expand_leading(boxes1, grad.sym_sizes(), 1);
   const Tensor b = expand_leading(boxes2, grad.sym_sizes(), 1);
-  C10_CUDA_CHECK(launch_giou_backward(number_slots(grad), box_slots(a), box_slots(b), eps,
-                                      math_dtype(a, b) == at::kDouble, grad.numel(), box_slots(grad1),
-                                      box_slots(grad2), c10::cuda::getCurrentCUDAStream()));
+  const SlotView out1 = output_mask[0] ? box_slots(grad1) : SlotView{};
+  const SlotView out2 = output_mask[1] ? box_slots(grad2) : SlotView{};
+  C10_CUDA_CHECK(launch_giou_backward(
+      number_slots(grad), box_slots(a), box_slots(b), eps, math_dtype(a, b) == at::kDouble, grad.numel(),
+      output_mask[0] ? &out1 : nullptr, output_mask[1] ? &out2 : nullptr, c10::cuda::getCurrentCUDAStream()));
   return {grad1, grad2};
 }
 

@@ -12,9 +12,9 @@ namespace lensbox {
 cudaError_t launch_giou(const SlotView& boxes1, const SlotView& boxes2, double eps, bool in_double,
                         int64_t slots, const SlotView& out, cudaStream_t stream);
 
-// grad1 and grad2 are contiguous, each in the dtype of its boxes; a view of integers is left as it is.
+// Writes the gradients that are not nullptr, each contiguous and in the dtype of its boxes.
 cudaError_t launch_giou_backward(const SlotView& grad, const SlotView& boxes1, const SlotView& boxes2,
-                                 double eps, bool in_double, int64_t slots, const SlotView& grad1,
-                                 const SlotView& grad2, cudaStream_t stream);
+                                 double eps, bool in_double, int64_t slots, const SlotView* grad1,
+                                 const SlotView* grad2, cudaStream_t stream);
 
 }  // namespace lensbox

@@ -3,6 +3,8 @@
 #include <c10/cuda/CUDAStream.h>
 #include <torch/library.h>
 
+#include <array>
+
 #include "../checks.h"
 #include "../outputs.h"
 #include "../slots.h"
@@ -21,12 +23,15 @@ Tensor pairwise_giou_cuda(const Tensor& boxes1, const Tensor& boxes2, double eps
 }
 
 std::tuple<Tensor, Tensor> pairwise_giou_backward_cuda(const Tensor& grad, const Tensor& boxes1,
-                                                       const Tensor& boxes2, double eps) {
+                                                       const Tensor& boxes2, double eps,
+                                                       std::array<bool, 2> output_mask) {
   const c10::cuda::CUDAGuard device(boxes1.device());
-  const auto [grad1, grad2] = pairwise_giou_backward_outputs(grad, boxes1, boxes2, eps);
-  C10_CUDA_CHECK(launch_pairwise_giou_backward(number_slots(grad), pairwise_problem(boxes1, boxes2), eps,
-                                               math_dtype(boxes1, boxes2) == at::kDouble, box_slots(grad1),
-                                               box_slots(grad2), c10::cuda::getCurrentCUDAStream()));
+  const auto [grad1, grad2] = pairwise_giou_backward_outputs(grad, boxes1, boxes2, eps, output_mask);
+  const SlotView out1 = output_mask[0] ? box_slots(grad1) : SlotView{};
+  const SlotView out2 = output_mask[1] ? box_slots(grad2) : SlotView{};
+  C10_CUDA_CHECK(launch_pairwise_giou_backward(
+      number_slots(grad), pairwise_problem(boxes1, boxes2), eps, math_dtype(boxes1, boxes2) == at::kDouble,
+      output_mask[0] ? &out1 : nullptr, output_mask[1] ? &out2 : nullptr, c10::cuda::getCurrentCUDAStream()));
   return {grad1, grad2};
 }
 

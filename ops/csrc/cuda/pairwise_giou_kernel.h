@@ -11,10 +11,10 @@ namespace lensbox {
 cudaError_t launch_pairwise_giou(const PairwiseProblem& problem, double eps, bool in_double,
                                  const SlotView& out, cudaStream_t stream);
 
-// grad1 [batch, rows, 4] and grad2 [batch, columns, 4] are contiguous, each in the dtype of its boxes; a view
-// of integers is left as it is. grad may have any strides.
+// Writes the gradients that are not nullptr: grad1 [batch, rows, 4] and grad2 [batch, columns, 4], each
+// contiguous and in the dtype of its boxes. grad may have any strides.
 cudaError_t launch_pairwise_giou_backward(const SlotView& grad, const PairwiseProblem& problem, double eps,
-                                          bool in_double, const SlotView& grad1, const SlotView& grad2,
+                                          bool in_double, const SlotView* grad1, const SlotView* grad2,
                                           cudaStream_t stream);
 
 }  // namespace lensbox
