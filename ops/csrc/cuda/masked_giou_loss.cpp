@@ -14,17 +14,26 @@
 namespace lensbox {
 namespace {
 
+MaskedProblem masked_problem(const Tensor& pred, const Tensor& target, const std::optional<Tensor>& weight,
+                             double eps) {
+  return {box_slots(pred),
+          box_slots(target),
+          weight.has_value() ? number_slots(*weight) : SlotView{},
+          weight.has_value(),
+          pred.numel() / 4,
+          eps,
+          math_dtype(pred, target) == at::kDouble};
+}
+
 std::tuple<Tensor, Tensor> masked_giou_loss_forward_cuda(const Tensor& pred, const Tensor& target,
                                                          const std::optional<Tensor>& weight, double eps) {
   const c10::cuda::CUDAGuard device(pred.device());
   const auto [loss, normalizer] = masked_giou_loss_forward_outputs(pred, target, weight, eps);
-  const SlotView weight_view = weight.has_value() ? number_slots(*weight) : SlotView{};
   const c10::cuda::CUDAStream stream = c10::cuda::getCurrentCUDAStream();
   const LossWorkspace workspace = make_loss_workspace(stream);
-  C10_CUDA_CHECK(launch_masked_giou_loss_forward(
-      box_slots(pred), box_slots(target), weight.has_value() ? &weight_view : nullptr, eps,
-      loss.scalar_type() == at::kDouble, pred.numel() / 4, workspace.sums(), workspace.ticket.counters,
-      loss.data_ptr(), normalizer.data_ptr(), stream));
+  C10_CUDA_CHECK(launch_masked_giou_loss_forward(masked_problem(pred, target, weight, eps), workspace.sums(),
+                                                 workspace.ticket.counters, loss.data_ptr(),
+                                                 normalizer.data_ptr(), stream));
   return {loss, normalizer};
 }
 
@@ -34,15 +43,14 @@ std::tuple<Tensor, Tensor, Tensor> masked_giou_loss_backward_cuda(
   const c10::cuda::CUDAGuard device(pred.device());
   const auto [grad_pred, grad_target, grad_weight] =
       masked_giou_loss_backward_outputs(grad, pred, target, weight, loss, normalizer, eps, output_mask);
-  const SlotView weight_view = weight.has_value() ? number_slots(*weight) : SlotView{};
   const SlotView pred_out = output_mask[0] ? box_slots(grad_pred) : SlotView{};
   const SlotView target_out = output_mask[1] ? box_slots(grad_target) : SlotView{};
   const SlotView weight_out = output_mask[2] ? number_slots(grad_weight) : SlotView{};
-  C10_CUDA_CHECK(launch_masked_giou_loss_backward(
-      number_slots(grad), box_slots(pred), box_slots(target), weight.has_value() ? &weight_view : nullptr,
-      number_slots(loss), number_slots(normalizer), eps, math_dtype(pred, target) == at::kDouble,
-      pred.numel() / 4, output_mask[0] ? &pred_out : nullptr, output_mask[1] ? &target_out : nullptr,
-      output_mask[2] ? &weight_out : nullptr, c10::cuda::getCurrentCUDAStream()));
+  const MaskedGradients out = {output_mask[0] ? &pred_out : nullptr, output_mask[1] ? &target_out : nullptr,
+                               output_mask[2] ? &weight_out : nullptr};
+  C10_CUDA_CHECK(launch_masked_giou_loss_backward(masked_problem(pred, target, weight, eps),
+                                                  number_slots(grad), loss.data_ptr(), normalizer.data_ptr(),
+                                                  out, c10::cuda::getCurrentCUDAStream()));
   return {grad_pred, grad_target, grad_weight};
 }
 

@@ -81,23 +81,22 @@ __global__ void __launch_bounds__(kLossThreads)
 
 // The weight of a slot: the one given, or 1 unless the target's y2 is 0.
 template <typename T>
-__device__ T slot_weight(const SlotView& target, const SlotView& weight, bool weighted, int64_t slot) {
-  if (weighted) return load_number<T>(weight, slot);
-  return load_box<T>(target, slot).y2 != T(0) ? T(1) : T(0);
+__device__ T slot_weight(const MaskedProblem& problem, int64_t slot) {
+  if (problem.is_weighted) return load_number<T>(problem.weight, slot);
+  return load_box<T>(problem.target, slot).y2 != T(0) ? T(1) : T(0);
 }
 
 // One thread takes one slot after another, a grid apart.
 template <typename T>
 __global__ void __launch_bounds__(kLossThreads)
-    strided_forward_kernel(const __grid_constant__ SlotView pred, const __grid_constant__ SlotView target,
-                           const __grid_constant__ SlotView weight, bool weighted, T eps, int64_t slots,
-                           LossSums* workspace, unsigned int* ticket, T* loss, T* normalizer) {
+    strided_forward_kernel(const __grid_constant__ MaskedProblem problem, T eps, LossSums* workspace,
+                           unsigned int* ticket, T* loss, T* normalizer) {
   LossSums sums = {0, 0};
   const int64_t step = int64_t{gridDim.x} * kLossThreads;
-  for (int64_t slot = int64_t{blockIdx.x} * kLossThreads + threadIdx.x; slot < slots; slot += step) {
-    const T w = slot_weight<T>(target, weight, weighted, slot);
+  for (int64_t slot = int64_t{blockIdx.x} * kLossThreads + threadIdx.x; slot < problem.slots; slot += step) {
+    const T w = slot_weight<T>(problem, slot);
     if (w == T(0)) continue;
-    const T slot_loss = T(1) - giou(load_box<T>(pred, slot), load_box<T>(target, slot), eps);
+    const T slot_loss = T(1) - giou(load_box<T>(problem.pred, slot), load_box<T>(problem.target, slot), eps);
     sums.loss += static_cast<double>(w) * static_cast<double>(slot_loss);
     sums.weight += static_cast<double>(w);
   }
@@ -138,19 +137,18 @@ struct Gradients {
 // As above, for all gradients:  d loss / d w_i = ((1 - giou_i) - [sum(w) > 1] loss) / D
 template <typename T>
 __global__ void __launch_bounds__(kLossThreads)
-    strided_backward_kernel(const __grid_constant__ SlotView grad, const __grid_constant__ SlotView pred,
-                            const __grid_constant__ SlotView target, const __grid_constant__ SlotView weight,
-                            bool weighted, const T* loss, const T* normalizer, T eps, int64_t slots,
+    strided_backward_kernel(const __grid_constant__ MaskedProblem problem,
+                            const __grid_constant__ SlotView grad, const T* loss, const T* normalizer, T eps,
                             const __grid_constant__ Gradients out) {
   const T per_weight = load_number<T>(grad, 0) / *normalizer;
   const T loss_share = *normalizer > T(1) ? *loss : T(0);
   const int64_t step = int64_t{gridDim.x} * kLossThreads;
-  for (int64_t slot = int64_t{blockIdx.x} * kLossThreads + threadIdx.x; slot < slots; slot += step) {
-    const T w = slot_weight<T>(target, weight, weighted, slot);
+  for (int64_t slot = int64_t{blockIdx.x} * kLossThreads + threadIdx.x; slot < problem.slots; slot += step) {
+    const T w = slot_weight<T>(problem, slot);
     Box<T> by_pred = {0, 0, 0, 0}, by_target = {0, 0, 0, 0};
     if (w != T(0) || out.has_weight) {
-      const Box<T> predicted = load_box<T>(pred, slot);
-      const Box<T> wanted = load_box<T>(target, slot);
+      const Box<T> predicted = load_box<T>(problem.pred, slot);
+      const Box<T> wanted = load_box<T>(problem.target, slot);
       if (w != T(0)) {
         by_pred = scaled(giou_gradient(predicted, wanted, eps), -per_weight * w);
         by_target = scaled(giou_gradient(wanted, predicted, eps), -per_weight * w);
@@ -164,81 +162,71 @@ __global__ void __launch_bounds__(kLossThreads)
   }
 }
 
-template <typename T>
-void strided_forward(const SlotView& pred, const SlotView& target, const SlotView* weight, double eps,
-                     int64_t slots, LossSums* workspace, unsigned int* ticket, void* loss, void* normalizer,
-                     cudaStream_t stream) {
-  strided_forward_kernel<T><<<loss_grid_size(slots), kLossThreads, 0, stream>>>(
-      pred, target, weight != nullptr ? *weight : SlotView{}, weight != nullptr, static_cast<T>(eps), slots,
-      workspace, ticket, static_cast<T*>(loss), static_cast<T*>(normalizer));
-}
-
-template <typename T>
-void strided_backward(const SlotView& grad, const SlotView& pred, const SlotView& target,
-                      const SlotView* weight, const SlotView& loss, const SlotView& normalizer, double eps,
-                      int64_t slots, const Gradients& out, cudaStream_t stream) {
-  strided_backward_kernel<T>
-      <<<grid_size(slots, kLossThreads, kGradientBlocksPerSm), kLossThreads, 0, stream>>>(
-          grad, pred, target, weight != nullptr ? *weight : SlotView{}, weight != nullptr,
-          static_cast<const T*>(loss.data), static_cast<const T*>(normalizer.data), static_cast<T>(eps),
-          slots, out);
+// Calls body(math) with the arithmetic type of the problem, as a value.
+template <typename Body>
+void with_math(const MaskedProblem& problem, const Body& body) {
+  problem.in_double ? body(double{}) : body(float{});
 }
 
 }  // namespace
 
-cudaError_t launch_masked_giou_loss_forward(const SlotView& pred, const SlotView& target,
-                                            const SlotView* weight, double eps, bool in_double, int64_t slots,
-                                            double* workspace, unsigned int* ticket, void* loss,
-                                            void* normalizer, cudaStream_t stream) {
+cudaError_t launch_masked_giou_loss_forward(const MaskedProblem& problem, double* workspace,
+                                            unsigned int* ticket, void* loss, void* normalizer,
+                                            cudaStream_t stream) {
   auto* sums = reinterpret_cast<LossSums*>(workspace);
   const bool packed =
-      weight == nullptr && with_packed_types(pred, target, [&](auto pred_tag, auto target_tag) {
+      !problem.is_weighted &&
+      with_packed_types(problem.pred, problem.target, [&](auto pred_tag, auto target_tag) {
         using Pred = typename decltype(pred_tag)::type;
         using Target = typename decltype(target_tag)::type;
         using T = PackedMath<Pred, Target>;
-        const int64_t threads = (slots + kPackedSlots<Target> - 1) / kPackedSlots<Target>;
+        const int64_t threads = (problem.slots + kPackedSlots<Target> - 1) / kPackedSlots<Target>;
         launch_early(packed_forward_kernel<T, Pred, Target>, loss_grid_size(threads), kLossThreads, stream,
-                     static_cast<const PackedBox<Pred>*>(pred.data),
-                     static_cast<const PackedBox<Target>*>(target.data), static_cast<T>(eps), slots, sums,
-                     ticket, static_cast<T*>(loss), static_cast<T*>(normalizer));
+                     static_cast<const PackedBox<Pred>*>(problem.pred.data),
+                     static_cast<const PackedBox<Target>*>(problem.target.data), static_cast<T>(problem.eps),
+                     problem.slots, sums, ticket, static_cast<T*>(loss), static_cast<T*>(normalizer));
       });
-  if (!packed) {
-    const auto launch = in_double ? strided_forward<double> : strided_forward<float>;
-    launch(pred, target, weight, eps, slots, sums, ticket, loss, normalizer, stream);
-  }
+  if (packed) return cudaGetLastError();
+  with_math(problem, [&](auto math) {
+    using T = decltype(math);
+    strided_forward_kernel<T><<<loss_grid_size(problem.slots), kLossThreads, 0, stream>>>(
+        problem, static_cast<T>(problem.eps), sums, ticket, static_cast<T*>(loss),
+        static_cast<T*>(normalizer));
+  });
   return cudaGetLastError();
 }
 
-cudaError_t launch_masked_giou_loss_backward(const SlotView& grad, const SlotView& pred,
-                                             const SlotView& target, const SlotView* weight,
-                                             const SlotView& loss, const SlotView& normalizer, double eps,
-                                             bool in_double, int64_t slots, const SlotView* grad_pred,
-                                             const SlotView* grad_target, const SlotView* grad_weight,
-                                             cudaStream_t stream) {
-  if (slots == 0) return cudaSuccess;
-  const bool only_pred = grad_pred != nullptr && grad_target == nullptr && grad_weight == nullptr;
-  const bool plain_grad = grad.dtype == (in_double ? DType::kFloat64 : DType::kFloat32);
+cudaError_t launch_masked_giou_loss_backward(const MaskedProblem& problem, const SlotView& grad,
+                                             const void* loss, const void* normalizer,
+                                             const MaskedGradients& out, cudaStream_t stream) {
+  if (problem.slots == 0) return cudaSuccess;
+  const bool only_pred = out.pred != nullptr && out.target == nullptr && out.weight == nullptr;
+  const bool plain_grad = grad.dtype == (problem.in_double ? DType::kFloat64 : DType::kFloat32);
   const bool packed =
-      weight == nullptr && only_pred && plain_grad &&
-      with_packed_types(pred, target, [&](auto pred_tag, auto target_tag) {
+      !problem.is_weighted && only_pred && plain_grad &&
+      with_packed_types(problem.pred, problem.target, [&](auto pred_tag, auto target_tag) {
         using Pred = typename decltype(pred_tag)::type;
         using Target = typename decltype(target_tag)::type;
         using T = PackedMath<Pred, Target>;
-        const int64_t threads = (slots + kGradientSlots - 1) / kGradientSlots;
+        const int64_t threads = (problem.slots + kGradientSlots - 1) / kGradientSlots;
         launch_early(packed_backward_kernel<T, Pred, Target>,
                      grid_size(threads, kLossThreads, kGradientBlocksPerSm), kLossThreads, stream,
-                     static_cast<const T*>(grad.data), static_cast<const PackedBox<Pred>*>(pred.data),
-                     static_cast<const PackedBox<Target>*>(target.data),
-                     static_cast<const T*>(normalizer.data), static_cast<T>(eps), slots,
-                     static_cast<PackedBox<Pred>*>(grad_pred->data));
+                     static_cast<const T*>(grad.data), static_cast<const PackedBox<Pred>*>(problem.pred.data),
+                     static_cast<const PackedBox<Target>*>(problem.target.data),
+                     static_cast<const T*>(normalizer), static_cast<T>(problem.eps), problem.slots,
+                     static_cast<PackedBox<Pred>*>(out.pred->data));
       });
-  if (!packed) {
-    const auto view_or_empty = [](const SlotView* view) { return view != nullptr ? *view : SlotView{}; };
-    const Gradients out = {view_or_empty(grad_pred), view_or_empty(grad_target), view_or_empty(grad_weight),
-                           grad_pred != nullptr,     grad_target != nullptr,     grad_weight != nullptr};
-    const auto launch = in_double ? strided_backward<double> : strided_backward<float>;
-    launch(grad, pred, target, weight, loss, normalizer, eps, slots, out, stream);
-  }
+  if (packed) return cudaGetLastError();
+  const auto view_or_empty = [](const SlotView* view) { return view != nullptr ? *view : SlotView{}; };
+  const Gradients gradients = {view_or_empty(out.pred), view_or_empty(out.target), view_or_empty(out.weight),
+                               out.pred != nullptr,     out.target != nullptr,     out.weight != nullptr};
+  with_math(problem, [&](auto math) {
+    using T = decltype(math);
+    strided_backward_kernel<T>
+        <<<grid_size(problem.slots, kLossThreads, kGradientBlocksPerSm), kLossThreads, 0, stream>>>(
+            problem, grad, static_cast<const T*>(loss), static_cast<const T*>(normalizer),
+            static_cast<T>(problem.eps), gradients);
+  });
   return cudaGetLastError();
 }
 

@@ -7,22 +7,31 @@
 
 namespace lensbox {
 
-// Writes the loss and the normalizer max(sum(w), 1), both double where in_double and float otherwise.
-//   weight      nullptr: a slot counts once unless y2 of its target is 0
+struct MaskedProblem {
+  SlotView pred, target;  // [slots] of four coordinates
+  SlotView weight;  // [slots] where is_weighted; otherwise a slot counts once unless y2 of its target is 0
+  bool is_weighted;
+  int64_t slots;
+  double eps;
+  bool in_double;  // the arithmetic, and the dtype of the scalars
+};
+
+// Writes the loss and the normalizer max(sum(w), 1).
 //   workspace   2 * loss_max_blocks() doubles (launch.h), in any state
 //   ticket      holds 0, and does so again when the launch is over
-cudaError_t launch_masked_giou_loss_forward(const SlotView& pred, const SlotView& target,
-                                            const SlotView* weight, double eps, bool in_double, int64_t slots,
-                                            double* workspace, unsigned int* ticket, void* loss,
-                                            void* normalizer, cudaStream_t stream);
+cudaError_t launch_masked_giou_loss_forward(const MaskedProblem& problem, double* workspace,
+                                            unsigned int* ticket, void* loss, void* normalizer,
+                                            cudaStream_t stream);
 
-// Writes every slot of the gradients that are not nullptr, each contiguous and in the dtype of its input.
-// grad, loss and normalizer are scalars on the device.
-cudaError_t launch_masked_giou_loss_backward(const SlotView& grad, const SlotView& pred,
-                                             const SlotView& target, const SlotView* weight,
-                                             const SlotView& loss, const SlotView& normalizer, double eps,
-                                             bool in_double, int64_t slots, const SlotView* grad_pred,
-                                             const SlotView* grad_target, const SlotView* grad_weight,
-                                             cudaStream_t stream);
+// Where gradients go; nullptr for one that nobody asked for.
+struct MaskedGradients {
+  const SlotView *pred, *target, *weight;
+};
+
+// Writes every slot of the gradients, each contiguous and in the dtype of its input. grad, of any dtype, loss
+// and normalizer are scalars on the device.
+cudaError_t launch_masked_giou_loss_backward(const MaskedProblem& problem, const SlotView& grad,
+                                             const void* loss, const void* normalizer,
+                                             const MaskedGradients& out, cudaStream_t stream);
 
 }  // namespace lensbox
