@@ -18,11 +18,15 @@ def padded_targets(*shape: int, dtype: torch.dtype = torch.float32, fill: float 
     return target
 
 
-def check(pred: Tensor, target: Tensor, weight: Tensor | None, device: torch.device) -> None:
-    """Loss and every gradient against float64, with a gradient of the output that is not 1."""
+def check(
+    pred: Tensor, target: Tensor, weight: Tensor | None, device: torch.device, only_pred: bool = False
+) -> None:
+    """Loss and gradients, all or that of `pred`, against float64; the output's gradient is not 1."""
     exact = [t.detach().double().requires_grad_() if t is not None else None for t in (pred, target, weight)]
     expected = loss_reference(exact[0], exact[1], exact[2])
     wanted = [i for i, t in enumerate((pred, target, weight)) if t is not None and t.is_floating_point()]
+    if only_pred:
+        wanted = [0]
     expected_grads = torch.autograd.grad(
         expected, [exact[i] for i in wanted], torch.tensor(-2.5).double(), allow_unused=True
     )
@@ -72,6 +76,37 @@ def test_weights_of_every_dtype(device: torch.device, dtype: torch.dtype) -> Non
     check(random_boxes(9, 21), random_boxes(9, 21), weight, device)
 
 
+# As training calls it: on CUDA, kernels of known dtypes where the targets are float32 or as the predictions.
+@pytest.mark.parametrize("pred_dtype", FLOAT_DTYPES)
+@pytest.mark.parametrize("target_dtype", FLOAT_DTYPES)
+@pytest.mark.parametrize("shape", [(0,), (13,), (31, 67), (4, 2053)], ids=str)
+def test_constant_weights(
+    device: torch.device, pred_dtype: torch.dtype, target_dtype: torch.dtype, shape: tuple[int, ...]
+) -> None:
+    weight = torch.rand(shape) * 3 * (torch.rand(shape) > 0.7)
+    pred, target = random_boxes(*shape, dtype=pred_dtype), random_boxes(*shape, dtype=target_dtype)
+    check(pred, target, weight, device, only_pred=True)
+
+
+def test_weights_of_any_strides(device: torch.device) -> None:
+    pred, target = random_boxes(9, 40).to(device), random_boxes(9, 40).to(device)
+    weight = (torch.rand(9, 40, device=device) * 2).round()
+    layouts = [
+        torch.stack([weight, weight], -1)[..., 0],
+        weight.t().contiguous().t(),
+        torch.cat([torch.zeros(1, device=device), weight.flatten()])[1:].view(9, 40),
+        weight.int(),
+    ]
+    plain = pred.clone().requires_grad_()
+    expected = masked_giou_loss(plain, target, weight)
+    (expected_grad,) = torch.autograd.grad(expected, plain)
+    for moved in layouts:
+        leaf = pred.clone().requires_grad_()
+        loss = masked_giou_loss(leaf, target, moved)
+        torch.testing.assert_close(loss, expected)
+        torch.testing.assert_close(torch.autograd.grad(loss, leaf)[0], expected_grad)
+
+
 def test_worked_values(device: torch.device) -> None:
     pred = torch.tensor([[0.0, 0, 10, 10], [0, 0, 10, 10], [float("nan")] * 4], device=device)
     target = torch.tensor([[0, 0, 10, 10], [20, 0, 30, 10], [7, 7, 7, 0]], dtype=torch.uint8, device=device)
@@ -95,6 +130,19 @@ def test_padding_is_never_read(device: torch.device) -> None:
     assert torch.equal(loss.detach(), clean)
     assert poisoned.grad.isfinite().all()
     assert (poisoned.grad[target.to(device)[..., 3] == 0] == 0).all()
+
+
+def test_slots_of_weight_0_are_never_read(device: torch.device) -> None:
+    pred, target = random_boxes(64, 33).to(device), random_boxes(64, 33).to(device)
+    weight = torch.rand(64, 33, device=device) * (torch.rand(64, 33, device=device) > 0.7)
+    clean = masked_giou_loss(pred, target, weight)
+    pred[weight == 0], target[weight == 0] = float("nan"), float("inf")
+    pred.requires_grad_()
+    loss = masked_giou_loss(pred, target, weight)
+    loss.backward()
+    assert torch.equal(loss.detach(), clean)
+    assert pred.grad.isfinite().all()
+    assert (pred.grad[weight == 0] == 0).all()
 
 
 def test_no_valid_slot(device: torch.device) -> None:

@@ -1,14 +1,14 @@
 // The fused masked GIoU loss: one launch forward, one backward.
 //
 // Most slots of a padded batch are padding, so the forward reads the targets once, and touches a prediction
-// only where its target is valid. What limits it is how many things wait for each other: docs/loss_kernel.md.
-// Sums are double and are added in an order that depends only on the launch configuration: results are
-// repeatable bit by bit.
+// only where its target is valid. With weights it reads those, and touches both boxes only where one is not
+// 0. What limits it is how many things wait for each other: docs/loss_kernel.md. Sums are double and are
+// added in an order that depends only on the launch configuration: results are repeatable bit by bit.
 //
 //   block sums --> workspace[block] --> the block that takes the last ticket adds them up in order and writes
 //
-// Two families of kernels share this plan: "packed" ones know both dtypes at compile time and need
-// contiguous, aligned memory; "strided" ones read any dtype through any strides.
+// Two families of kernels share this plan: "packed" ones know all dtypes at compile time and need contiguous,
+// aligned memory; "strided" ones read any dtype through any strides.
 
 #include "early_start.cuh"
 #include "loss_reduction.cuh"
@@ -22,18 +22,42 @@ namespace {
 // Gradients need no ticket, so nothing is gained from fewer blocks.
 constexpr int kGradientBlocksPerSm = 8;
 
-// Slots a thread: forward, as many as 4 bytes of one coordinate each hold; backward.
-template <typename Target>
-constexpr int kPackedSlots = sizeof(Target) < 4 ? 4 / sizeof(Target) : 1;
+// What packed kernels read. Weight is void where there are none.
+template <typename PredType, typename TargetType, typename Weight>
+struct PackedInputs {
+  using Pred = PredType;
+  using Target = TargetType;
+  using T = PackedMath<Pred, Target>;
+  static constexpr bool is_weighted = !std::is_void_v<Weight>;
+
+  const PackedBox<Pred>* pred;
+  const PackedBox<Target>* target;
+  const Weight* weight;
+  int64_t slots;
+
+  explicit PackedInputs(const MaskedProblem& problem)
+      : pred(static_cast<const PackedBox<Pred>*>(problem.pred.data)),
+        target(static_cast<const PackedBox<Target>*>(problem.target.data)),
+        weight(static_cast<const Weight*>(problem.weight.data)),
+        slots(problem.slots) {}
+};
+
+// Slots a thread: forward, four weights, or as many as 4 bytes of one coordinate each hold; backward.
+template <typename Inputs>
+constexpr int kForwardSlots =
+    Inputs::is_weighted ? 4 : (sizeof(typename Inputs::Target) < 4 ? 4 / sizeof(typename Inputs::Target) : 1);
 constexpr int kGradientSlots = 2;
 
 // What a thread loads at once: kSlots slots, 32 apart. A warp takes kSlots * 32 adjacent slots: loads are
 // adjacent, and the boxes at the front of a sample fall to different threads, which compute them at the same
 // time.
-template <typename Pred, typename Target, int kSlots>
+template <typename Inputs, int kSlots>
 struct SlotGroup {
-  PackedBox<Target> targets[kSlots];
-  PackedBox<Pred> preds[kSlots];  // of valid slots
+  using T = typename Inputs::T;
+
+  T weights[kSlots];  // where there are any
+  PackedBox<typename Inputs::Target> targets[kSlots];
+  PackedBox<typename Inputs::Pred> preds[kSlots];  // of valid slots; with weights, so are the targets
   bool valid[kSlots];
 
   static __device__ int64_t first_slot() {
@@ -42,38 +66,47 @@ struct SlotGroup {
   }
   static __device__ int64_t slots_of_grid() { return int64_t{gridDim.x} * blockDim.x * kSlots; }
 
-  // Every load is issued before the first is used.
-  __device__ SlotGroup(const PackedBox<Pred>* pred, const PackedBox<Target>* target, int64_t first,
-                       int64_t slots) {
+  // Every load of what says which slots are valid is issued before the first is used.
+  __device__ SlotGroup(const Inputs& inputs, int64_t first) {
 #pragma unroll
     for (int k = 0; k < kSlots; ++k) {
       const int64_t slot = first + 32 * k;
-      targets[k] = slot < slots ? target[slot] : PackedBox<Target>{};
+      if constexpr (Inputs::is_weighted) {
+        weights[k] = slot < inputs.slots ? to_math<T>(inputs.weight[slot]) : T(0);
+      } else {
+        targets[k] = slot < inputs.slots ? inputs.target[slot] : PackedBox<typename Inputs::Target>{};
+      }
     }
 #pragma unroll
     for (int k = 0; k < kSlots; ++k) {
-      valid[k] = to_math<PackedMath<Pred, Target>>(targets[k].y2) != 0;
-      if (valid[k]) preds[k] = pred[first + 32 * k];
+      valid[k] = (Inputs::is_weighted ? weights[k] : to_math<T>(targets[k].y2)) != 0;
+      if (!valid[k]) continue;
+      preds[k] = inputs.pred[first + 32 * k];
+      if constexpr (Inputs::is_weighted) targets[k] = inputs.target[first + 32 * k];
     }
   }
+
+  __device__ T weight(int k) const { return Inputs::is_weighted ? weights[k] : T(1); }
+  __device__ Box<T> pred(int k) const { return to_math<T>(preds[k]); }
+  __device__ Box<T> target(int k) const { return to_math<T>(targets[k]); }
 };
 
-template <typename T, typename Pred, typename Target>
+template <typename T, typename Inputs>
 __global__ void __launch_bounds__(kLossThreads)
-    packed_forward_kernel(const PackedBox<Pred>* pred, const PackedBox<Target>* target, T eps, int64_t slots,
-                          LossSums* workspace, unsigned int* ticket, T* loss, T* normalizer) {
-  constexpr int kSlots = kPackedSlots<Target>;
-  using Group = SlotGroup<Pred, Target, kSlots>;
+    packed_forward_kernel(const __grid_constant__ Inputs inputs, T eps, LossSums* workspace,
+                          unsigned int* ticket, T* loss, T* normalizer) {
+  constexpr int kSlots = kForwardSlots<Inputs>;
+  using Group = SlotGroup<Inputs, kSlots>;
   begin_early();
   LossSums sums = {0, 0};
-  for (int64_t first = Group::first_slot(); first < slots; first += Group::slots_of_grid()) {
-    const Group group(pred, target, first, slots);
+  for (int64_t first = Group::first_slot(); first < inputs.slots; first += Group::slots_of_grid()) {
+    const Group group(inputs, first);
 #pragma unroll
     for (int k = 0; k < kSlots; ++k) {
       if (!group.valid[k]) continue;
-      const T value = giou(to_math<T>(group.preds[k]), to_math<T>(group.targets[k]), eps);
-      sums.loss += static_cast<double>(T(1) - value);
-      sums.weight += 1;
+      const double weight = static_cast<double>(group.weight(k));
+      sums.loss += weight * static_cast<double>(T(1) - giou(group.pred(k), group.target(k), eps));
+      sums.weight += weight;
     }
   }
   finish_loss(sums, workspace, ticket, loss, normalizer);
@@ -105,25 +138,27 @@ __global__ void __launch_bounds__(kLossThreads)
 
 // d loss / d box_i = -w_i / D  d giou_i / d box_i, with D the normalizer. Every slot is written, padding
 // first: it waits for no prediction.
-template <typename T, typename Pred, typename Target>
+template <typename T, typename Inputs>
 __global__ void __launch_bounds__(kLossThreads)
-    packed_backward_kernel(const T* grad, const PackedBox<Pred>* pred, const PackedBox<Target>* target,
-                           const T* normalizer, T eps, int64_t slots, PackedBox<Pred>* grad_pred) {
-  using Group = SlotGroup<Pred, Target, kGradientSlots>;
+    packed_backward_kernel(const T* grad, const __grid_constant__ Inputs inputs, const T* normalizer, T eps,
+                           PackedBox<typename Inputs::Pred>* grad_pred) {
+  using Pred = typename Inputs::Pred;
+  using Group = SlotGroup<Inputs, kGradientSlots>;
   begin_early();
   const T upstream = *grad, divisor = *normalizer;
-  for (int64_t first = Group::first_slot(); first < slots; first += Group::slots_of_grid()) {
-    const Group group(pred, target, first, slots);
+  for (int64_t first = Group::first_slot(); first < inputs.slots; first += Group::slots_of_grid()) {
+    const Group group(inputs, first);
 #pragma unroll
     for (int k = 0; k < kGradientSlots; ++k) {
       const int64_t slot = first + 32 * k;
-      if (!group.valid[k] && slot < slots) grad_pred[slot] = PackedBox<Pred>{};
+      if (!group.valid[k] && slot < inputs.slots) grad_pred[slot] = PackedBox<Pred>{};
     }
 #pragma unroll
     for (int k = 0; k < kGradientSlots; ++k) {
       if (!group.valid[k]) continue;
-      const Box<T> gradient = giou_gradient(to_math<T>(group.preds[k]), to_math<T>(group.targets[k]), eps);
-      grad_pred[first + 32 * k] = pack_gradient<Pred>(scaled(gradient, -upstream / divisor));
+      const Box<T> gradient = giou_gradient(group.pred(k), group.target(k), eps);
+      grad_pred[first + 32 * k] =
+          pack_gradient<Pred>(scaled(gradient, -upstream / divisor * group.weight(k)));
     }
   }
 }
@@ -145,21 +180,41 @@ __global__ void __launch_bounds__(kLossThreads)
   const int64_t step = int64_t{gridDim.x} * kLossThreads;
   for (int64_t slot = int64_t{blockIdx.x} * kLossThreads + threadIdx.x; slot < problem.slots; slot += step) {
     const T w = slot_weight<T>(problem, slot);
-    Box<T> by_pred = {0, 0, 0, 0}, by_target = {0, 0, 0, 0};
+    Box<T> predicted = {0, 0, 0, 0}, wanted = {0, 0, 0, 0};
     if (w != T(0) || out.has_weight) {
-      const Box<T> predicted = load_box<T>(problem.pred, slot);
-      const Box<T> wanted = load_box<T>(problem.target, slot);
-      if (w != T(0)) {
-        by_pred = scaled(giou_gradient(predicted, wanted, eps), -per_weight * w);
-        by_target = scaled(giou_gradient(wanted, predicted, eps), -per_weight * w);
-      }
-      if (out.has_weight) {
-        store_number(out.weight, slot, per_weight * (T(1) - giou(predicted, wanted, eps) - loss_share));
-      }
+      predicted = load_box<T>(problem.pred, slot);
+      wanted = load_box<T>(problem.target, slot);
     }
-    if (out.has_pred) store_gradient(out.pred, slot, by_pred);
-    if (out.has_target) store_gradient(out.target, slot, by_target);
+    if (out.has_weight) {
+      store_number(out.weight, slot, per_weight * (T(1) - giou(predicted, wanted, eps) - loss_share));
+    }
+    const auto gradient = [&](const Box<T>& of, const Box<T>& against) {
+      return w != T(0) ? scaled(giou_gradient(of, against, eps), -per_weight * w) : Box<T>{0, 0, 0, 0};
+    };
+    if (out.has_pred) store_gradient(out.pred, slot, gradient(predicted, wanted));
+    if (out.has_target) store_gradient(out.target, slot, gradient(wanted, predicted));
   }
+}
+
+// Calls body(inputs) where there are kernels for the dtypes of the problem, and its memory is packed; says
+// whether it did. With weights the dtypes are those of training: weights float32, targets too or as the
+// predictions are.
+template <typename Body>
+bool with_packed_inputs(const MaskedProblem& problem, const Body& body) {
+  bool found = false;
+  with_packed_types(problem.pred, problem.target, [&](auto pred_tag, auto target_tag) {
+    using Pred = typename decltype(pred_tag)::type;
+    using Target = typename decltype(target_tag)::type;
+    if (!problem.is_weighted) {
+      body(PackedInputs<Pred, Target, void>(problem));
+      found = true;
+    } else if constexpr (std::is_same_v<Target, float> || std::is_same_v<Target, Pred>) {
+      if (!problem.weight.packed || problem.weight.dtype != DType::kFloat32) return;
+      body(PackedInputs<Pred, Target, float>(problem));
+      found = true;
+    }
+  });
+  return found;
 }
 
 // Calls body(math) with the arithmetic type of the problem, as a value.
@@ -174,18 +229,14 @@ cudaError_t launch_masked_giou_loss_forward(const MaskedProblem& problem, double
                                             unsigned int* ticket, void* loss, void* normalizer,
                                             cudaStream_t stream) {
   auto* sums = reinterpret_cast<LossSums*>(workspace);
-  const bool packed =
-      !problem.is_weighted &&
-      with_packed_types(problem.pred, problem.target, [&](auto pred_tag, auto target_tag) {
-        using Pred = typename decltype(pred_tag)::type;
-        using Target = typename decltype(target_tag)::type;
-        using T = PackedMath<Pred, Target>;
-        const int64_t threads = (problem.slots + kPackedSlots<Target> - 1) / kPackedSlots<Target>;
-        launch_early(packed_forward_kernel<T, Pred, Target>, loss_grid_size(threads), kLossThreads, stream,
-                     static_cast<const PackedBox<Pred>*>(problem.pred.data),
-                     static_cast<const PackedBox<Target>*>(problem.target.data), static_cast<T>(problem.eps),
-                     problem.slots, sums, ticket, static_cast<T*>(loss), static_cast<T*>(normalizer));
-      });
+  const bool packed = with_packed_inputs(problem, [&](const auto& inputs) {
+    using Inputs = std::decay_t<decltype(inputs)>;
+    using T = typename Inputs::T;
+    const int64_t threads = (problem.slots + kForwardSlots<Inputs> - 1) / kForwardSlots<Inputs>;
+    launch_early(packed_forward_kernel<T, Inputs>, loss_grid_size(threads), kLossThreads, stream, inputs,
+                 static_cast<T>(problem.eps), sums, ticket, static_cast<T*>(loss),
+                 static_cast<T*>(normalizer));
+  });
   if (packed) return cudaGetLastError();
   with_math(problem, [&](auto math) {
     using T = decltype(math);
@@ -202,20 +253,16 @@ cudaError_t launch_masked_giou_loss_backward(const MaskedProblem& problem, const
   if (problem.slots == 0) return cudaSuccess;
   const bool only_pred = out.pred != nullptr && out.target == nullptr && out.weight == nullptr;
   const bool plain_grad = grad.dtype == (problem.in_double ? DType::kFloat64 : DType::kFloat32);
-  const bool packed =
-      !problem.is_weighted && only_pred && plain_grad &&
-      with_packed_types(problem.pred, problem.target, [&](auto pred_tag, auto target_tag) {
-        using Pred = typename decltype(pred_tag)::type;
-        using Target = typename decltype(target_tag)::type;
-        using T = PackedMath<Pred, Target>;
-        const int64_t threads = (problem.slots + kGradientSlots - 1) / kGradientSlots;
-        launch_early(packed_backward_kernel<T, Pred, Target>,
-                     grid_size(threads, kLossThreads, kGradientBlocksPerSm), kLossThreads, stream,
-                     static_cast<const T*>(grad.data), static_cast<const PackedBox<Pred>*>(problem.pred.data),
-                     static_cast<const PackedBox<Target>*>(problem.target.data),
-                     static_cast<const T*>(normalizer), static_cast<T>(problem.eps), problem.slots,
-                     static_cast<PackedBox<Pred>*>(out.pred->data));
-      });
+  const bool packed = only_pred && plain_grad && with_packed_inputs(problem, [&](const auto& inputs) {
+                        using Inputs = std::decay_t<decltype(inputs)>;
+                        using T = typename Inputs::T;
+                        const int64_t threads = (problem.slots + kGradientSlots - 1) / kGradientSlots;
+                        launch_early(packed_backward_kernel<T, Inputs>,
+                                     grid_size(threads, kLossThreads, kGradientBlocksPerSm), kLossThreads,
+                                     stream, static_cast<const T*>(grad.data), inputs,
+                                     static_cast<const T*>(normalizer), static_cast<T>(problem.eps),
+                                     static_cast<PackedBox<typename Inputs::Pred>*>(out.pred->data));
+                      });
   if (packed) return cudaGetLastError();
   const auto view_or_empty = [](const SlotView* view) { return view != nullptr ? *view : SlotView{}; };
   const Gradients gradients = {view_or_empty(out.pred), view_or_empty(out.target), view_or_empty(out.weight),
