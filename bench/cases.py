@@ -5,7 +5,7 @@ from typing import Literal
 
 import torch
 
-Kind = Literal["loss", "unpadded loss", "transfer", "nms", "pairwise"]
+Kind = Literal["loss", "weighted loss", "unpadded loss", "transfer", "nms", "pairwise"]
 Direction = Literal["forward", "forward+backward"]
 
 FORWARD: Direction = "forward"
@@ -54,6 +54,8 @@ def short_name(dtype: torch.dtype) -> str:
 
 # The case that issue figures and documentation speak of.
 HEADLINE_BATCH, HEADLINE_SLOTS = 1024, 256
+# The box loss of a training step: 256 images of up to 160 targets, 7 cells a target, a weight for each cell.
+TRAINING_BATCH, TRAINING_SLOTS, TRAINING_FILL = 256, 160 * 7, 0.1
 CPU_BOXES = 256
 CPU_NMS_BOXES = 1000
 
@@ -72,6 +74,11 @@ def all_cases(device: str, quick: bool, threads: int) -> list[Case]:
         for direction in (FORWARD, BOTH)
     ]
     directions = (FORWARD,) if quick else (FORWARD, BOTH)
+    training = (TRAINING_BATCH, TRAINING_SLOTS, TRAINING_FILL, torch.float32, torch.float32)
+    cases += [
+        Case("weighted", "weighted loss", direction, device, *training, threads=here, cold=cold)
+        for direction in directions
+    ]
     cases += [
         Case("transfer", "transfer", direction, device, HEADLINE_BATCH, HEADLINE_SLOTS, threads=here)
         for direction in directions

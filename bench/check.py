@@ -16,9 +16,10 @@ class WrongAnswerError(Exception):
     """A peer disagrees with the float64 reference."""
 
 
-def check_loss(function: Loss, batch: LossBatch, with_gradient: bool) -> None:
-    """Compares the value, and the gradient too where it is asked for."""
-    expected_loss, expected_gradient = loss_reference(batch.pred, batch.target)
+def check_loss(function: Loss, batch: LossBatch, with_gradient: bool, weighted: bool = False) -> None:
+    """Compares the value and, where it is asked for, the gradient. `weighted`: with the batch's weights."""
+    weight = batch.weight if weighted else None
+    expected_loss, expected_gradient = loss_reference(batch.pred, batch.target, weight)
     pred = batch.pred.clone().requires_grad_(with_gradient)
     loss = function(batch, pred)
     _require_close("loss", loss, expected_loss, VALUE_TOLERANCE)

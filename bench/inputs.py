@@ -63,6 +63,18 @@ class LossBatch:
         packed = self.host_packed.to(self.target.device)
         return packed.values, packed.offsets
 
+    @cached_property
+    def weight(self) -> Tensor:
+        """float32 `[B, M]`: 1, 2 or 3 for a slot that holds a box, 0 for padding."""
+        valid = self.target[..., 3] != 0
+        kinds = torch.arange(valid.numel(), device=valid.device).view_as(valid) % 3 + 1
+        return kinds.float() * valid
+
+    @cached_property
+    def whole_weight(self) -> Tensor:
+        """The same in int32."""
+        return self.weight.int()
+
     def clone(self) -> "LossBatch":
         """The same values in memory of their own."""
         return LossBatch(self.pred.clone(), self.target.clone(), self.counts)

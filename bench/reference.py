@@ -17,11 +17,14 @@ def giou_reference(boxes1: Tensor, boxes2: Tensor, eps: float = 1e-7) -> Tensor:
     return intersection / union.clamp(min=eps) - (enclosing - union) / enclosing.clamp(min=eps)
 
 
-def loss_reference(pred: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean of 1 - GIoU over the slots whose target's y2 is not 0, and its gradient in `pred`, in float64."""
+def loss_reference(pred: Tensor, target: Tensor, weight: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """Mean of 1 - GIoU over the slots, and its gradient in `pred`, in float64. Without weights, slots count
+    whose target's y2 is not 0."""
     pred = pred.detach().double().requires_grad_()
-    valid = target[..., 3] != 0
-    loss = (1 - giou_reference(pred[valid], target[valid])).sum() / valid.sum().clamp(min=1)
+    weight = ((target[..., 3] != 0) if weight is None else weight).double()
+    valid = weight != 0
+    losses = weight[valid] * (1 - giou_reference(pred[valid], target[valid]))
+    loss = losses.sum() / weight.sum().clamp(min=1)
     (gradient,) = torch.autograd.grad(loss, pred)
     return loss.detach(), gradient
 

@@ -53,6 +53,7 @@ def make_workload(case: Case) -> Workload:
 
 def _loss(case: Case, batch: LossBatch) -> Workload:
     with_gradient = case.direction == BOTH
+    weighted = case.kind == "weighted loss"
 
     def make_run(function: Loss, sets: int) -> Run:
         batches = [batch] + [batch.clone() for _ in range(sets - 1)]
@@ -68,27 +69,32 @@ def _loss(case: Case, batch: LossBatch) -> Workload:
 
     def check(peer: Peer[Loss], function: Loss) -> None:
         if peer.name not in registry.FLOORS:
-            check_loss(function, batch, with_gradient)
+            check_loss(function, batch, with_gradient, weighted)
 
     return Workload(
         _loss_peers(case),
-        (lambda peer: loss_bytes(batch, with_gradient, peer)) if case.kind != "transfer" else _uncounted,
+        (lambda peer: loss_bytes(batch, with_gradient, weighted, peer))
+        if case.kind != "transfer"
+        else _uncounted,
         ("call", "complete") if case.kind == "transfer" else _with_cold(case, ("call", "graph")),
         check,
         make_run,
     )
 
 
-def loss_bytes(batch: LossBatch, with_gradient: bool, peer: str) -> int:
+def loss_bytes(batch: LossBatch, with_gradient: bool, weighted: bool, peer: str) -> int:
     """Forward: every target, padding too, the predictions of valid slots, and the loss. Backward: the inputs
-    once more, and the gradient of every slot. Packed targets have no padding but offsets; floors do nothing.
+    once more, and the gradient of every slot. With weights, every weight but only the targets of valid slots.
+    Packed targets have no padding but offsets; floors do nothing.
     """
     if peer in registry.FLOORS:
         return 0
     pred_box = 4 * batch.pred.element_size()
     slots = batch.pred.numel() // 4
     target_box = 4 * batch.target.element_size()
-    if peer == registry.LENSBOX_JAGGED:
+    if weighted:
+        targets = batch.valid * target_box + slots * batch.weight.element_size()
+    elif peer == registry.LENSBOX_JAGGED:
         targets = batch.valid * target_box + 8 * (len(batch.counts) + 1)
     else:
         targets = slots * target_box
@@ -104,6 +110,8 @@ def _uncounted(_: str) -> int:
 def _loss_peers(case: Case) -> Sequence[Peer[Loss]]:
     if case.kind == "transfer":
         return registry.TRANSFER_PEERS
+    if case.kind == "weighted loss":
+        return registry.WEIGHTED_LOSS_PEERS
     if case.kind == "unpadded loss":
         return registry.UNPADDED_LOSS_PEERS
     if case.group == "sizes":

@@ -25,6 +25,11 @@ def load_loss(mode: str) -> Callable[[torch.device], Loss]:
     return load
 
 
+def load_weighted_loss(_: torch.device) -> Loss:
+    compiled = torch.compile(eager.weighted_loss, dynamic=False, fullgraph=True)
+    return lambda batch, pred: compiled(pred, batch.target, batch.weight)
+
+
 def load_pairwise(_: torch.device) -> Pairwise:
     compiled = torch.compile(eager.pairwise, dynamic=False, fullgraph=True)
 

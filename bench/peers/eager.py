@@ -18,6 +18,15 @@ def load_loss(_: torch.device) -> Loss:
     return lambda batch, pred: padded_loss(pred, batch.target)
 
 
+def weighted_loss(pred: Tensor, target: Tensor, weight: Tensor) -> Tensor:
+    losses = 1 - giou(pred.float(), target.float())
+    return (weight * losses).sum() / weight.sum().clamp(min=1)
+
+
+def load_weighted_loss(_: torch.device) -> Loss:
+    return lambda batch, pred: weighted_loss(pred, batch.target, batch.weight)
+
+
 def load_transfer(device: torch.device) -> Loss:
     """Targets padded by the data loader, one copy from pinned memory, then the loss."""
     return lambda batch, pred: padded_loss(pred, batch.host_target.to(device, non_blocking=True))

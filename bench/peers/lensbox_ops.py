@@ -21,6 +21,18 @@ def load_loss(device: torch.device) -> Loss:
     return lambda batch, pred: masked_giou_loss(pred, batch.target)
 
 
+def load_weighted_loss(device: torch.device) -> Loss:
+    """As training calls it: a float32 weight for each slot."""
+    _require_backend(device)
+    return lambda batch, pred: masked_giou_loss(pred, batch.target, batch.weight)
+
+
+def load_loss_of_any_weight(device: torch.device) -> Loss:
+    """The same with weights of a dtype for which there is no kernel of its own: the one that reads any."""
+    _require_backend(device)
+    return lambda batch, pred: masked_giou_loss(pred, batch.target, batch.whole_weight)
+
+
 def load_jagged_loss(device: torch.device) -> Loss:
     """For targets that were never padded."""
     _require_backend(device)

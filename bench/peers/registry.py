@@ -15,6 +15,7 @@ from lensbox.bench.peers.peer import Loss, NmsPeer, Pairwise, Peer
 
 LENSBOX = "lensbox"
 LENSBOX_JAGGED = "lensbox jagged"
+LENSBOX_ANY_WEIGHT = "lensbox, int32 weights"
 EAGER = "eager"
 ARTICLE_KERNEL = "article's kernel"
 TRITON = "triton"
@@ -45,6 +46,14 @@ LOSS_PEERS: list[Peer[Loss]] = [
 FLOORS = ("empty op", "empty kernel")
 # Who is measured at every size. The others take seconds a call at the larger ones, or as long to compile.
 SWEPT = (LENSBOX, LENSBOX_JAGGED, EAGER, COMPILED, ARTICLE_KERNEL, TRITON)
+
+# int32 weights hold the same values in as many bytes, and go to the kernel that reads any dtype.
+WEIGHTED_LOSS_PEERS: list[Peer[Loss]] = [
+    Peer(LENSBOX, lensbox_ops.load_weighted_loss),
+    Peer(LENSBOX_ANY_WEIGHT, lensbox_ops.load_loss_of_any_weight),
+    Peer(EAGER, eager.load_weighted_loss),
+    Peer(COMPILED, compiled.load_weighted_loss, slow_to_start=True),
+]
 
 # Without padding: torchvision's function does the whole of the work.
 UNPADDED_LOSS_PEERS: list[Peer[Loss]] = [

@@ -52,7 +52,7 @@ def test_a_quick_run_writes_tables_and_a_plot(tmp_path: Path, capsys: pytest.Cap
     with (tmp_path / "out" / "ops.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
     ours = [row for row in rows if row["peer"] == "lensbox"]
-    assert {row["group"] for row in ours} == {"headline", "transfer", "cpu", "pairwise"}
+    assert {row["group"] for row in ours} == {"headline", "weighted", "transfer", "cpu", "pairwise"}
     assert all(float(row["median_us"]) > 0 for row in ours)
     # Who cannot run is listed with the reason.
     triton = [row for row in rows if row["peer"] == "triton"]

@@ -52,6 +52,13 @@ def test_loss_and_gradient(
     check_loss(function, batch, with_gradient=not peer.no_backward)
 
 
+@pytest.mark.parametrize("peer", without_compiled(registry.WEIGHTED_LOSS_PEERS), ids=lambda peer: peer.name)
+@pytest.mark.parametrize("fill", [0.0, 0.4, 1.0])
+def test_weighted_loss_and_gradient(peer: Peer[Any], fill: float, device: torch.device) -> None:
+    batch = make_loss_batch(7, 65, fill, *DTYPES[1], device)
+    check_loss(load(peer, device), batch, with_gradient=True, weighted=True)
+
+
 @pytest.mark.parametrize("peer", without_compiled(registry.UNPADDED_LOSS_PEERS), ids=lambda peer: peer.name)
 def test_unpadded_loss_and_gradient(peer: Peer[Any], device: torch.device) -> None:
     check_loss(load(peer, device), make_loss_batch(1, 64, 1.0, *DTYPES[1], device), with_gradient=True)
@@ -97,6 +104,11 @@ def test_a_wrong_gradient_is_caught() -> None:
         check_loss(loss, small_batch(), True)
 
 
+def test_a_loss_without_its_weights_is_caught() -> None:
+    with pytest.raises(WrongAnswerError, match="the loss is off by"):
+        check_loss(lambda batch, pred: padded_loss(pred, batch.target), small_batch(), False, weighted=True)
+
+
 def test_nan_is_caught() -> None:
     with pytest.raises(WrongAnswerError, match="the loss is off by nan"):
         check_loss(lambda batch, pred: padded_loss(pred, batch.target) * float("nan"), small_batch(), False)
@@ -124,7 +136,12 @@ def test_cuda_peers_say_why_they_cannot_run_on_a_cpu(name: str) -> None:
 
 
 def test_lensbox_comes_first() -> None:
-    lists = (registry.LOSS_PEERS, registry.UNPADDED_LOSS_PEERS, registry.TRANSFER_PEERS)
+    lists = (
+        registry.LOSS_PEERS,
+        registry.WEIGHTED_LOSS_PEERS,
+        registry.UNPADDED_LOSS_PEERS,
+        registry.TRANSFER_PEERS,
+    )
     assert all(peers[0].name == registry.LENSBOX for peers in lists)
     assert registry.NMS_PEERS[0].name == registry.PAIRWISE_PEERS[0].name == registry.LENSBOX
 
