@@ -31,8 +31,8 @@ __global__ void __launch_bounds__(kThreads)
     const Box<T> a = load_box<T>(boxes1, slot);
     const Box<T> b = load_box<T>(boxes2, slot);
     const T upstream = load_number<T>(grad, slot);
-    if (has_grad1) store_gradient(grad1, slot, scaled(giou_gradient(a, b, eps), upstream));
-    if (has_grad2) store_gradient(grad2, slot, scaled(giou_gradient(b, a, eps), upstream));
+    if (has_grad1) store_box(grad1, slot, scaled(giou_gradient(a, b, eps), upstream));
+    if (has_grad2) store_box(grad2, slot, scaled(giou_gradient(b, a, eps), upstream));
   }
 }
 

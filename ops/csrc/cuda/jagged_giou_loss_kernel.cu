@@ -183,7 +183,7 @@ __global__ void __launch_bounds__(kLossThreads)
       const Box<T> wanted = inputs.template target<T>(segment.first + position);
       gradient = scaled(giou_gradient(inputs.template pred<T>(slot), wanted, eps), factor);
     }
-    store_gradient(grad_pred, slot, gradient);
+    store_box(grad_pred, slot, gradient);
   }
   const int64_t targets = has_targets ? inputs.target_count : 0;
   for (int64_t first = start - lane; first < targets; first += step) {
@@ -195,7 +195,7 @@ __global__ void __launch_bounds__(kLossThreads)
       const Box<T> predicted = inputs.template pred<T>(slot);
       gradient = scaled(giou_gradient(inputs.template target<T>(target), predicted, eps), factor);
     }
-    store_gradient(grad_targets, target, gradient);
+    store_box(grad_targets, target, gradient);
   }
 }
 

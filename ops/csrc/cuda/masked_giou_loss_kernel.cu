@@ -157,8 +157,7 @@ __global__ void __launch_bounds__(kLossThreads)
     for (int k = 0; k < kGradientSlots; ++k) {
       if (!group.valid[k]) continue;
       const Box<T> gradient = giou_gradient(group.pred(k), group.target(k), eps);
-      grad_pred[first + 32 * k] =
-          pack_gradient<Pred>(scaled(gradient, -upstream / divisor * group.weight(k)));
+      grad_pred[first + 32 * k] = pack_box<Pred>(scaled(gradient, -upstream / divisor * group.weight(k)));
     }
   }
 }
@@ -191,8 +190,8 @@ __global__ void __launch_bounds__(kLossThreads)
     const auto gradient = [&](const Box<T>& of, const Box<T>& against) {
       return w != T(0) ? scaled(giou_gradient(of, against, eps), -per_weight * w) : Box<T>{0, 0, 0, 0};
     };
-    if (out.has_pred) store_gradient(out.pred, slot, gradient(predicted, wanted));
-    if (out.has_target) store_gradient(out.target, slot, gradient(wanted, predicted));
+    if (out.has_pred) store_box(out.pred, slot, gradient(predicted, wanted));
+    if (out.has_target) store_box(out.target, slot, gradient(wanted, predicted));
   }
 }
 

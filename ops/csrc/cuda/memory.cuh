@@ -127,19 +127,19 @@ __device__ __noinline__ T load_number(const SlotView& view, int64_t slot) {
 }
 
 template <typename Storage, typename T>
-__device__ __forceinline__ PackedBox<Storage> pack_gradient(const Box<T>& gradient) {
+__device__ __forceinline__ PackedBox<Storage> pack_box(const Box<T>& box) {
   const T limit = largest_finite<T, Storage>();
-  return {from_math<Storage>(saturate(gradient.x1, limit)), from_math<Storage>(saturate(gradient.y1, limit)),
-          from_math<Storage>(saturate(gradient.x2, limit)), from_math<Storage>(saturate(gradient.y2, limit))};
+  return {from_math<Storage>(saturate(box.x1, limit)), from_math<Storage>(saturate(box.y1, limit)),
+          from_math<Storage>(saturate(box.x2, limit)), from_math<Storage>(saturate(box.y2, limit))};
 }
 
-// Writes a gradient to a contiguous view of boxes, saturated to the finite range of its dtype.
+// Writes a box, or the gradient of one, to a contiguous view, saturated to the finite range of its dtype.
 template <typename T>
-__device__ void store_gradient(const SlotView& view, int64_t slot, const Box<T>& gradient) {
+__device__ void store_box(const SlotView& view, int64_t slot, const Box<T>& box) {
   with_storage(view.dtype, [&](auto tag) {
     using Storage = typename decltype(tag)::type;
     if constexpr (is_floating<Storage>) {
-      static_cast<PackedBox<Storage>*>(view.data)[slot] = pack_gradient<Storage>(gradient);
+      static_cast<PackedBox<Storage>*>(view.data)[slot] = pack_box<Storage>(box);
     }
   });
 }

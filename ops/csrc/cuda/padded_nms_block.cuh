@@ -58,8 +58,10 @@ __device__ KeyOf<Score> make_key(const NmsProblem& problem, int64_t image, int64
 template <typename Score>
 __device__ KeyOf<Score> select_candidates(const NmsProblem& problem, int64_t image, KeyOf<Score>* selected) {
   using K = KeyOf<Score>;
+  constexpr int kEveryKey = -1;  // in place of a bin: there are no more keys than are wanted
   __shared__ int histogram[256];
-  __shared__ int chosen_digit, wanted;
+  __shared__ int chosen_bin, wanted;
+  __shared__ bool bin_is_whole;  // all keys of the chosen bin are selected, so lower digits need no look
   __shared__ int found;
 
   // `pivot` is built digit by digit into the smallest key that is selected. `wanted` of the keys that share
@@ -97,21 +99,21 @@ __device__ KeyOf<Score> select_candidates(const NmsProblem& problem, int64_t ima
       const int target = wanted;
       __syncwarp();
       if (total <= target) {  // fewer than wanted: all are selected (only in round 0)
-        if (lane == 0) chosen_digit = -1;
+        if (lane == 0) chosen_bin = kEveryKey;
       } else if (above < target && target <= above + own) {
         int bin = 8 * lane + 7;
         while (above + histogram[bin] < target) {
           above += histogram[bin--];
         }
-        // Where the bin is wanted whole, lower digits need no look: -2 - bin says so.
-        chosen_digit = histogram[bin] == target - above ? -2 - bin : bin;
+        chosen_bin = bin;
+        bin_is_whole = histogram[bin] == target - above;
         wanted = target - above;
       }
     }
     __syncthreads();
-    if (chosen_digit == -1) break;
-    pivot.set_digit(d, chosen_digit >= 0 ? chosen_digit : -2 - chosen_digit);
-    if (chosen_digit <= -2) break;
+    if (chosen_bin == kEveryKey) break;
+    pivot.set_digit(d, chosen_bin);
+    if (bin_is_whole) break;
   }
 
   if (threadIdx.x == 0) found = 0;

@@ -69,7 +69,7 @@ __device__ __forceinline__ void write_detection(const NmsProblem& problem, int64
 // Zeroes detection number `rank`.
 __device__ __forceinline__ void write_padding(const NmsProblem& problem, int64_t image, int64_t rank) {
   const int64_t out = image * problem.max_detections + rank;
-  store_gradient(problem.out_boxes, out, Box<float>{0, 0, 0, 0});
+  store_box(problem.out_boxes, out, Box<float>{0, 0, 0, 0});
   store_number(problem.out_scores, out, 0.0f);
   problem.out_indices[out] = -1;
 }

@@ -113,7 +113,7 @@ __global__ void __launch_bounds__(kThreads)
       sum.x2 += __shfl_down_sync(kFullWarp, sum.x2, distance);
       sum.y2 += __shfl_down_sync(kFullWarp, sum.y2, distance);
     }
-    if (lane == 0) store_gradient(out, slot, sum);
+    if (lane == 0) store_box(out, slot, sum);
   }
 }
 
