@@ -18,8 +18,7 @@ def require_ops(path: Path, needed: Sequence[str]) -> None:
     import lensbox.ops
 
     for schema in needed:
-        name = schema.split("(")[0]
-        registered = registered_schemas(name.split(".")[0])
+        registered = registered_schemas(op_name(schema))
         if not registered:
             raise ArtifactError(
                 f"{path} needs the operator {schema}, which is not registered: load the library that has it "
@@ -30,6 +29,11 @@ def require_ops(path: Path, needed: Sequence[str]) -> None:
                 f"{path} needs the operator {schema}, but the loaded library has {registered[0]}: "
                 "export the artifact again, or load the library it was made with"
             )
+
+
+def op_name(schema: str) -> str:
+    """The operator of a schema, without its overload: 'ns::op' of 'ns::op.out(Tensor x) -> Tensor'."""
+    return schema.split("(")[0].split(".")[0]
 
 
 def registered_schemas(op_name: str) -> "list[torch._C.FunctionSchema]":
