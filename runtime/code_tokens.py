@@ -8,9 +8,10 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-# Beyond these, torch's recursive parser and compiler could run out of stack.
-MAX_NESTING = 64
-MAX_STATEMENT_SIGNS = 4000
+# torch parses and compiles recursively. It runs out of stack somewhere above 4,000 of any of these.
+MAX_BRACKETS = 64
+MAX_DEPTH = 2000
+MAX_INDENTATION = 400
 
 _TOKEN = re.compile(
     r"""(?P<space>[ \n]+)
@@ -20,6 +21,8 @@ _TOKEN = re.compile(
       | (?P<sign>\.\.\.|\.(?![0-9])|[()\[\]{},:;=+\-*/%@<>!&|^~])""",
     re.VERBOSE,
 )
+_OPENING, _CLOSING = ("(", "[", "{"), (")", "]", "}")
+_DEEPER = ("if", "not", "and", "or")
 # torch reads `not in` and `is not` before it looks where the second word ends.
 _GLUED = {"not": "in", "is": "not"}
 
@@ -44,8 +47,8 @@ class UnreadableCodeError(ValueError):
 def tokens(code: bytes) -> Iterator[Token]:
     """Yields the tokens of a file of TorchScript code. Raises UnreadableCodeError."""
     text = code.decode("latin-1")  # any byte is a character; those beyond ASCII match no token
-    position, line, depth, signs = 0, 1, 0, 0
-    previous = ""
+    position, line, previous = 0, 1, ""
+    depth = _Depth()
     while position < len(text):
         match = _TOKEN.match(text, position)
         if match is None:
@@ -56,17 +59,44 @@ def tokens(code: bytes) -> Iterator[Token]:
         kind, word = str(match.lastgroup), match[0]
         if kind == "space":
             line += word.count("\n")
-            if depth == 0 and "\n" in word:
-                signs = 0
-            continue
-        if previous in _GLUED and word.startswith(_GLUED[previous]) and word != _GLUED[previous]:
+            fits = "\n" not in word or depth.start_line(len(word) - word.rindex("\n") - 1)
+        elif previous in _GLUED and word.startswith(_GLUED[previous]) and word != _GLUED[previous]:
             raise UnreadableCodeError(f"torch would misread {previous!r} before {word!r}", line)
-        if kind == "sign":
-            signs += word != ","
-            depth += (word in "([{") - (word in ")]}")
-        elif word in ("if", "not", "and", "or"):
-            signs += 1
-        if depth > MAX_NESTING or signs > MAX_STATEMENT_SIGNS:
-            raise UnreadableCodeError("a statement is nested too deeply or too long", line)
-        previous = word
-        yield Token(kind, word, line)
+        else:
+            fits = depth.add(word)
+        if not fits:
+            raise UnreadableCodeError("it is nested too deeply", line)
+        if kind != "space":
+            previous = word
+            yield Token(kind, word, line)
+
+
+class _Depth:
+    """An upper bound of how deep the tree of the current statement is.
+
+    Every operator, dot and bracket makes it deeper, whatever its precedence; items between commas lie side by
+    side. Each open bracket has the depth of its current item and of its deepest one.
+    """
+
+    def __init__(self) -> None:
+        self.levels = [[0, 0]]
+
+    def start_line(self, indentation: int) -> bool:
+        """Whether the line that begins may be indented so far."""
+        if len(self.levels) == 1:
+            self.levels = [[0, 0]]
+        return indentation <= MAX_INDENTATION
+
+    def add(self, word: str) -> bool:
+        """Whether the statement, continued by this token, stays within the bounds."""
+        level = self.levels[-1]
+        if word in _OPENING:
+            self.levels.append([0, 0])
+        elif word in _CLOSING and len(self.levels) > 1:
+            self.levels.pop()
+            self.levels[-1][0] += 1 + max(level)
+        elif word == ",":
+            level[:] = 0, max(level)
+        elif word in _DEEPER or not (word[0].isalnum() or word[0] in '_"'):
+            level[0] += 1
+        return len(self.levels) <= MAX_BRACKETS and self.levels[-1][0] <= MAX_DEPTH
