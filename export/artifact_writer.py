@@ -13,7 +13,8 @@ from lensbox.export.self_test_builder import build_self_test
 from lensbox.export.torchscript import custom_op_schemas, script_and_freeze
 from lensbox.model import FaceDetector, weights_sha256
 from lensbox.model.config import CANVAS_SIZE
-from lensbox.runtime.artifact import METADATA_FILE, METHODS, load_artifact
+from lensbox.runtime.artifact import METHODS, load_artifact
+from lensbox.runtime.artifact_file import METADATA_FILE
 from lensbox.runtime.metadata import FORMAT_VERSION, ArtifactMetadata
 from lensbox.runtime.torchscript import quiet_torchscript
 

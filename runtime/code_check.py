@@ -66,7 +66,7 @@ def _objection(words: Sequence[Token], after_dot: bool, declared: set[str]) -> s
 
 
 def _objection_to_class(first: str, second: str, third: str, fourth: str) -> str:
-    """Classes and functions of the file are `__torch__.PATH`; C++ classes are `__torch__.torch.classes.PATH`."""
+    """The file's own classes are `__torch__.PATH`, torch's C++ classes `__torch__.torch.classes.PATH`."""
     if first != "." or (second == "torch" and third != "."):
         return "it uses __torch__ other than as the start of a name"
     if second == "torch" and fourth == "classes":

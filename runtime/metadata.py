@@ -1,14 +1,27 @@
-"""The metadata of an artifact, and `lensbox.json`, the form in which it is stored."""
+"""The metadata of an artifact, and `lensbox.json`, the form in which it is stored.
+
+`docs/artifact.md` has the rules by which it is read, here and in C++.
+"""
 
 import json
+import re
 from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch import Tensor
 
+from lensbox.runtime.json_field import Field, FieldError
 from lensbox.runtime.self_test import SelfTest, Tolerance
+from lensbox.runtime.strict_json import parse_strict
 
 FORMAT_VERSION = 1
+MAX_OPS = 1000
+MAX_SCHEMA_LENGTH = 4096
+MAX_SCHEMA_NESTING = 16
+MAX_PIXELS = 1 << 20
+
+_SCHEMA = re.compile(r"[A-Za-z_]\w*::[A-Za-z_]\w*(\.\w+)?\([ -~]*\) -> [ -~]+", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -39,22 +52,27 @@ class ArtifactMetadata:
 
     @classmethod
     def from_json(cls, text: str) -> "ArtifactMetadata":
-        """Reads what `to_json` wrote. Raises ValueError if it is malformed or of a newer format version."""
+        """Reads what `to_json` wrote. Unknown entries are ignored.
+
+        Raises ValueError, with the path of the value, if it is malformed, or of a newer format version.
+        """
         try:
-            values = json.loads(text)
-            version = int(values["format_version"])
-        except (ValueError, KeyError, TypeError) as error:
-            raise ValueError(f"there is no readable format_version: {error!r}") from error
+            document = Field(parse_strict(text))
+        except ValueError as error:
+            raise ValueError(f"it is no strict JSON: {error}") from error
+        try:
+            version = document["format_version"].integer(1, 2**63 - 1, "a positive integer")
+        except FieldError as error:
+            raise ValueError(f"there is no readable format_version: {error}") from error
         if version > FORMAT_VERSION:
+            writer = document.members().get("lensbox_version", "an unknown version")
             raise ValueError(
                 f"its format version is {version}, this Lensbox reads up to {FORMAT_VERSION}: update Lensbox "
-                f"(it was written by {values.get('lensbox_version', 'an unknown version')})"
+                f"(it was written by {writer})"
             )
         try:
-            return _from_dict(values)
-        except KeyError as error:
-            raise ValueError(f"it lacks the entry {error}") from error
-        except (AttributeError, IndexError, TypeError, ValueError, RuntimeError) as error:
+            return _read(document, version)
+        except FieldError as error:
             raise ValueError(f"it is malformed: {error}") from error
 
 
@@ -89,33 +107,82 @@ def _to_dict(metadata: ArtifactMetadata) -> dict[str, Any]:
     }
 
 
-def _from_dict(values: dict[str, Any]) -> ArtifactMetadata:
-    test = values["self_test"]
-    image = torch.tensor(test["image"]["pixels"], dtype=torch.uint8).view(test["image"]["shape"])
+def _read(document: Field, version: int) -> ArtifactMetadata:
+    defaults = document["defaults"]
     return ArtifactMetadata(
-        format_version=values["format_version"],
-        name=values["name"],
-        lensbox_version=values["lensbox_version"],
-        torch_version=values["torch_version"],
-        weights_sha256=values["weights_sha256"],
-        input=values["input"],
-        output=values["output"],
-        score_threshold=float(values["defaults"]["score_threshold"]),
-        iou_threshold=float(values["defaults"]["iou_threshold"]),
-        ops=tuple(values["ops"]),
-        methods=tuple(values["methods"]),
-        self_test=SelfTest(
-            image=image,
-            score_threshold=float(test["score_threshold"]),
-            iou_threshold=float(test["iou_threshold"]),
-            boxes=torch.tensor(test["expected"]["boxes"], dtype=torch.float32).view(-1, 4),
-            scores=torch.tensor(test["expected"]["scores"], dtype=torch.float32),
-            loss_predictions=torch.tensor(test["loss"]["predictions"], dtype=torch.float32),
-            loss_targets=torch.tensor(test["loss"]["targets"], dtype=torch.float32),
-            loss=float(test["loss"]["expected"]),
-            tolerances={
-                device: Tolerance(limit["boxes"], limit["scores"], limit["loss"])
-                for device, limit in test["tolerance"].items()
-            },
-        ),
+        format_version=version,
+        name=document["name"].text(),
+        lensbox_version=document["lensbox_version"].text(),
+        torch_version=document["torch_version"].text(),
+        weights_sha256=document["weights_sha256"].text(),
+        input=document["input"].members(),
+        output=document["output"].members(),
+        score_threshold=defaults["score_threshold"].fraction(),
+        iou_threshold=defaults["iou_threshold"].fraction(),
+        ops=tuple(_schema(field) for field in document["ops"].items("operator schemas", most=MAX_OPS)),
+        methods=tuple(field.identifier() for field in document["methods"].items("methods")),
+        self_test=_self_test(document["self_test"]),
     )
+
+
+def _schema(field: Field) -> str:
+    text = field.text()
+    if len(text) > MAX_SCHEMA_LENGTH or not _SCHEMA.fullmatch(text) or _nesting(text) > MAX_SCHEMA_NESTING:
+        # Before torch's parser, which is recursive.
+        field.fail(
+            "an operator's schema, namespace::name(...) -> ..., of at most "
+            f"{MAX_SCHEMA_LENGTH} characters and {MAX_SCHEMA_NESTING} nested brackets"
+        )
+    return text
+
+
+def _nesting(text: str) -> int:
+    deepest = depth = 0
+    for character in text:
+        depth += (character in "([") - (character in ")]")
+        deepest = max(deepest, depth)
+    return deepest
+
+
+def _self_test(test: Field) -> SelfTest:
+    expected, loss = test["expected"], test["loss"]
+    scores = expected["scores"].items("scores", least=1)
+    boxes = _boxes(expected["boxes"], len(scores))
+    targets = loss["targets"].items("boxes", least=1)
+    return SelfTest(
+        image=_image(test["image"]),
+        score_threshold=test["score_threshold"].fraction(),
+        iou_threshold=test["iou_threshold"].fraction(),
+        boxes=boxes,
+        scores=torch.tensor([score.fraction() for score in scores], dtype=torch.float32),
+        loss_predictions=_boxes(loss["predictions"], len(targets)),
+        loss_targets=_boxes(loss["targets"], len(targets)),
+        loss=loss["expected"].number(),
+        tolerances={device: _tolerance(test["tolerance"][device]) for device in ("cpu", "cuda")},
+    )
+
+
+def _image(image: Field) -> Tensor:
+    """uint8 [C, H, W]."""
+    channels, height, width = (
+        size.integer(1, MAX_PIXELS, "a positive integer") for size in image["shape"].items("sizes", 3, 3)
+    )
+    if channels not in (1, 3, 4):
+        image["shape"].fail("[C, H, W] with C = 1, 3 or 4")
+    size = channels * height * width
+    if size > MAX_PIXELS:
+        image["shape"].fail(f"that of an image of at most {MAX_PIXELS} values")
+    pixels = image["pixels"].items(f"values, as many as the shape has ({size})", size, size)
+    values = [pixel.integer(0, 255, "an integer from 0 to 255") for pixel in pixels]
+    return torch.tensor(values, dtype=torch.uint8).view(channels, height, width)
+
+
+def _boxes(field: Field, count: int) -> Tensor:
+    """float32 [count, 4]."""
+    rows = field.items("boxes, one for each score or target", count, count)
+    values = [[number.number() for number in row.items("coordinates", 4, 4)] for row in rows]
+    return torch.tensor(values, dtype=torch.float32)
+
+
+def _tolerance(field: Field) -> Tolerance:
+    return Tolerance(**{name: field[name].positive() for name in ("boxes", "scores", "loss")})

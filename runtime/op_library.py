@@ -1,15 +1,14 @@
 """Whether this process has the operators that an artifact calls."""
 
 from collections.abc import Sequence
-from pathlib import Path
 
 import torch
 
 from lensbox.errors import ArtifactError
 
 
-def require_ops(path: Path, needed: Sequence[str]) -> None:
-    """Raises ArtifactError, naming the artifact `path`, unless each schema of `needed` is registered.
+def require_ops(artifact: str, needed: Sequence[str]) -> None:
+    """Raises ArtifactError, naming the artifact, unless each schema of `needed` is registered.
 
     A registered schema may have more arguments than the needed one, if they have defaults. Loads the op
     library of `lensbox.ops`, and raises what that raises (OpLibraryError).
@@ -21,12 +20,18 @@ def require_ops(path: Path, needed: Sequence[str]) -> None:
         registered = registered_schemas(op_name(schema))
         if not registered:
             raise ArtifactError(
-                f"{path} needs the operator {schema}, which is not registered: load the library that has it "
-                f"(torch.ops.load_library) before the artifact; {lensbox.ops.library_path()} is loaded"
+                f"{artifact} needs the operator {schema}, which is not registered: load the library that has "
+                f"it (torch.ops.load_library) before the artifact; {lensbox.ops.library_path()} is loaded"
             )
-        if not any(schema_accepts(candidate, schema) for candidate in registered):
+        try:
+            fits = any(schema_accepts(candidate, schema) for candidate in registered)
+        except RuntimeError as error:
             raise ArtifactError(
-                f"{path} needs the operator {schema}, but the loaded library has {registered[0]}: "
+                f"{artifact} needs the operator {schema}, which torch cannot read: {error}"
+            ) from error
+        if not fits:
+            raise ArtifactError(
+                f"{artifact} needs the operator {schema}, but the loaded library has {registered[0]}: "
                 "export the artifact again, or load the library it was made with"
             )
 

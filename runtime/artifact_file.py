@@ -1,0 +1,63 @@
+"""What lies in an artifact's file, checked before torch sees it."""
+
+import re
+from dataclasses import dataclass
+
+from lensbox.runtime.archive import DamagedArchiveError, read_archive
+from lensbox.runtime.pickle_check import DamagedPickleError, check_pickle
+
+METADATA_FILE = "lensbox.json"
+MAX_METADATA_SIZE = 16 << 20
+
+# What torch writes. Its reader knows others, such as older formats with code in other places.
+_ENTRY = re.compile(
+    r"data\.pkl|constants\.pkl|version|byteorder|\.data/(version|serialization_id)"
+    r"|(data|constants)/[0-9]+|code/.+\.(py|debug_pkl)|extra/.+",
+    re.ASCII,
+)
+_PICKLE = re.compile(r"data\.pkl|constants\.pkl|code/.+\.debug_pkl")
+_CODE = re.compile(r"code/.+\.py")
+
+
+@dataclass(frozen=True)
+class ArtifactFile:
+    """metadata: the bytes of `lensbox.json`; code: each TorchScript source, by the name of its entry."""
+
+    metadata: bytes
+    code: dict[str, bytes]
+
+
+def parse_artifact_file(data: bytes) -> ArtifactFile:
+    """Checks the content of an artifact's file, all but the meaning of its metadata and its code.
+
+    Raises ValueError, to be read after the file's name, unless it is a TorchScript archive with metadata,
+    undamaged, with the entries that torch writes, and its pickles describe tensors that lie inside it.
+    """
+    if not data.startswith(b"PK"):
+        raise ValueError("is not a TorchScript file, which is a zip archive")
+    try:
+        entries = read_archive(data)
+    except DamagedArchiveError as error:
+        raise ValueError(f"is damaged: {error}") from error
+    if "data.pkl" not in entries:
+        raise ValueError("is not a TorchScript file")
+    if "constants.pkl" not in entries:
+        raise ValueError("is not a TorchScript file: it holds no code (was it written by torch.save?)")
+    metadata = entries.get(f"extra/{METADATA_FILE}")
+    if metadata is None:
+        raise ValueError(f"is not a Lensbox artifact: it holds no {METADATA_FILE}")
+    if len(metadata) > MAX_METADATA_SIZE:
+        raise ValueError(
+            f"is damaged: its {METADATA_FILE} has {len(metadata)} bytes, at most {MAX_METADATA_SIZE} are read"
+        )
+    foreign = [name for name in entries if not _ENTRY.fullmatch(name)]
+    if foreign:
+        raise ValueError(f"is not as torch writes it: it holds the entry {foreign[0]}")
+    for name, content in entries.items():
+        if _PICKLE.fullmatch(name):
+            try:
+                check_pickle(content, "constants" if name == "constants.pkl" else "data", entries)
+            except DamagedPickleError as error:
+                raise ValueError(f"is damaged: its entry {name}: {error}") from error
+    code = {name: content for name, content in entries.items() if _CODE.fullmatch(name)}
+    return ArtifactFile(metadata, code)
