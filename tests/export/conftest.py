@@ -1,21 +1,5 @@
 """A small detector and its artifact."""
 
-from pathlib import Path
+from artifact_fixtures import artifact_path, detector
 
-import pytest
-from small_detectors import varied_detector
-
-from lensbox.export.artifact_writer import save_artifact
-from lensbox.model import FaceDetector
-
-
-@pytest.fixture(scope="session")
-def detector() -> FaceDetector:
-    return varied_detector(spread=0.2)
-
-
-@pytest.fixture(scope="session")
-def artifact_path(detector: FaceDetector, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("artifact") / "detector.pt"
-    save_artifact(detector, path, score_threshold=0.25, iou_threshold=0.4)
-    return path
+__all__ = ["artifact_path", "detector"]
