@@ -1,19 +1,21 @@
 """Writes artifacts: `lensbox.runtime` reads them and says what they are."""
 
 import copy
+import io
 import logging
-import os
 from pathlib import Path
 
 import torch
 
 import lensbox.ops
-from lensbox.errors import ArtifactError
+from lensbox.errors import ArtifactError, InputError
 from lensbox.export.self_test_builder import build_self_test
 from lensbox.export.torchscript import custom_op_schemas, script_and_freeze
+from lensbox.files import atomic_write
 from lensbox.model import FaceDetector, weights_sha256
 from lensbox.model.config import CANVAS_SIZE
-from lensbox.runtime.artifact import METHODS, load_artifact
+from lensbox.model.weights_file import non_finite_weights
+from lensbox.runtime.artifact import METHODS, load_artifact_bytes
 from lensbox.runtime.artifact_file import METADATA_FILE
 from lensbox.runtime.metadata import FORMAT_VERSION, ArtifactMetadata
 from lensbox.runtime.torchscript import quiet_torchscript
@@ -29,13 +31,15 @@ def save_artifact(
 ) -> ArtifactMetadata:
     """Writes the artifact of a detector; the thresholds are the defaults it carries.
 
-    Before the file gets its name it is loaded back and must pass its self-test, so an artifact appears whole
-    and working or not at all. Raises ArtifactError, and ValueError for thresholds outside 0..1.
+    Before the file is written it is loaded back and must pass its self-test, so an artifact appears whole and
+    working or not at all. Raises ArtifactError, InputError for weights that are not finite, OSError if the
+    file cannot be written, and ValueError for thresholds outside 0..1.
     """
     for name, value in (("score_threshold", score_threshold), ("iou_threshold", iou_threshold)):
         if not 0 <= value <= 1:
             raise ValueError(f"{name} must be between 0 and 1, got {value}")
-    path = Path(path)
+    if (reason := non_finite_weights(detector)) is not None:
+        raise InputError(f"the detector cannot be exported: {reason}")
     # Neither the caller's device nor its training mode may leak into the artifact, nor the reverse.
     detector = copy.deepcopy(detector).cpu().eval()
     _logger.info("scripting and freezing the detector")
@@ -43,18 +47,14 @@ def save_artifact(
     _logger.info("choosing a self-test")
     metadata = _describe(detector, module, score_threshold, iou_threshold)
 
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
-    try:
-        with quiet_torchscript():
-            torch.jit.save(module, partial, _extra_files={METADATA_FILE: metadata.to_json()})
-        _logger.info("loading the artifact back and running its self-test")
-        report = load_artifact(partial).self_test()
-        if not report.passed:
-            raise ArtifactError(f"the exported detector fails its self-test: {'; '.join(report.failures)}")
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
+    content = io.BytesIO()  # not a file: torch's writer ends the process when the disk is full
+    with quiet_torchscript():
+        torch.jit.save(module, content, _extra_files={METADATA_FILE: metadata.to_json()})
+    _logger.info("loading the artifact back and running its self-test")
+    report = load_artifact_bytes(content.getvalue(), str(path)).self_test()
+    if not report.passed:
+        raise ArtifactError(f"the exported detector fails its self-test: {'; '.join(report.failures)}")
+    atomic_write(path, content.getvalue())
     return metadata
 
 

@@ -1,20 +1,32 @@
 """`lensbox export`: weights to artifact."""
 
 import argparse
+import contextlib
 import logging
+import signal
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from types import FrameType
+
+from lensbox.errors import ExitCode, InputError
 
 DEFAULT_OUTPUT = Path("artifacts") / "detector.pt"
 
 
 def main(argv: list[str]) -> int:
-    """Runs the command: 0 = written and tested, 2 = usage, 3 = export failed, 4 = bad weights file.
+    """Runs the command: 0 = written and tested, 2 = usage, 3 = export failed, 4 = bad weights.
 
-    The artifact's path goes to stdout, progress and errors to stderr.
+    The artifact's path goes to stdout, progress and errors to stderr. SIGTERM ends the process with 143, and
+    leaves nothing half-written, as SIGINT does.
     """
     options = _parser().parse_args(argv)
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr, force=True)
+    with _orderly_sigterm():
+        return _run(options)
+
+
+def _run(options: argparse.Namespace) -> int:
     # Imported here, as torch takes seconds to load: `--help` must not wait for it.
     from lensbox.errors import ArtifactError
     from lensbox.export.artifact_writer import save_artifact
@@ -28,12 +40,15 @@ def main(argv: list[str]) -> int:
             score_threshold = recommended_threshold(options.weights)
     except (OSError, ValueError) as error:
         logging.error("error: %s", error)
-        return 4
+        return ExitCode.BAD_INPUT
     try:
         metadata = save_artifact(detector, options.output, score_threshold, options.iou_threshold)
+    except InputError as error:
+        logging.error("error: %s", error)
+        return ExitCode.BAD_INPUT
     except (ArtifactError, OSError) as error:
         logging.error("error: %s", error)
-        return 3
+        return ExitCode.UNUSABLE
     logging.info(
         "%s: %d bytes, torch %s, weights %s, self-test with %d detections passed",
         options.output,
@@ -43,7 +58,21 @@ def main(argv: list[str]) -> int:
         len(metadata.self_test.scores),
     )
     print(options.output)
-    return 0
+    return ExitCode.GOOD
+
+
+@contextlib.contextmanager
+def _orderly_sigterm() -> Iterator[None]:
+    """SIGTERM unwinds the stack, so that what is half-written goes, and ends the process with 143."""
+
+    def leave(number: int, frame: FrameType | None) -> None:
+        raise SystemExit(128 + number)  # the shells' convention
+
+    before = signal.signal(signal.SIGTERM, leave)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -55,7 +84,7 @@ def _parser() -> argparse.ArgumentParser:
         type=Path,
         help="weights (.safetensors) that save_detector wrote; default: the shipped ones",
     )
-    parser.add_argument("--output", type=Path, default=DEFAULT_OUTPUT, help="file to write (%(default)s)")
+    parser.add_argument("--output", type=_file, default=DEFAULT_OUTPUT, help="file to write (%(default)s)")
     parser.add_argument(
         "--score-threshold",
         type=_fraction,
@@ -70,6 +99,13 @@ def _parser() -> argparse.ArgumentParser:
         help="largest overlap of two faces unless a caller says otherwise (%(default)s)",
     )
     return parser
+
+
+def _file(text: str) -> Path:
+    path = Path(text)
+    if path.name in ("", ".."):
+        raise argparse.ArgumentTypeError(f"must name a file, got {text!r}")
+    return path
 
 
 def _fraction(text: str) -> float:

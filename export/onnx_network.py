@@ -4,7 +4,6 @@ It holds `FaceDetector.forward` alone: a canvas goes in, raw boxes and logits co
 post-processing live in the artifact, for which the ONNX file is no substitute.
 """
 
-import os
 from pathlib import Path
 
 import onnx
@@ -15,6 +14,7 @@ import lensbox.ops
 from lensbox.export.onnx_exporter import OnnxExportError, to_onnx
 from lensbox.export.predictions_check import prediction_failures
 from lensbox.export.self_test_images import draw_faces
+from lensbox.files import atomic_write
 from lensbox.model import FaceDetector, weights_sha256
 
 OUTPUTS = ("boxes", "logits")
@@ -35,24 +35,18 @@ def save_onnx_network(detector: FaceDetector, path: str | Path) -> None:
     """Writes the network of a detector, on the CPU and in eval mode, as one file that describes itself.
 
     Input `images`, uint8 [batch, 1, 256, 256]; outputs `boxes`, float32 [batch, A, 4], and `logits`, float32
-    [batch, A], as of `FaceDetector.forward`. Before the file gets its name, onnxruntime runs it and must
-    agree with PyTorch (see `predictions_check`). Raises OnnxExportError where it does not, and ValueError for
-    a detector in training mode.
+    [batch, A], as of `FaceDetector.forward`. Before the file is written, onnxruntime runs it and must agree
+    with PyTorch (see `predictions_check`). Raises OnnxExportError where it does not, OSError if the file
+    cannot be written, and ValueError for a detector in training mode.
     """
     if detector.training:
         raise ValueError("detector must be in eval mode, got one in training mode")
     canvases = torch.stack([detector.preprocess(draw_faces(seed))[0] for seed in range(_CHECKED_IMAGES)])
     model = to_onnx(detector, canvases[:2], OUTPUTS)
     _describe(model, detector)
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
-    try:
-        onnx.save(model, partial)
-        _check(detector, canvases, partial)
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
+    content = model.SerializeToString()
+    _check(detector, canvases, content)
+    atomic_write(path, content)
 
 
 def _describe(model: onnx.ModelProto, detector: FaceDetector) -> None:
@@ -69,9 +63,9 @@ def _describe(model: onnx.ModelProto, detector: FaceDetector) -> None:
     onnx.helper.set_model_props(model, properties)
 
 
-def _check(detector: FaceDetector, canvases: torch.Tensor, path: Path) -> None:
-    onnx.checker.check_model(path, full_check=True)
-    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+def _check(detector: FaceDetector, canvases: torch.Tensor, content: bytes) -> None:
+    onnx.checker.check_model(content, full_check=True)
+    session = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
     boxes, logits = map(torch.from_numpy, session.run(list(OUTPUTS), {"images": canvases.numpy()}))
     with torch.no_grad():
         failures = prediction_failures((boxes, logits), detector(canvases))

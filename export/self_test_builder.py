@@ -52,7 +52,8 @@ class _Candidate:
 def build_self_test(detector: FaceDetector) -> SelfTest:
     """The self-test of a detector on the CPU in eval mode; its expectations come from eager execution.
 
-    Raises RuntimeError if no clear test is found: the detector gives (nearly) the same score everywhere.
+    Raises RuntimeError if no clear test is found: the detector gives (nearly) the same score everywhere, or
+    numbers that are not finite.
     """
     noisy_detector = tf32_copy(detector)
     with torch.no_grad(), _one_thread():
@@ -63,7 +64,7 @@ def build_self_test(detector: FaceDetector) -> SelfTest:
             best = max(candidates, key=_preference, default=None)
             if best and best.margin >= _GOOD_MARGIN and best.levels >= _ENOUGH_LEVELS:
                 break
-        if best is None or best.margin < _LEAST_MARGIN:
+        if best is None or not best.margin >= _LEAST_MARGIN:  # written so that NaN fails
             raise RuntimeError("no picture gives detections that are clear enough for a self-test")
         image = draw_faces(best.seed)
         canvas, geometry = detector.preprocess(image)
@@ -103,6 +104,8 @@ def _preference(candidate: _Candidate) -> tuple[float, int, int]:
 def _candidates(detector: FaceDetector, noisy_detector: FaceDetector, seed: int) -> list[_Candidate]:
     canvas, _ = detector.preprocess(draw_faces(seed))
     boxes, logits = (output[0] for output in detector(canvas[None]))
+    if not (boxes.isfinite().all() and logits.isfinite().all()):
+        raise RuntimeError("its predictions hold NaN or infinity")
     noisy_boxes, noisy_logits = (output[0] for output in noisy_detector(canvas[None]))
     logits, order = logits.sort(descending=True, stable=True)
     order, logits = order[: detector.max_candidates], logits[: detector.max_candidates]

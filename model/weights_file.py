@@ -2,13 +2,14 @@
 
 import hashlib
 import json
-import os
 from pathlib import Path
 
 import safetensors
 import safetensors.torch
 from torch import Tensor
 
+from lensbox.errors import InputError
+from lensbox.files import atomic_write
 from lensbox.model.config import DetectorConfig
 from lensbox.model.face_detector import FaceDetector
 
@@ -21,29 +22,21 @@ DEFAULT_THRESHOLD = 0.5
 def save_detector(detector: FaceDetector, path: str | Path, metadata: dict[str, str] | None = None) -> None:
     """Writes the detector's weights and config; `metadata` adds what a reader should know of them.
 
-    The file appears whole or not at all. Raises ValueError if `metadata` uses the key 'config'.
+    The file appears whole or not at all. Raises ValueError if `metadata` uses the key 'config', and OSError.
     """
     metadata = dict(metadata or {})
     if CONFIG_KEY in metadata:
         raise ValueError(f"metadata must not use the key {CONFIG_KEY!r}: it holds the detector's config")
     metadata[CONFIG_KEY] = detector.config.to_json()
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
     tensors = {name: value.detach().cpu().contiguous() for name, value in detector.state_dict().items()}
-    try:
-        # Not save_file, whose files only their owner may read.
-        partial.write_bytes(safetensors.torch.save(tensors, metadata))
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
+    atomic_write(path, safetensors.torch.save(tensors, metadata))
 
 
 def load_detector(path: str | Path | None = None) -> FaceDetector:
     """The detector of a file that `save_detector` wrote, on the CPU, in eval mode.
 
-    None loads the shipped weights. Raises FileNotFoundError if there is no such file, and ValueError if it
-    is not a safetensors file, has no config, or its tensors do not fit that config.
+    None loads the shipped weights. Raises FileNotFoundError if there is no such file, and InputError if it
+    is not a safetensors file, has no config, or its tensors do not fit that config or are not finite.
     """
     path = SHIPPED_WEIGHTS if path is None else Path(path)
     if not path.is_file():
@@ -53,16 +46,29 @@ def load_detector(path: str | Path | None = None) -> FaceDetector:
             metadata = file.metadata() or {}
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
     except safetensors.SafetensorError as error:
-        raise ValueError(f"{path} is not a safetensors file: {error}") from error
+        raise InputError(f"{path} is not a safetensors file: {error}") from error
     if CONFIG_KEY not in metadata:
-        raise ValueError(f"{path} has no {CONFIG_KEY!r} in its metadata: it was not written by save_detector")
+        raise InputError(f"{path} has no {CONFIG_KEY!r} in its metadata: it was not written by save_detector")
     try:
         detector = FaceDetector(DetectorConfig.from_json(metadata[CONFIG_KEY]))
     except ValueError as error:
-        raise ValueError(f"{path} does not hold a face detector: {error}") from error
+        raise InputError(f"{path} does not hold a face detector: {error}") from error
     _check_tensors(path, tensors, detector.state_dict())
     detector.load_state_dict(tensors)
+    if (reason := non_finite_weights(detector)) is not None:
+        raise InputError(f"{path}: {reason}")
     return detector.eval()
+
+
+def non_finite_weights(detector: FaceDetector) -> str | None:
+    """A sentence on the first tensor of the detector that holds NaN or infinity; None if all are finite."""
+    for name, value in detector.state_dict().items():
+        wrong = int((~value.isfinite()).sum())
+        if wrong:
+            return (
+                f"the weights must be finite, got {wrong} of {value.numel()} values NaN or infinite in {name}"
+            )
+    return None
 
 
 def read_metadata(path: str | Path | None = None) -> dict[str, str]:
@@ -111,7 +117,7 @@ def _check_tensors(path: Path, tensors: dict[str, Tensor], expected: dict[str, T
     )
     if wrong:
         first = wrong[0]
-        raise ValueError(
+        raise InputError(
             f"{path}: {len(wrong)} tensors do not fit the config; the first, {first}, must have the shape "
             f"{expected_shapes.get(first, 'of no tensor')}, got {actual_shapes.get(first, 'no tensor')}"
         )

@@ -1,5 +1,7 @@
 """The export command, as its users run it."""
 
+import resource
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -79,3 +81,68 @@ def test_usage_errors(arguments: list[str], capsys: pytest.CaptureFixture[str]) 
         cli.main(arguments)
     assert caught.value.code == 2
     assert "usage: lensbox export" in capsys.readouterr().err
+
+
+def test_an_empty_output_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        cli.main(["--output", ""])
+    assert caught.value.code == 2
+    assert "--output: must name a file, got ''" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_weights_that_are_not_finite_are_bad_weights(
+    value: float, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    detector = FaceDetector(DetectorConfig.named("small"))
+    next(detector.parameters()).data.view(-1)[3] = value
+    weights = tmp_path / "w.safetensors"
+    save_detector(detector, weights)
+    assert cli.main(["--weights", str(weights), "--output", str(tmp_path / "a.pt")]) == 4
+    err = capfd.readouterr().err
+    assert "w.safetensors: the weights must be finite, got 1 of" in err
+    assert "Traceback" not in err
+    assert [file.name for file in tmp_path.iterdir()] == ["w.safetensors"]
+
+
+def test_weights_that_overflow_end_with_one_sentence(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    detector = FaceDetector(DetectorConfig.named("small"))
+    next(detector.parameters()).data.fill_(1e38)
+    weights = tmp_path / "w.safetensors"
+    save_detector(detector, weights)
+    assert cli.main(["--weights", str(weights), "--output", str(tmp_path / "a.pt")]) == 3
+    assert "cannot be exported: its predictions hold NaN or infinity" in capfd.readouterr().err
+
+
+def test_a_full_disk_leaves_the_old_artifact_and_a_message(tmp_path: Path) -> None:
+    output = tmp_path / "a.pt"
+    output.write_bytes(b"old")
+    result = subprocess.run(
+        [sys.executable, str(SCRIPT), "--output", str(output)],
+        capture_output=True,
+        text=True,
+        check=False,
+        # No file may grow beyond this: writing fails half-way, as on a full disk.
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000)),
+    )
+    assert result.returncode == 3, result.stderr
+    assert "error:" in result.stderr
+    assert f"cannot be written: File too large: '{output}'" in result.stderr
+    assert "Traceback" not in result.stderr
+    assert output.read_bytes() == b"old"
+    assert list(tmp_path.iterdir()) == [output]
+
+
+@pytest.mark.parametrize("line", ["choosing a self-test", "loading the artifact back"])
+def test_sigterm_leaves_nothing(line: str, tmp_path: Path) -> None:
+    command = [sys.executable, str(SCRIPT), "--output", str(tmp_path / "a.pt")]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        for text in process.stderr:
+            if text.startswith(line):
+                break
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 128 + signal.SIGTERM
+    assert not list(tmp_path.iterdir())

@@ -1,4 +1,4 @@
-"""Reading artifacts: what went in comes out; what is damaged, newer or incomplete is refused with a reason."""
+"""Reading artifacts: what went in comes out; what is damaged, newer or incomplete is refused."""
 
 import json
 import shutil
