@@ -15,10 +15,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-import lensbox.ops
 from lensbox.export.self_test_images import draw_faces
 from lensbox.export.tf32 import tf32_copy
 from lensbox.model import FaceDetector
+from lensbox.ops import box_iou, padded_nms
 from lensbox.runtime.self_test import TOLERANCES, SelfTest
 
 _PICTURES = 16
@@ -118,13 +118,13 @@ def _candidates(detector: FaceDetector, noisy_detector: FaceDetector, seed: int)
     for iou_threshold in _IOU_THRESHOLDS:
         # Suppression goes from the best score down, so a higher score threshold only shortens this list. One
         # detection more than the test may have shows where the threshold can lie.
-        _, _, indices, counts = lensbox.ops.padded_nms(
+        _, _, indices, counts = padded_nms(
             boxes[None], logits.sigmoid()[None], iou_threshold, 0.0, len(boxes), _MAX_DETECTIONS + 1
         )
         kept = indices[0, : int(counts[0])]
         end = int(kept[-1]) + 1
-        iou = _pairwise_iou(boxes[kept], boxes[:end])
-        iou_noise = float((_pairwise_iou(noisy_boxes[kept], noisy_boxes[:end]) - iou).abs().max())
+        iou = box_iou(boxes[kept], boxes[:end])
+        iou_noise = float((box_iou(noisy_boxes[kept], noisy_boxes[:end]) - iou).abs().max())
         logit_gaps = (logits[kept][:, None] - logits[:end]) / logit_noise
         iou_excess = (iou - iou_threshold) / max(iou_noise, 1e-6)
         for count in range(1, len(kept)):
@@ -156,13 +156,3 @@ def _margin(kept: Tensor, logit_gaps: Tensor, iou_excess: Tensor, count: int) ->
     clearness = torch.minimum(logit_gaps[:count, :following], iou_excess[:count, :following])
     margins.append(clearness.amax(dim=0)[suppressed])
     return float(torch.cat(margins).min())
-
-
-def _pairwise_iou(boxes1: Tensor, boxes2: Tensor) -> Tensor:
-    """[N, 4], [M, 4] -> [N, M]; boxes with area."""
-    corner1 = torch.maximum(boxes1[:, None, :2], boxes2[None, :, :2])
-    corner2 = torch.minimum(boxes1[:, None, 2:], boxes2[None, :, 2:])
-    intersection = (corner2 - corner1).clamp(min=0).prod(dim=-1)
-    area1 = (boxes1[:, 2:] - boxes1[:, :2]).prod(dim=-1)
-    area2 = (boxes2[:, 2:] - boxes2[:, :2]).prod(dim=-1)
-    return intersection / (area1[:, None] + area2 - intersection)

@@ -15,6 +15,7 @@ from lensbox.ops.boxes import (  # noqa: E402
 from lensbox.ops.packed_targets import PackedTargets, collate_packed  # noqa: E402
 from lensbox.ops.torchvision_api import (  # noqa: E402
     batched_nms,
+    box_iou,
     generalized_box_iou,
     generalized_box_iou_loss,
     nms,
@@ -26,6 +27,7 @@ __all__ = [
     "PackedTargets",
     "PaddedDetections",
     "batched_nms",
+    "box_iou",
     "collate_packed",
     "generalized_box_iou",
     "generalized_box_iou_loss",

@@ -10,6 +10,20 @@ from torch import Tensor
 from lensbox.ops.boxes import giou, padded_nms, pairwise_giou
 
 
+def box_iou(boxes1: Tensor, boxes2: Tensor) -> Tensor:
+    """IoU of every pair: `[..., N, 4]`, `[..., M, 4]` -> `[..., N, M]`; leading dimensions broadcast.
+
+    No op of its own but a few of PyTorch's, of any dtypes for boxes, in float32 or float64. Differentiable.
+    Empty boxes overlap nothing (torchvision gives NaN for two of them).
+    """
+    dtype = torch.float64 if torch.float64 in (boxes1.dtype, boxes2.dtype) else torch.float32
+    rows, columns = boxes1.to(dtype).unsqueeze(-2), boxes2.to(dtype).unsqueeze(-3)
+    low, high = torch.maximum(rows[..., :2], columns[..., :2]), torch.minimum(rows[..., 2:], columns[..., 2:])
+    intersection = (high - low).clamp(min=0).prod(-1)
+    union = _area(rows) + _area(columns) - intersection
+    return intersection / union.clamp(min=1e-7)
+
+
 def generalized_box_iou(boxes1: Tensor, boxes2: Tensor) -> Tensor:
     """Generalized IoU of every pair: `[N, 4]`, `[M, 4]` -> `[N, M]`."""
     return pairwise_giou(boxes1, boxes2)
@@ -80,6 +94,10 @@ def _check_nms(boxes: Tensor, scores: Tensor) -> None:
             "boxes and scores should have same number of elements in dimension 0, "
             f"got {boxes.shape[0]} and {scores.shape[0]}"
         )
+
+
+def _area(boxes: Tensor) -> Tensor:
+    return (boxes[..., 2:] - boxes[..., :2]).clamp(min=0).prod(-1)
 
 
 def _upcast(boxes: Tensor) -> Tensor:

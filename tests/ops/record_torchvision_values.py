@@ -24,6 +24,7 @@ def main() -> None:
     }
     boxes1, boxes2 = draw_boxes(24, 100), draw_boxes(24, 100)
     values["boxes1"], values["boxes2"] = boxes1.tolist(), boxes2.tolist()
+    values["box_iou"] = ops.box_iou(boxes1, boxes2).tolist()
     values["generalized_box_iou"] = ops.generalized_box_iou(boxes1, boxes2).tolist()
     for reduction in ("none", "mean", "sum"):
         pred = boxes1.clone().requires_grad_()

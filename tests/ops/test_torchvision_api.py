@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from box_reference import random_boxes
+from box_reference import BOX_DTYPES, random_boxes
 
-from lensbox.ops import batched_nms, generalized_box_iou, generalized_box_iou_loss, nms
+from lensbox.ops import batched_nms, box_iou, generalized_box_iou, generalized_box_iou_loss, nms
 
 # Written by tests/ops/record_torchvision_values.py, which says from which version.
 RECORDED = json.loads((Path(__file__).parent / "torchvision_values.json").read_text())
@@ -15,6 +15,34 @@ RECORDED = json.loads((Path(__file__).parent / "torchvision_values.json").read_t
 
 def recorded(name: str, device: torch.device) -> torch.Tensor:
     return torch.tensor(RECORDED[name], device=device)
+
+
+def test_box_iou(device: torch.device) -> None:
+    out = box_iou(recorded("boxes1", device), recorded("boxes2", device))
+    torch.testing.assert_close(out, recorded("box_iou", device), rtol=1e-6, atol=1e-7)
+
+
+@pytest.mark.parametrize("dtype", BOX_DTYPES)
+def test_box_iou_of_worked_boxes(device: torch.device, dtype: torch.dtype) -> None:
+    boxes1 = torch.tensor([[0, 0, 10, 10], [5, 5, 5, 5], [9, 9, 1, 1]], dtype=dtype, device=device)
+    boxes2 = torch.tensor([[0, 0, 10, 10], [5, 5, 15, 15], [20, 0, 30, 10], [0, 0, 10, 5], [5, 5, 5, 5]])
+    out = box_iou(boxes1, boxes2.to(device))
+    # Intersections 100, 25, 0, 50, 0 of unions 100, 175, 200, 100, 100; empty and inverted boxes have none.
+    expected = torch.tensor([[1, 25 / 175, 0, 0.5, 0], [0.0] * 5, [0.0] * 5]).to(out)
+    torch.testing.assert_close(out, expected)
+    assert out.dtype == (torch.float64 if dtype == torch.float64 else torch.float32)
+
+
+def test_box_iou_of_many_images_and_its_gradient(device: torch.device) -> None:
+    boxes1 = random_boxes(3, 1, 5, dtype=torch.float64).to(device).requires_grad_()
+    boxes2 = random_boxes(2, 4, dtype=torch.float64).to(device)
+    out = box_iou(boxes1, boxes2)
+    assert out.shape == (3, 2, 5, 4)
+    assert torch.equal(out[1, 0], box_iou(boxes1[1, 0], boxes2[0]))
+    assert torch.autograd.gradcheck(box_iou, (boxes1, boxes2))
+    empty = torch.zeros(1, 4, device=device, requires_grad=True)
+    (grad,) = torch.autograd.grad(box_iou(empty, empty).sum(), empty)
+    assert (grad == 0).all()
 
 
 def test_generalized_box_iou(device: torch.device) -> None:
@@ -92,6 +120,7 @@ def test_against_torchvision_itself(count: int) -> None:
 
     b1, b2 = random_boxes(count).cuda(), random_boxes(count).cuda()
     scores, kinds = torch.rand(count).cuda(), torch.randint(0, 5, (count,)).cuda()
+    torch.testing.assert_close(box_iou(b1, b2), theirs.box_iou(b1, b2))
     torch.testing.assert_close(generalized_box_iou(b1, b2), theirs.generalized_box_iou(b1, b2))
     torch.testing.assert_close(generalized_box_iou_loss(b1, b2), theirs.generalized_box_iou_loss(b1, b2))
     # Whole numbers, which torchvision can shift apart by category without rounding them.
