@@ -4,6 +4,7 @@ import copy
 
 import pytest
 import torch
+from box_reference import nms_reference
 from torch import Tensor
 
 from lensbox.bench.detector.cost import network_cost
@@ -11,24 +12,6 @@ from lensbox.model import DetectorConfig, FaceDetector
 from lensbox.runtime.torchscript import quiet_torchscript
 
 ANCHORS = 5440
-
-
-def reference_nms(boxes: Tensor, scores: Tensor, iou_threshold: float, score_threshold: float) -> list[int]:
-    """Greedy suppression, one pair at a time: indices of one image's detections, best first."""
-    kept: list[int] = []
-    for candidate in sorted(range(len(scores)), key=lambda index: (-float(scores[index]), index)):
-        if float(scores[candidate]) > score_threshold and all(
-            iou(boxes[candidate].tolist(), boxes[other].tolist()) <= iou_threshold for other in kept
-        ):
-            kept.append(candidate)
-    return kept
-
-
-def iou(a: list[float], b: list[float]) -> float:
-    width = max(0.0, min(a[2], b[2]) - max(a[0], b[0]))
-    height = max(0.0, min(a[3], b[3]) - max(a[1], b[1]))
-    areas = [(box[2] - box[0]) * (box[3] - box[1]) for box in (a, b)]
-    return width * height / (sum(areas) - width * height)
 
 
 def detection_threshold(detector: FaceDetector, canvases: Tensor, count: int) -> float:
@@ -122,7 +105,9 @@ def test_detect_agrees_with_plain_suppression(detector: FaceDetector, canvases: 
     suppressed = 0
     for image in range(2):
         all_scores = logits[image].sigmoid()
-        expected = reference_nms(all_boxes[image], all_scores, 0.4, threshold)
+        expected = nms_reference(
+            all_boxes[image], all_scores, 0.4, threshold, len(all_scores), len(all_scores)
+        )
         suppressed += int((all_scores > threshold).sum()) - len(expected)
         count = int(counts[image])
         assert count == len(expected) < 256

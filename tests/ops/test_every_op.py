@@ -1,0 +1,246 @@
+"""What every op of the namespace owes: a kernel on each backend, and the same values wherever it is called.
+
+The samples are those of `op_samples`; an op without one fails the first test here.
+"""
+
+import warnings
+from collections.abc import Callable
+
+import pytest
+import torch
+from op_samples import SAMPLES, Boxes, Sample, as_list, make_boxes
+from torch import Tensor
+
+from lensbox.ops import giou, masked_giou_loss, pairwise_giou
+from lensbox.runtime.torchscript import quiet_torchscript
+
+# Kernels that stand for all backends: the op is made of others, which have them.
+COMPOSITE = "CompositeExplicitAutograd"
+
+
+def registered_ops() -> list[str]:
+    names = [name for name in torch._C._dispatch_get_all_op_names() if name.startswith("lensbox::")]
+    return sorted(name.removeprefix("lensbox::") for name in names)
+
+
+every_sample = pytest.mark.parametrize("sample", SAMPLES, ids=lambda sample: sample.name.replace(" ", "_"))
+
+
+def test_every_op_has_samples() -> None:
+    assert {sample.op for sample in SAMPLES} == set(registered_ops())
+    assert len({sample.name for sample in SAMPLES}) == len(SAMPLES)
+
+
+@pytest.mark.parametrize("op", registered_ops())
+def test_every_backend_has_a_kernel(op: str) -> None:
+    def has(key: str) -> bool:
+        return bool(torch._C._dispatch_has_kernel_for_dispatch_key(f"lensbox::{op}", key))
+
+    # A library built without CUDA has a kernel that says so.
+    assert has(COMPOSITE) or all(has(key) for key in ("CPU", "CUDA", "Meta"))
+    # A derivative, or a kernel that says that there is none.
+    assert has("Autograd")
+
+
+@every_sample
+def test_opcheck(device: torch.device, sample: Sample) -> None:
+    torch.library.opcheck(sample.overload, tuple(sample.leaves(make_boxes(device))))
+
+
+@every_sample
+def test_what_has_no_derivative_says_so(device: torch.device, sample: Sample) -> None:
+    arguments = sample.arguments(make_boxes(device))
+    if sample.trains:
+        pytest.skip("it has one")
+    leaves = [
+        value.detach().clone().requires_grad_()
+        if isinstance(value, Tensor) and value.is_floating_point()
+        else value
+        for value in arguments
+    ]
+    output = as_list(sample.overload(*leaves))[0]
+    with pytest.raises(RuntimeError, match="not implemented"):
+        output.sum().backward()
+
+
+class Call(torch.nn.Module):
+    """An op with its numbers, as a function of its tensors."""
+
+    def __init__(self, sample: Sample, arguments: list[object]) -> None:
+        super().__init__()
+        self.op = sample.overload
+        self.arguments = [None if isinstance(value, Tensor) else value for value in arguments]
+        self.positions = [i for i, value in enumerate(arguments) if isinstance(value, Tensor)]
+
+    def forward(self, *tensors: Tensor) -> list[Tensor]:
+        arguments = list(self.arguments)
+        for position, tensor in zip(self.positions, tensors, strict=True):
+            arguments[position] = tensor
+        return as_list(self.op(*arguments))
+
+
+def tensors_of(arguments: list[object]) -> list[Tensor]:
+    return [value for value in arguments if isinstance(value, Tensor)]
+
+
+def assert_same(ours: list[Tensor], theirs: list[Tensor]) -> None:
+    for a, b in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(a, b, rtol=0, atol=0)
+
+
+@every_sample
+def test_torchscript(device: torch.device, sample: Sample) -> None:
+    schema = sample.overload._schema
+    names = ", ".join(argument.name for argument in schema.arguments)
+    typed = ", ".join(f"{argument.name}: {argument.type.annotation_str}" for argument in schema.arguments)
+    source = f"def call({typed}):\n    return torch.ops.lensbox.{sample.op}({names})\n"
+    with quiet_torchscript():
+        scripted = torch.jit.CompilationUnit(source).call
+    for _ in range(3):  # the profiling executor changes the graph after the first runs
+        boxes = make_boxes(device)
+        arguments = sample.leaves(boxes)
+        outputs = as_list(scripted(*arguments))
+        leaves = [arguments[position] for position in sample.trains]
+        if leaves:
+            outputs += torch.autograd.grad(outputs[0], leaves, torch.ones_like(outputs[0]) * 2.5)
+        assert_same([output.detach() for output in outputs], sample.run(boxes))
+
+
+def compile_quietly(function: Callable, **options: object) -> Callable:
+    def run(*arguments: Tensor):
+        with warnings.catch_warnings():
+            # torch's own: TF32 hints on the GPU, and deprecated calls inside its tracer.
+            warnings.simplefilter("ignore")
+            return torch.compile(function, fullgraph=True, **options)(*arguments)
+
+    return run
+
+
+@every_sample
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_compile(device: torch.device, sample: Sample, dynamic: bool) -> None:
+    boxes = make_boxes(device)
+    arguments = sample.leaves(boxes)
+    torch.compiler.reset()
+    outputs = list(compile_quietly(Call(sample, arguments), dynamic=dynamic)(*tensors_of(arguments)))
+    leaves = [arguments[position] for position in sample.trains]
+    if leaves:
+        outputs += torch.autograd.grad(outputs[0], leaves, torch.ones_like(outputs[0]) * 2.5)
+    assert_same([output.detach() for output in outputs], sample.run(boxes))
+
+
+def test_compile_among_other_ops(device: torch.device) -> None:
+    def objective(pred: Tensor, target: Tensor) -> Tensor:
+        boxes = pred.relu() + 0.5
+        return (
+            masked_giou_loss(boxes, target)
+            + giou(boxes, target[:1]).mean()
+            + pairwise_giou(boxes, target).mean()
+        )
+
+    boxes = make_boxes(device)
+    torch.compiler.reset()
+    grads = []
+    for function in (objective, compile_quietly(objective)):
+        pred = boxes.pred.clone().requires_grad_()
+        function(pred, boxes.wide_target).backward()
+        grads.append(pred.grad)
+    torch.testing.assert_close(grads[0], grads[1])
+
+
+@every_sample
+def test_export_with_dynamic_shapes(device: torch.device, sample: Sample) -> None:
+    arguments, others = (
+        sample.arguments(make_boxes(device, images, slots)) for images, slots in ((6, 40), (9, 31))
+    )
+    tensors = tensors_of(list(arguments))
+    shapes = [dict.fromkeys(range(tensor.dim()), torch.export.Dim.AUTO) for tensor in tensors]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch's own, inside its tracer
+        program = torch.export.export(
+            Call(sample, list(arguments)), tuple(tensors), dynamic_shapes=(tuple(shapes),)
+        )
+    assert f"lensbox.{sample.op}.default" in {str(node.target) for node in program.graph.nodes}
+    assert_same(program.module()(*tensors_of(list(others))), as_list(sample.overload(*others)))
+
+
+@every_sample
+def test_meta_tensors_have_the_real_shapes(device: torch.device, sample: Sample) -> None:
+    arguments = sample.arguments(make_boxes(device))
+    meta = [value.to("meta") if isinstance(value, Tensor) else value for value in arguments]
+    for a, b in zip(as_list(sample.overload(*meta)), as_list(sample.overload(*arguments)), strict=True):
+        assert (a.shape, a.dtype, a.stride()) == (b.shape, b.dtype, b.stride())
+
+
+CUDA = torch.device("cuda")
+
+
+@pytest.mark.gpu
+@every_sample
+def test_cpu_and_cuda_agree(sample: Sample) -> None:
+    boxes = make_boxes(CUDA, images=64, slots=256)
+    on_cpu = Boxes(boxes.pred.cpu(), boxes.target.cpu(), boxes.wide_target.cpu())
+    for index, (ours, theirs) in enumerate(zip(sample.run(boxes), sample.run(on_cpu), strict=True)):
+        exact = (index == 0 and not sample.sums) or not theirs.is_floating_point()
+        scale = theirs.abs().max().item() if theirs.is_floating_point() and theirs.numel() > 0 else 0.0
+        tolerance = {"rtol": 0, "atol": 0} if exact else {"rtol": 1e-6, "atol": 1e-6 * scale}
+        torch.testing.assert_close(ours.cpu(), theirs, **tolerance)
+
+
+@pytest.mark.gpu
+@every_sample
+def test_another_stream(sample: Sample) -> None:
+    boxes = make_boxes(CUDA)
+    expected = sample.run(boxes)
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        torch.cuda._sleep(20_000_000)  # were a kernel on the default stream, it would run too early
+        late = torch.zeros_like(boxes.pred)
+        late.copy_(boxes.pred)
+        outputs = sample.run(Boxes(late, boxes.target, boxes.wide_target))
+    stream.synchronize()
+    assert_same(outputs, expected)
+
+
+@pytest.mark.gpu
+@every_sample
+def test_graph_capture(sample: Sample) -> None:
+    boxes = make_boxes(CUDA)
+    sample.run(boxes)  # warm-up, as torch.cuda.graph asks for
+    graph = torch.cuda.CUDAGraph()
+    torch.cuda.synchronize()
+    with torch.cuda.graph(graph):
+        captured = sample.run(boxes)
+    for _ in range(3):
+        fresh = make_boxes(CUDA)
+        boxes.pred.copy_(fresh.pred)
+        boxes.target.copy_(fresh.target)
+        boxes.wide_target.copy_(fresh.wide_target)
+        graph.replay()
+        assert_same(captured, sample.run(fresh))
+
+
+@pytest.mark.gpu
+@every_sample
+def test_nothing_waits_for_the_device(sample: Sample) -> None:
+    boxes = make_boxes(CUDA)
+    sample.run(boxes)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch calls this mode a prototype
+        torch.cuda.set_sync_debug_mode("error")
+    try:
+        sample.run(boxes)
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
+@every_sample
+def test_second_device(sample: Sample) -> None:
+    boxes = make_boxes(CUDA)
+    second = Boxes(*(t.to("cuda:1") for t in (boxes.pred, boxes.target, boxes.wide_target)))
+    for ours, theirs in zip(sample.run(second), sample.run(boxes), strict=True):
+        assert ours.device.index == 1
+        assert torch.equal(ours.cpu(), theirs.cpu())
