@@ -36,9 +36,10 @@ __device__ __forceinline__ bool is_huge(T area) {
   return area == T(INFINITY);
 }
 
-// For all the pairs of an image that has huge boxes. Not inlined: it is rare, and holds arithmetic in double.
+// For pairs with a huge box. Not inlined: they are rare, and take arithmetic in double. By value, since a box
+// whose address is taken could not stay in registers.
 template <typename T>
-__device__ __noinline__ bool removes_as_huge(const Box<T>& a, const Box<T>& b, T threshold) {
+__device__ __noinline__ bool removes_as_huge(Box<T> a, Box<T> b, T threshold) {
   return huge_iou_exceeds(a, b, threshold);
 }
 
