@@ -170,11 +170,14 @@ struct Candidates {
         areas(reinterpret_cast<T*>(boxes + blockDim.x)),
         categories(reinterpret_cast<int64_t*>(areas + blockDim.x)) {}
 
-  // Whether candidate i removes a later one, which the caller holds in registers.
+  // Whether candidate i removes a later one, which the caller holds in registers. kAnyHuge: any_huge, known
+  // when compiling, so that the loops of ordinary images hold nothing of the rare case.
+  template <bool kAnyHuge>
   __device__ bool removes(int i, const Box<T>& box, T area, int64_t category, T threshold,
                           bool has_categories) const {
-    return removes_ordinary(i, box, area, category, threshold, has_categories) ||
-           (any_huge && removes_huge(i, box, area, category, threshold, has_categories));
+    const bool ordinary = removes_ordinary(i, box, area, category, threshold, has_categories);
+    if constexpr (!kAnyHuge) return ordinary;
+    return ordinary || removes_huge(i, box, area, category, threshold, has_categories);
   }
 
   // The two halves of that, for loops which do the first for all pairs before they look for the second.

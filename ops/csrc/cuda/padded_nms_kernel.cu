@@ -18,23 +18,19 @@
 namespace lensbox {
 namespace {
 
-template <typename T, typename Score>
-__global__ void __launch_bounds__(kMaxNmsThreads)
-    padded_nms_kernel(const __grid_constant__ NmsProblem problem) {
-  extern __shared__ __align__(16) unsigned char memory[];
-  __shared__ unsigned int alive[2];  // bit i: candidate i of the current 32 is not removed by an earlier one
-  __shared__ unsigned int removers[32];  // bit j of word i: of the current 32, j would remove i, j < i
-  __shared__ unsigned int kept_words[kMaxNmsWarps];
+// What the threads of a block tell each other while they suppress.
+struct Suppression {
+  unsigned int alive[2];      // bit i: candidate i of the current 32 is not removed by an earlier one
+  unsigned int removers[32];  // bit j of word i: of the current 32, j would remove i, j < i
+  unsigned int kept_words[kMaxNmsWarps];
+};
 
-  const int64_t image = blockIdx.x;
+// Step 2: fills shared.kept_words and returns how many candidates are kept. All threads of the block call it.
+template <bool kAnyHuge, typename T, typename Score>
+__device__ __forceinline__ int64_t suppress(const NmsProblem& problem, const Candidates<T>& candidates,
+                                            const Candidate<T, Score>& own, int count, Suppression& shared) {
   const int thread = static_cast<int>(threadIdx.x), lane = thread % 32, warp = thread / 32;
   const int warps = static_cast<int>(blockDim.x) / 32;
-  if (lane == 0) kept_words[warp] = 0;
-
-  Candidates<T> candidates(memory);
-  int count;
-  const auto own = rank_candidates<T, Score>(problem, image, memory, candidates, count);
-
   const T threshold = static_cast<T>(problem.iou_threshold);
   bool removed = false;
   int64_t kept_count = 0;
@@ -42,31 +38,50 @@ __global__ void __launch_bounds__(kMaxNmsThreads)
     const int word = first / 32;
     if (warp == word) {
       const unsigned int ballot = __ballot_sync(kFullWarp, own.exists && !removed);
-      if (lane == 0) alive[word % 2] = ballot;  // two words: slower warps may still read the last one
+      if (lane == 0) shared.alive[word % 2] = ballot;  // two words: slower warps may still read the last one
     }
     __syncthreads();
     for (int row = warp; row < 32; row += warps) {
       const int i = first + row, j = first + lane;
-      const bool removes = j < i && i < count &&
-                           candidates.removes(j, candidates.boxes[i], candidates.areas[i],
-                                              problem.has_categories ? candidates.categories[i] : 0,
-                                              threshold, problem.has_categories);
+      const bool removes =
+          j < i && i < count &&
+          candidates.template removes<kAnyHuge>(j, candidates.boxes[i], candidates.areas[i],
+                                                problem.has_categories ? candidates.categories[i] : 0,
+                                                threshold, problem.has_categories);
       const unsigned int ballot = __ballot_sync(kFullWarp, removes);
-      if (lane == 0) removers[row] = ballot;
+      if (lane == 0) shared.removers[row] = ballot;
     }
     __syncthreads();
-    const unsigned int kept = kept_of_32(alive[word % 2], removers[lane]);
-    if (thread == 0) kept_words[word] = kept;
+    const unsigned int kept = kept_of_32(shared.alive[word % 2], shared.removers[lane]);
+    if (thread == 0) shared.kept_words[word] = kept;
     kept_count += __popc(kept);
     if (thread >= first + 32 && own.exists) {
       for (unsigned int others = kept; others != 0 && !removed; others &= others - 1) {
-        removed = candidates.removes(first + __ffs(others) - 1, own.box, own.area, own.category, threshold,
-                                     problem.has_categories);
+        removed = candidates.template removes<kAnyHuge>(first + __ffs(others) - 1, own.box, own.area,
+                                                        own.category, threshold, problem.has_categories);
       }
     }
   }
+  return kept_count;
+}
+
+template <typename T, typename Score>
+__global__ void __launch_bounds__(kMaxNmsThreads)
+    padded_nms_kernel(const __grid_constant__ NmsProblem problem) {
+  extern __shared__ __align__(16) unsigned char memory[];
+  __shared__ Suppression shared;
+
+  const int64_t image = blockIdx.x;
+  const int thread = static_cast<int>(threadIdx.x);
+  if (thread % 32 == 0) shared.kept_words[thread / 32] = 0;
+
+  Candidates<T> candidates(memory);
+  int count;
+  const auto own = rank_candidates<T, Score>(problem, image, memory, candidates, count);
+  const int64_t kept_count = candidates.any_huge ? suppress<true>(problem, candidates, own, count, shared)
+                                                 : suppress<false>(problem, candidates, own, count, shared);
   __syncthreads();
-  write_image(problem, image, own.key, kept_words, kept_count);
+  write_image(problem, image, own.key, shared.kept_words, kept_count);
 }
 
 template <typename T, typename Score>
