@@ -5,7 +5,7 @@ from torch import Tensor
 
 from lensbox.bench.inputs import LossBatch, NmsBatch, PairwiseBatch
 from lensbox.bench.peers.peer import Loss, Nms, NmsPeer, Pairwise
-from lensbox.bench.reference import giou_reference, loss_reference, nms_reference
+from lensbox.ops.reference import giou_reference, loss_reference, nms_reference
 
 VALUE_TOLERANCE = 1e-4  # float32 sums of up to millions of terms
 # A gradient is rounded to the dtype of the predictions: 8 bits for bfloat16.

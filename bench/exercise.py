@@ -16,9 +16,9 @@ from torch import Tensor
 from lensbox.bench.check import WrongAnswerError
 from lensbox.bench.extension import load_extension
 from lensbox.bench.inputs import make_loss_batch
-from lensbox.bench.reference import giou_reference
 from lensbox.bench.table import number
 from lensbox.bench.timing import Series, Summary, graph_sampler, interleave, summarize
+from lensbox.ops.reference import giou_reference
 
 Warps = Literal["mixed", "uniform"]
 

@@ -5,7 +5,7 @@ import torch
 from box_reference import nms_reference as nms_by_loop
 
 from lensbox.bench.inputs import cold_sets, make_loss_batch, make_nms_batch, make_pairwise_batch
-from lensbox.bench.reference import nms_reference
+from lensbox.ops.reference import nms_reference
 
 CPU = torch.device("cpu")
 

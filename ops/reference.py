@@ -1,4 +1,4 @@
-"""What every peer is checked against before it is timed: plain PyTorch in float64, by the definitions."""
+"""What kernels, and their peers in benchmarks, are held to: plain PyTorch in float64, by the definitions."""
 
 import torch
 from torch import Tensor
