@@ -20,9 +20,9 @@ ARTIFACT := artifacts/detector.pt
 sources = $(shell find $(1) -type f \( -name '*.cpp' -o -name '*.h' -o -name '*.cu' -o -name '*.cuh' \))
 builds = $(shell find $(1) -type f \( -name '*.cmake' -o -name CMakeLists.txt \))
 
-# The header-only libraries of the C++ runner and its unit tests: a header of each, and Debian's packages of them.
-SYSTEM_HEADERS := $(addprefix /usr/include/,CLI/CLI.hpp nlohmann/json.hpp stb/stb_image.h gtest/gtest.h)
-SYSTEM_PACKAGES := libcli11-dev nlohmann-json3-dev libstb-dev libgtest-dev
+# The libraries of the C++ runner and its unit tests: a header of each, and Debian's packages of them.
+SYSTEM_HEADERS := $(addprefix /usr/include/,CLI/CLI.hpp nlohmann/json.hpp jpeglib.h png.h gtest/gtest.h)
+SYSTEM_PACKAGES := libcli11-dev nlohmann-json3-dev libjpeg-dev libpng-dev libgtest-dev
 
 .DELETE_ON_ERROR:
 .PHONY: help demo test lint format ops runner artifact cuda-check sanitize clean

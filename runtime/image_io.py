@@ -13,7 +13,7 @@ def read_image(source: str | Path | bytes) -> Tensor:
     """Decodes an image file to uint8 [C, H, W]: C = 1 (gray), 3 (RGB) or 4 (RGBA).
 
     source: a path, or the bytes of a file. Other color modes are converted: palettes and CMYK to RGB, one bit
-    and 16 bit to gray levels of 8 bit. Like stb_image, which the C++ runner uses, it does not rotate by EXIF.
+    and 16 bit to gray levels of 8 bit. As in the C++ runner, it is not rotated by EXIF.
     Raises FileNotFoundError if there is no such file and ValueError, naming the file, if it is not an image
     that Pillow can decode (or one of more than 179 million pixels, which Pillow refuses).
     """

@@ -1,12 +1,11 @@
-# lensbox_find_header_only(<name> <header> <apt package> [<path suffix>])
+# lensbox_find_header_only(<name> <header> <apt package>)
 #
 # Makes the imported target lensbox_headers::<name> from the folder that holds <header>. Looks in the
 # system's folders and in <prefix>/include of each entry of CMAKE_PREFIX_PATH; -D<name>_INCLUDE_DIR=<folder>
 # overrides. (Not find_package: the CMake files of these packages are in no fixed place, and a plain folder of
 # headers is enough.)
 function(lensbox_find_header_only name header apt_package)
-  find_path(${name}_INCLUDE_DIR ${header} PATH_SUFFIXES ${ARGN}
-    DOC "Folder that holds ${header}")
+  find_path(${name}_INCLUDE_DIR ${header} DOC "Folder that holds ${header}")
   if(NOT ${name}_INCLUDE_DIR)
     message(FATAL_ERROR
       "${header} was not found. Install it (Debian, Ubuntu: apt-get install ${apt_package}), "

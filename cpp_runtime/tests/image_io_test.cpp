@@ -1,9 +1,9 @@
 #include <ATen/ATen.h>
 #include <lensbox/error.h>
 #include <lensbox/image_io.h>
+#include <zlib.h>
 
 #include "expect_error.h"
-#include "jpeg_structure.h"
 #include "temporary_folder.h"
 
 namespace {
@@ -29,6 +29,16 @@ Image gradient(int width, int height, int channels) {
 std::string bytes_of(const fs::path& path) {
   std::ifstream stream(path, std::ios::binary);
   return {std::istreambuf_iterator<char>(stream), std::istreambuf_iterator<char>()};
+}
+
+// A PNG file with other width and height, and the checksum of its header chunk for them.
+std::string with_size(std::string png, const std::string& width_and_height) {
+  png.replace(16, 8, width_and_height);
+  const uLong checksum = crc32(0, reinterpret_cast<const Bytef*>(&png[12]), 17);
+  for (int i = 0; i < 4; ++i) {
+    png[29 + i] = static_cast<char>(checksum >> (24 - 8 * i));
+  }
+  return png;
 }
 
 TEST_F(ImageIo, PngRoundTrip) {
@@ -76,48 +86,37 @@ TEST_F(ImageIo, RefusesOtherFormats) {
 TEST_F(ImageIo, RefusesEveryTruncationOfAPng) {
   lensbox::write_png(folder_ / "x.png", gradient(40, 30, 3));
   const std::string bytes = bytes_of(folder_ / "x.png");
-  const size_t data_end = bytes.size() - 16;  // the checksum of the data and the end chunk
-  for (size_t length = 1; length < data_end; length += 11) {
+  for (size_t length = 1; length < bytes.size(); ++length) {
     expect_refused(write("short.png", bytes.substr(0, length)), {"short.png"});
   }
 }
 
 TEST_F(ImageIo, RefusesAnAbsurdSizeBeforeAllocatingIt) {
   lensbox::write_png(folder_ / "x.png", gradient(2, 2, 3));
-  std::string bytes = bytes_of(folder_ / "x.png");
-  bytes.replace(16, 8, std::string("\0\0\x20\0\0\0\x20\1", 8));  // width and height in the header chunk
-  expect_refused(write("large.png", bytes), {"large.png", "67108864", "8192 x 8193"});
-  bytes.replace(16, 8, std::string("\0\xff\xff\xff\0\xff\xff\xff", 8));
-  expect_refused(write("absurd.png", bytes), {"absurd.png", "too large"});
+  const std::string bytes = bytes_of(folder_ / "x.png");
+  expect_refused(write("large.png", with_size(bytes, {"\0\0\x20\0\0\0\x20\1", 8})),
+                 {"large.png", "67108864", "8192 x 8193"});
+  expect_refused(write("absurd.png", with_size(bytes, {"\x7f\xff\xff\xff\x7f\xff\xff\xff", 8})),
+                 {"absurd.png", "67108864", "2147483647 x 2147483647"});
+}
+
+TEST_F(ImageIo, WritesOverAFileAndLeavesNothingElse) {
+  lensbox::write_png(folder_ / "x.png", gradient(2, 2, 3));
+  lensbox::write_png(folder_ / "x.png", gradient(13, 7, 1));
+  EXPECT_EQ(lensbox::read_image(folder_ / "x.png").width, 13);
+  EXPECT_EQ(std::distance(fs::directory_iterator(folder_), {}), 1);
+}
+
+TEST_F(ImageIo, AFailedWriteLeavesNothing) {
+  fs::create_directory(folder_ / "x.png");  // cannot be replaced by a file
+  expect_error<lensbox::InputError>([&] { lensbox::write_png(folder_ / "x.png", gradient(2, 2, 3)); },
+                                    {"x.png", "cannot be written"});
+  EXPECT_EQ(std::distance(fs::directory_iterator(folder_), {}), 1);
 }
 
 TEST_F(ImageIo, SaysThatAFileCannotBeWritten) {
   expect_error<lensbox::InputError>([&] { lensbox::write_png(folder_ / "no" / "x.png", gradient(2, 2, 3)); },
                                     {"x.png", "cannot be written"});
-}
-
-bool is_complete(std::initializer_list<uint8_t> bytes) {
-  return lensbox::jpeg_is_complete(std::vector<uint8_t>(bytes));
-}
-
-TEST(JpegStructure, EndsWithTheEndMarker) {
-  EXPECT_TRUE(is_complete({0xFF, 0xD8, 0xFF, 0xDA, 0, 4, 1, 2, 9, 9, 0xFF, 0xD9}));
-  EXPECT_FALSE(is_complete({0xFF, 0xD8, 0xFF, 0xDA, 0, 4, 1, 2, 9, 9}));
-  EXPECT_FALSE(is_complete({0xFF, 0xD8, 0xFF, 0xDA, 0, 4, 1, 2, 9, 9, 0xFF}));
-}
-
-TEST(JpegStructure, AnEndInsideASegmentIsNotTheEnd) {
-  EXPECT_FALSE(is_complete({0xFF, 0xD8, 0xFF, 0xE1, 0, 4, 0xFF, 0xD9, 0xFF, 0xDA, 0, 2, 9}));
-}
-
-TEST(JpegStructure, PassesOverStuffedBytesRestartsAndFill) {
-  EXPECT_TRUE(is_complete({0xFF, 0xD8, 0xFF, 0xDA, 0, 2, 0xFF, 0, 9, 0xFF, 0xD3, 9, 0xFF, 0xFF, 0xD9}));
-}
-
-TEST(JpegStructure, ASegmentBeyondTheEndOfTheFile) {
-  EXPECT_FALSE(is_complete({0xFF, 0xD8, 0xFF, 0xE1, 0xFF, 0xFF, 0xFF, 0xD9}));
-  EXPECT_FALSE(is_complete({0xFF, 0xD8, 0xFF, 0xE1}));
-  EXPECT_FALSE(is_complete({}));
 }
 
 }  // namespace

@@ -19,11 +19,12 @@ struct Image {
 };
 
 // Decodes a JPEG or PNG file. Gray, RGB and RGBA stay as they are; gray with alpha loses the alpha, 16 bits
-// become 8, palettes and CMYK become RGB or RGBA. The EXIF orientation is not applied. Throws InputError if
-// the file is absent, empty, of another format, damaged, truncated or too large.
+// become 8, CMYK becomes RGB, and so do palettes, or RGBA if they have transparent colors. The EXIF
+// orientation is not applied. Throws InputError if the file is absent, empty, of another format, damaged,
+// truncated, too large, or has more scans than README.md allows.
 Image read_image(const std::filesystem::path& path);
 
-// Throws InputError if the file cannot be written.
+// Throws InputError if the file cannot be written, and leaves at `path` what was there.
 void write_png(const std::filesystem::path& path, const Image& image);
 
 // uint8 [channels, height, width], a copy.
