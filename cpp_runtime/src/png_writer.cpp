@@ -73,6 +73,8 @@ class PngEncoder {
       png_init_io(png_, stream);
       png_set_IHDR(png_, info_, image.width, image.height, 8, kColorTypes.at(image.channels - 1),
                    PNG_INTERLACE_NONE, PNG_COMPRESSION_TYPE_DEFAULT, PNG_FILTER_TYPE_DEFAULT);
+      // A quarter of the time of zlib's own choice, for files that are a tenth larger.
+      png_set_compression_level(png_, 2);
       png_write_info(png_, info_);
       const size_t row_bytes = size_t{1} * image.width * image.channels;
       for (int row = 0; row < image.height; ++row) {
