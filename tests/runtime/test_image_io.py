@@ -7,8 +7,11 @@ import numpy as np
 import PIL.Image
 import pytest
 import torch
+from png_files import chunk, png_file
 
-from lensbox.runtime.image_io import read_image
+from lensbox.errors import InputError
+from lensbox.runtime import image_io
+from lensbox.runtime.image_io import ImageLimits, TooManyPixelsError, decode_image, read_image
 
 GRAY = np.arange(20, dtype=np.uint8).reshape(4, 5) * 12
 RGB = np.stack([GRAY, 255 - GRAY, GRAY // 2], axis=-1)
@@ -87,3 +90,95 @@ def test_decompression_bomb_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(PIL.Image, "MAX_IMAGE_PIXELS", 8)
     with pytest.raises(ValueError, match="must be an image that Pillow can decode"):
         read_image(encode(PIL.Image.fromarray(RGB)))
+
+
+@pytest.mark.parametrize("mode", ["1", "L", "LA", "P", "RGB", "RGBA", "CMYK", "YCbCr", "I;16", "I", "F"])
+@pytest.mark.parametrize("tile", [1, 3, 7, 100])
+def test_every_pixel_is_converted_alike(mode: str, tile: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In tiles of part of a row, of a row, of several."""
+    monkeypatch.setattr(image_io, "_TILE_PIXELS", tile)
+    deep = PIL.Image.fromarray(GRAY.astype(np.uint16) * 250)
+    image = deep if mode == "I;16" else PIL.Image.fromarray(RGB).convert(mode)
+    if mode.startswith("I"):
+        expected = (np.asarray(image).astype(np.int64) >> 8).astype(np.uint8)
+    elif mode in ("RGB", "RGBA"):
+        expected = np.asarray(image)
+    else:
+        expected = np.asarray(image.convert("L" if mode in ("1", "L", "LA", "F") else "RGB"))
+    read = read_image(encode(image, "TIFF"))
+    assert torch.equal(read, torch.from_numpy(expected.reshape(4, 5, -1).copy()).permute(2, 0, 1))
+    assert read.is_contiguous()
+
+
+@pytest.mark.parametrize(
+    "file",
+    [
+        png_file(1, 1, 3, before=chunk(b"tRNS", b"\0")),
+        png_file(1, 1, 3),
+        png_file(1, 1, 0, after=chunk(b"iCCP")),
+    ],
+    ids=["transparency without a palette", "no palette", "empty color profile"],
+)
+def test_damage_that_pillow_has_no_error_for(file: bytes) -> None:
+    with pytest.raises(InputError, match="the image data must be an image that Pillow can decode"):
+        read_image(file)
+
+
+def test_whatever_a_decoder_raises_means_a_bad_file() -> None:
+    for error in (KeyError("mode"), RecursionError("deep"), AssertionError(), EOFError("end")):
+
+        def fail(_: object, error: Exception = error) -> PIL.Image.Image:
+            raise error
+
+        with pytest.raises(InputError, match=str(error) or "AssertionError"):
+            decode_image(b"", open_image=fail)
+
+
+def test_lack_of_memory_is_not_the_fault_of_the_file() -> None:
+    def fail(_: object) -> PIL.Image.Image:
+        raise MemoryError
+
+    with pytest.raises(MemoryError):
+        decode_image(b"", open_image=fail)
+
+
+def test_pixels_are_limited() -> None:
+    file = encode(PIL.Image.fromarray(RGB))
+    assert decode_image(file, ImageLimits(max_pixels=20)).shape == (3, 4, 5)
+    with pytest.raises(TooManyPixelsError, match="the image must have at most 19 pixels, got 5 x 4 = 20"):
+        decode_image(file, ImageLimits(max_pixels=19))
+
+
+class Clock:
+    """Advances by a second whenever somebody looks."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        self.now += 1
+        return self.now
+
+
+@pytest.mark.parametrize("file_format", ["PNG", "JPEG", "WEBP", "GIF", "BMP"])
+def test_no_decode_outlives_its_deadline(file_format: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = encode(PIL.Image.fromarray(RGB), file_format)
+    clock = Clock()
+    monkeypatch.setattr("lensbox.runtime.bounded_file.time.monotonic", clock)
+    decode_image(file, ImageLimits(deadline=1e9))
+    looks = int(clock.now)
+    assert looks >= 2
+    for seconds in range(looks):
+        clock.now = 0.0
+        with pytest.raises(TimeoutError, match="the image was not decoded in time"):
+            decode_image(file, ImageLimits(deadline=seconds))
+        assert clock.now == seconds + 1, "it went on after the deadline"
+
+
+def test_pieces_are_limited() -> None:
+    file = encode(PIL.Image.fromarray(RGB).quantize(8), "GIF")
+    begin = file.index(b",", 13 + 3 * 8)
+    file = file[:begin] + b"!\xfe" + b"\x01c" * 500 + b"\0" + file[begin:]
+    assert decode_image(file, ImageLimits(max_pieces=1100)).shape == (3, 4, 5)
+    with pytest.raises(InputError, match="it must be readable in at most 900 pieces"):
+        decode_image(file, ImageLimits(max_pieces=900))

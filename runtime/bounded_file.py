@@ -1,0 +1,40 @@
+"""A file in memory that ends a decode from inside when it has cost enough."""
+
+import time
+from io import BytesIO
+from math import inf
+
+from lensbox.errors import InputError
+
+
+class BoundedFile(BytesIO):
+    """The bytes of an image file, readable until a deadline and at most a number of times.
+
+    Decoders come back for more at every marker, chunk, sub-block and run, and for every 64 KiB of compressed
+    pixels, so `read` is the place where any of them can be stopped, in a thread too.
+
+    deadline: on the clock of `time.monotonic`; max_reads: calls of `read`. None: no such limit.
+    """
+
+    def __init__(self, content: bytes, deadline: float | None = None, max_reads: int | None = None) -> None:
+        super().__init__(content)
+        self._deadline = inf if deadline is None else deadline
+        self._max_reads = inf if max_reads is None else max_reads
+        self._reads = 0
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        """As BytesIO; raises TimeoutError after the deadline, InputError when read too often."""
+        self._reads += 1
+        if self._reads > self._max_reads:
+            raise InputError(f"it must be readable in at most {self._max_reads} pieces")
+        self.check_deadline()
+        return super().read(size)
+
+    def allow_more_reads(self, count: int) -> None:
+        """Raises the limit on the number of reads, if there is one."""
+        self._max_reads += count
+
+    def check_deadline(self) -> None:
+        """Raises TimeoutError after the deadline."""
+        if time.monotonic() > self._deadline:
+            raise TimeoutError("the image was not decoded in time")

@@ -1,0 +1,122 @@
+"""What is left out of JPEG files, and which are refused before they are decoded."""
+
+import io
+import struct
+
+import numpy as np
+import PIL.Image
+import pytest
+
+from lensbox.errors import InputError
+from lensbox.runtime.image_io import read_image
+from lensbox.runtime.jpeg_structure import check_jpeg, without_metadata
+
+_PICTURE = np.random.default_rng(0).integers(0, 256, (24, 40, 3), dtype=np.uint8)
+_END = b"\xff\xd9"
+
+
+def _segment(marker: int, content: bytes) -> bytes:
+    return struct.pack(">BBH", 0xFF, marker, len(content) + 2) + content
+
+
+def _encode(mode: str = "RGB", **options: object) -> bytes:
+    buffer = io.BytesIO()
+    PIL.Image.fromarray(_PICTURE).convert(mode).save(buffer, "JPEG", **options)
+    return buffer.getvalue()
+
+
+def _with_segments(file: bytes, segments: bytes) -> bytes:
+    return file[:2] + segments + file[2:]
+
+
+def _with_scans(count: int) -> bytes:
+    """A progressive gray picture whose last scan, a refinement, comes again until there are `count`."""
+    file = _encode("L", progressive=True)[: -len(_END)]
+    last = file[file.rindex(b"\xff\xda") :]
+    return file + last * (count - file.count(b"\xff\xda")) + _END
+
+
+@pytest.mark.parametrize("mode", ["L", "RGB", "CMYK"])
+@pytest.mark.parametrize("progressive", [False, True])
+def test_what_is_left_out_decides_no_pixel(mode: str, progressive: bool) -> None:
+    plain = _encode(mode, progressive=progressive)
+    exif = PIL.Image.Exif()
+    exif[0x010E] = "a description"
+    full = _encode(mode, progressive=progressive, exif=exif, icc_profile=b"p" * 70_000, comment=b"a comment")
+    stripped = without_metadata(full)
+    assert b"description" not in stripped
+    assert b"comment" not in stripped
+    assert b"ICC_PROFILE" not in stripped
+    with PIL.Image.open(io.BytesIO(full)) as image:
+        assert np.array_equal(np.asarray(image), np.asarray(PIL.Image.open(io.BytesIO(stripped))))
+    assert read_image(full).equal(read_image(plain))
+
+
+def test_a_file_without_metadata_and_other_files_stay_as_they_are() -> None:
+    for file in (_encode(), b"", b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n\xff\xe1\x00\x08 EXIF"):
+        assert without_metadata(file) is file
+
+
+def test_what_follows_the_first_scan_is_kept() -> None:
+    file = _encode(progressive=True)
+    begin = file.index(b"\xff\xda", file.index(b"\xff\xda") + 1)
+    file = file[:begin] + _segment(0xFE, b"between scans") + file[begin:]
+    assert without_metadata(file) == file
+
+
+def test_segments_are_limited() -> None:
+    file = _with_segments(_encode(), _segment(0xE5, b"") * 1000)
+    assert without_metadata(file) == _encode()
+    with pytest.raises(InputError, match="a JPEG file must have at most 1000 segments"):
+        without_metadata(file, 1000)
+
+
+@pytest.mark.parametrize(
+    ("width", "height", "allowed"),
+    [(8192, 8192, 20), (7000, 7000, 21), (4000, 3000, 89), (1920, 1080, 517), (65_500, 1, 2049)],
+)
+def test_scans_are_limited_by_the_blocks_of_the_image(width: int, height: int, allowed: int) -> None:
+    check_jpeg(_with_scans(allowed), width, height)
+    with pytest.raises(InputError) as caught:
+        check_jpeg(_with_scans(allowed + 1), width, height)
+    assert str(caught.value) == (
+        f"the JPEG file has too many scans: at most {allowed} are accepted for {width} x {height} pixels, "
+        f"got {allowed + 1} or more"
+    )
+
+
+def test_many_scans_of_a_small_image_are_read() -> None:
+    assert read_image(_with_scans(300)).shape == (1, 24, 40)
+
+
+def test_only_the_scans_of_the_image_count() -> None:
+    thumbnail = _with_scans(50)
+    file = _with_segments(_with_scans(20), _segment(0xE1, thumbnail)) + thumbnail
+    check_jpeg(file, 8192, 8192)
+
+
+@pytest.mark.parametrize("marker", [0x01, 0x02, 0xBF, 0xD0, 0xFF])
+def test_scans_do_not_hide_behind_a_marker_without_a_length(marker: int) -> None:
+    """At a restart libjpeg goes on to the next marker, whatever a length behind this one would be."""
+    file = _with_scans(50)
+    begin = file.index(b"\xff\xda", file.index(b"\xff\xda") + 1)
+    file = file[:begin] + bytes((0xFF, marker, 0x40, 0x00)) + file[begin:]
+    with pytest.raises(InputError, match="too many scans"):
+        check_jpeg(file, 8192, 8192)
+
+
+@pytest.mark.parametrize("length", [0, 1])
+def test_scans_do_not_hide_behind_a_length_that_is_too_short(length: int) -> None:
+    scans = _with_scans(50)
+    file = _with_segments(scans, struct.pack(">BBH", 0xFF, 0xFE, length))
+    with pytest.raises(InputError, match="too many scans"):
+        check_jpeg(file, 8192, 8192)
+
+
+@pytest.mark.parametrize("frame", [0xC3, 0xC9, 0xCA])
+def test_lossless_and_arithmetic_coding_are_refused(frame: int) -> None:
+    file = _encode()
+    begin = file.index(b"\xff\xc0")
+    file = file[: begin + 1] + bytes((frame,)) + file[begin + 2 :]
+    with pytest.raises(InputError, match="a JPEG file must be Huffman-coded, baseline or progressive"):
+        read_image(file)

@@ -1,0 +1,63 @@
+"""What is left out of PNG files before they are decoded."""
+
+import io
+
+import numpy as np
+import PIL.Image
+import PIL.PngImagePlugin
+import pytest
+from png_files import chunk, png_file
+
+from lensbox.errors import InputError
+from lensbox.runtime.image_io import read_image
+from lensbox.runtime.png_structure import without_metadata
+
+_PICTURE = PIL.Image.fromarray(np.random.default_rng(0).integers(0, 256, (24, 40, 3), dtype=np.uint8))
+
+
+def _encode(image: PIL.Image.Image, **options: object) -> bytes:
+    buffer = io.BytesIO()
+    image.save(buffer, "PNG", **options)
+    return buffer.getvalue()
+
+
+def test_what_is_left_out_decides_no_pixel() -> None:
+    text = PIL.PngImagePlugin.PngInfo()
+    text.add_text("Title", "a title", zip=True)
+    for image in (_PICTURE, _PICTURE.convert("L"), _PICTURE.quantize(16)):
+        plain = _encode(image)
+        full = _encode(image, pnginfo=text, icc_profile=b"p" * 1000, dpi=(72, 72))
+        assert without_metadata(full) == plain
+        assert read_image(full).equal(read_image(plain))
+
+
+def test_transparency_and_animation_are_left_out() -> None:
+    plain = _encode(_PICTURE)
+    assert read_image(_encode(_PICTURE, transparency=(1, 2, 3))).equal(read_image(plain))
+    animated = _encode(_PICTURE, save_all=True, append_images=[_PICTURE.rotate(90)])
+    assert without_metadata(animated) == plain
+
+
+def test_a_file_without_metadata_and_other_files_stay_as_they_are() -> None:
+    for file in (_encode(_PICTURE), b"", b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff tEXt"):
+        assert without_metadata(file) is file
+
+
+def test_a_chunk_that_is_left_out_must_be_whole() -> None:
+    file = _encode(_PICTURE, dpi=(72, 72))
+    begin = file.index(b"pHYs")
+    damaged = file[: begin + 4] + bytes((file[begin + 4] ^ 1,)) + file[begin + 5 :]
+    with pytest.raises(InputError, match=r"broken PNG file \(bad checksum in chunk b'pHYs'\)"):
+        without_metadata(damaged)
+
+
+def test_chunks_are_limited() -> None:
+    file = png_file(1, 1, after=chunk(b"tEXt") * 998)
+    assert without_metadata(file, 1000) == png_file(1, 1)
+    with pytest.raises(InputError, match="a PNG file must have at most 999 chunks"):
+        without_metadata(file, 999)
+
+
+def test_what_follows_the_end_is_no_chunk() -> None:
+    file = _encode(_PICTURE) + bytes(12_000)
+    assert without_metadata(file, 10) is file
