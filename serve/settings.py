@@ -14,8 +14,10 @@ DEVICES = ("auto", "cpu", "cuda")
 class Settings:
     """What decides how the service behaves. Sizes are in bytes, times in seconds.
 
-    Memory that requests can take is bounded by
-    `max_requests * max_body_bytes + (queue_size + 2 * decode_threads) * max_pixels * 4`.
+    Memory that the images of requests can take is bounded by
+    `(max_requests + 4 * decode_threads) * max_body_bytes`: copies of files, and
+    `(20 * decode_threads + 4 * queue_size + 12) * max_pixels`: WebP, the hungriest decoder, takes 16 bytes a
+    pixel, beside the 4 of a finished image; the model's first step takes 8, beside 4.
 
     Raises ValueError naming the setting, its rule and the value received.
     """

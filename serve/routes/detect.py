@@ -1,5 +1,6 @@
 """POST /v1/detect."""
 
+import time
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request
@@ -47,7 +48,8 @@ async def detect(request: Request, parameters: Annotated[DetectParameters, Query
         body = await read_body(request, settings.max_body_bytes, settings.body_timeout)
         instance.check_room()
         content_type = request.headers.get("content-type")
-        decoding = service.decoders.submit(image_from_body, body, content_type, settings.max_pixels)
+        deadline = time.monotonic() + settings.answer_timeout
+        decoding = service.decoders.submit(image_from_body, body, content_type, settings.max_pixels, deadline)
         image = await result_for(request, decoding, settings.answer_timeout)
         job = DetectJob(image, parameters.score_threshold, parameters.iou_threshold)
         found = await result_for(request, instance.submit(job), settings.answer_timeout)

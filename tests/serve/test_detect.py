@@ -1,6 +1,7 @@
 """POST /v1/detect over a real artifact."""
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -9,7 +10,8 @@ import numpy as np
 import pytest
 
 from lensbox.runtime.artifact import Artifact
-from lensbox.runtime.image_io import read_image
+from lensbox.runtime.image_io import ImageLimits, decode_image, read_image
+from lensbox.serve import image_body
 
 Encode = Callable[..., bytes]
 
@@ -201,3 +203,25 @@ def test_many_requests_at_once(client: httpx.Client, artifact: Artifact, encode:
     for thread in threads:
         thread.join(120)
     assert failures == []
+
+
+def test_nobody_decodes_for_longer_than_the_client_is_told_to_wait(
+    start_service: Callable[..., Any],
+    fake: Any,
+    png: bytes,
+    wait_until: Callable[..., None],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    times_left = []
+
+    def decode(file: bytes, limits: ImageLimits, *arguments: Any) -> Any:
+        assert limits.deadline is not None
+        times_left.append(limits.deadline - time.monotonic())
+        return decode_image(file, limits, *arguments)
+
+    monkeypatch.setattr(image_body, "decode_image", decode)
+    running = start_service(lambda: fake, answer_timeout=20.0)
+    wait_until(lambda: running.client.get("/readyz").status_code == 200)
+    assert running.client.post("/v1/detect", content=png).status_code == 200
+    assert len(times_left) == 1
+    assert 0 < times_left[0] <= 20

@@ -1,12 +1,20 @@
 """From bodies to pixels."""
 
+import contextlib
 import io
+import random
+import struct
+import time
+import tracemalloc
+import zlib
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import PIL.Image
 import pytest
+from image_mutations import mutated
+from png_files import chunk, png_file
 
 from lensbox.runtime.image_io import read_image
 from lensbox.serve.errors import ApiError
@@ -15,6 +23,15 @@ from lensbox.serve.image_body import image_from_body
 _PLENTY = 1_000_000
 Encode = Callable[..., bytes]
 EmptyPng = Callable[[int, int], bytes]
+
+
+def run_length_bmp(width: int, height: int, runs: bytes) -> bytes:
+    """A BMP file of 256 made-up colors: pairs of a count and a color, and escapes that begin with 0."""
+    palette = b"".join(struct.pack("<I", 0x010305 * color) for color in range(256))
+    begin = 14 + 40 + len(palette)
+    size = begin + len(runs)
+    header = struct.pack("<IiiHHIIiiII", 40, width, height, 1, 8, 1, len(runs), 0, 0, 256, 0)
+    return b"BM" + struct.pack("<IHHI", size, 0, 0, begin) + header + palette + runs
 
 
 @pytest.mark.parametrize("format_name", ["PNG", "BMP", "WEBP", "JPEG", "GIF"])
@@ -97,20 +114,98 @@ def test_random_bytes(seed: int) -> None:
     assert "got 500 bytes that begin with b" in caught.value.message
 
 
-@pytest.mark.parametrize("format_name", ["PNG", "BMP", "WEBP", "JPEG", "GIF"])
-def test_random_damage_gives_an_image_or_an_error_of_ours(format_name: str, encode: Encode) -> None:
-    file = encode(format_name)
-    random = np.random.default_rng(0)
+@pytest.mark.parametrize(
+    "kind", ["PNG", "PNG P", "BMP", "BMP run-length", "WEBP", "JPEG", "JPEG CMYK", "GIF"]
+)
+def test_random_damage_gives_an_image_or_an_error_of_ours(kind: str, encode: Encode) -> None:
+    file = run_length_bmp(200, 120, b"\x05\x07\xc3\x01\0\0" * 120) if "run" in kind else encode(*kind.split())
+    assert image_from_body(file, None, _PLENTY).shape[1:] == (120, 200)
+    chance = random.Random(kind)
     for _ in range(100):
-        damaged = bytearray(file)
-        for position in random.integers(0, min(len(file), 200), 4):
-            damaged[position] = random.integers(256)
         try:
-            image = image_from_body(bytes(damaged), None, _PLENTY)
+            image = image_from_body(mutated(file, chance), None, _PLENTY)
         except ApiError as error:
             assert error.status in (400, 413, 415)  # noqa: PT017 (both outcomes are right)
         else:
             assert image.shape[1] * image.shape[2] <= _PLENTY
+
+
+@pytest.mark.parametrize(
+    "file",
+    [
+        png_file(1, 1, 3, before=chunk(b"tRNS", b"\0")),
+        png_file(1, 1, 0, after=chunk(b"iCCP")),
+    ],
+    ids=["transparency without a palette", "empty color profile"],
+)
+def test_damage_that_pillow_has_no_error_for(file: bytes) -> None:
+    with pytest.raises(ApiError) as caught:
+        image_from_body(file, None, _PLENTY)
+    assert (caught.value.status, caught.value.code) == (400, "undecodable_image")
+
+
+def test_a_jpeg_of_many_scans_is_refused_before_it_is_decoded(encode: Encode) -> None:
+    file = bytearray(encode("JPEG", "L", progressive=True)[:-2])
+    frame = file.index(b"\xff\xc2")
+    file[frame + 5 : frame + 9] = struct.pack(">HH", 7000, 7000)
+    file += file[file.rindex(b"\xff\xda") :] * 1600 + b"\xff\xd9"
+    with pytest.raises(ApiError, match="too many scans: at most 21 are accepted for 7000 x 7000") as caught:
+        image_from_body(bytes(file), None, 50_000_000)
+    assert (caught.value.status, caught.value.code) == (400, "undecodable_image")
+
+
+def test_a_run_length_bmp_has_fewer_pixels_than_others() -> None:
+    pixel_and_end_of_row = b"\x01\x05\0\0"
+    assert (
+        image_from_body(run_length_bmp(1 << 16, 1, pixel_and_end_of_row), None, _PLENTY).shape[2] == 1 << 16
+    )
+    file = run_length_bmp(50_000_000, 1, pixel_and_end_of_row)
+    assert len(file) == 1082
+    with pytest.raises(ApiError, match="a run-length BMP image must have at most 2097152 pixels") as caught:
+        image_from_body(file, None, 50_000_000)
+    assert (caught.value.status, caught.value.code) == (413, "too_many_pixels")
+
+
+def _many_application_segments(encode: Encode) -> bytes:
+    file = encode("JPEG")
+    return file[:2] + b"\xff\xe5\0\2" * 40_000 + file[2:]
+
+
+def _many_comments(encode: Encode) -> bytes:
+    file = encode("GIF")
+    begin = 13 + (3 << (file[10] % 8 + 1))  # behind the palette
+    return file[:begin] + b"!\xfe" + b"\2ab" * 300_000 + b"\0" + file[begin:]
+
+
+def _many_unknown_chunks(encode: Encode) -> bytes:
+    return png_file(8, 8, after=chunk(b"abCd") * 40_000)
+
+
+def _many_compressed_texts(encode: Encode) -> bytes:
+    text = zlib.compress(bytes(1 << 20))
+    return png_file(8, 8, before=b"".join(chunk(b"zTXt", b"%d\0\0" % i + text) for i in range(60)))
+
+
+@pytest.mark.parametrize(
+    "make", [_many_application_segments, _many_comments, _many_unknown_chunks, _many_compressed_texts]
+)
+def test_metadata_take_little_memory(make: Callable[[Encode], bytes], encode: Encode) -> None:
+    file = make(encode)
+    tracemalloc.start()
+    try:
+        with contextlib.suppress(ApiError):
+            image_from_body(file, None, _PLENTY)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 2 * len(file) + (2 << 20)
+
+
+def test_the_deadline(png: bytes) -> None:
+    assert image_from_body(png, None, _PLENTY, time.monotonic() + 60).shape == (3, 120, 200)
+    with pytest.raises(ApiError, match="the image was not decoded in time; try again later") as caught:
+        image_from_body(png, None, _PLENTY, time.monotonic() - 1)
+    assert (caught.value.status, caught.value.code) == (503, "answer_timeout")
 
 
 def test_formats_that_are_known_but_not_supported(photograph: np.ndarray[Any, Any]) -> None:
