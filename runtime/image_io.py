@@ -43,7 +43,8 @@ def read_image(source: str | Path | bytes) -> Tensor:
     source: a path, or the bytes of a file. Other color modes are converted: palettes and CMYK to RGB, one bit
     and 16 bit to gray levels of 8 bit. As in the C++ runner, it is not rotated by EXIF.
     Raises FileNotFoundError if there is no such file and InputError, naming the file, if it is not an image
-    that Pillow can decode (or one of more than 179 million pixels, which Pillow refuses).
+    that Pillow can decode, has more than 179 million pixels, which Pillow refuses, or is a JPEG file that
+    `check_jpeg` refuses.
     """
     name = "the image data" if isinstance(source, bytes) else str(source)
     if not isinstance(source, bytes) and not Path(source).is_file():
