@@ -64,12 +64,14 @@ def build_self_test(detector: FaceDetector) -> SelfTest:
             best = max(candidates, key=_preference, default=None)
             if best and best.margin >= _GOOD_MARGIN and best.levels >= _ENOUGH_LEVELS:
                 break
-        if best is None or not best.margin >= _LEAST_MARGIN:  # written so that NaN fails
+        if best is None or best.margin < _LEAST_MARGIN:
             raise RuntimeError("no picture gives detections that are clear enough for a self-test")
         image = draw_faces(best.seed)
         canvas, geometry = detector.preprocess(image)
         boxes, scores, counts = detector.detect(canvas[None], best.score_threshold, best.iou_threshold)
         count = int(counts[0])
+        if count != best.count:
+            raise RuntimeError("its scores lie too close to 0 or 1 for a threshold between them")
         predictions = torch.tensor(_LOSS_PREDICTIONS)
         targets = torch.tensor(_LOSS_TARGETS, dtype=torch.float32)
         return SelfTest(

@@ -1,0 +1,172 @@
+"""`lensbox.json`, read strictly; what is wrong is named by its path."""
+
+import copy
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lensbox.runtime.artifact import load_artifact
+from lensbox.runtime.metadata import ArtifactMetadata
+from lensbox.runtime.strict_json import parse_strict
+
+Values = dict[str, Any]
+
+
+@pytest.fixture(scope="module")
+def values(artifact_path: Path) -> Values:
+    document: Values = json.loads(load_artifact(artifact_path).metadata.to_json())
+    return document
+
+
+def put(path: str, value: Any) -> Callable[[Values], None]:
+    """Sets the value at a path such as 'self_test.image.shape.0'."""
+
+    def change(values: Any) -> None:
+        *parents, last = path.split(".")
+        for key in parents:
+            values = values[int(key) if isinstance(values, list) else key]
+        values[int(last) if isinstance(values, list) else last] = value
+
+    return change
+
+
+def in_test(path: str, value: Any) -> Callable[[Values], None]:
+    return put(f"self_test.{path}", value)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (put("format_version", True), "format_version must be a positive integer, got true"),
+        (put("format_version", 1.0), "format_version must be a positive integer, got 1.0"),
+        (put("format_version", 1e300), "format_version must be a positive integer, got 1e"),
+        (put("format_version", 0), "format_version must be a positive integer, got 0"),
+        (put("format_version", "1"), 'format_version must be a positive integer, got "1"'),
+        (put("format_version", 2**32 + 1), "format version is 4294967297, this Lensbox reads up to 1"),
+        (put("name", 7), "name must be a string, got 7"),
+        (put("torch_version", None), "torch_version must be a string, got null"),
+        (put("input", []), r"input must be an object, got \[\]"),
+        (
+            put("defaults.score_threshold", 1.5),
+            "defaults.score_threshold must be a number between 0 and 1",
+        ),
+        (put("defaults.iou_threshold", True), "defaults.iou_threshold must be a number between 0 and 1, got"),
+        (put("defaults.iou_threshold", "0.5"), "defaults.iou_threshold must be a number"),
+        (put("ops", "lensbox::op() -> ()"), "ops must be a list of at most 1000 operator schemas, got"),
+        (put("ops", ["a::b() -> ()"] * 1001), "ops must be a list of at most 1000 .*, got 1001 of them"),
+        (put("ops", ["giou"]), r"ops\[0\] must be an operator's schema, namespace::name.*, got \"giou\""),
+        (put("ops", ["a::b(" + "(" * 16 + ")" * 16 + ") -> ()"]), r"ops\[0\] must be .* 16 nested brackets"),
+        (put("ops", ["a::b(" + "(" * 100_000]), r"ops\[0\] must be an operator's schema"),
+        (put("ops", ["a::b(" + "x" * 5000 + ") -> ()"]), r"ops\[0\] must be .* at most 4096 characters"),
+        (put("methods", ["detect", "not a name"]), r"methods\[1\] must be an identifier"),
+        (in_test("image.shape", [3, 9]), "image.shape must be a list of 3 sizes, got 2 of them"),
+        (
+            in_test("image.shape.1", -3),
+            r"self_test.image.shape\[1\] must be a positive integer, got -3",
+        ),
+        (in_test("image.shape.0", 2), r"image.shape must be \[C, H, W\] with C = 1, 3 or 4, got \[2, "),
+        (in_test("image.shape", [1, 2**20, 2]), "image.shape must be that of an image of at most"),
+        (in_test("image.shape", [1, 2**20, 2**62]), "must be a positive integer|at most"),
+        (
+            in_test("image.pixels.5", 256),
+            r"image.pixels\[5\] must be an integer from 0 to 255, got 256",
+        ),
+        (
+            in_test("image.pixels.5", 1.0),
+            r"image.pixels\[5\] must be an integer from 0 to 255, got 1.0",
+        ),
+        (in_test("image.pixels", [0]), r"image.pixels must be a list of \d+ values, .* got 1 of them"),
+        (
+            in_test("expected", {"boxes": [], "scores": []}),
+            "scores must be a list of at least 1 scores",
+        ),
+        (
+            in_test("expected.boxes", []),
+            r"expected.boxes must be a list of \d+ boxes, .*, got 0 of them",
+        ),
+        (
+            in_test("expected.boxes.0", [1, 2, 3]),
+            r"expected.boxes\[0\] must be a list of 4 coordinates",
+        ),
+        (
+            in_test("expected.boxes.0.1", 1e39),
+            r"boxes\[0\]\[1\] must be a finite float32 number, got 1e",
+        ),
+        (
+            in_test("expected.boxes.0.1", 10**400),
+            r"boxes\[0\]\[1\] must be a finite float32 number, got",
+        ),
+        (in_test("expected.scores.0", 1.01), r"scores\[0\] must be a number between 0 and 1"),
+        (
+            in_test("loss", {"predictions": [], "targets": [], "expected": 0}),
+            "list of at least 1 boxes",
+        ),
+        (in_test("loss.predictions", []), r"loss.predictions must be a list of \d boxes"),
+        (in_test("loss.expected", None), "loss.expected must be a finite float32 number, got null"),
+        (
+            in_test("tolerance.cuda.loss", -1),
+            "tolerance.cuda.loss must be a finite float32 number of at",
+        ),
+        (
+            lambda values: values["self_test"]["tolerance"].pop("cpu"),
+            "lacks the entry 'self_test.tolerance.cpu'",
+        ),
+    ],
+)
+def test_malformed_values_are_named(values: Values, change: Callable[[Values], None], message: str) -> None:
+    changed = copy.deepcopy(values)
+    change(changed)
+    with pytest.raises(ValueError, match=message):
+        ArtifactMetadata.from_json(json.dumps(changed))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        put("unknown", {"any": ["thing", None]}),
+        in_test("tolerance.tpu", "unknown"),
+        put("ops", []),
+        put("ops", ["a::b(" + "(" * 15 + ")" * 15 + ") -> ()"]),
+        put("defaults.score_threshold", 1),
+    ],
+)
+def test_what_the_rules_allow_is_read(values: Values, change: Callable[[Values], None]) -> None:
+    changed = copy.deepcopy(values)
+    change(changed)
+    ArtifactMetadata.from_json(json.dumps(changed))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('{"a": 1, "a": 2}', "'a' occurs twice"),
+        ('[{"b": {"a": 1, "a": 1}}]', "'a' occurs twice"),
+        ("[NaN]", "must be finite, got NaN"),
+        ("[-Infinity]", "must be finite, got -Infinity"),
+        ("[1e999]", "must be finite, got 1e999"),
+        ("\ufeff{}", "BOM"),
+        ("[" * 65 + "]" * 65, "at most 64 levels"),
+        ("[" * 200_000, "at most 64 levels"),
+        ('{"a":' * 65 + "1" + "}" * 65, "at most 64 levels"),
+        (r'["\ud800"]', "surrogates"),
+        ("", "Expecting value"),
+        ("{} {}", "Extra data"),
+        ("{'a': 1}", "Expecting property name"),
+        ("[1,]", "Expecting value|trailing comma"),
+        ('["\t"]', "control character"),
+        ('["' + "[" * 100, "Unterminated string|at most 64"),
+    ],
+)
+def test_lenient_json_is_refused(text: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        parse_strict(text)
+
+
+def test_strict_json_is_read() -> None:
+    assert parse_strict("[" * 64 + "]" * 64)
+    text = r'{"a\"[": "[[[[\\", "b": [1, -2.5e3, true, null, "\ud83d\ude00"]}'
+    assert parse_strict(text) == json.loads(text)
+    assert parse_strict('"' + "[" * 100 + '"') == "[" * 100
