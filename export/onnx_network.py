@@ -16,6 +16,7 @@ from lensbox.export.predictions_check import prediction_failures
 from lensbox.export.self_test_images import draw_faces
 from lensbox.files import atomic_write
 from lensbox.model import FaceDetector, weights_sha256
+from lensbox.model.config import CANVAS_SIZE
 
 OUTPUTS = ("boxes", "logits")
 
@@ -25,7 +26,10 @@ _DESCRIPTION = (
     "a threshold on the scores, suppression of overlapping boxes, clipping to the canvas."
 )
 _VALUE_DESCRIPTIONS = {
-    "images": "uint8 [batch, 1, 256, 256], gray levels of canvases as the artifact's preprocess makes them",
+    "images": (
+        f"uint8 [batch, 1, {CANVAS_SIZE}, {CANVAS_SIZE}], gray levels of canvases as the artifact's "
+        "preprocess makes them"
+    ),
     "boxes": "float32 [batch, 5440, 4], x1, y1, x2, y2 in pixels of the canvas, not clipped",
     "logits": "float32 [batch, 5440], one for each box",
 }

@@ -1,0 +1,101 @@
+"""The arrows between the folders, as docs/architecture.md draws them; and one version number."""
+
+import ast
+import graphlib
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+
+# What each folder may import of the others.
+ARROWS: dict[str, set[str]] = {
+    "errors": set(),
+    "files": set(),
+    "samples": {"errors", "files"},
+    "ops": {"errors"},
+    "model": {"errors", "files", "ops"},
+    "runtime": {"errors", "files", "ops"},
+    "export": {"errors", "files", "ops", "model", "runtime"},
+    "train": {"errors", "files", "ops", "model", "runtime", "samples"},
+    "serve": {"errors", "files", "ops", "runtime"},
+    "cpp_runtime": {"errors", "files", "ops", "samples"},
+    "bench": {"errors", "files", "ops", "model", "runtime", "samples"},
+    "bench/detector": {"errors", "files", "ops", "model", "runtime", "export", "samples"},
+    "cli": {"errors"},
+}
+
+
+def folder_of(path: Path) -> str:
+    """The most exact name of ARROWS for a source file."""
+    name = path.relative_to(REPOSITORY).as_posix()
+    return max((folder for folder in ARROWS if name.startswith(f"{folder}/")), key=len)
+
+
+def sources() -> list[Path]:
+    tops = {folder.split("/")[0] for folder in ARROWS}
+    return sorted(path for top in tops for path in (REPOSITORY / top).rglob("*.py"))
+
+
+def imported_folders(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """Line and folder of each import of `lensbox.FOLDER`, inside functions too."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, "imports are absolute"
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
+        else:
+            continue
+        for name in names:
+            if name.startswith("lensbox."):
+                yield node.lineno, name.split(".")[1]
+
+
+@pytest.mark.parametrize("folder", ARROWS)
+def test_no_import_against_the_arrows(folder: str) -> None:
+    files = [path for path in sources() if folder_of(path) == folder]
+    assert files
+    against = [
+        f"{path.relative_to(REPOSITORY)}:{line} imports {target}"
+        for path in files
+        for line, target in imported_folders(ast.parse(path.read_text(encoding="utf-8")))
+        if target not in ARROWS[folder] | {folder.split("/")[0]}
+    ]
+    assert not against
+
+
+def test_every_folder_of_code_has_its_arrows() -> None:
+    project = (REPOSITORY / "pyproject.toml").read_text(encoding="utf-8")
+    packages = set(re.findall(r'^"lensbox/(\w+)" = "\1"$', project, re.MULTILINE))
+    assert packages == {folder for folder in ARROWS if "/" not in folder}
+
+
+def test_there_is_no_circle() -> None:
+    graphlib.TopologicalSorter(ARROWS).prepare()  # raises CycleError
+
+
+def test_what_only_runs_needs_torch_numpy_and_pillow_alone() -> None:
+    wanted = {"torch", "numpy", "PIL", "lensbox"}
+    for path in (REPOSITORY / "runtime").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Import):
+                names = [alias.name for alias in node.names]
+            elif isinstance(node, ast.ImportFrom):
+                names = [node.module or ""]
+            else:
+                continue
+            for name in names:
+                top = name.split(".")[0]
+                assert top in wanted or top in sys.stdlib_module_names, f"{path} imports {name}"
+
+
+def test_the_version_has_one_home() -> None:
+    pattern = re.compile(r"VERSION\s+[0-9]+\.[0-9]+\.[0-9]+")
+    for path in (REPOSITORY / "CMakeLists.txt", REPOSITORY / "cpp_runtime" / "CMakeLists.txt"):
+        text = path.read_text(encoding="utf-8")
+        assert not pattern.search(text), f"{path} has a version of its own"
+        assert "pyproject.toml" in text
