@@ -7,33 +7,22 @@ is written and read by `ArtifactMetadata`. `docs/artifact.md` says what is check
 import contextlib
 import io
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
 from lensbox.errors import ArtifactError
-from lensbox.runtime.archive import MAX_FILE_SIZE
+from lensbox.runtime.zip_archive import MAX_FILE_SIZE
 from lensbox.runtime.artifact_file import METADATA_FILE, ArtifactFile, parse_artifact_file
 from lensbox.runtime.code_check import ForeignCodeError, check_code
+from lensbox.runtime.detection import Detections
 from lensbox.runtime.metadata import ArtifactMetadata
 from lensbox.runtime.op_library import require_ops
 from lensbox.runtime.self_test import SelfTestReport, run_self_test
 from lensbox.runtime.torchscript import quiet_torchscript
 
 METHODS = ("preprocess", "detect", "restore", "loss")
-
-
-@dataclass(frozen=True)
-class Detections:
-    """The faces of one image, best first, on the CPU.
-
-    boxes: float32 [n, 4], xyxy in pixels of the original image; scores: float32 [n], 0..1.
-    """
-
-    boxes: Tensor
-    scores: Tensor
 
 
 class Artifact:

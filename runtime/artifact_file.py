@@ -3,7 +3,7 @@
 import re
 from dataclasses import dataclass
 
-from lensbox.runtime.archive import DamagedArchiveError, read_archive
+from lensbox.runtime.zip_archive import DamagedArchiveError, read_archive
 from lensbox.runtime.pickle_check import DamagedPickleError, check_pickle
 
 METADATA_FILE = "lensbox.json"

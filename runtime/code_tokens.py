@@ -12,6 +12,7 @@ from dataclasses import dataclass
 MAX_BRACKETS = 64
 MAX_DEPTH = 2000
 MAX_INDENTATION = 400
+MAX_ELIFS = 2000  # in a file; each is an `if` inside the one before
 
 _TOKEN = re.compile(
     r"""(?P<space>[ \n]+)
@@ -80,6 +81,7 @@ class _Depth:
 
     def __init__(self) -> None:
         self.levels = [[0, 0]]
+        self.elifs = 0
 
     def start_line(self, indentation: int) -> bool:
         """Whether the line that begins may be indented so far."""
@@ -90,6 +92,7 @@ class _Depth:
     def add(self, word: str) -> bool:
         """Whether the statement, continued by this token, stays within the bounds."""
         level = self.levels[-1]
+        self.elifs += word == "elif"
         if word in _OPENING:
             self.levels.append([0, 0])
         elif word in _CLOSING and len(self.levels) > 1:
@@ -99,4 +102,6 @@ class _Depth:
             level[:] = 0, max(level)
         elif word in _DEEPER or not (word[0].isalnum() or word[0] in '_"'):
             level[0] += 1
-        return len(self.levels) <= MAX_BRACKETS and self.levels[-1][0] <= MAX_DEPTH
+        return (
+            len(self.levels) <= MAX_BRACKETS and self.levels[-1][0] <= MAX_DEPTH and self.elifs <= MAX_ELIFS
+        )

@@ -112,6 +112,7 @@ def test_ways_that_work_are_refused(statement: str, tmp_path: Path) -> None:
         ("x = " + "- " * 3000 + "1", "nested too deeply"),
         ("x = " + ("(" * 30 + "1" + "+1" * 100 + ")" * 30 + "+") * 40 + "1", "nested too deeply"),
         ("x = 1\n" + " " * 500 + "y = 1", "nested too deeply"),
+        ("if x:\n  y\n" + "elif x:\n  y\n" * 2001, "nested too deeply"),
     ],
 )
 def test_other_ways_are_refused(statement: str, message: str) -> None:

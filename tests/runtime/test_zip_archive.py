@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from lensbox.runtime.archive import DamagedArchiveError, read_archive
+from lensbox.runtime.zip_archive import DamagedArchiveError, read_archive
 
 ENTRIES = [("a/version", b"3\n"), ("a/code/x.py", b"pass\n" * 100), ("a/empty", b"")]
 
