@@ -13,7 +13,6 @@ import torch
 from torch import Tensor
 
 from lensbox.errors import ArtifactError
-from lensbox.runtime.zip_archive import MAX_FILE_SIZE
 from lensbox.runtime.artifact_file import METADATA_FILE, ArtifactFile, parse_artifact_file
 from lensbox.runtime.code_check import ForeignCodeError, check_code
 from lensbox.runtime.detection import Detections
@@ -21,6 +20,7 @@ from lensbox.runtime.metadata import ArtifactMetadata
 from lensbox.runtime.op_library import require_ops
 from lensbox.runtime.self_test import SelfTestReport, run_self_test
 from lensbox.runtime.torchscript import quiet_torchscript
+from lensbox.runtime.zip_archive import MAX_FILE_SIZE
 
 METHODS = ("preprocess", "detect", "restore", "loss")
 

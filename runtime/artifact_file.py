@@ -3,8 +3,8 @@
 import re
 from dataclasses import dataclass
 
-from lensbox.runtime.zip_archive import DamagedArchiveError, read_archive
 from lensbox.runtime.pickle_check import DamagedPickleError, check_pickle
+from lensbox.runtime.zip_archive import DamagedArchiveError, read_archive
 
 METADATA_FILE = "lensbox.json"
 MAX_METADATA_SIZE = 16 << 20
