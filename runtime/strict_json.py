@@ -3,11 +3,13 @@
 import json
 import math
 import re
+from collections import Counter
 from typing import Any
 
 MAX_NESTING = 64
 
-_STRING_OR_BRACKET = re.compile(r'"(?:[^"\\]|\\.)*"|[\[\]{}]', re.DOTALL)
+_LONG_NUMBER = 300  # characters; fewer digits fit float64
+_ESCAPE_QUOTE_OR_BRACKET = re.compile(r'\\.|["\[\]{}]', re.DOTALL)
 
 
 def parse_strict(text: str) -> Any:
@@ -17,31 +19,39 @@ def parse_strict(text: str) -> Any:
     half a surrogate pair, and more than 64 levels of lists and objects.
     """
     _check_nesting(text)
-    return json.loads(
-        text, object_pairs_hook=_unique_keys, parse_constant=_no_constant, parse_float=_finite_float
+    value = json.loads(
+        text,
+        object_pairs_hook=_unique_keys,
+        parse_constant=_no_constant,
+        parse_float=_finite_float,
+        parse_int=_bounded_int,
     )
+    if "\\ud" in text.lower():  # the escape of half a pair
+        json.dumps(value, ensure_ascii=False).encode()  # UnicodeEncodeError is a ValueError
+    return value
 
 
 def _check_nesting(text: str) -> None:
     # Before the parser, which is recursive.
-    depth = 0
-    for match in _STRING_OR_BRACKET.finditer(text):
+    depth, in_string = 0, False
+    for match in _ESCAPE_QUOTE_OR_BRACKET.finditer(text):
         token = match[0]
-        if token in ("[", "{"):
+        if token == '"':
+            in_string = not in_string
+        elif in_string:
+            continue
+        elif token in ("[", "{"):
             depth += 1
             if depth > MAX_NESTING:
                 raise ValueError(f"lists and objects must be nested at most {MAX_NESTING} levels deep")
         elif token in ("]", "}"):
             depth -= 1
-        elif "\\u" in token:
-            json.loads(token).encode()  # raises a ValueError for half a surrogate pair
 
 
 def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     values = dict(pairs)
     if len(values) != len(pairs):
-        keys = [key for key, _ in pairs]
-        twice = next(key for key in keys if keys.count(key) > 1)
+        (twice, _), *_ = Counter(key for key, _ in pairs).most_common(1)
         raise ValueError(f"the key {twice!r} occurs twice in an object")
     return values
 
@@ -50,8 +60,14 @@ def _no_constant(name: str) -> float:
     raise ValueError(f"numbers must be finite, got {name}")
 
 
+def _bounded_int(text: str) -> int:
+    if len(text) > _LONG_NUMBER:
+        _finite_float(text)
+    return int(text)
+
+
 def _finite_float(text: str) -> float:
     value = float(text)
     if not math.isfinite(value):
-        raise ValueError(f"numbers must be finite, got {text}")
+        raise ValueError(f"numbers must be finite, got {text[:60]}")
     return value
