@@ -102,14 +102,15 @@ def _read_directory_entry(data: bytes, position: int, end: int) -> tuple[_Entry,
     """One line of the directory, and where the next one begins."""
     if position + _CENTRAL.size > end:
         raise DamagedArchiveError("its directory is damaged")
-    signature, _, _, flags, method, _, _, crc, compressed, size, name, extra, comment, disk, _, _, offset = (
+    signature, _, _, flags, method, _, _, *sizes, name, extra, comment, disk, _, attributes, offset = (
         _CENTRAL.unpack_from(data, position)
     )
     position += _CENTRAL.size
     following = position + name + extra + comment
-    if signature != b"PK\1\2" or disk != 0 or following > end:
+    # Attributes of DOS may say that an entry is a folder, and torch then leaves its bytes uninitialised.
+    if signature != b"PK\1\2" or disk != 0 or following > end or attributes & 0xFFFF:
         raise DamagedArchiveError("its directory is damaged")
-    return _Entry(data[position : position + name], flags, method, crc, compressed, size, offset), following
+    return _Entry(data[position : position + name], flags, method, *sizes, offset), following
 
 
 def _split(name: bytes) -> tuple[str, str]:

@@ -1,12 +1,16 @@
 """Damaged files are refused in order or as good as before; no crash, no hang, no other answer."""
 
+import zipfile
 from pathlib import Path
 
 import pytest
+import torch
 from damaged_files import DAMAGES, EDITS, damaged
 from loading_in_children import outcome_of
 
 import lensbox.ops
+from lensbox.errors import ArtifactError
+from lensbox.runtime.artifact import load_artifact, load_artifact_bytes
 
 
 @pytest.fixture(scope="module")
@@ -28,6 +32,28 @@ def test_damage_is_refused_or_changes_nothing(kind: str, data: bytes, answers: s
     assert sum(outcome.startswith("refused: ") for outcome in outcomes) > 12
     for seed, outcome in enumerate(outcomes):
         assert outcome == answers or outcome.startswith("refused: damaged.pt "), (seed, outcome)
+
+
+def test_no_bit_of_a_directory_line_changes_an_answer(artifact_path: Path) -> None:
+    data = artifact_path.read_bytes()
+    with zipfile.ZipFile(artifact_path) as archive:
+        name = max((name for name in archive.namelist() if "/constants/" in name), key=len).encode()
+    line = data.index(b"PK\1\2", data.rindex(name) - 46)
+    image = torch.randint(0, 256, (3, 60, 80), dtype=torch.uint8)
+    expected = load_artifact(artifact_path).detect_image(image, 0.001)
+    accepted = 0
+    for bit in range(46 * 8):
+        changed = bytearray(data)
+        changed[line + bit // 8] ^= 1 << bit % 8
+        try:
+            artifact = load_artifact_bytes(bytes(changed), "flipped.pt")
+        except ArtifactError:
+            continue
+        accepted += 1
+        found = artifact.detect_image(image, 0.001)
+        assert torch.equal(found.boxes, expected.boxes), bit
+        assert torch.equal(found.scores, expected.scores), bit
+    assert 0 < accepted <= 112  # versions, time, and the attributes of two systems
 
 
 @pytest.mark.parametrize("kind", EDITS)

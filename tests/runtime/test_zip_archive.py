@@ -85,6 +85,7 @@ def patched(signature: bytes, offset: int, value: int, form: str = "<I") -> Call
         pytest.param(patched(b"PK\1\2", 16, 7), "disagree", id="crc"),
         pytest.param(patched(b"PK\1\2", 24, 1 << 30), "its entries would take", id="size"),
         pytest.param(patched(b"PK\1\2", 34, 1, "<H"), "directory is damaged", id="disk"),
+        pytest.param(patched(b"PK\1\2", 38, 0x10, "<H"), "directory is damaged", id="folder attribute"),
         pytest.param(patched(b"PK\1\2", 42, 5), "begins at byte", id="offset"),
         pytest.param(patched(b"PK\5\6", 8, 2, "<H"), "its end is damaged", id="count"),
         pytest.param(patched(b"PK\5\6", 12, 1), "does not lie before its end", id="directory size"),
