@@ -17,6 +17,8 @@ _STORED, _DEFLATED = 0, 8
 # The sizes follow the content; the name is UTF-8; how hard deflate tried.
 _SIZES_FOLLOW = 0x0008
 _KNOWN_FLAGS = 0x0800 | _SIZES_FOLLOW | 0x0006
+# With this attribute, torch reads nothing and leaves the bytes of a weight uninitialised.
+_DOS_FOLDER = 0x10
 
 _LOCAL = struct.Struct("<4s5H3I2H")
 _DESCRIPTOR = struct.Struct("<4s3I")
@@ -107,9 +109,10 @@ def _read_directory_entry(data: bytes, position: int, end: int) -> tuple[_Entry,
     )
     position += _CENTRAL.size
     following = position + name + extra + comment
-    # Attributes of DOS may say that an entry is a folder, and torch then leaves its bytes uninitialised.
-    if signature != b"PK\1\2" or disk != 0 or following > end or attributes & 0xFFFF:
+    if signature != b"PK\1\2" or disk != 0 or following > end:
         raise DamagedArchiveError("its directory is damaged")
+    if attributes & _DOS_FOLDER:
+        raise DamagedArchiveError("its directory marks an entry as a folder")
     return _Entry(data[position : position + name], flags, method, *sizes, offset), following
 
 
