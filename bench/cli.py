@@ -1,6 +1,7 @@
 """`lensbox bench`: times the ops beside their peers, or the detector in several runtimes."""
 
 import argparse
+import math
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -91,7 +92,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     ops.add_argument("--only", nargs="+", choices=GROUPS, default=(), metavar="NAME", help=", ".join(GROUPS))
     ops.add_argument(
-        "--time-limit", type=float, metavar="SECONDS", help="begin nothing new after so many seconds"
+        "--time-limit", type=_seconds, metavar="SECONDS", help="begin nothing new after so many seconds"
     )
     detector = commands.add_parser(
         "detector",
@@ -107,6 +108,13 @@ def _parser() -> argparse.ArgumentParser:
     for command in (ops, detector):
         command.add_argument("--threads", type=_positive, default=1, help="CPU threads (1)")
     return parser
+
+
+def _seconds(text: str) -> float:
+    value = float(text)
+    if not 0 <= value < math.inf:  # written so that NaN fails
+        raise argparse.ArgumentTypeError(f"must be finite and at least 0, got {text}")
+    return value
 
 
 def _positive(text: str) -> int:
