@@ -118,3 +118,33 @@ def test_number_of_boxes(boxes: list[Any]) -> None:
         loss_tensors(_body(boxes), max_boxes=3)
     assert (caught.value.status, caught.value.code) == (413, "too_many_boxes")
     assert caught.value.message == "predictions must have at most 3 boxes, got 4"
+
+
+def test_number_of_images() -> None:
+    images: list[Any] = [[]] * 4
+    assert loss_tensors(_body(images), max_boxes=4)[0].shape == (4, 0, 4)
+    with pytest.raises(ApiError) as caught:
+        loss_tensors(_body(images), max_boxes=3)
+    assert (caught.value.status, caught.value.code) == (413, "too_many_boxes")
+    assert caught.value.message == "predictions must have at most 3 images, got 4"
+
+
+@pytest.mark.parametrize(
+    ("body", "found"),
+    [
+        (b'{"predictions":[' + b"[]," * 100 + b"[]]}", "which take at most 42 arrays, got 102"),
+        (b'{"predictions":[' + b"1," * 200 + b"1]}", "which take at most 101 commas, got 200"),
+        (b"{" + b'"a":1,' * 200 + b'"a":1}', "which take at most 101 commas, got 200"),
+    ],
+)
+def test_what_cannot_fit_is_not_parsed(body: bytes, found: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(json, "loads", None)
+    with pytest.raises(ApiError) as caught:
+        loss_tensors(body, max_boxes=10)
+    assert (caught.value.status, caught.value.code) == (413, "too_many_boxes")
+    assert caught.value.message.endswith(found)
+
+
+@pytest.mark.parametrize("boxes", [[_BOX] * 10, [[_BOX] * 5] * 2, [[_BOX]] * 10])
+def test_as_many_boxes_as_may_be_are_parsed(boxes: list[Any]) -> None:
+    assert loss_tensors(_body(boxes), max_boxes=10)[0].numel() == 40
