@@ -31,7 +31,8 @@ async def result_for(request: Request, future: "Future[Result]", timeout: float)
         )
     finally:
         hang_up.cancel()
-        waiting.cancel()  # cancels `future` with it, if it has not begun
+        future.cancel()  # before anybody is answered; does nothing if it has begun
+        waiting.cancel()
 
 
 async def _hang_up(request: Request) -> None:
