@@ -11,6 +11,7 @@ from importlib.metadata import version
 from fastapi import FastAPI
 
 from lensbox.runtime import Artifact
+from lensbox.serve.decoding import Decoders
 from lensbox.serve.errors import add_error_handlers
 from lensbox.serve.inference import Instance
 from lensbox.serve.loading import load_model
@@ -19,6 +20,8 @@ from lensbox.serve.service import Service
 from lensbox.serve.settings import Settings
 
 _log = logging.getLogger(__name__)
+
+_STOP_TIMEOUT = 0.2  # seconds; an idle model stops at once
 
 
 def create_app(
@@ -38,17 +41,20 @@ def create_app(
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         instance = Instance(load, settings.queue_size, on_started)
-        decoders = ThreadPoolExecutor(settings.decode_threads, thread_name_prefix="lensbox-decode")
-        app.state.service = Service(settings, instance, decoders)
+        decoders = Decoders(settings.decode_threads, settings.max_pixels, settings.answer_timeout)
+        # Apart from the decoders: a loss does not wait for images. One thread, because parsing holds the GIL.
+        json_parser = ThreadPoolExecutor(1, thread_name_prefix="lensbox-json")
+        app.state.service = Service(settings, instance, decoders, json_parser)
         instance.start()
         try:
             yield
         finally:
-            if not await asyncio.to_thread(instance.stop, settings.shutdown_timeout):
-                _log.warning(
-                    "the model was still busy after %d s and is left behind", settings.shutdown_timeout
-                )
-            decoders.shutdown(wait=False, cancel_futures=True)
+            # The server has waited for requests: whatever goes on now, nobody waits for it any more.
+            decoders.stop()
+            json_parser.shutdown(wait=False, cancel_futures=True)
+            if not await asyncio.to_thread(instance.stop, _STOP_TIMEOUT):
+                doing = "busy" if instance.loaded else "loading"
+                _log.warning("the model is still %s and is left behind", doing)
 
     app = FastAPI(
         title="Lensbox",

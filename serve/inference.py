@@ -11,6 +11,7 @@ Batching enters at `_next`: jobs are data, so several `DetectJob`s can be taken 
 import logging
 import queue
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -110,6 +111,11 @@ class Instance:
         """Where this instance stands now."""
         return self._state
 
+    @property
+    def loaded(self) -> bool:
+        """Whether there is a model, ready or not."""
+        return self._artifact is not None
+
     def artifact(self) -> Artifact:
         """The loaded artifact, for its metadata. Raises NotReadyError, which says why there is none."""
         if self._state is State.FAILED:
@@ -145,12 +151,13 @@ class Instance:
 
     def stop(self, timeout: float) -> bool:
         """Refuses new jobs, finishes those in the queue, ends the thread. Blocks; False if time ran out."""
+        deadline = time.monotonic() + timeout
         self._advance(State.STOPPED)
         try:
             self._queue.put(None, timeout=timeout)
         except queue.Full:
             return False
-        self._thread.join(timeout)
+        self._thread.join(max(0.0, deadline - time.monotonic()))
         return not self._thread.is_alive()
 
     def _overloaded(self) -> OverloadError:

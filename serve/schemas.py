@@ -21,6 +21,12 @@ class DetectParameters(BaseModel):
     )
 
 
+class NoParameters(BaseModel):
+    """Of an endpoint without query parameters: any is an error."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
 class Detection(BaseModel):
     box: Box = Field(description="x1, y1, x2, y2 in pixels of the image as sent")
     score: float

@@ -1,5 +1,6 @@
 """What all requests of one app share."""
 
+import asyncio
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -7,27 +8,43 @@ from dataclasses import dataclass
 
 from fastapi import Request
 
-from lensbox.serve.inference import Instance, OverloadError
+from lensbox.serve.decoding import Decoders
+from lensbox.serve.inference import Instance, NotReadyError, OverloadError
 from lensbox.serve.settings import Settings
 
 
 @dataclass
 class Service:
-    """settings, the model's instance, the threads that decode, and the number of requests with a body."""
+    """settings, the model's instance, the threads that decode and parse, and how many requests with a body
+    are in progress."""
 
     settings: Settings
     instance: Instance
-    decoders: ThreadPoolExecutor
+    decoders: Decoders
+    json_parser: ThreadPoolExecutor
     in_progress: int = 0
+
+    def check_ready(self) -> None:
+        """Raises NotReadyError unless the service can find faces in an image."""
+        self.instance.artifact()
+        if self.decoders.stuck:
+            raise NotReadyError("every decoder is busy with an image that takes too long")
 
     @contextmanager
     def admitted(self) -> Iterator[None]:
-        """Counts a request in; raises OverloadError at the limit. For the event loop's thread alone."""
+        """Counts a request in. For the event loop's thread alone.
+
+        Raises OverloadError at the limit, and NotReadyError when the server gives the request up as it ends.
+        """
         if self.in_progress >= self.settings.max_requests:
             raise OverloadError(f"{self.in_progress} requests are already in progress; try again later")
         self.in_progress += 1
         try:
             yield
+        except (
+            asyncio.CancelledError
+        ):  # by the server alone: a client that hangs up is noticed by other means
+            raise NotReadyError("the service is shutting down") from None
         finally:
             self.in_progress -= 1
 

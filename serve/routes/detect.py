@@ -1,13 +1,11 @@
 """POST /v1/detect."""
 
-import time
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request
 
 from lensbox.serve.answering import result_for
 from lensbox.serve.form import IMAGE_FIELDS
-from lensbox.serve.image_body import image_from_body
 from lensbox.serve.inference import DetectJob
 from lensbox.serve.request_body import read_body
 from lensbox.serve.schemas import DetectAnswer, Detection, DetectParameters, ErrorAnswer
@@ -43,13 +41,11 @@ async def detect(request: Request, parameters: Annotated[DetectParameters, Query
     """
     service = service_of(request)
     settings, instance = service.settings, service.instance
-    instance.artifact()
+    service.check_ready()
     with service.admitted():
         body = await read_body(request, settings.max_body_bytes, settings.body_timeout)
         instance.check_room()
-        content_type = request.headers.get("content-type")
-        deadline = time.monotonic() + settings.answer_timeout
-        decoding = service.decoders.submit(image_from_body, body, content_type, settings.max_pixels, deadline)
+        decoding = service.decoders.submit(body, request.headers.get("content-type"))
         image = await result_for(request, decoding, settings.answer_timeout)
         job = DetectJob(image, parameters.score_threshold, parameters.iou_threshold)
         found = await result_for(request, instance.submit(job), settings.answer_timeout)

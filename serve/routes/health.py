@@ -17,5 +17,5 @@ async def healthz() -> Health:
 @router.get("/readyz", responses={503: {"model": ErrorAnswer}})
 async def readyz(request: Request) -> Health:
     """200 once the model is loaded, has passed its self-test and is warm; 503: send requests elsewhere."""
-    service_of(request).instance.artifact()
+    service_of(request).check_ready()
     return Health(status="ready")

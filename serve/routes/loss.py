@@ -1,12 +1,14 @@
 """POST /v1/loss."""
 
-from fastapi import APIRouter, Request
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Request
 
 from lensbox.serve.answering import result_for
 from lensbox.serve.box_json import loss_tensors
 from lensbox.serve.inference import LossJob
 from lensbox.serve.request_body import read_body
-from lensbox.serve.schemas import ErrorAnswer, LossAnswer, LossQuestion
+from lensbox.serve.schemas import ErrorAnswer, LossAnswer, LossQuestion, NoParameters
 from lensbox.serve.service import service_of
 
 router = APIRouter(tags=["loss"])
@@ -20,14 +22,14 @@ _BODY = {"requestBody": {"required": True, "content": {"application/json": {"sch
     responses={status: {"model": ErrorAnswer} for status in (400, 408, 413, 415, 422, 429, 503)},
     openapi_extra=_BODY,
 )
-async def loss(request: Request) -> LossAnswer:
+async def loss(request: Request, _: Annotated[NoParameters, Query()]) -> LossAnswer:
     """The GIoU loss of predicted boxes against target boxes. The body is JSON, whatever Content-Type says."""
     service = service_of(request)
     settings, instance = service.settings, service.instance
     instance.artifact()
     with service.admitted():
         body = await read_body(request, settings.max_json_bytes, settings.body_timeout)
-        parsing = service.decoders.submit(loss_tensors, body, settings.max_boxes)
+        parsing = service.json_parser.submit(loss_tensors, body, settings.max_boxes)
         predictions, targets = await result_for(request, parsing, settings.answer_timeout)
         computing = instance.submit(LossJob(predictions, targets))
         value = await result_for(request, computing, settings.answer_timeout)

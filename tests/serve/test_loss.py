@@ -78,6 +78,15 @@ def test_bad_bodies(client: httpx.Client, body: bytes, status: int, code: str) -
     assert client.get("/readyz").status_code == 200
 
 
+def test_there_are_no_query_parameters(client: httpx.Client) -> None:
+    response = client.post("/v1/loss?weight=1", json={"predictions": [], "targets": []})
+    assert response.status_code == 422
+    assert response.json()["error"] == {
+        "code": "invalid_parameter",
+        "message": "there is no query parameter 'weight'; it came with the value '1'",
+    }
+
+
 def test_too_many_boxes(client: httpx.Client) -> None:
     boxes = [[0, 0, 1, 1]] * 101
     response = client.post("/v1/loss", json={"predictions": boxes, "targets": boxes})

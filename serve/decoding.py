@@ -1,0 +1,47 @@
+"""The threads that decode images."""
+
+import threading
+import time
+from concurrent.futures import Future, ThreadPoolExecutor
+
+from torch import Tensor
+
+from lensbox.serve.image_body import image_from_body
+
+
+class Decoders:
+    """A few threads that turn bodies into images.
+
+    threads: images decoded at a time; max_pixels: most pixels of an image; time_limit: seconds from `submit`
+    after which nobody waits for an image any more.
+    """
+
+    def __init__(self, threads: int, max_pixels: int, time_limit: float) -> None:
+        self._threads = threads
+        self._max_pixels = max_pixels
+        self._time_limit = time_limit
+        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="lensbox-decode")
+        self._deadlines: dict[int, float] = {}  # of the images that are being decoded, by thread
+
+    def submit(self, body: bytes, content_type: str | None) -> "Future[Tensor]":
+        """What `image_from_body` makes of a body; cancelling the future before its turn drops it."""
+        deadline = time.monotonic() + self._time_limit
+        return self._pool.submit(self._decode, body, content_type, deadline)
+
+    @property
+    def stuck(self) -> bool:
+        """Whether every thread is busy with an image whose time is up: no image can be decoded then."""
+        now = time.monotonic()
+        return sum(deadline < now for deadline in list(self._deadlines.values())) == self._threads
+
+    def stop(self) -> None:
+        """Drops what waits and leaves behind what is being decoded."""
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def _decode(self, body: bytes, content_type: str | None, deadline: float) -> Tensor:
+        thread = threading.get_ident()
+        self._deadlines[thread] = deadline
+        try:
+            return image_from_body(body, content_type, self._max_pixels)
+        finally:
+            del self._deadlines[thread]

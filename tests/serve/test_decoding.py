@@ -1,0 +1,80 @@
+"""Decoders that are stuck: who waits for them, who does not, and who is told."""
+
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import httpx
+import pytest
+import torch
+
+from lensbox.serve import decoding
+from lensbox.serve.decoding import Decoders
+
+_LOSS = {"predictions": [[0, 0, 1, 1]], "targets": [[0, 0, 1, 1]]}
+
+
+class StuckDecoder:
+    """Stands in for `image_from_body`: while `gate` is closed, decoding takes forever."""
+
+    def __init__(self) -> None:
+        self.gate = threading.Event()
+        self.bodies: list[bytes] = []
+
+    def __call__(self, body: bytes, *_: Any) -> torch.Tensor:
+        self.bodies.append(body)
+        assert self.gate.wait(60)
+        return torch.zeros(3, 4, 5, dtype=torch.uint8)
+
+
+@pytest.fixture
+def stuck(monkeypatch: pytest.MonkeyPatch) -> Iterator[StuckDecoder]:
+    stuck = StuckDecoder()
+    monkeypatch.setattr(decoding, "image_from_body", stuck)
+    yield stuck
+    stuck.gate.set()
+
+
+def test_a_loss_does_not_wait_for_decoders(
+    start_service: Callable[..., Any], fake: Any, stuck: StuckDecoder, wait_until: Callable[..., None]
+) -> None:
+    running = start_service(lambda: fake, decode_threads=1, answer_timeout=0.5)
+    wait_until(lambda: running.client.get("/readyz").status_code == 200)
+    response = running.client.post("/v1/detect", content=b"first")
+    assert response.status_code == 503
+    assert response.json()["error"]["code"] == "answer_timeout"
+    assert running.client.post("/v1/loss", json=_LOSS).status_code == 200
+
+
+def test_a_service_that_can_decode_nothing_is_not_ready(
+    start_service: Callable[..., Any], fake: Any, stuck: StuckDecoder, wait_until: Callable[..., None]
+) -> None:
+    running = start_service(lambda: fake, decode_threads=1, answer_timeout=0.5)
+    client: httpx.Client = running.client
+    wait_until(lambda: client.get("/readyz").status_code == 200)
+    assert client.post("/v1/detect", content=b"first").status_code == 503
+    wait_until(lambda: client.get("/readyz").status_code == 503)
+    for response in (client.get("/readyz"), client.post("/v1/detect", content=b"second")):
+        assert response.status_code == 503
+        assert response.json()["error"] == {
+            "code": "not_ready",
+            "message": "every decoder is busy with an image that takes too long",
+        }
+    assert client.get("/healthz").status_code == 200
+    stuck.gate.set()
+    wait_until(lambda: client.get("/readyz").status_code == 200)
+    assert client.post("/v1/detect", content=b"third").status_code == 200
+    assert stuck.bodies == [b"first", b"third"]
+
+
+def test_one_free_decoder_is_enough(stuck: StuckDecoder, wait_until: Callable[..., None]) -> None:
+    decoders = Decoders(threads=2, max_pixels=100, time_limit=0.01)
+    first = decoders.submit(b"first", None)
+    wait_until(lambda: stuck.bodies == [b"first"])
+    assert not decoders.stuck
+    second = decoders.submit(b"second", None)
+    wait_until(lambda: decoders.stuck)
+    stuck.gate.set()
+    assert first.result(60).shape == second.result(60).shape == (3, 4, 5)
+    assert not decoders.stuck
+    decoders.stop()
