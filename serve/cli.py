@@ -2,11 +2,11 @@
 
 import argparse
 import logging
-import socket
 import sys
 from dataclasses import fields
 from pathlib import Path
 
+from lensbox.serve.listener import listen
 from lensbox.serve.settings import DEVICES, MEBIBYTE, Settings
 
 EXIT_GOOD = 0
@@ -36,12 +36,6 @@ def main(arguments: list[str]) -> int:
     with listener:
         failure = serve(settings, listener, options.log_level)
     return EXIT_GOOD if failure is None else _cannot_start(str(failure) or type(failure).__name__)
-
-
-def listen(host: str, port: int) -> socket.socket:
-    """A bound socket. Bound before the model is loaded, so that a port in use is reported at once."""
-    family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
-    return socket.create_server((host, port), family=family)
 
 
 def _cannot_start(message: str) -> int:

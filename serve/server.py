@@ -8,6 +8,7 @@ from types import FrameType
 import uvicorn
 
 from lensbox.serve.app import create_app
+from lensbox.serve.listener import url_of
 from lensbox.serve.settings import Settings
 
 _log = logging.getLogger(__name__)
@@ -41,12 +42,6 @@ def serve(settings: Settings, listener: socket.socket, log_level: str) -> Except
     _log.info("listening on %s, loading %s", url, settings.artifact)
     server.run(sockets=[listener])
     return failures[0] if failures else None
-
-
-def url_of(listener: socket.socket) -> str:
-    """The address of a bound socket as a URL."""
-    host, port = listener.getsockname()[:2]
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
 def _exit_on_signals(server: uvicorn.Server) -> None:

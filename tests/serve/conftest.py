@@ -2,9 +2,10 @@
 
 import contextlib
 import io
-import socket
+import struct
 import threading
 import time
+import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,13 +18,12 @@ import pytest
 import torch
 import uvicorn
 from fastapi import FastAPI
-from png_files import png_file
 from small_detectors import save_random_artifact
 
 from lensbox.runtime.artifact import Artifact, Detections, load_artifact
 from lensbox.runtime.self_test import SelfTestReport
 from lensbox.serve.app import create_app
-from lensbox.serve.server import url_of
+from lensbox.serve.listener import listen, url_of
 from lensbox.serve.service import Service
 from lensbox.serve.settings import Settings
 
@@ -95,9 +95,19 @@ def client(artifact_path: Path) -> Iterator[httpx.Client]:
 
 @contextlib.contextmanager
 def _running(app: FastAPI) -> Iterator[tuple[httpx.Client, Callable[[], None]]]:
-    listener = socket.create_server(("127.0.0.1", 0))
+    config = uvicorn.Config(app, lifespan="on", ws="none", log_level="critical")
+    with _serving(config) as (url, stop), httpx.Client(base_url=url, timeout=PATIENCE) as client:
+        # The socket takes connections at once; an answer means that the app has started.
+        client.get("/healthz")
+        yield client, stop
+
+
+@contextlib.contextmanager
+def _serving(config: uvicorn.Config) -> Iterator[tuple[str, Callable[[], None]]]:
+    """Runs a server in a thread; gives its URL and a function that asks for its end."""
+    listener = listen("127.0.0.1", 0)
     url = url_of(listener)
-    server = uvicorn.Server(uvicorn.Config(app, lifespan="on", ws="none", log_level="critical"))
+    server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
     thread.start()
 
@@ -105,14 +115,18 @@ def _running(app: FastAPI) -> Iterator[tuple[httpx.Client, Callable[[], None]]]:
         server.should_exit = True
 
     try:
-        with httpx.Client(base_url=url, timeout=PATIENCE) as client:
-            # The socket takes connections at once; an answer means that the app has started.
-            client.get("/healthz")
-            yield client, stop
+        yield url, stop
     finally:
         stop()
         thread.join(PATIENCE)
         assert not thread.is_alive()
+
+
+@pytest.fixture
+def url_of_server() -> Iterator[Callable[[uvicorn.Config], str]]:
+    """Starts a server and gives its URL. It ends with the test."""
+    with contextlib.ExitStack() as stack:
+        yield lambda config: stack.enter_context(_serving(config))[0]
 
 
 def wait_until(condition: Callable[[], bool]) -> None:
@@ -186,9 +200,9 @@ def photograph() -> np.ndarray[Any, Any]:
 def encode(photograph: np.ndarray[Any, Any]) -> Callable[..., bytes]:
     """Gives the bytes of the picture as a file: encode("PNG"), encode("PNG", "L")."""
 
-    def encode(format_name: str, mode: str = "RGB", **options: Any) -> bytes:
+    def encode(format_name: str, mode: str = "RGB") -> bytes:
         buffer = io.BytesIO()
-        PIL.Image.fromarray(photograph).convert(mode).save(buffer, format_name, **options)
+        PIL.Image.fromarray(photograph).convert(mode).save(buffer, format_name)
         return buffer.getvalue()
 
     return encode
@@ -205,6 +219,11 @@ def empty_png() -> Callable[[int, int], bytes]:
     """Gives a PNG file that claims a width and a height and holds no pixels."""
 
     def make(width: int, height: int) -> bytes:
-        return png_file(width, height, pixels=b"")
+        header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
+        chunks = [(b"IHDR", header), (b"IDAT", zlib.compress(b"")), (b"IEND", b"")]
+        return b"\x89PNG\r\n\x1a\n" + b"".join(
+            struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
+            for name, data in chunks
+        )
 
     return make

@@ -16,7 +16,7 @@ from serve_process import PATIENCE, SERVE_COMMAND, ServeProcess
 from lensbox.runtime.artifact import Artifact
 from lensbox.runtime.image_io import read_image
 from lensbox.serve import cli
-from lensbox.serve.server import url_of
+from lensbox.serve.listener import listen, url_of
 
 
 @pytest.fixture(scope="module")
@@ -170,7 +170,7 @@ def test_wrong_options_are_usage_errors(
 
 def test_an_ipv6_address() -> None:
     try:
-        listener = cli.listen("::1", 0)
+        listener = listen("::1", 0)
     except OSError:
         pytest.skip("this machine has no IPv6 loopback address")
     with listener:
