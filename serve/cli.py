@@ -6,16 +6,19 @@ import sys
 from dataclasses import fields
 from pathlib import Path
 
+from lensbox.errors import ExitCode
+from lensbox.serve.ending import Ending, end_process
 from lensbox.serve.listener import listen
 from lensbox.serve.settings import DEVICES, MEBIBYTE, Settings
 
-EXIT_GOOD = 0
-EXIT_UNUSABLE = 3  # as in the C++ runner: artifact, op library, device or port unusable
 LOG_LEVELS = ("critical", "error", "warning", "info", "debug")
 
 
 def main(arguments: list[str]) -> int:
-    """Serves until SIGINT or SIGTERM; returns 0, or 3 with one message when the service cannot start."""
+    """Serves until SIGINT or SIGTERM, then ends the process with 0; with 3 if the service cannot start.
+
+    Returns, with 3 and one message, only if it cannot even listen.
+    """
     parser = _parser()
     options = parser.parse_args(arguments)
     try:
@@ -29,18 +32,21 @@ def main(arguments: list[str]) -> int:
         listener = listen(options.host, options.port)
     except (OSError, OverflowError) as error:
         return _cannot_start(f"{options.host} port {options.port} cannot be listened on: {error}")
+    ending = Ending(settings.shutdown_timeout)
 
-    # Imported after the arguments are known to be good: this imports torch.
+    # Imported after the arguments are known to be good, and signals are answered: this imports torch.
     from lensbox.serve.server import serve
 
     with listener:
-        failure = serve(settings, listener, options.log_level)
-    return EXIT_GOOD if failure is None else _cannot_start(str(failure) or type(failure).__name__)
+        failure = serve(settings, listener, options.log_level, ending)
+    code = ExitCode.GOOD if failure is None else _cannot_start(str(failure) or type(failure).__name__)
+    # The interpreter would wait for threads that are left behind in a decoder or in the model.
+    return end_process(code)
 
 
-def _cannot_start(message: str) -> int:
+def _cannot_start(message: str) -> ExitCode:
     print(f"lensbox serve: cannot start: {message}", file=sys.stderr)
-    return EXIT_UNUSABLE
+    return ExitCode.UNUSABLE
 
 
 def _settings(options: argparse.Namespace) -> Settings:

@@ -2,6 +2,7 @@
 
 import torch
 
+from lensbox.errors import ExitCode, LensboxError
 from lensbox.runtime import Artifact, load_artifact
 from lensbox.runtime.device import choose_device, use_full_float32
 from lensbox.serve.settings import Settings
@@ -12,8 +13,10 @@ _WARM_CALLS = 3
 _WARM_SIZES = ((320, 240), (480, 640))  # height, width in pixels
 
 
-class StartupError(RuntimeError):
+class StartupError(LensboxError, RuntimeError):
     """The service cannot start; the message is for the person who started it."""
+
+    exit_code = ExitCode.UNUSABLE
 
 
 def load_model(settings: Settings) -> Artifact:

@@ -1,21 +1,26 @@
 """Runs the app under uvicorn until a signal or a failed start ends it."""
 
+import contextlib
 import logging
-import signal
 import socket
-from types import FrameType
+from collections.abc import Iterator
+from typing import Any
 
 import uvicorn
 
 from lensbox.serve.app import create_app
+from lensbox.serve.ending import Ending
 from lensbox.serve.listener import url_of
 from lensbox.serve.settings import Settings
 
 _log = logging.getLogger(__name__)
 
 
-def serve(settings: Settings, listener: socket.socket, log_level: str) -> Exception | None:
-    """Serves on a bound socket. Returns None after SIGINT or SIGTERM, else why the model could not start."""
+def serve(settings: Settings, listener: socket.socket, log_level: str, ending: Ending) -> Exception | None:
+    """Serves on a bound socket. Returns None after SIGINT or SIGTERM, else why the model could not start.
+
+    Threads that are stuck in a decoder or in the model are left behind.
+    """
     failures: list[Exception] = []
     url = url_of(listener)  # uvicorn closes the socket, which then has no name
 
@@ -25,9 +30,12 @@ def serve(settings: Settings, listener: socket.socket, log_level: str) -> Except
         else:
             _log.debug("the start failed", exc_info=failure)
             failures.append(failure)
-            server.should_exit = True
+            stop()
 
-    server = uvicorn.Server(
+    def stop() -> None:
+        server.should_exit = True
+
+    server = _Server(
         uvicorn.Config(
             create_app(settings, on_started=on_started),
             log_level=log_level,
@@ -35,25 +43,22 @@ def serve(settings: Settings, listener: socket.socket, log_level: str) -> Except
             ws="none",
             server_header=False,
             timeout_keep_alive=settings.keep_alive_timeout,
-            timeout_graceful_shutdown=settings.shutdown_timeout,
+            timeout_graceful_shutdown=_time_for_requests(settings.shutdown_timeout),
         )
     )
-    _exit_on_signals(server)
+    ending.ask = stop
     _log.info("listening on %s, loading %s", url, settings.artifact)
     server.run(sockets=[listener])
     return failures[0] if failures else None
 
 
-def _exit_on_signals(server: uvicorn.Server) -> None:
-    """SIGINT and SIGTERM end the service in order, and the process with 0.
+def _time_for_requests(shutdown_timeout: int) -> Any:
+    """How long requests in progress may go on: one second, or half of the time, is for the end itself."""
+    return shutdown_timeout - min(1.0, shutdown_timeout / 2)  # uvicorn says int, and takes a float as well
 
-    uvicorn has handlers of its own while it runs, but raises the signal again once it has shut down, which
-    would end the process by that signal. This handler then has nothing left to do; before uvicorn's are in
-    place, it asks for the end.
-    """
 
-    def handle(_: int, __: FrameType | None) -> None:
-        server.should_exit = True
-
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, handle)
+class _Server(uvicorn.Server):
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Leaves signals to `Ending`."""
+        yield

@@ -13,11 +13,18 @@ SERVE_COMMAND = [sys.executable, "-m", "lensbox.cli", "serve", "--device", "cpu"
 
 
 class ServeProcess:
-    """A running `lensbox serve` on a free port, by default on the CPU; its log is gathered in a thread."""
+    """A running `lensbox serve` on a free port, by default on the CPU; its log is gathered in a thread.
 
-    def __init__(self, artifact: Path, *options: str) -> None:
+    before: Python code that its process runs first.
+    """
+
+    def __init__(self, artifact: Path, *options: str, before: str = "") -> None:
+        command = SERVE_COMMAND
+        if before:
+            code = f"{before}\nimport sys\nfrom lensbox.cli import main\nsys.exit(main())"
+            command = [sys.executable, "-c", code, *SERVE_COMMAND[3:]]
         self.process = subprocess.Popen(
-            [*SERVE_COMMAND, "--port", "0", "--artifact", str(artifact), *options],
+            [*command, "--port", "0", "--artifact", str(artifact), *options],
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             text=True,

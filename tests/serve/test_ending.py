@@ -1,0 +1,129 @@
+"""How `lensbox serve` ends when something in it does not: SIGTERM and SIGINT at bad moments.
+
+No test waits for a time-out that it does not set itself: what would go on goes on for an hour.
+"""
+
+import contextlib
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from serve_process import PATIENCE, ServeProcess
+
+# Images take an hour to decode.
+_STUCK_DECODER = """
+import time, lensbox.serve.decoding
+lensbox.serve.decoding.image_from_body = lambda *_: time.sleep(3600)
+"""
+# Importing uvicorn, which is among the first of the slow imports, takes an hour.
+_SLOW_IMPORT = """
+import importlib, time, sys
+class Finder:
+    @staticmethod
+    def find_spec(name, path=None, target=None):
+        if name == "uvicorn":
+            print("importing", file=sys.stderr, flush=True)
+            time.sleep(3600)
+sys.meta_path.insert(0, Finder)
+"""
+# A thread that keeps the GIL, as torch.jit.load does while it runs an artifact's code: `re` does not let go
+# of it. The thread says so in shared memory, because whatever writes to a file lets go of the GIL.
+_KEPT_GIL = """
+import mmap, os, re, sys, threading
+from lensbox.serve.ending import Ending
+path, timeout = sys.argv[1:]
+kept = mmap.mmap(os.open(path, os.O_RDWR), 1)
+sys.setswitchinterval(3600)
+ending = Ending(float(timeout))
+ending.ask = lambda: None
+def keep():
+    kept[0] = 1
+    re.fullmatch("(a+)+b", "a" * 100)
+threading.Thread(target=keep).start()
+"""
+
+WaitUntil = Callable[..., None]
+
+
+@contextlib.contextmanager
+def _running(process: ServeProcess) -> Iterator[ServeProcess]:
+    try:
+        yield process
+    finally:
+        process.close()
+
+
+@contextlib.contextmanager
+def _stuck(artifact: Path, wait_until: WaitUntil, *options: str) -> Iterator[tuple[ServeProcess, list[Any]]]:
+    """A service one of whose decoders is stuck with a request, and what that request is answered."""
+    answers: list[Any] = []
+    with _running(ServeProcess(artifact, *options, before=_STUCK_DECODER)) as process:
+        wait_until(lambda: process.url() is not None)
+        with httpx.Client(base_url=process.url() or "", timeout=PATIENCE) as client:
+
+            def ask() -> None:
+                with contextlib.suppress(httpx.TransportError):
+                    answers.append(client.post("/v1/detect", content=b"an image"))
+
+            wait_until(lambda: process.url() is not None and client.get("/readyz").status_code == 200)
+            thread = threading.Thread(target=ask)
+            thread.start()
+            try:
+                # Answered in turn on one event loop: the request above has come before the second of these.
+                for _ in range(2):
+                    assert client.post("/v1/loss", json={"predictions": [], "targets": []}).status_code == 200
+                yield process, answers
+            finally:
+                process.process.kill()
+                thread.join(PATIENCE)
+
+
+def test_a_stuck_decoder_does_not_outlive_the_timeout(artifact_path: Path, wait_until: WaitUntil) -> None:
+    with _stuck(artifact_path, wait_until, "--shutdown-timeout", "1") as (process, answers):
+        assert process.end(signal.SIGTERM) == 0
+        wait_until(lambda: bool(answers))
+        assert answers[0].status_code == 503
+        assert answers[0].json()["error"] == {"code": "not_ready", "message": "the service is shutting down"}
+        assert "Traceback" not in process.log
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_second_signal_ends_the_process_at_once(
+    artifact_path: Path, wait_until: WaitUntil, number: signal.Signals
+) -> None:
+    with _stuck(artifact_path, wait_until, "--shutdown-timeout", "3600") as (process, _):
+        process.process.send_signal(signal.SIGTERM)
+        wait_until(lambda: "Shutting down" in process.log)
+        assert process.end(number) == 128 + number
+
+
+def test_a_signal_during_the_imports(artifact_path: Path, wait_until: WaitUntil) -> None:
+    with _running(ServeProcess(artifact_path, before=_SLOW_IMPORT)) as process:
+        wait_until(lambda: "importing" in process.log)
+        assert process.end(signal.SIGTERM) == 0
+        assert "Traceback" not in process.log
+
+
+@pytest.mark.parametrize(("timeout", "signals"), [("1", 1), ("3600", 2)])
+def test_a_thread_that_keeps_the_gil_is_killed(
+    tmp_path: Path, wait_until: WaitUntil, timeout: str, signals: int
+) -> None:
+    kept = tmp_path / "kept"
+    kept.write_bytes(b"\0")
+    process = subprocess.Popen([sys.executable, "-c", _KEPT_GIL, str(kept), timeout])
+    try:
+        wait_until(lambda: kept.read_bytes() == b"\1")
+        for _ in range(signals):
+            process.send_signal(signal.SIGTERM)
+            time.sleep(0.1)  # two of the same number that wait together are one
+        assert process.wait(PATIENCE) == -signal.SIGKILL
+    finally:
+        process.kill()
+        process.wait(PATIENCE)
