@@ -3,8 +3,9 @@
 import argparse
 import logging
 import sys
-from dataclasses import fields
+from dataclasses import Field, fields
 from pathlib import Path
+from typing import Any, cast
 
 from lensbox.errors import ExitCode
 from lensbox.serve.ending import Ending, end_process
@@ -22,7 +23,7 @@ def main(arguments: list[str]) -> int:
     parser = _parser()
     options = parser.parse_args(arguments)
     try:
-        settings = _settings(options)
+        settings = Settings(**{field.name: getattr(options, field.name) for field in fields(Settings)})
     except ValueError as error:
         parser.error(str(error))
     logging.basicConfig(
@@ -30,7 +31,7 @@ def main(arguments: list[str]) -> int:
     )
     try:
         listener = listen(options.host, options.port)
-    except (OSError, OverflowError) as error:
+    except OSError as error:
         return _cannot_start(f"{options.host} port {options.port} cannot be listened on: {error}")
     ending = Ending(settings.shutdown_timeout)
 
@@ -49,43 +50,37 @@ def _cannot_start(message: str) -> ExitCode:
     return ExitCode.UNUSABLE
 
 
-def _settings(options: argparse.Namespace) -> Settings:
-    return Settings(**{field.name: getattr(options, field.name) for field in fields(Settings)})
-
-
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="lensbox serve",
         description="Answers detection requests over HTTP. docs/service.md gives the reason for each limit.",
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
-    default = Settings(artifact=Path("artifacts/detector.pt"))
     add = parser.add_argument
-    add("--artifact", type=Path, default=default.artifact, help="the file that `lensbox export` wrote")
     add("--host", default="127.0.0.1", help="address to listen on; 0.0.0.0 for all networks")
-    add("--port", type=int, default=8000, help="0 takes a free one and logs it")
-    add("--device", choices=DEVICES, default=default.device, help="auto: cuda where torch sees a GPU")
-    add("--threads", type=int, help="CPU threads of one inference; None leaves the choice to torch")
-    add("--decode-threads", type=int, default=default.decode_threads, help="images decoded at a time")
-    for option, setting, what in (
-        ("--max-body-mb", "max_body_bytes", "image request"),
-        ("--max-json-mb", "max_json_bytes", "JSON request"),
-    ):
-        size = f"{getattr(default, setting) // MEBIBYTE}"
-        add(option, dest=setting, type=_mebibytes, default=size, metavar="MIB", help=f"largest {what}")
-    add("--max-pixels", type=int, default=default.max_pixels, help="most pixels of an image")
-    add("--max-boxes", type=int, default=default.max_boxes, help="most boxes in predictions, and in targets")
-    add("--max-requests", type=int, default=default.max_requests, help="requests in progress at a time")
-    add("--queue-size", type=int, default=default.queue_size, help="images that may wait for the model")
-    add("--body-timeout", type=float, default=default.body_timeout, help="seconds for receiving a body")
-    answer_help = "seconds for decoding, and again for waiting and inference"
-    add("--answer-timeout", type=float, default=default.answer_timeout, help=answer_help)
-    shutdown_help = "seconds that requests in progress get after SIGTERM"
-    add("--shutdown-timeout", type=int, default=default.shutdown_timeout, help=shutdown_help)
-    idle_help = "seconds that an idle connection stays open"
-    add("--keep-alive-timeout", type=int, default=default.keep_alive_timeout, help=idle_help)
+    add("--port", type=_port, default=8000, help="0 takes a free one and logs it")
+    for setting in fields(Settings):
+        _add_setting(parser, setting)
     add("--log-level", choices=LOG_LEVELS, default="info", help="info logs every request")
     return parser
+
+
+def _add_setting(parser: argparse.ArgumentParser, setting: "Field[Any]") -> None:
+    """Adds a setting's option: --queue-size for `queue_size`, and MiB for bytes: --max-body-mb."""
+    name, default = setting.name, cast(Any, setting.default)
+    option = f"--{name.replace('_', '-')}"
+    how: dict[str, Any] = {"default": default, "help": setting.metadata["summary"]}
+    if name == "artifact":
+        how |= {"type": Path, "default": Path("artifacts/detector.pt")}
+    elif name == "device":
+        how["choices"] = DEVICES
+    elif name.endswith("_bytes"):
+        option = option.replace("-bytes", "-mb")
+        # As text, so that argparse converts it as what a user gives.
+        how |= {"dest": name, "type": _mebibytes, "default": f"{default // MEBIBYTE}", "metavar": "MIB"}
+    else:
+        how["type"] = float if isinstance(default, float) else int
+    parser.add_argument(option, **how)
 
 
 def _mebibytes(text: str) -> int:
@@ -94,3 +89,11 @@ def _mebibytes(text: str) -> int:
     if not 0 < size <= MEBIBYTE:  # a tebibyte; NaN fails
         raise argparse.ArgumentTypeError(f"must be above 0 and at most {MEBIBYTE} MiB, got {text}")
     return int(size * MEBIBYTE)
+
+
+def _port(text: str) -> int:
+    """A TCP port, for argparse."""
+    port = int(text)
+    if not 0 <= port <= 65_535:
+        raise argparse.ArgumentTypeError(f"must be between 0 and 65535, got {port}")
+    return port

@@ -1,13 +1,26 @@
-"""Every limit and time-out of the service, with its reason."""
+"""Every limit and time-out of the service, with its bounds and its reason."""
 
-from dataclasses import dataclass, fields
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
 from pathlib import Path
+from typing import Any
 
 MEBIBYTE = 1 << 20
 PILLOW_MAX_PIXELS = (
     89_478_485  # PIL.Image.MAX_IMAGE_PIXELS: from here on Pillow warns of a decompression bomb
 )
 DEVICES = ("auto", "cpu", "cuda")
+_DAY = 86_400  # seconds: far above any use, and below what timers overflow at
+
+
+def _count(default: int | None, most: int, summary: str) -> Any:
+    """A field that holds a whole number from 1 to `most`. summary: its line in `lensbox serve --help`."""
+    return field(default=default, metadata={"least": 1, "most": most, "summary": summary})
+
+
+def _seconds(default: float, summary: str) -> Any:
+    """A field that holds a time above 0, at most a day."""
+    return field(default=default, metadata={"above": 0, "most": _DAY, "summary": summary})
 
 
 @dataclass(frozen=True)
@@ -22,64 +35,68 @@ class Settings:
     Raises ValueError naming the setting, its rule and the value received.
     """
 
-    artifact: Path
-    """The artifact that `lensbox export` wrote."""
+    artifact: Path = field(metadata={"summary": "the file that `lensbox export` wrote"})
+    """The artifact."""
 
-    device: str = "auto"
+    device: str = field(default="auto", metadata={"summary": "auto: cuda where torch sees a GPU"})
     """"cpu", "cuda", or "auto": CUDA where torch sees a GPU. CUDA_VISIBLE_DEVICES chooses among several."""
 
-    threads: int | None = None
+    threads: int | None = _count(None, 1024, "CPU threads of one inference; None leaves the choice to torch")
     """CPU threads of one inference; None leaves the choice to torch (one for each physical core)."""
 
-    decode_threads: int = 2
+    decode_threads: int = _count(2, 1024, "images decoded at a time")
     """Images decoded at a time. Decoding releases the GIL; two feed a fast model without taking its cores."""
 
-    max_body_bytes: int = 16 * MEBIBYTE
+    max_body_bytes: int = _count(16 * MEBIBYTE, MEBIBYTE * MEBIBYTE, "largest image request")
     """Largest request body. A 50-megapixel phone JPEG has 10 to 15 MiB."""
 
-    max_json_bytes: int = 4 * MEBIBYTE
+    max_json_bytes: int = _count(4 * MEBIBYTE, MEBIBYTE * MEBIBYTE, "largest JSON request")
     """Largest JSON body. Parsed it takes up to 25 times as much. 2 * 16,384 boxes at full precision fit."""
 
-    max_pixels: int = 50_400_000
+    max_pixels: int = _count(50_400_000, PILLOW_MAX_PIXELS, "most pixels of an image")
     """Most pixels (width * height) of an image, read from its header before it is decoded: a PNG of a few
     kilobytes can claim billions. 50.3 million is the largest size that current phones store by default."""
 
-    max_boxes: int = 16_384
-    """Most boxes in each of `predictions` and `targets`: 64 images of 256 slots."""
+    max_boxes: int = _count(16_384, 1 << 24, "most boxes in predictions, and in targets")
+    """Most boxes in each of `predictions` and `targets`, and most images: 64 images of 256 slots."""
 
-    max_requests: int = 64
+    max_requests: int = _count(64, 1 << 20, "requests in progress at a time")
     """Requests with a body in progress at a time, from the first byte to the answer: bounds the memory that
     bodies take, and the damage that slow clients do."""
 
-    queue_size: int = 16
+    queue_size: int = _count(16, 1 << 20, "images that may wait for the model")
     """Decoded images that may wait for the model. More would only wait longer: at 30 ms each the last of 16
     waits half a second. The next request is refused with 429, so that a balancer tries another instance."""
 
-    body_timeout: float = 30.0
+    body_timeout: float = _seconds(30.0, "seconds for receiving a body")
     """For receiving a whole body: 16 MiB in 30 s is 4.5 Mbit/s, a slow phone uplink."""
 
-    answer_timeout: float = 30.0
+    answer_timeout: float = _seconds(30.0, "seconds for decoding, and again for waiting and inference")
     """For decoding, and again for waiting and inference. Only a stuck device takes that long."""
 
-    shutdown_timeout: int = 30
-    """How long requests in progress may go on after SIGTERM: the grace period of Kubernetes by default."""
+    shutdown_timeout: int = _count(30, _DAY, "seconds after SIGTERM in which the process ends")
+    """How long after SIGTERM the process is gone; requests in progress get all of it but the last second. The
+    grace period of Kubernetes by default."""
 
-    keep_alive_timeout: int = 75
+    keep_alive_timeout: int = _count(75, _DAY, "seconds that an idle connection stays open")
     """How long an idle connection stays open: longer than the 60 s after which common load balancers drop
     theirs, so that they never send a request down a connection that is just being closed."""
 
     def __post_init__(self) -> None:
         if self.device not in DEVICES:
             raise ValueError(f"device must be one of {', '.join(DEVICES)}, got {self.device!r}")
-        for field in fields(self):
-            value = getattr(self, field.name)
-            if field.name in ("artifact", "device") or value is None:
-                continue
-            if field.type in (float, "float"):
-                # Written so that NaN fails; a day is far above any use and below what selectors overflow at.
-                if not 0 < value <= 86_400:
-                    raise ValueError(f"{field.name} must be above 0 and at most 86400, got {value}")
-            elif value < 1:
-                raise ValueError(f"{field.name} must be at least 1, got {value}")
-        if self.max_pixels > PILLOW_MAX_PIXELS:
-            raise ValueError(f"max_pixels must be at most {PILLOW_MAX_PIXELS}, got {self.max_pixels}")
+        for setting in fields(self):
+            value = getattr(self, setting.name)
+            if "most" in setting.metadata and value is not None:
+                _check_number(setting.name, value, setting.metadata)
+
+
+def _check_number(name: str, value: float, bounds: Mapping[str, Any]) -> None:
+    most = bounds["most"]
+    if "above" in bounds:
+        if not bounds["above"] < value <= most:  # written so that NaN fails
+            raise ValueError(f"{name} must be above {bounds['above']} and at most {most}, got {value}")
+    elif value < bounds["least"]:
+        raise ValueError(f"{name} must be at least {bounds['least']}, got {value}")
+    elif value > most:
+        raise ValueError(f"{name} must be at most {most}, got {value}")

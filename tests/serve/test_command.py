@@ -157,6 +157,10 @@ def test_a_port_in_use(artifact_path: Path) -> None:
         (["--max-body-mb", "much"], "--max-body-mb: invalid"),
         (["--device", "tpu"], "--device: invalid choice: 'tpu'"),
         (["--port"], "--port: expected one argument"),
+        (["--port", "99999"], "--port: must be between 0 and 65535, got 99999"),
+        (["--port", "-1"], "--port: must be between 0 and 65535, got -1"),
+        (["--threads", "1000000000"], "threads must be at most 1024, got 1000000000"),
+        (["--shutdown-timeout", "99999999999"], "shutdown_timeout must be at most 86400, got 99999999999"),
     ],
 )
 def test_wrong_options_are_usage_errors(

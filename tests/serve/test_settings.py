@@ -40,6 +40,12 @@ def test_counts_are_at_least_one(name: str, value: int) -> None:
     assert getattr(_settings(name, 1), name) == 1
 
 
+@pytest.mark.parametrize("name", _COUNTS)
+def test_counts_have_a_bound_above(name: str) -> None:
+    with pytest.raises(ValueError, match=rf"^{name} must be at most \d+, got {10**15}$"):
+        _settings(name, 10**15)
+
+
 @pytest.mark.parametrize("name", ["body_timeout", "answer_timeout"])
 @pytest.mark.parametrize("value", [0.0, -1.0, float("nan"), float("inf")])
 def test_times_are_positive_and_finite(name: str, value: float) -> None:
