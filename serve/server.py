@@ -1,5 +1,6 @@
 """Runs the app under uvicorn until a signal or a failed start ends it."""
 
+import asyncio
 import contextlib
 import gc
 import logging
@@ -10,11 +11,14 @@ from typing import Any
 import uvicorn
 
 from lensbox.serve.app import create_app
+from lensbox.serve.connections import capacity, connection_class, warn_when_out_of_files
 from lensbox.serve.ending import Ending
 from lensbox.serve.listener import url_of
 from lensbox.serve.settings import Settings
 
 _log = logging.getLogger(__name__)
+
+_BACKLOG = 1024  # connections that may wait to be accepted
 
 
 def serve(settings: Settings, listener: socket.socket, log_level: str, ending: Ending) -> Exception | None:
@@ -40,12 +44,17 @@ def serve(settings: Settings, listener: socket.socket, log_level: str, ending: E
     def stop() -> None:
         server.should_exit = True
 
+    room = capacity(settings.max_connections)
     server = _Server(
         uvicorn.Config(
             create_app(settings, on_started=on_started),
             log_level=log_level,
             lifespan="on",
+            # Chosen here, so that the service is the same whatever else is installed.
+            loop="asyncio",
+            http=connection_class(room.connections),
             ws="none",
+            backlog=room.burst,
             server_header=False,
             timeout_keep_alive=settings.keep_alive_timeout,
             timeout_graceful_shutdown=_time_for_requests(settings.shutdown_timeout),
@@ -63,6 +72,13 @@ def _time_for_requests(shutdown_timeout: int) -> Any:
 
 
 class _Server(uvicorn.Server):
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        warn_when_out_of_files(asyncio.get_running_loop())
+        await super().startup(sockets)
+        # To asyncio `backlog` is how many connections it accepts at once, too; here it is that alone.
+        for listener in sockets or []:
+            listener.listen(_BACKLOG)
+
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         """Leaves signals to `Ending`."""

@@ -64,6 +64,10 @@ class Settings:
     """Requests with a body in progress at a time, from the first byte to the answer: bounds the memory that
     bodies take, and the damage that slow clients do."""
 
+    max_connections: int = _count(1000, 1 << 20, "open connections; the longest idle ones give way")
+    """Connections open at a time, fewer where the process may not open as many files. Beyond it the one that
+    has been idle longest is closed: idle clients keep nobody out."""
+
     queue_size: int = _count(16, 1 << 20, "images that may wait for the model")
     """Decoded images that may wait for the model. More would only wait longer: at 30 ms each the last of 16
     waits half a second. The next request is refused with 429, so that a balancer tries another instance."""

@@ -161,6 +161,7 @@ def test_a_port_in_use(artifact_path: Path) -> None:
         (["--port", "-1"], "--port: must be between 0 and 65535, got -1"),
         (["--threads", "1000000000"], "threads must be at most 1024, got 1000000000"),
         (["--shutdown-timeout", "99999999999"], "shutdown_timeout must be at most 86400, got 99999999999"),
+        (["--max-connections", "0"], "max_connections must be at least 1, got 0"),
     ],
 )
 def test_wrong_options_are_usage_errors(

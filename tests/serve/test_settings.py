@@ -17,6 +17,7 @@ _COUNTS = [
     "max_pixels",
     "max_boxes",
     "max_requests",
+    "max_connections",
     "queue_size",
     "shutdown_timeout",
     "keep_alive_timeout",
