@@ -109,5 +109,7 @@ async def _on_client_gone(_: Request, __: Exception) -> Response:
 
 
 async def _on_defect(_: Request, __: Exception) -> Response:
-    # Starlette raises the exception again after this answer, so the server's log has the traceback.
-    return error_response(500, "internal_error", "the service failed on this request; its log has the cause")
+    # Starlette raises the exception again after this answer: the server's log then has the traceback, and the
+    # connection is closed. A client that is not told so may lose its next request.
+    message = "the service failed on this request; its log has the cause"
+    return error_response(500, "internal_error", message, {"Connection": "close"})

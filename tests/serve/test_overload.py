@@ -178,6 +178,7 @@ def test_a_defect_is_answered_without_its_details(start: Callable[..., Any], fak
     fake.error = RuntimeError("secret detail")
     response = running.client.post("/v1/detect", content=png)
     assert response.status_code == 500
+    assert response.headers["connection"] == "close"
     assert _error(response) == {
         "code": "internal_error",
         "message": "the service failed on this request; its log has the cause",
