@@ -13,7 +13,7 @@ class Decoders:
     """A few threads that turn bodies into images.
 
     threads: images decoded at a time; max_pixels: most pixels of an image; time_limit: seconds from `submit`
-    after which nobody waits for an image any more.
+    after which decoding is given up, and nobody waits for the image any more.
     """
 
     def __init__(self, threads: int, max_pixels: int, time_limit: float) -> None:
@@ -42,6 +42,6 @@ class Decoders:
         thread = threading.get_ident()
         self._deadlines[thread] = deadline
         try:
-            return image_from_body(body, content_type, self._max_pixels)
+            return image_from_body(body, content_type, self._max_pixels, deadline)
         finally:
             del self._deadlines[thread]

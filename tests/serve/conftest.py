@@ -2,10 +2,8 @@
 
 import contextlib
 import io
-import struct
 import threading
 import time
-import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +16,7 @@ import pytest
 import torch
 import uvicorn
 from fastapi import FastAPI
+from png_files import png_file
 from small_detectors import save_random_artifact
 
 from lensbox.runtime.artifact import Artifact, Detections, load_artifact
@@ -200,9 +199,9 @@ def photograph() -> np.ndarray[Any, Any]:
 def encode(photograph: np.ndarray[Any, Any]) -> Callable[..., bytes]:
     """Gives the bytes of the picture as a file: encode("PNG"), encode("PNG", "L")."""
 
-    def encode(format_name: str, mode: str = "RGB") -> bytes:
+    def encode(format_name: str, mode: str = "RGB", **options: Any) -> bytes:
         buffer = io.BytesIO()
-        PIL.Image.fromarray(photograph).convert(mode).save(buffer, format_name)
+        PIL.Image.fromarray(photograph).convert(mode).save(buffer, format_name, **options)
         return buffer.getvalue()
 
     return encode
@@ -219,11 +218,6 @@ def empty_png() -> Callable[[int, int], bytes]:
     """Gives a PNG file that claims a width and a height and holds no pixels."""
 
     def make(width: int, height: int) -> bytes:
-        header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
-        chunks = [(b"IHDR", header), (b"IDAT", zlib.compress(b"")), (b"IEND", b"")]
-        return b"\x89PNG\r\n\x1a\n" + b"".join(
-            struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
-            for name, data in chunks
-        )
+        return png_file(width, height, pixels=b"")
 
     return make
