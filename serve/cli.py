@@ -74,6 +74,8 @@ def _add_setting(parser: argparse.ArgumentParser, setting: "Field[Any]") -> None
         how |= {"type": Path, "default": Path("artifacts/detector.pt")}
     elif name == "device":
         how["choices"] = DEVICES
+    elif isinstance(default, bool):
+        how["action"] = "store_true"
     elif name.endswith("_bytes"):
         option = option.replace("-bytes", "-mb")
         # As text, so that argparse converts it as what a user gives.

@@ -31,7 +31,7 @@ def load_model(settings: Settings) -> Artifact:
         device = choose_device(settings.device)
         if device.type == "cuda":
             use_full_float32()
-        artifact = load_artifact(settings.artifact, device)
+        artifact = load_artifact(settings.artifact, device, trusted=settings.trusted)
     except (ImportError, OSError, RuntimeError, ValueError) as error:
         raise StartupError(str(error)) from error
     report = artifact.self_test()

@@ -41,6 +41,12 @@ class Settings:
     device: str = field(default="auto", metadata={"summary": "auto: cuda where torch sees a GPU"})
     """"cpu", "cuda", or "auto": CUDA where torch sees a GPU. CUDA_VISIBLE_DEVICES chooses among several."""
 
+    trusted: bool = field(
+        default=False, metadata={"summary": "do not check the artifact's code: it may do what you may do"}
+    )
+    """Loads the artifact without looking at the operators that its code uses. A TorchScript file is code, and
+    runs with the rights of this process: only for files whose origin you know."""
+
     threads: int | None = _count(None, 1024, "CPU threads of one inference; None leaves the choice to torch")
     """CPU threads of one inference; None leaves the choice to torch (one for each physical core)."""
 

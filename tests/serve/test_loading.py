@@ -58,12 +58,27 @@ def test_a_failed_self_test_is_refused(artifact_path: Path, tmp_path: Path) -> N
 
 
 def test_an_unusable_op_library_is_one_message(artifact_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: Any) -> Any:
+    def refuse(*_: Any, **__: Any) -> Any:
         raise ImportError("the op library was built for another torch")
 
     monkeypatch.setattr(lensbox.serve.loading, "load_artifact", refuse)
     with pytest.raises(StartupError, match=r"^the op library was built for another torch$"):
         load_model(Settings(artifact_path, device="cpu"))
+
+
+@pytest.mark.parametrize("trusted", [False, True])
+def test_only_what_is_trusted_goes_unchecked(
+    trusted: bool, artifact_path: Path, artifact: Artifact, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: dict[str, bool] = {}
+
+    def load(*_: Any, **options: bool) -> Artifact:
+        asked.update(options)
+        return artifact
+
+    monkeypatch.setattr(lensbox.serve.loading, "load_artifact", load)
+    load_model(Settings(artifact_path, device="cpu", trusted=trusted))
+    assert asked == {"trusted": trusted}
 
 
 @_needs_no_gpu
@@ -91,7 +106,7 @@ def test_tf32_is_off_on_a_gpu(
 ) -> None:
     # No GPU is needed to see how the switches stand: the model stays on the CPU.
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(lensbox.serve.loading, "load_artifact", lambda *_: artifact)
+    monkeypatch.setattr(lensbox.serve.loading, "load_artifact", lambda *_, **__: artifact)
     load_model(Settings(Path("unused"), device=device))
     assert torch.backends.cudnn.allow_tf32 is tf32
     assert torch.backends.cuda.matmul.allow_tf32 is tf32

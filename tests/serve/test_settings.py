@@ -30,7 +30,7 @@ def _settings(name: str, value: Any) -> Settings:
 
 def test_every_number_is_checked_below() -> None:
     fields = {field.name for field in dataclasses.fields(Settings)}
-    assert fields == {*_COUNTS, "artifact", "device", "body_timeout", "answer_timeout"}
+    assert fields == {*_COUNTS, "artifact", "device", "trusted", "body_timeout", "answer_timeout"}
 
 
 @pytest.mark.parametrize("name", _COUNTS)
