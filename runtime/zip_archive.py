@@ -104,16 +104,17 @@ def _read_directory_entry(data: bytes, position: int, end: int) -> tuple[_Entry,
     """One line of the directory, and where the next one begins."""
     if position + _CENTRAL.size > end:
         raise DamagedArchiveError("its directory is damaged")
-    signature, _, _, flags, method, _, _, *sizes, name, extra, comment, disk, _, attributes, offset = (
-        _CENTRAL.unpack_from(data, position)
-    )
+    fields = _CENTRAL.unpack_from(data, position)
+    signature, _, _, flags, method, _, _, crc, compressed_size, size = fields[:10]
+    name, extra, comment, disk, _, attributes, offset = fields[10:]
     position += _CENTRAL.size
     following = position + name + extra + comment
     if signature != b"PK\1\2" or disk != 0 or following > end:
         raise DamagedArchiveError("its directory is damaged")
     if attributes & _DOS_FOLDER:
         raise DamagedArchiveError("its directory marks an entry as a folder")
-    return _Entry(data[position : position + name], flags, method, *sizes, offset), following
+    entry = _Entry(data[position : position + name], flags, method, crc, compressed_size, size, offset)
+    return entry, following
 
 
 def _split(name: bytes) -> tuple[str, str]:
