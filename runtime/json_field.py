@@ -37,11 +37,23 @@ class Field:
 
     def items(self, name: str, least: int = 0, most: int | None = None) -> list["Field"]:
         """The items of a list of `least` to `most`; `name` says what of."""
+        items = self._list(name, least, most)
+        return [Field(item, f"{self.path}[{index}]") for index, item in enumerate(items)]
+
+    def integers(self, name: str, count: int, least: int, most: int) -> list[int]:
+        """The `count` items of a list, which must be integers from `least` to `most`; for long lists."""
+        items = self._list(name, count, count)
+        for index, item in enumerate(items):
+            if type(item) is not int or not least <= item <= most:
+                Field(item, f"{self.path}[{index}]").fail(f"an integer from {least} to {most}")
+        return items
+
+    def _list(self, name: str, least: int, most: int | None) -> list[Any]:
         count = len(self.value) if isinstance(self.value, list) else -1
         if count < least or (most is not None and count > most):
             got = f"{count} of them" if count >= 0 else self._shown()
             raise FieldError(f"{self.path} must be a list of {_bounds(least, most)}{name}, got {got}")
-        return [Field(item, f"{self.path}[{index}]") for index, item in enumerate(self.value)]
+        return list(self.value)
 
     def text(self) -> str:
         """The value, which must be a string."""

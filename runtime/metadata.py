@@ -172,9 +172,8 @@ def _image(image: Field) -> Tensor:
     size = channels * height * width
     if size > MAX_PIXELS:
         image["shape"].fail(f"that of an image of at most {MAX_PIXELS} values")
-    pixels = image["pixels"].items(f"values, as many as the shape has ({size})", size, size)
-    values = [pixel.integer(0, 255, "an integer from 0 to 255") for pixel in pixels]
-    return torch.tensor(values, dtype=torch.uint8).view(channels, height, width)
+    pixels = image["pixels"].integers(f"values, as many as the shape has ({size})", size, 0, 255)
+    return torch.tensor(pixels, dtype=torch.uint8).view(channels, height, width)
 
 
 def _boxes(field: Field, count: int) -> Tensor:

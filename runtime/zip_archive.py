@@ -104,9 +104,10 @@ def _read_directory_entry(data: bytes, position: int, end: int) -> tuple[_Entry,
     """One line of the directory, and where the next one begins."""
     if position + _CENTRAL.size > end:
         raise DamagedArchiveError("its directory is damaged")
-    fields = _CENTRAL.unpack_from(data, position)
-    signature, _, _, flags, method, _, _, crc, compressed_size, size = fields[:10]
-    name, extra, comment, disk, _, attributes, offset = fields[10:]
+    signature, _, _, flags, method, _, _, *numbers, disk, _, attributes, offset = _CENTRAL.unpack_from(
+        data, position
+    )
+    crc, compressed_size, size, name, extra, comment = numbers
     position += _CENTRAL.size
     following = position + name + extra + comment
     if signature != b"PK\1\2" or disk != 0 or following > end:
