@@ -9,6 +9,8 @@
 #include <sstream>
 
 #include "op_build_info.h"
+#include "op_schema.h"
+#include "shared_library_file.h"
 #include "torch_error.h"
 
 namespace lensbox {
@@ -38,6 +40,10 @@ std::string to_string(const c10::FunctionSchema& schema) {
 }
 
 c10::FunctionSchema parse_schema(const std::string& text) {
+  if (const auto fault = op_schema_fault(text)) {
+    throw ArtifactError("the artifact lists an op schema that torch cannot read: it " + *fault + ", got '" +
+                        text.substr(0, 80) + "'");
+  }
   try {
     return torch::jit::parseSchema(text, /*allow_typevars=*/false);
   } catch (const std::exception& error) {
@@ -59,11 +65,14 @@ std::optional<fs::path> find_op_library(const std::optional<fs::path>& given) {
 }
 
 void load_op_library(const fs::path& library) {
-  if (!fs::is_regular_file(library)) throw ArtifactError("op library " + library.string() + ": no such file");
+  std::error_code error;
+  if (!fs::is_regular_file(library, error))
+    throw ArtifactError("op library " + library.string() + ": no such file");
   const auto info = read_op_build_info(library);
   if (info && minor_version(info->torch_version) != minor_version(TORCH_VERSION)) {
     fail_to_load(library, info, "it was built for another version of torch");
   }
+  if (const auto fault = shared_library_fault(library)) fail_to_load(library, info, *fault);
   // An absolute path, because dlopen searches the system's folders for a bare file name. RTLD_NOW, so that a
   // symbol that this torch lacks is an error here and not a crash in the first call.
   if (dlopen(fs::absolute(library).c_str(), RTLD_NOW | RTLD_GLOBAL) != nullptr) return;

@@ -1,8 +1,11 @@
+#include <dlfcn.h>
 #include <lensbox/error.h>
 #include <lensbox/op_library.h>
 #include <torch/library.h>
 
 #include <cstdlib>
+#include <exception>
+#include <iterator>
 
 #include "expect_error.h"
 #include "op_build_info.h"
@@ -54,6 +57,8 @@ TEST_F(OpLibrary, NamesTheDeviceThatHasNoKernel) {
 
 TEST_F(OpLibrary, RefusesASchemaThatIsNone) {
   expect_error<ArtifactError>([] { require("lensbox_test::double_it(oops"); }, {"cannot read", "oops"});
+  expect_error<ArtifactError>([] { require("lensbox_test::double_it(" + std::string(200'000, '(')); },
+                              {"cannot read", "4096 characters"});
 }
 
 TEST_F(OpLibrary, TheGivenFileComesFirstThenTheEnvironment) {
@@ -72,6 +77,44 @@ TEST_F(OpLibrary, ShowsTheLinkersWords) {
   const auto library = write("text.so", "this is text, not a library");
   expect_error<ArtifactError>([&] { lensbox::load_op_library(library); },
                               {"text.so", "linker", "this program has", "torch 2."});
+}
+
+std::string bytes_of(const std::filesystem::path& file) {
+  std::ifstream stream(file, std::ios::binary);
+  return {std::istreambuf_iterator<char>(stream), std::istreambuf_iterator<char>()};
+}
+
+// A shared library that every process here has.
+std::string some_library() {
+  Dl_info info{};
+  dladdr(reinterpret_cast<void*>(&std::terminate), &info);
+  return bytes_of(info.dli_fname);
+}
+
+TEST_F(OpLibrary, RefusesALibraryThatIsCutOff) {
+  const std::string whole = some_library();
+  for (const size_t size : {size_t{64}, size_t{1000}, size_t{100'000}, whole.size() / 2, whole.size() - 1}) {
+    const auto library = write("cut.so", whole.substr(0, size));
+    expect_error<ArtifactError>([&] { lensbox::load_op_library(library); },
+                                {"cut.so", "cut off", "torch 2."});
+  }
+  EXPECT_NO_THROW(lensbox::load_op_library(write("whole.so", whole)));
+}
+
+TEST_F(OpLibrary, RefusesALibraryForAnotherMachine) {
+  std::string bytes = some_library();
+  bytes[18] = '\x08';  // e_machine: MIPS
+  const auto library = write("mips.so", bytes);
+  expect_error<ArtifactError>([&] { lensbox::load_op_library(library); },
+                              {"mips.so", "another kind of machine"});
+}
+
+TEST_F(OpLibrary, RefusesAProgram) {
+  std::string bytes = some_library();
+  bytes[16] = '\2';  // e_type: EXEC
+  const auto library = write("program.so", bytes);
+  expect_error<ArtifactError>([&] { lensbox::load_op_library(library); },
+                              {"program.so", "no shared library"});
 }
 
 TEST_F(OpLibrary, RefusesALibraryForAnotherTorch) {

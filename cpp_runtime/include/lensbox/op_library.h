@@ -14,8 +14,9 @@ namespace lensbox {
 std::optional<std::filesystem::path> find_op_library(const std::optional<std::filesystem::path>& given);
 
 // Opens a shared library whose ops register themselves with torch. It stays open for the life of the process
-// (its kernels are in torch's tables); opening the same file again does nothing. Throws ArtifactError with
-// the linker's own words.
+// (its kernels are in torch's tables); opening the same file again does nothing. Opening it runs its code: it
+// must come from where the program comes from. Throws ArtifactError if the file is cut off or for another
+// kind of machine or torch, else with the linker's own words.
 void load_op_library(const std::filesystem::path& library);
 
 // Throws ArtifactError unless every op of `schemas` ("lensbox::giou(Tensor boxes1, ...) -> Tensor") is

@@ -1,0 +1,14 @@
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <string>
+
+namespace lensbox {
+
+// Why the dynamic linker must not be given a file: an ELF file for another kind of machine, or one that ends
+// before its segments or sections do. The linker maps such a file into memory all the same, and the process
+// dies of SIGBUS. Nothing for a sound file, and for one that is no ELF file: the linker says so itself.
+std::optional<std::string> shared_library_fault(const std::filesystem::path& library);
+
+}  // namespace lensbox
