@@ -1,5 +1,5 @@
-# Finds libjpeg-turbo and libpng (with zlib): the imported targets JPEG::JPEG and PNG::PNG. Looks in the system's
-# folders and in <prefix>/include and <prefix>/lib of each entry of CMAKE_PREFIX_PATH, JPEG_ROOT, PNG_ROOT and
+# Finds libjpeg-turbo, libpng and the zlib that it needs: the imported targets JPEG::JPEG, PNG::PNG and ZLIB::ZLIB.
+# Looks in the system's folders and in <prefix>/include and <prefix>/lib of each entry of CMAKE_PREFIX_PATH, JPEG_ROOT, PNG_ROOT and
 # ZLIB_ROOT.
 find_package(JPEG)
 find_package(PNG 1.6)
