@@ -7,11 +7,13 @@
 #include <lensbox/error.h>
 #include <lensbox/image_io.h>
 #include <lensbox/self_test.h>
+#include <lensbox/strict_json.h>
 #include <torch/cuda.h>
 #include <torch/version.h>
 
 #include <fstream>
 #include <iostream>
+#include <iterator>
 
 #include "annotation_paths.h"
 
@@ -20,8 +22,15 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
+constexpr int kMaxDepth = 16;  // boxes need 6
+
+lensbox::Trust trust(const ModelOptions& model) {
+  return model.trusted ? lensbox::Trust::kTrustCode : lensbox::Trust::kCheckCode;
+}
+
 lensbox::Artifact load(const ModelOptions& model) {
-  return lensbox::Artifact::load(model.artifact, lensbox::parse_device(model.device), model.op_library);
+  return lensbox::Artifact::load(model.artifact, lensbox::parse_device(model.device), model.op_library,
+                                 trust(model));
 }
 
 Json read_json(const std::string& file, const std::string& argument) {
@@ -31,23 +40,19 @@ Json read_json(const std::string& file, const std::string& argument) {
     if (!stream || fs::is_directory(file))
       throw lensbox::InputError(argument + ": cannot read the file " + file);
   }
-  // Boxes need a depth of 6. Without a limit, printing an element of a file of brackets would overflow the
-  // stack.
-  const auto limit_depth = [&](int depth, Json::parse_event_t, Json&) {
-    if (depth > 16) throw lensbox::InputError(argument + ": " + file + " is nested too deeply");
-    return true;
-  };
+  std::istream& input = file == "-" ? std::cin : stream;
+  const std::string text{std::istreambuf_iterator<char>(input), std::istreambuf_iterator<char>()};
   try {
-    return Json::parse(file == "-" ? std::cin : stream, limit_depth);
-  } catch (const Json::exception& error) {
-    throw lensbox::InputError(argument + ": " + file + " is not JSON: " + error.what());
+    return lensbox::parse_strict_json(text, kMaxDepth);
+  } catch (const lensbox::JsonError& error) {
+    throw lensbox::InputError(argument + ": " + file + " is not JSON that can be used: " + error.what());
   }
 }
 
 }  // namespace
 
 Outcome run_info(const ModelOptions& model) {
-  Json document = lensbox::read_metadata(model.artifact).document;
+  Json document = lensbox::read_metadata(model.artifact, trust(model)).document;
   document["runner"] = {
       {"version", LENSBOX_RUNTIME_VERSION},
       {"libtorch", TORCH_VERSION},

@@ -19,6 +19,7 @@ struct ModelOptions {
   std::filesystem::path artifact;
   std::optional<std::filesystem::path> op_library;
   std::string device = "cpu";
+  bool trusted = false;  // load code that is not checked
 };
 
 struct DetectOptions {

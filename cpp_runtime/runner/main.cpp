@@ -49,6 +49,8 @@ CLI::App* add_command(CLI::App& app, Options& options, const std::string& name,
       ->add_option("--device", options.model.device,
                    "cpu, cuda, cuda:N, or auto (the first GPU if there is one, else the CPU)")
       ->capture_default_str();
+  command->add_flag("--trusted", options.model.trusted,
+                    "Load the artifact's code whatever it does: only for files of your own");
   command->add_option("--threads", options.threads, "CPU threads")
       ->check(CLI::Range(1, 1024))
       ->capture_default_str();
@@ -93,9 +95,17 @@ void set_up_torchscript() {
   torch::jit::setGraphExecutorOptimize(false);
 }
 
-int fail(ExitCode code, const char* message) {
+int fail(ExitCode code, const std::string& message) {
   std::cerr << "lensbox_runner: " << message << '\n';
   return static_cast<int>(code);
+}
+
+// CLI11 itself would only say that a subcommand is required.
+std::optional<std::string> unknown_subcommand(const CLI::App& app) {
+  if (!app.get_subcommands().empty()) return std::nullopt;
+  const std::vector<std::string> unused = app.remaining();
+  if (unused.empty() || unused[0].starts_with('-')) return std::nullopt;
+  return unused[0] + ": it must be info, selftest, detect or loss (--help)";
 }
 
 }  // namespace
@@ -111,6 +121,7 @@ int main(int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
+    if (const auto name = unknown_subcommand(app)) return fail(ExitCode::kUsage, "there is no subcommand " + *name);
     return app.exit(error) == 0 ? 0 : static_cast<int>(ExitCode::kUsage);
   }
 

@@ -1,27 +1,48 @@
 #include <ATen/ATen.h>
 #include <c10/core/InferenceMode.h>
+#include <caffe2/serialize/read_adapter_interface.h>
 #include <lensbox/artifact.h>
 #include <lensbox/error.h>
 #include <lensbox/op_library.h>
 #include <torch/csrc/jit/serialization/import.h>
 
 #include <algorithm>
+#include <cstring>
 
+#include "artifact_file.h"
 #include "full_float32.h"
 #include "torch_error.h"
 
 namespace lensbox {
 namespace {
 
-torch::jit::Module load_module(const std::filesystem::path& path, c10::Device device,
-                               const Metadata& metadata) {
+// Gives torch the bytes that were checked.
+class BytesReader : public caffe2::serialize::ReadAdapterInterface {
+ public:
+  explicit BytesReader(std::shared_ptr<const std::string> bytes) : bytes_(std::move(bytes)) {}
+
+  size_t size() const override { return bytes_->size(); }
+
+  size_t read(uint64_t position, void* buffer, size_t count, const char* /*what*/) const override {
+    if (position >= bytes_->size()) return 0;
+    const size_t available = std::min<size_t>(count, bytes_->size() - position);
+    std::memcpy(buffer, bytes_->data() + position, available);
+    return available;
+  }
+
+ private:
+  std::shared_ptr<const std::string> bytes_;
+};
+
+torch::jit::Module load_module(const std::filesystem::path& path, const ArtifactFile& file,
+                               c10::Device device) {
   try {
-    torch::jit::Module module = torch::jit::load(path.string(), device);
+    torch::jit::Module module = torch::jit::load(std::make_shared<BytesReader>(file.bytes), device);
     module.eval();
     return module;
   } catch (const std::exception& error) {
     throw ArtifactError("artifact " + path.string() + ": cannot be loaded. It was written by torch " +
-                        metadata.torch_version + ", this program has " + torch_description() +
+                        file.metadata.torch_version + ", this program has " + torch_description() +
                         ". torch says:\n" + torch_message(error));
   }
 }
@@ -46,14 +67,14 @@ Artifact::Artifact(std::filesystem::path path, c10::Device device, Metadata meta
     : path_(std::move(path)), device_(device), metadata_(std::move(metadata)), module_(std::move(module)) {}
 
 Artifact Artifact::load(const std::filesystem::path& path, c10::Device device,
-                        const std::optional<std::filesystem::path>& op_library) {
-  Metadata metadata = read_metadata(path);
+                        const std::optional<std::filesystem::path>& op_library, Trust trust) {
+  ArtifactFile file = read_artifact_file(path, trust);
   const auto library = find_op_library(op_library);
   if (library) load_op_library(*library);
-  require_ops(metadata.ops, device, library);
-  torch::jit::Module module = load_module(path, device, metadata);
+  require_ops(file.metadata.ops, device, library);
+  torch::jit::Module module = load_module(path, file, device);
   use_full_float32(device);
-  return {path, device, std::move(metadata), std::move(module)};
+  return {path, device, std::move(file.metadata), std::move(module)};
 }
 
 std::vector<Detection> Artifact::detect(const at::Tensor& image, double score_threshold,

@@ -1,65 +1,86 @@
-#include <caffe2/serialize/inline_container.h>
 #include <lensbox/error.h>
 #include <lensbox/metadata.h>
+#include <lensbox/strict_json.h>
 
-#include "torch_error.h"
+#include <algorithm>
+
+#include "identifier.h"
+#include "json_field.h"
+#include "op_schema.h"
+#include "self_test_fields.h"
 
 namespace lensbox {
 namespace {
 
 namespace fs = std::filesystem;
-using caffe2::serialize::PyTorchStreamReader;
+using Json = nlohmann::ordered_json;
 
-constexpr const char* kRecord = "extra/lensbox.json";
+constexpr int kMaxDepth = 64;
+constexpr size_t kMostOps = 1000;
 
 [[noreturn]] void fail(const fs::path& artifact, const std::string& reason) {
   throw ArtifactError("artifact " + artifact.string() + ": " + reason);
 }
 
-std::unique_ptr<PyTorchStreamReader> open_archive(const fs::path& artifact) {
-  std::error_code error;
-  if (!fs::exists(artifact, error)) fail(artifact, "no such file");
-  if (!fs::is_regular_file(artifact, error)) fail(artifact, "not a file");
-  try {
-    return std::make_unique<PyTorchStreamReader>(artifact.string());
-  } catch (const std::exception& exception) {
-    fail(artifact, "not a TorchScript file (or truncated):\n" + torch_message(exception));
+// A newer format need not have the fields of this one, so this comes first.
+void check_format_version(const JsonField& root, const Json& document, const fs::path& artifact) {
+  const int64_t version = root["format_version"].integer(1, INT64_MAX);
+  if (version <= kFormatVersion) return;
+  const auto writer = document.find("lensbox_version");
+  const bool is_given = writer != document.end() && writer->is_string();
+  fail(artifact, "has format version " + std::to_string(version) + ", this program reads up to " +
+                     std::to_string(kFormatVersion) + ": a newer Lensbox wrote it (" +
+                     (is_given ? writer->get<std::string>() : "version not given") + ")");
+}
+
+std::vector<std::string> read_ops(const JsonField& field) {
+  const std::vector<JsonField> items = field.list();
+  if (items.size() > kMostOps) field.fail("must be at most " + std::to_string(kMostOps) + " ops");
+  std::vector<std::string> ops;
+  for (const JsonField& item : items) {
+    ops.push_back(item.text());
+    if (const auto fault = op_schema_fault(ops.back())) item.fail(*fault);
   }
+  return ops;
+}
+
+std::vector<std::string> read_methods(const JsonField& field) {
+  std::vector<std::string> methods;
+  for (const JsonField& item : field.list()) {
+    methods.push_back(item.text());
+    if (!is_identifier(methods.back())) item.fail("must be an identifier");
+  }
+  return methods;
+}
+
+Metadata read_fields(Json document, const fs::path& artifact) {
+  const JsonField root(document, "");
+  check_format_version(root, document, artifact);
+  for (const char* key : {"name", "lensbox_version", "weights_sha256"})
+    root[key].text();
+  Metadata metadata{};
+  metadata.torch_version = root["torch_version"].text();
+  metadata.ops = read_ops(root["ops"]);
+  metadata.methods = read_methods(root["methods"]);
+  metadata.score_threshold = root["defaults"]["score_threshold"].number(0, 1);
+  metadata.iou_threshold = root["defaults"]["iou_threshold"].number(0, 1);
+  try {
+    metadata.self_test = read_self_test(root["self_test"]);
+  } catch (const FieldError& error) {
+    fail(artifact, std::string("its self-test is damaged: in lensbox.json, ") + error.what());
+  }
+  metadata.document = std::move(document);
+  return metadata;
 }
 
 }  // namespace
 
-Metadata read_metadata(const fs::path& artifact) {
-  const auto archive = open_archive(artifact);
-  // torch.save writes the same kind of archive, but only TorchScript has a record of constants.
-  if (!archive->hasRecord("constants.pkl")) {
-    fail(artifact, "not a TorchScript file: it holds tensors, but no code (was it written by torch.save?)");
-  }
-  if (!archive->hasRecord(kRecord)) {
-    fail(artifact, "a TorchScript file, but without lensbox.json: write it with export/script_model.py");
-  }
-  const auto [data, size] = archive->getRecord(kRecord);
-  return parse_metadata({static_cast<const char*>(data.get()), size}, artifact);
-}
-
 Metadata parse_metadata(std::string_view text, const fs::path& artifact) {
   try {
-    Metadata metadata;
-    metadata.document = nlohmann::ordered_json::parse(text);
-    const auto& document = metadata.document;
-    const int version = document.at("format_version").get<int>();
-    if (version > kFormatVersion) {
-      fail(artifact, "has format version " + std::to_string(version) + ", this program reads up to " +
-                         std::to_string(kFormatVersion) + ": a newer Lensbox wrote it (" +
-                         document.value("lensbox_version", "version not given") + ")");
-    }
-    document.at("torch_version").get_to(metadata.torch_version);
-    document.at("ops").get_to(metadata.ops);
-    document.at("methods").get_to(metadata.methods);
-    document.at("defaults").at("score_threshold").get_to(metadata.score_threshold);
-    document.at("defaults").at("iou_threshold").get_to(metadata.iou_threshold);
-    return metadata;
-  } catch (const nlohmann::json::exception& error) {
+    return read_fields(parse_strict_json(text, kMaxDepth), artifact);
+  } catch (const JsonError& error) {
+    fail(artifact, std::string("its lensbox.json is damaged: ") + error.what());
+  } catch (const FieldError& error) {
     fail(artifact, std::string("its lensbox.json is damaged: ") + error.what());
   }
 }

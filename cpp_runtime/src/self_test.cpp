@@ -1,6 +1,4 @@
 #include <ATen/ATen.h>
-#include <lensbox/boxes_json.h>
-#include <lensbox/error.h>
 #include <lensbox/self_test.h>
 
 #include <algorithm>
@@ -10,21 +8,23 @@
 namespace lensbox {
 namespace {
 
-using Json = nlohmann::ordered_json;
+// The tensors do not own the values: the self-test outlives them.
+at::Tensor image_tensor(const SelfTest& test) {
+  return at::from_blob(const_cast<uint8_t*>(test.pixels.data()), test.image_shape, at::kByte);
+}
 
-at::Tensor image_tensor(const Json& image) {
-  const auto shape = image.at("shape").get<std::vector<int64_t>>();
-  auto pixels = image.at("pixels").get<std::vector<uint8_t>>();
-  if (c10::multiply_integers(shape) != static_cast<int64_t>(pixels.size())) {
-    throw ArtifactError("the artifact's self-test is damaged: its image has " +
-                        std::to_string(pixels.size()) + " values and the shape " + image.at("shape").dump());
-  }
-  return at::from_blob(pixels.data(), shape, at::kByte).clone();
+at::Tensor boxes_tensor(const std::vector<Box>& boxes) {
+  const auto count = static_cast<int64_t>(boxes.size());
+  return at::from_blob(const_cast<Box*>(boxes.data()), {count, 4}, at::kFloat);
 }
 
 // A NaN is greater than everything, and stays.
 double greater_error(double greatest, double error) {
   return std::isnan(greatest) || error <= greatest ? greatest : error;
+}
+
+double difference(float actual, float expected) {
+  return std::abs(static_cast<double>(actual) - expected);
 }
 
 void check(const char* what, const char* unit, double error, double tolerance,
@@ -36,57 +36,37 @@ void check(const char* what, const char* unit, double error, double tolerance,
   failures.push_back(message.str());
 }
 
-void compare_detections(const Json& expected, const std::vector<Detection>& actual, SelfTestReport& report) {
-  const auto boxes = expected.at("boxes").get<std::vector<std::array<double, 4>>>();
-  const auto scores = expected.at("scores").get<std::vector<double>>();
-  if (boxes.size() != scores.size()) {
-    throw ArtifactError("the artifact's self-test is damaged: it expects " + std::to_string(boxes.size()) +
-                        " boxes, but " + std::to_string(scores.size()) + " scores");
-  }
-  if (actual.size() != scores.size()) {
-    report.failures.push_back("expected " + std::to_string(scores.size()) + " detections, got " +
+void compare_detections(const std::vector<Detection>& expected, const std::vector<Detection>& actual,
+                        SelfTestReport& report) {
+  if (actual.size() != expected.size()) {
+    report.failures.push_back("expected " + std::to_string(expected.size()) + " detections, got " +
                               std::to_string(actual.size()));
   }
-  for (size_t i = 0; i < std::min(actual.size(), scores.size()); ++i) {
-    report.max_score_error = greater_error(report.max_score_error, std::abs(actual[i].score - scores[i]));
+  for (size_t i = 0; i < std::min(actual.size(), expected.size()); ++i) {
+    report.max_score_error =
+        greater_error(report.max_score_error, difference(actual[i].score, expected[i].score));
     for (size_t k = 0; k < 4; ++k) {
-      report.max_box_error = greater_error(report.max_box_error, std::abs(actual[i].box[k] - boxes[i][k]));
+      report.max_box_error =
+          greater_error(report.max_box_error, difference(actual[i].box[k], expected[i].box[k]));
     }
   }
-}
-
-double loss_of(const Artifact& artifact, const Json& loss) {
-  const at::Tensor predictions = parse_boxes(loss.at("predictions"), "predictions").to(at::kFloat);
-  const at::Tensor targets = parse_boxes(loss.at("targets"), "targets").to(at::kFloat);
-  return artifact.loss(predictions, targets).value;
-}
-
-SelfTestReport run(const Artifact& artifact, const Json& test) {
-  SelfTestReport report{.failures = {}, .max_box_error = 0, .max_score_error = 0, .loss_error = 0};
-  const auto detections =
-      artifact.detect(image_tensor(test.at("image")), test.at("score_threshold").get<double>(),
-                      test.at("iou_threshold").get<double>());
-  compare_detections(test.at("expected"), detections, report);
-  const Json& loss = test.at("loss");
-  report.loss_error = std::abs(loss_of(artifact, loss) - loss.at("expected").get<double>());
-
-  const Json& tolerance = test.at("tolerance").at(artifact.device().is_cuda() ? "cuda" : "cpu");
-  check("boxes", "px", report.max_box_error, tolerance.at("boxes").get<double>(), report.failures);
-  check("scores", "", report.max_score_error, tolerance.at("scores").get<double>(), report.failures);
-  check("losses", "", report.loss_error, tolerance.at("loss").get<double>(), report.failures);
-  return report;
 }
 
 }  // namespace
 
 SelfTestReport run_self_test(const Artifact& artifact) {
-  try {
-    return run(artifact, artifact.metadata().document.at("self_test"));
-  } catch (const Json::exception& error) {
-    throw ArtifactError(std::string("the artifact's self-test is damaged: ") + error.what());
-  } catch (const InputError& error) {
-    throw ArtifactError(std::string("the artifact's self-test is damaged: ") + error.what());
-  }
+  const SelfTest& test = artifact.metadata().self_test;
+  SelfTestReport report{.failures = {}, .max_box_error = 0, .max_score_error = 0, .loss_error = 0};
+  const auto detections = artifact.detect(image_tensor(test), test.score_threshold, test.iou_threshold);
+  compare_detections(test.detections, detections, report);
+  const Loss loss = artifact.loss(boxes_tensor(test.loss_predictions), boxes_tensor(test.loss_targets));
+  report.loss_error = std::abs(loss.value - test.loss);
+
+  const Tolerance& tolerance = artifact.device().is_cuda() ? test.cuda : test.cpu;
+  check("boxes", "px", report.max_box_error, tolerance.boxes, report.failures);
+  check("scores", "", report.max_score_error, tolerance.scores, report.failures);
+  check("losses", "", report.loss_error, tolerance.loss, report.failures);
+  return report;
 }
 
 }  // namespace lensbox

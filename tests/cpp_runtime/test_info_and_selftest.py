@@ -94,12 +94,21 @@ def test_selftest_finds_another_number_of_detections(run: Run, rewrite: Rewrite)
         lambda metadata: metadata["self_test"]["image"]["pixels"].pop(),
         lambda metadata: metadata["self_test"]["expected"]["boxes"].append([0, 0, 1, 1]),
         lambda metadata: metadata["self_test"]["loss"].update(predictions=[[1, 2, 3]]),
+        lambda metadata: metadata["self_test"]["image"].update(shape=[1, -4, -4]),
+        lambda metadata: metadata["self_test"]["image"].update(shape=[1, 2**62, 2**62]),
+        lambda metadata: metadata["self_test"]["image"].update(shape=[1, 2**64 - 1, 2**64 - 1]),
+        lambda metadata: metadata["self_test"].update(expected={"boxes": [], "scores": []}),
+        lambda metadata: metadata["self_test"]["loss"].update(predictions=[], targets=[]),
+        lambda metadata: metadata["self_test"]["tolerance"]["cuda"].update(boxes=-1),
+        lambda metadata: metadata["self_test"]["expected"]["boxes"][0].__setitem__(0, 1e39),
     ],
 )
 def test_a_damaged_self_test_is_named(run: Run, rewrite: Rewrite, change: Any) -> None:
-    result = run("selftest", "--artifact", rewrite(change))
-    assert (result.code, result.stdout) == (3, "")
-    assert "self-test is damaged" in result.stderr
+    path = rewrite(change)
+    for command in ("selftest", "info"):  # it is checked when the file is read
+        result = run(command, "--artifact", path)
+        assert (result.code, result.stdout) == (3, "")
+        assert "self-test is damaged" in result.stderr
 
 
 @pytest.mark.gpu

@@ -1,9 +1,12 @@
 """What makes an artifact or an op library unusable: exit code 3, nothing on stdout, a message that helps."""
 
 import os
+import random
 import shutil
 import subprocess
+import warnings
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 
 import PIL.Image
@@ -53,6 +56,68 @@ def test_a_truncated_artifact(run: Run, artifact: Path, tmp_path: Path) -> None:
     assert_refused(run("selftest", "--artifact", path), "short.pt", "truncated")
 
 
+def test_a_flipped_bit_is_refused_or_changes_nothing(
+    run: Run, artifact: Path, photo: Path, tmp_path: Path
+) -> None:
+    def detect(path: Path) -> Completed:
+        return run("detect", "--artifact", path, "--image", photo, "--score-threshold", "0.01")
+
+    expected = detect(artifact).json()
+    assert expected["images"][0]["detections"]
+    path = tmp_path / "flipped.pt"
+    randomness = random.Random(0)
+    refused = 0
+    for _ in range(24):
+        content = bytearray(artifact.read_bytes())
+        content[randomness.randrange(len(content))] ^= 1 << randomness.randrange(8)
+        path.write_bytes(content)
+        result = detect(path)
+        if result.code == 0:
+            assert result.json() == expected
+        else:
+            assert_refused(result, "flipped.pt")
+            refused += 1
+    assert refused > 12
+
+
+def test_a_wrong_checksum_is_named(run: Run, artifact: Path, tmp_path: Path) -> None:
+    with zipfile.ZipFile(artifact) as archive:
+        weights = max(archive.infolist(), key=lambda entry: entry.file_size * ("/constants/" in entry.filename))
+        weight = archive.read(weights)
+    content = artifact.read_bytes().replace(weight, bytes([weight[0] ^ 1]) + weight[1:])
+    path = tmp_path / "flipped.pt"
+    path.write_bytes(content)
+    assert_refused(run("selftest", "--artifact", path), "flipped.pt", weights.filename, "wrong checksum")
+
+
+def test_two_entries_of_one_name(run: Run, artifact: Path, tmp_path: Path) -> None:
+    def add_again(entries: Entries) -> Entries:
+        return [*entries, next((name, b"{}") for name, _ in entries if name.endswith(METADATA_FILE))]
+
+    path = rewrite_entries(artifact, tmp_path / "twice.pt", add_again)
+    assert_refused(run("info", "--artifact", path), "twice.pt", "two entries", METADATA_FILE)
+
+
+def test_a_rewritten_archive_is_as_good(run: Run, artifact: Path, tmp_path: Path) -> None:
+    path = rewrite_entries(artifact, tmp_path / "same.pt", lambda entries: entries)
+    result = run("selftest", "--artifact", path)
+    assert result.code == 0, result.stderr
+
+
+Entries = list[tuple[str, bytes]]
+
+
+def rewrite_entries(artifact: Path, path: Path, change: Callable[[Entries], Entries]) -> Path:
+    """Writes a copy of the archive whose entries, names and contents, went through a function."""
+    with zipfile.ZipFile(artifact) as archive:
+        entries = [(name, archive.read(name)) for name in archive.namelist()]
+    with warnings.catch_warnings(), zipfile.ZipFile(path, "w") as archive:
+        warnings.simplefilter("ignore")  # of entries of the same name
+        for name, content in change(entries):
+            archive.writestr(name, content)
+    return path
+
+
 def test_another_zip_file(run: Run, tmp_path: Path) -> None:
     path = tmp_path / "other.pt"
     with zipfile.ZipFile(path, "w") as archive:
@@ -86,6 +151,106 @@ def test_metadata_without_a_field(run: Run, rewrite: Rewrite, key: str) -> None:
 def test_metadata_that_is_no_object(run: Run, tmp_path: Path, content: str) -> None:
     path = save_script(Plain(), tmp_path / "plain.pt", _extra_files={METADATA_FILE: content})
     assert_refused(run("info", "--artifact", path), "lensbox.json is damaged")
+
+
+@pytest.mark.parametrize("version", [0, -1, 1.0, True, "1", None, 1e300])
+def test_a_format_version_that_is_none(run: Run, rewrite: Rewrite, version: object) -> None:
+    path = rewrite(lambda metadata: metadata.update(format_version=version))
+    assert_refused(run("info", "--artifact", path), "lensbox.json is damaged", "format_version must be an integer")
+
+
+def test_a_format_version_beyond_32_bits(run: Run, rewrite: Rewrite) -> None:
+    path = rewrite(lambda metadata: metadata.update(format_version=2**32 + 1))
+    assert_refused(run("info", "--artifact", path), f"format version {2**32 + 1}", "reads up to 1")
+
+
+@pytest.mark.parametrize("content", ["[" * 200_000, '{"a":' * 200_000, "[" * 200_000 + "]" * 200_000])
+def test_metadata_nested_too_deeply(run: Run, tmp_path: Path, content: str) -> None:
+    path = save_script(Plain(), tmp_path / "deep.pt", _extra_files={METADATA_FILE: content})
+    assert_refused(run("info", "--artifact", path), "deep.pt", "lensbox.json is damaged", "nested too deeply")
+
+
+def test_metadata_with_a_key_twice(run: Run, artifact: Path, tmp_path: Path) -> None:
+    metadata = load_artifact(artifact).metadata.to_json()
+    twice = metadata.replace('"ops":', '"ops": [], "ops":', 1)
+    path = save_script(Plain(), tmp_path / "twice.pt", _extra_files={METADATA_FILE: twice})
+    assert_refused(run("info", "--artifact", path), "twice.pt", "lensbox.json is damaged", '"ops" twice')
+
+
+@pytest.mark.parametrize("op", ["lensbox::g" + "(" * 200_000, "lensbox::g" + "(" * 2000, "lensbox::g"])
+def test_an_op_schema_that_is_none(run: Run, rewrite: Rewrite, op: str) -> None:
+    path = rewrite(lambda metadata: metadata["ops"].append(op))
+    assert_refused(run("selftest", "--artifact", path), "lensbox.json is damaged", "ops[1] must")
+
+
+class Writing(nn.Module):
+    """Writes a file while it is loaded."""
+
+    x: int
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.x = 3
+        self.path = str(path)
+
+    @torch.jit.export
+    def __getstate__(self) -> tuple[int, str, bool]:
+        return self.x, self.path, self.training
+
+    @torch.jit.export
+    def __setstate__(self, state: tuple[int, str, bool]) -> None:
+        self.x, self.path, self.training = state
+        torch.save(torch.ones(2), self.path)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x
+
+
+@pytest.mark.parametrize("command", ["info", "selftest"])
+def test_code_that_writes_files_is_refused_before_it_runs(
+    run: Run, save_stand_in: SaveStandIn, tmp_path: Path, command: str
+) -> None:
+    written = tmp_path / "written"
+    path = save_stand_in(Writing(written))
+    result = run(command, "--artifact", path)
+    assert_refused(result, "stand_in.pt", "code/__torch__", ".py, line", "torch.save", "--trusted", "runs its code")
+    assert not written.exists()
+
+
+def test_trusted_code_is_run(run: Run, save_stand_in: SaveStandIn, tmp_path: Path) -> None:
+    written = tmp_path / "written"
+    path = save_stand_in(Writing(written))
+    result = run("info", "--trusted", "--artifact", path)
+    assert result.code == 0, result.stderr
+    assert not written.exists()
+    assert_refused(run("selftest", "--trusted", "--artifact", path), "has no method preprocess")
+    assert written.exists()
+
+
+@pytest.mark.parametrize(
+    ("part", "instead"), [("/code/", "/CODE/"), (".py", ".PY")], ids=["folder", "suffix"]
+)
+def test_code_under_another_name_is_refused(
+    run: Run, save_stand_in: SaveStandIn, tmp_path: Path, part: str, instead: str
+) -> None:
+    # torch's reader ignores case.
+    written = tmp_path / "written"
+
+    def rename(entries: Entries) -> Entries:
+        return [(name.replace(part, instead), content) for name, content in entries]
+
+    path = rewrite_entries(save_stand_in(Writing(written)), tmp_path / "renamed.pt", rename)
+    assert_refused(run("selftest", "--artifact", path), instead, "no entry that torch writes")
+    assert not written.exists()
+
+
+def test_code_nested_too_deeply(run: Run, artifact: Path, tmp_path: Path) -> None:
+    def nest(entries: Entries) -> Entries:
+        deep = b"def f(x: int) -> int:\n  return " + b"-" * 200_000 + b"x\n"
+        return [(name, content + deep * name.endswith(".py")) for name, content in entries]
+
+    path = rewrite_entries(artifact, tmp_path / "deep.pt", nest)
+    assert_refused(run("selftest", "--artifact", path), "deep.pt", "nested too deeply")
 
 
 def test_no_op_library(run: Run, artifact: Path) -> None:
@@ -145,6 +310,13 @@ def test_an_op_library_for_another_torch(run: Run, artifact: Path, tmp_path: Pat
     library = compile_library(tmp_path, f'extern const char record[]; const char record[] = "{record}";')
     result = run("selftest", "--artifact", artifact, "--ops", library)
     assert_refused(result, str(library), "another version of torch", record, f"torch {minor_version()}")
+
+
+@pytest.mark.parametrize("size", [64, 1000, 100_000])
+def test_an_op_library_that_is_cut_off(run: Run, artifact: Path, tmp_path: Path, size: int) -> None:
+    path = tmp_path / "cut.so"
+    path.write_bytes(Path(library_path()).read_bytes()[:size])
+    assert_refused(run("selftest", "--artifact", artifact, "--ops", path), str(path), "cut off", f"{size} bytes")
 
 
 def minor_version() -> str:

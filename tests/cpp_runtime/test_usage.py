@@ -14,6 +14,8 @@ MODEL = ["--artifact", "unused.pt"]
     [
         ([], "subcommand"),
         (["predict"], "subcommand"),
+        (["predict", "--image", "x.png"], "no subcommand predict"),
+        (["prune", *MODEL], "no subcommand prune"),
         (["info"], "--artifact"),
         (["info", *MODEL, "--no-such-option"], "--no-such-option"),
         (["detect", *MODEL], "--image"),

@@ -18,16 +18,31 @@ struct Loss {
   int64_t slots;  // target slots that count, that is, are not padding (y2 != 0)
 };
 
+// A TorchScript file is a program, and some of it runs while the file is loaded. Code that uses an op which a
+// detector does not need, such as those that read and write files, is therefore refused before anything of it
+// runs. This is no sandbox: what is allowed can still use up time and memory, or make the detector wrong.
+enum class Trust {
+  kCheckCode,  // refuse code that uses ops outside the list in runtime/allowed_ops.txt
+  kTrustCode   // load whatever torch loads: only for files of your own
+};
+
+// Checks an artifact and returns its lensbox.json without running anything of it, so this needs no op
+// library. Throws ArtifactError if the file is absent, no TorchScript archive, damaged in any byte that
+// matters, has no sound lensbox.json or one of a newer format, or has code that is not trusted.
+Metadata read_metadata(const std::filesystem::path& artifact, Trust trust = Trust::kCheckCode);
+
 // A detector loaded from a file. All the mathematics, from letterboxing to NMS and back to the pixels of the
 // image, is in the artifact; this class only calls its methods.
 //
 // TorchScript modules may be called from several threads at once, and so may this class.
 class Artifact {
  public:
-  // Opens the op library (see find_op_library) and then the artifact, on `device`. If that is a GPU, turns
-  // TF32 off in the whole process, so that the GPU finds what the CPU finds. Throws ArtifactError.
+  // Reads the file once, checks it as read_metadata does, opens the op library (see find_op_library), and
+  // loads what was checked onto `device`. If that is a GPU, turns TF32 off in the whole process, so that the
+  // GPU finds what the CPU finds. Throws ArtifactError.
   static Artifact load(const std::filesystem::path& path, c10::Device device,
-                       const std::optional<std::filesystem::path>& op_library = std::nullopt);
+                       const std::optional<std::filesystem::path>& op_library = std::nullopt,
+                       Trust trust = Trust::kCheckCode);
 
   const Metadata& metadata() const { return metadata_; }
   c10::Device device() const { return device_; }

@@ -1,5 +1,8 @@
 #pragma once
 
+#include <lensbox/detection.h>
+
+#include <array>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -11,6 +14,27 @@ namespace lensbox {
 // The newest version of the artifact format that this library reads.
 inline constexpr int kFormatVersion = 1;
 
+// How far results may lie from the expected ones: boxes in pixels, the rest absolute.
+struct Tolerance {
+  double boxes;
+  double scores;
+  double loss;
+};
+
+// A small input that travels with the artifact, and what the detector made of it when it was written.
+struct SelfTest {
+  std::array<int64_t, 3> image_shape;  // C, H, W
+  std::vector<uint8_t> pixels;         // C * H * W
+  double score_threshold;
+  double iou_threshold;
+  std::vector<Detection> detections;  // at least one, best first
+  std::vector<Box> loss_predictions;  // at least one
+  std::vector<Box> loss_targets;      // as many
+  double loss;
+  Tolerance cpu;
+  Tolerance cuda;
+};
+
 // What an artifact says about itself: the extra file lensbox.json inside the TorchScript archive.
 struct Metadata {
   nlohmann::ordered_json document;  // all of it, in the order of the file
@@ -19,13 +43,12 @@ struct Metadata {
   std::vector<std::string> methods;
   double score_threshold;  // the defaults of detect
   double iou_threshold;
+  SelfTest self_test;
 };
 
-// Reads lensbox.json without loading the model, so it needs no custom op. Throws ArtifactError if the file is
-// absent, no TorchScript archive, has no lensbox.json, or has one of a newer format.
-Metadata read_metadata(const std::filesystem::path& artifact);
-
-// The same from the text of lensbox.json; `artifact` is only named in errors.
+// Reads the text of lensbox.json strictly (see strict_json.h): every field that this library knows must be
+// there and sound, others are ignored. `artifact` is only named in errors. Throws ArtifactError, also for a
+// newer format.
 Metadata parse_metadata(std::string_view text, const std::filesystem::path& artifact);
 
 }  // namespace lensbox

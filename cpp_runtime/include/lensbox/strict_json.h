@@ -1,0 +1,20 @@
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <stdexcept>
+#include <string_view>
+
+namespace lensbox {
+
+// The text is not JSON, or not of the strict kind; the message says why and where.
+struct JsonError : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+// Parses JSON that only has one meaning: UTF-8 without byte order mark, no object with two equal keys, every
+// number within the range of a double. Arrays and objects lie within each other at most `max_depth` deep, and
+// an object has at most 1,000 keys, so that neither the stack nor the time is at the mercy of the text.
+// Throws JsonError.
+nlohmann::ordered_json parse_strict_json(std::string_view text, int max_depth);
+
+}  // namespace lensbox

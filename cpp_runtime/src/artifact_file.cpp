@@ -1,0 +1,111 @@
+#include "artifact_file.h"
+
+#include <lensbox/error.h>
+
+#include <fstream>
+
+#include "code_check.h"
+#include "zip_archive.h"
+
+namespace lensbox {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kMetadata = "extra/lensbox.json";
+constexpr uint64_t kMostMetadata = uint64_t{16} << 20;
+constexpr uint64_t kMostBytes = uint64_t{4} << 30;
+
+[[noreturn]] void fail(const fs::path& artifact, const std::string& reason) {
+  throw ArtifactError("artifact " + artifact.string() + ": " + reason);
+}
+
+std::string read_bytes(const fs::path& artifact) {
+  std::error_code error;
+  if (!fs::exists(artifact, error)) fail(artifact, "no such file");
+  if (!fs::is_regular_file(artifact, error)) fail(artifact, "not a file");
+  const uint64_t size = fs::file_size(artifact, error);
+  if (!error && size >= kMostBytes) {
+    fail(artifact, "must be smaller than 4 GiB, is " + std::to_string(size) + " bytes");
+  }
+  std::string bytes(error ? 0 : size, '\0');
+  std::ifstream stream(artifact, std::ios::binary);
+  if (error || !stream.read(bytes.data(), static_cast<std::streamsize>(bytes.size()))) {
+    fail(artifact, "cannot be read");
+  }
+  return bytes;
+}
+
+ZipArchive open_archive(const fs::path& artifact, std::string_view bytes) {
+  constexpr std::string_view kZipFile = "PK\x03\x04";
+  try {
+    return ZipArchive(bytes);
+  } catch (const ZipError& error) {
+    fail(artifact, (bytes.starts_with(kZipFile) ? "damaged or truncated: " : "not a TorchScript file: ") +
+                       std::string(error.what()));
+  }
+}
+
+// torch puts everything below one folder, which it names after the file at the time when it was written.
+std::string find_folder(const fs::path& artifact, const ZipArchive& archive) {
+  const auto& entries = archive.entries();
+  const size_t slash = entries.empty() ? std::string::npos : entries[0].name.find('/');
+  if (slash == std::string::npos)
+    fail(artifact, "not a TorchScript file: its entries are not below one folder");
+  const std::string folder = entries[0].name.substr(0, slash + 1);
+  for (const ZipEntry& entry : entries) {
+    if (!entry.name.starts_with(folder)) {
+      fail(artifact,
+           "not a TorchScript file: its entry " + entry.name + " is not below the folder " + folder);
+    }
+  }
+  return folder;
+}
+
+std::string read_metadata_text(const fs::path& artifact, const ZipArchive& archive,
+                               const std::string& folder) {
+  for (const char* record : {"data.pkl", "version"}) {
+    if (!archive.find(folder + record))
+      fail(artifact, std::string("not a TorchScript file: it has no ") + record);
+  }
+  // torch.save writes the same kind of archive, but only TorchScript has a record of constants.
+  if (!archive.find(folder + "constants.pkl")) {
+    fail(artifact, "not a TorchScript file: it holds tensors, but no code (was it written by torch.save?)");
+  }
+  const ZipEntry* const entry = archive.find(folder + kMetadata);
+  if (!entry) {
+    fail(artifact, "a TorchScript file, but without lensbox.json: write it with export/script_model.py");
+  }
+  if (entry->size > kMostMetadata) {
+    fail(artifact, "its lensbox.json must be at most " + std::to_string(kMostMetadata) + " bytes, is " +
+                       std::to_string(entry->size));
+  }
+  return read_entry(*entry);
+}
+
+void check_code(const fs::path& artifact, const ZipArchive& archive, const std::string& folder,
+                const std::vector<std::string>& ops) {
+  const auto fault = code_fault(archive, folder, ops);
+  if (!fault) return;
+  fail(artifact,
+       "has code that a detector does not need: " + *fault +
+           ".\n  Loading an artifact runs its code, with all rights of this program. If you know who wrote"
+           " this one, load it as trusted (lensbox_runner: --trusted).");
+}
+
+}  // namespace
+
+ArtifactFile read_artifact_file(const fs::path& path, Trust trust) {
+  const auto bytes = std::make_shared<const std::string>(read_bytes(path));
+  const ZipArchive archive = open_archive(path, *bytes);
+  const std::string folder = find_folder(path, archive);
+  Metadata metadata = parse_metadata(read_metadata_text(path, archive, folder), path);
+  if (trust == Trust::kCheckCode) check_code(path, archive, folder, metadata.ops);
+  return {bytes, std::move(metadata)};
+}
+
+Metadata read_metadata(const fs::path& artifact, Trust trust) {
+  return read_artifact_file(artifact, trust).metadata;
+}
+
+}  // namespace lensbox

@@ -1,0 +1,97 @@
+#include "json_field.h"
+
+#include <sstream>
+
+namespace lensbox {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+std::string excerpt(const Json& value) {
+  std::string text = value.dump(-1, ' ', false, Json::error_handler_t::replace);
+  return text.size() > 80 ? text.substr(0, 77) + "..." : text;
+}
+
+template <class Number>
+std::string between(const char* what, Number least, Number most) {
+  std::ostringstream rule;
+  rule << "must be " << what << " from " << least << " to " << most;
+  return rule.str();
+}
+
+bool is_integer_between(const Json& value, int64_t least, int64_t most) {
+  if (!value.is_number_integer()) return false;
+  // Beyond 2^63 - 1 a JSON integer is unsigned, and get<int64_t> would wrap it.
+  if (value.is_number_unsigned() && value.get<uint64_t>() > uint64_t{INT64_MAX}) return false;
+  return value.get<int64_t>() >= least && value.get<int64_t>() <= most;
+}
+
+bool is_number_between(const Json& value, double least, double most) {
+  return value.is_number() && value.get<double>() >= least && value.get<double>() <= most;
+}
+
+}  // namespace
+
+JsonField JsonField::operator[](const char* key) const {
+  const std::string place = place_.empty() ? key : place_ + "." + key;
+  if (!value_.is_object()) fail("must be an object");
+  const auto found = value_.find(key);
+  if (found == value_.end()) throw FieldError("there is no " + place);
+  return {*found, place};
+}
+
+std::string JsonField::text() const {
+  if (!value_.is_string()) fail("must be a string");
+  return value_.get<std::string>();
+}
+
+int64_t JsonField::integer(int64_t least, int64_t most) const {
+  if (!is_integer_between(value_, least, most)) fail(between("an integer", least, most));
+  return value_.get<int64_t>();
+}
+
+double JsonField::number(double least, double most) const {
+  if (!is_number_between(value_, least, most)) fail(between("a number", least, most));
+  return value_.get<double>();
+}
+
+std::vector<JsonField> JsonField::list() const {
+  std::vector<JsonField> fields;
+  for (size_t i = 0; i < array().size(); ++i)
+    fields.push_back(element(i));
+  return fields;
+}
+
+std::vector<int64_t> JsonField::integers(int64_t least, int64_t most) const {
+  std::vector<int64_t> values;
+  for (const Json& value : array()) {
+    if (!is_integer_between(value, least, most))
+      element(values.size()).fail(between("an integer", least, most));
+    values.push_back(value.get<int64_t>());
+  }
+  return values;
+}
+
+std::vector<double> JsonField::numbers(double least, double most) const {
+  std::vector<double> values;
+  for (const Json& value : array()) {
+    if (!is_number_between(value, least, most)) element(values.size()).fail(between("a number", least, most));
+    values.push_back(value.get<double>());
+  }
+  return values;
+}
+
+void JsonField::fail(const std::string& rule) const {
+  throw FieldError((place_.empty() ? "the document" : place_) + " " + rule + ", got " + excerpt(value_));
+}
+
+const Json& JsonField::array() const {
+  if (!value_.is_array()) fail("must be a list");
+  return value_;
+}
+
+JsonField JsonField::element(size_t index) const {
+  return {value_[index], place_ + "[" + std::to_string(index) + "]"};
+}
+
+}  // namespace lensbox
