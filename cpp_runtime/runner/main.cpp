@@ -121,7 +121,8 @@ int main(int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    if (const auto name = unknown_subcommand(app)) return fail(ExitCode::kUsage, "there is no subcommand " + *name);
+    if (const auto name = unknown_subcommand(app))
+      return fail(ExitCode::kUsage, "there is no subcommand " + *name);
     return app.exit(error) == 0 ? 0 : static_cast<int>(ExitCode::kUsage);
   }
 

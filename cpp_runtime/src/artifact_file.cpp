@@ -2,9 +2,11 @@
 
 #include <lensbox/error.h>
 
+#include <algorithm>
 #include <fstream>
 
 #include "code_check.h"
+#include "pickle_check.h"
 #include "zip_archive.h"
 
 namespace lensbox {
@@ -14,7 +16,7 @@ namespace fs = std::filesystem;
 
 constexpr const char* kMetadata = "extra/lensbox.json";
 constexpr uint64_t kMostMetadata = uint64_t{16} << 20;
-constexpr uint64_t kMostBytes = uint64_t{4} << 30;
+constexpr uint64_t kMostBytes = (uint64_t{1} << 31) - 1;
 
 [[noreturn]] void fail(const fs::path& artifact, const std::string& reason) {
   throw ArtifactError("artifact " + artifact.string() + ": " + reason);
@@ -25,8 +27,8 @@ std::string read_bytes(const fs::path& artifact) {
   if (!fs::exists(artifact, error)) fail(artifact, "no such file");
   if (!fs::is_regular_file(artifact, error)) fail(artifact, "not a file");
   const uint64_t size = fs::file_size(artifact, error);
-  if (!error && size >= kMostBytes) {
-    fail(artifact, "must be smaller than 4 GiB, is " + std::to_string(size) + " bytes");
+  if (!error && size > kMostBytes) {
+    fail(artifact, "must be smaller than 2 GiB, is " + std::to_string(size) + " bytes");
   }
   std::string bytes(error ? 0 : size, '\0');
   std::ifstream stream(artifact, std::ios::binary);
@@ -83,14 +85,61 @@ std::string read_metadata_text(const fs::path& artifact, const ZipArchive& archi
   return read_entry(*entry);
 }
 
+bool is_number(std::string_view text) {
+  return !text.empty() && text.find_first_not_of("0123456789") == std::string_view::npos;
+}
+
+// Whether `name` is `folder` and something after it.
+bool is_in(std::string_view name, std::string_view folder) {
+  return name.starts_with(folder) && name.size() > folder.size();
+}
+
+bool is_code(std::string_view name) {
+  return is_in(name, "code/") && name.ends_with(".py");
+}
+
+bool is_code_pickle(std::string_view name) {
+  return is_in(name, "code/") && name.ends_with(".debug_pkl");
+}
+
+// Whether torch.jit.save writes such an entry. torch's reader takes others for these, since it ignores case,
+// and knows files of old formats, with code in other places.
+bool is_known(std::string_view name) {
+  constexpr std::string_view kRecords[] = {"data.pkl",  "constants.pkl", "version",
+                                           "byteorder", ".data/version", ".data/serialization_id"};
+  return std::ranges::find(kRecords, name) != std::end(kRecords) || is_code(name) || is_code_pickle(name) ||
+         is_in(name, "extra/") || (is_in(name, "data/") && is_number(name.substr(5))) ||
+         (is_in(name, "constants/") && is_number(name.substr(10)));
+}
+
+void check_pickles(const fs::path& artifact, const ZipArchive& archive, const std::string& folder) {
+  const RecordSize record_size = [&](const std::string& name) -> std::optional<uint64_t> {
+    const ZipEntry* const entry = archive.find(folder + name);
+    if (entry) return entry->size;
+    return std::nullopt;
+  };
+  for (const ZipEntry& entry : archive.entries()) {
+    const std::string name = entry.name.substr(folder.size());
+    if (!is_known(name)) fail(artifact, "not as torch writes it: it holds the entry " + name);
+    if (name != "data.pkl" && name != "constants.pkl" && !is_code_pickle(name)) continue;
+    const auto fault =
+        pickle_fault(read_entry(entry), name == "constants.pkl" ? "constants" : "data", record_size);
+    if (fault) fail(artifact, "damaged: its entry " + name + ": " + *fault);
+  }
+}
+
 void check_code(const fs::path& artifact, const ZipArchive& archive, const std::string& folder,
                 const std::vector<std::string>& ops) {
-  const auto fault = code_fault(archive, folder, ops);
-  if (!fault) return;
-  fail(artifact,
-       "has code that a detector does not need: " + *fault +
-           ".\n  Loading an artifact runs its code, with all rights of this program. If you know who wrote"
-           " this one, load it as trusted (lensbox_runner: --trusted).");
+  for (const ZipEntry& entry : archive.entries()) {
+    const std::string name = entry.name.substr(folder.size());
+    if (!is_code(name)) continue;
+    const auto fault = code_fault(read_entry(entry), ops);
+    if (!fault) continue;
+    fail(artifact,
+         "has code that a detector does not need: " + name + ", " + *fault +
+             ".\n  Loading an artifact runs its code, with all rights of this program. If you know who wrote"
+             " this one, load it as trusted (lensbox_runner: --trusted).");
+  }
 }
 
 }  // namespace
@@ -99,7 +148,9 @@ ArtifactFile read_artifact_file(const fs::path& path, Trust trust) {
   const auto bytes = std::make_shared<const std::string>(read_bytes(path));
   const ZipArchive archive = open_archive(path, *bytes);
   const std::string folder = find_folder(path, archive);
-  Metadata metadata = parse_metadata(read_metadata_text(path, archive, folder), path);
+  const std::string text = read_metadata_text(path, archive, folder);
+  check_pickles(path, archive, folder);
+  Metadata metadata = parse_metadata(text, path);
   if (trust == Trust::kCheckCode) check_code(path, archive, folder, metadata.ops);
   return {bytes, std::move(metadata)};
 }

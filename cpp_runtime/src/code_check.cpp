@@ -119,24 +119,13 @@ class Check {
   const Names& declared_;
 };
 
-// Whether torch.jit.save writes such an entry today. Others are refused, since torch's reader takes CODE/x.PY for
-// code/x.py, and knows older files whose code lies elsewhere.
-bool is_known(std::string_view name) {
-  constexpr std::string_view kRecords[] = {"data.pkl",  "constants.pkl",          "version",
-                                           "byteorder", ".data/serialization_id", ".format_version"};
-  constexpr std::string_view kFolders[] = {"data/", "constants/", "extra/"};
-  const bool is_code =
-      name.starts_with("code/") && (name.ends_with(".py") || name.ends_with(".py.debug_pkl"));
-  return is_code || std::ranges::find(kRecords, name) != std::end(kRecords) ||
-         std::ranges::any_of(kFolders, [&](std::string_view folder) { return name.starts_with(folder); });
-}
-
 }  // namespace
 
-Fault source_fault(std::string_view source, const std::vector<std::string>& declared_ops) {
+Fault code_fault(std::string_view source, const std::vector<std::string>& declared_ops) {
   Names declared;
-  for (const std::string& schema : declared_ops)
+  for (const std::string& schema : declared_ops) {
     declared.insert(op_name(schema));
+  }
   try {
     const std::vector<CodeToken> tokens = split_code(source);
     const Check check(tokens, declared);
@@ -147,17 +136,6 @@ Fault source_fault(std::string_view source, const std::vector<std::string>& decl
     }
   } catch (const CodeError& error) {
     return "line " + std::to_string(error.line) + ": " + error.what();
-  }
-  return std::nullopt;
-}
-
-Fault code_fault(const ZipArchive& archive, std::string_view folder,
-                 const std::vector<std::string>& declared_ops) {
-  for (const ZipEntry& entry : archive.entries()) {
-    const std::string name = entry.name.substr(folder.size());
-    if (!is_known(name)) return name + ": it is no entry that torch writes";
-    if (!name.starts_with("code/") || !name.ends_with(".py")) continue;
-    if (const Fault fault = source_fault(read_entry(entry), declared_ops)) return name + ", " + *fault;
   }
   return std::nullopt;
 }

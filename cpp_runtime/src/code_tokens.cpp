@@ -9,15 +9,52 @@ namespace {
 
 using Kind = CodeToken::Kind;
 
-constexpr int kMaxNesting = 64;           // brackets
-constexpr int kMaxStatementSigns = 4000;  // all signs but commas
-constexpr size_t kMaxIndentation = 200;
+// torch parses and compiles recursively. It runs out of stack somewhere above 4,000 of any of these.
+constexpr size_t kMaxBrackets = 64;
+constexpr int kMaxDepth = 2000;
+constexpr int kMaxElifs = 2000;
+constexpr size_t kMaxIndentation = 400;
 constexpr std::string_view kSigns = "()[]{},:;=+-*/%@<>!&|^~";
-constexpr std::string_view kOperators[] = {"and", "elif", "if", "not", "or"};
 
 bool is_digit(char c) {
   return c >= '0' && c <= '9';
 }
+
+// An upper bound of how deep the tree of the current statement is. Every operator, dot and bracket makes it
+// deeper, whatever its precedence; items between commas lie side by side.
+class StatementDepth {
+ public:
+  void start_line() {
+    if (levels_.size() == 1) levels_ = {{}};
+  }
+
+  void add(const CodeToken& token) {
+    Level& level = levels_.back();
+    if (token.text == "(" || token.text == "[" || token.text == "{") {
+      levels_.emplace_back();
+    } else if ((token.text == ")" || token.text == "]" || token.text == "}") && levels_.size() > 1) {
+      const int inside = std::max(level.current, level.deepest);
+      levels_.pop_back();
+      levels_.back().current += 1 + inside;
+    } else if (token.text == ",") {
+      level = {.current = 0, .deepest = std::max(level.current, level.deepest)};
+    } else if (token.kind == Kind::kSign || token.text == "if" || token.text == "not" ||
+               token.text == "and" || token.text == "or") {
+      ++level.current;
+    }
+  }
+
+  bool is_bounded() const { return levels_.size() <= kMaxBrackets && levels_.back().current <= kMaxDepth; }
+
+ private:
+  // Of an open bracket: the depth of its item that is being read, and that of the deepest one before.
+  struct Level {
+    int current = 0;
+    int deepest = 0;
+  };
+
+  std::vector<Level> levels_{{}};
+};
 
 class Splitter {
  public:
@@ -46,14 +83,13 @@ class Splitter {
   void end_line() {
     ++position_;
     ++line_;
-    if (depth_ == 0) signs_ = 0;
+    depth_.start_line();
     skip_indentation();
   }
 
-  // An `elif` is an `if` inside the one before it, and needs no further indentation.
   void skip_indentation() {
     const size_t text = std::min(source_.find_first_not_of(' ', position_), source_.size());
-    if (text - position_ > kMaxIndentation) throw CodeError(line_, "it is indented too deeply");
+    if (text - position_ > kMaxIndentation) throw CodeError(line_, "it is nested too deeply");
     position_ = text;
   }
 
@@ -77,13 +113,15 @@ class Splitter {
   }
 
   void take_name() {
-    while (continues_identifier(peek()))
+    while (continues_identifier(peek())) {
       ++position_;
+    }
   }
 
   void take_digits() {
-    while (is_digit(peek()))
+    while (is_digit(peek())) {
       ++position_;
+    }
   }
 
   void take_number() {
@@ -125,16 +163,9 @@ class Splitter {
 
   void add(const CodeToken& token) {
     check_glue(token);
-    if (token.kind == Kind::kSign) {
-      if (token.text != ",") ++signs_;
-      if (token.text == "(" || token.text == "[" || token.text == "{") ++depth_;
-      if (token.text == ")" || token.text == "]" || token.text == "}") --depth_;
-    } else if (std::ranges::find(kOperators, token.text) != std::end(kOperators)) {
-      ++(token.text == "elif" ? elifs_ : signs_);
-    }
-    if (depth_ > kMaxNesting || signs_ > kMaxStatementSigns || elifs_ > kMaxStatementSigns) {
-      throw CodeError(line_, "a statement is nested too deeply or too long");
-    }
+    depth_.add(token);
+    if (token.text == "elif") ++elifs_;  // an `if` inside the one before it
+    if (!depth_.is_bounded() || elifs_ > kMaxElifs) throw CodeError(line_, "it is nested too deeply");
     tokens_.push_back(token);
   }
 
@@ -156,9 +187,8 @@ class Splitter {
   std::string_view source_;
   size_t position_ = 0;
   int line_ = 1;
-  int depth_ = 0;
-  int signs_ = 0;  // in this statement
-  int elifs_ = 0;  // in this file
+  StatementDepth depth_;
+  int elifs_ = 0;
   std::vector<CodeToken> tokens_;
 };
 

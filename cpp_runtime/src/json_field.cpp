@@ -34,10 +34,14 @@ bool is_number_between(const Json& value, double least, double most) {
 
 JsonField JsonField::operator[](const char* key) const {
   const std::string place = place_.empty() ? key : place_ + "." + key;
-  if (!value_.is_object()) fail("must be an object");
+  expect_object();
   const auto found = value_.find(key);
   if (found == value_.end()) throw FieldError("there is no " + place);
   return {*found, place};
+}
+
+void JsonField::expect_object() const {
+  if (!value_.is_object()) fail("must be an object");
 }
 
 std::string JsonField::text() const {
@@ -57,8 +61,9 @@ double JsonField::number(double least, double most) const {
 
 std::vector<JsonField> JsonField::list() const {
   std::vector<JsonField> fields;
-  for (size_t i = 0; i < array().size(); ++i)
+  for (size_t i = 0; i < array().size(); ++i) {
     fields.push_back(element(i));
+  }
   return fields;
 }
 

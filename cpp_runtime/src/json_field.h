@@ -22,6 +22,7 @@ class JsonField {
 
   JsonField operator[](const char* key) const;  // of an object
 
+  void expect_object() const;
   std::string text() const;
   int64_t integer(int64_t least, int64_t most) const;
   double number(double least, double most) const;

@@ -56,8 +56,12 @@ std::vector<std::string> read_methods(const JsonField& field) {
 Metadata read_fields(Json document, const fs::path& artifact) {
   const JsonField root(document, "");
   check_format_version(root, document, artifact);
-  for (const char* key : {"name", "lensbox_version", "weights_sha256"})
+  for (const char* key : {"name", "lensbox_version", "weights_sha256"}) {
     root[key].text();
+  }
+  for (const char* key : {"input", "output"}) {
+    root[key].expect_object();
+  }
   Metadata metadata{};
   metadata.torch_version = root["torch_version"].text();
   metadata.ops = read_ops(root["ops"]);

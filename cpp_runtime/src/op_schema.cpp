@@ -1,5 +1,7 @@
 #include "op_schema.h"
 
+#include <algorithm>
+
 #include "identifier.h"
 
 namespace lensbox {
@@ -15,10 +17,16 @@ bool is_op_name(std::string_view name) {
 }
 
 bool is_overload(std::string_view dot_and_name) {
-  return dot_and_name.empty() || is_identifier(dot_and_name.substr(1));
+  return dot_and_name.empty() ||
+         (dot_and_name.size() > 1 && std::ranges::all_of(dot_and_name.substr(1), continues_identifier));
+}
+
+bool is_printable(char c) {
+  return c >= ' ' && c <= '~';
 }
 
 bool has_form(std::string_view schema) {
+  if (!std::ranges::all_of(schema, is_printable)) return false;
   const size_t arguments = schema.find('(');
   const size_t result = schema.rfind(") -> ");
   if (arguments == std::string_view::npos || result == std::string_view::npos || result < arguments)

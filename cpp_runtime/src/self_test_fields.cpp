@@ -36,8 +36,9 @@ std::vector<Box> read_boxes(const JsonField& field) {
     const std::vector<double> values = item.numbers(-kGreatest, kGreatest);
     if (values.size() != 4) item.fail("must be four numbers [x1, y1, x2, y2]");
     Box& box = boxes.emplace_back();
-    for (size_t k = 0; k < 4; ++k)
+    for (size_t k = 0; k < 4; ++k) {
       box[k] = static_cast<float>(values[k]);
+    }
   }
   if (boxes.empty()) field.fail("must be at least one box");
   return boxes;

@@ -66,8 +66,9 @@ class Cursor {
   uint64_t number(int size) {
     const std::string_view taken = take(size);
     uint64_t value = 0;
-    for (int i = size - 1; i >= 0; --i)
+    for (int i = size - 1; i >= 0; --i) {
       value = value << 8 | static_cast<unsigned char>(taken[i]);
+    }
     return value;
   }
 
@@ -120,13 +121,6 @@ EndRecord read_zip64_end(std::string_view bytes, uint64_t locator_begin) {
   return read_end_fields([&] { return record.u64(); }, [&] { return record.u64(); });
 }
 
-// The 32-bit record repeats what the 64-bit one says, or refers to it by having all bits set.
-void expect_same(uint64_t narrow, uint64_t wide, uint64_t all_bits, const char* what) {
-  if (narrow != wide && narrow != all_bits) {
-    fail(std::string("its two end records have different ") + what);
-  }
-}
-
 Directory find_directory(std::string_view bytes) {
   if (bytes.size() < kEndSize) fail("it is too short");
   const uint64_t end_begin = bytes.size() - kEndSize;
@@ -144,9 +138,9 @@ Directory find_directory(std::string_view bytes) {
       Cursor(bytes, end_begin - kZip64LocatorSize, "zip64 locator").u32() == kZip64Locator) {
     used = read_zip64_end(bytes, end_begin - kZip64LocatorSize);
     directory_end = end_begin - kZip64Size;
-    expect_same(end.entries, used.entries, std::numeric_limits<uint16_t>::max(), "numbers of entries");
-    expect_same(end.size, used.size, std::numeric_limits<uint32_t>::max(), "directory sizes");
-    expect_same(end.begin, used.begin, std::numeric_limits<uint32_t>::max(), "directory positions");
+    if (used.entries != end.entries || used.size != end.size || used.begin != end.begin) {
+      fail("its two end records differ");
+    }
   }
   if (used.begin > directory_end || used.size != directory_end - used.begin) {
     fail("its directory does not end where its end record begins");
@@ -269,10 +263,15 @@ std::vector<ZipEntry> read_entries(std::string_view bytes) {
   const std::string_view before_end = bytes.substr(0, directory.end);
   const std::string_view before_directory = bytes.substr(0, directory.begin);
   Cursor cursor(before_end, directory.begin, "directory");
+  std::vector<DirectoryEntry> described;
+  for (uint64_t i = 0; i < directory.entries; ++i) {
+    described.push_back(read_directory_entry(cursor));
+  }
+  std::ranges::sort(described, {}, &DirectoryEntry::begin);
   std::vector<ZipEntry> entries;
   uint64_t position = 0;
-  for (uint64_t i = 0; i < directory.entries; ++i) {
-    entries.push_back(read_local_entry(before_directory, read_directory_entry(cursor), position));
+  for (const DirectoryEntry& entry : described) {
+    entries.push_back(read_local_entry(before_directory, entry, position));
   }
   if (cursor.position() != directory.end || position != directory.begin) {
     fail("there are bytes between its entries and its end that belong to none");
@@ -296,8 +295,9 @@ void check_names_differ(const std::vector<ZipEntry>& entries) {
 
 void check_total_size(const std::vector<ZipEntry>& entries, uint64_t archive_size) {
   uint64_t total = 0;
-  for (const ZipEntry& entry : entries)
+  for (const ZipEntry& entry : entries) {
     total += entry.size;
+  }
   const uint64_t limit = std::max(kAlwaysAllowed, 4 * archive_size);
   if (total > limit) {
     fail("its entries are " + std::to_string(total) + " bytes when inflated, more than " +

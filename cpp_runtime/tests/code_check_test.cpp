@@ -9,7 +9,7 @@
 namespace {
 
 std::string fault(const std::string& source, const std::vector<std::string>& declared_ops = {}) {
-  return lensbox::source_fault(source, declared_ops).value_or("");
+  return lensbox::code_fault(source, declared_ops).value_or("");
 }
 
 // The source must be refused with a message that has this part.
@@ -23,7 +23,7 @@ TEST(OpNames, AreSortedForBinarySearch) {
   EXPECT_GT(std::size(lensbox::kAllowedOps), 500);
 }
 
-TEST(SourceFault, AcceptsWhatADetectorIsMadeOf) {
+TEST(CodeFault, AcceptsWhatADetectorIsMadeOf) {
   EXPECT_EQ(fault("class D(Module):\n"
                   "  __parameters__ = []\n"
                   "  n : Final[int] = 256\n"
@@ -39,12 +39,12 @@ TEST(SourceFault, AcceptsWhatADetectorIsMadeOf) {
             "");
 }
 
-TEST(SourceFault, NamesTheLineAndTheOp) {
+TEST(CodeFault, NamesTheLineAndTheOp) {
   EXPECT_EQ(fault("x = 1\ny = torch.save(x, \"p\")\n"), "line 2: it uses torch.save");
   EXPECT_EQ(fault("ops.aten.from_file(\"p\")"), "line 1: it uses ops.aten.from_file");
 }
 
-TEST(SourceFault, RefusesEveryOtherWayToAnOp) {
+TEST(CodeFault, RefusesEveryOtherWayToAnOp) {
   expect_refused("x.save(\"p\")", ".save");
   expect_refused("f = x.save", ".save");
   expect_refused("getattr(x, \"save\")(\"p\")", ".save");
@@ -65,7 +65,7 @@ TEST(SourceFault, RefusesEveryOtherWayToAnOp) {
   expect_refused("t = __torch__.torch", "__torch__");
 }
 
-TEST(SourceFault, AnOpThatTheMetadataDeclareMayBeCalled) {
+TEST(CodeFault, AnOpThatTheMetadataDeclareMayBeCalled) {
   const std::vector<std::string> declared = {"other::thing.overload(Tensor x) -> Tensor",
                                              "aten::save(Any x) -> ()"};
   EXPECT_EQ(fault("ops.other.thing(x)", declared), "");
@@ -74,7 +74,7 @@ TEST(SourceFault, AnOpThatTheMetadataDeclareMayBeCalled) {
   EXPECT_NE(fault("torch.save(x)", declared), "");
 }
 
-TEST(SourceFault, ReadsNothingThatTorchCouldReadInAnotherWay) {
+TEST(CodeFault, ReadsNothingThatTorchCouldReadInAnotherWay) {
   for (const char* source :
        {"\"\"\"\n\"\"\"", "x = 'torch'", "x = \"a", "x = \"a\n\"", "# a\n", "x = 1  # type: int", "x = \\\n1",
         "x\t= 1", "x = \xc3\xa4", "x = 0x1f", "x = 1torch", "x = .5", "x = 1..save", "not inside",
@@ -84,16 +84,17 @@ TEST(SourceFault, ReadsNothingThatTorchCouldReadInAnotherWay) {
   EXPECT_NE(fault(std::string("x = \"a\0\"", 9)), "");
 }
 
-TEST(SourceFault, RefusesWhatIsNestedTooDeeply) {
-  EXPECT_EQ(fault("x = " + std::string(64, '(') + "1" + std::string(64, ')')), "");
-  expect_refused("x = " + std::string(65, '(') + "1" + std::string(65, ')'), "too deeply");
+TEST(CodeFault, RefusesWhatIsNestedTooDeeply) {
+  EXPECT_EQ(fault("x = " + std::string(63, '(') + "1" + std::string(63, ')')), "");
+  expect_refused("x = " + std::string(64, '(') + "1" + std::string(64, ')'), "too deeply");
   expect_refused("x = " + std::string(200'000, '('), "too deeply");
-  expect_refused("x = " + std::string(200'000, '-') + "1", "too long");
-  expect_refused("x = 1\n" + std::string(201, ' ') + "y = 1", "too deeply");
+  expect_refused("x = " + std::string(200'000, '-') + "1", "too deeply");
+  expect_refused("x = 1\n" + std::string(401, ' ') + "y = 1", "too deeply");
   std::string elifs = "if x:\n  pass\n";
-  for (int i = 0; i < 5000; ++i)
+  for (int i = 0; i < 5000; ++i) {
     elifs += "elif x:\n  pass\n";
-  expect_refused(elifs, "too long");
+  }
+  expect_refused(elifs, "too deeply");
 }
 
 }  // namespace

@@ -9,7 +9,7 @@ namespace {
 
 constexpr const char* kGood = R"JSON({
   "format_version": 1, "name": "x", "lensbox_version": "0.1.0", "torch_version": "2.13.0",
-  "weights_sha256": "00", "ops": ["a::b() -> ()"], "methods": ["detect"],
+  "weights_sha256": "00", "input": {}, "output": {}, "ops": ["a::b() -> ()"], "methods": ["detect"],
   "defaults": {"score_threshold": 0.5, "iou_threshold": 1},
   "self_test": {
     "image": {"shape": [1, 1, 2], "pixels": [0, 255]}, "score_threshold": 0.25, "iou_threshold": 0.75,
@@ -70,6 +70,7 @@ TEST(ParseMetadata, NamesAMissingField) {
 
 TEST(ParseMetadata, RefusesAFieldOfAnotherType) {
   expect_refused(changed("[\"detect\"]", "3"), {"damaged"});
+  expect_refused(changed("\"input\": {}", "\"input\": []"), {"input must be an object, got []"});
   expect_refused(changed("\"2.13.0\"", "213"), {"torch_version must be a string, got 213"});
 }
 
@@ -92,8 +93,9 @@ TEST(ParseMetadata, RefusesOpsThatAreNoSchemas) {
   expect_refused(with_op("a::b(" + std::string(16, '(') + ") -> ()"), {"brackets at most 16 deep"});
   EXPECT_NO_THROW(parse(with_op("a::b.out(int[2] x, (str, (int, float))[] y=[]) -> (Tensor(a!), Tensor?)")));
   std::string many = "a::b() -> ()";
-  for (int i = 0; i < 1000; ++i)
+  for (int i = 0; i < 1000; ++i) {
     many += "\", \"a::b() -> ()";
+  }
   expect_refused(with_op(many), {"at most 1000 ops"});
 }
 
@@ -125,8 +127,9 @@ TEST(ParseMetadata, RefusesADamagedSelfTest) {
       {"\"boxes\": 0.5", "\"boxes\": -0.5"},
       {"\"cuda\"", "\"tpu\""},
   };
-  for (const auto& [from, to] : changes)
+  for (const auto& [from, to] : changes) {
     expect_refused(changed(from, to), {"model.pt", "self-test is damaged"});
+  }
   // Both empty would pass any self-test.
   std::string empty = changed("[[0, 1, 2, 3.5]]", "[]");
   empty.replace(empty.find("[0.5]"), 5, "[]");

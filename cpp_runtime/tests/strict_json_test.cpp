@@ -33,8 +33,9 @@ TEST(StrictJson, BoundsTheDepth) {
 
 TEST(StrictJson, BoundsTheKeysOfAnObject) {
   std::string text = "{\"k\": 0";
-  for (int i = 0; i < 1000; ++i)
+  for (int i = 0; i < 1000; ++i) {
     text += ", \"" + std::to_string(i) + "\": 0";
+  }
   expect_refused(text + "}", {"1000 keys"});
 }
 

@@ -29,8 +29,9 @@ std::string archive_of_torch() {
 
 std::string little_endian(uint64_t value, int size) {
   std::string text;
-  for (int i = 0; i < size; ++i)
+  for (int i = 0; i < size; ++i) {
     text += static_cast<char>(value >> (8 * i) & 0xff);
+  }
   return text;
 }
 
@@ -73,8 +74,9 @@ void expect_refused(const std::string& bytes, std::initializer_list<const char*>
 std::vector<std::pair<std::string, std::string>> contents(const std::string& bytes) {
   std::vector<std::pair<std::string, std::string>> found;
   const ZipArchive archive(bytes);
-  for (const auto& entry : archive.entries())
+  for (const auto& entry : archive.entries()) {
     found.emplace_back(entry.name, read_entry(entry));
+  }
   return found;
 }
 
@@ -127,8 +129,9 @@ TEST(ZipArchive, NoGarbageGetsThrough) {
   const auto expected = contents(bytes);
   for (int i = 0; i < 20'000; ++i) {
     std::string changed = bytes;
-    for (int k = 0; k < 4; ++k)
+    for (int k = 0; k < 4; ++k) {
       changed[random() % changed.size()] = static_cast<char>(random());
+    }
     try {
       EXPECT_EQ(contents(changed), expected);
     } catch (const ZipError&) {

@@ -3,6 +3,7 @@
 import os
 import random
 import shutil
+import struct
 import subprocess
 import warnings
 import zipfile
@@ -16,7 +17,7 @@ from cpp_runtime.running import Completed, Rewrite, Run, SaveStandIn, save_scrip
 from torch import Tensor, nn
 
 from lensbox.ops import library_path
-from lensbox.runtime.artifact import METADATA_FILE
+from lensbox.runtime.artifact import METADATA_FILE, load_artifact
 
 
 def assert_refused(result: Completed, *parts: str) -> None:
@@ -82,7 +83,9 @@ def test_a_flipped_bit_is_refused_or_changes_nothing(
 
 def test_a_wrong_checksum_is_named(run: Run, artifact: Path, tmp_path: Path) -> None:
     with zipfile.ZipFile(artifact) as archive:
-        weights = max(archive.infolist(), key=lambda entry: entry.file_size * ("/constants/" in entry.filename))
+        weights = max(
+            archive.infolist(), key=lambda entry: entry.file_size * ("/constants/" in entry.filename)
+        )
         weight = archive.read(weights)
     content = artifact.read_bytes().replace(weight, bytes([weight[0] ^ 1]) + weight[1:])
     path = tmp_path / "flipped.pt"
@@ -156,7 +159,9 @@ def test_metadata_that_is_no_object(run: Run, tmp_path: Path, content: str) -> N
 @pytest.mark.parametrize("version", [0, -1, 1.0, True, "1", None, 1e300])
 def test_a_format_version_that_is_none(run: Run, rewrite: Rewrite, version: object) -> None:
     path = rewrite(lambda metadata: metadata.update(format_version=version))
-    assert_refused(run("info", "--artifact", path), "lensbox.json is damaged", "format_version must be an integer")
+    assert_refused(
+        run("info", "--artifact", path), "lensbox.json is damaged", "format_version must be an integer"
+    )
 
 
 def test_a_format_version_beyond_32_bits(run: Run, rewrite: Rewrite) -> None:
@@ -181,6 +186,38 @@ def test_metadata_with_a_key_twice(run: Run, artifact: Path, tmp_path: Path) -> 
 def test_an_op_schema_that_is_none(run: Run, rewrite: Rewrite, op: str) -> None:
     path = rewrite(lambda metadata: metadata["ops"].append(op))
     assert_refused(run("selftest", "--artifact", path), "lensbox.json is damaged", "ops[1] must")
+
+
+def test_a_record_that_is_too_short(run: Run, artifact: Path, tmp_path: Path) -> None:
+    def shorten(entries: Entries) -> Entries:
+        return [(name, content[:-4] if "/constants/" in name else content) for name, content in entries]
+
+    path = rewrite_entries(artifact, tmp_path / "short.pt", shorten)
+    assert_refused(run("selftest", "--artifact", path), "short.pt", "constants.pkl", "constants/0 must hold")
+
+
+@pytest.mark.parametrize(
+    ("pickle", "part"),
+    [
+        (b")" + b"\x85" * 200_000 + b".", "nested"),
+        (
+            b"ctorch.jit._pickle\nrestore_type_tag\n(]X"
+            + struct.pack("<I", 7 * 200_000)
+            + b"List[[[" * 200_000
+            + b"tR.",
+            "List[[[",
+        ),
+    ],
+    ids=["tuples", "type"],
+)
+def test_a_pickle_nested_too_deeply(
+    run: Run, artifact: Path, tmp_path: Path, pickle: bytes, part: str
+) -> None:
+    def exchange(entries: Entries) -> Entries:
+        return [(name, pickle if name.endswith("/data.pkl") else content) for name, content in entries]
+
+    path = rewrite_entries(artifact, tmp_path / "deep.pt", exchange)
+    assert_refused(run("selftest", "--artifact", path), "deep.pt", "data.pkl", part)
 
 
 class Writing(nn.Module):
@@ -213,7 +250,9 @@ def test_code_that_writes_files_is_refused_before_it_runs(
     written = tmp_path / "written"
     path = save_stand_in(Writing(written))
     result = run(command, "--artifact", path)
-    assert_refused(result, "stand_in.pt", "code/__torch__", ".py, line", "torch.save", "--trusted", "runs its code")
+    assert_refused(
+        result, "stand_in.pt", "code/__torch__", ".py, line", "torch.save", "--trusted", "runs its code"
+    )
     assert not written.exists()
 
 
@@ -240,7 +279,7 @@ def test_code_under_another_name_is_refused(
         return [(name.replace(part, instead), content) for name, content in entries]
 
     path = rewrite_entries(save_stand_in(Writing(written)), tmp_path / "renamed.pt", rename)
-    assert_refused(run("selftest", "--artifact", path), instead, "no entry that torch writes")
+    assert_refused(run("selftest", "--artifact", path), instead, "not as torch writes it")
     assert not written.exists()
 
 
@@ -316,7 +355,9 @@ def test_an_op_library_for_another_torch(run: Run, artifact: Path, tmp_path: Pat
 def test_an_op_library_that_is_cut_off(run: Run, artifact: Path, tmp_path: Path, size: int) -> None:
     path = tmp_path / "cut.so"
     path.write_bytes(Path(library_path()).read_bytes()[:size])
-    assert_refused(run("selftest", "--artifact", artifact, "--ops", path), str(path), "cut off", f"{size} bytes")
+    assert_refused(
+        run("selftest", "--artifact", artifact, "--ops", path), str(path), "cut off", f"{size} bytes"
+    )
 
 
 def minor_version() -> str:

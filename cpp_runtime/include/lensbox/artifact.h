@@ -29,6 +29,7 @@ enum class Trust {
 // Checks an artifact and returns its lensbox.json without running anything of it, so this needs no op
 // library. Throws ArtifactError if the file is absent, no TorchScript archive, damaged in any byte that
 // matters, has no sound lensbox.json or one of a newer format, or has code that is not trusted.
+// docs/artifact.md has the rules.
 Metadata read_metadata(const std::filesystem::path& artifact, Trust trust = Trust::kCheckCode);
 
 // A detector loaded from a file. All the mathematics, from letterboxing to NMS and back to the pixels of the
