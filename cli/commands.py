@@ -18,9 +18,13 @@ class Command(NamedTuple):
 
 COMMANDS: dict[str, Command] = {
     "export": Command("lensbox.export.script_model:main", "write the TorchScript artifact of a detector"),
-    "train": Command("lensbox.train.cli:train_main", "train a face detector", extra="train"),
-    "evaluate": Command("lensbox.train.cli:evaluate_main", "measure a detector on WIDER FACE", extra="train"),
-    "stress": Command("lensbox.train.cli:stress_main", "find the limits of a detector", extra="demo"),
+    "train": Command("lensbox.train.commands.cli:train_main", "train a face detector", extra="train"),
+    "evaluate": Command(
+        "lensbox.train.commands.cli:evaluate_main", "measure a detector on WIDER FACE", extra="train"
+    ),
+    "stress": Command(
+        "lensbox.train.commands.cli:stress_main", "find the limits of a detector", extra="demo"
+    ),
     "bench": Command("lensbox.bench.cli:main", "time the ops and the detector"),
     "serve": Command("lensbox.serve.cli:main", "answer detection requests over HTTP", extra="serve"),
 }

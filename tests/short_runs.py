@@ -6,8 +6,8 @@ from pathlib import Path
 
 import torch
 
-from lensbox.train.config import TrainConfig
-from lensbox.train.trainer import RunOptions
+from lensbox.train.config.config import TrainConfig
+from lensbox.train.run.run import RunOptions
 
 CPU = torch.device("cpu")
 

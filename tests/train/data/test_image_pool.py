@@ -1,0 +1,63 @@
+import pytest
+import torch
+
+from lensbox.train.data.image_pool import DecodingDataset, ImagePool, WeightedSampler
+from lensbox.train.data.image_store import load_images
+from lensbox.train.data.wider_face import read_wider_face
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_photographs_are_exchanged_in_place(faces_folder, workers):
+    images, _ = read_wider_face([faces_folder])
+    pool = ImagePool(
+        images,
+        torch.device("cpu"),
+        resident=5,
+        weights={"wider": 0.0},
+        trims={},
+        capacity=4,
+        workers=workers,
+        batch_size=3,
+    )
+    everything = load_images(images, "cpu", capacity=4).tensors
+    tensors = pool.store.tensors
+    address = tensors.images.data_ptr()
+    before = tensors.images.clone()
+    for _ in range(4):
+        pool.refill(wait=True)
+    assert pool.replaced == 12
+    assert tensors.images.data_ptr() == address
+    assert not torch.equal(tensors.images, before)
+    for slot in range(5):  # every slot holds one whole photograph of the source that may be drawn
+        match = [i for i in range(12) if torch.equal(everything.images[i], tensors.images[slot])]
+        assert len(match) == 1
+        assert images[match[0]].source == "other"
+        assert int(tensors.counts[slot]) == int(everything.counts[match[0]])
+        held = sorted(tensors.boxes[slot, : int(tensors.counts[slot])].tolist())
+        assert held == sorted(everything.boxes[match[0], : int(everything.counts[match[0]])].tolist())
+
+
+def test_unreadable_photographs_are_black(tmp_path):
+    (tmp_path / "images").mkdir()
+    (tmp_path / "images" / "bad.jpg").write_bytes(b"nothing")
+    (tmp_path / "x_bbx_gt.txt").write_text("bad.jpg\n1\n1 2 3 4\n")
+    images, _ = read_wider_face([tmp_path])
+    pixels, size, boxes, _ = DecodingDataset(images, {}, 4)[0]
+    assert int(pixels.sum()) == 0
+    assert size.tolist() == [1, 1]
+    assert boxes.shape == (0, 4)
+
+
+def test_a_pool_needs_a_source_to_draw_from(faces_folder):
+    images, _ = read_wider_face([faces_folder])
+    settings = {"resident": 5, "trims": {}, "capacity": 4, "workers": 0}
+    with pytest.raises(ValueError, match="every source has weight 0"):
+        ImagePool(images, torch.device("cpu"), weights={"wider": 0.0, "other": 0.0}, **settings)
+
+
+def test_sampler_follows_weights_and_seed():
+    sampler = WeightedSampler(torch.tensor([0.0, 1.0, 3.0]), seed=2)
+    drawn = [index for _, index in zip(range(2000), sampler, strict=False)]
+    assert drawn == [index for _, index in zip(range(2000), sampler, strict=False)]
+    assert drawn.count(0) == 0
+    assert 0.2 < drawn.count(1) / 2000 < 0.3

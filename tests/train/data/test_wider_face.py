@@ -1,0 +1,125 @@
+import tarfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from lensbox.train.data.image_store import decode_image, load_images, trim_boxes
+from lensbox.train.data.wider_face import DataError, parse_annotations, read_wider_face
+
+GOOD = """a/one.jpg
+2
+10 20 30 40 0 0 0 0 0 0
+1.5 2.5 3 4 0 0 0 1 0 0
+b/none.jpg
+0
+0 0 0 0 0 0 0 0 0 0
+b/two.png
+1
+5 6 7 8
+"""
+
+
+def test_parses_boxes_ignore_flags_and_empty_images():
+    entries, problems = parse_annotations(GOOD, "f.txt")
+    assert problems == []
+    assert [entry.name for entry in entries] == ["a/one.jpg", "b/none.jpg", "b/two.png"]
+    np.testing.assert_array_equal(entries[0].boxes, [[10, 20, 40, 60], [1.5, 2.5, 4.5, 6.5]])
+    assert entries[0].ignore.tolist() == [False, True]
+    assert entries[1].boxes.shape == (0, 4)
+    np.testing.assert_array_equal(entries[2].boxes, [[5, 6, 12, 14]])
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "words", "kept"),
+    [
+        ("a.jpg\n2\n1 2 3 4\n1 2 x 4\nb.jpg\n1\n1 1 1 1\n", 4, "must be numbers", ["a.jpg", "b.jpg"]),
+        ("a.jpg\n1\n1 2 0 4\n", 3, "above 0", ["a.jpg"]),
+        ("a.jpg\n1\n1 2 3\n", 3, "at least x y w h", ["a.jpg"]),
+        ("a.jpg\nmany\n1 2 3 4\nb.jpg\n1\n1 1 1 1\n", 2, "number of boxes", ["b.jpg"]),
+        ("a.jpg\n3\n1 2 3 4\nb.jpg\n1\n1 1 1 1\n", 1, "announces 3 boxes and has 1", ["b.jpg"]),
+        ("a.jpg\n2\n1 2 3 4", 1, "announces 2 boxes and has 1", []),
+        ("a.jpg\n1\n1 2 nan 4\n", 3, "above 0", ["a.jpg"]),
+    ],
+)
+def test_reports_bad_rows_with_their_line_and_goes_on(text, line, words, kept):
+    entries, problems = parse_annotations(text, "f.txt")
+    assert [entry.name for entry in entries] == kept
+    assert problems[0].origin == f"f.txt:{line}"
+    assert words in problems[0].message
+
+
+def test_folder_and_shard_hold_the_same(faces_folder, faces_shard):
+    from_folder, folder_problems = read_wider_face([faces_folder])
+    from_shard, shard_problems = read_wider_face([faces_shard])
+    assert not folder_problems
+    assert not shard_problems
+    assert len(from_folder) == len(from_shard) == 12
+    for one, other in zip(from_folder, from_shard, strict=True):
+        assert one.name == other.name
+        assert one.source in ("0--Event", "other")
+        assert one.read_bytes() == other.read_bytes()
+        np.testing.assert_array_equal(one.boxes, other.boxes)
+
+
+def test_published_archives_are_understood(tmp_path: Path, faces_folder: Path):
+    split = tmp_path / "wider_face_split"
+    split.mkdir()
+    (tmp_path / "WIDER_train").symlink_to(faces_folder)
+    (split / "wider_face_train_bbx_gt.txt").write_text((faces_folder / "faces_bbx_gt.txt").read_text())
+    images, problems = read_wider_face([tmp_path / "wider_face_split"])
+    assert len(images) == 12
+    assert not problems
+
+
+def test_missing_and_unreadable_images_are_reported(tmp_path: Path):
+    (tmp_path / "images").mkdir()
+    (tmp_path / "images" / "bad.jpg").write_bytes(b"no image")
+    (tmp_path / "x_bbx_gt.txt").write_text("gone.jpg\n1\n1 2 3 4\nbad.jpg\n1\n1 2 3 4\n")
+    images, problems = read_wider_face([tmp_path])
+    assert [str(problem) for problem in problems] == [
+        f"{tmp_path / 'x_bbx_gt.txt'}:1: image gone.jpg is not in {tmp_path / 'images'}"
+    ]
+    with pytest.raises(OSError, match=r"bad\.jpg cannot be read"):
+        decode_image(images[0])
+    with pytest.raises(ValueError, match="at least one readable image"):
+        load_images(images, "cpu")
+    with pytest.raises(DataError, match=r"gone\.jpg"):
+        read_wider_face([tmp_path], strict=True)
+
+
+def test_paths_that_are_no_data_are_refused(tmp_path: Path):
+    with pytest.raises(DataError, match="that exists"):
+        read_wider_face([tmp_path / "absent"])
+    with pytest.raises(DataError, match="must hold"):
+        read_wider_face([tmp_path])
+    (tmp_path / "text.tar").write_text("not a tar file")
+    with pytest.raises(DataError, match="uncompressed tar"):
+        read_wider_face([tmp_path / "text.tar"])
+    with tarfile.open(tmp_path / "empty.tar", "w"):
+        pass
+    with pytest.raises(DataError, match="must hold"):
+        read_wider_face([tmp_path / "empty.tar"])
+
+
+def test_large_photographs_shrink_with_their_boxes(faces_folder):
+    image = read_wider_face([faces_folder])[0][0]
+    full, small = decode_image(image), decode_image(image, side=100)
+    assert max(small.pixels.shape) == 100
+    ratio = small.pixels.shape[1] / full.pixels.shape[1]
+    np.testing.assert_allclose(small.boxes[:, [0, 2]], full.boxes[:, [0, 2]] * ratio, rtol=1e-5)
+
+
+def test_trim_cuts_shares_of_the_side():
+    boxes = np.array([[10, 20, 30, 60]], np.float32)
+    np.testing.assert_allclose(trim_boxes(boxes, (0.1, 0.25, 0.2, -0.5)), [[12, 30, 26, 80]])
+
+
+def test_source_weights_decide_what_is_drawn(faces_folder):
+    images, _ = read_wider_face([faces_folder])
+    store = load_images(images, "cpu", weights={"wider": 0.0, "other": 2.0}, capacity=4)
+    chances = store.tensors.cumulative.diff(prepend=store.tensors.cumulative.new_zeros(1))
+    drawn = {name.split("/")[0] for name, chance in zip(store.names, chances, strict=True) if chance > 0}
+    assert drawn == {"other"}
+    with pytest.raises(ValueError, match="weight 0"):
+        load_images(images, "cpu", weights={"wider": 0.0, "other": 0.0})

@@ -1,0 +1,270 @@
+import dataclasses
+
+import pytest
+import torch
+from short_runs import SHORT_RUN, run_options
+
+from lensbox.model import (
+    DetectorConfig,
+    FaceDetector,
+    load_detector,
+    read_metadata,
+    save_detector,
+    weights_sha256,
+)
+from lensbox.train.commands.cli import train_main
+from lensbox.train.config.config import ConfigError
+from lensbox.train.data.folds import Fold, without_fold
+from lensbox.train.data.image_store import load_images
+from lensbox.train.data.wider_face import read_wider_face
+from lensbox.train.loss.assignment import make_levels
+from lensbox.train.loss.detection_loss import detection_loss
+from lensbox.train.loss.distillation import Taught, distillation_loss, load_teachers, teach
+from lensbox.train.run.run import train
+
+CONFIG = SHORT_RUN
+
+
+def detector(seed, size="small"):
+    torch.manual_seed(seed)
+    return FaceDetector(DetectorConfig.named(size)).eval()
+
+
+def images(count=2):
+    generator = torch.Generator().manual_seed(0)
+    return torch.randint(0, 256, (count, 1, 256, 256), generator=generator).float()
+
+
+def giou_by_hand(a, b):
+    inter_w = max(min(a[2], b[2]) - max(a[0], b[0]), 0)
+    inter_h = max(min(a[3], b[3]) - max(a[1], b[1]), 0)
+    areas = [(box[2] - box[0]) * (box[3] - box[1]) for box in (a, b)]
+    union = sum(areas) - inter_w * inter_h
+    hull = (max(a[2], b[2]) - min(a[0], b[0])) * (max(a[3], b[3]) - min(a[1], b[1]))
+    return inter_w * inter_h / union - (hull - union) / hull
+
+
+def test_one_teacher_teaches_its_own_predictions():
+    teacher = detector(1)
+    boxes, logits = teacher(images())
+    taught = teach([teacher], [], images())
+    torch.testing.assert_close(taught.boxes, boxes.detach())
+    torch.testing.assert_close(taught.scores, logits.detach().sigmoid())
+    assert not taught.boxes.requires_grad
+
+
+def fixed(box, score):
+    """A teacher that always says the same of its one anchor."""
+
+    def predict(batch):
+        return torch.tensor(box).expand(len(batch), 1, 4), torch.tensor(score).logit().expand(len(batch), 1)
+
+    return predict
+
+
+def test_several_teachers_count_by_their_scores():
+    taught = teach([fixed([0.0, 0.0, 8.0, 8.0], 0.6), fixed([4.0, 4.0, 16.0, 16.0], 0.2)], [], images())
+    torch.testing.assert_close(taught.scores, torch.full((2, 1), 0.4))
+    expected = torch.tensor([1.0, 1.0, 10.0, 10.0])  # three parts of the first, one of the second
+    torch.testing.assert_close(taught.boxes, expected.expand(2, 1, 4))
+
+
+def test_each_fold_s_images_are_shown_to_the_teacher_that_left_it_out():
+    box = [0.0, 0.0, 8.0, 8.0]
+    group = [fixed(box, score) for score in (0.1, 0.5, 0.9)]
+    taught = teach([], [group], images(6))
+    torch.testing.assert_close(taught.scores[:, 0], torch.tensor([0.1, 0.5, 0.9, 0.1, 0.5, 0.9]))
+    taught = teach([fixed(box, 0.3)], [group, group[::-1]], images(6))
+    torch.testing.assert_close(
+        taught.scores[:, 0],
+        torch.full((6,), (0.3 + 0.1 + 0.9) / 3)[:6].where(
+            torch.arange(6) % 3 != 1, torch.tensor((0.3 + 0.5 + 0.5) / 3)
+        ),
+    )
+
+
+def test_loss_of_hand_worked_anchors():
+    config = dataclasses.replace(CONFIG, negative_weight=0.5, focal_power=2.0, box_weight=3.0)
+    boxes = torch.tensor([[[0.0, 0, 10, 10], [50.0, 50, 60, 60]]])
+    taught = Taught(torch.tensor([[[2.0, 0, 12, 10], [0.0, 0, 5, 5]]]), torch.tensor([[0.8, 0.5]]))
+    logits = torch.zeros(1, 2)  # a score of 0.5: cross entropy is ln 2 whatever the target
+    ln2 = 0.6931471805599453
+    classification = ((0.8 + 0.2 * 0.5 * 0.25) + (0.5 + 0.5 * 0.5 * 0.25)) * ln2 / 1.3
+    gious = [giou_by_hand([0, 0, 10, 10], [2, 0, 12, 10]), giou_by_hand([50, 50, 60, 60], [0, 0, 5, 5])]
+    weights = [0.64, 0.25]
+    # The op divides by at least 1.
+    box = sum(w * (1 - g) for w, g in zip(weights, gious, strict=True)) / max(sum(weights), 1)
+    loss = distillation_loss(boxes, logits, taught, config)
+    assert float(loss) == pytest.approx(classification + 3 * box, rel=1e-5)
+
+
+def test_a_student_that_says_what_its_teacher_says_has_nothing_to_learn():
+    boxes, logits = (value.detach() for value in detector(1)(images()))
+    logits = (logits + torch.randn(logits.shape, generator=torch.Generator().manual_seed(2))).requires_grad_()
+    boxes.requires_grad_()
+    taught = Taught(boxes.detach(), logits.detach().sigmoid())
+    distillation_loss(boxes, logits, taught, CONFIG).backward()
+    assert logits.grad.abs().max() < 1e-8
+    # A step along GIoU's subgradient at equal boxes would not help: the loss is at its minimum there.
+    moved = Taught(boxes.detach() + 3.0, taught.scores)
+    assert distillation_loss(boxes, logits, moved, CONFIG) > distillation_loss(boxes, logits, taught, CONFIG)
+
+
+def test_weights_mix_labels_and_teachers():
+    levels = make_levels([4, 8, 16, 32], CONFIG.level_sizes, 256)
+    boxes, logits = (value.detach() for value in detector(1)(images()))
+    taught = teach([detector(2)], [], images())
+    targets = torch.zeros(2, 8, 4)
+    targets[:, 0] = torch.tensor([40.0, 40, 80, 90])
+    arguments = (boxes, logits, targets, torch.zeros(2, 8, 4), levels)
+    labels = detection_loss(*arguments, CONFIG)
+    assert float(labels.distillation) == 0
+    config = dataclasses.replace(CONFIG, label_weight=0.25, distill_weight=2.0)
+    both = detection_loss(*arguments, config, taught)
+    alone = distillation_loss(boxes, logits, taught, config)
+    torch.testing.assert_close(both.distillation, alone)
+    torch.testing.assert_close(both.total, 0.25 * labels.total + 2.0 * alone)
+
+
+@pytest.fixture(scope="module")
+def store(faces_folder):
+    return load_images(read_wider_face([faces_folder])[0], "cpu", capacity=8, workers=2)
+
+
+@pytest.fixture
+def teachers(tmp_path):
+    save_detector(detector(5, "base"), tmp_path / "one.safetensors")
+    save_detector(detector(6), tmp_path / "two.safetensors")
+    return load_teachers([tmp_path / "one.safetensors", tmp_path / "two.safetensors"])
+
+
+def saved(path, seed, left_out=None):
+    save_detector(detector(seed), path, {"left_out": left_out} if left_out else {})
+    return path
+
+
+def test_teachers_are_sorted_into_sets_by_the_fold_they_left_out(tmp_path):
+    paths = [saved(tmp_path / f"{i}", i, f"{i % 2 + 1}/2") for i in range(4)] + [saved(tmp_path / "whole", 9)]
+    teachers = load_teachers(paths)
+    assert teachers.folds == 2
+    digests = [weights_sha256(load_detector(path)) for path in paths]
+    assert teachers.origin == {
+        "teachers": ", ".join(path.name for path in paths),
+        "teachers_sha256": ", ".join(digests),
+    }
+    weights = [[teacher.state_dict() for teacher in group] for group in (*teachers.sets, teachers.whole)]
+    for group, seeds in zip(weights, ((0, 1), (2, 3), (9,)), strict=True):
+        for state, seed in zip(group, seeds, strict=True):
+            assert all(torch.equal(value, state[name]) for name, value in detector(seed).state_dict().items())
+
+
+@pytest.mark.parametrize("left_out", [["1/2"], ["1/2", "2/2", "2/2"], ["1/2", "2/2", "1/3"]])
+def test_incomplete_sets_of_teachers_are_refused(tmp_path, left_out):
+    paths = [saved(tmp_path / str(i), i, text) for i, text in enumerate(left_out)]
+    with pytest.raises(
+        ConfigError, match=r"--teacher must name as many teachers without each fold .* got 1 wi"
+    ):
+        load_teachers(paths)
+
+
+def test_a_student_draws_nearer_to_its_teacher(store, tmp_path):
+    """Without any weight on labels, only a teacher that sees faces everywhere can pull scores up."""
+    teacher = detector(5)
+    for head in (teacher.head4, teacher.head8, teacher.head16, teacher.head32):
+        head.prediction.bias.data[0] += 4.0
+    save_detector(teacher, tmp_path / "teacher.safetensors")
+    config = dataclasses.replace(CONFIG, steps=30, label_weight=0.0, learning_rate=2e-3, log_seconds=1e-6)
+    lines = []
+    teachers = load_teachers([tmp_path / "teacher.safetensors"])
+    train(store, None, config, run_options(tmp_path / "run", teachers=teachers), lines.append)
+
+    def mean_score(trained):
+        return float(trained(images())[1].detach().sigmoid().mean())
+
+    torch.manual_seed(config.seed)
+    before = mean_score(FaceDetector(DetectorConfig.named("small")).eval())
+    after = mean_score(load_detector(tmp_path / "run" / "weights.safetensors"))
+    assert before < 0.02
+    assert after > 2.5 * before
+    assert any(" taught " in line for line in lines)
+
+
+def test_weights_name_their_teachers(store, teachers, tmp_path):
+    train(store, None, CONFIG, run_options(tmp_path / "run", teachers=teachers), lambda _: None)
+    metadata = read_metadata(tmp_path / "run" / "weights.safetensors")
+    assert metadata["teachers"] == "one.safetensors, two.safetensors"
+    assert metadata["teachers_sha256"] == teachers.origin["teachers_sha256"]
+
+
+def test_teachers_are_not_trained(store, teachers, tmp_path):
+    before = [{k: v.clone() for k, v in t.state_dict().items()} for t in teachers]
+    train(store, None, CONFIG, run_options(tmp_path / "run", teachers=teachers), lambda _: None)
+    for teacher, state in zip(teachers, before, strict=True):
+        assert all(torch.equal(value, state[name]) for name, value in teacher.state_dict().items())
+
+
+def test_a_resumed_run_needs_its_teachers(store, teachers, tmp_path):
+    output = tmp_path / "run"
+    train(store, None, CONFIG, run_options(output, teachers=teachers, stop_after=1), lambda _: None)
+    with pytest.raises(
+        ConfigError, match=r"--teacher must name .* \(one.safetensors, two.safetensors\), got"
+    ):
+        train(store, None, CONFIG, run_options(output, resume=True), lambda _: None)
+    train(store, None, CONFIG, run_options(output, resume=True, teachers=teachers), lambda _: None)
+    assert (output / "weights.safetensors").is_file()
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        (["batch_size=6"], "batch_size: must be a multiple of 4, the teachers' folds, got 6"),
+        (
+            ["resident_images=3"],
+            "resident_images: must be at least the number of photographs, 12, if teachers",
+        ),
+    ],
+)
+def test_what_folds_need_is_said(faces_folder, tmp_path, capsys, changes, words):
+    teachers = [str(saved(tmp_path / f"{k}.safetensors", k, f"{k}/4")) for k in (1, 2, 3, 4)]
+    quick = ["model=small", "steps=1", "batch_size=4", "compile=false", "workers=0", "recalibration_views=0"]
+    arguments = ["--data", str(faces_folder), "--output", str(tmp_path / "run"), "--device", "cpu"]
+    assert train_main([*arguments, "--teacher", *teachers, "--set", *quick, *changes]) == 2
+    assert words in capsys.readouterr().err
+
+
+def test_a_teacher_remembers_what_it_left_out(faces_folder, tmp_path):
+    quick = ["model=small", "steps=1", "batch_size=4", "compile=false", "workers=0", "recalibration_views=0"]
+    arguments = ["--data", str(faces_folder), "--output", str(tmp_path), "--device", "cpu"]
+    assert train_main([*arguments, "--leave-out", "2/3", "--set", *quick]) == 0
+    metadata = read_metadata(tmp_path / "weights.safetensors")
+    images, _ = read_wider_face([faces_folder])
+    assert metadata["left_out"] == "2/3"
+    assert metadata["photographs"] == str(len(without_fold(images, Fold(1, 3))))
+    assert int(metadata["photographs"]) < len(images)
+
+
+def test_what_was_left_out_stays_left_out(faces_folder, tmp_path, capsys):
+    """Neither a resumed run nor one from other weights may claim not to know what it has seen."""
+    quick = ["model=small", "steps=1", "batch_size=4", "compile=false", "workers=0", "recalibration_views=0"]
+    arguments = ["--data", str(faces_folder), "--device", "cpu", "--set", *quick]
+    run, other = ["--output", str(tmp_path / "run")], ["--output", str(tmp_path / "other")]
+    assert train_main([*arguments, *run, "--leave-out", "1/3"]) == 0
+    assert train_main([*arguments, *run, "--resume"]) == 2
+    assert "--leave-out must name what the run began with (1/3), got nothing" in capsys.readouterr().err
+    assert train_main([*arguments, *run, "--resume", "--leave-out", "1/3"]) == 0
+    weights = ["--weights", str(tmp_path / "run" / "weights.safetensors")]
+    assert read_metadata(weights[1])["left_out"] == "1/3"
+    assert train_main([*arguments, *other, *weights, "--leave-out", "2/3"]) == 2
+    refused = capsys.readouterr().err
+    assert "--weights must have been trained without fold 2/3, as --leave-out says" in refused
+    assert "got weights that left out 1/3" in refused
+    assert train_main([*arguments, *other, *weights]) == 0
+    assert "left_out" not in read_metadata(tmp_path / "other" / "weights.safetensors")
+
+
+def test_a_teacher_with_a_broken_fold_is_named(tmp_path):
+    path = saved(tmp_path / "odd.safetensors", 1, "half")
+    with pytest.raises(
+        ConfigError, match=r"odd.safetensors: 'left_out' in its metadata must be a share .* 'half'"
+    ):
+        load_teachers([path])

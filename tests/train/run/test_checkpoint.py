@@ -1,0 +1,39 @@
+import pytest
+import torch
+
+from lensbox.model import DetectorConfig, FaceDetector
+from lensbox.train.run.checkpoint import load_average, load_checkpoint, save_checkpoint
+
+
+def test_the_weight_average_is_a_detector(tmp_path):
+    detector = FaceDetector(DetectorConfig.named("small"))
+    step = {"model": {}, "average": detector.state_dict()}
+    save_checkpoint(tmp_path / "c.pt", {"detector": detector.config.to_json(), "step": step})
+    average = load_average(tmp_path / "c.pt")
+    assert not average.training
+    for name, value in detector.state_dict().items():
+        assert torch.equal(value, average.state_dict()[name])
+
+
+def test_other_files_are_refused(tmp_path):
+    path = tmp_path / "c.pt"
+    with pytest.raises(FileNotFoundError, match=r"c\.pt"):
+        load_checkpoint(path)
+    save_checkpoint(path, {"value": torch.ones(1000)})
+    whole = path.read_bytes()
+    for damaged in (b"no checkpoint", whole[: len(whole) // 2], whole.replace(b"\x80\x02}", b"\x80\x02?")):
+        path.write_bytes(damaged)
+        with pytest.raises(ValueError, match="must be a checkpoint"):
+            load_checkpoint(path)
+    torch.save({"format": 0}, path)
+    with pytest.raises(ValueError, match="format"):
+        load_checkpoint(path)
+
+
+def test_a_failed_save_leaves_the_old_file(tmp_path):
+    path = tmp_path / "c.pt"
+    save_checkpoint(path, {"value": 1})
+    with pytest.raises(Exception, match=r"pickle|local object"):  # the words differ between Pythons
+        save_checkpoint(path, {"value": lambda: 2})
+    assert load_checkpoint(path)["value"] == 1
+    assert [file.name for file in tmp_path.iterdir()] == ["c.pt"]

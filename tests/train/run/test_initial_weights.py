@@ -1,0 +1,135 @@
+import copy
+import dataclasses
+import json
+
+import pytest
+import safetensors
+import torch
+from short_runs import CPU, SHORT_RUN, run_options
+
+from lensbox.model import DetectorConfig, FaceDetector, load_detector, save_detector, weights_sha256
+from lensbox.train.commands.cli import train_main
+from lensbox.train.config.config import ConfigError
+from lensbox.train.data.image_store import load_images
+from lensbox.train.data.wider_face import read_wider_face
+from lensbox.train.run.checkpoint import load_checkpoint
+from lensbox.train.run.initial_weights import load_initial_weights
+from lensbox.train.run.run import train
+from lensbox.train.run.step import TrainStep
+
+# Without recalibration, what is delivered is the average as it is.
+CONFIG = dataclasses.replace(SHORT_RUN, seed=3, steps=2, log_seconds=1e-9, recalibration_views=0)
+SET = [f"{key}={json.dumps(getattr(CONFIG, key))}" for key in ("steps", "batch_size", "compile", "bf16")]
+
+
+@pytest.fixture(scope="module")
+def store(faces_folder):
+    return load_images(read_wider_face([faces_folder])[0], "cpu", capacity=8, workers=2)
+
+
+@pytest.fixture(scope="module")
+def weights(tmp_path_factory):
+    """A file of weights that no seed of these tests gives."""
+    torch.manual_seed(99)
+    detector = FaceDetector(DetectorConfig.named("small"))
+    with torch.no_grad():
+        for name, value in detector.named_buffers():
+            if name.endswith("running_mean"):
+                value.uniform_(-0.1, 0.1)
+    path = tmp_path_factory.mktemp("weights") / "earlier.safetensors"
+    save_detector(detector, path)
+    return path
+
+
+def options(output, weights, config=CONFIG, **changes):
+    initial = load_initial_weights(weights, config) if weights is not None else None
+    return run_options(output, initial=initial, **changes)
+
+
+def quiet(_):
+    pass
+
+
+def test_a_run_starts_from_the_given_weights(store, weights, tmp_path):
+    train(store, None, CONFIG, options(tmp_path, weights, stop_after=0), quiet)
+    state, given = load_checkpoint(tmp_path / "checkpoint.pt")["step"], load_detector(weights).state_dict()
+    assert state["step"] == 0
+    for part in ("model", "average"):
+        assert all(torch.equal(value, given[name]) for name, value in state[part].items()), part
+
+
+def test_the_first_loss_is_that_of_the_given_weights(store, weights, tmp_path):
+    given = options(tmp_path, weights)
+    train(store, None, CONFIG, given, quiet)
+    logged = json.loads((tmp_path / "log.jsonl").read_text().splitlines()[0])
+    detector = load_detector(weights)
+    untouched = copy.deepcopy(detector.state_dict())
+    torch.manual_seed(CONFIG.seed)  # for the same views
+    step = TrainStep(detector, store.tensors, CONFIG, CPU, quiet)
+    expected = step._forward_loss(*step.draw_views()).total.detach()
+    assert logged["step"] == 1
+    assert logged["loss"] == pytest.approx(float(expected), rel=1e-5)
+    # The run trains a copy.
+    assert all(torch.equal(v, untouched[name]) for name, v in given.initial.detector.state_dict().items())
+
+
+def test_the_delivered_weights_say_what_they_started_from(store, weights, tmp_path):
+    """Also after an interruption: the checkpoint remembers it."""
+    expected = {
+        "initial_weights": "earlier.safetensors",
+        "initial_weights_sha256": weights_sha256(load_detector(weights)),
+    }
+    train(store, None, CONFIG, options(tmp_path, weights, stop_after=1), quiet)
+    train(store, None, CONFIG, dataclasses.replace(options(tmp_path, None), resume=True), quiet)
+    with safetensors.safe_open(tmp_path / "weights.safetensors", framework="pt") as file:
+        metadata = file.metadata()
+    figures = json.loads((tmp_path / "figures.json").read_text())
+    for facts in (metadata, figures):
+        assert {key: facts[key] for key in expected} == expected
+        assert facts["command"] == "test"
+
+
+def test_a_run_from_random_weights_names_no_others(store, tmp_path):
+    train(store, None, CONFIG, options(tmp_path, None), quiet)
+    assert "initial_weights" not in json.loads((tmp_path / "figures.json").read_text())
+
+
+def test_another_layout_is_refused(store, weights, tmp_path):
+    base = dataclasses.replace(CONFIG, model="base")
+    with pytest.raises(ConfigError, match="initial weights, got 'base', which differs in stem_width"):
+        load_initial_weights(weights, base)
+    with pytest.raises(ConfigError, match="layout of the initial weights"):
+        train(store, None, base, options(tmp_path, weights), quiet)
+    assert not tmp_path.joinpath("config.json").exists()
+
+
+def test_initial_weights_and_a_checkpoint_are_refused(store, weights, tmp_path):
+    both = dataclasses.replace(options(tmp_path, weights), resume=True)
+    with pytest.raises(ValueError, match="initial must be None with resume"):
+        train(store, None, CONFIG, both, quiet)
+
+
+def test_command(faces_folder, weights, tmp_path, capsys):
+    arguments = ["--data", str(faces_folder), "--output", str(tmp_path / "run"), "--device", "cpu"]
+    start = [*arguments, "--weights", str(weights)]
+    assert train_main([*start, "--set", "model=small", *SET]) == 0
+    figures = json.loads((tmp_path / "run" / "figures.json").read_text())
+    assert figures["initial_weights"] == "earlier.safetensors"
+    capsys.readouterr()
+
+    assert train_main([*start, "--set", *SET]) == 2  # the default is another layout
+    printed = capsys.readouterr()
+    assert "got 'base', which differs in stem_width" in printed.err
+    assert "decoded" not in printed.out  # it did not wait for the photographs
+
+    with pytest.raises(SystemExit) as exit_:
+        train_main([*start, "--resume"])
+    assert exit_.value.code == 2
+    assert "not allowed with argument" in capsys.readouterr().err
+
+    absent = tmp_path / "absent.safetensors"
+    assert train_main([*arguments, "--weights", str(absent)]) == 2
+    assert "absent.safetensors" in capsys.readouterr().err
+    absent.write_bytes(b"nothing")
+    assert train_main([*arguments, "--weights", str(absent)]) == 4
+    assert "is not a safetensors file" in capsys.readouterr().err

@@ -1,0 +1,127 @@
+import numpy as np
+import pytest
+
+from lensbox.train.stress.degradations import (
+    FACTORS,
+    Portrait,
+    Step,
+    blurred,
+    compressed,
+    covered,
+    darkened,
+    flattened,
+    noisy,
+    place,
+    turned_box,
+)
+
+BOX = np.array([60.0, 50.0, 140.0, 170.0])
+
+
+def bright_ellipse(width=240, height=300):
+    """A black picture with a white ellipse that fills `BOX`."""
+    y, x = np.mgrid[:height, :width] + 0.5
+    (cx, cy), (a, b) = (BOX[:2] + BOX[2:]) / 2, (BOX[2:] - BOX[:2]) / 2
+    pixels = np.where(((x - cx) / a) ** 2 + ((y - cy) / b) ** 2 <= 1, 255, 0).astype(np.uint8)
+    return Portrait("ellipse", pixels, BOX)
+
+
+def extent(canvas):
+    """The box around the bright pixels."""
+    rows, columns = np.flatnonzero(canvas.max(1) > 127), np.flatnonzero(canvas.max(0) > 127)
+    return np.array([columns[0], rows[0], columns[-1] + 1, rows[-1] + 1])
+
+
+@pytest.mark.parametrize("angle", [0, 30, 45, -60, 90, 135, 180])
+def test_the_box_is_around_the_turned_face(angle):
+    canvas, box = place(bright_ellipse(), Step("", height=100, angle=angle), (0, 0), 0)
+    assert np.abs(extent(canvas) - box).max() <= 1.5
+    assert np.abs((box[:2] + box[2:]) / 2 - 128).max() <= 0.6
+
+
+@pytest.mark.parametrize("height", [160, 64, 24, 7])
+@pytest.mark.parametrize("shift", [(0, 0), (-11, 11), (30, 2)])
+def test_the_box_is_around_the_shrunk_and_moved_face(height, shift):
+    canvas, box = place(bright_ellipse(), Step("", height=height), shift, 0)
+    assert canvas.shape == (256, 256)
+    assert canvas.dtype == np.uint8
+    assert box[3] - box[1] == pytest.approx(height, abs=0.02 * height + 0.1)
+    assert np.abs(extent(canvas) - box).max() <= 1.0
+    assert np.abs((box[:2] + box[2:]) / 2 - 128 - shift).max() <= 0.6
+
+
+def test_a_shift_moves_pixels_and_changes_none():
+    step = Step("", height=20, angle=25)
+    here, _ = place(bright_ellipse(), step, (0, 0), 0)
+    there, _ = place(bright_ellipse(), step, (5, -3), 0)
+    assert np.array_equal(np.roll(here, (-3, 5), (0, 1)), there)
+
+
+def test_a_turn_is_counter_clockwise():
+    marked = bright_ellipse()
+    marked.pixels[:, :] = 0
+    marked.pixels[60:70, 95:105] = 255  # above the middle of the box
+    x1, _, x2, _ = extent(place(marked, Step("", height=120, angle=90), (0, 0), 0)[0])
+    assert (x1 + x2) / 2 < 100  # left of it
+
+
+def test_turned_box_of_an_upright_and_a_lying_face():
+    assert turned_box(BOX, 180) == pytest.approx(BOX)
+    assert turned_box(BOX, 90) == pytest.approx([40, 70, 160, 150])
+    circle = np.array([10.0, 20.0, 40.0, 50.0])
+    assert turned_box(circle, 33) == pytest.approx(circle)
+
+
+GRAYS = np.tile(np.arange(256, dtype=np.uint8), (256, 1))
+
+
+def test_tones():
+    assert np.array_equal(darkened(GRAYS, BOX, 0, factor=0.5)[0, [0, 100, 255]], [0, 50, 128])
+    assert np.array_equal(flattened(GRAYS, BOX, 0, factor=0.5)[0, [0, 100, 255]], [64, 114, 192])
+    assert np.array_equal(flattened(GRAYS, BOX, 0, factor=-1)[0, [1, 100, 255]], [255, 156, 1])
+
+
+def test_blur_has_the_sigma_that_it_says():
+    point = np.zeros((256, 256), np.uint8)
+    point[128:, :] = 200  # an edge; its blurred slope is 200 / (sigma · sqrt(2 pi))
+    slope = np.diff(blurred(point, BOX, 0, share=0.05)[:, 128].astype(float)).max()
+    assert slope == pytest.approx(200 / (0.05 * 120 * np.sqrt(2 * np.pi)), rel=0.1)
+
+
+def test_noise_has_the_deviation_that_it_says_and_comes_from_the_seed():
+    gray = np.full((256, 256), 128, np.uint8)
+    found = noisy(gray, BOX, 3, sigma=20)
+    assert found.std() == pytest.approx(20, rel=0.02)
+    assert np.array_equal(found, noisy(gray, BOX, 3, sigma=20))
+    assert not np.array_equal(found, noisy(gray, BOX, 4, sigma=20))
+
+
+def test_jpeg_changes_more_at_a_lower_quality():
+    changes = [np.abs(compressed(GRAYS, BOX, 0, quality=q).astype(float) - GRAYS).mean() for q in (95, 30, 1)]
+    assert changes[0] < changes[1] < changes[2]
+
+
+@pytest.mark.parametrize(
+    ("side", "inside", "outside"),
+    [("top", (52, 100), (90, 100)), ("bottom", (168, 100), (130, 100)), ("left", (110, 62), (110, 90))],
+)
+def test_a_bar_covers_a_share_of_the_box(side, inside, outside):
+    white = np.full((256, 256), 255, np.uint8)
+    found = covered(white, BOX, 0, side=side, share=0.25)
+    assert found[inside] == 128
+    assert found[outside] == 255
+    box = tuple(slice(int(low), int(high)) for low, high in ((BOX[1], BOX[3]), (BOX[0], BOX[2])))
+    assert (found[box] == 128).mean() == pytest.approx(0.25)
+    assert np.array_equal(covered(white, BOX, 0, side=side, share=0.0), white)
+
+
+@pytest.mark.parametrize("factor", FACTORS[1:], ids=lambda factor: factor.name)
+def test_every_factor_starts_from_the_untouched_face(factor):
+    face = bright_ellipse()
+    face.pixels[60:80, 90:100] = 100  # by which a turned one can be told
+    plain, box = place(face, Step(""), (0, 0), 0)
+    first, first_box = place(face, factor.steps[0], (0, 0), 0)
+    assert np.array_equal(first_box, box)
+    assert np.abs(first.astype(int) - plain).max() <= (30 if factor.name == "JPEG quality" else 0)
+    last, _ = place(face, factor.steps[-1], (0, 0), 0)
+    assert not np.array_equal(last, first)

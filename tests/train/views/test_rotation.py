@@ -1,0 +1,210 @@
+import dataclasses
+import math
+
+import pytest
+import torch
+
+from lensbox.train.config.config import TrainConfig
+from lensbox.train.data.image_store import SIDE, store_tensors
+from lensbox.train.data.packing import pack_targets
+from lensbox.train.stress.degradations import turned_box
+from lensbox.train.views.box_selection import MappedBoxes, judge_boxes
+from lensbox.train.views.rotation import Turn, draw_turn, turn_boxes, turn_pixels
+from lensbox.train.views.views import (
+    CANVAS,
+    PIXEL_DRAWS,
+    ViewCounts,
+    draw,
+    make_views,
+)
+
+CONFIG = TrainConfig(max_targets=8, max_ignored=8, photometric=0.0, rotate_chance=1.0, rotate_degrees=45.0)
+BOXES = [[98.0, 78.0, 158.0, 178.0], [60.0, 30.0, 90.0, 80.0], [150.0, 140.0, 220.0, 160.0]]
+
+
+def turn_by(degrees, views=1):
+    angle = torch.full((views,), math.radians(degrees))
+    return Turn(torch.ones(views).bool(), angle.cos(), angle.sin())
+
+
+def ellipse(box, width=CANVAS, height=CANVAS):
+    """White inside the ellipse that fills the box, float32 [height, width]."""
+    x, y = torch.arange(width) + 0.5, torch.arange(height) + 0.5
+    x1, y1, x2, y2 = box
+    across = ((x - (x1 + x2) / 2) / ((x2 - x1) / 2)) ** 2
+    down = ((y - (y1 + y2) / 2) / ((y2 - y1) / 2)) ** 2
+    return 255 * (across[None] + down[:, None] <= 1).float()
+
+
+def bounds(mask):
+    rows, columns = mask.any(1).nonzero(), mask.any(0).nonzero()
+    return torch.cat([columns[0], rows[0], columns[-1] + 1, rows[-1] + 1]).float()
+
+
+def turned(box, clipped, turn, visible=1.0):
+    boxes = (torch.tensor([[box]]), torch.tensor([[clipped]]), torch.tensor([[visible]]))
+    part, share = turn_boxes(*boxes, turn)
+    return part[0, 0], float(share)
+
+
+@pytest.mark.parametrize("degrees", [-45.0, -30.0, -8.0, 8.0, 15.0, 40.0])
+@pytest.mark.parametrize("box", BOXES)
+def test_pixels_and_boxes_turn_alike(box, degrees):
+    turn = turn_by(degrees)
+    canvas = ellipse(box)[None]
+    pixels, content = turn_pixels(canvas, torch.ones_like(canvas), turn)
+    part, share = turned(box, box, turn)
+    torch.testing.assert_close(part, bounds(pixels[0] > 128), atol=1.5, rtol=0)
+    assert share == 1.0
+    assert bool(content[0, 128, 128] == 1)
+
+
+def test_positive_angles_turn_clockwise_and_a_face_turns_as_an_ellipse():
+    (right, _), (up, _) = (
+        turned(box, box, turn_by(45.0)) for box in ([198.0, 108.0, 218.0, 148.0], [108.0, 38.0, 148.0, 58.0])
+    )
+    assert (right[1] + right[3]) / 2 > 180  # what was at the right goes down
+    assert (up[0] + up[2]) / 2 > 180  # and what was above goes to the right
+    box = torch.tensor(BOXES[0]).double().numpy()  # in the middle of the canvas
+    for degrees in (-20.0, 35.0):
+        expected = torch.from_numpy(turned_box(box, degrees)).float()
+        torch.testing.assert_close(turned(BOXES[0], BOXES[0], turn_by(degrees))[0], expected)
+
+
+@pytest.mark.parametrize("degrees", [-30.0, -10.0, 10.0, 30.0])
+def test_half_a_face_turns_as_half_an_ellipse(degrees):
+    whole, half = [90.0, 78.0, 170.0, 178.0], [130.0, 78.0, 170.0, 178.0]
+    canvas = ellipse(whole)[None]
+    canvas[..., :130] = 0
+    turn = turn_by(degrees)
+    pixels, _ = turn_pixels(canvas, torch.ones_like(canvas), turn)
+    part, share = turned(whole, half, turn, visible=0.5)
+    torch.testing.assert_close(part, bounds(pixels[0] > 128), atol=3.0, rtol=0)
+    assert share == 0.5
+
+
+@pytest.mark.parametrize(
+    ("beyond", "visible", "find", "ignore"),
+    [
+        (-25.0, 1.0, True, False),  # all in view
+        (-2.0, 1.0, True, False),  # 55 %
+        (2.0, 1.0, False, True),  # 45 %
+        (-2.0, 0.8, False, True),  # 55 % of 80 %
+        (13.0, 1.0, False, True),  # 17.5 %
+        (15.0, 1.0, False, False),
+        (30.0, 1.0, False, False),
+    ],
+)
+def test_what_a_turn_leaves_in_view_decides(beyond, visible, find, ignore):
+    """A circle of 40 px, turned from the upper right to where its centre is `beyond` the right side."""
+    far = (128 + beyond) / math.sqrt(2)
+    box = [128 + far - 20, 128 - far - 20, 128 + far + 20, 128 - far + 20]
+    boxes = torch.tensor([[box]])
+    part, share = turn_boxes(boxes, boxes, torch.tensor([[visible]]), turn_by(45.0))
+    yes = torch.ones(1, 1).bool()
+    judged, found, ignored = judge_boxes(MappedBoxes(boxes, part, share, yes, yes), CONFIG)
+    assert (bool(found), bool(ignored)) == (find, ignore)
+    assert judged.max() <= CANVAS
+    _, found, ignored = judge_boxes(MappedBoxes(boxes, part, share, yes, ~yes), CONFIG)
+    assert (bool(found), bool(ignored)) == (False, find or ignore)
+
+
+def test_a_corner_of_a_box_without_any_ellipse_is_dropped():
+    part, share = turned([100.0, 100.0, 200.0, 200.0], [100.0, 100.0, 104.0, 104.0], turn_by(45.0), 0.0016)
+    assert bool((part[2:] >= part[:2]).all())
+    assert share <= 0.0016
+
+
+def test_views_that_are_not_struck_stay_exactly():
+    generator = torch.Generator().manual_seed(0)
+    canvas = 255 * torch.rand(2, CANVAS, CANVAS, generator=generator)
+    content = torch.ones_like(canvas)
+    boxes = torch.tensor([[[10.3, 20.7, 60.1, 90.9]]] * 2)
+    visible = torch.full((2, 1), 0.7)
+    turn = draw_turn(torch.tensor([[0.2, 0.9], [0.3, 0.9]]), 0.3, 15.0)
+    assert turn.on.tolist() == [True, False]
+    pixels, inside = turn_pixels(canvas, content, turn)
+    part, share = turn_boxes(boxes, boxes, visible, turn)
+    for after, before in ((pixels, canvas), (inside, content), (part, boxes)):
+        assert torch.equal(after[1], before[1])
+        assert not torch.equal(after[0], before[0])
+    assert share[1] == visible[1]
+
+
+def test_angles_cover_the_range_both_ways():
+    turn = draw_turn(torch.tensor([[0.0, 0.0], [0.0, 0.5], [0.0, 0.75]]), 1.0, 30.0)
+    degrees = torch.rad2deg(torch.atan2(turn.sine, turn.cosine))
+    torch.testing.assert_close(degrees, torch.tensor([-30.0, 0.0, 15.0]))
+
+
+@pytest.mark.parametrize("degrees", [-20.0, 33.0])
+def test_padding_stays_black_and_edges_stay_bright(degrees):
+    content = torch.zeros(1, CANVAS, CANVAS)
+    content[:, 40:216] = 1
+    pixels, inside = turn_pixels(200 * content, content, turn_by(degrees))
+    assert set(inside.unique().tolist()) == {0.0, 1.0}
+    assert bool((pixels[inside == 0] == 0).all())
+    assert (pixels[inside == 1] - 200).abs().max() < 0.01
+    # Where a pixel came from, as a complex number: the turn back.
+    axis = torch.arange(CANVAS) + 0.5 - CANVAS / 2
+    angle = torch.tensor(math.radians(-degrees))
+    origin = torch.complex(axis[None].expand(CANVAS, -1), axis[:, None].expand(-1, CANVAS))
+    origin = origin * torch.polar(torch.ones(()), angle)
+    expected = (origin.real.abs() < 128) & (origin.imag.abs() < 88)
+    assert ((inside[0] == 1) != expected).float().mean() < 0.005
+
+
+def ellipse_store(boxes, width=400, height=400):
+    """Photographs of one or more white ellipses each."""
+    pixels = torch.zeros(len(boxes), SIDE, SIDE, dtype=torch.uint8)
+    for index, group in enumerate(boxes):
+        for box in group:
+            drawn = ellipse(box, width, height).byte()
+            pixels[index, :height, :width] = torch.maximum(pixels[index, :height, :width], drawn)
+    packed = pack_targets(
+        [torch.tensor(group) for group in boxes], [torch.zeros(len(g)).bool() for g in boxes]
+    )
+    sizes = torch.tensor([[width, height]] * len(boxes))
+    return store_tensors(pixels, sizes, packed, torch.ones(len(boxes)), 8, "cpu")
+
+
+@pytest.mark.parametrize("counts", [(16, 0, 0), (0, 16, 0), (0, 0, 16), (5, 6, 5)])
+def test_boxes_of_turned_views_lie_on_their_pixels(counts):
+    counts = ViewCounts(*counts)
+    # Targets are whole here: the bounds of a part are wider than its pixels.
+    config = dataclasses.replace(CONFIG, keep_visible=0.999, ignore_visible=0.0, min_target_height=0.0)
+    store = ellipse_store(
+        [[[150.0, 100.0, 220.0, 200.0]], [[250.0, 200.0, 290.0, 260.0]], [[30, 40, 100, 80.0]]]
+    )
+    torch.manual_seed(7)
+    views = make_views(store, draw(counts, torch.tensor(1.0), "cpu"), counts, config)
+    checked = 0
+    axis = torch.arange(CANVAS) + 0.5
+    for image, targets, ignored in zip(views.images[:, 0], views.targets, views.ignored, strict=True):
+        known = torch.zeros(CANVAS, CANVAS, dtype=torch.bool)
+        for x1, y1, x2, y2 in torch.cat([targets[targets[:, 3] > 0], ignored[ignored[:, 3] > 0]]).tolist():
+            inside_x, inside_y = (axis > x1 - 2) & (axis < x2 + 2), (axis > y1 - 2) & (axis < y2 + 2)
+            known |= inside_y[:, None] & inside_x[None]
+        assert not bool((image[~known] > 128).any())
+        for box in targets[targets[:, 3] > 0]:
+            x1, y1, x2, y2 = (box + torch.tensor([-2, -2, 2, 2])).round().clamp(0, CANVAS).long().tolist()
+            white = torch.zeros_like(known)
+            white[y1:y2, x1:x2] = image[y1:y2, x1:x2] > 128
+            torch.testing.assert_close(bounds(white), box, atol=2.0, rtol=0)
+            checked += 1
+    assert checked >= 8
+
+
+def test_what_left_the_view_takes_no_slot():
+    # The larger face is in the upper right corner, where a turn by 45 degrees takes it out of view.
+    store = ellipse_store([[[306.0, 0.0, 400.0, 94.0], [170.0, 170.0, 230.0, 230.0]]])
+    counts = ViewCounts(0, 1, 0)
+    draws = draw(counts, torch.tensor(1.0), "cpu")
+    draws.tile[:, 1] = 0.9  # not mirrored
+    turning = draws.view.split(PIXEL_DRAWS, dim=1)[1]
+    turning[:, 0], turning[:, 1] = 0.0, 1.0
+    config = dataclasses.replace(CONFIG, max_targets=1)
+    (straight,) = make_views(store, draws, counts, dataclasses.replace(config, rotate_chance=0.0)).targets[0]
+    (turned_target,) = make_views(store, draws, counts, config).targets[0]
+    torch.testing.assert_close(straight, torch.tensor([306.0, 0.0, 400.0, 94.0]) * 0.64)
+    torch.testing.assert_close(turned_target, torch.tensor([170.0, 170.0, 230.0, 230.0]) * 0.64)

@@ -1,0 +1,261 @@
+import dataclasses
+
+import pytest
+import torch
+
+from lensbox.model.letterbox import letterbox
+from lensbox.train.config.config import TrainConfig
+from lensbox.train.data.image_store import SIDE, load_images, store_tensors
+from lensbox.train.data.packing import pack_targets
+from lensbox.train.data.wider_face import read_wider_face
+from lensbox.train.views.box_selection import judge_boxes
+from lensbox.train.views.views import (
+    CANVAS,
+    Tiles,
+    ViewCounts,
+    draw,
+    letterbox_map,
+    make_views,
+    map_boxes,
+    place_tiles,
+    plain_views,
+    render_tiles,
+    view_counts,
+)
+
+CONFIG = TrainConfig(max_targets=8, max_ignored=8, photometric=0.0, batch_size=24)
+SIZES = [(416, 300), (200, 416), (90, 70), (416, 416), (300, 31), (1, 50)]
+
+
+def square_store(count=6, ignore_last=False):
+    """Photographs that are black but for two white rectangles, the boxes to find."""
+    generator = torch.Generator().manual_seed(3)
+    pixels = torch.zeros(count, SIDE, SIDE, dtype=torch.uint8)
+    boxes, sizes = [], []
+    for index in range(count):
+        width, height = [(400, 300), (220, 410), (416, 416)][index % 3]
+        sizes.append((width, height))
+        rows = []
+        for slot in range(2):
+            w, h = torch.randint(40, 80, (2,), generator=generator).tolist()
+            x = int(torch.randint(0, width - w, (), generator=generator))
+            y = slot * height // 2 + int(torch.randint(0, height // 2 - h, (), generator=generator))
+            pixels[index, y : y + h, x : x + w] = 255
+            rows.append([x, y, x + w, y + h])
+        boxes.append(torch.tensor(rows).float())
+    flags = [torch.tensor([False, ignore_last])] * count
+    return store_tensors(pixels, torch.tensor(sizes), pack_targets(boxes, flags), torch.ones(count), 8, "cpu")
+
+
+def test_plain_views_are_whole_photographs_without_any_change():
+    chances = {f"{name}_chance": 1.0 for name in ("soft", "light", "cover", "rotate")}
+    config = dataclasses.replace(CONFIG, photometric=1.0, mosaic_share=0.5, batch_size=6, **chances)
+    plain = plain_views(config)
+    assert view_counts(plain) == ViewCounts(0, 6, 0)
+    store = square_store()
+    draws = draw(view_counts(plain), torch.zeros(()), "cpu")
+    views = make_views(store, draws, view_counts(plain), plain)
+    tiles = place_tiles(store, draws, view_counts(plain), plain)
+    shown, _ = render_tiles(store.images, store.sizes, tiles)
+    # Gamma keeps black a hundredth of a gray level above 0.
+    torch.testing.assert_close(views.images[:, 0], shown, atol=0.03, rtol=0)
+    assert plain.batch_size == 6
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_whole_views_are_what_preprocess_shows(size):
+    width, height = size
+    generator = torch.Generator().manual_seed(0)
+    image = torch.randint(0, 256, (1, height, width), dtype=torch.uint8, generator=generator)
+    stored = torch.zeros(1, SIDE, SIDE, dtype=torch.uint8)
+    stored[0, :height, :width] = image[0]
+    sizes = torch.tensor([[float(width), float(height)]])
+    scale, offset, rectangle = letterbox_map(sizes)
+    canvas, geometry = letterbox(image, CANVAS)
+    torch.testing.assert_close(torch.cat([scale[0], offset[0]]), geometry[:4])
+    pixels, content = render_tiles(stored, sizes, Tiles(torch.tensor([0]), scale, offset, rectangle))
+    difference = (pixels[0].round() - canvas[0].float()).abs()
+    assert difference.max() <= 1
+    assert difference.mean() < 0.02
+    outside = letterbox(torch.full_like(image, 255), CANVAS)[0][0] == 0
+    assert torch.equal(content[0], ~outside)
+
+
+@pytest.mark.parametrize("mosaic", [0.0, 1.0])
+@pytest.mark.parametrize("kind", ["mosaic", "whole", "crop"])
+def test_boxes_lie_on_what_they_lay_on(kind, mosaic):
+    """Bright pixels and boxes must be the same set in every view, flipped or not."""
+    counts = ViewCounts(*(16 if name == kind else 0 for name in ("mosaic", "whole", "crop")))
+    config = dataclasses.replace(CONFIG, keep_visible=0.01, ignore_visible=0.01, min_target_height=0.0)
+    torch.manual_seed(11)
+    views = make_views(square_store(), draw(counts, torch.tensor(mosaic), "cpu"), counts, config)
+    assert views.images.shape == (16, 1, CANVAS, CANVAS)
+    assert int((views.targets[..., 3] > 0).sum()) >= 16
+    axis = torch.arange(CANVAS) + 0.5
+    for image, targets in zip(views.images[:, 0], views.targets, strict=True):
+        inner, outer = torch.zeros(2, CANVAS, CANVAS, dtype=torch.bool)
+        for x1, y1, x2, y2 in targets[targets[:, 3] > 0].tolist():
+            for mask, margin in ((inner, 2.0), (outer, -2.0)):
+                inside_x = (axis > x1 + margin) & (axis < x2 - margin)
+                inside_y = (axis > y1 + margin) & (axis < y2 - margin)
+                mask |= inside_y[:, None] & inside_x[None]
+        if bool(inner.any()):
+            assert image[inner].min() > 250
+        # A sliver dropped for its size or visibility may shine outside of the boxes.
+        assert (image[~outer] > 128).float().mean() < 0.01
+
+
+def tiles_for(scale, offset, rectangle=(0.0, 0.0, 256.0, 256.0)):
+    return Tiles(
+        torch.tensor([0]), torch.tensor([scale]), torch.tensor([offset]), torch.tensor([list(rectangle)])
+    )
+
+
+def one_box_store(box, ignore=False):
+    targets = pack_targets([torch.tensor([box])], [torch.tensor([ignore])])
+    pixels = torch.zeros(1, SIDE, SIDE, dtype=torch.uint8)
+    return store_tensors(pixels, torch.tensor([[400, 400]]), targets, torch.ones(1), 8, "cpu")
+
+
+@pytest.mark.parametrize(
+    ("shift", "find", "ignore", "right"),
+    [
+        (0.0, True, False, 100.0),
+        (206.0, True, False, 256.0),  # half of it in view
+        (208.0, False, True, 256.0),
+        (240.0, False, True, 256.0),  # 16 %
+        (242.0, False, False, 256.0),
+        (300.0, False, False, 256.0),
+    ],
+)
+def test_visible_share_decides_between_target_ignored_and_dropped(shift, find, ignore, right):
+    store = one_box_store([0.0, 10.0, 100.0, 90.0])
+    boxes, found, ignored = judge_boxes(map_boxes(store, tiles_for([1.0, 1.0], [shift, 0.0])), CONFIG)
+    assert bool(found[0, 0]) == find
+    assert bool(ignored[0, 0]) == ignore
+    assert boxes[0, 0, 2] == right
+    assert not found[0, 1:].any()
+    assert not ignored[0, 1:].any()
+
+
+def test_low_and_flagged_boxes_are_ignored():
+    tiles = tiles_for([0.1, 0.1], [0.0, 0.0])
+    _, found, ignored = judge_boxes(map_boxes(one_box_store([0.0, 0.0, 40.0, 44.0]), tiles), CONFIG)
+    assert (bool(found[0, 0]), bool(ignored[0, 0])) == (False, True)
+    _, found, ignored = judge_boxes(map_boxes(one_box_store([0.0, 0.0, 40.0, 46.0]), tiles), CONFIG)
+    assert (bool(found[0, 0]), bool(ignored[0, 0])) == (True, False)
+    _, found, ignored = judge_boxes(
+        map_boxes(one_box_store([0.0, 0.0, 40.0, 46.0], ignore=True), tiles), CONFIG
+    )
+    assert (bool(found[0, 0]), bool(ignored[0, 0])) == (False, True)
+
+
+def test_mirrored_box():
+    mapped = map_boxes(one_box_store([10.0, 20.0, 40.0, 60.0]), tiles_for([-1.0, 1.0], [256.0, 0.0]))
+    boxes, found, _ = judge_boxes(mapped, CONFIG)
+    assert boxes[0, 0].tolist() == [216.0, 20.0, 246.0, 60.0]
+    assert bool(found[0, 0])
+
+
+def test_crowds_keep_the_largest_and_ignore_the_rest():
+    generator = torch.Generator().manual_seed(5)
+    corner = torch.rand(40, 2, generator=generator) * 300
+    side = 20 + 40 * torch.rand(40, 1, generator=generator)
+    packed = pack_targets([torch.cat([corner, corner + side], 1)], [torch.zeros(40).bool()])
+    pixels = torch.zeros(1, SIDE, SIDE, dtype=torch.uint8)
+    store = store_tensors(pixels, torch.tensor([[400, 400]]), packed, torch.ones(1), 40, "cpu")
+    config = dataclasses.replace(CONFIG, max_targets=8, max_ignored=40)
+    counts = ViewCounts(0, 1, 0)
+    views = make_views(store, draw(counts, torch.tensor(1.0), "cpu"), counts, config)
+    target_area = (views.targets[..., 2:] - views.targets[..., :2]).prod(-1)
+    ignored = views.ignored[views.ignored[..., 3] > 0]
+    assert int((views.targets[..., 3] > 0).sum()) == 8
+    assert len(ignored) == 32
+    assert (ignored[:, 2:] - ignored[:, :2]).prod(-1).max() < target_area.min()
+
+
+def test_equal_boxes_beyond_the_slots_are_ignored_too():
+    corner = torch.stack([torch.arange(10.0) * 30, torch.full((10,), 40.0)], 1)
+    packed = pack_targets([torch.cat([corner, corner + 20], 1)], [torch.zeros(10).bool()])
+    pixels = torch.zeros(1, SIDE, SIDE, dtype=torch.uint8)
+    # Half the size in the view, so that all areas are exactly 100.
+    store = store_tensors(pixels, torch.tensor([[512, 512]]), packed, torch.ones(1), 16, "cpu")
+    counts = ViewCounts(0, 1, 0)
+    config = dataclasses.replace(CONFIG, max_ignored=16)
+    views = make_views(store, draw(counts, torch.tensor(1.0), "cpu"), counts, config)
+    assert int((views.targets[..., 3] > 0).sum()) == 8
+    assert int((views.ignored[..., 3] > 0).sum()) == 2
+
+
+def test_counts_split_a_batch():
+    assert view_counts(TrainConfig(batch_size=256)) == (51, 82, 123)
+    assert view_counts(TrainConfig(batch_size=1, mosaic_share=1.0)).tiles == 4
+    assert view_counts(CONFIG).views == 24
+
+
+def test_same_draws_same_views(faces_folder):
+    store = load_images(read_wider_face([faces_folder])[0], "cpu", capacity=8).tensors
+    counts = view_counts(CONFIG)
+    config = dataclasses.replace(CONFIG, photometric=0.5)
+    draws = draw(counts, torch.tensor(1.0), "cpu")
+    one, other = make_views(store, draws, counts, config), make_views(store, draws, counts, config)
+    assert all(torch.equal(a, b) for a, b in zip(one, other, strict=True))
+    assert int((one.targets[..., 3] > 0).sum()) > 24
+
+
+CHANGES = ("soft_chance", "light_chance", "cover_chance", "rotate_chance")
+
+
+@pytest.fixture
+def faces_store(faces_folder):
+    return load_images(read_wider_face([faces_folder])[0], "cpu", capacity=8).tensors
+
+
+@pytest.mark.parametrize("key", CHANGES)
+def test_a_change_alters_the_views_it_strikes_and_no_other(key, faces_store):
+    counts = view_counts(CONFIG)
+    torch.manual_seed(2)
+    draws = draw(counts, torch.tensor(1.0), "cpu")
+    before = make_views(faces_store, draws, counts, CONFIG)
+    rare = make_views(faces_store, draws, counts, dataclasses.replace(CONFIG, **{key: 1e-9}))
+    always = make_views(faces_store, draws, counts, dataclasses.replace(CONFIG, **{key: 1.0}))
+    often = make_views(faces_store, draws, counts, dataclasses.replace(CONFIG, **{key: 0.5}))
+    assert all(torch.equal(a, b) for a, b in zip(before, rare, strict=True))
+    changed = (always.images != before.images).flatten(1).any(1)
+    assert int(changed.sum()) >= 0.8 * counts.views  # by chance, no cover is used, or all miss the pixels
+    if key != "rotate_chance":
+        assert torch.equal(always.targets, before.targets)
+        assert torch.equal(always.ignored, before.ignored)
+    struck = (often.images != before.images).flatten(1).any(1)
+    assert 0 < int(struck[4:].sum()) < counts.views - 4  # not the mosaics: one tile of four is enough
+    same = torch.stack([(often.images == x.images).flatten(1).all(1) for x in (before, always)]).any(0)
+    assert bool(same[4:].all())
+
+
+def test_soft_tiles_have_weaker_edges_and_the_same_mean():
+    generator = torch.Generator().manual_seed(0)
+    images = torch.randint(0, 256, (1, SIDE, SIDE), dtype=torch.uint8, generator=generator).expand(3, -1, -1)
+    sizes = torch.full((3, 2), float(SIDE))
+    scale, offset, rectangle = letterbox_map(sizes)
+    tiles = Tiles(torch.arange(3), scale, offset, rectangle)
+    plain, content = render_tiles(images, sizes, tiles)
+    soft, soft_content = render_tiles(images, sizes, tiles._replace(softness=torch.tensor([1.0, 1.5, 3.0])))
+    assert torch.equal(content, soft_content)
+    assert torch.equal(soft[0], plain[0])
+    edges = soft.diff(dim=1).abs().mean((1, 2))
+    assert edges[1] < 0.7 * edges[0]
+    assert edges[2] < 0.4 * edges[0]
+    torch.testing.assert_close(soft.mean((1, 2)), plain.mean((1, 2)), atol=0.5, rtol=0)
+
+
+def test_softness_is_between_one_and_three_and_as_frequent_as_asked(faces_store):
+    counts = ViewCounts(0, 400, 0)
+    draws = draw(counts, torch.tensor(1.0), "cpu")
+    softness = place_tiles(faces_store, draws, counts, dataclasses.replace(CONFIG, soft_chance=0.5)).softness
+    soft = softness[softness != 1]
+    assert 120 < len(soft) < 280
+    assert 1 < soft.min() < 1.1
+    assert 2.8 < soft.max() <= 3
+    # Uniform in the logarithm: half are below the root of 3.
+    assert 1.55 < soft.median() < 1.95
+    assert place_tiles(faces_store, draws, counts, CONFIG).softness is None

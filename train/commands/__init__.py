@@ -1,0 +1,1 @@
+"""The commands `lensbox train`, `lensbox evaluate` and `lensbox stress`."""

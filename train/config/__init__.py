@@ -1,0 +1,1 @@
+"""What decides a run besides data, device and time."""

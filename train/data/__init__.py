@@ -1,0 +1,1 @@
+"""Labelled photographs, from files to the tensors that views are drawn from."""

@@ -1,0 +1,153 @@
+"""Data that does not fit on the device: an image store whose photographs are exchanged while training runs.
+
+The store holds as many photographs as the configuration allows. A DataLoader decodes others in worker
+processes, packed one batch a copy, and after each training step a batch that is ready takes the place of
+the photographs that have been there longest. The training step, captured or not, never notices.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset, Sampler
+
+from lensbox.ops import PackedTargets
+from lensbox.train.data.image_store import (
+    SIDE,
+    ImageStore,
+    StoreTensors,
+    load_images,
+    of_source,
+    trim_boxes,
+    try_decode,
+)
+from lensbox.train.data.packing import pack_targets, pad_targets
+from lensbox.train.data.wider_face import LabelledImage, Problem
+
+Sample = tuple[Tensor, Tensor, Tensor, Tensor]
+
+
+class DecodingDataset(Dataset[Sample]):
+    """Decoded photographs: pixels uint8 [SIDE, SIDE], size float32 [2], boxes [n, 4], ignore bool [n].
+
+    An unreadable photograph becomes a black one without boxes: it was reported when the pool was filled, or
+    teaches nothing. Boxes beyond `capacity` are left out, the smallest first.
+    """
+
+    def __init__(
+        self, images: Sequence[LabelledImage], trims: Mapping[str, Sequence[float]], capacity: int
+    ) -> None:
+        self.images, self.trims, self.capacity = images, trims, capacity
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def __getitem__(self, index: int) -> Sample:
+        image = self.images[index]
+        pixels = torch.zeros(SIDE, SIDE, dtype=torch.uint8)
+        decoded = try_decode(image)
+        if isinstance(decoded, Problem):
+            return pixels, torch.ones(2), torch.zeros(0, 4), torch.zeros(0, dtype=torch.bool)
+        height, width = decoded.pixels.shape
+        pixels[:height, :width] = torch.from_numpy(decoded.pixels.copy())
+        trim = of_source(image, self.trims, (0.0, 0.0, 0.0, 0.0))
+        boxes = torch.from_numpy(trim_boxes(decoded.boxes, trim))
+        ignore = torch.from_numpy(decoded.ignore.copy())
+        largest = (boxes[:, 2:] - boxes[:, :2]).prod(1).argsort(descending=True)[: self.capacity]
+        return pixels, torch.tensor([float(width), float(height)]), boxes[largest], ignore[largest]
+
+
+class WeightedSampler(Sampler[int]):
+    """Draws indices for ever, with replacement and by weight, from a seed."""
+
+    def __init__(self, weights: Tensor, seed: int) -> None:
+        self.weights, self.seed = weights, seed
+
+    def __iter__(self) -> Iterator[int]:
+        generator = torch.Generator().manual_seed(self.seed)
+        while True:
+            yield from torch.multinomial(self.weights, 1024, replacement=True, generator=generator).tolist()
+
+
+def collate(samples: list[Sample]) -> tuple[Tensor, Tensor, PackedTargets]:
+    """Joins samples: pixels uint8 [B, SIDE, SIDE], sizes float32 [B, 2], and their boxes packed."""
+    pixels, sizes, boxes, ignore = zip(*samples, strict=True)
+    return torch.stack(pixels), torch.stack(sizes), pack_targets(boxes, ignore)
+
+
+class ImagePool:
+    """A store of `resident` photographs out of more, renewed by `refill`.
+
+    Attributes:
+        store: what the training step draws from.
+        replaced: photographs exchanged so far.
+    """
+
+    def __init__(
+        self,
+        images: Sequence[LabelledImage],
+        device: torch.device,
+        *,
+        resident: int,
+        weights: Mapping[str, float],
+        trims: Mapping[str, Sequence[float]],
+        capacity: int,
+        workers: int,
+        batch_size: int = 32,
+        seed: int = 0,
+    ) -> None:
+        chances = torch.tensor([float(of_source(image, weights, 1.0)) for image in images])
+        if float(chances.sum()) <= 0:
+            raise ValueError("weights must leave a source to draw from: every source has weight 0")
+        sampler = WeightedSampler(chances, seed)
+        first = [images[index] for _, index in zip(range(resident), sampler, strict=False)]
+        # Photographs are drawn into the pool by weight, so inside it all weigh the same.
+        self.store: ImageStore = load_images(first, device, trims=trims, capacity=capacity, workers=workers)
+        self.replaced = 0
+        loader = DataLoader(
+            DecodingDataset(images, trims, self.store.tensors.boxes.shape[1]),
+            batch_size=min(batch_size, len(self.store)),
+            sampler=WeightedSampler(chances, seed + 1),
+            num_workers=workers,
+            collate_fn=collate,
+            pin_memory=device.type == "cuda",
+            persistent_workers=workers > 0,
+            # A fork would copy a process that has already initialised CUDA.
+            multiprocessing_context="spawn" if workers > 0 else None,
+        )
+        self._loader = loader
+        self._ready: queue.Queue[tuple[Tensor, Tensor, PackedTargets]] = queue.Queue(maxsize=2)
+        self._thread: threading.Thread | None = None
+        self._device = device
+
+    def refill(self, wait: bool = False) -> None:
+        """Puts a decoded batch, if one is ready, in the place of the oldest photographs.
+
+        Neither workers nor device are waited for, unless `wait` asks for a batch.
+        """
+        if self._thread is None:
+            # Not before the first step: pinning memory in a thread would break the capture of a CUDA graph.
+            self._thread = threading.Thread(target=self._fetch, daemon=True)
+            self._thread.start()
+        try:
+            pixels, sizes, targets = self._ready.get(block=wait)
+        except queue.Empty:
+            return
+        tensors: StoreTensors = self.store.tensors
+        boxes, counts, totals = pad_targets(
+            targets.to(self._device, non_blocking=True), tensors.boxes.shape[1]
+        )
+        slots = (torch.arange(len(pixels)) + self.replaced) % len(self.store)
+        slots = slots.to(self._device, non_blocking=True)
+        fresh = (pixels, sizes, boxes, counts, totals)
+        for place, value in zip(tensors[:5], fresh, strict=True):
+            place.index_copy_(0, slots, value.to(self._device, non_blocking=True))
+        self.replaced += len(pixels)
+
+    def _fetch(self) -> None:
+        for batch in self._loader:
+            self._ready.put(batch)

@@ -1,0 +1,207 @@
+"""Decoded photographs and their boxes on the training device, where every view is drawn from them.
+
+A photograph is kept gray, at most `SIDE` pixels on its long side, in the top left corner of a SIDExSIDE
+tile: 169 kB each, so tens of thousands fit beside the training itself.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import NamedTuple, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+import torch
+import torch.nn.functional as F  # noqa: N812
+from PIL import Image, UnidentifiedImageError
+from torch import Tensor
+
+from lensbox.ops import PackedTargets
+from lensbox.train.data.folds import fold_index
+from lensbox.train.data.packing import pack_targets, pad_targets
+from lensbox.train.data.wider_face import LabelledImage, Problem
+
+SIDE = 416
+
+Value = TypeVar("Value")
+
+
+class StoreTensors(NamedTuple):
+    """What drawing views needs, all on one device.
+
+    Attributes:
+        images: uint8 [N, SIDE, SIDE].
+        sizes: float32 [N, 2], width and height in pixels.
+        boxes: float32 [N, C, 4], xyxy in pixels of the tile; boxes to find first, then ignored ones.
+        counts: int64 [N], boxes to find.
+        totals: int64 [N], boxes to find and to ignore.
+        cumulative: float32 [N], rising to 1: the chance that an image up to this one is drawn.
+        folds: float32 [K + 1], rising from 0 to 1: where the images of each of K folds begin and end in
+            `cumulative`; [0, 1] if there are none.
+    """
+
+    images: Tensor
+    sizes: Tensor
+    boxes: Tensor
+    counts: Tensor
+    totals: Tensor
+    cumulative: Tensor
+    folds: Tensor
+
+
+@dataclass
+class ImageStore:
+    """Photographs ready for drawing views, and what was skipped while decoding them."""
+
+    tensors: StoreTensors
+    names: list[str]
+    problems: list[Problem] = field(default_factory=list)
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+
+class Decoded(NamedTuple):
+    """pixels uint8 [h, w], at most SIDE on a side; boxes float32 [n, 4] in these pixels; ignore bool [n]."""
+
+    pixels: npt.NDArray[np.uint8]
+    boxes: npt.NDArray[np.float32]
+    ignore: npt.NDArray[np.bool_]
+
+
+def decode_image(image: LabelledImage, side: int = SIDE) -> Decoded:
+    """Decodes to gray and shrinks to at most `side` pixels, with the boxes.
+
+    Raises:
+        OSError: the file cannot be read or is no image.
+    """
+    try:
+        with Image.open(io.BytesIO(image.read_bytes())) as file:
+            picture = file.convert("L")
+    except (OSError, UnidentifiedImageError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+        raise OSError(f"image {image.name} cannot be read: {error}") from error
+    boxes = image.boxes
+    long_side = max(picture.size)
+    if long_side > side:
+        width, height = picture.size
+        new_size = (max(1, round(width * side / long_side)), max(1, round(height * side / long_side)))
+        # BILINEAR in Pillow widens its filter when it shrinks: the same antialiasing as the letterbox.
+        picture = picture.resize(new_size, Image.Resampling.BILINEAR)
+        ratio = np.array([new_size[0] / width, new_size[1] / height] * 2, np.float32)
+        boxes = boxes * ratio
+    return Decoded(np.asarray(picture, np.uint8), boxes, image.ignore)
+
+
+def try_decode(image: LabelledImage) -> Decoded | Problem:
+    """`decode_image`, with an unreadable image returned as a problem."""
+    try:
+        return decode_image(image)
+    except OSError as error:
+        return Problem(image.origin, str(error))
+
+
+def of_source(image: LabelledImage, values: Mapping[str, Value], default: Value) -> Value:
+    """Looks a photograph's source folder up in `values`; the key `wider` stands for every WIDER FACE event
+    (`<n>--<Event>`)."""
+    family = "wider" if "--" in image.source else image.source
+    return values.get(image.source, values.get(family, default))
+
+
+def trim_boxes(boxes: npt.NDArray[np.float32], trim: Sequence[float]) -> npt.NDArray[np.float32]:
+    """Cuts shares of their width or height off boxes [n, 4] at left, top, right and bottom."""
+    size = np.tile(boxes[:, 2:] - boxes[:, :2], 2)
+    inward = np.array([trim[0], trim[1], -trim[2], -trim[3]], np.float32)
+    return np.asarray(boxes + size * inward, np.float32)
+
+
+def load_images(
+    images: Sequence[LabelledImage],
+    device: torch.device | str,
+    *,
+    weights: Mapping[str, float] | None = None,
+    trims: Mapping[str, Sequence[float]] | None = None,
+    capacity: int = 256,
+    workers: int = 8,
+    folds: int = 1,
+) -> ImageStore:
+    """Decodes all images in threads (decoding releases the interpreter lock) and moves them to `device`.
+
+    Args:
+        weights: drawing weights by source, 1 for those not named; see `of_source`.
+        trims: shares of boxes to cut off by source; see `trim_boxes`.
+        capacity: least number of box slots per image; the most crowded image may raise it.
+        folds: number of folds to keep together, so that views can be drawn of each; see `folds`.
+
+    Raises:
+        ValueError: no image can be read, or all weights are 0, be it of one fold.
+    """
+    images = sorted(images, key=lambda image: fold_index(image.name, folds))
+    kept: list[int] = []
+    problems: list[Problem] = []
+    pixels = torch.zeros(len(images), SIDE, SIDE, dtype=torch.uint8)
+    boxes, ignore, sizes = [], [], []
+    with ThreadPoolExecutor(max(1, workers)) as pool:
+        for index, decoded in enumerate(pool.map(try_decode, images)):
+            if isinstance(decoded, Problem):
+                problems.append(decoded)
+                continue
+            height, width = decoded.pixels.shape
+            pixels[len(kept), :height, :width] = torch.from_numpy(decoded.pixels.copy())
+            kept.append(index)
+            trim = of_source(images[index], trims or {}, (0.0, 0.0, 0.0, 0.0))
+            boxes.append(torch.from_numpy(trim_boxes(decoded.boxes, trim)))
+            ignore.append(torch.from_numpy(decoded.ignore))
+            sizes.append((width, height))
+    if not kept:
+        raise ValueError(f"data must hold at least one readable image, got none of {len(images)}")
+    chances = torch.tensor([float(of_source(images[i], weights or {}, 1.0)) for i in kept])
+    tensors = store_tensors(
+        pixels[: len(kept)], torch.tensor(sizes), pack_targets(boxes, ignore), chances, capacity, device
+    )
+    names = [images[i].name for i in kept]
+    bounds = _fold_bounds(names, chances, folds).to(device)
+    return ImageStore(tensors._replace(folds=bounds), names, problems)
+
+
+def _fold_bounds(names: Sequence[str], chances: Tensor, count: int) -> Tensor:
+    """`StoreTensors.folds` for photographs in the order of their folds."""
+    index = torch.tensor([fold_index(name, count) for name in names])
+    shares = torch.zeros(count, dtype=torch.float64).index_add_(0, index, chances.double())
+    if float(shares.min()) <= 0:
+        raise ValueError(f"data must hold photographs to draw of each of {count} folds, got none of some")
+    return F.pad(shares.cumsum(0) / shares.sum(), (1, 0)).float()
+
+
+def store_tensors(
+    pixels: Tensor,
+    sizes: Tensor,
+    targets: PackedTargets,
+    chances: Tensor,
+    capacity: int,
+    device: torch.device | str,
+) -> StoreTensors:
+    """Moves photographs to `device`.
+
+    Args:
+        pixels: uint8 [N, SIDE, SIDE]. sizes: [N, 2], width and height.
+        chances: [N] weights of at least 0 for drawing each image; their sum must be above 0.
+        capacity: least number of box slots.
+    """
+    if float(chances.sum()) <= 0:
+        raise ValueError("chances must have a sum above 0: every source has weight 0")
+    crowd = int((targets.offsets[1:] - targets.offsets[:-1]).max())
+    padded, counts, totals = pad_targets(targets.to(device), max(capacity, crowd))
+    cumulative = (chances.double().cumsum(0) / chances.double().sum()).float()
+    folds = torch.tensor([0.0, 1.0])
+    return StoreTensors(
+        pixels.to(device),
+        sizes.float().to(device),
+        padded,
+        counts,
+        totals,
+        cumulative.to(device),
+        folds.to(device),
+    )

@@ -1,0 +1,1 @@
+"""How good a detector is on labelled photographs, in figures and pictures."""

@@ -1,0 +1,122 @@
+"""COCO's average precision, by pycocotools, which its figures are defined by.
+
+Lengths are canvas pixels, as everywhere in evaluation: a face is `small` up to 32² of them, `large` from 96².
+The detections with the 100 best scores of an image count. An ignored box is given as a crowd: a detection of
+which a large enough share lies in it is neither right nor wrong, however many such detections there are.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from lensbox.train.evaluation.average_precision import Array, ImageDetections, ImageLabels
+
+MAX_DETECTIONS = 100
+# Name -> (IoU threshold, or None for the mean over 0.5, 0.55, … 0.95; range of areas).
+COCO_FIGURES: dict[str, tuple[float | None, str]] = {
+    "AP": (None, "all"),
+    "AP50": (0.5, "all"),
+    "AP75": (0.75, "all"),
+    "AP small": (None, "small"),
+    "AP medium": (None, "medium"),
+    "AP large": (None, "large"),
+}
+
+
+class CocoMissingError(ImportError):
+    """pycocotools is not installed."""
+
+
+def coco_precision(labels: Sequence[ImageLabels], detections: Sequence[ImageDetections]) -> dict[str, float]:
+    """Returns COCO's figures of one class, by the names of `COCO_FIGURES`; NaN where no box is to be found.
+
+    Raises:
+        CocoMissingError: pycocotools is not installed.
+        ValueError: labels and detections are not of as many images.
+    """
+    if len(labels) != len(detections):
+        raise ValueError(
+            f"labels and detections must be of as many images, got {len(labels)} and {len(detections)}"
+        )
+    try:
+        from pycocotools.coco import COCO  # type: ignore[import, unused-ignore]
+        from pycocotools.cocoeval import COCOeval  # type: ignore[import, unused-ignore]
+    except ImportError as error:
+        raise CocoMissingError(
+            f"COCO's figures need pycocotools (pip install 'lensbox[train]'): {error}"
+        ) from error
+
+    truth, found = COCO(), COCO()
+    truth.dataset = _dataset([_truth_rows(image) for image in labels])
+    found.dataset = _dataset([_found_rows(image) for image in detections])
+    with contextlib.redirect_stdout(io.StringIO()):  # it reports every stage
+        truth.createIndex()
+        found.createIndex()
+        evaluation = COCOeval(truth, found, "bbox")
+        evaluation.params.maxDets = [MAX_DETECTIONS]
+        evaluation.evaluate()
+        evaluation.accumulate()
+    # [IoU thresholds, recall thresholds, classes, ranges of areas, limits on detections]
+    precision: Array = evaluation.eval["precision"][:, :, 0, :, 0]
+    thresholds: Array = evaluation.params.iouThrs
+    areas: list[str] = evaluation.params.areaRngLbl
+    return {
+        name: _mean(precision[_chosen(thresholds, iou), :, areas.index(area)])
+        for name, (iou, area) in COCO_FIGURES.items()
+    }
+
+
+def coco_lines(figures: dict[str, float]) -> list[str]:
+    """A small table for people."""
+    return [
+        f"COCO, the {MAX_DETECTIONS} best detections an image, areas in canvas pixels",
+        "  ".join(f"{name:>9}" for name in figures),
+        "  ".join(f"{value:9.4f}" for value in figures.values()),
+    ]
+
+
+def _dataset(images: list[list[dict[str, Any]]]) -> dict[str, Any]:
+    rows = [
+        {"image_id": index, "category_id": 1, **row} for index, image in enumerate(images) for row in image
+    ]
+    return {
+        "images": [{"id": index} for index in range(len(images))],
+        "categories": [{"id": 1, "name": "face"}],
+        # Ids count from 1, for COCOeval takes a match with id 0 for none.
+        "annotations": [{"id": number, **row} for number, row in enumerate(rows, start=1)],
+    }
+
+
+def _truth_rows(image: ImageLabels) -> list[dict[str, Any]]:
+    return [
+        {**row, "iscrowd": int(ignore)} for row, ignore in zip(_boxes(image.boxes), image.ignore, strict=True)
+    ]
+
+
+def _found_rows(image: ImageDetections) -> list[dict[str, Any]]:
+    return [
+        {**row, "iscrowd": 0, "score": float(score)}
+        for row, score in zip(_boxes(image.boxes), image.scores, strict=True)
+    ]
+
+
+def _boxes(boxes: Array) -> list[dict[str, Any]]:
+    return [
+        {"bbox": [x1, y1, x2 - x1, y2 - y1], "area": (x2 - x1) * (y2 - y1)}
+        for x1, y1, x2, y2 in boxes.tolist()
+    ]
+
+
+def _chosen(thresholds: Array, iou: float | None) -> npt.NDArray[np.bool_]:
+    return np.ones(len(thresholds), np.bool_) if iou is None else np.isclose(thresholds, iou)
+
+
+def _mean(precision: Array) -> float:
+    """-1 stands for a range of areas without boxes."""
+    return float("nan") if (precision < 0).any() else float(precision.mean())

@@ -1,0 +1,152 @@
+"""Assigns the detector's cells to the boxes they shall predict, task-aligned, in fixed shapes.
+
+Every box proposes the 3x3 cells around its centre on each level that takes its size, ranks them by
+score^a · IoU^b of their present predictions (TOOD: Feng et al. 2021, arXiv:2108.07755) and keeps the best
+few. A cell that several boxes keep goes to the one that ranks it highest. No call here waits for the
+device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from lensbox.train.config.config import TrainConfig
+
+NEIGHBOURHOOD = 3
+
+
+class Level(NamedTuple):
+    """One level of the detector: `side`x`side` cells of `stride` pixels, the first one at index `start`;
+    it takes boxes whose size sqrt(w·h) in pixels lies in [low, high)."""
+
+    side: int
+    stride: int
+    start: int
+    low: float
+    high: float
+
+
+class Assignment(NamedTuple):
+    """Pairs of a box and a cell, K per box slot.
+
+    Attributes:
+        cells: int64 [B, M, K], index of the cell.
+        positive: bool [B, M, K], the pairs that count.
+        quality: float32 [B, M, K], soft target in 0 to 1, 0 where not positive.
+    """
+
+    cells: Tensor
+    positive: Tensor
+    quality: Tensor
+
+
+def make_levels(strides: Sequence[int], sizes: Sequence[tuple[float, float]], canvas: int) -> list[Level]:
+    """Lays levels out in the detector's order (finest first, row-major cells).
+
+    Raises:
+        ValueError: the number of size ranges is not the number of strides.
+    """
+    if len(strides) != len(sizes):
+        raise ValueError(f"level_sizes must have {len(strides)} ranges, one a stride, got {len(sizes)}")
+    levels, start = [], 0
+    for stride, (low, high) in zip(strides, sizes, strict=True):
+        side = canvas // stride
+        levels.append(Level(side, stride, start, low, high))
+        start += side * side
+    return levels
+
+
+def box_iou(boxes1: Tensor, boxes2: Tensor) -> Tensor:
+    """IoU of boxes [..., 4] (broadcast), xyxy; inverted sides count as empty."""
+    low = torch.maximum(boxes1[..., :2], boxes2[..., :2])
+    high = torch.minimum(boxes1[..., 2:], boxes2[..., 2:])
+    inter = (high - low).clamp(min=0).prod(-1)
+    area1 = (boxes1[..., 2:] - boxes1[..., :2]).clamp(min=0).prod(-1)
+    area2 = (boxes2[..., 2:] - boxes2[..., :2]).clamp(min=0).prod(-1)
+    return inter / (area1 + area2 - inter).clamp(min=1e-7)
+
+
+def candidate_cells(targets: Tensor, levels: Sequence[Level]) -> tuple[Tensor, Tensor, Tensor]:
+    """Returns for boxes [B, M, 4] the cells each may take: index int64, allowed bool and closeness float32
+    (0 to 1, 1 at the box's centre), all [B, M, 9 · levels]."""
+    center = (targets[..., :2] + targets[..., 2:]) / 2
+    size = (targets[..., 2:] - targets[..., :2]).clamp(min=0).prod(-1).sqrt()
+    used = targets[..., 3] > 0
+    step = torch.arange(NEIGHBOURHOOD, device=targets.device) - NEIGHBOURHOOD // 2
+    step_y = step.repeat_interleave(NEIGHBOURHOOD)
+    step_x = step.repeat(NEIGHBOURHOOD)
+    cells, allowed, closeness = [], [], []
+    for level in levels:
+        x = (center[..., 0:1] / level.stride).floor().long() + step_x
+        y = (center[..., 1:2] / level.stride).floor().long() + step_y
+        inside = (x >= 0) & (y >= 0) & (x < level.side) & (y < level.side)
+        takes = used & (size >= level.low) & (size < level.high)
+        allowed.append(inside & takes[..., None])
+        clamped = y.clamp(0, level.side - 1) * level.side + x.clamp(0, level.side - 1)
+        cells.append(level.start + clamped)
+        x_away = x + 0.5 - center[..., 0:1] / level.stride
+        y_away = y + 0.5 - center[..., 1:2] / level.stride
+        distance = torch.hypot(x_away, y_away)
+        closeness.append(torch.exp(-distance))
+    return torch.cat(cells, -1), torch.cat(allowed, -1), torch.cat(closeness, -1)
+
+
+@torch.no_grad()
+def assign(
+    boxes: Tensor, logits: Tensor, targets: Tensor, levels: Sequence[Level], config: TrainConfig
+) -> Assignment:
+    """Pairs boxes with cells.
+
+    Args:
+        boxes: float32 [B, A, 4], the detector's predictions. logits: float32 [B, A].
+        targets: float32 [B, M, 4], slots with y2 = 0 unused.
+    """
+    batch = targets.shape[0]
+    cells, allowed, closeness = candidate_cells(targets, levels)
+    flat = cells.reshape(batch, -1)
+    predicted = boxes.float().gather(1, flat[..., None].expand(-1, -1, 4)).reshape(*cells.shape, 4)
+    score = logits.float().gather(1, flat).reshape(cells.shape).sigmoid()
+    iou = box_iou(predicted, targets[:, :, None])
+    # Closeness decides while no prediction overlaps yet, and is too small to matter later.
+    metric = score**config.align_score_power * iou**config.align_iou_power + 1e-7 * closeness
+    metric = torch.where(allowed, metric, 0.0)
+
+    best, position = metric.topk(min(config.top_cells, metric.shape[-1]), dim=-1)
+    kept = best > 0
+    cells = cells.gather(-1, position)
+    iou = iou.gather(-1, position)
+    flat = cells.reshape(batch, -1)
+    highest = torch.zeros_like(logits, dtype=torch.float32)
+    highest = highest.scatter_reduce(1, flat, best.reshape(batch, -1), "amax")
+    positive = kept & (best >= highest.gather(1, flat).reshape(cells.shape))
+
+    top_metric = torch.where(positive, best, 0.0).amax(-1, keepdim=True).clamp(min=1e-12)
+    top_iou = torch.where(positive, iou, 0.0).amax(-1, keepdim=True)
+    quality = best / top_metric * top_iou.clamp(min=0.0, max=1.0) ** config.quality_power
+    return Assignment(cells, positive, torch.where(positive, quality, 0.0))
+
+
+@torch.no_grad()
+def ignored_cells(ignored: Tensor, levels: Sequence[Level]) -> Tensor:
+    """Returns float32 [B, A], 1 for cells whose centre lies in an ignored box [B, I, 4].
+
+    On the finest level the cell that holds the centre of such a box is ignored too: a box of three pixels
+    may contain no cell's centre. Inside-ness is separable, so a matrix product counts the boxes.
+    """
+    parts = []
+    finest = min(level.stride for level in levels)
+    for level in levels:
+        cell = (torch.arange(level.side, device=ignored.device) + 0.5) * level.stride
+        low, high = ignored[..., :2, None], ignored[..., 2:, None]
+        inside = (cell >= low) & (cell <= high)
+        if level.stride == finest:
+            middle = (low + high) / 2
+            inside = inside | ((cell - middle).abs() <= level.stride / 2)
+        inside = inside & (ignored[..., 3] > 0)[..., None, None]
+        x, y = inside[..., 0, :].float(), inside[..., 1, :].float()
+        parts.append((torch.bmm(y.transpose(1, 2), x) > 0).flatten(1))
+    return torch.cat(parts, 1).float()

@@ -1,0 +1,82 @@
+"""The training loss of the detector: soft-target classification, and `lensbox.ops`' GIoU loss for boxes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F  # noqa: N812
+from torch import Tensor
+
+from lensbox.ops import masked_giou_loss
+from lensbox.train.config.config import TrainConfig
+from lensbox.train.loss.assignment import Level, assign, ignored_cells
+from lensbox.train.loss.distillation import Taught, distillation_loss
+
+SMALL_HEIGHT = 16.0
+
+
+class Losses(NamedTuple):
+    """Scalars: total (with gradient), its parts (distillation is 0 without teachers), the mean number of
+    positive cells per image, and the sum of all qualities, which the sums over cells were divided by (by 1,
+    if it is less)."""
+
+    total: Tensor
+    classification: Tensor
+    box: Tensor
+    distillation: Tensor
+    positives: Tensor
+    quality: Tensor
+
+
+def detection_loss(
+    boxes: Tensor,
+    logits: Tensor,
+    targets: Tensor,
+    ignored: Tensor,
+    levels: Sequence[Level],
+    config: TrainConfig,
+    taught: Taught | None = None,
+) -> Losses:
+    """Loss of predictions against targets, and against what teachers predict, if there are any.
+
+    Classification is the varifocal loss (Zhang et al. 2021, arXiv:2008.13367): a positive cell learns its
+    quality q with weight q, a negative one 0 with weight `negative_weight` · p^`focal_power`. Both parts are
+    divided by the sum of q over the batch.
+
+    Args:
+        boxes: float32 [B, A, 4]. logits: float32 [B, A].
+        targets: float32 [B, M, 4], slots with y2 = 0 unused. ignored: float32 [B, I, 4] likewise.
+        taught: the teachers' predictions for the same images.
+    """
+    batch = boxes.shape[0]
+    pairs = assign(boxes.detach(), logits.detach(), targets, levels, config)
+    flat = pairs.cells.reshape(batch, -1)
+    height = targets[..., 3] - targets[..., 1]
+    boost = 1 + config.small_box_boost * (1 - height / SMALL_HEIGHT).clamp(min=0)
+    weight = (pairs.quality * boost[..., None]).reshape(batch, -1)
+
+    cell_shape = torch.zeros_like(logits, dtype=torch.float32)
+    quality = cell_shape.scatter_reduce(1, flat, pairs.quality.reshape(batch, -1), "amax")
+    cell_weight = cell_shape.scatter_reduce(1, flat, weight, "amax")
+    positive = cell_shape.scatter_reduce(1, flat, pairs.positive.reshape(batch, -1).float(), "amax")
+
+    background = (1 - positive) * (1 - ignored_cells(ignored, levels))
+    chance = logits.detach().float().sigmoid()
+    focus = cell_weight + background * config.negative_weight * chance**config.focal_power
+    cross_entropy = F.binary_cross_entropy_with_logits(logits.float(), quality, reduction="none")
+    quality_sum = quality.sum()
+    classification = (focus * cross_entropy).sum() / quality_sum.clamp(min=1)
+
+    predicted = boxes.gather(1, flat[..., None].expand(-1, -1, 4))
+    expected = targets[:, :, None].expand(-1, -1, pairs.cells.shape[2], -1).reshape(batch, -1, 4)
+    # A weight of 0 keeps unused slots and lost pairs out.
+    box = masked_giou_loss(predicted, expected.contiguous(), weight)
+    total = classification + config.box_weight * box
+    distillation = torch.zeros_like(total)
+    if taught is not None:
+        distillation = distillation_loss(boxes, logits, taught, config)
+        total = config.label_weight * total + config.distill_weight * distillation
+    parts = (classification.detach(), box.detach(), distillation.detach())
+    return Losses(total, *parts, positive.sum() / batch, quality_sum)

@@ -1,0 +1,1 @@
+"""A training run: the step, what makes it fast, and what the run writes."""

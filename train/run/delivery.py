@@ -1,0 +1,68 @@
+"""What a run leaves for others: weights that say how they came about, and its figures."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import platform
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from lensbox.model import save_detector
+from lensbox.model.weights_file import FIGURES_KEY
+from lensbox.train.config.config import TrainConfig
+from lensbox.train.evaluation.evaluate import Figures
+from lensbox.train.run.checkpoint import write_atomically
+from lensbox.train.run.step import TrainStep
+
+BEST_FILE = "best.safetensors"
+LAST_FILE = "weights.safetensors"
+
+
+@dataclass(frozen=True)
+class Delivery:
+    """Writes the weight average of a run, with everything needed to repeat the run in the metadata.
+
+    Attributes:
+        folder: where the files go.
+        config: of the run.
+        facts: more for the metadata: command line, data, first weights, teachers.
+    """
+
+    folder: Path
+    config: TrainConfig
+    facts: dict[str, str]
+
+    def keep_best(self, step: TrainStep, figures: Figures, best: float, seconds: float) -> float:
+        """Writes `best.safetensors` if no evaluation before gave a higher average precision for faces of at
+        least 8 px, `best` being the highest so far; returns the highest."""
+        score = figures.average_precision["all>=8"]
+        if not score > best:  # without such faces it is not a number
+            return best
+        self._write(BEST_FILE, step, figures, seconds)
+        return score
+
+    def deliver(self, step: TrainStep, figures: Figures | None, seconds: float) -> None:
+        """Writes `weights.safetensors` and `figures.json`, the run having taken so many seconds."""
+        summary = self._write(LAST_FILE, step, figures, seconds)
+        whole = {**summary, "config": dataclasses.asdict(self.config), **self.facts}
+        write_atomically(self.folder / "figures.json", (json.dumps(whole, indent=2) + "\n").encode())
+
+    def _write(self, name: str, step: TrainStep, figures: Figures | None, seconds: float) -> dict[str, Any]:
+        on_gpu = step.device.type == "cuda"
+        summary = {
+            **(figures.to_json() if figures is not None else {}),
+            "steps": step.step,
+            "views": step.step * self.config.batch_size * step.world,
+            "seconds": round(seconds, 1),
+            "mode": step.mode,
+            "torch": torch.__version__,
+            "device": torch.cuda.get_device_name(step.device) if on_gpu else "cpu",
+            "platform": platform.platform(),
+        }
+        metadata = {"recipe": self.config.to_json(), FIGURES_KEY: json.dumps(summary), **self.facts}
+        save_detector(step.average, self.folder / name, metadata)
+        return summary

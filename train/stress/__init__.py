@@ -1,0 +1,1 @@
+"""How much a face can suffer until a detector misses it."""

@@ -1,0 +1,1 @@
+"""Augmented views of photographs, drawn on the training device."""
