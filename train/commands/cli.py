@@ -48,7 +48,8 @@ from lensbox.train.stress.stress_test import (
     stress_test,
     table,
 )
-from lensbox.train.views.views import draw, make_views, view_counts
+from lensbox.train.views.draws import draw, view_counts
+from lensbox.train.views.make_views import make_views
 
 NO_STEP_LIMIT = 10**9
 

@@ -6,10 +6,9 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
+from lensbox.model.config import CANVAS_SIZE
 from lensbox.ops import PackedTargets
 from lensbox.train.data.packing import pack_targets
-
-CANVAS = 256
 
 
 class FakeDataset(Dataset[tuple[Tensor, Tensor]]):
@@ -28,9 +27,9 @@ class FakeDataset(Dataset[tuple[Tensor, Tensor]]):
         if not 0 <= index < self.length:
             raise IndexError(f"index must be from 0 to {self.length - 1}, got {index}")
         generator = torch.Generator().manual_seed(self.seed * 1_000_003 + index)
-        image = torch.randint(0, 256, (1, CANVAS, CANVAS), generator=generator, dtype=torch.uint8)
+        image = torch.randint(0, 256, (1, CANVAS_SIZE, CANVAS_SIZE), generator=generator, dtype=torch.uint8)
         count = int(torch.randn((), generator=generator).mul(3).abs().floor())
-        corners = torch.rand(min(count, self.max_boxes), 2, 2, generator=generator) * (CANVAS - 1)
+        corners = torch.rand(min(count, self.max_boxes), 2, 2, generator=generator) * (CANVAS_SIZE - 1)
         low, high = corners.amin(1).floor(), corners.amax(1).floor() + 1
         return image, torch.cat([low, high], dim=1)
 

@@ -19,13 +19,15 @@ from torch import Tensor
 from torch.optim.swa_utils import update_bn
 
 from lensbox.model import FaceDetector
+from lensbox.model.config import CANVAS_SIZE
 from lensbox.train.config.config import ConfigError, TrainConfig
 from lensbox.train.data.image_store import StoreTensors
 from lensbox.train.loss.assignment import make_levels
 from lensbox.train.loss.detection_loss import Losses, detection_loss
 from lensbox.train.loss.distillation import Taught, Teachers, teach
 from lensbox.train.run.schedule import ema_weight, learning_rate, mosaic_on
-from lensbox.train.views.views import CANVAS, Draws, Views, draw, make_views, plain_views, view_counts
+from lensbox.train.views.draws import Draws, draw, plain_views, view_counts
+from lensbox.train.views.make_views import Views, make_views
 
 WARMUP_STEPS = 4
 
@@ -79,7 +81,7 @@ class TrainStep:
             )
         self._counts = view_counts(config)
         strides = sorted({int(stride) for stride in model.anchor_strides.tolist()})
-        self.levels = make_levels(strides, config.level_sizes, CANVAS)
+        self.levels = make_levels(strides, config.level_sizes, CANVAS_SIZE)
         self._parameters = [p for p in self.model.parameters() if p.requires_grad]
         self._learned = [
             value for value in self.model.state_dict(keep_vars=True).values() if value.is_floating_point()

@@ -7,7 +7,8 @@ from lensbox.train.config.config import ConfigError, TrainConfig
 from lensbox.train.data.folds import Fold, fold_index, parse_fold, without_fold
 from lensbox.train.data.image_store import load_images
 from lensbox.train.data.wider_face import read_wider_face
-from lensbox.train.views.views import draw, place_tiles, view_counts
+from lensbox.train.views.draws import draw, view_counts
+from lensbox.train.views.tiles import place_tiles
 
 
 def test_folds_part_the_photographs(faces_folder):

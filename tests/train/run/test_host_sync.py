@@ -12,7 +12,8 @@ from lensbox.train.data.image_store import SIDE, StoreTensors
 from lensbox.train.loss.assignment import make_levels
 from lensbox.train.loss.detection_loss import detection_loss
 from lensbox.train.loss.distillation import teach
-from lensbox.train.views.views import draw, make_views, view_counts
+from lensbox.train.views.draws import draw, view_counts
+from lensbox.train.views.make_views import make_views
 
 META = torch.device("meta")
 

@@ -293,7 +293,7 @@ def test_what_cannot_be_compiled_is_reported_and_run_plainly(store, monkeypatch)
 def test_compiled_step_traces_whole(store):
     """Views, and net with loss, are one graph each: no part falls back to Python inside a captured step."""
     step = TrainStep(FaceDetector(DetectorConfig.named("small")), store.tensors, CONFIG, CPU, quiet)
-    from lensbox.train.views.views import draw
+    from lensbox.train.views.draws import draw
 
     draws = draw(step._counts, torch.tensor(1.0), "cpu")
     views = torch.compile(step._make_views, fullgraph=True, backend="aot_eager")(draws)

@@ -4,19 +4,15 @@ import math
 import pytest
 import torch
 
+from lensbox.model.config import CANVAS_SIZE
 from lensbox.train.config.config import TrainConfig
 from lensbox.train.data.image_store import SIDE, store_tensors
 from lensbox.train.data.packing import pack_targets
 from lensbox.train.stress.degradations import turned_box
 from lensbox.train.views.box_selection import MappedBoxes, judge_boxes
+from lensbox.train.views.draws import PIXEL_DRAWS, ViewCounts, draw
+from lensbox.train.views.make_views import make_views
 from lensbox.train.views.rotation import Turn, draw_turn, turn_boxes, turn_pixels
-from lensbox.train.views.views import (
-    CANVAS,
-    PIXEL_DRAWS,
-    ViewCounts,
-    draw,
-    make_views,
-)
 
 CONFIG = TrainConfig(max_targets=8, max_ignored=8, photometric=0.0, rotate_chance=1.0, rotate_degrees=45.0)
 BOXES = [[98.0, 78.0, 158.0, 178.0], [60.0, 30.0, 90.0, 80.0], [150.0, 140.0, 220.0, 160.0]]
@@ -27,7 +23,7 @@ def turn_by(degrees, views=1):
     return Turn(torch.ones(views).bool(), angle.cos(), angle.sin())
 
 
-def ellipse(box, width=CANVAS, height=CANVAS):
+def ellipse(box, width=CANVAS_SIZE, height=CANVAS_SIZE):
     """White inside the ellipse that fills the box, float32 [height, width]."""
     x, y = torch.arange(width) + 0.5, torch.arange(height) + 0.5
     x1, y1, x2, y2 = box
@@ -104,7 +100,7 @@ def test_what_a_turn_leaves_in_view_decides(beyond, visible, find, ignore):
     yes = torch.ones(1, 1).bool()
     judged, found, ignored = judge_boxes(MappedBoxes(boxes, part, share, yes, yes), CONFIG)
     assert (bool(found), bool(ignored)) == (find, ignore)
-    assert judged.max() <= CANVAS
+    assert judged.max() <= CANVAS_SIZE
     _, found, ignored = judge_boxes(MappedBoxes(boxes, part, share, yes, ~yes), CONFIG)
     assert (bool(found), bool(ignored)) == (False, find or ignore)
 
@@ -117,7 +113,7 @@ def test_a_corner_of_a_box_without_any_ellipse_is_dropped():
 
 def test_views_that_are_not_struck_stay_exactly():
     generator = torch.Generator().manual_seed(0)
-    canvas = 255 * torch.rand(2, CANVAS, CANVAS, generator=generator)
+    canvas = 255 * torch.rand(2, CANVAS_SIZE, CANVAS_SIZE, generator=generator)
     content = torch.ones_like(canvas)
     boxes = torch.tensor([[[10.3, 20.7, 60.1, 90.9]]] * 2)
     visible = torch.full((2, 1), 0.7)
@@ -139,16 +135,16 @@ def test_angles_cover_the_range_both_ways():
 
 @pytest.mark.parametrize("degrees", [-20.0, 33.0])
 def test_padding_stays_black_and_edges_stay_bright(degrees):
-    content = torch.zeros(1, CANVAS, CANVAS)
+    content = torch.zeros(1, CANVAS_SIZE, CANVAS_SIZE)
     content[:, 40:216] = 1
     pixels, inside = turn_pixels(200 * content, content, turn_by(degrees))
     assert set(inside.unique().tolist()) == {0.0, 1.0}
     assert bool((pixels[inside == 0] == 0).all())
     assert (pixels[inside == 1] - 200).abs().max() < 0.01
     # Where a pixel came from, as a complex number: the turn back.
-    axis = torch.arange(CANVAS) + 0.5 - CANVAS / 2
+    axis = torch.arange(CANVAS_SIZE) + 0.5 - CANVAS_SIZE / 2
     angle = torch.tensor(math.radians(-degrees))
-    origin = torch.complex(axis[None].expand(CANVAS, -1), axis[:, None].expand(-1, CANVAS))
+    origin = torch.complex(axis[None].expand(CANVAS_SIZE, -1), axis[:, None].expand(-1, CANVAS_SIZE))
     origin = origin * torch.polar(torch.ones(()), angle)
     expected = (origin.real.abs() < 128) & (origin.imag.abs() < 88)
     assert ((inside[0] == 1) != expected).float().mean() < 0.005
@@ -179,15 +175,17 @@ def test_boxes_of_turned_views_lie_on_their_pixels(counts):
     torch.manual_seed(7)
     views = make_views(store, draw(counts, torch.tensor(1.0), "cpu"), counts, config)
     checked = 0
-    axis = torch.arange(CANVAS) + 0.5
+    axis = torch.arange(CANVAS_SIZE) + 0.5
     for image, targets, ignored in zip(views.images[:, 0], views.targets, views.ignored, strict=True):
-        known = torch.zeros(CANVAS, CANVAS, dtype=torch.bool)
+        known = torch.zeros(CANVAS_SIZE, CANVAS_SIZE, dtype=torch.bool)
         for x1, y1, x2, y2 in torch.cat([targets[targets[:, 3] > 0], ignored[ignored[:, 3] > 0]]).tolist():
             inside_x, inside_y = (axis > x1 - 2) & (axis < x2 + 2), (axis > y1 - 2) & (axis < y2 + 2)
             known |= inside_y[:, None] & inside_x[None]
         assert not bool((image[~known] > 128).any())
         for box in targets[targets[:, 3] > 0]:
-            x1, y1, x2, y2 = (box + torch.tensor([-2, -2, 2, 2])).round().clamp(0, CANVAS).long().tolist()
+            x1, y1, x2, y2 = (
+                (box + torch.tensor([-2, -2, 2, 2])).round().clamp(0, CANVAS_SIZE).long().tolist()
+            )
             white = torch.zeros_like(known)
             white[y1:y2, x1:x2] = image[y1:y2, x1:x2] > 128
             torch.testing.assert_close(bounds(white), box, atol=2.0, rtol=0)

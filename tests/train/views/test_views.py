@@ -3,25 +3,18 @@ import dataclasses
 import pytest
 import torch
 
+from lensbox.model.config import CANVAS_SIZE
 from lensbox.model.letterbox import letterbox
 from lensbox.train.config.config import TrainConfig
 from lensbox.train.data.image_store import SIDE, load_images, store_tensors
 from lensbox.train.data.packing import pack_targets
 from lensbox.train.data.wider_face import read_wider_face
 from lensbox.train.views.box_selection import judge_boxes
-from lensbox.train.views.views import (
-    CANVAS,
-    Tiles,
-    ViewCounts,
-    draw,
-    letterbox_map,
-    make_views,
-    map_boxes,
-    place_tiles,
-    plain_views,
-    render_tiles,
-    view_counts,
-)
+from lensbox.train.views.boxes import map_boxes
+from lensbox.train.views.draws import ViewCounts, draw, plain_views, view_counts
+from lensbox.train.views.make_views import make_views
+from lensbox.train.views.rendering import render_tiles
+from lensbox.train.views.tiles import Tiles, letterbox_map, place_tiles
 
 CONFIG = TrainConfig(max_targets=8, max_ignored=8, photometric=0.0, batch_size=24)
 SIZES = [(416, 300), (200, 416), (90, 70), (416, 416), (300, 31), (1, 50)]
@@ -71,13 +64,13 @@ def test_whole_views_are_what_preprocess_shows(size):
     stored[0, :height, :width] = image[0]
     sizes = torch.tensor([[float(width), float(height)]])
     scale, offset, rectangle = letterbox_map(sizes)
-    canvas, geometry = letterbox(image, CANVAS)
+    canvas, geometry = letterbox(image, CANVAS_SIZE)
     torch.testing.assert_close(torch.cat([scale[0], offset[0]]), geometry[:4])
     pixels, content = render_tiles(stored, sizes, Tiles(torch.tensor([0]), scale, offset, rectangle))
     difference = (pixels[0].round() - canvas[0].float()).abs()
     assert difference.max() <= 1
     assert difference.mean() < 0.02
-    outside = letterbox(torch.full_like(image, 255), CANVAS)[0][0] == 0
+    outside = letterbox(torch.full_like(image, 255), CANVAS_SIZE)[0][0] == 0
     assert torch.equal(content[0], ~outside)
 
 
@@ -89,11 +82,11 @@ def test_boxes_lie_on_what_they_lay_on(kind, mosaic):
     config = dataclasses.replace(CONFIG, keep_visible=0.01, ignore_visible=0.01, min_target_height=0.0)
     torch.manual_seed(11)
     views = make_views(square_store(), draw(counts, torch.tensor(mosaic), "cpu"), counts, config)
-    assert views.images.shape == (16, 1, CANVAS, CANVAS)
+    assert views.images.shape == (16, 1, CANVAS_SIZE, CANVAS_SIZE)
     assert int((views.targets[..., 3] > 0).sum()) >= 16
-    axis = torch.arange(CANVAS) + 0.5
+    axis = torch.arange(CANVAS_SIZE) + 0.5
     for image, targets in zip(views.images[:, 0], views.targets, strict=True):
-        inner, outer = torch.zeros(2, CANVAS, CANVAS, dtype=torch.bool)
+        inner, outer = torch.zeros(2, CANVAS_SIZE, CANVAS_SIZE, dtype=torch.bool)
         for x1, y1, x2, y2 in targets[targets[:, 3] > 0].tolist():
             for mask, margin in ((inner, 2.0), (outer, -2.0)):
                 inside_x = (axis > x1 + margin) & (axis < x2 - margin)

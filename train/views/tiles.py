@@ -1,0 +1,133 @@
+"""Chooses which photograph each tile of a view shows, how large and where: whole, cropped, or one of four."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from lensbox.model.config import CANVAS_SIZE
+from lensbox.train.config.config import TrainConfig
+from lensbox.train.data.image_store import StoreTensors
+from lensbox.train.views.draws import Draws, ViewCounts
+
+SOFTEST = 3.0  # what the filter is widened by at most: a face of 100 px with the detail of one of 33
+
+
+class Tiles(NamedTuple):
+    """Maps of T tiles: image [T] index into the store; scale, offset [T, 2] for x and y (scale x < 0
+    mirrors); rectangle [T, 4] xyxy of the canvas that the tile may paint; softness [T], a factor of at
+    least 1 by which the filter is widened, None for 1."""
+
+    image: Tensor
+    scale: Tensor
+    offset: Tensor
+    rectangle: Tensor
+    softness: Tensor | None = None
+
+
+def place_tiles(store: StoreTensors, draws: Draws, counts: ViewCounts, config: TrainConfig) -> Tiles:
+    """Chooses photograph, scale and place of every tile: mosaic tiles first (four of a view together)."""
+    u = draws.tile
+    image = _choose_images(store, u[:, 0], counts)
+    size = store.sizes[image]
+    mosaic = slice(0, 4 * counts.mosaic)
+    whole = slice(mosaic.stop, mosaic.stop + counts.whole)
+    crop = slice(whole.stop, None)
+
+    parts = []
+    if counts.mosaic:
+        tiled = _mosaic_map(size[mosaic], u[mosaic], config)
+        # With mosaics off, the first of four tiles is a crop and the others paint nothing.
+        first = torch.arange(4 * counts.mosaic, device=u.device) % 4 == 0
+        single = _crop_map(store, image[mosaic], size[mosaic], u[mosaic], config)
+        single = (single[0], single[1], single[2] * first[:, None])
+        on = draws.mosaic_on > 0.5
+        parts.append(tuple(torch.where(on, a, b) for a, b in zip(tiled, single, strict=True)))
+    if counts.whole:
+        parts.append(letterbox_map(size[whole]))
+    if counts.crop:
+        parts.append(_crop_map(store, image[crop], size[crop], u[crop], config))
+    scale, offset, rectangle = (torch.cat(group) for group in zip(*parts, strict=True))
+
+    mirrored = u[:, 1] < 0.5
+    reflected = rectangle[:, 0] + rectangle[:, 2] - offset[:, 0]
+    offset = torch.stack([torch.where(mirrored, reflected, offset[:, 0]), offset[:, 1]], dim=1)
+    scale = torch.stack([torch.where(mirrored, -scale[:, 0], scale[:, 0]), scale[:, 1]], dim=1)
+    softness = None
+    if config.soft_chance > 0:
+        softness = torch.where(u[:, 10] < config.soft_chance, _log_uniform(u[:, 11], (1.0, SOFTEST)), 1.0)
+    return Tiles(image, scale, offset, rectangle, softness)
+
+
+def _choose_images(store: StoreTensors, u: Tensor, counts: ViewCounts) -> Tensor:
+    """Index [T] of each tile's photograph, by its weight; all of view v lie in fold v mod K of `store`."""
+    views = torch.arange(counts.views, device=u.device)
+    views = torch.cat([views[: counts.mosaic].repeat_interleave(4), views[counts.mosaic :]])
+    fold = views % (store.folds.shape[0] - 1)
+    low, high = store.folds[fold], store.folds[fold + 1]
+    last = store.sizes.shape[0] - 1
+    return torch.searchsorted(store.cumulative, low + u * (high - low), right=True).clamp(max=last)
+
+
+def letterbox_map(size: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Scale, offset and rectangle of whole photographs of `size` [T, 2], as in `FaceDetector.preprocess`."""
+    fitted = (size * (CANVAS_SIZE / size.amax(1, keepdim=True))).round().clamp(min=1)
+    offset = ((CANVAS_SIZE - fitted) / 2).floor()
+    return fitted / size, offset, _whole_canvas(size)
+
+
+def _whole_canvas(like: Tensor) -> Tensor:
+    # Made on the device: a list would be copied there, which a captured step must not do.
+    return torch.cat([torch.zeros_like(like), torch.full_like(like, CANVAS_SIZE)], dim=1)
+
+
+def _log_uniform(u: Tensor, bounds: tuple[float, float]) -> Tensor:
+    low, high = bounds
+    return low * (high / low) ** u
+
+
+def _crop_map(
+    store: StoreTensors, image: Tensor, size: Tensor, u: Tensor, config: TrainConfig
+) -> tuple[Tensor, Tensor, Tensor]:
+    """A window of random size, mostly placed so that some face lies in the middle part of the canvas."""
+    count = store.counts[image]
+    chosen = (u[:, 2] * count).long().clamp(max=store.boxes.shape[1] - 1)
+    face = store.boxes[image, chosen]
+    on_face = (u[:, 3] < config.crop_on_face) & (count > 0)
+    center = torch.where(on_face[:, None], (face[:, :2] + face[:, 2:]) / 2, u[:, 4:6] * size)
+
+    scale = CANVAS_SIZE / size.amax(1) / _log_uniform(u[:, 6], config.crop_window)
+    # A face must not outgrow the canvas.
+    largest = (face[:, 2:] - face[:, :2]).amax(1).clamp(min=1)
+    scale = torch.where(on_face, torch.minimum(scale, 0.85 * CANVAS_SIZE / largest), scale)
+    stretch = torch.exp((u[:, 7] - 0.5) * config.crop_aspect)
+    scales = torch.stack([scale * stretch, scale / stretch], dim=1)
+
+    place = CANVAS_SIZE * (0.15 + 0.7 * u[:, 8:10])
+    # Slide the photograph back so that no more of the canvas is padding than its size makes necessary.
+    slack = CANVAS_SIZE - scales * size
+    offset = torch.maximum(torch.minimum(place - scales * center, slack.clamp(min=0)), slack.clamp(max=0))
+    return scales, offset, _whole_canvas(size)
+
+
+def _mosaic_map(size: Tensor, u: Tensor, config: TrainConfig) -> tuple[Tensor, Tensor, Tensor]:
+    """Four rectangles that meet in a random point, each showing most of a photograph."""
+    cross = (CANVAS_SIZE * (0.3 + 0.4 * u[:, 2:4])).round().reshape(-1, 4, 2)[:, :1]  # the first tile's draw
+    zero, full = torch.zeros_like(cross), torch.full_like(cross, CANVAS_SIZE)
+    (left, top), (x, y), (right, bottom) = (part.unbind(-1) for part in (zero, cross, full))
+    rectangle = torch.stack(
+        [
+            torch.cat([left, x, left, x], dim=1),
+            torch.cat([top, top, y, y], dim=1),
+            torch.cat([x, right, x, right], dim=1),
+            torch.cat([y, y, bottom, bottom], dim=1),
+        ],
+        dim=2,
+    ).reshape(-1, 4)
+    room = rectangle[:, 2:] - rectangle[:, :2]
+    scale = (room / size).amin(1) * _log_uniform(u[:, 6], config.mosaic_scale)
+    stretch = torch.exp((u[:, 7] - 0.5) * config.crop_aspect)
+    scales = torch.stack([scale * stretch, scale / stretch], dim=1)
+    return scales, rectangle[:, :2] + u[:, 8:10] * (room - scales * size), rectangle
