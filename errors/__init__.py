@@ -8,7 +8,8 @@ class ExitCode(IntEnum):
 
     GOOD: it did what it was asked. DEFECT: an error that nobody foresaw, with its traceback. USAGE: wrong
     options, or a device that is not there. UNUSABLE: an artifact, an op library or a package cannot be used.
-    BAD_INPUT: weights, images, boxes or data are bad. INTERRUPTED: 128 + SIGINT, the shells' convention.
+    BAD_INPUT: weights, images, boxes or data are bad. BROKE_DOWN: a training run that cannot go on.
+    INTERRUPTED: 128 + SIGINT, the shells' convention.
     """
 
     GOOD = 0
@@ -16,6 +17,7 @@ class ExitCode(IntEnum):
     USAGE = 2
     UNUSABLE = 3
     BAD_INPUT = 4
+    BROKE_DOWN = 5
     INTERRUPTED = 130
 
 

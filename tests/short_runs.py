@@ -6,12 +6,12 @@ from pathlib import Path
 
 import torch
 
-from lensbox.train.config.config import TrainConfig
+from lensbox.train.config.settings import TrainConfig
 from lensbox.train.run.run import RunOptions
 
 CPU = torch.device("cpu")
 
-SHORT_RUN = TrainConfig(
+SHORT_RUN = TrainConfig().replace(
     model="small",
     steps=3,
     batch_size=4,

@@ -19,17 +19,13 @@ import torch.distributed as dist
 from lensbox.model import load_detector, read_metadata, recommended_threshold
 from lensbox.model.weights_file import DEFAULT_THRESHOLD
 from lensbox.samples.photos import face_free_photos
-from lensbox.train.config.config import (
-    ConfigError,
-    TrainConfig,
-    config_from_mapping,
-    config_from_yaml,
-    parse_assignment,
-)
+from lensbox.train.config.reading import config_from_yaml, parse_assignment
+from lensbox.train.config.settings import TrainConfig, config_from_mapping
 from lensbox.train.data.folds import LEFT_OUT, Fold, parse_fold, without_fold
 from lensbox.train.data.image_pool import ImagePool
 from lensbox.train.data.image_store import ImageStore, load_images
 from lensbox.train.data.wider_face import DataError, LabelledImage, read_wider_face
+from lensbox.train.errors import ConfigError
 from lensbox.train.evaluation.coco_precision import CocoMissingError
 from lensbox.train.evaluation.contact_sheet import save_contact_sheet
 from lensbox.train.evaluation.evaluate import Detect, EvaluationSet, evaluate, load_evaluation_set
@@ -286,9 +282,9 @@ def _store(
     images: list[LabelledImage], config: TrainConfig, device: torch.device, folds: int
 ) -> tuple[ImageStore, ImagePool | None]:
     """Decodes the photographs onto the device, or, if they are too many, as many as it may hold at a time."""
-    capacity = max(config.max_targets, config.max_ignored)
-    weights, trims, workers = config.source_weights, config.source_trims, config.workers
-    if len(images) <= config.resident_images:
+    capacity = max(config.boxes.max_targets, config.boxes.max_ignored)
+    weights, trims, workers = config.data.source_weights, config.data.source_trims, config.data.workers
+    if len(images) <= config.data.resident_images:
         store = load_images(
             images, device, weights=weights, trims=trims, capacity=capacity, workers=workers, folds=folds
         )
@@ -296,12 +292,12 @@ def _store(
     if folds > 1:
         raise ConfigError(
             f"resident_images: must be at least the number of photographs, {len(images)}, if teachers left a "
-            f"fold out, got {config.resident_images}"
+            f"fold out, got {config.data.resident_images}"
         )
     pool = ImagePool(
         images,
         device,
-        resident=config.resident_images,
+        resident=config.data.resident_images,
         weights=weights,
         trims=trims,
         capacity=capacity,

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from lensbox.train.config.config import TrainConfig
+from lensbox.train.config.settings import AssignmentSettings
 
 NEIGHBOURHOOD = 3
 
@@ -97,7 +97,7 @@ def candidate_cells(targets: Tensor, levels: Sequence[Level]) -> tuple[Tensor, T
 
 @torch.no_grad()
 def assign(
-    boxes: Tensor, logits: Tensor, targets: Tensor, levels: Sequence[Level], config: TrainConfig
+    boxes: Tensor, logits: Tensor, targets: Tensor, levels: Sequence[Level], settings: AssignmentSettings
 ) -> Assignment:
     """Pairs boxes with cells.
 
@@ -112,10 +112,10 @@ def assign(
     score = logits.float().gather(1, flat).reshape(cells.shape).sigmoid()
     iou = box_iou(predicted, targets[:, :, None])
     # Closeness decides while no prediction overlaps yet, and is too small to matter later.
-    metric = score**config.align_score_power * iou**config.align_iou_power + 1e-7 * closeness
+    metric = score**settings.align_score_power * iou**settings.align_iou_power + 1e-7 * closeness
     metric = torch.where(allowed, metric, 0.0)
 
-    best, position = metric.topk(min(config.top_cells, metric.shape[-1]), dim=-1)
+    best, position = metric.topk(min(settings.top_cells, metric.shape[-1]), dim=-1)
     kept = best > 0
     cells = cells.gather(-1, position)
     iou = iou.gather(-1, position)
@@ -126,7 +126,7 @@ def assign(
 
     top_metric = torch.where(positive, best, 0.0).amax(-1, keepdim=True).clamp(min=1e-12)
     top_iou = torch.where(positive, iou, 0.0).amax(-1, keepdim=True)
-    quality = best / top_metric * top_iou.clamp(min=0.0, max=1.0) ** config.quality_power
+    quality = best / top_metric * top_iou.clamp(min=0.0, max=1.0) ** settings.quality_power
     return Assignment(cells, positive, torch.where(positive, quality, 0.0))
 
 

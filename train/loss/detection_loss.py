@@ -10,7 +10,7 @@ import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
 from lensbox.ops import masked_giou_loss
-from lensbox.train.config.config import TrainConfig
+from lensbox.train.config.settings import TrainConfig
 from lensbox.train.loss.assignment import Level, assign, ignored_cells
 from lensbox.train.loss.distillation import Taught, distillation_loss
 
@@ -50,11 +50,11 @@ def detection_loss(
         targets: float32 [B, M, 4], slots with y2 = 0 unused. ignored: float32 [B, I, 4] likewise.
         taught: the teachers' predictions for the same images.
     """
-    batch = boxes.shape[0]
-    pairs = assign(boxes.detach(), logits.detach(), targets, levels, config)
+    settings, batch = config.loss, boxes.shape[0]
+    pairs = assign(boxes.detach(), logits.detach(), targets, levels, config.assignment)
     flat = pairs.cells.reshape(batch, -1)
     height = targets[..., 3] - targets[..., 1]
-    boost = 1 + config.small_box_boost * (1 - height / SMALL_HEIGHT).clamp(min=0)
+    boost = 1 + settings.small_box_boost * (1 - height / SMALL_HEIGHT).clamp(min=0)
     weight = (pairs.quality * boost[..., None]).reshape(batch, -1)
 
     cell_shape = torch.zeros_like(logits, dtype=torch.float32)
@@ -64,7 +64,7 @@ def detection_loss(
 
     background = (1 - positive) * (1 - ignored_cells(ignored, levels))
     chance = logits.detach().float().sigmoid()
-    focus = cell_weight + background * config.negative_weight * chance**config.focal_power
+    focus = cell_weight + background * settings.negative_weight * chance**settings.focal_power
     cross_entropy = F.binary_cross_entropy_with_logits(logits.float(), quality, reduction="none")
     quality_sum = quality.sum()
     classification = (focus * cross_entropy).sum() / quality_sum.clamp(min=1)
@@ -73,10 +73,10 @@ def detection_loss(
     expected = targets[:, :, None].expand(-1, -1, pairs.cells.shape[2], -1).reshape(batch, -1, 4)
     # A weight of 0 keeps unused slots and lost pairs out.
     box = masked_giou_loss(predicted, expected.contiguous(), weight)
-    total = classification + config.box_weight * box
+    total = classification + settings.box_weight * box
     distillation = torch.zeros_like(total)
     if taught is not None:
-        distillation = distillation_loss(boxes, logits, taught, config)
-        total = config.label_weight * total + config.distill_weight * distillation
+        distillation = distillation_loss(boxes, logits, taught, settings)
+        total = settings.label_weight * total + settings.distill_weight * distillation
     parts = (classification.detach(), box.detach(), distillation.detach())
     return Losses(total, *parts, positive.sum() / batch, quality_sum)

@@ -19,8 +19,9 @@ from torch import Tensor
 
 from lensbox.model import FaceDetector, load_detector, read_metadata, weights_sha256
 from lensbox.ops import masked_giou_loss
-from lensbox.train.config.config import ConfigError, TrainConfig
+from lensbox.train.config.settings import LossSettings
 from lensbox.train.data.folds import LEFT_OUT, Fold, parse_fold
+from lensbox.train.errors import ConfigError
 
 Predict = Callable[[Tensor], tuple[Tensor, Tensor]]
 
@@ -118,7 +119,7 @@ def teach(whole: Sequence[Predict], sets: Sequence[Sequence[Predict]], images: T
     return Taught((weight[..., None] * boxes).sum(0), scores.mean(0))
 
 
-def distillation_loss(boxes: Tensor, logits: Tensor, taught: Taught, config: TrainConfig) -> Tensor:
+def distillation_loss(boxes: Tensor, logits: Tensor, taught: Taught, settings: LossSettings) -> Tensor:
     """Loss of a student's predictions against its teachers', a scalar.
 
     Classification is the varifocal loss of `detection_loss`, with the teachers' score as soft target at every
@@ -130,8 +131,8 @@ def distillation_loss(boxes: Tensor, logits: Tensor, taught: Taught, config: Tra
     """
     target = taught.scores
     score = logits.detach().sigmoid()
-    focus = target + (1 - target) * config.negative_weight * score**config.focal_power
+    focus = target + (1 - target) * settings.negative_weight * score**settings.focal_power
     cross_entropy = F.binary_cross_entropy_with_logits(logits, target, reduction="none")
     classification = (focus * cross_entropy).sum() / target.sum().clamp(min=1)
     box = masked_giou_loss(boxes, taught.boxes, target**2)
-    return classification + config.box_weight * box
+    return classification + settings.box_weight * box

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import platform
 from dataclasses import dataclass
@@ -13,7 +12,7 @@ import torch
 
 from lensbox.model import save_detector
 from lensbox.model.weights_file import FIGURES_KEY
-from lensbox.train.config.config import TrainConfig
+from lensbox.train.config.settings import TrainConfig
 from lensbox.train.evaluation.evaluate import Figures
 from lensbox.train.run.checkpoint import write_atomically
 from lensbox.train.run.step import TrainStep
@@ -48,7 +47,7 @@ class Delivery:
     def deliver(self, step: TrainStep, figures: Figures | None, seconds: float) -> None:
         """Writes `weights.safetensors` and `figures.json`, the run having taken so many seconds."""
         summary = self._write(LAST_FILE, step, figures, seconds)
-        whole = {**summary, "config": dataclasses.asdict(self.config), **self.facts}
+        whole = {**summary, "config": self.config.flat(), **self.facts}
         write_atomically(self.folder / "figures.json", (json.dumps(whole, indent=2) + "\n").encode())
 
     def _write(self, name: str, step: TrainStep, figures: Figures | None, seconds: float) -> dict[str, Any]:
@@ -56,7 +55,7 @@ class Delivery:
         summary = {
             **(figures.to_json() if figures is not None else {}),
             "steps": step.step,
-            "views": step.step * self.config.batch_size * step.world,
+            "views": step.step * self.config.optimizer.batch_size * step.world,
             "seconds": round(seconds, 1),
             "mode": step.mode,
             "torch": torch.__version__,

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from lensbox.model import DetectorConfig, FaceDetector, load_detector, weights_sha256
-from lensbox.train.config.config import ConfigError, TrainConfig
+from lensbox.train.config.settings import TrainConfig
+from lensbox.train.errors import ConfigError
 
 
 class InitialWeights(NamedTuple):

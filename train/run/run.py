@@ -19,9 +19,10 @@ import torch
 import torch.distributed as dist
 
 from lensbox.model import DetectorConfig, FaceDetector
-from lensbox.train.config.config import ConfigError, TrainConfig
+from lensbox.train.config.settings import TrainConfig
 from lensbox.train.data.folds import LEFT_OUT, Fold
 from lensbox.train.data.image_store import ImageStore
+from lensbox.train.errors import ConfigError
 from lensbox.train.evaluation.coco_precision import CocoMissingError
 from lensbox.train.evaluation.evaluate import EvaluationSet, Figures, evaluate
 from lensbox.train.loss.distillation import Teachers
@@ -49,7 +50,7 @@ class RunOptions:
     Attributes:
         output: folder for the run's files.
         device: where to train.
-        time_limit: seconds from `started` until the last step, or None for `config.steps` steps.
+        time_limit: seconds from `started` until the last step, or None for `config.optimizer.steps` steps.
         started: `time.monotonic()` when the clock of the run began; reading data and compiling count.
         resume: go on from `output`/checkpoint.pt, which must exist.
         recipe: more facts for the metadata of the weights, such as the command line and data.
@@ -137,11 +138,13 @@ def train(
     if main:
         text = json.dumps(json.loads(config.to_json()), indent=2) + "\n"
         write_atomically(options.output / "config.json", text.encode())
-    clock = Clock(config.steps, options.time_limit, step.step, seconds(), progress)
-    report(f"step: {step.mode}; {config.batch_size} views a step; training starts at {seconds():.1f} s")
+    clock = Clock(config.optimizer.steps, options.time_limit, step.step, seconds(), progress)
+    report(
+        f"step: {step.mode}; {config.optimizer.batch_size} views a step; training starts at {seconds():.1f} s"
+    )
     delivery = Delivery(options.output, config, {**options.recipe, **origin})
     log = _RunLog(step, config, options, report, main, bar)
-    evaluations = [(i + 1) / (config.evaluations + 1) for i in range(config.evaluations)]
+    evaluations = [(i + 1) / (config.reports.evaluations + 1) for i in range(config.reports.evaluations)]
     evaluations = [share for share in evaluations if share > progress]
     in_flight: deque[Any] = deque()
     if bar is not None:
@@ -151,7 +154,7 @@ def train(
 
     while True:
         stopping = options.stop_after is not None and step.step - first >= options.stop_after
-        due = stopping or time.monotonic() - saved >= config.checkpoint_seconds
+        due = stopping or time.monotonic() - saved >= config.reports.checkpoint_seconds
         share, due = _agree(clock.progress(step.step, seconds()), due)
         progress = max(progress, share)
         if due and (progress < 1 or stopping):
@@ -218,7 +221,7 @@ class _RunLog:
     def after_step(self, progress: float, clock: Clock, seconds: float) -> None:
         if self._bar is not None:
             self._bar.advance(progress)
-        if time.monotonic() - self._last_time >= self._config.log_seconds:
+        if time.monotonic() - self._last_time >= self._config.reports.log_seconds:
             self.report(progress, clock, seconds)
 
     def report(self, progress: float, clock: Clock, seconds: float) -> None:
@@ -229,13 +232,13 @@ class _RunLog:
             return
         sums = self._step.read_sums()
         now = time.monotonic()
-        rate = steps * self._config.batch_size * self._step.world / max(now - self._last_time, 1e-9)
+        rate = steps * self._config.optimizer.batch_size * self._step.world / max(now - self._last_time, 1e-9)
         self._last_time, self._last_step = now, self._step.step
         if not all(map(_is_finite, sums.values())):
             raise TrainingError(f"loss must be finite, got {sums} at step {self._step.step}")
         done = max(progress - clock.start_progress, 1e-6)
         left = (seconds - clock.start_seconds) * (1 - progress) / done
-        rate_now = learning_rate(progress, self._config)
+        rate_now = learning_rate(progress, self._config.optimizer)
         if self._bar is not None:
             self._bar.show(f"step {self._step.step}, {rate:.0f} img/s, loss {sums['loss']:.4f}")
         else:

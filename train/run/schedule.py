@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from lensbox.train.config.config import TrainConfig
+from lensbox.train.config.settings import AverageSettings, OptimizerSettings, ViewSettings
 
 
 @dataclass(frozen=True)
@@ -37,20 +37,20 @@ class Clock:
         return min(share, 1.0)
 
 
-def learning_rate(progress: float, config: TrainConfig) -> float:
+def learning_rate(progress: float, settings: OptimizerSettings) -> float:
     """Linear warm-up, then a cosine down to the final rate."""
-    if progress < config.warmup_progress:
-        return config.learning_rate * max(progress / config.warmup_progress, 1e-3)
-    share = (progress - config.warmup_progress) / (1 - config.warmup_progress)
+    if progress < settings.warmup_progress:
+        return settings.learning_rate * max(progress / settings.warmup_progress, 1e-3)
+    share = (progress - settings.warmup_progress) / (1 - settings.warmup_progress)
     cosine = 0.5 * (1 + math.cos(math.pi * share))
-    return config.final_learning_rate + (config.learning_rate - config.final_learning_rate) * cosine
+    return settings.final_learning_rate + (settings.learning_rate - settings.final_learning_rate) * cosine
 
 
-def ema_weight(step: int, config: TrainConfig) -> float:
+def ema_weight(step: int, settings: AverageSettings) -> float:
     """Weight of the newest parameters in the average: large at first, so that it forgets the start."""
-    return 1 - min(config.ema_decay, (1 + step) / (config.ema_warmup + step))
+    return 1 - min(settings.ema_decay, (1 + step) / (settings.ema_warmup + step))
 
 
-def mosaic_on(progress: float, config: TrainConfig) -> float:
+def mosaic_on(progress: float, settings: ViewSettings) -> float:
     """1 while mosaics are drawn, 0 in the last part of the run."""
-    return 1.0 if progress < 1 - config.plain_progress else 0.0
+    return 1.0 if progress < 1 - settings.plain_progress else 0.0

@@ -20,8 +20,9 @@ from torch.optim.swa_utils import update_bn
 
 from lensbox.model import FaceDetector
 from lensbox.model.config import CANVAS_SIZE
-from lensbox.train.config.config import ConfigError, TrainConfig
+from lensbox.train.config.settings import TrainConfig
 from lensbox.train.data.image_store import StoreTensors
+from lensbox.train.errors import ConfigError
 from lensbox.train.loss.assignment import make_levels
 from lensbox.train.loss.detection_loss import Losses, detection_loss
 from lensbox.train.loss.distillation import Taught, Teachers, teach
@@ -54,16 +55,16 @@ class TrainStep:
         teachers: Teachers = Teachers(),  # noqa: B008 (immutable)
     ) -> None:
         self.model = model.to(device).train()
-        if config.channels_last:
+        if config.speed.channels_last:
             # The stub of Module.to lacks this overload.
             self.model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.average = copy.deepcopy(self.model).eval().requires_grad_(False)
-        if device.type == "cpu" and config.bf16:
+        if device.type == "cpu" and config.speed.bf16:
             keep_wide_depthwise_float32(self.model)
         self.teachers = teachers
         for teacher in teachers:
             teacher.to(device).eval()
-            if config.channels_last:
+            if config.speed.channels_last:
                 teacher.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.store = store
         self.config = config
@@ -74,14 +75,14 @@ class TrainStep:
         self.world = dist.get_world_size() if dist.is_initialized() else 1
         self.rank = dist.get_rank() if dist.is_initialized() else 0
 
-        if config.batch_size % teachers.folds:
+        if config.optimizer.batch_size % teachers.folds:
             raise ConfigError(
                 f"batch_size: must be a multiple of {teachers.folds}, the teachers' folds, "
-                f"got {config.batch_size}"
+                f"got {config.optimizer.batch_size}"
             )
         self._counts = view_counts(config)
         strides = sorted({int(stride) for stride in model.anchor_strides.tolist()})
-        self.levels = make_levels(strides, config.level_sizes, CANVAS_SIZE)
+        self.levels = make_levels(strides, config.assignment.level_sizes, CANVAS_SIZE)
         self._parameters = [p for p in self.model.parameters() if p.requires_grad]
         self._learned = [
             value for value in self.model.state_dict(keep_vars=True).values() if value.is_floating_point()
@@ -105,9 +106,9 @@ class TrainStep:
 
     def run(self, progress: float) -> None:
         """Does one step, whose scalars follow from `progress` (0 to 1). Does not wait for the device."""
-        rate = learning_rate(progress, self.config)
-        self._ema_weight.fill_(ema_weight(self.step, self.config))
-        self._mosaic_on.fill_(mosaic_on(progress, self.config))
+        rate = learning_rate(progress, self.config.optimizer)
+        self._ema_weight.fill_(ema_weight(self.step, self.config.average))
+        self._mosaic_on.fill_(mosaic_on(progress, self.config.views))
         self._rate.fill_(rate)
         if self._graph is not None:
             self._graph.replay()
@@ -129,7 +130,7 @@ class TrainStep:
         config = plain_views(self.config)
         counts, no_mosaics = view_counts(config), torch.zeros((), device=self.device)
         generator = torch.Generator(self.device).manual_seed(config.seed)  # training draws go on as ever
-        batches = -(-config.recalibration_views // config.batch_size)
+        batches = -(-config.average.recalibration_views // config.optimizer.batch_size)
         draws = (draw(counts, no_mosaics, self.device, generator) for _ in range(batches))
         if batches:
             views = (make_views(self.store, each, counts, config) for each in draws)
@@ -160,8 +161,8 @@ class TrainStep:
         losses.total.backward()  # type: ignore[no-untyped-call]
         if self.world > 1:
             self._average_gradients(losses.quality)
-        if self.config.gradient_clip > 0:
-            torch.nn.utils.clip_grad_norm_(self._parameters, self.config.gradient_clip)
+        if self.config.optimizer.gradient_clip > 0:
+            torch.nn.utils.clip_grad_norm_(self._parameters, self.config.optimizer.gradient_clip)
         self.optimizer.step()
         self._update_average()
         one = torch.ones_like(losses.positives)
@@ -192,10 +193,14 @@ class TrainStep:
         return detection_loss(*predictions, targets, ignored, self.levels, self.config, taught)
 
     def _laid_out(self, images: Tensor) -> Tensor:
-        return images.contiguous(memory_format=torch.channels_last) if self.config.channels_last else images
+        return (
+            images.contiguous(memory_format=torch.channels_last)
+            if self.config.speed.channels_last
+            else images
+        )
 
     def _autocast(self) -> torch.autocast:
-        return torch.autocast(self.device.type, torch.bfloat16, enabled=self.config.bf16)
+        return torch.autocast(self.device.type, torch.bfloat16, enabled=self.config.speed.bf16)
 
     @torch.no_grad()
     def _update_average(self) -> None:
@@ -224,7 +229,7 @@ class TrainStep:
         decay = [p for p in self._parameters if p.ndim > 1]
         plain = [p for p in self._parameters if p.ndim <= 1]
         groups = [
-            {"params": decay, "weight_decay": self.config.weight_decay},
+            {"params": decay, "weight_decay": self.config.optimizer.weight_decay},
             {"params": plain, "weight_decay": 0.0},
         ]
         optimizer = torch.optim.AdamW(groups, lr=self._rate, fused=True)
@@ -236,16 +241,16 @@ class TrainStep:
         for group in optimizer.param_groups:
             group["lr"] = self._rate
             # A checkpoint may come from another device or configuration.
-            group["capturable"] = self.device.type == "cuda" and self.config.cuda_graph
+            group["capturable"] = self.device.type == "cuda" and self.config.speed.cuda_graph
 
     # Speed
 
     def prepare(self, progress: float = 0.0) -> None:
         """Compiles and captures the step as the configuration asks, and does a few real steps on the way."""
         modes = []
-        if self.config.compile:
+        if self.config.speed.compile:
             modes += self._compile()
-        if self.config.cuda_graph and self.device.type == "cuda":
+        if self.config.speed.cuda_graph and self.device.type == "cuda":
             modes += self._capture(progress)
         self.mode = " + ".join(modes) if modes else "eager"
 

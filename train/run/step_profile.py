@@ -35,7 +35,7 @@ def profile_step(step: TrainStep, repeats: int = 50) -> dict[str, float]:
         targets = (batch.targets, batch.ignored)
         return detection_loss(boxes, logits, *targets, step.levels, step.config, taught).total
 
-    compiled = torch.compile(loss_of, dynamic=False) if step.config.compile else loss_of
+    compiled = torch.compile(loss_of, dynamic=False) if step.config.speed.compile else loss_of
 
     def loss_and_backward() -> None:
         boxes.grad = logits.grad = None
@@ -52,7 +52,7 @@ def profile_step(step: TrainStep, repeats: int = 50) -> dict[str, float]:
         **teachers,
         "loss": loss,
         "loss_share": loss / whole,
-        "images_per_second": 1000 * step.config.batch_size / whole,
+        "images_per_second": 1000 * step.config.optimizer.batch_size / whole,
     }
 
 

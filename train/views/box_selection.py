@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from lensbox.train.config.config import TrainConfig
+from lensbox.train.config.settings import BoxSettings
 
 
 class MappedBoxes(NamedTuple):
@@ -21,7 +21,7 @@ class MappedBoxes(NamedTuple):
     labelled: Tensor
 
 
-def judge_boxes(mapped: MappedBoxes, config: TrainConfig) -> tuple[Tensor, Tensor, Tensor]:
+def judge_boxes(mapped: MappedBoxes, settings: BoxSettings) -> tuple[Tensor, Tensor, Tensor]:
     """Decides by the share in view and the height which boxes are targets and which are ignored.
 
     Returns:
@@ -29,12 +29,12 @@ def judge_boxes(mapped: MappedBoxes, config: TrainConfig) -> tuple[Tensor, Tenso
         dropped.
     """
     boxes, visible, used = mapped.clipped, mapped.visible, mapped.used
-    tall = boxes[..., 3] - boxes[..., 1] >= config.min_target_height
-    find = used & mapped.labelled & tall & (visible >= config.keep_visible)
-    return boxes, find, used & ~find & (visible > 0) & (visible >= config.ignore_visible)
+    tall = boxes[..., 3] - boxes[..., 1] >= settings.min_target_height
+    find = used & mapped.labelled & tall & (visible >= settings.keep_visible)
+    return boxes, find, used & ~find & (visible > 0) & (visible >= settings.ignore_visible)
 
 
-def select_boxes(boxes: Tensor, find: Tensor, ignore: Tensor, config: TrainConfig) -> tuple[Tensor, Tensor]:
+def select_boxes(boxes: Tensor, find: Tensor, ignore: Tensor, settings: BoxSettings) -> tuple[Tensor, Tensor]:
     """Gathers the largest boxes to find and to ignore into fixed slots; what a crowd has beyond them
     (the smallest ones) joins the ignored.
 
@@ -46,10 +46,10 @@ def select_boxes(boxes: Tensor, find: Tensor, ignore: Tensor, config: TrainConfi
         zero.
     """
     area = (boxes[..., 2:] - boxes[..., :2]).prod(2)
-    value, order = torch.where(find, area, -1.0).topk(config.max_targets, dim=1)
+    value, order = torch.where(find, area, -1.0).topk(settings.max_targets, dim=1)
     targets = _gather(boxes, order, value > 0)
     surplus = find & ~torch.zeros_like(find).scatter(1, order, value > 0)
-    value, order = torch.where(ignore | surplus, area, -1.0).topk(config.max_ignored, dim=1)
+    value, order = torch.where(ignore | surplus, area, -1.0).topk(settings.max_ignored, dim=1)
     return targets, _gather(boxes, order, value > 0)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from lensbox.train.config.config import TrainConfig
+from lensbox.train.config.settings import BoxSettings
 from lensbox.train.data.image_store import StoreTensors
 from lensbox.train.views.box_selection import MappedBoxes, judge_boxes, select_boxes
 from lensbox.train.views.draws import ViewCounts
@@ -34,7 +34,7 @@ def map_boxes(store: StoreTensors, tiles: Tiles) -> MappedBoxes:
 
 
 def view_boxes(
-    mapped: MappedBoxes, turn: Turn | None, counts: ViewCounts, config: TrainConfig
+    mapped: MappedBoxes, turn: Turn | None, counts: ViewCounts, settings: BoxSettings
 ) -> tuple[Tensor, Tensor]:
     """Joins the boxes of every four mosaic tiles, turns them with their views and selects."""
     cut, mosaics = 4 * counts.mosaic, slice(0, counts.mosaic)
@@ -50,6 +50,6 @@ def view_boxes(
             # Before selecting: what left the view must not take a slot.
             clipped, visible = turn_boxes(*group[:3], Turn(*(x[views] for x in turn)))
             group = group._replace(clipped=clipped, visible=visible)
-        parts.append(select_boxes(*judge_boxes(group, config), config))
+        parts.append(select_boxes(*judge_boxes(group, settings), settings))
     targets, ignored = (torch.cat(group) for group in zip(*parts, strict=True))
     return targets, ignored

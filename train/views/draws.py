@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from lensbox.model.config import CANVAS_SIZE
-from lensbox.train.config.config import TrainConfig
+from lensbox.train.config.settings import TrainConfig
 from lensbox.train.views.photometric import COVER_DRAWS, LIGHT_DRAWS, PHOTOMETRIC_DRAWS
 from lensbox.train.views.rotation import TURN_DRAWS
 
@@ -46,15 +45,14 @@ class Draws(NamedTuple):
 
 def view_counts(config: TrainConfig) -> ViewCounts:
     """Splits a batch into kinds by the shares of the configuration."""
-    mosaic = round(config.batch_size * config.mosaic_share)
-    whole = round((config.batch_size - mosaic) * config.whole_share)
-    return ViewCounts(mosaic, whole, config.batch_size - mosaic - whole)
+    mosaic = round(config.optimizer.batch_size * config.views.mosaic_share)
+    whole = round((config.optimizer.batch_size - mosaic) * config.views.whole_share)
+    return ViewCounts(mosaic, whole, config.optimizer.batch_size - mosaic - whole)
 
 
 def plain_views(config: TrainConfig) -> TrainConfig:
     """The configuration with whole photographs for views, only mirrored and otherwise unchanged."""
-    return dataclasses.replace(
-        config,
+    return config.replace(
         mosaic_share=0.0,
         whole_share=1.0,
         photometric=0.0,

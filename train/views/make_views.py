@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from lensbox.train.config.config import TrainConfig
+from lensbox.train.config.settings import TrainConfig
 from lensbox.train.data.image_store import StoreTensors
 from lensbox.train.views.boxes import map_boxes, view_boxes
 from lensbox.train.views.draws import PIXEL_DRAWS, Draws, ViewCounts
@@ -39,18 +39,19 @@ class Views(NamedTuple):
 
 def make_views(store: StoreTensors, draws: Draws, counts: ViewCounts, config: TrainConfig) -> Views:
     """Returns a batch of augmented views with their targets."""
+    changes = config.changes
     tiles = place_tiles(store, draws, counts, config)
     canvas, content = compose(render_tiles(store.images, store.sizes, tiles), counts)
     tones, turning, lighting, covering = draws.view.split_with_sizes(PIXEL_DRAWS, dim=1)
     # A change that is switched off costs nothing, not even compiled.
     turn = None
-    if config.rotate_chance > 0:
-        turn = draw_turn(turning, config.rotate_chance, config.rotate_degrees)
+    if changes.rotate_chance > 0:
+        turn = draw_turn(turning, changes.rotate_chance, changes.rotate_degrees)
         canvas, content = turn_pixels(canvas, content, turn)
-    targets, ignored = view_boxes(map_boxes(store, tiles), turn, counts, config)
-    if config.cover_chance > 0:
-        canvas = paint_covers(canvas, content, targets, covering, config.cover_chance)
-    if config.light_chance > 0:
-        canvas = light_from_a_side(canvas, lighting, config.light_chance)
-    images = photometric(canvas, content, tones, draws.noise, config.photometric)
+    targets, ignored = view_boxes(map_boxes(store, tiles), turn, counts, config.boxes)
+    if changes.cover_chance > 0:
+        canvas = paint_covers(canvas, content, targets, covering, changes.cover_chance)
+    if changes.light_chance > 0:
+        canvas = light_from_a_side(canvas, lighting, changes.light_chance)
+    images = photometric(canvas, content, tones, draws.noise, changes.photometric)
     return Views(images[:, None], targets, ignored)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from lensbox.model.config import CANVAS_SIZE
-from lensbox.train.config.config import TrainConfig
+from lensbox.train.config.settings import TrainConfig, ViewSettings
 from lensbox.train.data.image_store import StoreTensors
 from lensbox.train.views.draws import Draws, ViewCounts
 
@@ -38,17 +38,17 @@ def place_tiles(store: StoreTensors, draws: Draws, counts: ViewCounts, config: T
 
     parts = []
     if counts.mosaic:
-        tiled = _mosaic_map(size[mosaic], u[mosaic], config)
+        tiled = _mosaic_map(size[mosaic], u[mosaic], config.views)
         # With mosaics off, the first of four tiles is a crop and the others paint nothing.
         first = torch.arange(4 * counts.mosaic, device=u.device) % 4 == 0
-        single = _crop_map(store, image[mosaic], size[mosaic], u[mosaic], config)
+        single = _crop_map(store, image[mosaic], size[mosaic], u[mosaic], config.views)
         single = (single[0], single[1], single[2] * first[:, None])
         on = draws.mosaic_on > 0.5
         parts.append(tuple(torch.where(on, a, b) for a, b in zip(tiled, single, strict=True)))
     if counts.whole:
         parts.append(letterbox_map(size[whole]))
     if counts.crop:
-        parts.append(_crop_map(store, image[crop], size[crop], u[crop], config))
+        parts.append(_crop_map(store, image[crop], size[crop], u[crop], config.views))
     scale, offset, rectangle = (torch.cat(group) for group in zip(*parts, strict=True))
 
     mirrored = u[:, 1] < 0.5
@@ -56,8 +56,8 @@ def place_tiles(store: StoreTensors, draws: Draws, counts: ViewCounts, config: T
     offset = torch.stack([torch.where(mirrored, reflected, offset[:, 0]), offset[:, 1]], dim=1)
     scale = torch.stack([torch.where(mirrored, -scale[:, 0], scale[:, 0]), scale[:, 1]], dim=1)
     softness = None
-    if config.soft_chance > 0:
-        softness = torch.where(u[:, 10] < config.soft_chance, _log_uniform(u[:, 11], (1.0, SOFTEST)), 1.0)
+    if (chance := config.changes.soft_chance) > 0:
+        softness = torch.where(u[:, 10] < chance, _log_uniform(u[:, 11], (1.0, SOFTEST)), 1.0)
     return Tiles(image, scale, offset, rectangle, softness)
 
 
@@ -89,20 +89,20 @@ def _log_uniform(u: Tensor, bounds: tuple[float, float]) -> Tensor:
 
 
 def _crop_map(
-    store: StoreTensors, image: Tensor, size: Tensor, u: Tensor, config: TrainConfig
+    store: StoreTensors, image: Tensor, size: Tensor, u: Tensor, settings: ViewSettings
 ) -> tuple[Tensor, Tensor, Tensor]:
     """A window of random size, mostly placed so that some face lies in the middle part of the canvas."""
     count = store.counts[image]
     chosen = (u[:, 2] * count).long().clamp(max=store.boxes.shape[1] - 1)
     face = store.boxes[image, chosen]
-    on_face = (u[:, 3] < config.crop_on_face) & (count > 0)
+    on_face = (u[:, 3] < settings.crop_on_face) & (count > 0)
     center = torch.where(on_face[:, None], (face[:, :2] + face[:, 2:]) / 2, u[:, 4:6] * size)
 
-    scale = CANVAS_SIZE / size.amax(1) / _log_uniform(u[:, 6], config.crop_window)
+    scale = CANVAS_SIZE / size.amax(1) / _log_uniform(u[:, 6], settings.crop_window)
     # A face must not outgrow the canvas.
     largest = (face[:, 2:] - face[:, :2]).amax(1).clamp(min=1)
     scale = torch.where(on_face, torch.minimum(scale, 0.85 * CANVAS_SIZE / largest), scale)
-    stretch = torch.exp((u[:, 7] - 0.5) * config.crop_aspect)
+    stretch = torch.exp((u[:, 7] - 0.5) * settings.crop_aspect)
     scales = torch.stack([scale * stretch, scale / stretch], dim=1)
 
     place = CANVAS_SIZE * (0.15 + 0.7 * u[:, 8:10])
@@ -112,7 +112,7 @@ def _crop_map(
     return scales, offset, _whole_canvas(size)
 
 
-def _mosaic_map(size: Tensor, u: Tensor, config: TrainConfig) -> tuple[Tensor, Tensor, Tensor]:
+def _mosaic_map(size: Tensor, u: Tensor, settings: ViewSettings) -> tuple[Tensor, Tensor, Tensor]:
     """Four rectangles that meet in a random point, each showing most of a photograph."""
     cross = (CANVAS_SIZE * (0.3 + 0.4 * u[:, 2:4])).round().reshape(-1, 4, 2)[:, :1]  # the first tile's draw
     zero, full = torch.zeros_like(cross), torch.full_like(cross, CANVAS_SIZE)
@@ -127,7 +127,7 @@ def _mosaic_map(size: Tensor, u: Tensor, config: TrainConfig) -> tuple[Tensor, T
         dim=2,
     ).reshape(-1, 4)
     room = rectangle[:, 2:] - rectangle[:, :2]
-    scale = (room / size).amin(1) * _log_uniform(u[:, 6], config.mosaic_scale)
-    stretch = torch.exp((u[:, 7] - 0.5) * config.crop_aspect)
+    scale = (room / size).amin(1) * _log_uniform(u[:, 6], settings.mosaic_scale)
+    stretch = torch.exp((u[:, 7] - 0.5) * settings.crop_aspect)
     scales = torch.stack([scale * stretch, scale / stretch], dim=1)
     return scales, rectangle[:, :2] + u[:, 8:10] * (room - scales * size), rectangle

@@ -1,16 +1,12 @@
-import dataclasses
 import json
 from pathlib import Path
 
 import pytest
 
-from lensbox.train.config.config import (
-    ConfigError,
-    TrainConfig,
-    config_from_mapping,
-    config_from_yaml,
-    parse_assignment,
-)
+from lensbox.model import read_metadata
+from lensbox.train.config.reading import config_from_yaml, parse_assignment
+from lensbox.train.config.settings import TrainConfig, config_from_mapping
+from lensbox.train.errors import ConfigError
 
 
 def test_values_are_converted_to_the_type_of_their_key():
@@ -23,18 +19,27 @@ def test_values_are_converted_to_the_type_of_their_key():
             "source_weights": {"a": 2},
         }
     )
-    assert config.learning_rate == 1e-3
-    assert config.steps == 7
-    assert config.crop_window == (1.0, 2.0)
-    assert config.compile is False
-    assert config.source_weights == {"a": 2.0}
+    assert config.optimizer.learning_rate == 1e-3
+    assert config.optimizer.steps == 7
+    assert config.views.crop_window == (1.0, 2.0)
+    assert config.speed.compile is False
+    assert config.data.source_weights == {"a": 2.0}
+    assert config_from_mapping({"steps": 8}, config).optimizer.learning_rate == 1e-3
 
 
 @pytest.mark.parametrize(
     ("values", "words"),
     [
+        ({3: 1.0}, "unknown configuration key 3"),
+        ({"views": {"mosaic_share": 0.5}}, "unknown configuration key 'views'"),
         ({"learning_rat": 1.0}, "unknown configuration key 'learning_rat'"),
-        ({"steps": "many"}, "steps: must be like"),
+        ({"steps": "many"}, "steps: must be like 15000, got 'many'"),
+        ({"learning_rate": float("nan")}, "learning_rate: must be above 0, got nan"),
+        ({"ema_decay": "1"}, "ema_decay: must be at least 0 and below 1, got 1.0"),
+        ({"source_weights": 3}, "source_weights: must be like {}, got 3"),
+        ({"level_sizes": []}, "level_sizes: must be like"),
+        ({"level_sizes": [[1, 2, 3]]}, r"level_sizes: must have 2 values, got \[1, 2, 3\]"),
+        ({"level_sizes": [[2, 1]]}, "level_sizes: must be rising pairs"),
         ({"steps": True}, "steps: must be like"),
         ({"compile": 1}, "compile: must be like"),
         ({"crop_window": [1, 2, 3]}, "crop_window: must have 2 values"),
@@ -47,6 +52,7 @@ def test_values_are_converted_to_the_type_of_their_key():
         ({"ema_warmup": 0}, "ema_warmup: must be at least 1, got 0"),
         ({"negative_weight": -1}, "negative_weight: must be at least 0"),
         ({"ignore_visible": 0.9}, "ignore_visible: must be at most keep_visible"),
+        ({"keep_visible": 0.1}, "ignore_visible: must be at most keep_visible, got 0.15"),
         ({"source_weights": {"a": -1}}, "source_weights: must be weights of at least 0"),
         ({"source_trims": {"a": [0.5, 0, 0.5, 0]}}, "source_trims: must be shares"),
         ({"source_trims": {"a": [0.5]}}, "source_trims: must have 4 values"),
@@ -57,14 +63,27 @@ def test_bad_values_are_refused_with_key_rule_and_value(values, words):
         config_from_mapping(values)
 
 
+def test_a_configuration_of_an_earlier_release_reads():
+    """Files, and the metadata of weights, have always named settings without their groups."""
+    recipe = '{"model": "small", "steps": 9, "mosaic_share": 0.1, "level_sizes": [[0.0, 24.0], [14.0, 52.0]]}'
+    config = config_from_mapping(json.loads(recipe))
+    assert (config.model, config.optimizer.steps, config.views.mosaic_share) == ("small", 9, 0.1)
+    assert config.assignment.level_sizes == ((0.0, 24.0), (14.0, 52.0))
+
+
+def test_the_recipe_of_the_shipped_weights_reads():
+    recipe = json.loads(read_metadata()["recipe"])
+    assert config_from_mapping(recipe).flat().items() >= {"model": "base"}.items()
+
+
 def test_json_of_a_configuration_gives_it_back():
-    config = TrainConfig(steps=3, source_trims={"a": (0.1, 0.0, 0.0, 0.0)})
+    config = TrainConfig().replace(steps=3, source_trims={"a": (0.1, 0.0, 0.0, 0.0)})
     assert config_from_mapping(json.loads(config.to_json())) == config
 
 
 def test_files(tmp_path):
     (tmp_path / "c.yaml").write_text("steps: 5\nlearning_rate: 4e-3\n")
-    assert config_from_mapping(config_from_yaml(tmp_path / "c.yaml")) == TrainConfig(steps=5)
+    assert config_from_mapping(config_from_yaml(tmp_path / "c.yaml")) == TrainConfig().replace(steps=5)
     (tmp_path / "c.json").write_text('{"steps": 5}')
     assert config_from_yaml(tmp_path / "c.json") == {"steps": 5}
     (tmp_path / "empty.yaml").write_text("")
@@ -74,11 +93,19 @@ def test_files(tmp_path):
         config_from_yaml(tmp_path / "list.yaml")
 
 
+def test_files_that_cannot_be_read_are_named(tmp_path):
+    (tmp_path / "broken.json").write_text("{")
+    (tmp_path / "broken.yaml").write_text("a: [")
+    (tmp_path / "latin.yaml").write_bytes(b"model: caf\xe9\n")
+    for name in ("broken.json", "broken.yaml", "latin.yaml", "absent.yaml", "."):
+        with pytest.raises(ConfigError, match=r"configuration file .* (must hold|cannot be read)"):
+            config_from_yaml(tmp_path / name)
+
+
 def test_the_page_lists_every_key_with_its_default():
     page = (Path(__file__).parents[3] / "docs" / "training.md").read_text()
-    for field in dataclasses.fields(TrainConfig):
-        value = getattr(TrainConfig(), field.name)
-        assert f"| `{field.name}` | {json.dumps(value)} |" in page
+    for name, value in TrainConfig().flat().items():
+        assert f"| `{name}` | {json.dumps(value)} |" in page
 
 
 def test_assignments():

@@ -1,12 +1,11 @@
-import dataclasses
-
 import pytest
 import torch
 
-from lensbox.train.config.config import ConfigError, TrainConfig
+from lensbox.train.config.settings import TrainConfig
 from lensbox.train.data.folds import Fold, fold_index, parse_fold, without_fold
 from lensbox.train.data.image_store import load_images
 from lensbox.train.data.wider_face import read_wider_face
+from lensbox.train.errors import ConfigError
 from lensbox.train.views.draws import draw, view_counts
 from lensbox.train.views.tiles import place_tiles
 
@@ -42,7 +41,7 @@ def test_every_view_shows_photographs_of_its_fold_alone(faces_folder, mosaic):
     images, _ = read_wider_face([faces_folder])
     weights = {"other": 0.3}
     store = load_images(images, "cpu", weights=weights, capacity=8, workers=2, folds=3)
-    config = TrainConfig(batch_size=30, mosaic_share=0.4, max_targets=8, max_ignored=8)
+    config = TrainConfig().replace(batch_size=30, mosaic_share=0.4, max_targets=8, max_ignored=8)
     counts = view_counts(config)
     generator = torch.Generator().manual_seed(1)
     seen = set()
@@ -60,7 +59,7 @@ def test_every_view_shows_photographs_of_its_fold_alone(faces_folder, mosaic):
 def test_within_a_fold_photographs_are_drawn_by_weight(faces_folder):
     images, _ = read_wider_face([faces_folder])
     store = load_images(images, "cpu", weights={"other": 0.0}, capacity=8, workers=2, folds=2)
-    config = dataclasses.replace(TrainConfig(max_targets=8, max_ignored=8), batch_size=40)
+    config = TrainConfig().replace(max_targets=8, max_ignored=8, batch_size=40)
     counts = view_counts(config)
     tiles = place_tiles(store.tensors, draw(counts, torch.ones(()), "cpu"), counts, config)
     assert {store.names[index].split("/")[0] for index in tiles.image.tolist()} == {"0--Event"}

@@ -1,11 +1,11 @@
 import pytest
 import torch
 
-from lensbox.train.config.config import TrainConfig
+from lensbox.train.config.settings import TrainConfig
 from lensbox.train.loss.assignment import assign, box_iou, candidate_cells, ignored_cells, make_levels
 
 CONFIG = TrainConfig()
-LEVELS = make_levels((4, 8, 16, 32), CONFIG.level_sizes, 256)
+LEVELS = make_levels((4, 8, 16, 32), CONFIG.assignment.level_sizes, 256)
 CELLS = 64**2 + 32**2 + 16**2 + 8**2
 
 
@@ -55,8 +55,8 @@ def test_the_best_prediction_has_the_iou_of_its_box_as_quality():
     target = torch.tensor([100.0, 60.0, 120.0, 80.0])
     cell = 17 * 64 + 27
     boxes[0, cell] = torch.tensor([101.0, 60.0, 120.0, 80.0])
-    pairs = assign(boxes, logits, target[None, None], LEVELS, CONFIG)
-    assert int(pairs.positive.sum()) == CONFIG.top_cells
+    pairs = assign(boxes, logits, target[None, None], LEVELS, CONFIG.assignment)
+    assert int(pairs.positive.sum()) == CONFIG.assignment.top_cells
     best = pairs.quality[0, 0].argmax()
     assert pairs.cells[0, 0, best] == cell
     torch.testing.assert_close(pairs.quality.max(), box_iou(boxes[0, cell], target))
@@ -74,7 +74,7 @@ def test_higher_score_wins_between_equal_boxes():
     favourite = int(cells[0, 0, 3])
     boxes[0, cells[0, 0, allowed[0, 0]]] = target[0, 0]
     logits[0, favourite] = 2.0
-    pairs = assign(boxes, logits, target, LEVELS, CONFIG)
+    pairs = assign(boxes, logits, target, LEVELS, CONFIG.assignment)
     assert pairs.cells[0, 0, pairs.quality[0, 0].argmax()] == favourite
     assert pairs.quality.max() == 1
 
@@ -88,7 +88,7 @@ def test_a_wanted_cell_goes_to_the_box_it_fits_better():
     assert shared
     for cell in shared:
         boxes[0, cell] = near
-    pairs = assign(boxes, logits, torch.stack([near, far])[None], LEVELS, CONFIG)
+    pairs = assign(boxes, logits, torch.stack([near, far])[None], LEVELS, CONFIG.assignment)
     owners = [set(pairs.cells[0, i, pairs.positive[0, i]].tolist()) for i in range(2)]
     assert not owners[0] & owners[1]
     assert owners[0] & shared
@@ -97,8 +97,8 @@ def test_a_wanted_cell_goes_to_the_box_it_fits_better():
 
 def test_unused_slots_are_never_positive():
     boxes, logits = predictions(2)
-    pairs = assign(boxes, logits, torch.zeros(2, 5, 4), LEVELS, CONFIG)
-    assert pairs.cells.shape == (2, 5, CONFIG.top_cells)
+    pairs = assign(boxes, logits, torch.zeros(2, 5, 4), LEVELS, CONFIG.assignment)
+    assert pairs.cells.shape == (2, 5, CONFIG.assignment.top_cells)
     assert not pairs.positive.any()
     assert pairs.quality.abs().sum() == 0
 
@@ -106,8 +106,8 @@ def test_unused_slots_are_never_positive():
 def test_no_overlap_yet_still_assigns_the_nearest_cells():
     boxes, logits = predictions()
     boxes = torch.zeros_like(boxes)
-    pairs = assign(boxes, logits, torch.tensor([[[100.0, 60.0, 120.0, 80.0]]]), LEVELS, CONFIG)
-    assert int(pairs.positive.sum()) == CONFIG.top_cells
+    pairs = assign(boxes, logits, torch.tensor([[[100.0, 60.0, 120.0, 80.0]]]), LEVELS, CONFIG.assignment)
+    assert int(pairs.positive.sum()) == CONFIG.assignment.top_cells
     assert (17 * 64 + 27) in pairs.cells[0, 0].tolist()
 
 
@@ -123,4 +123,4 @@ def test_ignored_cells_by_hand():
 
 def test_ranges_must_match_the_levels():
     with pytest.raises(ValueError, match="must have 3 ranges, one a stride, got 4"):
-        make_levels((4, 8, 16), CONFIG.level_sizes, 256)
+        make_levels((4, 8, 16), CONFIG.assignment.level_sizes, 256)

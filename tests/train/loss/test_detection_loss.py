@@ -1,16 +1,14 @@
-import dataclasses
-
 import pytest
 import torch
 
 from lensbox.model import DetectorConfig, FaceDetector
-from lensbox.train.config.config import TrainConfig
+from lensbox.train.config.settings import TrainConfig
 from lensbox.train.loss.assignment import assign, make_levels
 from lensbox.train.loss.detection_loss import detection_loss
 from lensbox.train.run.schedule import Clock, ema_weight, learning_rate, mosaic_on
 
-CONFIG = TrainConfig(max_targets=4, max_ignored=4)
-LEVELS = make_levels((4, 8, 16, 32), CONFIG.level_sizes, 256)
+CONFIG = TrainConfig().replace(max_targets=4, max_ignored=4)
+LEVELS = make_levels((4, 8, 16, 32), CONFIG.assignment.level_sizes, 256)
 TARGET = [100.0, 60.0, 120.0, 80.0]
 
 
@@ -34,7 +32,7 @@ def test_equals_a_plain_loop():
     logits += torch.randn_like(logits)
     target = targets(TARGET, [20.0, 20.0, 90.0, 110.0])
     losses = detection_loss(boxes, logits, target, targets(), LEVELS, CONFIG)
-    pairs = assign(boxes, logits, target, LEVELS, CONFIG)
+    pairs = assign(boxes, logits, target, LEVELS, CONFIG.assignment)
     quality = torch.zeros(logits.shape[1])
     box_sum = weight_sum = 0.0
     for slot in range(2):
@@ -70,7 +68,7 @@ def test_gradients_reach_positive_cells_only_for_boxes():
     target = targets(TARGET)
     detection_loss(boxes, logits, target, targets(), LEVELS, CONFIG).total.backward()
     touched = set(boxes.grad.abs().sum(2).nonzero()[:, 1].tolist())
-    pairs = assign(boxes.detach(), logits.detach(), target, LEVELS, CONFIG)
+    pairs = assign(boxes.detach(), logits.detach(), target, LEVELS, CONFIG.assignment)
     assert touched == set(pairs.cells[pairs.quality > 0].tolist())
     assert bool((logits.grad[0, list(touched)] < 0).all())
     others = [cell for cell in range(logits.shape[1]) if cell not in touched]
@@ -100,14 +98,14 @@ def test_small_boxes_can_weigh_more():
     boxes, logits = predictions()
     target = targets([100.0, 60.0, 108.0, 68.0], [20.0, 20.0, 90.0, 110.0])
     plain = detection_loss(boxes, logits, target, targets(), LEVELS, CONFIG)
-    config = dataclasses.replace(CONFIG, small_box_boost=2.0)
+    config = CONFIG.replace(small_box_boost=2.0)
     boosted = detection_loss(boxes, logits, target, targets(), LEVELS, config)
     assert boosted.classification > plain.classification
 
 
 def test_learning_rate_rises_then_falls():
-    config = TrainConfig(learning_rate=1.0, final_learning_rate=0.1, warmup_progress=0.1)
-    rates = [learning_rate(i / 100, config) for i in range(101)]
+    config = TrainConfig().replace(learning_rate=1.0, final_learning_rate=0.1, warmup_progress=0.1)
+    rates = [learning_rate(i / 100, config.optimizer) for i in range(101)]
     assert rates[0] == pytest.approx(1e-3)
     assert rates[5] == pytest.approx(0.5)
     assert rates[10] == pytest.approx(1.0)
@@ -137,10 +135,10 @@ def test_a_run_that_time_had_brought_far_spreads_the_rest_over_its_steps():
 
 
 def test_average_forgets_the_start_and_mosaics_end():
-    config = TrainConfig(ema_decay=0.999, ema_warmup=10, plain_progress=0.2)
-    assert ema_weight(0, config) == pytest.approx(0.9)
-    assert ema_weight(10**6, config) == pytest.approx(0.001)
+    config = TrainConfig().replace(ema_decay=0.999, ema_warmup=10, plain_progress=0.2)
+    assert ema_weight(0, config.average) == pytest.approx(0.9)
+    assert ema_weight(10**6, config.average) == pytest.approx(0.001)
     # The default reaches back over about a ninth of a run, not over its last few steps.
-    assert 1 / ema_weight(15_000, TrainConfig()) == pytest.approx(15_000 / 9, rel=0.01)
-    assert mosaic_on(0.79, config) == 1
-    assert mosaic_on(0.81, config) == 0
+    assert 1 / ema_weight(15_000, TrainConfig().average) == pytest.approx(15_000 / 9, rel=0.01)
+    assert mosaic_on(0.79, config.views) == 1
+    assert mosaic_on(0.81, config.views) == 0

@@ -1,5 +1,3 @@
-import dataclasses
-
 import pytest
 import torch
 from short_runs import SHORT_RUN, run_options
@@ -13,10 +11,10 @@ from lensbox.model import (
     weights_sha256,
 )
 from lensbox.train.commands.cli import train_main
-from lensbox.train.config.config import ConfigError
 from lensbox.train.data.folds import Fold, without_fold
 from lensbox.train.data.image_store import load_images
 from lensbox.train.data.wider_face import read_wider_face
+from lensbox.train.errors import ConfigError
 from lensbox.train.loss.assignment import make_levels
 from lensbox.train.loss.detection_loss import detection_loss
 from lensbox.train.loss.distillation import Taught, distillation_loss, load_teachers, teach
@@ -84,7 +82,7 @@ def test_each_fold_s_images_are_shown_to_the_teacher_that_left_it_out():
 
 
 def test_loss_of_hand_worked_anchors():
-    config = dataclasses.replace(CONFIG, negative_weight=0.5, focal_power=2.0, box_weight=3.0)
+    config = CONFIG.replace(negative_weight=0.5, focal_power=2.0, box_weight=3.0)
     boxes = torch.tensor([[[0.0, 0, 10, 10], [50.0, 50, 60, 60]]])
     taught = Taught(torch.tensor([[[2.0, 0, 12, 10], [0.0, 0, 5, 5]]]), torch.tensor([[0.8, 0.5]]))
     logits = torch.zeros(1, 2)  # a score of 0.5: cross entropy is ln 2 whatever the target
@@ -94,7 +92,7 @@ def test_loss_of_hand_worked_anchors():
     weights = [0.64, 0.25]
     # The op divides by at least 1.
     box = sum(w * (1 - g) for w, g in zip(weights, gious, strict=True)) / max(sum(weights), 1)
-    loss = distillation_loss(boxes, logits, taught, config)
+    loss = distillation_loss(boxes, logits, taught, config.loss)
     assert float(loss) == pytest.approx(classification + 3 * box, rel=1e-5)
 
 
@@ -103,15 +101,17 @@ def test_a_student_that_says_what_its_teacher_says_has_nothing_to_learn():
     logits = (logits + torch.randn(logits.shape, generator=torch.Generator().manual_seed(2))).requires_grad_()
     boxes.requires_grad_()
     taught = Taught(boxes.detach(), logits.detach().sigmoid())
-    distillation_loss(boxes, logits, taught, CONFIG).backward()
+    distillation_loss(boxes, logits, taught, CONFIG.loss).backward()
     assert logits.grad.abs().max() < 1e-8
     # A step along GIoU's subgradient at equal boxes would not help: the loss is at its minimum there.
     moved = Taught(boxes.detach() + 3.0, taught.scores)
-    assert distillation_loss(boxes, logits, moved, CONFIG) > distillation_loss(boxes, logits, taught, CONFIG)
+    assert distillation_loss(boxes, logits, moved, CONFIG.loss) > distillation_loss(
+        boxes, logits, taught, CONFIG.loss
+    )
 
 
 def test_weights_mix_labels_and_teachers():
-    levels = make_levels([4, 8, 16, 32], CONFIG.level_sizes, 256)
+    levels = make_levels([4, 8, 16, 32], CONFIG.assignment.level_sizes, 256)
     boxes, logits = (value.detach() for value in detector(1)(images()))
     taught = teach([detector(2)], [], images())
     targets = torch.zeros(2, 8, 4)
@@ -119,9 +119,9 @@ def test_weights_mix_labels_and_teachers():
     arguments = (boxes, logits, targets, torch.zeros(2, 8, 4), levels)
     labels = detection_loss(*arguments, CONFIG)
     assert float(labels.distillation) == 0
-    config = dataclasses.replace(CONFIG, label_weight=0.25, distill_weight=2.0)
+    config = CONFIG.replace(label_weight=0.25, distill_weight=2.0)
     both = detection_loss(*arguments, config, taught)
-    alone = distillation_loss(boxes, logits, taught, config)
+    alone = distillation_loss(boxes, logits, taught, config.loss)
     torch.testing.assert_close(both.distillation, alone)
     torch.testing.assert_close(both.total, 0.25 * labels.total + 2.0 * alone)
 
@@ -173,7 +173,7 @@ def test_a_student_draws_nearer_to_its_teacher(store, tmp_path):
     for head in (teacher.head4, teacher.head8, teacher.head16, teacher.head32):
         head.prediction.bias.data[0] += 4.0
     save_detector(teacher, tmp_path / "teacher.safetensors")
-    config = dataclasses.replace(CONFIG, steps=30, label_weight=0.0, learning_rate=2e-3, log_seconds=1e-6)
+    config = CONFIG.replace(steps=30, label_weight=0.0, learning_rate=2e-3, log_seconds=1e-6)
     lines = []
     teachers = load_teachers([tmp_path / "teacher.safetensors"])
     train(store, None, config, run_options(tmp_path / "run", teachers=teachers), lines.append)

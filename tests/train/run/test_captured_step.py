@@ -1,13 +1,12 @@
 """The step as a GPU runs it: captured into a CUDA graph, it does what it does uncaptured."""
 
-import dataclasses
 from pathlib import Path
 
 import pytest
 import torch
 
 from lensbox.model import DetectorConfig, FaceDetector
-from lensbox.train.config.config import TrainConfig
+from lensbox.train.config.settings import TrainConfig
 from lensbox.train.data.image_store import load_images
 from lensbox.train.data.wider_face import read_wider_face
 from lensbox.train.loss.distillation import Teachers
@@ -15,7 +14,7 @@ from lensbox.train.run.step import WARMUP_STEPS, TrainStep
 
 pytestmark = pytest.mark.gpu
 
-CONFIG = TrainConfig(
+CONFIG = TrainConfig().replace(
     model="small", steps=20, batch_size=8, compile=False, bf16=False, max_targets=8, max_ignored=8
 )
 PROGRESS = 0.5
@@ -46,14 +45,14 @@ def run_steps(step: TrainStep, count: int) -> list[float]:
 @pytest.mark.parametrize("bf16", [False, True])
 def test_a_captured_step_is_the_step(faces_folder: Path, bf16: bool) -> None:
     lines: list[str] = []
-    config = dataclasses.replace(CONFIG, bf16=bf16)
+    config = CONFIG.replace(bf16=bf16)
     captured = make_step(faces_folder, config, lines)
     captured.prepare(PROGRESS)
     assert captured.mode == "CUDA graph", lines
     losses = run_steps(captured, 4)
     assert len(set(losses)) == 4, "each replay draws views of its own"
 
-    plain = make_step(faces_folder, dataclasses.replace(config, cuda_graph=False), lines)
+    plain = make_step(faces_folder, config.replace(cuda_graph=False), lines)
     run_steps(plain, WARMUP_STEPS)
     # Gradients are added up with atomics, in any order.
     assert losses == pytest.approx(run_steps(plain, 4), rel=0.05 if bf16 else 0.01)
@@ -68,14 +67,14 @@ def test_captured_with_teachers_and_every_change_of_the_views(faces_folder: Path
 
     lines: list[str] = []
     changes = {f"{name}_chance": 0.5 for name in ("soft", "light", "cover", "rotate")}
-    config = dataclasses.replace(CONFIG, **changes)
+    config = CONFIG.replace(**changes)
     captured = make_step(faces_folder, config, lines, Teachers((teacher(1),), ((teacher(2), teacher(3)),)))
     captured.prepare(PROGRESS)
     assert captured.mode == "CUDA graph", lines
     losses = run_steps(captured, 4)
     captured.recalibrate()
     losses += run_steps(captured, 2)
-    plain_config = dataclasses.replace(config, cuda_graph=False)
+    plain_config = config.replace(cuda_graph=False)
     plain = make_step(faces_folder, plain_config, lines, Teachers((teacher(1),), ((teacher(2), teacher(3)),)))
     run_steps(plain, WARMUP_STEPS)
     assert losses == pytest.approx(run_steps(plain, 6), rel=0.02)
@@ -84,7 +83,7 @@ def test_captured_with_teachers_and_every_change_of_the_views(faces_folder: Path
 @pytest.mark.filterwarnings("ignore")  # torch's own, inside its compiler
 def test_compiled_and_captured(faces_folder: Path) -> None:
     lines: list[str] = []
-    step = make_step(faces_folder, dataclasses.replace(CONFIG, compile=True, bf16=True), lines)
+    step = make_step(faces_folder, CONFIG.replace(compile=True, bf16=True), lines)
     step.prepare(PROGRESS)
     assert step.mode == "compiled views + compiled net and loss + CUDA graph", lines
     assert all(loss > 0 for loss in run_steps(step, 4))

@@ -7,7 +7,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
 
 from lensbox.model import DetectorConfig, FaceDetector
-from lensbox.train.config.config import TrainConfig
+from lensbox.train.config.settings import TrainConfig
 from lensbox.train.data.image_store import SIDE, StoreTensors
 from lensbox.train.loss.assignment import make_levels
 from lensbox.train.loss.detection_loss import detection_loss
@@ -60,7 +60,7 @@ CHANGES = {"soft_chance": 0.5, "light_chance": 0.5, "cover_chance": 0.5, "rotate
 
 @pytest.mark.parametrize("changes", [{}, CHANGES], ids=["plain", "all changes"])
 def test_views_net_loss_and_backward_stay_on_the_device(changes):
-    config = TrainConfig(batch_size=16, **changes)
+    config = TrainConfig().replace(batch_size=16, **changes)
     counts = view_counts(config)
     store = StoreTensors(
         torch.zeros(5, SIDE, SIDE, dtype=torch.uint8, device=META),
@@ -72,7 +72,7 @@ def test_views_net_loss_and_backward_stay_on_the_device(changes):
         torch.zeros(5, device=META),
     )
     model = FaceDetector(DetectorConfig.named("small")).to(META)
-    levels = make_levels((4, 8, 16, 32), config.level_sizes, 256)
+    levels = make_levels((4, 8, 16, 32), config.assignment.level_sizes, 256)
     switch = torch.ones((), device=META)
     with HostTraffic() as traffic:
         views = make_views(store, draw(counts, switch, META), counts, config)

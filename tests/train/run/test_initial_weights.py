@@ -9,17 +9,17 @@ from short_runs import CPU, SHORT_RUN, run_options
 
 from lensbox.model import DetectorConfig, FaceDetector, load_detector, save_detector, weights_sha256
 from lensbox.train.commands.cli import train_main
-from lensbox.train.config.config import ConfigError
 from lensbox.train.data.image_store import load_images
 from lensbox.train.data.wider_face import read_wider_face
+from lensbox.train.errors import ConfigError
 from lensbox.train.run.checkpoint import load_checkpoint
 from lensbox.train.run.initial_weights import load_initial_weights
 from lensbox.train.run.run import train
 from lensbox.train.run.step import TrainStep
 
 # Without recalibration, what is delivered is the average as it is.
-CONFIG = dataclasses.replace(SHORT_RUN, seed=3, steps=2, log_seconds=1e-9, recalibration_views=0)
-SET = [f"{key}={json.dumps(getattr(CONFIG, key))}" for key in ("steps", "batch_size", "compile", "bf16")]
+CONFIG = SHORT_RUN.replace(seed=3, steps=2, log_seconds=1e-9, recalibration_views=0)
+SET = [f"{key}={json.dumps(CONFIG.flat()[key])}" for key in ("steps", "batch_size", "compile", "bf16")]
 
 
 @pytest.fixture(scope="module")
@@ -95,7 +95,7 @@ def test_a_run_from_random_weights_names_no_others(store, tmp_path):
 
 
 def test_another_layout_is_refused(store, weights, tmp_path):
-    base = dataclasses.replace(CONFIG, model="base")
+    base = CONFIG.replace(model="base")
     with pytest.raises(ConfigError, match="initial weights, got 'base', which differs in stem_width"):
         load_initial_weights(weights, base)
     with pytest.raises(ConfigError, match="layout of the initial weights"):

@@ -1,4 +1,3 @@
-import dataclasses
 import json
 import time
 
@@ -8,7 +7,8 @@ from short_runs import CPU, SHORT_RUN, run_options
 
 from lensbox.model import ArticleNet, DetectorConfig, FaceDetector, load_detector
 from lensbox.ops import masked_giou_loss
-from lensbox.train.config.config import config_from_mapping, config_from_yaml
+from lensbox.train.config.reading import config_from_yaml
+from lensbox.train.config.settings import config_from_mapping
 from lensbox.train.data.fake_dataset import FakeDataset, collate
 from lensbox.train.data.image_store import load_images
 from lensbox.train.data.packing import pad_targets
@@ -19,7 +19,7 @@ from lensbox.train.run.checkpoint import load_checkpoint
 from lensbox.train.run.run import TrainingError, train
 from lensbox.train.run.step import TrainStep
 
-CONFIG = dataclasses.replace(SHORT_RUN, steps=6, ema_decay=0.9, ema_warmup=2.0)
+CONFIG = SHORT_RUN.replace(steps=6, ema_decay=0.9, ema_warmup=2.0)
 
 
 @pytest.fixture(scope="module")
@@ -32,8 +32,7 @@ def quiet(_):
 
 
 def test_overfits_a_handful_of_photographs(store, faces_folder, tmp_path):
-    config = dataclasses.replace(
-        CONFIG,
+    config = CONFIG.replace(
         steps=140,
         batch_size=6,
         mosaic_share=0.0,
@@ -68,7 +67,7 @@ def test_resumed_and_uninterrupted_runs_end_with_equal_weights(store, tmp_path):
     train(store, None, CONFIG, run_options(tmp_path / "cut", resume=True), quiet)
     one = load_checkpoint(tmp_path / "whole" / "checkpoint.pt")["step"]
     other = load_checkpoint(tmp_path / "cut" / "checkpoint.pt")["step"]
-    assert one["step"] == other["step"] == CONFIG.steps
+    assert one["step"] == other["step"] == CONFIG.optimizer.steps
     for part in ("model", "average"):
         for name, value in one[part].items():
             assert torch.equal(value, other[part][name]), (part, name)
@@ -85,7 +84,7 @@ def test_the_best_average_is_kept(store, tmp_path, monkeypatch):
         return Figures(dict.fromkeys(bands, value), 1, 1, 0.4, 0.7)
 
     monkeypatch.setattr(trainer, "_score", score)
-    config = dataclasses.replace(CONFIG, evaluations=3, steps=8)
+    config = CONFIG.replace(evaluations=3, steps=8)
     train(store, object(), config, run_options(tmp_path), quiet)
     assert [value for value, _ in seen] == [0.3, 0.5, 0.4, 0.2]
     best = load_detector(tmp_path / "best.safetensors").state_dict()
@@ -97,7 +96,7 @@ def test_the_best_average_is_kept(store, tmp_path, monkeypatch):
 def test_a_resumed_run_remembers_its_best(store, tmp_path, monkeypatch):
     figures = [Figures({"all>=8": value}, 1, 1, 0.4, 0.7) for value in (0.5, 0.4)]
     monkeypatch.setattr(trainer, "_score", lambda *_, **__: figures.pop(0))
-    config = dataclasses.replace(CONFIG, evaluations=1, steps=4)
+    config = CONFIG.replace(evaluations=1, steps=4)
     train(store, object(), config, run_options(tmp_path, stop_after=3), quiet)
     before = (tmp_path / "best.safetensors").read_bytes()
     train(store, object(), config, run_options(tmp_path, resume=True), quiet)
@@ -140,7 +139,7 @@ def test_recalibration_leaves_training_as_it_was(store):
 def test_resuming_a_compiled_run_continues_it_too(store, tmp_path, monkeypatch):
     """Trying the compiled functions out draws views; that must not change which views come afterwards."""
     monkeypatch.setattr(torch, "compile", lambda function, **_: function)
-    config = dataclasses.replace(CONFIG, compile=True, steps=3)
+    config = CONFIG.replace(compile=True, steps=3)
     train(store, None, config, run_options(tmp_path / "whole"), quiet)
     train(store, None, config, run_options(tmp_path / "cut", stop_after=1), quiet)
     train(store, None, config, run_options(tmp_path / "cut", resume=True), quiet)
@@ -150,7 +149,7 @@ def test_resuming_a_compiled_run_continues_it_too(store, tmp_path, monkeypatch):
 
 
 def test_resuming_a_finished_run_changes_nothing(store, tmp_path):
-    config = dataclasses.replace(CONFIG, steps=2)
+    config = CONFIG.replace(steps=2)
     train(store, None, config, run_options(tmp_path), quiet)
     before = load_detector(tmp_path / "weights.safetensors").state_dict()
     train(store, None, config, run_options(tmp_path, resume=True), quiet)
@@ -160,7 +159,7 @@ def test_resuming_a_finished_run_changes_nothing(store, tmp_path):
 
 def test_resuming_with_another_detector_is_refused(store, tmp_path):
     train(store, None, CONFIG, run_options(tmp_path, stop_after=1), quiet)
-    config = dataclasses.replace(CONFIG, model="base")
+    config = CONFIG.replace(model="base")
     with pytest.raises(ValueError, match="must hold the detector"):
         train(store, None, config, run_options(tmp_path, resume=True), quiet)
 
@@ -172,7 +171,7 @@ def test_a_run_saves_its_configuration_before_its_first_step(store, tmp_path):
 
 def test_gradients_of_two_processes_are_those_of_one_batch(store, monkeypatch):
     """Two parts of a batch with few and with many positives, joined as two processes join theirs."""
-    config = dataclasses.replace(CONFIG, batch_size=8)
+    config = CONFIG.replace(batch_size=8)
     step = TrainStep(FaceDetector(DetectorConfig.named("small")), store.tensors, config, CPU, quiet)
     step.model.eval()  # batch norm then treats every view by itself
     torch.manual_seed(5)
@@ -211,14 +210,14 @@ def test_failed_interim_evaluation_does_not_end_the_run(store, faces_folder, tmp
     monkeypatch.setattr(trainer, "evaluate", broken_once)
     validation = load_evaluation_set(read_wider_face([faces_folder])[0], workers=2)
     lines = []
-    config = dataclasses.replace(CONFIG, evaluations=1)
+    config = CONFIG.replace(evaluations=1)
     assert train(store, validation, config, run_options(tmp_path), lines.append) is not None
     assert len(calls) == 2
     assert any("training goes on: out of memory" in line for line in lines)
 
 
 def test_time_limit_ends_the_run_and_its_schedule(store, tmp_path):
-    config = dataclasses.replace(CONFIG, steps=10**9)
+    config = CONFIG.replace(steps=10**9)
     train(store, None, config, run_options(tmp_path, time_limit=1.5), quiet)
     assert (tmp_path / "weights.safetensors").is_file()
     assert load_checkpoint(tmp_path / "checkpoint.pt")["progress"] == 1.0
@@ -236,14 +235,13 @@ def test_resuming_nothing_is_refused(store, tmp_path):
 
 
 def test_a_loss_that_is_no_number_stops_the_run(store, tmp_path):
-    config = dataclasses.replace(CONFIG, learning_rate=1e30, warmup_progress=0.0, gradient_clip=0.0, steps=40)
+    config = CONFIG.replace(learning_rate=1e30, warmup_progress=0.0, gradient_clip=0.0, steps=40)
     with pytest.raises(TrainingError, match="must be finite"):
         train(store, None, config, run_options(tmp_path), quiet)
 
 
 def test_broken_weights_take_no_checkpoints_place(store, tmp_path):
-    config = dataclasses.replace(
-        CONFIG,
+    config = CONFIG.replace(
         learning_rate=1e30,
         warmup_progress=0.0,
         gradient_clip=0.0,
@@ -278,7 +276,7 @@ def test_what_cannot_be_compiled_is_reported_and_run_plainly(store, monkeypatch)
 
     monkeypatch.setattr(torch, "compile", broken)
     lines = []
-    config = dataclasses.replace(CONFIG, compile=True)
+    config = CONFIG.replace(compile=True)
     step = TrainStep(FaceDetector(DetectorConfig.named("small")), store.tensors, config, CPU, lines.append)
     untouched = {name: value.clone() for name, value in step.model.state_dict().items()}
     step.prepare()
@@ -342,7 +340,7 @@ def test_minimising_the_articles_mean_giou_makes_boxes_worse():
 
 
 def test_bfloat16_on_the_cpu_keeps_wide_depthwise_convolutions_in_float32(store):
-    config = dataclasses.replace(CONFIG, bf16=True)
+    config = CONFIG.replace(bf16=True)
     torch.manual_seed(0)
     detector = FaceDetector(DetectorConfig.named("small"))
     step = TrainStep(detector, store.tensors, config, CPU, quiet)

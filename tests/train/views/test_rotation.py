@@ -1,11 +1,10 @@
-import dataclasses
 import math
 
 import pytest
 import torch
 
 from lensbox.model.config import CANVAS_SIZE
-from lensbox.train.config.config import TrainConfig
+from lensbox.train.config.settings import TrainConfig
 from lensbox.train.data.image_store import SIDE, store_tensors
 from lensbox.train.data.packing import pack_targets
 from lensbox.train.stress.degradations import turned_box
@@ -14,7 +13,9 @@ from lensbox.train.views.draws import PIXEL_DRAWS, ViewCounts, draw
 from lensbox.train.views.make_views import make_views
 from lensbox.train.views.rotation import Turn, draw_turn, turn_boxes, turn_pixels
 
-CONFIG = TrainConfig(max_targets=8, max_ignored=8, photometric=0.0, rotate_chance=1.0, rotate_degrees=45.0)
+CONFIG = TrainConfig().replace(
+    max_targets=8, max_ignored=8, photometric=0.0, rotate_chance=1.0, rotate_degrees=45.0
+)
 BOXES = [[98.0, 78.0, 158.0, 178.0], [60.0, 30.0, 90.0, 80.0], [150.0, 140.0, 220.0, 160.0]]
 
 
@@ -98,10 +99,10 @@ def test_what_a_turn_leaves_in_view_decides(beyond, visible, find, ignore):
     boxes = torch.tensor([[box]])
     part, share = turn_boxes(boxes, boxes, torch.tensor([[visible]]), turn_by(45.0))
     yes = torch.ones(1, 1).bool()
-    judged, found, ignored = judge_boxes(MappedBoxes(boxes, part, share, yes, yes), CONFIG)
+    judged, found, ignored = judge_boxes(MappedBoxes(boxes, part, share, yes, yes), CONFIG.boxes)
     assert (bool(found), bool(ignored)) == (find, ignore)
     assert judged.max() <= CANVAS_SIZE
-    _, found, ignored = judge_boxes(MappedBoxes(boxes, part, share, yes, ~yes), CONFIG)
+    _, found, ignored = judge_boxes(MappedBoxes(boxes, part, share, yes, ~yes), CONFIG.boxes)
     assert (bool(found), bool(ignored)) == (False, find or ignore)
 
 
@@ -168,7 +169,7 @@ def ellipse_store(boxes, width=400, height=400):
 def test_boxes_of_turned_views_lie_on_their_pixels(counts):
     counts = ViewCounts(*counts)
     # Targets are whole here: the bounds of a part are wider than its pixels.
-    config = dataclasses.replace(CONFIG, keep_visible=0.999, ignore_visible=0.0, min_target_height=0.0)
+    config = CONFIG.replace(keep_visible=0.999, ignore_visible=0.0, min_target_height=0.0)
     store = ellipse_store(
         [[[150.0, 100.0, 220.0, 200.0]], [[250.0, 200.0, 290.0, 260.0]], [[30, 40, 100, 80.0]]]
     )
@@ -201,8 +202,8 @@ def test_what_left_the_view_takes_no_slot():
     draws.tile[:, 1] = 0.9  # not mirrored
     turning = draws.view.split(PIXEL_DRAWS, dim=1)[1]
     turning[:, 0], turning[:, 1] = 0.0, 1.0
-    config = dataclasses.replace(CONFIG, max_targets=1)
-    (straight,) = make_views(store, draws, counts, dataclasses.replace(config, rotate_chance=0.0)).targets[0]
+    config = CONFIG.replace(max_targets=1)
+    (straight,) = make_views(store, draws, counts, config.replace(rotate_chance=0.0)).targets[0]
     (turned_target,) = make_views(store, draws, counts, config).targets[0]
     torch.testing.assert_close(straight, torch.tensor([306.0, 0.0, 400.0, 94.0]) * 0.64)
     torch.testing.assert_close(turned_target, torch.tensor([170.0, 170.0, 230.0, 230.0]) * 0.64)

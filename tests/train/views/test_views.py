@@ -1,11 +1,9 @@
-import dataclasses
-
 import pytest
 import torch
 
 from lensbox.model.config import CANVAS_SIZE
 from lensbox.model.letterbox import letterbox
-from lensbox.train.config.config import TrainConfig
+from lensbox.train.config.settings import TrainConfig
 from lensbox.train.data.image_store import SIDE, load_images, store_tensors
 from lensbox.train.data.packing import pack_targets
 from lensbox.train.data.wider_face import read_wider_face
@@ -16,7 +14,7 @@ from lensbox.train.views.make_views import make_views
 from lensbox.train.views.rendering import render_tiles
 from lensbox.train.views.tiles import Tiles, letterbox_map, place_tiles
 
-CONFIG = TrainConfig(max_targets=8, max_ignored=8, photometric=0.0, batch_size=24)
+CONFIG = TrainConfig().replace(max_targets=8, max_ignored=8, photometric=0.0, batch_size=24)
 SIZES = [(416, 300), (200, 416), (90, 70), (416, 416), (300, 31), (1, 50)]
 
 
@@ -42,7 +40,7 @@ def square_store(count=6, ignore_last=False):
 
 def test_plain_views_are_whole_photographs_without_any_change():
     chances = {f"{name}_chance": 1.0 for name in ("soft", "light", "cover", "rotate")}
-    config = dataclasses.replace(CONFIG, photometric=1.0, mosaic_share=0.5, batch_size=6, **chances)
+    config = CONFIG.replace(photometric=1.0, mosaic_share=0.5, batch_size=6, **chances)
     plain = plain_views(config)
     assert view_counts(plain) == ViewCounts(0, 6, 0)
     store = square_store()
@@ -79,7 +77,7 @@ def test_whole_views_are_what_preprocess_shows(size):
 def test_boxes_lie_on_what_they_lay_on(kind, mosaic):
     """Bright pixels and boxes must be the same set in every view, flipped or not."""
     counts = ViewCounts(*(16 if name == kind else 0 for name in ("mosaic", "whole", "crop")))
-    config = dataclasses.replace(CONFIG, keep_visible=0.01, ignore_visible=0.01, min_target_height=0.0)
+    config = CONFIG.replace(keep_visible=0.01, ignore_visible=0.01, min_target_height=0.0)
     torch.manual_seed(11)
     views = make_views(square_store(), draw(counts, torch.tensor(mosaic), "cpu"), counts, config)
     assert views.images.shape == (16, 1, CANVAS_SIZE, CANVAS_SIZE)
@@ -123,7 +121,7 @@ def one_box_store(box, ignore=False):
 )
 def test_visible_share_decides_between_target_ignored_and_dropped(shift, find, ignore, right):
     store = one_box_store([0.0, 10.0, 100.0, 90.0])
-    boxes, found, ignored = judge_boxes(map_boxes(store, tiles_for([1.0, 1.0], [shift, 0.0])), CONFIG)
+    boxes, found, ignored = judge_boxes(map_boxes(store, tiles_for([1.0, 1.0], [shift, 0.0])), CONFIG.boxes)
     assert bool(found[0, 0]) == find
     assert bool(ignored[0, 0]) == ignore
     assert boxes[0, 0, 2] == right
@@ -133,19 +131,19 @@ def test_visible_share_decides_between_target_ignored_and_dropped(shift, find, i
 
 def test_low_and_flagged_boxes_are_ignored():
     tiles = tiles_for([0.1, 0.1], [0.0, 0.0])
-    _, found, ignored = judge_boxes(map_boxes(one_box_store([0.0, 0.0, 40.0, 44.0]), tiles), CONFIG)
+    _, found, ignored = judge_boxes(map_boxes(one_box_store([0.0, 0.0, 40.0, 44.0]), tiles), CONFIG.boxes)
     assert (bool(found[0, 0]), bool(ignored[0, 0])) == (False, True)
-    _, found, ignored = judge_boxes(map_boxes(one_box_store([0.0, 0.0, 40.0, 46.0]), tiles), CONFIG)
+    _, found, ignored = judge_boxes(map_boxes(one_box_store([0.0, 0.0, 40.0, 46.0]), tiles), CONFIG.boxes)
     assert (bool(found[0, 0]), bool(ignored[0, 0])) == (True, False)
     _, found, ignored = judge_boxes(
-        map_boxes(one_box_store([0.0, 0.0, 40.0, 46.0], ignore=True), tiles), CONFIG
+        map_boxes(one_box_store([0.0, 0.0, 40.0, 46.0], ignore=True), tiles), CONFIG.boxes
     )
     assert (bool(found[0, 0]), bool(ignored[0, 0])) == (False, True)
 
 
 def test_mirrored_box():
     mapped = map_boxes(one_box_store([10.0, 20.0, 40.0, 60.0]), tiles_for([-1.0, 1.0], [256.0, 0.0]))
-    boxes, found, _ = judge_boxes(mapped, CONFIG)
+    boxes, found, _ = judge_boxes(mapped, CONFIG.boxes)
     assert boxes[0, 0].tolist() == [216.0, 20.0, 246.0, 60.0]
     assert bool(found[0, 0])
 
@@ -157,7 +155,7 @@ def test_crowds_keep_the_largest_and_ignore_the_rest():
     packed = pack_targets([torch.cat([corner, corner + side], 1)], [torch.zeros(40).bool()])
     pixels = torch.zeros(1, SIDE, SIDE, dtype=torch.uint8)
     store = store_tensors(pixels, torch.tensor([[400, 400]]), packed, torch.ones(1), 40, "cpu")
-    config = dataclasses.replace(CONFIG, max_targets=8, max_ignored=40)
+    config = CONFIG.replace(max_targets=8, max_ignored=40)
     counts = ViewCounts(0, 1, 0)
     views = make_views(store, draw(counts, torch.tensor(1.0), "cpu"), counts, config)
     target_area = (views.targets[..., 2:] - views.targets[..., :2]).prod(-1)
@@ -174,22 +172,22 @@ def test_equal_boxes_beyond_the_slots_are_ignored_too():
     # Half the size in the view, so that all areas are exactly 100.
     store = store_tensors(pixels, torch.tensor([[512, 512]]), packed, torch.ones(1), 16, "cpu")
     counts = ViewCounts(0, 1, 0)
-    config = dataclasses.replace(CONFIG, max_ignored=16)
+    config = CONFIG.replace(max_ignored=16)
     views = make_views(store, draw(counts, torch.tensor(1.0), "cpu"), counts, config)
     assert int((views.targets[..., 3] > 0).sum()) == 8
     assert int((views.ignored[..., 3] > 0).sum()) == 2
 
 
 def test_counts_split_a_batch():
-    assert view_counts(TrainConfig(batch_size=256)) == (51, 82, 123)
-    assert view_counts(TrainConfig(batch_size=1, mosaic_share=1.0)).tiles == 4
+    assert view_counts(TrainConfig().replace(batch_size=256)) == (51, 82, 123)
+    assert view_counts(TrainConfig().replace(batch_size=1, mosaic_share=1.0)).tiles == 4
     assert view_counts(CONFIG).views == 24
 
 
 def test_same_draws_same_views(faces_folder):
     store = load_images(read_wider_face([faces_folder])[0], "cpu", capacity=8).tensors
     counts = view_counts(CONFIG)
-    config = dataclasses.replace(CONFIG, photometric=0.5)
+    config = CONFIG.replace(photometric=0.5)
     draws = draw(counts, torch.tensor(1.0), "cpu")
     one, other = make_views(store, draws, counts, config), make_views(store, draws, counts, config)
     assert all(torch.equal(a, b) for a, b in zip(one, other, strict=True))
@@ -210,9 +208,9 @@ def test_a_change_alters_the_views_it_strikes_and_no_other(key, faces_store):
     torch.manual_seed(2)
     draws = draw(counts, torch.tensor(1.0), "cpu")
     before = make_views(faces_store, draws, counts, CONFIG)
-    rare = make_views(faces_store, draws, counts, dataclasses.replace(CONFIG, **{key: 1e-9}))
-    always = make_views(faces_store, draws, counts, dataclasses.replace(CONFIG, **{key: 1.0}))
-    often = make_views(faces_store, draws, counts, dataclasses.replace(CONFIG, **{key: 0.5}))
+    rare = make_views(faces_store, draws, counts, CONFIG.replace(**{key: 1e-9}))
+    always = make_views(faces_store, draws, counts, CONFIG.replace(**{key: 1.0}))
+    often = make_views(faces_store, draws, counts, CONFIG.replace(**{key: 0.5}))
     assert all(torch.equal(a, b) for a, b in zip(before, rare, strict=True))
     changed = (always.images != before.images).flatten(1).any(1)
     assert int(changed.sum()) >= 0.8 * counts.views  # by chance, no cover is used, or all miss the pixels
@@ -244,7 +242,7 @@ def test_soft_tiles_have_weaker_edges_and_the_same_mean():
 def test_softness_is_between_one_and_three_and_as_frequent_as_asked(faces_store):
     counts = ViewCounts(0, 400, 0)
     draws = draw(counts, torch.tensor(1.0), "cpu")
-    softness = place_tiles(faces_store, draws, counts, dataclasses.replace(CONFIG, soft_chance=0.5)).softness
+    softness = place_tiles(faces_store, draws, counts, CONFIG.replace(soft_chance=0.5)).softness
     soft = softness[softness != 1]
     assert 120 < len(soft) < 280
     assert 1 < soft.min() < 1.1

@@ -1,0 +1,53 @@
+"""Reads settings from files and from the command line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from lensbox.train.errors import ConfigError
+
+
+def config_from_yaml(path: Path) -> dict[str, Any]:
+    """Returns the mapping in a YAML (or JSON) file.
+
+    Raises:
+        ConfigError: the file cannot be read, or holds anything else.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+        values = json.loads(text) if path.suffix == ".json" else _parse_yaml(text)
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"configuration file {path} cannot be read: {error}") from error
+    except ValueError as error:
+        raise ConfigError(f"configuration file {path} must hold {_format(path)}: {error}") from error
+    if values is None:
+        return {}
+    if not isinstance(values, dict):
+        raise ConfigError(f"{path}: a configuration must be a mapping of keys, got {type(values).__name__}")
+    return values
+
+
+def parse_assignment(text: str) -> tuple[str, Any]:
+    """Splits `key=value` of `--set`; the value is read as JSON if it is JSON, else as text."""
+    key, equals, value = text.partition("=")
+    if not equals or not key:
+        raise ConfigError(f"--set takes key=value, got {text!r}")
+    try:
+        return key, json.loads(value)
+    except json.JSONDecodeError:
+        return key, value
+
+
+def _format(path: Path) -> str:
+    return "JSON" if path.suffix == ".json" else "YAML"
+
+
+def _parse_yaml(text: str) -> Any:
+    import yaml  # optional: only a YAML configuration needs it
+
+    try:
+        return yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise ValueError(str(error)) from error

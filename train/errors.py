@@ -1,0 +1,15 @@
+"""What only training raises; the other reasons are `lensbox.errors`'."""
+
+from lensbox.errors import ExitCode, LensboxError
+
+
+class ConfigError(LensboxError, ValueError):
+    """An option, or a key or value of the configuration, that training does not accept."""
+
+    exit_code = ExitCode.USAGE
+
+
+class TrainingError(LensboxError, RuntimeError):
+    """A run that cannot go on, such as one whose loss is no longer a number."""
+
+    exit_code = ExitCode.BROKE_DOWN
