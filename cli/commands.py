@@ -18,12 +18,14 @@ class Command(NamedTuple):
 
 COMMANDS: dict[str, Command] = {
     "export": Command("lensbox.export.script_model:main", "write the TorchScript artifact of a detector"),
-    "train": Command("lensbox.train.commands.cli:train_main", "train a face detector", extra="train"),
+    "train": Command("lensbox.train.commands.train:train_main", "train a face detector", extra="train"),
     "evaluate": Command(
-        "lensbox.train.commands.cli:evaluate_main", "measure a detector on WIDER FACE", extra="train"
+        "lensbox.train.commands.evaluate:evaluate_main",
+        "measure a detector on WIDER FACE",
+        extra="train",
     ),
     "stress": Command(
-        "lensbox.train.commands.cli:stress_main", "find the limits of a detector", extra="demo"
+        "lensbox.train.commands.stress:stress_main", "find the limits of a detector", extra="demo"
     ),
     "bench": Command("lensbox.bench.cli:main", "time the ops and the detector"),
     "serve": Command("lensbox.serve.cli:main", "answer detection requests over HTTP", extra="serve"),

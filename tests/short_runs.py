@@ -1,13 +1,17 @@
 """A training run of a few steps on the CPU, for all tests that need one."""
 
 import dataclasses
-import time
+import itertools
 from pathlib import Path
+from typing import Any
 
+import pytest
 import torch
 
 from lensbox.train.config.settings import TrainConfig
-from lensbox.train.run.run import RunOptions
+from lensbox.train.data.image_store import ImageStore
+from lensbox.train.evaluation.evaluate import EvaluationSet
+from lensbox.train.run.run import Outcome, RunOptions, TrainingRun
 
 CPU = torch.device("cpu")
 
@@ -24,6 +28,47 @@ SHORT_RUN = TrainConfig().replace(
 )
 
 
-def run_options(output: Path, **changes: object) -> RunOptions:
-    base = RunOptions(output, CPU, None, time.monotonic(), False, {"command": "test"})
-    return dataclasses.replace(base, **changes)
+# The same for the command line: --set
+TINY = [
+    "model=small",
+    "steps=3",
+    "batch_size=3",
+    "compile=false",
+    "bf16=false",
+    "max_targets=8",
+    "max_ignored=8",
+    "workers=2",
+]
+
+
+def run_options(output: Path, **changes: Any) -> RunOptions:
+    return dataclasses.replace(RunOptions(output, CPU, recipe={"command": "test"}), **changes)
+
+
+def train(
+    store: ImageStore, config: TrainConfig, options: RunOptions, validation: EvaluationSet | None = None
+) -> Outcome:
+    return TrainingRun(store, config, options).train(validation)
+
+
+def interrupt(
+    store: ImageStore,
+    config: TrainConfig,
+    options: RunOptions,
+    after: int,
+    validation: EvaluationSet | None = None,
+) -> None:
+    """Trains, with a checkpoint before every step, until one step after `after` of them is cut short."""
+
+    class Interruption(Exception):  # noqa: N818 (no error)
+        pass
+
+    steps = itertools.count()
+
+    def cut() -> None:
+        if next(steps) == after:
+            raise Interruption
+
+    run = TrainingRun(store, config.replace(checkpoint_seconds=1e-9), options)
+    with pytest.raises(Interruption):
+        run.train(validation, refill=cut)

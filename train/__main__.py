@@ -2,7 +2,7 @@
 
 import sys
 
-from lensbox.train.commands.cli import train_main
+from lensbox.train.commands.train import train_main
 
 if __name__ == "__main__":
     sys.exit(train_main(sys.argv[1:]))

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Sampler
 
+from lensbox.errors import InputError
 from lensbox.ops import PackedTargets
 from lensbox.train.data.image_store import (
     SIDE,
@@ -102,7 +103,7 @@ class ImagePool:
     ) -> None:
         chances = torch.tensor([float(of_source(image, weights, 1.0)) for image in images])
         if float(chances.sum()) <= 0:
-            raise ValueError("weights must leave a source to draw from: every source has weight 0")
+            raise InputError("weights must leave a source to draw from: every source has weight 0")
         sampler = WeightedSampler(chances, seed)
         first = [images[index] for _, index in zip(range(resident), sampler, strict=False)]
         # Photographs are drawn into the pool by weight, so inside it all weigh the same.

@@ -19,6 +19,7 @@ import torch.nn.functional as F  # noqa: N812
 from PIL import Image, UnidentifiedImageError
 from torch import Tensor
 
+from lensbox.errors import InputError
 from lensbox.ops import PackedTargets
 from lensbox.train.data.folds import fold_index
 from lensbox.train.data.packing import pack_targets, pad_targets
@@ -136,7 +137,7 @@ def load_images(
         folds: number of folds to keep together, so that views can be drawn of each; see `folds`.
 
     Raises:
-        ValueError: no image can be read, or all weights are 0, be it of one fold.
+        InputError: no image can be read, or all weights are 0, be it of one fold.
     """
     images = sorted(images, key=lambda image: fold_index(image.name, folds))
     kept: list[int] = []
@@ -156,7 +157,7 @@ def load_images(
             ignore.append(torch.from_numpy(decoded.ignore))
             sizes.append((width, height))
     if not kept:
-        raise ValueError(f"data must hold at least one readable image, got none of {len(images)}")
+        raise InputError(f"data must hold at least one readable image, got none of {len(images)}")
     chances = torch.tensor([float(of_source(images[i], weights or {}, 1.0)) for i in kept])
     tensors = store_tensors(
         pixels[: len(kept)], torch.tensor(sizes), pack_targets(boxes, ignore), chances, capacity, device
@@ -171,7 +172,7 @@ def _fold_bounds(names: Sequence[str], chances: Tensor, count: int) -> Tensor:
     index = torch.tensor([fold_index(name, count) for name in names])
     shares = torch.zeros(count, dtype=torch.float64).index_add_(0, index, chances.double())
     if float(shares.min()) <= 0:
-        raise ValueError(f"data must hold photographs to draw of each of {count} folds, got none of some")
+        raise InputError(f"data must hold photographs to draw of each of {count} folds, got none of some")
     return F.pad(shares.cumsum(0) / shares.sum(), (1, 0)).float()
 
 
@@ -191,7 +192,7 @@ def store_tensors(
         capacity: least number of box slots.
     """
     if float(chances.sum()) <= 0:
-        raise ValueError("chances must have a sum above 0: every source has weight 0")
+        raise InputError("chances must have a sum above 0: every source has weight 0")
     crowd = int((targets.offsets[1:] - targets.offsets[:-1]).max())
     padded, counts, totals = pad_targets(targets.to(device), max(capacity, crowd))
     cumulative = (chances.double().cumsum(0) / chances.double().sum()).float()

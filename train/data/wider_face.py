@@ -16,11 +16,13 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from lensbox.errors import InputError
+
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".webp")
 ANNOTATION_PATTERN = "*_bbx_gt.txt"
 
 
-class DataError(ValueError):
+class DataError(InputError):
     """Data that cannot be read, or a problem met under `strict`."""
 
 

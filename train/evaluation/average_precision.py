@@ -162,7 +162,7 @@ class Evaluation:
         return {name: self.curve(*limits).average_precision() for name, limits in BANDS.items()}
 
 
-def recommended_threshold(curve: Curve) -> tuple[float, float]:
+def threshold_of_best_f1(curve: Curve) -> tuple[float, float]:
     """Returns the score that gives the best F1 (harmonic mean of precision and recall), and that F1.
 
     (NaN, 0) without detections or labels.

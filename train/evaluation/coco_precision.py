@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from lensbox.errors import ExitCode, LensboxError
 from lensbox.train.evaluation.average_precision import Array, ImageDetections, ImageLabels
 
 MAX_DETECTIONS = 100
@@ -29,8 +30,10 @@ COCO_FIGURES: dict[str, tuple[float | None, str]] = {
 }
 
 
-class CocoMissingError(ImportError):
+class CocoMissingError(LensboxError, ImportError):
     """pycocotools is not installed."""
+
+    exit_code = ExitCode.UNUSABLE
 
 
 def coco_precision(labels: Sequence[ImageLabels], detections: Sequence[ImageDetections]) -> dict[str, float]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -9,6 +10,8 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image, ImageDraw
 from torch import Tensor
+
+from lensbox.train.files import write_atomically
 
 TARGET_COLOR = (60, 255, 90)
 IGNORED_COLOR = (255, 90, 60)
@@ -45,5 +48,11 @@ def contact_sheet(
 
 def save_contact_sheet(images: Tensor, targets: Tensor, ignored: Tensor, path: Path, zoom: int = 1) -> None:
     """Writes a sheet of training views: targets green, ignored boxes red."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    contact_sheet(images, [(ignored, IGNORED_COLOR), (targets, TARGET_COLOR)], zoom=zoom).save(path)
+    save_picture(contact_sheet(images, [(ignored, IGNORED_COLOR), (targets, TARGET_COLOR)], zoom=zoom), path)
+
+
+def save_picture(picture: Image.Image, path: Path) -> None:
+    """Writes a PNG, whole or not at all."""
+    buffer = io.BytesIO()
+    picture.save(buffer, "PNG", optimize=True)
+    write_atomically(path, buffer.getbuffer())

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from lensbox.errors import InputError
 from lensbox.model.config import CANVAS_SIZE
 from lensbox.model.letterbox import letterbox
 from lensbox.train.data.image_store import decode_image
@@ -21,7 +22,7 @@ from lensbox.train.evaluation.average_precision import (
     Evaluation,
     ImageDetections,
     ImageLabels,
-    recommended_threshold,
+    threshold_of_best_f1,
 )
 from lensbox.train.evaluation.coco_precision import coco_lines, coco_precision
 
@@ -99,7 +100,7 @@ def load_evaluation_set(images: Sequence[LabelledImage], workers: int = 8) -> Ev
     """Decodes and letterboxes photographs exactly as `FaceDetector.preprocess` does.
 
     Raises:
-        ValueError: no photograph can be read.
+        InputError: no photograph can be read.
     """
 
     def prepare(image: LabelledImage) -> tuple[Tensor, ImageLabels] | Problem:
@@ -121,7 +122,7 @@ def load_evaluation_set(images: Sequence[LabelledImage], workers: int = 8) -> Ev
             labels.append(prepared[1])
             names.append(image.name)
     if not canvases:
-        raise ValueError(f"evaluation data must hold at least one readable image, got none of {len(images)}")
+        raise InputError(f"evaluation data must hold at least one readable image, got none of {len(images)}")
     return EvaluationSet(torch.stack(canvases), labels, names, problems)
 
 
@@ -153,6 +154,6 @@ def evaluate(
     """
     matched = Evaluation(data.labels, detect_all(detect, data.canvases, device))
     curve = matched.curve(*BANDS["all>=8"])
-    threshold, f1 = recommended_threshold(curve)
+    threshold, f1 = threshold_of_best_f1(curve)
     figures = coco_precision(data.labels, matched.detections) if coco else None
     return Figures(matched.table(), len(data.names), curve.total, threshold, f1, figures), matched

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 
 import numpy as np
@@ -9,21 +10,21 @@ import torch
 from PIL import Image
 
 from lensbox.train.evaluation.average_precision import BANDS, Curve, Evaluation
-from lensbox.train.evaluation.contact_sheet import IGNORED_COLOR, TARGET_COLOR, contact_sheet
+from lensbox.train.evaluation.contact_sheet import IGNORED_COLOR, TARGET_COLOR, contact_sheet, save_picture
 from lensbox.train.evaluation.evaluate import EvaluationSet
+from lensbox.train.files import write_atomically
 
 FOUND_COLOR = (80, 160, 255)
 
 
-def write_report(data: EvaluationSet, matched: Evaluation, folder: Path) -> None:
+def write_pictures(data: EvaluationSet, matched: Evaluation, folder: Path) -> None:
     """Writes `precision_recall.png` (if matplotlib is there), `false_alarms.png` and `misses.png`.
 
     The sheets show labels green, ignored boxes red and detections blue.
     """
-    folder.mkdir(parents=True, exist_ok=True)
     curve = matched.curve(*BANDS["all>=8"])
-    _sheet(data, matched, false_alarms(curve, 24)).save(folder / "false_alarms.png")
-    _sheet(data, matched, misses(matched, curve, 24)).save(folder / "misses.png")
+    save_picture(_sheet(data, matched, false_alarms(curve, 24)), folder / "false_alarms.png")
+    save_picture(_sheet(data, matched, misses(matched, curve, 24)), folder / "misses.png")
     _plot(matched, folder / "precision_recall.png")
 
 
@@ -76,4 +77,6 @@ def _plot(matched: Evaluation, path: Path) -> None:
     axes.set(xlabel="recall", ylabel="precision", xlim=(0, 1), ylim=(0, 1.02), title="IoU 0.5")
     axes.grid(alpha=0.3)
     axes.legend(loc="lower left")
-    figure.savefig(path, dpi=120)
+    buffer = io.BytesIO()
+    figure.savefig(buffer, dpi=120)
+    write_atomically(path, buffer.getbuffer())

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from lensbox.train.config.settings import AssignmentSettings
+from lensbox.train.errors import ConfigError
 
 NEIGHBOURHOOD = 3
 
@@ -48,10 +49,10 @@ def make_levels(strides: Sequence[int], sizes: Sequence[tuple[float, float]], ca
     """Lays levels out in the detector's order (finest first, row-major cells).
 
     Raises:
-        ValueError: the number of size ranges is not the number of strides.
+        ConfigError: the number of size ranges is not the number of strides.
     """
     if len(strides) != len(sizes):
-        raise ValueError(f"level_sizes must have {len(strides)} ranges, one a stride, got {len(sizes)}")
+        raise ConfigError(f"level_sizes: must have {len(strides)} ranges, one a stride, got {len(sizes)}")
     levels, start = [], 0
     for stride, (low, high) in zip(strides, sizes, strict=True):
         side = canvas // stride
@@ -60,7 +61,7 @@ def make_levels(strides: Sequence[int], sizes: Sequence[tuple[float, float]], ca
     return levels
 
 
-def box_iou(boxes1: Tensor, boxes2: Tensor) -> Tensor:
+def paired_iou(boxes1: Tensor, boxes2: Tensor) -> Tensor:
     """IoU of boxes [..., 4] (broadcast), xyxy; inverted sides count as empty."""
     low = torch.maximum(boxes1[..., :2], boxes2[..., :2])
     high = torch.minimum(boxes1[..., 2:], boxes2[..., 2:])
@@ -110,7 +111,7 @@ def assign(
     flat = cells.reshape(batch, -1)
     predicted = boxes.float().gather(1, flat[..., None].expand(-1, -1, 4)).reshape(*cells.shape, 4)
     score = logits.float().gather(1, flat).reshape(cells.shape).sigmoid()
-    iou = box_iou(predicted, targets[:, :, None])
+    iou = paired_iou(predicted, targets[:, :, None])
     # Closeness decides while no prediction overlaps yet, and is too small to matter later.
     metric = score**settings.align_score_power * iou**settings.align_iou_power + 1e-7 * closeness
     metric = torch.where(allowed, metric, 0.0)

@@ -12,7 +12,8 @@ from torch import Tensor
 from lensbox.ops import masked_giou_loss
 from lensbox.train.config.settings import TrainConfig
 from lensbox.train.loss.assignment import Level, assign, ignored_cells
-from lensbox.train.loss.distillation import Taught, distillation_loss
+from lensbox.train.loss.distillation import distillation_loss
+from lensbox.train.loss.teachers import Taught
 
 SMALL_HEIGHT = 16.0
 

@@ -1,46 +1,26 @@
-"""Checkpoints that are either whole or not there."""
+"""Checkpoint files: a run as `run` saved it, or the weight average in it."""
 
 from __future__ import annotations
 
-import os
-import pickle
+import io
 import zipfile
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from lensbox.errors import InputError
 from lensbox.model import DetectorConfig, FaceDetector
+from lensbox.train.files import write_atomically
 
 FORMAT = 2
 
 
-def write_atomically(path: Path, content: bytes) -> None:
-    """Writes a file under a temporary name and renames it, so that a reader never sees half of it."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
-    try:
-        with partial.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
-
-
 def save_checkpoint(path: Path, state: dict[str, Any]) -> None:
-    """Saves `state` (tensors, numbers, text, containers of them) atomically."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
-    try:
-        with partial.open("wb") as file:
-            torch.save({"format": FORMAT, **state}, file)
-            file.flush()
-            os.fsync(file.fileno())
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
+    """Saves `state` (tensors, numbers, text, containers of them); the file appears whole or not at all."""
+    buffer = io.BytesIO()
+    torch.save({"format": FORMAT, **state}, buffer)
+    write_atomically(path, buffer.getbuffer())
 
 
 def load_checkpoint(path: Path) -> dict[str, Any]:
@@ -48,27 +28,35 @@ def load_checkpoint(path: Path) -> dict[str, Any]:
 
     Raises:
         FileNotFoundError: there is no such file.
-        ValueError: it is damaged, or no checkpoint of this format.
+        InputError: it is damaged, or no checkpoint of this format.
     """
     if not path.is_file():
         raise FileNotFoundError(f"checkpoint must be a file that exists, got {path}")
     if not zipfile.is_zipfile(path):
-        raise ValueError(f"{path} must be a checkpoint, got a file that torch.save did not write")
+        raise InputError(f"{path} must be a checkpoint, got a file that torch.save did not write")
     try:
         state = torch.load(path, map_location="cpu", weights_only=True)
-    except (RuntimeError, pickle.UnpicklingError) as error:
-        raise ValueError(f"{path} must be a checkpoint: {error}") from error
+    except Exception as error:  # a damaged archive or pickle may fail in any way
+        raise InputError(f"{path} must be a checkpoint: {error}") from error
     if not isinstance(state, dict) or state.get("format") != FORMAT:
-        raise ValueError(f"{path} must be a checkpoint of format {FORMAT}")
+        raise InputError(f"{path} must be a checkpoint of format {FORMAT}")
     return state
 
 
 def load_average(path: Path) -> FaceDetector:
     """The detector with the averaged weights of a run's checkpoint, on the CPU, in eval mode.
 
-    Raises what `load_checkpoint` raises.
+    Raises:
+        InputError: there is no such file, or it is no checkpoint of a detector.
     """
-    checkpoint = load_checkpoint(path)
-    detector = FaceDetector(DetectorConfig.from_json(checkpoint["detector"]))
-    detector.load_state_dict(checkpoint["step"]["average"])
+    try:
+        checkpoint = load_checkpoint(path)
+        detector = FaceDetector(DetectorConfig.from_json(checkpoint["detector"]))
+        detector.load_state_dict(checkpoint["step"]["average"])
+    except InputError:
+        raise
+    except FileNotFoundError as error:
+        raise InputError(str(error)) from error
+    except (KeyError, TypeError, ValueError, RuntimeError) as error:
+        raise InputError(f"{path} must be a checkpoint of a detector: {error!r}") from error
     return detector.eval()

@@ -14,7 +14,8 @@ from lensbox.model import save_detector
 from lensbox.model.weights_file import FIGURES_KEY
 from lensbox.train.config.settings import TrainConfig
 from lensbox.train.evaluation.evaluate import Figures
-from lensbox.train.run.checkpoint import write_atomically
+from lensbox.train.files import write_atomically
+from lensbox.train.run import process_group
 from lensbox.train.run.step import TrainStep
 
 BEST_FILE = "best.safetensors"
@@ -55,7 +56,7 @@ class Delivery:
         summary = {
             **(figures.to_json() if figures is not None else {}),
             "steps": step.step,
-            "views": step.step * self.config.optimizer.batch_size * step.world,
+            "views": step.step * self.config.optimizer.batch_size * process_group.size(),
             "seconds": round(seconds, 1),
             "mode": step.mode,
             "torch": torch.__version__,
@@ -63,5 +64,5 @@ class Delivery:
             "platform": platform.platform(),
         }
         metadata = {"recipe": self.config.to_json(), FIGURES_KEY: json.dumps(summary), **self.facts}
-        save_detector(step.average, self.folder / name, metadata)
+        save_detector(step.average.detector, self.folder / name, metadata)
         return summary

@@ -6,9 +6,10 @@ import dataclasses
 from pathlib import Path
 from typing import NamedTuple
 
-from lensbox.model import DetectorConfig, FaceDetector, load_detector, weights_sha256
+from lensbox.model import DetectorConfig, FaceDetector, weights_sha256
 from lensbox.train.config.settings import TrainConfig
 from lensbox.train.errors import ConfigError
+from lensbox.train.weights import load_weights
 
 
 class InitialWeights(NamedTuple):
@@ -23,9 +24,9 @@ def load_initial_weights(path: Path, config: TrainConfig) -> InitialWeights:
 
     Raises:
         ConfigError: their layout is not that of `config.model`.
-        FileNotFoundError, ValueError: as `load_detector`.
+        InputError: as `load_weights`.
     """
-    detector = load_detector(path)
+    detector = load_weights(path)
     check_layout(detector, config)
     origin = {"initial_weights": path.name, "initial_weights_sha256": weights_sha256(detector)}
     return InitialWeights(detector, origin)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TextIO
 
 
@@ -16,7 +19,6 @@ class ProgressBar:
     def __init__(self, stream: TextIO) -> None:
         from tqdm import tqdm  # optional: only a terminal needs it
 
-        self._write_line = tqdm.write
         self._bar = tqdm(
             total=1.0,
             file=stream,
@@ -40,16 +42,29 @@ class ProgressBar:
         """Shows `text` right of the bar from now on."""
         self._bar.set_postfix_str(text, refresh=False)
 
-    def write(self, line: str) -> None:
-        """Prints a line to standard output, above the bar."""
-        self._write_line(line, file=sys.stdout)
-
     def close(self) -> None:
+        """Leaves what it shows where it is."""
         self._bar.close()
 
 
-def open_progress_bar() -> ProgressBar | None:
-    """A bar on standard error if that is a terminal and tqdm is installed, else None."""
+@contextmanager
+def open_progress_bar(wanted: bool = True) -> Iterator[ProgressBar | None]:
+    """A bar on standard error, with log lines above it; None if it is not wanted, standard error is no
+    terminal or tqdm is not installed."""
+    bar = _bar_on_terminal() if wanted else None
+    if bar is None:
+        yield None
+        return
+    from tqdm.contrib.logging import logging_redirect_tqdm
+
+    with logging_redirect_tqdm([logging.getLogger("lensbox")]):
+        try:
+            yield bar
+        finally:
+            bar.close()
+
+
+def _bar_on_terminal() -> ProgressBar | None:
     if not sys.stderr.isatty():
         return None
     try:

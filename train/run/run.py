@@ -1,4 +1,4 @@
-"""A whole training run: data, steps, reports, checkpoints, evaluation, and the files it leaves behind.
+"""A whole training run: steps, reports, checkpoints, evaluation, and the files it leaves behind.
 
 A run's folder holds `config.json` from the start, `log.jsonl`, `checkpoint.pt`, `best.safetensors` from the
 first evaluation on, and at the end `weights.safetensors` and `figures.json`.
@@ -8,279 +8,268 @@ from __future__ import annotations
 
 import copy
 import json
+import logging
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
-import torch.distributed as dist
 
+from lensbox.errors import InputError
 from lensbox.model import DetectorConfig, FaceDetector
 from lensbox.train.config.settings import TrainConfig
-from lensbox.train.data.folds import LEFT_OUT, Fold
 from lensbox.train.data.image_store import ImageStore
-from lensbox.train.errors import ConfigError
+from lensbox.train.errors import TrainingError
 from lensbox.train.evaluation.coco_precision import CocoMissingError
 from lensbox.train.evaluation.evaluate import EvaluationSet, Figures, evaluate
-from lensbox.train.loss.distillation import Teachers
-from lensbox.train.run.checkpoint import load_checkpoint, save_checkpoint, write_atomically
+from lensbox.train.files import write_atomically
+from lensbox.train.run import process_group
+from lensbox.train.run.checkpoint import load_checkpoint, save_checkpoint
+from lensbox.train.run.compile_and_capture import compile_and_capture
 from lensbox.train.run.delivery import Delivery
 from lensbox.train.run.initial_weights import InitialWeights, check_layout
+from lensbox.train.run.origin import Origin, check_same_origin
 from lensbox.train.run.progress_bar import ProgressBar
-from lensbox.train.run.scalar_log import ScalarLog
-from lensbox.train.run.schedule import Clock, learning_rate
+from lensbox.train.run.run_log import RunLog
+from lensbox.train.run.schedule import Clock
 from lensbox.train.run.step import TrainStep
-from lensbox.train.run.step_profile import profile_step
+from lensbox.train.run.step_state import load_step_state, step_state
 
+CHECKPOINT_FILE = "checkpoint.pt"
+CONFIG_FILE = "config.json"
 STEPS_IN_FLIGHT = 3
-UNITLESS = ("loss_share", "images_per_second")
 
-
-class TrainingError(RuntimeError):
-    """A run that cannot go on, such as one whose loss is no longer a number."""
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class RunOptions:
-    """What a run is given besides its configuration.
+    """What a run is given besides photographs and configuration.
 
     Attributes:
         output: folder for the run's files.
         device: where to train.
-        time_limit: seconds from `started` until the last step, or None for `config.optimizer.steps` steps.
+        time_limit: seconds from `started` until the last step, or None for as many steps as configured.
         started: `time.monotonic()` when the clock of the run began; reading data and compiling count.
-        resume: go on from `output`/checkpoint.pt, which must exist.
+        resume: go on from the checkpoint in `output`, which must exist.
+        origin: what the weights come from; a resumed run needs what it had, but for the first weights.
         recipe: more facts for the metadata of the weights, such as the command line and data.
-        initial: weights to start from, not together with `resume`; None starts from random ones.
-        left_out: the fold that the photographs lack; a resumed run needs the one that it had.
-        teachers: detectors to learn from besides the labels; a resumed run needs those that it had.
-        profile: time a step and its parts, print that, and stop.
         tensorboard: also log to TensorBoard, in `output`/tensorboard.
-        stop_after: leave after this many steps with a checkpoint, as an interruption would (for tests).
     """
 
     output: Path
     device: torch.device
-    time_limit: float | None
-    started: float
-    resume: bool
-    recipe: dict[str, str]
-    initial: InitialWeights | None = None
-    left_out: Fold | None = None
-    teachers: Teachers = field(default_factory=Teachers)
+    time_limit: float | None = None
+    started: float = field(default_factory=time.monotonic)
+    resume: bool = False
+    origin: Origin = field(default_factory=Origin)
+    recipe: dict[str, str] = field(default_factory=dict)
     tensorboard: bool = False
-    profile: bool = False
-    stop_after: int | None = None
+
+    def seconds(self) -> float:
+        """Since the clock of the run began."""
+        return time.monotonic() - self.started
 
 
-def train(
-    store: ImageStore,
-    validation: EvaluationSet | None,
-    config: TrainConfig,
-    options: RunOptions,
-    report: Callable[[str], None] = print,
-    refill: Callable[[], None] | None = None,
-    bar: ProgressBar | None = None,
-) -> Figures | None:
-    """Trains a detector and writes the files of the run.
+class Outcome(NamedTuple):
+    """How a run ended: the figures of its last evaluation, None without validation data and in all processes
+    but the first; optimiser steps of the whole run; seconds since its clock began."""
 
-    Args:
-        store: photographs to draw views from.
-        validation: photographs to score the weight average on, or None.
-        report: prints a line. bar: shows the state of the run in the place of lines.
-        refill: called after every step; it may exchange photographs of the store.
+    figures: Figures | None
+    steps: int
+    seconds: float
 
-    Returns:
-        The figures of the last evaluation, None without validation data.
+
+class TrainingRun:
+    """A run on the photographs of a store, ready for its first step: begun, or taken up from its checkpoint;
+    compiled and captured.
+
+    Attributes:
+        step: the step and what it trains.
+        progress: 0 to 1. best: highest average precision for faces of at least 8 px so far, -1 without one.
+        origin: facts on what the weights come from.
 
     Raises:
-        TrainingError: loss or weights are not finite, or the time limit is over before the first step.
         FileNotFoundError: `resume` without a checkpoint.
-        ValueError: `resume` with a checkpoint of another detector, or with `initial`.
-        ConfigError: `initial` has another layout than `config.model`, or a resumed run other teachers
-            or another `left_out`.
+        InputError: the checkpoint is damaged, or of another detector.
+        ConfigError: the first weights have another layout than `config.model`, or a resumed run other
+            teachers or another fold left out.
+        ValueError: `resume` with first weights.
     """
-    main = not dist.is_initialized() or dist.get_rank() == 0
-    report = report if main else _silent
-    if options.initial is not None and options.resume:
-        raise ValueError("initial must be None with resume, which takes up the weights of the checkpoint")
-    torch.manual_seed(config.seed)  # the same first weights in every process
-    detector = _first_detector(config, options.initial)
-    teachers = options.teachers
-    step = TrainStep(detector, store.tensors, config, options.device, report, teachers)
-    progress, best = 0.0, -1.0
-    origin = _origin(options)
-    if options.resume:
-        progress, best, began_with = _take_up(step, options.output / "checkpoint.pt")
-        _check_origin(origin, began_with)
-        origin = began_with
-        report(f"resuming at step {step.step}, {progress:.1%} of the run")
-    elif dist.is_initialized():
-        torch.manual_seed(config.seed + 1 + dist.get_rank())  # other views in every process
-    if progress < 1:
-        step.prepare(progress)
-    if options.profile:
-        for name, value in profile_step(step).items():
-            report(f"{name:18} {value:10.3f}{'' if name in UNITLESS else ' ms'}")
-        return None
 
-    def seconds() -> float:
-        return time.monotonic() - options.started
+    def __init__(self, store: ImageStore, config: TrainConfig, options: RunOptions) -> None:
+        origin = options.origin
+        if origin.initial is not None and options.resume:
+            raise ValueError("initial must be None with resume, which takes up the weights of the checkpoint")
+        self.config, self.options = config, options
+        torch.manual_seed(config.seed)  # the same first weights in every process
+        detector = _first_detector(config, origin.initial)
+        self.step = TrainStep(detector, store.tensors, config, options.device, origin.teachers)
+        self.progress, self.best, self.origin = 0.0, -1.0, origin.facts()
+        if options.resume:
+            self._take_up(options.output / CHECKPOINT_FILE)
+            logger.info("resuming at step %d, %.1f%% of the run", self.step.step, 100 * self.progress)
+        elif process_group.is_joined():
+            torch.manual_seed(config.seed + 1 + process_group.rank())  # other views in every process
+        if self.progress < 1:
+            compile_and_capture(self.step, self.progress)
 
-    if options.time_limit is not None and seconds() >= options.time_limit and progress < 1:
-        raise TrainingError(
-            f"time limit must leave time to train: the first step could start after {seconds():.1f} s, "
-            f"got {options.time_limit:g} s"
-        )
-    if main:
-        text = json.dumps(json.loads(config.to_json()), indent=2) + "\n"
-        write_atomically(options.output / "config.json", text.encode())
-    clock = Clock(config.optimizer.steps, options.time_limit, step.step, seconds(), progress)
-    report(
-        f"step: {step.mode}; {config.optimizer.batch_size} views a step; training starts at {seconds():.1f} s"
-    )
-    delivery = Delivery(options.output, config, {**options.recipe, **origin})
-    log = _RunLog(step, config, options, report, main, bar)
-    evaluations = [(i + 1) / (config.reports.evaluations + 1) for i in range(config.reports.evaluations)]
-    evaluations = [share for share in evaluations if share > progress]
-    in_flight: deque[Any] = deque()
-    if bar is not None:
-        bar.begin(progress)
-    saved = time.monotonic()
-    first = step.step
-
-    while True:
-        stopping = options.stop_after is not None and step.step - first >= options.stop_after
-        due = stopping or time.monotonic() - saved >= config.reports.checkpoint_seconds
-        share, due = _agree(clock.progress(step.step, seconds()), due)
-        progress = max(progress, share)
-        if due and (progress < 1 or stopping):
-            _save(step, progress, best, origin, options.output, main)
-            saved = time.monotonic()
-        if stopping:
-            return None
-        if progress >= 1:
-            break
-        step.run(progress)
-        if refill is not None:
-            refill()
-        _throttle(in_flight, options.device)
-        log.after_step(progress, clock, seconds())
-        if main and evaluations and progress >= evaluations[0]:
-            evaluations.pop(0)
-            if validation is not None:
-                start = time.monotonic()
-                try:
-                    step.recalibrate()
-                    figures = _score(step, validation, options.device, report)
-                    log.evaluation(figures, progress)
-                    best = delivery.keep_best(step, figures, best, seconds())
-                except RuntimeError as error:  # a run is worth more than its interim figures
-                    report(f"evaluation failed, training goes on: {error}")
-                log.leave_out(time.monotonic() - start)
-
-    log.report(1.0, clock, seconds())
-    _save(step, 1.0, best, origin, options.output, main)
-    if not main:
-        return None
-    # The weights are safe before anything else can go wrong; the figures are added to them afterwards.
-    delivery.deliver(step, None, seconds())
-    final = _score(step, validation, options.device, report, coco=True) if validation is not None else None
-    if final is not None:
-        log.evaluation(final, 1.0)
-        delivery.keep_best(step, final, best, seconds())
-        delivery.deliver(step, final, seconds())
-    report(f"wrote {options.output / 'weights.safetensors'} after {step.step} steps and {seconds():.0f} s")
-    return final
-
-
-class _RunLog:
-    """Prints and records what a run does."""
-
-    def __init__(
+    def train(
         self,
-        step: TrainStep,
-        config: TrainConfig,
-        options: RunOptions,
-        report: Callable[[str], None],
-        main: bool,
-        bar: ProgressBar | None,
+        validation: EvaluationSet | None = None,
+        refill: Callable[[], None] | None = None,
+        bar: ProgressBar | None = None,
+    ) -> Outcome:
+        """Does the steps and writes the files of the run.
+
+        Args:
+            validation: photographs to score the weight average on.
+            refill: called after every step; it may exchange photographs of the store.
+            bar: shows the state of the run in the place of log lines.
+
+        Raises:
+            TrainingError: loss or weights are not finite, or the time limit is over before the first step.
+        """
+        config, options = self.config, self.options
+        seconds = options.seconds()
+        if options.time_limit is not None and seconds >= options.time_limit and self.progress < 1:
+            raise TrainingError(
+                f"time limit must leave time to train: the first step could start after {seconds:.1f} s, "
+                f"got {options.time_limit:g} s"
+            )
+        if process_group.is_first():
+            text = json.dumps(json.loads(config.to_json()), indent=2) + "\n"
+            write_atomically(options.output / CONFIG_FILE, text.encode())
+        settings = config.optimizer
+        clock = Clock(settings.steps, options.time_limit, self.step.step, options.seconds(), self.progress)
+        views, seconds = settings.batch_size, options.seconds()
+        logger.info("step: %s; %d views a step; training starts at %.1f s", self.step.mode, views, seconds)
+        delivery = Delivery(options.output, config, {**options.recipe, **self.origin})
+        log = RunLog(
+            self.step,
+            clock,
+            options.output,
+            resumed=options.resume,
+            tensorboard=options.tensorboard,
+            bar=bar,
+        )
+        if bar is not None:
+            bar.begin(self.progress)
+        self._do_steps(clock, log, delivery, validation, refill)
+        log.report(1.0, options.seconds())
+        self._save()
+        figures = self._deliver(log, delivery, validation) if process_group.is_first() else None
+        return Outcome(figures, self.step.step, options.seconds())
+
+    def _do_steps(
+        self,
+        clock: Clock,
+        log: RunLog,
+        delivery: Delivery,
+        validation: EvaluationSet | None,
+        refill: Callable[[], None] | None,
     ) -> None:
-        self._step, self._config, self._report, self._bar = step, config, report, bar
-        start = step.step if options.resume else 0
-        self._file = ScalarLog(options.output, start, options.tensorboard) if main else None
-        self._last_time, self._last_step = time.monotonic(), step.step
+        count = self.config.reports.evaluations
+        shares = [(i + 1) / (count + 1) for i in range(count)]
+        evaluations = deque(share for share in shares if share > self.progress)
+        in_flight: deque[Any] = deque()
+        saved = time.monotonic()
+        while True:
+            due = time.monotonic() - saved >= self.config.reports.checkpoint_seconds
+            share, due = process_group.agree(clock.progress(self.step.step, self.options.seconds()), due)
+            self.progress = max(self.progress, share)
+            if self.progress >= 1:
+                return
+            if due:
+                self._save()
+                saved = time.monotonic()
+            self.step.run(self.progress)
+            if refill is not None:
+                refill()
+            _throttle(in_flight, self.options.device)
+            log.after_step(self.progress, self.options.seconds())
+            if evaluations and self.progress >= evaluations[0]:
+                evaluations.popleft()
+                if validation is not None and process_group.is_first():
+                    self._evaluate_between(log, delivery, validation)
 
-    def leave_out(self, seconds: float) -> None:
-        """Keeps time that was not spent on steps out of the rate."""
-        self._last_time += seconds
+    def _evaluate_between(self, log: RunLog, delivery: Delivery, validation: EvaluationSet) -> None:
+        start = time.monotonic()
+        try:
+            self.step.recalibrate()
+            figures = score(self.step, validation)
+            for line in figures.lines():
+                logger.info("%s", line)
+            log.evaluation(figures, self.progress)
+            self.best = delivery.keep_best(self.step, figures, self.best, self.options.seconds())
+        except RuntimeError as error:  # a run is worth more than its interim figures
+            logger.warning("evaluation failed, training goes on: %s", error)
+        log.leave_out(time.monotonic() - start)
 
-    def after_step(self, progress: float, clock: Clock, seconds: float) -> None:
-        if self._bar is not None:
-            self._bar.advance(progress)
-        if time.monotonic() - self._last_time >= self._config.reports.log_seconds:
-            self.report(progress, clock, seconds)
+    def _deliver(self, log: RunLog, delivery: Delivery, validation: EvaluationSet | None) -> Figures | None:
+        # The weights are safe before anything else can go wrong; the figures are added to them afterwards.
+        delivery.deliver(self.step, None, self.options.seconds())
+        if validation is None:
+            return None
+        figures = score(self.step, validation, coco=True)
+        log.evaluation(figures, 1.0)
+        delivery.keep_best(self.step, figures, self.best, self.options.seconds())
+        delivery.deliver(self.step, figures, self.options.seconds())
+        return figures
 
-    def report(self, progress: float, clock: Clock, seconds: float) -> None:
-        if self._bar is not None:
-            self._bar.advance(progress)
-        steps = self._step.step - self._last_step
-        if not steps:
-            return
-        sums = self._step.read_sums()
-        now = time.monotonic()
-        rate = steps * self._config.optimizer.batch_size * self._step.world / max(now - self._last_time, 1e-9)
-        self._last_time, self._last_step = now, self._step.step
-        if not all(map(_is_finite, sums.values())):
-            raise TrainingError(f"loss must be finite, got {sums} at step {self._step.step}")
-        done = max(progress - clock.start_progress, 1e-6)
-        left = (seconds - clock.start_seconds) * (1 - progress) / done
-        rate_now = learning_rate(progress, self._config.optimizer)
-        if self._bar is not None:
-            self._bar.show(f"step {self._step.step}, {rate:.0f} img/s, loss {sums['loss']:.4f}")
-        else:
-            self._report(
-                f"{progress:6.1%} step {self._step.step:6d}  {rate:8.0f} img/s  loss {sums['loss']:.4f} "
-                f"(cls {sums['classification']:.4f} box {sums['box']:.4f}{self._taught(sums)})  "
-                f"positives {sums['positives']:.1f}  lr {rate_now:.2e}  {seconds:.0f} s, left {left:.0f} s"
+    def _save(self) -> None:
+        """Writes the checkpoint. The first process does; all must call it, see `step_state`. A broken state
+        takes no good one's place."""
+        step = self.step
+        if not step.is_finite():
+            raise TrainingError(
+                f"weights must be finite, got others at step {step.step}; checkpoint kept as it was"
             )
-        if self._file is not None:
-            self._file.write(
-                self._step.step,
-                {"progress": progress, "images_per_second": rate, "learning_rate": rate_now, **sums},
-            )
+        if process_group.is_first():
+            step.recalibrate()  # for who scores the checkpoint
+        checkpoint = {
+            "step": step_state(step),
+            "progress": self.progress,
+            "best": self.best,
+            "detector": step.model.config.to_json(),
+            "origin": self.origin,
+        }
+        if process_group.is_first():
+            save_checkpoint(self.options.output / CHECKPOINT_FILE, checkpoint)
 
-    def _taught(self, sums: dict[str, float]) -> str:
-        return f" taught {sums['distillation']:.4f}" if self._step.teachers else ""
-
-    def evaluation(self, figures: Figures, progress: float) -> None:
-        if self._file is not None:
-            values = {f"AP {name}": value for name, value in figures.average_precision.items()}
-            values |= {f"COCO {name}": value for name, value in (figures.coco or {}).items()}
-            self._file.write(self._step.step, {"progress": progress, **values})
-
-
-def _is_finite(value: float) -> bool:
-    return value - value == 0
+    def _take_up(self, path: Path) -> None:
+        checkpoint = load_checkpoint(path)
+        expected = self.step.model.config.to_json()
+        if checkpoint.get("detector") != expected:
+            raise InputError(f"{path} must hold the detector {expected}, got {checkpoint.get('detector')}")
+        load_step_state(self.step, checkpoint["step"])
+        before = checkpoint.get("origin", {})
+        check_same_origin(self.origin, before)
+        self.progress, self.best = float(checkpoint["progress"]), float(checkpoint.get("best", -1.0))
+        self.origin = before
 
 
-def _silent(_: str) -> None:
-    """Stands for `print` in all processes but the first."""
+def score(step: TrainStep, data: EvaluationSet, coco: bool = False) -> Figures:
+    """The figures of the weight average, without COCO's if pycocotools is not there."""
+    start = time.monotonic()
+    detect = step.average.detector.detect
+    try:
+        figures, _ = evaluate(detect, data, step.device, coco)
+    except CocoMissingError as error:
+        logger.warning("going on without: %s", error)
+        figures, _ = evaluate(detect, data, step.device)
+    logger.info("evaluation took %.1f s", time.monotonic() - start)
+    return figures
 
 
-def _agree(progress: float, save: bool) -> tuple[float, bool]:
-    """The first process's progress, and whether it wants to save: all must stop and save at the same step.
-
-    This travels between the hosts (gloo), so that no step has to wait for the device.
-    """
-    if not dist.is_initialized():
-        return progress, save
-    shared = torch.tensor([progress, float(save)], dtype=torch.float64)
-    dist.broadcast(shared, 0)
-    return float(shared[0]), bool(shared[1])
+def _first_detector(config: TrainConfig, initial: InitialWeights | None) -> FaceDetector:
+    if initial is None:
+        return FaceDetector(DetectorConfig.named(config.model))
+    check_layout(initial.detector, config)
+    return copy.deepcopy(initial.detector)
 
 
 def _throttle(in_flight: deque[Any], device: torch.device) -> None:
@@ -292,85 +281,3 @@ def _throttle(in_flight: deque[Any], device: torch.device) -> None:
     in_flight.append(event)
     if len(in_flight) > STEPS_IN_FLIGHT:
         in_flight.popleft().synchronize()
-
-
-def _first_detector(config: TrainConfig, initial: InitialWeights | None) -> FaceDetector:
-    if initial is None:
-        return FaceDetector(DetectorConfig.named(config.model))
-    check_layout(initial.detector, config)
-    return copy.deepcopy(initial.detector)
-
-
-def _take_up(step: TrainStep, path: Path) -> tuple[float, float, dict[str, str]]:
-    """Loads a checkpoint into `step`; returns its progress, the best score so far, and where the run's first
-    weights and teachers came from."""
-    checkpoint = load_checkpoint(path)
-    expected = step.model.config.to_json()
-    if checkpoint["detector"] != expected:
-        raise ValueError(f"{path} must hold the detector {expected}, got {checkpoint['detector']}")
-    step.load_state(checkpoint["step"])
-    return float(checkpoint["progress"]), float(checkpoint.get("best", -1.0)), checkpoint.get("origin", {})
-
-
-def _origin(options: RunOptions) -> dict[str, str]:
-    """What the weights of this run come from: facts for their metadata, which a checkpoint keeps."""
-    initial = options.initial.origin if options.initial is not None else {}
-    left_out = {LEFT_OUT: str(options.left_out)} if options.left_out is not None else {}
-    return {**initial, **options.teachers.origin, **left_out}
-
-
-def _check_origin(now: dict[str, str], before: dict[str, str]) -> None:
-    """A resumed run must have the teachers and the photographs that it began with."""
-    for option, fact, shown in (
-        ("--teacher", "teachers_sha256", "teachers"),
-        ("--leave-out", LEFT_OUT, LEFT_OUT),
-    ):
-        if now.get(fact) != before.get(fact):
-            wanted, given = (facts.get(shown, "nothing") for facts in (before, now))
-            given = "others of the same names" if given == wanted else given
-            raise ConfigError(f"{option} must name what the run began with ({wanted}), got {given}")
-
-
-def _score(
-    step: TrainStep,
-    data: EvaluationSet,
-    device: torch.device,
-    report: Callable[[str], None],
-    coco: bool = False,
-) -> Figures:
-    start = time.monotonic()
-    try:
-        figures, _ = evaluate(step.average.detect, data, device, coco)
-    except CocoMissingError as error:
-        report(f"going on without: {error}")
-        figures, _ = evaluate(step.average.detect, data, device)
-    for line in figures.lines():
-        report(line)
-    report(f"evaluation took {time.monotonic() - start:.1f} s")
-    return figures
-
-
-def _save(
-    step: TrainStep, progress: float, best: float, origin: dict[str, str], output: Path, main: bool
-) -> None:
-    """The first process writes; all must call it, see `TrainStep.state`. A broken state takes no good one's
-    place."""
-    if not step.is_finite():
-        raise TrainingError(
-            f"weights must be finite, got others at step {step.step}; checkpoint kept as it was"
-        )
-    if main:
-        step.recalibrate()  # for who scores the checkpoint
-    detector = step.model.config.to_json()
-    facts = {"progress": progress, "best": best, "detector": detector, "origin": origin}
-    checkpoint = {"step": step.state(), **facts}
-    if main:
-        save_checkpoint(output / "checkpoint.pt", checkpoint)
-
-
-def describe_problems(problems: Sequence[object], report: Callable[[str], None], limit: int = 20) -> None:
-    """Prints what was skipped in the data, at most `limit` lines of it."""
-    for problem in problems[:limit]:
-        report(f"skipped: {problem}")
-    if len(problems) > limit:
-        report(f"skipped: {len(problems) - limit} more")

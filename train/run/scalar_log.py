@@ -9,7 +9,7 @@ from math import isnan
 from pathlib import Path
 from typing import Any
 
-from lensbox.train.run.checkpoint import write_atomically
+from lensbox.train.files import write_atomically
 
 
 class ScalarLog:

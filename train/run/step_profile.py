@@ -11,6 +11,16 @@ import torch
 from lensbox.train.loss.detection_loss import detection_loss
 from lensbox.train.run.step import TrainStep
 
+UNITLESS = ("loss_share", "images_per_second")
+
+
+def profile_lines(step: TrainStep) -> list[str]:
+    """What `profile_step` finds, for people."""
+    return [
+        f"{name:18} {value:10.3f}{'' if name in UNITLESS else ' ms'}"
+        for name, value in profile_step(step).items()
+    ]
+
 
 def profile_step(step: TrainStep, repeats: int = 50) -> dict[str, float]:
     """Times a prepared step, in milliseconds (medians of `repeats` runs).

@@ -1,6 +1,8 @@
+import logging
+
 import pytest
 import torch
-from short_runs import SHORT_RUN, run_options
+from short_runs import SHORT_RUN, interrupt, run_options, train
 
 from lensbox.model import (
     DetectorConfig,
@@ -10,15 +12,16 @@ from lensbox.model import (
     save_detector,
     weights_sha256,
 )
-from lensbox.train.commands.cli import train_main
+from lensbox.train.commands.train import train_main
 from lensbox.train.data.folds import Fold, without_fold
 from lensbox.train.data.image_store import load_images
 from lensbox.train.data.wider_face import read_wider_face
 from lensbox.train.errors import ConfigError
 from lensbox.train.loss.assignment import make_levels
 from lensbox.train.loss.detection_loss import detection_loss
-from lensbox.train.loss.distillation import Taught, distillation_loss, load_teachers, teach
-from lensbox.train.run.run import train
+from lensbox.train.loss.distillation import distillation_loss
+from lensbox.train.loss.teachers import Taught, load_teachers, teach
+from lensbox.train.run.origin import Origin
 
 CONFIG = SHORT_RUN
 
@@ -167,16 +170,16 @@ def test_incomplete_sets_of_teachers_are_refused(tmp_path, left_out):
         load_teachers(paths)
 
 
-def test_a_student_draws_nearer_to_its_teacher(store, tmp_path):
+def test_a_student_draws_nearer_to_its_teacher(store, tmp_path, caplog):
     """Without any weight on labels, only a teacher that sees faces everywhere can pull scores up."""
     teacher = detector(5)
     for head in (teacher.head4, teacher.head8, teacher.head16, teacher.head32):
         head.prediction.bias.data[0] += 4.0
     save_detector(teacher, tmp_path / "teacher.safetensors")
     config = CONFIG.replace(steps=30, label_weight=0.0, learning_rate=2e-3, log_seconds=1e-6)
-    lines = []
+    caplog.set_level(logging.INFO, "lensbox")
     teachers = load_teachers([tmp_path / "teacher.safetensors"])
-    train(store, None, config, run_options(tmp_path / "run", teachers=teachers), lines.append)
+    train(store, config, run_options(tmp_path / "run", origin=Origin(teachers=teachers)))
 
     def mean_score(trained):
         return float(trained(images())[1].detach().sigmoid().mean())
@@ -186,11 +189,11 @@ def test_a_student_draws_nearer_to_its_teacher(store, tmp_path):
     after = mean_score(load_detector(tmp_path / "run" / "weights.safetensors"))
     assert before < 0.02
     assert after > 2.5 * before
-    assert any(" taught " in line for line in lines)
+    assert any(" taught " in line for line in caplog.messages)
 
 
 def test_weights_name_their_teachers(store, teachers, tmp_path):
-    train(store, None, CONFIG, run_options(tmp_path / "run", teachers=teachers), lambda _: None)
+    train(store, CONFIG, run_options(tmp_path / "run", origin=Origin(teachers=teachers)))
     metadata = read_metadata(tmp_path / "run" / "weights.safetensors")
     assert metadata["teachers"] == "one.safetensors, two.safetensors"
     assert metadata["teachers_sha256"] == teachers.origin["teachers_sha256"]
@@ -198,19 +201,19 @@ def test_weights_name_their_teachers(store, teachers, tmp_path):
 
 def test_teachers_are_not_trained(store, teachers, tmp_path):
     before = [{k: v.clone() for k, v in t.state_dict().items()} for t in teachers]
-    train(store, None, CONFIG, run_options(tmp_path / "run", teachers=teachers), lambda _: None)
+    train(store, CONFIG, run_options(tmp_path / "run", origin=Origin(teachers=teachers)))
     for teacher, state in zip(teachers, before, strict=True):
         assert all(torch.equal(value, state[name]) for name, value in teacher.state_dict().items())
 
 
 def test_a_resumed_run_needs_its_teachers(store, teachers, tmp_path):
     output = tmp_path / "run"
-    train(store, None, CONFIG, run_options(output, teachers=teachers, stop_after=1), lambda _: None)
+    interrupt(store, CONFIG, run_options(output, origin=Origin(teachers=teachers)), after=1)
     with pytest.raises(
         ConfigError, match=r"--teacher must name .* \(one.safetensors, two.safetensors\), got"
     ):
-        train(store, None, CONFIG, run_options(output, resume=True), lambda _: None)
-    train(store, None, CONFIG, run_options(output, resume=True, teachers=teachers), lambda _: None)
+        train(store, CONFIG, run_options(output, resume=True))
+    train(store, CONFIG, run_options(output, resume=True, origin=Origin(teachers=teachers)))
     assert (output / "weights.safetensors").is_file()
 
 

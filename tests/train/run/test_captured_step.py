@@ -9,8 +9,9 @@ from lensbox.model import DetectorConfig, FaceDetector
 from lensbox.train.config.settings import TrainConfig
 from lensbox.train.data.image_store import load_images
 from lensbox.train.data.wider_face import read_wider_face
-from lensbox.train.loss.distillation import Teachers
-from lensbox.train.run.step import WARMUP_STEPS, TrainStep
+from lensbox.train.loss.teachers import Teachers
+from lensbox.train.run.compile_and_capture import WARMUP_STEPS, compile_and_capture
+from lensbox.train.run.step import TrainStep
 
 pytestmark = pytest.mark.gpu
 
@@ -20,39 +21,38 @@ CONFIG = TrainConfig().replace(
 PROGRESS = 0.5
 
 
-def make_step(
-    faces_folder: Path, config: TrainConfig, lines: list[str], teachers: Teachers | None = None
-) -> TrainStep:
+def make_step(faces_folder: Path, config: TrainConfig, teachers: Teachers | None = None) -> TrainStep:
     device = torch.device("cuda", 0)
     teachers = teachers or Teachers()
     images = read_wider_face([faces_folder])[0]
     store = load_images(images, device, capacity=8, workers=2, folds=teachers.folds)
     torch.manual_seed(0)
     detector = FaceDetector(DetectorConfig.named("small"))
-    return TrainStep(detector, store.tensors, config, device, lines.append, teachers)
+    return TrainStep(detector, store.tensors, config, device, teachers)
 
 
 def run_steps(step: TrainStep, count: int) -> list[float]:
     """The loss of each step."""
     losses = []
     for _ in range(count):
-        step.read_sums()
+        step.is_finite()
         step.run(PROGRESS)
         losses.append(step.read_sums()["loss"])
     return losses
 
 
 @pytest.mark.parametrize("bf16", [False, True])
-def test_a_captured_step_is_the_step(faces_folder: Path, bf16: bool) -> None:
-    lines: list[str] = []
+def test_a_captured_step_is_the_step(
+    faces_folder: Path, bf16: bool, caplog: pytest.LogCaptureFixture
+) -> None:
     config = CONFIG.replace(bf16=bf16)
-    captured = make_step(faces_folder, config, lines)
-    captured.prepare(PROGRESS)
-    assert captured.mode == "CUDA graph", lines
+    captured = make_step(faces_folder, config)
+    compile_and_capture(captured, PROGRESS)
+    assert captured.mode == "CUDA graph", caplog.messages
     losses = run_steps(captured, 4)
     assert len(set(losses)) == 4, "each replay draws views of its own"
 
-    plain = make_step(faces_folder, config.replace(cuda_graph=False), lines)
+    plain = make_step(faces_folder, config.replace(cuda_graph=False))
     run_steps(plain, WARMUP_STEPS)
     # Gradients are added up with atomics, in any order.
     assert losses == pytest.approx(run_steps(plain, 4), rel=0.05 if bf16 else 0.01)
@@ -60,50 +60,49 @@ def test_a_captured_step_is_the_step(faces_folder: Path, bf16: bool) -> None:
     assert captured.is_finite()
 
 
-def test_captured_with_teachers_and_every_change_of_the_views(faces_folder: Path) -> None:
+def test_captured_with_teachers_and_every_change_of_the_views(
+    faces_folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     def teacher(seed: int) -> FaceDetector:
         torch.manual_seed(seed)
         return FaceDetector(DetectorConfig.named("small")).requires_grad_(False)
 
-    lines: list[str] = []
     changes = {f"{name}_chance": 0.5 for name in ("soft", "light", "cover", "rotate")}
     config = CONFIG.replace(**changes)
-    captured = make_step(faces_folder, config, lines, Teachers((teacher(1),), ((teacher(2), teacher(3)),)))
-    captured.prepare(PROGRESS)
-    assert captured.mode == "CUDA graph", lines
+    captured = make_step(faces_folder, config, Teachers((teacher(1),), ((teacher(2), teacher(3)),)))
+    compile_and_capture(captured, PROGRESS)
+    assert captured.mode == "CUDA graph", caplog.messages
     losses = run_steps(captured, 4)
     captured.recalibrate()
     losses += run_steps(captured, 2)
     plain_config = config.replace(cuda_graph=False)
-    plain = make_step(faces_folder, plain_config, lines, Teachers((teacher(1),), ((teacher(2), teacher(3)),)))
+    plain = make_step(faces_folder, plain_config, Teachers((teacher(1),), ((teacher(2), teacher(3)),)))
     run_steps(plain, WARMUP_STEPS)
     assert losses == pytest.approx(run_steps(plain, 6), rel=0.02)
 
 
 @pytest.mark.filterwarnings("ignore")  # torch's own, inside its compiler
-def test_compiled_and_captured(faces_folder: Path) -> None:
-    lines: list[str] = []
-    step = make_step(faces_folder, CONFIG.replace(compile=True, bf16=True), lines)
-    step.prepare(PROGRESS)
-    assert step.mode == "compiled views + compiled net and loss + CUDA graph", lines
+def test_compiled_and_captured(faces_folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    step = make_step(faces_folder, CONFIG.replace(compile=True, bf16=True))
+    compile_and_capture(step, PROGRESS)
+    assert step.mode == "compiled views + compiled net and loss + CUDA graph", caplog.messages
     assert all(loss > 0 for loss in run_steps(step, 4))
     assert step.is_finite()
 
 
 def test_what_cannot_be_captured_is_reported_and_run_plainly(
-    faces_folder: Path, monkeypatch: pytest.MonkeyPatch
+    faces_folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    lines: list[str] = []
-    step = make_step(faces_folder, CONFIG, lines)
-    body = step._body
+    step = make_step(faces_folder, CONFIG)
+    body = step.body
 
     def waits_for_the_device() -> None:
         body()
-        step._sums.sum().item()
+        step.is_finite()
 
-    monkeypatch.setattr(step, "_body", waits_for_the_device)
-    step.prepare(PROGRESS)
+    monkeypatch.setattr(step, "body", waits_for_the_device)
+    compile_and_capture(step, PROGRESS)
     assert step.mode == "eager"
-    assert "CUDA graph: not possible" in lines[-1]
+    assert "CUDA graph: not possible" in caplog.messages[-1]
     assert torch.cuda.current_stream() == torch.cuda.default_stream()
     assert all(loss > 0 for loss in run_steps(step, 2))

@@ -5,16 +5,16 @@ import json
 import pytest
 import safetensors
 import torch
-from short_runs import CPU, SHORT_RUN, run_options
+from short_runs import CPU, SHORT_RUN, interrupt, run_options, train
 
 from lensbox.model import DetectorConfig, FaceDetector, load_detector, save_detector, weights_sha256
-from lensbox.train.commands.cli import train_main
+from lensbox.train.commands.train import train_main
 from lensbox.train.data.image_store import load_images
 from lensbox.train.data.wider_face import read_wider_face
 from lensbox.train.errors import ConfigError
 from lensbox.train.run.checkpoint import load_checkpoint
 from lensbox.train.run.initial_weights import load_initial_weights
-from lensbox.train.run.run import train
+from lensbox.train.run.origin import Origin
 from lensbox.train.run.step import TrainStep
 
 # Without recalibration, what is delivered is the average as it is.
@@ -43,15 +43,11 @@ def weights(tmp_path_factory):
 
 def options(output, weights, config=CONFIG, **changes):
     initial = load_initial_weights(weights, config) if weights is not None else None
-    return run_options(output, initial=initial, **changes)
-
-
-def quiet(_):
-    pass
+    return run_options(output, origin=Origin(initial), **changes)
 
 
 def test_a_run_starts_from_the_given_weights(store, weights, tmp_path):
-    train(store, None, CONFIG, options(tmp_path, weights, stop_after=0), quiet)
+    interrupt(store, CONFIG, options(tmp_path, weights), after=0)
     state, given = load_checkpoint(tmp_path / "checkpoint.pt")["step"], load_detector(weights).state_dict()
     assert state["step"] == 0
     for part in ("model", "average"):
@@ -60,17 +56,18 @@ def test_a_run_starts_from_the_given_weights(store, weights, tmp_path):
 
 def test_the_first_loss_is_that_of_the_given_weights(store, weights, tmp_path):
     given = options(tmp_path, weights)
-    train(store, None, CONFIG, given, quiet)
+    train(store, CONFIG, given)
     logged = json.loads((tmp_path / "log.jsonl").read_text().splitlines()[0])
     detector = load_detector(weights)
     untouched = copy.deepcopy(detector.state_dict())
     torch.manual_seed(CONFIG.seed)  # for the same views
-    step = TrainStep(detector, store.tensors, CONFIG, CPU, quiet)
+    step = TrainStep(detector, store.tensors, CONFIG, CPU)
     expected = step._forward_loss(*step.draw_views()).total.detach()
     assert logged["step"] == 1
     assert logged["loss"] == pytest.approx(float(expected), rel=1e-5)
     # The run trains a copy.
-    assert all(torch.equal(v, untouched[name]) for name, v in given.initial.detector.state_dict().items())
+    state = given.origin.initial.detector.state_dict()
+    assert all(torch.equal(value, untouched[name]) for name, value in state.items())
 
 
 def test_the_delivered_weights_say_what_they_started_from(store, weights, tmp_path):
@@ -79,8 +76,8 @@ def test_the_delivered_weights_say_what_they_started_from(store, weights, tmp_pa
         "initial_weights": "earlier.safetensors",
         "initial_weights_sha256": weights_sha256(load_detector(weights)),
     }
-    train(store, None, CONFIG, options(tmp_path, weights, stop_after=1), quiet)
-    train(store, None, CONFIG, dataclasses.replace(options(tmp_path, None), resume=True), quiet)
+    interrupt(store, CONFIG, options(tmp_path, weights), after=1)
+    train(store, CONFIG, dataclasses.replace(options(tmp_path, None), resume=True))
     with safetensors.safe_open(tmp_path / "weights.safetensors", framework="pt") as file:
         metadata = file.metadata()
     figures = json.loads((tmp_path / "figures.json").read_text())
@@ -90,7 +87,7 @@ def test_the_delivered_weights_say_what_they_started_from(store, weights, tmp_pa
 
 
 def test_a_run_from_random_weights_names_no_others(store, tmp_path):
-    train(store, None, CONFIG, options(tmp_path, None), quiet)
+    train(store, CONFIG, options(tmp_path, None))
     assert "initial_weights" not in json.loads((tmp_path / "figures.json").read_text())
 
 
@@ -99,14 +96,14 @@ def test_another_layout_is_refused(store, weights, tmp_path):
     with pytest.raises(ConfigError, match="initial weights, got 'base', which differs in stem_width"):
         load_initial_weights(weights, base)
     with pytest.raises(ConfigError, match="layout of the initial weights"):
-        train(store, None, base, options(tmp_path, weights), quiet)
+        train(store, base, options(tmp_path, weights))
     assert not tmp_path.joinpath("config.json").exists()
 
 
 def test_initial_weights_and_a_checkpoint_are_refused(store, weights, tmp_path):
     both = dataclasses.replace(options(tmp_path, weights), resume=True)
     with pytest.raises(ValueError, match="initial must be None with resume"):
-        train(store, None, CONFIG, both, quiet)
+        train(store, CONFIG, both)
 
 
 def test_command(faces_folder, weights, tmp_path, capsys):
@@ -128,7 +125,7 @@ def test_command(faces_folder, weights, tmp_path, capsys):
     assert "not allowed with argument" in capsys.readouterr().err
 
     absent = tmp_path / "absent.safetensors"
-    assert train_main([*arguments, "--weights", str(absent)]) == 2
+    assert train_main([*arguments, "--weights", str(absent)]) == 4
     assert "absent.safetensors" in capsys.readouterr().err
     absent.write_bytes(b"nothing")
     assert train_main([*arguments, "--weights", str(absent)]) == 4

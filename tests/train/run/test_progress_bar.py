@@ -1,7 +1,9 @@
 import io
+import logging
+import re
 import sys
 
-from lensbox.train.run.progress_bar import ProgressBar, open_progress_bar
+from lensbox.train.run.progress_bar import open_progress_bar
 
 
 class Terminal(io.StringIO):
@@ -9,32 +11,42 @@ class Terminal(io.StringIO):
         return True
 
 
-def test_shows_share_text_and_lines_above(capsys):
+def test_shows_share_and_text_with_log_lines_above(monkeypatch):
     stream = Terminal()
-    bar = ProgressBar(stream)
-    bar.begin(0.25)
-    bar.show("step 7, 90 img/s, loss 1.5000")
-    bar.write("a line")
-    bar.advance(0.5)
-    bar.close()
+    monkeypatch.setattr(sys, "stderr", stream)
+    logger, handler = logging.getLogger("lensbox"), logging.StreamHandler(stream)
+    logger.addHandler(handler)
+    try:
+        with open_progress_bar() as bar:
+            assert bar is not None
+            bar.begin(0.25)
+            bar.show("step 7, 90 img/s, loss 1.5000")
+            logger.error("a line")
+            bar.advance(0.5)
+        assert handler in logger.handlers
+    finally:
+        logger.removeHandler(handler)
     drawn = stream.getvalue()
     assert "25.0%|" in drawn
     assert " 50.0%|" in drawn
     assert "step 7, 90 img/s, loss 1.5000" in drawn
-    assert "a line" not in drawn
-    assert capsys.readouterr().out == "a line\n"
+    assert re.search(r"[\r\n]a line\n", drawn)  # a line of its own, and the bar again below it
+    assert drawn.index(" 50.0%|") > drawn.index("a line")
 
 
 def test_needs_a_terminal(monkeypatch):
     monkeypatch.setattr(sys, "stderr", io.StringIO())
-    assert open_progress_bar() is None
+    with open_progress_bar() as bar:
+        assert bar is None
     monkeypatch.setattr(sys, "stderr", Terminal())
-    bar = open_progress_bar()
-    assert bar is not None
-    bar.close()
+    with open_progress_bar() as bar:
+        assert bar is not None
+    with open_progress_bar(wanted=False) as bar:
+        assert bar is None
 
 
 def test_without_tqdm_there_is_none(monkeypatch):
     monkeypatch.setattr(sys, "stderr", Terminal())
     monkeypatch.setitem(sys.modules, "tqdm", None)
-    assert open_progress_bar() is None
+    with open_progress_bar() as bar:
+        assert bar is None

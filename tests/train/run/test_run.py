@@ -1,9 +1,10 @@
 import json
+import logging
 import time
 
 import pytest
 import torch
-from short_runs import CPU, SHORT_RUN, run_options
+from short_runs import CPU, SHORT_RUN, interrupt, run_options, train
 
 from lensbox.model import ArticleNet, DetectorConfig, FaceDetector, load_detector
 from lensbox.ops import masked_giou_loss
@@ -13,10 +14,13 @@ from lensbox.train.data.fake_dataset import FakeDataset, collate
 from lensbox.train.data.image_store import load_images
 from lensbox.train.data.packing import pad_targets
 from lensbox.train.data.wider_face import read_wider_face
+from lensbox.train.errors import TrainingError
 from lensbox.train.evaluation.evaluate import Figures, evaluate, load_evaluation_set
+from lensbox.train.run import process_group
 from lensbox.train.run import run as trainer
 from lensbox.train.run.checkpoint import load_checkpoint
-from lensbox.train.run.run import TrainingError, train
+from lensbox.train.run.compile_and_capture import compile_and_capture
+from lensbox.train.run.optimizer import join_gradients
 from lensbox.train.run.step import TrainStep
 
 CONFIG = SHORT_RUN.replace(steps=6, ema_decay=0.9, ema_warmup=2.0)
@@ -27,13 +31,10 @@ def store(faces_folder):
     return load_images(read_wider_face([faces_folder])[0], "cpu", capacity=8, workers=2)
 
 
-def quiet(_):
-    pass
-
-
-def test_overfits_a_handful_of_photographs(store, faces_folder, tmp_path):
+def test_overfits_a_handful_of_photographs(store, faces_folder, tmp_path, caplog):
     config = CONFIG.replace(
         steps=140,
+        evaluations=1,
         batch_size=6,
         mosaic_share=0.0,
         whole_share=1.0,
@@ -42,11 +43,11 @@ def test_overfits_a_handful_of_photographs(store, faces_folder, tmp_path):
     )
     validation = load_evaluation_set(read_wider_face([faces_folder])[0], workers=2)
     untrained, _ = evaluate(FaceDetector(DetectorConfig.named("small")).eval().detect, validation, CPU)
-    lines = []
-    figures = train(store, validation, config, run_options(tmp_path), lines.append)
+    caplog.set_level(logging.INFO, "lensbox")
+    figures = train(store, config, run_options(tmp_path), validation).figures
     assert untrained.average_precision["all>=8"] < 0.2
     assert figures.average_precision["all>=8"] > 0.8
-    assert any("average precision" in line for line in lines)
+    assert any("average precision" in line for line in caplog.messages)
 
     # The weights on disk are the ones that were scored, and say how they came about.
     again, _ = evaluate(load_detector(tmp_path / "weights.safetensors").detect, validation, CPU)
@@ -60,11 +61,11 @@ def test_overfits_a_handful_of_photographs(store, faces_folder, tmp_path):
 
 
 def test_resumed_and_uninterrupted_runs_end_with_equal_weights(store, tmp_path):
-    train(store, None, CONFIG, run_options(tmp_path / "whole"), quiet)
-    train(store, None, CONFIG, run_options(tmp_path / "cut", stop_after=2), quiet)
+    train(store, CONFIG, run_options(tmp_path / "whole"))
+    interrupt(store, CONFIG, run_options(tmp_path / "cut"), after=2)
     assert not (tmp_path / "cut" / "weights.safetensors").exists()
-    train(store, None, CONFIG, run_options(tmp_path / "cut", resume=True, stop_after=3), quiet)
-    train(store, None, CONFIG, run_options(tmp_path / "cut", resume=True), quiet)
+    interrupt(store, CONFIG, run_options(tmp_path / "cut", resume=True), after=3)
+    train(store, CONFIG, run_options(tmp_path / "cut", resume=True))
     one = load_checkpoint(tmp_path / "whole" / "checkpoint.pt")["step"]
     other = load_checkpoint(tmp_path / "cut" / "checkpoint.pt")["step"]
     assert one["step"] == other["step"] == CONFIG.optimizer.steps
@@ -79,13 +80,13 @@ def test_the_best_average_is_kept(store, tmp_path, monkeypatch):
     scores, seen = iter([0.3, 0.5, 0.4, 0.2]), []
 
     def score(step, *_, coco=False):
-        value = next(scores)
-        seen.append((value, {name: tensor.clone() for name, tensor in step.average.state_dict().items()}))
+        value, state = next(scores), step.average.detector.state_dict()
+        seen.append((value, {name: tensor.clone() for name, tensor in state.items()}))
         return Figures(dict.fromkeys(bands, value), 1, 1, 0.4, 0.7)
 
-    monkeypatch.setattr(trainer, "_score", score)
+    monkeypatch.setattr(trainer, "score", score)
     config = CONFIG.replace(evaluations=3, steps=8)
-    train(store, object(), config, run_options(tmp_path), quiet)
+    train(store, config, run_options(tmp_path), object())
     assert [value for value, _ in seen] == [0.3, 0.5, 0.4, 0.2]
     best = load_detector(tmp_path / "best.safetensors").state_dict()
     assert all(torch.equal(value, seen[1][1][name]) for name, value in best.items())
@@ -95,11 +96,11 @@ def test_the_best_average_is_kept(store, tmp_path, monkeypatch):
 
 def test_a_resumed_run_remembers_its_best(store, tmp_path, monkeypatch):
     figures = [Figures({"all>=8": value}, 1, 1, 0.4, 0.7) for value in (0.5, 0.4)]
-    monkeypatch.setattr(trainer, "_score", lambda *_, **__: figures.pop(0))
+    monkeypatch.setattr(trainer, "score", lambda *_, **__: figures.pop(0))
     config = CONFIG.replace(evaluations=1, steps=4)
-    train(store, object(), config, run_options(tmp_path, stop_after=3), quiet)
+    interrupt(store, config, run_options(tmp_path), 3, object())
     before = (tmp_path / "best.safetensors").read_bytes()
-    train(store, object(), config, run_options(tmp_path, resume=True), quiet)
+    train(store, config, run_options(tmp_path, resume=True), object())
     assert not figures
     assert (tmp_path / "best.safetensors").read_bytes() == before
 
@@ -109,7 +110,7 @@ def test_statistics_of_the_average_are_those_of_the_average_net(store):
     for _ in range(3):
         step.run(0.5)
     seen = []
-    first_conv, first_norm = step.average.backbone.stem[0][:2]
+    first_conv, first_norm = step.average.detector.backbone.stem[0][:2]
     handle = first_conv.register_forward_hook(lambda _module, _inputs, output: seen.append(output.double()))
     step.recalibrate()
     handle.remove()
@@ -119,7 +120,7 @@ def test_statistics_of_the_average_are_those_of_the_average_net(store):
     variances = torch.stack([output.var((0, 2, 3)) for output in seen]).mean(0)
     torch.testing.assert_close(first_norm.running_mean.double(), means, rtol=1e-3, atol=1e-4)
     torch.testing.assert_close(first_norm.running_var.double(), variances, rtol=1e-3, atol=1e-4)
-    assert not step.average.training
+    assert not step.average.detector.training
 
 
 def test_recalibration_leaves_training_as_it_was(store):
@@ -130,7 +131,8 @@ def test_recalibration_leaves_training_as_it_was(store):
             step.run(0.5)
             if recalibrate:
                 step.recalibrate()
-        return dict(step.model.state_dict()) | {f"average {k}": v for k, v in step.average.named_parameters()}
+        average = step.average.detector.named_parameters()
+        return dict(step.model.state_dict()) | {f"average {name}": value for name, value in average}
 
     plain, recalibrated = weights(False), weights(True)
     assert all(torch.equal(value, recalibrated[name]) for name, value in plain.items())
@@ -140,9 +142,9 @@ def test_resuming_a_compiled_run_continues_it_too(store, tmp_path, monkeypatch):
     """Trying the compiled functions out draws views; that must not change which views come afterwards."""
     monkeypatch.setattr(torch, "compile", lambda function, **_: function)
     config = CONFIG.replace(compile=True, steps=3)
-    train(store, None, config, run_options(tmp_path / "whole"), quiet)
-    train(store, None, config, run_options(tmp_path / "cut", stop_after=1), quiet)
-    train(store, None, config, run_options(tmp_path / "cut", resume=True), quiet)
+    train(store, config, run_options(tmp_path / "whole"))
+    interrupt(store, config, run_options(tmp_path / "cut"), after=1)
+    train(store, config, run_options(tmp_path / "cut", resume=True))
     one = load_checkpoint(tmp_path / "whole" / "checkpoint.pt")["step"]["model"]
     other = load_checkpoint(tmp_path / "cut" / "checkpoint.pt")["step"]["model"]
     assert all(torch.equal(value, other[name]) for name, value in one.items())
@@ -150,29 +152,31 @@ def test_resuming_a_compiled_run_continues_it_too(store, tmp_path, monkeypatch):
 
 def test_resuming_a_finished_run_changes_nothing(store, tmp_path):
     config = CONFIG.replace(steps=2)
-    train(store, None, config, run_options(tmp_path), quiet)
+    train(store, config, run_options(tmp_path))
     before = load_detector(tmp_path / "weights.safetensors").state_dict()
-    train(store, None, config, run_options(tmp_path, resume=True), quiet)
+    train(store, config, run_options(tmp_path, resume=True))
     after = load_detector(tmp_path / "weights.safetensors").state_dict()
     assert all(torch.equal(value, after[name]) for name, value in before.items())
 
 
 def test_resuming_with_another_detector_is_refused(store, tmp_path):
-    train(store, None, CONFIG, run_options(tmp_path, stop_after=1), quiet)
+    interrupt(store, CONFIG, run_options(tmp_path), after=1)
     config = CONFIG.replace(model="base")
     with pytest.raises(ValueError, match="must hold the detector"):
-        train(store, None, config, run_options(tmp_path, resume=True), quiet)
+        train(store, config, run_options(tmp_path, resume=True))
 
 
 def test_a_run_saves_its_configuration_before_its_first_step(store, tmp_path):
-    train(store, None, CONFIG, run_options(tmp_path, stop_after=1), quiet)
-    assert config_from_mapping(config_from_yaml(tmp_path / "config.json")) == CONFIG
+    interrupt(store, CONFIG, run_options(tmp_path), after=1)
+    assert config_from_mapping(config_from_yaml(tmp_path / "config.json")) == CONFIG.replace(
+        checkpoint_seconds=1e-9
+    )
 
 
 def test_gradients_of_two_processes_are_those_of_one_batch(store, monkeypatch):
     """Two parts of a batch with few and with many positives, joined as two processes join theirs."""
     config = CONFIG.replace(batch_size=8)
-    step = TrainStep(FaceDetector(DetectorConfig.named("small")), store.tensors, config, CPU, quiet)
+    step = TrainStep(FaceDetector(DetectorConfig.named("small")), store.tensors, config, CPU)
     step.model.eval()  # batch norm then treats every view by itself
     torch.manual_seed(5)
     views = step.draw_views()
@@ -187,18 +191,18 @@ def test_gradients_of_two_processes_are_those_of_one_batch(store, monkeypatch):
     whole = [p.grad.clone() for p in step.model.parameters()]
     # The all-reduce that a process would see: its own vector, and that of the other one.
     sent = []
-    monkeypatch.setattr(torch.distributed, "all_reduce", lambda flat: sent.append(flat.clone()))
+    monkeypatch.setattr(process_group, "add_up", lambda flat: sent.append(flat.clone()))
     one = gradients(slice(7, None))
-    step._average_gradients(one)
-    monkeypatch.setattr(torch.distributed, "all_reduce", lambda flat: flat.add_(sent[0]))
+    join_gradients(step._parameters, one)
+    monkeypatch.setattr(process_group, "add_up", lambda flat: flat.add_(sent[0]))
     other = gradients(slice(0, 7))
-    step._average_gradients(other)
+    join_gradients(step._parameters, other)
     assert other > 2 * one
     for expected, parameter in zip(whole, step.model.parameters(), strict=True):
         torch.testing.assert_close(parameter.grad, expected, rtol=1e-3, atol=1e-5)
 
 
-def test_failed_interim_evaluation_does_not_end_the_run(store, faces_folder, tmp_path, monkeypatch):
+def test_failed_interim_evaluation_does_not_end_the_run(store, faces_folder, tmp_path, monkeypatch, caplog):
     real, calls = trainer.evaluate, []
 
     def broken_once(*arguments):
@@ -209,35 +213,34 @@ def test_failed_interim_evaluation_does_not_end_the_run(store, faces_folder, tmp
 
     monkeypatch.setattr(trainer, "evaluate", broken_once)
     validation = load_evaluation_set(read_wider_face([faces_folder])[0], workers=2)
-    lines = []
     config = CONFIG.replace(evaluations=1)
-    assert train(store, validation, config, run_options(tmp_path), lines.append) is not None
+    assert train(store, config, run_options(tmp_path), validation).figures is not None
     assert len(calls) == 2
-    assert any("training goes on: out of memory" in line for line in lines)
+    assert any("training goes on: out of memory" in line for line in caplog.messages)
 
 
 def test_time_limit_ends_the_run_and_its_schedule(store, tmp_path):
     config = CONFIG.replace(steps=10**9)
-    train(store, None, config, run_options(tmp_path, time_limit=1.5), quiet)
+    train(store, config, run_options(tmp_path, time_limit=1.5))
     assert (tmp_path / "weights.safetensors").is_file()
     assert load_checkpoint(tmp_path / "checkpoint.pt")["progress"] == 1.0
 
 
 def test_a_time_limit_that_loading_used_up_is_refused(store, tmp_path):
     with pytest.raises(TrainingError, match="must leave time to train"):
-        train(store, None, CONFIG, run_options(tmp_path, time_limit=1.0, started=time.monotonic() - 5), quiet)
+        train(store, CONFIG, run_options(tmp_path, time_limit=1.0, started=time.monotonic() - 5))
     assert not (tmp_path / "weights.safetensors").exists()
 
 
 def test_resuming_nothing_is_refused(store, tmp_path):
     with pytest.raises(FileNotFoundError, match=r"checkpoint\.pt"):
-        train(store, None, CONFIG, run_options(tmp_path, resume=True), quiet)
+        train(store, CONFIG, run_options(tmp_path, resume=True))
 
 
 def test_a_loss_that_is_no_number_stops_the_run(store, tmp_path):
     config = CONFIG.replace(learning_rate=1e30, warmup_progress=0.0, gradient_clip=0.0, steps=40)
     with pytest.raises(TrainingError, match="must be finite"):
-        train(store, None, config, run_options(tmp_path), quiet)
+        train(store, config, run_options(tmp_path))
 
 
 def test_broken_weights_take_no_checkpoints_place(store, tmp_path):
@@ -250,37 +253,37 @@ def test_broken_weights_take_no_checkpoints_place(store, tmp_path):
         checkpoint_seconds=1e-9,
     )
     with pytest.raises(TrainingError, match="weights must be finite"):
-        train(store, None, config, run_options(tmp_path), quiet)
+        train(store, config, run_options(tmp_path))
     kept = load_checkpoint(tmp_path / "checkpoint.pt")["step"]
     assert all(bool(value.isfinite().all()) for value in kept["model"].values())
 
 
 def test_average_follows_weights_and_statistics(store):
-    step = TrainStep(FaceDetector(DetectorConfig.named("small")), store.tensors, CONFIG, CPU, quiet)
-    before = {name: value.clone() for name, value in step.average.state_dict().items()}
+    step = TrainStep(FaceDetector(DetectorConfig.named("small")), store.tensors, CONFIG, CPU)
+    before = {name: value.clone() for name, value in step.average.detector.state_dict().items()}
     step.run(0.5)
     weight = 1 - 1 / 2  # decay (1 + 0) / (2 + 0)
     moved = 0
-    for name, value in step.average.state_dict().items():
+    for name, value in step.average.detector.state_dict().items():
         if value.is_floating_point():
             learned = step.model.state_dict()[name]
             torch.testing.assert_close(value, before[name] + weight * (learned - before[name]))
             moved += int(not torch.equal(value, before[name]))
     assert moved > 10
-    assert not step.average.training
+    assert not step.average.detector.training
 
 
-def test_what_cannot_be_compiled_is_reported_and_run_plainly(store, monkeypatch):
+def test_what_cannot_be_compiled_is_reported_and_run_plainly(store, monkeypatch, caplog):
     def broken(*_args, **_kwargs):
         raise RuntimeError("no compiler here")
 
     monkeypatch.setattr(torch, "compile", broken)
-    lines = []
     config = CONFIG.replace(compile=True)
-    step = TrainStep(FaceDetector(DetectorConfig.named("small")), store.tensors, config, CPU, lines.append)
+    step = TrainStep(FaceDetector(DetectorConfig.named("small")), store.tensors, config, CPU)
     untouched = {name: value.clone() for name, value in step.model.state_dict().items()}
-    step.prepare()
+    compile_and_capture(step)
     assert step.mode == "eager"
+    lines = caplog.messages
     assert len(lines) == 3
     assert all("no compiler here" in line for line in lines)
     assert all(torch.equal(value, untouched[name]) for name, value in step.model.state_dict().items())
@@ -290,10 +293,10 @@ def test_what_cannot_be_compiled_is_reported_and_run_plainly(store, monkeypatch)
 
 def test_compiled_step_traces_whole(store):
     """Views, and net with loss, are one graph each: no part falls back to Python inside a captured step."""
-    step = TrainStep(FaceDetector(DetectorConfig.named("small")), store.tensors, CONFIG, CPU, quiet)
+    step = TrainStep(FaceDetector(DetectorConfig.named("small")), store.tensors, CONFIG, CPU)
     from lensbox.train.views.draws import draw
 
-    draws = draw(step._counts, torch.tensor(1.0), "cpu")
+    draws = draw(step.counts, torch.tensor(1.0), "cpu")
     views = torch.compile(step._make_views, fullgraph=True, backend="aot_eager")(draws)
     for one, other in zip(views, step._make_views(draws), strict=True):
         torch.testing.assert_close(one, other)
@@ -343,7 +346,7 @@ def test_bfloat16_on_the_cpu_keeps_wide_depthwise_convolutions_in_float32(store)
     config = CONFIG.replace(bf16=True)
     torch.manual_seed(0)
     detector = FaceDetector(DetectorConfig.named("small"))
-    step = TrainStep(detector, store.tensors, config, CPU, quiet)
+    step = TrainStep(detector, store.tensors, config, CPU)
 
     inputs = torch.rand(2, 96, 8, 8, dtype=torch.bfloat16)
     convolutions = [m for m in step.model.modules() if isinstance(m, torch.nn.Conv2d)]

@@ -1,16 +1,13 @@
 import numpy as np
 import pytest
 import torch
-from PIL import Image
-from small_detectors import save_random_artifact
 
-from lensbox.model import DetectorConfig, FaceDetector, load_detector, save_detector
+from lensbox.model import load_detector
 from lensbox.samples.photos import FACE_FREE
-from lensbox.train.commands.cli import stress_main
 from lensbox.train.evaluation.average_precision import ImageDetections
 from lensbox.train.evaluation.contact_sheet import IGNORED_COLOR
 from lensbox.train.evaluation.pictures import FOUND_COLOR
-from lensbox.train.stress.degradations import FACTORS, Factor, Portrait, Step
+from lensbox.train.stress.degradations import Factor, Portrait, Step
 from lensbox.train.stress.stress_sheet import GAP, LINE, TILE, stress_sheet
 from lensbox.train.stress.stress_test import (
     SHIFTS,
@@ -143,35 +140,6 @@ def test_the_shipped_weights_find_untouched_portraits_and_nothing_on_a_blank_can
     assert result.found(0.5).tolist() == [2]
     blank = {str(level): np.full((256, 256), level, np.uint8) for level in (0, 128, 255)}
     assert [photo.false_alarms(0.5) for photo in search_face_free(detector.detect, blank, "cpu")] == [0, 0, 0]
-
-
-@pytest.fixture
-def few_factors(monkeypatch):
-    monkeypatch.setattr("lensbox.train.commands.cli.FACTORS", (FACTORS[0], FACTORS[-1]))
-
-
-def test_command(few_factors, tmp_path, capsys):
-    torch.manual_seed(0)
-    weights, picture = tmp_path / "w.safetensors", tmp_path / "new" / "stress.png"
-    save_detector(FaceDetector(DetectorConfig.named("small")), weights)
-    arguments = ["--output", str(picture), "--device", "cpu"]
-    assert stress_main([*arguments, "--weights", str(weights), "--threshold", "0.3"]) == 0
-    printed = capsys.readouterr().out
-    assert "| height of the face, canvas px | 128, 32, 16, 12, 8, 6, 4, 3 | none | none |" in printed
-    assert "above 0.3 in 35 views of 7 photographs" in printed
-    with Image.open(picture) as image:
-        assert image.width == 8 * (2 * (TILE + 1) + GAP)
-
-    assert stress_main([*arguments, "--artifact", str(save_random_artifact(tmp_path))]) == 0
-    assert "above 0.0104 in 35 views" in capsys.readouterr().out  # the artifact's own threshold
-    assert stress_main([*arguments, "--weights", str(tmp_path / "absent.safetensors")]) == 2
-    assert "absent.safetensors" in capsys.readouterr().err
-    with pytest.raises(SystemExit):
-        stress_main([*arguments, "--threshold", "1.5"])
-    assert "--threshold must be between 0 and 1, got 1.5" in capsys.readouterr().err
-    with pytest.raises(SystemExit):
-        stress_main(["--output", "limits.txt"])
-    assert "--output must be a file that ends in .png, got limits.txt" in capsys.readouterr().err
 
 
 def test_photographs_of_the_last_row_fit_the_sheet():

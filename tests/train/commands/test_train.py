@@ -1,30 +1,18 @@
+"""`lensbox train`, as one types it."""
+
 import io
 import json
-import os
-import socket
-import subprocess
+import resource
 import sys
 
 import pytest
-import torch
 from PIL import Image
+from short_runs import TINY
 
-from lensbox.export.artifact_writer import save_artifact
-from lensbox.model import DetectorConfig, FaceDetector, save_detector
-from lensbox.train.commands.cli import NO_STEP_LIMIT, evaluate_main, train_main
+from lensbox.errors import ExitCode
+from lensbox.train.commands.evaluate import evaluate_main
+from lensbox.train.commands.train import NO_STEP_LIMIT, train_main
 from lensbox.train.evaluation.coco_precision import COCO_FIGURES
-from lensbox.train.run.checkpoint import load_checkpoint
-
-TINY = [
-    "model=small",
-    "steps=3",
-    "batch_size=3",
-    "compile=false",
-    "bf16=false",
-    "max_targets=8",
-    "max_ignored=8",
-    "workers=2",
-]
 
 
 def strict_json(path):
@@ -48,10 +36,13 @@ def test_trains_then_evaluates(faces_folder, faces_shard, tmp_path, capsys):
         "--tensorboard",
     ]
     assert train_main([*arguments, "--device", "cpu", "--set", *TINY]) == 0
-    printed = capsys.readouterr().out
-    assert "12 photographs decoded" in printed
-    assert "img/s" in printed  # plain lines, for this is no terminal
-    assert "average precision at IoU 0.5, 12 images" in printed
+    printed, said = capsys.readouterr()
+    assert "12 photographs decoded" in said
+    assert "img/s" in said  # plain lines, for this is no terminal
+    assert "average precision at IoU 0.5, 12 images" in said  # in the middle of the run
+    assert printed.startswith("average precision at IoU 0.5, 12 images")
+    assert f"wrote {output / 'weights.safetensors'} after 3 steps" in printed
+    assert len(printed.splitlines()) == 8  # results alone
     weights = output / "weights.safetensors"
     figures = strict_json(output / "figures.json")
     result = tmp_path / "figures.json"
@@ -99,8 +90,10 @@ def test_a_terminal_gets_a_bar_in_the_place_of_lines(faces_folder, tmp_path, cap
     arguments = ["--data", str(faces_folder), "--output", str(tmp_path), "--device", "cpu"]
     assert train_main([*arguments, "--set", *TINY, "log_seconds=0.001"]) == 0
     printed = capsys.readouterr().out
-    assert "img/s" not in printed
     assert "wrote" in printed
+    assert "img/s, loss" in stream.getvalue()
+    assert "img/s  loss" not in stream.getvalue()
+    assert "12 photographs decoded" in stream.getvalue()
     assert "100.0%|" in stream.getvalue()
     assert "step 3, " in stream.getvalue()
 
@@ -112,33 +105,6 @@ def test_profile(faces_folder, tmp_path, capsys):
     assert 0 < float(printed["loss_share"]) < 1
     assert float(printed["images_per_second"]) > 0
     assert not (tmp_path / "weights.safetensors").exists()
-
-
-def test_evaluates_an_artifact_like_its_weights(faces_shard, tmp_path, capsys):
-    torch.manual_seed(0)
-    detector = FaceDetector(DetectorConfig.named("small")).eval()
-    save_detector(detector, tmp_path / "w.safetensors")
-    save_artifact(detector, tmp_path / "d.pt")
-    results = []
-    for what, file in (("--weights", "w.safetensors"), ("--artifact", "d.pt")):
-        result = tmp_path / f"{what}.json"
-        arguments = ["--data", str(faces_shard), what, str(tmp_path / file), "--device", "cpu"]
-        assert evaluate_main([*arguments, "--json", str(result)]) == 0
-        results.append(json.loads(result.read_text())["average_precision"])
-    assert results[0] == pytest.approx(results[1], abs=1e-6, nan_ok=True)
-
-
-def test_report(faces_shard, tmp_path, capsys):
-    detector = FaceDetector(DetectorConfig.named("small"))
-    save_detector(detector, tmp_path / "w.safetensors")
-    arguments = ["--data", str(faces_shard), "--weights", str(tmp_path / "w.safetensors"), "--device", "cpu"]
-    assert evaluate_main([*arguments, "--report", str(tmp_path / "report")]) == 0
-    with Image.open(tmp_path / "report" / "misses.png") as picture:
-        assert picture.size[0] == 6 * 512
-    with Image.open(tmp_path / "report" / "precision_recall.png") as picture:
-        assert picture.size == (720, 600)
-    assert (tmp_path / "report" / "false_alarms.png").is_file()
-    assert "wrote" in capsys.readouterr().out
 
 
 def test_contact_sheet(faces_folder, tmp_path, capsys):
@@ -157,17 +123,25 @@ def test_contact_sheet(faces_folder, tmp_path, capsys):
     [
         (["--set", "stepz=3"], 2, "unknown configuration key 'stepz'"),
         (["--time-limit", "0"], 2, "--time-limit must be above 0"),
+        (["--time-limit", "nan"], 2, "--time-limit must be above 0 and finite, got nan"),
+        (["--time-limit", "inf"], 2, "--time-limit must be above 0 and finite, got inf"),
         (["--resume", "--set", *TINY], 2, "checkpoint must be a file"),
         (["--device", "abacus"], 2, "--device must be a device such as cpu"),
+        (["--device", "meta"], 2, "--device must be a device such as cpu"),
         (["--device", "cuda:99"], 2, "--device must be one that this machine has, got cuda:99"),
         (["--set", "model=huge"], 2, "model: name must be one of small, base, large"),
         (["--config", "absent.yaml"], 2, "absent.yaml"),
+        (["--config", "/"], 2, "configuration file / cannot be read"),
+        (["--set", "model=small", "level_sizes=[[0, 1e6]]", *TINY[1:]], 2, "level_sizes: must have 4 ranges"),
+        (["--teacher", "absent.safetensors"], 4, "absent.safetensors"),
     ],
 )
 def test_wrong_usage(faces_folder, tmp_path, capsys, extra, code, words):
     arguments = ["--data", str(faces_folder), "--output", str(tmp_path), "--device", "cpu", *extra]
     assert train_main(arguments) == code
-    assert words in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert said.startswith("lensbox train: ") or "\nlensbox train: " in said
+    assert words in said
 
 
 def test_bad_data_is_skipped_or_stops_a_strict_run(faces_folder, tmp_path, capsys):
@@ -179,7 +153,7 @@ def test_bad_data_is_skipped_or_stops_a_strict_run(faces_folder, tmp_path, capsy
     (data / "x_bbx_gt.txt").write_text("good.png\n2\n5 5 30 30\n1 2 3\nbad.jpg\n1\n5 5 30 30\n")
     arguments = ["--data", str(data), "--device", "cpu", "--contact-sheet", str(tmp_path / "s.png")]
     assert train_main([*arguments, "--set", *TINY]) == 0
-    printed = capsys.readouterr().out
+    printed = capsys.readouterr().err
     assert "x_bbx_gt.txt:4: a box needs at least x y w h" in printed
     assert "x_bbx_gt.txt:5: image bad.jpg cannot be read" in printed
     assert train_main([*arguments, "--strict", "--set", *TINY]) == 4
@@ -187,81 +161,38 @@ def test_bad_data_is_skipped_or_stops_a_strict_run(faces_folder, tmp_path, capsy
     assert train_main(["--data", str(tmp_path / "absent"), "--device", "cpu"]) == 4
 
 
-def test_evaluate_refuses_absent_weights(faces_shard, tmp_path, capsys):
-    absent = tmp_path / "absent.safetensors"
-    assert evaluate_main(["--data", str(faces_shard), "--weights", str(absent), "--device", "cpu"]) == 2
-    assert "absent.safetensors" in capsys.readouterr().err
+def test_an_output_that_is_a_file_is_refused_before_anything_is_decoded(faces_folder, tmp_path, capsys):
+    (tmp_path / "file").write_text("mine")
+    for output in ("file", "file/run"):
+        arguments = ["--data", str(faces_folder), "--device", "cpu", "--output", str(tmp_path / output)]
+        assert train_main([*arguments, "--set", *TINY]) == ExitCode.USAGE
+        said = capsys.readouterr().err
+        assert "lensbox train: --output must be a folder that can be written, got" in said
+        assert "decoded" not in said
+    assert (tmp_path / "file").read_text() == "mine"
 
 
-RANK = """
-import os, sys, torch
-from lensbox.train.commands import cli
-from lensbox.train.run import run as trainer
-real = trainer.TrainStep.draw_views
-views = []
-def draw_views(self):
-    drawn = real(self)
-    views.append(drawn.images)
-    torch.save((views, [p.detach() for p in self.model.parameters()]), sys.argv[1])
-    return drawn
-trainer.TrainStep.draw_views = draw_views
-if sys.argv[2] != "0":
-    options = cli.RunOptions
-    cli.RunOptions = lambda **fields: options(**fields, stop_after=int(sys.argv[2]))
-code = cli.train_main(sys.argv[3:])
-sys.stdout.flush()
-# Not sys.exit: torch 2.13's gloo threads now and then abort the teardown, when all is done.
-os._exit(code)
-"""
+@pytest.fixture
+def small_files_only():
+    """No file of this process may grow beyond 10 kB: what a full disk does, in all that matters here."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, before[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
-def run_two_processes(data, output, *extra, stop_after=0):
-    """Trains in two gloo processes as torchrun starts them. Returns what each printed, the views that it drew
-    and the weights that it drew the last ones with."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    output.mkdir(exist_ok=True)
-    processes = []
-    for rank in range(2):
-        environment = {
-            **os.environ,
-            "RANK": str(rank),
-            "LOCAL_RANK": str(rank),
-            "WORLD_SIZE": "2",
-            "MASTER_ADDR": "127.0.0.1",
-            "MASTER_PORT": str(port),
-            "OMP_NUM_THREADS": "1",
-        }
-        arguments = ["--data", str(data), "--output", str(output), "--device", "cpu", *extra, "--set", *TINY]
-        command = [sys.executable, "-c", RANK, str(output / f"rank{rank}.pt"), str(stop_after), *arguments]
-        processes.append(
-            subprocess.Popen(
-                command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-            )
-        )
-    outputs = [process.communicate(timeout=300)[0] for process in processes]
-    assert [process.returncode for process in processes] == [0, 0], outputs
-    return [(text, *torch.load(output / f"rank{rank}.pt")) for rank, text in enumerate(outputs)]
+def test_a_full_disk_is_said_in_a_line(faces_folder, tmp_path, capsys, small_files_only):
+    arguments = ["--data", str(faces_folder), "--output", str(tmp_path), "--device", "cpu", "--set", *TINY]
+    assert train_main(arguments) == ExitCode.UNUSABLE
+    assert "lensbox train: [Errno 27] File too large" in capsys.readouterr().err
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["config.json", "log.jsonl"]
 
 
-def test_two_processes_train_one_model_and_resume_it(faces_folder, tmp_path):
-    """Both have the same weights and views of their own, before an interruption and after it; the first one
-    writes; and the interrupted run ends as the whole one."""
-    (text, views, weights), (other_text, other_views, other_weights) = run_two_processes(
-        faces_folder, tmp_path / "whole"
-    )
-    assert all(torch.equal(a, b) for a, b in zip(weights, other_weights, strict=True))
-    assert len(views) == len(other_views) == 3
-    assert not any(torch.equal(a, b) for a, b in zip(views, other_views, strict=True))
-    assert "wrote" in text
-    assert "wrote" not in other_text
+def test_an_unforeseen_error_keeps_its_traceback(faces_folder, tmp_path, monkeypatch):
+    def broken(*_args, **_kwargs):
+        raise RuntimeError("out of memory")
 
-    run_two_processes(faces_folder, tmp_path / "cut", stop_after=1)
-    resumed = run_two_processes(faces_folder, tmp_path / "cut", "--resume")
-    for (_, later, _), expected in zip(resumed, (views, other_views), strict=True):
-        assert all(torch.equal(a, b) for a, b in zip(later, expected[1:], strict=True))
-    one, two = (load_checkpoint(tmp_path / name / "checkpoint.pt")["step"] for name in ("whole", "cut"))
-    assert one["step"] == two["step"] == 3
-    for part in ("model", "average"):
-        assert all(torch.equal(value, two[part][name]) for name, value in one[part].items()), part
+    monkeypatch.setattr("lensbox.train.run.step.detection_loss", broken)
+    arguments = ["--data", str(faces_folder), "--output", str(tmp_path), "--device", "cpu", "--set", *TINY]
+    with pytest.raises(RuntimeError, match="out of memory"):
+        train_main(arguments)

@@ -1,0 +1,76 @@
+"""`lensbox evaluate`, as one types it."""
+
+import json
+
+import pytest
+import torch
+from PIL import Image
+
+from lensbox.errors import ExitCode
+from lensbox.export.artifact_writer import save_artifact
+from lensbox.model import DetectorConfig, FaceDetector, save_detector
+from lensbox.train.commands import evaluate as evaluate_module
+from lensbox.train.commands.evaluate import evaluate_main
+
+
+def test_evaluates_an_artifact_like_its_weights(faces_shard, tmp_path, capsys):
+    torch.manual_seed(0)
+    detector = FaceDetector(DetectorConfig.named("small")).eval()
+    save_detector(detector, tmp_path / "w.safetensors")
+    save_artifact(detector, tmp_path / "d.pt")
+    results = []
+    for what, file in (("--weights", "w.safetensors"), ("--artifact", "d.pt")):
+        result = tmp_path / f"{what}.json"
+        arguments = ["--data", str(faces_shard), what, str(tmp_path / file), "--device", "cpu"]
+        assert evaluate_main([*arguments, "--json", str(result)]) == 0
+        results.append(json.loads(result.read_text())["average_precision"])
+    assert results[0] == pytest.approx(results[1], abs=1e-6, nan_ok=True)
+
+
+def test_report(faces_shard, tmp_path, capsys):
+    detector = FaceDetector(DetectorConfig.named("small"))
+    save_detector(detector, tmp_path / "w.safetensors")
+    arguments = ["--data", str(faces_shard), "--weights", str(tmp_path / "w.safetensors"), "--device", "cpu"]
+    assert evaluate_main([*arguments, "--report", str(tmp_path / "report")]) == 0
+    with Image.open(tmp_path / "report" / "misses.png") as picture:
+        assert picture.size[0] == 6 * 512
+    with Image.open(tmp_path / "report" / "precision_recall.png") as picture:
+        assert picture.size == (720, 600)
+    assert (tmp_path / "report" / "false_alarms.png").is_file()
+    assert "wrote" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("option", "name", "code"),
+    [
+        ("--weights", "absent.safetensors", ExitCode.BAD_INPUT),
+        ("--weights", "nonsense", ExitCode.BAD_INPUT),
+        ("--checkpoint", "absent.pt", ExitCode.BAD_INPUT),
+        ("--checkpoint", "nonsense", ExitCode.BAD_INPUT),
+        ("--artifact", "absent.pt", ExitCode.UNUSABLE),
+        ("--artifact", "nonsense", ExitCode.UNUSABLE),
+        ("--data", "absent", ExitCode.BAD_INPUT),
+        ("--json", "nonsense/figures.json", ExitCode.USAGE),
+        ("--json", ".", ExitCode.USAGE),
+        ("--report", "nonsense", ExitCode.USAGE),
+        ("--device", "abacus", ExitCode.USAGE),
+    ],
+)
+def test_what_cannot_be_used_is_said_in_a_line(faces_shard, tmp_path, capsys, option, name, code):
+    (tmp_path / "nonsense").write_text("nonsense")
+    value = name if option == "--device" else str(tmp_path / name)
+    arguments = ["--data", str(faces_shard), "--device", "cpu", option, value]
+    assert evaluate_main(arguments) == code
+    printed, said = capsys.readouterr()
+    assert said.startswith("lensbox evaluate: ")
+    assert value in said
+    assert printed == ""
+
+
+def test_running_out_of_memory_is_not_called_bad_data(faces_shard, monkeypatch):
+    def broken(*_args, **_kwargs):
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(evaluate_module, "evaluate", broken)
+    with pytest.raises(torch.OutOfMemoryError):
+        evaluate_main(["--data", str(faces_shard), "--device", "cpu"])

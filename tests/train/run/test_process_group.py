@@ -1,0 +1,85 @@
+"""Several processes that train one detector, as torchrun starts them."""
+
+import os
+import socket
+import subprocess
+import sys
+
+import torch
+from short_runs import TINY
+
+from lensbox.train.run.checkpoint import load_checkpoint
+
+RANK = """
+import os, sys, torch
+from lensbox.train.commands.train import train_main
+from lensbox.train.run.step import TrainStep
+real = TrainStep.draw_views
+views, stop_after = [], int(sys.argv[2])
+def draw_views(self):
+    if stop_after and len(views) == stop_after:
+        torch.distributed.barrier()  # the checkpoint before this step is written
+        os._exit(0)
+    drawn = real(self)
+    views.append(drawn.images)
+    torch.save((views, [p.detach() for p in self.model.parameters()]), sys.argv[1])
+    return drawn
+TrainStep.draw_views = draw_views
+code = train_main(sys.argv[3:])
+sys.stdout.flush()
+# Not sys.exit: torch 2.13's gloo threads now and then abort the teardown, when all is done.
+os._exit(code)
+"""
+
+
+def run_two_processes(data, output, *extra, stop_after=0):
+    """Trains in two gloo processes as torchrun starts them. Returns what each printed, the views that it drew
+    and the weights that it drew the last ones with."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    output.mkdir(exist_ok=True)
+    processes = []
+    for rank in range(2):
+        environment = {
+            **os.environ,
+            "RANK": str(rank),
+            "LOCAL_RANK": str(rank),
+            "WORLD_SIZE": "2",
+            "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": str(port),
+            "OMP_NUM_THREADS": "1",
+        }
+        arguments = ["--data", str(data), "--output", str(output), "--device", "cpu", *extra]
+        arguments += ["--set", *TINY, "checkpoint_seconds=1e-9"]
+        command = [sys.executable, "-c", RANK, str(output / f"rank{rank}.pt"), str(stop_after), *arguments]
+        processes.append(
+            subprocess.Popen(
+                command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+            )
+        )
+    outputs = [process.communicate(timeout=300)[0] for process in processes]
+    assert [process.returncode for process in processes] == [0, 0], outputs
+    return [(text, *torch.load(output / f"rank{rank}.pt")) for rank, text in enumerate(outputs)]
+
+
+def test_two_processes_train_one_model_and_resume_it(faces_folder, tmp_path):
+    """Both have the same weights and views of their own, before an interruption and after it; the first one
+    writes; and the interrupted run ends as the whole one."""
+    (text, views, weights), (other_text, other_views, other_weights) = run_two_processes(
+        faces_folder, tmp_path / "whole"
+    )
+    assert all(torch.equal(a, b) for a, b in zip(weights, other_weights, strict=True))
+    assert len(views) == len(other_views) == 3
+    assert not any(torch.equal(a, b) for a, b in zip(views, other_views, strict=True))
+    assert "wrote" in text
+    assert "wrote" not in other_text
+
+    run_two_processes(faces_folder, tmp_path / "cut", stop_after=1)
+    resumed = run_two_processes(faces_folder, tmp_path / "cut", "--resume")
+    for (_, later, _), expected in zip(resumed, (views, other_views), strict=True):
+        assert all(torch.equal(a, b) for a, b in zip(later, expected[1:], strict=True))
+    one, two = (load_checkpoint(tmp_path / name / "checkpoint.pt")["step"] for name in ("whole", "cut"))
+    assert one["step"] == two["step"] == 3
+    for part in ("model", "average"):
+        assert all(torch.equal(value, two[part][name]) for name, value in one[part].items()), part

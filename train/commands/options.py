@@ -1,0 +1,87 @@
+"""Options that several commands have, and what they name."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+
+from lensbox.errors import DeviceError
+from lensbox.model import recommended_threshold
+from lensbox.model.weights_file import DEFAULT_THRESHOLD
+from lensbox.train.data.wider_face import DataError, Problem, read_wider_face
+from lensbox.train.evaluation.evaluate import Detect, EvaluationSet, load_evaluation_set
+from lensbox.train.run.checkpoint import load_average
+from lensbox.train.weights import load_weights
+
+MOST_PROBLEMS = 20
+
+logger = logging.getLogger(__name__)
+
+
+def add_data_option(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--data", nargs="+", required=True, metavar="PATH", help="folders or tar shards")
+    parser.add_argument("--strict", action="store_true", help="stop at the first problem in the data")
+
+
+def add_device_option(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+
+
+def add_detector_options(parser: argparse.ArgumentParser) -> None:
+    what = parser.add_mutually_exclusive_group()
+    what.add_argument("--weights", type=Path, help="safetensors file; default: the shipped weights")
+    what.add_argument("--checkpoint", type=Path, help="checkpoint.pt of a run; its weight average counts")
+    what.add_argument("--artifact", type=Path, help="exported TorchScript artifact")
+    add_device_option(parser)
+
+
+def chosen_device(name: str) -> torch.device:
+    """The device that `--device` names. Raises DeviceError for one that is not there."""
+    try:
+        device = torch.device(name)
+    except RuntimeError as error:
+        raise DeviceError(f"--device must be a device such as cpu or cuda:0, got {name}") from error
+    if device.type not in ("cpu", "cuda"):
+        raise DeviceError(f"--device must be a device such as cpu or cuda:0, got {name}")
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        raise DeviceError(f"--device must be one that this machine has, got {name}")
+    return device
+
+
+def chosen_detector(arguments: argparse.Namespace, device: torch.device) -> tuple[Detect, float]:
+    """What the options name, and the score from which on its detections should count as faces.
+
+    Raises:
+        InputError: weights or checkpoint are missing or damaged.
+        ArtifactError: the artifact is.
+    """
+    if arguments.artifact is not None:
+        from lensbox.runtime.artifact import load_artifact  # the op library is needed only here
+
+        artifact = load_artifact(arguments.artifact, device)
+        return artifact.detect, artifact.metadata.score_threshold
+    if arguments.checkpoint is not None:
+        return load_average(arguments.checkpoint).to(device).detect, DEFAULT_THRESHOLD
+    return load_weights(arguments.weights).to(device).detect, recommended_threshold(arguments.weights)
+
+
+def load_labelled(paths: Sequence[str], strict: bool) -> EvaluationSet:
+    """The photographs to score on, with what had to be skipped said. Raises DataError."""
+    images, problems = read_wider_face(paths, strict)
+    data = load_evaluation_set(images)
+    report_problems(problems + data.problems, strict)
+    return data
+
+
+def report_problems(problems: Sequence[Problem], strict: bool) -> None:
+    """Says what was skipped in the data, in `MOST_PROBLEMS` lines. Raises DataError if `strict`."""
+    for problem in problems[:MOST_PROBLEMS]:
+        logger.warning("skipped: %s", problem)
+    if len(problems) > MOST_PROBLEMS:
+        logger.warning("skipped: %d more", len(problems) - MOST_PROBLEMS)
+    if strict and problems:
+        raise DataError(str(problems[0]))

@@ -1,0 +1,262 @@
+"""`lensbox train`: trains a detector on labelled photographs."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import math
+import platform
+import shlex
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from lensbox.errors import ExitCode
+from lensbox.model import read_metadata
+from lensbox.train.commands.console import only_errors, run_command
+from lensbox.train.commands.options import (
+    add_data_option,
+    add_device_option,
+    chosen_device,
+    load_labelled,
+    report_problems,
+)
+from lensbox.train.config.reading import config_from_yaml, parse_assignment
+from lensbox.train.config.settings import TrainConfig, config_from_mapping
+from lensbox.train.data.folds import LEFT_OUT, parse_fold, without_fold
+from lensbox.train.data.image_pool import ImagePool
+from lensbox.train.data.image_store import ImageStore, load_images
+from lensbox.train.data.wider_face import read_wider_face
+from lensbox.train.errors import ConfigError
+from lensbox.train.evaluation.contact_sheet import save_contact_sheet
+from lensbox.train.files import require_writable_file, require_writable_folder
+from lensbox.train.loss.teachers import load_teachers
+from lensbox.train.run import process_group
+from lensbox.train.run.arithmetic import use_fast_kernels
+from lensbox.train.run.delivery import LAST_FILE
+from lensbox.train.run.initial_weights import load_initial_weights
+from lensbox.train.run.origin import Origin
+from lensbox.train.run.progress_bar import open_progress_bar
+from lensbox.train.run.run import CHECKPOINT_FILE, CONFIG_FILE, RunOptions, TrainingRun
+from lensbox.train.run.step_profile import profile_lines
+from lensbox.train.views.draws import draw, view_counts
+from lensbox.train.views.make_views import make_views
+
+NO_STEP_LIMIT = 10**9
+
+logger = logging.getLogger(__name__)
+
+
+def train_main(argv: Sequence[str]) -> int:
+    """Runs `lensbox train`. Returns its exit code, see `docs/training.md`."""
+    started = time.monotonic()
+    arguments = _parser().parse_args(argv)
+    try:
+        code = run_command("train", lambda: _train(arguments, list(argv), started))
+        if code == ExitCode.GOOD:
+            process_group.wait_for_all()  # none takes its connections down while another still uses them
+        return code
+    finally:
+        process_group.leave()
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="lensbox train", description="Train a face detector on photographs in the WIDER FACE layout."
+    )
+    add_data_option(parser)
+    parser.add_argument("--val", nargs="+", default=[], metavar="PATH", help="the same, to score on")
+    parser.add_argument("--output", type=Path, default=Path("runs/train"), help="folder of the run")
+    parser.add_argument(
+        "--config",
+        type=Path,
+        nargs="+",
+        default=[],
+        metavar="FILE",
+        help="YAML (or JSON) files with configuration keys; later ones override",
+    )
+    parser.add_argument(
+        "--set", nargs="+", default=[], metavar="KEY=VALUE", help="overrides the files", dest="sets"
+    )
+    parser.add_argument("--time-limit", type=float, metavar="SECONDS", help="fit the schedule to this time")
+    add_device_option(parser)
+    start = parser.add_mutually_exclusive_group()
+    start.add_argument("--resume", action="store_true", help="go on from the checkpoint in --output")
+    start.add_argument("--weights", type=Path, help="start from this safetensors file, to fine-tune it")
+    parser.add_argument(
+        "--teacher",
+        type=Path,
+        nargs="+",
+        default=[],
+        metavar="PATH",
+        help="weights of larger detectors, whose predictions are learned too",
+        dest="teachers",
+    )
+    parser.add_argument(
+        "--leave-out",
+        metavar="K/N",
+        help="train without fold K of N of the photographs, to teach about them",
+    )
+    parser.add_argument("--profile", action="store_true", help="time a step and its parts and stop")
+    parser.add_argument("--tensorboard", action="store_true", help="log to TensorBoard too")
+    parser.add_argument("--contact-sheet", type=Path, metavar="PNG", help="draw views with boxes and stop")
+    parser.add_argument("--print-config", action="store_true", help="print the configuration and stop")
+    return parser
+
+
+def _train(arguments: argparse.Namespace, argv: list[str], started: float) -> int:
+    config = _configuration(arguments)
+    if arguments.print_config:
+        print(json.dumps(json.loads(config.to_json()), indent=2))
+        return ExitCode.GOOD
+    device = _join(chosen_device(arguments.device))
+    _check_output(arguments)
+    origin = _origin(arguments, config)
+    store, pool = _photographs(arguments, config, device, origin)
+    logger.info("%d photographs decoded after %.1f s", len(store), time.monotonic() - started)
+    if arguments.contact_sheet is not None:
+        _draw_sheet(store, config, device, arguments.contact_sheet)
+        return ExitCode.GOOD
+    first = process_group.is_first()
+    validation = load_labelled(arguments.val, arguments.strict) if arguments.val and first else None
+    options = RunOptions(
+        output=arguments.output,
+        device=device,
+        time_limit=arguments.time_limit,
+        started=started,
+        resume=arguments.resume,
+        origin=origin,
+        tensorboard=arguments.tensorboard,
+        recipe={
+            "command": shlex.join(["lensbox", "train", *argv]),
+            "photographs": str(len(store)),
+            "python": platform.python_version(),
+        },
+    )
+    if arguments.profile:
+        lines = profile_lines(TrainingRun(store, config, options).step)
+        if first:
+            print("\n".join(lines))
+        return ExitCode.GOOD
+    with open_progress_bar(first) as bar:
+        run = TrainingRun(store, config, options)
+        outcome = run.train(validation, pool.refill if pool else None, bar)
+    if first:
+        if outcome.figures is not None:
+            print("\n".join(outcome.figures.lines()))
+        weights = arguments.output / LAST_FILE
+        print(f"wrote {weights} after {outcome.steps} steps and {outcome.seconds:.0f} s", flush=True)
+    return ExitCode.GOOD
+
+
+def _configuration(arguments: argparse.Namespace) -> TrainConfig:
+    """What the files and `--set` say, for a resumed run laid over what it had."""
+    values: dict[str, Any] = {}
+    earlier = arguments.output / CONFIG_FILE
+    if arguments.resume and earlier.is_file():
+        values.update(config_from_yaml(earlier))
+    for path in arguments.config:
+        values.update(config_from_yaml(path))
+    values.update(parse_assignment(text) for text in arguments.sets)
+    if arguments.time_limit is not None:
+        if not 0 < arguments.time_limit < math.inf:
+            raise ConfigError(f"--time-limit must be above 0 and finite, got {arguments.time_limit}")
+        values.setdefault("steps", NO_STEP_LIMIT)  # time alone ends the run
+    elif values.get("steps") == NO_STEP_LIMIT:
+        raise ConfigError(
+            "a run that a time limit was to end needs --time-limit, or --set steps=..., to go on"
+        )
+    return config_from_mapping(values)
+
+
+def _join(device: torch.device) -> torch.device:
+    """Joins the process group that torchrun announces, chooses the device and the arithmetic."""
+    device = process_group.join(device)
+    if not process_group.is_first():
+        only_errors()
+    if device.type == "cuda":
+        device = torch.device("cuda", device.index or 0)
+        torch.cuda.set_device(device)
+        use_fast_kernels()
+    return device
+
+
+def _check_output(arguments: argparse.Namespace) -> None:
+    """What cannot be written or taken up is said before the photographs are decoded."""
+    if arguments.contact_sheet is not None:
+        require_writable_file("--contact-sheet", arguments.contact_sheet)
+        return
+    checkpoint = arguments.output / CHECKPOINT_FILE
+    if arguments.resume and not checkpoint.is_file():
+        raise ConfigError(f"--resume: checkpoint must be a file that exists, got {checkpoint}")
+    if not arguments.profile:
+        require_writable_folder("--output", arguments.output)
+
+
+def _origin(arguments: argparse.Namespace, config: TrainConfig) -> Origin:
+    """What the options name to begin with. Weights to start from must not have seen the fold left out."""
+    initial = load_initial_weights(arguments.weights, config) if arguments.weights is not None else None
+    teachers = load_teachers(arguments.teachers)
+    left_out = parse_fold(arguments.leave_out) if arguments.leave_out is not None else None
+    if left_out is not None and initial is not None:
+        known = read_metadata(arguments.weights).get(LEFT_OUT)
+        if known != str(left_out):
+            raise ConfigError(
+                f"--weights must have been trained without fold {left_out}, as --leave-out says, "
+                f"got weights that left out {known or 'nothing'}"
+            )
+    return Origin(initial, left_out, teachers)
+
+
+def _photographs(
+    arguments: argparse.Namespace, config: TrainConfig, device: torch.device, origin: Origin
+) -> tuple[ImageStore, ImagePool | None]:
+    """Decodes the photographs onto the device, or, if they are too many, as many as it may hold at a time."""
+    images, problems = read_wider_face(arguments.data, arguments.strict)
+    if origin.left_out is not None:
+        images = without_fold(images, origin.left_out)
+    settings, folds = config.data, origin.teachers.folds
+    capacity = max(config.boxes.max_targets, config.boxes.max_ignored)
+    pool = None
+    if len(images) > settings.resident_images:
+        if folds > 1:
+            raise ConfigError(
+                f"resident_images: must be at least the number of photographs, {len(images)}, if teachers "
+                f"left a fold out, got {settings.resident_images}"
+            )
+        seed = config.seed + 2 * process_group.rank()  # it uses two seeds
+        pool = ImagePool(
+            images,
+            device,
+            resident=settings.resident_images,
+            weights=settings.source_weights,
+            trims=settings.source_trims,
+            capacity=capacity,
+            workers=settings.workers,
+            seed=seed,
+        )
+        store = pool.store
+    else:
+        store = load_images(
+            images,
+            device,
+            weights=settings.source_weights,
+            trims=settings.source_trims,
+            capacity=capacity,
+            workers=settings.workers,
+            folds=folds,
+        )
+    report_problems(problems + store.problems, arguments.strict)
+    return store, pool
+
+
+def _draw_sheet(store: ImageStore, config: TrainConfig, device: torch.device, path: Path) -> None:
+    torch.manual_seed(config.seed)
+    counts = view_counts(config)
+    views = make_views(store.tensors, draw(counts, torch.ones((), device=device), device), counts, config)
+    save_contact_sheet(views.images, views.targets, views.ignored, path)
+    print(f"wrote {path}: {counts.mosaic} mosaics, {counts.whole} whole photographs, {counts.crop} crops")

@@ -1,0 +1,116 @@
+"""Teachers: larger detectors, whose predictions a small one learns besides the labels.
+
+Detectors of all sizes have the same anchors, so nothing needs matching. Teachers that left a fold of the
+photographs out are asked about that fold only, see `folds`.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from lensbox.model import FaceDetector, read_metadata, weights_sha256
+from lensbox.train.data.folds import LEFT_OUT, Fold, parse_fold
+from lensbox.train.errors import ConfigError
+from lensbox.train.weights import load_weights
+
+Predict = Callable[[Tensor], tuple[Tensor, Tensor]]
+
+
+@dataclass(frozen=True)
+class Teachers:
+    """Detectors to learn from.
+
+    Attributes:
+        whole: those trained on all photographs, asked about all.
+        sets: of those that left a fold out, complete sets in the order of the folds.
+        folds: number of folds, 1 without sets.
+        origin: where they come from: facts for the metadata of the student's weights.
+    """
+
+    whole: tuple[FaceDetector, ...] = ()
+    sets: tuple[tuple[FaceDetector, ...], ...] = ()
+    origin: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def folds(self) -> int:
+        return len(self.sets[0]) if self.sets else 1
+
+    def __iter__(self) -> Iterator[FaceDetector]:
+        yield from self.whole
+        for group in self.sets:
+            yield from group
+
+    def __bool__(self) -> bool:
+        return bool(self.whole or self.sets)
+
+
+class Taught(NamedTuple):
+    """What teachers predict for a batch: boxes float32 [B, A, 4], xyxy in canvas pixels; scores float32
+    [B, A], 0 to 1."""
+
+    boxes: Tensor
+    scores: Tensor
+
+
+def load_teachers(paths: Sequence[Path]) -> Teachers:
+    """Loads weights that `save_detector` wrote, of any size of detector.
+
+    Raises:
+        ConfigError: of those that left a fold out, some fold's is missing, or folds of other sizes are mixed.
+        InputError: as `load_weights`.
+    """
+    whole: list[FaceDetector] = []
+    by_fold: defaultdict[Fold, list[FaceDetector]] = defaultdict(list)
+    digests = []
+    for path in paths:
+        detector = load_weights(path).requires_grad_(False)
+        left_out = read_metadata(path).get(LEFT_OUT)
+        source = f"{path}: {LEFT_OUT!r} in its metadata"
+        (by_fold[parse_fold(left_out, source)] if left_out else whole).append(detector)
+        digests.append(weights_sha256(detector))
+    if not paths:
+        return Teachers()
+    names = ", ".join(path.name for path in paths)
+    origin = {"teachers": names, "teachers_sha256": ", ".join(digests)}
+    return Teachers(tuple(whole), _complete_sets(by_fold), origin)
+
+
+def _complete_sets(by_fold: dict[Fold, list[FaceDetector]]) -> tuple[tuple[FaceDetector, ...], ...]:
+    if not by_fold:
+        return ()
+    count = next(iter(by_fold)).count
+    groups = [by_fold.get(Fold(index, count), []) for index in range(count)]
+    sizes = {len(group) for group in groups}
+    if len(by_fold) != count or len(sizes) != 1:
+        given = ", ".join(f"{len(group)} without {fold}" for fold, group in sorted(by_fold.items()))
+        raise ConfigError(
+            f"--teacher must name as many teachers without each fold from 1/{count} to {count}/{count}, "
+            f"got {given}"
+        )
+    return tuple(zip(*groups, strict=True))
+
+
+@torch.no_grad()
+def teach(whole: Sequence[Predict], sets: Sequence[Sequence[Predict]], images: Tensor) -> Taught:
+    """The mean of the teachers' predictions for images float32 [B, 1, 256, 256], 0 to 255.
+
+    With sets of K teachers the photographs of image b belong to fold b mod K, and teacher b mod K of each set
+    is asked about it. Boxes are weighted by scores: a teacher that sees no face at an anchor has nothing to
+    say on its box.
+    """
+    predictions = [teacher(images) for teacher in whole]
+    for group in sets:
+        parts = [teacher(images[index :: len(group)]) for index, teacher in enumerate(group)]
+        boxes, logits = (torch.stack(values, dim=1).flatten(0, 1) for values in zip(*parts, strict=True))
+        predictions.append((boxes, logits))
+    boxes = torch.stack([boxes.float() for boxes, _ in predictions])
+    scores = torch.stack([logits.float().sigmoid() for _, logits in predictions])
+    weight = scores / scores.sum(0).clamp(min=1e-6)
+    return Taught((weight[..., None] * boxes).sum(0), scores.mean(0))

@@ -1,0 +1,83 @@
+"""The processes that train one detector together, as torchrun starts them; one alone is a group of one.
+
+No other file of training asks `torch.distributed` anything.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TypeVar
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+Value = TypeVar("Value")
+
+
+def join(device: torch.device) -> torch.device:
+    """Joins the group that torchrun announces, if it does. Returns the device of this process."""
+    if "RANK" not in os.environ or "WORLD_SIZE" not in os.environ:
+        return device
+    if device.type == "cuda":
+        device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
+    # Gradients go between devices, and what the hosts agree on between hosts.
+    dist.init_process_group("cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo")
+    return device
+
+
+def leave() -> None:
+    """Leaves the group, if this process is in one."""
+    if dist.is_initialized():
+        dist.destroy_process_group()
+
+
+def wait_for_all() -> None:
+    """Returns when all processes have come here."""
+    if dist.is_initialized():
+        dist.barrier()
+
+
+def is_joined() -> bool:
+    """Whether torchrun started this process, be it a single one."""
+    return dist.is_initialized()
+
+
+def rank() -> int:
+    """Number of this process, from 0."""
+    return dist.get_rank() if dist.is_initialized() else 0
+
+
+def size() -> int:
+    """How many processes there are."""
+    return dist.get_world_size() if dist.is_initialized() else 1
+
+
+def is_first() -> bool:
+    """Whether this process is the one that reports, evaluates and writes."""
+    return rank() == 0
+
+
+def agree(progress: float, save: bool) -> tuple[float, bool]:
+    """The first process's progress, and whether it wants to save: all must stop and save at the same step.
+
+    This travels between the hosts (gloo), so that no step has to wait for the device.
+    """
+    if not dist.is_initialized():
+        return progress, save
+    shared = torch.tensor([progress, float(save)], dtype=torch.float64)
+    dist.broadcast(shared, 0)
+    return float(shared[0]), bool(shared[1])
+
+
+def add_up(values: Tensor) -> None:
+    """Replaces values by their sum over all processes."""
+    dist.all_reduce(values)
+
+
+def gather(value: Value) -> list[Value]:
+    """What each process called this with, by rank."""
+    values = [value] * size()
+    if size() > 1:
+        dist.all_gather_object(values, value)
+    return values
