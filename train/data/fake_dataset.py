@@ -7,8 +7,6 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from lensbox.model.config import CANVAS_SIZE
-from lensbox.ops import PackedTargets
-from lensbox.train.data.packing import pack_targets
 
 
 class FakeDataset(Dataset[tuple[Tensor, Tensor]]):
@@ -32,10 +30,3 @@ class FakeDataset(Dataset[tuple[Tensor, Tensor]]):
         corners = torch.rand(min(count, self.max_boxes), 2, 2, generator=generator) * (CANVAS_SIZE - 1)
         low, high = corners.amin(1).floor(), corners.amax(1).floor() + 1
         return image, torch.cat([low, high], dim=1)
-
-
-def collate(samples: list[tuple[Tensor, Tensor]]) -> tuple[Tensor, PackedTargets]:
-    """Joins samples: images uint8 [B, 1, 256, 256] and their boxes packed, none of them to be ignored."""
-    boxes = [sample[1] for sample in samples]
-    ignore = [torch.zeros(len(sample), dtype=torch.bool) for sample in boxes]
-    return torch.stack([sample[0] for sample in samples]), pack_targets(boxes, ignore)

@@ -1,7 +1,7 @@
 """Data that does not fit on the device: an image store whose photographs are exchanged while training runs.
 
 The store holds as many photographs as the configuration allows. A DataLoader decodes others in worker
-processes, packed one batch a copy, and after each training step a batch that is ready takes the place of
+processes, and after each training step a batch that is ready takes the place of
 the photographs that have been there longest. The training step, captured or not, never notices.
 """
 
@@ -10,13 +10,14 @@ from __future__ import annotations
 import queue
 import threading
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 
 import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Sampler
 
 from lensbox.errors import InputError
-from lensbox.ops import PackedTargets
+from lensbox.train.data.box_slots import fill_slots
 from lensbox.train.data.image_store import (
     SIDE,
     ImageStore,
@@ -26,7 +27,6 @@ from lensbox.train.data.image_store import (
     trim_boxes,
     try_decode,
 )
-from lensbox.train.data.packing import pack_targets, pad_targets
 from lensbox.train.data.wider_face import LabelledImage, Problem
 
 Sample = tuple[Tensor, Tensor, Tensor, Tensor]
@@ -74,10 +74,10 @@ class WeightedSampler(Sampler[int]):
             yield from torch.multinomial(self.weights, 1024, replacement=True, generator=generator).tolist()
 
 
-def collate(samples: list[Sample]) -> tuple[Tensor, Tensor, PackedTargets]:
-    """Joins samples: pixels uint8 [B, SIDE, SIDE], sizes float32 [B, 2], and their boxes packed."""
+def collate(samples: list[Sample], capacity: int) -> tuple[Tensor, ...]:
+    """Joins samples to the first five of `StoreTensors`, with `capacity` box slots."""
     pixels, sizes, boxes, ignore = zip(*samples, strict=True)
-    return torch.stack(pixels), torch.stack(sizes), pack_targets(boxes, ignore)
+    return torch.stack(pixels), torch.stack(sizes), *fill_slots(boxes, ignore, capacity)
 
 
 class ImagePool:
@@ -109,19 +109,20 @@ class ImagePool:
         # Photographs are drawn into the pool by weight, so inside it all weigh the same.
         self.store: ImageStore = load_images(first, device, trims=trims, capacity=capacity, workers=workers)
         self.replaced = 0
+        slots = self.store.tensors.boxes.shape[1]
         loader = DataLoader(
-            DecodingDataset(images, trims, self.store.tensors.boxes.shape[1]),
+            DecodingDataset(images, trims, slots),
             batch_size=min(batch_size, len(self.store)),
             sampler=WeightedSampler(chances, seed + 1),
             num_workers=workers,
-            collate_fn=collate,
+            collate_fn=partial(collate, capacity=slots),
             pin_memory=device.type == "cuda",
             persistent_workers=workers > 0,
             # A fork would copy a process that has already initialised CUDA.
             multiprocessing_context="spawn" if workers > 0 else None,
         )
         self._loader = loader
-        self._ready: queue.Queue[tuple[Tensor, Tensor, PackedTargets]] = queue.Queue(maxsize=2)
+        self._ready: queue.Queue[tuple[Tensor, ...]] = queue.Queue(maxsize=2)
         self._thread: threading.Thread | None = None
         self._device = device
 
@@ -135,19 +136,16 @@ class ImagePool:
             self._thread = threading.Thread(target=self._fetch, daemon=True)
             self._thread.start()
         try:
-            pixels, sizes, targets = self._ready.get(block=wait)
+            fresh = self._ready.get(block=wait)
         except queue.Empty:
             return
         tensors: StoreTensors = self.store.tensors
-        boxes, counts, totals = pad_targets(
-            targets.to(self._device, non_blocking=True), tensors.boxes.shape[1]
-        )
-        slots = (torch.arange(len(pixels)) + self.replaced) % len(self.store)
+        count = len(fresh[0])
+        slots = (torch.arange(count) + self.replaced) % len(self.store)
         slots = slots.to(self._device, non_blocking=True)
-        fresh = (pixels, sizes, boxes, counts, totals)
         for place, value in zip(tensors[:5], fresh, strict=True):
             place.index_copy_(0, slots, value.to(self._device, non_blocking=True))
-        self.replaced += len(pixels)
+        self.replaced += count
 
     def _fetch(self) -> None:
         for batch in self._loader:

@@ -20,9 +20,8 @@ from PIL import Image, UnidentifiedImageError
 from torch import Tensor
 
 from lensbox.errors import InputError
-from lensbox.ops import PackedTargets
+from lensbox.train.data.box_slots import BoxSlots, fill_slots
 from lensbox.train.data.folds import fold_index
-from lensbox.train.data.packing import pack_targets, pad_targets
 from lensbox.train.data.wider_face import LabelledImage, Problem
 
 SIDE = 416
@@ -159,9 +158,8 @@ def load_images(
     if not kept:
         raise InputError(f"data must hold at least one readable image, got none of {len(images)}")
     chances = torch.tensor([float(of_source(images[i], weights or {}, 1.0)) for i in kept])
-    tensors = store_tensors(
-        pixels[: len(kept)], torch.tensor(sizes), pack_targets(boxes, ignore), chances, capacity, device
-    )
+    slots = fill_slots(boxes, ignore, max(capacity, *map(len, boxes)))
+    tensors = store_tensors(pixels[: len(kept)], torch.tensor(sizes), slots, chances, device)
     names = [images[i].name for i in kept]
     bounds = _fold_bounds(names, chances, folds).to(device)
     return ImageStore(tensors._replace(folds=bounds), names, problems)
@@ -177,30 +175,23 @@ def _fold_bounds(names: Sequence[str], chances: Tensor, count: int) -> Tensor:
 
 
 def store_tensors(
-    pixels: Tensor,
-    sizes: Tensor,
-    targets: PackedTargets,
-    chances: Tensor,
-    capacity: int,
-    device: torch.device | str,
+    pixels: Tensor, sizes: Tensor, slots: BoxSlots, chances: Tensor, device: torch.device | str
 ) -> StoreTensors:
     """Moves photographs to `device`.
 
     Args:
         pixels: uint8 [N, SIDE, SIDE]. sizes: [N, 2], width and height.
         chances: [N] weights of at least 0 for drawing each image; their sum must be above 0.
-        capacity: least number of box slots.
     """
     if float(chances.sum()) <= 0:
         raise InputError("chances must have a sum above 0: every source has weight 0")
-    crowd = int((targets.offsets[1:] - targets.offsets[:-1]).max())
-    padded, counts, totals = pad_targets(targets.to(device), max(capacity, crowd))
     cumulative = (chances.double().cumsum(0) / chances.double().sum()).float()
     folds = torch.tensor([0.0, 1.0])
+    boxes, counts, totals = (values.to(device) for values in slots)
     return StoreTensors(
         pixels.to(device),
         sizes.float().to(device),
-        padded,
+        boxes,
         counts,
         totals,
         cumulative.to(device),

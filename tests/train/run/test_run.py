@@ -10,9 +10,9 @@ from lensbox.model import ArticleNet, DetectorConfig, FaceDetector, load_detecto
 from lensbox.ops import masked_giou_loss
 from lensbox.train.config.reading import config_from_yaml
 from lensbox.train.config.settings import config_from_mapping
-from lensbox.train.data.fake_dataset import FakeDataset, collate
+from lensbox.train.data.box_slots import fill_slots
+from lensbox.train.data.fake_dataset import FakeDataset
 from lensbox.train.data.image_store import load_images
-from lensbox.train.data.packing import pad_targets
 from lensbox.train.data.wider_face import read_wider_face
 from lensbox.train.errors import TrainingError
 from lensbox.train.evaluation.evaluate import Figures, evaluate, load_evaluation_set
@@ -320,9 +320,10 @@ def article_run(sign):
         net.output.bias.copy_(torch.tensor([60.0, 60.0, 200.0, 200.0]).repeat(8))
         net.output.weight.mul_(10)
     data = FakeDataset(3, max_boxes=8)
-    images, packed = collate([data[i] for i in range(3)])
-    images = images * torch.tensor([0.1, 0.5, 1.0]).view(3, 1, 1, 1)  # noise alone looks all the same
-    targets, _, _ = pad_targets(packed, 8)
+    pictures, boxes = zip(*(data[i] for i in range(3)), strict=True)
+    # Noise alone looks all the same.
+    images = torch.stack(pictures) * torch.tensor([0.1, 0.5, 1.0]).view(3, 1, 1, 1)
+    targets = fill_slots(boxes, [torch.zeros(len(rows)).bool() for rows in boxes], 8).boxes
     optimizer = torch.optim.Adam(net.parameters(), lr=0.003)
     values = []
     for _ in range(160):

@@ -5,8 +5,8 @@ import torch
 
 from lensbox.model.config import CANVAS_SIZE
 from lensbox.train.config.settings import TrainConfig
+from lensbox.train.data.box_slots import fill_slots
 from lensbox.train.data.image_store import SIDE, store_tensors
-from lensbox.train.data.packing import pack_targets
 from lensbox.train.stress.degradations import turned_box
 from lensbox.train.views.box_selection import MappedBoxes, judge_boxes
 from lensbox.train.views.draws import PIXEL_DRAWS, ViewCounts, draw
@@ -158,11 +158,11 @@ def ellipse_store(boxes, width=400, height=400):
         for box in group:
             drawn = ellipse(box, width, height).byte()
             pixels[index, :height, :width] = torch.maximum(pixels[index, :height, :width], drawn)
-    packed = pack_targets(
-        [torch.tensor(group) for group in boxes], [torch.zeros(len(g)).bool() for g in boxes]
+    slots = fill_slots(
+        [torch.tensor(group) for group in boxes], [torch.zeros(len(g)).bool() for g in boxes], 8
     )
     sizes = torch.tensor([[width, height]] * len(boxes))
-    return store_tensors(pixels, sizes, packed, torch.ones(len(boxes)), 8, "cpu")
+    return store_tensors(pixels, sizes, slots, torch.ones(len(boxes)), "cpu")
 
 
 @pytest.mark.parametrize("counts", [(16, 0, 0), (0, 16, 0), (0, 0, 16), (5, 6, 5)])

@@ -4,8 +4,8 @@ import torch
 from lensbox.model.config import CANVAS_SIZE
 from lensbox.model.letterbox import letterbox
 from lensbox.train.config.settings import TrainConfig
+from lensbox.train.data.box_slots import fill_slots
 from lensbox.train.data.image_store import SIDE, load_images, store_tensors
-from lensbox.train.data.packing import pack_targets
 from lensbox.train.data.wider_face import read_wider_face
 from lensbox.train.views.box_selection import judge_boxes
 from lensbox.train.views.boxes import map_boxes
@@ -35,7 +35,7 @@ def square_store(count=6, ignore_last=False):
             rows.append([x, y, x + w, y + h])
         boxes.append(torch.tensor(rows).float())
     flags = [torch.tensor([False, ignore_last])] * count
-    return store_tensors(pixels, torch.tensor(sizes), pack_targets(boxes, flags), torch.ones(count), 8, "cpu")
+    return store_tensors(pixels, torch.tensor(sizes), fill_slots(boxes, flags, 8), torch.ones(count), "cpu")
 
 
 def test_plain_views_are_whole_photographs_without_any_change():
@@ -103,9 +103,9 @@ def tiles_for(scale, offset, rectangle=(0.0, 0.0, 256.0, 256.0)):
 
 
 def one_box_store(box, ignore=False):
-    targets = pack_targets([torch.tensor([box])], [torch.tensor([ignore])])
+    slots = fill_slots([torch.tensor([box])], [torch.tensor([ignore])], 8)
     pixels = torch.zeros(1, SIDE, SIDE, dtype=torch.uint8)
-    return store_tensors(pixels, torch.tensor([[400, 400]]), targets, torch.ones(1), 8, "cpu")
+    return store_tensors(pixels, torch.tensor([[400, 400]]), slots, torch.ones(1), "cpu")
 
 
 @pytest.mark.parametrize(
@@ -152,9 +152,9 @@ def test_crowds_keep_the_largest_and_ignore_the_rest():
     generator = torch.Generator().manual_seed(5)
     corner = torch.rand(40, 2, generator=generator) * 300
     side = 20 + 40 * torch.rand(40, 1, generator=generator)
-    packed = pack_targets([torch.cat([corner, corner + side], 1)], [torch.zeros(40).bool()])
+    slots = fill_slots([torch.cat([corner, corner + side], 1)], [torch.zeros(40).bool()], 40)
     pixels = torch.zeros(1, SIDE, SIDE, dtype=torch.uint8)
-    store = store_tensors(pixels, torch.tensor([[400, 400]]), packed, torch.ones(1), 40, "cpu")
+    store = store_tensors(pixels, torch.tensor([[400, 400]]), slots, torch.ones(1), "cpu")
     config = CONFIG.replace(max_targets=8, max_ignored=40)
     counts = ViewCounts(0, 1, 0)
     views = make_views(store, draw(counts, torch.tensor(1.0), "cpu"), counts, config)
@@ -167,10 +167,10 @@ def test_crowds_keep_the_largest_and_ignore_the_rest():
 
 def test_equal_boxes_beyond_the_slots_are_ignored_too():
     corner = torch.stack([torch.arange(10.0) * 30, torch.full((10,), 40.0)], 1)
-    packed = pack_targets([torch.cat([corner, corner + 20], 1)], [torch.zeros(10).bool()])
+    slots = fill_slots([torch.cat([corner, corner + 20], 1)], [torch.zeros(10).bool()], 16)
     pixels = torch.zeros(1, SIDE, SIDE, dtype=torch.uint8)
     # Half the size in the view, so that all areas are exactly 100.
-    store = store_tensors(pixels, torch.tensor([[512, 512]]), packed, torch.ones(1), 16, "cpu")
+    store = store_tensors(pixels, torch.tensor([[512, 512]]), slots, torch.ones(1), "cpu")
     counts = ViewCounts(0, 1, 0)
     config = CONFIG.replace(max_ignored=16)
     views = make_views(store, draw(counts, torch.tensor(1.0), "cpu"), counts, config)
