@@ -16,5 +16,5 @@ def load_weights(path: Path | None) -> FaceDetector:
     """
     try:
         return load_detector(path)
-    except (FileNotFoundError, ValueError) as error:
+    except FileNotFoundError as error:
         raise InputError(str(error)) from error

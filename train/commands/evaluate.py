@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from lensbox.errors import ExitCode
+from lensbox.files import atomic_write
 from lensbox.train.commands.console import run_command
 from lensbox.train.commands.options import (
     add_data_option,
@@ -18,7 +19,7 @@ from lensbox.train.commands.options import (
 )
 from lensbox.train.evaluation.evaluate import evaluate
 from lensbox.train.evaluation.pictures import write_pictures
-from lensbox.train.files import require_writable_file, require_writable_folder, write_atomically
+from lensbox.train.writable import require_writable_file, require_writable_folder
 
 
 def evaluate_main(argv: Sequence[str]) -> int:
@@ -50,5 +51,5 @@ def _evaluate(arguments: argparse.Namespace) -> int:
         print(f"wrote {arguments.report}")
     if arguments.json is not None:
         text = json.dumps(figures.to_json(), indent=2) + "\n"
-        write_atomically(arguments.json, text.encode())
+        atomic_write(arguments.json, text.encode())
     return ExitCode.GOOD

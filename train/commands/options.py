@@ -13,6 +13,7 @@ from lensbox.errors import DeviceError
 from lensbox.model import recommended_threshold
 from lensbox.model.weights_file import DEFAULT_THRESHOLD
 from lensbox.train.data.wider_face import DataError, Problem, read_wider_face
+from lensbox.train.errors import ConfigError
 from lensbox.train.evaluation.evaluate import Detect, EvaluationSet, load_evaluation_set
 from lensbox.train.run.checkpoint import load_average
 from lensbox.train.weights import load_weights
@@ -36,6 +37,9 @@ def add_detector_options(parser: argparse.ArgumentParser) -> None:
     what.add_argument("--weights", type=Path, help="safetensors file; default: the shipped weights")
     what.add_argument("--checkpoint", type=Path, help="checkpoint.pt of a run; its weight average counts")
     what.add_argument("--artifact", type=Path, help="exported TorchScript artifact")
+    parser.add_argument(
+        "--trusted", action="store_true", help="run the code of --artifact without checking what it may do"
+    )
     add_device_option(parser)
 
 
@@ -56,13 +60,16 @@ def chosen_detector(arguments: argparse.Namespace, device: torch.device) -> tupl
     """What the options name, and the score from which on its detections should count as faces.
 
     Raises:
+        ConfigError: there is no artifact to trust.
         InputError: weights or checkpoint are missing or damaged.
-        ArtifactError: the artifact is.
+        ArtifactError: the artifact is, or its code uses what a detector does not need.
     """
+    if arguments.trusted and arguments.artifact is None:
+        raise ConfigError("--trusted is for --artifact, got none")
     if arguments.artifact is not None:
         from lensbox.runtime.artifact import load_artifact  # the op library is needed only here
 
-        artifact = load_artifact(arguments.artifact, device)
+        artifact = load_artifact(arguments.artifact, device, trusted=arguments.trusted)
         return artifact.detect, artifact.metadata.score_threshold
     if arguments.checkpoint is not None:
         return load_average(arguments.checkpoint).to(device).detect, DEFAULT_THRESHOLD

@@ -11,7 +11,6 @@ from lensbox.samples.photos import face_free_photos
 from lensbox.train.commands.console import run_command
 from lensbox.train.commands.options import add_detector_options, chosen_detector, chosen_device
 from lensbox.train.evaluation.contact_sheet import save_picture
-from lensbox.train.files import require_writable_file
 from lensbox.train.stress.degradations import FACTORS
 from lensbox.train.stress.stress_sheet import stress_sheet
 from lensbox.train.stress.stress_test import (
@@ -21,6 +20,7 @@ from lensbox.train.stress.stress_test import (
     stress_test,
     table,
 )
+from lensbox.train.writable import require_writable_file
 
 
 def stress_main(argv: Sequence[str]) -> int:

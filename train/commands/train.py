@@ -33,7 +33,6 @@ from lensbox.train.data.image_store import ImageStore, load_images
 from lensbox.train.data.wider_face import read_wider_face
 from lensbox.train.errors import ConfigError
 from lensbox.train.evaluation.contact_sheet import save_contact_sheet
-from lensbox.train.files import require_writable_file, require_writable_folder
 from lensbox.train.loss.teachers import load_teachers
 from lensbox.train.run import process_group
 from lensbox.train.run.arithmetic import use_fast_kernels
@@ -45,6 +44,7 @@ from lensbox.train.run.run import CHECKPOINT_FILE, CONFIG_FILE, RunOptions, Trai
 from lensbox.train.run.step_profile import profile_lines
 from lensbox.train.views.draws import draw, view_counts
 from lensbox.train.views.make_views import make_views
+from lensbox.train.writable import require_writable_file, require_writable_folder
 
 NO_STEP_LIMIT = 10**9
 

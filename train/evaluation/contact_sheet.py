@@ -11,7 +11,7 @@ import numpy.typing as npt
 from PIL import Image, ImageDraw
 from torch import Tensor
 
-from lensbox.train.files import write_atomically
+from lensbox.files import atomic_write
 
 TARGET_COLOR = (60, 255, 90)
 IGNORED_COLOR = (255, 90, 60)
@@ -55,4 +55,4 @@ def save_picture(picture: Image.Image, path: Path) -> None:
     """Writes a PNG, whole or not at all."""
     buffer = io.BytesIO()
     picture.save(buffer, "PNG", optimize=True)
-    write_atomically(path, buffer.getbuffer())
+    atomic_write(path, buffer.getvalue())

@@ -9,10 +9,10 @@ import numpy as np
 import torch
 from PIL import Image
 
+from lensbox.files import atomic_write
 from lensbox.train.evaluation.average_precision import BANDS, Curve, Evaluation
 from lensbox.train.evaluation.contact_sheet import IGNORED_COLOR, TARGET_COLOR, contact_sheet, save_picture
 from lensbox.train.evaluation.evaluate import EvaluationSet
-from lensbox.train.files import write_atomically
 
 FOUND_COLOR = (80, 160, 255)
 
@@ -79,4 +79,4 @@ def _plot(matched: Evaluation, path: Path) -> None:
     axes.legend(loc="lower left")
     buffer = io.BytesIO()
     figure.savefig(buffer, dpi=120)
-    write_atomically(path, buffer.getbuffer())
+    atomic_write(path, buffer.getvalue())

@@ -10,8 +10,8 @@ from typing import Any
 import torch
 
 from lensbox.errors import InputError
+from lensbox.files import atomic_write
 from lensbox.model import DetectorConfig, FaceDetector
-from lensbox.train.files import write_atomically
 
 FORMAT = 2
 
@@ -20,7 +20,7 @@ def save_checkpoint(path: Path, state: dict[str, Any]) -> None:
     """Saves `state` (tensors, numbers, text, containers of them); the file appears whole or not at all."""
     buffer = io.BytesIO()
     torch.save({"format": FORMAT, **state}, buffer)
-    write_atomically(path, buffer.getbuffer())
+    atomic_write(path, buffer.getvalue())
 
 
 def load_checkpoint(path: Path) -> dict[str, Any]:

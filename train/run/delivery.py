@@ -10,11 +10,11 @@ from typing import Any
 
 import torch
 
+from lensbox.files import atomic_write
 from lensbox.model import save_detector
 from lensbox.model.weights_file import FIGURES_KEY
 from lensbox.train.config.settings import TrainConfig
 from lensbox.train.evaluation.evaluate import Figures
-from lensbox.train.files import write_atomically
 from lensbox.train.run import process_group
 from lensbox.train.run.step import TrainStep
 
@@ -49,7 +49,7 @@ class Delivery:
         """Writes `weights.safetensors` and `figures.json`, the run having taken so many seconds."""
         summary = self._write(LAST_FILE, step, figures, seconds)
         whole = {**summary, "config": self.config.flat(), **self.facts}
-        write_atomically(self.folder / "figures.json", (json.dumps(whole, indent=2) + "\n").encode())
+        atomic_write(self.folder / "figures.json", (json.dumps(whole, indent=2) + "\n").encode())
 
     def _write(self, name: str, step: TrainStep, figures: Figures | None, seconds: float) -> dict[str, Any]:
         on_gpu = step.device.type == "cuda"

@@ -19,13 +19,13 @@ from typing import Any, NamedTuple
 import torch
 
 from lensbox.errors import InputError
+from lensbox.files import atomic_write
 from lensbox.model import DetectorConfig, FaceDetector
 from lensbox.train.config.settings import TrainConfig
 from lensbox.train.data.image_store import ImageStore
 from lensbox.train.errors import TrainingError
 from lensbox.train.evaluation.coco_precision import CocoMissingError
 from lensbox.train.evaluation.evaluate import EvaluationSet, Figures, evaluate
-from lensbox.train.files import write_atomically
 from lensbox.train.run import process_group
 from lensbox.train.run.checkpoint import load_checkpoint, save_checkpoint
 from lensbox.train.run.compile_and_capture import compile_and_capture
@@ -142,7 +142,7 @@ class TrainingRun:
             )
         if process_group.is_first():
             text = json.dumps(json.loads(config.to_json()), indent=2) + "\n"
-            write_atomically(options.output / CONFIG_FILE, text.encode())
+            atomic_write(options.output / CONFIG_FILE, text.encode())
         settings = config.optimizer
         clock = Clock(settings.steps, options.time_limit, self.step.step, options.seconds(), self.progress)
         views, seconds = settings.batch_size, options.seconds()

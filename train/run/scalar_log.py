@@ -9,7 +9,7 @@ from math import isnan
 from pathlib import Path
 from typing import Any
 
-from lensbox.train.files import write_atomically
+from lensbox.files import atomic_write
 
 
 class ScalarLog:
@@ -23,7 +23,7 @@ class ScalarLog:
         folder.mkdir(parents=True, exist_ok=True)
         self._path = folder / "log.jsonl"
         kept = _lines_up_to(step, self._path) if step else []
-        write_atomically(self._path, "".join(kept).encode())
+        atomic_write(self._path, "".join(kept).encode())
         self._writer: Any = None
         if tensorboard:
             from torch.utils.tensorboard import SummaryWriter  # optional, and slow to import

@@ -5,10 +5,12 @@ import json
 import pytest
 import torch
 from PIL import Image
+from small_detectors import save_random_artifact
 
 from lensbox.errors import ExitCode
 from lensbox.export.artifact_writer import save_artifact
 from lensbox.model import DetectorConfig, FaceDetector, save_detector
+from lensbox.runtime.artifact import load_artifact
 from lensbox.train.commands import evaluate as evaluate_module
 from lensbox.train.commands.evaluate import evaluate_main
 
@@ -65,6 +67,22 @@ def test_what_cannot_be_used_is_said_in_a_line(faces_shard, tmp_path, capsys, op
     assert said.startswith("lensbox evaluate: ")
     assert value in said
     assert printed == ""
+
+
+def test_an_artifact_is_trusted_only_if_asked_to(faces_shard, tmp_path, monkeypatch, capsys):
+    artifact, seen = save_random_artifact(tmp_path), []
+
+    def load(path, device, *, trusted=False):
+        seen.append(trusted)
+        return load_artifact(path, device)
+
+    monkeypatch.setattr("lensbox.runtime.artifact.load_artifact", load)
+    arguments = ["--data", str(faces_shard), "--device", "cpu"]
+    assert evaluate_main([*arguments, "--artifact", str(artifact)]) == ExitCode.GOOD
+    assert evaluate_main([*arguments, "--artifact", str(artifact), "--trusted"]) == ExitCode.GOOD
+    assert seen == [False, True]
+    assert evaluate_main([*arguments, "--trusted"]) == ExitCode.USAGE
+    assert "--trusted is for --artifact, got none" in capsys.readouterr().err
 
 
 def test_running_out_of_memory_is_not_called_bad_data(faces_shard, monkeypatch):

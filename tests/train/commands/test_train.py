@@ -184,7 +184,9 @@ def small_files_only():
 def test_a_full_disk_is_said_in_a_line(faces_folder, tmp_path, capsys, small_files_only):
     arguments = ["--data", str(faces_folder), "--output", str(tmp_path), "--device", "cpu", "--set", *TINY]
     assert train_main(arguments) == ExitCode.UNUSABLE
-    assert "lensbox train: [Errno 27] File too large" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "lensbox train: " in said
+    assert "File too large" in said
     assert sorted(path.name for path in tmp_path.iterdir()) == ["config.json", "log.jsonl"]
 
 

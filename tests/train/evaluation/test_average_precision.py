@@ -7,7 +7,7 @@ from lensbox.train.evaluation.average_precision import (
     Evaluation,
     ImageDetections,
     ImageLabels,
-    recommended_threshold,
+    threshold_of_best_f1,
 )
 
 
@@ -120,7 +120,7 @@ def test_curve_tells_which_detection_it_ranks():
     assert curve.hits.tolist() == [True, False, False]
 
 
-def test_recommended_threshold_maximises_f1():
+def test_threshold_of_best_f1_maximises_f1():
     curve = Curve(
         np.array([0.9, 0.8, 0.7, 0.6]),
         np.array([True, True, False, True]),
@@ -129,7 +129,7 @@ def test_recommended_threshold_maximises_f1():
         np.zeros(4, int),
     )
     # F1 by cut: 2/5, 4/6, 4/7, 6/8
-    assert recommended_threshold(curve) == (0.6, 0.75)
+    assert threshold_of_best_f1(curve) == (0.6, 0.75)
 
 
 def test_other_numbers_of_images_are_refused():

@@ -1,26 +1,11 @@
-"""Files that are either whole or not there, and whether they can be written at all."""
+"""Whether what a command is to write at its end can be written, asked before it begins."""
 
 from __future__ import annotations
 
-import os
 import tempfile
 from pathlib import Path
 
 from lensbox.train.errors import ConfigError
-
-
-def write_atomically(path: Path, content: bytes | memoryview) -> None:
-    """Writes a file under a temporary name and renames it, so that a reader never sees half of it."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
-    try:
-        with partial.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
 
 
 def require_writable_file(option: str, path: Path) -> None:
