@@ -46,6 +46,10 @@ def run(data: Path, output: Path, processes: int, batch_size: int) -> tuple[str,
     return done.stderr, [report for report in reports if "loss" in report]
 
 
+def loss(reports: list[dict[str, Any]]) -> float:
+    return mean(report["loss"] for report in reports)
+
+
 def test_two_gpus_train_as_one_with_as_many_views(faces_folder: Path, tmp_path: Path) -> None:
     two_said, two = run(faces_folder, tmp_path / "two", processes=2, batch_size=8)
     _, one = run(faces_folder, tmp_path / "one", processes=1, batch_size=16)
@@ -53,10 +57,8 @@ def test_two_gpus_train_as_one_with_as_many_views(faces_folder: Path, tmp_path: 
     assert two[-1]["step"] == one[-1]["step"] == STEPS
     # The same views are not drawn, and batch norm sees half as many, so the curves agree about.
     for part in (slice(0, STEPS // 4), slice(-STEPS // 4, None)):
-        assert mean(r["loss"] for r in two[part]) == pytest.approx(
-            mean(r["loss"] for r in one[part]), rel=0.15
-        )
-    assert mean(r["loss"] for r in two[-10:]) < 0.9 * mean(r["loss"] for r in two[:10])
+        assert loss(two[part]) == pytest.approx(loss(one[part]), rel=0.15)
+    assert loss(two[-10:]) < 0.9 * loss(two[:10])
     views = [json.loads((tmp_path / name / "figures.json").read_text())["views"] for name in ("one", "two")]
     assert views == [16 * STEPS] * 2
     checkpoint = load_checkpoint(tmp_path / "two" / "checkpoint.pt")
