@@ -17,11 +17,11 @@ QUICK = (
 
 
 @pytest.mark.parametrize("path", sorted(RECIPES.glob("*.json")), ids=lambda path: path.stem)
-def test_every_recipe_is_a_configuration(path):
+def test_every_recipe_is_a_configuration(path: Path) -> None:
     config_from_mapping(config_from_yaml(path))
 
 
-def distilled(*arguments, **environment):
+def distilled(*arguments: object, **environment: str) -> subprocess.CompletedProcess[str]:
     where = {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "DEVICE": "cpu", "SET": QUICK}
     where |= dict.fromkeys(("TEACHER_SECONDS", "STUDENT_SECONDS", "REFINE_SECONDS"), "0")
     command = [str(RECIPES / "distilled.sh"), *map(str, arguments)]
@@ -31,7 +31,9 @@ def distilled(*arguments, **environment):
 
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="the script needs bash")
-def test_the_distilled_recipe_runs_and_goes_on_where_it_stopped(faces_folder, faces_shard, tmp_path):
+def test_the_distilled_recipe_runs_and_goes_on_where_it_stopped(
+    faces_folder: Path, faces_shard: Path, tmp_path: Path
+) -> None:
     output = tmp_path / "runs"
     sources = str(RECIPES / "shared_faces.json")
     done = distilled(output, faces_folder, faces_shard, SOURCES=sources)
@@ -50,7 +52,7 @@ def test_the_distilled_recipe_runs_and_goes_on_where_it_stopped(faces_folder, fa
     assert [line for line in again.stdout.splitlines() if line.startswith("==")] == ["== refined"]
 
 
-def test_without_data_it_says_how_to_use_it(tmp_path):
+def test_without_data_it_says_how_to_use_it(tmp_path: Path) -> None:
     done = distilled(tmp_path)
     assert done.returncode == 2
     assert "distilled.sh OUTPUT VAL DATA..." in done.stderr

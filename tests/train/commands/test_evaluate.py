@@ -1,6 +1,7 @@
 """`lensbox evaluate`, as one types it."""
 
 import json
+from pathlib import Path
 
 import pytest
 import torch
@@ -10,12 +11,14 @@ from small_detectors import save_random_artifact
 from lensbox.errors import ExitCode
 from lensbox.export.artifact_writer import save_artifact
 from lensbox.model import DetectorConfig, FaceDetector, save_detector
-from lensbox.runtime.artifact import load_artifact
+from lensbox.runtime.artifact import Artifact, load_artifact
 from lensbox.train.commands import evaluate as evaluate_module
 from lensbox.train.commands.evaluate import evaluate_main
 
 
-def test_evaluates_an_artifact_like_its_weights(faces_shard, tmp_path, capsys):
+def test_evaluates_an_artifact_like_its_weights(
+    faces_shard: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     torch.manual_seed(0)
     detector = FaceDetector(DetectorConfig.named("small")).eval()
     save_detector(detector, tmp_path / "w.safetensors")
@@ -29,7 +32,7 @@ def test_evaluates_an_artifact_like_its_weights(faces_shard, tmp_path, capsys):
     assert results[0] == pytest.approx(results[1], abs=1e-6, nan_ok=True)
 
 
-def test_report(faces_shard, tmp_path, capsys):
+def test_report(faces_shard: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     detector = FaceDetector(DetectorConfig.named("small"))
     save_detector(detector, tmp_path / "w.safetensors")
     arguments = ["--data", str(faces_shard), "--weights", str(tmp_path / "w.safetensors"), "--device", "cpu"]
@@ -58,7 +61,9 @@ def test_report(faces_shard, tmp_path, capsys):
         ("--device", "abacus", ExitCode.USAGE),
     ],
 )
-def test_what_cannot_be_used_is_said_in_a_line(faces_shard, tmp_path, capsys, option, name, code):
+def test_what_cannot_be_used_is_said_in_a_line(
+    faces_shard: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], option: str, name: str, code: int
+) -> None:
     (tmp_path / "nonsense").write_text("nonsense")
     value = name if option == "--device" else str(tmp_path / name)
     arguments = ["--data", str(faces_shard), "--device", "cpu", option, value]
@@ -69,10 +74,12 @@ def test_what_cannot_be_used_is_said_in_a_line(faces_shard, tmp_path, capsys, op
     assert printed == ""
 
 
-def test_an_artifact_is_trusted_only_if_asked_to(faces_shard, tmp_path, monkeypatch, capsys):
+def test_an_artifact_is_trusted_only_if_asked_to(
+    faces_shard: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     artifact, seen = save_random_artifact(tmp_path), []
 
-    def load(path, device, *, trusted=False):
+    def load(path: Path, device: torch.device, *, trusted: bool = False) -> Artifact:
         seen.append(trusted)
         return load_artifact(path, device)
 
@@ -85,8 +92,10 @@ def test_an_artifact_is_trusted_only_if_asked_to(faces_shard, tmp_path, monkeypa
     assert "--trusted is for --artifact, got none" in capsys.readouterr().err
 
 
-def test_running_out_of_memory_is_not_called_bad_data(faces_shard, monkeypatch):
-    def broken(*_args, **_kwargs):
+def test_running_out_of_memory_is_not_called_bad_data(
+    faces_shard: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_args: object, **_kwargs: object) -> None:
         raise torch.OutOfMemoryError("CUDA out of memory")
 
     monkeypatch.setattr(evaluate_module, "evaluate", broken)

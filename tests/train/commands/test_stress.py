@@ -1,6 +1,7 @@
 """`lensbox stress`, as one types it."""
 
 import resource
+from pathlib import Path
 
 import pytest
 import torch
@@ -15,11 +16,11 @@ from lensbox.train.stress.stress_sheet import GAP, TILE
 
 
 @pytest.fixture
-def few_factors(monkeypatch):
+def few_factors(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("lensbox.train.commands.stress.FACTORS", (FACTORS[0], FACTORS[-1]))
 
 
-def test_command(few_factors, tmp_path, capsys):
+def test_command(few_factors: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     torch.manual_seed(0)
     weights, picture = tmp_path / "w.safetensors", tmp_path / "new" / "stress.png"
     save_detector(FaceDetector(DetectorConfig.named("small")), weights)
@@ -43,7 +44,7 @@ def test_command(few_factors, tmp_path, capsys):
     assert "--output must be a file that ends in .png, got limits.txt" in capsys.readouterr().err
 
 
-def test_a_damaged_artifact_is_said_in_a_line(tmp_path, capsys):
+def test_a_damaged_artifact_is_said_in_a_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     artifact = save_random_artifact(tmp_path)
     content = bytearray(artifact.read_bytes())
     content[len(content) // 2] ^= 1
@@ -55,7 +56,9 @@ def test_a_damaged_artifact_is_said_in_a_line(tmp_path, capsys):
     assert str(artifact) in said
 
 
-def test_a_picture_that_cannot_be_written_is_said_in_a_line(few_factors, tmp_path, capsys):
+def test_a_picture_that_cannot_be_written_is_said_in_a_line(
+    few_factors: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "file").write_text("mine")
     arguments = ["--device", "cpu", "--output", str(tmp_path / "file" / "s.png")]
     assert stress_main(arguments) == ExitCode.USAGE

@@ -4,6 +4,9 @@ import io
 import json
 import resource
 import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 from PIL import Image
@@ -15,16 +18,18 @@ from lensbox.train.commands.train import NO_STEP_LIMIT, train_main
 from lensbox.train.evaluation.coco_precision import COCO_FIGURES
 
 
-def strict_json(path):
+def strict_json(path: Path) -> Any:
     """Reads JSON as other programs do, which know no NaN."""
 
-    def refuse(name):
+    def refuse(name: str) -> None:
         raise ValueError(f"{name} is not JSON")
 
     return json.loads(path.read_text(), parse_constant=refuse)
 
 
-def test_trains_then_evaluates(faces_folder, faces_shard, tmp_path, capsys):
+def test_trains_then_evaluates(
+    faces_folder: Path, faces_shard: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     output = tmp_path / "run"
     arguments = [
         "--data",
@@ -64,7 +69,9 @@ def test_trains_then_evaluates(faces_folder, faces_shard, tmp_path, capsys):
     assert again["coco"] == figures["coco"]
 
 
-def test_a_resumed_run_keeps_its_configuration(faces_folder, tmp_path, capsys):
+def test_a_resumed_run_keeps_its_configuration(
+    faces_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     arguments = ["--data", str(faces_folder), "--output", str(tmp_path), "--device", "cpu"]
     assert train_main([*arguments, "--set", *TINY]) == 0
     capsys.readouterr()
@@ -73,16 +80,20 @@ def test_a_resumed_run_keeps_its_configuration(faces_folder, tmp_path, capsys):
     assert (config["model"], config["batch_size"], config["steps"]) == ("small", 3, 5)
 
 
-def test_a_run_ended_by_time_needs_to_know_when_to_end_again(faces_folder, tmp_path, capsys):
+def test_a_run_ended_by_time_needs_to_know_when_to_end_again(
+    faces_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "config.json").write_text(json.dumps({"steps": NO_STEP_LIMIT}))
     arguments = ["--data", str(faces_folder), "--output", str(tmp_path), "--device", "cpu", "--resume"]
     assert train_main(arguments) == 2
     assert "--time-limit, or --set steps" in capsys.readouterr().err
 
 
-def test_a_terminal_gets_a_bar_in_the_place_of_lines(faces_folder, tmp_path, capsys, monkeypatch):
+def test_a_terminal_gets_a_bar_in_the_place_of_lines(
+    faces_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     class Terminal(io.StringIO):
-        def isatty(self):
+        def isatty(self) -> bool:
             return True
 
     stream = Terminal()
@@ -98,7 +109,7 @@ def test_a_terminal_gets_a_bar_in_the_place_of_lines(faces_folder, tmp_path, cap
     assert "step 3, " in stream.getvalue()
 
 
-def test_profile(faces_folder, tmp_path, capsys):
+def test_profile(faces_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["--data", str(faces_folder), "--output", str(tmp_path), "--device", "cpu", "--profile"]
     assert train_main([*arguments, "--set", *TINY]) == 0
     printed = dict(line.split()[:2] for line in capsys.readouterr().out.splitlines()[-5:])
@@ -107,7 +118,7 @@ def test_profile(faces_folder, tmp_path, capsys):
     assert not (tmp_path / "weights.safetensors").exists()
 
 
-def test_contact_sheet(faces_folder, tmp_path, capsys):
+def test_contact_sheet(faces_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     sheet = tmp_path / "sheet.png"
     arguments = ["--data", str(faces_folder), "--device", "cpu", "--contact-sheet", str(sheet)]
     assert train_main([*arguments, "--set", *TINY, "batch_size=10"]) == 0
@@ -136,7 +147,14 @@ def test_contact_sheet(faces_folder, tmp_path, capsys):
         (["--teacher", "absent.safetensors"], 4, "absent.safetensors"),
     ],
 )
-def test_wrong_usage(faces_folder, tmp_path, capsys, extra, code, words):
+def test_wrong_usage(
+    faces_folder: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    extra: list[str],
+    code: int,
+    words: str,
+) -> None:
     arguments = ["--data", str(faces_folder), "--output", str(tmp_path), "--device", "cpu", *extra]
     assert train_main(arguments) == code
     said = capsys.readouterr().err
@@ -144,7 +162,9 @@ def test_wrong_usage(faces_folder, tmp_path, capsys, extra, code, words):
     assert words in said
 
 
-def test_bad_data_is_skipped_or_stops_a_strict_run(faces_folder, tmp_path, capsys):
+def test_bad_data_is_skipped_or_stops_a_strict_run(
+    faces_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     data = tmp_path / "data"
     (data / "images").mkdir(parents=True)
     good = next((faces_folder / "images" / "other").glob("*.png"))
@@ -161,7 +181,9 @@ def test_bad_data_is_skipped_or_stops_a_strict_run(faces_folder, tmp_path, capsy
     assert train_main(["--data", str(tmp_path / "absent"), "--device", "cpu"]) == 4
 
 
-def test_an_output_that_is_a_file_is_refused_before_anything_is_decoded(faces_folder, tmp_path, capsys):
+def test_an_output_that_is_a_file_is_refused_before_anything_is_decoded(
+    faces_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "file").write_text("mine")
     for output in ("file", "file/run"):
         arguments = ["--data", str(faces_folder), "--device", "cpu", "--output", str(tmp_path / output)]
@@ -173,7 +195,7 @@ def test_an_output_that_is_a_file_is_refused_before_anything_is_decoded(faces_fo
 
 
 @pytest.fixture
-def small_files_only():
+def small_files_only() -> Iterator[None]:
     """No file of this process may grow beyond 10 kB: what a full disk does, in all that matters here."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, before[1]))
@@ -181,7 +203,9 @@ def small_files_only():
     resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
-def test_a_full_disk_is_said_in_a_line(faces_folder, tmp_path, capsys, small_files_only):
+def test_a_full_disk_is_said_in_a_line(
+    faces_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], small_files_only: None
+) -> None:
     arguments = ["--data", str(faces_folder), "--output", str(tmp_path), "--device", "cpu", "--set", *TINY]
     assert train_main(arguments) == ExitCode.UNUSABLE
     said = capsys.readouterr().err
@@ -190,8 +214,10 @@ def test_a_full_disk_is_said_in_a_line(faces_folder, tmp_path, capsys, small_fil
     assert sorted(path.name for path in tmp_path.iterdir()) == ["config.json", "log.jsonl"]
 
 
-def test_an_unforeseen_error_keeps_its_traceback(faces_folder, tmp_path, monkeypatch):
-    def broken(*_args, **_kwargs):
+def test_an_unforeseen_error_keeps_its_traceback(
+    faces_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_args: object, **_kwargs: object) -> None:
         raise RuntimeError("out of memory")
 
     monkeypatch.setattr("lensbox.train.run.step.detection_loss", broken)

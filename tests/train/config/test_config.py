@@ -1,5 +1,6 @@
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -9,7 +10,7 @@ from lensbox.train.config.settings import TrainConfig, config_from_mapping
 from lensbox.train.errors import ConfigError
 
 
-def test_values_are_converted_to_the_type_of_their_key():
+def test_values_are_converted_to_the_type_of_their_key() -> None:
     config = config_from_mapping(
         {
             "learning_rate": "1e-3",
@@ -58,12 +59,12 @@ def test_values_are_converted_to_the_type_of_their_key():
         ({"source_trims": {"a": [0.5]}}, "source_trims: must have 4 values"),
     ],
 )
-def test_bad_values_are_refused_with_key_rule_and_value(values, words):
+def test_bad_values_are_refused_with_key_rule_and_value(values: dict[Any, Any], words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         config_from_mapping(values)
 
 
-def test_a_configuration_of_an_earlier_release_reads():
+def test_a_configuration_of_an_earlier_release_reads() -> None:
     """Files, and the metadata of weights, have always named settings without their groups."""
     recipe = '{"model": "small", "steps": 9, "mosaic_share": 0.1, "level_sizes": [[0.0, 24.0], [14.0, 52.0]]}'
     config = config_from_mapping(json.loads(recipe))
@@ -71,17 +72,17 @@ def test_a_configuration_of_an_earlier_release_reads():
     assert config.assignment.level_sizes == ((0.0, 24.0), (14.0, 52.0))
 
 
-def test_the_recipe_of_the_shipped_weights_reads():
+def test_the_recipe_of_the_shipped_weights_reads() -> None:
     recipe = json.loads(read_metadata()["recipe"])
     assert config_from_mapping(recipe).flat().items() >= {"model": "base"}.items()
 
 
-def test_json_of_a_configuration_gives_it_back():
+def test_json_of_a_configuration_gives_it_back() -> None:
     config = TrainConfig().replace(steps=3, source_trims={"a": (0.1, 0.0, 0.0, 0.0)})
     assert config_from_mapping(json.loads(config.to_json())) == config
 
 
-def test_files(tmp_path):
+def test_files(tmp_path: Path) -> None:
     (tmp_path / "c.yaml").write_text("steps: 5\nlearning_rate: 4e-3\n")
     assert config_from_mapping(config_from_yaml(tmp_path / "c.yaml")) == TrainConfig().replace(steps=5)
     (tmp_path / "c.json").write_text('{"steps": 5}')
@@ -93,7 +94,7 @@ def test_files(tmp_path):
         config_from_yaml(tmp_path / "list.yaml")
 
 
-def test_files_that_cannot_be_read_are_named(tmp_path):
+def test_files_that_cannot_be_read_are_named(tmp_path: Path) -> None:
     (tmp_path / "broken.json").write_text("{")
     (tmp_path / "broken.yaml").write_text("a: [")
     (tmp_path / "latin.yaml").write_bytes(b"model: caf\xe9\n")
@@ -102,13 +103,13 @@ def test_files_that_cannot_be_read_are_named(tmp_path):
             config_from_yaml(tmp_path / name)
 
 
-def test_the_page_lists_every_key_with_its_default():
+def test_the_page_lists_every_key_with_its_default() -> None:
     page = (Path(__file__).parents[3] / "docs" / "training.md").read_text()
     for name, value in TrainConfig().flat().items():
         assert f"| `{name}` | {json.dumps(value)} |" in page
 
 
-def test_assignments():
+def test_assignments() -> None:
     assert parse_assignment("steps=3") == ("steps", 3)
     assert parse_assignment("model=small") == ("model", "small")
     assert parse_assignment('source_weights={"a": 1}') == ("source_weights", {"a": 1})

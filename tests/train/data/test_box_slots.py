@@ -4,7 +4,7 @@ import torch
 from lensbox.train.data.box_slots import fill_slots
 
 
-def test_ignored_boxes_come_last():
+def test_ignored_boxes_come_last() -> None:
     boxes = [torch.tensor([[1.0, 1, 2, 2], [3, 3, 4, 4], [5, 5, 6, 6]]), torch.zeros(0, 4), torch.ones(1, 4)]
     ignore = [torch.tensor([True, False, False]), torch.zeros(0).bool(), torch.tensor([True])]
     slots, counts, totals = fill_slots(boxes, ignore, 4)
@@ -16,19 +16,19 @@ def test_ignored_boxes_come_last():
     assert totals.tolist() == [3, 0, 1]
 
 
-def test_boxes_beyond_capacity_are_dropped():
+def test_boxes_beyond_capacity_are_dropped() -> None:
     slots, counts, totals = fill_slots([torch.ones(5, 4)], [torch.tensor([True] * 4 + [False])], 2)
     assert slots.shape == (1, 2, 4)
     assert counts.tolist() == [1]
     assert totals.tolist() == [2]
 
 
-def test_no_boxes_at_all():
+def test_no_boxes_at_all() -> None:
     slots, counts, totals = fill_slots([torch.zeros(0, 4)] * 2, [torch.zeros(0).bool()] * 2, 3)
     assert slots.shape == (2, 3, 4)
     assert counts.tolist() == totals.tolist() == [0, 0]
 
 
-def test_lists_of_different_length_are_refused():
+def test_lists_of_different_length_are_refused() -> None:
     with pytest.raises(ValueError, match="got 1 and 0"):
         fill_slots([torch.zeros(0, 4)], [], 1)

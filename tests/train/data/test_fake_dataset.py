@@ -5,7 +5,7 @@ from lensbox.ops import collate_packed
 from lensbox.train.data.fake_dataset import FakeDataset
 
 
-def test_fake_dataset_has_the_articles_distribution():
+def test_fake_dataset_has_the_articles_distribution() -> None:
     data = FakeDataset(600)
     counts = torch.tensor([len(data[i][1]) for i in range(600)]).float()
     # n = floor(|3 z|): P(n = 0) = P(|z| < 1/3) = 0.261, and the mean is 1.90.
@@ -23,7 +23,7 @@ def test_fake_dataset_has_the_articles_distribution():
     assert every.max() <= 256
 
 
-def test_samples_are_indexed_from_the_first_to_the_last():
+def test_samples_are_indexed_from_the_first_to_the_last() -> None:
     data = FakeDataset(5, seed=1)
     images, targets = collate_packed([data[i] for i in range(5)])
     assert images.shape == (5, 1, 256, 256)

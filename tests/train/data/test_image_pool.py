@@ -1,3 +1,6 @@
+from pathlib import Path
+from typing import Any
+
 import pytest
 import torch
 
@@ -7,7 +10,7 @@ from lensbox.train.data.wider_face import read_wider_face
 
 
 @pytest.mark.parametrize("workers", [0, 1])
-def test_photographs_are_exchanged_in_place(faces_folder, workers):
+def test_photographs_are_exchanged_in_place(faces_folder: Path, workers: int) -> None:
     images, _ = read_wider_face([faces_folder])
     pool = ImagePool(
         images,
@@ -37,7 +40,7 @@ def test_photographs_are_exchanged_in_place(faces_folder, workers):
         assert held == sorted(everything.boxes[match[0], : int(everything.counts[match[0]])].tolist())
 
 
-def test_unreadable_photographs_are_black(tmp_path):
+def test_unreadable_photographs_are_black(tmp_path: Path) -> None:
     (tmp_path / "images").mkdir()
     (tmp_path / "images" / "bad.jpg").write_bytes(b"nothing")
     (tmp_path / "x_bbx_gt.txt").write_text("bad.jpg\n1\n1 2 3 4\n")
@@ -48,14 +51,14 @@ def test_unreadable_photographs_are_black(tmp_path):
     assert boxes.shape == (0, 4)
 
 
-def test_a_pool_needs_a_source_to_draw_from(faces_folder):
+def test_a_pool_needs_a_source_to_draw_from(faces_folder: Path) -> None:
     images, _ = read_wider_face([faces_folder])
-    settings = {"resident": 5, "trims": {}, "capacity": 4, "workers": 0}
+    settings: dict[str, Any] = {"resident": 5, "trims": {}, "capacity": 4, "workers": 0}
     with pytest.raises(ValueError, match="every source has weight 0"):
         ImagePool(images, torch.device("cpu"), weights={"wider": 0.0, "other": 0.0}, **settings)
 
 
-def test_sampler_follows_weights_and_seed():
+def test_sampler_follows_weights_and_seed() -> None:
     sampler = WeightedSampler(torch.tensor([0.0, 1.0, 3.0]), seed=2)
     drawn = [index for _, index in zip(range(2000), sampler, strict=False)]
     assert drawn == [index for _, index in zip(range(2000), sampler, strict=False)]

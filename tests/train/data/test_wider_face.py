@@ -20,7 +20,7 @@ b/two.png
 """
 
 
-def test_parses_boxes_ignore_flags_and_empty_images():
+def test_parses_boxes_ignore_flags_and_empty_images() -> None:
     entries, problems = parse_annotations(GOOD, "f.txt")
     assert problems == []
     assert [entry.name for entry in entries] == ["a/one.jpg", "b/none.jpg", "b/two.png"]
@@ -42,14 +42,16 @@ def test_parses_boxes_ignore_flags_and_empty_images():
         ("a.jpg\n1\n1 2 nan 4\n", 3, "above 0", ["a.jpg"]),
     ],
 )
-def test_reports_bad_rows_with_their_line_and_goes_on(text, line, words, kept):
+def test_reports_bad_rows_with_their_line_and_goes_on(
+    text: str, line: int, words: str, kept: list[str]
+) -> None:
     entries, problems = parse_annotations(text, "f.txt")
     assert [entry.name for entry in entries] == kept
     assert problems[0].origin == f"f.txt:{line}"
     assert words in problems[0].message
 
 
-def test_folder_and_shard_hold_the_same(faces_folder, faces_shard):
+def test_folder_and_shard_hold_the_same(faces_folder: Path, faces_shard: Path) -> None:
     from_folder, folder_problems = read_wider_face([faces_folder])
     from_shard, shard_problems = read_wider_face([faces_shard])
     assert not folder_problems
@@ -62,7 +64,7 @@ def test_folder_and_shard_hold_the_same(faces_folder, faces_shard):
         np.testing.assert_array_equal(one.boxes, other.boxes)
 
 
-def test_published_archives_are_understood(tmp_path: Path, faces_folder: Path):
+def test_published_archives_are_understood(tmp_path: Path, faces_folder: Path) -> None:
     split = tmp_path / "wider_face_split"
     split.mkdir()
     (tmp_path / "WIDER_train").symlink_to(faces_folder)
@@ -72,7 +74,7 @@ def test_published_archives_are_understood(tmp_path: Path, faces_folder: Path):
     assert not problems
 
 
-def test_missing_and_unreadable_images_are_reported(tmp_path: Path):
+def test_missing_and_unreadable_images_are_reported(tmp_path: Path) -> None:
     (tmp_path / "images").mkdir()
     (tmp_path / "images" / "bad.jpg").write_bytes(b"no image")
     (tmp_path / "x_bbx_gt.txt").write_text("gone.jpg\n1\n1 2 3 4\nbad.jpg\n1\n1 2 3 4\n")
@@ -88,7 +90,7 @@ def test_missing_and_unreadable_images_are_reported(tmp_path: Path):
         read_wider_face([tmp_path], strict=True)
 
 
-def test_paths_that_are_no_data_are_refused(tmp_path: Path):
+def test_paths_that_are_no_data_are_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="that exists"):
         read_wider_face([tmp_path / "absent"])
     with pytest.raises(DataError, match="must hold"):
@@ -102,7 +104,7 @@ def test_paths_that_are_no_data_are_refused(tmp_path: Path):
         read_wider_face([tmp_path / "empty.tar"])
 
 
-def test_large_photographs_shrink_with_their_boxes(faces_folder):
+def test_large_photographs_shrink_with_their_boxes(faces_folder: Path) -> None:
     image = read_wider_face([faces_folder])[0][0]
     full, small = decode_image(image), decode_image(image, side=100)
     assert max(small.pixels.shape) == 100
@@ -110,12 +112,12 @@ def test_large_photographs_shrink_with_their_boxes(faces_folder):
     np.testing.assert_allclose(small.boxes[:, [0, 2]], full.boxes[:, [0, 2]] * ratio, rtol=1e-5)
 
 
-def test_trim_cuts_shares_of_the_side():
+def test_trim_cuts_shares_of_the_side() -> None:
     boxes = np.array([[10, 20, 30, 60]], np.float32)
     np.testing.assert_allclose(trim_boxes(boxes, (0.1, 0.25, 0.2, -0.5)), [[12, 30, 26, 80]])
 
 
-def test_source_weights_decide_what_is_drawn(faces_folder):
+def test_source_weights_decide_what_is_drawn(faces_folder: Path) -> None:
     images, _ = read_wider_face([faces_folder])
     store = load_images(images, "cpu", weights={"wider": 0.0, "other": 2.0}, capacity=4)
     chances = store.tensors.cumulative.diff(prepend=store.tensors.cumulative.new_zeros(1))

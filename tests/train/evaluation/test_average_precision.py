@@ -1,3 +1,6 @@
+from collections.abc import Sequence
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -11,28 +14,28 @@ from lensbox.train.evaluation.average_precision import (
 )
 
 
-def labels(*boxes, ignore=()):
+def labels(*boxes: Sequence[float], ignore: Sequence[int] = ()) -> ImageLabels:
     array = np.array(boxes, float).reshape(-1, 4)
     return ImageLabels(array, np.array([i in ignore for i in range(len(array))], bool))
 
 
-def found(*rows):
+def found(*rows: Sequence[float]) -> ImageDetections:
     array = np.array(rows, float).reshape(-1, 5)
     return ImageDetections(array[:, :4], array[:, 4])
 
 
-def average(truth, detections, band="all>=8"):
+def average(truth: Any, detections: Any, band: str = "all>=8") -> float:
     return Evaluation(truth, detections).curve(*BANDS[band]).average_precision()
 
 
-def test_perfect_missed_and_absent():
+def test_perfect_missed_and_absent() -> None:
     box = (0, 0, 10, 10)
     assert average([labels(box)], [found((*box, 0.9))]) == 1.0
     assert average([labels(box)], [found()]) == 0.0
     assert np.isnan(average([labels()], [found((*box, 0.9))]))
 
 
-def test_false_alarms_by_rank():
+def test_false_alarms_by_rank() -> None:
     box, other = (0, 0, 10, 10), (50, 50, 60, 60)
     # Hit after one false alarm: precision 1/2 at recall 1.
     assert average([labels(box)], [found((*other, 0.9), (*box, 0.8))]) == 0.5
@@ -43,13 +46,13 @@ def test_false_alarms_by_rank():
     )
 
 
-def test_second_detection_of_a_face_is_a_false_alarm():
+def test_second_detection_of_a_face_is_a_false_alarm() -> None:
     box = (0, 0, 10, 10)
     curve = Evaluation([labels(box)], [found((*box, 0.9), (0, 0, 10, 11, 0.8))]).curve(8, 1e9)
     assert curve.hits.tolist() == [True, False]
 
 
-def test_ignored_and_out_of_band_boxes_are_neither_right_nor_wrong():
+def test_ignored_and_out_of_band_boxes_are_neither_right_nor_wrong() -> None:
     box, small = (0, 0, 20, 20), (50, 50, 56, 56)
     truth = [labels(box, small, (100, 100, 120, 120), ignore=(2,))]
     detections = [found((*small, 0.9), (100, 100, 120, 120, 0.8), (*box, 0.7))]
@@ -57,7 +60,7 @@ def test_ignored_and_out_of_band_boxes_are_neither_right_nor_wrong():
     assert average(truth, detections, "tiny4-8") == 1.0
 
 
-def test_false_alarm_counts_in_the_bands_near_its_height():
+def test_false_alarm_counts_in_the_bands_near_its_height() -> None:
     box = (0, 0, 40, 40)
     for height, counts in ((22, False), (23, True), (300, True)):
         detections = [found((100, 0, 130, height, 0.9), (*box, 0.5))]
@@ -69,7 +72,7 @@ def test_false_alarm_counts_in_the_bands_near_its_height():
         assert average([labels(small)], detections, "small8-16") == (0.5 if counts else 1.0)
 
 
-def test_iou_of_exactly_one_half_matches():
+def test_iou_of_exactly_one_half_matches() -> None:
     assert average([labels((0, 0, 10, 10))], [found((0, 0, 10, 20, 0.9))]) == 1.0
     assert average([labels((0, 0, 10, 10))], [found((0, 0, 10, 20.1, 0.9))]) == 0.0
 
@@ -84,7 +87,7 @@ REFERENCE = {
 }
 
 
-def random_case(seed):
+def random_case(seed: int) -> tuple[list[ImageLabels], list[ImageDetections]]:
     rng = np.random.default_rng(seed)
     truth, detections = [], []
     for _ in range(12):
@@ -105,12 +108,12 @@ def random_case(seed):
 
 
 @pytest.mark.parametrize("seed", sorted(REFERENCE))
-def test_agrees_with_the_reference(seed):
+def test_agrees_with_the_reference(seed: int) -> None:
     table = Evaluation(*random_case(seed)).table()
     np.testing.assert_allclose([table[band] for band in BANDS], REFERENCE[seed], rtol=0, atol=1e-9)
 
 
-def test_curve_tells_which_detection_it_ranks():
+def test_curve_tells_which_detection_it_ranks() -> None:
     box = (0, 0, 10, 10)
     curve = Evaluation([labels(), labels(box)], [found((*box, 0.3)), found((*box, 0.2), (*box, 0.9))]).curve(
         8, 1e9
@@ -120,7 +123,7 @@ def test_curve_tells_which_detection_it_ranks():
     assert curve.hits.tolist() == [True, False, False]
 
 
-def test_threshold_of_best_f1_maximises_f1():
+def test_threshold_of_best_f1_maximises_f1() -> None:
     curve = Curve(
         np.array([0.9, 0.8, 0.7, 0.6]),
         np.array([True, True, False, True]),
@@ -132,6 +135,6 @@ def test_threshold_of_best_f1_maximises_f1():
     assert threshold_of_best_f1(curve) == (0.6, 0.75)
 
 
-def test_other_numbers_of_images_are_refused():
+def test_other_numbers_of_images_are_refused() -> None:
     with pytest.raises(ValueError, match="got 1 and 0"):
         Evaluation([labels()], [])

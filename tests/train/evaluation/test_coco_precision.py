@@ -1,4 +1,5 @@
 import sys
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
@@ -10,17 +11,17 @@ SMALL = (0, 0, 20, 20)
 MEDIUM = (100, 100, 140, 140)
 
 
-def labels(*boxes, ignore=()):
+def labels(*boxes: Sequence[float], ignore: Sequence[int] = ()) -> ImageLabels:
     array = np.array(boxes, float).reshape(-1, 4)
     return ImageLabels(array, np.array([i in ignore for i in range(len(array))], bool))
 
 
-def found(*rows):
+def found(*rows: Sequence[float]) -> ImageDetections:
     array = np.array(rows, float).reshape(-1, 5)
     return ImageDetections(array[:, :4], array[:, 4])
 
 
-def test_by_hand():
+def test_by_hand() -> None:
     """Two faces. The first detection has IoU 20 · 15.5 / 400 = 0.775 with the small one, the second is exact.
 
     Up to IoU 0.75, six of the ten thresholds, all is found. From 0.8 on the first is a false alarm, and
@@ -36,7 +37,7 @@ def test_by_hand():
     assert coco_lines(figures)[2].split() == ["0.7010", "1.0000", "1.0000", "0.6000", "1.0000", "nan"]
 
 
-def test_detections_in_ignored_boxes_are_neither_right_nor_wrong():
+def test_detections_in_ignored_boxes_are_neither_right_nor_wrong() -> None:
     region = (100, 100, 200, 200)
     inside = [(*MEDIUM, 0.9), (150, 150, 190, 190, 0.8)]
     detections = [found(*inside, (*SMALL, 0.5))]
@@ -45,18 +46,18 @@ def test_detections_in_ignored_boxes_are_neither_right_nor_wrong():
     assert coco_precision([labels(SMALL, region)], detections)["AP"] == pytest.approx(51 / 101 / 3)
 
 
-def test_images_without_faces_or_detections():
+def test_images_without_faces_or_detections() -> None:
     assert coco_precision([labels(SMALL), labels()], [found(), found((*SMALL, 0.9))])["AP"] == 0.0
     assert coco_precision([labels(SMALL)], [found()])["AP"] == 0.0
     assert all(np.isnan(value) for value in coco_precision([labels()], [found((*SMALL, 0.9))]).values())
 
 
-def test_other_numbers_of_images_are_refused():
+def test_other_numbers_of_images_are_refused() -> None:
     with pytest.raises(ValueError, match="got 1 and 0"):
         coco_precision([labels()], [])
 
 
-def test_without_the_library_the_error_says_what_to_install(monkeypatch):
+def test_without_the_library_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pycocotools.coco", None)
     with pytest.raises(CocoMissingError, match=r"pip install 'lensbox\[train\]'"):
         coco_precision([labels()], [found()])

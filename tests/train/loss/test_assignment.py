@@ -1,5 +1,6 @@
 import pytest
 import torch
+from torch import Tensor
 
 from lensbox.train.config.settings import TrainConfig
 from lensbox.train.loss.assignment import assign, candidate_cells, ignored_cells, make_levels, paired_iou
@@ -9,7 +10,7 @@ LEVELS = make_levels((4, 8, 16, 32), CONFIG.assignment.level_sizes, 256)
 CELLS = 64**2 + 32**2 + 16**2 + 8**2
 
 
-def centers():
+def centers() -> Tensor:
     parts = []
     for level in LEVELS:
         axis = (torch.arange(level.side) + 0.5) * level.stride
@@ -18,7 +19,7 @@ def centers():
     return torch.cat(parts)
 
 
-def test_candidates_are_the_cells_around_the_centre_on_fitting_levels():
+def test_candidates_are_the_cells_around_the_centre_on_fitting_levels() -> None:
     # 20 px: stride 4 (0 to 24) and stride 8 (14 to 52).
     targets = torch.tensor([[[100.0, 60.0, 120.0, 80.0], [0, 0, 0, 0]]])
     cells, allowed, closeness = candidate_cells(targets, LEVELS)
@@ -32,25 +33,25 @@ def test_candidates_are_the_cells_around_the_centre_on_fitting_levels():
     assert closeness[0, 0, :9].argmax() == 4
 
 
-def test_cells_outside_the_canvas_are_no_candidates():
+def test_cells_outside_the_canvas_are_no_candidates() -> None:
     cells, allowed, _ = candidate_cells(torch.tensor([[[0.0, 0.0, 6.0, 6.0]]]), LEVELS)
     assert int(allowed.sum()) == 4
     assert bool(((cells >= 0) & (cells < CELLS)).all())
 
 
-def test_every_size_has_a_level():
+def test_every_size_has_a_level() -> None:
     for size in (1.0, 4.5, 13.9, 24.0, 36.0, 52.0, 76.0, 112.0, 255.0):
         _, allowed, _ = candidate_cells(torch.tensor([[[0.0, 0.0, size, size]]]), LEVELS)
         assert allowed.any(), size
 
 
-def predictions(batch=1):
+def predictions(batch: int = 1) -> tuple[Tensor, Tensor]:
     middle = centers()
     boxes = torch.cat([middle - 8, middle + 8], 1).expand(batch, -1, -1).clone()
     return boxes, torch.full((batch, CELLS), -2.0)
 
 
-def test_the_best_prediction_has_the_iou_of_its_box_as_quality():
+def test_the_best_prediction_has_the_iou_of_its_box_as_quality() -> None:
     boxes, logits = predictions()
     target = torch.tensor([100.0, 60.0, 120.0, 80.0])
     cell = 17 * 64 + 27
@@ -67,7 +68,7 @@ def test_the_best_prediction_has_the_iou_of_its_box_as_quality():
     torch.testing.assert_close(pairs.quality[0, 0, 1], expected, atol=1e-4, rtol=0)
 
 
-def test_higher_score_wins_between_equal_boxes():
+def test_higher_score_wins_between_equal_boxes() -> None:
     boxes, logits = predictions()
     target = torch.tensor([[[100.0, 60.0, 120.0, 80.0]]])
     cells, allowed, _ = candidate_cells(target, LEVELS)
@@ -79,7 +80,7 @@ def test_higher_score_wins_between_equal_boxes():
     assert pairs.quality.max() == 1
 
 
-def test_a_wanted_cell_goes_to_the_box_it_fits_better():
+def test_a_wanted_cell_goes_to_the_box_it_fits_better() -> None:
     boxes, logits = predictions()
     near = torch.tensor([100.0, 60.0, 120.0, 80.0])
     far = torch.tensor([102.0, 61.0, 126.0, 83.0])
@@ -95,7 +96,7 @@ def test_a_wanted_cell_goes_to_the_box_it_fits_better():
     assert bool((pairs.quality[~pairs.positive] == 0).all())
 
 
-def test_unused_slots_are_never_positive():
+def test_unused_slots_are_never_positive() -> None:
     boxes, logits = predictions(2)
     pairs = assign(boxes, logits, torch.zeros(2, 5, 4), LEVELS, CONFIG.assignment)
     assert pairs.cells.shape == (2, 5, CONFIG.assignment.top_cells)
@@ -103,7 +104,7 @@ def test_unused_slots_are_never_positive():
     assert pairs.quality.abs().sum() == 0
 
 
-def test_no_overlap_yet_still_assigns_the_nearest_cells():
+def test_no_overlap_yet_still_assigns_the_nearest_cells() -> None:
     boxes, logits = predictions()
     boxes = torch.zeros_like(boxes)
     pairs = assign(boxes, logits, torch.tensor([[[100.0, 60.0, 120.0, 80.0]]]), LEVELS, CONFIG.assignment)
@@ -111,7 +112,7 @@ def test_no_overlap_yet_still_assigns_the_nearest_cells():
     assert (17 * 64 + 27) in pairs.cells[0, 0].tolist()
 
 
-def test_ignored_cells_by_hand():
+def test_ignored_cells_by_hand() -> None:
     ignored = torch.tensor([[[8.0, 8.0, 40.0, 24.0], [101.0, 101.0, 103.0, 103.0], [0, 0, 0, 0]]])
     mask = ignored_cells(ignored, LEVELS)[0]
     middle = centers()
@@ -121,6 +122,6 @@ def test_ignored_cells_by_hand():
     assert torch.equal(mask > 0, expected)
 
 
-def test_ranges_must_match_the_levels():
+def test_ranges_must_match_the_levels() -> None:
     with pytest.raises(ValueError, match="must have 3 ranges, one a stride, got 4"):
         make_levels((4, 8, 16), CONFIG.assignment.level_sizes, 256)

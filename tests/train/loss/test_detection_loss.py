@@ -1,5 +1,8 @@
+from collections.abc import Sequence
+
 import pytest
 import torch
+from torch import Tensor
 
 from lensbox.model import DetectorConfig, FaceDetector
 from lensbox.train.config.settings import TrainConfig
@@ -12,21 +15,21 @@ LEVELS = make_levels((4, 8, 16, 32), CONFIG.assignment.level_sizes, 256)
 TARGET = [100.0, 60.0, 120.0, 80.0]
 
 
-def predictions():
+def predictions() -> tuple[Tensor, Tensor]:
     detector = FaceDetector(DetectorConfig.named("small"))
     middle, stride = detector.anchor_centers, detector.anchor_strides[:, None]
     boxes = torch.cat([middle - 2 * stride, middle + 2 * stride], 1)[None].clone()
     return boxes, torch.full(boxes.shape[:2], -3.0)
 
 
-def targets(*boxes):
+def targets(*boxes: Sequence[float]) -> Tensor:
     padded = torch.zeros(1, 4, 4)
     if boxes:
         padded[0, : len(boxes)] = torch.tensor(boxes)
     return padded
 
 
-def test_equals_a_plain_loop():
+def test_equals_a_plain_loop() -> None:
     boxes, logits = predictions()
     torch.manual_seed(0)
     logits += torch.randn_like(logits)
@@ -61,12 +64,14 @@ def test_equals_a_plain_loop():
     assert losses.quality.item() == pytest.approx(float(quality.sum()), rel=1e-5)
 
 
-def test_gradients_reach_positive_cells_only_for_boxes():
+def test_gradients_reach_positive_cells_only_for_boxes() -> None:
     boxes, logits = predictions()
     boxes.requires_grad_()
     logits.requires_grad_()
     target = targets(TARGET)
-    detection_loss(boxes, logits, target, targets(), LEVELS, CONFIG).total.backward()
+    detection_loss(boxes, logits, target, targets(), LEVELS, CONFIG).total.backward()  # type: ignore[no-untyped-call]
+    assert boxes.grad is not None
+    assert logits.grad is not None
     touched = set(boxes.grad.abs().sum(2).nonzero()[:, 1].tolist())
     pairs = assign(boxes.detach(), logits.detach(), target, LEVELS, CONFIG.assignment)
     assert touched == set(pairs.cells[pairs.quality > 0].tolist())
@@ -75,26 +80,27 @@ def test_gradients_reach_positive_cells_only_for_boxes():
     assert bool((logits.grad[0, others] >= 0).all())
 
 
-def test_ignored_boxes_take_cells_out_of_the_background():
+def test_ignored_boxes_take_cells_out_of_the_background() -> None:
     boxes, logits = predictions()
     logits.requires_grad_()
-    detection_loss(boxes, logits, targets(), targets(TARGET), LEVELS, CONFIG).total.backward()
+    detection_loss(boxes, logits, targets(), targets(TARGET), LEVELS, CONFIG).total.backward()  # type: ignore[no-untyped-call]
     cell = 17 * 64 + 27
+    assert logits.grad is not None
     assert logits.grad[0, cell] == 0
     assert logits.grad[0, 0] > 0
 
 
-def test_no_target_at_all_is_finite():
+def test_no_target_at_all_is_finite() -> None:
     boxes, logits = predictions()
     boxes.requires_grad_()
     losses = detection_loss(boxes, logits, targets(), targets(), LEVELS, CONFIG)
-    losses.total.backward()
+    losses.total.backward()  # type: ignore[no-untyped-call]
     assert losses.box == 0
     assert torch.isfinite(losses.total)
     assert boxes.grad is None or bool((boxes.grad == 0).all())
 
 
-def test_small_boxes_can_weigh_more():
+def test_small_boxes_can_weigh_more() -> None:
     boxes, logits = predictions()
     target = targets([100.0, 60.0, 108.0, 68.0], [20.0, 20.0, 90.0, 110.0])
     plain = detection_loss(boxes, logits, target, targets(), LEVELS, CONFIG)
@@ -103,7 +109,7 @@ def test_small_boxes_can_weigh_more():
     assert boosted.classification > plain.classification
 
 
-def test_learning_rate_rises_then_falls():
+def test_learning_rate_rises_then_falls() -> None:
     config = TrainConfig().replace(learning_rate=1.0, final_learning_rate=0.1, warmup_progress=0.1)
     rates = [learning_rate(i / 100, config.optimizer) for i in range(101)]
     assert rates[0] == pytest.approx(1e-3)
@@ -114,7 +120,7 @@ def test_learning_rate_rises_then_falls():
     assert rates[10:] == sorted(rates[10:], reverse=True)
 
 
-def test_clock_takes_steps_or_time_whichever_is_further():
+def test_clock_takes_steps_or_time_whichever_is_further() -> None:
     assert Clock(100).progress(25, 1e9) == 0.25
     clock = Clock(100, seconds=120, start_seconds=20)
     assert clock.progress(0, 20) == 0
@@ -125,7 +131,7 @@ def test_clock_takes_steps_or_time_whichever_is_further():
     assert resumed.progress(0, 50) == 0.75
 
 
-def test_a_run_that_time_had_brought_far_spreads_the_rest_over_its_steps():
+def test_a_run_that_time_had_brought_far_spreads_the_rest_over_its_steps() -> None:
     clock = Clock(300, start_step=100, start_progress=0.5)
     assert clock.progress(100, 0) == 0.5
     assert clock.progress(200, 0) == 0.75
@@ -134,7 +140,7 @@ def test_a_run_that_time_had_brought_far_spreads_the_rest_over_its_steps():
     assert Clock(7, start_step=3, start_progress=3 / 7).progress(5, 0) == 5 / 7
 
 
-def test_average_forgets_the_start_and_mosaics_end():
+def test_average_forgets_the_start_and_mosaics_end() -> None:
     config = TrainConfig().replace(ema_decay=0.999, ema_warmup=10, plain_progress=0.2)
     assert ema_weight(0, config.average) == pytest.approx(0.9)
     assert ema_weight(10**6, config.average) == pytest.approx(0.001)

@@ -1,8 +1,12 @@
 import logging
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from short_runs import SHORT_RUN, interrupt, run_options, train
+from torch import Tensor
 
 from lensbox.model import (
     DetectorConfig,
@@ -14,29 +18,29 @@ from lensbox.model import (
 )
 from lensbox.train.commands.train import train_main
 from lensbox.train.data.folds import Fold, without_fold
-from lensbox.train.data.image_store import load_images
+from lensbox.train.data.image_store import ImageStore, load_images
 from lensbox.train.data.wider_face import read_wider_face
 from lensbox.train.errors import ConfigError
 from lensbox.train.loss.assignment import make_levels
 from lensbox.train.loss.detection_loss import detection_loss
 from lensbox.train.loss.distillation import distillation_loss
-from lensbox.train.loss.teachers import Taught, load_teachers, teach
+from lensbox.train.loss.teachers import Predict, Taught, Teachers, load_teachers, teach
 from lensbox.train.run.origin import Origin
 
 CONFIG = SHORT_RUN
 
 
-def detector(seed, size="small"):
+def detector(seed: int, size: str = "small") -> FaceDetector:
     torch.manual_seed(seed)
     return FaceDetector(DetectorConfig.named(size)).eval()
 
 
-def images(count=2):
+def images(count: int = 2) -> Tensor:
     generator = torch.Generator().manual_seed(0)
     return torch.randint(0, 256, (count, 1, 256, 256), generator=generator).float()
 
 
-def giou_by_hand(a, b):
+def giou_by_hand(a: Sequence[float], b: Sequence[float]) -> float:
     inter_w = max(min(a[2], b[2]) - max(a[0], b[0]), 0)
     inter_h = max(min(a[3], b[3]) - max(a[1], b[1]), 0)
     areas = [(box[2] - box[0]) * (box[3] - box[1]) for box in (a, b)]
@@ -45,7 +49,7 @@ def giou_by_hand(a, b):
     return inter_w * inter_h / union - (hull - union) / hull
 
 
-def test_one_teacher_teaches_its_own_predictions():
+def test_one_teacher_teaches_its_own_predictions() -> None:
     teacher = detector(1)
     boxes, logits = teacher(images())
     taught = teach([teacher], [], images())
@@ -54,23 +58,23 @@ def test_one_teacher_teaches_its_own_predictions():
     assert not taught.boxes.requires_grad
 
 
-def fixed(box, score):
+def fixed(box: list[float], score: float) -> Predict:
     """A teacher that always says the same of its one anchor."""
 
-    def predict(batch):
+    def predict(batch: Tensor) -> tuple[Tensor, Tensor]:
         return torch.tensor(box).expand(len(batch), 1, 4), torch.tensor(score).logit().expand(len(batch), 1)
 
     return predict
 
 
-def test_several_teachers_count_by_their_scores():
+def test_several_teachers_count_by_their_scores() -> None:
     taught = teach([fixed([0.0, 0.0, 8.0, 8.0], 0.6), fixed([4.0, 4.0, 16.0, 16.0], 0.2)], [], images())
     torch.testing.assert_close(taught.scores, torch.full((2, 1), 0.4))
     expected = torch.tensor([1.0, 1.0, 10.0, 10.0])  # three parts of the first, one of the second
     torch.testing.assert_close(taught.boxes, expected.expand(2, 1, 4))
 
 
-def test_each_fold_s_images_are_shown_to_the_teacher_that_left_it_out():
+def test_each_fold_s_images_are_shown_to_the_teacher_that_left_it_out() -> None:
     box = [0.0, 0.0, 8.0, 8.0]
     group = [fixed(box, score) for score in (0.1, 0.5, 0.9)]
     taught = teach([], [group], images(6))
@@ -84,7 +88,7 @@ def test_each_fold_s_images_are_shown_to_the_teacher_that_left_it_out():
     )
 
 
-def test_loss_of_hand_worked_anchors():
+def test_loss_of_hand_worked_anchors() -> None:
     config = CONFIG.replace(negative_weight=0.5, focal_power=2.0, box_weight=3.0)
     boxes = torch.tensor([[[0.0, 0, 10, 10], [50.0, 50, 60, 60]]])
     taught = Taught(torch.tensor([[[2.0, 0, 12, 10], [0.0, 0, 5, 5]]]), torch.tensor([[0.8, 0.5]]))
@@ -99,12 +103,12 @@ def test_loss_of_hand_worked_anchors():
     assert float(loss) == pytest.approx(classification + 3 * box, rel=1e-5)
 
 
-def test_a_student_that_says_what_its_teacher_says_has_nothing_to_learn():
+def test_a_student_that_says_what_its_teacher_says_has_nothing_to_learn() -> None:
     boxes, logits = (value.detach() for value in detector(1)(images()))
     logits = (logits + torch.randn(logits.shape, generator=torch.Generator().manual_seed(2))).requires_grad_()
     boxes.requires_grad_()
     taught = Taught(boxes.detach(), logits.detach().sigmoid())
-    distillation_loss(boxes, logits, taught, CONFIG.loss).backward()
+    distillation_loss(boxes, logits, taught, CONFIG.loss).backward()  # type: ignore[no-untyped-call]
     assert logits.grad.abs().max() < 1e-8
     # A step along GIoU's subgradient at equal boxes would not help: the loss is at its minimum there.
     moved = Taught(boxes.detach() + 3.0, taught.scores)
@@ -113,7 +117,7 @@ def test_a_student_that_says_what_its_teacher_says_has_nothing_to_learn():
     )
 
 
-def test_weights_mix_labels_and_teachers():
+def test_weights_mix_labels_and_teachers() -> None:
     levels = make_levels([4, 8, 16, 32], CONFIG.assignment.level_sizes, 256)
     boxes, logits = (value.detach() for value in detector(1)(images()))
     taught = teach([detector(2)], [], images())
@@ -130,23 +134,23 @@ def test_weights_mix_labels_and_teachers():
 
 
 @pytest.fixture(scope="module")
-def store(faces_folder):
+def store(faces_folder: Path) -> ImageStore:
     return load_images(read_wider_face([faces_folder])[0], "cpu", capacity=8, workers=2)
 
 
 @pytest.fixture
-def teachers(tmp_path):
+def teachers(tmp_path: Path) -> Teachers:
     save_detector(detector(5, "base"), tmp_path / "one.safetensors")
     save_detector(detector(6), tmp_path / "two.safetensors")
     return load_teachers([tmp_path / "one.safetensors", tmp_path / "two.safetensors"])
 
 
-def saved(path, seed, left_out=None):
+def saved(path: Path, seed: int, left_out: str | None = None) -> Path:
     save_detector(detector(seed), path, {"left_out": left_out} if left_out else {})
     return path
 
 
-def test_teachers_are_sorted_into_sets_by_the_fold_they_left_out(tmp_path):
+def test_teachers_are_sorted_into_sets_by_the_fold_they_left_out(tmp_path: Path) -> None:
     paths = [saved(tmp_path / f"{i}", i, f"{i % 2 + 1}/2") for i in range(4)] + [saved(tmp_path / "whole", 9)]
     teachers = load_teachers(paths)
     assert teachers.folds == 2
@@ -162,7 +166,7 @@ def test_teachers_are_sorted_into_sets_by_the_fold_they_left_out(tmp_path):
 
 
 @pytest.mark.parametrize("left_out", [["1/2"], ["1/2", "2/2", "2/2"], ["1/2", "2/2", "1/3"]])
-def test_incomplete_sets_of_teachers_are_refused(tmp_path, left_out):
+def test_incomplete_sets_of_teachers_are_refused(tmp_path: Path, left_out: list[str]) -> None:
     paths = [saved(tmp_path / str(i), i, text) for i, text in enumerate(left_out)]
     with pytest.raises(
         ConfigError, match=r"--teacher must name as many teachers without each fold .* got 1 wi"
@@ -170,10 +174,13 @@ def test_incomplete_sets_of_teachers_are_refused(tmp_path, left_out):
         load_teachers(paths)
 
 
-def test_a_student_draws_nearer_to_its_teacher(store, tmp_path, caplog):
+def test_a_student_draws_nearer_to_its_teacher(
+    store: ImageStore, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     """Without any weight on labels, only a teacher that sees faces everywhere can pull scores up."""
     teacher = detector(5)
     for head in (teacher.head4, teacher.head8, teacher.head16, teacher.head32):
+        assert head.prediction.bias is not None
         head.prediction.bias.data[0] += 4.0
     save_detector(teacher, tmp_path / "teacher.safetensors")
     config = CONFIG.replace(steps=30, label_weight=0.0, learning_rate=2e-3, log_seconds=1e-6)
@@ -181,7 +188,7 @@ def test_a_student_draws_nearer_to_its_teacher(store, tmp_path, caplog):
     teachers = load_teachers([tmp_path / "teacher.safetensors"])
     train(store, config, run_options(tmp_path / "run", origin=Origin(teachers=teachers)))
 
-    def mean_score(trained):
+    def mean_score(trained: FaceDetector) -> float:
         return float(trained(images())[1].detach().sigmoid().mean())
 
     torch.manual_seed(config.seed)
@@ -192,21 +199,21 @@ def test_a_student_draws_nearer_to_its_teacher(store, tmp_path, caplog):
     assert any(" taught " in line for line in caplog.messages)
 
 
-def test_weights_name_their_teachers(store, teachers, tmp_path):
+def test_weights_name_their_teachers(store: ImageStore, teachers: Teachers, tmp_path: Path) -> None:
     train(store, CONFIG, run_options(tmp_path / "run", origin=Origin(teachers=teachers)))
     metadata = read_metadata(tmp_path / "run" / "weights.safetensors")
     assert metadata["teachers"] == "one.safetensors, two.safetensors"
     assert metadata["teachers_sha256"] == teachers.origin["teachers_sha256"]
 
 
-def test_teachers_are_not_trained(store, teachers, tmp_path):
+def test_teachers_are_not_trained(store: ImageStore, teachers: Teachers, tmp_path: Path) -> None:
     before = [{k: v.clone() for k, v in t.state_dict().items()} for t in teachers]
     train(store, CONFIG, run_options(tmp_path / "run", origin=Origin(teachers=teachers)))
     for teacher, state in zip(teachers, before, strict=True):
         assert all(torch.equal(value, state[name]) for name, value in teacher.state_dict().items())
 
 
-def test_a_resumed_run_needs_its_teachers(store, teachers, tmp_path):
+def test_a_resumed_run_needs_its_teachers(store: ImageStore, teachers: Teachers, tmp_path: Path) -> None:
     output = tmp_path / "run"
     interrupt(store, CONFIG, run_options(output, origin=Origin(teachers=teachers)), after=1)
     with pytest.raises(
@@ -227,7 +234,9 @@ def test_a_resumed_run_needs_its_teachers(store, teachers, tmp_path):
         ),
     ],
 )
-def test_what_folds_need_is_said(faces_folder, tmp_path, capsys, changes, words):
+def test_what_folds_need_is_said(
+    faces_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], changes: Any, words: str
+) -> None:
     teachers = [str(saved(tmp_path / f"{k}.safetensors", k, f"{k}/4")) for k in (1, 2, 3, 4)]
     quick = ["model=small", "steps=1", "batch_size=4", "compile=false", "workers=0", "recalibration_views=0"]
     arguments = ["--data", str(faces_folder), "--output", str(tmp_path / "run"), "--device", "cpu"]
@@ -235,7 +244,7 @@ def test_what_folds_need_is_said(faces_folder, tmp_path, capsys, changes, words)
     assert words in capsys.readouterr().err
 
 
-def test_a_teacher_remembers_what_it_left_out(faces_folder, tmp_path):
+def test_a_teacher_remembers_what_it_left_out(faces_folder: Path, tmp_path: Path) -> None:
     quick = ["model=small", "steps=1", "batch_size=4", "compile=false", "workers=0", "recalibration_views=0"]
     arguments = ["--data", str(faces_folder), "--output", str(tmp_path), "--device", "cpu"]
     assert train_main([*arguments, "--leave-out", "2/3", "--set", *quick]) == 0
@@ -246,7 +255,9 @@ def test_a_teacher_remembers_what_it_left_out(faces_folder, tmp_path):
     assert int(metadata["photographs"]) < len(images)
 
 
-def test_what_was_left_out_stays_left_out(faces_folder, tmp_path, capsys):
+def test_what_was_left_out_stays_left_out(
+    faces_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Neither a resumed run nor one from other weights may claim not to know what it has seen."""
     quick = ["model=small", "steps=1", "batch_size=4", "compile=false", "workers=0", "recalibration_views=0"]
     arguments = ["--data", str(faces_folder), "--device", "cpu", "--set", *quick]
@@ -265,7 +276,7 @@ def test_what_was_left_out_stays_left_out(faces_folder, tmp_path, capsys):
     assert "left_out" not in read_metadata(tmp_path / "other" / "weights.safetensors")
 
 
-def test_a_teacher_with_a_broken_fold_is_named(tmp_path):
+def test_a_teacher_with_a_broken_fold_is_named(tmp_path: Path) -> None:
     path = saved(tmp_path / "odd.safetensors", 1, "half")
     with pytest.raises(
         ConfigError, match=r"odd.safetensors: 'left_out' in its metadata must be a share .* 'half'"

@@ -1,3 +1,5 @@
+from pathlib import Path
+
 import pytest
 import torch
 
@@ -5,7 +7,7 @@ from lensbox.model import DetectorConfig, FaceDetector
 from lensbox.train.run.checkpoint import load_average, load_checkpoint, save_checkpoint
 
 
-def test_the_weight_average_is_a_detector(tmp_path):
+def test_the_weight_average_is_a_detector(tmp_path: Path) -> None:
     detector = FaceDetector(DetectorConfig.named("small"))
     step = {"model": {}, "average": detector.state_dict()}
     save_checkpoint(tmp_path / "c.pt", {"detector": detector.config.to_json(), "step": step})
@@ -15,7 +17,7 @@ def test_the_weight_average_is_a_detector(tmp_path):
         assert torch.equal(value, average.state_dict()[name])
 
 
-def test_other_files_are_refused(tmp_path):
+def test_other_files_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "c.pt"
     with pytest.raises(FileNotFoundError, match=r"c\.pt"):
         load_checkpoint(path)
@@ -30,7 +32,7 @@ def test_other_files_are_refused(tmp_path):
         load_checkpoint(path)
 
 
-def test_a_failed_save_leaves_the_old_file(tmp_path):
+def test_a_failed_save_leaves_the_old_file(tmp_path: Path) -> None:
     path = tmp_path / "c.pt"
     save_checkpoint(path, {"value": 1})
     with pytest.raises(Exception, match=r"pickle|local object"):  # the words differ between Pythons

@@ -1,8 +1,12 @@
 """A captured step must neither copy from the host nor read from the device. It shows without a GPU: with
 every tensor on the meta device, a CPU tensor in the step would be a copy, and reading a value fails."""
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 import torch
+from torch import Tensor
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
 
@@ -24,11 +28,11 @@ class HostTraffic(TorchFunctionMode):
     MAKERS = ("tensor", "as_tensor", "asarray", "new_tensor", "from_numpy")
     READERS = ("item", "tolist", "numpy", "cpu", "__bool__", "__int__", "__float__", "__index__", "nonzero")
 
-    def __init__(self):
+    def __init__(self) -> None:
         super().__init__()
-        self.found = []
+        self.found: list[str] = []
 
-    def __torch_function__(self, function, types, args=(), kwargs=None):
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         name = getattr(function, "__name__", str(function))
         tensors = [x for x in tree_leaves((args, kwargs)) if isinstance(x, torch.Tensor)]
@@ -49,7 +53,7 @@ class HostTraffic(TorchFunctionMode):
         lambda x: x + torch.ones(()),
     ],
 )
-def test_the_watch_sees_copies(use):
+def test_the_watch_sees_copies(use: Callable[[Tensor], Tensor]) -> None:
     with HostTraffic() as traffic:
         use(torch.zeros(4, 4, device=META))
     assert traffic.found
@@ -59,7 +63,7 @@ CHANGES = {"soft_chance": 0.5, "light_chance": 0.5, "cover_chance": 0.5, "rotate
 
 
 @pytest.mark.parametrize("changes", [{}, CHANGES], ids=["plain", "all changes"])
-def test_views_net_loss_and_backward_stay_on_the_device(changes):
+def test_views_net_loss_and_backward_stay_on_the_device(changes: Any) -> None:
     config = TrainConfig().replace(batch_size=16, **changes)
     counts = view_counts(config)
     store = StoreTensors(
@@ -79,7 +83,7 @@ def test_views_net_loss_and_backward_stay_on_the_device(changes):
         boxes, logits = model(views.images)
         taught = teach([model], [[model] * 4], views.images)
         losses = detection_loss(boxes, logits, views.targets, views.ignored, levels, config, taught)
-        losses.total.backward()
+        losses.total.backward()  # type: ignore[no-untyped-call]
     assert traffic.found == []
     assert views.images.shape == (16, 1, 256, 256)
     assert all(p.grad is not None for p in model.parameters())

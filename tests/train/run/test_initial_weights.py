@@ -1,6 +1,8 @@
 import copy
 import dataclasses
 import json
+from pathlib import Path
+from typing import Any
 
 import pytest
 import safetensors
@@ -9,12 +11,14 @@ from short_runs import CPU, SHORT_RUN, interrupt, run_options, train
 
 from lensbox.model import DetectorConfig, FaceDetector, load_detector, save_detector, weights_sha256
 from lensbox.train.commands.train import train_main
-from lensbox.train.data.image_store import load_images
+from lensbox.train.config.settings import TrainConfig
+from lensbox.train.data.image_store import ImageStore, load_images
 from lensbox.train.data.wider_face import read_wider_face
 from lensbox.train.errors import ConfigError
 from lensbox.train.run.checkpoint import load_checkpoint
 from lensbox.train.run.initial_weights import load_initial_weights
 from lensbox.train.run.origin import Origin
+from lensbox.train.run.run import RunOptions
 from lensbox.train.run.step import TrainStep
 
 # Without recalibration, what is delivered is the average as it is.
@@ -23,12 +27,12 @@ SET = [f"{key}={json.dumps(CONFIG.flat()[key])}" for key in ("steps", "batch_siz
 
 
 @pytest.fixture(scope="module")
-def store(faces_folder):
+def store(faces_folder: Path) -> ImageStore:
     return load_images(read_wider_face([faces_folder])[0], "cpu", capacity=8, workers=2)
 
 
 @pytest.fixture(scope="module")
-def weights(tmp_path_factory):
+def weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A file of weights that no seed of these tests gives."""
     torch.manual_seed(99)
     detector = FaceDetector(DetectorConfig.named("small"))
@@ -41,12 +45,12 @@ def weights(tmp_path_factory):
     return path
 
 
-def options(output, weights, config=CONFIG, **changes):
+def options(output: Path, weights: Path | None, config: TrainConfig = CONFIG, **changes: Any) -> RunOptions:
     initial = load_initial_weights(weights, config) if weights is not None else None
     return run_options(output, origin=Origin(initial), **changes)
 
 
-def test_a_run_starts_from_the_given_weights(store, weights, tmp_path):
+def test_a_run_starts_from_the_given_weights(store: ImageStore, weights: Path, tmp_path: Path) -> None:
     interrupt(store, CONFIG, options(tmp_path, weights), after=0)
     state, given = load_checkpoint(tmp_path / "checkpoint.pt")["step"], load_detector(weights).state_dict()
     assert state["step"] == 0
@@ -54,7 +58,9 @@ def test_a_run_starts_from_the_given_weights(store, weights, tmp_path):
         assert all(torch.equal(value, given[name]) for name, value in state[part].items()), part
 
 
-def test_the_first_loss_is_that_of_the_given_weights(store, weights, tmp_path):
+def test_the_first_loss_is_that_of_the_given_weights(
+    store: ImageStore, weights: Path, tmp_path: Path
+) -> None:
     given = options(tmp_path, weights)
     train(store, CONFIG, given)
     logged = json.loads((tmp_path / "log.jsonl").read_text().splitlines()[0])
@@ -66,11 +72,14 @@ def test_the_first_loss_is_that_of_the_given_weights(store, weights, tmp_path):
     assert logged["step"] == 1
     assert logged["loss"] == pytest.approx(float(expected), rel=1e-5)
     # The run trains a copy.
+    assert given.origin.initial is not None
     state = given.origin.initial.detector.state_dict()
     assert all(torch.equal(value, untouched[name]) for name, value in state.items())
 
 
-def test_the_delivered_weights_say_what_they_started_from(store, weights, tmp_path):
+def test_the_delivered_weights_say_what_they_started_from(
+    store: ImageStore, weights: Path, tmp_path: Path
+) -> None:
     """Also after an interruption: the checkpoint remembers it."""
     expected = {
         "initial_weights": "earlier.safetensors",
@@ -86,12 +95,12 @@ def test_the_delivered_weights_say_what_they_started_from(store, weights, tmp_pa
         assert facts["command"] == "test"
 
 
-def test_a_run_from_random_weights_names_no_others(store, tmp_path):
+def test_a_run_from_random_weights_names_no_others(store: ImageStore, tmp_path: Path) -> None:
     train(store, CONFIG, options(tmp_path, None))
     assert "initial_weights" not in json.loads((tmp_path / "figures.json").read_text())
 
 
-def test_another_layout_is_refused(store, weights, tmp_path):
+def test_another_layout_is_refused(store: ImageStore, weights: Path, tmp_path: Path) -> None:
     base = CONFIG.replace(model="base")
     with pytest.raises(ConfigError, match="initial weights, got 'base', which differs in stem_width"):
         load_initial_weights(weights, base)
@@ -100,13 +109,17 @@ def test_another_layout_is_refused(store, weights, tmp_path):
     assert not tmp_path.joinpath("config.json").exists()
 
 
-def test_initial_weights_and_a_checkpoint_are_refused(store, weights, tmp_path):
+def test_initial_weights_and_a_checkpoint_are_refused(
+    store: ImageStore, weights: Path, tmp_path: Path
+) -> None:
     both = dataclasses.replace(options(tmp_path, weights), resume=True)
     with pytest.raises(ValueError, match="initial must be None with resume"):
         train(store, CONFIG, both)
 
 
-def test_command(faces_folder, weights, tmp_path, capsys):
+def test_command(
+    faces_folder: Path, weights: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     arguments = ["--data", str(faces_folder), "--output", str(tmp_path / "run"), "--device", "cpu"]
     start = [*arguments, "--weights", str(weights)]
     assert train_main([*start, "--set", "model=small", *SET]) == 0

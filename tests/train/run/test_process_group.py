@@ -4,9 +4,11 @@ import os
 import socket
 import subprocess
 import sys
+from pathlib import Path
 
 import torch
 from short_runs import TINY
+from torch import Tensor
 
 from lensbox.train.run.checkpoint import load_checkpoint
 
@@ -32,7 +34,9 @@ os._exit(code)
 """
 
 
-def run_two_processes(data, output, *extra, stop_after=0):
+def run_two_processes(
+    data: Path, output: Path, *extra: str, stop_after: int = 0
+) -> list[tuple[str, list[Tensor], list[Tensor]]]:
     """Trains in two gloo processes as torchrun starts them. Returns what each printed, the views that it drew
     and the weights that it drew the last ones with."""
     with socket.socket() as probe:
@@ -63,7 +67,7 @@ def run_two_processes(data, output, *extra, stop_after=0):
     return [(text, *torch.load(output / f"rank{rank}.pt")) for rank, text in enumerate(outputs)]
 
 
-def test_two_processes_train_one_model_and_resume_it(faces_folder, tmp_path):
+def test_two_processes_train_one_model_and_resume_it(faces_folder: Path, tmp_path: Path) -> None:
     """Both have the same weights and views of their own, before an interruption and after it; the first one
     writes; and the interrupted run ends as the whole one."""
     (text, views, weights), (other_text, other_views, other_weights) = run_two_processes(

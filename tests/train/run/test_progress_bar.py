@@ -3,15 +3,17 @@ import logging
 import re
 import sys
 
+import pytest
+
 from lensbox.train.run.progress_bar import open_progress_bar
 
 
 class Terminal(io.StringIO):
-    def isatty(self):
+    def isatty(self) -> bool:
         return True
 
 
-def test_shows_share_and_text_with_log_lines_above(monkeypatch):
+def test_shows_share_and_text_with_log_lines_above(monkeypatch: pytest.MonkeyPatch) -> None:
     stream = Terminal()
     monkeypatch.setattr(sys, "stderr", stream)
     logger, handler = logging.getLogger("lensbox"), logging.StreamHandler(stream)
@@ -34,7 +36,7 @@ def test_shows_share_and_text_with_log_lines_above(monkeypatch):
     assert drawn.index(" 50.0%|") > drawn.index("a line")
 
 
-def test_needs_a_terminal(monkeypatch):
+def test_needs_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stderr", io.StringIO())
     with open_progress_bar() as bar:
         assert bar is None
@@ -45,7 +47,7 @@ def test_needs_a_terminal(monkeypatch):
         assert bar is None
 
 
-def test_without_tqdm_there_is_none(monkeypatch):
+def test_without_tqdm_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stderr", Terminal())
     monkeypatch.setitem(sys.modules, "tqdm", None)
     with open_progress_bar() as bar:

@@ -1,17 +1,19 @@
 import json
+from pathlib import Path
+from typing import Any
 
 from lensbox.train.run.scalar_log import ScalarLog
 
 
-def lines(folder):
+def lines(folder: Path) -> list[Any]:
     return (folder / "log.jsonl").read_text().splitlines()
 
 
-def steps(folder):
+def steps(folder: Path) -> list[int]:
     return [json.loads(line)["step"] for line in lines(folder)]
 
 
-def test_resuming_drops_what_came_after_the_checkpoint(tmp_path):
+def test_resuming_drops_what_came_after_the_checkpoint(tmp_path: Path) -> None:
     log = ScalarLog(tmp_path)
     for step in (5, 10, 15):
         log.write(step, {"loss": 1.0})
@@ -23,6 +25,6 @@ def test_resuming_drops_what_came_after_the_checkpoint(tmp_path):
     assert lines(tmp_path) == []
 
 
-def test_nan_is_null(tmp_path):
+def test_nan_is_null(tmp_path: Path) -> None:
     ScalarLog(tmp_path).write(1, {"AP tiny4-8": float("nan"), "loss": 2.0})
     assert json.loads(lines(tmp_path)[0], parse_constant=lambda name: name)["AP tiny4-8"] is None

@@ -47,7 +47,7 @@ def run(data: Path, output: Path, processes: int, batch_size: int) -> tuple[str,
 
 
 def loss(reports: list[dict[str, Any]]) -> float:
-    return mean(report["loss"] for report in reports)
+    return mean(float(report["loss"]) for report in reports)
 
 
 def test_two_gpus_train_as_one_with_as_many_views(faces_folder: Path, tmp_path: Path) -> None:

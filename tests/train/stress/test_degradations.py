@@ -1,8 +1,13 @@
+from typing import Any
+
 import numpy as np
 import pytest
 
+from lensbox.train.evaluation.average_precision import Array
 from lensbox.train.stress.degradations import (
     FACTORS,
+    Factor,
+    Pixels,
     Portrait,
     Step,
     blurred,
@@ -18,7 +23,7 @@ from lensbox.train.stress.degradations import (
 BOX = np.array([60.0, 50.0, 140.0, 170.0])
 
 
-def bright_ellipse(width=240, height=300):
+def bright_ellipse(width: int = 240, height: int = 300) -> Portrait:
     """A black picture with a white ellipse that fills `BOX`."""
     y, x = np.mgrid[:height, :width] + 0.5
     (cx, cy), (a, b) = (BOX[:2] + BOX[2:]) / 2, (BOX[2:] - BOX[:2]) / 2
@@ -26,14 +31,14 @@ def bright_ellipse(width=240, height=300):
     return Portrait("ellipse", pixels, BOX)
 
 
-def extent(canvas):
+def extent(canvas: Pixels) -> Array:
     """The box around the bright pixels."""
     rows, columns = np.flatnonzero(canvas.max(1) > 127), np.flatnonzero(canvas.max(0) > 127)
     return np.array([columns[0], rows[0], columns[-1] + 1, rows[-1] + 1])
 
 
 @pytest.mark.parametrize("angle", [0, 30, 45, -60, 90, 135, 180])
-def test_the_box_is_around_the_turned_face(angle):
+def test_the_box_is_around_the_turned_face(angle: float) -> None:
     canvas, box = place(bright_ellipse(), Step("", height=100, angle=angle), (0, 0), 0)
     assert np.abs(extent(canvas) - box).max() <= 1.5
     assert np.abs((box[:2] + box[2:]) / 2 - 128).max() <= 0.6
@@ -41,7 +46,7 @@ def test_the_box_is_around_the_turned_face(angle):
 
 @pytest.mark.parametrize("height", [160, 64, 24, 7])
 @pytest.mark.parametrize("shift", [(0, 0), (-11, 11), (30, 2)])
-def test_the_box_is_around_the_shrunk_and_moved_face(height, shift):
+def test_the_box_is_around_the_shrunk_and_moved_face(height: float, shift: tuple[int, int]) -> None:
     canvas, box = place(bright_ellipse(), Step("", height=height), shift, 0)
     assert canvas.shape == (256, 256)
     assert canvas.dtype == np.uint8
@@ -50,14 +55,14 @@ def test_the_box_is_around_the_shrunk_and_moved_face(height, shift):
     assert np.abs((box[:2] + box[2:]) / 2 - 128 - shift).max() <= 0.6
 
 
-def test_a_shift_moves_pixels_and_changes_none():
+def test_a_shift_moves_pixels_and_changes_none() -> None:
     step = Step("", height=20, angle=25)
     here, _ = place(bright_ellipse(), step, (0, 0), 0)
     there, _ = place(bright_ellipse(), step, (5, -3), 0)
     assert np.array_equal(np.roll(here, (-3, 5), (0, 1)), there)
 
 
-def test_a_turn_is_counter_clockwise():
+def test_a_turn_is_counter_clockwise() -> None:
     marked = bright_ellipse()
     marked.pixels[:, :] = 0
     marked.pixels[60:70, 95:105] = 255  # above the middle of the box
@@ -65,7 +70,7 @@ def test_a_turn_is_counter_clockwise():
     assert (x1 + x2) / 2 < 100  # left of it
 
 
-def test_turned_box_of_an_upright_and_a_lying_face():
+def test_turned_box_of_an_upright_and_a_lying_face() -> None:
     assert turned_box(BOX, 180) == pytest.approx(BOX)
     assert turned_box(BOX, 90) == pytest.approx([40, 70, 160, 150])
     circle = np.array([10.0, 20.0, 40.0, 50.0])
@@ -75,20 +80,20 @@ def test_turned_box_of_an_upright_and_a_lying_face():
 GRAYS = np.tile(np.arange(256, dtype=np.uint8), (256, 1))
 
 
-def test_tones():
+def test_tones() -> None:
     assert np.array_equal(darkened(GRAYS, BOX, 0, factor=0.5)[0, [0, 100, 255]], [0, 50, 128])
     assert np.array_equal(flattened(GRAYS, BOX, 0, factor=0.5)[0, [0, 100, 255]], [64, 114, 192])
     assert np.array_equal(flattened(GRAYS, BOX, 0, factor=-1)[0, [1, 100, 255]], [255, 156, 1])
 
 
-def test_blur_has_the_sigma_that_it_says():
+def test_blur_has_the_sigma_that_it_says() -> None:
     point = np.zeros((256, 256), np.uint8)
     point[128:, :] = 200  # an edge; its blurred slope is 200 / (sigma · sqrt(2 pi))
     slope = np.diff(blurred(point, BOX, 0, share=0.05)[:, 128].astype(float)).max()
     assert slope == pytest.approx(200 / (0.05 * 120 * np.sqrt(2 * np.pi)), rel=0.1)
 
 
-def test_noise_has_the_deviation_that_it_says_and_comes_from_the_seed():
+def test_noise_has_the_deviation_that_it_says_and_comes_from_the_seed() -> None:
     gray = np.full((256, 256), 128, np.uint8)
     found = noisy(gray, BOX, 3, sigma=20)
     assert found.std() == pytest.approx(20, rel=0.02)
@@ -96,7 +101,7 @@ def test_noise_has_the_deviation_that_it_says_and_comes_from_the_seed():
     assert not np.array_equal(found, noisy(gray, BOX, 4, sigma=20))
 
 
-def test_jpeg_changes_more_at_a_lower_quality():
+def test_jpeg_changes_more_at_a_lower_quality() -> None:
     changes = [np.abs(compressed(GRAYS, BOX, 0, quality=q).astype(float) - GRAYS).mean() for q in (95, 30, 1)]
     assert changes[0] < changes[1] < changes[2]
 
@@ -105,7 +110,7 @@ def test_jpeg_changes_more_at_a_lower_quality():
     ("side", "inside", "outside"),
     [("top", (52, 100), (90, 100)), ("bottom", (168, 100), (130, 100)), ("left", (110, 62), (110, 90))],
 )
-def test_a_bar_covers_a_share_of_the_box(side, inside, outside):
+def test_a_bar_covers_a_share_of_the_box(side: str, inside: Any, outside: Any) -> None:
     white = np.full((256, 256), 255, np.uint8)
     found = covered(white, BOX, 0, side=side, share=0.25)
     assert found[inside] == 128
@@ -116,7 +121,7 @@ def test_a_bar_covers_a_share_of_the_box(side, inside, outside):
 
 
 @pytest.mark.parametrize("factor", FACTORS[1:], ids=lambda factor: factor.name)
-def test_every_factor_starts_from_the_untouched_face(factor):
+def test_every_factor_starts_from_the_untouched_face(factor: Factor) -> None:
     face = bright_ellipse()
     face.pixels[60:80, 90:100] = 100  # by which a turned one can be told
     plain, box = place(face, Step(""), (0, 0), 0)

@@ -1,6 +1,9 @@
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
+from torch import Tensor
 
 from lensbox.model import load_detector
 from lensbox.samples.photos import FACE_FREE
@@ -25,14 +28,14 @@ SIZES = Factor("size", (Step("64", height=64), Step("10", height=10), Step("2", 
 NOTHING = ImageDetections(np.zeros((0, 4)), np.zeros(0))
 
 
-def square(name="square"):
+def square(name: str = "square") -> Portrait:
     """A black photograph with a white square for a face."""
     pixels = np.zeros((300, 300), np.uint8)
     pixels[50:200, 60:210] = 255
     return Portrait(name, pixels, np.array([60.0, 50.0, 210.0, 200.0]))
 
 
-def bright_box(images, score_threshold, iou_threshold):
+def bright_box(images: Tensor, score_threshold: float, iou_threshold: float) -> tuple[Tensor, Tensor, Tensor]:
     """A detector that finds the box around the bright pixels of a canvas, with a score of its height / 100,
     and, first of all, a box in the corner that is never a face."""
     boxes = torch.zeros(len(images), 2, 4)
@@ -47,7 +50,7 @@ def bright_box(images, score_threshold, iou_threshold):
     return boxes, scores, torch.full((len(images),), 2)
 
 
-def test_scores_are_those_of_the_boxes_on_the_face():
+def test_scores_are_those_of_the_boxes_on_the_face() -> None:
     (result,) = stress_test(bright_box, [square()], [SIZES], "cpu")
     assert [len(row) for row in result.trials] == [1, 1, 1]
     assert [row[0].score for row in result.trials] == pytest.approx([0.64, 0.10, 0.02], abs=0.011)
@@ -55,12 +58,12 @@ def test_scores_are_those_of_the_boxes_on_the_face():
     assert result.found(0.05).tolist() == [1, 1, 0]
 
 
-def trials(*scores):
+def trials(*scores: float) -> list[Trial]:
     blank = np.zeros((256, 256), np.uint8)
     return [Trial(np.full(9, score), blank, np.zeros(4), NOTHING) for score in scores]
 
 
-def test_limits_end_before_the_first_miss():
+def test_limits_end_before_the_first_miss() -> None:
     factor = Factor("f", tuple(Step(label) for label in "abcd"))
     result = FactorResult(factor, [trials(0.9, 0.9), trials(0.8, 0.3), trials(0.1, 0.2), trials(0.9, 0.9)])
     assert (result.limit(0.5, 2), result.limit(0.5, 1)) == ("a", "b")
@@ -70,15 +73,15 @@ def test_limits_end_before_the_first_miss():
     assert "| f | a, b, c, d | none | none |" in table([result], 0.95)
 
 
-def test_a_face_is_found_if_most_placements_are():
+def test_a_face_is_found_if_most_placements_are() -> None:
     scores = np.array([0.9] * 5 + [0.1] * 4)
     trial = Trial(scores, np.zeros((256, 256), np.uint8), np.zeros(4), NOTHING)
     assert trial.score == 0.9
     assert Trial(1 - scores, trial.canvas, trial.box, NOTHING).score == pytest.approx(0.1)
 
 
-def test_the_shown_placement_has_the_median_score():
-    def some(images, score_threshold, iou_threshold):
+def test_the_shown_placement_has_the_median_score() -> None:
+    def some(images: Tensor, score_threshold: float, iou_threshold: float) -> tuple[Tensor, Tensor, Tensor]:
         boxes, scores, counts = bright_box(images, score_threshold, iou_threshold)
         scores[:, 1] = torch.arange(len(images)) / 10
         return boxes, scores, counts
@@ -91,7 +94,7 @@ def test_the_shown_placement_has_the_median_score():
     assert np.abs(middle - SHIFTS[4]).max() < 1
 
 
-def test_every_detection_without_a_face_is_a_false_alarm():
+def test_every_detection_without_a_face_is_a_false_alarm() -> None:
     photos = {"gray": np.full((100, 300), 50, np.uint8), "color": np.full((400, 90, 3), 200, np.uint8)}
     gray, color = search_face_free(bright_box, photos, "cpu")
     assert gray.views.shape == (5, 256, 256)
@@ -102,7 +105,7 @@ def test_every_detection_without_a_face_is_a_false_alarm():
     assert false_alarm_line([gray], 0.99).endswith("a face: 0.")
 
 
-def test_views_are_the_whole_photograph_and_its_corners():
+def test_views_are_the_whole_photograph_and_its_corners() -> None:
     pixels = np.zeros((100, 200), np.uint8)
     pixels[:60, :60], pixels[:60, -60:], pixels[-60:, :60], pixels[-60:, -60:] = 10, 20, 30, 40
     views = search_face_free(bright_box, {"p": pixels}, "cpu")[0].views
@@ -111,15 +114,16 @@ def test_views_are_the_whole_photograph_and_its_corners():
     assert views[0, 0].max() == 0  # the letterbox's bar
 
 
-def test_the_sheet_marks_found_and_missed_faces():
+def test_the_sheet_marks_found_and_missed_faces() -> None:
     results = stress_test(bright_box, [square(), square("other")], [SIZES, SIZES], "cpu")
     free = search_face_free(bright_box, {"a": np.full((100, 100), 90, np.uint8)}, "cpu")
     sheet = stress_sheet(results, free, 0.05).convert("RGB")
     pair, row = 2 * (TILE + 1) + GAP, 3 * LINE + TILE + GAP
     assert sheet.size == (3 * pair, 2 * row + 2 * LINE + pair)
 
-    def colors(left, top, size):
-        return {color for _, color in sheet.crop((left, top, left + size, top + size)).getcolors(1 << 16)}
+    def colors(left: int, top: int, size: int) -> set[Any]:
+        counted = sheet.crop((left, top, left + size, top + size)).getcolors(1 << 16) or []
+        return {color for _, color in counted}
 
     for factor in range(2):
         top = factor * row + 2 * LINE
@@ -133,7 +137,7 @@ def test_the_sheet_marks_found_and_missed_faces():
     assert FOUND_COLOR in colors(0, 2 * row + 2 * LINE, pair - GAP)  # the false alarm in the corner
 
 
-def test_the_shipped_weights_find_untouched_portraits_and_nothing_on_a_blank_canvas():
+def test_the_shipped_weights_find_untouched_portraits_and_nothing_on_a_blank_canvas() -> None:
     detector = load_detector()
     untouched = Factor("none", (Step("as it is"),))
     (result,) = stress_test(detector.detect, sample_portraits(), [untouched], "cpu")
@@ -142,7 +146,7 @@ def test_the_shipped_weights_find_untouched_portraits_and_nothing_on_a_blank_can
     assert [photo.false_alarms(0.5) for photo in search_face_free(detector.detect, blank, "cpu")] == [0, 0, 0]
 
 
-def test_photographs_of_the_last_row_fit_the_sheet():
+def test_photographs_of_the_last_row_fit_the_sheet() -> None:
     free = [FaceFreeResult(name, np.zeros((5, 256, 256), np.uint8), [NOTHING] * 5) for name in FACE_FREE]
     results = [FactorResult(SIZES, [trials(0.1, 0.1)] * 3)]
     sheet = stress_sheet(results, free, 0.5)

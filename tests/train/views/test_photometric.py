@@ -1,4 +1,5 @@
 import torch
+from torch import Tensor
 
 from lensbox.train.views.photometric import (
     COVER_DRAWS,
@@ -13,7 +14,7 @@ CANVAS = 256
 BARE = 300.0  # a gray level that no cover has
 
 
-def test_photometric_changes_content_only():
+def test_photometric_changes_content_only() -> None:
     generator = torch.Generator().manual_seed(0)
     content = torch.zeros(5, CANVAS, CANVAS)
     content[:, 40:200, 30:220] = 1
@@ -28,7 +29,7 @@ def test_photometric_changes_content_only():
     torch.testing.assert_close(photometric(canvas, content, u, noise, 0.0), canvas, atol=0.05, rtol=0)
 
 
-def covers(views, used=1):
+def covers(views: int, used: float = 1) -> Tensor:
     """Draws for covers in every view, of which the first `used` are used."""
     u = torch.rand(views, COVER_DRAWS, generator=torch.Generator().manual_seed(4))
     u[:, 0] = 0
@@ -37,12 +38,12 @@ def covers(views, used=1):
     return u
 
 
-def bounds(mask):
+def bounds(mask: Tensor) -> list[int]:
     rows, columns = mask.any(1).nonzero(), mask.any(0).nonzero()
     return [int(x) for x in (columns[0], rows[0], columns[-1] + 1, rows[-1] + 1)]
 
 
-def test_a_cover_lies_on_a_target_and_hides_less_than_half_of_it():
+def test_a_cover_lies_on_a_target_and_hides_less_than_half_of_it() -> None:
     bare = torch.full((200, CANVAS, CANVAS), BARE)
     boxes = torch.tensor([[100.0, 90.0, 160.0, 190.0], [20.0, 30.0, 60.0, 70.0], [0.0, 0.0, 0.0, 0.0]])
     painted = paint_covers(bare, torch.ones_like(bare), boxes.expand(200, 3, 4), covers(200), 1.0)
@@ -69,7 +70,7 @@ def test_a_cover_lies_on_a_target_and_hides_less_than_half_of_it():
     assert max(shares) > 0.65
 
 
-def test_covers_spare_padding_other_views_and_views_without_targets():
+def test_covers_spare_padding_other_views_and_views_without_targets() -> None:
     bare = torch.full((3, CANVAS, CANVAS), BARE)
     content = torch.ones_like(bare)
     content[0, :, :130] = 0
@@ -83,7 +84,7 @@ def test_covers_spare_padding_other_views_and_views_without_targets():
     assert paint_covers(bare, torch.ones_like(bare), targets, u, 0.5)[0, :, :130].ne(BARE).any()
 
 
-def test_each_cover_is_used_or_not_by_itself():
+def test_each_cover_is_used_or_not_by_itself() -> None:
     u = torch.rand(400, COVER_DRAWS, generator=torch.Generator().manual_seed(4))
     bare = torch.full((400, 64, 64), BARE)
     # Far smaller than the boxes' distance, so that covers of different boxes cannot touch.
@@ -98,7 +99,7 @@ def test_each_cover_is_used_or_not_by_itself():
     assert torch.equal(seen.T, (u[:, :1] < 0.5) & (slots[..., 0] < 0.5))
 
 
-def lit(strength, angle, chance=1.0):
+def lit(strength: float, angle: float, chance: float = 1.0) -> tuple[Tensor, Tensor]:
     canvas = torch.zeros(1, CANVAS, CANVAS)
     canvas[:, 60:200] = 100.0
     u = torch.tensor([[0.0, strength / 0.8, angle / 360]])
@@ -106,7 +107,7 @@ def lit(strength, angle, chance=1.0):
     return canvas[0], light_from_a_side(canvas, u, chance)[0]
 
 
-def test_light_rises_along_its_direction():
+def test_light_rises_along_its_direction() -> None:
     canvas, light = lit(0.8, 0.0)
     ratio = (light[60:200] / 100).log()
     torch.testing.assert_close(
@@ -118,7 +119,7 @@ def test_light_rises_along_its_direction():
     assert corners[60, 0] > corners[60, 255] > corners[199, 255]
 
 
-def test_light_keeps_the_range_the_mean_and_views_it_does_not_strike():
+def test_light_keeps_the_range_the_mean_and_views_it_does_not_strike() -> None:
     for angle in range(0, 360, 30):
         light = lit(0.8, float(angle))[1]
         assert light.max() <= 100 * 2.2256

@@ -1,3 +1,6 @@
+from collections.abc import Sequence
+from pathlib import Path
+
 import pytest
 import torch
 
@@ -5,7 +8,7 @@ from lensbox.model.config import CANVAS_SIZE
 from lensbox.model.letterbox import letterbox
 from lensbox.train.config.settings import TrainConfig
 from lensbox.train.data.box_slots import fill_slots
-from lensbox.train.data.image_store import SIDE, load_images, store_tensors
+from lensbox.train.data.image_store import SIDE, StoreTensors, load_images, store_tensors
 from lensbox.train.data.wider_face import read_wider_face
 from lensbox.train.views.box_selection import judge_boxes
 from lensbox.train.views.boxes import map_boxes
@@ -18,7 +21,7 @@ CONFIG = TrainConfig().replace(max_targets=8, max_ignored=8, photometric=0.0, ba
 SIZES = [(416, 300), (200, 416), (90, 70), (416, 416), (300, 31), (1, 50)]
 
 
-def square_store(count=6, ignore_last=False):
+def square_store(count: int = 6, ignore_last: bool = False) -> StoreTensors:
     """Photographs that are black but for two white rectangles, the boxes to find."""
     generator = torch.Generator().manual_seed(3)
     pixels = torch.zeros(count, SIDE, SIDE, dtype=torch.uint8)
@@ -38,7 +41,7 @@ def square_store(count=6, ignore_last=False):
     return store_tensors(pixels, torch.tensor(sizes), fill_slots(boxes, flags, 8), torch.ones(count), "cpu")
 
 
-def test_plain_views_are_whole_photographs_without_any_change():
+def test_plain_views_are_whole_photographs_without_any_change() -> None:
     chances = {f"{name}_chance": 1.0 for name in ("soft", "light", "cover", "rotate")}
     config = CONFIG.replace(photometric=1.0, mosaic_share=0.5, batch_size=6, **chances)
     plain = plain_views(config)
@@ -50,11 +53,11 @@ def test_plain_views_are_whole_photographs_without_any_change():
     shown, _ = render_tiles(store.images, store.sizes, tiles)
     # Gamma keeps black a hundredth of a gray level above 0.
     torch.testing.assert_close(views.images[:, 0], shown, atol=0.03, rtol=0)
-    assert plain.batch_size == 6
+    assert plain.optimizer.batch_size == 6
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_whole_views_are_what_preprocess_shows(size):
+def test_whole_views_are_what_preprocess_shows(size: tuple[int, int]) -> None:
     width, height = size
     generator = torch.Generator().manual_seed(0)
     image = torch.randint(0, 256, (1, height, width), dtype=torch.uint8, generator=generator)
@@ -74,7 +77,7 @@ def test_whole_views_are_what_preprocess_shows(size):
 
 @pytest.mark.parametrize("mosaic", [0.0, 1.0])
 @pytest.mark.parametrize("kind", ["mosaic", "whole", "crop"])
-def test_boxes_lie_on_what_they_lay_on(kind, mosaic):
+def test_boxes_lie_on_what_they_lay_on(kind: str, mosaic: float) -> None:
     """Bright pixels and boxes must be the same set in every view, flipped or not."""
     counts = ViewCounts(*(16 if name == kind else 0 for name in ("mosaic", "whole", "crop")))
     config = CONFIG.replace(keep_visible=0.01, ignore_visible=0.01, min_target_height=0.0)
@@ -96,13 +99,17 @@ def test_boxes_lie_on_what_they_lay_on(kind, mosaic):
         assert (image[~outer] > 128).float().mean() < 0.01
 
 
-def tiles_for(scale, offset, rectangle=(0.0, 0.0, 256.0, 256.0)):
+def tiles_for(
+    scale: Sequence[float],
+    offset: Sequence[float],
+    rectangle: Sequence[float] = (0.0, 0.0, 256.0, 256.0),
+) -> Tiles:
     return Tiles(
         torch.tensor([0]), torch.tensor([scale]), torch.tensor([offset]), torch.tensor([list(rectangle)])
     )
 
 
-def one_box_store(box, ignore=False):
+def one_box_store(box: Sequence[float], ignore: bool = False) -> StoreTensors:
     slots = fill_slots([torch.tensor([box])], [torch.tensor([ignore])], 8)
     pixels = torch.zeros(1, SIDE, SIDE, dtype=torch.uint8)
     return store_tensors(pixels, torch.tensor([[400, 400]]), slots, torch.ones(1), "cpu")
@@ -119,7 +126,9 @@ def one_box_store(box, ignore=False):
         (300.0, False, False, 256.0),
     ],
 )
-def test_visible_share_decides_between_target_ignored_and_dropped(shift, find, ignore, right):
+def test_visible_share_decides_between_target_ignored_and_dropped(
+    shift: float, find: bool, ignore: bool, right: float
+) -> None:
     store = one_box_store([0.0, 10.0, 100.0, 90.0])
     boxes, found, ignored = judge_boxes(map_boxes(store, tiles_for([1.0, 1.0], [shift, 0.0])), CONFIG.boxes)
     assert bool(found[0, 0]) == find
@@ -129,7 +138,7 @@ def test_visible_share_decides_between_target_ignored_and_dropped(shift, find, i
     assert not ignored[0, 1:].any()
 
 
-def test_low_and_flagged_boxes_are_ignored():
+def test_low_and_flagged_boxes_are_ignored() -> None:
     tiles = tiles_for([0.1, 0.1], [0.0, 0.0])
     _, found, ignored = judge_boxes(map_boxes(one_box_store([0.0, 0.0, 40.0, 44.0]), tiles), CONFIG.boxes)
     assert (bool(found[0, 0]), bool(ignored[0, 0])) == (False, True)
@@ -141,14 +150,14 @@ def test_low_and_flagged_boxes_are_ignored():
     assert (bool(found[0, 0]), bool(ignored[0, 0])) == (False, True)
 
 
-def test_mirrored_box():
+def test_mirrored_box() -> None:
     mapped = map_boxes(one_box_store([10.0, 20.0, 40.0, 60.0]), tiles_for([-1.0, 1.0], [256.0, 0.0]))
     boxes, found, _ = judge_boxes(mapped, CONFIG.boxes)
     assert boxes[0, 0].tolist() == [216.0, 20.0, 246.0, 60.0]
     assert bool(found[0, 0])
 
 
-def test_crowds_keep_the_largest_and_ignore_the_rest():
+def test_crowds_keep_the_largest_and_ignore_the_rest() -> None:
     generator = torch.Generator().manual_seed(5)
     corner = torch.rand(40, 2, generator=generator) * 300
     side = 20 + 40 * torch.rand(40, 1, generator=generator)
@@ -165,7 +174,7 @@ def test_crowds_keep_the_largest_and_ignore_the_rest():
     assert (ignored[:, 2:] - ignored[:, :2]).prod(-1).max() < target_area.min()
 
 
-def test_equal_boxes_beyond_the_slots_are_ignored_too():
+def test_equal_boxes_beyond_the_slots_are_ignored_too() -> None:
     corner = torch.stack([torch.arange(10.0) * 30, torch.full((10,), 40.0)], 1)
     slots = fill_slots([torch.cat([corner, corner + 20], 1)], [torch.zeros(10).bool()], 16)
     pixels = torch.zeros(1, SIDE, SIDE, dtype=torch.uint8)
@@ -178,13 +187,13 @@ def test_equal_boxes_beyond_the_slots_are_ignored_too():
     assert int((views.ignored[..., 3] > 0).sum()) == 2
 
 
-def test_counts_split_a_batch():
+def test_counts_split_a_batch() -> None:
     assert view_counts(TrainConfig().replace(batch_size=256)) == (51, 82, 123)
     assert view_counts(TrainConfig().replace(batch_size=1, mosaic_share=1.0)).tiles == 4
     assert view_counts(CONFIG).views == 24
 
 
-def test_same_draws_same_views(faces_folder):
+def test_same_draws_same_views(faces_folder: Path) -> None:
     store = load_images(read_wider_face([faces_folder])[0], "cpu", capacity=8).tensors
     counts = view_counts(CONFIG)
     config = CONFIG.replace(photometric=0.5)
@@ -198,12 +207,12 @@ CHANGES = ("soft_chance", "light_chance", "cover_chance", "rotate_chance")
 
 
 @pytest.fixture
-def faces_store(faces_folder):
+def faces_store(faces_folder: Path) -> StoreTensors:
     return load_images(read_wider_face([faces_folder])[0], "cpu", capacity=8).tensors
 
 
 @pytest.mark.parametrize("key", CHANGES)
-def test_a_change_alters_the_views_it_strikes_and_no_other(key, faces_store):
+def test_a_change_alters_the_views_it_strikes_and_no_other(key: str, faces_store: StoreTensors) -> None:
     counts = view_counts(CONFIG)
     torch.manual_seed(2)
     draws = draw(counts, torch.tensor(1.0), "cpu")
@@ -223,7 +232,7 @@ def test_a_change_alters_the_views_it_strikes_and_no_other(key, faces_store):
     assert bool(same[4:].all())
 
 
-def test_soft_tiles_have_weaker_edges_and_the_same_mean():
+def test_soft_tiles_have_weaker_edges_and_the_same_mean() -> None:
     generator = torch.Generator().manual_seed(0)
     images = torch.randint(0, 256, (1, SIDE, SIDE), dtype=torch.uint8, generator=generator).expand(3, -1, -1)
     sizes = torch.full((3, 2), float(SIDE))
@@ -239,10 +248,11 @@ def test_soft_tiles_have_weaker_edges_and_the_same_mean():
     torch.testing.assert_close(soft.mean((1, 2)), plain.mean((1, 2)), atol=0.5, rtol=0)
 
 
-def test_softness_is_between_one_and_three_and_as_frequent_as_asked(faces_store):
+def test_softness_is_between_one_and_three_and_as_frequent_as_asked(faces_store: StoreTensors) -> None:
     counts = ViewCounts(0, 400, 0)
     draws = draw(counts, torch.tensor(1.0), "cpu")
     softness = place_tiles(faces_store, draws, counts, CONFIG.replace(soft_chance=0.5)).softness
+    assert softness is not None
     soft = softness[softness != 1]
     assert 120 < len(soft) < 280
     assert 1 < soft.min() < 1.1
