@@ -38,6 +38,7 @@ TINY = [
     "max_targets=8",
     "max_ignored=8",
     "workers=2",
+    "recalibration_views=16",
 ]
 
 

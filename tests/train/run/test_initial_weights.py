@@ -23,7 +23,8 @@ from lensbox.train.run.step import TrainStep
 
 # Without recalibration, what is delivered is the average as it is.
 CONFIG = SHORT_RUN.replace(seed=3, steps=2, log_seconds=1e-9, recalibration_views=0)
-SET = [f"{key}={json.dumps(CONFIG.flat()[key])}" for key in ("steps", "batch_size", "compile", "bf16")]
+KEYS = ("steps", "batch_size", "compile", "bf16", "recalibration_views")
+SET = [f"{key}={json.dumps(CONFIG.flat()[key])}" for key in KEYS]
 
 
 @pytest.fixture(scope="module")
