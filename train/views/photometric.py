@@ -1,6 +1,6 @@
 """What happens to a view's pixels where they are: covers, light from one side, focus, tones and noise.
 
-All random numbers come in as arguments and every shape is fixed, as in `views.py`.
+All random numbers come in as arguments and every shape is fixed, as everywhere in `views`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
 """`lensbox stress`, as one types it."""
 
 import resource
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -42,6 +44,12 @@ def test_command(few_factors: None, tmp_path: Path, capsys: pytest.CaptureFixtur
     with pytest.raises(SystemExit):
         stress_main(["--output", "limits.txt"])
     assert "--output must be a file that ends in .png, got limits.txt" in capsys.readouterr().err
+
+
+def test_scoring_needs_no_package_that_only_training_needs() -> None:
+    program = "import sys; sys.modules |= dict.fromkeys(('pydantic', 'yaml', 'tqdm', 'pycocotools')); "
+    program += "import lensbox.train.commands.evaluate, lensbox.train.commands.stress"
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=300)
 
 
 def test_a_damaged_artifact_is_said_in_a_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

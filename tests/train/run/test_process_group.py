@@ -12,6 +12,14 @@ from torch import Tensor
 
 from lensbox.train.run.checkpoint import load_checkpoint
 
+TRAIN = Path(__file__).parents[3] / "train"
+
+
+def test_one_file_alone_asks_torch_about_other_processes() -> None:
+    asking = [path.name for path in TRAIN.rglob("*.py") if "torch.distributed" in path.read_text()]
+    assert asking == ["process_group.py"]
+
+
 RANK = """
 import os, sys, torch
 from lensbox.train.commands.train import train_main
