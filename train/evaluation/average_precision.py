@@ -13,6 +13,9 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+import torch
+
+from lensbox.ops import box_iou
 
 Array = npt.NDArray[np.float64]
 
@@ -77,12 +80,8 @@ class Curve:
 
 def iou_matrix(boxes1: Array, boxes2: Array) -> Array:
     """IoU [n, m] of boxes [n, 4] and [m, 4], xyxy."""
-    low = np.maximum(boxes1[:, None, :2], boxes2[:, :2])
-    high = np.minimum(boxes1[:, None, 2:], boxes2[:, 2:])
-    inter = np.clip(high - low, 0, None).prod(2)
-    area1 = np.clip(boxes1[:, 2:] - boxes1[:, :2], 0, None).prod(1)
-    area2 = np.clip(boxes2[:, 2:] - boxes2[:, :2], 0, None).prod(1)
-    return np.asarray(inter / np.maximum(area1[:, None] + area2 - inter, 1e-9), np.float64)
+    iou: Array = box_iou(torch.from_numpy(boxes1), torch.from_numpy(boxes2)).numpy()
+    return iou
 
 
 class Evaluation:

@@ -14,6 +14,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from lensbox.ops import box_iou
 from lensbox.train.config.settings import AssignmentSettings
 from lensbox.train.errors import ConfigError
 
@@ -61,16 +62,6 @@ def make_levels(strides: Sequence[int], sizes: Sequence[tuple[float, float]], ca
     return levels
 
 
-def paired_iou(boxes1: Tensor, boxes2: Tensor) -> Tensor:
-    """IoU of boxes [..., 4] (broadcast), xyxy; inverted sides count as empty."""
-    low = torch.maximum(boxes1[..., :2], boxes2[..., :2])
-    high = torch.minimum(boxes1[..., 2:], boxes2[..., 2:])
-    inter = (high - low).clamp(min=0).prod(-1)
-    area1 = (boxes1[..., 2:] - boxes1[..., :2]).clamp(min=0).prod(-1)
-    area2 = (boxes2[..., 2:] - boxes2[..., :2]).clamp(min=0).prod(-1)
-    return inter / (area1 + area2 - inter).clamp(min=1e-7)
-
-
 def candidate_cells(targets: Tensor, levels: Sequence[Level]) -> tuple[Tensor, Tensor, Tensor]:
     """Returns for boxes [B, M, 4] the cells each may take: index int64, allowed bool and closeness float32
     (0 to 1, 1 at the box's centre), all [B, M, 9 · levels]."""
@@ -111,7 +102,7 @@ def assign(
     flat = cells.reshape(batch, -1)
     predicted = boxes.float().gather(1, flat[..., None].expand(-1, -1, 4)).reshape(*cells.shape, 4)
     score = logits.float().gather(1, flat).reshape(cells.shape).sigmoid()
-    iou = paired_iou(predicted, targets[:, :, None])
+    iou = box_iou(predicted, targets[:, :, None])[..., 0]
     # Closeness decides while no prediction overlaps yet, and is too small to matter later.
     metric = score**settings.align_score_power * iou**settings.align_iou_power + 1e-7 * closeness
     metric = torch.where(allowed, metric, 0.0)

@@ -2,8 +2,9 @@ import pytest
 import torch
 from torch import Tensor
 
+from lensbox.ops import box_iou
 from lensbox.train.config.settings import TrainConfig
-from lensbox.train.loss.assignment import assign, candidate_cells, ignored_cells, make_levels, paired_iou
+from lensbox.train.loss.assignment import assign, candidate_cells, ignored_cells, make_levels
 
 CONFIG = TrainConfig()
 LEVELS = make_levels((4, 8, 16, 32), CONFIG.assignment.level_sizes, 256)
@@ -60,10 +61,10 @@ def test_the_best_prediction_has_the_iou_of_its_box_as_quality() -> None:
     assert int(pairs.positive.sum()) == CONFIG.assignment.top_cells
     best = pairs.quality[0, 0].argmax()
     assert pairs.cells[0, 0, best] == cell
-    torch.testing.assert_close(pairs.quality.max(), paired_iou(boxes[0, cell], target))
+    torch.testing.assert_close(pairs.quality.max(), box_iou(boxes[0, cell][None], target[None])[0, 0])
     # Formula of the others: (s^a u^b) / (best) * best IoU, here with equal scores.
     other = pairs.cells[0, 0, 1]
-    iou = paired_iou(boxes[0, other], target)
+    iou = box_iou(boxes[0, other][None], target[None])[0, 0]
     expected = (iou / 0.95) ** 4 * 0.95
     torch.testing.assert_close(pairs.quality[0, 0, 1], expected, atol=1e-4, rtol=0)
 
