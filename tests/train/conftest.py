@@ -8,6 +8,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from lensbox.train.data.image_store import ImageStore, load_images
+from lensbox.train.data.wider_face import read_wider_face
+
 
 def _photograph(rng: np.random.Generator, index: int) -> tuple[bytes, list[tuple[int, int, int, int]]]:
     """A dark photograph with one to three bright ellipses that have dark eyes, and their boxes x y w h."""
@@ -54,3 +57,9 @@ def faces_shard(faces_folder: Path, tmp_path_factory: pytest.TempPathFactory) ->
     with tarfile.open(path, "w") as archive:
         archive.add(faces_folder, "faces")
     return path
+
+
+@pytest.fixture(scope="session")
+def store(faces_folder: Path) -> ImageStore:
+    """The same photographs, ready for drawing views on the CPU."""
+    return load_images(read_wider_face([faces_folder])[0], "cpu", capacity=8, workers=2)

@@ -18,7 +18,7 @@ from lensbox.model import (
 )
 from lensbox.train.commands.train import train_main
 from lensbox.train.data.folds import Fold, without_fold
-from lensbox.train.data.image_store import ImageStore, load_images
+from lensbox.train.data.image_store import ImageStore
 from lensbox.train.data.wider_face import read_wider_face
 from lensbox.train.errors import ConfigError
 from lensbox.train.loss.assignment import make_levels
@@ -131,11 +131,6 @@ def test_weights_mix_labels_and_teachers() -> None:
     alone = distillation_loss(boxes, logits, taught, config.loss)
     torch.testing.assert_close(both.distillation, alone)
     torch.testing.assert_close(both.total, 0.25 * labels.total + 2.0 * alone)
-
-
-@pytest.fixture(scope="module")
-def store(faces_folder: Path) -> ImageStore:
-    return load_images(read_wider_face([faces_folder])[0], "cpu", capacity=8, workers=2)
 
 
 @pytest.fixture

@@ -12,8 +12,7 @@ from short_runs import CPU, SHORT_RUN, interrupt, run_options, train
 from lensbox.model import DetectorConfig, FaceDetector, load_detector, save_detector, weights_sha256
 from lensbox.train.commands.train import train_main
 from lensbox.train.config.settings import TrainConfig
-from lensbox.train.data.image_store import ImageStore, load_images
-from lensbox.train.data.wider_face import read_wider_face
+from lensbox.train.data.image_store import ImageStore
 from lensbox.train.errors import ConfigError
 from lensbox.train.run.checkpoint import load_checkpoint
 from lensbox.train.run.initial_weights import load_initial_weights
@@ -25,11 +24,6 @@ from lensbox.train.run.step import TrainStep
 CONFIG = SHORT_RUN.replace(seed=3, steps=2, log_seconds=1e-9, recalibration_views=0)
 KEYS = ("steps", "batch_size", "compile", "bf16", "recalibration_views")
 SET = [f"{key}={json.dumps(CONFIG.flat()[key])}" for key in KEYS]
-
-
-@pytest.fixture(scope="module")
-def store(faces_folder: Path) -> ImageStore:
-    return load_images(read_wider_face([faces_folder])[0], "cpu", capacity=8, workers=2)
 
 
 @pytest.fixture(scope="module")

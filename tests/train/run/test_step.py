@@ -1,0 +1,113 @@
+"""The step, its weight average and its gradients."""
+
+from typing import Any
+
+import pytest
+import torch
+from short_runs import CPU, SHORT_RUN
+from torch import Tensor
+
+from lensbox.model import DetectorConfig, FaceDetector
+from lensbox.train.data.image_store import ImageStore
+from lensbox.train.run import process_group
+from lensbox.train.run.optimizer import join_gradients
+from lensbox.train.run.step import TrainStep
+
+CONFIG = SHORT_RUN.replace(steps=6, ema_decay=0.9, ema_warmup=2.0)
+
+
+def test_statistics_of_the_average_are_those_of_the_average_net(store: ImageStore) -> None:
+    step = TrainStep(FaceDetector(DetectorConfig.named("small")), store.tensors, CONFIG, CPU)
+    for _ in range(3):
+        step.run(0.5)
+    seen = []
+    stem: Any = step.average.detector.backbone.stem
+    first_conv, first_norm = stem[0][:2]
+    handle = first_conv.register_forward_hook(lambda _module, _inputs, output: seen.append(output.double()))
+    step.recalibrate()
+    handle.remove()
+    assert sum(map(len, seen)) == 8
+    # Means over batches of the statistics of each.
+    means = torch.stack([output.mean((0, 2, 3)) for output in seen]).mean(0)
+    variances = torch.stack([output.var((0, 2, 3)) for output in seen]).mean(0)
+    torch.testing.assert_close(first_norm.running_mean.double(), means, rtol=1e-3, atol=1e-4)
+    torch.testing.assert_close(first_norm.running_var.double(), variances, rtol=1e-3, atol=1e-4)
+    assert not step.average.detector.training
+
+
+def test_recalibration_leaves_training_as_it_was(store: ImageStore) -> None:
+    def weights(recalibrate: bool) -> dict[str, Tensor]:
+        torch.manual_seed(1)
+        step = TrainStep(FaceDetector(DetectorConfig.named("small")), store.tensors, CONFIG, CPU)
+        for _ in range(3):
+            step.run(0.5)
+            if recalibrate:
+                step.recalibrate()
+        average = step.average.detector.named_parameters()
+        return dict(step.model.state_dict()) | {f"average {name}": value for name, value in average}
+
+    plain, recalibrated = weights(False), weights(True)
+    assert all(torch.equal(value, recalibrated[name]) for name, value in plain.items())
+
+
+def test_average_follows_weights_and_statistics(store: ImageStore) -> None:
+    step = TrainStep(FaceDetector(DetectorConfig.named("small")), store.tensors, CONFIG, CPU)
+    before = {name: value.clone() for name, value in step.average.detector.state_dict().items()}
+    step.run(0.5)
+    weight = 1 - 1 / 2  # decay (1 + 0) / (2 + 0)
+    moved = 0
+    for name, value in step.average.detector.state_dict().items():
+        if value.is_floating_point():
+            learned = step.model.state_dict()[name]
+            torch.testing.assert_close(value, before[name] + weight * (learned - before[name]))
+            moved += int(not torch.equal(value, before[name]))
+    assert moved > 10
+    assert not step.average.detector.training
+
+
+def test_gradients_of_two_processes_are_those_of_one_batch(
+    store: ImageStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two parts of a batch with few and with many positives, joined as two processes join theirs."""
+    config = CONFIG.replace(batch_size=8)
+    step = TrainStep(FaceDetector(DetectorConfig.named("small")), store.tensors, config, CPU)
+    step.model.eval()  # batch norm then treats every view by itself
+    torch.manual_seed(5)
+    views = step.draw_views()
+
+    def gradients(part: slice) -> Tensor:
+        step.optimizer.zero_grad()
+        images, targets, ignored = (value[part] for value in views)
+        losses = step._forward_loss(images, targets, ignored)
+        losses.total.backward()  # type: ignore[no-untyped-call]
+        return losses.quality
+
+    gradients(slice(None))
+    whole = [p.grad.clone() for p in step.model.parameters() if p.grad is not None]
+    # The all-reduce that a process would see: its own vector, and that of the other one.
+    sent = []
+    monkeypatch.setattr(process_group, "add_up", lambda flat: sent.append(flat.clone()))
+    one = gradients(slice(7, None))
+    join_gradients(step._parameters, one)
+    monkeypatch.setattr(process_group, "add_up", lambda flat: flat.add_(sent[0]))
+    other = gradients(slice(0, 7))
+    join_gradients(step._parameters, other)
+    assert other > 2 * one
+    for expected, parameter in zip(whole, step.model.parameters(), strict=True):
+        torch.testing.assert_close(parameter.grad, expected, rtol=1e-3, atol=1e-5)
+
+
+def test_bfloat16_on_the_cpu_keeps_wide_depthwise_convolutions_in_float32(store: ImageStore) -> None:
+    config = CONFIG.replace(bf16=True)
+    torch.manual_seed(0)
+    detector = FaceDetector(DetectorConfig.named("small"))
+    step = TrainStep(detector, store.tensors, config, CPU)
+
+    inputs = torch.rand(2, 96, 8, 8, dtype=torch.bfloat16)
+    convolutions = [m for m in step.model.modules() if isinstance(m, torch.nn.Conv2d)]
+    wide = next(m for m in convolutions if m.kernel_size == (5, 5) and m.groups == 96 and m.stride == (1, 1))
+    with torch.autocast("cpu", torch.bfloat16):
+        output = wide(inputs)
+    exact = torch.nn.functional.conv2d(inputs.float(), wide.weight, padding=2, groups=96)
+    assert output.dtype == torch.bfloat16
+    assert torch.equal(output, exact.to(torch.bfloat16))  # rounded once, at the end
