@@ -1,5 +1,5 @@
 """The `lensbox` console command."""
 
-from lensbox.cli.dispatch import main
+from lensbox.cli.main import main
 
 __all__ = ["main"]

@@ -2,6 +2,6 @@
 
 import sys
 
-from lensbox.cli.dispatch import main
+from lensbox.cli.main import main
 
 sys.exit(main())

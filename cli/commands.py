@@ -3,11 +3,10 @@
 from typing import NamedTuple
 
 
-class Command(NamedTuple):
-    """One command: where its function lives, what it does, and the extra that brings its packages.
+class LazyCommand(NamedTuple):
+    """One command: where its click command lives, what it does, and the extra that brings its packages.
 
-    target: "module:function"; the function takes the arguments after the command's name (list[str]) and
-        returns the exit code.
+    target: "module:name" of a `click.Command`. Importing the module must not import torch: `--help` does it.
     extra: name of an optional dependency group of the package, or "" when the base installation is enough.
     """
 
@@ -16,17 +15,11 @@ class Command(NamedTuple):
     extra: str = ""
 
 
-COMMANDS: dict[str, Command] = {
-    "export": Command("lensbox.export.script_model:main", "write the TorchScript artifact of a detector"),
-    "train": Command("lensbox.train.commands.train:train_main", "train a face detector", extra="train"),
-    "evaluate": Command(
-        "lensbox.train.commands.evaluate:evaluate_main",
-        "measure a detector on WIDER FACE",
-        extra="train",
-    ),
-    "stress": Command(
-        "lensbox.train.commands.stress:stress_main", "find the limits of a detector", extra="demo"
-    ),
-    "bench": Command("lensbox.bench.cli:main", "time the ops and the detector"),
-    "serve": Command("lensbox.serve.cli:main", "answer detection requests over HTTP", extra="serve"),
+COMMANDS: dict[str, LazyCommand] = {
+    "export": LazyCommand("lensbox.export.cli:export", "Write the TorchScript artifact of a detector."),
+    "train": LazyCommand("lensbox.train.cli:train", "Train a face detector.", extra="train"),
+    "evaluate": LazyCommand("lensbox.train.cli:evaluate", "Measure a detector on WIDER FACE.", extra="train"),
+    "stress": LazyCommand("lensbox.train.cli:stress", "Find the limits of a detector.", extra="demo"),
+    "bench": LazyCommand("lensbox.bench.cli:bench", "Time the ops and the detector."),
+    "serve": LazyCommand("lensbox.serve.cli:serve", "Answer detection requests over HTTP.", extra="serve"),
 }

@@ -2,7 +2,7 @@
 
 import sys
 
-from lensbox.export.cli import main
+from lensbox.cli import main
 
 if __name__ == "__main__":
-    raise SystemExit(main(sys.argv[1:]))
+    raise SystemExit(main(["export", *sys.argv[1:]]))

@@ -35,12 +35,12 @@ def save_detector(detector: FaceDetector, path: str | Path, metadata: dict[str, 
 def load_detector(path: str | Path | None = None) -> FaceDetector:
     """The detector of a file that `save_detector` wrote, on the CPU, in eval mode.
 
-    None loads the shipped weights. Raises FileNotFoundError if there is no such file, and InputError if it
-    is not a safetensors file, has no config, or its tensors do not fit that config or are not finite.
+    None loads the shipped weights. Raises InputError if there is no such file, or if it is not a safetensors
+    file, has no config, or its tensors do not fit that config or are not finite.
     """
     path = SHIPPED_WEIGHTS if path is None else Path(path)
     if not path.is_file():
-        raise FileNotFoundError(f"path must be a weights file (.safetensors), got {path}")
+        raise InputError(f"path must be a weights file (.safetensors), got {path}")
     try:
         with safetensors.safe_open(path, framework="pt") as file:
             metadata = file.metadata() or {}

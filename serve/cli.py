@@ -1,13 +1,15 @@
 """`lensbox serve`."""
 
-import argparse
-import logging
-import sys
+from collections.abc import Callable
 from dataclasses import Field, fields
 from pathlib import Path
 from typing import Any, cast
 
-from lensbox.errors import ExitCode
+import click
+
+from lensbox.cli.command import FILE, Command
+from lensbox.cli.reporting import start_reporting
+from lensbox.errors import ExitCode, LensboxError
 from lensbox.serve.ending import Ending, end_process
 from lensbox.serve.listener import listen
 from lensbox.serve.settings import DEVICES, MEBIBYTE, Settings
@@ -15,87 +17,74 @@ from lensbox.serve.settings import DEVICES, MEBIBYTE, Settings
 LOG_LEVELS = ("critical", "error", "warning", "info", "debug")
 
 
-def main(arguments: list[str]) -> int:
-    """Serves until SIGINT or SIGTERM, then ends the process with 0; with 3 if the service cannot start.
+class CannotStartError(LensboxError):
+    """The service cannot start; the message says why."""
 
-    Returns, with 3 and one message, only if it cannot even listen.
-    """
-    parser = _parser()
-    options = parser.parse_args(arguments)
-    try:
-        settings = Settings(**{field.name: getattr(options, field.name) for field in fields(Settings)})
-    except ValueError as error:
-        parser.error(str(error))
-    logging.basicConfig(
-        level=options.log_level.upper(), format="%(levelname)s: %(message)s", stream=sys.stderr, force=True
-    )
-    try:
-        listener = listen(options.host, options.port)
-    except OSError as error:
-        return _cannot_start(f"{options.host} port {options.port} cannot be listened on: {error}")
-    ending = Ending(settings.shutdown_timeout)
-
-    # Imported after the arguments are known to be good, and signals are answered: this imports torch.
-    from lensbox.serve.server import serve
-
-    with listener:
-        failure = serve(settings, listener, options.log_level, ending)
-    code = ExitCode.GOOD if failure is None else _cannot_start(str(failure) or type(failure).__name__)
-    # The interpreter would wait for threads that are left behind in a decoder or in the model.
-    return end_process(code)
+    exit_code = ExitCode.UNUSABLE
 
 
-def _cannot_start(message: str) -> ExitCode:
-    print(f"lensbox serve: cannot start: {message}", file=sys.stderr)
-    return ExitCode.UNUSABLE
+def _with_settings(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Adds an option for each setting, in their order."""
+    for setting in reversed(fields(Settings)):
+        function = _setting_option(setting)(function)
+    return function
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="lensbox serve",
-        description="Answers detection requests over HTTP. docs/service.md gives the reason for each limit.",
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
-    )
-    add = parser.add_argument
-    add("--host", default="127.0.0.1", help="address to listen on; 0.0.0.0 for all networks")
-    add("--port", type=_port, default=8000, help="0 takes a free one and logs it")
-    for setting in fields(Settings):
-        _add_setting(parser, setting)
-    add("--log-level", choices=LOG_LEVELS, default="info", help="info logs every request")
-    return parser
-
-
-def _add_setting(parser: argparse.ArgumentParser, setting: "Field[Any]") -> None:
-    """Adds a setting's option: --queue-size for `queue_size`, and MiB for bytes: --max-body-mb."""
+def _setting_option(setting: "Field[Any]") -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """A setting's option: --queue-size for `queue_size`, and MiB for bytes: --max-body-mb."""
     name, default = setting.name, cast(Any, setting.default)
     option = f"--{name.replace('_', '-')}"
     how: dict[str, Any] = {"default": default, "help": setting.metadata["summary"]}
     if name == "artifact":
-        how |= {"type": Path, "default": Path("artifacts/detector.pt")}
+        how |= {"type": FILE, "default": Path("artifacts/detector.pt")}
     elif name == "device":
-        how["choices"] = DEVICES
+        how["type"] = click.Choice(DEVICES)
     elif isinstance(default, bool):
-        how["action"] = "store_true"
+        how["is_flag"] = True
     elif name.endswith("_bytes"):
         option = option.replace("-bytes", "-mb")
-        # As text, so that argparse converts it as what a user gives.
-        how |= {"dest": name, "type": _mebibytes, "default": f"{default // MEBIBYTE}", "metavar": "MIB"}
+        # As text, so that click converts it as what a user gives.
+        how |= {"type": _mebibytes, "default": f"{default // MEBIBYTE}", "metavar": "MIB"}
     else:
         how["type"] = float if isinstance(default, float) else int
-    parser.add_argument(option, **how)
+    return click.option(option, name, **how)
 
 
 def _mebibytes(text: str) -> int:
-    """Bytes from a number of MiB, for argparse."""
+    """Bytes from a number of MiB, for an option's `type`."""
     size = float(text)
     if not 0 < size <= MEBIBYTE:  # a tebibyte; NaN fails
-        raise argparse.ArgumentTypeError(f"must be above 0 and at most {MEBIBYTE} MiB, got {text}")
+        raise click.BadParameter(f"must be above 0 and at most {MEBIBYTE} MiB, got {text}")
     return int(size * MEBIBYTE)
 
 
-def _port(text: str) -> int:
-    """A TCP port, for argparse."""
-    port = int(text)
-    if not 0 <= port <= 65_535:
-        raise argparse.ArgumentTypeError(f"must be between 0 and 65535, got {port}")
-    return port
+@click.command(cls=Command)
+@click.option("--host", default="127.0.0.1", help="Address to listen on; 0.0.0.0 for all networks.")
+@click.option("--port", type=click.IntRange(0, 65_535), default=8000, help="0 takes a free one and logs it.")
+@_with_settings
+@click.option("--log-level", type=click.Choice(LOG_LEVELS), default="info", help="info logs every request.")
+def serve(host: str, port: int, log_level: str, **values: Any) -> ExitCode:
+    """Answers detection requests over HTTP. docs/service.md gives the reason for each limit."""
+    # Serves until SIGINT or SIGTERM, then ends the process. Returns only if it cannot even listen.
+    try:
+        settings = Settings(**values)
+    except ValueError as error:
+        raise click.UsageError(str(error)) from error
+    start_reporting(log_level.upper(), as_log=True)
+    try:
+        listener = listen(host, port)
+    except OSError as error:
+        raise CannotStartError(f"cannot start: {host} port {port} cannot be listened on: {error}") from error
+    ending = Ending(settings.shutdown_timeout)
+
+    # Imported after the arguments are known to be good, and signals are answered: this imports torch.
+    from lensbox.serve.server import run
+
+    with listener:
+        failure = run(settings, listener, log_level, ending)
+    code = ExitCode.GOOD
+    if failure is not None:
+        code = CannotStartError.exit_code
+        click.echo(f"lensbox serve: cannot start: {str(failure) or type(failure).__name__}", err=True)
+    # The interpreter would wait for threads that are left behind in a decoder or in the model.
+    return end_process(code)

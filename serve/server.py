@@ -21,7 +21,7 @@ _log = logging.getLogger(__name__)
 _BACKLOG = 1024  # connections that may wait to be accepted
 
 
-def serve(settings: Settings, listener: socket.socket, log_level: str, ending: Ending) -> Exception | None:
+def run(settings: Settings, listener: socket.socket, log_level: str, ending: Ending) -> Exception | None:
     """Serves on a bound socket. Returns None after SIGINT or SIGTERM, else why the model could not start.
 
     Threads that are stuck in a decoder or in the model are left behind.

@@ -19,12 +19,12 @@ ARROWS: dict[str, set[str]] = {
     "ops": {"errors"},
     "model": {"errors", "files", "ops"},
     "runtime": {"errors", "files", "ops"},
-    "export": {"errors", "files", "ops", "model", "runtime"},
-    "train": {"errors", "files", "ops", "model", "runtime", "samples"},
-    "serve": {"errors", "files", "ops", "runtime"},
+    "export": {"cli", "errors", "files", "ops", "model", "runtime"},
+    "train": {"cli", "errors", "files", "ops", "model", "runtime", "samples"},
+    "serve": {"cli", "errors", "files", "ops", "runtime"},
     "cpp_runtime": {"errors", "files", "ops", "samples"},
-    "bench": {"errors", "files", "ops", "model", "runtime", "samples"},
-    "bench/detector": {"errors", "files", "ops", "model", "runtime", "export", "samples"},
+    "bench": {"cli", "errors", "files", "ops", "model", "runtime", "samples"},
+    "bench/detector": {"cli", "errors", "files", "ops", "model", "runtime", "export", "samples"},
     "cli": {"errors"},
 }
 

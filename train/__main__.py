@@ -2,7 +2,7 @@
 
 import sys
 
-from lensbox.train.commands.train import train_main
+from lensbox.cli import main
 
 if __name__ == "__main__":
-    sys.exit(train_main(sys.argv[1:]))
+    sys.exit(main(["train", *sys.argv[1:]]))

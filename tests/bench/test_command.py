@@ -10,13 +10,15 @@ from torch import Tensor
 
 from lensbox.bench import benchmark, measurement
 from lensbox.bench.cases import Case, all_cases
-from lensbox.bench.cli import EXIT_UNUSABLE, EXIT_WRONG, main
+from lensbox.bench.cli import EXIT_WRONG
 from lensbox.bench.inputs import LossBatch
 from lensbox.bench.measurement import QUICK
 from lensbox.bench.peers import eager, registry
 from lensbox.bench.peers.peer import Loss, Peer
 from lensbox.bench.timing import Sampler, graph_sampler
 from lensbox.bench.workload import Workload
+from lensbox.cli import main
+from lensbox.errors import ExitCode
 
 
 @pytest.fixture
@@ -38,7 +40,7 @@ def small_cases(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("small_cases")
 def test_a_quick_run_writes_tables_and_a_plot(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["ops", "--device", "cpu", "--quick", "--output", str(tmp_path / "out")]) == 0
+    assert main(["bench", "ops", "--device", "cpu", "--quick", "--output", str(tmp_path / "out")]) == 0
     printed = capsys.readouterr().out
     for part in (
         "copy bandwidth",
@@ -63,7 +65,7 @@ def test_a_quick_run_writes_tables_and_a_plot(tmp_path: Path, capsys: pytest.Cap
 
 @pytest.mark.usefixtures("small_cases")
 def test_only_the_named_groups_run(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["ops", "--device", "cpu", "--quick", "--only", "pairwise"]) == 0
+    assert main(["bench", "ops", "--device", "cpu", "--quick", "--only", "pairwise"]) == 0
     printed = capsys.readouterr().out
     assert "pairwise [4, 8]" in printed
     assert "loss, forward, [" not in printed
@@ -79,7 +81,7 @@ def test_a_time_limit_is_a_time(limit: str, capsys: pytest.CaptureFixture[str]) 
 
 @pytest.mark.usefixtures("small_cases")
 def test_after_the_time_limit_nothing_is_begun(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["ops", "--device", "cpu", "--quick", "--only", "cpu", "--time-limit", "0"]) == 0
+    assert main(["bench", "ops", "--device", "cpu", "--quick", "--only", "cpu", "--time-limit", "0"]) == 0
     assert "nms [1, 8], CPU, 1 thread: the time limit of 0 s was over" in capsys.readouterr().out
 
 
@@ -103,7 +105,7 @@ def test_a_wrong_answer_of_our_own_is_not_timed_and_fails_the_run(
 ) -> None:
     peers = [Peer("lensbox", load), Peer("eager", eager.load_loss)]
     monkeypatch.setattr(registry, "LOSS_PEERS", peers)
-    assert main(["ops", "--device", "cpu", "--quick", "--only", "headline"]) == EXIT_WRONG
+    assert main(["bench", "ops", "--device", "cpu", "--quick", "--only", "headline"]) == EXIT_WRONG
     printed = capsys.readouterr().out
     assert f"  - lensbox: {note}" in printed
     assert "\neager " in printed
@@ -114,16 +116,14 @@ def test_without_a_gpu_cuda_is_refused(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    assert main(["ops", "--device", "cuda"]) == EXIT_UNUSABLE
+    assert main(["bench", "ops", "--device", "cuda"]) == ExitCode.USAGE
     assert "PyTorch finds no NVIDIA GPU" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("arguments", [[], ["ops", "--only", "nothing"], ["ops", "--threads", "0"]])
 def test_usage_errors(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as exit_info:
-        main(arguments)
-    assert exit_info.value.code == 2
-    assert "usage: lensbox bench" in capsys.readouterr().err
+    assert main(["bench", *arguments]) == ExitCode.USAGE
+    assert "Usage: lensbox bench" in capsys.readouterr().err
 
 
 def test_threads_are_put_back(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -149,14 +149,14 @@ def test_a_case_that_cannot_be_set_up_is_noted(
         raise RuntimeError("out of memory")
 
     monkeypatch.setattr(measurement, "make_workload", fails)
-    assert main(["ops", "--device", "cpu", "--quick", "--only", "pairwise"]) == 0
+    assert main(["bench", "ops", "--device", "cpu", "--quick", "--only", "pairwise"]) == 0
     assert "Note: pairwise [4, 8], CPU, 1 thread: out of memory" in capsys.readouterr().out
 
 
 @pytest.mark.gpu
 @pytest.mark.usefixtures("small_cases")
 def test_a_quick_run_on_the_gpu(tmp_path: Path) -> None:
-    assert main(["ops", "--device", "cuda", "--quick", "--output", str(tmp_path)]) == 0
+    assert main(["bench", "ops", "--device", "cuda", "--quick", "--output", str(tmp_path)]) == 0
     with (tmp_path / "ops.csv").open(newline="") as file:
         rows = [row for row in csv.DictReader(file) if row["peer"] == "lensbox" and row["device"] == "cuda"]
     assert {row["measure"] for row in rows} >= {"call", "complete", "graph"}

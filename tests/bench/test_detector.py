@@ -11,7 +11,7 @@ from small_detectors import varied_detector
 from torch import Tensor, nn
 
 from lensbox.bench.check import WrongAnswerError
-from lensbox.bench.cli import EXIT_BAD_WEIGHTS, EXIT_WRONG, main
+from lensbox.bench.cli import EXIT_WRONG
 from lensbox.bench.detector import benchmark, operators, ways
 from lensbox.bench.detector import detector_report as report
 from lensbox.bench.detector.benchmark import Options
@@ -23,6 +23,8 @@ from lensbox.bench.detector.subject import Subject, make_subject
 from lensbox.bench.detector.ways import Call, Way
 from lensbox.bench.peers.peer import UnavailableError
 from lensbox.bench.timing import Summary
+from lensbox.cli import main
+from lensbox.errors import ExitCode
 from lensbox.model import FaceDetector, save_detector
 
 
@@ -51,7 +53,7 @@ def short(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("short")
 def test_a_quick_run_writes_tables(weights: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "out"
-    assert main(["detector", "--quick", "--weights", str(weights), "--output", str(out)]) == 0
+    assert main(["bench", "detector", "--quick", "--weights", str(weights), "--output", str(out)]) == 0
     printed, errors = capfd.readouterr()
     for part in (
         "75,856",
@@ -133,7 +135,7 @@ def test_a_defect_of_the_artifact_fails_the_run(
     some = [Way(ways.TORCHSCRIPT_DETECT, "detect", _broken), Way(ways.YUNET, "yardstick", _without_a_package)]
     eager = [way for way in ways.WAYS if way.name == "eager detect"]
     monkeypatch.setattr(benchmark, "WAYS", [*some, *eager])
-    assert main(["detector", "--quick", "--weights", str(weights)]) == EXIT_WRONG
+    assert main(["bench", "detector", "--quick", "--weights", str(weights)]) == EXIT_WRONG
     printed = capsys.readouterr().out
     assert "- TorchScript detect, the artifact: failed: RuntimeError: no such method\n" in printed
     assert "- onnxruntime YuNet-n, the yardstick: not available: the Python package" in printed
@@ -144,8 +146,8 @@ def test_a_defect_of_the_artifact_fails_the_run(
 
 
 def test_weights_that_do_not_exist(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["detector", "--weights", str(tmp_path / "none.safetensors")]) == EXIT_BAD_WEIGHTS
-    assert "lensbox bench: path must be a weights file" in capsys.readouterr().err
+    assert main(["bench", "detector", "--weights", str(tmp_path / "none.safetensors")]) == ExitCode.BAD_INPUT
+    assert "error: path must be a weights file" in capsys.readouterr().err
 
 
 def test_threads_are_put_back_when_the_export_fails(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -165,10 +167,8 @@ def test_threads_are_put_back_when_the_export_fails(monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.parametrize("arguments", [["--device", "cuda"], ["--threads", "0"], ["--only", "nms"]])
 def test_usage_errors(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as exit_info:
-        main(["detector", *arguments])
-    assert exit_info.value.code == 2
-    assert "usage: lensbox bench" in capsys.readouterr().err
+    assert main(["bench", "detector", *arguments]) == ExitCode.USAGE
+    assert "Usage: lensbox bench" in capsys.readouterr().err
 
 
 def test_a_cost_worked_out_by_hand() -> None:

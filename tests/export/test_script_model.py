@@ -9,11 +9,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from lensbox.export import cli
+import lensbox.export.cli
+from lensbox.cli import main
+from lensbox.errors import ExitCode
 from lensbox.model import DetectorConfig, FaceDetector, save_detector, weights_sha256
 from lensbox.runtime.artifact import load_artifact
 
-SCRIPT = Path(cli.__file__).with_name("script_model.py")
+SCRIPT = Path(lensbox.export.cli.__file__).with_name("script_model.py")
 
 
 def run_script(*arguments: object, cwd: Path) -> "subprocess.CompletedProcess[str]":
@@ -45,19 +47,20 @@ def test_the_weights_own_threshold_is_the_default(tmp_path: Path) -> None:
     figures = {"figures": '{"recommended_threshold": 0.0123}'}
     save_detector(FaceDetector(DetectorConfig.named("small")), weights, figures)
     output = tmp_path / "a.pt"
-    assert cli.main(["--weights", str(weights), "--output", str(output)]) == 0
+    assert main(["export", "--weights", str(weights), "--output", str(output)]) == 0
     assert load_artifact(output).metadata.score_threshold == 0.01
-    assert cli.main(["--weights", str(weights), "--output", str(output), "--score-threshold", "0"]) == 0
+    assert main(["export", "--weights", str(weights), "--output", str(output), "--score-threshold", "0"]) == 0
     assert load_artifact(output).metadata.score_threshold == 0
 
 
 def test_missing_weights_end_with_one_sentence(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert (
-        cli.main(["--weights", str(tmp_path / "none.safetensors"), "--output", str(tmp_path / "a.pt")]) == 4
+        main(["export", "--weights", str(tmp_path / "none.safetensors"), "--output", str(tmp_path / "a.pt")])
+        == 4
     )
     out, err = capfd.readouterr()
     assert out == ""
-    assert "error: path must be a weights file" in err
+    assert "lensbox export: path must be a weights file" in err
     assert "Traceback" not in err
     assert not list(tmp_path.iterdir())
 
@@ -70,24 +73,20 @@ def test_detector_that_sees_nothing_is_not_exported(
         torch.nn.init.zeros_(parameter)
     save_detector(detector, tmp_path / "w.safetensors")
     output = tmp_path / "a.pt"
-    assert cli.main(["--weights", str(tmp_path / "w.safetensors"), "--output", str(output)]) == 3
-    assert "error: the detector cannot be exported" in capfd.readouterr().err
+    assert main(["export", "--weights", str(tmp_path / "w.safetensors"), "--output", str(output)]) == 3
+    assert "lensbox export: the detector cannot be exported" in capfd.readouterr().err
     assert not output.exists()
 
 
 @pytest.mark.parametrize("arguments", [["--score-threshold", "2"], ["--iou-threshold", "x"], ["--unknown"]])
 def test_usage_errors(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as caught:
-        cli.main(arguments)
-    assert caught.value.code == 2
-    assert "usage: lensbox export" in capsys.readouterr().err
+    assert main(["export", *arguments]) == ExitCode.USAGE
+    assert "Usage: lensbox export" in capsys.readouterr().err
 
 
 def test_an_empty_output_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as caught:
-        cli.main(["--output", ""])
-    assert caught.value.code == 2
-    assert "--output: must name a file, got ''" in capsys.readouterr().err
+    assert main(["export", "--output", ""]) == ExitCode.USAGE
+    assert "Invalid value for '--output': must name a file, got ''" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
@@ -98,7 +97,7 @@ def test_weights_that_are_not_finite_are_bad_weights(
     next(detector.parameters()).data.view(-1)[3] = value
     weights = tmp_path / "w.safetensors"
     save_detector(detector, weights)
-    assert cli.main(["--weights", str(weights), "--output", str(tmp_path / "a.pt")]) == 4
+    assert main(["export", "--weights", str(weights), "--output", str(tmp_path / "a.pt")]) == 4
     err = capfd.readouterr().err
     assert "w.safetensors: the weights must be finite, got 1 of" in err
     assert "Traceback" not in err
@@ -112,7 +111,7 @@ def test_weights_that_overflow_end_with_one_sentence(
     next(detector.parameters()).data.fill_(1e38)
     weights = tmp_path / "w.safetensors"
     save_detector(detector, weights)
-    assert cli.main(["--weights", str(weights), "--output", str(tmp_path / "a.pt")]) == 3
+    assert main(["export", "--weights", str(weights), "--output", str(tmp_path / "a.pt")]) == 3
     assert "cannot be exported: its predictions hold NaN or infinity" in capfd.readouterr().err
 
 
@@ -128,7 +127,7 @@ def test_a_full_disk_leaves_the_old_artifact_and_a_message(tmp_path: Path) -> No
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000)),
     )
     assert result.returncode == 3, result.stderr
-    assert "error:" in result.stderr
+    assert "lensbox export: " in result.stderr
     assert f"cannot be written: File too large: '{output}'" in result.stderr
     assert "Traceback" not in result.stderr
     assert output.read_bytes() == b"old"

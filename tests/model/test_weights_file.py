@@ -9,6 +9,7 @@ import safetensors.torch
 import torch
 from torch import Tensor
 
+from lensbox.errors import InputError
 from lensbox.model import (
     DetectorConfig,
     FaceDetector,
@@ -88,7 +89,7 @@ def test_reserved_metadata_key_is_refused(detector: FaceDetector, tmp_path: Path
 
 
 def test_missing_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match=r"path must be a weights file .*nothing\.safetensors"):
+    with pytest.raises(InputError, match=r"path must be a weights file .*nothing\.safetensors"):
         load_detector(tmp_path / "nothing.safetensors")
 
 

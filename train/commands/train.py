@@ -2,29 +2,19 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import logging
 import math
 import platform
-import shlex
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from lensbox.errors import ExitCode
 from lensbox.model import read_metadata
-from lensbox.train.commands.console import only_errors, run_command
-from lensbox.train.commands.options import (
-    add_data_option,
-    add_device_option,
-    chosen_device,
-    load_labelled,
-    report_problems,
-)
+from lensbox.train.commands.arguments import TrainArguments
+from lensbox.train.commands.choices import chosen_device, load_labelled, report_problems
 from lensbox.train.config.reading import config_from_yaml, parse_assignment
 from lensbox.train.config.settings import TrainConfig, config_from_mapping
 from lensbox.train.data.folds import LEFT_OUT, parse_fold, without_fold
@@ -51,68 +41,21 @@ NO_STEP_LIMIT = 10**9
 logger = logging.getLogger(__name__)
 
 
-def train_main(argv: Sequence[str]) -> int:
-    """Runs `lensbox train`. Returns its exit code, see `docs/training.md`."""
-    started = time.monotonic()
-    arguments = _parser().parse_args(argv)
+def run_train(arguments: TrainArguments) -> None:
+    """Runs `lensbox train`. Raises one of `lensbox.errors`, with its exit code, or OSError."""
     try:
-        code = run_command("train", lambda: _train(arguments, list(argv), started))
-        if code == ExitCode.GOOD:
-            process_group.wait_for_all()  # none takes its connections down while another still uses them
-        return code
+        _train(arguments)
+        process_group.wait_for_all()  # none takes its connections down while another still uses them
     finally:
         process_group.leave()
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="lensbox train", description="Train a face detector on photographs in the WIDER FACE layout."
-    )
-    add_data_option(parser)
-    parser.add_argument("--val", nargs="+", default=[], metavar="PATH", help="the same, to score on")
-    parser.add_argument("--output", type=Path, default=Path("runs/train"), help="folder of the run")
-    parser.add_argument(
-        "--config",
-        type=Path,
-        nargs="+",
-        default=[],
-        metavar="FILE",
-        help="YAML (or JSON) files with configuration keys; later ones override",
-    )
-    parser.add_argument(
-        "--set", nargs="+", default=[], metavar="KEY=VALUE", help="overrides the files", dest="sets"
-    )
-    parser.add_argument("--time-limit", type=float, metavar="SECONDS", help="fit the schedule to this time")
-    add_device_option(parser)
-    start = parser.add_mutually_exclusive_group()
-    start.add_argument("--resume", action="store_true", help="go on from the checkpoint in --output")
-    start.add_argument("--weights", type=Path, help="start from this safetensors file, to fine-tune it")
-    parser.add_argument(
-        "--teacher",
-        type=Path,
-        nargs="+",
-        default=[],
-        metavar="PATH",
-        help="weights of larger detectors, whose predictions are learned too",
-        dest="teachers",
-    )
-    parser.add_argument(
-        "--leave-out",
-        metavar="K/N",
-        help="train without fold K of N of the photographs, to teach about them",
-    )
-    parser.add_argument("--profile", action="store_true", help="time a step and its parts and stop")
-    parser.add_argument("--tensorboard", action="store_true", help="log to TensorBoard too")
-    parser.add_argument("--contact-sheet", type=Path, metavar="PNG", help="draw views with boxes and stop")
-    parser.add_argument("--print-config", action="store_true", help="print the configuration and stop")
-    return parser
-
-
-def _train(arguments: argparse.Namespace, argv: list[str], started: float) -> int:
+def _train(arguments: TrainArguments) -> None:
+    started = time.monotonic()
     config = _configuration(arguments)
     if arguments.print_config:
         print(json.dumps(json.loads(config.to_json()), indent=2))
-        return ExitCode.GOOD
+        return
     device = _join(chosen_device(arguments.device))
     _check_output(arguments)
     origin = _origin(arguments, config)
@@ -120,7 +63,7 @@ def _train(arguments: argparse.Namespace, argv: list[str], started: float) -> in
     logger.info("%d photographs decoded after %.1f s", len(store), time.monotonic() - started)
     if arguments.contact_sheet is not None:
         _draw_sheet(store, config, device, arguments.contact_sheet)
-        return ExitCode.GOOD
+        return
     first = process_group.is_first()
     validation = load_labelled(arguments.val, arguments.strict) if arguments.val and first else None
     options = RunOptions(
@@ -132,7 +75,7 @@ def _train(arguments: argparse.Namespace, argv: list[str], started: float) -> in
         origin=origin,
         tensorboard=arguments.tensorboard,
         recipe={
-            "command": shlex.join(["lensbox", "train", *argv]),
+            "command": arguments.command,
             "photographs": str(len(store)),
             "python": platform.python_version(),
         },
@@ -141,7 +84,7 @@ def _train(arguments: argparse.Namespace, argv: list[str], started: float) -> in
         lines = profile_lines(TrainingRun(store, config, options).step)
         if first:
             print("\n".join(lines))
-        return ExitCode.GOOD
+        return
     with open_progress_bar(first) as bar:
         run = TrainingRun(store, config, options)
         outcome = run.train(validation, pool.refill if pool else None, bar)
@@ -150,10 +93,9 @@ def _train(arguments: argparse.Namespace, argv: list[str], started: float) -> in
             print("\n".join(outcome.figures.lines()))
         weights = arguments.output / LAST_FILE
         print(f"wrote {weights} after {outcome.steps} steps and {outcome.seconds:.0f} s", flush=True)
-    return ExitCode.GOOD
 
 
-def _configuration(arguments: argparse.Namespace) -> TrainConfig:
+def _configuration(arguments: TrainArguments) -> TrainConfig:
     """What the files and `--set` say, for a resumed run laid over what it had."""
     values: dict[str, Any] = {}
     earlier = arguments.output / CONFIG_FILE
@@ -177,7 +119,7 @@ def _join(device: torch.device) -> torch.device:
     """Joins the process group that torchrun announces, chooses the device and the arithmetic."""
     device = process_group.join(device)
     if not process_group.is_first():
-        only_errors()
+        logging.getLogger("lensbox").setLevel(logging.ERROR)
     if device.type == "cuda":
         device = torch.device("cuda", device.index or 0)
         torch.cuda.set_device(device)
@@ -185,7 +127,7 @@ def _join(device: torch.device) -> torch.device:
     return device
 
 
-def _check_output(arguments: argparse.Namespace) -> None:
+def _check_output(arguments: TrainArguments) -> None:
     """What cannot be written or taken up is said before the photographs are decoded."""
     if arguments.contact_sheet is not None:
         require_writable_file("--contact-sheet", arguments.contact_sheet)
@@ -197,7 +139,7 @@ def _check_output(arguments: argparse.Namespace) -> None:
         require_writable_folder("--output", arguments.output)
 
 
-def _origin(arguments: argparse.Namespace, config: TrainConfig) -> Origin:
+def _origin(arguments: TrainArguments, config: TrainConfig) -> Origin:
     """What the options name to begin with. Weights to start from must not have seen the fold left out."""
     initial = load_initial_weights(arguments.weights, config) if arguments.weights is not None else None
     teachers = load_teachers(arguments.teachers)
@@ -213,7 +155,7 @@ def _origin(arguments: argparse.Namespace, config: TrainConfig) -> Origin:
 
 
 def _photographs(
-    arguments: argparse.Namespace, config: TrainConfig, device: torch.device, origin: Origin
+    arguments: TrainArguments, config: TrainConfig, device: torch.device, origin: Origin
 ) -> tuple[ImageStore, ImagePool | None]:
     """Decodes the photographs onto the device, or, if they are too many, as many as it may hold at a time."""
     images, problems = read_wider_face(arguments.data, arguments.strict)

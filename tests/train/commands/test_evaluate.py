@@ -8,12 +8,12 @@ import torch
 from PIL import Image
 from small_detectors import save_random_artifact
 
+from lensbox.cli import main
 from lensbox.errors import ExitCode
 from lensbox.export.artifact_writer import save_artifact
 from lensbox.model import DetectorConfig, FaceDetector, save_detector
 from lensbox.runtime.artifact import Artifact, load_artifact
 from lensbox.train.commands import evaluate as evaluate_module
-from lensbox.train.commands.evaluate import evaluate_main
 
 
 def test_evaluates_an_artifact_like_its_weights(
@@ -27,7 +27,7 @@ def test_evaluates_an_artifact_like_its_weights(
     for what, file in (("--weights", "w.safetensors"), ("--artifact", "d.pt")):
         result = tmp_path / f"{what}.json"
         arguments = ["--data", str(faces_shard), what, str(tmp_path / file), "--device", "cpu"]
-        assert evaluate_main([*arguments, "--json", str(result)]) == 0
+        assert main(["evaluate", *arguments, "--json", str(result)]) == 0
         results.append(json.loads(result.read_text())["average_precision"])
     assert results[0] == pytest.approx(results[1], abs=1e-6, nan_ok=True)
 
@@ -36,7 +36,7 @@ def test_report(faces_shard: Path, tmp_path: Path, capsys: pytest.CaptureFixture
     detector = FaceDetector(DetectorConfig.named("small"))
     save_detector(detector, tmp_path / "w.safetensors")
     arguments = ["--data", str(faces_shard), "--weights", str(tmp_path / "w.safetensors"), "--device", "cpu"]
-    assert evaluate_main([*arguments, "--report", str(tmp_path / "report")]) == 0
+    assert main(["evaluate", *arguments, "--report", str(tmp_path / "report")]) == 0
     with Image.open(tmp_path / "report" / "misses.png") as picture:
         assert picture.size[0] == 6 * 512
     with Image.open(tmp_path / "report" / "precision_recall.png") as picture:
@@ -67,7 +67,7 @@ def test_what_cannot_be_used_is_said_in_a_line(
     (tmp_path / "nonsense").write_text("nonsense")
     value = name if option == "--device" else str(tmp_path / name)
     arguments = ["--data", str(faces_shard), "--device", "cpu", option, value]
-    assert evaluate_main(arguments) == code
+    assert main(["evaluate", *arguments]) == code
     printed, said = capsys.readouterr()
     assert said.startswith("lensbox evaluate: ")
     assert value in said
@@ -85,10 +85,10 @@ def test_an_artifact_is_trusted_only_if_asked_to(
 
     monkeypatch.setattr("lensbox.runtime.artifact.load_artifact", load)
     arguments = ["--data", str(faces_shard), "--device", "cpu"]
-    assert evaluate_main([*arguments, "--artifact", str(artifact)]) == ExitCode.GOOD
-    assert evaluate_main([*arguments, "--artifact", str(artifact), "--trusted"]) == ExitCode.GOOD
+    assert main(["evaluate", *arguments, "--artifact", str(artifact)]) == ExitCode.GOOD
+    assert main(["evaluate", *arguments, "--artifact", str(artifact), "--trusted"]) == ExitCode.GOOD
     assert seen == [False, True]
-    assert evaluate_main([*arguments, "--trusted"]) == ExitCode.USAGE
+    assert main(["evaluate", *arguments, "--trusted"]) == ExitCode.USAGE
     assert "--trusted is for --artifact, got none" in capsys.readouterr().err
 
 
@@ -100,4 +100,4 @@ def test_running_out_of_memory_is_not_called_bad_data(
 
     monkeypatch.setattr(evaluate_module, "evaluate", broken)
     with pytest.raises(torch.OutOfMemoryError):
-        evaluate_main(["--data", str(faces_shard), "--device", "cpu"])
+        main(["evaluate", "--data", str(faces_shard), "--device", "cpu"])

@@ -10,9 +10,9 @@ import torch
 from PIL import Image
 from small_detectors import save_random_artifact
 
+from lensbox.cli import main
 from lensbox.errors import ExitCode
 from lensbox.model import DetectorConfig, FaceDetector, save_detector
-from lensbox.train.commands.stress import stress_main
 from lensbox.train.stress.degradations import FACTORS
 from lensbox.train.stress.stress_sheet import GAP, TILE
 
@@ -27,23 +27,21 @@ def test_command(few_factors: None, tmp_path: Path, capsys: pytest.CaptureFixtur
     weights, picture = tmp_path / "w.safetensors", tmp_path / "new" / "stress.png"
     save_detector(FaceDetector(DetectorConfig.named("small")), weights)
     arguments = ["--output", str(picture), "--device", "cpu"]
-    assert stress_main([*arguments, "--weights", str(weights), "--threshold", "0.3"]) == 0
+    assert main(["stress", *arguments, "--weights", str(weights), "--threshold", "0.3"]) == 0
     printed = capsys.readouterr().out
     assert "| height of the face, canvas px | 128, 32, 16, 12, 8, 6, 4, 3 | none | none |" in printed
     assert "above 0.3 in 35 views of 7 photographs" in printed
     with Image.open(picture) as image:
         assert image.width == 8 * (2 * (TILE + 1) + GAP)
 
-    assert stress_main([*arguments, "--artifact", str(save_random_artifact(tmp_path))]) == 0
+    assert main(["stress", *arguments, "--artifact", str(save_random_artifact(tmp_path))]) == 0
     assert "above 0.0104 in 35 views" in capsys.readouterr().out  # the artifact's own threshold
-    assert stress_main([*arguments, "--weights", str(tmp_path / "absent.safetensors")]) == 4
+    assert main(["stress", *arguments, "--weights", str(tmp_path / "absent.safetensors")]) == 4
     assert "absent.safetensors" in capsys.readouterr().err
-    with pytest.raises(SystemExit):
-        stress_main([*arguments, "--threshold", "1.5"])
-    assert "--threshold must be between 0 and 1, got 1.5" in capsys.readouterr().err
-    with pytest.raises(SystemExit):
-        stress_main(["--output", "limits.txt"])
-    assert "--output must be a file that ends in .png, got limits.txt" in capsys.readouterr().err
+    assert main(["stress", *arguments, "--threshold", "1.5"]) == ExitCode.USAGE
+    assert "'--threshold': must be between 0 and 1, got 1.5" in capsys.readouterr().err
+    assert main(["stress", "--output", "limits.txt"]) == ExitCode.USAGE
+    assert "'--output': must be a file that ends in .png, got limits.txt" in capsys.readouterr().err
 
 
 def test_scoring_needs_no_package_that_only_training_needs() -> None:
@@ -58,7 +56,7 @@ def test_a_damaged_artifact_is_said_in_a_line(tmp_path: Path, capsys: pytest.Cap
     content[len(content) // 2] ^= 1
     artifact.write_bytes(content)
     arguments = ["--output", str(tmp_path / "s.png"), "--device", "cpu", "--artifact", str(artifact)]
-    assert stress_main(arguments) == ExitCode.UNUSABLE
+    assert main(["stress", *arguments]) == ExitCode.UNUSABLE
     said = capsys.readouterr().err
     assert said.startswith("lensbox stress: ")
     assert str(artifact) in said
@@ -69,13 +67,13 @@ def test_a_picture_that_cannot_be_written_is_said_in_a_line(
 ) -> None:
     (tmp_path / "file").write_text("mine")
     arguments = ["--device", "cpu", "--output", str(tmp_path / "file" / "s.png")]
-    assert stress_main(arguments) == ExitCode.USAGE
+    assert main(["stress", *arguments]) == ExitCode.USAGE
     assert "--output must be a file that can be written" in capsys.readouterr().err
 
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1000, before[1]))  # as on a full disk
     try:
-        assert stress_main(["--device", "cpu", "--output", str(tmp_path / "s.png")]) == ExitCode.UNUSABLE
+        assert main(["stress", "--device", "cpu", "--output", str(tmp_path / "s.png")]) == ExitCode.UNUSABLE
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
     said = capsys.readouterr().err

@@ -12,9 +12,9 @@ import pytest
 from PIL import Image
 from short_runs import TINY
 
+from lensbox.cli import main
 from lensbox.errors import ExitCode
-from lensbox.train.commands.evaluate import evaluate_main
-from lensbox.train.commands.train import NO_STEP_LIMIT, train_main
+from lensbox.train.commands.train import NO_STEP_LIMIT
 from lensbox.train.evaluation.coco_precision import COCO_FIGURES
 
 
@@ -40,7 +40,7 @@ def test_trains_then_evaluates(
         str(output),
         "--tensorboard",
     ]
-    assert train_main([*arguments, "--device", "cpu", "--set", *TINY]) == 0
+    assert main(["train", *arguments, "--device", "cpu", "--set", *TINY]) == 0
     printed, said = capsys.readouterr()
     assert "12 photographs decoded" in said
     assert "img/s" in said  # plain lines, for this is no terminal
@@ -52,7 +52,7 @@ def test_trains_then_evaluates(
     figures = strict_json(output / "figures.json")
     result = tmp_path / "figures.json"
     scored = ["--data", str(faces_shard), "--weights", str(weights), "--device", "cpu", "--json", str(result)]
-    assert evaluate_main(scored) == 0
+    assert main(["evaluate", *scored]) == 0
     assert "16-32 px" in capsys.readouterr().out
     again = strict_json(result)
     assert again["average_precision"] == figures["average_precision"]
@@ -62,7 +62,7 @@ def test_trains_then_evaluates(
 
     # The checkpoint holds the same weights, and COCO's figures come on request.
     scored = ["--data", str(faces_shard), "--checkpoint", str(output / "checkpoint.pt"), "--device", "cpu"]
-    assert evaluate_main([*scored, "--coco", "--json", str(result)]) == 0
+    assert main(["evaluate", *scored, "--coco", "--json", str(result)]) == 0
     assert "AP50" in capsys.readouterr().out
     again = strict_json(result)
     assert again["average_precision"] == figures["average_precision"]
@@ -73,9 +73,9 @@ def test_a_resumed_run_keeps_its_configuration(
     faces_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     arguments = ["--data", str(faces_folder), "--output", str(tmp_path), "--device", "cpu"]
-    assert train_main([*arguments, "--set", *TINY]) == 0
+    assert main(["train", *arguments, "--set", *TINY]) == 0
     capsys.readouterr()
-    assert train_main([*arguments, "--resume", "--set", "steps=5", "--print-config"]) == 0
+    assert main(["train", *arguments, "--resume", "--set", "steps=5", "--print-config"]) == 0
     config = json.loads(capsys.readouterr().out)
     assert (config["model"], config["batch_size"], config["steps"]) == ("small", 3, 5)
 
@@ -85,7 +85,7 @@ def test_a_run_ended_by_time_needs_to_know_when_to_end_again(
 ) -> None:
     (tmp_path / "config.json").write_text(json.dumps({"steps": NO_STEP_LIMIT}))
     arguments = ["--data", str(faces_folder), "--output", str(tmp_path), "--device", "cpu", "--resume"]
-    assert train_main(arguments) == 2
+    assert main(["train", *arguments]) == 2
     assert "--time-limit, or --set steps" in capsys.readouterr().err
 
 
@@ -99,7 +99,7 @@ def test_a_terminal_gets_a_bar_in_the_place_of_lines(
     stream = Terminal()
     monkeypatch.setattr(sys, "stderr", stream)
     arguments = ["--data", str(faces_folder), "--output", str(tmp_path), "--device", "cpu"]
-    assert train_main([*arguments, "--set", *TINY, "log_seconds=0.001"]) == 0
+    assert main(["train", *arguments, "--set", *TINY, "log_seconds=0.001"]) == 0
     printed = capsys.readouterr().out
     assert "wrote" in printed
     assert "img/s, loss" in stream.getvalue()
@@ -111,7 +111,7 @@ def test_a_terminal_gets_a_bar_in_the_place_of_lines(
 
 def test_profile(faces_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["--data", str(faces_folder), "--output", str(tmp_path), "--device", "cpu", "--profile"]
-    assert train_main([*arguments, "--set", *TINY]) == 0
+    assert main(["train", *arguments, "--set", *TINY]) == 0
     printed = dict(line.split()[:2] for line in capsys.readouterr().out.splitlines()[-5:])
     assert 0 < float(printed["loss_share"]) < 1
     assert float(printed["images_per_second"]) > 0
@@ -121,7 +121,7 @@ def test_profile(faces_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixtu
 def test_contact_sheet(faces_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     sheet = tmp_path / "sheet.png"
     arguments = ["--data", str(faces_folder), "--device", "cpu", "--contact-sheet", str(sheet)]
-    assert train_main([*arguments, "--set", *TINY, "batch_size=10"]) == 0
+    assert main(["train", *arguments, "--set", *TINY, "batch_size=10"]) == 0
     assert "2 mosaics, 3 whole photographs, 5 crops" in capsys.readouterr().out
     with Image.open(sheet) as picture:
         assert picture.size == (8 * 256, 2 * 256)
@@ -156,7 +156,7 @@ def test_wrong_usage(
     words: str,
 ) -> None:
     arguments = ["--data", str(faces_folder), "--output", str(tmp_path), "--device", "cpu", *extra]
-    assert train_main(arguments) == code
+    assert main(["train", *arguments]) == code
     said = capsys.readouterr().err
     assert said.startswith("lensbox train: ") or "\nlensbox train: " in said
     assert words in said
@@ -172,13 +172,13 @@ def test_bad_data_is_skipped_or_stops_a_strict_run(
     (data / "images" / "bad.jpg").write_bytes(b"nothing")
     (data / "x_bbx_gt.txt").write_text("good.png\n2\n5 5 30 30\n1 2 3\nbad.jpg\n1\n5 5 30 30\n")
     arguments = ["--data", str(data), "--device", "cpu", "--contact-sheet", str(tmp_path / "s.png")]
-    assert train_main([*arguments, "--set", *TINY]) == 0
+    assert main(["train", *arguments, "--set", *TINY]) == 0
     printed = capsys.readouterr().err
     assert "x_bbx_gt.txt:4: a box needs at least x y w h" in printed
     assert "x_bbx_gt.txt:5: image bad.jpg cannot be read" in printed
-    assert train_main([*arguments, "--strict", "--set", *TINY]) == 4
+    assert main(["train", *arguments, "--strict", "--set", *TINY]) == 4
     assert "x_bbx_gt.txt:4" in capsys.readouterr().err
-    assert train_main(["--data", str(tmp_path / "absent"), "--device", "cpu"]) == 4
+    assert main(["train", "--data", str(tmp_path / "absent"), "--device", "cpu"]) == 4
 
 
 def test_an_output_that_is_a_file_is_refused_before_anything_is_decoded(
@@ -187,7 +187,7 @@ def test_an_output_that_is_a_file_is_refused_before_anything_is_decoded(
     (tmp_path / "file").write_text("mine")
     for output in ("file", "file/run"):
         arguments = ["--data", str(faces_folder), "--device", "cpu", "--output", str(tmp_path / output)]
-        assert train_main([*arguments, "--set", *TINY]) == ExitCode.USAGE
+        assert main(["train", *arguments, "--set", *TINY]) == ExitCode.USAGE
         said = capsys.readouterr().err
         assert "lensbox train: --output must be a folder that can be written, got" in said
         assert "decoded" not in said
@@ -207,7 +207,7 @@ def test_a_full_disk_is_said_in_a_line(
     faces_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], small_files_only: None
 ) -> None:
     arguments = ["--data", str(faces_folder), "--output", str(tmp_path), "--device", "cpu", "--set", *TINY]
-    assert train_main(arguments) == ExitCode.UNUSABLE
+    assert main(["train", *arguments]) == ExitCode.UNUSABLE
     said = capsys.readouterr().err
     assert "lensbox train: " in said
     assert "File too large" in said
@@ -223,4 +223,4 @@ def test_an_unforeseen_error_keeps_its_traceback(
     monkeypatch.setattr("lensbox.train.run.step.detection_loss", broken)
     arguments = ["--data", str(faces_folder), "--output", str(tmp_path), "--device", "cpu", "--set", *TINY]
     with pytest.raises(RuntimeError, match="out of memory"):
-        train_main(arguments)
+        main(["train", *arguments])

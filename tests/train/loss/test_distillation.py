@@ -8,6 +8,7 @@ import torch
 from short_runs import SHORT_RUN, interrupt, run_options, train
 from torch import Tensor
 
+from lensbox.cli import main
 from lensbox.model import (
     DetectorConfig,
     FaceDetector,
@@ -16,7 +17,6 @@ from lensbox.model import (
     save_detector,
     weights_sha256,
 )
-from lensbox.train.commands.train import train_main
 from lensbox.train.data.folds import Fold, without_fold
 from lensbox.train.data.image_store import ImageStore
 from lensbox.train.data.wider_face import read_wider_face
@@ -235,14 +235,14 @@ def test_what_folds_need_is_said(
     teachers = [str(saved(tmp_path / f"{k}.safetensors", k, f"{k}/4")) for k in (1, 2, 3, 4)]
     quick = ["model=small", "steps=1", "batch_size=4", "compile=false", "workers=0", "recalibration_views=0"]
     arguments = ["--data", str(faces_folder), "--output", str(tmp_path / "run"), "--device", "cpu"]
-    assert train_main([*arguments, "--teacher", *teachers, "--set", *quick, *changes]) == 2
+    assert main(["train", *arguments, "--teacher", *teachers, "--set", *quick, *changes]) == 2
     assert words in capsys.readouterr().err
 
 
 def test_a_teacher_remembers_what_it_left_out(faces_folder: Path, tmp_path: Path) -> None:
     quick = ["model=small", "steps=1", "batch_size=4", "compile=false", "workers=0", "recalibration_views=0"]
     arguments = ["--data", str(faces_folder), "--output", str(tmp_path), "--device", "cpu"]
-    assert train_main([*arguments, "--leave-out", "2/3", "--set", *quick]) == 0
+    assert main(["train", *arguments, "--leave-out", "2/3", "--set", *quick]) == 0
     metadata = read_metadata(tmp_path / "weights.safetensors")
     images, _ = read_wider_face([faces_folder])
     assert metadata["left_out"] == "2/3"
@@ -257,17 +257,17 @@ def test_what_was_left_out_stays_left_out(
     quick = ["model=small", "steps=1", "batch_size=4", "compile=false", "workers=0", "recalibration_views=0"]
     arguments = ["--data", str(faces_folder), "--device", "cpu", "--set", *quick]
     run, other = ["--output", str(tmp_path / "run")], ["--output", str(tmp_path / "other")]
-    assert train_main([*arguments, *run, "--leave-out", "1/3"]) == 0
-    assert train_main([*arguments, *run, "--resume"]) == 2
+    assert main(["train", *arguments, *run, "--leave-out", "1/3"]) == 0
+    assert main(["train", *arguments, *run, "--resume"]) == 2
     assert "--leave-out must name what the run began with (1/3), got nothing" in capsys.readouterr().err
-    assert train_main([*arguments, *run, "--resume", "--leave-out", "1/3"]) == 0
+    assert main(["train", *arguments, *run, "--resume", "--leave-out", "1/3"]) == 0
     weights = ["--weights", str(tmp_path / "run" / "weights.safetensors")]
     assert read_metadata(weights[1])["left_out"] == "1/3"
-    assert train_main([*arguments, *other, *weights, "--leave-out", "2/3"]) == 2
+    assert main(["train", *arguments, *other, *weights, "--leave-out", "2/3"]) == 2
     refused = capsys.readouterr().err
     assert "--weights must have been trained without fold 2/3, as --leave-out says" in refused
     assert "got weights that left out 1/3" in refused
-    assert train_main([*arguments, *other, *weights]) == 0
+    assert main(["train", *arguments, *other, *weights]) == 0
     assert "left_out" not in read_metadata(tmp_path / "other" / "weights.safetensors")
 
 

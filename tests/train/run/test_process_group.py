@@ -22,7 +22,7 @@ def test_one_file_alone_asks_torch_about_other_processes() -> None:
 
 RANK = """
 import os, sys, torch
-from lensbox.train.commands.train import train_main
+from lensbox.cli import main
 from lensbox.train.run.step import TrainStep
 real = TrainStep.draw_views
 views, stop_after = [], int(sys.argv[2])
@@ -35,7 +35,7 @@ def draw_views(self):
     torch.save((views, [p.detach() for p in self.model.parameters()]), sys.argv[1])
     return drawn
 TrainStep.draw_views = draw_views
-code = train_main(sys.argv[3:])
+code = main(["train", *sys.argv[3:]])
 sys.stdout.flush()
 # Not sys.exit: torch 2.13's gloo threads now and then abort the teardown, when all is done.
 os._exit(code)

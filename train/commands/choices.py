@@ -1,17 +1,16 @@
-"""Options that several commands have, and what they name."""
+"""What the options that several commands have name: a device, a detector, photographs."""
 
 from __future__ import annotations
 
-import argparse
 import logging
 from collections.abc import Sequence
-from pathlib import Path
 
 import torch
 
 from lensbox.errors import DeviceError
 from lensbox.model import recommended_threshold
 from lensbox.model.weights_file import DEFAULT_THRESHOLD
+from lensbox.train.commands.arguments import DetectorArguments
 from lensbox.train.data.wider_face import DataError, Problem, read_wider_face
 from lensbox.train.errors import ConfigError
 from lensbox.train.evaluation.evaluate import Detect, EvaluationSet, load_evaluation_set
@@ -23,28 +22,10 @@ MOST_PROBLEMS = 20
 logger = logging.getLogger(__name__)
 
 
-def add_data_option(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--data", nargs="+", required=True, metavar="PATH", help="folders or tar shards")
-    parser.add_argument("--strict", action="store_true", help="stop at the first problem in the data")
-
-
-def add_device_option(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-
-
-def add_detector_options(parser: argparse.ArgumentParser) -> None:
-    what = parser.add_mutually_exclusive_group()
-    what.add_argument("--weights", type=Path, help="safetensors file; default: the shipped weights")
-    what.add_argument("--checkpoint", type=Path, help="checkpoint.pt of a run; its weight average counts")
-    what.add_argument("--artifact", type=Path, help="exported TorchScript artifact")
-    parser.add_argument(
-        "--trusted", action="store_true", help="run the code of --artifact without checking what it may do"
-    )
-    add_device_option(parser)
-
-
-def chosen_device(name: str) -> torch.device:
+def chosen_device(name: str | None) -> torch.device:
     """The device that `--device` names. Raises DeviceError for one that is not there."""
+    if name is None:
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
         device = torch.device(name)
     except RuntimeError as error:
@@ -56,7 +37,7 @@ def chosen_device(name: str) -> torch.device:
     return device
 
 
-def chosen_detector(arguments: argparse.Namespace, device: torch.device) -> tuple[Detect, float]:
+def chosen_detector(arguments: DetectorArguments, device: torch.device) -> tuple[Detect, float]:
     """What the options name, and the score from which on its detections should count as faces.
 
     Raises:

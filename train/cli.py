@@ -1,0 +1,131 @@
+"""The options of `lensbox train`, `lensbox evaluate` and `lensbox stress`, whose work is in `commands/`."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from lensbox.cli.command import FILE, Command, given_arguments, require_at_most_one
+from lensbox.train.commands.arguments import (
+    DetectorArguments,
+    EvaluateArguments,
+    StressArguments,
+    TrainArguments,
+)
+
+# The bodies are imported in the callbacks, as torch takes seconds to load: `--help` must not wait for it.
+
+_data = click.option("--data", multiple=True, required=True, metavar="PATH...", help="Folders or tar shards.")
+_strict = click.option("--strict", is_flag=True, help="Stop at the first problem in the data.")
+_device = click.option("--device", help="Such as cpu or cuda:0. Default: cuda where there is a GPU.")
+
+
+def _with_detector(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Adds the options that name a detector and its device."""
+    for option in (
+        _device,
+        click.option("--trusted", is_flag=True, help="Run the code of --artifact without checking it."),
+        click.option("--artifact", type=FILE, help="Exported TorchScript artifact."),
+        click.option("--checkpoint", type=FILE, help="checkpoint.pt of a run; its weight average counts."),
+        click.option("--weights", type=FILE, help="safetensors file. Default: the shipped weights."),
+    ):
+        function = option(function)
+    return function
+
+
+def _detector(options: dict[str, Any]) -> DetectorArguments:
+    require_at_most_one(options, "weights", "checkpoint", "artifact")
+    return DetectorArguments(**options)
+
+
+def _probability(text: str) -> float:
+    value = float(text)
+    if not 0 <= value <= 1:
+        raise click.BadParameter(f"must be between 0 and 1, got {text}")
+    return value
+
+
+def _png(text: str) -> Path:
+    path = Path(text)
+    if path.suffix != ".png":
+        raise click.BadParameter(f"must be a file that ends in .png, got {text}")
+    return path
+
+
+@click.command(cls=Command)
+@_data
+@_strict
+@click.option("--val", multiple=True, metavar="PATH...", help="The same, to score on.")
+@click.option("--output", type=FILE, default=Path("runs/train"), metavar="FOLDER", help="Folder of the run.")
+@click.option(
+    "--config",
+    type=FILE,
+    multiple=True,
+    metavar="FILE...",
+    help="YAML (or JSON) files with configuration keys; later ones override.",
+)
+@click.option("--set", "sets", multiple=True, metavar="KEY=VALUE...", help="Overrides the files.")
+@click.option("--time-limit", type=float, metavar="SECONDS", help="Fit the schedule to this time.")
+@_device
+@click.option("--resume", is_flag=True, help="Go on from the checkpoint in --output.")
+@click.option("--weights", type=FILE, help="Start from this safetensors file, to fine-tune it.")
+@click.option(
+    "--teacher",
+    "teachers",
+    type=FILE,
+    multiple=True,
+    metavar="PATH...",
+    help="Weights of larger detectors, whose predictions are learned too.",
+)
+@click.option(
+    "--leave-out", metavar="K/N", help="Train without fold K of N of the photographs, to teach about them."
+)
+@click.option("--profile", is_flag=True, help="Time a step and its parts and stop.")
+@click.option("--tensorboard", is_flag=True, help="Log to TensorBoard too.")
+@click.option("--contact-sheet", type=FILE, metavar="PNG", help="Draw views with boxes and stop.")
+@click.option("--print-config", is_flag=True, help="Print the configuration and stop.")
+def train(**options: Any) -> None:
+    """Trains a face detector on photographs in the WIDER FACE layout."""
+    require_at_most_one(options, "resume", "weights")
+    from lensbox.train.commands.train import run_train
+
+    command = shlex.join(["lensbox", "train", *given_arguments()])
+    run_train(TrainArguments(**options, command=command))
+
+
+@click.command(cls=Command)
+@_data
+@_strict
+@_with_detector
+@click.option("--coco", is_flag=True, help="COCO's average precision too (pycocotools).")
+@click.option("--report", type=FILE, metavar="FOLDER", help="Draw curves, misses, false alarms.")
+@click.option("--json", type=FILE, metavar="FILE", help="Also write the figures there.")
+def evaluate(
+    data: tuple[str, ...], strict: bool, coco: bool, report: Path | None, json: Path | None, **detector: Any
+) -> None:
+    """Measures average precision at IoU 0.5 by box height."""
+    arguments = EvaluateArguments(_detector(detector), data, strict, coco, report, json)
+    from lensbox.train.commands.evaluate import run_evaluate
+
+    run_evaluate(arguments)
+
+
+@click.command(cls=Command)
+@click.option("--output", type=_png, required=True, metavar="PNG", help="The picture to write.")
+@click.option(
+    "--threshold",
+    type=_probability,
+    metavar="0..1",
+    help="Least score of a face. Default: what weights or artifact recommend, otherwise 0.5.",
+)
+@_with_detector
+def stress(output: Path, threshold: float | None, **detector: Any) -> None:
+    """Degrades two portraits in the public domain until the detector misses them; draws where."""
+    arguments = StressArguments(_detector(detector), output, threshold)
+    from lensbox.train.commands.stress import run_stress
+
+    run_stress(arguments)
