@@ -184,8 +184,8 @@ def test_metadata_with_a_key_twice(run: Run, artifact: Path, tmp_path: Path) -> 
 
 @pytest.mark.parametrize("op", ["lensbox::g" + "(" * 200_000, "lensbox::g" + "(" * 2000, "lensbox::g"])
 def test_an_op_schema_that_is_none(run: Run, rewrite: Rewrite, op: str) -> None:
-    path = rewrite(lambda metadata: metadata["ops"].append(op))
-    assert_refused(run("selftest", "--artifact", path), "lensbox.json is damaged", "ops[1] must")
+    path = rewrite(lambda metadata: metadata["ops"].insert(0, op))
+    assert_refused(run("selftest", "--artifact", path), "lensbox.json is damaged", "ops[0] must")
 
 
 def test_a_record_that_is_too_short(run: Run, artifact: Path, tmp_path: Path) -> None:
@@ -279,7 +279,7 @@ def test_code_under_another_name_is_refused(
         return [(name.replace(part, instead), content) for name, content in entries]
 
     path = rewrite_entries(save_stand_in(Writing(written)), tmp_path / "renamed.pt", rename)
-    assert_refused(run("selftest", "--artifact", path), instead, "not as torch writes it")
+    assert_refused(run("selftest", "--artifact", path), instead.strip("/"), "not as torch writes it")
     assert not written.exists()
 
 
