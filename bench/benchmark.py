@@ -21,6 +21,7 @@ from lensbox.bench.peers.peer import UnavailableError
 from lensbox.bench.plots import write_plots
 from lensbox.bench.results import write_csv
 from lensbox.bench.threads import cpu_threads
+from lensbox.files import atomic_write
 
 
 @dataclass(frozen=True)
@@ -110,9 +111,8 @@ def _run_exercise(options: Options, found: Report) -> str:
 def _write(output: Path | None, found: Report) -> None:
     if output is None:
         return
-    output.mkdir(parents=True, exist_ok=True)
     write_csv(output / "ops.csv", found.rows)
-    (output / "results.md").write_text(ops_report.markdown(found))
+    atomic_write(output / "results.md", ops_report.markdown(found).encode())
 
 
 def _draw(output: Path | None, found: Report) -> None:

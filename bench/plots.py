@@ -1,14 +1,17 @@
 """PNG plots of the results. matplotlib is imported when one is drawn."""
 
+import io
 import math
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from lensbox.bench.cases import HEADLINE_BATCH, HEADLINE_SLOTS, Case
 from lensbox.bench.exercise import Point, predicted_gain
 from lensbox.bench.peers.registry import LENSBOX, LENSBOX_JAGGED
 from lensbox.bench.results import Measure, Row
 from lensbox.bench.table import number
+from lensbox.files import atomic_write
 
 OURS_COLOR = "#c8102e"
 COLORS = ("#1f4e79", "#7a9e3f", "#8064a2", "#d9822b", "#4bacc6", "#7f7f7f")
@@ -76,8 +79,7 @@ def _headline(path: Path, rows: Sequence[Row]) -> Path:
         )
         axis.spines[["top", "right"]].set_visible(False)
     figure.suptitle(f"Masked GIoU loss, {cases[0].batch} samples of {cases[0].slots} slots")
-    figure.savefig(path, dpi=150)
-    pyplot.close(figure)
+    _save(figure, path)
     return path
 
 
@@ -126,8 +128,7 @@ def _sizes(path: Path, rows: Sequence[Row]) -> Path:
     figure.legend(*names, loc="outside lower center", ncols=len(peers))  # inside it would hide points
     words = "CUDA graph" if measure == "graph" else "host call"
     figure.suptitle(f"Masked GIoU loss around {HEADLINE_BATCH} samples of {HEADLINE_SLOTS} slots ({words})")
-    figure.savefig(path, dpi=150)
-    pyplot.close(figure)
+    _save(figure, path)
     return path
 
 
@@ -177,10 +178,18 @@ def _exercise(path: Path, points: Sequence[Point]) -> Path:
     axes[1][0].set_ylabel("gain: branch-free / skipping")
     axes[0][0].legend(fontsize=7)
     axes[1][-1].legend(fontsize=7)
-    figure.savefig(path, dpi=150)
-    pyplot.close(figure)
+    _save(figure, path)
     return path
 
 
 def _row(rows: Sequence[Row], case: Case, peer: str, measure: Measure) -> Row | None:
     return next((r for r in rows if (r.case, r.peer, r.measure) == (case, peer, measure)), None)
+
+
+def _save(figure: Any, path: Path) -> None:
+    from matplotlib import pyplot
+
+    content = io.BytesIO()
+    figure.savefig(content, format="png", dpi=150)
+    pyplot.close(figure)
+    atomic_write(path, content.getvalue())

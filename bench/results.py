@@ -1,6 +1,7 @@
 """What was measured: one row a figure, and the CSV file that holds them."""
 
 import csv
+import io
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -8,6 +9,7 @@ from typing import Any, Literal
 
 from lensbox.bench.cases import Case, short_name
 from lensbox.bench.timing import Summary
+from lensbox.files import atomic_write
 
 # graph: inputs in the cache, the latency of a call. graph cold: inputs from device memory, for bandwidth.
 Measure = Literal["call", "complete", "graph", "graph cold", ""]
@@ -93,10 +95,11 @@ def write_csv(path: Path, rows: Iterable[Row]) -> None:
 
 def write_records(path: Path, columns: Sequence[str], records: Iterable[Any]) -> None:
     """Writes dataclasses whose fields are `columns`, one a row."""
-    with path.open("w", newline="") as file:
-        writer = csv.DictWriter(file, columns)
-        writer.writeheader()
-        writer.writerows(map(asdict, records))
+    text = io.StringIO(newline="")
+    writer = csv.DictWriter(text, columns)
+    writer.writeheader()
+    writer.writerows(map(asdict, records))
+    atomic_write(path, text.getvalue().encode())
 
 
 def fastest(rows: Iterable[Row], peers: Iterable[str], measure: Measure) -> Row | None:

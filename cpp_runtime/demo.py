@@ -5,6 +5,7 @@ found, lets it evaluate the GIoU loss against a box drawn by hand, and puts both
 """
 
 import argparse
+import io
 import json
 import os
 import subprocess
@@ -14,6 +15,7 @@ from typing import Any
 
 import PIL.Image
 
+from lensbox.files import atomic_write
 from lensbox.samples.photos import DRAWN_BOXES, save_photos
 
 REPOSITORY = Path(__file__).resolve().parents[1]  # the package may be linked to from elsewhere
@@ -66,7 +68,9 @@ def side_by_side(pictures: list[Path], output: Path) -> None:
     for image in images:
         canvas.paste(image, (left, 0))
         left += image.width + GAP
-    canvas.save(output)
+    content = io.BytesIO()
+    canvas.save(content, "PNG")
+    atomic_write(output, content.getvalue())
 
 
 def _print_photo(command: list[str], entry: dict[str, Any], scratch: Path) -> None:

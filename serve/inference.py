@@ -116,7 +116,7 @@ class Instance:
         """Whether there is a model, ready or not."""
         return self._artifact is not None
 
-    def artifact(self) -> Artifact:
+    def ready_artifact(self) -> Artifact:
         """The loaded artifact, for its metadata. Raises NotReadyError, which says why there is none."""
         if self._state is State.FAILED:
             raise NotReadyError(f"the model cannot be used: {self._failure}")
@@ -141,7 +141,7 @@ class Instance:
 
         Raises NotReadyError, or OverloadError when the queue is full.
         """
-        self.artifact()
+        self.ready_artifact()
         future: Future[Result] = Future()
         try:
             self._queue.put_nowait(_Entry(job, future))

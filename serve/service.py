@@ -26,7 +26,7 @@ class Service:
 
     def check_ready(self) -> None:
         """Raises NotReadyError unless the service can find faces in an image."""
-        self.instance.artifact()
+        self.instance.ready_artifact()
         if self.decoders.stuck:
             raise NotReadyError("every decoder is busy with an image that takes too long")
 

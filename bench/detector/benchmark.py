@@ -29,6 +29,7 @@ from lensbox.bench.measurement import MOST_CALLS_ON_CPU, Effort, first_line
 from lensbox.bench.peers.peer import UnavailableError
 from lensbox.bench.threads import cpu_threads
 from lensbox.bench.timing import Clock, Series, call_sampler, find_pace, interleave, nothing, summarize
+from lensbox.files import atomic_write
 from lensbox.model import FaceDetector
 
 _PACKAGES = ("onnx", "onnxscript", "onnxruntime")
@@ -73,9 +74,8 @@ def run(detector: FaceDetector, options: Options, say: Callable[[str], None]) ->
                 found.notes.append(f"where the time goes: {error}")
     say(detector_report.text(found))
     if options.output is not None:
-        options.output.mkdir(parents=True, exist_ok=True)
         write_csv_files(options.output, found)
-        (options.output / "detector.md").write_text(detector_report.markdown(found))
+        atomic_write(options.output / "detector.md", detector_report.markdown(found).encode())
     return found
 
 

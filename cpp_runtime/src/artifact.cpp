@@ -12,6 +12,7 @@
 #include "artifact_file.h"
 #include "full_float32.h"
 #include "torch_error.h"
+#include "torch_version.h"
 
 namespace lensbox {
 namespace {
@@ -42,7 +43,7 @@ torch::jit::Module load_module(const std::filesystem::path& path, const Artifact
     return module;
   } catch (const std::exception& error) {
     throw ArtifactError("artifact " + path.string() + ": cannot be loaded. It was written by torch " +
-                        file.metadata.torch_version + ", this program has " + torch_description() +
+                        file.metadata.torch_version + ", this program has " + std::string(kTorchDescription) +
                         ". torch says:\n" + torch_message(error));
   }
 }

@@ -5,7 +5,7 @@
 
 #include <charconv>
 
-#include "torch_error.h"
+#include "torch_version.h"
 
 namespace lensbox {
 namespace {
@@ -14,7 +14,8 @@ c10::Device cuda_device(const std::string& name, int index) {
   const int count = torch::cuda::device_count();
   if (index < count) return {c10::kCUDA, static_cast<c10::DeviceIndex>(index)};
   std::string reason = "CUDA devices that torch sees here: " + std::to_string(count);
-  if (!at::globalContext().hasCUDART()) reason += " (" + torch_description() + " was built without CUDA)";
+  if (!at::globalContext().hasCUDART())
+    reason += " (" + std::string(kTorchDescription) + " was built without CUDA)";
   throw DeviceError("device " + name + " is not available. " + reason + ".");
 }
 

@@ -12,6 +12,7 @@
 #include "op_schema.h"
 #include "shared_library_file.h"
 #include "torch_error.h"
+#include "torch_version.h"
 
 namespace lensbox {
 namespace {
@@ -35,8 +36,9 @@ std::string to_string(const c10::FunctionSchema& schema) {
 
 [[noreturn]] void fail_to_load(const fs::path& library, const std::optional<OpBuildInfo>& info,
                                const std::string& reason) {
-  throw ArtifactError("op library " + library.string() + ": " + reason + "\n  it says of itself: " +
-                      (info ? info->record : "nothing") + "\n  this program has:   " + torch_description());
+  throw ArtifactError("op library " + library.string() + ": " + reason +
+                      "\n  it says of itself: " + (info ? info->record : "nothing") +
+                      "\n  this program has:   " + std::string(kTorchDescription));
 }
 
 c10::FunctionSchema parse_schema(const std::string& text) {

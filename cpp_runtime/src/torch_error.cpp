@@ -1,7 +1,6 @@
 #include "torch_error.h"
 
 #include <c10/util/Exception.h>
-#include <torch/version.h>
 
 namespace lensbox {
 
@@ -14,10 +13,6 @@ std::string torch_message(const std::exception& error) {
   }
   indented.erase(indented.find_last_not_of(" \n") + 1);
   return indented;
-}
-
-std::string torch_description() {
-  return "torch " TORCH_VERSION;
 }
 
 }  // namespace lensbox

@@ -9,7 +9,4 @@ namespace lensbox {
 // two spaces.
 std::string torch_message(const std::exception& error);
 
-// "torch 2.13.0": the torch whose headers this library was built with.
-std::string torch_description();
-
 }  // namespace lensbox

@@ -26,7 +26,7 @@ async def loss(request: Request, _: Annotated[NoParameters, Query()]) -> LossAns
     """The GIoU loss of predicted boxes against target boxes. The body is JSON, whatever Content-Type says."""
     service = service_of(request)
     settings, instance = service.settings, service.instance
-    instance.artifact()
+    instance.ready_artifact()
     with service.admitted():
         body = await read_body(request, settings.max_json_bytes, settings.body_timeout)
         parsing = service.json_parser.submit(loss_tensors, body, settings.max_boxes)

@@ -16,7 +16,7 @@ router = APIRouter(tags=["model"])
 async def model(request: Request) -> dict[str, Any]:
     """The artifact's metadata without the pixels of its self-test, and what serves it."""
     service = service_of(request)
-    artifact = service.instance.artifact()
+    artifact = service.instance.ready_artifact()
     metadata = json.loads(artifact.metadata.to_json())
     image = {key: value for key, value in metadata["self_test"]["image"].items() if key != "pixels"}
     limits = {

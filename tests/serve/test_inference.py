@@ -86,7 +86,7 @@ def test_nothing_is_accepted_before_the_model_is_loaded(fake: Any) -> None:
     loading.set()
     started.wait()
     assert instance.state is State.READY
-    assert instance.artifact() is fake
+    assert instance.ready_artifact() is fake
     assert started.calls == [None]
     assert instance.stop(_PATIENCE)
 
@@ -103,7 +103,7 @@ def test_a_failed_load_is_reported_and_remembered() -> None:
     assert started.calls == [failure]
     assert instance.state is State.FAILED
     with pytest.raises(NotReadyError, match="cannot be used: no such file"):
-        instance.artifact()
+        instance.ready_artifact()
     assert instance.stop(_PATIENCE)
     assert instance.state is State.FAILED
 
