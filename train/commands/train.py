@@ -43,11 +43,11 @@ logger = logging.getLogger(__name__)
 
 def run_train(arguments: TrainArguments) -> None:
     """Runs `lensbox train`. Raises one of `lensbox.errors`, with its exit code, or OSError."""
-    try:
-        _train(arguments)
-        process_group.wait_for_all()  # none takes its connections down while another still uses them
-    finally:
-        process_group.leave()
+    _train(arguments)
+    # Not after an error: the others may be waiting for this process, and leaving would wait for them. Once it has
+    # ended, torchrun ends them.
+    process_group.wait_for_all()  # none takes its connections down while another still uses them
+    process_group.leave()
 
 
 def _train(arguments: TrainArguments) -> None:
@@ -81,12 +81,12 @@ def _train(arguments: TrainArguments) -> None:
         },
     )
     if arguments.profile:
-        lines = profile_lines(TrainingRun(store, config, options).step)
+        with TrainingRun(store, config, options) as run:
+            lines = profile_lines(run.step)
         if first:
             print("\n".join(lines))
         return
-    with open_progress_bar(first) as bar:
-        run = TrainingRun(store, config, options)
+    with open_progress_bar(first) as bar, TrainingRun(store, config, options) as run:
         outcome = run.train(validation, pool.refill if pool else None, bar)
     if first:
         if outcome.figures is not None:

@@ -129,7 +129,7 @@ def _capture(step: TrainStep, progress: float) -> list[str]:
         end_capture_of_random_numbers()
         step.optimizer.zero_grad(set_to_none=True)
         return []
-    step.replay = graph.replay
+    step.captured = graph
     logger.info("CUDA graph: captured after %.1f s", time.monotonic() - start)
     return ["CUDA graph"]
 

@@ -85,7 +85,7 @@ class Outcome(NamedTuple):
 
 class TrainingRun:
     """A run on the photographs of a store, ready for its first step: begun, or taken up from its checkpoint;
-    compiled and captured.
+    compiled and captured. As a context manager it lets go of what it captured.
 
     Attributes:
         step: the step and what it trains.
@@ -116,6 +116,12 @@ class TrainingRun:
             torch.manual_seed(config.seed + 1 + process_group.rank())  # other views in every process
         if self.progress < 1:
             compile_and_capture(self.step, self.progress)
+
+    def __enter__(self) -> TrainingRun:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.step.release_capture()
 
     def train(
         self,

@@ -49,7 +49,7 @@ class TrainStep:
         levels: the detector's levels, with the sizes they take.
         teachers: detectors whose predictions are learned too, on `device`.
         parts: what a step calls, as it is or compiled.
-        replay: does what `body` does, captured; None if it is not.
+        captured: the graph that does what `body` does; None if that is not captured.
         mode: how a step runs, in words.
 
     Raises:
@@ -96,7 +96,7 @@ class TrainStep:
             self._parameters, self._rate, config.optimizer.weight_decay, self._capturable
         )
         self.parts = StepParts(self._make_views, self._ask_teachers, self.model, self._forward_loss)
-        self.replay: Callable[[], None] | None = None
+        self.captured: torch.cuda.CUDAGraph | None = None
 
     def run(self, progress: float) -> None:
         """Does one step, whose scalars follow from `progress` (0 to 1). Does not wait for the device."""
@@ -104,11 +104,18 @@ class TrainStep:
         self._ema_weight.fill_(ema_weight(self.step, self.config.average))
         self._mosaic_on.fill_(mosaic_on(progress, self.config.views))
         self._rate.fill_(rate)
-        if self.replay is not None:
-            self.replay()
+        if self.captured is not None:
+            self.captured.replay()
         else:
             self.body()
         self.step += 1
+
+    def release_capture(self) -> None:
+        """Lets go of the captured graph: NCCL ends no communicator while a graph with its calls is there."""
+        if self.captured is not None:
+            torch.cuda.synchronize(self.device)
+            self.captured.reset()
+            self.captured = None
 
     def body(self) -> None:
         """A step, with the scalars as they are: what a CUDA graph holds."""
