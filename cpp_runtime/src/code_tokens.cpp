@@ -126,6 +126,7 @@ class Splitter {
 
   void take_number() {
     take_digits();
+    const size_t integer_end = position_;
     if (peek() == '.') {
       ++position_;
       take_digits();
@@ -136,7 +137,9 @@ class Splitter {
       take_digits();
     }
     if (peek() == 'j') ++position_;
-    if (continues_identifier(peek())) refuse();
+    if (!continues_identifier(peek())) return;
+    position_ = integer_end;  // of `1.real`, the number is 1
+    if (peek() != '.') refuse();
   }
 
   void take_string() {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "identifier.h"
+#include "utf8.h"
 
 namespace lensbox {
 namespace {
@@ -327,7 +328,9 @@ class Walker {
 
   void push_text() {
     const auto size = static_cast<size_t>(reader_.number(4));
-    push({.kind = Kind::kText, .text = std::string(reader_.take(size))});
+    const std::string_view text = reader_.take(size);
+    if (!is_utf8(text)) fail("it has a text that is not UTF-8");
+    push({.kind = Kind::kText, .text = std::string(text)});
   }
 
   void push_tuple(Values items) {

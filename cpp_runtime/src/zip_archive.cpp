@@ -6,6 +6,8 @@
 #include <limits>
 #include <set>
 
+#include "utf8.h"
+
 namespace lensbox {
 namespace {
 
@@ -149,8 +151,8 @@ Directory find_directory(std::string_view bytes) {
 }
 
 void check_name(std::string_view name) {
-  const auto is_odd = [](unsigned char c) { return c < 0x20 || c == 0x7f || c == '\\'; };
-  if (name.empty() || name.back() == '/' || std::ranges::any_of(name, is_odd)) {
+  const auto is_odd = [](unsigned char c) { return c < 0x20 || c == 0x7f; };
+  if (name.empty() || name.back() == '/' || std::ranges::any_of(name, is_odd) || !is_utf8(name)) {
     fail("it has an entry whose name is no file's");
   }
 }

@@ -119,7 +119,7 @@ TEST(PickleFault, RefusesDamage) {
                                     "h\0N."s, "Nq\5."s, "Nr\xff\xff\xff\xff."s, "X\xff\xff\xff\xff."s,
                                     "\x8a\x09"
                                     "123456789."s,
-                                    "}(Nu."s, "\x93."s, "cname"s}) {
+                                    "}(Nu."s, "X\1\0\0\0\xff."s, "\x93."s, "cname"s}) {
     EXPECT_NE(fault(pickle), "") << testing::PrintToString(pickle);
   }
 }

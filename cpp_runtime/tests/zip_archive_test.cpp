@@ -149,8 +149,9 @@ TEST(ZipArchive, RefusesAnotherNameBeforeTheData) {
   expect_refused(archive_of({{.name = "a/b", .data = "1", .local_name = "a/c"}}), {"a/b", "another way"});
 }
 
-TEST(ZipArchive, RefusesAFolder) {
+TEST(ZipArchive, RefusesWhatIsNoFile) {
   expect_refused(archive_of({{.name = "a/", .data = ""}}), {"name"});
+  expect_refused(archive_of({{.name = "a/\xff", .data = ""}}), {"name"});
   // torch would leave the memory for the content as it is.
   expect_refused(archive_of({{.name = "a/b", .data = "1", .attributes = 0x10}}), {"a/b", "folder"});
 }
