@@ -30,8 +30,8 @@ def cache_bytes(device: torch.device) -> int:
 
 
 def _copy_on_gpu(source: torch.Tensor, destination: torch.Tensor) -> float:
-    start = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
-    end = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+    start = torch.cuda.Event(enable_timing=True)
+    end = torch.cuda.Event(enable_timing=True)
     start.record()
     destination.copy_(source)
     end.record()

@@ -130,7 +130,7 @@ def graph_sampler(run: Run, iterations: int, keep_outputs: bool = False) -> Samp
     keep_outputs: every iteration writes to memory of its own. Without it the graph's memory pool gives the
         second iteration what the first one has let go, so that outputs are written to a warm cache.
     """
-    side_stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+    side_stream = torch.cuda.Stream()
     side_stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side_stream):
         # Lazily loaded kernels, library handles and inputs made on first use must exist before the capture.
@@ -166,8 +166,8 @@ class _Replays:
     iterations: int
 
     def __call__(self) -> float:
-        start = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
-        end = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+        start = torch.cuda.Event(enable_timing=True)
+        end = torch.cuda.Event(enable_timing=True)
         # The first replay keeps the device busy while the host launches the second, so that the time between
         # the events holds no launch.
         self.graph.replay()

@@ -74,7 +74,7 @@ def load() -> None:
             "pip install --no-build-isolation --force-reinstall --no-deps ."
         )
     try:
-        torch.ops.load_library(path)  # type: ignore[no-untyped-call]
+        torch.ops.load_library(path)
     except OSError as error:
         # torch 2.13 wraps the linker's message in one of its own that only names the path.
         raise OpLibraryError(

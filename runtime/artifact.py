@@ -153,7 +153,7 @@ def _check_code(file: ArtifactFile, name: str, metadata: ArtifactMetadata) -> No
 def _load_module(data: bytes, name: str, device: torch.device) -> torch.jit.ScriptModule:
     try:
         with quiet_torchscript():
-            module = torch.jit.load(io.BytesIO(data), map_location=device)  # type: ignore[no-untyped-call]
+            module = torch.jit.load(io.BytesIO(data), map_location=device)
     except Exception as error:  # whatever the file's code raises, and torch's own errors, which are many
         raise ArtifactError(
             f"{name} cannot be loaded on {device} by torch {torch.__version__}: {error}"

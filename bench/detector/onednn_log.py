@@ -20,11 +20,11 @@ from lensbox.bench.detector.ways import Call
 def onednn_reorders(call: Call) -> Share | None:
     """Of one call; None where torch has no oneDNN."""
     mkldnn = torch.backends.mkldnn
-    if not mkldnn.is_available():  # type: ignore[no-untyped-call]
+    if not mkldnn.is_available():
         return None
     call()
     with _standard_output() as file:
-        with mkldnn.verbose(mkldnn.VERBOSE_ON):  # type: ignore[no-untyped-call]
+        with mkldnn.verbose(mkldnn.VERBOSE_ON):
             call()
         log = _read(file)
     return reorders_in(log)

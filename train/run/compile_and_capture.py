@@ -55,12 +55,12 @@ def _compile(step: TrainStep) -> list[str]:
     taught = step.ask_teachers(batch.images)
 
     def forward_backward(function: Callable[..., Losses]) -> None:
-        function(*batch, taught).total.backward()  # type: ignore[no-untyped-call]
+        function(*batch, taught).total.backward()
 
     def forward_backward_net(function: Callable[[Tensor], tuple[Tensor, Tensor]]) -> None:
         with step.arithmetic.autocast():
             boxes, logits = function(batch.images)
-        (boxes.mean() + logits.mean()).backward()  # type: ignore[no-untyped-call]
+        (boxes.mean() + logits.mean()).backward()
 
     # Batch norm's statistics must not be touched by trying things out.
     kept = copy.deepcopy(step.model.state_dict())
@@ -109,7 +109,7 @@ def _capture(step: TrainStep, progress: float) -> list[str]:
     """Captures the step's body. Returns what the mode is to say of it."""
     start = time.monotonic()
     device = step.device
-    stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+    stream = torch.cuda.Stream(device)
     stream.wait_stream(torch.cuda.current_stream(device))
     with torch.cuda.stream(stream), warnings.catch_warnings():
         # A hint that a capturable optimiser is slower uncaptured; the capture follows.

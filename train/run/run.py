@@ -282,7 +282,7 @@ def _throttle(in_flight: deque[Any], device: torch.device) -> None:
     """Lets the device be a few steps behind, no more: time and Ctrl-C then mean what they seem to."""
     if device.type != "cuda":
         return
-    event = torch.cuda.Event()  # type: ignore[no-untyped-call]
+    event = torch.cuda.Event()
     event.record()
     in_flight.append(event)
     if len(in_flight) > STEPS_IN_FLIGHT:

@@ -122,7 +122,7 @@ class TrainStep:
         views = self.draw_views()
         self.optimizer.zero_grad(set_to_none=True)
         losses = self.parts.loss(*views, self.ask_teachers(views.images))
-        losses.total.backward()  # type: ignore[no-untyped-call]
+        losses.total.backward()
         if process_group.size() > 1:
             join_gradients(self._parameters, losses.quality)
         if self.config.optimizer.gradient_clip > 0:

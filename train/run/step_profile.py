@@ -49,7 +49,7 @@ def profile_step(step: TrainStep, repeats: int = 50) -> dict[str, float]:
 
     def loss_and_backward() -> None:
         boxes.grad = logits.grad = None
-        compiled(boxes, logits).backward()  # type: ignore[no-untyped-call]
+        compiled(boxes, logits).backward()
 
     loss = _median(_captured(loss_and_backward, step), step.device, repeats)
     teachers = {}
@@ -70,7 +70,7 @@ def _captured(function: Callable[[], Any], step: TrainStep) -> Callable[[], Any]
     """`function` as a CUDA graph, where the step itself is one."""
     if "CUDA graph" not in step.mode:
         return function
-    stream = torch.cuda.Stream(step.device)  # type: ignore[no-untyped-call]
+    stream = torch.cuda.Stream(step.device)
     stream.wait_stream(torch.cuda.current_stream(step.device))
     with torch.cuda.stream(stream):
         for _ in range(3):
