@@ -4,6 +4,7 @@ The definition of GIoU is that which the benchmarks check their peers against.
 """
 
 from fractions import Fraction
+from typing import TypedDict
 
 import torch
 from torch import Tensor
@@ -14,8 +15,14 @@ FLOAT_DTYPES = [torch.float64, torch.float32, torch.float16, torch.bfloat16]
 INTEGER_DTYPES = [torch.uint8, torch.int16, torch.int32, torch.int64]
 BOX_DTYPES = FLOAT_DTYPES + INTEGER_DTYPES
 
+
+class Tolerance(TypedDict):
+    rtol: float
+    atol: float
+
+
 # Values of one dtype are compared with float64 arithmetic on the same rounded inputs.
-TOLERANCE = {
+TOLERANCE: dict[torch.dtype, Tolerance] = {
     torch.float64: {"rtol": 1e-9, "atol": 1e-12},
     torch.float32: {"rtol": 2e-5, "atol": 2e-6},
     torch.float16: {"rtol": 2e-3, "atol": 1e-3},

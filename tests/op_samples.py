@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from box_reference import random_boxes
@@ -10,7 +11,7 @@ from torch import Tensor
 import lensbox.ops  # noqa: F401 registers the ops
 
 EPS = 1e-7
-Arguments = tuple[object, ...]
+Arguments = tuple[Any, ...]  # what the op's schema asks for: tensors, numbers, lists of flags, None
 
 
 @dataclass(frozen=True)
@@ -51,7 +52,7 @@ class Sample:
         overload: torch._ops.OpOverload = getattr(torch.ops.lensbox, self.op).default
         return overload
 
-    def leaves(self, boxes: Boxes) -> list[object]:
+    def leaves(self, boxes: Boxes) -> list[Any]:
         """The arguments, those that train as leaves."""
         return [
             value.detach().clone().requires_grad_() if position in self.trains else value

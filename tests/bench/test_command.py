@@ -1,6 +1,7 @@
 """`lensbox bench ops` from its arguments to its files, on cases small enough for a test."""
 
 import csv
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -101,7 +102,10 @@ def _broken(_: torch.device) -> Loss:
     ("load", "note"), [(_shifted, "WRONG: the loss is off"), (_broken, "failed: RuntimeError")]
 )
 def test_a_wrong_answer_of_our_own_is_not_timed_and_fails_the_run(
-    load: Peer[Loss], note: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    load: Callable[[torch.device], Loss],
+    note: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     peers = [Peer("lensbox", load), Peer("eager", eager.load_loss)]
     monkeypatch.setattr(registry, "LOSS_PEERS", peers)

@@ -113,7 +113,7 @@ def test_a_wrong_answer_is_caught(name: str, spoil: Spoil, message: str, subject
     (way,) = [way for way in ways.WAYS if way.name == name]
     call = way.load(subject)
     with pytest.raises(WrongAnswerError, match=message):
-        check_way(way, lambda: spoil(tuple(torch.as_tensor(value) for value in call())), subject)  # type: ignore[attr-defined]
+        check_way(way, lambda: spoil(tuple(torch.as_tensor(value) for value in call())), subject)
 
 
 def _without_a_package(_: Subject) -> Call:

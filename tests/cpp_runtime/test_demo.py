@@ -13,6 +13,9 @@ from lensbox.samples.photos import DRAWN_BOXES
 class OneFace(nn.Module):
     """A detector that knows the photographs by their heights and finds the drawn boxes, moved by `shift`."""
 
+    hopper: Tensor
+    astronaut: Tensor
+
     def __init__(self, shift: float) -> None:
         super().__init__()
         hopper, astronaut = (torch.tensor([box], dtype=torch.float32) for box in DRAWN_BOXES.values())
@@ -37,7 +40,8 @@ class OneFace(nn.Module):
 
     @torch.jit.export
     def loss(self, predictions: Tensor, targets: Tensor) -> Tensor:
-        return torch.ops.lensbox.masked_giou_loss(predictions, targets)
+        loss: Tensor = torch.ops.lensbox.masked_giou_loss(predictions, targets)
+        return loss
 
 
 class NoFace(OneFace):

@@ -165,7 +165,7 @@ def test_memory_is_bounded_by_the_size_in_the_header(runner: Path, artifact: Pat
         path = tmp_path / f"{pixels}.png"
         data = zlib.compress(bytes(1 + pixels))
         path.write_bytes(png_header(1, 1, color_type=GRAY) + png_chunk(b"IDAT", data) + PNG_END)
-        command = [runner, "detect", "--artifact", artifact, "--ops", library_path(), "--image", path]
+        command = (runner, "detect", "--artifact", artifact, "--ops", library_path(), "--image", path)
         process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         _, status, usage = os.wait4(process.pid, 0)
         process.returncode = os.waitstatus_to_exitcode(status)

@@ -17,7 +17,8 @@ from cpp_runtime.running import Completed, Rewrite, Run, SaveStandIn, save_scrip
 from torch import Tensor, nn
 
 from lensbox.ops import library_path
-from lensbox.runtime.artifact import METADATA_FILE, load_artifact
+from lensbox.runtime.artifact import load_artifact
+from lensbox.runtime.artifact_file import METADATA_FILE
 
 
 def assert_refused(result: Completed, *parts: str) -> None:
@@ -413,7 +414,7 @@ class Raising(StandIn):
 
 class WrongTuple(StandIn):
     @torch.jit.export
-    def restore(self, boxes: Tensor, geometry: Tensor) -> tuple[Tensor, Tensor]:
+    def restore(self, boxes: Tensor, geometry: Tensor) -> tuple[Tensor, Tensor]:  # type: ignore[override]
         return boxes, geometry
 
 

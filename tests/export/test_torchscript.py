@@ -21,7 +21,8 @@ class Branching(nn.Module):
         return boxes
 
     def compare(self, boxes: Tensor) -> Tensor:
-        return torch.ops.lensbox.pairwise_giou(boxes, boxes)
+        overlaps: Tensor = torch.ops.lensbox.pairwise_giou(boxes, boxes)
+        return overlaps
 
     @torch.jit.export
     def plain(self, boxes: Tensor) -> Tensor:

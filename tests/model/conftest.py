@@ -18,5 +18,6 @@ def canvases() -> torch.Tensor:
     """uint8 [2, 1, 256, 256] with structure at every scale."""
     generator = torch.Generator().manual_seed(1)
     levels = [torch.rand(2, 1, side, side, generator=generator) for side in (4, 16, 64, 256)]
-    mixed = sum(nn.functional.interpolate(level, 256, mode="bilinear") for level in levels) / len(levels)
+    enlarged = [nn.functional.interpolate(level, 256, mode="bilinear") for level in levels]
+    mixed = sum(enlarged, torch.zeros(())) / len(levels)
     return ((mixed - mixed.min()) / (mixed.max() - mixed.min()) * 255).to(torch.uint8)

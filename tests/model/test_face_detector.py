@@ -68,7 +68,8 @@ def test_anchors_lie_where_the_picture_makes_a_difference(detector: FaceDetector
 
 def test_gradients_reach_every_parameter_under_bfloat16() -> None:
     torch.manual_seed(0)
-    detector = FaceDetector(DetectorConfig.named("small")).to(memory_format=torch.channels_last)
+    detector = FaceDetector(DetectorConfig.named("small"))
+    detector.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     with torch.autocast("cpu", torch.bfloat16):
         boxes, logits = detector(torch.randint(0, 256, (2, 1, 256, 256), dtype=torch.uint8))
     assert boxes.dtype == logits.dtype == torch.float32
@@ -87,7 +88,8 @@ def test_compiles_as_one_graph(canvases: Tensor) -> None:
     compiled = torch.compile(detector, fullgraph=True, backend="aot_eager")
     boxes, logits = compiled(canvases)
     (boxes.mean() + logits.mean()).backward()
-    compiled_gradients = [parameter.grad.clone() for parameter in detector.parameters()]
+    gradients = [parameter.grad for parameter in detector.parameters()]
+    compiled_gradients = [gradient.clone() for gradient in gradients if gradient is not None]
     detector.zero_grad()
     boxes, logits = detector(canvases)
     (boxes.mean() + logits.mean()).backward()
@@ -203,7 +205,8 @@ def test_gpu_agrees_with_the_cpu(detector: FaceDetector, canvases: Tensor) -> No
 
 @pytest.mark.gpu
 def test_detect_can_be_captured_in_a_cuda_graph(detector: FaceDetector, canvases: Tensor) -> None:
-    moved = copy.deepcopy(detector).cuda().to(memory_format=torch.channels_last)
+    moved = copy.deepcopy(detector).cuda()
+    moved.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     images = canvases.cuda()
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())

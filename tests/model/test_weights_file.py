@@ -68,7 +68,7 @@ def test_files_of_the_named_sizes_stay_under_two_megabytes(name: str, tmp_path: 
 
 def test_channels_last_weights_are_saved_too(detector: FaceDetector, tmp_path: Path) -> None:
     torch.manual_seed(0)
-    moved = FaceDetector(detector.config).to(memory_format=torch.channels_last)
+    moved = FaceDetector(detector.config).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     save_detector(moved, tmp_path / "w.safetensors")
     assert weights_sha256(load_detector(tmp_path / "w.safetensors")) == weights_sha256(moved)
 
@@ -77,6 +77,7 @@ def test_hash_depends_on_every_weight(detector: FaceDetector) -> None:
     other = FaceDetector(detector.config)
     other.load_state_dict(detector.state_dict())
     assert weights_sha256(other) == weights_sha256(detector)
+    assert other.head32.prediction.bias is not None
     with torch.no_grad():
         other.head32.prediction.bias[4] += 1e-6
     assert weights_sha256(other) != weights_sha256(detector)

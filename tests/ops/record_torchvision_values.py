@@ -30,6 +30,7 @@ def main() -> None:
         pred = boxes1.clone().requires_grad_()
         loss = ops.generalized_box_iou_loss(pred, boxes2, reduction=reduction)
         loss.sum().backward()
+        assert pred.grad is not None
         values[f"loss_{reduction}"] = loss.tolist()
         values[f"loss_{reduction}_grad"] = pred.grad.tolist()
     boxes, scores, kinds = draw_boxes(60, 40), torch.rand(60), torch.randint(0, 3, (60,))

@@ -22,17 +22,20 @@ def losses(device: torch.device, *values: float) -> list[Tensor]:
 def call(op: str, boxes1: Tensor, boxes2: Tensor, wanted: list[bool]) -> tuple[Tensor, ...]:
     """Six pairs of boxes; `wanted` says which of the two gradients."""
     device = boxes1.device
-    if op == "giou":
-        return OPS._giou_backward(torch.ones(6, device=device), boxes1, boxes2, EPS, wanted)
-    if op == "pairwise_giou":
-        return OPS._pairwise_giou_backward(torch.ones(6, 6, device=device), boxes1, boxes2, EPS, wanted)
     grad, loss, normalizer = losses(device, 1.0, 0.5, 6.0)
-    if op == "masked_giou_loss":
-        return OPS._masked_giou_loss_backward(
+    grads: tuple[Tensor, ...]
+    if op == "giou":
+        grads = OPS._giou_backward(torch.ones(6, device=device), boxes1, boxes2, EPS, wanted)
+    elif op == "pairwise_giou":
+        grads = OPS._pairwise_giou_backward(torch.ones(6, 6, device=device), boxes1, boxes2, EPS, wanted)
+    elif op == "masked_giou_loss":
+        grads = OPS._masked_giou_loss_backward(
             grad, boxes1, boxes2, None, loss, normalizer, EPS, [*wanted, False]
         )
-    pred = boxes1[None].expand(2, 6, 4)
-    return OPS._jagged_giou_loss_backward(grad, pred, boxes2, offsets(device), normalizer, EPS, wanted)
+    else:
+        pred = boxes1[None].expand(2, 6, 4)
+        grads = OPS._jagged_giou_loss_backward(grad, pred, boxes2, offsets(device), normalizer, EPS, wanted)
+    return grads
 
 
 EVERY_OP = ["giou", "pairwise_giou", "masked_giou_loss", "jagged_giou_loss"]

@@ -5,6 +5,7 @@ The samples are those of `op_samples`; an op without one fails the first test he
 
 import warnings
 from collections.abc import Callable
+from typing import TypeVar
 
 import pytest
 import torch
@@ -106,12 +107,15 @@ def test_torchscript(device: torch.device, sample: Sample) -> None:
         assert_same([output.detach() for output in outputs], sample.run(boxes))
 
 
-def compile_quietly(function: Callable, **options: object) -> Callable:
-    def run(*arguments: Tensor):
+Result = TypeVar("Result")
+
+
+def compile_quietly(function: Callable[..., Result], dynamic: bool | None = None) -> Callable[..., Result]:
+    def run(*arguments: Tensor) -> Result:
         with warnings.catch_warnings():
             # torch's own: TF32 hints on the GPU, and deprecated calls inside its tracer.
             warnings.simplefilter("ignore")
-            return torch.compile(function, fullgraph=True, **options)(*arguments)
+            return torch.compile(function, fullgraph=True, dynamic=dynamic)(*arguments)
 
     return run
 

@@ -1,11 +1,16 @@
 """giou and pairwise_giou against float64, against numbers worked by hand, and against numeric gradients."""
 
+from collections.abc import Callable
+
 import pytest
 import torch
-from box_reference import BOX_DTYPES, FLOAT_DTYPES, TOLERANCE, extreme_boxes, giou_reference, random_boxes
+from box_reference import BOX_DTYPES, FLOAT_DTYPES, TOLERANCE, extreme_boxes, random_boxes
 from torch import Tensor
 
 from lensbox.ops import giou, pairwise_giou
+from lensbox.ops.reference import giou_reference
+
+Giou = Callable[[Tensor, Tensor], Tensor]
 
 # By hand: intersection, union and enclosing area of the pair are in the comment.
 WORKED_CASES = [
@@ -61,13 +66,15 @@ def pairwise_reference(boxes1: Tensor, boxes2: Tensor) -> Tensor:
 
 
 def check_gradients(
-    op, reference, boxes1: Tensor, boxes2: Tensor, upstream: Tensor, device: torch.device
+    op: Giou, reference: Giou, boxes1: Tensor, boxes2: Tensor, upstream: Tensor, device: torch.device
 ) -> None:
     exact = [boxes.detach().double().requires_grad_() for boxes in (boxes1, boxes2)]
     reference(*exact).backward(upstream.double())
     inputs = [boxes.detach().to(device).requires_grad_() for boxes in (boxes1, boxes2)]
     op(*inputs).backward(upstream.to(device))
     for ours, theirs in zip(inputs, exact, strict=True):
+        assert ours.grad is not None
+        assert theirs.grad is not None
         assert ours.grad.dtype == ours.dtype
         scale = theirs.grad.abs().max().item()
         error = (ours.grad.cpu().double() - theirs.grad).abs().max().item()
@@ -133,7 +140,9 @@ def test_finite_boxes_give_finite_results(device: torch.device, dtype: torch.dty
     assert out.isfinite().all()
     assert out.abs().max() <= 1 + 1e-5
     out.sum().backward()
+    assert boxes1.grad is not None
     assert boxes1.grad.isfinite().all()
+    assert boxes2.grad is not None
     assert boxes2.grad.isfinite().all()
 
 
@@ -165,6 +174,7 @@ def test_identical_boxes_have_no_gradient(device: torch.device) -> None:
     boxes = random_boxes(50).to(device)
     pred = boxes.clone().requires_grad_()
     giou(pred, boxes).sum().backward()
+    assert pred.grad is not None
     assert pred.grad.abs().max() < 1e-6
 
 
@@ -185,7 +195,7 @@ def test_under_autocast(device: torch.device) -> None:
 
 @pytest.mark.parametrize("op", [torch.ops.lensbox.giou.default, torch.ops.lensbox.pairwise_giou.default])
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
-def test_opcheck(device: torch.device, op, dtype: torch.dtype) -> None:
+def test_opcheck(device: torch.device, op: torch._ops.OpOverload, dtype: torch.dtype) -> None:
     boxes1 = random_boxes(2, 5, dtype=dtype).to(device).requires_grad_()
     boxes2 = random_boxes(5, dtype=dtype).to(device).requires_grad_()
     torch.library.opcheck(op, (boxes1, boxes2, 1e-7))

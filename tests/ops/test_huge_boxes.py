@@ -1,13 +1,15 @@
 """Finite boxes whose areas overflow: the GIoU of a wider format, and no harm to the boxes beside them."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 
 import pytest
 import torch
-from box_reference import exact_giou, giou_reference, nms_reference, random_boxes
+from box_reference import exact_giou, nms_reference, random_boxes
 from torch import Tensor
 
 from lensbox.ops import giou, jagged_giou_loss, masked_giou_loss, padded_nms, pairwise_giou
+from lensbox.ops.reference import giou_reference
 
 # Coordinates whose areas fit into the dtype, and some with which they do not.
 COORDINATES = {
@@ -84,7 +86,7 @@ def test_stretched_boxes(device: torch.device, dtype: torch.dtype, case: int) ->
     pred, target = random_boxes(40, dtype=dtype).to(device), random_boxes(40, dtype=dtype).to(device)
     weight = torch.rand(40, dtype=dtype, device=device)
     offsets = torch.tensor([0, 40], device=device)
-    losses = {
+    losses: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
         "giou": lambda a, b: (giou(a, b) * weight).sum(),
         "pairwise": lambda a, b: (pairwise_giou(a, b) * weight).sum(),
         "masked": masked_giou_loss,
@@ -95,7 +97,7 @@ def test_stretched_boxes(device: torch.device, dtype: torch.dtype, case: int) ->
         plain = [boxes.clone().requires_grad_() for boxes in (pred, target)]
         stretched = [(boxes * stretch).requires_grad_() for boxes in (pred, target)]
         values = [loss(*boxes) for boxes in (plain, stretched)]
-        torch.testing.assert_close(values[1], values[0], msg=lambda text, name=name: f"{name}: {text}")
+        torch.testing.assert_close(values[1], values[0], msg=partial("{}: {}".format, name))
         # Gradients of a stretched coordinate would underflow; those too large for their dtype are left out.
         upstream = torch.tensor(x if y == 1 else y if x == 1 else 1.0, dtype=dtype, device=device)
         expected = torch.autograd.grad(values[0], plain)
@@ -113,11 +115,12 @@ def test_gradients_against_float64(device: torch.device, dtype: torch.dtype) -> 
     boxes1, boxes2 = proper(huge_boxes(2000, dtype)), proper(huge_boxes(2000, dtype))
     count = min(len(boxes1), len(boxes2))
     exact = [boxes[:count].double().requires_grad_() for boxes in (boxes1, boxes2)]
-    giou_reference(*exact).sum().backward()
+    giou_reference(exact[0], exact[1]).sum().backward()
     ours = [boxes[:count].to(device).requires_grad_() for boxes in (boxes1, boxes2)]
-    giou(*ours).sum().backward()
+    giou(ours[0], ours[1]).sum().backward()
     tolerance = 1e-2 if dtype == torch.bfloat16 else 1e-5
     for leaf, reference in zip(ours, exact, strict=True):
+        assert leaf.grad is not None
         torch.testing.assert_close(leaf.grad.cpu().double(), reference.grad, rtol=tolerance, atol=tolerance)
 
 

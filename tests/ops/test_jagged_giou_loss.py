@@ -1,5 +1,7 @@
 """jagged_giou_loss against the padded loss, whose targets it takes without the padding."""
 
+from typing import Any
+
 import pytest
 import torch
 from box_reference import BOX_DTYPES, FLOAT_DTYPES, TOLERANCE, loss_reference, random_boxes
@@ -40,12 +42,15 @@ def check(pred: Tensor, packed: PackedTargets, padded: Tensor, device: torch.dev
     loss.backward(torch.tensor(3.0, dtype=loss.dtype, device=device))
     assert_gradient(ours_pred.grad, exact_pred.grad)
     if trains_targets:
+        assert exact_target.grad is not None
         counts = packed.offsets.diff().tolist()
         unpadded = [exact_target.grad[image, :count] for image, count in enumerate(counts)]
         assert_gradient(ours_target.grad, torch.cat(unpadded))
 
 
-def assert_gradient(ours: Tensor, exact: Tensor) -> None:
+def assert_gradient(ours: Tensor | None, exact: Tensor | None) -> None:
+    assert ours is not None
+    assert exact is not None
     assert ours.shape == exact.shape
     if exact.numel() == 0:
         return
@@ -139,7 +144,7 @@ def test_broken_offsets(device: torch.device, offsets: list[int]) -> None:
         ({"eps": 0.0}, ValueError, "eps must be between"),
     ],
 )
-def test_bad_input(change: dict, error: type[Exception], message: str) -> None:
+def test_bad_input(change: dict[str, Any], error: type[Exception], message: str) -> None:
     good = {"pred": torch.zeros(2, 3, 4), "targets": torch.ones(4, 4), "offsets": torch.tensor([0, 2, 4])}
     with pytest.raises(error, match=message):
         jagged_giou_loss(**(good | change))

@@ -1,5 +1,8 @@
 """masked_giou_loss against a float64 loop, hand-worked values and numeric gradients."""
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 import torch
 from box_reference import BOX_DTYPES, FLOAT_DTYPES, TOLERANCE, extreme_boxes, loss_reference, random_boxes
@@ -22,19 +25,20 @@ def check(
     pred: Tensor, target: Tensor, weight: Tensor | None, device: torch.device, only_pred: bool = False
 ) -> None:
     """Loss and gradients, all or that of `pred`, against float64; the output's gradient is not 1."""
-    exact = [t.detach().double().requires_grad_() if t is not None else None for t in (pred, target, weight)]
-    expected = loss_reference(exact[0], exact[1], exact[2])
-    wanted = [i for i, t in enumerate((pred, target, weight)) if t is not None and t.is_floating_point()]
+    given = [pred, target] if weight is None else [pred, target, weight]
+    exact = [t.detach().double().requires_grad_() for t in given]
+    expected = loss_reference(exact[0], exact[1], None if weight is None else exact[2])
+    wanted = [i for i, t in enumerate(given) if t.is_floating_point()]
     if only_pred:
         wanted = [0]
     expected_grads = torch.autograd.grad(
         expected, [exact[i] for i in wanted], torch.tensor(-2.5).double(), allow_unused=True
     )
 
-    inputs = [t.detach().to(device) if t is not None else None for t in (pred, target, weight)]
+    inputs = [t.detach().to(device) for t in given]
     for i in wanted:
         inputs[i].requires_grad_()
-    loss = masked_giou_loss(*inputs)
+    loss = masked_giou_loss(inputs[0], inputs[1], None if weight is None else inputs[2])
     assert loss.shape == ()
     in_double = torch.float64 in (pred.dtype, target.dtype)
     assert loss.dtype == (torch.float64 if in_double else torch.float32)
@@ -128,6 +132,7 @@ def test_padding_is_never_read(device: torch.device) -> None:
     loss = masked_giou_loss(poisoned, target.to(device))
     loss.backward()
     assert torch.equal(loss.detach(), clean)
+    assert poisoned.grad is not None
     assert poisoned.grad.isfinite().all()
     assert (poisoned.grad[target.to(device)[..., 3] == 0] == 0).all()
 
@@ -141,6 +146,7 @@ def test_slots_of_weight_0_are_never_read(device: torch.device) -> None:
     loss = masked_giou_loss(pred, target, weight)
     loss.backward()
     assert torch.equal(loss.detach(), clean)
+    assert pred.grad is not None
     assert pred.grad.isfinite().all()
     assert (pred.grad[weight == 0] == 0).all()
 
@@ -150,6 +156,7 @@ def test_no_valid_slot(device: torch.device) -> None:
     loss = masked_giou_loss(pred, torch.zeros(5, 3, 4, device=device))
     loss.backward()
     assert loss.item() == 0
+    assert pred.grad is not None
     assert (pred.grad == 0).all()
 
 
@@ -160,7 +167,9 @@ def test_finite_boxes_give_finite_results(device: torch.device, dtype: torch.dty
     loss = masked_giou_loss(pred, target)
     assert loss.isfinite()
     loss.backward(torch.full_like(loss, 1e30))
+    assert pred.grad is not None
     assert pred.grad.isfinite().all()
+    assert target.grad is not None
     assert target.grad.isfinite().all()
 
 
@@ -170,13 +179,14 @@ def test_gradients_too_large_for_their_dtype_saturate(device: torch.device) -> N
     # Where the weights sum to less than 1, the gradient of a weight is 1 - giou, here above 1.
     weight = torch.tensor([0.5], dtype=torch.float16, device=device, requires_grad=True)
     masked_giou_loss(pred, target, weight).backward(torch.tensor(1e8, device=device))
+    assert pred.grad is not None
     assert pred.grad.abs().max() == weight.grad == 65504
 
 
 def test_any_strides(device: torch.device) -> None:
     pred, target = random_boxes(12, 18).to(device), padded_targets(12, 18).to(device)
     expected = masked_giou_loss(pred, target)
-    layouts = [
+    layouts: list[Callable[[Tensor], Tensor]] = [
         lambda t: t.permute(2, 0, 1).contiguous().permute(1, 2, 0),
         lambda t: torch.cat([t, t], 1)[:, :18],
         lambda t: torch.cat([torch.zeros(1, device=device), t.flatten()])[1:].view(12, 18, 4),
@@ -204,7 +214,7 @@ def test_numeric_gradients(device: torch.device) -> None:
     weight = (torch.rand(2, 4, dtype=torch.float64) + 0.5).to(device).requires_grad_()
     assert torch.autograd.gradcheck(masked_giou_loss, (pred, target, weight))
     assert torch.autograd.gradcheck(masked_giou_loss, (pred, target, weight / 100))
-    assert torch.autograd.gradcheck(masked_giou_loss, (pred, target, None))
+    assert torch.autograd.gradcheck(masked_giou_loss, (pred, target, None))  # type: ignore[arg-type]
 
 
 def test_second_derivatives_are_refused(device: torch.device) -> None:
@@ -262,6 +272,6 @@ def test_opcheck(device: torch.device, weighted: bool, target_dtype: torch.dtype
         ((torch.zeros(3, 4), torch.zeros(3, 4), None, -1.0), ValueError, "eps must be between.*got -1"),
     ],
 )
-def test_bad_input(arguments: tuple, error: type[Exception], message: str) -> None:
+def test_bad_input(arguments: tuple[Any, ...], error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         masked_giou_loss(*arguments)

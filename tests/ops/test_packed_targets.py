@@ -43,7 +43,7 @@ def test_pinned_memory_is_copied_in_one_transfer() -> None:
 
 def test_in_a_data_loader() -> None:
     samples = [(torch.full((1, 2, 2), i), torch.full((i, 4), float(i))) for i in range(5)]
-    images, targets = next(iter(DataLoader(samples, batch_size=5, collate_fn=collate_packed)))
+    images, targets = next(iter(DataLoader(samples, batch_size=5, collate_fn=collate_packed)))  # type: ignore[arg-type]
     assert images.shape == (5, 1, 2, 2)
     assert targets.offsets.tolist() == [0, 0, 1, 3, 6, 10]
 

@@ -1,5 +1,7 @@
 """padded_nms against a Python loop, and its promises: order, ties, shapes, padding."""
 
+from typing import Any
+
 import pytest
 import torch
 from box_reference import FLOAT_DTYPES, nms_reference, random_boxes
@@ -9,12 +11,18 @@ from lensbox.ops import padded_nms
 
 
 def check(
-    boxes: Tensor, scores: Tensor, device: torch.device, *rule: float, categories: Tensor | None = None
+    boxes: Tensor,
+    scores: Tensor,
+    device: torch.device,
+    iou_threshold: float,
+    score_threshold: float,
+    candidates: int,
+    slots: int,
+    categories: Tensor | None = None,
 ) -> None:
-    """`rule` is iou_threshold, score_threshold, max_candidates, max_detections."""
+    rule = (iou_threshold, score_threshold, candidates, slots)
     moved = categories.to(device) if categories is not None else None
     out = padded_nms(boxes.to(device), scores.to(device), *rule, moved)
-    slots = int(rule[3])
     batch = boxes.shape[0]
     assert out.boxes.shape == (batch, slots, 4)
     assert out.boxes.dtype == boxes.dtype
@@ -206,8 +214,8 @@ def test_opcheck(device: torch.device) -> None:
         ),
     ],
 )
-def test_bad_input(change: dict, error: type[Exception], message: str) -> None:
-    good = {
+def test_bad_input(change: dict[str, Any], error: type[Exception], message: str) -> None:
+    good: dict[str, Any] = {
         "boxes": torch.zeros(1, 3, 4),
         "scores": torch.zeros(1, 3),
         "iou_threshold": 0.5,

@@ -82,7 +82,8 @@ def test_nms(device: torch.device) -> None:
 
 
 def test_batched_nms(device: torch.device) -> None:
-    arguments = [recorded(name, device) for name in ("nms_boxes", "nms_scores", "nms_categories")]
+    boxes, scores, categories = ("nms_boxes", "nms_scores", "nms_categories")
+    arguments = recorded(boxes, device), recorded(scores, device), recorded(categories, device)
     assert torch.equal(batched_nms(*arguments, 0.5), recorded("batched_nms", device))
 
 

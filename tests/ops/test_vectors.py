@@ -37,6 +37,8 @@ def run_with(capability: str, inputs: Path) -> list[list[Tensor]]:
         env=os.environ | {"ATEN_CPU_CAPABILITY": capability.lower()},
         check=True,
     )
+    used: str
+    results: list[list[Tensor]]
     used, results = torch.load(outputs)
     assert used == capability
     return results

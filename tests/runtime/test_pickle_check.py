@@ -19,6 +19,8 @@ from lensbox.runtime.torchscript import quiet_torchscript
 
 
 class Part(nn.Module):
+    grid: Tensor
+
     def __init__(self) -> None:
         super().__init__()
         self.register_buffer("grid", torch.arange(12).view(3, 4).t()[1:])

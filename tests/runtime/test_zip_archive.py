@@ -41,7 +41,7 @@ def test_stored_and_deflated(method: int) -> None:
 
 def test_sizes_behind_the_content() -> None:
     stream = Unseekable()
-    with zipfile.ZipFile(stream, "w") as new:  # type: ignore[arg-type]
+    with zipfile.ZipFile(stream, "w") as new:
         for name, value in ENTRIES:
             new.writestr(name, value)
     assert read_archive(stream.content) == {name[2:]: value for name, value in ENTRIES}

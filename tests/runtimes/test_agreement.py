@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import httpx
 import PIL.Image
@@ -128,12 +129,13 @@ def ask_torchscript(artifact: Artifact, photo: Path) -> Answer:
     return Answer(found.boxes, found.scores)
 
 
-def run_runner(artifact: Path, command: str, *arguments: str) -> dict:
+def run_runner(artifact: Path, command: str, *arguments: str) -> dict[str, Any]:
     model = ["--artifact", str(artifact), "--ops", str(library_path())]
     line = [str(built_runner()), command, *model, *arguments]
     done = subprocess.run(line, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+    answer: dict[str, Any] = json.loads(done.stdout)
+    return answer
 
 
 def ask_runner(artifact: Path, photo: Path, device: str) -> Answer:
@@ -149,7 +151,7 @@ def ask_http(client: httpx.Client, photo: Path) -> Answer:
     return from_json(response.json()["detections"])
 
 
-def from_json(detections: list[dict]) -> Answer:
+def from_json(detections: list[dict[str, Any]]) -> Answer:
     boxes = torch.tensor([d["box"] for d in detections]).reshape(-1, 4)
     return Answer(boxes, torch.tensor([d["score"] for d in detections]))
 

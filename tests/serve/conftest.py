@@ -19,7 +19,8 @@ from fastapi import FastAPI
 from png_files import png_file
 from small_detectors import save_random_artifact
 
-from lensbox.runtime.artifact import Artifact, Detections, load_artifact
+from lensbox.runtime.artifact import Artifact, load_artifact
+from lensbox.runtime.detection import Detections
 from lensbox.runtime.self_test import SelfTestReport
 from lensbox.serve.app import create_app
 from lensbox.serve.listener import listen, url_of

@@ -90,7 +90,7 @@ def test_cuda_without_a_gpu_is_refused(artifact_path: Path) -> None:
 @pytest.fixture
 def _tf32() -> Iterator[None]:
     """TF32 is on, until the test turns it off or ends."""
-    switches = (torch.backends.cudnn, torch.backends.cuda.matmul)
+    switches: tuple[Any, ...] = (torch.backends.cudnn, torch.backends.cuda.matmul)
     before = [switch.allow_tf32 for switch in switches]
     for switch in switches:
         switch.allow_tf32 = True

@@ -26,7 +26,7 @@ def article_run(sign: int) -> tuple[float, float]:
         loss = masked_giou_loss(net(images), targets)
         values.append(1 - float(loss.detach()))
         optimizer.zero_grad()
-        (loss if sign > 0 else 1 - loss).backward()  # type: ignore[no-untyped-call]
+        (loss if sign > 0 else 1 - loss).backward()
         optimizer.step()
     return values[0], values[-1]
 

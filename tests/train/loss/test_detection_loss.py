@@ -69,7 +69,7 @@ def test_gradients_reach_positive_cells_only_for_boxes() -> None:
     boxes.requires_grad_()
     logits.requires_grad_()
     target = targets(TARGET)
-    detection_loss(boxes, logits, target, targets(), LEVELS, CONFIG).total.backward()  # type: ignore[no-untyped-call]
+    detection_loss(boxes, logits, target, targets(), LEVELS, CONFIG).total.backward()
     assert boxes.grad is not None
     assert logits.grad is not None
     touched = set(boxes.grad.abs().sum(2).nonzero()[:, 1].tolist())
@@ -83,7 +83,7 @@ def test_gradients_reach_positive_cells_only_for_boxes() -> None:
 def test_ignored_boxes_take_cells_out_of_the_background() -> None:
     boxes, logits = predictions()
     logits.requires_grad_()
-    detection_loss(boxes, logits, targets(), targets(TARGET), LEVELS, CONFIG).total.backward()  # type: ignore[no-untyped-call]
+    detection_loss(boxes, logits, targets(), targets(TARGET), LEVELS, CONFIG).total.backward()
     cell = 17 * 64 + 27
     assert logits.grad is not None
     assert logits.grad[0, cell] == 0
@@ -94,7 +94,7 @@ def test_no_target_at_all_is_finite() -> None:
     boxes, logits = predictions()
     boxes.requires_grad_()
     losses = detection_loss(boxes, logits, targets(), targets(), LEVELS, CONFIG)
-    losses.total.backward()  # type: ignore[no-untyped-call]
+    losses.total.backward()
     assert losses.box == 0
     assert torch.isfinite(losses.total)
     assert boxes.grad is None or bool((boxes.grad == 0).all())

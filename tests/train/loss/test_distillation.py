@@ -108,7 +108,7 @@ def test_a_student_that_says_what_its_teacher_says_has_nothing_to_learn() -> Non
     logits = (logits + torch.randn(logits.shape, generator=torch.Generator().manual_seed(2))).requires_grad_()
     boxes.requires_grad_()
     taught = Taught(boxes.detach(), logits.detach().sigmoid())
-    distillation_loss(boxes, logits, taught, CONFIG.loss).backward()  # type: ignore[no-untyped-call]
+    distillation_loss(boxes, logits, taught, CONFIG.loss).backward()
     assert logits.grad.abs().max() < 1e-8
     # A step along GIoU's subgradient at equal boxes would not help: the loss is at its minimum there.
     moved = Taught(boxes.detach() + 3.0, taught.scores)

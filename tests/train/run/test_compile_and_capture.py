@@ -43,11 +43,11 @@ def test_compiled_step_traces_whole(store: ImageStore) -> None:
         torch.testing.assert_close(one, other)
     compiled = torch.compile(step._forward_loss, fullgraph=True, backend="aot_eager")
     losses = compiled(*views)
-    losses.total.backward()  # type: ignore[no-untyped-call]
+    losses.total.backward()
     gradients = [p.grad.clone() for p in step.model.parameters() if p.grad is not None]
     step.optimizer.zero_grad()
     plain = step._forward_loss(*views)
-    plain.total.backward()  # type: ignore[no-untyped-call]
+    plain.total.backward()
     torch.testing.assert_close(losses.total, plain.total)
     for one, parameter in zip(gradients, step.model.parameters(), strict=True):
         torch.testing.assert_close(one, parameter.grad)

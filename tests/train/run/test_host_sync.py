@@ -83,7 +83,7 @@ def test_views_net_loss_and_backward_stay_on_the_device(changes: Any) -> None:
         boxes, logits = model(views.images)
         taught = teach([model], [[model] * 4], views.images)
         losses = detection_loss(boxes, logits, views.targets, views.ignored, levels, config, taught)
-        losses.total.backward()  # type: ignore[no-untyped-call]
+        losses.total.backward()
     assert traffic.found == []
     assert views.images.shape == (16, 1, 256, 256)
     assert all(p.grad is not None for p in model.parameters())

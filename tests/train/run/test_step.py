@@ -79,7 +79,7 @@ def test_gradients_of_two_processes_are_those_of_one_batch(
         step.optimizer.zero_grad()
         images, targets, ignored = (value[part] for value in views)
         losses = step._forward_loss(images, targets, ignored)
-        losses.total.backward()  # type: ignore[no-untyped-call]
+        losses.total.backward()
         return losses.quality
 
     gradients(slice(None))
