@@ -68,7 +68,7 @@ def load_pairwise(_: torch.device) -> Pairwise:
 def _torchvision_ops() -> ModuleType:
     try:
         # An installed torchvision built for another torch fails with a RuntimeError or OSError.
-        import torchvision.ops as ops
+        import torchvision.ops as ops  # pyright: ignore[reportMissingImports]
     except (ImportError, RuntimeError, OSError) as error:
         raise UnavailableError(f"torchvision cannot be imported: {str(error).splitlines()[0]}") from error
     assert isinstance(ops, ModuleType)

@@ -9,8 +9,8 @@ and divides. Predictions of padding are not read. Backward: one launch, which wr
 from typing import Any
 
 import torch
-import triton
-import triton.language as tl
+import triton  # pyright: ignore[reportMissingImports]
+import triton.language as tl  # pyright: ignore[reportMissingImports]
 from torch import Tensor
 
 FORWARD_BLOCK = 1024

@@ -1,6 +1,6 @@
 """The `lensbox` command."""
 
-import importlib
+import importlib.metadata
 import logging
 import os
 import subprocess

@@ -8,8 +8,8 @@ import json
 import sys
 
 import torch
-import torchvision
-from torchvision import ops
+import torchvision  # pyright: ignore[reportMissingImports]
+from torchvision import ops  # pyright: ignore[reportMissingImports]
 
 
 def draw_boxes(count: int, size: float) -> torch.Tensor:

@@ -117,7 +117,7 @@ def test_idxs_of_another_shape() -> None:
 @pytest.mark.gpu
 @pytest.mark.parametrize("count", [50, 900, 4000])
 def test_against_torchvision_itself(count: int) -> None:
-    from torchvision import ops as theirs
+    from torchvision import ops as theirs  # pyright: ignore[reportMissingImports]
 
     b1, b2 = random_boxes(count).cuda(), random_boxes(count).cuda()
     scores, kinds = torch.rand(count).cuda(), torch.randint(0, 5, (count,)).cuda()
