@@ -147,7 +147,7 @@ def test_a_defect_of_the_artifact_fails_the_run(
 
 def test_weights_that_do_not_exist(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["bench", "detector", "--weights", str(tmp_path / "none.safetensors")]) == ExitCode.BAD_INPUT
-    assert "error: path must be a weights file" in capsys.readouterr().err
+    assert "lensbox bench detector: path must be a weights file" in capsys.readouterr().err
 
 
 def test_threads_are_put_back_when_the_export_fails(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -44,8 +44,8 @@ logger = logging.getLogger(__name__)
 def run_train(arguments: TrainArguments) -> None:
     """Runs `lensbox train`. Raises one of `lensbox.errors`, with its exit code, or OSError."""
     _train(arguments)
-    # Not after an error: the others may be waiting for this process, and leaving would wait for them. Once it has
-    # ended, torchrun ends them.
+    # Not after an error: the others may be waiting for this process, and leaving would wait for them. Once it
+    # has ended, torchrun ends them.
     process_group.wait_for_all()  # none takes its connections down while another still uses them
     process_group.leave()
 
