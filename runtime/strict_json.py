@@ -7,6 +7,7 @@ from collections import Counter
 from typing import Any
 
 MAX_NESTING = 64
+MAX_KEYS = 1000  # of an object: in C++, looking one up takes a time that grows with their number
 
 _LONG_NUMBER = 300  # characters; fewer digits fit float64
 _ESCAPE_QUOTE_OR_BRACKET = re.compile(r'\\.|["\[\]{}]', re.DOTALL)
@@ -16,7 +17,7 @@ def parse_strict(text: str) -> Any:
     """The value of a JSON text. Raises ValueError, also for what RFC 8259 leaves open.
 
     That is: a byte order mark, a key that occurs twice in an object, NaN, Infinity, numbers beyond float64,
-    half a surrogate pair, and more than 64 levels of lists and objects.
+    half a surrogate pair, more than 1,000 keys in an object, and more than 64 levels of lists and objects.
     """
     _check_nesting(text)
     value = json.loads(
@@ -53,6 +54,8 @@ def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(values) != len(pairs):
         (twice, _), *_ = Counter(key for key, _ in pairs).most_common(1)
         raise ValueError(f"the key {twice!r} occurs twice in an object")
+    if len(values) > MAX_KEYS:
+        raise ValueError(f"an object must have at most {MAX_KEYS} keys, got {len(values)}")
     return values
 
 

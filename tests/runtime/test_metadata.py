@@ -143,6 +143,7 @@ def test_what_the_rules_allow_is_read(values: Values, change: Callable[[Values],
     ("text", "message"),
     [
         ('{"a": 1, "a": 2}', "'a' occurs twice"),
+        ("{" + ",".join(f'"k{i}": 0' for i in range(1001)) + "}", "at most 1000 keys, got 1001"),
         ('[{"b": {"a": 1, "a": 1}}]', "'a' occurs twice"),
         ("[NaN]", "must be finite, got NaN"),
         ("[-Infinity]", "must be finite, got -Infinity"),
