@@ -39,7 +39,7 @@ def test_transparency_and_animation_are_left_out() -> None:
 
 
 def test_a_file_without_metadata_and_other_files_stay_as_they_are() -> None:
-    for file in (_encode(_PICTURE), b"", b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff tEXt"):
+    for file in (_encode(_PICTURE), b"", b"\xff\xd8\xff tEXt"):
         assert without_metadata(file) is file
 
 
@@ -61,3 +61,32 @@ def test_chunks_are_limited() -> None:
 def test_what_follows_the_end_is_no_chunk() -> None:
     file = _encode(_PICTURE) + bytes(12_000)
     assert without_metadata(file, 10) is file
+
+
+@pytest.mark.parametrize("mode", ["RGB", "LA", "P"])
+def test_no_flipped_bit_is_accepted(mode: str) -> None:
+    """Pillow alone accepts some: it looks at no checksum of IDAT and stops at the last row."""
+    file = _encode(_PICTURE.resize((9, 7)).convert(mode))
+    for position in range(len(file)):
+        for bit in range(8):
+            flipped = bytearray(file)
+            flipped[position] ^= 1 << bit
+            with pytest.raises(ValueError, match=r"must be an image|neither|PNG"):
+                read_image(bytes(flipped))
+
+
+@pytest.mark.parametrize("cut", [1, 4, 12, 1000])
+def test_a_file_without_its_end_is_refused(cut: int) -> None:
+    with pytest.raises(InputError, match="truncated"):
+        without_metadata(_encode(_PICTURE)[:-cut])
+
+
+def test_a_signature_alone_is_refused() -> None:
+    with pytest.raises(InputError, match="truncated"):
+        without_metadata(b"\x89PNG\r\n\x1a\n")
+
+
+def test_a_chunk_that_decoders_must_know_and_png_has_not_is_refused() -> None:
+    file = _encode(_PICTURE)
+    with pytest.raises(InputError, match="unknown chunk b'ABCD'"):
+        without_metadata(file[:33] + chunk(b"ABCD", b"?") + file[33:])
