@@ -10,6 +10,7 @@ from torch import Tensor
 from lensbox.serve.errors import ApiError, shown
 
 _FIELDS = ("predictions", "targets")
+_MOST_SIGNS = 64
 
 
 def loss_tensors(body: bytes, max_boxes: int) -> tuple[Tensor, Tensor]:
@@ -55,6 +56,10 @@ def _check_size(body: bytes, max_boxes: int) -> None:
                 f"the body must have at most {max_boxes} boxes or images in each of predictions and targets, "
                 f"which take at most {most} {what}, got {count}"
             )
+    # A valid body is one object with two keys; a parser that stops the process for objects is not asked.
+    for what, sign in (("objects", b"{"), ("quotes", b'"')):
+        if (count := body.count(sign)) > _MOST_SIGNS:
+            raise _invalid(f"the body must be one object of predictions and targets, got {count} {what}")
 
 
 def _parse(body: bytes) -> Any:

@@ -148,3 +148,15 @@ def test_what_cannot_fit_is_not_parsed(body: bytes, found: str, monkeypatch: pyt
 @pytest.mark.parametrize("boxes", [[_BOX] * 10, [[_BOX] * 5] * 2, [[_BOX]] * 10])
 def test_as_many_boxes_as_may_be_are_parsed(boxes: list[Any]) -> None:
     assert loss_tensors(_body(boxes), max_boxes=10)[0].numel() == 40
+
+
+@pytest.mark.parametrize(
+    ("body", "what"),
+    [(b'{"predictions": [' + b"{" * 65, "66 objects"), (b'{"a":0,' + b'"":0,' * 40 + b'"b":0}', "84 quotes")],
+)
+def test_objects_are_not_parsed_to_be_refused(body: bytes, what: str) -> None:
+    with pytest.raises(
+        ApiError, match=f"must be one object of predictions and targets, got {what}"
+    ) as caught:
+        loss_tensors(body, max_boxes=10)
+    assert (caught.value.status, caught.value.code) == (422, "invalid_boxes")
