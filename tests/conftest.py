@@ -18,6 +18,14 @@ def _gpu_is_usable() -> bool:
     return torch.cuda.is_available() and "cuda" in read_build_info(library_path()).backends
 
 
+def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
+    """Names long values by their length: pytest puts a test's name into the environment of child processes,
+    which Linux refuses from 128 KiB on."""
+    if isinstance(val, (str, bytes)) and len(val) > 100:
+        return f"{argname}_of_{len(val)}"
+    return None
+
+
 def pytest_runtest_setup(item: pytest.Item) -> None:
     if item.get_closest_marker("gpu") is None or _gpu_is_usable():
         return
