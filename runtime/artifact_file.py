@@ -8,6 +8,8 @@ from lensbox.runtime.zip_archive import DamagedArchiveError, read_archive
 
 METADATA_FILE = "lensbox.json"
 MAX_METADATA_SIZE = 16 << 20
+# All sources, and all pickles, together: checking takes hundreds of times their size in memory.
+MAX_CODE_SIZE = MAX_PICKLES_SIZE = 4 << 20
 
 # What torch writes. Its reader knows others, such as older formats with code in other places.
 _ENTRY = re.compile(
@@ -53,6 +55,10 @@ def parse_artifact_file(data: bytes) -> ArtifactFile:
     foreign = [name for name in entries if not _ENTRY.fullmatch(name)]
     if foreign:
         raise ValueError(f"is not as torch writes it: it holds the entry {foreign[0]}")
+    for what, pattern, most in (("code", _CODE, MAX_CODE_SIZE), ("pickles", _PICKLE, MAX_PICKLES_SIZE)):
+        size = sum(len(content) for name, content in entries.items() if pattern.fullmatch(name))
+        if size > most:
+            raise ValueError(f"has {size} bytes of {what}, at most {most} are read")
     for name, content in entries.items():
         if _PICKLE.fullmatch(name):
             try:

@@ -16,6 +16,8 @@ namespace fs = std::filesystem;
 
 constexpr const char* kMetadata = "extra/lensbox.json";
 constexpr uint64_t kMostMetadata = uint64_t{16} << 20;
+// All sources, and all pickles, together: checking takes many times their size in memory.
+constexpr uint64_t kMostCode = uint64_t{4} << 20;
 constexpr uint64_t kMostBytes = (uint64_t{1} << 31) - 1;
 
 [[noreturn]] void fail(const fs::path& artifact, const std::string& reason) {
@@ -112,6 +114,25 @@ bool is_known(std::string_view name) {
          (is_in(name, "constants/") && is_number(name.substr(10)));
 }
 
+bool is_pickle(std::string_view name) {
+  return name == "data.pkl" || name == "constants.pkl" || is_code_pickle(name);
+}
+
+void check_sizes(const fs::path& artifact, const ZipArchive& archive, const std::string& folder) {
+  uint64_t code = 0, pickles = 0;
+  for (const ZipEntry& entry : archive.entries()) {
+    const std::string_view name = std::string_view(entry.name).substr(folder.size());
+    if (is_code(name)) code += entry.size;
+    if (is_pickle(name)) pickles += entry.size;
+  }
+  for (const auto& [what, size] : {std::pair{"code", code}, std::pair{"pickles", pickles}}) {
+    if (size > kMostCode) {
+      fail(artifact, "has " + std::to_string(size) + " bytes of " + what + ", at most " +
+                         std::to_string(kMostCode) + " are read");
+    }
+  }
+}
+
 void check_pickles(const fs::path& artifact, const ZipArchive& archive, const std::string& folder) {
   const RecordSize record_size = [&](const std::string& name) -> std::optional<uint64_t> {
     const ZipEntry* const entry = archive.find(folder + name);
@@ -121,7 +142,7 @@ void check_pickles(const fs::path& artifact, const ZipArchive& archive, const st
   for (const ZipEntry& entry : archive.entries()) {
     const std::string name = entry.name.substr(folder.size());
     if (!is_known(name)) fail(artifact, "not as torch writes it: it holds the entry " + name);
-    if (name != "data.pkl" && name != "constants.pkl" && !is_code_pickle(name)) continue;
+    if (!is_pickle(name)) continue;
     const auto fault =
         pickle_fault(read_entry(entry), name == "constants.pkl" ? "constants" : "data", record_size);
     if (fault) fail(artifact, "damaged: its entry " + name + ": " + *fault);
@@ -149,6 +170,7 @@ ArtifactFile read_artifact_file(const fs::path& path, Trust trust) {
   const ZipArchive archive = open_archive(path, *bytes);
   const std::string folder = find_folder(path, archive);
   const std::string text = read_metadata_text(path, archive, folder);
+  check_sizes(path, archive, folder);
   check_pickles(path, archive, folder);
   Metadata metadata = parse_metadata(text, path);
   if (trust == Trust::kCheckCode) check_code(path, archive, folder, metadata.ops);

@@ -46,11 +46,12 @@ using Values = std::vector<std::shared_ptr<Value>>;
 // What stands on the unpickler's stack.
 struct Value {
   Kind kind;
-  int64_t number = 0;       // of an integer; of a storage, how many items it has
-  std::string text{};       // of a text; of a global, its module and name
-  Values items{};           // of a tuple
-  int depth = 0;            // how deep tuples, lists, dicts and objects lie within each other
-  bool is_growing = false;  // whether a list or dict may still get items
+  int64_t number = 0;             // of an integer; of a storage, how many items it has
+  std::string text{};             // of a text; of a global, its module and name
+  Values items{};                 // of a tuple
+  int depth = 0;                  // how deep tuples, lists, dicts and objects lie within each other
+  bool is_growing = false;        // whether a list or dict may still get items
+  std::optional<bool> is_data{};  // of a tuple, once it has been asked
 };
 using Pointer = std::shared_ptr<Value>;
 
@@ -67,7 +68,9 @@ bool is_data(const Pointer& value) {
     case Kind::kNew:
       return false;
     case Kind::kTuple:
-      return std::ranges::all_of(value->items, is_data);
+      // Kept, since tuples that share their items would take time exponential in their depth.
+      if (!value->is_data) value->is_data = std::ranges::all_of(value->items, is_data);
+      return *value->is_data;
     default:
       return true;
   }

@@ -64,6 +64,8 @@ class Inspector : public nlohmann::json_sax<Json> {
 
 nlohmann::ordered_json parse_strict_json(std::string_view text, int max_depth) {
   if (text.starts_with("\xEF\xBB\xBF")) throw JsonError("it begins with a byte order mark");
+  // To the parser it would be the end of the text.
+  if (text.find('\0') != std::string_view::npos) throw JsonError("it has a NUL character");
   Inspector inspector(max_depth);
   Json::sax_parse(text, &inspector);
   return Json::parse(text);

@@ -336,6 +336,9 @@ void check_crc(const ZipEntry& entry, std::string_view content) {
 ZipArchive::ZipArchive(std::string_view bytes) : entries_(read_entries(bytes)) {
   check_names_differ(entries_);
   check_total_size(entries_, bytes.size());
+  for (size_t index = 0; index < entries_.size(); ++index) {
+    by_name_.emplace(entries_[index].name, index);
+  }
   for (const ZipEntry& entry : entries_) {
     if (entry.is_deflated) {
       read_entry(entry);
@@ -346,8 +349,8 @@ ZipArchive::ZipArchive(std::string_view bytes) : entries_(read_entries(bytes)) {
 }
 
 const ZipEntry* ZipArchive::find(std::string_view name) const {
-  const auto found = std::ranges::find(entries_, name, &ZipEntry::name);
-  return found == entries_.end() ? nullptr : &*found;
+  const auto found = by_name_.find(name);
+  return found == by_name_.end() ? nullptr : &entries_[found->second];
 }
 
 std::string read_entry(const ZipEntry& entry) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -44,6 +45,7 @@ class ZipArchive {
 
  private:
   std::vector<ZipEntry> entries_;
+  std::map<std::string, size_t, std::less<>> by_name_;  // indices of entries_
 };
 
 // The content of an entry, inflated if need be and compared with its checksum. Throws ZipError.

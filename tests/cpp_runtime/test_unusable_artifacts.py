@@ -221,6 +221,34 @@ def test_a_pickle_nested_too_deeply(
     assert_refused(run("selftest", "--artifact", path), "deep.pt", "data.pkl", part)
 
 
+def test_tuples_that_share_their_items_take_no_time(run: Run, artifact: Path, tmp_path: Path) -> None:
+    """Each of 60 tuples holds the one before it twice: 2**60 paths to the first."""
+    shared = b"\x80\x02)q\x00" + b"".join(
+        b"h" + bytes([n]) + b"h" + bytes([n]) + b"\x86q" + bytes([n + 1]) for n in range(60)
+    )
+    path = rewrite_entries(
+        artifact,
+        tmp_path / "shared.pt",
+        lambda entries: [*entries, (entries[0][0].partition("/")[0] + "/code/x.py.debug_pkl", shared + b".")],
+    )
+    assert run("info", "--artifact", path).code in (0, 3)  # the runner's time limit is what counts
+
+
+@pytest.mark.parametrize(("name", "what"), [("code/x.py", "code"), ("code/x.py.debug_pkl", "pickles")])
+def test_code_and_pickles_are_bounded(run: Run, artifact: Path, tmp_path: Path, name: str, what: str) -> None:
+    def enlarge(entries: Entries) -> Entries:
+        return [*entries, (entries[0][0].partition("/")[0] + "/" + name, b"a" * (4 << 20))]
+
+    path = rewrite_entries(artifact, tmp_path / "large.pt", enlarge)
+    assert_refused(run("info", "--artifact", path), f"bytes of {what}, at most 4194304 are read")
+
+
+def test_metadata_behind_a_nul_character(run: Run, artifact: Path, tmp_path: Path) -> None:
+    metadata = load_artifact(artifact).metadata.to_json()
+    path = save_script(Plain(), tmp_path / "nul.pt", _extra_files={METADATA_FILE: metadata + "\0[[["})
+    assert_refused(run("info", "--artifact", path), "lensbox.json is damaged", "NUL")
+
+
 class Writing(nn.Module):
     """Writes a file while it is loaded."""
 

@@ -206,3 +206,23 @@ def test_self_test_passes_on_the_gpu(artifact_path: Path) -> None:
     assert report.passed, report.failures
     boxes, _, _ = artifact.detect(torch.zeros(1, 1, 256, 256, dtype=torch.uint8))
     assert boxes.device.type == "cuda"
+
+
+def test_an_op_schema_that_torch_cannot_read(artifact_path: Path, tmp_path: Path) -> None:
+    """torch's parser raises IndexError for such a number."""
+    schema = "lensbox::giou(int[99999999999999999999] a) -> Tensor"
+    path = tmp_path / "schema.pt"
+    rewrite_metadata(artifact_path, path, lambda values: values.update(ops=[schema]))
+    with pytest.raises(ArtifactError, match="which torch cannot read"):
+        load_artifact(path)
+
+
+@pytest.mark.parametrize(("name", "what"), [("code/x.py", "code"), ("code/x.py.debug_pkl", "pickles")])
+def test_code_and_pickles_are_bounded(artifact_path: Path, tmp_path: Path, name: str, what: str) -> None:
+    path = tmp_path / "large.pt"
+    shutil.copyfile(artifact_path, path)
+    with zipfile.ZipFile(path, "a", zipfile.ZIP_DEFLATED) as archive:
+        folder = archive.namelist()[0].partition("/")[0]
+        archive.writestr(f"{folder}/{name}", b"a" * (4 << 20))
+    with pytest.raises(ArtifactError, match=rf"has [0-9]+ bytes of {what}, at most 4194304 are read"):
+        load_artifact(path)
