@@ -1,5 +1,6 @@
 """`lensbox train`, as one types it."""
 
+import contextlib
 import io
 import json
 import resource
@@ -194,20 +195,27 @@ def test_an_output_that_is_a_file_is_refused_before_anything_is_decoded(
     assert (tmp_path / "file").read_text() == "mine"
 
 
-@pytest.fixture
+@contextlib.contextmanager
 def small_files_only() -> Iterator[None]:
-    """No file of this process may grow beyond 10 kB: what a full disk does, in all that matters here."""
+    """No file of this process may grow beyond 10 kB: what a full disk does, in all that matters here.
+
+    No fixture: pytest reports between a test and the end of its fixtures, maybe into a file that is longer.
+    """
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, before[1]))
-    yield
-    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 def test_a_full_disk_is_said_in_a_line(
-    faces_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], small_files_only: None
+    faces_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     arguments = ["--data", str(faces_folder), "--output", str(tmp_path), "--device", "cpu", "--set", *TINY]
-    assert main(["train", *arguments]) == ExitCode.UNUSABLE
+    with small_files_only():
+        code = main(["train", *arguments])
+    assert code == ExitCode.UNUSABLE
     said = capsys.readouterr().err
     assert "lensbox train: " in said
     assert "File too large" in said
