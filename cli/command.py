@@ -91,3 +91,11 @@ def seconds(text: str) -> float:
     if not 0 <= value < math.inf:  # written so that NaN fails
         raise click.BadParameter(f"must be finite and at least 0, got {text}")
     return value
+
+
+def fraction(text: str) -> float:
+    """A number between 0 and 1, for an option's `type`."""
+    value = float(text)
+    if not 0 <= value <= 1:
+        raise click.BadParameter(f"must be between 0 and 1, got {text}")
+    return value

@@ -9,7 +9,7 @@ from types import FrameType
 
 import click
 
-from lensbox.cli.command import FILE, Command
+from lensbox.cli.command import FILE, Command, fraction
 
 DEFAULT_OUTPUT = Path("artifacts") / "detector.pt"
 
@@ -23,13 +23,6 @@ def _file(text: str) -> Path:
     return path
 
 
-def _fraction(text: str) -> float:
-    value = float(text)
-    if not 0 <= value <= 1:
-        raise click.BadParameter(f"must be between 0 and 1, got {text}")
-    return value
-
-
 @click.command(cls=Command)
 @click.option(
     "--weights", type=FILE, help="Weights (.safetensors) that save_detector wrote. Default: the shipped ones."
@@ -37,13 +30,13 @@ def _fraction(text: str) -> float:
 @click.option("--output", type=_file, default=str(DEFAULT_OUTPUT), metavar="FILE", help="File to write.")
 @click.option(
     "--score-threshold",
-    type=_fraction,
+    type=fraction,
     metavar="0..1",
     help="Least score of a face unless a caller says otherwise. Default: what the weights recommend, or 0.5.",
 )
 @click.option(
     "--iou-threshold",
-    type=_fraction,
+    type=fraction,
     default="0.5",
     metavar="0..1",
     help="Largest overlap of two faces unless a caller says otherwise.",

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from lensbox.cli.command import FILE, Command, given_arguments, require_at_most_one
+from lensbox.cli.command import FILE, Command, fraction, given_arguments, require_at_most_one
 from lensbox.train.commands.arguments import (
     DetectorArguments,
     EvaluateArguments,
@@ -40,13 +40,6 @@ def _with_detector(function: Callable[..., Any]) -> Callable[..., Any]:
 def _detector(options: dict[str, Any]) -> DetectorArguments:
     require_at_most_one(options, "weights", "checkpoint", "artifact")
     return DetectorArguments(**options)
-
-
-def _probability(text: str) -> float:
-    value = float(text)
-    if not 0 <= value <= 1:
-        raise click.BadParameter(f"must be between 0 and 1, got {text}")
-    return value
 
 
 def _png(text: str) -> Path:
@@ -118,7 +111,7 @@ def evaluate(
 @click.option("--output", type=_png, required=True, metavar="PNG", help="The picture to write.")
 @click.option(
     "--threshold",
-    type=_probability,
+    type=fraction,
     metavar="0..1",
     help="Least score of a face. Default: what weights or artifact recommend, otherwise 0.5.",
 )
