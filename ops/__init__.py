@@ -12,6 +12,7 @@ from lensbox.ops.boxes import (  # noqa: E402
     padded_nms,
     pairwise_giou,
 )
+from lensbox.ops.images import LetterboxedImages, letterbox  # noqa: E402
 from lensbox.ops.packed_targets import PackedTargets, collate_packed  # noqa: E402
 from lensbox.ops.torchvision_api import (  # noqa: E402
     batched_nms,
@@ -23,6 +24,7 @@ from lensbox.ops.torchvision_api import (  # noqa: E402
 
 __all__ = [
     "BuildInfo",
+    "LetterboxedImages",
     "OpLibraryError",
     "PackedTargets",
     "PaddedDetections",
@@ -33,6 +35,7 @@ __all__ = [
     "generalized_box_iou_loss",
     "giou",
     "jagged_giou_loss",
+    "letterbox",
     "library_path",
     "masked_giou_loss",
     "nms",

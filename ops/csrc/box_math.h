@@ -10,11 +10,7 @@
 #include <cstdint>
 #include <type_traits>
 
-#ifdef __CUDACC__
-#define LENSBOX_HOST_DEVICE __host__ __device__ __forceinline__
-#else
-#define LENSBOX_HOST_DEVICE [[gnu::always_inline]] inline
-#endif
+#include "host_device.h"
 
 namespace lensbox {
 

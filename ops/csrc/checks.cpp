@@ -2,6 +2,8 @@
 
 #include <c10/core/ScalarType.h>
 
+#include <string>
+
 namespace lensbox {
 namespace {
 
@@ -129,6 +131,35 @@ void check_nms_arguments(const Tensor& boxes, const Tensor& scores, double iou_t
   TORCH_CHECK_VALUE(score_threshold == score_threshold, op, ": score_threshold must be a number, got NaN");
   TORCH_CHECK_VALUE(max_candidates >= 1, op, ": max_candidates must be at least 1, got ", max_candidates);
   TORCH_CHECK_VALUE(max_detections >= 1, op, ": max_detections must be at least 1, got ", max_detections);
+}
+
+void check_letterbox_arguments(at::TensorList images, int64_t height, int64_t width, int64_t channels,
+                               int64_t fill) {
+  constexpr const char* op = "lensbox::letterbox";
+  // Positions of pixels, in float32, are exact up to here.
+  constexpr int64_t kLongestSide = int64_t{1} << 24;
+  TORCH_CHECK_VALUE(!images.empty(), op, ": images must hold at least one image, got none");
+  for (size_t i = 0; i < images.size(); ++i) {
+    const Tensor& image = images[i];
+    const std::string name = "images[" + std::to_string(i) + "]";
+    TORCH_CHECK_TYPE(image.scalar_type() == ScalarType::Byte, op, ": ", name, " must be uint8, got ",
+                     image.scalar_type());
+    TORCH_CHECK_VALUE(
+        image.dim() == 3 && (image.sym_size(0) == 1 || image.sym_size(0) == 3 || image.sym_size(0) == 4), op,
+        ": ", name, " must have the shape [C, H, W] with C = 1, 3 or 4, got ", image.sym_sizes());
+    TORCH_CHECK_VALUE(image.sym_size(1) >= 1 && image.sym_size(2) >= 1, op, ": ", name,
+                      " must have at least one row and one column, got ", image.sym_sizes());
+    TORCH_CHECK_VALUE(image.sym_size(1) <= kLongestSide && image.sym_size(2) <= kLongestSide, op, ": ", name,
+                      " must have sides of at most ", kLongestSide, " pixels, got ", image.sym_sizes());
+    check_same_device(op, name.c_str(), image, "images[0]", images[0]);
+  }
+  constexpr int64_t kLongestCanvas = 1 << 14;
+  TORCH_CHECK_VALUE(height >= 1 && height <= kLongestCanvas, op, ": height must be between 1 and ",
+                    kLongestCanvas, ", got ", height);
+  TORCH_CHECK_VALUE(width >= 1 && width <= kLongestCanvas, op, ": width must be between 1 and ",
+                    kLongestCanvas, ", got ", width);
+  TORCH_CHECK_VALUE(channels == 1 || channels == 3, op, ": channels must be 1 or 3, got ", channels);
+  TORCH_CHECK_VALUE(fill >= 0 && fill <= 255, op, ": fill must be between 0 and 255, got ", fill);
 }
 
 void check_grad(const char* op, const Tensor& grad, c10::SymIntArrayRef shape, const char* input_name,

@@ -31,6 +31,9 @@ void check_nms_arguments(const Tensor& boxes, const Tensor& scores, double iou_t
                          double score_threshold, int64_t max_candidates, int64_t max_detections,
                          const std::optional<Tensor>& categories);
 
+void check_letterbox_arguments(at::TensorList images, int64_t height, int64_t width, int64_t channels,
+                               int64_t fill);
+
 // The gradient of an op's output has its shape, floating-point dtype and device, which is that of `input`.
 void check_grad(const char* op, const Tensor& grad, c10::SymIntArrayRef shape, const char* input_name,
                 const Tensor& input);

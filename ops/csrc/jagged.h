@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "box_math.h"
+#include "host_device.h"
 
 namespace lensbox {
 

@@ -121,6 +121,15 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> padded_nms_outputs(const Tensor& boxe
           at::empty_symint({batch}, boxes.options().dtype(at::kInt))};
 }
 
+std::tuple<Tensor, Tensor> letterbox_outputs(at::TensorList images, int64_t height, int64_t width,
+                                             int64_t channels, int64_t fill) {
+  check_letterbox_arguments(images, height, width, channels, fill);
+  const auto batch = static_cast<int64_t>(images.size());
+  const auto options = at::TensorOptions().device(images[0].device());
+  return {at::empty({batch, channels, height, width}, options.dtype(at::kByte)),
+          at::empty({batch, 6}, options.dtype(at::kFloat))};
+}
+
 }  // namespace lensbox
 
 TORCH_LIBRARY_IMPL(lensbox, Meta, m) {
@@ -133,4 +142,5 @@ TORCH_LIBRARY_IMPL(lensbox, Meta, m) {
   m.impl("_jagged_giou_loss_forward", lensbox::jagged_giou_loss_forward_outputs);
   m.impl("_jagged_giou_loss_backward", lensbox::jagged_giou_loss_backward_outputs);
   m.impl("padded_nms", lensbox::padded_nms_outputs);
+  m.impl("letterbox", lensbox::letterbox_outputs);
 }

@@ -44,4 +44,7 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> padded_nms_outputs(const Tensor& boxe
                                                               int64_t max_candidates, int64_t max_detections,
                                                               const std::optional<Tensor>& categories);
 
+std::tuple<Tensor, Tensor> letterbox_outputs(at::TensorList images, int64_t height, int64_t width,
+                                             int64_t channels, int64_t fill);
+
 }  // namespace lensbox

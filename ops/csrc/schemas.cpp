@@ -36,4 +36,8 @@ TORCH_LIBRARY(lensbox, m) {
       "max_candidates,"
       " int max_detections, Tensor? categories=None)"
       " -> (Tensor boxes, Tensor scores, Tensor indices, Tensor counts)");
+
+  m.def(
+      "letterbox(Tensor[] images, int height, int width, int channels=1, int fill=0)"
+      " -> (Tensor canvases, Tensor geometry)");
 }

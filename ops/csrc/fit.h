@@ -1,0 +1,38 @@
+// How an image fits a canvas: the one place where that is decided, for kernels and for the C++ runtime.
+#pragma once
+
+#include <cstdint>
+
+#include "host_device.h"
+
+namespace lensbox {
+
+// Where an image lies in a canvas, in canvas pixels.
+struct Fit {
+  int64_t width, height, left, top;
+};
+
+// a / b, rounded half up; both positive.
+LENSBOX_HOST_DEVICE int64_t rounded_quotient(int64_t a, int64_t b) {
+  return (2 * a + b) / (2 * b);
+}
+
+// The side that limits fills the canvas. The other is rounded in integers, so that every runtime agrees, and
+// a very thin image keeps one pixel. An odd pixel of padding lies below or to the right. Sides are at most
+// 2^24 pixels, those of the canvas 2^14.
+LENSBOX_HOST_DEVICE Fit fit_to_canvas(int64_t width, int64_t height, int64_t canvas_width,
+                                      int64_t canvas_height) {
+  Fit fit = {canvas_width, canvas_height, 0, 0};
+  if (width * canvas_height >= height * canvas_width) {
+    const int64_t rows = rounded_quotient(height * canvas_width, width);
+    fit.height = rows < 1 ? 1 : rows;
+  } else {
+    const int64_t columns = rounded_quotient(width * canvas_height, height);
+    fit.width = columns < 1 ? 1 : columns;
+  }
+  fit.left = (canvas_width - fit.width) / 2;
+  fit.top = (canvas_height - fit.height) / 2;
+  return fit;
+}
+
+}  // namespace lensbox

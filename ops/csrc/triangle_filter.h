@@ -1,0 +1,79 @@
+// The arithmetic of `letterbox`, shared by the CPU and CUDA kernels: gray levels as Pillow's convert("L")
+// makes them, and one pass of its resize(BILINEAR), a triangle filter that is as wide as the reduction.
+//
+// Weights are computed in float64 and then fixed to 22 bits after the point, in Pillow's order of operations;
+// from there on all is integers. Sums of integers do not depend on their order, so a kernel may add as it
+// likes and still gives the same bytes. Compilers must not fuse a * b + c here (-ffp-contract=off,
+// --fmad=false).
+#pragma once
+
+#include <cstdint>
+
+#include "fit.h"
+#include "host_device.h"
+
+namespace lensbox {
+
+constexpr int kWeightBits = 22;
+constexpr int32_t kHalfWeight = int32_t{1} << (kWeightBits - 1);
+
+// ITU-R BT.601 luma in 16 bits, rounded.
+LENSBOX_HOST_DEVICE uint8_t luma(uint32_t red, uint32_t green, uint32_t blue) {
+  return static_cast<uint8_t>((19595 * red + 38470 * green + 7471 * blue + 32768) >> 16);
+}
+
+// The input pixels [first, first + count) that one output pixel is made of.
+struct FilterWindow {
+  int32_t first, count;
+  double center;  // of the output pixel, in input pixels
+  double shrink;  // 1 / half the filter's width
+};
+
+// Of the output pixel `index` where `input` pixels become `output`.
+LENSBOX_HOST_DEVICE FilterWindow filter_window(int32_t index, int32_t input, int32_t output) {
+  const double scale = static_cast<double>(input) / output;
+  const double support = scale < 1.0 ? 1.0 : scale;
+  const double center = (index + 0.5) * scale;
+  int32_t first = static_cast<int32_t>(center - support + 0.5);
+  if (first < 0) first = 0;
+  int32_t end = static_cast<int32_t>(center + support + 0.5);
+  if (end > input) end = input;
+  return {first, end - first, center, 1.0 / support};
+}
+
+// The triangle at the window's pixel i, not yet normalised.
+LENSBOX_HOST_DEVICE double filter_height(const FilterWindow& window, int32_t i) {
+  double distance = (i + window.first - window.center + 0.5) * window.shrink;
+  if (distance < 0.0) distance = -distance;
+  return distance < 1.0 ? 1.0 - distance : 0.0;
+}
+
+// What the heights of a window add up to, in the order of its pixels.
+LENSBOX_HOST_DEVICE double filter_area(const FilterWindow& window) {
+  double area = 0.0;
+  for (int32_t i = 0; i < window.count; ++i) {
+    area += filter_height(window, i);
+  }
+  return area;
+}
+
+// The weight of a pixel; those of a window add up to about 2^22.
+LENSBOX_HOST_DEVICE int32_t fixed_weight(double height, double area) {
+  const double weight = area != 0.0 ? height / area : height;
+  return static_cast<int32_t>(0.5 + weight * (1 << kWeightBits));
+}
+
+// Whether the rows are combined before the columns. Between the passes values are rounded to bytes, so the
+// order matters; this is the one of Pillow 13. (Earlier ones always combine columns first.)
+LENSBOX_HOST_DEVICE bool rows_first(int64_t width, int64_t height, const Fit& fit) {
+  const int64_t fewer_rows = height - fit.height;
+  return fewer_rows > 0 && fewer_rows > 2 * (width - fit.width);
+}
+
+// The byte for a sum of weight * pixel that began with kHalfWeight.
+LENSBOX_HOST_DEVICE uint8_t filtered_byte(int32_t sum) {
+  const int32_t byte = sum >> kWeightBits;
+  return static_cast<uint8_t>(byte < 0 ? 0 : byte > 255 ? 255 : byte);
+}
+
+}  // namespace lensbox
