@@ -17,7 +17,7 @@ from lensbox.model.config import CANVAS_SIZE
 from lensbox.model.weights_file import non_finite_weights
 from lensbox.runtime.artifact import METHODS, load_artifact_bytes
 from lensbox.runtime.artifact_file import METADATA_FILE
-from lensbox.runtime.metadata import FORMAT_VERSION, ArtifactMetadata
+from lensbox.runtime.metadata import FORMAT_VERSION, ArtifactMetadata, Canvas, Reading
 from lensbox.runtime.torchscript import quiet_torchscript
 
 _logger = logging.getLogger(__name__)
@@ -81,6 +81,8 @@ def _describe(
             "scores": {"dtype": "float32", "shape": ["B", slots]},
             "counts": {"dtype": "int32", "shape": ["B"]},
         },
+        canvas=Canvas(CANVAS_SIZE, CANVAS_SIZE),
+        reading=Reading(),
         score_threshold=score_threshold,
         iou_threshold=iou_threshold,
         ops=tuple(custom_op_schemas(module, METHODS)),

@@ -45,7 +45,7 @@ def save_onnx_network(detector: FaceDetector, path: str | Path) -> None:
     """
     if detector.training:
         raise ValueError("detector must be in eval mode, got one in training mode")
-    canvases = torch.stack([detector.preprocess(draw_faces(seed))[0] for seed in range(_CHECKED_IMAGES)])
+    canvases, _ = detector.preprocess([draw_faces(seed) for seed in range(_CHECKED_IMAGES)])
     model = to_onnx(detector, canvases[:2], OUTPUTS)
     _describe(model, detector)
     content = model.SerializeToString()

@@ -67,8 +67,8 @@ def build_self_test(detector: FaceDetector) -> SelfTest:
         if best is None or best.margin < _LEAST_MARGIN:
             raise RuntimeError("no picture gives detections that are clear enough for a self-test")
         image = draw_faces(best.seed)
-        canvas, geometry = detector.preprocess(image)
-        boxes, scores, counts = detector.detect(canvas[None], best.score_threshold, best.iou_threshold)
+        canvases, geometry = detector.preprocess([image])
+        boxes, scores, counts = detector.detect(canvases, best.score_threshold, best.iou_threshold)
         count = int(counts[0])
         if count != best.count:
             raise RuntimeError("its scores lie too close to 0 or 1 for a threshold between them")
@@ -78,7 +78,7 @@ def build_self_test(detector: FaceDetector) -> SelfTest:
             image=image,
             score_threshold=best.score_threshold,
             iou_threshold=best.iou_threshold,
-            boxes=detector.restore(boxes[0, :count], geometry),
+            boxes=detector.restore(boxes, geometry)[0, :count],
             scores=scores[0, :count],
             loss_predictions=predictions,
             loss_targets=targets,
@@ -104,11 +104,11 @@ def _preference(candidate: _Candidate) -> tuple[float, int, int]:
 
 
 def _candidates(detector: FaceDetector, noisy_detector: FaceDetector, seed: int) -> list[_Candidate]:
-    canvas, _ = detector.preprocess(draw_faces(seed))
-    boxes, logits = (output[0] for output in detector(canvas[None]))
+    canvases, _ = detector.preprocess([draw_faces(seed)])
+    boxes, logits = (output[0] for output in detector(canvases))
     if not (boxes.isfinite().all() and logits.isfinite().all()):
         raise RuntimeError("its predictions hold NaN or infinity")
-    noisy_boxes, noisy_logits = (output[0] for output in noisy_detector(canvas[None]))
+    noisy_boxes, noisy_logits = (output[0] for output in noisy_detector(canvases))
     logits, order = logits.sort(descending=True, stable=True)
     order, logits = order[: detector.max_candidates], logits[: detector.max_candidates]
     boxes, noisy_boxes = boxes[order], noisy_boxes[order]

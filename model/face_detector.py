@@ -11,7 +11,7 @@ from lensbox.model.backbone import Backbone, FeaturePyramid
 from lensbox.model.checks import check_threshold, dtype_name
 from lensbox.model.config import CANVAS_SIZE, STRIDES, DetectorConfig
 from lensbox.model.head import Head
-from lensbox.model.letterbox import letterbox, restore_boxes
+from lensbox.model.letterbox import geometry_of_windows, restore_boxes
 
 
 class FaceDetector(nn.Module):
@@ -64,14 +64,19 @@ class FaceDetector(nn.Module):
         return boxes, predictions[..., 0]
 
     @torch.jit.export
-    def preprocess(self, image: Tensor) -> tuple[Tensor, Tensor]:
-        """Fits an image to the canvas.
+    def preprocess(self, images: list[Tensor], windows: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Fits images of any sizes to canvases.
 
-        image: uint8 [C, H, W] with C = 1 (gray), 3 (RGB) or 4 (RGBA, alpha ignored), any H and W from 1.
-        Returns the canvas, uint8 [1, 256, 256], and the geometry for `restore`, float32 [6].
-        Raises ValueError for another dtype or shape.
+        images: at least one, uint8 [C, H, W] with C = 1 (gray), 3 (RGB) or 4 (RGBA, alpha ignored), any H and
+        W from 1, of any strides. windows: float32 [B, 6], which part of a photograph each image shows (see
+        `geometry_of_windows`); None where each is its whole photograph.
+        Returns canvases, uint8 [B, 1, 256, 256], and the geometry for `restore`, float32 [B, 6], in pixels of
+        the photographs. Raises ValueError, TypeError or RuntimeError for another dtype or shape.
         """
-        return letterbox(image, self.canvas_size)
+        canvases, geometry = torch.ops.lensbox.letterbox(images, self.canvas_size, self.canvas_size)
+        if windows is not None:
+            geometry = geometry_of_windows(geometry, windows)
+        return canvases, geometry
 
     @torch.jit.export
     def detect(
@@ -102,9 +107,10 @@ class FaceDetector(nn.Module):
 
     @torch.jit.export
     def restore(self, boxes: Tensor, geometry: Tensor) -> Tensor:
-        """Boxes of `detect` in the original image's pixels, clipped to the image.
+        """Boxes of `detect` in the photographs' pixels, clipped to them.
 
-        boxes: float32 [..., 4] in canvas pixels; geometry: float32 [6] from `preprocess`. Returns [..., 4].
+        boxes: float32 [B, K, 4] in canvas pixels with geometry float32 [B, 6] from `preprocess`; or boxes
+        [..., 4] with the geometry of one photograph, [6]. Returns the shape of `boxes`.
         """
         return restore_boxes(boxes, geometry)
 

@@ -21,8 +21,8 @@ def letterbox(
 
     The side that limits fills the canvas; the other is rounded half up, and at least 1; an odd pixel of
     padding lies below or to the right. Gray levels and resampling are those of Pillow to the byte:
-    `convert("L")` (ITU-R BT.601 luma) and `resize(..., BILINEAR)`, a triangle filter as wide as the reduction.
-    CPU and CUDA give the same bytes.
+    `convert("L")` (ITU-R BT.601 luma) and `resize(..., BILINEAR)`, a triangle filter as wide as the
+    reduction. CPU and CUDA give the same bytes.
 
     Args:
         images: at least one, uint8 `[C, H, W]` with C = 1 (gray), 3 (RGB) or 4 (RGBA, alpha ignored), sides

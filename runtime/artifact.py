@@ -44,10 +44,11 @@ class Artifact:
         artifact's default. Raises ValueError for another dtype or shape and for thresholds outside 0..1.
         """
         with torch.inference_mode(), _plain_errors():
-            canvas, geometry = self.module.preprocess(image.to(self.device))
-            boxes, scores, counts = self.detect(canvas[None], score_threshold, iou_threshold)
+            canvases, geometry = self.module.preprocess([image.to(self.device)])
+            boxes, scores, counts = self.detect(canvases, score_threshold, iou_threshold)
             count = int(counts[0])
-            return Detections(self.module.restore(boxes[0, :count], geometry).cpu(), scores[0, :count].cpu())
+            restored = self.module.restore(boxes, geometry)
+            return Detections(restored[0, :count].cpu(), scores[0, :count].cpu())
 
     def detect(
         self, images: Tensor, score_threshold: float | None = None, iou_threshold: float | None = None

@@ -6,7 +6,7 @@
 import json
 import re
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -15,13 +15,38 @@ from lensbox.runtime.json_field import Field, FieldError
 from lensbox.runtime.self_test import SelfTest, Tolerance
 from lensbox.runtime.strict_json import parse_strict
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
+# Of format 1, whose `preprocess` takes one image, and which says nothing of canvas and reading.
+SINGLE_IMAGE_FORMAT = 1
 MAX_OPS = 1000
 MAX_SCHEMA_LENGTH = 4096
 MAX_SCHEMA_NESTING = 16
 MAX_PIXELS = 1 << 20
+MAX_CANVAS_SIDE = 1 << 14
+MAX_JPEG_OVERSAMPLING = 1000
 
 _SCHEMA = re.compile(r"[A-Za-z_]\w*::[A-Za-z_]\w*(\.\w+)?\([ -~]*\) -> [ -~]+", re.ASCII)
+
+
+class Canvas(NamedTuple):
+    """What images are fitted to: sides in pixels; 1 channel (gray) or 3 (RGB); gray level of the padding."""
+
+    height: int
+    width: int
+    channels: int = 1
+    fill: int = 0
+
+
+class Reading(NamedTuple):
+    """How image files are to be read for a detector.
+
+    orientation: "exif" to turn photographs upright, "stored" to leave them as their pixels lie.
+    jpeg_oversampling: a JPEG file may be decoded at a reduced scale as long as each side keeps this many
+    times the pixels that the canvas needs; 0: always in full.
+    """
+
+    orientation: Literal["exif", "stored"] = "exif"
+    jpeg_oversampling: int = 2
 
 
 @dataclass(frozen=True)
@@ -30,6 +55,7 @@ class ArtifactMetadata:
 
     weights_sha256: `lensbox.model.weights_sha256` of the weights it was made from.
     input, output: dtype, shape and unit of the methods' tensors, for people and clients.
+    canvas: None in format 1, which does not tell.
     ops: schemas of the operators that a process must have registered before it loads the artifact.
     """
 
@@ -40,6 +66,8 @@ class ArtifactMetadata:
     weights_sha256: str
     input: dict[str, Any]
     output: dict[str, Any]
+    canvas: Canvas | None
+    reading: Reading
     score_threshold: float
     iou_threshold: float
     ops: tuple[str, ...]
@@ -86,6 +114,8 @@ def _to_dict(metadata: ArtifactMetadata) -> dict[str, Any]:
         "weights_sha256": metadata.weights_sha256,
         "input": metadata.input,
         "output": metadata.output,
+        **({"canvas": metadata.canvas._asdict()} if metadata.canvas else {}),
+        **({"reading": metadata.reading._asdict()} if metadata.canvas else {}),
         "defaults": {"score_threshold": metadata.score_threshold, "iou_threshold": metadata.iou_threshold},
         "ops": list(metadata.ops),
         "methods": list(metadata.methods),
@@ -108,7 +138,7 @@ def _to_dict(metadata: ArtifactMetadata) -> dict[str, Any]:
 
 
 def _read(document: Field, version: int) -> ArtifactMetadata:
-    defaults = document["defaults"]
+    defaults, single = document["defaults"], version == SINGLE_IMAGE_FORMAT
     return ArtifactMetadata(
         format_version=version,
         name=document["name"].text(),
@@ -117,12 +147,36 @@ def _read(document: Field, version: int) -> ArtifactMetadata:
         weights_sha256=document["weights_sha256"].text(),
         input=document["input"].members(),
         output=document["output"].members(),
+        canvas=None if single else _canvas(document["canvas"]),
+        reading=Reading() if single else _reading(document["reading"]),
         score_threshold=defaults["score_threshold"].fraction(),
         iou_threshold=defaults["iou_threshold"].fraction(),
         ops=tuple(_schema(field) for field in document["ops"].items("operator schemas", most=MAX_OPS)),
         methods=tuple(field.identifier() for field in document["methods"].items("methods")),
         self_test=_self_test(document["self_test"]),
     )
+
+
+def _canvas(canvas: Field) -> Canvas:
+    side = f"an integer from 1 to {MAX_CANVAS_SIDE}"
+    channels = canvas["channels"].integer(1, 3, "1 or 3")
+    if channels == 2:
+        canvas["channels"].fail("1 or 3")
+    return Canvas(
+        height=canvas["height"].integer(1, MAX_CANVAS_SIDE, side),
+        width=canvas["width"].integer(1, MAX_CANVAS_SIDE, side),
+        channels=channels,
+        fill=canvas["fill"].integer(0, 255, "an integer from 0 to 255"),
+    )
+
+
+def _reading(reading: Field) -> Reading:
+    orientation = reading["orientation"].text()
+    if orientation not in ("exif", "stored"):
+        reading["orientation"].fail('"exif" or "stored"')
+    most = MAX_JPEG_OVERSAMPLING
+    oversampling = reading["jpeg_oversampling"].integer(0, most, f"an integer from 0 to {most}")
+    return Reading("exif" if orientation == "exif" else "stored", oversampling)
 
 
 def _schema(field: Field) -> str:

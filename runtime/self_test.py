@@ -1,6 +1,6 @@
 """The self-test that travels with an artifact: a small input and what the detector made of it.
 
-Every runtime runs the same procedure: preprocess(image), detect(canvas, thresholds), restore(boxes,
+Every runtime runs the same procedure: preprocess([image]), detect(canvases, thresholds), restore(boxes,
 geometry), and loss(predictions, targets). Count and order must be equal, numbers within the tolerance of the
 device.
 """
@@ -61,11 +61,12 @@ class SelfTestReport:
 
 @torch.inference_mode()
 def run_self_test(module: Any, test: SelfTest, device: torch.device) -> SelfTestReport:
-    """Runs the self-test on a detector, eager or scripted, that lives on `device`."""
-    canvas, geometry = module.preprocess(test.image.to(device))
-    boxes, scores, counts = module.detect(canvas[None], test.score_threshold, test.iou_threshold)
+    """Runs the self-test on a detector, eager or scripted, that lives on `device`, with the methods of the
+    newest format."""
+    canvases, geometry = module.preprocess([test.image.to(device)])
+    boxes, scores, counts = module.detect(canvases, test.score_threshold, test.iou_threshold)
     count = int(counts[0])
-    boxes = module.restore(boxes[0, :count], geometry).cpu()
+    boxes = module.restore(boxes, geometry)[0, :count].cpu()
     scores = scores[0, :count].cpu()
     loss = float(module.loss(test.loss_predictions.to(device), test.loss_targets.to(device)))
 

@@ -43,7 +43,7 @@ def make_subject(detector: FaceDetector, folder: Path, threads: int) -> Subject:
     artifact = load_artifact(folder / "detector.pt")
     test = artifact.metadata.self_test
     with torch.inference_mode():
-        canvas, _ = artifact.module.preprocess(test.image)
+        canvases, _ = artifact.module.preprocess([test.image])
     return Subject(
-        detector, artifact, canvas[None].clone(), test.score_threshold, test.iou_threshold, folder, threads
+        detector, artifact, canvases.clone(), test.score_threshold, test.iou_threshold, folder, threads
     )

@@ -19,7 +19,7 @@ from lensbox.runtime.torchscript import quiet_torchscript
 def test_metadata_describes_the_artifact(detector: FaceDetector, artifact_path: Path) -> None:
     metadata = load_artifact(artifact_path).metadata
     values = json.loads(metadata.to_json())
-    assert values["format_version"] == 1
+    assert values["format_version"] == 2
     assert values["name"] == "face_detector"
     assert values["torch_version"] == torch.__version__.split("+")[0]
     assert values["weights_sha256"] == weights_sha256(detector)
@@ -28,8 +28,11 @@ def test_metadata_describes_the_artifact(detector: FaceDetector, artifact_path: 
     assert values["defaults"] == {"score_threshold": 0.25, "iou_threshold": 0.4}
     assert values["methods"] == ["preprocess", "detect", "restore", "loss"]
     assert values["ops"] == sorted(
-        str(registered_schemas(name)[0]) for name in ("lensbox::masked_giou_loss", "lensbox::padded_nms")
+        str(registered_schemas(f"lensbox::{name}")[0])
+        for name in ("letterbox", "masked_giou_loss", "padded_nms")
     )
+    assert values["canvas"] == {"height": 256, "width": 256, "channels": 1, "fill": 0}
+    assert values["reading"] == {"orientation": "exif", "jpeg_oversampling": 2}
     assert len(values["self_test"]["expected"]["scores"]) in range(1, 21)
     assert ArtifactMetadata.from_json(metadata.to_json()).to_json() == metadata.to_json()
 

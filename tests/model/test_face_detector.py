@@ -142,11 +142,13 @@ def test_scripted_methods_equal_the_eager_ones(detector: FaceDetector, canvases:
         scripted = torch.jit.script(detector)
     threshold = detection_threshold(detector, canvases, 50)
     image = torch.randint(0, 256, (3, 90, 61), dtype=torch.uint8)
-    canvas, geometry = detector.preprocess(image)
+    images, windows = [image, image[:1]], torch.tensor([[0.0, 0, 61, 90, 61, 90], [5, 7, 66, 97, 200, 100]])
+    geometry = detector.preprocess(images)[1]
     with torch.no_grad():
         pairs = [
             (scripted(canvases), detector(canvases)),
-            (scripted.preprocess(image), (canvas, geometry)),
+            (scripted.preprocess(images), detector.preprocess(images)),
+            (scripted.preprocess(images, windows), detector.preprocess(images, windows)),
             (scripted.detect(canvases, threshold, 0.5), detector.detect(canvases, threshold, 0.5)),
         ]
         for actual, expected in pairs:

@@ -40,10 +40,10 @@ def random_image(channels: int, height: int, width: int) -> Tensor:
 def eager_detections(
     detector: FaceDetector, image: Tensor, score_threshold: float, iou_threshold: float
 ) -> Detections:
-    canvas, geometry = detector.preprocess(image)
-    boxes, scores, counts = detector.detect(canvas[None], score_threshold, iou_threshold)
+    canvases, geometry = detector.preprocess([image])
+    boxes, scores, counts = detector.detect(canvases, score_threshold, iou_threshold)
     count = int(counts[0])
-    return Detections(detector.restore(boxes[0, :count], geometry), scores[0, :count])
+    return Detections(detector.restore(boxes, geometry)[0, :count], scores[0, :count])
 
 
 @pytest.mark.parametrize("shape", [(1, 256, 256), (3, 123, 310), (4, 400, 90)])
@@ -152,8 +152,8 @@ def test_flipped_bytes_are_noticed(artifact_path: Path, tmp_path: Path) -> None:
     ("change", "message"),
     [
         (
-            lambda values: values.update(format_version=2, lensbox_version="9.1"),
-            "format version is 2.*by 9.1",
+            lambda values: values.update(format_version=3, lensbox_version="9.1"),
+            "format version is 3.*by 9.1",
         ),
         (lambda values: values.pop("format_version"), "no readable format_version"),
         (lambda values: values.pop("self_test"), "lacks the entry 'self_test'"),

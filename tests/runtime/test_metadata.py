@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from lensbox.runtime.artifact import load_artifact
-from lensbox.runtime.metadata import ArtifactMetadata
+from lensbox.runtime.metadata import ArtifactMetadata, Canvas, Reading
 from lensbox.runtime.strict_json import parse_strict
 
 Values = dict[str, Any]
@@ -45,10 +45,21 @@ def in_test(path: str, value: Any) -> Callable[[Values], None]:
         (put("format_version", 1e300), "format_version must be a positive integer, got 1e"),
         (put("format_version", 0), "format_version must be a positive integer, got 0"),
         (put("format_version", "1"), 'format_version must be a positive integer, got "1"'),
-        (put("format_version", 2**32 + 1), "format version is 4294967297, this Lensbox reads up to 1"),
+        (put("format_version", 2**32 + 1), "format version is 4294967297, this Lensbox reads up to 2"),
         (put("name", 7), "name must be a string, got 7"),
         (put("torch_version", None), "torch_version must be a string, got null"),
         (put("input", []), r"input must be an object, got \[\]"),
+        (put("canvas", None), "canvas must be an object, got null"),
+        (put("canvas.height", 0), "canvas.height must be an integer from 1 to 16384, got 0"),
+        (put("canvas.width", 16385), "canvas.width must be an integer from 1 to 16384, got 16385"),
+        (put("canvas.width", 256.0), "canvas.width must be an integer from 1 to 16384, got 256.0"),
+        (put("canvas.channels", 2), "canvas.channels must be 1 or 3, got 2"),
+        (put("canvas.fill", 256), "canvas.fill must be an integer from 0 to 255, got 256"),
+        (put("reading", {}), "it lacks the entry 'reading.orientation'"),
+        (put("reading.orientation", "auto"), 'reading.orientation must be "exif" or "stored", got "auto"'),
+        (put("reading.orientation", 1), "reading.orientation must be a string, got 1"),
+        (put("reading.jpeg_oversampling", -1), "jpeg_oversampling must be an integer from 0 to 1000, got -1"),
+        (put("reading.jpeg_oversampling", True), "jpeg_oversampling must be an integer from 0 to 1000, got"),
         (
             put("defaults.score_threshold", 1.5),
             "defaults.score_threshold must be a number between 0 and 1",
@@ -131,12 +142,32 @@ def test_malformed_values_are_named(values: Values, change: Callable[[Values], N
         put("ops", []),
         put("ops", ["a::b(" + "(" * 15 + ")" * 15 + ") -> ()"]),
         put("defaults.score_threshold", 1),
+        put("canvas", {"height": 1, "width": 16384, "channels": 3, "fill": 255, "more": 1}),
+        put("reading", {"orientation": "stored", "jpeg_oversampling": 0}),
     ],
 )
 def test_what_the_rules_allow_is_read(values: Values, change: Callable[[Values], None]) -> None:
     changed = copy.deepcopy(values)
     change(changed)
     ArtifactMetadata.from_json(json.dumps(changed))
+
+
+def test_canvas_and_reading_are_kept(values: Values) -> None:
+    changed = copy.deepcopy(values)
+    changed["canvas"] = {"height": 192, "width": 320, "channels": 3, "fill": 114}
+    changed["reading"] = {"orientation": "stored", "jpeg_oversampling": 3}
+    metadata = ArtifactMetadata.from_json(json.dumps(changed))
+    assert metadata.canvas == Canvas(192, 320, 3, 114)
+    assert metadata.reading == Reading("stored", 3)
+    assert ArtifactMetadata.from_json(metadata.to_json()).canvas == metadata.canvas
+
+
+def test_the_first_format_says_nothing_of_canvas_and_reading(values: Values) -> None:
+    older = copy.deepcopy(values) | {"format_version": 1}
+    older["canvas"] = older["reading"] = "whatever"  # entries that this format did not know
+    metadata = ArtifactMetadata.from_json(json.dumps(older))
+    assert (metadata.canvas, metadata.reading) == (None, Reading())
+    assert "canvas" not in json.loads(metadata.to_json())
 
 
 @pytest.mark.parametrize(

@@ -118,10 +118,10 @@ def client(artifact_path: Path, device: str) -> Iterator[httpx.Client]:
 
 
 def ask_eager(detector: FaceDetector, photo: Path, device: str = "cpu") -> Answer:
-    canvas, geometry = detector.preprocess(read_image(photo).to(device))
-    boxes, scores, counts = detector.detect(canvas[None], SCORE_THRESHOLD, IOU_THRESHOLD)
+    canvases, geometry = detector.preprocess([read_image(photo).to(device)])
+    boxes, scores, counts = detector.detect(canvases, SCORE_THRESHOLD, IOU_THRESHOLD)
     count = int(counts[0])
-    return Answer(detector.restore(boxes[0, :count], geometry).cpu(), scores[0, :count].cpu())
+    return Answer(detector.restore(boxes, geometry)[0, :count].cpu(), scores[0, :count].cpu())
 
 
 def ask_torchscript(artifact: Artifact, photo: Path) -> Answer:

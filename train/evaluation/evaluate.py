@@ -14,7 +14,7 @@ from torch import Tensor
 
 from lensbox.errors import InputError
 from lensbox.model.config import CANVAS_SIZE
-from lensbox.model.letterbox import letterbox
+from lensbox.ops import letterbox
 from lensbox.train.data.image_store import decode_image
 from lensbox.train.data.wider_face import LabelledImage, Problem
 from lensbox.train.evaluation.average_precision import (
@@ -108,9 +108,10 @@ def load_evaluation_set(images: Sequence[LabelledImage], workers: int = 8) -> Ev
             decoded = decode_image(image, side=1 << 30)
         except OSError as error:
             return Problem(image.origin, str(error))
-        canvas, geometry = letterbox(torch.from_numpy(decoded.pixels.copy())[None], CANVAS_SIZE)
-        scale, offset = geometry[:2].repeat(2).double().numpy(), geometry[2:4].repeat(2).double().numpy()
-        return canvas, ImageLabels(decoded.boxes.astype(np.float64) * scale + offset, decoded.ignore)
+        pixels = torch.from_numpy(decoded.pixels.copy())[None]
+        canvases, geometry = letterbox([pixels], CANVAS_SIZE, CANVAS_SIZE)
+        scale, offset = (geometry[0, i : i + 2].repeat(2).double().numpy() for i in (0, 2))
+        return canvases[0], ImageLabels(decoded.boxes.astype(np.float64) * scale + offset, decoded.ignore)
 
     canvases, labels, names, problems = [], [], [], []
     with ThreadPoolExecutor(max(1, workers)) as pool:

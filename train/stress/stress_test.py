@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from lensbox.model.config import CANVAS_SIZE
-from lensbox.model.letterbox import letterbox
+from lensbox.ops import letterbox
 from lensbox.samples.photos import DRAWN_BOXES, gray_portraits
 from lensbox.train.evaluation.average_precision import MATCH_IOU, Array, ImageDetections, iou_matrix
 from lensbox.train.evaluation.evaluate import Detect, detect_all
@@ -116,7 +116,7 @@ def search_face_free(
     results = []
     for name, pixels in photos.items():
         image = torch.from_numpy(np.atleast_3d(pixels)).permute(2, 0, 1)
-        views = torch.stack([letterbox(view.contiguous(), CANVAS_SIZE)[0] for view in _views(image)])
+        views, _ = letterbox(_views(image), CANVAS_SIZE, CANVAS_SIZE)
         results.append(FaceFreeResult(name, views[:, 0].numpy(), detect_all(detect, views, device)))
     return results
 

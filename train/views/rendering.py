@@ -1,7 +1,9 @@
 """Paints tiles: resizes photographs into their places on the canvas, as products of matrices.
 
-A tile's map is separable, so it is rendered as `rows @ pixels @ columnsᵀ`, where the two matrices hold the
-triangle filter of an antialiased resize: tensor cores do the work, any scale is antialiased, and a whole view
+A tile's map is separable, so it is rendered as `rows @ (pixels @ columnsᵀ)`, where the two matrices hold the
+triangle filter of an antialiased resize: tensor cores do the work, and any scale is antialiased. This is not
+`ops.letterbox`, since crops and mosaics lie at fractions of pixels, and the host does not know the sizes that
+are drawn on the device. But it is the same filter with whole gray levels between its passes, so a whole view
 is what `FaceDetector.preprocess` would show.
 """
 
@@ -67,8 +69,8 @@ def render_tiles(images: Tensor, sizes: Tensor, tiles: Tiles) -> tuple[Tensor, T
         )
         for axis in (0, 1)
     )
-    pixels = torch.bmm(rows[0].to(kind), images[tiles.image].to(kind))
-    pixels = torch.bmm(pixels, columns[0].to(kind).transpose(1, 2))
+    pixels = torch.bmm(images[tiles.image].to(kind), columns[0].to(kind).transpose(1, 2)).round_()
+    pixels = torch.bmm(rows[0].to(kind), pixels)
     return pixels, rows[1][:, :, None] & columns[1][:, None, :]
 
 

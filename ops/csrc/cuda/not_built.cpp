@@ -14,9 +14,10 @@ void cuda_not_built(const c10::OperatorHandle& op, torch::jit::Stack* /*stack*/)
 }  // namespace
 
 TORCH_LIBRARY_IMPL(lensbox, CUDA, m) {
-  for (const char* op : {"giou", "_giou_backward", "pairwise_giou", "_pairwise_giou_backward",
-                         "_masked_giou_loss_forward", "_masked_giou_loss_backward",
-                         "_jagged_giou_loss_forward", "_jagged_giou_loss_backward", "padded_nms", "letterbox"}) {
+  for (const char* op :
+       {"giou", "_giou_backward", "pairwise_giou", "_pairwise_giou_backward", "_masked_giou_loss_forward",
+        "_masked_giou_loss_backward", "_jagged_giou_loss_forward", "_jagged_giou_loss_backward", "padded_nms",
+        "letterbox"}) {
     m.impl(op, torch::CppFunction::makeFromBoxedFunction<&cuda_not_built>());
   }
 }
