@@ -1,0 +1,199 @@
+"""What the tests of `letterbox` share: images in every kind of memory, and the canvas as Pillow makes it."""
+
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+import PIL
+import PIL.Image
+import torch
+from torch import Tensor
+
+PILLOW_VERSION = tuple(int(part) for part in PIL.__version__.split(".")[:2])
+
+
+@dataclass(frozen=True)
+class Case:
+    """One image's size, and the canvas that it is to fit."""
+
+    components: int
+    height: int
+    width: int
+    canvas_height: int
+    canvas_width: int
+    channels: int = 1
+    fill: int = 0
+
+    def image(self) -> Tensor:
+        return random_image(self.components, self.height, self.width)
+
+    @property
+    def canvas(self) -> tuple[int, int, int, int]:
+        """The arguments of `letterbox` after the images."""
+        return self.canvas_height, self.canvas_width, self.channels, self.fill
+
+
+def random_image(components: int, height: int, width: int) -> Tensor:
+    """Uint8 [C, H, W]; black and white pixels, which show where sums leave a byte, are as many as the rest."""
+    image = torch.randint(-128, 384, (components, height, width))
+    return image.clamp(0, 255).to(torch.uint8)
+
+
+def random_cases(count: int, seed: int) -> Iterator[Case]:
+    """Sizes from 1 to 700, ratios of sides up to 1:1000, canvases from 1 to 300; alike for the same seed."""
+    choose = random.Random(seed)
+    for _ in range(count):
+        longest = choose.choice([7, 60, 300, 700])
+        sides = [choose.randint(1, longest), choose.randint(1, longest)]
+        if choose.random() < 0.15:  # a thin one
+            sides = [choose.randint(1, 3), choose.randint(500, 3000)]
+        choose.shuffle(sides)
+        canvas = [choose.randint(1, choose.choice([5, 64, 300])) for _ in range(2)]
+        if choose.random() < 0.3:
+            canvas[1] = canvas[0]
+        yield Case(
+            choose.choice([1, 3, 4]),
+            *sides,
+            *canvas,
+            channels=choose.choice([1, 1, 3]),
+            fill=choose.choice([0, 114, 255]),
+        )
+
+
+def fit(height: int, width: int, canvas_height: int, canvas_width: int) -> tuple[int, int, int, int]:
+    """(width, height, left, top) of the image in the canvas, in fractions, by the words of the definition."""
+    scale = min(Fraction(canvas_height, height), Fraction(canvas_width, width))
+    new_height, new_width = (max(1, int(side * scale + Fraction(1, 2))) for side in (height, width))
+    return new_width, new_height, (canvas_width - new_width) // 2, (canvas_height - new_height) // 2
+
+
+def pillow_letterbox(image: Tensor, height: int, width: int, channels: int = 1, fill: int = 0) -> np.ndarray:
+    """The canvas, uint8 [channels, height, width].
+
+    Pillow 13 combines rows before columns where that is less work, earlier ones never do, and between the two
+    values are rounded: so each direction is resized in a call of its own, in the order of Pillow 13.
+    """
+    new_width, new_height, left, top = fit(*image.shape[1:], height, width)
+    picture = to_pillow(image)
+    if channels == 1:
+        picture = picture.convert("L")
+    fewer_rows = picture.height - new_height
+    if fewer_rows > 0 and fewer_rows > 2 * (picture.width - new_width):
+        picture = resized(picture, picture.width, new_height)
+    else:
+        picture = resized(picture, new_width, picture.height)
+    return on_canvas(resized(picture, new_width, new_height), (height, width), (left, top), channels, fill)
+
+
+def pillow_letterbox_at_once(image: Tensor, height: int, width: int, channels: int, fill: int) -> np.ndarray:
+    """The same in Pillow's own order, that of the op since Pillow 13."""
+    new_width, new_height, left, top = fit(*image.shape[1:], height, width)
+    picture = to_pillow(image)
+    if channels == 1:
+        picture = picture.convert("L")
+    return on_canvas(resized(picture, new_width, new_height), (height, width), (left, top), channels, fill)
+
+
+def to_pillow(image: Tensor) -> PIL.Image.Image:
+    """Alpha is left out: Pillow would multiply with it."""
+    pixels = image[:3].permute(1, 2, 0).contiguous().numpy()
+    return PIL.Image.fromarray(pixels[..., 0] if pixels.shape[2] == 1 else pixels)
+
+
+def resized(picture: PIL.Image.Image, width: int, height: int) -> PIL.Image.Image:
+    return picture.resize((width, height), PIL.Image.Resampling.BILINEAR)
+
+
+def on_canvas(
+    picture: PIL.Image.Image, size: tuple[int, int], corner: tuple[int, int], channels: int, fill: int
+) -> np.ndarray:
+    canvas = np.full((channels, *size), fill, dtype=np.uint8)
+    left, top = corner
+    pixels = np.asarray(picture)
+    pixels = pixels[None] if pixels.ndim == 2 else pixels.transpose(2, 0, 1)
+    canvas[:, top : top + picture.height, left : left + picture.width] = pixels
+    return canvas
+
+
+def planar(image: Tensor) -> Tensor:
+    return image.contiguous()
+
+
+def interleaved(image: Tensor) -> Tensor:
+    return image.permute(1, 2, 0).contiguous().permute(2, 0, 1)
+
+
+def transposed(image: Tensor) -> Tensor:
+    return image.mT.contiguous().mT
+
+
+def interleaved_transposed(image: Tensor) -> Tensor:
+    return image.permute(2, 1, 0).contiguous().permute(2, 1, 0)
+
+
+def crop(image: Tensor) -> Tensor:
+    """Rows of a larger picture, which begin at an odd address."""
+    around = torch.randint(
+        0, 256, (image.shape[0], image.shape[1] + 3, image.shape[2] + 6), dtype=torch.uint8
+    )
+    view = around[:, 1:-2, 5:-1]
+    return view.copy_(image)
+
+
+def interleaved_crop(image: Tensor) -> Tensor:
+    around = torch.randint(
+        0, 256, (image.shape[1] + 3, image.shape[2] + 6, image.shape[0]), dtype=torch.uint8
+    )
+    view = around.permute(2, 0, 1)[:, 1:-2, 5:-1]
+    return view.copy_(image)
+
+
+def colours_of_rgba(image: Tensor) -> Tensor:
+    """The first channels of interleaved pixels of four bytes."""
+    around = torch.randint(0, 256, (*image.shape[1:], 4), dtype=torch.uint8)
+    view = around.permute(2, 0, 1)[: image.shape[0]]
+    return view.copy_(image)
+
+
+def every_other_column(image: Tensor) -> Tensor:
+    around = torch.randint(0, 256, (image.shape[0], image.shape[1], 2 * image.shape[2]), dtype=torch.uint8)
+    view = around[:, :, ::2]
+    return view.copy_(image)
+
+
+def channels_of_rows(image: Tensor) -> Tensor:
+    """Each row holds its channels one after the other, behind five other bytes."""
+    rows = torch.randint(0, 256, (image.shape[1], 5 + image.shape[0] * image.shape[2]), dtype=torch.uint8)
+    view = rows[:, 5:].unflatten(1, (image.shape[0], image.shape[2])).transpose(0, 1)
+    return view.copy_(image)
+
+
+def expanded_channels(image: Tensor) -> Tensor:
+    """The first channel in the place of all; it holds other values than the image."""
+    return image[:1].contiguous().expand(image.shape)
+
+
+def expanded_rows(image: Tensor) -> Tensor:
+    return image[:, :1].contiguous().expand(image.shape)
+
+
+def expanded_columns(image: Tensor) -> Tensor:
+    return image[:, :, :1].contiguous().expand(image.shape)
+
+
+LAYOUTS: list[Callable[[Tensor], Tensor]] = [
+    planar,
+    interleaved,
+    transposed,
+    interleaved_transposed,
+    crop,
+    interleaved_crop,
+    colours_of_rgba,
+    every_other_column,
+    channels_of_rows,
+    expanded_channels,
+    expanded_rows,
+    expanded_columns,
+]
