@@ -1,103 +1,82 @@
 #include <ATen/Parallel.h>
 #include <torch/library.h>
 
-#include <cstring>
+#include <algorithm>
+#include <map>
+#include <utility>
 #include <vector>
 
 #include "../letterbox_views.h"
 #include "../outputs.h"
-#include "../triangle_filter.h"
+#include "filter_table.h"
+#include "letterbox_image.h"
 
 namespace lensbox {
 namespace {
 
-// The windows and weights of one pass, those of a window side by side.
-struct Filter {
-  Filter(int32_t input, int32_t output) {
-    for (int32_t i = 0; i < output; ++i) {
-      const FilterWindow window = filter_window(i, input, output);
-      const double area = filter_area(window);
-      windows.push_back(window);
-      begins.push_back(weights.size());
-      for (int32_t j = 0; j < window.count; ++j) {
-        weights.push_back(fixed_weight(filter_height(window, j), area));
-      }
-    }
+// Pixels that are worth a thread of their own: about 50 microseconds of work.
+constexpr int64_t kGrain = int64_t{1} << 18;
+
+// The tables of a call, one for each pair of sides. Those handed out stay where they are.
+class FilterTables {
+ public:
+  const FilterTable* find(int32_t input, int64_t output) {
+    const auto sides = std::make_pair(input, static_cast<int32_t>(output));
+    return &tables_.try_emplace(sides, sides.first, sides.second).first->second;
   }
 
-  std::vector<FilterWindow> windows;
-  std::vector<size_t> begins;
-  std::vector<int32_t> weights;
+ private:
+  std::map<std::pair<int32_t, int32_t>, FilterTable> tables_;
 };
 
-uint8_t pixel(const ImageView& image, int32_t channels, int32_t channel, int64_t row, int64_t column) {
-  const uint8_t* const at = image.data + row * image.row_stride + column * image.column_stride;
-  if (image.channels == 1) return at[0];
-  if (channels == 3) return at[channel * image.channel_stride];
-  return luma(at[0], at[image.channel_stride], at[2 * image.channel_stride]);
-}
+// Rows [begin, end) of the image `index`, fitted to its canvas: what a thread does in one go.
+struct Band {
+  int64_t index;
+  int32_t begin, end;
+};
 
-// One output pixel from the inputs `step` bytes apart.
-uint8_t filtered(const Filter& filter, int64_t index, const uint8_t* inputs, int64_t step) {
-  const FilterWindow& window = filter.windows[index];
-  int32_t sum = kHalfWeight;
-  for (int32_t i = 0; i < window.count; ++i) {
-    sum += filter.weights[filter.begins[index] + i] * inputs[(window.first + i) * step];
+// Bands of about equal work. A thread's rows depend on input rows of its neighbours too, which both filter,
+// so an image is divided only where there are threads for it.
+std::vector<Band> make_bands(const std::vector<FittedImage>& images) {
+  int64_t pixels = 0;
+  for (const FittedImage& fitted : images) {
+    pixels += int64_t{fitted.image.height} * fitted.image.width;
   }
-  return filtered_byte(sum);
-}
-
-void letterbox_image(const ImageView& image, const Canvases& out, int64_t index) {
-  const Fit fit = fit_to_canvas(image.width, image.height, out.width, out.height);
-  write_geometry(image, fit, out.geometry + 6 * index);
-  const Filter across(image.width, static_cast<int32_t>(fit.width));
-  const Filter down(image.height, static_cast<int32_t>(fit.height));
-  const int64_t width = image.width, height = image.height, plane = int64_t{out.height} * out.width;
-  std::vector<uint8_t> pixels(width * height), between;
-  for (int32_t channel = 0; channel < out.channels; ++channel) {
-    for (int64_t y = 0; y < height; ++y) {
-      for (int64_t x = 0; x < width; ++x) {
-        pixels[y * width + x] = pixel(image, out.channels, channel, y, x);
-      }
-    }
-    uint8_t* const canvas = out.pixels + (index * out.channels + channel) * plane;
-    std::memset(canvas, out.fill, plane);
-    uint8_t* const corner = canvas + fit.top * out.width + fit.left;
-    if (rows_first(width, height, fit)) {
-      between.resize(fit.height * width);
-      for (int64_t y = 0; y < fit.height; ++y) {
-        for (int64_t x = 0; x < width; ++x) {
-          between[y * width + x] = filtered(down, y, &pixels[x], width);
-        }
-      }
-      for (int64_t y = 0; y < fit.height; ++y) {
-        for (int64_t x = 0; x < fit.width; ++x) {
-          corner[y * out.width + x] = filtered(across, x, &between[y * width], 1);
-        }
-      }
-    } else {
-      between.resize(height * fit.width);
-      for (int64_t y = 0; y < height; ++y) {
-        for (int64_t x = 0; x < fit.width; ++x) {
-          between[y * fit.width + x] = filtered(across, x, &pixels[y * width], 1);
-        }
-      }
-      for (int64_t y = 0; y < fit.height; ++y) {
-        for (int64_t x = 0; x < fit.width; ++x) {
-          corner[y * out.width + x] = filtered(down, y, &between[x], fit.width);
-        }
-      }
+  const int64_t threads = at::in_parallel_region() ? 1 : at::get_num_threads();
+  const int64_t share = std::max(kGrain, pixels / threads + 1);
+  std::vector<Band> bands;
+  for (size_t index = 0; index < images.size(); ++index) {
+    const FittedImage& fitted = images[index];
+    const int64_t rows = fitted.fit.height;
+    const int64_t parts =
+        std::clamp<int64_t>(int64_t{fitted.image.height} * fitted.image.width / share, 1, rows);
+    for (int64_t part = 0; part < parts; ++part) {
+      bands.push_back({static_cast<int64_t>(index), static_cast<int32_t>(rows * part / parts),
+                       static_cast<int32_t>(rows * (part + 1) / parts)});
     }
   }
+  return bands;
 }
 
 std::tuple<Tensor, Tensor> letterbox_cpu(at::TensorList images, int64_t height, int64_t width,
                                          int64_t channels, int64_t fill) {
   const auto outputs = letterbox_outputs(images, height, width, channels, fill);
   const Canvases out = canvases_view(std::get<0>(outputs), std::get<1>(outputs), fill);
-  at::parallel_for(0, static_cast<int64_t>(images.size()), 1, [&](int64_t begin, int64_t end) {
-    for (int64_t index = begin; index < end; ++index) {
-      letterbox_image(image_view(images[index]), out, index);
+  FilterTables tables;
+  std::vector<FittedImage> fitted;
+  for (const Tensor& tensor : images) {
+    const ImageView image = image_view(tensor);
+    const Fit fit = fit_to_canvas(image.width, image.height, out.width, out.height);
+    write_geometry(image, fit, out.geometry + 6 * fitted.size());
+    fitted.push_back(
+        {image, fit, tables.find(image.width, fit.width), tables.find(image.height, fit.height)});
+  }
+  const std::vector<Band> bands = make_bands(fitted);
+  at::parallel_for(0, static_cast<int64_t>(bands.size()), 1, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      const Band& band = bands[i];
+      letterbox_rows(fitted[band.index], out, band.index, band.begin, band.end);
+      if (band.begin == 0) pad_above_and_below(fitted[band.index], out, band.index);
     }
   });
   return outputs;

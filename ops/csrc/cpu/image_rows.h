@@ -1,0 +1,45 @@
+// The rows of an image as `letterbox` filters them, whatever its strides.
+#pragma once
+
+#include <cstdint>
+
+#include "../letterbox_problem.h"
+
+namespace lensbox {
+
+// A row is gray levels, or interleaved colours for a canvas of three channels.
+class ImageRows {
+ public:
+  // The image has one channel, or the canvas has; or holds_colours(image).
+  ImageRows(const ImageView& image, int32_t canvas_channels);
+
+  // Whether its memory is rows of interleaved colours.
+  static bool holds_colours(const ImageView& image);
+
+  int32_t height() const { return image_.height; }
+  int32_t width() const { return image_.width; }
+
+  // Bytes of a pixel in a row.
+  int32_t pixel_bytes() const { return pixel_bytes_; }
+
+  // Whether the image's memory is such rows; pixel() and pitch() are for these alone.
+  bool are_in_memory() const { return in_memory_; }
+  const uint8_t* pixel(int64_t row, int64_t column) const {
+    return image_.data + row * image_.row_stride + column * image_.column_stride;
+  }
+  int64_t pitch() const { return image_.row_stride; }
+
+  // Bytes of `count` pixels of a row. The last one's fourth byte, which no canvas shows, may lie outside of
+  // the image's memory.
+  int64_t bytes(int64_t count) const { return count * pixel_bytes_ - (pixel_bytes_ == 4 ? 1 : 0); }
+
+  // Writes bytes(count) bytes.
+  void write(int64_t row, int64_t column, int64_t count, uint8_t* out) const;
+
+ private:
+  ImageView image_;
+  int32_t pixel_bytes_;
+  bool in_memory_;
+};
+
+}  // namespace lensbox
