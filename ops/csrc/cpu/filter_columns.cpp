@@ -1,50 +1,53 @@
 #include "filter_columns.h"
 
-namespace lensbox {
+#include <algorithm>
 
-const uint8_t* ColumnFilter::tile(const ImageRows& rows, int64_t row, int64_t column, int64_t count,
-                                  int64_t* pitch) {
-  // Whole blocks are read where they are, unless the last byte of the image may be missing.
-  const bool is_last = row + kRows >= rows.height() && column + count >= rows.width();
-  if (rows.are_in_memory() && row + kRows <= rows.height() &&
-      count * pixel_bytes_ % kTransposedColumns == 0 && !(pixel_bytes_ == 4 && is_last)) {
-    *pitch = rows.pitch();
-    return rows.pixel(row, column);
-  }
-  *pitch = kTileBytes;
-  for (int64_t i = 0; i < kRows && row + i < rows.height(); ++i) {
-    rows.write(row + i, column, count, tile_.get() + i * kTileBytes);
-  }
-  return tile_.get();
+#include "filter_rows.h"
+
+namespace lensbox {
+namespace {
+
+// What is laid out as columns at once: they stay in the nearest cache until they are combined.
+constexpr int64_t kTileBytes = 512;
+
+int64_t rounded_up(int64_t number, int64_t multiple) {
+  return (number + multiple - 1) / multiple * multiple;
 }
 
-void ColumnFilter::filter_band(const ImageRows& rows, int64_t row, uint8_t* out) {
-  const int64_t tile_pixels = kTileBytes / kTransposedColumns / pixel_bytes_ * kTransposedColumns;
-  const int64_t pitch = kRows * pixel_bytes_;  // of one pixel's columns
-  SlidingRows columns(0, filter_.longest() + tile_pixels + kTransposedColumns, pitch);
-  int32_t done = 0;
-  for (int64_t column = 0; column < filter_.input(); column += tile_pixels) {
-    const int64_t count = std::min<int64_t>(tile_pixels, filter_.input() - column);
-    int64_t tile_pitch = 0;
-    const uint8_t* const band = tile(rows, row, column, count, &tile_pitch);
-    const int64_t whole_blocks =
-        (count * pixel_bytes_ + kTransposedColumns - 1) / kTransposedColumns * kTransposedColumns;
-    uint8_t* const below = columns.below(count + kTransposedColumns, filter_.first(done));
-    transpose(band, tile_pitch, kRows, whole_blocks, below, kRows);
-    columns.append(count);
-    int32_t ready = done;
-    while (ready < filter_.output() && filter_.end(ready) <= columns.end()) {
-      ++ready;
-    }
-    if (ready == done) continue;
+}  // namespace
+
+ColumnFilter::ColumnFilter(const FilterTable& filter, int32_t pixel_bytes, int32_t colours)
+    : filter_(filter),
+      pixel_bytes_(pixel_bytes),
+      colours_(colours),
+      tile_(kTileBytes / pixel_bytes / kTransposedColumns * kTransposedColumns),
+      out_pitch_(rounded_up(int64_t{colours} * filter.output(), kTransposedRows)),
+      columns_(0, filter.longest() + tile_ + kTransposedColumns, kRows * pixel_bytes),
+      // What fills blocks is never written.
+      filtered_(std::make_unique<uint8_t[]>(kRows * out_pitch_)) {}
+
+void ColumnFilter::add(const uint8_t* band, int64_t pitch, int64_t count) {
+  for (int64_t column = 0; column < count && done_ < filter_.output(); column += tile_) {
+    const int64_t pixels = std::min(tile_, count - column);
+    const int64_t whole_blocks = rounded_up(pixels * pixel_bytes_, kTransposedColumns);
+    uint8_t* const below = columns_.below(pixels + kTransposedColumns, filter_.first(done_));
+    transpose(band + column * pixel_bytes_, pitch, kRows, whole_blocks, below, kRows);
+    columns_.append(pixels);
+    const int32_t ready = filter_.ready(done_, columns_.end());
+    if (ready == done_) continue;
     for (int32_t colour = 0; colour < colours_; ++colour) {
-      filter_rows(filter_, done, ready, columns.row(filter_.first(done)) + colour * kRows, pitch, kRows,
-                  filtered_.get() + (int64_t{colour} * filter_.output() + done) * kRows, kRows);
+      uint8_t* const out = filtered_.get() + (int64_t{colour} * filter_.output() + done_) * kRows;
+      filter_rows(filter_, done_, ready, columns_.row(filter_.first(done_)) + colour * kRows,
+                  columns_.pitch(), kRows, out, kRows);
     }
-    done = ready;
-    if (done == filter_.output()) break;
+    done_ = ready;
   }
-  transpose(filtered_.get(), kRows, out_pitch(), kRows, out, out_pitch());
+}
+
+void ColumnFilter::finish(uint8_t* out) {
+  transpose(filtered_.get(), kRows, out_pitch_, kRows, out, out_pitch_);
+  columns_.clear();
+  done_ = 0;
 }
 
 }  // namespace lensbox

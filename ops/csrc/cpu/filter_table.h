@@ -22,6 +22,14 @@ class FilterTable {
   int32_t count(int32_t i) const { return static_cast<int32_t>(begins_[i + 1] - begins_[i]); }
   const int32_t* weights(int32_t i) const { return weights_.data() + begins_[i]; }
 
+  // Where the outputs end that depend on none but the inputs before `end`; those before `begin` are known to.
+  int32_t ready(int32_t begin, int64_t end) const {
+    while (begin < output() && this->end(begin) <= end) {
+      ++begin;
+    }
+    return begin;
+  }
+
   // The most inputs that an output pixel is made of.
   int32_t longest() const { return longest_; }
 

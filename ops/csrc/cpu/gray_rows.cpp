@@ -79,42 +79,15 @@ template <int kPixelBytes>
     if (i + 32 == count) return;
   }
 }
-
-// 16 pixels at a time, fewer at the end.
-template <int kPixelBytes>
-[[LENSBOX_AVX512]] void gray_avx512(const uint8_t* pixels, int64_t count, uint8_t* out) {
-  const __m512i red_green = _mm512_broadcast_i32x4(shuffle_avx2(0, kPixelBytes));
-  const __m512i green_blue = _mm512_broadcast_i32x4(shuffle_avx2(1, kPixelBytes));
-  // Twelve bytes to the beginning of every 16.
-  const __m512i spread = _mm512_setr_epi32(0, 1, 2, 2, 3, 4, 5, 5, 6, 7, 8, 8, 9, 10, 11, 11);
-  for (int64_t i = 0; i < count; i += 16) {
-    const int64_t lanes = count - i < 16 ? count - i : 16;
-    const uint64_t bytes = lanes * kPixelBytes - (kPixelBytes == 4 ? 1 : 0);
-    const __mmask64 read = ~uint64_t{0} >> (64 - bytes);
-    __m512i block = _mm512_maskz_loadu_epi8(read, pixels + i * kPixelBytes);
-    if constexpr (kPixelBytes == 3) block = _mm512_permutexvar_epi32(spread, block);
-    const __m512i a =
-        _mm512_madd_epi16(_mm512_shuffle_epi8(block, red_green), _mm512_set1_epi32(kRedGreenWeights));
-    const __m512i b =
-        _mm512_madd_epi16(_mm512_shuffle_epi8(block, green_blue), _mm512_set1_epi32(kGreenBlueWeights));
-    const __m512i levels =
-        _mm512_srli_epi32(_mm512_add_epi32(_mm512_add_epi32(a, b), _mm512_set1_epi32(1 << 15)), 16);
-    _mm_mask_storeu_epi8(out + i, static_cast<__mmask16>((1 << lanes) - 1), _mm512_cvtepi32_epi8(levels));
-  }
-}
 #endif
 
 }  // namespace
 
 void gray_of_interleaved(const uint8_t* pixels, int64_t pixel_bytes, int64_t count, uint8_t* out) {
 #ifdef __x86_64__
-  switch (widest_vectors()) {
-    case Vectors::kAvx512:
-      return pixel_bytes == 3 ? gray_avx512<3>(pixels, count, out) : gray_avx512<4>(pixels, count, out);
-    case Vectors::kAvx2:
-      return pixel_bytes == 3 ? gray_avx2<3>(pixels, count, out) : gray_avx2<4>(pixels, count, out);
-    case Vectors::kBaseline:
-      break;
+  // Memory sets the pace: vectors twice as wide were no faster.
+  if (widest_vectors() != Vectors::kBaseline) {
+    return pixel_bytes == 3 ? gray_avx2<3>(pixels, count, out) : gray_avx2<4>(pixels, count, out);
   }
 #endif
   pixel_bytes == 3 ? gray_in_turn(pixels, 3, count, out) : gray_in_turn(pixels, 4, count, out);

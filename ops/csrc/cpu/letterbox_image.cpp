@@ -1,6 +1,8 @@
 #include "letterbox_image.h"
 
+#include <algorithm>
 #include <cstring>
+#include <memory>
 
 #include "../triangle_filter.h"
 #include "filter_columns.h"
@@ -10,6 +12,9 @@
 
 namespace lensbox {
 namespace {
+
+// Bytes of a row that are read at once.
+constexpr int32_t kSegmentBytes = 8192;
 
 // Where pixels go: the first of `channels` planes of a canvas.
 struct Planes {
@@ -26,14 +31,16 @@ class RowsOfImage {
         out_(out),
         planes_(planes),
         rows_(fitted.image, planes.channels),
-        columns_(*fitted.across, rows_.pixel_bytes(), planes.channels) {}
+        columns_(*fitted.across, rows_.pixel_bytes(), planes.channels),
+        rows_first_(rows_first(rows_.width(), rows_.height(), fitted.fit)),
+        segment_(rows_first_ ? rows_.width()
+                             : std::min(rows_.width(), kSegmentBytes / rows_.pixel_bytes() / 16 * 16)),
+        band_pitch_((segment_ * rows_.pixel_bytes() + 63) / 64 * 64 | 64),
+        // Cleared, as rows that an image does not have are filtered too.
+        band_(std::make_unique<uint8_t[]>(ColumnFilter::kRows * band_pitch_)) {}
 
   void run(int32_t begin, int32_t end) {
-    if (rows_first(rows_.width(), rows_.height(), fitted_.fit)) {
-      rows_then_columns(begin, end);
-    } else {
-      columns_then_rows(begin, end);
-    }
+    rows_first_ ? rows_then_columns(begin, end) : columns_then_rows(begin, end);
   }
 
  private:
@@ -43,18 +50,28 @@ class RowsOfImage {
     return planes_.pixels + row * out_.width + fitted_.fit.left;
   }
 
+  // The columns of the image's rows [row, row + kRows), of which fewer may be left, combined to `out`. Rows
+  // are read as far as that is useful without a break: memory is fastest then.
+  void filter_columns(int64_t row, uint8_t* out) {
+    const int64_t rows = std::min<int64_t>(ColumnFilter::kRows, rows_.height() - row);
+    for (int64_t column = 0; column < rows_.width(); column += segment_) {
+      const int64_t count = std::min<int64_t>(segment_, rows_.width() - column);
+      for (int64_t i = 0; i < rows; ++i) {
+        rows_.write(row + i, column, count, band_.get() + i * band_pitch_);
+      }
+      columns_.add(band_.get(), band_pitch_, count);
+    }
+    columns_.finish(out);
+  }
+
   void columns_then_rows(int32_t begin, int32_t end) {
     const FilterTable& down = *fitted_.down;
     constexpr int64_t kBand = ColumnFilter::kRows;
     SlidingRows between(down.first(begin), down.longest() + 2 * kBand, columns_.out_pitch());
     while (begin < end) {
-      uint8_t* const band = between.below(kBand, down.first(begin));
-      columns_.filter_band(rows_, between.end(), band);
+      filter_columns(between.end(), between.below(kBand, down.first(begin)));
       between.append(std::min<int64_t>(kBand, rows_.height() - between.end()));
-      int32_t ready = begin;
-      while (ready < end && down.end(ready) <= between.end()) {
-        ++ready;
-      }
+      const int32_t ready = std::min(end, down.ready(begin, between.end()));
       if (ready == begin) continue;
       for (int32_t channel = 0; channel < planes_.channels; ++channel) {
         filter_rows(down, begin, ready, between.row(down.first(begin)) + channel * fitted_.fit.width,
@@ -88,18 +105,14 @@ class RowsOfImage {
   void rows_then_columns(int32_t begin, int32_t end) {
     constexpr int32_t kBand = ColumnFilter::kRows;
     const FilterTable& down = *fitted_.down;
-    const int64_t row_bytes = int64_t{rows_.width()} * rows_.pixel_bytes();
     SlidingRows converted(down.first(begin), rows_.are_in_memory() ? 0 : 2 * int64_t{down.longest()},
-                          row_bytes);
-    const auto band = std::make_unique<uint8_t[]>(kBand * row_bytes);
+                          int64_t{rows_.width()} * rows_.pixel_bytes());
     const auto filtered = std::make_unique_for_overwrite<uint8_t[]>(kBand * columns_.out_pitch());
     for (; begin < end; begin += kBand) {
       const int32_t count = std::min(kBand, end - begin);
-      filter_image_rows(begin, begin + count, converted, band.get(), row_bytes);
-      const int32_t bytes = rows_.pixel_bytes();
-      const ImageRows combined({band.get(), 1, row_bytes, bytes, bytes == 1 ? 1 : 3, kBand, rows_.width()},
-                               planes_.channels);
-      columns_.filter_band(combined, 0, filtered.get());
+      filter_image_rows(begin, begin + count, converted, band_.get(), band_pitch_);
+      columns_.add(band_.get(), band_pitch_, rows_.width());
+      columns_.finish(filtered.get());
       for (int32_t i = 0; i < count; ++i) {
         for (int32_t channel = 0; channel < planes_.channels; ++channel) {
           std::memcpy(canvas_row(begin + i, channel),
@@ -115,6 +128,10 @@ class RowsOfImage {
   Planes planes_;
   ImageRows rows_;
   ColumnFilter columns_;
+  bool rows_first_;
+  int64_t segment_;     // pixels of a row in the band at once
+  int64_t band_pitch_;  // an odd number of cache lines, so that rows do not push each other out
+  std::unique_ptr<uint8_t[]> band_;
 };
 
 uint8_t* plane(const Canvases& out, int64_t index, int32_t channel) {

@@ -34,10 +34,10 @@ class SlidingRows {
     return bytes_.get() + (end_ - begin_) * pitch_;
   }
 
-  // How many rows there are room for without forgetting any but those above `needed`.
-  int64_t room(int64_t needed) const { return capacity_ - (end_ - std::min(needed, end_)); }
-
   void append(int64_t rows) { end_ += rows; }
+
+  // Begins anew with row 0.
+  void clear() { begin_ = end_ = 0; }
 
  private:
   int64_t begin_, end_, capacity_, pitch_;
