@@ -1,0 +1,138 @@
+// How `letterbox` shares out images among blocks of threads: decided on the host, no CUDA needed.
+//
+// The axis that the first pass reduces is called the first here, the other one the second; which of them are
+// the columns depends on the image (rows_first). A tile is what one block computes: `tile` outputs along the
+// first axis by `band` along the second.
+#pragma once
+
+#include <cstdint>
+
+#include "../letterbox_problem.h"
+#include "../triangle_filter.h"
+
+namespace lensbox {
+
+constexpr int kLetterboxThreads = 128;
+
+// A tile's shared memory: five blocks of 44.5 KiB, and 1 KiB each of CUDA's own, fill a multiprocessor of
+// compute capability 9.0, and every device has 48 KiB for a block that asks for nothing special.
+constexpr int kLetterboxShared = 45568;
+
+// Where the bytes of a pixel lie along the axis whose pixels are adjacent in memory, the fast one.
+enum class PixelLayout : uint8_t {
+  kPlanes,   // 1 byte a pixel, channels elsewhere
+  kRgb,      // 3 bytes a pixel
+  kRgba,     // 4 bytes a pixel, the last not used
+  kStrided,  // anything else
+};
+
+struct PassAxis {
+  int64_t stride;          // bytes between pixels of the image
+  int32_t input;           // pixels of the image
+  int16_t output, offset;  // pixels of the canvas that it fills, and where they begin
+};
+
+struct ImageTask {
+  const uint8_t* data;
+  int64_t channel_stride;
+  PassAxis first, second;
+  int32_t first_block;
+  int16_t tile, band;  // tile is 0 where not even one output's window fits shared memory
+  int16_t chunk;       // quads of the second axis that are loaded at once
+  PixelLayout layout;
+  uint8_t channels;       // of the image
+  uint8_t planes;         // that are computed apart: 1 or 3
+  bool first_is_fast;     // else the second axis is
+  bool first_is_columns;  // else the second axis is
+};
+
+// The images of one launch. A large capacity is a large kernel parameter: at most 32,764 bytes.
+template <int kCapacity>
+struct LetterboxBatch {
+  Canvases out;
+  int32_t first_image, images, stages;
+  ImageTask tasks[kCapacity];
+};
+
+// What shared memory holds of a tile, in bytes from its begin. Four pixels along an axis are a quad: one
+// word.
+struct TileMemory {
+  int32_t first_quads, second_quads;  // that the widest window touches, at most
+  int32_t quads;                      // of all windows along the first axis
+  int32_t pitch;                      // quads from one quad of the second axis to the next; odd
+  int32_t ring;                       // quads of the second axis that are kept between the passes; 2^n
+  int32_t segments;                   // pieces of adjacent memory for one index of the slow axis
+  int32_t segment_bytes;              // of one of them, as loaded: a multiple of 16
+  int32_t stage_bytes;                // of a chunk as loaded
+  int32_t pixels, between, first_weights, second_weights, first_spans, second_spans, bytes;
+};
+
+// Quads that a window of this axis may touch, wherever it begins.
+LENSBOX_HOST_DEVICE int32_t window_quads(const PassAxis& axis) {
+  const double scale = static_cast<double>(axis.input) / axis.output;
+  const int32_t pixels = static_cast<int32_t>(2.0 * (scale < 1.0 ? 1.0 : scale)) + 2;
+  return (pixels + 6) / 4;
+}
+
+LENSBOX_HOST_DEVICE int32_t pixel_bytes(PixelLayout layout) {
+  return layout == PixelLayout::kRgb ? 3 : layout == PixelLayout::kRgba ? 4 : 1;
+}
+
+// A window and its area, kept while the weights are computed.
+struct MeasuredWindow {
+  FilterWindow window;
+  double area;
+};
+
+// The quads of the tile's windows begin at `start`, counted from the tile's first pixel.
+struct QuadSpan {
+  int32_t start, quads;
+};
+
+// Quads with four weights each, as bytes: low, middle and high ones.
+constexpr int32_t kWeightBytes = 16;
+
+LENSBOX_HOST_DEVICE TileMemory tile_memory(const ImageTask& task, int32_t stages) {
+  TileMemory memory = {};
+  memory.first_quads = window_quads(task.first);
+  memory.second_quads = window_quads(task.second);
+  const double scale = static_cast<double>(task.first.input) / task.first.output;
+  memory.quads = (static_cast<int32_t>((task.tile - 1) * scale) + 5) / 4 + 1 + memory.first_quads;
+  memory.pitch = memory.quads | 1;
+  memory.ring = 1;
+  while (memory.ring < task.chunk + memory.second_quads + 1)
+    memory.ring *= 2;
+  if (task.layout != PixelLayout::kStrided) {
+    const int32_t fast_quads = task.first_is_fast ? memory.quads : task.chunk;
+    const int32_t slow_pixels = 4 * (task.first_is_fast ? task.chunk : memory.quads);
+    memory.segments = task.layout == PixelLayout::kPlanes && task.channels > 1 ? 3 : 1;
+    // 15 bytes before the first pixel, as loads are aligned, and a word after the last; an odd multiple
+    // of 16.
+    memory.segment_bytes = ((4 * fast_quads * pixel_bytes(task.layout) + 15 + 4 + 15) / 16 | 1) * 16;
+    memory.stage_bytes = slow_pixels * memory.segments * memory.segment_bytes;
+  }
+  memory.pixels = stages * memory.stage_bytes;
+  memory.between = memory.pixels + task.planes * task.chunk * memory.pitch * 16;
+  memory.first_weights = memory.between + task.planes * memory.ring * task.tile * 4;
+  memory.first_weights = (memory.first_weights + 15) / 16 * 16;
+  // While weights are computed, the windows lie where pixels will be.
+  const int32_t measured =
+      memory.pixels + (task.tile + task.band) * static_cast<int32_t>(sizeof(MeasuredWindow));
+  if (memory.first_weights < measured) memory.first_weights = measured;
+  memory.second_weights = memory.first_weights + memory.first_quads * task.tile * kWeightBytes;
+  memory.first_spans = memory.second_weights + memory.second_quads * task.band * kWeightBytes;
+  memory.second_spans = memory.first_spans + task.tile * static_cast<int32_t>(sizeof(QuadSpan));
+  memory.bytes = memory.second_spans + task.band * static_cast<int32_t>(sizeof(QuadSpan));
+  return memory;
+}
+
+LENSBOX_HOST_DEVICE int32_t pieces(int32_t whole, int32_t piece) {
+  return (whole + piece - 1) / piece;
+}
+
+// Fills in the tasks of `count` images and returns how many blocks they take; at least `wanted_blocks` are
+// aimed at. `shared_bytes` is what the largest tile needs.
+int32_t plan_letterbox(const ImageView* images, int32_t count, const Canvases& out, int32_t wanted_blocks,
+                       int32_t stages, ImageTask* tasks, int32_t* shared_bytes);
+
+}  // namespace lensbox

@@ -1,0 +1,407 @@
+// One tile of `letterbox`, by one block: streams the pixels under it through shared memory once, chunk by
+// chunk along the second axis, and does both passes on the way.
+//
+//   global memory -> stages      as they lie, 16 bytes a thread, asynchronously, a chunk or more ahead
+//   stages        -> pixels      gray levels or planes; a word is a quad along the first axis
+//   pixels        -> between     first pass; a word is a quad along the second axis
+//   between       -> canvases    second pass, of the outputs whose windows are complete
+#pragma once
+
+#include <cuda_pipeline.h>
+
+#include "letterbox_pixels.cuh"
+#include "letterbox_plan.h"
+
+namespace lensbox {
+
+// Outputs [begin, begin + count) along an axis, and the pixels [first, end) that they are made of.
+struct AxisRange {
+  int32_t begin, count, first, end;
+};
+
+// `align`: begin at a multiple of four pixels, so that quads along the fast axis lie in memory like the
+// first.
+__device__ __forceinline__ AxisRange axis_range(const PassAxis& axis, int32_t begin, int32_t size,
+                                                bool align) {
+  const int32_t count = min(size, axis.output - begin);
+  const FilterWindow front = filter_window(begin, axis.input, axis.output);
+  const FilterWindow back = filter_window(begin + count - 1, axis.input, axis.output);
+  return {begin, count, align ? front.first & ~3 : front.first, back.first + back.count};
+}
+
+struct Tile {
+  ImageTask task;
+  TileMemory memory;
+  AxisRange first, second;
+  int32_t first_quads;  // that are needed, of the `quads` that there is room for
+};
+
+// Threads in rows of a power of two: adjacent ones take adjacent items of the inner dimension.
+struct ThreadRows {
+  int32_t inner, inner_step, outer, outer_step;
+};
+
+__device__ __forceinline__ ThreadRows thread_rows(int32_t items, int32_t longest) {
+  int32_t length = 1;
+  while (length < items && length < longest)
+    length *= 2;
+  const int32_t thread = static_cast<int32_t>(threadIdx.x);
+  return {thread & (length - 1), length, thread / length, kLetterboxThreads / length};
+}
+
+// --- loading
+// ----------------------------------------------------------------------------------------------------
+
+// What is loaded at once: a rectangle of the image, by its fast and its slow axis.
+struct Chunk {
+  int32_t fast_begin, fast_count, slow_begin, slow_count;
+  int64_t slow_stride;
+};
+
+__device__ __forceinline__ Chunk chunk_at(const Tile& tile, int32_t quad) {
+  const int32_t begin = tile.second.first + 4 * quad;
+  const int32_t count = min(4 * tile.task.chunk, tile.second.end - begin);
+  const int32_t first_count = tile.first.end - tile.first.first;
+  return tile.task.first_is_fast ? Chunk{tile.first.first, first_count, begin, count, tile.task.second.stride}
+                                 : Chunk{begin, count, tile.first.first, first_count, tile.task.first.stride};
+}
+
+// Starts to copy a chunk. Lanes take 16 adjacent bytes each, rows of lanes lines of memory. Loads are
+// aligned: the bytes between a line's begin and the multiple of 16 before it are copied too, in the same
+// place.
+__device__ __forceinline__ void start_loading(const Tile& tile, const Chunk& chunk, uint8_t* stage) {
+  const ImageTask& task = tile.task;
+  const int32_t pixel = pixel_bytes(task.layout);
+  const int32_t last = task.layout == PixelLayout::kRgba ? task.channels : pixel;
+  const int32_t bytes = (chunk.fast_count - 1) * pixel + last;
+  const ThreadRows threads = thread_rows((bytes + 30) / 16, 32);
+  const uint8_t* const corner = task.data + int64_t{chunk.fast_begin} * pixel;
+  const int32_t segments = tile.memory.segments;
+  for (int32_t line = threads.outer; line < chunk.slow_count * segments; line += threads.outer_step) {
+    const int32_t slow = segments == 1 ? line : line / 3;
+    const uint8_t* const begin = corner + (chunk.slow_begin + slow) * chunk.slow_stride +
+                                 (line - slow * segments) * task.channel_stride;
+    const int32_t before = static_cast<int32_t>(reinterpret_cast<uintptr_t>(begin) & 15);
+    uint8_t* const to = stage + line * tile.memory.segment_bytes;
+    for (int32_t at = 16 * threads.inner; at < before + bytes; at += 16 * threads.inner_step) {
+      const int32_t beyond = at + 16 - (before + bytes);
+      __pipeline_memcpy_async(to + at, begin - before + at, 16, beyond > 0 ? beyond : 0);
+    }
+  }
+}
+
+// --- unpacking
+// --------------------------------------------------------------------------------------------------
+
+// kCount words from any byte on.
+template <int kCount>
+__device__ __forceinline__ void load_words(const uint8_t* line, uint32_t byte, uint32_t (&words)[4]) {
+  const uint32_t* const at = reinterpret_cast<const uint32_t*>(line + (byte & ~3u));
+#pragma unroll
+  for (int i = 0; i < kCount; ++i)
+    words[i] = at[i];
+  const uint32_t shift = 8 * (byte & 3u);
+  if (shift != 0) {
+    const uint32_t next = at[kCount];
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) {
+      words[i] = __funnelshift_r(words[i], i + 1 < kCount ? words[i + 1] : next, shift);
+    }
+  }
+}
+
+// Four pixels along the fast axis, as a word for each plane, from what start_loading() brought.
+template <PixelLayout kLayout, int kPlanes>
+__device__ __forceinline__ void read_quad(const Tile& tile, const Chunk& chunk, const uint8_t* stage,
+                                          int32_t slow, int32_t fast_quad, uint32_t (&planes)[kPlanes]) {
+  const ImageTask& task = tile.task;
+  const uint32_t address =
+      static_cast<uint32_t>(reinterpret_cast<uintptr_t>(task.data)) +
+      static_cast<uint32_t>(chunk.slow_begin + slow) * static_cast<uint32_t>(chunk.slow_stride) +
+      static_cast<uint32_t>(chunk.fast_begin) * pixel_bytes(kLayout);
+  const uint32_t byte = static_cast<uint32_t>(4 * fast_quad * pixel_bytes(kLayout));
+  const uint8_t* const line = stage + slow * tile.memory.segments * tile.memory.segment_bytes;
+  uint32_t words[4];
+  if constexpr (kLayout == PixelLayout::kRgb) {
+    load_words<3>(line, (address & 15u) + byte, words);
+    if constexpr (kPlanes == 1) {
+      planes[0] = gray_of_rgb(words);
+    } else {
+      planes_of_rgb(words, planes);
+    }
+  } else if constexpr (kLayout == PixelLayout::kRgba) {
+    load_words<4>(line, (address & 15u) + byte, words);
+    if constexpr (kPlanes == 1) {
+      planes[0] = gray_of_rgba(words);
+    } else {
+      planes_of_rgba(words, planes);
+    }
+  } else {
+    const uint32_t channel_stride = static_cast<uint32_t>(task.channel_stride);
+    load_words<1>(line, (address & 15u) + byte, words);
+    uint32_t channels[3] = {words[0], words[0], words[0]};
+    if (tile.memory.segments == 3) {
+#pragma unroll
+      for (int channel = 1; channel < 3; ++channel) {
+        load_words<1>(line + channel * tile.memory.segment_bytes,
+                      ((address + channel * channel_stride) & 15u) + byte, words);
+        channels[channel] = words[0];
+      }
+    }
+    if constexpr (kPlanes == 1) {
+      planes[0] =
+          tile.memory.segments == 3 ? gray_of_planes(channels[0], channels[1], channels[2]) : channels[0];
+    } else {
+#pragma unroll
+      for (int plane = 0; plane < 3; ++plane)
+        planes[plane] = channels[plane];
+    }
+  }
+}
+
+// A pixel of the image, of any strides.
+__device__ __forceinline__ uint32_t pixel_at(const ImageTask& task, int32_t plane, int64_t first,
+                                             int64_t second) {
+  const uint8_t* const at = task.data + first * task.first.stride + second * task.second.stride;
+  if (task.channels == 1) return at[0];
+  if (task.planes == 3) return at[plane * task.channel_stride];
+  return luma(at[0], at[task.channel_stride], at[2 * task.channel_stride]);
+}
+
+// The same from global memory. Pixels past the chunk have no weight: the last one stands for them.
+template <int kPlanes>
+__device__ __forceinline__ void read_strided_quad(const Tile& tile, const Chunk& chunk, int32_t slow,
+                                                  int32_t fast_quad, uint32_t (&planes)[kPlanes]) {
+  const int32_t at_slow = chunk.slow_begin + min(slow, chunk.slow_count - 1);
+#pragma unroll
+  for (int plane = 0; plane < kPlanes; ++plane)
+    planes[plane] = 0;
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const int32_t at_fast = chunk.fast_begin + min(4 * fast_quad + i, chunk.fast_count - 1);
+    const int32_t first = tile.task.first_is_fast ? at_fast : at_slow;
+    const int32_t second = tile.task.first_is_fast ? at_slow : at_fast;
+#pragma unroll
+    for (int plane = 0; plane < kPlanes; ++plane) {
+      planes[plane] |= pixel_at(tile.task, plane, first, second) << 8 * i;
+    }
+  }
+}
+
+// A thread takes 4 x 4 pixels at a time, adjacent threads adjacent ones along the fast axis. It writes four
+// words: word i holds the quad along the first axis at index i of the quad along the second.
+template <PixelLayout kLayout, int kPlanes>
+__device__ __forceinline__ void unpack(const Tile& tile, const Chunk& chunk, const uint8_t* stage,
+                                       uint4* pixels) {
+  const bool first_is_fast = tile.task.first_is_fast;
+  const int32_t fast_quads = pieces(chunk.fast_count, 4), slow_quads = pieces(chunk.slow_count, 4);
+  const ThreadRows threads = thread_rows(fast_quads, kLetterboxThreads);
+  for (int32_t slow = threads.outer; slow < slow_quads; slow += threads.outer_step) {
+    for (int32_t fast = threads.inner; fast < fast_quads; fast += threads.inner_step) {
+      uint32_t quads[4][kPlanes];
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        if constexpr (kLayout == PixelLayout::kStrided) {
+          read_strided_quad<kPlanes>(tile, chunk, 4 * slow + i, fast, quads[i]);
+        } else {
+          read_quad<kLayout, kPlanes>(tile, chunk, stage, 4 * slow + i, fast, quads[i]);
+        }
+      }
+      const int32_t first = first_is_fast ? fast : slow, second = first_is_fast ? slow : fast;
+#pragma unroll
+      for (int plane = 0; plane < kPlanes; ++plane) {
+        const uint4 lines = make_uint4(quads[0][plane], quads[1][plane], quads[2][plane], quads[3][plane]);
+        pixels[(plane * tile.task.chunk + second) * tile.memory.pitch + first] =
+            first_is_fast ? lines : transposed(lines);
+      }
+    }
+  }
+}
+
+template <int kPlanes>
+__device__ __forceinline__ void unpack_layout(const Tile& tile, const Chunk& chunk, const uint8_t* stage,
+                                              uint4* pixels) {
+  switch (tile.task.layout) {
+    case PixelLayout::kPlanes:
+      return unpack<PixelLayout::kPlanes, kPlanes>(tile, chunk, stage, pixels);
+    case PixelLayout::kRgb:
+      return unpack<PixelLayout::kRgb, kPlanes>(tile, chunk, stage, pixels);
+    case PixelLayout::kRgba:
+      return unpack<PixelLayout::kRgba, kPlanes>(tile, chunk, stage, pixels);
+    case PixelLayout::kStrided:
+      return unpack<PixelLayout::kStrided, kPlanes>(tile, chunk, stage, pixels);
+  }
+}
+
+// --- weights
+// ----------------------------------------------------------------------------------------------------
+
+// A thread takes a window: its area is added up in order, as Pillow does.
+__device__ __forceinline__ void measure_windows(const PassAxis& axis, const AxisRange& range,
+                                                MeasuredWindow* windows, QuadSpan* spans) {
+  for (int32_t i = static_cast<int32_t>(threadIdx.x); i < range.count; i += kLetterboxThreads) {
+    const FilterWindow window = filter_window(range.begin + i, axis.input, axis.output);
+    windows[i] = {window, filter_area(window)};
+    const int32_t begin = window.first - range.first;
+    spans[i] = {begin / 4, pieces(begin + window.count, 4) - begin / 4};
+  }
+}
+
+// A thread takes four weights of a window: [quad][window], so that adjacent threads read adjacent windows.
+__device__ __forceinline__ void write_weights(const MeasuredWindow* windows, const AxisRange& range,
+                                              int32_t quads, uint4* weights) {
+  for (int32_t item = static_cast<int32_t>(threadIdx.x); item < quads * range.count;
+       item += kLetterboxThreads) {
+    const int32_t quad = item / range.count;
+    const MeasuredWindow& measured = windows[item - quad * range.count];
+    const int32_t begin = measured.window.first - range.first;
+    uint32_t values[4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const int32_t at = 4 * (begin / 4 + quad) + i - begin;
+      values[i] = 0;
+      if (at >= 0 && at < measured.window.count) {
+        values[i] = fixed_weight(filter_height(measured.window, at), measured.area);
+      }
+    }
+    weights[item] = transposed(make_uint4(values[0], values[1], values[2], values[3]));
+  }
+}
+
+// --- passes
+// -----------------------------------------------------------------------------------------------------
+
+// A thread takes an output of the first axis at a quad of the second: four windows with the same weights.
+__device__ __forceinline__ void first_pass(const Tile& tile, int32_t quad, const uint4* pixels,
+                                           const uint4* weights, const QuadSpan* spans, uint32_t* between) {
+  const int32_t outputs = tile.first.count;
+  const ThreadRows threads = thread_rows(outputs, kLetterboxThreads);
+  const int32_t quads = tile.task.planes * tile.task.chunk;
+  for (int32_t row = threads.outer; row < quads; row += threads.outer_step) {
+    const int32_t plane = row >= 2 * tile.task.chunk ? 2 : row >= tile.task.chunk ? 1 : 0;
+    const int32_t slot = (quad + row - plane * tile.task.chunk) & (tile.memory.ring - 1);
+    uint32_t* const to = between + (plane * tile.memory.ring + slot) * outputs;
+    for (int32_t output = threads.inner; output < outputs; output += threads.inner_step) {
+      const QuadSpan span = spans[output];
+      const uint4* const from = pixels + row * tile.memory.pitch + span.start;
+      WindowSum sums[4];
+#pragma unroll 2
+      for (int32_t i = 0; i < span.quads; ++i) {
+        const uint4 four = from[i];
+        const uint4 weight = weights[i * outputs + output];
+        sums[0].add(four.x, weight);
+        sums[1].add(four.y, weight);
+        sums[2].add(four.z, weight);
+        sums[3].add(four.w, weight);
+      }
+      to[output] = sums[0].byte() | sums[1].byte() << 8 | sums[2].byte() << 16 | sums[3].byte() << 24;
+    }
+  }
+}
+
+// A thread takes an output of the first axis at one of [begin, end) of the second, and writes its byte.
+__device__ __forceinline__ void second_pass(const Tile& tile, const Canvases& out, uint8_t* canvas,
+                                            int32_t begin, int32_t end, const uint32_t* between,
+                                            const uint4* weights, const QuadSpan* spans) {
+  const ImageTask& task = tile.task;
+  const int32_t outputs = tile.first.count;
+  const int64_t plane_bytes = int64_t{out.height} * out.width;
+  const int32_t first_step = task.first_is_columns ? 1 : out.width;
+  const int32_t second_step = task.first_is_columns ? out.width : 1;
+  uint8_t* const corner = canvas + int64_t{task.first.offset + tile.first.begin} * first_step +
+                          int64_t{task.second.offset + tile.second.begin} * second_step;
+  const ThreadRows threads = thread_rows(outputs, kLetterboxThreads);
+  for (int32_t line = begin + threads.outer; line < end; line += threads.outer_step) {
+    const QuadSpan span = spans[line];
+    for (int32_t output = threads.inner; output < outputs; output += threads.inner_step) {
+      uint8_t* const to = corner + int64_t{output} * first_step + int64_t{line} * second_step;
+      for (int32_t plane = 0; plane < task.planes; ++plane) {
+        const uint32_t* const from = between + plane * tile.memory.ring * outputs + output;
+        WindowSum sum;
+        for (int32_t i = 0; i < span.quads; ++i) {
+          sum.add(from[((span.start + i) & (tile.memory.ring - 1)) * outputs],
+                  weights[i * tile.second.count + line]);
+        }
+        const uint8_t byte = static_cast<uint8_t>(sum.byte());
+        to[plane * plane_bytes] = byte;
+        for (int32_t copy = 1; task.planes == 1 && copy < out.channels; ++copy)
+          to[copy * plane_bytes] = byte;
+      }
+    }
+  }
+}
+
+// --- the tile
+// ---------------------------------------------------------------------------------------------------
+
+// Tile `block` of the image; canvas is the image's.
+__device__ __forceinline__ void letterbox_tile(const ImageTask& task, const Canvases& out, uint8_t* canvas,
+                                               int32_t block, int32_t stages, uint8_t* shared) {
+  Tile tile;
+  tile.task = task;
+  tile.memory = tile_memory(task, stages);
+  const int32_t tiles = pieces(task.first.output, task.tile);
+  const int32_t band = block / tiles;
+  tile.first = axis_range(task.first, (block - band * tiles) * task.tile, task.tile, task.first_is_fast);
+  tile.second = axis_range(task.second, band * task.band, task.band, !task.first_is_fast);
+  uint4* const pixels = reinterpret_cast<uint4*>(shared + tile.memory.pixels);
+  uint32_t* const between = reinterpret_cast<uint32_t*>(shared + tile.memory.between);
+  uint4* const first_weights = reinterpret_cast<uint4*>(shared + tile.memory.first_weights);
+  uint4* const second_weights = reinterpret_cast<uint4*>(shared + tile.memory.second_weights);
+  QuadSpan* const first_spans = reinterpret_cast<QuadSpan*>(shared + tile.memory.first_spans);
+  QuadSpan* const second_spans = reinterpret_cast<QuadSpan*>(shared + tile.memory.second_spans);
+
+  const int32_t quads = pieces(tile.second.end - tile.second.first, 4);
+  const bool staged = task.layout != PixelLayout::kStrided;
+  for (int32_t i = 0; i < stages; ++i) {
+    if (staged && i * task.chunk < quads) {
+      start_loading(tile, chunk_at(tile, i * task.chunk), shared + i * tile.memory.stage_bytes);
+    }
+    __pipeline_commit();
+  }
+
+  // While the first chunks are on their way: the weights.
+  MeasuredWindow* const first_windows = reinterpret_cast<MeasuredWindow*>(shared + tile.memory.pixels);
+  MeasuredWindow* const second_windows = first_windows + tile.first.count;
+  measure_windows(task.first, tile.first, first_windows, first_spans);
+  measure_windows(task.second, tile.second, second_windows, second_spans);
+  __syncthreads();
+  write_weights(first_windows, tile.first, tile.memory.first_quads, first_weights);
+  write_weights(second_windows, tile.second, tile.memory.second_quads, second_weights);
+
+  int32_t done = 0, stage = 0;  // outputs of the second axis that are written
+  const auto finish = [&](int32_t ready) {
+    const int32_t begin = done;
+    while (done < tile.second.count && second_spans[done].start + second_spans[done].quads <= ready)
+      ++done;
+    second_pass(tile, out, canvas, begin, done, between, second_weights, second_spans);
+  };
+  for (int32_t quad = 0; quad < quads; quad += task.chunk) {
+    if (stages == 1) {
+      __pipeline_wait_prior(0);
+    } else if (stages == 2) {
+      __pipeline_wait_prior(1);
+    } else {
+      __pipeline_wait_prior(2);
+    }
+    __syncthreads();  // the chunk is there; `pixels` has been read, `between` written
+    uint8_t* const loaded = shared + stage * tile.memory.stage_bytes;
+    const Chunk chunk = chunk_at(tile, quad);
+    if (task.planes == 1) {
+      unpack_layout<1>(tile, chunk, loaded, pixels);
+    } else {
+      unpack_layout<3>(tile, chunk, loaded, pixels);
+    }
+    finish(quad);
+    __syncthreads();  // `pixels` is written, `between` and the stage have been read
+    const int32_t ahead = quad + stages * task.chunk;
+    if (staged && ahead < quads) start_loading(tile, chunk_at(tile, ahead), loaded);
+    __pipeline_commit();
+    first_pass(tile, quad, pixels, first_weights, first_spans, between);
+    stage = stage + 1 == stages ? 0 : stage + 1;
+  }
+  __syncthreads();
+  finish(quads);
+}
+
+}  // namespace lensbox
