@@ -13,7 +13,10 @@ _END_OF_IMAGE = 0xD9
 _START_OF_SCAN = 0xDA
 _FRAMES = {*range(0xC0, 0xD0)} - {0xC4, 0xC8, 0xCC}
 _HUFFMAN_FRAMES = {0xC0, 0xC1, 0xC2}  # baseline, extended sequential, progressive
+_APP1 = 0xE1
 _METADATA = {*range(0xE1, 0xF0), 0xFE} - {0xEE}  # APP1 to APP15 and comments; Adobe's APP14 tells the colors
+
+_EXIF_HEADER = b"Exif\0\0"  # of an APP1 segment with EXIF data
 
 # A segment with a length, or the end. Restart markers and those below 0xC0 stand alone or are errors.
 _MARKER = re.compile(rb"\xff[\xc0-\xcf\xd9-\xfe]")
@@ -24,7 +27,7 @@ _MAX_SCANNED_BLOCKS = 1 << 24
 _SCANS_ALWAYS_ALLOWED = 20
 
 
-def is_jpeg(file: bytes) -> bool:
+def has_signature(file: bytes) -> bool:
     """Whether a file begins like a JPEG file."""
     return file.startswith(b"\xff\xd8\xff")
 
@@ -35,7 +38,7 @@ def without_metadata(file: bytes, max_segments: int | None = None) -> bytes:
     Decoders keep comments, EXIF, ICC profiles and thumbnails, at ten or more times their size when they are
     many and small, and parse some of them. Raises InputError after `max_segments` segments.
     """
-    if not is_jpeg(file):
+    if not has_signature(file):
         return file
     view, kept, begin = memoryview(file), bytearray(), 0
     for segment in _segments(file, max_segments):
@@ -48,6 +51,21 @@ def without_metadata(file: bytes, max_segments: int | None = None) -> bytes:
         return file
     kept += view[begin:]
     return bytes(kept)
+
+
+def exif_data(file: bytes, max_segments: int | None = None) -> bytes:
+    """The EXIF data of a JPEG file, of its first APP1 segment of that kind before the pixels; or nothing.
+
+    Raises InputError after `max_segments` segments.
+    """
+    for segment in _segments(file, max_segments):
+        if segment.marker == _START_OF_SCAN:
+            break
+        if segment.marker == _APP1:
+            content = file[segment.begin + 4 : segment.end]
+            if content.startswith(_EXIF_HEADER):
+                return content[len(_EXIF_HEADER) :]
+    return b""
 
 
 def check_jpeg(file: bytes, width: int, height: int, max_segments: int | None = None) -> None:

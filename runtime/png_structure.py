@@ -1,6 +1,8 @@
 """The chunks of a PNG file."""
 
 import zlib
+from collections.abc import Iterator
+from typing import NamedTuple
 
 from lensbox.errors import InputError
 
@@ -9,7 +11,7 @@ _CRITICAL = (b"IHDR", b"PLTE", b"IDAT", b"IEND")
 _ANCILLARY = 0x20  # the bit of the first letter of a chunk's name that says: not needed for the pixels
 
 
-def is_png(file: bytes) -> bool:
+def has_signature(file: bytes) -> bool:
     """Whether a file begins like a PNG file."""
     return file.startswith(_SIGNATURE)
 
@@ -22,29 +24,58 @@ def without_metadata(file: bytes, max_chunks: int | None = None) -> bytes:
     InputError if the checksum of any chunk is wrong, a chunk is cut off or the last one is missing, a chunk
     that decoders must know is none of PNG's, the color profile is empty, and after `max_chunks` chunks.
     """
-    if not is_png(file):
+    if not has_signature(file):
         return file
     view, kept, begin = memoryview(file), bytearray(), 0
+    for chunk in _chunks(file, max_chunks):
+        if zlib.crc32(view[chunk.begin + 4 : chunk.end - 4]) != _number(view[chunk.end - 4 : chunk.end]):
+            raise InputError(f"broken PNG file (bad checksum in chunk {chunk.name!r})")
+        if chunk.name[0] & _ANCILLARY:
+            if chunk.name == b"iCCP" and chunk.end == chunk.begin + 12:
+                raise InputError("broken PNG file (empty chunk b'iCCP')")
+            kept += view[begin : chunk.begin]
+            begin = chunk.end
+        elif chunk.name not in _CRITICAL:
+            raise InputError(f"broken PNG file (unknown chunk {chunk.name!r})")
+    if begin == 0:
+        return file
+    kept += view[begin:]
+    return bytes(kept)
+
+
+def exif_data(file: bytes, max_chunks: int | None = None) -> bytes:
+    """The content of the first chunk eXIf before the pixels of a PNG file; empty if there is none.
+
+    Raises InputError if a chunk before it is cut off, and after `max_chunks` chunks.
+    """
+    for chunk in _chunks(file, max_chunks):
+        if chunk.name == b"eXIf":
+            return file[chunk.begin + 8 : chunk.end - 4]
+        if chunk.name == b"IDAT":
+            break
+    return b""
+
+
+class _Chunk(NamedTuple):
+    name: bytes
+    begin: int
+    end: int
+
+
+def _chunks(file: bytes, max_chunks: int | None) -> Iterator[_Chunk]:
+    """The chunks of a PNG file up to its end."""
     at, count, name = len(_SIGNATURE), 0, b""
     while name != b"IEND":
-        end = at + 12 + int.from_bytes(view[at : at + 4], "big")
+        end = at + 12 + _number(file[at : at + 4])
         if end > len(file):
             raise InputError("broken PNG file (it is truncated)")
         name = file[at + 4 : at + 8]
         count += name != b"IEND"
         if max_chunks is not None and count > max_chunks:
             raise InputError(f"a PNG file must have at most {max_chunks} chunks")
-        if zlib.crc32(view[at + 4 : end - 4]) != int.from_bytes(view[end - 4 : end], "big"):
-            raise InputError(f"broken PNG file (bad checksum in chunk {name!r})")
-        if name[0] & _ANCILLARY:
-            if name == b"iCCP" and end == at + 12:
-                raise InputError("broken PNG file (empty chunk b'iCCP')")
-            kept += view[begin:at]
-            begin = end
-        elif name not in _CRITICAL:
-            raise InputError(f"broken PNG file (unknown chunk {name!r})")
+        yield _Chunk(name, at, end)
         at = end
-    if begin == 0:
-        return file
-    kept += view[begin:]
-    return bytes(kept)
+
+
+def _number(content: bytes | memoryview) -> int:
+    return int.from_bytes(content, "big")

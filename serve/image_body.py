@@ -11,7 +11,8 @@ from PIL.WebPImagePlugin import WebPImageFile
 from torch import Tensor
 
 from lensbox.errors import InputError
-from lensbox.runtime.image_io import ImageLimits, TooManyPixelsError, decode_image
+from lensbox.runtime.image_decoder import ImageLimits, TooManyPixelsError, decode_photo
+from lensbox.runtime.image_io import DEFAULT_READING
 from lensbox.serve.errors import RETRY_AFTER, ApiError, shown
 from lensbox.serve.form import image_from_form, is_form
 
@@ -70,7 +71,7 @@ def image_from_body(
         deadline=deadline,
     )
     try:
-        return decode_image(body, limits, _reader(body))
+        return decode_photo(body, None, DEFAULT_READING, limits, _reader(body)).pixels
     except TooManyPixelsError as error:
         raise ApiError(413, "too_many_pixels", str(error)) from error
     except TimeoutError as error:

@@ -43,7 +43,7 @@ def broken_exif() -> dict[str, bytes]:
         "other byte order in the mark": b"MM" + good[2:],
         "big-endian mark alone": b"MM\0*" + good[4:],
         "wrong magic number": good[:2] + b"+\0" + good[4:],
-        "prefix twice": EXIF_HEADER + good,
+        "header of the segment twice": 2 * EXIF_HEADER + good,
         "directory behind the end": good[:4] + struct.pack("<I", len(good)) + good[8:],
         "directory far behind the end": good[:4] + b"\xff\xff\xff\xff" + good[8:],
         "directory at its last byte": good[:4] + struct.pack("<I", len(good) - 1) + good[8:],

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from lensbox.runtime.artifact import Artifact
-from lensbox.runtime.image_io import ImageLimits, decode_image, read_image
+from lensbox.runtime.image_decoder import ImageLimits, decode_photo
+from lensbox.runtime.image_io import read_image
 from lensbox.serve import image_body
 
 Encode = Callable[..., bytes]
@@ -214,12 +215,12 @@ def test_nobody_decodes_for_longer_than_the_client_is_told_to_wait(
 ) -> None:
     times_left = []
 
-    def decode(file: bytes, limits: ImageLimits, *arguments: Any) -> Any:
+    def decode(file: bytes, canvas: Any, reading: Any, limits: ImageLimits, *arguments: Any) -> Any:
         assert limits.deadline is not None
         times_left.append(limits.deadline - time.monotonic())
-        return decode_image(file, limits, *arguments)
+        return decode_photo(file, canvas, reading, limits, *arguments)
 
-    monkeypatch.setattr(image_body, "decode_image", decode)
+    monkeypatch.setattr(image_body, "decode_photo", decode)
     running = start_service(lambda: fake, answer_timeout=20.0)
     wait_until(lambda: running.client.get("/readyz").status_code == 200)
     assert running.client.post("/v1/detect", content=png).status_code == 200

@@ -1,0 +1,111 @@
+"""From the bytes of an image file to a photograph, at a bounded cost."""
+
+import io
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import PIL.Image
+from PIL.JpegImagePlugin import JpegImageFile
+
+from lensbox.errors import InputError
+from lensbox.runtime import jpeg_structure, png_structure
+from lensbox.runtime.bounded_file import BoundedFile
+from lensbox.runtime.image_pixels import upright_pixels
+from lensbox.runtime.jpeg_reduction import jpeg_reduction
+from lensbox.runtime.metadata import Canvas, Reading
+from lensbox.runtime.orientation import orientation_of, upright_box, upright_size
+from lensbox.runtime.photo import Photo
+
+
+class TooManyPixelsError(InputError):
+    """The image has more pixels than the limits allow."""
+
+
+@dataclass(frozen=True)
+class ImageLimits:
+    """What decoding one image may cost. None: no limit, or only the decoder's own.
+
+    max_pixels: width * height. max_run_length_pixels: the same for files whose decoder is written in Python,
+    which takes 0.1 us a pixel and holds the GIL: run-length BMP. max_pieces: of a file, which are its
+    segments, chunks and sub-blocks, and every further time that a decoder reads from it (run-length BMP may
+    be read twice more for each pixel). deadline: on the clock of `time.monotonic`.
+    """
+
+    max_pixels: int | None = None
+    max_run_length_pixels: int | None = None
+    max_pieces: int | None = None
+    deadline: float | None = None
+
+
+def decode_photo(
+    file: bytes,
+    canvas: Canvas | None,
+    reading: Reading,
+    limits: ImageLimits = ImageLimits(),
+    open_image: Callable[[io.BytesIO], PIL.Image.Image] = PIL.Image.open,
+) -> Photo:
+    """Decodes the bytes of an image file as `read_photo` does, within limits, which are of its full size.
+
+    open_image: reads the header; one of Pillow's classes for a single format, or `PIL.Image.open` for all.
+    Raises TooManyPixelsError, TimeoutError after the deadline, MemoryError, ValueError for an orientation
+    that is neither "exif" nor "stored", and InputError, which says what is wrong but not with which file, for
+    everything else that a decoder may raise.
+    """
+    if reading.orientation not in ("exif", "stored"):
+        raise ValueError(f"orientation must be 'exif' or 'stored', got {reading.orientation!r}")
+    try:
+        orientation = orientation_of(file, limits.max_pieces) if reading.orientation == "exif" else 1
+        file = jpeg_structure.without_metadata(file, limits.max_pieces)
+        file = png_structure.without_metadata(file, limits.max_pieces)
+        bounded = BoundedFile(file, limits.deadline, limits.max_pieces)
+        with open_image(bounded) as image:
+            _check_header(image, file, bounded, limits)
+            stored = image.size
+            reduction = _reduce(image, orientation, canvas, reading)
+            image.load()
+            if reduction == 1:
+                stored = image.size  # Pillow turns TIFF files while it loads them
+            width, height = upright_size(stored, orientation)
+            covered = (0, 0, image.width * reduction, image.height * reduction)
+            window = upright_box(covered, stored, orientation)
+            return Photo(upright_pixels(image, orientation, bounded.check_deadline), width, height, window)
+    except (InputError, TimeoutError, MemoryError):
+        raise
+    except PIL.Image.DecompressionBombError as error:
+        raise TooManyPixelsError(str(error)) from error
+    except PIL.UnidentifiedImageError as error:
+        raise InputError("its format is unknown, or its header is damaged") from error
+    except Exception as error:  # decoders raise a dozen types on broken files
+        raise InputError(str(error) or type(error).__name__) from error
+
+
+def _check_header(image: PIL.Image.Image, file: bytes, bounded: BoundedFile, limits: ImageLimits) -> None:
+    width, height = image.size
+    _check_pixels("the image", width, height, limits.max_pixels)
+    if any(tile[0] in PIL.Image.DECODERS for tile in getattr(image, "tile", ())):
+        _check_pixels("a run-length BMP image", width, height, limits.max_run_length_pixels)
+        bounded.allow_more_reads(2 * (width + 1) * height)  # two for a run, and for the end of a row
+    if jpeg_structure.has_signature(file):
+        jpeg_structure.check_jpeg(file, width, height, limits.max_pieces)
+    if image.mode == "P" and image.palette is None:
+        raise InputError("an image of palette indices must have a palette")
+
+
+def _reduce(image: PIL.Image.Image, orientation: int, canvas: Canvas | None, reading: Reading) -> int:
+    """Makes a JPEG decoder give no more than the canvas needs; returns r of its scale 1/r, else 1."""
+    if canvas is None or not isinstance(image, JpegImageFile):
+        return 1
+    width, height = upright_size(image.size, orientation)
+    reduction = jpeg_reduction(width, height, canvas.width, canvas.height, reading.jpeg_oversampling)
+    # Pillow takes the scale of the whole quotient; as fractions they are exact, and never zero.
+    size: Any = (image.width / reduction, image.height / reduction)
+    image.draft("L" if canvas.channels == 1 else image.mode, size)
+    return reduction
+
+
+def _check_pixels(name: str, width: int, height: int, limit: int | None) -> None:
+    if limit is not None and width * height > limit:
+        raise TooManyPixelsError(
+            f"{name} must have at most {limit} pixels, got {width} x {height} = {width * height}"
+        )

@@ -1,0 +1,189 @@
+"""Photographs read for a canvas: at which scale, in which colors, and where their pixels lie."""
+
+import io
+import random
+from typing import Any
+
+import numpy as np
+import PIL.Image
+import PIL.ImageDraw
+import pytest
+import torch
+from exif_files import exif, jpeg_with_exif, png_with_exif
+
+from lensbox.errors import InputError
+from lensbox.runtime.image_decoder import ImageLimits, TooManyPixelsError, decode_photo
+from lensbox.runtime.image_io import DEFAULT_READING, read_image, read_photo
+from lensbox.runtime.metadata import Canvas, Reading
+from lensbox.runtime.photo import Photo
+
+GRAY = Canvas(height=32, width=32, channels=1, fill=0)
+COLOR = Canvas(height=32, width=32, channels=3, fill=0)
+
+
+def _picture(width: int, height: int, mode: str = "RGB") -> PIL.Image.Image:
+    coarse = np.random.default_rng(1).integers(0, 256, (7, 9, 3), dtype=np.uint8)
+    picture = PIL.Image.fromarray(coarse).resize((width, height), PIL.Image.Resampling.BICUBIC)
+    return picture.convert(mode)
+
+
+def _encode(image: PIL.Image.Image, file_format: str = "JPEG", **options: Any) -> bytes:
+    buffer = io.BytesIO()
+    image.save(buffer, file_format, **options)
+    return buffer.getvalue()
+
+
+def _decoded_by_pillow(file: bytes, mode: str, scale: int) -> torch.Tensor:
+    with PIL.Image.open(io.BytesIO(file)) as image:
+        image.draft(mode, (image.width // scale, image.height // scale))
+        pixels = np.array(image)
+    return torch.from_numpy(pixels.reshape(*pixels.shape[:2], -1)).permute(2, 0, 1)
+
+
+@pytest.mark.parametrize("progressive", [False, True])
+@pytest.mark.parametrize(("side", "scale"), [(64, 1), (126, 1), (127, 2), (300, 4), (505, 8), (2000, 8)])
+def test_a_gray_canvas_takes_the_luma_at_the_scale_of_the_rule(
+    side: int, scale: int, progressive: bool
+) -> None:
+    file = _encode(_picture(side, side), progressive=progressive)
+    photo = read_photo(file, GRAY)
+    assert photo.pixels.equal(_decoded_by_pillow(file, "L", scale))
+    assert photo.pixels.shape == (1, -(-side // scale), -(-side // scale))
+    assert (photo.width, photo.height) == (side, side)
+
+
+@pytest.mark.parametrize(("mode", "channels"), [("L", 1), ("RGB", 3)])
+def test_a_color_canvas_takes_the_colors_at_that_scale(mode: str, channels: int) -> None:
+    file = _encode(_picture(300, 260, mode))
+    photo = read_photo(file, COLOR)
+    assert photo.pixels.equal(_decoded_by_pillow(file, mode, 4))
+    assert photo.pixels.shape == (channels, 65, 75)
+
+
+def test_inks_are_reduced_and_become_colors() -> None:
+    file = _encode(_picture(300, 260, "CMYK"))
+    with PIL.Image.open(io.BytesIO(file)) as image:
+        image.draft("CMYK", (75, 65))
+        expected = torch.from_numpy(np.array(image.convert("RGB"))).permute(2, 0, 1)
+    for canvas in (GRAY, COLOR):
+        assert read_photo(file, canvas).pixels.equal(expected)
+
+
+def test_without_a_canvas_or_oversampling_files_are_decoded_in_full() -> None:
+    file = _encode(_picture(300, 260))
+    for photo in (read_photo(file), read_photo(file, COLOR, Reading(jpeg_oversampling=0))):
+        assert photo.pixels.equal(read_image(file))
+        assert photo.window == (0, 0, 300, 260)
+    luma = read_photo(file, GRAY, Reading(jpeg_oversampling=0)).pixels
+    assert luma.equal(_decoded_by_pillow(file, "L", 1))
+    assert read_image(file).shape == (3, 260, 300)
+
+
+def test_other_formats_are_decoded_in_full() -> None:
+    for file_format in ("PNG", "WEBP", "BMP", "GIF"):
+        file = _encode(_picture(300, 260), file_format)
+        photo = read_photo(file, GRAY)
+        assert photo.pixels.equal(read_image(file))
+        assert (photo.width, photo.height, photo.window) == (300, 260, (0, 0, 300, 260))
+
+
+def test_every_size_is_decoded_at_exactly_the_scale_of_the_rule() -> None:
+    """Thin pictures too, whose short side is less than the reduction."""
+    chance = random.Random(3)
+    sizes = [(round(2 ** chance.uniform(0, 10)), round(2 ** chance.uniform(0, 10))) for _ in range(200)]
+    sizes += [(width, 2000) for width in range(1, 20)]
+    seen = set()
+    for width, height in sizes:
+        file = _encode(PIL.Image.new("L", (width, height)))
+        for oversampling in (1, 2):
+            reading = Reading(jpeg_oversampling=oversampling)
+            photo = read_photo(file, GRAY, reading)
+            # Of these sizes each has one scale alone, or none would be seen in the window.
+            right, bottom = photo.window[2:]
+            reduction = right / photo.pixels.shape[2]
+            assert reduction in (1, 2, 4, 8)
+            assert bottom / photo.pixels.shape[1] == reduction
+            assert photo.pixels.shape == (1, -(-height // reduction), -(-width // reduction))
+            seen.add(reduction)
+    assert seen == {1, 2, 4, 8}
+
+
+# 205 x 131 at 1/2 are 103 x 66 pixels, which cover 206 x 132 of the stored picture.
+@pytest.mark.parametrize(
+    ("orientation", "size", "window"),
+    [
+        (1, (205, 131), (0, 0, 206, 132)),
+        (2, (205, 131), (-1, 0, 205, 132)),
+        (3, (205, 131), (-1, -1, 205, 131)),
+        (4, (205, 131), (0, -1, 206, 131)),
+        (5, (131, 205), (0, 0, 132, 206)),
+        (6, (131, 205), (-1, 0, 131, 206)),
+        (7, (131, 205), (-1, -1, 131, 205)),
+        (8, (131, 205), (0, -1, 132, 205)),
+    ],
+)
+def test_windows_of_odd_sizes(
+    orientation: int, size: tuple[int, int], window: tuple[int, int, int, int]
+) -> None:
+    file = jpeg_with_exif(_encode(_picture(205, 131)), exif(orientation))
+    photo = read_photo(file, GRAY)
+    shape = (1, 66, 103) if orientation <= 4 else (1, 103, 66)
+    assert photo.pixels.shape == shape
+    assert (photo.width, photo.height) == size
+    assert photo.window == window
+    stored = read_photo(file, GRAY, Reading(orientation="stored"))
+    assert (stored.width, stored.height, stored.window) == (205, 131, (0, 0, 206, 132))
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
+def test_what_is_seen_lies_where_the_window_says(orientation: int) -> None:
+    """A white rectangle on black, decoded at 1/8, in the pixels of the upright photograph."""
+    picture = PIL.Image.new("L", (1003, 749))
+    PIL.ImageDraw.Draw(picture).rectangle((160, 240, 479, 399), fill=255)
+    file = jpeg_with_exif(_encode(picture, quality=95), exif(orientation))
+    photo = read_photo(file, GRAY)
+    x1, y1, x2, _ = photo.window
+    rows, columns = (photo.pixels[0] > 127).nonzero(as_tuple=True)
+    assert (x2 - x1) / photo.pixels.shape[2] == 8
+    left, right = x1 + 8 * columns.min(), x1 + 8 * (columns.max() + 1)
+    top, bottom = y1 + 8 * rows.min(), y1 + 8 * (rows.max() + 1)
+    whole = (read_image(file)[0] > 127).nonzero(as_tuple=True)
+    expected = (whole[1].min(), whole[0].min(), whole[1].max() + 1, whole[0].max() + 1)
+    assert [int(side) for side in (left, top, right, bottom)] == [int(side) for side in expected]
+
+
+def test_a_turned_png_is_a_whole_photograph() -> None:
+    photo = read_photo(png_with_exif(_encode(_picture(21, 13), "PNG"), exif(6)), GRAY)
+    assert (photo.width, photo.height, photo.window) == (13, 21, (0, 0, 13, 21))
+    assert photo.pixels.shape == (3, 21, 13)
+
+
+def test_the_scale_is_that_of_the_upright_photograph() -> None:
+    """A canvas that is wide needs more of a wide picture than of a high one."""
+    file = _encode(_picture(512, 256))
+    wide = Canvas(height=64, width=128, channels=1, fill=0)
+    assert read_photo(file, wide).pixels.shape == (1, 128, 256)
+    assert read_photo(jpeg_with_exif(file, exif(6)), wide).pixels.shape == (1, 128, 64)
+
+
+def test_limits_are_of_the_full_size() -> None:
+    file = _encode(_picture(505, 505))
+    with pytest.raises(TooManyPixelsError, match="at most 255024 pixels, got 505 x 505 = 255025"):
+        decode_photo(file, GRAY, DEFAULT_READING, ImageLimits(max_pixels=255_024))
+    assert decode_photo(file, GRAY, DEFAULT_READING, ImageLimits(max_pixels=255_025)).width == 505
+
+
+@pytest.mark.parametrize("cut", [0.3, 0.9])
+def test_a_truncated_file_is_refused_at_every_scale(cut: float) -> None:
+    file = _encode(_picture(505, 505), quality=95)
+    with pytest.raises(InputError, match="truncated"):
+        read_photo(file[: int(cut * len(file))], GRAY)
+
+
+def test_a_whole_picture() -> None:
+    pixels = torch.zeros(3, 4, 5, dtype=torch.uint8)
+    photo = Photo.of(pixels)
+    assert photo.pixels is pixels
+    assert (photo.width, photo.height, photo.window) == (5, 4, (0, 0, 5, 4))
+    with pytest.raises(ValueError, match=r"pixels must have the shape \[C, H, W\], got \[4, 5\]"):
+        Photo.of(pixels[0])
