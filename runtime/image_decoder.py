@@ -7,6 +7,7 @@ from typing import Any
 
 import PIL.Image
 from PIL.JpegImagePlugin import JpegImageFile
+from PIL.PngImagePlugin import PngImageFile
 
 from lensbox.errors import InputError
 from lensbox.runtime import jpeg_structure, png_structure
@@ -17,6 +18,8 @@ from lensbox.runtime.metadata import Canvas, Reading
 from lensbox.runtime.orientation import orientation_of, upright_box, upright_size
 from lensbox.runtime.photo import Photo
 
+_RUN_LENGTH_READS = 1 << 20  # of a byte or two, half a second in all
+
 
 class TooManyPixelsError(InputError):
     """The image has more pixels than the limits allow."""
@@ -26,14 +29,16 @@ class TooManyPixelsError(InputError):
 class ImageLimits:
     """What decoding one image may cost. None: no limit, or only the decoder's own.
 
-    max_pixels: width * height. max_run_length_pixels: the same for files whose decoder is written in Python,
-    which takes 0.1 us a pixel and holds the GIL: run-length BMP. max_pieces: of a file, which are its
-    segments, chunks and sub-blocks, and every further time that a decoder reads from it (run-length BMP may
-    be read twice more for each pixel). deadline: on the clock of `time.monotonic`.
+    max_pixels: width * height. max_run_length_pixels: the same for run-length BMP, whose decoder is written
+    in Python and takes up to 0.1 us a pixel. max_png_bytes: of the pixels of a PNG file, uncompressed, at 5
+    to 6 ns each. max_pieces: of a file, which are its segments, chunks and sub-blocks, and every further time
+    that a decoder reads from it (run-length BMP may be read a million times more, twice for each run).
+    deadline: on the clock of `time.monotonic`.
     """
 
     max_pixels: int | None = None
     max_run_length_pixels: int | None = None
+    max_png_bytes: int | None = None
     max_pieces: int | None = None
     deadline: float | None = None
 
@@ -85,7 +90,9 @@ def _check_header(image: PIL.Image.Image, file: bytes, bounded: BoundedFile, lim
     _check_pixels("the image", width, height, limits.max_pixels)
     if any(tile[0] in PIL.Image.DECODERS for tile in getattr(image, "tile", ())):
         _check_pixels("a run-length BMP image", width, height, limits.max_run_length_pixels)
-        bounded.allow_more_reads(2 * (width + 1) * height)  # two for a run, and for the end of a row
+        bounded.allow_more_reads(_RUN_LENGTH_READS)
+    if isinstance(image, PngImageFile):
+        _check_png_size(image, limits.max_png_bytes)
     if jpeg_structure.has_signature(file):
         jpeg_structure.check_jpeg(file, width, height, limits.max_pieces)
     if image.mode == "P" and image.palette is None:
@@ -108,4 +115,16 @@ def _check_pixels(name: str, width: int, height: int, limit: int | None) -> None
     if limit is not None and width * height > limit:
         raise TooManyPixelsError(
             f"{name} must have at most {limit} pixels, got {width} x {height} = {width * height}"
+        )
+
+
+def _check_png_size(image: PngImageFile, limit: int | None) -> None:
+    """Files of kilobytes inflate to 8 bytes a pixel; all of them are read, and half of them dropped."""
+    # As in "RGB", "L;4" or "LA;16B"; the mode may have more channels than the file.
+    samples, _, bits = str(image.tile[0][3] if image.tile else image.mode).partition(";")
+    size = len(samples) * (2 if bits.startswith("16") else 1)
+    if limit is not None and size * image.width * image.height > limit:
+        raise TooManyPixelsError(
+            f"a PNG image must have at most {limit} bytes of pixels, got {image.width} x {image.height} of "
+            f"{size} bytes = {size * image.width * image.height}"
         )

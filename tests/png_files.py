@@ -16,12 +16,13 @@ def png_file(
     pixels: bytes | None = None,
     before: bytes = b"",
     after: bytes = b"",
+    bits: int = 8,
 ) -> bytes:
-    """A file with 8 bits a sample, all zero by default, and more chunks before and after the pixels."""
+    """A file of `bits` bits a sample, all zero by default, and more chunks before and after the pixels."""
     samples = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}[color_type]
     if pixels is None:
-        pixels = bytes((width * samples + 1) * height)
-    header = struct.pack(">IIBBBBB", width, height, 8, color_type, 0, 0, 0)
+        pixels = bytes((width * samples * bits // 8 + 1) * height)
+    header = struct.pack(">IIBBBBB", width, height, bits, color_type, 0, 0, 0)
     return b"".join(
         (
             b"\x89PNG\r\n\x1a\n",

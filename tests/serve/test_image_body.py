@@ -166,6 +166,34 @@ def test_a_run_length_bmp_has_fewer_pixels_than_others() -> None:
     assert (caught.value.status, caught.value.code) == (413, "too_many_pixels")
 
 
+def test_a_run_length_bmp_has_fewer_runs_than_pixels_would_allow() -> None:
+    """Pillow's decoder takes a microsecond for each, whatever a pixel takes."""
+    runs = 1 << 19
+    assert image_from_body(run_length_bmp(runs, 1, b"\x01\x05" * runs), None, _PLENTY).shape[2] == runs
+    with pytest.raises(ApiError, match="it must be readable in at most 1148576 pieces") as caught:
+        image_from_body(run_length_bmp(1200, 1200, b"\x01\x05" * 1200 * 1200), None, 1200 * 1200)
+    assert (caught.value.status, caught.value.code) == (400, "undecodable_image")
+
+
+@pytest.mark.parametrize(
+    ("color_type", "bits", "width"),
+    [(2, 8, 10_667), (6, 8, 8001), (4, 16, 8001), (2, 16, 5334), (6, 16, 4001)],
+)
+def test_a_png_inflates_to_a_bounded_size(color_type: int, bits: int, width: int) -> None:
+    """By its header; one column less is found to lack its pixels."""
+    size = {2: 3, 4: 2, 6: 4}[color_type] * bits // 8
+    file = png_file(width, 5000, color_type, b"", bits=bits)
+    message = (
+        f"a PNG image must have at most 160000000 bytes of pixels, got {width} x 5000 of {size} bytes = "
+    )
+    with pytest.raises(ApiError, match=message) as caught:
+        image_from_body(file, None, 60_000_000)
+    assert (caught.value.status, caught.value.code) == (413, "too_many_pixels")
+    with pytest.raises(ApiError) as caught:
+        image_from_body(png_file(width - 1, 5000, color_type, b"", bits=bits), None, 60_000_000)
+    assert caught.value.code == "undecodable_image"
+
+
 def _many_application_segments(encode: Encode) -> bytes:
     file = encode("JPEG")
     return file[:2] + b"\xff\xe5\0\2" * 40_000 + file[2:]
