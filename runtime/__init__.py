@@ -3,6 +3,18 @@
 from lensbox.errors import ArtifactError
 from lensbox.runtime.artifact import Artifact, load_artifact
 from lensbox.runtime.detection import Detections
-from lensbox.runtime.image_io import read_image
+from lensbox.runtime.image_io import read_image, read_photo
+from lensbox.runtime.metadata import Canvas, Reading
+from lensbox.runtime.photo import Photo
 
-__all__ = ["Artifact", "ArtifactError", "Detections", "load_artifact", "read_image"]
+__all__ = [
+    "Artifact",
+    "ArtifactError",
+    "Canvas",
+    "Detections",
+    "Photo",
+    "Reading",
+    "load_artifact",
+    "read_image",
+    "read_photo",
+]

@@ -6,49 +6,113 @@ is written and read by `ArtifactMetadata`. `docs/artifact.md` says what is check
 
 import contextlib
 import io
-from collections.abc import Iterator
+import os
+from collections.abc import Generator, Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from lensbox.errors import ArtifactError
+from lensbox.errors import ArtifactError, InputError
 from lensbox.runtime.artifact_file import METADATA_FILE, ArtifactFile, parse_artifact_file
+from lensbox.runtime.captured_detect import CapturedDetect
 from lensbox.runtime.code_check import ForeignCodeError, check_code
 from lensbox.runtime.detection import Detections
-from lensbox.runtime.metadata import ArtifactMetadata
+from lensbox.runtime.file_batches import read_batches
+from lensbox.runtime.image_io import read_photo
+from lensbox.runtime.metadata import SINGLE_IMAGE_FORMAT, ArtifactMetadata, Orientation, Reading
 from lensbox.runtime.op_library import require_ops
+from lensbox.runtime.photo import Photo, photo_of
 from lensbox.runtime.self_test import SelfTestReport, run_self_test
-from lensbox.runtime.torchscript import quiet_torchscript
+from lensbox.runtime.single_image import SingleImageMethods
+from lensbox.runtime.torchscript import quiet_torchscript, torchscript_call
+from lensbox.runtime.transfer import to_device, to_host
 from lensbox.runtime.zip_archive import MAX_FILE_SIZE
+
+Thresholds = tuple[float, float]  # of score and IoU
 
 METHODS = ("preprocess", "detect", "restore", "loss")
 
 
 class Artifact:
-    """A loaded detector. Its methods may be called from several threads at once."""
+    """A loaded detector. Its methods may be called from several threads at once.
 
-    def __init__(
-        self, module: torch.jit.ScriptModule, metadata: ArtifactMetadata, device: torch.device
-    ) -> None:
+    module: has the methods of the newest format (`docs/artifact.md`). Call it inside of `torchscript_call`.
+    """
+
+    def __init__(self, module: Any, metadata: ArtifactMetadata, device: torch.device) -> None:
         self.module = module
         self.metadata = metadata
         self.device = device
+        self._captured: dict[Thresholds, CapturedDetect] = {}
+
+    def read_photo(self, source: str | Path | bytes, orientation: Orientation | None = None) -> Photo:
+        """Reads an image file as this detector wants it, no larger than it needs it.
+
+        source: a path, or the bytes of a file. orientation: "exif" turns the photograph upright by its EXIF
+        data, "stored" leaves it as it lies; None is the artifact's choice. Raises as `read_image` does.
+        """
+        return read_photo(source, self.metadata.canvas, self.reading(orientation))
+
+    def reading(self, orientation: Orientation | None = None) -> Reading:
+        """How image files are to be read for this detector, but for the orientation, if one is given."""
+        reading = self.metadata.reading
+        return reading if orientation is None else reading._replace(orientation=orientation)
 
     def detect_image(
-        self, image: Tensor, score_threshold: float | None = None, iou_threshold: float | None = None
+        self,
+        image: Tensor | Photo,
+        score_threshold: float | None = None,
+        iou_threshold: float | None = None,
     ) -> Detections:
         """Finds the faces of one image of any size.
 
-        image: uint8 [C, H, W] on any device, C = 1 (gray), 3 (RGB) or 4 (RGBA). A threshold of None is the
-        artifact's default. Raises ValueError for another dtype or shape and for thresholds outside 0..1.
+        image: uint8 [C, H, W] on any device, C = 1 (gray), 3 (RGB) or 4 (RGBA), or what `read_photo` gave.
+        A threshold of None is the artifact's default. Raises ValueError for another dtype or shape and for
+        thresholds outside 0..1.
         """
-        with torch.inference_mode(), _plain_errors():
-            canvases, geometry = self.module.preprocess([image.to(self.device)])
-            boxes, scores, counts = self.detect(canvases, score_threshold, iou_threshold)
-            count = int(counts[0])
-            restored = self.module.restore(boxes, geometry)
-            return Detections(restored[0, :count].cpu(), scores[0, :count].cpu())
+        return self._detect_photos([photo_of(image, "image")], score_threshold, iou_threshold)[0]
+
+    def detect_images(
+        self,
+        images: Sequence[Tensor | Photo],
+        score_threshold: float | None = None,
+        iou_threshold: float | None = None,
+    ) -> list[Detections]:
+        """Finds the faces of images of any sizes, all in one batch, as `detect_image` does of one.
+
+        Returns as many results, in the same order; none for no images.
+        """
+        photos = [photo_of(image, f"images[{index}]") for index, image in enumerate(images)]
+        return self._detect_photos(photos, score_threshold, iou_threshold) if photos else []
+
+    def detect_files(
+        self,
+        files: Iterable[str | Path | bytes],
+        batch_size: int = 32,
+        threads: int | None = None,
+        score_threshold: float | None = None,
+        iou_threshold: float | None = None,
+        orientation: Orientation | None = None,
+    ) -> Generator[Detections | InputError, None, None]:
+        """Finds the faces of many image files; yields a result for each, in their order.
+
+        files: as for `read_photo`, and taken from the iterable as they are needed. A file that cannot be read
+        is the InputError that says why, and stops nothing. Threads (None: one for each CPU) read ahead while
+        the device works on a batch; at most `2 * batch_size + max(batch_size, threads)` photographs are in
+        memory. Closing the generator early leaves no threads. Raises ValueError.
+        """
+        if batch_size < 1:
+            raise ValueError(f"batch_size must be at least 1, got {batch_size}")
+        if threads is not None and threads < 1:
+            raise ValueError(f"threads must be at least 1, or None, got {threads}")
+
+        def read(file: str | Path | bytes) -> Photo:
+            return self.read_photo(file, orientation)
+
+        batches = read_batches(files, read, batch_size, threads or os.cpu_count() or 1)
+        return self._detect_batches(batches, score_threshold, iou_threshold)
 
     def detect(
         self, images: Tensor, score_threshold: float | None = None, iou_threshold: float | None = None
@@ -58,12 +122,37 @@ class Artifact:
         images: uint8 [B, 1, 256, 256] on any device. Returns, on the artifact's device, boxes, float32
         [B, 256, 4] in canvas pixels; scores, float32 [B, 256]; counts, int32 [B]. Raises ValueError.
         """
-        defaults = self.metadata
-        score_threshold = defaults.score_threshold if score_threshold is None else float(score_threshold)
-        iou_threshold = defaults.iou_threshold if iou_threshold is None else float(iou_threshold)
-        with torch.inference_mode(), _plain_errors():
-            boxes, scores, counts = self.module.detect(images.to(self.device), score_threshold, iou_threshold)
-            return boxes, scores, counts
+        thresholds = self._thresholds(score_threshold, iou_threshold)
+        with torchscript_call():
+            return self._detect(images.to(self.device), thresholds)
+
+    def capture(
+        self,
+        batch_sizes: Iterable[int],
+        score_threshold: float | None = None,
+        iou_threshold: float | None = None,
+    ) -> None:
+        """Makes CUDA graphs of `detect` for these batch sizes: a batch is then one launch, not a hundred.
+
+        Later calls, of all methods that detect, use them for batches of these sizes and smaller ones, which
+        are filled up to the next of them; larger batches run as before. Thresholds become part of a graph:
+        calls with others than these (None: the artifact's defaults) run as before, too. It may be called
+        several times, for more sizes and thresholds; each takes memory on the GPU. On a CPU it does nothing.
+        Raises ValueError for batch sizes that are not whole numbers from 1.
+        """
+        sizes = list(batch_sizes)
+        for size in sizes:
+            if type(size) is not int or size < 1:
+                raise ValueError(f"batch_sizes must be whole numbers from 1, got {size!r}")
+        thresholds = self._thresholds(score_threshold, iou_threshold)
+        if self.device.type != "cuda":
+            return
+        with torchscript_call():
+            image = torch.zeros(1, 1, 1, dtype=torch.uint8, device=self.device)
+            canvases, _ = self.module.preprocess([image])
+            captured = self._captured.get(thresholds) or CapturedDetect()
+            captured.capture(lambda batch: self.module.detect(batch, *thresholds), canvases[0], sizes)
+            self._captured[thresholds] = captured
 
     def loss(self, predictions: Tensor, targets: Tensor) -> float:
         """Mean of 1 - GIoU over the slots that hold a target; a slot whose y2 is 0 is padding.
@@ -76,12 +165,61 @@ class Artifact:
                 "predictions and targets must have the same shape [..., 4], "
                 f"got {list(predictions.shape)} and {list(targets.shape)}"
             )
-        with torch.inference_mode():
+        with torchscript_call():
             return float(self.module.loss(predictions.to(self.device), targets.to(self.device)))
 
     def self_test(self) -> SelfTestReport:
         """Runs the self-test that came with the artifact, on the artifact's device."""
-        return run_self_test(self.module, self.metadata.self_test, self.device)
+        with torchscript_call():
+            return run_self_test(self.module, self.metadata.self_test, self.device)
+
+    def _thresholds(self, score_threshold: float | None, iou_threshold: float | None) -> Thresholds:
+        defaults = self.metadata
+        return (
+            defaults.score_threshold if score_threshold is None else float(score_threshold),
+            defaults.iou_threshold if iou_threshold is None else float(iou_threshold),
+        )
+
+    def _detect(self, canvases: Tensor, thresholds: Thresholds) -> tuple[Tensor, Tensor, Tensor]:
+        captured = self._captured.get(thresholds)
+        found = captured(canvases) if captured is not None else None
+        if found is None:
+            found = self.module.detect(canvases, *thresholds)
+        boxes, scores, counts = found
+        return boxes, scores, counts
+
+    def _detect_photos(
+        self, photos: Sequence[Photo], score_threshold: float | None, iou_threshold: float | None
+    ) -> list[Detections]:
+        thresholds = self._thresholds(score_threshold, iou_threshold)
+        tensors = [photo.pixels for photo in photos]
+        has_windows = not all(photo.is_whole for photo in photos)
+        if has_windows:
+            tensors.append(torch.tensor([(*photo.window, photo.width, photo.height) for photo in photos]))
+        with torchscript_call():
+            images = to_device(tensors, self.device)
+            windows = images.pop() if has_windows else None
+            canvases, geometry = self.module.preprocess(images, windows)
+            boxes, scores, counts = self._detect(canvases, thresholds)
+            boxes, scores, numbers = to_host(self.module.restore(boxes, geometry), scores, counts)
+            # Copies: a view would keep what was found in the whole batch.
+            return [
+                Detections(boxes[index, :count].clone(), scores[index, :count].clone())
+                for index, count in enumerate(numbers)
+            ]
+
+    def _detect_batches(
+        self,
+        batches: Generator[list[Photo | InputError], None, None],
+        score_threshold: float | None,
+        iou_threshold: float | None,
+    ) -> Generator[Detections | InputError, None, None]:
+        with contextlib.closing(batches):
+            for batch in batches:
+                photos = [photo for photo in batch if isinstance(photo, Photo)]
+                found = iter(self.detect_images(photos, score_threshold, iou_threshold))
+                for photo in batch:
+                    yield next(found) if isinstance(photo, Photo) else photo
 
 
 def load_artifact(path: str | Path, device: str | torch.device = "cpu", *, trusted: bool = False) -> Artifact:
@@ -136,7 +274,8 @@ def load_artifact_bytes(
     missing = [method for method in METHODS if not hasattr(module, method)]
     if missing:
         raise ArtifactError(f"{name} lacks the methods {', '.join(missing)}")
-    return Artifact(module, metadata, device)
+    single = metadata.format_version == SINGLE_IMAGE_FORMAT
+    return Artifact(SingleImageMethods(module) if single else module, metadata, device)
 
 
 def _check_code(file: ArtifactFile, name: str, metadata: ArtifactMetadata) -> None:
@@ -161,14 +300,3 @@ def _load_module(data: bytes, name: str, device: torch.device) -> torch.jit.Scri
         ) from error
     assert isinstance(module, torch.jit.ScriptModule)
     return module
-
-
-@contextlib.contextmanager
-def _plain_errors() -> Iterator[None]:
-    """Turns an exception raised inside TorchScript, with its compiler-style traceback, into a ValueError."""
-    try:
-        yield
-    except torch.jit.Error as error:
-        # The last line is the Python exception that the scripted code raised: 'builtins.ValueError: message'.
-        message = str(error).strip().splitlines()[-1]
-        raise ValueError(message.removeprefix("builtins.ValueError: ")) from error

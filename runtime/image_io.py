@@ -6,7 +6,7 @@ from torch import Tensor
 
 from lensbox.errors import InputError
 from lensbox.runtime.image_decoder import ImageLimits, decode_photo
-from lensbox.runtime.metadata import Canvas, Reading
+from lensbox.runtime.metadata import Canvas, Orientation, Reading
 from lensbox.runtime.photo import Photo
 
 DEFAULT_READING = Reading()
@@ -15,7 +15,7 @@ DEFAULT_READING = Reading()
 MAX_PIECES = 100_000
 
 
-def read_image(source: str | Path | bytes, orientation: str = "exif") -> Tensor:
+def read_image(source: str | Path | bytes, orientation: Orientation = "exif") -> Tensor:
     """Decodes an image file at full size to uint8 [C, H, W]: C = 1 (gray), 3 (RGB) or 4 (RGBA).
 
     source: a path, or the bytes of a file. orientation: "exif" turns the picture upright by its EXIF data,

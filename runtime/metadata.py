@@ -28,6 +28,9 @@ MAX_JPEG_OVERSAMPLING = 1000
 _SCHEMA = re.compile(r"[A-Za-z_]\w*::[A-Za-z_]\w*(\.\w+)?\([ -~]*\) -> [ -~]+", re.ASCII)
 
 
+Orientation = Literal["exif", "stored"]
+
+
 class Canvas(NamedTuple):
     """What images are fitted to: sides in pixels; 1 channel (gray) or 3 (RGB); gray level of the padding."""
 
@@ -45,7 +48,7 @@ class Reading(NamedTuple):
     times the pixels that the canvas needs; 0: always in full.
     """
 
-    orientation: Literal["exif", "stored"] = "exif"
+    orientation: Orientation = "exif"
     jpeg_oversampling: int = 2
 
 

@@ -1,7 +1,9 @@
 """A photograph in memory."""
 
+import math
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 
@@ -23,7 +25,39 @@ class Photo:
     @classmethod
     def of(cls, pixels: Tensor) -> "Photo":
         """A whole photograph at full size, uint8 [C, H, W]. Raises ValueError for another shape."""
-        if pixels.dim() != 3:
-            raise ValueError(f"pixels must have the shape [C, H, W], got {list(pixels.shape)}")
+        _check_pixels(pixels, "pixels")
         height, width = pixels.shape[1:]
         return cls(pixels, width, height, (0, 0, width, height))
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the pixels are those of the whole photograph, at full size."""
+        height, width = self.pixels.shape[1:]
+        return (self.width, self.height) == (width, height) and self.window == (0, 0, width, height)
+
+
+def photo_of(image: Tensor | Photo, name: str) -> Photo:
+    """An image as a photograph. Raises TypeError and ValueError, which call it `name`, if it can be none."""
+    if isinstance(image, Tensor):
+        _check_pixels(image, name)
+        return Photo.of(image)
+    if not isinstance(image, Photo):
+        raise TypeError(f"{name} must be a tensor or a Photo, got {type(image).__name__}")
+    _check_pixels(image.pixels, f"{name}.pixels")
+    x1, y1, x2, y2 = image.window
+    if not (-math.inf < x1 < x2 < math.inf and -math.inf < y1 < y2 < math.inf):  # false for NaN, too
+        raise ValueError(f"{name}.window must be x1, y1, x2, y2 with x1 < x2 and y1 < y2, got {image.window}")
+    if image.width < 1 or image.height < 1:
+        raise ValueError(
+            f"{name} must be of at least one row and one column, got {image.width} x {image.height}"
+        )
+    return image
+
+
+def _check_pixels(pixels: Tensor, name: str) -> None:
+    if pixels.dtype != torch.uint8:
+        raise ValueError(f"{name} must be uint8, got {str(pixels.dtype).removeprefix('torch.')}")
+    if pixels.dim() != 3 or pixels.shape[0] not in (1, 3, 4):
+        raise ValueError(f"{name} must have the shape [C, H, W] with C = 1, 3 or 4, got {list(pixels.shape)}")
+    if 0 in pixels.shape:
+        raise ValueError(f"{name} must have at least one row and one column, got {list(pixels.shape)}")

@@ -185,5 +185,6 @@ def test_a_whole_picture() -> None:
     photo = Photo.of(pixels)
     assert photo.pixels is pixels
     assert (photo.width, photo.height, photo.window) == (5, 4, (0, 0, 5, 4))
-    with pytest.raises(ValueError, match=r"pixels must have the shape \[C, H, W\], got \[4, 5\]"):
+    message = r"pixels must have the shape \[C, H, W\] with C = 1, 3 or 4, got \[4, 5\]"
+    with pytest.raises(ValueError, match=message):
         Photo.of(pixels[0])
