@@ -23,6 +23,7 @@ from lensbox.runtime.file_batches import read_batches
 from lensbox.runtime.image_io import read_photo
 from lensbox.runtime.metadata import SINGLE_IMAGE_FORMAT, ArtifactMetadata, Orientation, Reading
 from lensbox.runtime.op_library import require_ops
+from lensbox.runtime.orientation import check_orientation
 from lensbox.runtime.photo import Photo, photo_of
 from lensbox.runtime.self_test import SelfTestReport, run_self_test
 from lensbox.runtime.single_image import SingleImageMethods
@@ -56,9 +57,14 @@ class Artifact:
         return read_photo(source, self.metadata.canvas, self.reading(orientation))
 
     def reading(self, orientation: Orientation | None = None) -> Reading:
-        """How image files are to be read for this detector, but for the orientation, if one is given."""
-        reading = self.metadata.reading
-        return reading if orientation is None else reading._replace(orientation=orientation)
+        """How image files are to be read for this detector, but for the orientation, if one is given.
+
+        Raises ValueError for an orientation that is neither "exif" nor "stored".
+        """
+        if orientation is None:
+            return self.metadata.reading
+        check_orientation(orientation)
+        return self.metadata.reading._replace(orientation=orientation)
 
     def detect_image(
         self,
@@ -72,7 +78,8 @@ class Artifact:
         A threshold of None is the artifact's default. Raises ValueError for another dtype or shape and for
         thresholds outside 0..1.
         """
-        return self._detect_photos([photo_of(image, "image")], score_threshold, iou_threshold)[0]
+        thresholds = self._thresholds(score_threshold, iou_threshold)
+        return self._detect_photos([photo_of(image, "image")], thresholds)[0]
 
     def detect_images(
         self,
@@ -85,7 +92,7 @@ class Artifact:
         Returns as many results, in the same order; none for no images.
         """
         photos = [photo_of(image, f"images[{index}]") for index, image in enumerate(images)]
-        return self._detect_photos(photos, score_threshold, iou_threshold) if photos else []
+        return self._detect_photos(photos, self._thresholds(score_threshold, iou_threshold))
 
     def detect_files(
         self,
@@ -107,12 +114,14 @@ class Artifact:
             raise ValueError(f"batch_size must be at least 1, got {batch_size}")
         if threads is not None and threads < 1:
             raise ValueError(f"threads must be at least 1, or None, got {threads}")
+        thresholds = self._thresholds(score_threshold, iou_threshold)
+        canvas, reading = self.metadata.canvas, self.reading(orientation)
 
         def read(file: str | Path | bytes) -> Photo:
-            return self.read_photo(file, orientation)
+            return read_photo(file, canvas, reading)
 
         batches = read_batches(files, read, batch_size, threads or os.cpu_count() or 1)
-        return self._detect_batches(batches, score_threshold, iou_threshold)
+        return self._detect_batches(batches, thresholds)
 
     def detect(
         self, images: Tensor, score_threshold: float | None = None, iou_threshold: float | None = None
@@ -174,11 +183,13 @@ class Artifact:
             return run_self_test(self.module, self.metadata.self_test, self.device)
 
     def _thresholds(self, score_threshold: float | None, iou_threshold: float | None) -> Thresholds:
-        defaults = self.metadata
-        return (
-            defaults.score_threshold if score_threshold is None else float(score_threshold),
-            defaults.iou_threshold if iou_threshold is None else float(iou_threshold),
-        )
+        """What was given, or else the defaults. Raises ValueError, before anything is computed."""
+        score = self.metadata.score_threshold if score_threshold is None else float(score_threshold)
+        iou = self.metadata.iou_threshold if iou_threshold is None else float(iou_threshold)
+        for name, value in (("score_threshold", score), ("iou_threshold", iou)):
+            if not 0 <= value <= 1:  # true for NaN, too
+                raise ValueError(f"{name} must be between 0 and 1, got {value:g}")
+        return score, iou
 
     def _detect(self, canvases: Tensor, thresholds: Thresholds) -> tuple[Tensor, Tensor, Tensor]:
         captured = self._captured.get(thresholds)
@@ -188,10 +199,9 @@ class Artifact:
         boxes, scores, counts = found
         return boxes, scores, counts
 
-    def _detect_photos(
-        self, photos: Sequence[Photo], score_threshold: float | None, iou_threshold: float | None
-    ) -> list[Detections]:
-        thresholds = self._thresholds(score_threshold, iou_threshold)
+    def _detect_photos(self, photos: Sequence[Photo], thresholds: Thresholds) -> list[Detections]:
+        if not photos:
+            return []
         tensors = [photo.pixels for photo in photos]
         has_windows = not all(photo.is_whole for photo in photos)
         if has_windows:
@@ -211,13 +221,12 @@ class Artifact:
     def _detect_batches(
         self,
         batches: Generator[list[Photo | InputError], None, None],
-        score_threshold: float | None,
-        iou_threshold: float | None,
+        thresholds: Thresholds,
     ) -> Generator[Detections | InputError, None, None]:
         with contextlib.closing(batches):
             for batch in batches:
                 photos = [photo for photo in batch if isinstance(photo, Photo)]
-                found = iter(self.detect_images(photos, score_threshold, iou_threshold))
+                found = iter(self._detect_photos(photos, thresholds))
                 for photo in batch:
                     yield next(found) if isinstance(photo, Photo) else photo
 

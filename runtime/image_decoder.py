@@ -15,7 +15,7 @@ from lensbox.runtime.bounded_file import BoundedFile
 from lensbox.runtime.image_pixels import upright_pixels
 from lensbox.runtime.jpeg_reduction import jpeg_reduction
 from lensbox.runtime.metadata import Canvas, Reading
-from lensbox.runtime.orientation import orientation_of, upright_box, upright_size
+from lensbox.runtime.orientation import check_orientation, orientation_of, upright_box, upright_size
 from lensbox.runtime.photo import Photo
 
 _RUN_LENGTH_READS = 1 << 20  # of a byte or two, half a second in all
@@ -57,8 +57,7 @@ def decode_photo(
     that is neither "exif" nor "stored", and InputError, which says what is wrong but not with which file, for
     everything else that a decoder may raise.
     """
-    if reading.orientation not in ("exif", "stored"):
-        raise ValueError(f"orientation must be 'exif' or 'stored', got {reading.orientation!r}")
+    check_orientation(reading.orientation)
     try:
         orientation = orientation_of(file, limits.max_pieces) if reading.orientation == "exif" else 1
         file = jpeg_structure.without_metadata(file, limits.max_pieces)

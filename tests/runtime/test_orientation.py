@@ -161,7 +161,7 @@ def test_no_truncation_raises_another_error(file: bytes) -> None:
 @pytest.mark.parametrize("word", ["EXIF", "", "none"])
 def test_an_unknown_option(word: str) -> None:
     with pytest.raises(ValueError, match=f"orientation must be 'exif' or 'stored', got '{word}'"):
-        read_image(PNG, orientation=word)
+        read_image(PNG, orientation=word)  # type: ignore[arg-type]
 
 
 # A picture of 10 x 6, and in it the box from (1, 2) to (4, 3).

@@ -1,0 +1,163 @@
+"""Many images and photographs in one call."""
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from lensbox.runtime.artifact import Artifact, load_artifact
+from lensbox.runtime.detection import Detections
+from lensbox.runtime.photo import Photo
+
+LOW = 0.03
+
+
+@pytest.fixture(scope="module")
+def artifact(artifact_path: Path) -> Artifact:
+    return load_artifact(artifact_path)
+
+
+def image(channels: int, height: int, width: int, seed: int = 0) -> Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    coarse = torch.rand(1, channels, 12, 12, generator=generator)
+    smooth = torch.nn.functional.interpolate(coarse, (height, width), mode="bilinear")[0]
+    return (smooth * 255).to(torch.uint8)
+
+
+def assert_close(actual: Detections, expected: Detections, scale: float = 1.0, shift: float = 0.0) -> None:
+    """A batch may be computed by other kernels than one image."""
+    assert actual.boxes.dtype == actual.scores.dtype == torch.float32
+    assert actual.boxes.is_cpu
+    assert actual.scores.is_cpu
+    torch.testing.assert_close(actual.scores, expected.scores, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(actual.boxes, expected.boxes * scale + shift, rtol=1e-4, atol=1e-2)
+
+
+@pytest.fixture(scope="module")
+def images() -> list[Tensor]:
+    """Of all sizes, numbers of channels and strides."""
+    interleaved = image(3, 90, 310, 1).permute(1, 2, 0).contiguous().permute(2, 0, 1)
+    part_of_another = image(4, 300, 300, 2)[:3, 10:210, 20:140]
+    return [image(1, 256, 256), interleaved, part_of_another, image(4, 400, 90, 3), image(3, 1, 1, 4)]
+
+
+def test_a_batch_is_as_good_as_one_by_one(artifact: Artifact, images: list[Tensor]) -> None:
+    found = artifact.detect_images(images, LOW, 0.3)
+    one_by_one = [artifact.detect_image(image, LOW, 0.3) for image in images]
+    assert [len(one.scores) for one in found] == [len(one.scores) for one in one_by_one]
+    assert len({len(one.scores) for one in found}) > 2
+    for one, expected in zip(found, one_by_one, strict=True):
+        assert_close(one, expected)
+
+
+def test_images_on_the_device_and_elsewhere(artifact_path: Path, device: torch.device) -> None:
+    artifact = load_artifact(artifact_path, device)
+    pictures = [image(3, 200, 240, seed) for seed in range(4)]
+    mixed = [pictures[0], pictures[1].to(device), pictures[2], pictures[3].to(device)]
+    for one, expected in zip(
+        artifact.detect_images(mixed, LOW), artifact.detect_images(pictures, LOW), strict=True
+    ):
+        assert torch.equal(one.boxes, expected.boxes)
+        assert torch.equal(one.scores, expected.scores)
+        assert_close(one, expected)
+
+
+def test_no_images_give_no_results(artifact: Artifact) -> None:
+    assert artifact.detect_images([]) == []
+
+
+def test_results_hold_no_more_than_what_was_found(artifact: Artifact, images: list[Tensor]) -> None:
+    for found in artifact.detect_images(images, LOW):
+        assert found.boxes.untyped_storage().nbytes() == 16 * len(found.scores)
+        assert found.scores.untyped_storage().nbytes() == 4 * len(found.scores)
+
+
+def test_defaults_and_thresholds(artifact: Artifact, images: list[Tensor]) -> None:
+    by_default = artifact.detect_images(images)
+    explicit = artifact.detect_images(images, 0.25, 0.4)
+    for one, other in zip(by_default, explicit, strict=True):
+        assert torch.equal(one.boxes, other.boxes)
+    with pytest.raises(ValueError, match=r"^iou_threshold must be between 0 and 1, got -1$"):
+        artifact.detect_images(images, 0.5, -1)
+
+
+def test_boxes_are_in_pixels_of_the_photograph(artifact: Artifact) -> None:
+    pixels = image(1, 240, 240)  # fills the canvas, so that no box lies in its padding
+    whole = artifact.detect_image(pixels, LOW)
+    assert len(whole.scores) > 3
+    larger = Photo(pixels, 960, 960, (0, 0, 960, 960))
+    assert_close(artifact.detect_image(larger, LOW), whole, scale=4)
+    part = Photo(pixels, 1000, 1000, (500, 500, 740, 740))
+    assert_close(artifact.detect_image(part, LOW), whole, shift=500)
+    found = artifact.detect_images([part, Photo.of(pixels), larger], LOW)
+    for one, (scale, shift) in zip(found, [(1, 500), (1, 0), (4, 0)], strict=True):
+        assert_close(one, whole, scale, shift)
+
+
+def test_boxes_end_where_the_photograph_ends(artifact: Artifact) -> None:
+    """What is decoded at an eighth may reach beyond it."""
+    photo = Photo(image(1, 200, 240), 1914, 1595, (-6, -5, 1914, 1595))
+    boxes = artifact.detect_image(photo, 0.0).boxes
+    assert boxes.min() == 0
+    assert boxes[:, 2].max() <= 1914
+    assert boxes[:, 3].max() <= 1595
+    unclipped = Photo(image(1, 200, 240), 4000, 4000, (0, 0, 1920, 1600))
+    assert artifact.detect_image(unclipped, 0.0).boxes[:, 2].max() > 1914
+
+
+_PIXELS = torch.zeros(3, 5, 5, dtype=torch.uint8)
+
+
+@pytest.mark.parametrize(
+    ("bad", "rule"),
+    [
+        (_PIXELS.float(), " must be uint8, got float32"),
+        (_PIXELS[:2], " must have the shape [C, H, W] with C = 1, 3 or 4, got [2, 5, 5]"),
+        (_PIXELS[0], " must have the shape [C, H, W] with C = 1, 3 or 4, got [5, 5]"),
+        (_PIXELS[:, :0], " must have at least one row and one column, got [3, 0, 5]"),
+        (Photo(_PIXELS.int(), 5, 5, (0, 0, 5, 5)), ".pixels must be uint8, got int32"),
+        (
+            Photo(_PIXELS, 5, 5, (0, 0, 0, 5)),
+            ".window must be x1, y1, x2, y2 with x1 < x2 and y1 < y2, got (0, 0, 0, 5)",
+        ),
+        (
+            Photo(_PIXELS, 5, 5, (0, 0, float("nan"), 5)),
+            ".window must be x1, y1, x2, y2 with x1 < x2 and y1 < y2, got (0, 0, nan, 5)",
+        ),
+        (
+            Photo(_PIXELS, 0, 5, (0, 0, 5, 5)),
+            " must be of at least one row and one column, got 0 x 5",
+        ),
+    ],
+)
+def test_bad_images_are_named(artifact: Artifact, bad: Any, rule: str) -> None:
+    calls: list[tuple[Callable[[], Any], str]] = [
+        (lambda: artifact.detect_image(bad), "image"),
+        (lambda: artifact.detect_images([_PIXELS, bad]), "images[1]"),
+    ]
+    for call, name in calls:
+        with pytest.raises(ValueError, match="must") as caught:
+            call()
+        assert str(caught.value) == name + rule
+
+
+def test_what_is_no_image_at_all(artifact: Artifact) -> None:
+    with pytest.raises(TypeError, match=r"images\[0\] must be a tensor or a Photo, got ndarray"):
+        artifact.detect_images([_PIXELS.numpy()])  # type: ignore[list-item]
+
+
+def test_several_threads_at_once(artifact: Artifact, images: list[Tensor]) -> None:
+    expected = artifact.detect_images(images, LOW)
+
+    def work(number: int) -> None:
+        for turn in range(5):
+            first = (number + turn) % len(images)
+            for one, other in zip(artifact.detect_images(images[first:], LOW), expected[first:], strict=True):
+                assert_close(one, other)
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(work, range(4)))

@@ -1,0 +1,174 @@
+"""CUDA graphs answer as plain calls do, whatever the batch, the thresholds, the thread and the stream."""
+
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from lensbox.runtime.artifact import Artifact, load_artifact
+
+Found = tuple[Tensor, Tensor, Tensor]
+SIZES = [2, 8, 5]
+LOW, IOU = 0.05, 0.4
+
+
+@pytest.fixture(autouse=True)
+def _full_float32(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Or a batch that is filled up would differ by what TF32 rounds."""
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
+
+
+def load(path: Path) -> Artifact:
+    return load_artifact(path, "cuda")
+
+
+def batch(size: int, seed: int = 0) -> Tensor:
+    """Canvases on the GPU, uint8 [size, 1, 256, 256]."""
+    generator = torch.Generator().manual_seed(seed)
+    coarse = torch.rand(size, 1, 12, 12, generator=generator)
+    smooth = torch.nn.functional.interpolate(coarse, (256, 256), mode="bilinear")
+    return (smooth * 255).to(torch.uint8).cuda()
+
+
+def assert_same(found: Found, expected: Found) -> None:
+    """But for what other kernels, chosen for another batch size, sum in another order."""
+    for one, other in zip(found, expected, strict=True):
+        assert one.is_cuda
+        assert one.shape == other.shape
+        assert one.dtype == other.dtype
+    assert torch.equal(found[2], expected[2])
+    torch.testing.assert_close(found[1], expected[1], rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(found[0], expected[0], rtol=1e-4, atol=1e-2)
+
+
+def test_on_a_cpu_nothing_changes(artifact_path: Path) -> None:
+    artifact = load_artifact(artifact_path)
+    canvases = torch.zeros(3, 1, 256, 256, dtype=torch.uint8)
+    before = artifact.detect(canvases, LOW)
+    artifact.capture([1, 4], LOW)
+    for one, other in zip(artifact.detect(canvases, LOW), before, strict=True):
+        assert torch.equal(one, other)
+
+
+@pytest.mark.parametrize("sizes", [[0], [-1], [4, 0], [2.0], [True], ["2"]])
+def test_bad_batch_sizes(artifact_path: Path, sizes: list[Any]) -> None:
+    with pytest.raises(ValueError, match=r"batch_sizes must be whole numbers from 1, got "):
+        load_artifact(artifact_path).capture(sizes)
+
+
+def test_bad_thresholds(artifact_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"iou_threshold must be between 0 and 1, got 1.5"):
+        load_artifact(artifact_path).capture([1], iou_threshold=1.5)
+
+
+@pytest.mark.gpu
+def test_every_batch_size(artifact_path: Path) -> None:
+    """Captured ones, those between and below, and those above."""
+    artifact = load(artifact_path)
+    expected = [artifact.detect(batch(size, size), LOW, IOU) for size in range(12)]
+    assert int(expected[5][2].min()) > 3
+    artifact.capture(SIZES, LOW, IOU)
+    for size in [*range(12), 1, 8, 3]:
+        assert_same(artifact.detect(batch(size, size), LOW, IOU), expected[size])
+
+
+@pytest.mark.gpu
+def test_graphs_are_used(artifact_path: Path) -> None:
+    artifact = load(artifact_path)
+    artifact.capture([2, 4])
+    plain = artifact.module
+
+    def refuse(*_: Any) -> Found:
+        raise AssertionError("a plain call")
+
+    artifact.module = SimpleNamespace(preprocess=plain.preprocess, restore=plain.restore, detect=refuse)
+    assert len(artifact.detect(batch(3))[2]) == 3
+    image = torch.zeros(3, 20, 30, dtype=torch.uint8)
+    assert len(artifact.detect_images([image] * 4)) == 4
+    artifact.detect_image(image)
+    for canvases, thresholds in ((batch(5), ()), (batch(0), ()), (batch(2), (0.7,))):
+        with pytest.raises(AssertionError, match="a plain call"):
+            artifact.detect(canvases, *thresholds)
+
+
+@pytest.mark.gpu
+def test_other_thresholds(artifact_path: Path) -> None:
+    """A graph holds those that it was captured with. Others run plainly, or as a graph of their own."""
+    artifact = load(artifact_path)
+    canvases = batch(4)
+    thresholds = [(None, None), (LOW, None), (LOW, 0.1), (0.0, 1.0), (1.0, 0.5)]
+    expected = [artifact.detect(canvases, *pair) for pair in thresholds]
+    assert len({tuple(found[2].tolist()) for found in expected}) > 3
+    artifact.capture([4])
+    for pair, found in zip(thresholds, expected, strict=True):
+        assert_same(artifact.detect(canvases, *pair), found)
+    artifact.capture([4], LOW, 0.1)
+    artifact.capture([8, 4], LOW)
+    for pair, found in zip(thresholds, expected, strict=True):
+        assert_same(artifact.detect(canvases, *pair), found)
+
+
+@pytest.mark.gpu
+def test_results_are_the_caller_s(artifact_path: Path) -> None:
+    artifact = load(artifact_path)
+    artifact.capture([4], LOW)
+    first = artifact.detect(batch(4, 1), LOW)
+    before = [tensor.clone() for tensor in first]
+    artifact.detect(batch(4, 2), LOW)
+    torch.cuda.synchronize()
+    for one, other in zip(first, before, strict=True):
+        assert torch.equal(one, other)
+
+
+@pytest.mark.gpu
+def test_bad_canvases_are_named(artifact_path: Path) -> None:
+    artifact = load(artifact_path)
+    artifact.capture([4])
+    with pytest.raises(ValueError, match="images must be uint8, got float32"):
+        artifact.detect(batch(4).float())
+    with pytest.raises(
+        ValueError, match=r"images must have the shape \[B, 1, 256, 256\], got \[4, 1, 256, 255\]"
+    ):
+        artifact.detect(batch(4)[..., 1:])
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("own_streams", [False, True])
+def test_many_threads_at_once(artifact_path: Path, own_streams: bool) -> None:
+    artifact = load(artifact_path)
+    expected = {size: artifact.detect(batch(size, size), LOW, IOU) for size in range(1, 10)}
+    artifact.capture(SIZES, LOW, IOU)
+    torch.cuda.synchronize()
+
+    def work(number: int) -> None:
+        stream = torch.cuda.Stream() if own_streams else torch.cuda.current_stream()
+        with torch.cuda.stream(stream):
+            for turn in range(30):
+                size = 1 + (number + turn) % 9
+                assert_same(artifact.detect(batch(size, size), LOW, IOU), expected[size])
+
+    with ThreadPoolExecutor(6) as pool:
+        list(pool.map(work, range(6)))
+
+
+@pytest.mark.gpu
+def test_capturing_while_others_detect(artifact_path: Path) -> None:
+    artifact = load(artifact_path)
+    expected = {size: artifact.detect(batch(size, size), LOW, IOU) for size in range(1, 10)}
+    torch.cuda.synchronize()
+
+    def work(number: int) -> None:
+        for turn in range(40):
+            size = 1 + (number + turn) % 9
+            assert_same(artifact.detect(batch(size, size), LOW, IOU), expected[size])
+
+    with ThreadPoolExecutor(3) as pool:
+        running = [pool.submit(work, number) for number in range(3)]
+        for size in (1, 3, 9):
+            artifact.capture([size], LOW, IOU)
+        for future in running:
+            future.result()
