@@ -4,13 +4,13 @@ import threading
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
 
-from torch import Tensor
-
-from lensbox.serve.image_body import image_from_body
+from lensbox.runtime.metadata import Canvas, Reading
+from lensbox.runtime.photo import Photo
+from lensbox.serve.image_body import photo_from_body
 
 
 class Decoders:
-    """A few threads that turn bodies into images.
+    """A few threads that turn bodies into photographs.
 
     threads: images decoded at a time; max_pixels: most pixels of an image; time_limit: seconds from `submit`
     after which decoding is given up, and nobody waits for the image any more.
@@ -23,10 +23,12 @@ class Decoders:
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="lensbox-decode")
         self._deadlines: dict[int, float] = {}  # of the images that are being decoded, by thread
 
-    def submit(self, body: bytes, content_type: str | None) -> "Future[Tensor]":
-        """What `image_from_body` makes of a body; cancelling the future before its turn drops it."""
+    def submit(
+        self, body: bytes, content_type: str | None, canvas: Canvas | None, reading: Reading
+    ) -> "Future[Photo]":
+        """What `photo_from_body` makes of a body; cancelling the future before its turn drops it."""
         deadline = time.monotonic() + self._time_limit
-        return self._pool.submit(self._decode, body, content_type, deadline)
+        return self._pool.submit(self._decode, body, content_type, canvas, reading, deadline)
 
     @property
     def stuck(self) -> bool:
@@ -38,10 +40,17 @@ class Decoders:
         """Drops what waits and leaves behind what is being decoded."""
         self._pool.shutdown(wait=False, cancel_futures=True)
 
-    def _decode(self, body: bytes, content_type: str | None, deadline: float) -> Tensor:
+    def _decode(
+        self,
+        body: bytes,
+        content_type: str | None,
+        canvas: Canvas | None,
+        reading: Reading,
+        deadline: float,
+    ) -> Photo:
         thread = threading.get_ident()
         self._deadlines[thread] = deadline
         try:
-            return image_from_body(body, content_type, self._max_pixels, deadline)
+            return photo_from_body(body, content_type, canvas, reading, self._max_pixels, deadline)
         finally:
             del self._deadlines[thread]

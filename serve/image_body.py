@@ -1,4 +1,4 @@
-"""From a request body to the pixels of its image, refusing early what would be expensive to decode."""
+"""From a request body to its photograph, refusing early what would be expensive to decode."""
 
 from typing import NamedTuple
 
@@ -8,11 +8,12 @@ from PIL.ImageFile import ImageFile
 from PIL.JpegImagePlugin import JpegImageFile
 from PIL.PngImagePlugin import PngImageFile
 from PIL.WebPImagePlugin import WebPImageFile
-from torch import Tensor
 
 from lensbox.errors import InputError
 from lensbox.runtime.image_decoder import ImageLimits, TooManyPixelsError, decode_photo
-from lensbox.runtime.image_io import DEFAULT_READING, MAX_PIECES
+from lensbox.runtime.image_io import MAX_PIECES
+from lensbox.runtime.metadata import Canvas, Reading
+from lensbox.runtime.photo import Photo
 from lensbox.serve.errors import RETRY_AFTER, ApiError, shown
 from lensbox.serve.form import image_from_form, is_form
 
@@ -52,10 +53,15 @@ _MAX_RUN_LENGTH_PIXELS = 1 << 21
 _MAX_PNG_BYTES = 160_000_000
 
 
-def image_from_body(
-    body: bytes, content_type: str | None, max_pixels: int, deadline: float | None = None
-) -> Tensor:
-    """The image of a request: uint8 [C, H, W], C = 1, 3 or 4, in the file's own orientation.
+def photo_from_body(
+    body: bytes,
+    content_type: str | None,
+    canvas: Canvas | None,
+    reading: Reading,
+    max_pixels: int,
+    deadline: float | None = None,
+) -> Photo:
+    """The photograph of a request, read for a canvas as `decode_photo` does.
 
     body: a multipart form if `content_type` says so, else an image file, whatever `content_type` says.
     deadline: when to give up, on the clock of `time.monotonic`.
@@ -72,7 +78,7 @@ def image_from_body(
         deadline=deadline,
     )
     try:
-        return decode_photo(body, None, DEFAULT_READING, limits, _reader(body)).pixels
+        return decode_photo(body, canvas, reading, limits, _reader(body))
     except TooManyPixelsError as error:
         raise ApiError(413, "too_many_pixels", str(error)) from error
     except TimeoutError as error:

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 import torch
 from torch import Tensor
 
-from lensbox.runtime import Artifact, Detections
+from lensbox.runtime import Artifact, Detections, Photo
 
 _log = logging.getLogger(__name__)
 
@@ -53,14 +53,14 @@ class Job(Protocol[Result]):
 
 @dataclass(frozen=True)
 class DetectJob:
-    """Faces of one image: uint8 [C, H, W], C = 1, 3 or 4. A threshold of None is the artifact's default."""
+    """Faces of one photograph. A threshold of None is the artifact's default."""
 
-    image: Tensor
+    photo: Photo
     score_threshold: float | None
     iou_threshold: float | None
 
     def run(self, artifact: Artifact) -> Detections:
-        return artifact.detect_image(self.image, self.score_threshold, self.iou_threshold)
+        return artifact.detect_image(self.photo, self.score_threshold, self.iou_threshold)
 
 
 @dataclass(frozen=True)

@@ -3,14 +3,14 @@
 import torch
 
 from lensbox.errors import ExitCode, LensboxError
-from lensbox.runtime import Artifact, load_artifact
+from lensbox.runtime import Artifact, Photo, load_artifact
 from lensbox.runtime.device import choose_device, use_full_float32
 from lensbox.serve.settings import Settings
 
-# TorchScript profiles a graph in its first call and compiles it in the second; the third is like later ones.
-_WARM_CALLS = 3
-# Two sizes, so that plans which hold for any size are made, and not for one alone.
-_WARM_SIZES = ((320, 240), (480, 640))  # height, width in pixels
+# Nothing compiles, whatever the size (`torchscript_call`). The first call makes TorchScript's one plan, loads
+# kernels onto a GPU and makes cuDNN's plans; the second is like later ones.
+_WARM_CALLS = 2
+_WARM_HEIGHT, _WARM_WIDTH = 480, 640
 
 
 class StartupError(LensboxError, RuntimeError):
@@ -46,8 +46,11 @@ def warm_up(artifact: Artifact) -> None:
     """Calls the artifact as requests will, until its first, slow calls are over."""
     boxes = torch.tensor([[8.0, 8.0, 24.0, 24.0]])
     for _ in range(_WARM_CALLS):
-        for height, width in _WARM_SIZES:
-            for channels in (1, 3, 4):
-                artifact.detect_image(torch.zeros([channels, height, width], dtype=torch.uint8))
+        for channels in (1, 3, 4):
+            pixels = torch.zeros([_WARM_HEIGHT, _WARM_WIDTH, channels], dtype=torch.uint8).permute(2, 0, 1)
+            artifact.detect_image(Photo.of(pixels))
+            if artifact.metadata.canvas is not None:  # as JPEG files are, at half their size
+                size = 2 * _WARM_WIDTH, 2 * _WARM_HEIGHT
+                artifact.detect_image(Photo(pixels, *size, (0, 0, *size)))
         artifact.loss(boxes, boxes)
         artifact.loss(boxes[None], boxes[None])

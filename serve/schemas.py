@@ -4,6 +4,8 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from lensbox.runtime.metadata import Orientation
+
 Box = tuple[float, float, float, float]
 Threshold = Annotated[float, Field(ge=0, le=1)]
 
@@ -19,6 +21,11 @@ class DetectParameters(BaseModel):
     iou_threshold: Threshold | None = Field(
         None, description="Of two detections that overlap by more than this, the better one stays."
     )
+    orientation: Orientation | None = Field(
+        None,
+        description="exif: turn the photograph upright by its EXIF data. stored: leave it as it lies. "
+        "Default: the artifact's.",
+    )
 
 
 class NoParameters(BaseModel):
@@ -28,12 +35,12 @@ class NoParameters(BaseModel):
 
 
 class Detection(BaseModel):
-    box: Box = Field(description="x1, y1, x2, y2 in pixels of the image as sent")
+    box: Box = Field(description="x1, y1, x2, y2 in pixels of the upright photograph at full size")
     score: float
 
 
 class DetectAnswer(BaseModel):
-    width: int = Field(description="width of the image in pixels")
+    width: int = Field(description="width of the upright photograph in pixels")
     height: int
     detections: list[Detection] = Field(description="best first")
 

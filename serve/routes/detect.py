@@ -42,16 +42,19 @@ async def detect(request: Request, parameters: Annotated[DetectParameters, Query
     service = service_of(request)
     settings, instance = service.settings, service.instance
     service.check_ready()
+    artifact = instance.ready_artifact()
+    canvas, reading = artifact.metadata.canvas, artifact.reading(parameters.orientation)
     with service.admitted():
         body = await read_body(request, settings.max_body_bytes, settings.body_timeout)
         instance.check_room()
-        decoding = service.decoders.submit(body, request.headers.get("content-type"))
-        image = await result_for(request, decoding, settings.answer_timeout)
-        job = DetectJob(image, parameters.score_threshold, parameters.iou_threshold)
+        content_type = request.headers.get("content-type")
+        decoding = service.decoders.submit(body, content_type, canvas, reading)
+        photo = await result_for(request, decoding, settings.answer_timeout)
+        job = DetectJob(photo, parameters.score_threshold, parameters.iou_threshold)
         found = await result_for(request, instance.submit(job), settings.answer_timeout)
     return DetectAnswer(
-        width=image.shape[2],
-        height=image.shape[1],
+        width=photo.width,
+        height=photo.height,
         detections=[
             Detection(box=tuple(box), score=score)
             for box, score in zip(found.boxes.tolist(), found.scores.tolist(), strict=True)

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
@@ -21,6 +22,8 @@ from small_detectors import save_random_artifact
 
 from lensbox.runtime.artifact import Artifact, load_artifact
 from lensbox.runtime.detection import Detections
+from lensbox.runtime.metadata import Orientation, Reading
+from lensbox.runtime.photo import Photo
 from lensbox.runtime.self_test import SelfTestReport
 from lensbox.serve.app import create_app
 from lensbox.serve.listener import listen, url_of
@@ -146,6 +149,7 @@ class FakeArtifact:
     """Answers like an artifact. While `gate` is closed, its calls wait; `calls` lists those that began."""
 
     device = torch.device("cpu")
+    metadata = SimpleNamespace(canvas=None)
 
     def __init__(self) -> None:
         self.gate = threading.Event()
@@ -156,10 +160,13 @@ class FakeArtifact:
         self.self_test_error: Exception | None = None
         self.self_test_failures: list[str] = []
 
+    def reading(self, orientation: Orientation | None = None) -> Reading:
+        return Reading(orientation or "exif")
+
     def detect_image(
-        self, image: torch.Tensor, score_threshold: float | None, iou_threshold: float | None
+        self, photo: Photo, score_threshold: float | None, iou_threshold: float | None
     ) -> Detections:
-        self._call("detect", (tuple(image.shape), score_threshold, iou_threshold))
+        self._call("detect", (tuple(photo.pixels.shape), score_threshold, iou_threshold))
         return Detections(torch.tensor([[1.0, 2.0, 3.0, 4.0]]), torch.tensor([0.5]))
 
     def loss(self, predictions: torch.Tensor, targets: torch.Tensor) -> float:

@@ -16,7 +16,6 @@ from serve_process import PATIENCE, SERVE_COMMAND, ServeProcess
 from lensbox.cli import main
 from lensbox.errors import ExitCode
 from lensbox.runtime.artifact import Artifact
-from lensbox.runtime.image_io import read_image
 from lensbox.serve.listener import listen, url_of
 
 
@@ -40,7 +39,7 @@ def test_the_process_answers_like_the_artifact(
     client: httpx.Client, artifact: Artifact, encode: Callable[..., bytes]
 ) -> None:
     file = encode("JPEG")
-    found = artifact.detect_image(read_image(file))
+    found = artifact.detect_image(artifact.read_photo(file))
     expected = [
         {"box": box, "score": score}
         for box, score in zip(found.boxes.tolist(), found.scores.tolist(), strict=True)

@@ -8,6 +8,8 @@ import httpx
 import pytest
 import torch
 
+from lensbox.runtime.image_io import DEFAULT_READING
+from lensbox.runtime.photo import Photo
 from lensbox.serve import decoding
 from lensbox.serve.decoding import Decoders
 
@@ -15,22 +17,22 @@ _LOSS = {"predictions": [[0, 0, 1, 1]], "targets": [[0, 0, 1, 1]]}
 
 
 class StuckDecoder:
-    """Stands in for `image_from_body`: while `gate` is closed, decoding takes forever."""
+    """Stands in for `photo_from_body`: while `gate` is closed, decoding takes forever."""
 
     def __init__(self) -> None:
         self.gate = threading.Event()
         self.bodies: list[bytes] = []
 
-    def __call__(self, body: bytes, *_: Any) -> torch.Tensor:
+    def __call__(self, body: bytes, *_: Any) -> Photo:
         self.bodies.append(body)
         assert self.gate.wait(60)
-        return torch.zeros(3, 4, 5, dtype=torch.uint8)
+        return Photo.of(torch.zeros(3, 4, 5, dtype=torch.uint8))
 
 
 @pytest.fixture
 def stuck(monkeypatch: pytest.MonkeyPatch) -> Iterator[StuckDecoder]:
     stuck = StuckDecoder()
-    monkeypatch.setattr(decoding, "image_from_body", stuck)
+    monkeypatch.setattr(decoding, "photo_from_body", stuck)
     yield stuck
     stuck.gate.set()
 
@@ -69,12 +71,12 @@ def test_a_service_that_can_decode_nothing_is_not_ready(
 
 def test_one_free_decoder_is_enough(stuck: StuckDecoder, wait_until: Callable[..., None]) -> None:
     decoders = Decoders(threads=2, max_pixels=100, time_limit=0.01)
-    first = decoders.submit(b"first", None)
+    first = decoders.submit(b"first", None, None, DEFAULT_READING)
     wait_until(lambda: stuck.bodies == [b"first"])
     assert not decoders.stuck
-    second = decoders.submit(b"second", None)
+    second = decoders.submit(b"second", None, None, DEFAULT_READING)
     wait_until(lambda: decoders.stuck)
     stuck.gate.set()
-    assert first.result(60).shape == second.result(60).shape == (3, 4, 5)
+    assert first.result(60).pixels.shape == second.result(60).pixels.shape == (3, 4, 5)
     assert not decoders.stuck
     decoders.stop()

@@ -1,5 +1,6 @@
 """POST /v1/detect over a real artifact."""
 
+import io
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -7,6 +8,7 @@ from typing import Any
 
 import httpx
 import numpy as np
+import PIL.Image
 import pytest
 
 from lensbox.runtime.artifact import Artifact
@@ -18,11 +20,11 @@ Encode = Callable[..., bytes]
 
 
 def _expected(artifact: Artifact, file: bytes, **thresholds: float) -> dict[str, Any]:
-    image = read_image(file)
-    found = artifact.detect_image(image, **thresholds)
+    found = artifact.detect_image(artifact.read_photo(file), **thresholds)
+    height, width = read_image(file).shape[1:]
     return {
-        "width": image.shape[2],
-        "height": image.shape[1],
+        "width": width,
+        "height": height,
         "detections": [
             {"box": box, "score": score}
             for box, score in zip(found.boxes.tolist(), found.scores.tolist(), strict=True)
@@ -103,6 +105,51 @@ def test_thresholds(
     expected = _expected(artifact, png, **thresholds)
     assert expected != _expected(artifact, png)
     assert client.post("/v1/detect", content=png, params=thresholds).json() == expected
+
+
+@pytest.mark.parametrize("format_name", ["JPEG", "PNG", "WEBP"])
+@pytest.mark.parametrize("orientation", [1, 2, 6, 8])
+def test_photographs_are_turned_upright(
+    client: httpx.Client, artifact: Artifact, encode: Encode, format_name: str, orientation: int
+) -> None:
+    data = PIL.Image.Exif()
+    data[0x0112] = orientation
+    file = encode(format_name, exif=data)
+    size = {"width": 120, "height": 200} if orientation > 4 else {"width": 200, "height": 120}
+    expected = _expected(artifact, file)
+    assert expected.items() >= size.items()
+    assert client.post("/v1/detect", content=file).json() == expected
+    assert client.post("/v1/detect?orientation=exif", content=file).json() == expected
+    found = artifact.detect_image(artifact.read_photo(file, orientation="stored"))
+    stored = client.post("/v1/detect?orientation=stored", content=file).json()
+    assert (stored["width"], stored["height"]) == (200, 120)
+    assert [one["box"] for one in stored["detections"]] == found.boxes.tolist()
+    assert (stored == expected) is (orientation == 1)
+
+
+@pytest.mark.parametrize("orientation", [1, 7])
+def test_a_large_jpeg_is_read_as_the_artifact_reads_it(
+    client: httpx.Client, artifact: Artifact, photograph: np.ndarray[Any, Any], orientation: int
+) -> None:
+    """At half its size, and its boxes are in pixels of the whole."""
+    data = PIL.Image.Exif()
+    data[0x0112] = orientation
+    buffer = io.BytesIO()
+    PIL.Image.fromarray(photograph).resize((1199, 821)).save(buffer, "JPEG", exif=data)
+    file = buffer.getvalue()
+    assert min(artifact.read_photo(file).pixels.shape[1:]) == 411
+    expected = _expected(artifact, file)
+    assert client.post("/v1/detect", content=file).json() == expected
+    assert np.array([found["box"] for found in expected["detections"]]).max() > 700
+
+
+def test_an_unknown_orientation(client: httpx.Client, png: bytes) -> None:
+    response = client.post("/v1/detect?orientation=up", content=png)
+    assert response.status_code == 422
+    assert _error(response) == {
+        "code": "invalid_parameter",
+        "message": "orientation must be 'exif' or 'stored', got 'up'",
+    }
 
 
 def test_no_detections(client: httpx.Client, png: bytes) -> None:

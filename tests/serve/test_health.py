@@ -84,7 +84,8 @@ def test_the_interface_is_described(client: httpx.Client) -> None:
     assert description["info"]["version"] == client.get("/v1/model").json()["service"]["version"]
     assert set(description["paths"]) == {"/healthz", "/readyz", "/v1/model", "/v1/detect", "/v1/loss"}
     detect = description["paths"]["/v1/detect"]["post"]
-    assert {parameter["name"] for parameter in detect["parameters"]} == {"score_threshold", "iou_threshold"}
+    names = {parameter["name"] for parameter in detect["parameters"]}
+    assert names == {"score_threshold", "iou_threshold", "orientation"}
     assert set(detect["requestBody"]["content"]) == {"multipart/form-data", "image/*"}
     for path in ("/v1/detect", "/v1/loss"):
         responses = description["paths"][path]["post"]["responses"]

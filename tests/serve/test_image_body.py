@@ -13,16 +13,23 @@ from typing import Any
 import numpy as np
 import PIL.Image
 import pytest
+import torch
 from image_mutations import mutated
 from png_files import chunk, png_file
 
-from lensbox.runtime.image_io import read_image
+from lensbox.runtime.image_io import DEFAULT_READING, read_image
 from lensbox.serve.errors import ApiError
-from lensbox.serve.image_body import image_from_body
+from lensbox.serve.image_body import photo_from_body
 
 _PLENTY = 1_000_000
 Encode = Callable[..., bytes]
 EmptyPng = Callable[[int, int], bytes]
+
+
+def image_from_body(
+    body: bytes, content_type: str | None, max_pixels: int, deadline: float | None = None
+) -> torch.Tensor:
+    return photo_from_body(body, content_type, None, DEFAULT_READING, max_pixels, deadline).pixels
 
 
 def run_length_bmp(width: int, height: int, runs: bytes) -> bytes:

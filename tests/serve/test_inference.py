@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 
+from lensbox.runtime.photo import Photo
 from lensbox.serve.inference import DetectJob, Instance, LossJob, NotReadyError, OverloadError, State
 
 _PATIENCE = 60.0
@@ -62,7 +63,7 @@ def test_jobs_run_in_one_thread_of_their_own(make: Callable[..., Instance], fake
     instance = make(queue_size=20)
     futures = [instance.submit(LossJob(_BOXES, _BOXES)) for _ in range(10)]
     image = torch.zeros(3, 5, 7, dtype=torch.uint8)
-    found = instance.submit(DetectJob(image, 0.25, None)).result(_PATIENCE)
+    found = instance.submit(DetectJob(Photo.of(image), 0.25, None)).result(_PATIENCE)
     assert [future.result(_PATIENCE) for future in futures] == [0.25] * 10
     assert found.boxes.tolist() == [[1, 2, 3, 4]]
     assert fake.calls == [("loss", (2, 4))] * 10 + [("detect", ((3, 5, 7), 0.25, None))]
@@ -129,7 +130,7 @@ def test_a_cancelled_job_never_runs(
 ) -> None:
     instance = make()
     running = _begin(instance, fake, wait_until)
-    dropped = instance.submit(DetectJob(torch.zeros(1, 1, 1, dtype=torch.uint8), None, None))
+    dropped = instance.submit(DetectJob(Photo.of(torch.zeros(1, 1, 1, dtype=torch.uint8)), None, None))
     last = instance.submit(LossJob(_BOXES, _BOXES))
     assert dropped.cancel()
     assert not running.cancel()

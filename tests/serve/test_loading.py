@@ -12,6 +12,7 @@ import torch
 
 import lensbox.serve.loading
 from lensbox.runtime.artifact import Artifact
+from lensbox.runtime.photo import Photo
 from lensbox.serve.loading import StartupError, load_model, warm_up
 from lensbox.serve.settings import Settings
 
@@ -113,19 +114,21 @@ def test_tf32_is_off_on_a_gpu(
 
 
 def test_warming_up_covers_every_number_of_channels(artifact: Artifact) -> None:
-    seen: set[int] = set()
+    seen: set[tuple[int, bool]] = set()
     losses: set[int] = set()
 
     @dataclasses.dataclass
     class Recorder:
-        def detect_image(self, image: torch.Tensor) -> Any:
-            seen.add(image.shape[0])
-            return artifact.detect_image(image)
+        metadata = artifact.metadata
+
+        def detect_image(self, photo: Photo) -> Any:
+            seen.add((photo.pixels.shape[0], photo.is_whole))
+            return artifact.detect_image(photo)
 
         def loss(self, predictions: torch.Tensor, targets: torch.Tensor) -> float:
             losses.add(predictions.dim())
             return artifact.loss(predictions, targets)
 
     warm_up(Recorder())  # type: ignore[arg-type]
-    assert seen == {1, 3, 4}
+    assert seen == {(channels, whole) for channels in (1, 3, 4) for whole in (True, False)}
     assert losses == {2, 3}
