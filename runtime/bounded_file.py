@@ -27,7 +27,8 @@ class BoundedFile(BytesIO):
         self._reads += 1
         if self._reads > self._max_reads:
             raise InputError(f"it must be readable in at most {self._max_reads} pieces")
-        self.check_deadline()
+        if time.monotonic() > self._deadline:
+            raise _late()
         return super().read(size)
 
     def allow_more_reads(self, count: int) -> None:
@@ -37,4 +38,8 @@ class BoundedFile(BytesIO):
     def check_deadline(self) -> None:
         """Raises TimeoutError after the deadline."""
         if time.monotonic() > self._deadline:
-            raise TimeoutError("the image was not decoded in time")
+            raise _late()
+
+
+def _late() -> TimeoutError:
+    return TimeoutError("the image was not decoded in time")

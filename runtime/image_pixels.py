@@ -24,7 +24,8 @@ def upright_pixels(image: PIL.Image.Image, orientation: int, before_each_tile: C
     upright = pixels.numpy()
     for box in _tiles(image.width, image.height):
         before_each_tile()
-        tile = upright_image(_converted(image.crop(box), mode), orientation)
+        part = image if box == (0, 0, *image.size) else image.crop(box)
+        tile = upright_image(_converted(part, mode), orientation)
         left, top, right, bottom = upright_box(box, image.size, orientation)
         values = np.frombuffer(tile.tobytes(), np.uint8)
         upright[top:bottom, left:right] = values.reshape(tile.height, tile.width, len(mode))

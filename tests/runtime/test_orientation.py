@@ -1,6 +1,7 @@
 """Pictures that lie on their side or mirrored are turned upright."""
 
 import io
+import tracemalloc
 
 import numpy as np
 import PIL.Image
@@ -9,10 +10,14 @@ import pytest
 import torch
 from exif_files import (
     EXIF_HEADER,
+    ORIENTATION,
+    SHORT,
     broken_exif,
+    entry,
     exif,
     jpeg_with_exif,
     png_with_exif,
+    tiff,
     webp_with_exif,
 )
 from png_files import chunk
@@ -141,6 +146,19 @@ def test_pieces_are_limited(file: bytes, message: str) -> None:
     assert orientation_of(file) == 1
     with pytest.raises(InputError, match=message):
         orientation_of(file, 10)
+
+
+def test_exif_data_of_megabytes_cost_nothing_but_reading_them() -> None:
+    huge = tiff("<", entry("<", 0x0100, SHORT, 1, 1) * 65_534 + entry("<", ORIENTATION, SHORT, 1, 6))
+    for file in (png_with_exif(PNG, huge + bytes(8 << 20)), webp_with_exif(WEBP, huge, WIDTH, HEIGHT)):
+        tracemalloc.start()
+        try:
+            read = read_image(file)
+            peak = tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+        assert read.shape == (3, WIDTH, HEIGHT)
+        assert peak < 3 * len(file) + (1 << 20)
 
 
 def test_other_formats_lie_as_they_are_stored() -> None:
