@@ -1,0 +1,66 @@
+"""Tensors on their way to a GPU and back keep their values and their layout."""
+
+import pytest
+import torch
+from torch import Tensor
+
+from lensbox.runtime.transfer import _laid_out_like, to_device, to_host
+
+
+def _tensors() -> list[Tensor]:
+    image = torch.randint(0, 256, (37, 53, 4), dtype=torch.uint8)
+    return [
+        image[..., :3].contiguous().permute(2, 0, 1),
+        image.permute(2, 0, 1).contiguous(),
+        image[3:20, 4:50, 1:].permute(2, 0, 1),  # a part of another, with gaps
+        image[:1, :1, :1],
+        torch.rand(5, 6),
+    ]
+
+
+@pytest.mark.parametrize("index", range(5))
+def test_a_place_in_a_buffer_is_laid_out_alike(index: int) -> None:
+    tensor = _tensors()[index]
+    buffer = torch.zeros(20_000, dtype=torch.uint8)
+    place = _laid_out_like(tensor, buffer, 512)
+    place.copy_(tensor)
+    assert place.dtype == tensor.dtype
+    assert place.equal(tensor)
+    assert place.data_ptr() == buffer.data_ptr() + 512
+    assert not buffer[:512].any()
+    assert not buffer[512 + tensor.nbytes :].any()
+    if index < 2:
+        assert place.stride() == tensor.stride()
+
+
+def test_tensors_arrive(device: torch.device) -> None:
+    tensors = _tensors()
+    tensors.insert(2, torch.arange(10, device=device))
+    arrived = to_device(tensors, device)
+    assert len(arrived) == len(tensors)
+    for one, other in zip(arrived, tensors, strict=True):
+        assert one.device.type == device.type
+        assert one.dtype == other.dtype
+        assert one.cpu().equal(other.cpu())
+    assert arrived[0].stride() == tensors[0].stride()
+    assert arrived[2] is tensors[2]
+
+
+@pytest.mark.gpu
+def test_staging_memory_is_not_overwritten_while_it_is_read() -> None:
+    """Copies are not waited for, and later calls take the same pinned memory."""
+    tensors = [torch.full((3, 500, 500), value, dtype=torch.uint8) for value in range(40)]
+    with torch.inference_mode():
+        arrived = [to_device([tensor], torch.device("cuda"))[0] for tensor in tensors]
+    for value, tensor in enumerate(arrived):
+        assert bool((tensor == value).all())
+
+
+def test_what_was_found_comes_back(device: torch.device) -> None:
+    boxes, scores = torch.rand(3, 256, 4), torch.rand(3, 256)
+    counts = torch.tensor([0, 256, 17], dtype=torch.int32)
+    found = to_host(boxes.to(device), scores.to(device), counts.to(device))
+    assert found[0].is_cpu
+    assert found[0].equal(boxes)
+    assert found[1].equal(scores)
+    assert found[2] == [0, 256, 17]
