@@ -31,6 +31,8 @@ from lensbox.runtime.torchscript import quiet_torchscript, torchscript_call
 from lensbox.runtime.transfer import to_device, to_host
 from lensbox.runtime.zip_archive import MAX_FILE_SIZE
 
+_MAX_THREADS = 16
+
 Thresholds = tuple[float, float]  # of score and IoU
 
 METHODS = ("preprocess", "detect", "restore", "loss")
@@ -106,9 +108,10 @@ class Artifact:
         """Finds the faces of many image files; yields a result for each, in their order.
 
         files: as for `read_photo`, and taken from the iterable as they are needed. A file that cannot be read
-        is the InputError that says why, and stops nothing. Threads (None: one for each CPU) read ahead while
-        the device works on a batch; at most `2 * batch_size + max(batch_size, threads)` photographs are in
-        memory. Closing the generator early leaves no threads. Raises ValueError.
+        is the InputError that says why, and stops nothing. Threads (None: one for each CPU, at most 16, which
+        is what Python's lock can feed) read ahead while the device works on a batch; at most
+        `2 * batch_size + max(batch_size, threads)` photographs are in memory. Closing the generator early
+        leaves no threads. Raises ValueError.
         """
         if batch_size < 1:
             raise ValueError(f"batch_size must be at least 1, got {batch_size}")
@@ -120,7 +123,7 @@ class Artifact:
         def read(file: str | Path | bytes) -> Photo:
             return read_photo(file, canvas, reading)
 
-        batches = read_batches(files, read, batch_size, threads or os.cpu_count() or 1)
+        batches = read_batches(files, read, batch_size, threads or min(_MAX_THREADS, os.cpu_count() or 1))
         return self._detect_batches(batches, thresholds)
 
     def detect(

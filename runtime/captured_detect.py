@@ -37,7 +37,7 @@ class CapturedDetect:
         with self._lock, torch.cuda.device(canvas.device):
             # The largest first: the others fit into its memory.
             for size in sorted(set(batch_sizes) - self._graphs.keys(), reverse=True):
-                graph = self._captured(detect, canvas.expand(size, -1, -1, -1).contiguous())
+                graph = self._captured(detect, canvas.repeat(size, 1, 1, 1))
                 self._graphs = {**self._graphs, size: graph}  # others may be looking through the old one
 
     def __call__(self, canvases: Tensor) -> Found | None:

@@ -63,6 +63,51 @@ def test_sixteen_bits_lose_the_low_byte() -> None:
     assert torch.equal(read_image(encode(PIL.Image.fromarray(deep))), torch.from_numpy(GRAY)[None])
 
 
+@pytest.mark.parametrize(
+    ("color_type", "samples", "expected"),
+    [
+        (0, 1, [0x12]),
+        (2, 3, [0x12, 0x56, 0x9A]),
+        (4, 2, [0x12, 0x12, 0x12, 0x56]),  # Pillow's way of saying gray with alpha
+        (6, 4, [0x12, 0x56, 0x9A, 0xDE]),
+    ],
+    ids=["gray", "RGB", "gray and alpha", "RGBA"],
+)
+def test_of_sixteen_bits_the_high_byte_is_kept(color_type: int, samples: int, expected: list[int]) -> None:
+    row = b"\0" + bytes((0x12, 0xFF, 0x56, 0xFF, 0x9A, 0xFF, 0xDE, 0xFF))[: 2 * samples]
+    read = read_image(png_file(1, 1, color_type, row, bits=16))
+    assert read.flatten().tolist() == expected
+
+
+@pytest.mark.parametrize(
+    ("bits", "levels"), [(1, [0, 255]), (2, [0, 85, 170, 255]), (4, [17 * level for level in range(16)])]
+)
+def test_few_bits_span_all_levels(bits: int, levels: list[int]) -> None:
+    packed = int("".join(f"{level:0{bits}b}" for level in range(1 << bits)), 2)
+    width = 1 << bits
+    row = b"\0" + (packed << (-width * bits % 8)).to_bytes(-(-width * bits // 8), "big")
+    assert read_image(png_file(width, 1, 0, row, bits=bits)).flatten().tolist() == levels
+
+
+@pytest.mark.parametrize("file_format", ["GIF", "WEBP", "PNG"])
+def test_of_several_pictures_the_first_is_read(file_format: str) -> None:
+    first, second = (PIL.Image.new("RGB", (8, 6), color) for color in ("red", "blue"))
+    file = encode(first, file_format, save_all=True, append_images=[second])
+    read = read_image(file)
+    assert read.shape[1:] == (6, 8)
+    assert read[0].min() > 200
+    assert read[2].max() < 50
+
+
+def test_colors_are_those_stored_where_alpha_says_nothing_is_seen() -> None:
+    hidden = RGBA.copy()
+    hidden[..., 3] = 0
+    read = read_image(encode(PIL.Image.fromarray(hidden)))
+    assert torch.equal(read[:3], torch.from_numpy(RGB).permute(2, 0, 1))
+    keyed = encode(PIL.Image.fromarray(RGB), transparency=tuple(int(value) for value in RGB[0, 0]))
+    assert torch.equal(read_image(keyed)[:3], torch.from_numpy(RGB).permute(2, 0, 1))
+
+
 def test_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match=r"source must be an image file, got .*nothing\.png"):
         read_image(tmp_path / "nothing.png")
