@@ -125,7 +125,7 @@ def ask_eager(detector: FaceDetector, photo: Path, device: str = "cpu") -> Answe
 
 
 def ask_torchscript(artifact: Artifact, photo: Path) -> Answer:
-    found = artifact.detect_image(read_image(photo), SCORE_THRESHOLD, IOU_THRESHOLD)
+    found = artifact.detect_image(artifact.read_photo(photo), SCORE_THRESHOLD, IOU_THRESHOLD)
     return Answer(found.boxes, found.scores)
 
 
