@@ -19,12 +19,12 @@ from lensbox.runtime.artifact_file import METADATA_FILE, ArtifactFile, parse_art
 from lensbox.runtime.captured_detect import CapturedDetect
 from lensbox.runtime.code_check import ForeignCodeError, check_code
 from lensbox.runtime.detection import Detections
-from lensbox.runtime.file_batches import read_batches
 from lensbox.runtime.image_io import read_photo
 from lensbox.runtime.metadata import SINGLE_IMAGE_FORMAT, ArtifactMetadata, Orientation, Reading
 from lensbox.runtime.op_library import require_ops
 from lensbox.runtime.orientation import check_orientation
 from lensbox.runtime.photo import Photo, photo_of
+from lensbox.runtime.read_ahead import read_batches
 from lensbox.runtime.self_test import SelfTestReport, run_self_test
 from lensbox.runtime.single_image import SingleImageMethods
 from lensbox.runtime.torchscript import quiet_torchscript, torchscript_call

@@ -13,8 +13,8 @@ import torch
 from lensbox.errors import InputError
 from lensbox.runtime.artifact import Artifact, load_artifact
 from lensbox.runtime.detection import Detections
-from lensbox.runtime.file_batches import read_batches
 from lensbox.runtime.photo import Photo
+from lensbox.runtime.read_ahead import read_batches
 
 PATIENCE = 60.0
 

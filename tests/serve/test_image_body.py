@@ -18,6 +18,7 @@ from image_mutations import mutated
 from png_files import chunk, png_file
 
 from lensbox.runtime.image_io import DEFAULT_READING, read_image
+from lensbox.runtime.metadata import Canvas
 from lensbox.serve.errors import ApiError
 from lensbox.serve.image_body import photo_from_body
 
@@ -135,6 +136,34 @@ def test_random_damage_gives_an_image_or_an_error_of_ours(kind: str, encode: Enc
             assert error.status in (400, 413, 415)  # noqa: PT017 (both outcomes are right)
         else:
             assert image.shape[1] * image.shape[2] <= _PLENTY
+
+
+@pytest.mark.parametrize("kind", ["PNG", "WEBP", "JPEG", "JPEG L", "JPEG CMYK"])
+@pytest.mark.parametrize("progressive", [False, True])
+def test_random_damage_gives_a_photograph_or_an_error_of_ours(
+    kind: str, progressive: bool, encode: Encode
+) -> None:
+    """With an orientation, and a canvas for which a JPEG file is decoded at a quarter."""
+    exif = PIL.Image.Exif()
+    exif[0x0112] = 7
+    options = {"progressive": progressive} if kind.startswith("JPEG") else {}
+    file = encode(*kind.split(), exif=exif, **options)
+    canvas, chance = Canvas(16, 16), random.Random(kind)
+    photo = photo_from_body(file, None, canvas, DEFAULT_READING, _PLENTY)
+    assert (photo.width, photo.height) == (120, 200)
+    assert photo.is_whole is not kind.startswith("JPEG")
+    for _ in range(100):
+        try:
+            photo = photo_from_body(mutated(file, chance), None, canvas, DEFAULT_READING, _PLENTY)
+        except ApiError as error:
+            assert error.status in (400, 413, 415)  # noqa: PT017 (both outcomes are right)
+        else:
+            x1, y1, x2, y2 = photo.window
+            height, width = photo.pixels.shape[1:]
+            assert photo.width * photo.height <= _PLENTY
+            assert (x2 - x1) / width == (y2 - y1) / height
+            assert -8 < x1 <= 0 < photo.width <= x2 < photo.width + 8
+            assert -8 < y1 <= 0 < photo.height <= y2 < photo.height + 8
 
 
 @pytest.mark.parametrize(
