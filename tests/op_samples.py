@@ -11,24 +11,52 @@ from torch import Tensor
 import lensbox.ops  # noqa: F401 registers the ops
 
 EPS = 1e-7
-Arguments = tuple[Any, ...]  # what the op's schema asks for: tensors, numbers, lists of flags, None
+Arguments = tuple[
+    Any, ...
+]  # what the op's schema asks for: tensors, lists of them, numbers, lists of flags, None
 
 
 @dataclass(frozen=True)
-class Boxes:
+class Inputs:
     """What samples are made of, on one device: pred float32 [B, N, 4], target uint8 [B, N, 4], of which most
-    slots are padding, and wide_target, the same boxes in float32 and none of them padding."""
+    slots are padding, and wide_target, the same boxes in float32 and none of them padding; photographs uint8
+    [C, H, W], of different sizes and strides."""
 
     pred: Tensor
     target: Tensor
     wide_target: Tensor
+    photographs: tuple[Tensor, ...]
+
+    def map(self, function: Callable[[Tensor], Tensor]) -> "Inputs":
+        boxes = (function(tensor) for tensor in (self.pred, self.target, self.wide_target))
+        return Inputs(*boxes, tuple(function(photograph) for photograph in self.photographs))
+
+    def copy_(self, source: "Inputs") -> None:
+        """In place, tensor by tensor, whatever device they are on."""
+        for mine, theirs in zip(self._tensors(), source._tensors(), strict=True):
+            mine.copy_(theirs)
+
+    def _tensors(self) -> tuple[Tensor, ...]:
+        return (self.pred, self.target, self.wide_target, *self.photographs)
 
 
-def make_boxes(device: torch.device, images: int = 6, slots: int = 40) -> Boxes:
+def make_inputs(device: torch.device, images: int = 6, slots: int = 40) -> Inputs:
+    """Equal arguments give tensors of equal shapes and strides."""
     target = random_boxes(images, slots, dtype=torch.uint8)
     wide_target = target.float()
     target[torch.rand(images, slots) > 0.2] = 0
-    return Boxes(random_boxes(images, slots).to(device), target.to(device), wide_target.to(device))
+    photographs = (
+        _photograph(slots, 2 * slots, 3).permute(2, 0, 1),
+        _photograph(3 * slots, slots + 3, 4).permute(2, 0, 1),
+        _photograph(3, slots, slots + 1),
+        _photograph(1, slots + 5, slots),
+    )
+    inputs = Inputs(random_boxes(images, slots), target, wide_target, photographs)
+    return inputs.map(lambda tensor: tensor.to(device))
+
+
+def _photograph(*shape: int) -> Tensor:
+    return torch.randint(0, 256, shape, dtype=torch.uint8)
 
 
 @dataclass(frozen=True)
@@ -43,7 +71,7 @@ class Sample:
 
     name: str
     op: str
-    arguments: Callable[[Boxes], Arguments]
+    arguments: Callable[[Inputs], Arguments]
     trains: tuple[int, ...] = field(default=())
     sums: bool = False
 
@@ -52,16 +80,16 @@ class Sample:
         overload: torch._ops.OpOverload = getattr(torch.ops.lensbox, self.op).default
         return overload
 
-    def leaves(self, boxes: Boxes) -> list[Any]:
+    def leaves(self, inputs: Inputs) -> list[Any]:
         """The arguments, those that train as leaves."""
         return [
             value.detach().clone().requires_grad_() if position in self.trains else value
-            for position, value in enumerate(self.arguments(boxes))
+            for position, value in enumerate(self.arguments(inputs))
         ]
 
-    def run(self, boxes: Boxes) -> list[Tensor]:
+    def run(self, inputs: Inputs) -> list[Tensor]:
         """The outputs, then the gradients of what trains."""
-        arguments = self.leaves(boxes)
+        arguments = self.leaves(inputs)
         outputs = as_list(self.overload(*arguments))
         if not self.trains:
             return outputs
@@ -71,84 +99,96 @@ class Sample:
         return [output.detach(), *torch.autograd.grad(output, leaves, upstream)]
 
 
+def holds_tensors(value: Any) -> bool:
+    """Whether it is a tensor or a list of them."""
+    return isinstance(value, Tensor) or (isinstance(value, list) and isinstance(value[0], Tensor))
+
+
+def map_tensors(value: Any, function: Callable[[Tensor], Any]) -> Any:
+    """Applied to a tensor, or to each of a list; other values stay."""
+    if not holds_tensors(value):
+        return value
+    return function(value) if isinstance(value, Tensor) else [function(tensor) for tensor in value]
+
+
 def as_list(result: Tensor | tuple[Tensor, ...]) -> list[Tensor]:
     return [result] if isinstance(result, Tensor) else list(result)
 
 
-def _weight(boxes: Boxes) -> Tensor:
-    return boxes.pred[..., 0].floor() % 3
+def _weight(inputs: Inputs) -> Tensor:
+    return inputs.pred[..., 0].floor() % 3
 
 
-def _scalar(boxes: Boxes, value: float) -> Tensor:
-    return torch.full((), value, device=boxes.pred.device)
+def _scalar(inputs: Inputs, value: float) -> Tensor:
+    return torch.full((), value, device=inputs.pred.device)
 
 
-def _packed(boxes: Boxes) -> tuple[Tensor, Tensor]:
+def _packed(inputs: Inputs) -> tuple[Tensor, Tensor]:
     """Three targets an image, end to end, and their offsets."""
-    images = boxes.pred.shape[0]
-    offsets = torch.arange(images + 1, device=boxes.pred.device) * 3
-    return boxes.wide_target[:, :3].reshape(-1, 4), offsets
+    images = inputs.pred.shape[0]
+    offsets = torch.arange(images + 1, device=inputs.pred.device) * 3
+    return inputs.wide_target[:, :3].reshape(-1, 4), offsets
 
 
-def _scores(boxes: Boxes) -> Tensor:
-    return boxes.pred[..., 1] / 240
+def _scores(inputs: Inputs) -> Tensor:
+    return inputs.pred[..., 1] / 240
 
 
-def _kinds(boxes: Boxes) -> Tensor:
-    return boxes.pred[..., 0].long() % 2
+def _kinds(inputs: Inputs) -> Tensor:
+    return inputs.pred[..., 0].long() % 2
 
 
 BOTH = [True, True]
 
 SAMPLES = [
-    Sample("giou", "giou", lambda b: (b.pred, b.wide_target, EPS), trains=(0, 1)),
-    Sample("giou of integers", "giou", lambda b: (b.pred, b.target, EPS), trains=(0,)),
+    Sample("giou", "giou", lambda i: (i.pred, i.wide_target, EPS), trains=(0, 1)),
+    Sample("giou of integers", "giou", lambda i: (i.pred, i.target, EPS), trains=(0,)),
     Sample(
         "giou gradients",
         "_giou_backward",
-        lambda b: (b.pred[..., 0], b.pred, b.wide_target, EPS, BOTH),
+        lambda i: (i.pred[..., 0], i.pred, i.wide_target, EPS, BOTH),
         sums=True,
     ),
-    Sample("pairwise", "pairwise_giou", lambda b: (b.pred, b.wide_target[:, :7], EPS), trains=(0, 1)),
+    Sample("pairwise", "pairwise_giou", lambda i: (i.pred, i.wide_target[:, :7], EPS), trains=(0, 1)),
     Sample(
         "pairwise gradients",
         "_pairwise_giou_backward",
-        lambda b: (b.pred[..., :3], b.pred, b.wide_target[:, :3], EPS, BOTH),
+        lambda i: (i.pred[..., :3], i.pred, i.wide_target[:, :3], EPS, BOTH),
         sums=True,
     ),
-    Sample("loss", "masked_giou_loss", lambda b: (b.pred, b.target, None, EPS), trains=(0,), sums=True),
+    Sample("loss", "masked_giou_loss", lambda i: (i.pred, i.target, None, EPS), trains=(0,), sums=True),
     Sample(
         "loss of two sides",
         "masked_giou_loss",
-        lambda b: (b.pred, b.wide_target, None, EPS),
+        lambda i: (i.pred, i.wide_target, None, EPS),
         trains=(0, 1),
         sums=True,
     ),
     Sample(
         "weighted loss",
         "masked_giou_loss",
-        lambda b: (b.pred, b.wide_target, _weight(b), EPS),
+        lambda i: (i.pred, i.wide_target, _weight(i), EPS),
         trains=(0,),
         sums=True,
     ),
     Sample(
         "loss of trained weights",
         "masked_giou_loss",
-        lambda b: (b.pred, b.wide_target, _weight(b), EPS),
+        lambda i: (i.pred, i.wide_target, _weight(i), EPS),
         trains=(0, 1, 2),
         sums=True,
     ),
     Sample(
         "loss forward",
         "_masked_giou_loss_forward",
-        lambda b: (b.pred, b.target, None, EPS),
+        lambda i: (i.pred, i.target, None, EPS),
         sums=True,
     ),
     Sample(
         "loss gradients",
         "_masked_giou_loss_backward",
-        lambda b: (
-            *(_scalar(b, 2.0), b.pred, b.wide_target, _weight(b), _scalar(b, 0.5), _scalar(b, 9.0), EPS),
+        lambda i: (
+            *(_scalar(i, 2.0), i.pred, i.wide_target, _weight(i), _scalar(i, 0.5), _scalar(i, 9.0), EPS),
             [True, True, True],
         ),
         sums=True,
@@ -156,24 +196,26 @@ SAMPLES = [
     Sample(
         "jagged loss",
         "jagged_giou_loss",
-        lambda b: (b.pred, *_packed(b), EPS),
+        lambda i: (i.pred, *_packed(i), EPS),
         trains=(0, 1),
         sums=True,
     ),
     Sample(
-        "jagged loss forward", "_jagged_giou_loss_forward", lambda b: (b.pred, *_packed(b), EPS), sums=True
+        "jagged loss forward", "_jagged_giou_loss_forward", lambda i: (i.pred, *_packed(i), EPS), sums=True
     ),
     Sample(
         "jagged loss gradients",
         "_jagged_giou_loss_backward",
-        lambda b: (_scalar(b, 2.0), b.pred, *_packed(b), _scalar(b, 9.0), EPS, BOTH),
+        lambda i: (_scalar(i, 2.0), i.pred, *_packed(i), _scalar(i, 9.0), EPS, BOTH),
         sums=True,
     ),
-    Sample("nms", "padded_nms", lambda b: (b.pred, _scores(b), 0.3, 0.05, 300, 30, None)),
-    Sample("nms with categories", "padded_nms", lambda b: (b.pred, _scores(b), 0.3, 0.05, 30, 20, _kinds(b))),
+    Sample("nms", "padded_nms", lambda i: (i.pred, _scores(i), 0.3, 0.05, 300, 30, None)),
+    Sample("nms with categories", "padded_nms", lambda i: (i.pred, _scores(i), 0.3, 0.05, 30, 20, _kinds(i))),
     Sample(
         "nms of many candidates",
         "padded_nms",
-        lambda b: (b.pred.repeat(1, 40, 1), _scores(b).repeat(1, 40), 0.3, 0.05, 1600, 50, None),
+        lambda i: (i.pred.repeat(1, 40, 1), _scores(i).repeat(1, 40), 0.3, 0.05, 1600, 50, None),
     ),
+    Sample("letterbox", "letterbox", lambda i: (list(i.photographs), 32, 48, 1, 0)),
+    Sample("letterbox in colour", "letterbox", lambda i: (list(i.photographs), 300, 64, 3, 114)),
 ]

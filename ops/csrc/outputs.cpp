@@ -144,8 +144,3 @@ TORCH_LIBRARY_IMPL(lensbox, Meta, m) {
   m.impl("padded_nms", lensbox::padded_nms_outputs);
   m.impl("letterbox", lensbox::letterbox_outputs);
 }
-
-// Without a tensor there is no backend to choose: the check of the list says so, instead of the dispatcher.
-TORCH_LIBRARY_IMPL(lensbox, Undefined, m) {
-  m.impl("letterbox", lensbox::letterbox_outputs);
-}
