@@ -36,7 +36,7 @@ class Case:
 
 
 def random_image(components: int, height: int, width: int) -> Tensor:
-    """Uint8 [C, H, W]; black and white pixels, which show where sums leave a byte, are as many as the rest."""
+    """Uint8 [C, H, W]. Half of the levels are black or white, where sums could leave a byte."""
     image = torch.randint(-128, 384, (components, height, width))
     return image.clamp(0, 255).to(torch.uint8)
 
@@ -46,17 +46,18 @@ def random_cases(count: int, seed: int) -> Iterator[Case]:
     choose = random.Random(seed)
     for _ in range(count):
         longest = choose.choice([7, 60, 300, 700])
-        sides = [choose.randint(1, longest), choose.randint(1, longest)]
+        height, width = choose.randint(1, longest), choose.randint(1, longest)
         if choose.random() < 0.15:  # a thin one
-            sides = [choose.randint(1, 3), choose.randint(500, 3000)]
-        choose.shuffle(sides)
-        canvas = [choose.randint(1, choose.choice([5, 64, 300])) for _ in range(2)]
+            height, width = choose.sample([choose.randint(1, 3), choose.randint(500, 3000)], 2)
+        canvas_height, canvas_width = (choose.randint(1, choose.choice([5, 64, 300])) for _ in range(2))
         if choose.random() < 0.3:
-            canvas[1] = canvas[0]
+            canvas_width = canvas_height
         yield Case(
             choose.choice([1, 3, 4]),
-            *sides,
-            *canvas,
+            height,
+            width,
+            canvas_height,
+            canvas_width,
             channels=choose.choice([1, 1, 3]),
             fill=choose.choice([0, 114, 255]),
         )
@@ -75,7 +76,7 @@ def pillow_letterbox(image: Tensor, height: int, width: int, channels: int = 1, 
     Pillow 13 combines rows before columns where that is less work, earlier ones never do, and between the two
     values are rounded: so each direction is resized in a call of its own, in the order of Pillow 13.
     """
-    new_width, new_height, left, top = fit(*image.shape[1:], height, width)
+    new_width, new_height, left, top = fit(image.shape[1], image.shape[2], height, width)
     picture = to_pillow(image)
     if channels == 1:
         picture = picture.convert("L")
@@ -89,7 +90,7 @@ def pillow_letterbox(image: Tensor, height: int, width: int, channels: int = 1, 
 
 def pillow_letterbox_at_once(image: Tensor, height: int, width: int, channels: int, fill: int) -> np.ndarray:
     """The same in Pillow's own order, that of the op since Pillow 13."""
-    new_width, new_height, left, top = fit(*image.shape[1:], height, width)
+    new_width, new_height, left, top = fit(image.shape[1], image.shape[2], height, width)
     picture = to_pillow(image)
     if channels == 1:
         picture = picture.convert("L")
@@ -166,7 +167,7 @@ def every_other_column(image: Tensor) -> Tensor:
 def channels_of_rows(image: Tensor) -> Tensor:
     """Each row holds its channels one after the other, behind five other bytes."""
     rows = torch.randint(0, 256, (image.shape[1], 5 + image.shape[0] * image.shape[2]), dtype=torch.uint8)
-    view = rows[:, 5:].unflatten(1, (image.shape[0], image.shape[2])).transpose(0, 1)
+    view: Tensor = rows[:, 5:].unflatten(1, (image.shape[0], image.shape[2])).transpose(0, 1)
     return view.copy_(image)
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeGuard
 
 import torch
 from box_reference import random_boxes
@@ -28,8 +28,8 @@ class Inputs:
     photographs: tuple[Tensor, ...]
 
     def map(self, function: Callable[[Tensor], Tensor]) -> "Inputs":
-        boxes = (function(tensor) for tensor in (self.pred, self.target, self.wide_target))
-        return Inputs(*boxes, tuple(function(photograph) for photograph in self.photographs))
+        pred, target, wide_target, *photographs = (function(tensor) for tensor in self._tensors())
+        return Inputs(pred, target, wide_target, tuple(photographs))
 
     def copy_(self, source: "Inputs") -> None:
         """In place, tensor by tensor, whatever device they are on."""
@@ -99,7 +99,7 @@ class Sample:
         return [output.detach(), *torch.autograd.grad(output, leaves, upstream)]
 
 
-def holds_tensors(value: Any) -> bool:
+def holds_tensors(value: Any) -> TypeGuard[Tensor | list[Tensor]]:
     """Whether it is a tensor or a list of them."""
     return isinstance(value, Tensor) or (isinstance(value, list) and isinstance(value[0], Tensor))
 

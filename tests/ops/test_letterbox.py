@@ -1,9 +1,12 @@
-"""letterbox: Pillow to the byte, whatever the size, the canvas and the memory; what every op owes besides is in
-test_every_op.py."""
+"""letterbox: Pillow to the byte, whatever the size, the canvas and the memory.
+
+What it owes as every op does is in test_every_op.py.
+"""
 
 import time
 from collections.abc import Callable
 from itertools import product
+from typing import Any
 
 import pytest
 import torch
@@ -158,7 +161,7 @@ def test_inputs_stay_as_they_are(device: torch.device) -> None:
         ((1, 1), (256, 256), (256, 256, 0, 0, 1, 1)),
         # 3 / 2 canvas pixels round up to 2, so the scales differ; of 254 rows of padding, half lie above.
         ((3, 512), (256, 256), (0.5, 2 / 3, 0, 127, 512, 3)),
-        # 1000 / 7 * 3 = 428.6 columns in 450: 429, and of 21 columns of padding the odd one lies on the right.
+        # 1000 / 7 * 3 = 428.6 columns in 450 are 429; of 21 columns of padding the odd one is on the right.
         ((7, 1000), (3, 450), (0.429, 3 / 7, 10, 0, 1000, 7)),
         # 256 / 5000 canvas pixels: the side keeps one.
         ((1, 5000), (256, 256), (256 / 5000, 1, 0, 127, 5000, 1)),
@@ -275,7 +278,9 @@ def gray(height: int = 4, width: int = 5) -> Tensor:
         (([], 8, 8), ValueError, "images must hold at least one image, got none"),
     ],
 )
-def test_errors_name_argument_rule_and_value(arguments: tuple, error: type[Exception], message: str) -> None:
+def test_errors_name_argument_rule_and_value(
+    arguments: tuple[Any, ...], error: type[Exception], message: str
+) -> None:
     with pytest.raises(error, match=f"lensbox::letterbox: {message}"):
         letterbox(*arguments)
 

@@ -8,13 +8,14 @@ from pathlib import Path
 import pytest
 import torch
 from box_reference import BOX_DTYPES, FLOAT_DTYPES, extreme_boxes, random_boxes
+from letterbox_cases import LAYOUTS, Case, random_cases
 from torch import Tensor
 
 PROCESS = Path(__file__).with_name("vectors_process.py")
 CAPABILITIES = ["DEFAULT", "AVX2", "AVX512"]  # each machine has those up to its own
 
 
-def make_inputs() -> list[tuple[Tensor, Tensor]]:
+def make_boxes() -> list[tuple[Tensor, Tensor]]:
     """Predictions and targets of every dtype, of sizes that fill no vector, some of them hostile."""
     shape = (7, 83)
     pairs = [(random_boxes(*shape, dtype=dtype), random_boxes(*shape)) for dtype in FLOAT_DTYPES]
@@ -28,6 +29,13 @@ def make_inputs() -> list[tuple[Tensor, Tensor]]:
     missing[:, ::5, 1] = float("nan")
     pairs.append((missing, random_boxes(*shape)))
     return pairs
+
+
+def make_images() -> list[Tensor]:
+    """Images of every kind of memory that kernels tell apart, of sizes that fill no vector."""
+    cases = [*random_cases(60, seed=12), Case(3, 1080, 1920, 1, 1), Case(4, 900, 311, 1, 1)]
+    layouts = (LAYOUTS * 6)[: len(cases)]
+    return [layout(case.image()) for case, layout in zip(cases, layouts, strict=True)]
 
 
 def run_with(capability: str, inputs: Path) -> list[list[Tensor]]:
@@ -50,7 +58,7 @@ def test_same_bits(capability: str, tmp_path: Path) -> None:
     if available not in CAPABILITIES or CAPABILITIES.index(capability) > CAPABILITIES.index(available):
         pytest.skip(f"needs a CPU with {capability}, this one offers torch {available}")
     inputs = tmp_path / "inputs.pt"
-    torch.save(make_inputs(), inputs)
+    torch.save((make_boxes(), make_images()), inputs)
     baseline, wide = run_with("DEFAULT", inputs), run_with(capability, inputs)
     for case, (expected, results) in enumerate(zip(baseline, wide, strict=True)):
         for index, (theirs, ours) in enumerate(zip(expected, results, strict=True)):

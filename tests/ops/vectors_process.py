@@ -8,7 +8,7 @@ import sys
 import torch
 from torch import Tensor
 
-from lensbox.ops import giou, jagged_giou_loss, masked_giou_loss, padded_nms, pairwise_giou
+from lensbox.ops import giou, jagged_giou_loss, letterbox, masked_giou_loss, padded_nms, pairwise_giou
 
 
 def with_gradients(result: Tensor, *leaves: Tensor) -> list[Tensor]:
@@ -16,8 +16,8 @@ def with_gradients(result: Tensor, *leaves: Tensor) -> list[Tensor]:
     return [result.detach(), *torch.autograd.grad(result, leaves, upstream)]
 
 
-def run_all(pred: Tensor, target: Tensor) -> list[Tensor]:
-    """Values and gradients of all ops for predictions and targets `[B, M, 4]`, padded and packed here."""
+def run_box_ops(pred: Tensor, target: Tensor) -> list[Tensor]:
+    """Values and gradients of all ops on predictions and targets `[B, M, 4]`, padded and packed here."""
     leaf = pred.clone().requires_grad_()
     scores = (pred[..., 0] * 7).frac().nan_to_num()
     padded = target * (scores > 0.5).to(target.dtype)[..., None]
@@ -38,5 +38,7 @@ def run_all(pred: Tensor, target: Tensor) -> list[Tensor]:
 
 if __name__ == "__main__":
     inputs, outputs = sys.argv[1:]
-    results = [run_all(pred, target) for pred, target in torch.load(inputs)]
+    boxes, images = torch.load(inputs)
+    results = [run_box_ops(pred, target) for pred, target in boxes]
+    results += [list(letterbox(images, *canvas)) for canvas in ((40, 256, 1), (99, 50, 3), (300, 300, 3))]
     torch.save((torch.backends.cpu.get_cpu_capability(), results), outputs)
