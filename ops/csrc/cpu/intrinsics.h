@@ -1,4 +1,4 @@
-// x86 intrinsics, for functions that name their instruction set: [[gnu::target(...)]].
+// x86 intrinsics, for functions marked LENSBOX_AVX2 or LENSBOX_AVX512.
 #pragma once
 
 #ifdef __x86_64__
@@ -13,8 +13,5 @@
 #else
 #include <immintrin.h>
 #endif
-
-#define LENSBOX_AVX2 gnu::target("avx2")
-#define LENSBOX_AVX512 gnu::target("avx512f,avx512bw,avx512dq,avx512vl")
 
 #endif

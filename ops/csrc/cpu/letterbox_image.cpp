@@ -13,32 +13,30 @@
 namespace lensbox {
 namespace {
 
-// Bytes of a row that are read at once.
+// How much of a row is read before the next row is. Memory is fastest where it is read without a break, and a
+// band of such rows stays in the second cache.
 constexpr int32_t kSegmentBytes = 8192;
 
-// Where pixels go: the first of `channels` planes of a canvas.
-struct Planes {
-  uint8_t* pixels;
-  int32_t channels;
-};
-
-// Work of one pass over an image is in the order of its rows, so that each is read once and what lies between
-// the passes is a few rows.
-class RowsOfImage {
+// Both passes over an image, for one plane of its canvas or for the three of interleaved colours. They take
+// the image's rows in order, so that each is read once and little of it is kept between the passes.
+class Resampling {
  public:
-  RowsOfImage(const FittedImage& fitted, const Canvases& out, const Planes& planes)
+  // `planes` is the first of `channels` planes of the canvas.
+  Resampling(const FittedImage& fitted, const Canvases& out, uint8_t* planes, int32_t channels)
       : fitted_(fitted),
         out_(out),
         planes_(planes),
-        rows_(fitted.image, planes.channels),
-        columns_(*fitted.across, rows_.pixel_bytes(), planes.channels),
+        channels_(channels),
+        rows_(fitted.image, channels),
+        columns_(*fitted.across, rows_.pixel_bytes(), channels),
         rows_first_(rows_first(rows_.width(), rows_.height(), fitted.fit)),
         segment_(rows_first_ ? rows_.width()
                              : std::min(rows_.width(), kSegmentBytes / rows_.pixel_bytes() / 16 * 16)),
         band_pitch_((segment_ * rows_.pixel_bytes() + 63) / 64 * 64 | 64),
-        // Cleared, as rows that an image does not have are filtered too.
+        // Cleared, as the columns of rows that the image does not have are combined too.
         band_(std::make_unique<uint8_t[]>(ColumnFilter::kRows * band_pitch_)) {}
 
+  // Writes rows [begin, end) of the fitted image.
   void run(int32_t begin, int32_t end) {
     rows_first_ ? rows_then_columns(begin, end) : columns_then_rows(begin, end);
   }
@@ -47,17 +45,15 @@ class RowsOfImage {
   // Where row y of the fitted image begins in a plane of the canvas.
   uint8_t* canvas_row(int32_t y, int32_t channel) const {
     const int64_t row = int64_t{channel} * out_.height + fitted_.fit.top + y;
-    return planes_.pixels + row * out_.width + fitted_.fit.left;
+    return planes_ + row * out_.width + fitted_.fit.left;
   }
 
-  // The columns of the image's rows [row, row + kRows), of which fewer may be left, combined to `out`. Rows
-  // are read as far as that is useful without a break: memory is fastest then.
-  void filter_columns(int64_t row, uint8_t* out) {
-    const int64_t rows = std::min<int64_t>(ColumnFilter::kRows, rows_.height() - row);
+  // Combines the columns of the image's rows [begin, end), at most a band. Writes a band.
+  void filter_columns(int64_t begin, int64_t end, uint8_t* out) {
     for (int64_t column = 0; column < rows_.width(); column += segment_) {
       const int64_t count = std::min<int64_t>(segment_, rows_.width() - column);
-      for (int64_t i = 0; i < rows; ++i) {
-        rows_.write(row + i, column, count, band_.get() + i * band_pitch_);
+      for (int64_t row = begin; row < end; ++row) {
+        rows_.write(row, column, count, band_.get() + (row - begin) * band_pitch_);
       }
       columns_.add(band_.get(), band_pitch_, count);
     }
@@ -69,11 +65,13 @@ class RowsOfImage {
     constexpr int64_t kBand = ColumnFilter::kRows;
     SlidingRows between(down.first(begin), down.longest() + 2 * kBand, columns_.out_pitch());
     while (begin < end) {
-      filter_columns(between.end(), between.below(kBand, down.first(begin)));
-      between.append(std::min<int64_t>(kBand, rows_.height() - between.end()));
+      uint8_t* const below = between.below(kBand, down.first(begin));
+      const int64_t count = std::min<int64_t>(kBand, down.end(end - 1) - between.end());
+      filter_columns(between.end(), between.end() + count, below);
+      between.append(count);
       const int32_t ready = std::min(end, down.ready(begin, between.end()));
       if (ready == begin) continue;
-      for (int32_t channel = 0; channel < planes_.channels; ++channel) {
+      for (int32_t channel = 0; channel < channels_; ++channel) {
         filter_rows(down, begin, ready, between.row(down.first(begin)) + channel * fitted_.fit.width,
                     between.pitch(), fitted_.fit.width, canvas_row(begin, channel), out_.width);
       }
@@ -81,7 +79,8 @@ class RowsOfImage {
     }
   }
 
-  // Of the fitted image's rows [begin, end), at most a band, to `out`.
+  // Combines the image's rows to rows [begin, end) of the fitted image. `converted` keeps those that may be
+  // needed again, where they are not in the image's memory as they are.
   void filter_image_rows(int32_t begin, int32_t end, SlidingRows& converted, uint8_t* out,
                          int64_t out_pitch) {
     const FilterTable& down = *fitted_.down;
@@ -96,9 +95,8 @@ class RowsOfImage {
         rows_.write(converted.end(), 0, rows_.width(), below);
         converted.append(1);
       }
-      filter_rows(down, y, y + 1, converted.row(down.first(y)), converted.pitch(), converted.pitch(), out,
-                  out_pitch);
-      out += out_pitch;
+      filter_rows(down, y, y + 1, converted.row(down.first(y)), converted.pitch(), converted.pitch(),
+                  out + (y - begin) * out_pitch, out_pitch);
     }
   }
 
@@ -114,7 +112,7 @@ class RowsOfImage {
       columns_.add(band_.get(), band_pitch_, rows_.width());
       columns_.finish(filtered.get());
       for (int32_t i = 0; i < count; ++i) {
-        for (int32_t channel = 0; channel < planes_.channels; ++channel) {
+        for (int32_t channel = 0; channel < channels_; ++channel) {
           std::memcpy(canvas_row(begin + i, channel),
                       filtered.get() + i * columns_.out_pitch() + channel * fitted_.fit.width,
                       fitted_.fit.width);
@@ -125,7 +123,8 @@ class RowsOfImage {
 
   const FittedImage& fitted_;
   const Canvases& out_;
-  Planes planes_;
+  uint8_t* planes_;
+  int32_t channels_;
   ImageRows rows_;
   ColumnFilter columns_;
   bool rows_first_;
@@ -146,19 +145,20 @@ void letterbox_rows(const FittedImage& fitted, const Canvases& out, int64_t inde
   const ImageView& image = fitted.image;
   if (image.channels == 1 || out.channels == 1 || ImageRows::holds_colours(image)) {
     const int32_t channels = image.channels == 1 ? 1 : out.channels;
-    RowsOfImage(fitted, out, {plane(out, index, 0), channels}).run(begin, end);
+    Resampling(fitted, out, plane(out, index, 0), channels).run(begin, end);
   } else {
+    // Colours that are not interleaved are three gray images.
     for (int32_t channel = 0; channel < out.channels; ++channel) {
       FittedImage of_channel = fitted;
       of_channel.image.data += channel * image.channel_stride;
       of_channel.image.channels = 1;
-      RowsOfImage(of_channel, out, {plane(out, index, channel), 1}).run(begin, end);
+      Resampling(of_channel, out, plane(out, index, channel), 1).run(begin, end);
     }
   }
   for (int32_t channel = 0; channel < out.channels; ++channel) {
     for (int64_t y = fit.top + begin; y < fit.top + end; ++y) {
       uint8_t* const row = plane(out, index, channel) + y * out.width;
-      if (channel > 0 && image.channels == 1) {
+      if (channel > 0 && image.channels == 1) {  // the same gray three times
         std::memcpy(row, plane(out, index, 0) + y * out.width, out.width);
         continue;
       }

@@ -14,7 +14,7 @@
 namespace lensbox {
 namespace {
 
-// Pixels that are worth a thread of their own: about 50 microseconds of work.
+// Pixels, of images and canvases, that are worth a thread of their own: some 50 microseconds of work.
 constexpr int64_t kGrain = int64_t{1} << 18;
 
 // The tables of a call, one for each pair of sides. Those handed out stay where they are.
@@ -29,27 +29,23 @@ class FilterTables {
   std::map<std::pair<int32_t, int32_t>, FilterTable> tables_;
 };
 
+int64_t work(const FittedImage& fitted) {
+  return int64_t{fitted.image.height} * fitted.image.width + fitted.fit.height * fitted.fit.width;
+}
+
 // Rows [begin, end) of the image `index`, fitted to its canvas: what a thread does in one go.
 struct Band {
   int64_t index;
   int32_t begin, end;
 };
 
-// Bands of about equal work. A thread's rows depend on input rows of its neighbours too, which both filter,
-// so an image is divided only where there are threads for it.
-std::vector<Band> make_bands(const std::vector<FittedImage>& images) {
-  int64_t pixels = 0;
-  for (const FittedImage& fitted : images) {
-    pixels += int64_t{fitted.image.height} * fitted.image.width;
-  }
-  const int64_t threads = at::in_parallel_region() ? 1 : at::get_num_threads();
-  const int64_t share = std::max(kGrain, pixels / threads + 1);
+// Where two bands meet, both filter the rows of the image that both depend on. So an image is divided only
+// where it is more than a thread's share of the work.
+std::vector<Band> make_bands(const std::vector<FittedImage>& images, int64_t share) {
   std::vector<Band> bands;
   for (size_t index = 0; index < images.size(); ++index) {
-    const FittedImage& fitted = images[index];
-    const int64_t rows = fitted.fit.height;
-    const int64_t parts =
-        std::clamp<int64_t>(int64_t{fitted.image.height} * fitted.image.width / share, 1, rows);
+    const int64_t rows = images[index].fit.height;
+    const int64_t parts = std::clamp<int64_t>(work(images[index]) / share, 1, rows);
     for (int64_t part = 0; part < parts; ++part) {
       bands.push_back({static_cast<int64_t>(index), static_cast<int32_t>(rows * part / parts),
                        static_cast<int32_t>(rows * (part + 1) / parts)});
@@ -71,8 +67,15 @@ std::tuple<Tensor, Tensor> letterbox_cpu(at::TensorList images, int64_t height, 
     fitted.push_back(
         {image, fit, tables.find(image.width, fit.width), tables.find(image.height, fit.height)});
   }
-  const std::vector<Band> bands = make_bands(fitted);
-  at::parallel_for(0, static_cast<int64_t>(bands.size()), 1, [&](int64_t begin, int64_t end) {
+  int64_t all_work = 0;
+  for (const FittedImage& image : fitted) {
+    all_work += work(image);
+  }
+  const int64_t threads = at::in_parallel_region() ? 1 : at::get_num_threads();
+  const std::vector<Band> bands = make_bands(fitted, std::max(kGrain, all_work / threads));
+  const auto count = static_cast<int64_t>(bands.size());
+  const int64_t grain = std::max<int64_t>(1, kGrain / (all_work / count));
+  at::parallel_for(0, count, grain, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       const Band& band = bands[i];
       letterbox_rows(fitted[band.index], out, band.index, band.begin, band.end);

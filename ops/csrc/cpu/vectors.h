@@ -5,6 +5,12 @@
 
 namespace lensbox {
 
+// Attributes of functions that use these instructions.
+#ifdef __x86_64__
+#define LENSBOX_AVX2 gnu::target("avx2")
+#define LENSBOX_AVX512 gnu::target("avx512f,avx512bw,avx512dq,avx512vl")
+#endif
+
 enum class Vectors { kBaseline, kAvx2, kAvx512 };
 
 // The widest that torch uses on this machine. ATEN_CPU_CAPABILITY=avx2 or =default asks both for less.
@@ -17,13 +23,12 @@ Vectors widest_vectors();
 // store through a captured pointer to change what is captured.
 #ifdef __x86_64__
 template <typename Body>
-[[gnu::target("avx2"), gnu::flatten, gnu::noinline]] void run_with_avx2(Body body) {
+[[LENSBOX_AVX2, gnu::flatten, gnu::noinline]] void run_with_avx2(Body body) {
   body();
 }
 
 template <typename Body>
-[[gnu::target("avx512f,avx512bw,avx512dq,avx512vl"), gnu::flatten, gnu::noinline]] void run_with_avx512(
-    Body body) {
+[[LENSBOX_AVX512, gnu::flatten, gnu::noinline]] void run_with_avx512(Body body) {
   body();
 }
 #endif
