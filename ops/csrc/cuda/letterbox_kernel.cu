@@ -9,15 +9,26 @@
 namespace lensbox {
 namespace {
 
+// What the kernel's parts that know of columns and rows need. (References to one axis or the other would put
+// both into local memory.)
+struct CanvasAxis {
+  int32_t input, output, offset;
+};
+
+__device__ __forceinline__ CanvasAxis canvas_axis(const ImageTask& task, bool first) {
+  return {first ? task.first.input : task.second.input, first ? task.first.output : task.second.output,
+          first ? task.first.offset : task.second.offset};
+}
+
 // A block writes its share of the canvas's rows where no image is: adjacent threads adjacent pixels.
 __device__ __forceinline__ void fill_padding(const ImageTask& task, const Canvases& out, uint8_t* canvas,
                                              int32_t block, int32_t blocks) {
-  const PassAxis& across = task.first_is_columns ? task.first : task.second;
-  const PassAxis& down = task.first_is_columns ? task.second : task.first;
+  const CanvasAxis across = canvas_axis(task, task.first_is_columns);
+  const CanvasAxis down = canvas_axis(task, !task.first_is_columns);
   if (across.output == out.width && down.output == out.height) return;
   const int32_t begin = static_cast<int32_t>(int64_t{out.height} * block / blocks);
   const int32_t end = static_cast<int32_t>(int64_t{out.height} * (block + 1) / blocks);
-  const ThreadRows threads = thread_rows(out.width, kLetterboxThreads);
+  const ThreadRows threads = thread_rows(out.width, kBlockBits);
   for (int32_t row = begin + threads.outer; row < end; row += threads.outer_step) {
     const bool beside = row >= down.offset && row < down.offset + down.output;
     for (int32_t column = threads.inner; column < out.width; column += threads.inner_step) {
@@ -30,8 +41,8 @@ __device__ __forceinline__ void fill_padding(const ImageTask& task, const Canvas
 }
 
 __device__ __forceinline__ void write_task_geometry(const ImageTask& task, float* geometry) {
-  const PassAxis& across = task.first_is_columns ? task.first : task.second;
-  const PassAxis& down = task.first_is_columns ? task.second : task.first;
+  const CanvasAxis across = canvas_axis(task, task.first_is_columns);
+  const CanvasAxis down = canvas_axis(task, !task.first_is_columns);
   ImageView image = {};
   image.width = across.input;
   image.height = down.input;
@@ -40,7 +51,7 @@ __device__ __forceinline__ void write_task_geometry(const ImageTask& task, float
 
 // The blocks from an image's first_block on are its tiles; the first also writes the geometry.
 template <int kCapacity>
-__global__ void __launch_bounds__(kLetterboxThreads)
+__global__ void __launch_bounds__(kLetterboxThreads, 5)
     letterbox_kernel(const __grid_constant__ LetterboxBatch<kCapacity> batch) {
   extern __shared__ __align__(16) uint8_t memory[];
   const int32_t at = static_cast<int32_t>(blockIdx.x);

@@ -71,7 +71,7 @@ __device__ __forceinline__ uint4 transposed(const uint4& rows) {
 // The sum of a window, as three sums by the bytes of the weights: `weights` holds the low, middle and high
 // ones of four pixels. Each sum may wrap around; the whole does not.
 struct WindowSum {
-  uint32_t low = 0, middle = 0, high = 0;
+  uint32_t low = kHalfWeight, middle = 0, high = 0;
 
   __device__ __forceinline__ void add(uint32_t pixels, const uint4& weights) {
     low = __dp4a(pixels, weights.x, low);
@@ -80,7 +80,7 @@ struct WindowSum {
   }
 
   __device__ __forceinline__ uint32_t byte() const {
-    return filtered_byte(static_cast<int32_t>(kHalfWeight + low + (middle << 8) + (high << 16)));
+    return filtered_byte(static_cast<int32_t>(low + (middle << 8) + (high << 16)));
   }
 };
 

@@ -26,7 +26,7 @@ int fast_chunk_bytes() {
 
 // The layout if pixels of an axis with this stride are what is adjacent.
 PixelLayout layout_along(const ImageView& image, int64_t stride) {
-  if (stride == 1) return PixelLayout::kPlanes;
+  if (stride == 1) return image.channels == 1 ? PixelLayout::kGray : PixelLayout::kPlanar;
   if (image.channels == 1 || image.channel_stride != 1) return PixelLayout::kStrided;
   return stride == 3 ? PixelLayout::kRgb : stride == 4 ? PixelLayout::kRgba : PixelLayout::kStrided;
 }
@@ -63,8 +63,8 @@ int16_t chunk_of(const ImageTask& task) {
   const int32_t pixel = pixel_bytes(task.layout);
   if (!task.first_is_fast) return static_cast<int16_t>(pixel == 1 ? 16 : fast_chunk_bytes() / 4 / pixel);
   const double scale = static_cast<double>(task.first.input) / task.first.output;
-  const double quad_bytes = 4 * pixel * (task.tile * scale + 16) *
-                            (task.layout == PixelLayout::kPlanes && task.channels > 1 ? 3 : 1);
+  const double quad_bytes =
+      4 * pixel * (task.tile * scale + 16) * (task.layout == PixelLayout::kPlanar ? 3 : 1);
   return static_cast<int16_t>(std::clamp<double>(stage_target() / quad_bytes, 1, 8));
 }
 
@@ -81,7 +81,7 @@ void choose_tile(ImageTask& task, int32_t stages) {
     }
     const TileMemory memory = tile_memory(task, stages);
     if (memory.bytes <= kLetterboxShared) {
-      const int32_t line = memory.second_quads * kWeightBytes + static_cast<int32_t>(sizeof(QuadSpan));
+      const int32_t line = (memory.second_quads | 1) * kWeightBytes + static_cast<int32_t>(sizeof(QuadSpan));
       const auto highest = [&](int32_t bytes) {
         return static_cast<int16_t>(
             std::min<int32_t>(task.second.output, 1 + (kLetterboxShared - memory.bytes) / bytes));

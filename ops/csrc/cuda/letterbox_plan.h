@@ -20,7 +20,8 @@ constexpr int kLetterboxShared = 45568;
 
 // Where the bytes of a pixel lie along the axis whose pixels are adjacent in memory, the fast one.
 enum class PixelLayout : uint8_t {
-  kPlanes,   // 1 byte a pixel, channels elsewhere
+  kGray,     // 1 byte a pixel
+  kPlanar,   // 1 byte a pixel, each channel elsewhere
   kRgb,      // 3 bytes a pixel
   kRgba,     // 4 bytes a pixel, the last not used
   kStrided,  // anything else
@@ -67,14 +68,17 @@ struct TileMemory {
   int32_t pixels, between, first_weights, second_weights, first_spans, second_spans, bytes;
 };
 
-// Quads that a window of this axis may touch, wherever it begins.
+// Quads that a window of this axis may touch, wherever it begins. Its width is rounded up, and one more pixel
+// may come from the rounding of doubles.
 LENSBOX_HOST_DEVICE int32_t window_quads(const PassAxis& axis) {
   const double scale = static_cast<double>(axis.input) / axis.output;
-  const int32_t pixels = static_cast<int32_t>(2.0 * (scale < 1.0 ? 1.0 : scale)) + 2;
+  const double width = 2.0 * (scale < 1.0 ? 1.0 : scale);
+  const int32_t whole = static_cast<int32_t>(width);
+  const int32_t pixels = whole + (whole < width ? 2 : 1);
   return (pixels + 6) / 4;
 }
 
-LENSBOX_HOST_DEVICE int32_t pixel_bytes(PixelLayout layout) {
+LENSBOX_HOST_DEVICE constexpr int32_t pixel_bytes(PixelLayout layout) {
   return layout == PixelLayout::kRgb ? 3 : layout == PixelLayout::kRgba ? 4 : 1;
 }
 
@@ -89,7 +93,8 @@ struct QuadSpan {
   int32_t start, quads;
 };
 
-// Quads with four weights each, as bytes: low, middle and high ones.
+// Four weights, as bytes: the low ones in one word, the middle and the high ones in others. A window has an
+// odd number of them, so that threads that read those of adjacent windows meet in no bank.
 constexpr int32_t kWeightBytes = 16;
 
 LENSBOX_HOST_DEVICE TileMemory tile_memory(const ImageTask& task, int32_t stages) {
@@ -105,7 +110,7 @@ LENSBOX_HOST_DEVICE TileMemory tile_memory(const ImageTask& task, int32_t stages
   if (task.layout != PixelLayout::kStrided) {
     const int32_t fast_quads = task.first_is_fast ? memory.quads : task.chunk;
     const int32_t slow_pixels = 4 * (task.first_is_fast ? task.chunk : memory.quads);
-    memory.segments = task.layout == PixelLayout::kPlanes && task.channels > 1 ? 3 : 1;
+    memory.segments = task.layout == PixelLayout::kPlanar ? 3 : 1;
     // 15 bytes before the first pixel, as loads are aligned, and a word after the last; an odd multiple
     // of 16.
     memory.segment_bytes = ((4 * fast_quads * pixel_bytes(task.layout) + 15 + 4 + 15) / 16 | 1) * 16;
@@ -119,8 +124,8 @@ LENSBOX_HOST_DEVICE TileMemory tile_memory(const ImageTask& task, int32_t stages
   const int32_t measured =
       memory.pixels + (task.tile + task.band) * static_cast<int32_t>(sizeof(MeasuredWindow));
   if (memory.first_weights < measured) memory.first_weights = measured;
-  memory.second_weights = memory.first_weights + memory.first_quads * task.tile * kWeightBytes;
-  memory.first_spans = memory.second_weights + memory.second_quads * task.band * kWeightBytes;
+  memory.second_weights = memory.first_weights + (memory.first_quads | 1) * task.tile * kWeightBytes;
+  memory.first_spans = memory.second_weights + (memory.second_quads | 1) * task.band * kWeightBytes;
   memory.second_spans = memory.first_spans + task.tile * static_cast<int32_t>(sizeof(QuadSpan));
   memory.bytes = memory.second_spans + task.band * static_cast<int32_t>(sizeof(QuadSpan));
   return memory;

@@ -36,18 +36,21 @@ struct Tile {
   int32_t first_quads;  // that are needed, of the `quads` that there is room for
 };
 
-// Threads in rows of a power of two: adjacent ones take adjacent items of the inner dimension.
+// Threads in rows of 2^n: adjacent ones take adjacent items of the inner dimension.
 struct ThreadRows {
   int32_t inner, inner_step, outer, outer_step;
 };
 
-__device__ __forceinline__ ThreadRows thread_rows(int32_t items, int32_t longest) {
-  int32_t length = 1;
-  while (length < items && length < longest)
-    length *= 2;
+// Rows of at least `items`, if 2^longest_bits are enough for that.
+__device__ __forceinline__ ThreadRows thread_rows(int32_t items, int32_t longest_bits) {
+  const int32_t bits = min(32 - __clz(items - 1), longest_bits);
   const int32_t thread = static_cast<int32_t>(threadIdx.x);
-  return {thread & (length - 1), length, thread / length, kLetterboxThreads / length};
+  return {thread & ((1 << bits) - 1), 1 << bits, thread >> bits, kLetterboxThreads >> bits};
 }
+
+constexpr int32_t kWarpBits = 5;
+constexpr int32_t kBlockBits = 7;
+static_assert(1 << kBlockBits == kLetterboxThreads);
 
 // --- loading
 // ----------------------------------------------------------------------------------------------------
@@ -74,7 +77,7 @@ __device__ __forceinline__ void start_loading(const Tile& tile, const Chunk& chu
   const int32_t pixel = pixel_bytes(task.layout);
   const int32_t last = task.layout == PixelLayout::kRgba ? task.channels : pixel;
   const int32_t bytes = (chunk.fast_count - 1) * pixel + last;
-  const ThreadRows threads = thread_rows((bytes + 30) / 16, 32);
+  const ThreadRows threads = thread_rows((bytes + 30) / 16, kWarpBits);
   const uint8_t* const corner = task.data + int64_t{chunk.fast_begin} * pixel;
   const int32_t segments = tile.memory.segments;
   for (int32_t line = threads.outer; line < chunk.slow_count * segments; line += threads.outer_step) {
@@ -93,68 +96,71 @@ __device__ __forceinline__ void start_loading(const Tile& tile, const Chunk& chu
 // --- unpacking
 // --------------------------------------------------------------------------------------------------
 
-// kCount words from any byte on.
+// Where a line of a chunk begins in its stage: in `word`, after `shift` bits.
+struct Line {
+  const uint8_t* word;
+  uint32_t shift;
+};
+
+__device__ __forceinline__ Line line_at(const Tile& tile, const Chunk& chunk, const uint8_t* stage,
+                                        int32_t slow, int32_t segment) {
+  const ImageTask& task = tile.task;
+  const uint32_t address =
+      static_cast<uint32_t>(reinterpret_cast<uintptr_t>(task.data)) +
+      static_cast<uint32_t>(chunk.fast_begin * pixel_bytes(task.layout)) +
+      static_cast<uint32_t>(chunk.slow_begin + slow) * static_cast<uint32_t>(chunk.slow_stride) +
+      static_cast<uint32_t>(segment) * static_cast<uint32_t>(task.channel_stride);
+  return {stage + (slow * tile.memory.segments + segment) * tile.memory.segment_bytes + (address & 12u),
+          8 * (address & 3u)};
+}
+
+// kCount words of a line, from a multiple of four bytes on.
 template <int kCount>
-__device__ __forceinline__ void load_words(const uint8_t* line, uint32_t byte, uint32_t (&words)[4]) {
-  const uint32_t* const at = reinterpret_cast<const uint32_t*>(line + (byte & ~3u));
+__device__ __forceinline__ void load_words(const Line& line, int32_t byte, uint32_t (&words)[4]) {
+  const uint32_t* const at = reinterpret_cast<const uint32_t*>(line.word + byte);
 #pragma unroll
   for (int i = 0; i < kCount; ++i)
     words[i] = at[i];
-  const uint32_t shift = 8 * (byte & 3u);
-  if (shift != 0) {
+  if (line.shift != 0) {
     const uint32_t next = at[kCount];
 #pragma unroll
     for (int i = 0; i < kCount; ++i) {
-      words[i] = __funnelshift_r(words[i], i + 1 < kCount ? words[i + 1] : next, shift);
+      words[i] = __funnelshift_r(words[i], i + 1 < kCount ? words[i + 1] : next, line.shift);
     }
   }
 }
 
+template <PixelLayout kLayout>
+constexpr int kSegments = kLayout == PixelLayout::kPlanar ? 3 : 1;
+
 // Four pixels along the fast axis, as a word for each plane, from what start_loading() brought.
 template <PixelLayout kLayout, int kPlanes>
-__device__ __forceinline__ void read_quad(const Tile& tile, const Chunk& chunk, const uint8_t* stage,
-                                          int32_t slow, int32_t fast_quad, uint32_t (&planes)[kPlanes]) {
-  const ImageTask& task = tile.task;
-  const uint32_t address =
-      static_cast<uint32_t>(reinterpret_cast<uintptr_t>(task.data)) +
-      static_cast<uint32_t>(chunk.slow_begin + slow) * static_cast<uint32_t>(chunk.slow_stride) +
-      static_cast<uint32_t>(chunk.fast_begin) * pixel_bytes(kLayout);
-  const uint32_t byte = static_cast<uint32_t>(4 * fast_quad * pixel_bytes(kLayout));
-  const uint8_t* const line = stage + slow * tile.memory.segments * tile.memory.segment_bytes;
+__device__ __forceinline__ void read_quad(const Line (&line)[kSegments<kLayout>], int32_t fast_quad,
+                                          uint32_t (&planes)[kPlanes]) {
+  const int32_t byte = 4 * fast_quad * pixel_bytes(kLayout);
   uint32_t words[4];
-  if constexpr (kLayout == PixelLayout::kRgb) {
-    load_words<3>(line, (address & 15u) + byte, words);
+  if constexpr (kLayout == PixelLayout::kRgb || kLayout == PixelLayout::kRgba) {
+    load_words<pixel_bytes(kLayout)>(line[0], byte, words);
     if constexpr (kPlanes == 1) {
-      planes[0] = gray_of_rgb(words);
-    } else {
+      planes[0] = kLayout == PixelLayout::kRgb ? gray_of_rgb(words) : gray_of_rgba(words);
+    } else if constexpr (kLayout == PixelLayout::kRgb) {
       planes_of_rgb(words, planes);
-    }
-  } else if constexpr (kLayout == PixelLayout::kRgba) {
-    load_words<4>(line, (address & 15u) + byte, words);
-    if constexpr (kPlanes == 1) {
-      planes[0] = gray_of_rgba(words);
     } else {
       planes_of_rgba(words, planes);
     }
   } else {
-    const uint32_t channel_stride = static_cast<uint32_t>(task.channel_stride);
-    load_words<1>(line, (address & 15u) + byte, words);
-    uint32_t channels[3] = {words[0], words[0], words[0]};
-    if (tile.memory.segments == 3) {
+    uint32_t channels[kSegments<kLayout>];
 #pragma unroll
-      for (int channel = 1; channel < 3; ++channel) {
-        load_words<1>(line + channel * tile.memory.segment_bytes,
-                      ((address + channel * channel_stride) & 15u) + byte, words);
-        channels[channel] = words[0];
-      }
+    for (int channel = 0; channel < kSegments<kLayout>; ++channel) {
+      load_words<1>(line[channel], byte, words);
+      channels[channel] = words[0];
     }
-    if constexpr (kPlanes == 1) {
-      planes[0] =
-          tile.memory.segments == 3 ? gray_of_planes(channels[0], channels[1], channels[2]) : channels[0];
+    if constexpr (kPlanes == 1 && kLayout == PixelLayout::kPlanar) {
+      planes[0] = gray_of_planes(channels[0], channels[1], channels[2]);
     } else {
 #pragma unroll
-      for (int plane = 0; plane < 3; ++plane)
-        planes[plane] = channels[plane];
+      for (int plane = 0; plane < kPlanes; ++plane)
+        planes[plane] = channels[plane % kSegments<kLayout>];
     }
   }
 }
@@ -195,8 +201,16 @@ __device__ __forceinline__ void unpack(const Tile& tile, const Chunk& chunk, con
                                        uint4* pixels) {
   const bool first_is_fast = tile.task.first_is_fast;
   const int32_t fast_quads = pieces(chunk.fast_count, 4), slow_quads = pieces(chunk.slow_count, 4);
-  const ThreadRows threads = thread_rows(fast_quads, kLetterboxThreads);
+  const ThreadRows threads = thread_rows(fast_quads, kBlockBits);
   for (int32_t slow = threads.outer; slow < slow_quads; slow += threads.outer_step) {
+    Line lines[4][kSegments<kLayout>];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+#pragma unroll
+      for (int segment = 0; segment < kSegments<kLayout>; ++segment) {
+        lines[i][segment] = line_at(tile, chunk, stage, 4 * slow + i, segment);
+      }
+    }
     for (int32_t fast = threads.inner; fast < fast_quads; fast += threads.inner_step) {
       uint32_t quads[4][kPlanes];
 #pragma unroll
@@ -204,15 +218,15 @@ __device__ __forceinline__ void unpack(const Tile& tile, const Chunk& chunk, con
         if constexpr (kLayout == PixelLayout::kStrided) {
           read_strided_quad<kPlanes>(tile, chunk, 4 * slow + i, fast, quads[i]);
         } else {
-          read_quad<kLayout, kPlanes>(tile, chunk, stage, 4 * slow + i, fast, quads[i]);
+          read_quad<kLayout, kPlanes>(lines[i], fast, quads[i]);
         }
       }
       const int32_t first = first_is_fast ? fast : slow, second = first_is_fast ? slow : fast;
 #pragma unroll
       for (int plane = 0; plane < kPlanes; ++plane) {
-        const uint4 lines = make_uint4(quads[0][plane], quads[1][plane], quads[2][plane], quads[3][plane]);
+        const uint4 words = make_uint4(quads[0][plane], quads[1][plane], quads[2][plane], quads[3][plane]);
         pixels[(plane * tile.task.chunk + second) * tile.memory.pitch + first] =
-            first_is_fast ? lines : transposed(lines);
+            first_is_fast ? words : transposed(words);
       }
     }
   }
@@ -222,8 +236,10 @@ template <int kPlanes>
 __device__ __forceinline__ void unpack_layout(const Tile& tile, const Chunk& chunk, const uint8_t* stage,
                                               uint4* pixels) {
   switch (tile.task.layout) {
-    case PixelLayout::kPlanes:
-      return unpack<PixelLayout::kPlanes, kPlanes>(tile, chunk, stage, pixels);
+    case PixelLayout::kGray:
+      return unpack<PixelLayout::kGray, kPlanes>(tile, chunk, stage, pixels);
+    case PixelLayout::kPlanar:
+      return unpack<PixelLayout::kPlanar, kPlanes>(tile, chunk, stage, pixels);
     case PixelLayout::kRgb:
       return unpack<PixelLayout::kRgb, kPlanes>(tile, chunk, stage, pixels);
     case PixelLayout::kRgba:
@@ -247,13 +263,14 @@ __device__ __forceinline__ void measure_windows(const PassAxis& axis, const Axis
   }
 }
 
-// A thread takes four weights of a window: [quad][window], so that adjacent threads read adjacent windows.
+// A thread takes four weights of a window. Those of a window lie side by side.
 __device__ __forceinline__ void write_weights(const MeasuredWindow* windows, const AxisRange& range,
                                               int32_t quads, uint4* weights) {
+  const int32_t pitch = quads | 1;
   for (int32_t item = static_cast<int32_t>(threadIdx.x); item < quads * range.count;
        item += kLetterboxThreads) {
-    const int32_t quad = item / range.count;
-    const MeasuredWindow& measured = windows[item - quad * range.count];
+    const int32_t of = item / quads, quad = item - of * quads;
+    const MeasuredWindow& measured = windows[of];
     const int32_t begin = measured.window.first - range.first;
     uint32_t values[4];
 #pragma unroll
@@ -264,38 +281,67 @@ __device__ __forceinline__ void write_weights(const MeasuredWindow* windows, con
         values[i] = fixed_weight(filter_height(measured.window, at), measured.area);
       }
     }
-    weights[item] = transposed(make_uint4(values[0], values[1], values[2], values[3]));
+    weights[of * pitch + quad] = transposed(make_uint4(values[0], values[1], values[2], values[3]));
   }
 }
 
 // --- passes
 // -----------------------------------------------------------------------------------------------------
 
-// A thread takes an output of the first axis at a quad of the second: four windows with the same weights.
+// A quad of the second axis in an output of the first: four windows with the same weights. kQuads is how many
+// quads they have, 0 for any number.
+template <int kQuads>
+__device__ __forceinline__ uint32_t filtered_quad(const uint4* pixels, const uint4* weights, int32_t quads) {
+  WindowSum sums[4];
+#pragma unroll
+  for (int32_t i = 0; i < (kQuads > 0 ? kQuads : quads); ++i) {
+    const uint4 four = pixels[i];
+    const uint4 weight = weights[i];
+    sums[0].add(four.x, weight);
+    sums[1].add(four.y, weight);
+    sums[2].add(four.z, weight);
+    sums[3].add(four.w, weight);
+  }
+  return sums[0].byte() | sums[1].byte() << 8 | sums[2].byte() << 16 | sums[3].byte() << 24;
+}
+
+// A thread takes an output of the first axis at a quad of the second.
+template <int kQuads>
 __device__ __forceinline__ void first_pass(const Tile& tile, int32_t quad, const uint4* pixels,
                                            const uint4* weights, const QuadSpan* spans, uint32_t* between) {
-  const int32_t outputs = tile.first.count;
-  const ThreadRows threads = thread_rows(outputs, kLetterboxThreads);
-  const int32_t quads = tile.task.planes * tile.task.chunk;
-  for (int32_t row = threads.outer; row < quads; row += threads.outer_step) {
-    const int32_t plane = row >= 2 * tile.task.chunk ? 2 : row >= tile.task.chunk ? 1 : 0;
-    const int32_t slot = (quad + row - plane * tile.task.chunk) & (tile.memory.ring - 1);
+  const int32_t outputs = tile.first.count, chunk = tile.task.chunk;
+  const int32_t weights_pitch = tile.memory.first_quads | 1;
+  const ThreadRows threads = thread_rows(outputs, kBlockBits);
+  for (int32_t row = threads.outer; row < tile.task.planes * chunk; row += threads.outer_step) {
+    const int32_t plane = row >= 2 * chunk ? 2 : row >= chunk ? 1 : 0;
+    const int32_t slot = (quad + row - plane * chunk) & (tile.memory.ring - 1);
     uint32_t* const to = between + (plane * tile.memory.ring + slot) * outputs;
     for (int32_t output = threads.inner; output < outputs; output += threads.inner_step) {
-      const QuadSpan span = spans[output];
-      const uint4* const from = pixels + row * tile.memory.pitch + span.start;
-      WindowSum sums[4];
-#pragma unroll 2
-      for (int32_t i = 0; i < span.quads; ++i) {
-        const uint4 four = from[i];
-        const uint4 weight = weights[i * outputs + output];
-        sums[0].add(four.x, weight);
-        sums[1].add(four.y, weight);
-        sums[2].add(four.z, weight);
-        sums[3].add(four.w, weight);
-      }
-      to[output] = sums[0].byte() | sums[1].byte() << 8 | sums[2].byte() << 16 | sums[3].byte() << 24;
+      to[output] = filtered_quad<kQuads>(pixels + row * tile.memory.pitch + spans[output].start,
+                                         weights + output * weights_pitch, tile.memory.first_quads);
     }
+  }
+}
+
+// Unrolled for the widths that reductions up to eleven have.
+__device__ __forceinline__ void first_pass_of(const Tile& tile, int32_t quad, const uint4* pixels,
+                                              const uint4* weights, const QuadSpan* spans,
+                                              uint32_t* between) {
+  switch (tile.memory.first_quads) {
+    case 2:
+      return first_pass<2>(tile, quad, pixels, weights, spans, between);
+    case 3:
+      return first_pass<3>(tile, quad, pixels, weights, spans, between);
+    case 4:
+      return first_pass<4>(tile, quad, pixels, weights, spans, between);
+    case 5:
+      return first_pass<5>(tile, quad, pixels, weights, spans, between);
+    case 6:
+      return first_pass<6>(tile, quad, pixels, weights, spans, between);
+    case 7:
+      return first_pass<7>(tile, quad, pixels, weights, spans, between);
+    default:
+      return first_pass<0>(tile, quad, pixels, weights, spans, between);
   }
 }
 
@@ -305,12 +351,13 @@ __device__ __forceinline__ void second_pass(const Tile& tile, const Canvases& ou
                                             const uint4* weights, const QuadSpan* spans) {
   const ImageTask& task = tile.task;
   const int32_t outputs = tile.first.count;
+  const int32_t weights_pitch = tile.memory.second_quads | 1;
   const int64_t plane_bytes = int64_t{out.height} * out.width;
   const int32_t first_step = task.first_is_columns ? 1 : out.width;
   const int32_t second_step = task.first_is_columns ? out.width : 1;
   uint8_t* const corner = canvas + int64_t{task.first.offset + tile.first.begin} * first_step +
                           int64_t{task.second.offset + tile.second.begin} * second_step;
-  const ThreadRows threads = thread_rows(outputs, kLetterboxThreads);
+  const ThreadRows threads = thread_rows(outputs, kBlockBits);
   for (int32_t line = begin + threads.outer; line < end; line += threads.outer_step) {
     const QuadSpan span = spans[line];
     for (int32_t output = threads.inner; output < outputs; output += threads.inner_step) {
@@ -320,7 +367,7 @@ __device__ __forceinline__ void second_pass(const Tile& tile, const Canvases& ou
         WindowSum sum;
         for (int32_t i = 0; i < span.quads; ++i) {
           sum.add(from[((span.start + i) & (tile.memory.ring - 1)) * outputs],
-                  weights[i * tile.second.count + line]);
+                  weights[line * weights_pitch + i]);
         }
         const uint8_t byte = static_cast<uint8_t>(sum.byte());
         to[plane * plane_bytes] = byte;
@@ -397,7 +444,7 @@ __device__ __forceinline__ void letterbox_tile(const ImageTask& task, const Canv
     const int32_t ahead = quad + stages * task.chunk;
     if (staged && ahead < quads) start_loading(tile, chunk_at(tile, ahead), loaded);
     __pipeline_commit();
-    first_pass(tile, quad, pixels, first_weights, first_spans, between);
+    first_pass_of(tile, quad, pixels, first_weights, first_spans, between);
     stage = stage + 1 == stages ? 0 : stage + 1;
   }
   __syncthreads();
