@@ -24,6 +24,9 @@ int fast_chunk_bytes() {
   return value ? std::atoi(value) : 96;
 }
 
+// Shared memory is kept for a band of as many outputs: neighbours read what lies under their edges twice.
+constexpr int16_t kLeastBand = 16;
+
 // The layout if pixels of an axis with this stride are what is adjacent.
 PixelLayout layout_along(const ImageView& image, int64_t stride) {
   if (stride == 1) return image.channels == 1 ? PixelLayout::kGray : PixelLayout::kPlanar;
@@ -61,7 +64,10 @@ ImageTask oriented_task(const ImageView& image, const Canvases& out) {
 // Quads of the second axis to load at once: enough bytes to be worth a wait.
 int16_t chunk_of(const ImageTask& task) {
   const int32_t pixel = pixel_bytes(task.layout);
-  if (!task.first_is_fast) return static_cast<int16_t>(pixel == 1 ? 16 : fast_chunk_bytes() / 4 / pixel);
+  if (!task.first_is_fast)
+    return static_cast<int16_t>(task.layout == PixelLayout::kPlanar ? 8
+                                : pixel == 1                        ? 16
+                                                                    : fast_chunk_bytes() / 4 / pixel);
   const double scale = static_cast<double>(task.first.input) / task.first.output;
   const double quad_bytes =
       4 * pixel * (task.tile * scale + 16) * (task.layout == PixelLayout::kPlanar ? 3 : 1);
@@ -74,7 +80,8 @@ void choose_tile(ImageTask& task, int32_t stages) {
   for (;;) {
     task.tile = static_cast<int16_t>(pieces(task.first.output, parts));
     task.chunk = chunk_of(task);
-    task.band = 1;
+    task.band = std::min<int16_t>(task.second.output, kLeastBand);
+    if (task.tile == 1) task.band = 1;
     // Where one output of the first axis is too much, fewer of the second may be loaded at once.
     while (task.tile == 1 && task.chunk > 1 && tile_memory(task, stages).bytes > kLetterboxShared) {
       task.chunk = static_cast<int16_t>(task.chunk / 2);
@@ -82,9 +89,10 @@ void choose_tile(ImageTask& task, int32_t stages) {
     const TileMemory memory = tile_memory(task, stages);
     if (memory.bytes <= kLetterboxShared) {
       const int32_t line = (memory.second_quads | 1) * kWeightBytes + static_cast<int32_t>(sizeof(QuadSpan));
+      const int32_t reserved = task.band;
       const auto highest = [&](int32_t bytes) {
         return static_cast<int16_t>(
-            std::min<int32_t>(task.second.output, 1 + (kLetterboxShared - memory.bytes) / bytes));
+            std::min<int32_t>(task.second.output, reserved + (kLetterboxShared - memory.bytes) / bytes));
       };
       task.band = highest(line);
       if (tile_memory(task, stages).bytes > kLetterboxShared) {
