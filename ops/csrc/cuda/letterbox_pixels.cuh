@@ -12,24 +12,34 @@ __device__ __forceinline__ uint32_t pick_bytes(uint32_t a, uint32_t b, uint32_t 
   return __byte_perm(a, b, selector);
 }
 
-// luma() of the three lowest bytes, in byte 2 of the result. Its 16-bit factors are taken as high and low
-// bytes, so that one instruction multiplies and adds a whole pixel.
-__device__ __forceinline__ uint32_t shifted_luma(uint32_t pixel) {
-  const uint32_t high = __dp4a(pixel, 76u | 150u << 8 | 29u << 16, 128u);
-  return __dp4a(pixel, 139u | 70u << 8 | 47u << 16, high << 8);
-}
-static_assert(76 * 256 + 139 == 19595 && 150 * 256 + 70 == 38470 && 29 * 256 + 47 == 7471);
+// Luma is a sum of bytes times 16-bit factors, and IDP.2A adds two such products to a third number: of the
+// two low bytes of a word or of the two high ones. So a pixel takes two instructions wherever it lies, even
+// across two words. The gray level is byte 2 of the sum.
+constexpr uint32_t kRed = 19595, kGreen = 38470, kBlue = 7471, kHalfLuma = 32768;
 
-__device__ __forceinline__ uint32_t luma_of_four(uint32_t a, uint32_t b, uint32_t c, uint32_t d) {
-  const uint32_t ab = pick_bytes(shifted_luma(a), shifted_luma(b), 0x0062);
-  const uint32_t cd = pick_bytes(shifted_luma(c), shifted_luma(d), 0x0062);
-  return pick_bytes(ab, cd, 0x5410);
+__device__ __forceinline__ uint32_t add_low(uint32_t factors, uint32_t bytes, uint32_t sum) {
+  return __dp2a_lo(factors, bytes, sum);
 }
 
-// Four pixels of RGB RGBR GBRG RGB in memory's order: three words.
+__device__ __forceinline__ uint32_t add_high(uint32_t factors, uint32_t bytes, uint32_t sum) {
+  return __dp2a_hi(factors, bytes, sum);
+}
+
+// The factors of two adjacent bytes.
+__device__ constexpr uint32_t factors(uint32_t low, uint32_t high) {
+  return low | high << 16;
+}
+
+__device__ __forceinline__ uint32_t grays(uint32_t a, uint32_t b, uint32_t c, uint32_t d) {
+  return pick_bytes(pick_bytes(a, b, 0x0062), pick_bytes(c, d, 0x0062), 0x5410);
+}
+
+// Four pixels, RGBR GBRG BRGB in memory's order.
 __device__ __forceinline__ uint32_t gray_of_rgb(const uint32_t (&words)[4]) {
-  return luma_of_four(words[0], __funnelshift_r(words[0], words[1], 24),
-                      __funnelshift_r(words[1], words[2], 16), words[2] >> 8);
+  return grays(add_high(factors(kBlue, 0), words[0], add_low(factors(kRed, kGreen), words[0], kHalfLuma)),
+               add_low(factors(kGreen, kBlue), words[1], add_high(factors(0, kRed), words[0], kHalfLuma)),
+               add_low(factors(kBlue, 0), words[2], add_high(factors(kRed, kGreen), words[1], kHalfLuma)),
+               add_high(factors(kGreen, kBlue), words[2], add_low(factors(0, kRed), words[2], kHalfLuma)));
 }
 
 __device__ __forceinline__ void planes_of_rgb(const uint32_t (&words)[4], uint32_t (&planes)[3]) {
@@ -38,9 +48,14 @@ __device__ __forceinline__ void planes_of_rgb(const uint32_t (&words)[4], uint32
   planes[2] = pick_bytes(pick_bytes(words[0], words[1], 0x0052), words[2], 0x7410);
 }
 
-// Four pixels of RGBA: four words.
+// Four pixels, a word each.
 __device__ __forceinline__ uint32_t gray_of_rgba(const uint32_t (&words)[4]) {
-  return luma_of_four(words[0], words[1], words[2], words[3]);
+  uint32_t sums[4];
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    sums[i] = add_high(factors(kBlue, 0), words[i], add_low(factors(kRed, kGreen), words[i], kHalfLuma));
+  }
+  return grays(sums[0], sums[1], sums[2], sums[3]);
 }
 
 __device__ __forceinline__ void planes_of_rgba(const uint32_t (&words)[4], uint32_t (&planes)[3]) {
@@ -54,10 +69,12 @@ __device__ __forceinline__ void planes_of_rgba(const uint32_t (&words)[4], uint3
 
 // Four pixels, each channel a word.
 __device__ __forceinline__ uint32_t gray_of_planes(uint32_t red, uint32_t green, uint32_t blue) {
-  const uint32_t low = pick_bytes(red, green, 0x5140);
-  const uint32_t high = pick_bytes(red, green, 0x7362);
-  return luma_of_four(pick_bytes(low, blue, 0x0410), pick_bytes(low, blue, 0x0532),
-                      pick_bytes(high, blue, 0x0610), pick_bytes(high, blue, 0x0732));
+  const uint32_t low = pick_bytes(red, green, 0x5140), high = pick_bytes(red, green, 0x7362);
+  constexpr uint32_t kBoth = factors(kRed, kGreen);
+  return grays(add_low(factors(kBlue, 0), blue, add_low(kBoth, low, kHalfLuma)),
+               add_low(factors(0, kBlue), blue, add_high(kBoth, low, kHalfLuma)),
+               add_high(factors(kBlue, 0), blue, add_low(kBoth, high, kHalfLuma)),
+               add_high(factors(0, kBlue), blue, add_high(kBoth, high, kHalfLuma)));
 }
 
 // Byte j of word i becomes byte i of word j.

@@ -115,13 +115,13 @@ __device__ __forceinline__ Line line_at(const Tile& tile, const Chunk& chunk, co
 }
 
 // kCount words of a line, from a multiple of four bytes on.
-template <int kCount>
+template <int kCount, bool kAligned>
 __device__ __forceinline__ void load_words(const Line& line, int32_t byte, uint32_t (&words)[4]) {
   const uint32_t* const at = reinterpret_cast<const uint32_t*>(line.word + byte);
 #pragma unroll
   for (int i = 0; i < kCount; ++i)
     words[i] = at[i];
-  if (line.shift != 0) {
+  if constexpr (!kAligned) {
     const uint32_t next = at[kCount];
 #pragma unroll
     for (int i = 0; i < kCount; ++i) {
@@ -134,13 +134,13 @@ template <PixelLayout kLayout>
 constexpr int kSegments = kLayout == PixelLayout::kPlanar ? 3 : 1;
 
 // Four pixels along the fast axis, as a word for each plane, from what start_loading() brought.
-template <PixelLayout kLayout, int kPlanes>
+template <PixelLayout kLayout, int kPlanes, bool kAligned>
 __device__ __forceinline__ void read_quad(const Line (&line)[kSegments<kLayout>], int32_t fast_quad,
                                           uint32_t (&planes)[kPlanes]) {
   const int32_t byte = 4 * fast_quad * pixel_bytes(kLayout);
   uint32_t words[4];
   if constexpr (kLayout == PixelLayout::kRgb || kLayout == PixelLayout::kRgba) {
-    load_words<pixel_bytes(kLayout)>(line[0], byte, words);
+    load_words<pixel_bytes(kLayout), kAligned>(line[0], byte, words);
     if constexpr (kPlanes == 1) {
       planes[0] = kLayout == PixelLayout::kRgb ? gray_of_rgb(words) : gray_of_rgba(words);
     } else if constexpr (kLayout == PixelLayout::kRgb) {
@@ -152,7 +152,7 @@ __device__ __forceinline__ void read_quad(const Line (&line)[kSegments<kLayout>]
     uint32_t channels[kSegments<kLayout>];
 #pragma unroll
     for (int channel = 0; channel < kSegments<kLayout>; ++channel) {
-      load_words<1>(line[channel], byte, words);
+      load_words<1, kAligned>(line[channel], byte, words);
       channels[channel] = words[0];
     }
     if constexpr (kPlanes == 1 && kLayout == PixelLayout::kPlanar) {
@@ -196,38 +196,54 @@ __device__ __forceinline__ void read_strided_quad(const Tile& tile, const Chunk&
 
 // A thread takes 4 x 4 pixels at a time, adjacent threads adjacent ones along the fast axis. It writes four
 // words: word i holds the quad along the first axis at index i of the quad along the second.
+template <PixelLayout kLayout, int kPlanes, bool kAligned>
+__device__ __forceinline__ void unpack_lines(const Tile& tile, const Chunk& chunk, int32_t slow,
+                                             const Line (&lines)[4][kSegments<kLayout>],
+                                             const ThreadRows& threads, uint4* pixels) {
+  const bool first_is_fast = tile.task.first_is_fast;
+  const int32_t fast_quads = pieces(chunk.fast_count, 4);
+  for (int32_t fast = threads.inner; fast < fast_quads; fast += threads.inner_step) {
+    uint32_t quads[4][kPlanes];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      if constexpr (kLayout == PixelLayout::kStrided) {
+        read_strided_quad<kPlanes>(tile, chunk, 4 * slow + i, fast, quads[i]);
+      } else {
+        read_quad<kLayout, kPlanes, kAligned>(lines[i], fast, quads[i]);
+      }
+    }
+    const int32_t first = first_is_fast ? fast : slow, second = first_is_fast ? slow : fast;
+#pragma unroll
+    for (int plane = 0; plane < kPlanes; ++plane) {
+      const uint4 words = make_uint4(quads[0][plane], quads[1][plane], quads[2][plane], quads[3][plane]);
+      pixels[(plane * tile.task.chunk + second) * tile.memory.pitch + first] =
+          first_is_fast ? words : transposed(words);
+    }
+  }
+}
+
 template <PixelLayout kLayout, int kPlanes>
 __device__ __forceinline__ void unpack(const Tile& tile, const Chunk& chunk, const uint8_t* stage,
                                        uint4* pixels) {
-  const bool first_is_fast = tile.task.first_is_fast;
-  const int32_t fast_quads = pieces(chunk.fast_count, 4), slow_quads = pieces(chunk.slow_count, 4);
-  const ThreadRows threads = thread_rows(fast_quads, kBlockBits);
+  const int32_t slow_quads = pieces(chunk.slow_count, 4);
+  const ThreadRows threads = thread_rows(pieces(chunk.fast_count, 4), kBlockBits);
   for (int32_t slow = threads.outer; slow < slow_quads; slow += threads.outer_step) {
-    Line lines[4][kSegments<kLayout>];
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-#pragma unroll
-      for (int segment = 0; segment < kSegments<kLayout>; ++segment) {
-        lines[i][segment] = line_at(tile, chunk, stage, 4 * slow + i, segment);
-      }
-    }
-    for (int32_t fast = threads.inner; fast < fast_quads; fast += threads.inner_step) {
-      uint32_t quads[4][kPlanes];
+    Line lines[4][kSegments<kLayout>] = {};
+    uint32_t shifts = 0;
+    if constexpr (kLayout != PixelLayout::kStrided) {
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
-        if constexpr (kLayout == PixelLayout::kStrided) {
-          read_strided_quad<kPlanes>(tile, chunk, 4 * slow + i, fast, quads[i]);
-        } else {
-          read_quad<kLayout, kPlanes>(lines[i], fast, quads[i]);
+#pragma unroll
+        for (int segment = 0; segment < kSegments<kLayout>; ++segment) {
+          lines[i][segment] = line_at(tile, chunk, stage, 4 * slow + i, segment);
+          shifts |= lines[i][segment].shift;
         }
       }
-      const int32_t first = first_is_fast ? fast : slow, second = first_is_fast ? slow : fast;
-#pragma unroll
-      for (int plane = 0; plane < kPlanes; ++plane) {
-        const uint4 words = make_uint4(quads[0][plane], quads[1][plane], quads[2][plane], quads[3][plane]);
-        pixels[(plane * tile.task.chunk + second) * tile.memory.pitch + first] =
-            first_is_fast ? words : transposed(words);
-      }
+    }
+    if (kLayout == PixelLayout::kStrided || shifts == 0) {
+      unpack_lines<kLayout, kPlanes, true>(tile, chunk, slow, lines, threads, pixels);
+    } else {
+      unpack_lines<kLayout, kPlanes, false>(tile, chunk, slow, lines, threads, pixels);
     }
   }
 }
