@@ -1,6 +1,3 @@
-#include <cstdio>
-#include <cstdlib>
-
 #include "launch.h"
 #include "letterbox_kernel.h"
 #include "letterbox_tile.cuh"
@@ -51,7 +48,7 @@ __device__ __forceinline__ void write_task_geometry(const ImageTask& task, float
 
 // The blocks from an image's first_block on are its tiles; the first also writes the geometry.
 template <int kCapacity>
-__global__ void __launch_bounds__(kLetterboxThreads, 5)
+__global__ void __launch_bounds__(kLetterboxThreads, kLetterboxBlocksPerSm)
     letterbox_kernel(const __grid_constant__ LetterboxBatch<kCapacity> batch) {
   extern __shared__ __align__(16) uint8_t memory[];
   const int32_t at = static_cast<int32_t>(blockIdx.x);
@@ -71,15 +68,10 @@ __global__ void __launch_bounds__(kLetterboxThreads, 5)
   if (block == 0 && threadIdx.x == 0) write_task_geometry(task, out.geometry + 6 * index);
   fill_padding(task, out, canvas, block, blocks);
   if (task.tile > 0) {
-    letterbox_tile(task, out, canvas, block, batch.stages, memory);
+    letterbox_tile(task, out, canvas, block, memory);
   } else {
     letterbox_wide(task, out, canvas, block, blocks, memory);
   }
-}
-
-int env(const char* name, int other) {
-  const char* value = std::getenv(name);
-  return value ? std::atoi(value) : other;
 }
 
 template <int kCapacity>
@@ -89,18 +81,11 @@ cudaError_t launch(const ImageView* images, int32_t first, int32_t count, const 
   batch.out = out;
   batch.first_image = first;
   batch.images = count;
-  batch.stages = env("LETTERBOX_STAGES", 2);
-  // As many blocks as run at once.
-  const int32_t at_once =
+  const int32_t per_sm =
       device_attribute(cudaDevAttrMaxSharedMemoryPerMultiprocessor) / (kLetterboxShared + 1024);
-  const int32_t wanted = multiprocessors() * (at_once < 1 ? 1 : at_once) * env("LETTERBOX_WAVES", 100) / 100;
+  const int32_t at_once = multiprocessors() * std::clamp(per_sm, 1, kLetterboxBlocksPerSm);
   int32_t shared_bytes = 0;
-  const int32_t blocks =
-      plan_letterbox(images + first, count, out, wanted, batch.stages, batch.tasks, &shared_bytes);
-  shared_bytes = shared_bytes < 32 ? 32 : shared_bytes;
-  if (env("LETTERBOX_PRINT", 0))
-    printf("blocks %d wanted %d shared %d tile %d band %d chunk %d\n", blocks, wanted, shared_bytes,
-           batch.tasks[0].tile, batch.tasks[0].band, batch.tasks[0].chunk);
+  const int32_t blocks = plan_letterbox(images + first, count, out, at_once, batch.tasks, &shared_bytes);
   letterbox_kernel<kCapacity><<<blocks, kLetterboxThreads, shared_bytes, stream>>>(batch);
   return cudaGetLastError();
 }

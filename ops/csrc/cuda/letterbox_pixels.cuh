@@ -101,4 +101,16 @@ struct WindowSum {
   }
 };
 
+// Four windows with the same weights.
+__device__ __forceinline__ void add_to_four(WindowSum (&sums)[4], const uint4& pixels, const uint4& weights) {
+  sums[0].add(pixels.x, weights);
+  sums[1].add(pixels.y, weights);
+  sums[2].add(pixels.z, weights);
+  sums[3].add(pixels.w, weights);
+}
+
+__device__ __forceinline__ uint32_t bytes_of_four(const WindowSum (&sums)[4]) {
+  return sums[0].byte() | sums[1].byte() << 8 | sums[2].byte() << 16 | sums[3].byte() << 24;
+}
+
 }  // namespace lensbox

@@ -1,31 +1,24 @@
 #include "letterbox_plan.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdlib>
 
 namespace lensbox {
 namespace {
 
-// Bytes that a stage of loading holds at most, where there is a choice.
+int knob(const char* name, int other) {
+  const char* value = std::getenv(name);
+  return value ? std::atoi(value) : other;
+}
+
+// Bytes that are loaded at once, where there is a choice: enough to be worth a wait.
 int stage_target() {
-  const char* value = std::getenv("LETTERBOX_STAGE");
-  return value ? std::atoi(value) : 12288;
-}
-int widest_tile() {
-  const char* value = std::getenv("LETTERBOX_TILE");
-  return value ? std::atoi(value) : 128;
-}
-int min_band() {
-  const char* value = std::getenv("LETTERBOX_BAND");
-  return value ? std::atoi(value) : 1;
-}
-int fast_chunk_bytes() {
-  const char* value = std::getenv("LETTERBOX_CHUNK");
-  return value ? std::atoi(value) : 96;
+  return knob("LETTERBOX_STAGE", 12288);
 }
 
 // Shared memory is kept for a band of as many outputs: neighbours read what lies under their edges twice.
-constexpr int16_t kLeastBand = 16;
+constexpr int16_t kLeastBand = 24;
 
 // The layout if pixels of an axis with this stride are what is adjacent.
 PixelLayout layout_along(const ImageView& image, int64_t stride) {
@@ -61,52 +54,52 @@ ImageTask oriented_task(const ImageView& image, const Canvases& out) {
   return task;
 }
 
-// Quads of the second axis to load at once: enough bytes to be worth a wait.
+// Quads of the second axis to load at once. Along the fast axis: segments of memory of some length.
 int16_t chunk_of(const ImageTask& task) {
   const int32_t pixel = pixel_bytes(task.layout);
-  if (!task.first_is_fast)
-    return static_cast<int16_t>(task.layout == PixelLayout::kPlanar ? 8
-                                : pixel == 1                        ? 16
-                                                                    : fast_chunk_bytes() / 4 / pixel);
+  if (!task.first_is_fast) {
+    return static_cast<int16_t>(task.layout == PixelLayout::kPlanar ? 8 : pixel == 1 ? 16 : 24 / pixel);
+  }
   const double scale = static_cast<double>(task.first.input) / task.first.output;
   const double quad_bytes =
       4 * pixel * (task.tile * scale + 16) * (task.layout == PixelLayout::kPlanar ? 3 : 1);
   return static_cast<int16_t>(std::clamp<double>(stage_target() / quad_bytes, 1, 8));
 }
 
-// The largest tile that fits, its chunk, and the highest band that fits with it.
-void choose_tile(ImageTask& task, int32_t stages) {
-  int32_t parts = pieces(task.first.output, widest_tile());
+// Whether the task's tile and band fit with its chunk, or with a smaller one. Where the tile could be smaller
+// instead, half a chunk of whole lines will do; shorter pieces of lines would not.
+bool fits(ImageTask& task) {
+  const int32_t least = task.tile == 1 ? 1 : task.first_is_fast ? (task.chunk + 1) / 2 : task.chunk;
+  while (tile_memory(task).bytes > kLetterboxShared) {
+    if (task.chunk == least) return false;
+    --task.chunk;
+  }
+  return true;
+}
+
+// The largest tile that fits, in at least `parts` of the first axis, its chunk, and the highest band that
+// fits with it.
+void choose_tile(ImageTask& task, int32_t parts) {
   for (;;) {
     task.tile = static_cast<int16_t>(pieces(task.first.output, parts));
     task.chunk = chunk_of(task);
-    task.band = std::min<int16_t>(task.second.output, kLeastBand);
-    if (task.tile == 1) task.band = 1;
-    // Where one output of the first axis is too much, fewer of the second may be loaded at once.
-    while (task.tile == 1 && task.chunk > 1 && tile_memory(task, stages).bytes > kLetterboxShared) {
-      task.chunk = static_cast<int16_t>(task.chunk / 2);
-    }
-    const TileMemory memory = tile_memory(task, stages);
-    if (memory.bytes <= kLetterboxShared) {
-      const int32_t line = (memory.second_quads | 1) * kWeightBytes + static_cast<int32_t>(sizeof(QuadSpan));
-      const int32_t reserved = task.band;
-      const auto highest = [&](int32_t bytes) {
-        return static_cast<int16_t>(
-            std::min<int32_t>(task.second.output, reserved + (kLetterboxShared - memory.bytes) / bytes));
-      };
-      task.band = highest(line);
-      if (tile_memory(task, stages).bytes > kLetterboxShared) {
-        task.band = highest(line + static_cast<int32_t>(sizeof(MeasuredWindow)));
-      }
-      return;
-    }
+    task.band = task.tile == 1 ? 1 : std::min(task.second.output, kLeastBand);
+    if (fits(task)) break;
     if (task.tile == 1) {
       task.tile = 0;
       return;
     }
     // One output less a tile at least.
-    parts = std::max(parts + 1 + parts / 4, pieces(task.first.output, task.tile - 1));
+    parts = std::max(parts + 1 + parts / 8, pieces(task.first.output, task.tile - 1));
     parts = std::min<int32_t>(parts, task.first.output);
+  }
+  const int32_t left = kLetterboxShared - tile_memory(task).bytes;
+  const int32_t line =
+      ((window_quads(task.second) | 1) * kWeightBytes) + static_cast<int32_t>(sizeof(QuadSpan));
+  const int16_t reserved = task.band;
+  for (const int32_t bytes : {line, line + static_cast<int32_t>(sizeof(MeasuredWindow))}) {
+    task.band = static_cast<int16_t>(std::min<int32_t>(task.second.output, reserved + left / bytes));
+    if (tile_memory(task).bytes <= kLetterboxShared) return;
   }
 }
 
@@ -116,35 +109,73 @@ double cost_of(const ImageTask& task) {
          8.0 * task.first.output * task.second.output * task.planes;
 }
 
+// How many bands the second axis is cut into, where this image has `share` blocks of those that run at the
+// same time. A block takes as long as its band is high, and a little more: for its edges and its weights. If
+// more blocks are needed than run at once, they come in waves; a last one that is almost empty takes as long
+// as a full one.
+int32_t choose_bands(const ImageTask& task, double share) {
+  constexpr double kEdge = 2.0;
+  const int32_t tiles = pieces(task.first.output, task.tile);
+  const int32_t least = pieces(task.second.output, task.band);
+  int32_t best = least;
+  double best_time = 0;
+  for (int32_t waves = 1; waves <= 4; ++waves) {
+    const int32_t bands = std::clamp<int32_t>(static_cast<int32_t>(std::min(share * waves / tiles, 16384.0)),
+                                              least, task.second.output);
+    const double time =
+        std::max(1.0, std::ceil(tiles * bands / share)) * (pieces(task.second.output, bands) + kEdge);
+    if (waves == 1 || time < best_time) {
+      best = bands;
+      best_time = time;
+    }
+  }
+  return best;
+}
+
+bool same_shape(const ImageView& a, const ImageView& b) {
+  return a.channels == b.channels && a.height == b.height && a.width == b.width &&
+         a.channel_stride == b.channel_stride && a.row_stride == b.row_stride &&
+         a.column_stride == b.column_stride;
+}
+
 }  // namespace
 
-int32_t plan_letterbox(const ImageView* images, int32_t count, const Canvases& out, int32_t wanted_blocks,
-                       int32_t stages, ImageTask* tasks, int32_t* shared_bytes) {
+int32_t plan_letterbox(const ImageView* images, int32_t count, const Canvases& out, int32_t at_once,
+                       ImageTask* tasks, int32_t* shared_bytes) {
   double cost = 0;
   for (int32_t i = 0; i < count; ++i) {
-    tasks[i] = oriented_task(images[i], out);
-    choose_tile(tasks[i], stages);
+    if (i > 0 && same_shape(images[i], images[i - 1])) {
+      tasks[i] = tasks[i - 1];
+      tasks[i].data = images[i].data;
+    } else {
+      tasks[i] = oriented_task(images[i], out);
+    }
     cost += cost_of(tasks[i]);
   }
-  int32_t blocks = 0;
+  int32_t blocks = 0, image_blocks = 0;
   *shared_bytes = 0;
   for (int32_t i = 0; i < count; ++i) {
     ImageTask& task = tasks[i];
-    task.first_block = blocks;
-    const double share = wanted_blocks * cost_of(task) / cost;
-    if (task.tile == 0) {
-      const int64_t outputs = int64_t{task.first.output} * task.second.output;
-      blocks += static_cast<int32_t>(std::clamp<int64_t>(outputs, 1, wanted_blocks));
-      continue;
+    if (i > 0 && same_shape(images[i], images[i - 1])) {
+      const uint8_t* const data = task.data;
+      task = tasks[i - 1];
+      task.data = data;
+    } else {
+      const double share = at_once * cost_of(task) / cost;
+      // Where there are more blocks than outputs of the second axis, tiles may be smaller.
+      const int32_t parts = static_cast<int32_t>(std::min(share / task.second.output, 16384.0));
+      choose_tile(task, std::max(pieces(task.first.output, knob("LETTERBOX_TILE", 128)),
+                                 std::min(parts, pieces(task.first.output, knob("LETTERBOX_LEAST", 32)))));
+      if (task.tile > 0) {
+        task.band = static_cast<int16_t>(pieces(task.second.output, choose_bands(task, share)));
+        image_blocks = pieces(task.first.output, task.tile) * pieces(task.second.output, task.band);
+        *shared_bytes = std::max(*shared_bytes, tile_memory(task).bytes);
+      } else {
+        image_blocks = std::min(int32_t{task.first.output} * task.second.output, at_once);
+      }
     }
-    const int32_t tiles = pieces(task.first.output, task.tile);
-    const int32_t most = pieces(task.second.output, std::min<int32_t>(min_band(), task.band));
-    int32_t bands =
-        std::clamp(static_cast<int32_t>(share / tiles), pieces(task.second.output, task.band), most);
-    task.band = static_cast<int16_t>(pieces(task.second.output, bands));
-    bands = pieces(task.second.output, task.band);
-    blocks += tiles * bands;
-    *shared_bytes = std::max(*shared_bytes, tile_memory(task, stages).bytes);
+    task.first_block = blocks;
+    blocks += image_blocks;
   }
   return blocks;
 }

@@ -14,9 +14,10 @@ namespace lensbox {
 
 constexpr int kLetterboxThreads = 128;
 
-// A tile's shared memory: five blocks of 44.5 KiB, and 1 KiB each of CUDA's own, fill a multiprocessor of
-// compute capability 9.0, and every device has 48 KiB for a block that asks for nothing special.
-constexpr int kLetterboxShared = 45568;
+// A tile's shared memory. So many blocks of it, and 1 KiB each of CUDA's own, fill a multiprocessor of
+// compute capability 9.0.
+constexpr int kLetterboxBlocksPerSm = 6;
+constexpr int kLetterboxShared = 37888;
 
 // Where the bytes of a pixel lie along the axis whose pixels are adjacent in memory, the fast one.
 enum class PixelLayout : uint8_t {
@@ -51,7 +52,7 @@ struct ImageTask {
 template <int kCapacity>
 struct LetterboxBatch {
   Canvases out;
-  int32_t first_image, images, stages;
+  int32_t first_image, images;
   ImageTask tasks[kCapacity];
 };
 
@@ -61,10 +62,10 @@ struct TileMemory {
   int32_t first_quads, second_quads;  // that the widest window touches, at most
   int32_t quads;                      // of all windows along the first axis
   int32_t pitch;                      // quads from one quad of the second axis to the next; odd
-  int32_t ring;                       // quads of the second axis that are kept between the passes; 2^n
-  int32_t segments;                   // pieces of adjacent memory for one index of the slow axis
-  int32_t segment_bytes;              // of one of them, as loaded: a multiple of 16
-  int32_t stage_bytes;                // of a chunk as loaded
+  int32_t between_pitch;  // words from one quad of the second axis to the next, between the passes
+  int32_t ring;           // quads of the second axis that are kept there; 2^n
+  int32_t segments;       // pieces of adjacent memory for one index of the slow axis
+  int32_t segment_bytes;  // of one of them, as loaded: a multiple of 16
   int32_t pixels, between, first_weights, second_weights, first_spans, second_spans, bytes;
 };
 
@@ -97,7 +98,7 @@ struct QuadSpan {
 // odd number of them, so that threads that read those of adjacent windows meet in no bank.
 constexpr int32_t kWeightBytes = 16;
 
-LENSBOX_HOST_DEVICE TileMemory tile_memory(const ImageTask& task, int32_t stages) {
+LENSBOX_HOST_DEVICE TileMemory tile_memory(const ImageTask& task) {
   TileMemory memory = {};
   memory.first_quads = window_quads(task.first);
   memory.second_quads = window_quads(task.second);
@@ -114,12 +115,11 @@ LENSBOX_HOST_DEVICE TileMemory tile_memory(const ImageTask& task, int32_t stages
     // 15 bytes before the first pixel, as loads are aligned, and a word after the last; an odd multiple
     // of 16.
     memory.segment_bytes = ((4 * fast_quads * pixel_bytes(task.layout) + 15 + 4 + 15) / 16 | 1) * 16;
-    memory.stage_bytes = slow_pixels * memory.segments * memory.segment_bytes;
+    memory.pixels = slow_pixels * memory.segments * memory.segment_bytes;
   }
-  memory.pixels = stages * memory.stage_bytes;
   memory.between = memory.pixels + task.planes * task.chunk * memory.pitch * 16;
-  memory.first_weights = memory.between + task.planes * memory.ring * task.tile * 4;
-  memory.first_weights = (memory.first_weights + 15) / 16 * 16;
+  memory.between_pitch = (task.tile + 3) / 4 * 4;
+  memory.first_weights = memory.between + task.planes * memory.ring * memory.between_pitch * 4;
   // While weights are computed, the windows lie where pixels will be.
   const int32_t measured =
       memory.pixels + (task.tile + task.band) * static_cast<int32_t>(sizeof(MeasuredWindow));
@@ -135,9 +135,9 @@ LENSBOX_HOST_DEVICE int32_t pieces(int32_t whole, int32_t piece) {
   return (whole + piece - 1) / piece;
 }
 
-// Fills in the tasks of `count` images and returns how many blocks they take; at least `wanted_blocks` are
-// aimed at. `shared_bytes` is what the largest tile needs.
-int32_t plan_letterbox(const ImageView* images, int32_t count, const Canvases& out, int32_t wanted_blocks,
-                       int32_t stages, ImageTask* tasks, int32_t* shared_bytes);
+// Fills in the tasks of `count` images and returns how many blocks they take; `at_once` are what the device
+// runs at the same time. `shared_bytes` is what the largest tile needs.
+int32_t plan_letterbox(const ImageView* images, int32_t count, const Canvases& out, int32_t at_once,
+                       ImageTask* tasks, int32_t* shared_bytes);
 
 }  // namespace lensbox

@@ -1,8 +1,8 @@
 // One tile of `letterbox`, by one block: streams the pixels under it through shared memory once, chunk by
 // chunk along the second axis, and does both passes on the way.
 //
-//   global memory -> stages      as they lie, 16 bytes a thread, asynchronously, a chunk or more ahead
-//   stages        -> pixels      gray levels or planes; a word is a quad along the first axis
+//   global memory -> stage       as they lie, 16 bytes a thread, asynchronously, a chunk ahead
+//   stage         -> pixels      gray levels or planes; a word is a quad along the first axis
 //   pixels        -> between     first pass; a word is a quad along the second axis
 //   between       -> canvases    second pass, of the outputs whose windows are complete
 #pragma once
@@ -69,9 +69,15 @@ __device__ __forceinline__ Chunk chunk_at(const Tile& tile, int32_t quad) {
                                  : Chunk{begin, count, tile.first.first, first_count, tile.task.first.stride};
 }
 
-// Starts to copy a chunk. Lanes take 16 adjacent bytes each, rows of lanes lines of memory. Loads are
-// aligned: the bytes between a line's begin and the multiple of 16 before it are copied too, in the same
-// place.
+// One byte past the image's last one.
+__device__ __forceinline__ const uint8_t* end_of(const ImageTask& task) {
+  return task.data + (task.channels - 1) * task.channel_stride + (task.first.input - 1) * task.first.stride +
+         (task.second.input - 1) * task.second.stride + 1;
+}
+
+// Starts to copy a chunk: lanes take 16 adjacent bytes each, rows of lanes lines of memory. Copies are
+// aligned, so they bring up to 15 bytes before and after a line too, but none past the image's end: its last
+// bytes are copied one by one. (Bytes before its begin are of the same 16 as the first.)
 __device__ __forceinline__ void start_loading(const Tile& tile, const Chunk& chunk, uint8_t* stage) {
   const ImageTask& task = tile.task;
   const int32_t pixel = pixel_bytes(task.layout);
@@ -79,17 +85,30 @@ __device__ __forceinline__ void start_loading(const Tile& tile, const Chunk& chu
   const int32_t bytes = (chunk.fast_count - 1) * pixel + last;
   const ThreadRows threads = thread_rows((bytes + 30) / 16, kWarpBits);
   const uint8_t* const corner = task.data + int64_t{chunk.fast_begin} * pixel;
+  const uint8_t* const image_end = end_of(task);
   const int32_t segments = tile.memory.segments;
   for (int32_t line = threads.outer; line < chunk.slow_count * segments; line += threads.outer_step) {
     const int32_t slow = segments == 1 ? line : line / 3;
-    const uint8_t* const begin = corner + (chunk.slow_begin + slow) * chunk.slow_stride +
-                                 (line - slow * segments) * task.channel_stride;
-    const int32_t before = static_cast<int32_t>(reinterpret_cast<uintptr_t>(begin) & 15);
+    const uint8_t* from = corner + (chunk.slow_begin + slow) * chunk.slow_stride +
+                          (line - slow * segments) * task.channel_stride;
+    const int32_t before = static_cast<int32_t>(reinterpret_cast<uintptr_t>(from) & 15);
+    from -= before;
     uint8_t* const to = stage + line * tile.memory.segment_bytes;
-    for (int32_t at = 16 * threads.inner; at < before + bytes; at += 16 * threads.inner_step) {
-      const int32_t beyond = at + 16 - (before + bytes);
-      __pipeline_memcpy_async(to + at, begin - before + at, 16, beyond > 0 ? beyond : 0);
+    const int32_t end = before + bytes;
+    const int32_t whole = static_cast<int32_t>(min(int64_t{end + 15}, image_end - from)) & ~15;
+    int32_t at = 16 * threads.inner;
+    if (threads.inner_step == 32) {  // a whole warp for a long line
+      constexpr int32_t kStep = 16 * 32;
+      for (; at + 3 * kStep < whole; at += 4 * kStep) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i)
+          __pipeline_memcpy_async(to + at + i * kStep, from + at + i * kStep, 16);
+      }
     }
+    for (; at < whole; at += 16 * threads.inner_step)
+      __pipeline_memcpy_async(to + at, from + at, 16);
+    for (int32_t at = whole + threads.inner; at < end; at += threads.inner_step)
+      to[at] = from[at];
   }
 }
 
@@ -311,14 +330,9 @@ __device__ __forceinline__ uint32_t filtered_quad(const uint4* pixels, const uin
   WindowSum sums[4];
 #pragma unroll
   for (int32_t i = 0; i < (kQuads > 0 ? kQuads : quads); ++i) {
-    const uint4 four = pixels[i];
-    const uint4 weight = weights[i];
-    sums[0].add(four.x, weight);
-    sums[1].add(four.y, weight);
-    sums[2].add(four.z, weight);
-    sums[3].add(four.w, weight);
+    add_to_four(sums, pixels[i], weights[i]);
   }
-  return sums[0].byte() | sums[1].byte() << 8 | sums[2].byte() << 16 | sums[3].byte() << 24;
+  return bytes_of_four(sums);
 }
 
 // A thread takes an output of the first axis at a quad of the second.
@@ -331,7 +345,7 @@ __device__ __forceinline__ void first_pass(const Tile& tile, int32_t quad, const
   for (int32_t row = threads.outer; row < tile.task.planes * chunk; row += threads.outer_step) {
     const int32_t plane = row >= 2 * chunk ? 2 : row >= chunk ? 1 : 0;
     const int32_t slot = (quad + row - plane * chunk) & (tile.memory.ring - 1);
-    uint32_t* const to = between + (plane * tile.memory.ring + slot) * outputs;
+    uint32_t* const to = between + (plane * tile.memory.ring + slot) * tile.memory.between_pitch;
     for (int32_t output = threads.inner; output < outputs; output += threads.inner_step) {
       to[output] = filtered_quad<kQuads>(pixels + row * tile.memory.pitch + spans[output].start,
                                          weights + output * weights_pitch, tile.memory.first_quads);
@@ -361,34 +375,49 @@ __device__ __forceinline__ void first_pass_of(const Tile& tile, int32_t quad, co
   }
 }
 
-// A thread takes an output of the first axis at one of [begin, end) of the second, and writes its byte.
+// Writes the `count` lowest bytes of a word, `step` bytes apart.
+__device__ __forceinline__ void store_bytes(uint8_t* to, uint32_t bytes, int32_t count, int32_t step) {
+  if (count >= 4 && step == 1 && (reinterpret_cast<uintptr_t>(to) & 3) == 0) {
+    *reinterpret_cast<uint32_t*>(to) = bytes;
+    return;
+  }
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    if (i < count) to[i * step] = static_cast<uint8_t>(bytes >> 8 * i);
+  }
+}
+
+// A thread takes four adjacent outputs of the first axis at one of [begin, end) of the second, and writes
+// them.
 __device__ __forceinline__ void second_pass(const Tile& tile, const Canvases& out, uint8_t* canvas,
                                             int32_t begin, int32_t end, const uint32_t* between,
                                             const uint4* weights, const QuadSpan* spans) {
   const ImageTask& task = tile.task;
-  const int32_t outputs = tile.first.count;
   const int32_t weights_pitch = tile.memory.second_quads | 1;
-  const int64_t plane_bytes = int64_t{out.height} * out.width;
   const int32_t first_step = task.first_is_columns ? 1 : out.width;
   const int32_t second_step = task.first_is_columns ? out.width : 1;
-  uint8_t* const corner = canvas + int64_t{task.first.offset + tile.first.begin} * first_step +
-                          int64_t{task.second.offset + tile.second.begin} * second_step;
-  const ThreadRows threads = thread_rows(outputs, kBlockBits);
+  const int32_t groups = pieces(tile.first.count, 4);
+  const ThreadRows threads = thread_rows(groups, kBlockBits);
   for (int32_t line = begin + threads.outer; line < end; line += threads.outer_step) {
     const QuadSpan span = spans[line];
-    for (int32_t output = threads.inner; output < outputs; output += threads.inner_step) {
-      uint8_t* const to = corner + int64_t{output} * first_step + int64_t{line} * second_step;
+    for (int32_t group = threads.inner; group < groups; group += threads.inner_step) {
+      // A canvas is less than 2^30 bytes.
+      int32_t offset = (task.first.offset + tile.first.begin + 4 * group) * first_step +
+                       (task.second.offset + tile.second.begin + line) * second_step;
       for (int32_t plane = 0; plane < task.planes; ++plane) {
-        const uint32_t* const from = between + plane * tile.memory.ring * outputs + output;
-        WindowSum sum;
+        const uint32_t* const from =
+            between + plane * tile.memory.ring * tile.memory.between_pitch + 4 * group;
+        WindowSum sums[4];
         for (int32_t i = 0; i < span.quads; ++i) {
-          sum.add(from[((span.start + i) & (tile.memory.ring - 1)) * outputs],
-                  weights[line * weights_pitch + i]);
+          const int32_t slot = (span.start + i) & (tile.memory.ring - 1);
+          add_to_four(sums, *reinterpret_cast<const uint4*>(from + slot * tile.memory.between_pitch),
+                      weights[line * weights_pitch + i]);
         }
-        const uint8_t byte = static_cast<uint8_t>(sum.byte());
-        to[plane * plane_bytes] = byte;
-        for (int32_t copy = 1; task.planes == 1 && copy < out.channels; ++copy)
-          to[copy * plane_bytes] = byte;
+        const uint32_t bytes = bytes_of_four(sums);
+        const int32_t copies = task.planes == 1 ? out.channels : 1;
+        for (int32_t copy = 0; copy < copies; ++copy, offset += out.height * out.width) {
+          store_bytes(canvas + offset, bytes, tile.first.count - 4 * group, first_step);
+        }
       }
     }
   }
@@ -399,14 +428,15 @@ __device__ __forceinline__ void second_pass(const Tile& tile, const Canvases& ou
 
 // Tile `block` of the image; canvas is the image's.
 __device__ __forceinline__ void letterbox_tile(const ImageTask& task, const Canvases& out, uint8_t* canvas,
-                                               int32_t block, int32_t stages, uint8_t* shared) {
+                                               int32_t block, uint8_t* shared) {
   Tile tile;
   tile.task = task;
-  tile.memory = tile_memory(task, stages);
+  tile.memory = tile_memory(task);
   const int32_t tiles = pieces(task.first.output, task.tile);
   const int32_t band = block / tiles;
   tile.first = axis_range(task.first, (block - band * tiles) * task.tile, task.tile, task.first_is_fast);
   tile.second = axis_range(task.second, band * task.band, task.band, !task.first_is_fast);
+  uint8_t* const stage = shared;
   uint4* const pixels = reinterpret_cast<uint4*>(shared + tile.memory.pixels);
   uint32_t* const between = reinterpret_cast<uint32_t*>(shared + tile.memory.between);
   uint4* const first_weights = reinterpret_cast<uint4*>(shared + tile.memory.first_weights);
@@ -416,14 +446,10 @@ __device__ __forceinline__ void letterbox_tile(const ImageTask& task, const Canv
 
   const int32_t quads = pieces(tile.second.end - tile.second.first, 4);
   const bool staged = task.layout != PixelLayout::kStrided;
-  for (int32_t i = 0; i < stages; ++i) {
-    if (staged && i * task.chunk < quads) {
-      start_loading(tile, chunk_at(tile, i * task.chunk), shared + i * tile.memory.stage_bytes);
-    }
-    __pipeline_commit();
-  }
+  if (staged) start_loading(tile, chunk_at(tile, 0), stage);
+  __pipeline_commit();
 
-  // While the first chunks are on their way: the weights.
+  // While the first chunk is on its way: the weights.
   MeasuredWindow* const first_windows = reinterpret_cast<MeasuredWindow*>(shared + tile.memory.pixels);
   MeasuredWindow* const second_windows = first_windows + tile.first.count;
   measure_windows(task.first, tile.first, first_windows, first_spans);
@@ -432,7 +458,7 @@ __device__ __forceinline__ void letterbox_tile(const ImageTask& task, const Canv
   write_weights(first_windows, tile.first, tile.memory.first_quads, first_weights);
   write_weights(second_windows, tile.second, tile.memory.second_quads, second_weights);
 
-  int32_t done = 0, stage = 0;  // outputs of the second axis that are written
+  int32_t done = 0;  // outputs of the second axis that are written
   const auto finish = [&](int32_t ready) {
     const int32_t begin = done;
     while (done < tile.second.count && second_spans[done].start + second_spans[done].quads <= ready)
@@ -440,28 +466,20 @@ __device__ __forceinline__ void letterbox_tile(const ImageTask& task, const Canv
     second_pass(tile, out, canvas, begin, done, between, second_weights, second_spans);
   };
   for (int32_t quad = 0; quad < quads; quad += task.chunk) {
-    if (stages == 1) {
-      __pipeline_wait_prior(0);
-    } else if (stages == 2) {
-      __pipeline_wait_prior(1);
-    } else {
-      __pipeline_wait_prior(2);
-    }
+    __pipeline_wait_prior(0);
     __syncthreads();  // the chunk is there; `pixels` has been read, `between` written
-    uint8_t* const loaded = shared + stage * tile.memory.stage_bytes;
     const Chunk chunk = chunk_at(tile, quad);
     if (task.planes == 1) {
-      unpack_layout<1>(tile, chunk, loaded, pixels);
+      unpack_layout<1>(tile, chunk, stage, pixels);
     } else {
-      unpack_layout<3>(tile, chunk, loaded, pixels);
+      unpack_layout<3>(tile, chunk, stage, pixels);
     }
     finish(quad);
     __syncthreads();  // `pixels` is written, `between` and the stage have been read
-    const int32_t ahead = quad + stages * task.chunk;
-    if (staged && ahead < quads) start_loading(tile, chunk_at(tile, ahead), loaded);
+    const int32_t next = quad + task.chunk;
+    if (staged && next < quads) start_loading(tile, chunk_at(tile, next), stage);
     __pipeline_commit();
     first_pass_of(tile, quad, pixels, first_weights, first_spans, between);
-    stage = stage + 1 == stages ? 0 : stage + 1;
   }
   __syncthreads();
   finish(quads);
