@@ -16,7 +16,7 @@ from torch import Tensor
 
 from lensbox.errors import ArtifactError, InputError
 from lensbox.runtime.artifact_file import METADATA_FILE, ArtifactFile, parse_artifact_file
-from lensbox.runtime.captured_detect import CapturedDetect
+from lensbox.runtime.captured_detect import CapturedDetect, Found, Thresholds
 from lensbox.runtime.code_check import ForeignCodeError, check_code
 from lensbox.runtime.detection import Detections
 from lensbox.runtime.image_io import read_photo
@@ -33,8 +33,6 @@ from lensbox.runtime.zip_archive import MAX_FILE_SIZE
 
 _MAX_THREADS = 16
 
-Thresholds = tuple[float, float]  # of score and IoU
-
 METHODS = ("preprocess", "detect", "restore", "loss")
 
 
@@ -48,7 +46,7 @@ class Artifact:
         self.module = module
         self.metadata = metadata
         self.device = device
-        self._captured: dict[Thresholds, CapturedDetect] = {}
+        self._captured: CapturedDetect | None = None
 
     def read_photo(self, source: str | Path | bytes, orientation: Orientation | None = None) -> Photo:
         """Reads an image file as this detector wants it, no larger than it needs it.
@@ -162,9 +160,9 @@ class Artifact:
         with torchscript_call():
             image = torch.zeros(1, 1, 1, dtype=torch.uint8, device=self.device)
             canvases, _ = self.module.preprocess([image])
-            captured = self._captured.get(thresholds) or CapturedDetect()
-            captured.capture(lambda batch: self.module.detect(batch, *thresholds), canvases[0], sizes)
-            self._captured[thresholds] = captured
+            if self._captured is None:
+                self._captured = CapturedDetect(self.module.detect, canvases.device)
+            self._captured.capture(canvases[0], sizes, thresholds)
 
     def loss(self, predictions: Tensor, targets: Tensor) -> float:
         """Mean of 1 - GIoU over the slots that hold a target; a slot whose y2 is 0 is padding.
@@ -194,12 +192,10 @@ class Artifact:
                 raise ValueError(f"{name} must be between 0 and 1, got {value:g}")
         return score, iou
 
-    def _detect(self, canvases: Tensor, thresholds: Thresholds) -> tuple[Tensor, Tensor, Tensor]:
-        captured = self._captured.get(thresholds)
-        found = captured(canvases) if captured is not None else None
-        if found is None:
-            found = self.module.detect(canvases, *thresholds)
-        boxes, scores, counts = found
+    def _detect(self, canvases: Tensor, thresholds: Thresholds) -> Found:
+        if self._captured is not None and (found := self._captured(canvases, thresholds)) is not None:
+            return found
+        boxes, scores, counts = self.module.detect(canvases, *thresholds)
         return boxes, scores, counts
 
     def _detect_photos(self, photos: Sequence[Photo], thresholds: Thresholds) -> list[Detections]:

@@ -7,10 +7,13 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+Thresholds = tuple[float, float]  # of score and IoU
 Found = tuple[Tensor, Tensor, Tensor]  # boxes, scores, counts
 
 # cuDNN and cuBLAS make their plans and workspaces in first calls, which no graph can hold.
 _WARM_CALLS = 3
+
+_capturing = threading.Lock()  # torch can capture one graph at a time in a process
 
 
 class _Graph(NamedTuple):
@@ -20,33 +23,38 @@ class _Graph(NamedTuple):
 
 
 class CapturedDetect:
-    """Graphs of `detect` for some batch sizes, with the thresholds it was captured with: they are numbers of
-    the host, and become part of a graph.
+    """Graphs of a detector's `detect`, each for a batch size and for thresholds: those are numbers of the
+    host, and become part of a graph.
 
     Graphs share their memory, so one runs at a time, whichever thread or stream asks.
     """
 
-    def __init__(self) -> None:
-        self._graphs: dict[int, _Graph] = {}
+    def __init__(self, detect: Callable[[Tensor, float, float], Found], device: torch.device) -> None:
+        self._detect = detect
+        self._graphs: dict[Thresholds, dict[int, _Graph]] = {}
         self._lock = threading.Lock()
+        # One stream for all captures: torch keeps memory apart by stream.
+        self._stream = torch.cuda.Stream(device)
         self._pool = torch.cuda.graph_pool_handle()
         self._free = torch.cuda.Event()  # when the graph that ran last has been read out
 
-    def capture(self, detect: Callable[[Tensor], Found], canvas: Tensor, batch_sizes: Iterable[int]) -> None:
+    def capture(self, canvas: Tensor, batch_sizes: Iterable[int], thresholds: Thresholds) -> None:
         """Captures `detect` for batches of canvases like `canvas`, uint8 [c, h, w], on the device."""
-        with self._lock, torch.cuda.device(canvas.device):
+        with _capturing, self._lock, torch.cuda.device(canvas.device):
+            graphs = dict(self._graphs.get(thresholds, {}))
             # The largest first: the others fit into its memory.
-            for size in sorted(set(batch_sizes) - self._graphs.keys(), reverse=True):
-                graph = self._captured(detect, canvas.repeat(size, 1, 1, 1))
-                self._graphs = {**self._graphs, size: graph}  # others may be looking through the old one
+            for size in sorted(set(batch_sizes) - graphs.keys(), reverse=True):
+                graphs[size] = self._captured(canvas.repeat(size, 1, 1, 1), thresholds)
+            # Another dict each time: calls look through the old one without the lock.
+            self._graphs[thresholds] = graphs
 
-    def __call__(self, canvases: Tensor) -> Found | None:
+    def __call__(self, canvases: Tensor, thresholds: Thresholds) -> Found | None:
         """What `detect` finds in canvases on the device, or None if there is no graph for such a batch.
 
         A batch is filled up to the next captured size. The results are the caller's own.
         """
-        size = len(canvases)
-        graphs = self._graphs
+        graphs = self._graphs.get(thresholds, {})
+        size = canvases.shape[0] if canvases.dim() == 4 else 0
         captured = min((captured for captured in graphs if captured >= size), default=None)
         if captured is None or size == 0:
             return None
@@ -62,15 +70,13 @@ class CapturedDetect:
             self._free.record(stream)
         return boxes, scores, counts
 
-    def _captured(self, detect: Callable[[Tensor], Found], canvases: Tensor) -> _Graph:
-        stream = torch.cuda.Stream()
-        stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(stream):
+    def _captured(self, canvases: Tensor, thresholds: Thresholds) -> _Graph:
+        self._stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self._stream):
             for _ in range(_WARM_CALLS):
-                detect(canvases)
-        torch.cuda.current_stream().wait_stream(stream)
+                self._detect(canvases, *thresholds)
         graph = torch.cuda.CUDAGraph()
-        # Of this thread alone: others may use the GPU meanwhile.
-        with torch.cuda.graph(graph, pool=self._pool, stream=stream, capture_error_mode="thread_local"):
-            found = detect(canvases)
+        # Of this thread alone: others may use the GPU meanwhile. Waits for the device before it begins.
+        with torch.cuda.graph(graph, self._pool, self._stream, capture_error_mode="thread_local"):
+            found = self._detect(canvases, *thresholds)
         return _Graph(graph, canvases, found)
