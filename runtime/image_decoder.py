@@ -12,7 +12,7 @@ from PIL.PngImagePlugin import PngImageFile
 from lensbox.errors import InputError
 from lensbox.runtime import jpeg_structure, png_structure
 from lensbox.runtime.bounded_file import BoundedFile
-from lensbox.runtime.image_pixels import upright_pixels
+from lensbox.runtime.image_pixels import target_mode, upright_pixels
 from lensbox.runtime.jpeg_reduction import jpeg_reduction
 from lensbox.runtime.metadata import Canvas, Reading
 from lensbox.runtime.orientation import check_orientation, orientation_of, upright_box, upright_size
@@ -66,6 +66,7 @@ def decode_photo(
         with open_image(bounded) as image:
             _check_header(image, file, bounded, limits)
             stored = image.size
+            is_gray = isinstance(image, PngImageFile) and _raw_mode(image).startswith("LA")
             reduction = _reduce(image, orientation, canvas, reading)
             image.load()
             if reduction == 1:
@@ -73,7 +74,10 @@ def decode_photo(
             width, height = upright_size(stored, orientation)
             covered = (0, 0, image.width * reduction, image.height * reduction)
             window = upright_box(covered, stored, orientation)
-            return Photo(upright_pixels(image, orientation, bounded.check_deadline), width, height, window)
+            # Gray with alpha of 16 bits is RGBA in Pillow.
+            mode = "L" if is_gray else target_mode(image.mode)
+            pixels = upright_pixels(image, mode, orientation, bounded.check_deadline)
+            return Photo(pixels, width, height, window)
     except (InputError, TimeoutError, MemoryError):
         raise
     except PIL.Image.DecompressionBombError as error:
@@ -119,11 +123,15 @@ def _check_pixels(name: str, width: int, height: int, limit: int | None) -> None
 
 def _check_png_size(image: PngImageFile, limit: int | None) -> None:
     """Files of kilobytes inflate to 8 bytes a pixel; all of them are read, and half of them dropped."""
-    # As in "RGB", "L;4" or "LA;16B"; the mode may have more channels than the file.
-    samples, _, bits = str(image.tile[0][3] if image.tile else image.mode).partition(";")
+    samples, _, bits = _raw_mode(image).partition(";")
     size = len(samples) * (2 if bits.startswith("16") else 1)
     if limit is not None and size * image.width * image.height > limit:
         raise TooManyPixelsError(
             f"a PNG image must have at most {limit} bytes of pixels, got {image.width} x {image.height} of "
             f"{size} bytes = {size * image.width * image.height}"
         )
+
+
+def _raw_mode(image: PngImageFile) -> str:
+    """How samples lie in the file, such as "RGB", "L;4" or "LA;16B"."""
+    return str(image.tile[0][3] if image.tile else image.mode)

@@ -12,13 +12,15 @@ from lensbox.runtime.orientation import Box, upright_box, upright_image, upright
 _TILE_PIXELS = 1 << 19  # converted at a time: fits the caches, and keeps the GIL for a millisecond or so
 
 
-def upright_pixels(image: PIL.Image.Image, orientation: int, before_each_tile: Callable[[], None]) -> Tensor:
+def upright_pixels(
+    image: PIL.Image.Image, mode: str, orientation: int, before_each_tile: Callable[[], None]
+) -> Tensor:
     """An image turned upright: uint8 [C, H, W], C = 1 (gray), 3 (RGB) or 4 (RGBA), over interleaved memory.
 
-    Converted and turned tile by tile: a large image is never held a third time. before_each_tile: may raise.
+    mode: "L", "RGB" or "RGBA". Converted and turned tile by tile: a large image is never held a third time.
+    before_each_tile: may raise.
     """
     image.info.pop("transparency", None)  # of a palette; `convert` would spend time on it for nothing
-    mode = _target_mode(image.mode)
     width, height = upright_size(image.size, orientation)
     pixels = torch.empty((height, width, len(mode)), dtype=torch.uint8)
     upright = pixels.numpy()
@@ -41,8 +43,8 @@ def _tiles(width: int, height: int) -> Iterator[Box]:
             yield left, top, min(left + tile_width, width), min(top + tile_height, height)
 
 
-def _target_mode(mode: str) -> str:
-    """The mode to convert to; each letter of its name is a channel."""
+def target_mode(mode: str) -> str:
+    """What to convert an image of a mode of Pillow to; each letter of its name is a channel."""
     if mode in ("L", "RGB", "RGBA"):
         return mode
     return "L" if mode in ("1", "LA", "La", "F") or mode.startswith("I") else "RGB"
