@@ -7,14 +7,18 @@
 #include <cstdio>
 #include <new>
 #include <string>
+#include <utility>
 
 // clang-format off: each needs what comes before it, and does not include it.
 #include <jpeglib.h>
 #include <jerror.h>
 // clang-format on
 
+#include "exif.h"
+#include "fit.h"  // of the op library
 #include "guarded_call.h"
 #include "new_image.h"
+#include "upright.h"
 
 namespace lensbox {
 namespace {
@@ -29,9 +33,24 @@ constexpr int64_t kScansAlwaysAllowed = 20;
 // change no pixel, such as bytes too many between two segments.
 constexpr std::array kDamage{JWRN_HIT_MARKER, JWRN_HUFF_BAD_CODE, JWRN_JPEG_EOF, JWRN_MUST_RESYNC};
 
+constexpr int kApp1 = JPEG_APP0 + 1;
+
 int64_t allowed_scans(int64_t width, int64_t height) {
   const int64_t blocks = ((width + 7) / 8) * ((height + 7) / 8);
   return std::max(kScansAlwaysAllowed, kMaxScannedBlocks / blocks);
+}
+
+// The greatest of 8, 4, 2 and 1 by which an upright image may be divided and still have `oversampling` times
+// as many pixels a side as it needs in the canvas.
+int reduction(int64_t width, int64_t height, const Canvas& canvas, int64_t oversampling) {
+  if (oversampling == 0) return 1;
+  const Fit fit = fit_to_canvas(width, height, canvas.width, canvas.height);
+  for (const int divisor : {8, 4, 2}) {
+    const bool is_enough = (width + divisor - 1) / divisor >= oversampling * fit.width &&
+                           (height + divisor - 1) / divisor >= oversampling * fit.height;
+    if (is_enough) return divisor;
+  }
+  return 1;
 }
 
 // a * b / 255, rounded: exact for bytes.
@@ -72,6 +91,7 @@ class JpegDecoder {
       jpeg_create_decompress(&info_);
       info_.progress = &progress_;
       jpeg_mem_src(&info_, file.data(), file.size());
+      jpeg_set_marker_processor(&info_, kApp1, read_app1);
       jpeg_read_header(&info_, TRUE);
     });
     if (!good) {
@@ -81,18 +101,20 @@ class JpegDecoder {
       throw_if_out_of_memory();
       throw InputError("its header is damaged, or of a kind that is not read (" + reason + ")");
     }
+    orientation_ = exif_orientation(exif_);
   }
 
   ~JpegDecoder() { jpeg_destroy_decompress(&info_); }
   JpegDecoder(const JpegDecoder&) = delete;
   JpegDecoder& operator=(const JpegDecoder&) = delete;
 
-  Image decode() {
+  StoredImage decode(const ReadOptions& options) {
     check_kind();
-    const bool is_cmyk = info_.num_components == 4;
-    if (is_cmyk) info_.out_color_space = JCS_CMYK;
-    Image image = new_image(info_.image_width, info_.image_height, is_cmyk ? 3 : info_.num_components);
-    allowed_scans_ = allowed_scans(image.width, image.height);
+    choose_output(options);
+    const bool is_cmyk = info_.out_color_space == JCS_CMYK;
+    Image image =
+        new_image(info_.output_width, info_.output_height, is_cmyk ? 3 : info_.out_color_components);
+    allowed_scans_ = allowed_scans(info_.image_width, info_.image_height);
     std::vector<uint8_t> cmyk(is_cmyk ? size_t{4} * image.width : 0);
 
     const bool good = guard_.run([&] {
@@ -109,11 +131,33 @@ class JpegDecoder {
       jpeg_finish_decompress(&info_);
     });
     if (!good) fail_to_decode();
-    return image;
+    return {std::move(image), static_cast<int>(info_.image_width), static_cast<int>(info_.image_height),
+            static_cast<int>(info_.scale_denom), orientation_};
   }
 
  private:
   static JpegDecoder& of(j_common_ptr info) { return *static_cast<JpegDecoder*>(info->client_data); }
+
+  // Looks for EXIF data, and passes over the segment.
+  static boolean read_app1(j_decompress_ptr info) {
+    constexpr std::array<uint8_t, 6> kExif{'E', 'x', 'i', 'f', 0, 0};
+    constexpr size_t kLengthSize = 2;
+    jpeg_source_mgr& source = *info->src;
+    const std::span<const uint8_t> rest(source.next_input_byte, source.bytes_in_buffer);
+    // libjpeg, too, takes a length of less than its own two bytes for two. One beyond the end of the file
+    // makes skip_input_data say that the file is truncated.
+    size_t length = kLengthSize;
+    if (rest.size() >= kLengthSize) length = std::max<size_t>(length, rest[0] << 8 | rest[1]);
+    if (length <= rest.size()) {
+      const auto content = rest.first(length).subspan(kLengthSize);
+      JpegDecoder& decoder = of(reinterpret_cast<j_common_ptr>(info));
+      const bool is_exif =
+          content.size() >= kExif.size() && std::ranges::equal(content.first(kExif.size()), kExif);
+      if (is_exif && !std::exchange(decoder.has_exif_, true)) decoder.exif_ = content.subspan(kExif.size());
+    }
+    source.skip_input_data(info, static_cast<long>(length));
+    return TRUE;
+  }
 
   void check_kind() const {
     check_size(info_.image_width, info_.image_height);
@@ -125,6 +169,19 @@ class JpegDecoder {
     if (components != 1 && components != 3 && components != 4) {
       throw InputError("a JPEG file must have 1, 3 or 4 components, got " + std::to_string(components));
     }
+  }
+
+  void choose_output(const ReadOptions& options) {
+    if (info_.num_components == 4) info_.out_color_space = JCS_CMYK;
+    if (options.canvas) {
+      if (options.canvas->channels == 1 && info_.num_components != 4) info_.out_color_space = JCS_GRAYSCALE;
+      const bool swap = options.reading.orientation == Orientation::kExif && swaps_sides(orientation_);
+      const int64_t width = swap ? info_.image_height : info_.image_width;
+      const int64_t height = swap ? info_.image_width : info_.image_height;
+      info_.scale_num = 1;
+      info_.scale_denom = reduction(width, height, *options.canvas, options.reading.jpeg_oversampling);
+    }
+    if (!guard_.run([&] { jpeg_calc_output_dimensions(&info_); })) fail_to_decode();
   }
 
   [[noreturn]] void fail_to_decode() {
@@ -154,14 +211,17 @@ class JpegDecoder {
   jpeg_error_mgr errors_{};
   jpeg_progress_mgr progress_{};
   jpeg_decompress_struct info_{};
+  bool has_exif_ = false;
+  std::span<const uint8_t> exif_;
+  int orientation_ = 1;
   int64_t allowed_scans_ = kScansAlwaysAllowed;
   bool too_many_scans_ = false;
 };
 
 }  // namespace
 
-Image decode_jpeg(std::span<const uint8_t> file) {
-  return JpegDecoder(file).decode();
+StoredImage decode_jpeg(std::span<const uint8_t> file, const ReadOptions& options) {
+  return JpegDecoder(file).decode(options);
 }
 
 }  // namespace lensbox

@@ -8,8 +8,10 @@
 #include <new>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 #include <utility>
 
+#include "exif.h"
 #include "guarded_call.h"
 #include "new_image.h"
 
@@ -126,10 +128,28 @@ class PngDecoder {
   std::array<char, 128> reason_{"it ends too early"};
 };
 
+// The content of the first eXIf chunk before the image data, or nothing. libpng checks all chunks; it would
+// copy this one.
+std::span<const uint8_t> exif_chunk(std::span<const uint8_t> file) {
+  constexpr size_t kSignature = 8;
+  constexpr size_t kFrame = 12;  // length, name and checksum
+  for (size_t at = kSignature; at + kFrame <= file.size();) {
+    const size_t length = png_get_uint_32(&file[at]);
+    const std::string_view name(reinterpret_cast<const char*>(&file[at + 4]), 4);
+    if (name == "IDAT" || length > file.size() - at - kFrame) break;
+    if (name == "eXIf") return file.subspan(at + 8, length);
+    at += kFrame + length;
+  }
+  return {};
+}
+
 }  // namespace
 
-Image decode_png(std::span<const uint8_t> file) {
-  return PngDecoder(file).decode();
+StoredImage decode_png(std::span<const uint8_t> file) {
+  Image image = PngDecoder(file).decode();
+  const int width = image.width;
+  const int height = image.height;
+  return {std::move(image), width, height, 1, exif_orientation(exif_chunk(file))};
 }
 
 }  // namespace lensbox

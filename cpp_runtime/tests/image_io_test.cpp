@@ -60,10 +60,13 @@ TEST_F(ImageIo, GrayWithAlphaLosesTheAlpha) {
   EXPECT_EQ(read.pixels, (std::vector<uint8_t>{10, 20}));
 }
 
-TEST_F(ImageIo, TensorsAreChannelsFirst) {
-  const at::Tensor tensor = lensbox::to_tensor(Image{2, 1, 3, {1, 2, 3, 4, 5, 6}});
+TEST_F(ImageIo, TensorsAreChannelsFirstInTheImagesOwnMemory) {
+  Image image{2, 1, 3, {1, 2, 3, 4, 5, 6}};
+  const uint8_t* const memory = image.pixels.data();
+  const at::Tensor tensor = lensbox::to_tensor(std::move(image));
   EXPECT_TRUE(at::equal(tensor, at::tensor({1, 4, 2, 5, 3, 6}, at::kByte).reshape({3, 1, 2})));
-  EXPECT_TRUE(tensor.is_contiguous());
+  EXPECT_EQ(tensor.const_data_ptr(), memory);
+  EXPECT_EQ(tensor.strides(), (at::IntArrayRef{1, 6, 3}));
 }
 
 TEST_F(ImageIo, RefusesAnAbsentFile) {

@@ -3,7 +3,7 @@
 import io
 import struct
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -95,26 +95,30 @@ def pngs() -> Iterator[tuple[str, bytes]]:
         yield f"pillow-{mode.replace(';', '')}", encoded(noise(mode), "PNG")
 
 
-def jpegs() -> Iterator[tuple[str, bytes]]:
-    """Names and files."""
+SMALL_SIZES = ((64, 64), (51, 37), (1, 1), (7, 130))
+
+
+def jpegs(sizes: Sequence[tuple[int, int]] = SMALL_SIZES) -> Iterator[tuple[str, bytes]]:
+    """Names and files of every kind that Pillow writes, and some more. sizes: widths and heights."""
     # From 4:4:4 to 4:2:0 by Pillow. The last two have as many blocks as those that Pillow writes, so a file
     # whose header is changed to them is as good, if no picture that one would recognise.
     samplings = {"444": (0, 0x11), "422": (1, 0x21), "420": (2, 0x22), "440": (1, 0x12), "411": (2, 0x41)}
     for progressive in (False, True):
         kind = "progressive" if progressive else "baseline"
-        for width, height in ((64, 64), (51, 37), (1, 1), (7, 130)):
+        for width, height in sizes:
             options = {"progressive": progressive, "quality": 80}
             for name, (subsampling, luma) in samplings.items():
-                if luma in (0x12, 0x41) and (width, height) != (64, 64):
+                if luma in (0x12, 0x41) and (width % 32 or height % 32):
                     continue
                 file = encoded(noise("RGB", width, height), "JPEG", subsampling=subsampling, **options)
                 yield f"{kind}-{name}-{width}x{height}", with_luma_sampling(file, luma)
             yield f"{kind}-gray-{width}x{height}", encoded(noise("L", width, height), "JPEG", **options)
             cmyk = encoded(noise("CMYK", width, height), "JPEG", **options)
             yield f"{kind}-cmyk-{width}x{height}", cmyk
-        restarts = encoded(noise("RGB"), "JPEG", progressive=progressive, restart_marker_blocks=3)
+        picture = noise("RGB", *max((90, 70), sizes[-1]))
+        restarts = encoded(picture, "JPEG", progressive=progressive, restart_marker_blocks=3)
         yield f"{kind}-restarts", restarts
-        yield f"{kind}-rgb", encoded(noise("RGB"), "JPEG", progressive=progressive, keep_rgb=True)
+        yield f"{kind}-rgb", encoded(picture, "JPEG", progressive=progressive, keep_rgb=True)
         adobe = cmyk.index(b"Adobe")
         yield f"{kind}-ycck", cmyk[: adobe + 11] + b"\2" + cmyk[adobe + 12 :]
         yield f"{kind}-cmyk-without-adobe", cmyk[: adobe - 4] + cmyk[adobe + 12 :]

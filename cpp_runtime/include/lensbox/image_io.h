@@ -1,6 +1,7 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <lensbox/reading.h>
 
 #include <cstdint>
 #include <filesystem>
@@ -8,7 +9,7 @@
 
 namespace lensbox {
 
-// Larger images are refused: decoding and preprocessing one takes about 20 bytes of memory for each pixel.
+// Larger images are refused: decoding and preprocessing one may take 20 bytes of memory for each pixel.
 inline constexpr int64_t kMaxImagePixels = int64_t{1} << 26;  // 8192 x 8192
 
 struct Image {
@@ -18,16 +19,16 @@ struct Image {
   std::vector<uint8_t> pixels;  // [height][width][channels]
 };
 
-// Decodes a JPEG or PNG file. Gray, RGB and RGBA stay as they are; gray with alpha loses the alpha, 16 bits
-// become 8, CMYK becomes RGB, and so do palettes, or RGBA if they have transparent colors. The EXIF
-// orientation is not applied. Throws InputError if the file is absent, empty, of another format, damaged,
-// truncated, too large, or has more scans than README.md allows.
-Image read_image(const std::filesystem::path& path);
+// Decodes a JPEG or PNG file at full size. Gray, RGB and RGBA stay as they are; gray with alpha loses the
+// alpha, 16 bits become 8, CMYK becomes RGB, and so do palettes, or RGBA if they have transparent colors.
+// Throws InputError if the file is absent, empty, of another format, damaged, truncated, too large, or has
+// more scans than README.md allows.
+Image read_image(const std::filesystem::path& path, Orientation orientation = Orientation::kExif);
 
 // Throws InputError if the file cannot be written, and leaves at `path` what was there.
 void write_png(const std::filesystem::path& path, const Image& image);
 
-// uint8 [channels, height, width], a copy.
-at::Tensor to_tensor(const Image& image);
+// uint8 [channels, height, width]: the image's own memory, so its strides are those of [H, W, C].
+at::Tensor to_tensor(Image image);
 
 }  // namespace lensbox
