@@ -3,7 +3,6 @@
 #include <ATen/Parallel.h>
 #include <c10/util/Exception.h>
 #include <lensbox/error.h>
-#include <torch/csrc/jit/python/update_graph_executor_opt.h>
 #include <torch/csrc/jit/runtime/print_handler.h>
 #include <torch/version.h>
 
@@ -87,12 +86,9 @@ Outcome run(const CLI::App& app, const Options& options) {
   return run_loss(options.model, options.loss);
 }
 
-void set_up_torchscript() {
+void send_prints_to_stderr() {
   // print() in an artifact's code would otherwise mix with the JSON.
   torch::jit::setPrintHandler([](const std::string& text) { std::cerr << text; });
-  // TorchScript watches the first call and compiles in the second, which takes longer than a few images do.
-  // Without, the first image takes a third of the time, and on the CPU the later ones are not slower.
-  torch::jit::setGraphExecutorOptimize(false);
 }
 
 int fail(ExitCode code, const std::string& message) {
@@ -126,7 +122,7 @@ int main(int argc, char** argv) {
     return app.exit(error) == 0 ? 0 : static_cast<int>(ExitCode::kUsage);
   }
 
-  set_up_torchscript();
+  send_prints_to_stderr();
   try {
     const Outcome outcome = run(app, options);
     // File names need not be UTF-8; JSON must be.

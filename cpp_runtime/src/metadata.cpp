@@ -17,15 +17,17 @@ using Json = nlohmann::ordered_json;
 
 constexpr int kMaxDepth = 64;
 constexpr size_t kMostOps = 1000;
+constexpr int64_t kMaxCanvasSide = 1 << 14;
+constexpr int64_t kMaxJpegOversampling = 1000;
 
 [[noreturn]] void fail(const fs::path& artifact, const std::string& reason) {
   throw ArtifactError("artifact " + artifact.string() + ": " + reason);
 }
 
 // A newer format need not have the fields of this one, so this comes first.
-void check_format_version(const JsonField& root, const Json& document, const fs::path& artifact) {
+int64_t read_format_version(const JsonField& root, const Json& document, const fs::path& artifact) {
   const int64_t version = root["format_version"].integer(1, INT64_MAX);
-  if (version <= kFormatVersion) return;
+  if (version <= kFormatVersion) return version;
   const auto writer = document.find("lensbox_version");
   const bool is_given = writer != document.end() && writer->is_string();
   fail(artifact, "has format version " + std::to_string(version) + ", this program reads up to " +
@@ -53,16 +55,37 @@ std::vector<std::string> read_methods(const JsonField& field) {
   return methods;
 }
 
+Canvas read_canvas(const JsonField& field) {
+  const JsonField channels = field["channels"];
+  if (channels.integer(1, 3) == 2) channels.fail("must be 1 or 3");
+  return {.height = field["height"].integer(1, kMaxCanvasSide),
+          .width = field["width"].integer(1, kMaxCanvasSide),
+          .channels = channels.integer(1, 3),
+          .fill = field["fill"].integer(0, 255)};
+}
+
+Reading read_reading(const JsonField& field) {
+  const std::string orientation = field["orientation"].text();
+  if (orientation != "exif" && orientation != "stored") {
+    field["orientation"].fail("must be \"exif\" or \"stored\"");
+  }
+  return {.orientation = orientation == "exif" ? Orientation::kExif : Orientation::kStored,
+          .jpeg_oversampling = field["jpeg_oversampling"].integer(0, kMaxJpegOversampling)};
+}
+
 Metadata read_fields(Json document, const fs::path& artifact) {
   const JsonField root(document, "");
-  check_format_version(root, document, artifact);
+  Metadata metadata{};
+  metadata.format_version = read_format_version(root, document, artifact);
   for (const char* key : {"name", "lensbox_version", "weights_sha256"}) {
     root[key].text();
   }
   for (const char* key : {"input", "output"}) {
     root[key].expect_object();
   }
-  Metadata metadata{};
+  if (metadata.format_version != kSingleImageFormat) {
+    metadata.reading = {.canvas = read_canvas(root["canvas"]), .reading = read_reading(root["reading"])};
+  }
   metadata.torch_version = root["torch_version"].text();
   metadata.ops = read_ops(root["ops"]);
   metadata.methods = read_methods(root["methods"]);

@@ -2,14 +2,19 @@
 #include <lensbox/error.h>
 #include <lensbox/metadata.h>
 
+#include <tuple>
+
 #include "expect_error.h"
 #include "temporary_folder.h"
 
 namespace {
 
 constexpr const char* kGood = R"JSON({
-  "format_version": 1, "name": "x", "lensbox_version": "0.1.0", "torch_version": "2.13.0",
-  "weights_sha256": "00", "input": {}, "output": {}, "ops": ["a::b() -> ()"], "methods": ["detect"],
+  "format_version": 2, "name": "x", "lensbox_version": "0.1.0", "torch_version": "2.13.0",
+  "weights_sha256": "00", "input": {}, "output": {},
+  "canvas": {"height": 24, "width": 32, "channels": 3, "fill": 7},
+  "reading": {"orientation": "stored", "jpeg_oversampling": 3},
+  "ops": ["a::b() -> ()"], "methods": ["detect"],
   "defaults": {"score_threshold": 0.5, "iou_threshold": 1},
   "self_test": {
     "image": {"shape": [1, 1, 2], "pixels": [0, 255]}, "score_threshold": 0.25, "iou_threshold": 0.75,
@@ -42,6 +47,49 @@ TEST(ParseMetadata, ReadsTheFields) {
   EXPECT_EQ(metadata.document["more"]["of"], "this");
 }
 
+TEST(ParseMetadata, ReadsCanvasAndReading) {
+  const auto metadata = parse(kGood);
+  EXPECT_EQ(metadata.format_version, 2);
+  ASSERT_TRUE(metadata.reading.canvas);
+  EXPECT_EQ(metadata.reading.canvas->height, 24);
+  EXPECT_EQ(metadata.reading.canvas->width, 32);
+  EXPECT_EQ(metadata.reading.canvas->channels, 3);
+  EXPECT_EQ(metadata.reading.canvas->fill, 7);
+  EXPECT_EQ(metadata.reading.reading.orientation, lensbox::Orientation::kStored);
+  EXPECT_EQ(metadata.reading.reading.jpeg_oversampling, 3);
+}
+
+TEST(ParseMetadata, CanvasAndReadingAreStrict) {
+  const std::tuple<const char*, const char*, const char*> changes[] = {
+      {"\"canvas\"", "\"screen\"", "there is no canvas"},
+      {"\"reading\"", "\"writing\"", "there is no reading"},
+      {"\"height\": 24", "\"height\": 0", "canvas.height must be an integer from 1 to 16384, got 0"},
+      {"\"width\": 32", "\"width\": 16385", "canvas.width must be an integer from 1 to 16384, got 16385"},
+      {"\"width\": 32", "\"width\": 32.0", "canvas.width must be an integer"},
+      {"\"channels\": 3", "\"channels\": 2", "canvas.channels must be 1 or 3, got 2"},
+      {"\"channels\": 3", "\"channels\": 4", "canvas.channels must be"},
+      {"\"fill\": 7", "\"fill\": 256", "canvas.fill must be an integer from 0 to 255, got 256"},
+      {"\"fill\": 7", "\"full\": 7", "there is no canvas.fill"},
+      {"\"stored\"", "\"EXIF\"", "reading.orientation must be \"exif\" or \"stored\", got \"EXIF\""},
+      {"\"stored\"", "6", "reading.orientation must be a string, got 6"},
+      {"\"jpeg_oversampling\": 3", "\"jpeg_oversampling\": 1001",
+       "reading.jpeg_oversampling must be an integer from 0 to 1000, got 1001"},
+      {"\"jpeg_oversampling\": 3", "\"jpeg_oversampling\": true", "reading.jpeg_oversampling must be"},
+  };
+  for (const auto& [from, to, message] : changes) {
+    expect_refused(changed(from, to), {"model.pt", "lensbox.json is damaged", message});
+  }
+}
+
+TEST(ParseMetadata, FormatOneHasNoCanvas) {
+  std::string text = changed("\"format_version\": 2", "\"format_version\": 1");
+  text.replace(text.find("\"height\": 24"), 12, "\"height\": -1");
+  const auto metadata = parse(text);
+  EXPECT_EQ(metadata.format_version, 1);
+  EXPECT_FALSE(metadata.reading.canvas);
+  EXPECT_EQ(metadata.reading.reading.orientation, lensbox::Orientation::kExif);
+}
+
 TEST(ParseMetadata, ReadsTheSelfTest) {
   const auto test = parse(kGood).self_test;
   EXPECT_EQ(test.image_shape, (std::array<int64_t, 3>{1, 1, 2}));
@@ -59,9 +107,9 @@ TEST(ParseMetadata, ReadsTheSelfTest) {
 }
 
 TEST(ParseMetadata, RefusesANewerFormat) {
-  expect_refused(changed("\"format_version\": 1", "\"format_version\": 2"),
-                 {"model.pt", "format version 2", "up to 1", "0.1.0"});
-  expect_refused("{\"format_version\": 2}", {"format version 2", "version not given"});
+  expect_refused(changed("\"format_version\": 2", "\"format_version\": 3"),
+                 {"model.pt", "format version 3", "up to 2", "0.1.0"});
+  expect_refused("{\"format_version\": 3}", {"format version 3", "version not given"});
 }
 
 TEST(ParseMetadata, NamesAMissingField) {
@@ -76,10 +124,10 @@ TEST(ParseMetadata, RefusesAFieldOfAnotherType) {
 
 TEST(ParseMetadata, TheFormatVersionIsAnInteger) {
   for (const char* version : {"0", "-1", "1.0", "1e300", "true", "\"1\"", "null", "18446744073709551616"}) {
-    expect_refused(changed("\"format_version\": 1", std::string("\"format_version\": ") + version),
+    expect_refused(changed("\"format_version\": 2", std::string("\"format_version\": ") + version),
                    {"format_version must be an integer"});
   }
-  expect_refused(changed("\"format_version\": 1", "\"format_version\": 4294967297"),
+  expect_refused(changed("\"format_version\": 2", "\"format_version\": 4294967297"),
                  {"format version 4294967297", "newer"});
 }
 

@@ -23,9 +23,9 @@ class OneFace(nn.Module):
         self.register_buffer("astronaut", astronaut + shift)
 
     @torch.jit.export
-    def preprocess(self, image: Tensor) -> tuple[Tensor, Tensor]:
-        is_hopper = image.size(1) == 600
-        return torch.full([1, 256, 256], 1 if is_hopper else 0, dtype=torch.uint8), torch.ones(6)
+    def preprocess(self, images: list[Tensor], windows: Tensor) -> tuple[Tensor, Tensor]:
+        is_hopper = int(windows[0, 5]) == 600
+        return torch.full([1, 1, 256, 256], 1 if is_hopper else 0, dtype=torch.uint8), torch.ones(1, 6)
 
     @torch.jit.export
     def detect(

@@ -141,11 +141,11 @@ def test_torchscript_without_metadata(run: Run, tmp_path: Path) -> None:
 
 
 def test_a_newer_format(run: Run, rewrite: Rewrite) -> None:
-    path = rewrite(lambda metadata: metadata.update(format_version=2, lensbox_version="9.9"))
-    assert_refused(run("info", "--artifact", path), "format version 2", "reads up to 1", "9.9")
+    path = rewrite(lambda metadata: metadata.update(format_version=3, lensbox_version="9.9"))
+    assert_refused(run("info", "--artifact", path), "format version 3", "reads up to 2", "9.9")
 
 
-@pytest.mark.parametrize("key", ["format_version", "ops", "methods", "defaults"])
+@pytest.mark.parametrize("key", ["format_version", "ops", "methods", "defaults", "canvas", "reading"])
 def test_metadata_without_a_field(run: Run, rewrite: Rewrite, key: str) -> None:
     path = rewrite(lambda metadata: metadata.pop(key))
     assert_refused(run("selftest", "--artifact", path), "lensbox.json is damaged", key)
@@ -167,7 +167,7 @@ def test_a_format_version_that_is_none(run: Run, rewrite: Rewrite, version: obje
 
 def test_a_format_version_beyond_32_bits(run: Run, rewrite: Rewrite) -> None:
     path = rewrite(lambda metadata: metadata.update(format_version=2**32 + 1))
-    assert_refused(run("info", "--artifact", path), f"format version {2**32 + 1}", "reads up to 1")
+    assert_refused(run("info", "--artifact", path), f"format version {2**32 + 1}", "reads up to 2")
 
 
 @pytest.mark.parametrize("content", ["[" * 200_000, '{"a":' * 200_000, "[" * 200_000 + "]" * 200_000])
@@ -323,7 +323,7 @@ def test_code_nested_too_deeply(run: Run, artifact: Path, tmp_path: Path) -> Non
 
 def test_no_op_library(run: Run, artifact: Path) -> None:
     result = run("selftest", "--artifact", artifact, ops=None)
-    assert_refused(result, "lensbox::masked_giou_loss", "not registered", "--ops", "LENSBOX_OPS_LIBRARY")
+    assert_refused(result, "lensbox::letterbox", "not registered", "--ops", "LENSBOX_OPS_LIBRARY")
     assert "Unknown builtin op" not in result.stderr
 
 
@@ -417,9 +417,9 @@ class StandIn(nn.Module):
     """The methods of a detector that finds nothing, and talks."""
 
     @torch.jit.export
-    def preprocess(self, image: Tensor) -> tuple[Tensor, Tensor]:
+    def preprocess(self, images: list[Tensor], windows: Tensor) -> tuple[Tensor, Tensor]:
         print("preprocess was called")
-        return torch.zeros([1, 256, 256], dtype=torch.uint8), torch.ones(6)
+        return torch.zeros([len(images), 1, 256, 256], dtype=torch.uint8), torch.ones(len(images), 6)
 
     @torch.jit.export
     def detect(
@@ -435,7 +435,7 @@ class StandIn(nn.Module):
 class Raising(StandIn):
     @torch.jit.export
     def restore(self, boxes: Tensor, geometry: Tensor) -> Tensor:
-        if boxes.dim() == 2:
+        if boxes.dim() == 3:
             raise ValueError("this detector gives up")
         return boxes
 
@@ -450,6 +450,12 @@ class WrongShape(StandIn):
     @torch.jit.export
     def restore(self, boxes: Tensor, geometry: Tensor) -> Tensor:
         return torch.zeros(7, 4)
+
+
+class WrongCanvases(StandIn):
+    @torch.jit.export
+    def preprocess(self, images: list[Tensor], windows: Tensor) -> tuple[Tensor, Tensor]:
+        return torch.zeros([1, 256, 256], dtype=torch.uint8), torch.ones(6)
 
 
 class WrongCount(StandIn):
@@ -488,9 +494,13 @@ def test_what_an_artifact_prints_goes_to_stderr(run: Run, save_stand_in: SaveSta
         (Plain(), ["has no method preprocess"]),
         (Raising(), ["method restore failed", "this detector gives up"]),
         (WrongTuple(), ["method restore must return 1 tensor", "Tuple"]),
-        (WrongShape(), ["method restore must keep the shape [0, 4]", "[7, 4]"]),
+        (WrongShape(), ["method restore must keep the shape [1, 256, 4]", "[7, 4]"]),
+        (
+            WrongCanvases(),
+            ["method preprocess must return canvases [B, C, H, W]", "[1, 256, 256] and [6] for 1"],
+        ),
         (WrongCount(), ["method detect must return counts of 0 to 256, got 257"]),
-        (WrongBatch(), ["method detect must return boxes [1, K, 4]", "[2, 256, 4]"]),
+        (WrongBatch(), ["method detect must return boxes [B, K, 4]", "[2, 256, 4]", "for 1"]),
     ],
 )
 def test_an_artifact_that_does_not_keep_the_contract(

@@ -4,14 +4,16 @@
 #include <c10/core/Device.h>
 #include <lensbox/detection.h>
 #include <lensbox/metadata.h>
-#include <torch/csrc/jit/api/module.h>
+#include <lensbox/photo.h>
 
 #include <filesystem>
+#include <memory>
 #include <optional>
-#include <string>
 #include <vector>
 
 namespace lensbox {
+
+class DetectorModule;
 
 struct Loss {
   double value;
@@ -48,9 +50,14 @@ class Artifact {
   const Metadata& metadata() const { return metadata_; }
   c10::Device device() const { return device_; }
 
-  // Faces (or whatever the artifact detects) in one image, best first, in its own pixels.
-  // image: uint8 [C, H, W], C = 1, 3 or 4, on any device. Thresholds in 0..1.
-  // Throws ArtifactError if a method of the artifact fails.
+  // Faces (or whatever the artifact detects) in a batch of photographs, which read_photo reads as
+  // metadata().reading says: for each photograph, best first, in its own pixels. Thresholds in 0..1.
+  // Throws InputError for a photograph that breaks the rules of Photo, or shows a part or another scale to an
+  // artifact of format 1; ArtifactError if a method of the artifact fails.
+  std::vector<std::vector<Detection>> detect(const std::vector<Photo>& photos, double score_threshold,
+                                             double iou_threshold) const;
+
+  // The same for one whole image: uint8 [C, H, W], C = 1, 3 or 4, on any device.
   std::vector<Detection> detect(const at::Tensor& image, double score_threshold, double iou_threshold) const;
 
   // The artifact's loss, without gradients.
@@ -59,18 +66,11 @@ class Artifact {
   Loss loss(const at::Tensor& predictions, const at::Tensor& targets) const;
 
  private:
-  Artifact(std::filesystem::path path, c10::Device device, Metadata metadata, torch::jit::Module module);
+  Artifact(c10::Device device, Metadata metadata, std::shared_ptr<const DetectorModule> module);
 
-  [[noreturn]] void fail(const std::string& reason) const;
-  int64_t found_in_one_canvas(const std::vector<at::Tensor>& found) const;
-  c10::IValue call(const char* method, std::vector<c10::IValue> arguments) const;
-  std::vector<at::Tensor> call_for_tensors(const char* method, std::vector<c10::IValue> arguments,
-                                           size_t count) const;
-
-  std::filesystem::path path_;
   c10::Device device_;
   Metadata metadata_;
-  torch::jit::Module module_;
+  std::shared_ptr<const DetectorModule> module_;
 };
 
 }  // namespace lensbox

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <lensbox/detection.h>
+#include <lensbox/reading.h>
 
 #include <array>
 #include <filesystem>
@@ -12,7 +13,10 @@
 namespace lensbox {
 
 // The newest version of the artifact format that this library reads.
-inline constexpr int kFormatVersion = 1;
+inline constexpr int kFormatVersion = 2;
+
+// Of format 1, whose preprocess takes one image, and which says nothing of canvas and reading.
+inline constexpr int kSingleImageFormat = 1;
 
 // How far results may lie from the expected ones: boxes in pixels, the rest absolute.
 struct Tolerance {
@@ -38,9 +42,11 @@ struct SelfTest {
 // What an artifact says about itself: the extra file lensbox.json inside the TorchScript archive.
 struct Metadata {
   nlohmann::ordered_json document;  // all of it, in the order of the file
-  std::string torch_version;        // of the torch that wrote the artifact
-  std::vector<std::string> ops;     // schemas of the custom ops that its code calls
+  int64_t format_version;
+  std::string torch_version;     // of the torch that wrote the artifact
+  std::vector<std::string> ops;  // schemas of the custom ops that its code calls
   std::vector<std::string> methods;
+  ReadOptions reading;     // how photographs are read for it: the default
   double score_threshold;  // the defaults of detect
   double iou_threshold;
   SelfTest self_test;

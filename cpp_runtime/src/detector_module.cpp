@@ -1,0 +1,117 @@
+#include "detector_module.h"
+
+#include <ATen/ATen.h>
+#include <lensbox/error.h>
+#include <torch/csrc/jit/runtime/graph_executor.h>
+
+#include <algorithm>
+
+#include "torch_error.h"
+
+namespace lensbox {
+namespace {
+
+std::string shape(const at::Tensor& tensor) {
+  return c10::str(tensor.sizes());
+}
+
+}  // namespace
+
+DetectorModule::DetectorModule(std::string path, torch::jit::Module module)
+    : path_(std::move(path)), module_(std::move(module)) {}
+
+Prepared DetectorModule::preprocess(const std::vector<at::Tensor>& images,
+                                    const std::optional<at::Tensor>& windows) const {
+  const auto prepared = call_for_tensors("preprocess", {c10::List<at::Tensor>(images), windows}, 2);
+  const auto batch = static_cast<int64_t>(images.size());
+  if (prepared[0].dim() != 4 || prepared[0].size(0) != batch ||
+      prepared[1].sizes() != at::IntArrayRef{batch, 6}) {
+    fail("method preprocess must return canvases [B, C, H, W] and geometry [B, 6] for B images, got " +
+         shape(prepared[0]) + " and " + shape(prepared[1]) + " for " + std::to_string(batch));
+  }
+  return {prepared[0], prepared[1]};
+}
+
+Prepared DetectorModule::preprocess_each(const std::vector<at::Tensor>& images) const {
+  std::vector<at::Tensor> canvases;
+  std::vector<at::Tensor> geometry;
+  for (const at::Tensor& image : images) {
+    auto prepared = call_for_tensors("preprocess", {image}, 2);
+    if (prepared[0].dim() != 3 || prepared[1].sizes() != at::IntArrayRef{6} ||
+        (!canvases.empty() && prepared[0].sizes() != canvases[0].sizes())) {
+      fail("method preprocess must return a canvas [C, H, W] of one size and geometry [6], got " +
+           shape(prepared[0]) + " and " + shape(prepared[1]));
+    }
+    canvases.push_back(std::move(prepared[0]));
+    geometry.push_back(std::move(prepared[1]));
+  }
+  return {at::stack(canvases), at::stack(geometry)};
+}
+
+Found DetectorModule::detect(const at::Tensor& canvases, double score_threshold, double iou_threshold) const {
+  const auto found = call_for_tensors("detect", {canvases, score_threshold, iou_threshold}, 3);
+  const int64_t batch = canvases.size(0);
+  const int64_t slots = found[0].dim() == 3 ? found[0].size(1) : -1;
+  if (found[0].sizes() != at::IntArrayRef{batch, slots, 4} ||
+      found[1].sizes() != at::IntArrayRef{batch, slots} || found[2].sizes() != at::IntArrayRef{batch}) {
+    fail("method detect must return boxes [B, K, 4], scores [B, K] and counts [B] for B canvases, got " +
+         shape(found[0]) + ", " + shape(found[1]) + " and " + shape(found[2]) + " for " +
+         std::to_string(batch));
+  }
+  return {found[0], found[1], found[2]};
+}
+
+at::Tensor DetectorModule::restore(const at::Tensor& boxes, const at::Tensor& geometry) const {
+  at::Tensor restored = call_for_tensors("restore", {boxes, geometry}, 1)[0];
+  if (restored.sizes() != boxes.sizes()) {
+    fail("method restore must keep the shape " + shape(boxes) + ", got " + shape(restored));
+  }
+  return restored;
+}
+
+at::Tensor DetectorModule::restore_each(const at::Tensor& boxes, const at::Tensor& geometry) const {
+  std::vector<at::Tensor> restored;
+  for (int64_t b = 0; b < boxes.size(0); ++b) {
+    restored.push_back(restore(boxes[b], geometry[b]));
+  }
+  return at::stack(restored);
+}
+
+at::Tensor DetectorModule::loss(const at::Tensor& predictions, const at::Tensor& targets) const {
+  return call_for_tensors("loss", {predictions, targets}, 1)[0];
+}
+
+void DetectorModule::fail(const std::string& reason) const {
+  throw ArtifactError("artifact " + path_ + ": " + reason);
+}
+
+c10::IValue DetectorModule::call(const char* method, std::vector<c10::IValue> arguments) const {
+  const auto found = module_.find_method(method);
+  if (!found) fail(std::string("has no method ") + method);
+  const torch::jit::GraphOptimizerEnabledGuard without_profiling(false);
+  try {
+    return (*found)(std::move(arguments));
+  } catch (const std::exception& error) {
+    fail(std::string("method ") + method + " failed:\n" + torch_message(error));
+  }
+}
+
+// A method's result, which must be one tensor or a tuple of `count` tensors.
+std::vector<at::Tensor> DetectorModule::call_for_tensors(const char* method,
+                                                         std::vector<c10::IValue> arguments,
+                                                         size_t count) const {
+  const c10::IValue result = call(method, std::move(arguments));
+  std::vector<c10::IValue> values{result};
+  if (result.isTuple()) values = result.toTupleRef().elements().vec();
+  if (values.size() != count || !std::ranges::all_of(values, &c10::IValue::isTensor)) {
+    fail(std::string("method ") + method + " must return " + std::to_string(count) + " tensor(s), got " +
+         result.tagKind());
+  }
+  std::vector<at::Tensor> tensors;
+  for (const c10::IValue& value : values) {
+    tensors.push_back(value.toTensor());
+  }
+  return tensors;
+}
+
+}  // namespace lensbox

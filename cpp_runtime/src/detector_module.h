@@ -1,0 +1,58 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <torch/csrc/jit/api/module.h>
+
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace lensbox {
+
+struct Prepared {
+  at::Tensor canvases;  // uint8 [B, c, h, w]
+  at::Tensor geometry;  // float32 [B, 6]
+};
+
+struct Found {
+  at::Tensor boxes;   // [B, K, 4], in pixels of the canvas
+  at::Tensor scores;  // [B, K]
+  at::Tensor counts;  // [B]
+};
+
+// The module in an artifact: its methods, by their types, with what they return checked. They run without
+// TorchScript's profiling executor, which would watch the first calls with a batch size and then compile, for
+// each size anew; the switch is put back after the call. docs/artifact.md has the methods.
+//
+// All methods throw ArtifactError with the path if the module has no such method, it fails, or it returns
+// something else.
+class DetectorModule {
+ public:
+  DetectorModule(std::string path, torch::jit::Module module);
+
+  // windows: float32 [B, 6]; none if all images are whole photographs.
+  Prepared preprocess(const std::vector<at::Tensor>& images, const std::optional<at::Tensor>& windows) const;
+  // Of an artifact of format 1: image by image.
+  Prepared preprocess_each(const std::vector<at::Tensor>& images) const;
+
+  Found detect(const at::Tensor& canvases, double score_threshold, double iou_threshold) const;
+
+  // boxes [B, K, 4], geometry [B, 6].
+  at::Tensor restore(const at::Tensor& boxes, const at::Tensor& geometry) const;
+  at::Tensor restore_each(const at::Tensor& boxes, const at::Tensor& geometry) const;
+
+  at::Tensor loss(const at::Tensor& predictions, const at::Tensor& targets) const;
+
+  [[noreturn]] void fail(const std::string& reason) const;
+
+ private:
+  c10::IValue call(const char* method, std::vector<c10::IValue> arguments) const;
+  std::vector<at::Tensor> call_for_tensors(const char* method, std::vector<c10::IValue> arguments,
+                                           size_t count) const;
+
+  std::string path_;
+  torch::jit::Module module_;
+};
+
+}  // namespace lensbox

@@ -1,0 +1,46 @@
+#include "copy_to.h"
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+namespace {
+
+TEST(CopyTo, OnTheCpuNothingIsCopied) {
+  const at::Tensor tensor = at::ones({2, 3});
+  EXPECT_TRUE(lensbox::copy_to(c10::kCPU, {tensor})[0].is_same(tensor));
+  EXPECT_TRUE(lensbox::copy_to(c10::kCPU, {}).empty());
+}
+
+TEST(CopyTo, PackedAndUnpackedTheyAreTheSame) {
+  const at::Tensor interleaved = at::arange(60, at::kByte).view({4, 5, 3}).permute({2, 0, 1});
+  const std::vector<at::Tensor> tensors{interleaved, at::arange(7, at::kByte),
+                                        interleaved.slice(2, 0, 5, 2),  // with gaps
+                                        at::arange(12, at::kFloat).view({2, 6})};
+  const at::Tensor buffer = lensbox::pack(tensors, /*pinned=*/false);
+  EXPECT_EQ(buffer.numel() % 256, 0);
+  const auto views = lensbox::unpack(buffer, tensors);
+  ASSERT_EQ(views.size(), 4);
+  for (size_t i = 0; i < 4; ++i) {
+    EXPECT_TRUE(at::equal(views[i], tensors[i])) << i;
+    EXPECT_EQ(views[i].scalar_type(), tensors[i].scalar_type());
+    EXPECT_TRUE(views[i].is_alias_of(buffer));
+  }
+  EXPECT_EQ(views[0].strides(), interleaved.strides());
+  EXPECT_TRUE(views[2].is_contiguous());
+}
+
+#if LENSBOX_TORCH_HAS_CUDA
+TEST(CopyTo, AGpuGetsTheSame) {
+  if (!at::hasCUDA()) GTEST_SKIP() << "needs a GPU";
+  const at::Tensor interleaved = at::arange(60, at::kByte).view({4, 5, 3}).permute({2, 0, 1});
+  const at::Tensor there = at::ones({2}).to(c10::kCUDA);
+  const auto copies =
+      lensbox::copy_to(c10::Device(c10::kCUDA, 0), {interleaved, there, at::arange(7, at::kFloat)});
+  EXPECT_TRUE(at::equal(copies[0].cpu(), interleaved));
+  EXPECT_EQ(copies[0].strides(), interleaved.strides());
+  EXPECT_TRUE(copies[1].is_same(there));
+  EXPECT_TRUE(at::equal(copies[2].cpu(), at::arange(7, at::kFloat)));
+}
+#endif
+
+}  // namespace
