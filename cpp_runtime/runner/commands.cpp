@@ -3,6 +3,7 @@
 #include <lensbox/annotate.h>
 #include <lensbox/artifact.h>
 #include <lensbox/boxes_json.h>
+#include <lensbox/detect_files.h>
 #include <lensbox/device.h>
 #include <lensbox/error.h>
 #include <lensbox/image_io.h>
@@ -14,6 +15,7 @@
 #include <fstream>
 #include <iostream>
 #include <iterator>
+#include <variant>
 
 #include "annotation_paths.h"
 
@@ -49,6 +51,15 @@ Json read_json(const std::string& file, const std::string& argument) {
   }
 }
 
+// The photograph is read again, at full size and in color: the detector needs less of it.
+void draw(const fs::path& photo, lensbox::Orientation orientation,
+          const std::vector<lensbox::Detection>& detections, const fs::path& output) {
+  const lensbox::Image image = lensbox::read_image(photo, orientation);
+  std::error_code ignored;  // write_png reports it
+  fs::create_directories(output.parent_path(), ignored);
+  lensbox::write_png(output, lensbox::annotate(image, detections));
+}
+
 }  // namespace
 
 Outcome run_info(const ModelOptions& model) {
@@ -79,22 +90,28 @@ Outcome run_detect(const ModelOptions& model, const DetectOptions& options) {
   if (!options.annotate.empty()) annotated = annotation_paths(options.annotate, options.images);
 
   const lensbox::Artifact artifact = load(model);
-  const double score_threshold = options.score_threshold.value_or(artifact.metadata().score_threshold);
-  const double iou_threshold = options.iou_threshold.value_or(artifact.metadata().iou_threshold);
+  const lensbox::Metadata& metadata = artifact.metadata();
+  lensbox::DetectFilesOptions how{
+      .reading = metadata.reading,
+      .score_threshold = options.score_threshold.value_or(metadata.score_threshold),
+      .iou_threshold = options.iou_threshold.value_or(metadata.iou_threshold),
+      .batch_size = options.batch,
+      .decode_threads = options.decode_threads,
+  };
+  lensbox::Orientation& orientation = how.reading.reading.orientation;
+  orientation = options.orientation.value_or(orientation);
 
   Outcome outcome;
-  for (size_t i = 0; i < options.images.size(); ++i) {
+  const auto report = [&](size_t i, const std::variant<lensbox::FileDetections, lensbox::InputError>& found) {
     Json entry = {{"file", options.images[i].string()}};
     try {
-      const lensbox::Image image = lensbox::read_image(options.images[i]);
-      const auto detections = artifact.detect(lensbox::to_tensor(image), score_threshold, iou_threshold);
-      entry["width"] = image.width;
-      entry["height"] = image.height;
-      entry["detections"] = lensbox::to_json(detections);
+      if (const auto* const error = std::get_if<lensbox::InputError>(&found)) throw *error;
+      const auto& file = std::get<lensbox::FileDetections>(found);
+      entry["width"] = file.width;
+      entry["height"] = file.height;
+      entry["detections"] = lensbox::to_json(file.detections);
       if (!annotated.empty()) {
-        std::error_code ignored;  // write_png reports it
-        fs::create_directories(annotated[i].parent_path(), ignored);
-        lensbox::write_png(annotated[i], lensbox::annotate(image, detections));
+        draw(options.images[i], orientation, file.detections, annotated[i]);
       }
     } catch (const lensbox::InputError& error) {
       std::cerr << "lensbox_runner: " << error.what() << '\n';
@@ -102,7 +119,8 @@ Outcome run_detect(const ModelOptions& model, const DetectOptions& options) {
       outcome.code = ExitCode::kInput;
     }
     outcome.document["images"].push_back(std::move(entry));
-  }
+  };
+  lensbox::detect_files(artifact, options.images, how, report);
   return outcome;
 }
 

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <lensbox/reading.h>
+
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -27,6 +29,9 @@ struct DetectOptions {
   std::string annotate;                   // empty: no
   std::optional<double> score_threshold;  // else the artifact's default
   std::optional<double> iou_threshold;
+  std::optional<lensbox::Orientation> orientation;  // else what the artifact says
+  size_t batch = 1;
+  size_t decode_threads = 1;
 };
 
 struct LossOptions {

@@ -69,6 +69,24 @@ void add_commands(CLI::App& app, Options& options) {
       ->check(kFraction);
   detect->add_option("--iou-threshold", options.detect.iou_threshold, "Of NMS. Default: the artifact's")
       ->check(kFraction);
+  detect
+      ->add_option_function<std::string>(
+          "--orientation",
+          [&options](const std::string& name) {
+            options.detect.orientation =
+                name == "exif" ? lensbox::Orientation::kExif : lensbox::Orientation::kStored;
+          },
+          "exif: turn photographs upright as EXIF says; stored: leave them as they lie. Default: the "
+          "artifact's")
+      ->check(CLI::IsMember({"exif", "stored"}));
+  detect->add_option("--batch", options.detect.batch, "Photographs for the detector at a time")
+      ->check(CLI::Range(1, 1024))
+      ->capture_default_str();
+  detect
+      ->add_option("--decode-threads", options.detect.decode_threads,
+                   "Threads that read photographs beside the detector")
+      ->check(CLI::Range(1, 1024))
+      ->capture_default_str();
 
   CLI::App* const loss =
       add_command(app, options, "loss", "Evaluate the artifact's loss of boxes against boxes");

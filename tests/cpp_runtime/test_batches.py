@@ -1,0 +1,211 @@
+"""detect of many files: in batches, with files read beside the detector, and of artifacts of format 1."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import PIL.Image
+import PIL.ImageOps
+import pytest
+import torch
+from cpp_runtime.image_files import encoded, noise
+from cpp_runtime.running import Completed, Run, SaveStandIn
+from small_detectors import SHALLOW
+from torch import Tensor, nn
+
+from lensbox.model import FaceDetector
+
+ORIENTATION = 0x0112
+SIZES = [(90, 70), (640, 480), (31, 200), (2100, 1300), (256, 256), (1, 1), (1024, 700)]
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """Of different sizes and kinds; JPEG files among them that are decoded at less than full size."""
+    folder = tmp_path_factory.mktemp("photos")
+    paths = []
+    for index, size in enumerate(SIZES):
+        for mode, ending in (("RGB", "jpg"), ("L", "png")):
+            paths.append(folder / f"{index}.{ending}")
+            noise(mode, *size).rotate(20 * index).save(paths[-1])
+    return paths
+
+
+def assert_close(result: Completed, expected: Completed) -> None:
+    """The same files, as many boxes in the same order, but for what sums in another order may do."""
+    assert [entry["file"] for entry in result.json()["images"]] == [
+        entry["file"] for entry in expected.json()["images"]
+    ]
+    for entry, other in zip(result.json()["images"], expected.json()["images"], strict=True):
+        assert (entry["width"], entry["height"]) == (other["width"], other["height"])
+        boxes, scores = tensors(entry)
+        expected_boxes, expected_scores = tensors(other)
+        torch.testing.assert_close(boxes, expected_boxes, atol=0.01, rtol=1e-5)
+        torch.testing.assert_close(scores, expected_scores, atol=1e-5, rtol=0)
+
+
+def tensors(entry: dict[str, Any]) -> tuple[Tensor, Tensor]:
+    boxes = torch.tensor([found["box"] for found in entry["detections"]]).reshape(-1, 4)
+    return boxes, torch.tensor([found["score"] for found in entry["detections"]])
+
+
+@pytest.mark.parametrize("batch", [2, 5, 14, 1000])
+@pytest.mark.parametrize("decode_threads", [1, 4])
+def test_a_batch_finds_the_same(
+    run: Run, artifact: Path, photos: list[Path], batch: int, decode_threads: int
+) -> None:
+    arguments = ["detect", "--artifact", artifact, "--image", *photos]
+    one_by_one = run(*arguments)
+    assert one_by_one.code == 0, one_by_one.stderr
+    assert sum(bool(entry["detections"]) for entry in one_by_one.json()["images"]) > len(photos) // 2
+    options = ["--batch", str(batch), "--decode-threads", str(decode_threads)]
+    result = run(*arguments, *options)
+    assert result.code == 0, result.stderr
+    assert_close(result, one_by_one)
+
+
+def test_bad_files_in_batches_lose_nothing(
+    run: Run, artifact: Path, photos: list[Path], tmp_path: Path
+) -> None:
+    text, truncated = tmp_path / "text.jpg", tmp_path / "truncated.png"
+    text.write_text("no image")
+    truncated.write_bytes(photos[1].read_bytes()[:-20])
+    files = [text, text, photos[0], tmp_path / "absent", *photos[1:5], truncated, photos[5], text]
+    for options in ([], ["--batch", "3", "--decode-threads", "2"], ["--batch", "50"]):
+        result = run("detect", "--artifact", artifact, *options, "--image", *files)
+        assert result.code == 4
+        entries = result.json()["images"]
+        assert [entry["file"] for entry in entries] == [str(file) for file in files]
+        good = [entry for entry in entries if "error" not in entry]
+        assert [Path(entry["file"]) for entry in good] == photos[:6]
+        assert any(entry["detections"] for entry in good)
+        errors = [entry["error"] for entry in entries if "error" in entry]
+        assert result.stderr.splitlines() == [f"lensbox_runner: {error}" for error in errors]
+    only_bad = run("detect", "--artifact", artifact, "--batch", "2", "--image", text, text, text)
+    assert (only_bad.code, len(only_bad.json()["images"])) == (4, 3)
+
+
+@pytest.mark.parametrize(("option", "value"), [("--batch", "0"), ("--decode-threads", "0"), ("--batch", "x")])
+def test_sizes_of_batches_are_checked(run: Run, artifact: Path, option: str, value: str) -> None:
+    result = run("detect", "--artifact", artifact, "--image", "x.png", option, value)
+    assert (result.code, result.stdout) == (2, "")
+    assert option in result.stderr
+
+
+def test_orientation_is_applied_or_not(run: Run, artifact: Path, tmp_path: Path) -> None:
+    lying, upright = tmp_path / "lying.png", tmp_path / "upright.png"
+    exif = PIL.Image.Exif()
+    exif[ORIENTATION] = 6
+    picture = noise("RGB", 90, 50)
+    picture.save(lying, exif=exif)
+    picture.transpose(PIL.Image.Transpose.ROTATE_270).save(upright)
+
+    def entry(photo: Path, *options: str) -> dict[str, Any]:
+        result = run("detect", "--artifact", artifact, "--image", photo, *options)
+        assert result.code == 0, result.stderr
+        (found,) = result.json()["images"]
+        assert found.pop("file") == str(photo)
+        assert found["detections"]
+        return dict(found)
+
+    plain = tmp_path / "plain.png"
+    picture.save(plain)
+    assert entry(lying) == entry(lying, "--orientation", "exif") == entry(upright)
+    assert entry(lying, "--orientation", "stored") == entry(plain)
+    assert entry(lying) != entry(plain)
+
+    result = run("detect", "--artifact", artifact, "--image", lying, "--orientation", "1")
+    assert (result.code, result.stdout) == (2, "")
+    assert "--orientation" in result.stderr
+
+
+def test_the_artifact_tells_the_orientation(run: Run, artifact: Path, rewrite: Any, tmp_path: Path) -> None:
+    photo = tmp_path / "photo.jpg"
+    exif = PIL.Image.Exif()
+    exif[ORIENTATION] = 8
+    noise("RGB", 90, 50).save(photo, exif=exif)
+    stored = rewrite(lambda metadata: metadata["reading"].update(orientation="stored"))
+
+    def width(path: Path, *options: str) -> int:
+        return int(run("detect", "--artifact", path, "--image", photo, *options).json()["images"][0]["width"])
+
+    assert (width(artifact), width(stored), width(stored, "--orientation", "exif")) == (50, 90, 50)
+
+
+def test_annotations_are_upright_at_full_size_and_in_color(run: Run, artifact: Path, tmp_path: Path) -> None:
+    photo, drawn = tmp_path / "photo.jpg", tmp_path / "drawn.png"
+    exif = PIL.Image.Exif()
+    exif[ORIENTATION] = 5
+    noise("RGB", 1200, 900).save(photo, exif=exif)
+    arguments = ["detect", "--artifact", artifact, "--image", photo, "--annotate", drawn]
+    result = run(*arguments, "--score-threshold", "1")
+    assert result.code == 0, result.stderr
+    with PIL.Image.open(photo) as image:
+        expected = np.asarray(PIL.ImageOps.exif_transpose(image))
+        np.testing.assert_array_equal(np.asarray(PIL.Image.open(drawn)), expected)
+        run(*arguments, "--score-threshold", "1", "--orientation", "stored")
+        np.testing.assert_array_equal(np.asarray(PIL.Image.open(drawn)), np.asarray(image))
+
+
+class SingleImages(nn.Module):
+    """A detector with the methods of format 1: one image at a time, and no windows."""
+
+    def __init__(self, detector: FaceDetector) -> None:
+        super().__init__()
+        self.detector = detector
+
+    @torch.jit.export
+    def preprocess(self, image: Tensor) -> tuple[Tensor, Tensor]:
+        canvases, geometry = self.detector.preprocess([image])
+        return canvases[0], geometry[0]
+
+    @torch.jit.export
+    def detect(
+        self, images: Tensor, score_threshold: float, iou_threshold: float
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        return self.detector.detect(images, score_threshold, iou_threshold)
+
+    @torch.jit.export
+    def restore(self, boxes: Tensor, geometry: Tensor) -> Tensor:
+        assert geometry.dim() == 1
+        return self.detector.restore(boxes, geometry)
+
+    @torch.jit.export
+    def loss(self, predictions: Tensor, targets: Tensor) -> Tensor:
+        return self.detector.loss(predictions, targets)
+
+
+def test_an_artifact_of_format_1(
+    run: Run, artifact: Path, save_stand_in: SaveStandIn, photos: list[Path]
+) -> None:
+    torch.manual_seed(0)  # as that of the artifact
+    old = save_stand_in(
+        SingleImages(FaceDetector(SHALLOW).eval()), format_version=1, canvas="none", reading=7
+    )
+    passed = run("selftest", "--artifact", old)
+    assert passed.code == 0, passed.stderr + passed.stdout
+    whole = [photo for photo in photos if photo.suffix == ".png"]
+    new_result = run("detect", "--artifact", artifact, "--image", *whole)
+    for options in ([], ["--batch", "3"]):
+        result = run("detect", "--artifact", old, *options, "--image", *whole)
+        assert result.code == 0, result.stderr
+        assert_close(result, new_result)
+
+    # It looks at the whole of a JPEG file too, upright.
+    large = [photo for photo in photos if photo.suffix == ".jpg"]
+    result = run("detect", "--artifact", old, "--image", *large)
+    assert result.code == 0, result.stderr
+    sizes = [(entry["width"], entry["height"]) for entry in result.json()["images"]]
+    assert sizes == SIZES
+
+
+def test_format_1_turns_photographs_upright(run: Run, save_stand_in: SaveStandIn, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    old = save_stand_in(SingleImages(FaceDetector(SHALLOW).eval()), format_version=1)
+    exif = PIL.Image.Exif()
+    exif[ORIENTATION] = 6
+    photo = tmp_path / "photo.jpg"
+    photo.write_bytes(encoded(noise("RGB", 90, 50), "JPEG", exif=exif))
+    for options, size in (([], (50, 90)), (["--orientation", "stored"], (90, 50))):
+        (entry,) = run("detect", "--artifact", old, "--image", photo, *options).json()["images"]
+        assert (entry["width"], entry["height"]) == size
