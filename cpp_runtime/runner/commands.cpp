@@ -89,7 +89,7 @@ Outcome run_detect(const ModelOptions& model, const DetectOptions& options) {
   std::vector<fs::path> annotated;
   if (!options.annotate.empty()) annotated = annotation_paths(options.annotate, options.images);
 
-  const lensbox::Artifact artifact = load(model);
+  lensbox::Artifact artifact = load(model);
   const lensbox::Metadata& metadata = artifact.metadata();
   lensbox::DetectFilesOptions how{
       .reading = metadata.reading,
@@ -100,6 +100,9 @@ Outcome run_detect(const ModelOptions& model, const DetectOptions& options) {
   };
   lensbox::Orientation& orientation = how.reading.reading.orientation;
   orientation = options.orientation.value_or(orientation);
+  if (options.capture) {
+    artifact.capture({static_cast<int64_t>(options.batch)}, how.score_threshold, how.iou_threshold);
+  }
 
   Outcome outcome;
   const auto report = [&](size_t i, const std::variant<lensbox::FileDetections, lensbox::InputError>& found) {

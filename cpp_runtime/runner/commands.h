@@ -32,6 +32,7 @@ struct DetectOptions {
   std::optional<lensbox::Orientation> orientation;  // else what the artifact says
   size_t batch = 1;
   size_t decode_threads = 1;
+  bool capture = false;  // CUDA graphs
 };
 
 struct LossOptions {

@@ -87,6 +87,8 @@ void add_commands(CLI::App& app, Options& options) {
                    "Threads that read photographs beside the detector")
       ->check(CLI::Range(1, 1024))
       ->capture_default_str();
+  detect->add_flag("--capture", options.detect.capture,
+                   "On a GPU, run the detector as a CUDA graph for batches of this size");
 
   CLI::App* const loss =
       add_command(app, options, "loss", "Evaluate the artifact's loss of boxes against boxes");

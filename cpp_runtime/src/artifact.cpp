@@ -10,6 +10,7 @@
 #include <cstring>
 
 #include "artifact_file.h"
+#include "captured_detect.h"
 #include "detect_batch.h"
 #include "detector_module.h"
 #include "full_float32.h"
@@ -70,13 +71,31 @@ Artifact Artifact::load(const std::filesystem::path& path, c10::Device device,
   return {device, std::move(file.metadata), std::move(module)};
 }
 
+void Artifact::capture(const std::vector<int64_t>& batch_sizes, double score_threshold,
+                       double iou_threshold) {
+  const int64_t least = batch_sizes.empty() ? 0 : std::ranges::min(batch_sizes);
+  if (least < 1) {
+    throw InputError("batch_sizes must be at least one size, and none below 1, got " + c10::str(batch_sizes));
+  }
+  if (!device_.is_cuda()) return;
+  const c10::InferenceMode inference_mode;
+  // The canvas that the artifact makes of any photograph.
+  const Photo dot = Photo::of(at::zeros({1, 1, 1}, at::kByte));
+  const at::Tensor canvas = prepare(*module_, metadata_, device_, std::vector{dot}).canvases;
+  captured_ = std::make_shared<CapturedDetect>(
+      batch_sizes, score_threshold, iou_threshold, canvas,
+      record_detect_graphs(*module_, canvas, batch_sizes, score_threshold, iou_threshold));
+}
+
 std::vector<std::vector<Detection>> Artifact::detect(const std::vector<Photo>& photos, double score_threshold,
                                                      double iou_threshold) const {
   if (photos.empty()) return {};
   const c10::InferenceMode inference_mode;
   const Prepared prepared = prepare(*module_, metadata_, device_, photos);
-  const Found found = module_->detect(prepared.canvases, score_threshold, iou_threshold);
-  return collect(*module_, restore(*module_, metadata_, found, prepared.geometry));
+  std::optional<Found> found;
+  if (captured_) found = captured_->run(prepared.canvases, score_threshold, iou_threshold);
+  if (!found) found = module_->detect(prepared.canvases, score_threshold, iou_threshold);
+  return collect(*module_, restore(*module_, metadata_, *found, prepared.geometry));
 }
 
 std::vector<Detection> Artifact::detect(const at::Tensor& image, double score_threshold,

@@ -62,6 +62,18 @@ def test_a_batch_finds_the_same(
     result = run(*arguments, *options)
     assert result.code == 0, result.stderr
     assert_close(result, one_by_one)
+    # --capture is for GPUs, and changes no answer.
+    assert run(*arguments, *options, "--capture").stdout == result.stdout
+
+
+@pytest.mark.gpu
+def test_graphs_find_the_same_on_the_gpu(run: Run, artifact: Path, photos: list[Path]) -> None:
+    arguments = ["detect", "--artifact", artifact, "--image", *photos, "--device", "cuda"]
+    for batch in ("1", "4"):  # the last batch of four is not full
+        plain = run(*arguments, "--batch", batch)
+        captured = run(*arguments, "--batch", batch, "--capture")
+        assert captured.code == 0, captured.stderr
+        assert_close(captured, plain)
 
 
 def test_bad_files_in_batches_lose_nothing(

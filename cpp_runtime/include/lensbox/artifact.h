@@ -13,6 +13,7 @@
 
 namespace lensbox {
 
+class CapturedDetect;
 class DetectorModule;
 
 struct Loss {
@@ -37,7 +38,7 @@ Metadata read_metadata(const std::filesystem::path& artifact, Trust trust = Trus
 // A detector loaded from a file. All the mathematics, from letterboxing to NMS and back to the pixels of the
 // image, is in the artifact; this class only calls its methods.
 //
-// TorchScript modules may be called from several threads at once, and so may this class.
+// TorchScript modules may be called from several threads at once, and so may the const methods of this class.
 class Artifact {
  public:
   // Reads the file once, checks it as read_metadata does, opens the op library (see find_op_library), and
@@ -49,6 +50,14 @@ class Artifact {
 
   const Metadata& metadata() const { return metadata_; }
   c10::Device device() const { return device_; }
+
+  // Records what the method detect does on the GPU, for each of these batch sizes, as a CUDA graph: replayed,
+  // it costs one launch in place of hundreds, with the same answers. A batch is filled up to the next size;
+  // larger ones, and those with other thresholds, run as before. On the CPU this changes nothing. Each size
+  // takes memory for its canvases and results, and the largest for what lies between. Throws InputError for a
+  // size below 1, DeviceError if the library was built without CUDA, ArtifactError if the method fails. No
+  // other thread may use the artifact meanwhile.
+  void capture(const std::vector<int64_t>& batch_sizes, double score_threshold, double iou_threshold);
 
   // Faces (or whatever the artifact detects) in a batch of photographs, which read_photo reads as
   // metadata().reading says: for each photograph, best first, in its own pixels. Thresholds in 0..1.
@@ -71,6 +80,7 @@ class Artifact {
   c10::Device device_;
   Metadata metadata_;
   std::shared_ptr<const DetectorModule> module_;
+  std::shared_ptr<const CapturedDetect> captured_;  // none unless asked for
 };
 
 }  // namespace lensbox
