@@ -15,6 +15,7 @@ import pytest
 from cpp_runtime.image_files import (
     GRAY,
     PNG_END,
+    damaged,
     encoded,
     flat_jpeg,
     jpeg_segment,
@@ -112,8 +113,8 @@ def test_every_flipped_bit_of_a_png_is_seen(read_all: ReadAll) -> None:
     picture = encoded(noise("RGB", 6, 5).quantize(4), "PNG")
     file = picture.replace(PNG_END, png_chunk(b"tEXt", b"Comment\0made for a test") + PNG_END)
     flipped = [bytearray(file) for _ in range(8 * len(file))]
-    for bit, damaged in enumerate(flipped):
-        damaged[bit // 8] ^= 1 << bit % 8
+    for bit, changed in enumerate(flipped):
+        changed[bit // 8] ^= 1 << bit % 8
     first, *others = refused(read_all([file, *map(bytes, flipped)]))
     assert not first
     assert all(others)
@@ -208,28 +209,10 @@ def test_kinds_of_jpeg_that_are_not_read(read_all: ReadAll) -> None:
     assert outcomes[2] == "a JPEG file must have 1, 3 or 4 components, got 2"
 
 
-def damage(file: bytes, generator: random.Random) -> bytes:
-    """Some other bytes, some missing, some twice, or the end missing; the first bytes stay."""
-    damaged = bytearray(file)
-    begin = generator.randrange(3, len(file))
-    end = min(len(file), begin + generator.randrange(1, 300))
-    match generator.randrange(5):
-        case 0:
-            del damaged[begin:]
-        case 1:
-            del damaged[begin:end]
-        case 2:
-            damaged[begin:begin] = damaged[begin:end]
-        case _:
-            for _ in range(generator.choice([1, 1, 2, 10])):
-                damaged[generator.randrange(3, len(file))] ^= 1 << generator.randrange(8)
-    return bytes(damaged)
-
-
 def test_damaged_files_are_read_as_in_python_or_refused(read_all: ReadAll) -> None:
     generator = random.Random(20261121)
     corpus = [*pngs(), *jpegs()]
-    files = [(name, damage(file, generator)) for name, file in generator.choices(corpus, k=400)]
+    files = [(name, damaged(file, generator)) for name, file in generator.choices(corpus, k=400)]
     outcomes = read_all([file for _, file in files])
     assert 100 < sum(refused(outcomes)) < 400
     for (name, file), outcome in zip(files, outcomes, strict=True):

@@ -1,0 +1,167 @@
+"""Python and C++ make the same canvases of image files, to the bit, and refuse the same ones."""
+
+import itertools
+import random
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from cpp_runtime.image_files import damaged, encoded, jpeg_segment, jpegs, noise, pngs
+from cpp_runtime.photo_pixels import CanvasSize, cpp_photos
+from exif_files import broken_exif, exif, jpeg_with_exif, odd_exif, png_with_exif
+from torch import Tensor
+
+from lensbox.errors import InputError
+from lensbox.ops import letterbox
+from lensbox.runtime.image_io import read_photo
+from lensbox.runtime.metadata import Canvas, Orientation, Reading
+
+# Pillow says so of some of the palettes.
+pytestmark = pytest.mark.filterwarnings("ignore:Palette images with Transparency")
+
+GRAY = Canvas(height=32, width=48, channels=1, fill=7)
+COLOR = Canvas(height=32, width=48, channels=3, fill=7)
+# For these canvases, 1, 1/2, 1/4 and 1/8, odd and even, one wide and one tall.
+SIZES = ((128, 64), (95, 70), (320, 224), (191, 190), (400, 431), (1153, 65), (50, 1500), (768, 576))
+
+
+def canvases(pixels: Tensor, canvas: Canvas) -> Tensor:
+    return letterbox([pixels], canvas.height, canvas.width, canvas.channels, canvas.fill).canvases
+
+
+def compare(
+    files: dict[str, bytes],
+    folder: Path,
+    canvas: Canvas,
+    oversampling: int = 2,
+    orientation: Orientation = "exif",
+    refused_in_cpp_alone: bool = False,
+) -> dict[str, str]:
+    """Asserts that both read the same of each file. Returns the errors in C++, by the file's name."""
+    folder.mkdir()
+    size = CanvasSize(canvas.width, canvas.height, canvas.channels)
+    outcomes = cpp_photos(list(files.values()), folder, size, oversampling, orientation)
+    errors = {}
+    for (name, file), outcome in zip(files.items(), outcomes, strict=True):
+        reading = Reading(orientation, oversampling)
+        if isinstance(outcome, str):
+            errors[name] = outcome
+            if not refused_in_cpp_alone:
+                with pytest.raises(InputError):
+                    read_photo(file, canvas, reading)
+            continue
+        photo = read_photo(file, canvas, reading)
+        assert (photo.width, photo.height) == outcome.size, name
+        assert photo.window == outcome.window, name
+        pixels = photo.pixels.permute(1, 2, 0).numpy()
+        # Of a transparent palette C++ keeps the alpha, which nobody looks at.
+        np.testing.assert_array_equal(outcome.pixels[..., : pixels.shape[2]], pixels, err_msg=name)
+        theirs = torch.from_numpy(outcome.pixels).permute(2, 0, 1)
+        assert canvases(theirs, canvas).equal(canvases(photo.pixels, canvas)), name
+    return errors
+
+
+def oriented(files: dict[str, bytes]) -> dict[str, bytes]:
+    """Each file with each orientation in turn."""
+    orientations = itertools.cycle(range(1, 9))
+    return {
+        f"{name}, orientation {number}": png_with_exif(file, exif(number, "<>"[number % 2]))
+        if file.startswith(b"\x89PNG")
+        else jpeg_with_exif(file, exif(number, "<>"[number % 2]))
+        for number, (name, file) in zip(orientations, files.items(), strict=False)
+    }
+
+
+@pytest.mark.parametrize("canvas", [GRAY, COLOR])
+def test_jpeg_of_every_kind_and_size(canvas: Canvas, tmp_path: Path) -> None:
+    corpus = dict(jpegs(SIZES))
+    assert len(corpus) > 80
+    assert compare(corpus, tmp_path / "1", canvas) == {}
+    assert compare(oriented(corpus), tmp_path / "2", canvas) == {}
+    assert compare(oriented(corpus), tmp_path / "3", canvas, orientation="stored") == {}
+    assert compare(corpus, tmp_path / "4", canvas, oversampling=0) == {}
+    assert compare(corpus, tmp_path / "5", canvas, oversampling=1) == {}
+
+
+@pytest.mark.parametrize("canvas", [GRAY, COLOR])
+def test_png_of_every_kind(canvas: Canvas, tmp_path: Path) -> None:
+    corpus = dict(pngs())
+    assert compare(corpus, tmp_path / "1", canvas) == {}
+    assert compare(oriented(corpus), tmp_path / "2", canvas) == {}
+
+
+@pytest.mark.parametrize("file_format", ["JPEG", "PNG"])
+def test_the_eight_orientations_at_every_scale(file_format: str, tmp_path: Path) -> None:
+    with_exif = jpeg_with_exif if file_format == "JPEG" else png_with_exif
+    files = {
+        f"{width} x {height}, {number}": with_exif(
+            encoded(noise("RGB", width, height), file_format), exif(number)
+        )
+        for width, height in SIZES
+        for number in range(10)
+    }
+    assert compare(files, tmp_path / "1", GRAY) == {}
+    assert compare(files, tmp_path / "2", COLOR) == {}
+
+
+def test_broken_and_odd_exif_data(tmp_path: Path) -> None:
+    picture = noise("RGB", 301, 123)
+    jpeg, png = encoded(picture, "JPEG"), encoded(picture, "PNG")
+    files = {}
+    for name, data in {**broken_exif(), **odd_exif()}.items():
+        files[f"JPEG {name}"] = jpeg_with_exif(jpeg, data)
+        files[f"PNG {name}"] = png_with_exif(png, data)
+        files[f"JPEG {name}, then a good one"] = jpeg_with_exif(jpeg_with_exif(jpeg, exif(8)), data)
+        files[f"PNG {name}, then a good one"] = png_with_exif(png_with_exif(png, exif(8)), data)
+        files[f"JPEG {name}, under another header"] = jpeg_with_exif(jpeg, data, header=b"Exif\0\1")
+    for data in (b"", b"E", b"Exif\0", b"Exif\0\0", b"http://ns.adobe.com/xap/1.0/\0"):
+        files[f"JPEG {data!r}"] = jpeg[:2] + jpeg_segment(0xE1, data) + jpeg_with_exif(jpeg, exif(6))[2:]
+    assert compare(files, tmp_path / "1", GRAY) == {}
+
+
+def test_truncated_files_are_refused_alike(tmp_path: Path) -> None:
+    def truncations(file: bytes) -> Iterator[bytes]:
+        return (file[:length] for length in range(1, len(file), max(1, len(file) // 60)))
+
+    def kinds() -> Iterator[bytes]:
+        for options in ({}, {"progressive": True}, {"subsampling": 0}):
+            yield jpeg_with_exif(encoded(noise("RGB", 320, 224), "JPEG", **options), exif(6))
+        yield encoded(noise("CMYK", 320, 224), "JPEG")
+        yield png_with_exif(encoded(noise("RGB", 32, 20), "PNG"), exif(6))
+
+    files = {
+        f"{number} of {len(short)} bytes": short
+        for number, file in enumerate(kinds())
+        for short in truncations(file)
+    }
+    for folder, canvas in (("1", GRAY), ("2", COLOR)):
+        assert len(compare(files, tmp_path / folder, canvas)) == len(files)
+
+
+def test_kinds_of_jpeg_that_neither_reads(tmp_path: Path) -> None:
+    file = encoded(noise("RGB", 320, 224), "JPEG")
+    frame = file.index(b"\xff\xc0")
+    arithmetic = file[: frame + 1] + b"\xc9" + file[frame + 2 :]
+    twelve_bits = file[: frame + 4] + b"\x0c" + file[frame + 5 :]
+    errors = compare({"arithmetic": arithmetic, "12 bits": twelve_bits}, tmp_path / "1", GRAY)
+    assert list(errors) == ["arithmetic", "12 bits"]
+
+
+def test_damaged_files_that_both_read_are_the_same(tmp_path: Path) -> None:
+    # C++ also refuses JPEG files that libjpeg fills up with a warning, which Pillow ignores. Versions
+    # of libjpeg-turbo smooth blocks whose later scans are missing in different ways.
+    generator = random.Random(20261122)
+    sizes: Sequence[tuple[int, int]] = ((320, 224), (95, 70))
+    corpus = [
+        (name, file)
+        for name, file in [*pngs(), *jpegs(sizes)]
+        if "progressive" not in name and len(file) > 40
+    ]
+    files = {
+        f"{index} {name}": damaged(file, generator)
+        for index, (name, file) in enumerate(generator.choices(corpus, k=300))
+    }
+    errors = compare(oriented(files), tmp_path / "1", GRAY, refused_in_cpp_alone=True)
+    assert 50 < len(errors) < 300
