@@ -118,6 +118,10 @@ def on_canvas(
     return canvas
 
 
+def noise_like(image: Tensor, *shape: int) -> Tensor:
+    return torch.randint(0, 256, shape, dtype=torch.uint8, device=image.device)
+
+
 def planar(image: Tensor) -> Tensor:
     return image.contiguous()
 
@@ -136,37 +140,33 @@ def interleaved_transposed(image: Tensor) -> Tensor:
 
 def crop(image: Tensor) -> Tensor:
     """Rows of a larger picture, which begin at an odd address."""
-    around = torch.randint(
-        0, 256, (image.shape[0], image.shape[1] + 3, image.shape[2] + 6), dtype=torch.uint8
-    )
+    around = noise_like(image, image.shape[0], image.shape[1] + 3, image.shape[2] + 6)
     view = around[:, 1:-2, 5:-1]
     return view.copy_(image)
 
 
 def interleaved_crop(image: Tensor) -> Tensor:
-    around = torch.randint(
-        0, 256, (image.shape[1] + 3, image.shape[2] + 6, image.shape[0]), dtype=torch.uint8
-    )
+    around = noise_like(image, image.shape[1] + 3, image.shape[2] + 6, image.shape[0])
     view = around.permute(2, 0, 1)[:, 1:-2, 5:-1]
     return view.copy_(image)
 
 
 def colours_of_rgba(image: Tensor) -> Tensor:
-    """The first channels of interleaved pixels of four bytes."""
-    around = torch.randint(0, 256, (*image.shape[1:], 4), dtype=torch.uint8)
-    view = around.permute(2, 0, 1)[: image.shape[0]]
-    return view.copy_(image)
+    """The first channels of interleaved pixels of four bytes. Behind the last pixel's channels memory ends."""
+    channels, height, width = image.shape
+    around = noise_like(image, 4 * (height * width - 1) + channels)
+    return around.as_strided(image.shape, (1, 4 * width, 4)).copy_(image)
 
 
 def every_other_column(image: Tensor) -> Tensor:
-    around = torch.randint(0, 256, (image.shape[0], image.shape[1], 2 * image.shape[2]), dtype=torch.uint8)
+    around = noise_like(image, image.shape[0], image.shape[1], 2 * image.shape[2])
     view = around[:, :, ::2]
     return view.copy_(image)
 
 
 def channels_of_rows(image: Tensor) -> Tensor:
     """Each row holds its channels one after the other, behind five other bytes."""
-    rows = torch.randint(0, 256, (image.shape[1], 5 + image.shape[0] * image.shape[2]), dtype=torch.uint8)
+    rows = noise_like(image, image.shape[1], 5 + image.shape[0] * image.shape[2])
     view: Tensor = rows[:, 5:].unflatten(1, (image.shape[0], image.shape[2])).transpose(0, 1)
     return view.copy_(image)
 
