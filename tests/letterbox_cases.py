@@ -152,7 +152,7 @@ def interleaved_crop(image: Tensor) -> Tensor:
 
 
 def colours_of_rgba(image: Tensor) -> Tensor:
-    """The first channels of interleaved pixels of four bytes. Behind the last pixel's channels memory ends."""
+    """The first channels of interleaved pixels of four bytes; memory ends behind those of the last."""
     channels, height, width = image.shape
     around = noise_like(image, 4 * (height * width - 1) + channels)
     return around.as_strided(image.shape, (1, 4 * width, 4)).copy_(image)
