@@ -2,20 +2,17 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdlib>
 
 namespace lensbox {
 namespace {
 
-int knob(const char* name, int other) {
-  const char* value = std::getenv(name);
-  return value ? std::atoi(value) : other;
-}
+// Outputs of a tile along the first axis: no more than threads, and no fewer than half a warp unless they
+// need that much memory.
+constexpr int32_t kWidestTile = kLetterboxThreads;
+constexpr int32_t kNarrowestTile = 16;
 
 // Bytes that are loaded at once, where there is a choice: enough to be worth a wait.
-int stage_target() {
-  return knob("LETTERBOX_STAGE", 12288);
-}
+constexpr double kChunkBytes = 12288;
 
 // Shared memory is kept for a band of as many outputs: neighbours read what lies under their edges twice.
 constexpr int16_t kLeastBand = 24;
@@ -63,7 +60,7 @@ int16_t chunk_of(const ImageTask& task) {
   const double scale = static_cast<double>(task.first.input) / task.first.output;
   const double quad_bytes =
       4 * pixel * (task.tile * scale + 16) * (task.layout == PixelLayout::kPlanar ? 3 : 1);
-  return static_cast<int16_t>(std::clamp<double>(stage_target() / quad_bytes, 1, 8));
+  return static_cast<int16_t>(std::clamp<double>(kChunkBytes / quad_bytes, 1, 8));
 }
 
 // Whether the task's tile and band fit with its chunk, or with a smaller one. Where the tile could be smaller
@@ -109,27 +106,62 @@ double cost_of(const ImageTask& task) {
          8.0 * task.first.output * task.second.output * task.planes;
 }
 
-// How many bands the second axis is cut into, where this image has `share` blocks of those that run at the
-// same time. A block takes as long as its band is high, and a little more: for its edges and its weights. If
-// more blocks are needed than run at once, they come in waves; a last one that is almost empty takes as long
-// as a full one.
-int32_t choose_bands(const ImageTask& task, double share) {
+// How long an image of `share` blocks of those that run at the same time may take, by the outputs of a block
+// and a few more along each axis, for the edges that neighbours compute too and for its weights. Blocks that
+// do not run at once come in waves, and a last one that is almost empty takes as long as a full one.
+double time_of(const ImageTask& task, double share) {
   constexpr double kEdge = 2.0;
+  const double blocks = double(pieces(task.first.output, task.tile)) * pieces(task.second.output, task.band);
+  return std::max(1.0, std::ceil(blocks / share)) * (task.tile + kEdge) * (task.band + kEdge);
+}
+
+// Cuts the second axis into bands, no higher than the task's. Returns the time.
+double choose_band(ImageTask& task, double share) {
   const int32_t tiles = pieces(task.first.output, task.tile);
-  const int32_t least = pieces(task.second.output, task.band);
-  int32_t best = least;
+  const int32_t fewest = pieces(task.second.output, task.band);
   double best_time = 0;
+  ImageTask tried = task;
   for (int32_t waves = 1; waves <= 4; ++waves) {
-    const int32_t bands = std::clamp<int32_t>(static_cast<int32_t>(std::min(share * waves / tiles, 16384.0)),
-                                              least, task.second.output);
-    const double time =
-        std::max(1.0, std::ceil(tiles * bands / share)) * (pieces(task.second.output, bands) + kEdge);
+    const int32_t bands = std::clamp(static_cast<int32_t>(std::min(share * waves / tiles, 16384.0)), fewest,
+                                     int32_t{task.second.output});
+    tried.band = static_cast<int16_t>(pieces(task.second.output, bands));
+    const double time = time_of(tried, share);
     if (waves == 1 || time < best_time) {
-      best = bands;
+      task.band = tried.band;
       best_time = time;
     }
   }
-  return best;
+  return best_time;
+}
+
+// Loads a band in as few chunks as shared memory has room for, of about the same size.
+void enlarge_chunks(ImageTask& task) {
+  const double scale = static_cast<double>(task.second.input) / task.second.output;
+  const int32_t quads = static_cast<int32_t>(scale * (task.band - 1)) / 4 + window_quads(task.second);
+  ImageTask larger = task;
+  while (larger.chunk < quads && (++larger.chunk, tile_memory(larger).bytes <= kLetterboxShared)) {
+    task.chunk = larger.chunk;
+  }
+  task.chunk = static_cast<int16_t>(pieces(quads, pieces(quads, task.chunk)));
+}
+
+// Wide tiles have fewer edges, but an image alone is cut small, so that all multiprocessors work on it.
+void cut_image(ImageTask& task, double share) {
+  const ImageTask whole = task;
+  double best_time = 0;
+  for (int32_t parts = pieces(whole.first.output, kWidestTile);;) {
+    ImageTask tried = whole;
+    choose_tile(tried, parts);
+    if (tried.tile == 0) break;
+    const double time = choose_band(tried, share);
+    if (best_time == 0 || time < 0.85 * best_time) {
+      task = tried;
+      best_time = time;
+    }
+    if (tried.tile <= kNarrowestTile) break;
+    parts = 2 * pieces(whole.first.output, tried.tile);
+  }
+  if (task.tile > 0) enlarge_chunks(task);
 }
 
 bool same_shape(const ImageView& a, const ImageView& b) {
@@ -162,12 +194,8 @@ int32_t plan_letterbox(const ImageView* images, int32_t count, const Canvases& o
       task.data = data;
     } else {
       const double share = at_once * cost_of(task) / cost;
-      // Where there are more blocks than outputs of the second axis, tiles may be smaller.
-      const int32_t parts = static_cast<int32_t>(std::min(share / task.second.output, 16384.0));
-      choose_tile(task, std::max(pieces(task.first.output, knob("LETTERBOX_TILE", 128)),
-                                 std::min(parts, pieces(task.first.output, knob("LETTERBOX_LEAST", 32)))));
+      cut_image(task, share);
       if (task.tile > 0) {
-        task.band = static_cast<int16_t>(pieces(task.second.output, choose_bands(task, share)));
         image_blocks = pieces(task.first.output, task.tile) * pieces(task.second.output, task.band);
         *shared_bytes = std::max(*shared_bytes, tile_memory(task).bytes);
       } else {
