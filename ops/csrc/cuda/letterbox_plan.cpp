@@ -185,7 +185,7 @@ int32_t plan_letterbox(const ImageView* images, int32_t count, const Canvases& o
     cost += cost_of(tasks[i]);
   }
   int32_t blocks = 0, image_blocks = 0;
-  *shared_bytes = 0;
+  *shared_bytes = sizeof(WideMemory);
   for (int32_t i = 0; i < count; ++i) {
     ImageTask& task = tasks[i];
     if (i > 0 && same_shape(images[i], images[i - 1])) {

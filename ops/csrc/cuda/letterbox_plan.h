@@ -69,6 +69,12 @@ struct TileMemory {
   int32_t pixels, between, first_weights, second_weights, first_spans, second_spans, bytes;
 };
 
+// And what it holds where not even one window fits.
+struct WideMemory {
+  double areas[2];  // of the windows of the first and the second axis
+  uint32_t total;
+};
+
 // Quads that a window of this axis may touch, wherever it begins. Its width is rounded up, and one more pixel
 // may come from the rounding of doubles.
 LENSBOX_HOST_DEVICE int32_t window_quads(const PassAxis& axis) {
@@ -104,6 +110,12 @@ LENSBOX_HOST_DEVICE TileMemory tile_memory(const ImageTask& task) {
   memory.second_quads = window_quads(task.second);
   const double scale = static_cast<double>(task.first.input) / task.first.output;
   memory.quads = (static_cast<int32_t>((task.tile - 1) * scale) + 5) / 4 + 1 + memory.first_quads;
+  // Far more than fits; the sums below stay within 32 bits.
+  constexpr int32_t kMostQuads = 1 << 16;
+  if (memory.quads > kMostQuads || memory.second_quads > kMostQuads) {
+    memory.bytes = INT32_MAX;
+    return memory;
+  }
   memory.pitch = memory.quads | 1;
   memory.ring = 1;
   while (memory.ring < task.chunk + memory.second_quads + 1)
@@ -136,7 +148,7 @@ LENSBOX_HOST_DEVICE int32_t pieces(int32_t whole, int32_t piece) {
 }
 
 // Fills in the tasks of `count` images and returns how many blocks they take; `at_once` are what the device
-// runs at the same time. `shared_bytes` is what the largest tile needs.
+// runs at the same time. `shared_bytes` is what any of these blocks needs.
 int32_t plan_letterbox(const ImageView* images, int32_t count, const Canvases& out, int32_t at_once,
                        ImageTask* tasks, int32_t* shared_bytes);
 
