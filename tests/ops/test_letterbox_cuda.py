@@ -1,0 +1,79 @@
+"""letterbox on CUDA where its kernel has edges: alignments, tiles, windows that fit no tile, launches.
+
+What the op owes on every device is in test_letterbox.py; the CPU's bytes are right by those tests.
+"""
+
+from collections.abc import Callable, Sequence
+
+import pytest
+import torch
+from letterbox_cases import interleaved, interleaved_transposed, planar, random_image, transposed
+from torch import Tensor
+
+from lensbox.ops import letterbox
+
+pytestmark = pytest.mark.gpu
+
+Layout = Callable[[Tensor], Tensor]
+
+
+def assert_like_cpu(images: Sequence[Tensor], height: int, width: int, channels: int = 1) -> None:
+    """Compares images on the device, views as they are, with the same on the CPU."""
+    ours = letterbox(images, height, width, channels, 200)
+    theirs = letterbox([image.cpu() for image in images], height, width, channels, 200)
+    assert torch.equal(ours.geometry.cpu(), theirs.geometry)
+    for index, image in enumerate(images):
+        assert torch.equal(ours.canvases[index].cpu(), theirs.canvases[index]), (index, image.shape)
+
+
+@pytest.mark.parametrize(("pixel", "components"), [(1, 1), (1, 3), (1, 4), (3, 3), (4, 3), (4, 4)])
+@pytest.mark.parametrize("channels", [1, 3])
+def test_lines_of_any_alignment_that_end_with_their_memory(
+    pixel: int, components: int, channels: int
+) -> None:
+    # Every address modulo 16 for the first byte and for the last one of the allocation. A pixel of one byte has
+    # its channels in planes.
+    images = []
+    for begin in range(16):
+        for width in (*range(1, 18), 45):
+            planes = components if pixel == 1 else 1
+            size = 5 * width * pixel * planes - (pixel - components if pixel > 1 else 0)
+            memory = torch.randint(0, 256, (begin + size,), dtype=torch.uint8, device="cuda")
+            strides = (5 * width, width, 1) if pixel == 1 else (1, width * pixel, pixel)
+            images.append(memory.as_strided((components, 5, width), strides, begin))
+    assert_like_cpu(images, 7, 11, channels)
+
+
+@pytest.mark.parametrize("layout", [planar, interleaved, transposed, interleaved_transposed])
+@pytest.mark.parametrize("channels", [1, 3])
+def test_canvases_around_the_width_of_a_tile(layout: Layout, channels: int) -> None:
+    for width in (15, 16, 17, 31, 33, 127, 128, 129, 255, 257, 400):
+        images = [layout(random_image(3, *size).cuda()) for size in ((150, 700), (700, 310), (30, 40))]
+        assert_like_cpu(images, width + 3, width, channels)
+        assert_like_cpu(images[:1], width, width + 3, channels)
+
+
+@pytest.mark.parametrize("layout", [planar, interleaved, transposed, interleaved_transposed])
+@pytest.mark.parametrize("size", [(3, 30_000), (30_000, 3), (1, 400_000), (2000, 1500)], ids=str)
+@pytest.mark.parametrize("canvas", [(1, 1), (2, 3), (9, 9)], ids=str)
+def test_windows_of_any_width(layout: Layout, size: tuple[int, int], canvas: tuple[int, int]) -> None:
+    # Some fill shared memory with one window, some need more than there is.
+    image = layout(random_image(3, *size).cuda())
+    for channels in (1, 3):
+        assert_like_cpu([image, layout(random_image(1, 20, 20).cuda()), image], *canvas, channels)
+
+
+def test_a_batch_is_cut_by_what_it_holds() -> None:
+    # The same image alone, beside few, beside many, and beside much larger ones: other tiles, the same bytes.
+    image = interleaved(random_image(3, 333, 444).cuda())
+    expected = letterbox([image.cpu()], 100, 130).canvases[0]
+    small, large = random_image(1, 9, 9).cuda(), interleaved(random_image(3, 2100, 3100).cuda())
+    for others in ([], [image] * 7, [small] * 90, [large] * 3, [small, large] * 20, [image] * 200):
+        canvases = letterbox([*others, image, *others], 100, 130).canvases
+        assert torch.equal(canvases[len(others)].cpu(), expected), len(others)
+
+
+@pytest.mark.parametrize("count", [4, 5, 64, 65, 500, 501, 1000, 1001])
+def test_as_many_images_as_parameters_hold(count: int) -> None:
+    sizes = [(1 + 2 * (index % 2), 1 + 7 * index % 31, 1 + 11 * index % 37) for index in range(count)]
+    assert_like_cpu([random_image(*size).cuda() for size in sizes], 12, 16)
