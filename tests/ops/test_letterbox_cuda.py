@@ -31,8 +31,8 @@ def assert_like_cpu(images: Sequence[Tensor], height: int, width: int, channels:
 def test_lines_of_any_alignment_that_end_with_their_memory(
     pixel: int, components: int, channels: int
 ) -> None:
-    # Every address modulo 16 for the first byte and for the last one of the allocation. A pixel of one byte has
-    # its channels in planes.
+    # Every address modulo 16 for the first byte and for the last of the allocation. Pixels of one byte have
+    # their channels in planes.
     images = []
     for begin in range(16):
         for width in (*range(1, 18), 45):

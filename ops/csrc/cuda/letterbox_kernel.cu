@@ -6,46 +6,6 @@
 namespace lensbox {
 namespace {
 
-// What the kernel's parts that know of columns and rows need. (References to one axis or the other would put
-// both into local memory.)
-struct CanvasAxis {
-  int32_t input, output, offset;
-};
-
-__device__ __forceinline__ CanvasAxis canvas_axis(const ImageTask& task, bool first) {
-  return {first ? task.first.input : task.second.input, first ? task.first.output : task.second.output,
-          first ? task.first.offset : task.second.offset};
-}
-
-// A block writes its share of the canvas's rows where no image is: adjacent threads adjacent pixels.
-__device__ __forceinline__ void fill_padding(const ImageTask& task, const Canvases& out, uint8_t* canvas,
-                                             int32_t block, int32_t blocks) {
-  const CanvasAxis across = canvas_axis(task, task.first_is_columns);
-  const CanvasAxis down = canvas_axis(task, !task.first_is_columns);
-  if (across.output == out.width && down.output == out.height) return;
-  const int32_t begin = static_cast<int32_t>(int64_t{out.height} * block / blocks);
-  const int32_t end = static_cast<int32_t>(int64_t{out.height} * (block + 1) / blocks);
-  const ThreadRows threads = thread_rows(out.width, kBlockBits);
-  for (int32_t row = begin + threads.outer; row < end; row += threads.outer_step) {
-    const bool beside = row >= down.offset && row < down.offset + down.output;
-    for (int32_t column = threads.inner; column < out.width; column += threads.inner_step) {
-      if (beside && column >= across.offset && column < across.offset + across.output) continue;
-      for (int32_t channel = 0; channel < out.channels; ++channel) {
-        canvas[(int64_t{channel} * out.height + row) * out.width + column] = out.fill;
-      }
-    }
-  }
-}
-
-__device__ __forceinline__ void write_task_geometry(const ImageTask& task, float* geometry) {
-  const CanvasAxis across = canvas_axis(task, task.first_is_columns);
-  const CanvasAxis down = canvas_axis(task, !task.first_is_columns);
-  ImageView image = {};
-  image.width = across.input;
-  image.height = down.input;
-  write_geometry(image, Fit{across.output, down.output, across.offset, down.offset}, geometry);
-}
-
 // The blocks from an image's first_block on are its tiles; the first also writes the geometry.
 template <int kCapacity>
 __global__ void __launch_bounds__(kLetterboxThreads, kLetterboxBlocksPerSm)
@@ -65,10 +25,9 @@ __global__ void __launch_bounds__(kLetterboxThreads, kLetterboxBlocksPerSm)
   const Canvases out = batch.out;
   const int64_t index = batch.first_image + image;
   uint8_t* const canvas = out.pixels + index * out.channels * out.height * out.width;
-  if (block == 0 && threadIdx.x == 0) write_task_geometry(task, out.geometry + 6 * index);
-  fill_padding(task, out, canvas, block, blocks);
+  if (block == 0 && threadIdx.x == 0) write_geometry_of(task, out.geometry + 6 * index);
   if (task.tile > 0) {
-    letterbox_tile(task, out, canvas, block, memory);
+    letterbox_tile(task, out, canvas, block, blocks, memory);
   } else {
     letterbox_wide(task, out, canvas, block, blocks, memory);
   }

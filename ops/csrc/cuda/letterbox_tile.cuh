@@ -9,8 +9,10 @@
 
 #include <cuda_pipeline.h>
 
+#include "letterbox_canvas.cuh"
 #include "letterbox_pixels.cuh"
 #include "letterbox_plan.h"
+#include "letterbox_threads.cuh"
 
 namespace lensbox {
 
@@ -35,22 +37,6 @@ struct Tile {
   AxisRange first, second;
   int32_t first_quads;  // that are needed, of the `quads` that there is room for
 };
-
-// Threads in rows of 2^n: adjacent ones take adjacent items of the inner dimension.
-struct ThreadRows {
-  int32_t inner, inner_step, outer, outer_step;
-};
-
-// Rows of at least `items`, if 2^longest_bits are enough for that.
-__device__ __forceinline__ ThreadRows thread_rows(int32_t items, int32_t longest_bits) {
-  const int32_t bits = min(32 - __clz(items - 1), longest_bits);
-  const int32_t thread = static_cast<int32_t>(threadIdx.x);
-  return {thread & ((1 << bits) - 1), 1 << bits, thread >> bits, kLetterboxThreads >> bits};
-}
-
-constexpr int32_t kWarpBits = 5;
-constexpr int32_t kBlockBits = 7;
-static_assert(1 << kBlockBits == kLetterboxThreads);
 
 // --- loading
 // ----------------------------------------------------------------------------------------------------
@@ -375,18 +361,6 @@ __device__ __forceinline__ void first_pass_of(const Tile& tile, int32_t quad, co
   }
 }
 
-// Writes the `count` lowest bytes of a word, `step` bytes apart.
-__device__ __forceinline__ void store_bytes(uint8_t* to, uint32_t bytes, int32_t count, int32_t step) {
-  if (count >= 4 && step == 1 && (reinterpret_cast<uintptr_t>(to) & 3) == 0) {
-    *reinterpret_cast<uint32_t*>(to) = bytes;
-    return;
-  }
-#pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    if (i < count) to[i * step] = static_cast<uint8_t>(bytes >> 8 * i);
-  }
-}
-
 // A thread takes four adjacent outputs of the first axis at one of [begin, end) of the second, and writes
 // them.
 __device__ __forceinline__ void second_pass(const Tile& tile, const Canvases& out, uint8_t* canvas,
@@ -426,9 +400,9 @@ __device__ __forceinline__ void second_pass(const Tile& tile, const Canvases& ou
 // --- the tile
 // ---------------------------------------------------------------------------------------------------
 
-// Tile `block` of the image; canvas is the image's.
+// Tile `block` of the image's `blocks`; canvas is the image's.
 __device__ __forceinline__ void letterbox_tile(const ImageTask& task, const Canvases& out, uint8_t* canvas,
-                                               int32_t block, uint8_t* shared) {
+                                               int32_t block, int32_t blocks, uint8_t* shared) {
   Tile tile;
   tile.task = task;
   tile.memory = tile_memory(task);
@@ -449,7 +423,8 @@ __device__ __forceinline__ void letterbox_tile(const ImageTask& task, const Canv
   if (staged) start_loading(tile, chunk_at(tile, 0), stage);
   __pipeline_commit();
 
-  // While the first chunk is on its way: the weights.
+  // While the first chunk is on its way: padding and weights.
+  fill_padding(task, out, canvas, block, blocks);
   MeasuredWindow* const first_windows = reinterpret_cast<MeasuredWindow*>(shared + tile.memory.pixels);
   MeasuredWindow* const second_windows = first_windows + tile.first.count;
   measure_windows(task.first, tile.first, first_windows, first_spans);

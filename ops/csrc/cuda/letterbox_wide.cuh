@@ -11,6 +11,7 @@ namespace lensbox {
 // used.
 __device__ __forceinline__ void letterbox_wide(const ImageTask& task, const Canvases& out, uint8_t* canvas,
                                                int32_t block, int32_t blocks, uint8_t* shared) {
+  fill_padding(task, out, canvas, block, blocks);
   WideMemory& memory = *reinterpret_cast<WideMemory*>(shared);
   const int32_t lane = static_cast<int32_t>(threadIdx.x % 32), warp = static_cast<int32_t>(threadIdx.x / 32);
   const int64_t plane_bytes = int64_t{out.height} * out.width;

@@ -1,0 +1,72 @@
+// What a block of `letterbox` writes besides the image: padding and geometry.
+#pragma once
+
+#include "letterbox_plan.h"
+#include "letterbox_threads.cuh"
+
+namespace lensbox {
+
+// An axis of the canvas by its own name, columns or rows, whichever pass comes first. (References to one of
+// the task's axes or the other would put both into local memory.)
+struct CanvasAxis {
+  int32_t input, output, offset;
+};
+
+__device__ __forceinline__ CanvasAxis canvas_axis(const ImageTask& task, bool columns) {
+  const bool first = task.first_is_columns == columns;
+  return {first ? task.first.input : task.second.input, first ? task.first.output : task.second.output,
+          first ? task.first.offset : task.second.offset};
+}
+
+// Writes the `count` lowest bytes of a word, `step` bytes apart.
+__device__ __forceinline__ void store_bytes(uint8_t* to, uint32_t bytes, int32_t count, int32_t step) {
+  if (count >= 4 && step == 1 && (reinterpret_cast<uintptr_t>(to) & 3) == 0) {
+    *reinterpret_cast<uint32_t*>(to) = bytes;
+    return;
+  }
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    if (i < count) to[i * step] = static_cast<uint8_t>(bytes >> 8 * i);
+  }
+}
+
+// A block fills its share of the canvas's rows where no image is: a thread takes four adjacent pixels,
+// adjacent threads adjacent ones. Where the image begins or ends among the four, it writes single ones.
+__device__ __forceinline__ void fill_padding(const ImageTask& task, const Canvases& out, uint8_t* canvas,
+                                             int32_t block, int32_t blocks) {
+  const CanvasAxis across = canvas_axis(task, true), down = canvas_axis(task, false);
+  if (across.output == out.width && down.output == out.height) return;
+  const uint32_t four = 0x01010101u * out.fill;
+  const int32_t image_end = across.offset + across.output;
+  const int32_t begin = static_cast<int32_t>(int64_t{out.height} * block / blocks);
+  const int32_t end = static_cast<int32_t>(int64_t{out.height} * (block + 1) / blocks);
+  const int32_t groups = pieces(out.width, 4);
+  const ThreadRows threads = thread_rows(groups, kBlockBits);
+  for (int32_t row = begin + threads.outer; row < end; row += threads.outer_step) {
+    const bool beside = row >= down.offset && row < down.offset + down.output;
+    for (int32_t group = threads.inner; group < groups; group += threads.inner_step) {
+      const int32_t column = 4 * group, count = min(4, out.width - column);
+      const bool touches = beside && column < image_end && column + count > across.offset;
+      for (int32_t channel = 0; channel < out.channels; ++channel) {
+        uint8_t* const to = canvas + (channel * out.height + row) * out.width + column;
+        if (!touches) {
+          store_bytes(to, four, count, 1);
+          continue;
+        }
+        for (int32_t i = 0; i < count; ++i) {
+          if (column + i < across.offset || column + i >= image_end) to[i] = out.fill;
+        }
+      }
+    }
+  }
+}
+
+__device__ __forceinline__ void write_geometry_of(const ImageTask& task, float* geometry) {
+  const CanvasAxis across = canvas_axis(task, true), down = canvas_axis(task, false);
+  ImageView image = {};
+  image.width = across.input;
+  image.height = down.input;
+  write_geometry(image, Fit{across.output, down.output, across.offset, down.offset}, geometry);
+}
+
+}  // namespace lensbox
