@@ -13,6 +13,7 @@ from lensbox.bench.cases import (
     Direction,
     Kind,
 )
+from lensbox.bench.limits import NOT_MEASURED, Limit
 from lensbox.bench.peers import registry
 from lensbox.bench.results import Measure, Row, fastest
 from lensbox.bench.table import number
@@ -24,7 +25,7 @@ class Figure:
 
     peers, ours: of each, the fastest counts.
     measure: what is compared, on both sides.
-    must, aim: the least that is accepted, and what is striven for.
+    limit: the least that is accepted, and what is striven for.
     """
 
     name: str
@@ -36,8 +37,7 @@ class Figure:
     peers: tuple[str, ...]
     ours: tuple[str, ...]
     measure: Measure
-    must: float
-    aim: float
+    limit: Limit
 
 
 _OURS = (registry.LENSBOX,)
@@ -47,11 +47,11 @@ _BATCHED = registry.TORCHVISION_BATCHED_NMS
 def _loss(name: str, direction: Direction, measure: Measure, must: float, aim: float) -> Figure:
     shape = (HEADLINE_BATCH, HEADLINE_SLOTS)
     peers = (registry.COMPILED,)
-    return Figure(name, "headline", "loss", direction, *shape, peers, _OURS, measure, must, aim)
+    return Figure(name, "headline", "loss", direction, *shape, peers, _OURS, measure, Limit(must, aim))
 
 
 def _nms(name: str, batch: int, slots: int, peer: str, must: float, aim: float) -> Figure:
-    return Figure(name, "nms", "nms", FORWARD, batch, slots, (peer,), _OURS, "complete", must, aim)
+    return Figure(name, "nms", "nms", FORWARD, batch, slots, (peer,), _OURS, "complete", Limit(must, aim))
 
 
 FIGURES = [
@@ -69,8 +69,7 @@ FIGURES = [
         peers=(registry.PER_SAMPLE,),
         ours=(registry.LENSBOX, registry.LENSBOX_JAGGED),
         measure="complete",
-        must=5000,
-        aim=10_000,
+        limit=Limit(must=5000, aim=10_000),
     ),
     _nms("padded_nms [128, 1024]: torchvision batched_nms / ours", 128, 1024, _BATCHED, 100, 400),
     _nms("padded_nms [256, 256]: torchvision batched_nms / ours", 256, 256, _BATCHED, 300, 1000),
@@ -85,8 +84,7 @@ FIGURES = [
         peers=(registry.TORCHVISION,),
         ours=_OURS,
         measure="call",
-        must=5,
-        aim=10,
+        limit=Limit(must=5, aim=10),
     ),
     Figure(
         name="CPU, one thread, NMS of 1,000 boxes: torchvision / ours",
@@ -98,8 +96,7 @@ FIGURES = [
         peers=(registry.TORCHVISION_NMS,),
         ours=_OURS,
         measure="call",
-        must=2,
-        aim=5,
+        limit=Limit(must=2, aim=5),
     ),
 ]
 
@@ -118,18 +115,16 @@ def _line(figure: Figure, rows: Sequence[Row]) -> list[str]:
         if (row.case.group, row.case.kind, row.case.direction, row.case.batch, row.case.slots)
         == (figure.group, figure.kind, figure.direction, figure.batch, figure.slots)
     ]
-    limits = [f"{figure.must:,g}", f"{figure.aim:,g}"]
     theirs = fastest(of_case, figure.peers, figure.measure)
     ours = fastest(of_case, figure.ours, figure.measure)
     if theirs is None or ours is None or theirs.summary is None or ours.summary is None:
-        return [figure.name, "", "", "", *limits, "not measured"]
+        return [figure.name, "", "", "", *figure.limit.cells, NOT_MEASURED]
     ratio = theirs.summary.median / ours.summary.median
-    verdict = "aim reached" if ratio >= figure.aim else "reached" if ratio >= figure.must else "BELOW"
     return [
         figure.name,
         number(theirs.summary.median),
         number(ours.summary.median),
         number(ratio),
-        *limits,
-        verdict,
+        *figure.limit.cells,
+        figure.limit.verdict(ratio),
     ]

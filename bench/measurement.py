@@ -61,8 +61,8 @@ QUICK = Effort(rounds=9, sample_seconds=0.005, figure_seconds=0.5, leave_out_slo
 # More calls would fill the queue to the device, and the host would have to wait for it.
 MOST_CALLS_ON_GPU = 20
 MOST_CALLS_ON_CPU = 10_000
-GRAPH_SECONDS = 0.005
-GRAPH_ITERATIONS = (10, 200)
+_GRAPH_SECONDS = 0.005
+_GRAPH_ITERATIONS = (10, 200)
 
 
 def run_case(case: Case, effort: Effort, copy_bytes_per_second: float) -> list[Row]:
@@ -81,12 +81,8 @@ def _run_case(case: Case, effort: Effort, copy_bytes_per_second: float) -> list[
     for peer in workload.peers:
         try:
             series.update(_prepare(case, workload, peer, effort, rows))
-        except UnavailableError as error:
-            rows.append(Row(case, peer.name, "", note=f"not available: {error}"))
-        except WrongAnswerError as error:
-            rows.append(Row(case, peer.name, "", note=f"WRONG: {error}"))
         except Exception as error:  # one peer's failure must not cost the figures of the others
-            rows.append(Row(case, peer.name, "", note=f"failed: {first_line(error)}"))
+            rows.append(Row(case, peer.name, "", note=failure_note(error)))
     for (peer_name, measure), samples in interleave(series).items():
         summary = summarize(samples)
         share = None
@@ -141,10 +137,9 @@ def _make_sampler(
         return complete_sampler(run, pace.calls, synchronize)
     if peer.not_capturable:
         raise UnavailableError(f"no CUDA graph: {peer.not_capturable}")
-    fewest, most = GRAPH_ITERATIONS
     sets = 1
     if measure == "graph":
-        iterations = max(fewest, min(most, int(GRAPH_SECONDS / max(pace.seconds, 1e-9))))
+        iterations = graph_iterations(pace)
     else:
         if not peer.rotates:
             raise UnavailableError("its inputs are too many tensors to be copied hundreds of times")
@@ -153,11 +148,17 @@ def _make_sampler(
             raise UnavailableError("inputs are too small to be kept out of the cache")
         sets = needed
         run = workload.make_run(function, sets)
-        iterations = sets * math.ceil(fewest / sets)
+        iterations = sets * math.ceil(_GRAPH_ITERATIONS[0] / sets)
     try:
         return graph_sampler(run, iterations, keep_outputs=sets > 1)
     except RuntimeError as error:
         raise UnavailableError(f"no CUDA graph: {first_line(error)}") from error
+
+
+def graph_iterations(pace: Pace) -> int:
+    """How many calls of that pace are captured in one CUDA graph."""
+    fewest, most = _GRAPH_ITERATIONS
+    return max(fewest, min(most, int(_GRAPH_SECONDS / max(pace.seconds, 1e-9))))
 
 
 def _release() -> None:
@@ -167,6 +168,15 @@ def _release() -> None:
     gc.collect()
     if torch.cuda.is_available():
         torch.cuda.empty_cache()
+
+
+def failure_note(error: Exception) -> str:
+    """Why something has no figure, for its table."""
+    if isinstance(error, UnavailableError):
+        return f"not available: {error}"
+    if isinstance(error, WrongAnswerError):
+        return f"WRONG: {error}"
+    return f"failed: {first_line(error)}"
 
 
 def first_line(error: BaseException) -> str:

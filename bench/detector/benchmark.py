@@ -1,8 +1,8 @@
 """One run of `lensbox bench detector` from beginning to end."""
 
+import functools
 import math
 import tempfile
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 
 from lensbox.bench.allocator import keep_freed_memory
-from lensbox.bench.check import WrongAnswerError
+from lensbox.bench.comparison import call_series, clock_of, compare
 from lensbox.bench.detector import detector_report
 from lensbox.bench.detector.check import check_way
 from lensbox.bench.detector.cost import network_cost
@@ -22,13 +22,13 @@ from lensbox.bench.detector.operators import typical
 from lensbox.bench.detector.results import Breakdown, DetectorReport, Timing, write_csv_files
 from lensbox.bench.detector.subject import Subject, make_subject
 from lensbox.bench.detector.torch_profile import profile_torch
-from lensbox.bench.detector.ways import WAYS, Call
+from lensbox.bench.detector.ways import WAYS, Call, Way
 from lensbox.bench.detector.yunet import YuNet
 from lensbox.bench.environment import environment
-from lensbox.bench.measurement import MOST_CALLS_ON_CPU, Effort, first_line
+from lensbox.bench.measurement import Effort
 from lensbox.bench.peers.peer import UnavailableError
 from lensbox.bench.threads import cpu_threads
-from lensbox.bench.timing import Clock, Series, call_sampler, find_pace, interleave, nothing, summarize
+from lensbox.bench.timing import Series
 from lensbox.files import atomic_write
 from lensbox.model import FaceDetector
 
@@ -80,43 +80,19 @@ def run(detector: FaceDetector, options: Options, say: Callable[[str], None]) ->
 
 
 def _measure(subject: Subject, effort: Effort) -> list[Timing]:
-    clock = _clock(subject.threads)
-    series: dict[str, Series] = {}
-    notes: dict[str, str] = {}
-    for way in WAYS:
-        try:
-            if way.slow_to_start and effort.leave_out_slow_starts:
-                raise UnavailableError("left out by --quick: it is slow to start")
-            call = way.load(subject)
-            check_way(way, call, subject)
-            series[way.name] = _series(call, effort, clock)
-        except UnavailableError as error:
-            notes[way.name] = f"not available: {error}"
-        except WrongAnswerError as error:
-            notes[way.name] = f"WRONG: {error}"
-        except Exception as error:  # one way's failure must not cost the figures of the others
-            notes[way.name] = f"failed: {first_line(error)}"
-    samples = interleave(series)
+    prepared = {way.name: functools.partial(_prepare, way, subject, effort) for way in WAYS}
+    outcomes = compare(prepared)
     return [
-        Timing(way.name, way.computes, summarize(samples[way.name]))
-        if way.name in samples
-        else Timing(way.name, way.computes, note=notes[way.name])
-        for way in WAYS
+        Timing(way.name, way.computes, outcomes[way.name].summary, outcomes[way.name].note) for way in WAYS
     ]
 
 
-def _clock(threads: int) -> Clock:
-    """CPU time where one thread does all the work. On an idle machine that is the time that passes; on a busy
-    one the turns of other processes are left out, which would hit long calls more often than short ones."""
-    return time.process_time if threads == 1 else time.perf_counter
-
-
-def _series(call: Call, effort: Effort, clock: Clock) -> Series:
-    def run(_: int) -> object:
-        return call()
-
-    pace = find_pace(effort.sample_seconds, run, nothing, MOST_CALLS_ON_CPU, clock)
-    return Series(call_sampler(run, pace.calls, nothing, clock), effort.rounds_at(pace))
+def _prepare(way: Way, subject: Subject, effort: Effort) -> Series:
+    if way.slow_to_start and effort.leave_out_slow_starts:
+        raise UnavailableError("left out by --quick: it is slow to start")
+    call = way.load(subject)
+    check_way(way, call, subject)
+    return call_series(call, effort, clock_of(subject.threads))
 
 
 def _break_down(subject: Subject, effort: Effort) -> Breakdown:

@@ -10,6 +10,7 @@ from lensbox.bench.detector.ways import (
     TORCHSCRIPT_NETWORK,
     YUNET,
 )
+from lensbox.bench.limits import NOT_MEASURED, Limit
 from lensbox.bench.ops_report import environment_markdown, environment_text
 from lensbox.bench.table import format_markdown, format_text, number, spread
 
@@ -92,11 +93,10 @@ def figure_table(report: DetectorReport) -> Table:
 
 
 def _figure_line(name: str, value: float | None, at_most: float | None) -> list[str]:
-    limit = "" if at_most is None else f"{at_most:g}"
-    if value is None:
-        return [name, "", limit, "not measured"]
-    verdict = "" if at_most is None else "reached" if value <= at_most else "ABOVE"
-    return [name, number(value), limit, verdict]
+    shown = "" if value is None else number(value)
+    if at_most is None:
+        return [name, shown, "", NOT_MEASURED if value is None else ""]
+    return [name, shown, f"{at_most:g}", Limit(at_most, at_most=True).verdict(value)]
 
 
 def breakdown_table(breakdown: Breakdown) -> Table:
