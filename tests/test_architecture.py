@@ -25,6 +25,8 @@ ARROWS: dict[str, set[str]] = {
     "cpp_runtime": {"errors", "files", "ops", "samples"},
     "bench": {"cli", "errors", "files", "ops", "model", "runtime", "samples"},
     "bench/detector": {"cli", "errors", "files", "ops", "model", "runtime", "export", "samples"},
+    "bench/photo": {"cli", "errors", "files", "ops", "model", "runtime", "export", "samples"},
+    "bench/photo/hostile": {"errors", "runtime", "serve"},
     "cli": {"errors"},
 }
 

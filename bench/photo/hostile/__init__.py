@@ -1,0 +1,1 @@
+"""Image files made to keep a decoder busy, and how long they do."""
