@@ -1,4 +1,4 @@
-"""`lensbox bench`: times the ops beside their peers, or the detector in several runtimes."""
+"""`lensbox bench`: times the ops, the detector, and the way from photographs to boxes beside their peers."""
 
 import logging
 from pathlib import Path
@@ -18,17 +18,21 @@ if TYPE_CHECKING:
 # Lensbox's own op or artifact was wrong, or failed.
 EXIT_WRONG = ExitCode.DEFECT
 
+_device = click.option(
+    "--device", type=click.Choice(["cpu", "cuda"]), help="Default: cuda where there is a GPU."
+)
+_weights = click.option("--weights", type=FILE, metavar="F", help="Default: the shipped ones.")
 _threads = click.option("--threads", type=click.IntRange(1), default=1, metavar="N", help="CPU threads")
 
 
 @click.group()
 def bench() -> None:
-    """Times the ops beside their peers, or the detector in several runtimes."""
+    """Times the ops, the detector, and the way from photographs to boxes beside their peers."""
     start_reporting(logging.WARNING)  # of the exports that it times it need not tell
 
 
 @bench.command(cls=Command)
-@click.option("--device", type=click.Choice(["cpu", "cuda"]), help="Default: cuda where there is a GPU.")
+@_device
 @click.option("--output", type=FILE, metavar="DIR", help="Write ops.csv, results.md and plots to DIR.")
 @click.option("--quick", is_flag=True, help="Fewer sizes and samples; nothing that compiles for each shape.")
 @click.option("--only", type=click.Choice(GROUPS), multiple=True, metavar="NAME...", help=", ".join(GROUPS))
@@ -45,21 +49,15 @@ def ops(
     threads: int,
 ) -> ExitCode:
     """Times the box ops beside what a user would pick instead. Each is checked first."""
-    import torch
-
     from lensbox.bench.benchmark import Options, run
 
-    has_gpu = torch.cuda.is_available()
-    device = device or ("cuda" if has_gpu else "cpu")
-    if device == "cuda" and not has_gpu:
-        raise DeviceError("--device cuda: PyTorch finds no NVIDIA GPU")
-    report = run(Options(device, output, quick, only, threads, time_limit), _say)
+    report = run(Options(_present(device), output, quick, only, threads, time_limit), _say)
     return EXIT_WRONG if _own_defects(report) else ExitCode.GOOD
 
 
 @bench.command(cls=Command)
 @click.option("--device", type=click.Choice(["cpu"]), default="cpu", help="Only the CPU so far.")
-@click.option("--weights", type=FILE, metavar="F", help="Default: the shipped ones.")
+@_weights
 @click.option("--output", type=FILE, metavar="DIR", help="Write CSV files and detector.md to DIR.")
 @click.option("--quick", is_flag=True, help="Fewer samples; no torch.compile.")
 @_threads
@@ -73,6 +71,49 @@ def detector(device: str, weights: Path | None, output: Path | None, quick: bool
 
     report = run(load_detector(weights), Options(output, quick, threads), _say)
     return EXIT_WRONG if _own_detector_defects(report) else ExitCode.GOOD
+
+
+@bench.command(cls=Command)
+@_device
+@_weights
+@click.option("--output", type=FILE, metavar="DIR", help="Write CSV files and photo.md to DIR.")
+@click.option("--quick", is_flag=True, help="Fewer samples, sizes and kinds of files.")
+@click.option(
+    "--runner",
+    type=FILE,
+    envvar="LENSBOX_RUNNER",
+    metavar="F",
+    help="The C++ runner, whose boxes are compared; else that of the environment variable LENSBOX_RUNNER.",
+)
+@_threads
+def photo(
+    device: str | None,
+    weights: Path | None,
+    output: Path | None,
+    quick: bool,
+    runner: Path | None,
+    threads: int,
+) -> ExitCode:
+    """Times the way from photographs to boxes: decode, letterbox, detect, restore, and all of it.
+
+    Each way is checked first. Shows how answers move by reduced decoding, and how long files that are made
+    for it can keep a decoder busy.
+    """
+    from lensbox.bench.photo.benchmark import Options, own_defects, run
+    from lensbox.model import load_detector
+
+    options = Options(_present(device), output, quick, threads, runner)
+    return EXIT_WRONG if own_defects(run(load_detector(weights), options, _say)) else ExitCode.GOOD
+
+
+def _present(device: str | None) -> str:
+    """The device that is asked for; by default a GPU, where there is one. Raises DeviceError."""
+    import torch
+
+    has_gpu = torch.cuda.is_available()
+    if device == "cuda" and not has_gpu:
+        raise DeviceError("--device cuda: PyTorch finds no NVIDIA GPU")
+    return device or ("cuda" if has_gpu else "cpu")
 
 
 def _own_defects(report: "Report") -> bool:

@@ -20,6 +20,8 @@ COMMANDS: dict[str, LazyCommand] = {
     "train": LazyCommand("lensbox.train.cli:train", "Train a face detector.", extra="train"),
     "evaluate": LazyCommand("lensbox.train.cli:evaluate", "Measure a detector on WIDER FACE.", extra="train"),
     "stress": LazyCommand("lensbox.train.cli:stress", "Find the limits of a detector.", extra="demo"),
-    "bench": LazyCommand("lensbox.bench.cli:bench", "Time the ops and the detector."),
+    "bench": LazyCommand(
+        "lensbox.bench.cli:bench", "Time the ops, the detector, and the way to boxes.", extra="bench"
+    ),
     "serve": LazyCommand("lensbox.serve.cli:serve", "Answer detection requests over HTTP.", extra="serve"),
 }

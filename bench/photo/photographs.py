@@ -1,0 +1,123 @@
+"""The photographs that are timed.
+
+No package that is installed anyway has a large photograph of people in the public domain, so they are made of
+the two small portraits of `lensbox.samples`: one fills the left, copies of both stand in rows to its right.
+What enlarging takes from a picture is put back as a camera would: edges are sharpened, and every pixel gets
+noise. A JPEG file then takes about as many bits a pixel as one from a camera, and as long to decode.
+"""
+
+import functools
+import io
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import PIL.Image
+import PIL.ImageFilter
+import PIL.ImageOps
+
+from lensbox.samples.photos import Pixels, save_photos
+
+_ROWS = 3  # of small portraits
+_NOISE = 3.0  # standard deviation in gray levels: 1.6 bits a pixel of 4000 x 3000 at quality 90
+_FILTER = PIL.Image.Resampling.LANCZOS
+_SHARPENING = PIL.ImageFilter.UnsharpMask(radius=2, percent=80, threshold=0)
+_ORIENTATION = 0x0112  # EXIF tag
+_ROTATE_90_CLOCKWISE = 6
+
+_PLAIN = {"quality": 90, "subsampling": "4:2:0"}
+
+
+@dataclass(frozen=True)
+class Photograph:
+    """A file in memory. suffix: of a file's name. width, height: as its pixels lie in it."""
+
+    name: str
+    file: bytes
+    suffix: str
+    width: int
+    height: int
+
+
+def jpeg_photograph(width: int, height: int, variant: int = 0) -> Photograph:
+    """Baseline, quality 90, 4:2:0: what most cameras write. variant: as in `photo_pixels`."""
+    return _photograph("JPEG", photo_pixels(width, height, variant), _PLAIN)
+
+
+def jpeg_variants(width: int, height: int) -> list[Photograph]:
+    """The same picture in other kinds of JPEG: with about half as many bits, as on web pages; progressive;
+    gray; with color at full size; lying on its side, with its orientation in EXIF data."""
+    pixels = photo_pixels(width, height)
+    lying = PIL.Image.Exif()
+    lying[_ORIENTATION] = _ROTATE_90_CLOCKWISE
+    gray = np.asarray(PIL.Image.fromarray(pixels).convert("L"))
+    return [
+        _photograph("JPEG of quality 75", pixels, {**_PLAIN, "quality": 75}),
+        _photograph("progressive JPEG", pixels, {**_PLAIN, "progressive": True}),
+        _photograph("gray JPEG", gray, {"quality": 90}),
+        _photograph("4:4:4 JPEG", pixels, {**_PLAIN, "subsampling": "4:4:4"}),
+        _photograph("JPEG on its side", np.rot90(pixels).copy(), {**_PLAIN, "exif": lying}),
+    ]
+
+
+def png_photograph(width: int, height: int) -> Photograph:
+    """The same picture as PNG, quickly compressed."""
+    return _photograph("PNG", photo_pixels(width, height), {"compress_level": 1}, "PNG")
+
+
+def small_photographs(side: int, count: int) -> list[Photograph]:
+    """`count` different square JPEG files: both portraits in turn, mirrored or not, brighter or darker, each
+    with noise of its own."""
+    portraits = _portraits()
+    found = []
+    for index in range(count):
+        random = np.random.default_rng(index)
+        picture = PIL.ImageOps.fit(portraits[index % len(portraits)], (side, side), _FILTER)
+        if random.random() < 0.5:
+            picture = PIL.ImageOps.mirror(picture)
+        pixels = np.asarray(picture) * random.uniform(0.75, 1.1)
+        found.append(_photograph("JPEG", _with_noise(pixels, random), _PLAIN))
+    return found
+
+
+def photo_pixels(width: int, height: int, variant: int = 0) -> Pixels:
+    """uint8 [height, width, 3]. variant: an even one has one portrait large, an odd one the other."""
+    large, small = _portraits()[:: 1 if variant % 2 else -1]
+    picture = PIL.Image.new("RGB", (width, height))
+    side = min(height, width)
+    picture.paste(PIL.ImageOps.fit(large, (side, height), _FILTER), (0, 0))
+    row_height = -(-height // _ROWS)
+    columns = round((width - side) / row_height)
+    for column in range(columns):
+        left, right = (side + (width - side) * edge // columns for edge in (column, column + 1))
+        for row in range(_ROWS):
+            portrait = (small, PIL.ImageOps.mirror(large), PIL.ImageOps.mirror(small))[(column + row) % 3]
+            cell = PIL.ImageOps.fit(portrait, (right - left, row_height), _FILTER)
+            picture.paste(cell, (left, row * row_height))
+    return _with_noise(np.asarray(picture.filter(_SHARPENING)), np.random.default_rng(variant))
+
+
+@functools.cache
+def _portraits() -> tuple[PIL.Image.Image, ...]:
+    with tempfile.TemporaryDirectory() as folder:
+        return tuple(PIL.Image.open(path).convert("RGB") for path in save_photos(Path(folder)))
+
+
+def _with_noise(pixels: Any, random: np.random.Generator) -> Pixels:
+    """The same noise in all three channels: JPEG keeps color at a quarter of the resolution anyway."""
+    noise = random.standard_normal((*pixels.shape[:2], 1), dtype=np.float32) * _NOISE
+    noisy: Pixels = np.rint(pixels + noise).clip(0, 255).astype(np.uint8)
+    return noisy
+
+
+def _photograph(
+    kind: str, pixels: Pixels, options: Mapping[str, Any], file_format: str = "JPEG"
+) -> Photograph:
+    buffer = io.BytesIO()
+    PIL.Image.fromarray(pixels).save(buffer, file_format, **options)
+    height, width = pixels.shape[:2]
+    name = f"{kind} {width} x {height}"
+    return Photograph(name, buffer.getvalue(), file_format.lower(), width, height)
