@@ -44,7 +44,8 @@ class Photograph:
 
 def jpeg_photograph(width: int, height: int, variant: int = 0) -> Photograph:
     """Baseline, quality 90, 4:2:0: what most cameras write. variant: as in `photo_pixels`."""
-    return _photograph("JPEG", photo_pixels(width, height, variant), _PLAIN)
+    kind = "other JPEG" if variant % 2 else "JPEG"
+    return _photograph(kind, photo_pixels(width, height, variant), _PLAIN)
 
 
 def jpeg_variants(width: int, height: int) -> list[Photograph]:
