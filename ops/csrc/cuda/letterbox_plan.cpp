@@ -111,7 +111,8 @@ double cost_of(const ImageTask& task) {
 // do not run at once come in waves, and a last one that is almost empty takes as long as a full one.
 double time_of(const ImageTask& task, double share) {
   constexpr double kEdge = 2.0;
-  const double blocks = double(pieces(task.first.output, task.tile)) * pieces(task.second.output, task.band);
+  const double blocks =
+      static_cast<double>(pieces(task.first.output, task.tile)) * pieces(task.second.output, task.band);
   return std::max(1.0, std::ceil(blocks / share)) * (task.tile + kEdge) * (task.band + kEdge);
 }
 

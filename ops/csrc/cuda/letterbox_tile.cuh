@@ -35,7 +35,6 @@ struct Tile {
   ImageTask task;
   TileMemory memory;
   AxisRange first, second;
-  int32_t first_quads;  // that are needed, of the `quads` that there is room for
 };
 
 // --- loading -----------------------------------------------------------------------------------------------
