@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from lensbox.bench.inputs import LossBatch, NmsBatch, PairwiseBatch
-from lensbox.bench.peers.peer import Loss, Nms, NmsPeer, Pairwise
+from lensbox.bench.peers.peer import Loss, Nms, NmsPeer, Pairwise, loss_and_gradient
 from lensbox.ops.reference import giou_reference, loss_reference, nms_reference
 
 VALUE_TOLERANCE = 1e-4  # float32 sums of up to millions of terms
@@ -20,11 +20,14 @@ def check_loss(function: Loss, batch: LossBatch, with_gradient: bool, weighted: 
     """Compares the value and, where it is asked for, the gradient. `weighted`: with the batch's weights."""
     weight = batch.weight if weighted else None
     expected_loss, expected_gradient = loss_reference(batch.pred, batch.target, weight)
-    pred = batch.pred.clone().requires_grad_(with_gradient)
-    loss = function(batch, pred)
-    _require_close("loss", loss, expected_loss, VALUE_TOLERANCE)
-    if with_gradient:
-        (gradient,) = torch.autograd.grad(loss, pred)
+    if not with_gradient:
+        loss = function(batch, batch.pred.clone())
+        assert isinstance(loss, Tensor)
+        _require_close("loss", loss, expected_loss, VALUE_TOLERANCE)
+    else:
+        pred = batch.pred.clone().requires_grad_()
+        loss, gradient = loss_and_gradient(function, batch, pred)
+        _require_close("loss", loss, expected_loss, VALUE_TOLERANCE)
         if gradient.dtype != pred.dtype:
             raise WrongAnswerError(f"the gradient is {gradient.dtype}, the predictions are {pred.dtype}")
         _require_close("gradient", gradient, expected_gradient, GRADIENT_TOLERANCE[pred.dtype])

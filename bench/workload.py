@@ -17,7 +17,7 @@ from lensbox.bench.inputs import (
     make_pairwise_batch,
 )
 from lensbox.bench.peers import registry
-from lensbox.bench.peers.peer import Loss, Nms, NmsPeer, Pairwise, Peer
+from lensbox.bench.peers.peer import Loss, Nms, NmsPeer, Pairwise, Peer, loss_and_gradient
 from lensbox.bench.results import Measure
 from lensbox.bench.timing import Run
 
@@ -61,11 +61,7 @@ def _loss(case: Case, batch: LossBatch) -> Workload:
             return lambda index: function(batches[index % sets], batches[index % sets].pred)
         leaves = [batch.pred.clone().requires_grad_() for batch in batches]
 
-        def run(index: int) -> object:
-            leaf = leaves[index % sets]
-            return torch.autograd.grad(function(batches[index % sets], leaf), leaf)
-
-        return run
+        return lambda index: loss_and_gradient(function, batches[index % sets], leaves[index % sets])
 
     def check(peer: Peer[Loss], function: Loss) -> None:
         if peer.name not in registry.FLOORS:
@@ -108,6 +104,11 @@ def _uncounted(_: str) -> int:
 
 
 def _loss_peers(case: Case) -> Sequence[Peer[Loss]]:
+    peers = _all_loss_peers(case)
+    return [peer for peer in peers if not peer.gives_gradient] if case.direction == FORWARD else peers
+
+
+def _all_loss_peers(case: Case) -> Sequence[Peer[Loss]]:
     if case.kind == "transfer":
         return registry.TRANSFER_PEERS
     if case.kind == "weighted loss":

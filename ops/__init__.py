@@ -9,6 +9,7 @@ from lensbox.ops.boxes import (  # noqa: E402
     giou,
     jagged_giou_loss,
     masked_giou_loss,
+    masked_giou_loss_and_grad,
     padded_nms,
     pairwise_giou,
 )
@@ -38,6 +39,7 @@ __all__ = [
     "letterbox",
     "library_path",
     "masked_giou_loss",
+    "masked_giou_loss_and_grad",
     "nms",
     "padded_nms",
     "pairwise_giou",

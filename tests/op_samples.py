@@ -194,6 +194,18 @@ SAMPLES = [
         sums=True,
     ),
     Sample(
+        "loss and gradient",
+        "masked_giou_loss_and_grad",
+        lambda b: (b.pred, b.target, None, EPS),
+        sums=True,
+    ),
+    Sample(
+        "weighted loss and gradient",
+        "masked_giou_loss_and_grad",
+        lambda b: (b.pred, b.wide_target, _weight(b), EPS),
+        sums=True,
+    ),
+    Sample(
         "jagged loss",
         "jagged_giou_loss",
         lambda i: (i.pred, *_packed(i), EPS),

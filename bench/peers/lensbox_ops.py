@@ -10,6 +10,7 @@ from lensbox.ops import (
     jagged_giou_loss,
     library_path,
     masked_giou_loss,
+    masked_giou_loss_and_grad,
     padded_nms,
     pairwise_giou,
     read_build_info,
@@ -25,6 +26,17 @@ def load_weighted_loss(device: torch.device) -> Loss:
     """As training calls it: a float32 weight for each slot."""
     _require_backend(device)
     return lambda batch, pred: masked_giou_loss(pred, batch.target, batch.weight)
+
+
+def load_loss_and_gradient(device: torch.device) -> Loss:
+    """Both from one op, which a step written by hand calls in place of autograd."""
+    _require_backend(device)
+    return lambda batch, pred: masked_giou_loss_and_grad(pred.detach(), batch.target)
+
+
+def load_weighted_loss_and_gradient(device: torch.device) -> Loss:
+    _require_backend(device)
+    return lambda batch, pred: masked_giou_loss_and_grad(pred.detach(), batch.target, batch.weight)
 
 
 def load_loss_of_any_weight(device: torch.device) -> Loss:

@@ -15,6 +15,7 @@ from lensbox.bench.peers.peer import Loss, NmsPeer, Pairwise, Peer
 
 LENSBOX = "lensbox"
 LENSBOX_JAGGED = "lensbox jagged"
+LENSBOX_WITH_GRADIENT = "lensbox, one op for both"
 LENSBOX_ANY_WEIGHT = "lensbox, int32 weights"
 EAGER = "eager"
 ARTICLE_KERNEL = "article's kernel"
@@ -31,6 +32,7 @@ WAITS = "it waits for the device (indexing with a mask)"
 
 LOSS_PEERS: list[Peer[Loss]] = [
     Peer(LENSBOX, lensbox_ops.load_loss),
+    Peer(LENSBOX_WITH_GRADIENT, lensbox_ops.load_loss_and_gradient, gives_gradient=True),
     Peer(LENSBOX_JAGGED, lensbox_ops.load_jagged_loss),
     Peer(EAGER, eager.load_loss),
     Peer(COMPILED, compiled.load_loss(compiled.DEFAULT), slow_to_start=True),
@@ -45,11 +47,12 @@ LOSS_PEERS: list[Peer[Loss]] = [
 ]
 FLOORS = ("empty op", "empty kernel")
 # Who is measured at every size. The others take seconds a call at the larger ones, or as long to compile.
-SWEPT = (LENSBOX, LENSBOX_JAGGED, EAGER, COMPILED, ARTICLE_KERNEL, TRITON)
+SWEPT = (LENSBOX, LENSBOX_WITH_GRADIENT, LENSBOX_JAGGED, EAGER, COMPILED, ARTICLE_KERNEL, TRITON)
 
 # int32 weights hold the same values in as many bytes, and go to the kernel that reads any dtype.
 WEIGHTED_LOSS_PEERS: list[Peer[Loss]] = [
     Peer(LENSBOX, lensbox_ops.load_weighted_loss),
+    Peer(LENSBOX_WITH_GRADIENT, lensbox_ops.load_weighted_loss_and_gradient, gives_gradient=True),
     Peer(LENSBOX_ANY_WEIGHT, lensbox_ops.load_loss_of_any_weight),
     Peer(EAGER, eager.load_weighted_loss),
     Peer(COMPILED, compiled.load_weighted_loss, slow_to_start=True),

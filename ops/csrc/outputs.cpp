@@ -88,6 +88,14 @@ std::tuple<Tensor, Tensor, Tensor> masked_giou_loss_backward_outputs(
           gradient_of(weighted_by, weighted_by.sym_sizes(), output_mask[2])};
 }
 
+std::tuple<Tensor, Tensor> masked_giou_loss_and_grad_outputs(const Tensor& pred, const Tensor& target,
+                                                             const std::optional<Tensor>& weight,
+                                                             double eps) {
+  check_loss_arguments("lensbox::masked_giou_loss_and_grad", pred, target, weight, eps);
+  return {at::empty({}, pred.options().dtype(math_dtype(pred, target))),
+          gradient_of(pred, pred.sym_sizes(), true)};
+}
+
 std::tuple<Tensor, Tensor> jagged_giou_loss_forward_outputs(const Tensor& pred, const Tensor& targets,
                                                             const Tensor& offsets, double eps) {
   check_jagged_arguments("lensbox::jagged_giou_loss", pred, targets, offsets, eps);
@@ -139,6 +147,7 @@ TORCH_LIBRARY_IMPL(lensbox, Meta, m) {
   m.impl("_pairwise_giou_backward", lensbox::pairwise_giou_backward_outputs);
   m.impl("_masked_giou_loss_forward", lensbox::masked_giou_loss_forward_outputs);
   m.impl("_masked_giou_loss_backward", lensbox::masked_giou_loss_backward_outputs);
+  m.impl("masked_giou_loss_and_grad", lensbox::masked_giou_loss_and_grad_outputs);
   m.impl("_jagged_giou_loss_forward", lensbox::jagged_giou_loss_forward_outputs);
   m.impl("_jagged_giou_loss_backward", lensbox::jagged_giou_loss_backward_outputs);
   m.impl("padded_nms", lensbox::padded_nms_outputs);

@@ -32,6 +32,9 @@ std::tuple<Tensor, Tensor, Tensor> masked_giou_loss_backward_outputs(
     const Tensor& grad, const Tensor& pred, const Tensor& target, const std::optional<Tensor>& weight,
     const Tensor& loss, const Tensor& normalizer, double eps, std::array<bool, 3> output_mask);
 
+std::tuple<Tensor, Tensor> masked_giou_loss_and_grad_outputs(const Tensor& pred, const Tensor& target,
+                                                             const std::optional<Tensor>& weight, double eps);
+
 std::tuple<Tensor, Tensor> jagged_giou_loss_forward_outputs(const Tensor& pred, const Tensor& targets,
                                                             const Tensor& offsets, double eps);
 std::tuple<Tensor, Tensor> jagged_giou_loss_backward_outputs(const Tensor& grad, const Tensor& pred,

@@ -22,6 +22,10 @@ TORCH_LIBRARY(lensbox, m) {
       "_masked_giou_loss_backward(Tensor grad, Tensor pred, Tensor target, Tensor? weight, Tensor loss,"
       " Tensor normalizer, float eps, bool[3] output_mask) -> (Tensor, Tensor, Tensor)");
 
+  m.def(
+      "masked_giou_loss_and_grad(Tensor pred, Tensor target, Tensor? weight=None, float eps=1e-7)"
+      " -> (Tensor loss, Tensor grad)");
+
   m.def("jagged_giou_loss(Tensor pred, Tensor targets, Tensor offsets, float eps=1e-7) -> Tensor");
   m.def(
       "_jagged_giou_loss_forward(Tensor pred, Tensor targets, Tensor offsets, float eps)"

@@ -8,7 +8,15 @@ import sys
 import torch
 from torch import Tensor
 
-from lensbox.ops import giou, jagged_giou_loss, letterbox, masked_giou_loss, padded_nms, pairwise_giou
+from lensbox.ops import (
+    giou,
+    jagged_giou_loss,
+    letterbox,
+    masked_giou_loss,
+    masked_giou_loss_and_grad,
+    padded_nms,
+    pairwise_giou,
+)
 
 
 def with_gradients(result: Tensor, *leaves: Tensor) -> list[Tensor]:
@@ -31,6 +39,7 @@ def run_box_ops(pred: Tensor, target: Tensor) -> list[Tensor]:
         *with_gradients(pairwise_giou(leaf, target), leaf),
         *with_gradients(masked_giou_loss(leaf, padded), leaf),
         *with_gradients(masked_giou_loss(leaf, target, scores), leaf),
+        *masked_giou_loss_and_grad(pred, padded),
         *with_gradients(jagged_giou_loss(leaf, packed, offsets), leaf),
         *(output for outputs in nms for output in outputs),
     ]

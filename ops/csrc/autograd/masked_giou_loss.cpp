@@ -55,6 +55,7 @@ TORCH_LIBRARY_IMPL(lensbox, Autograd, m) {
   // Second derivatives are not offered; asking for one says so.
   m.impl("_masked_giou_loss_forward", torch::autograd::autogradNotImplementedFallback());
   m.impl("_masked_giou_loss_backward", torch::autograd::autogradNotImplementedFallback());
+  m.impl("masked_giou_loss_and_grad", torch::autograd::autogradNotImplementedFallback());
 }
 
 TORCH_LIBRARY_IMPL(lensbox, CompositeExplicitAutograd, m) {

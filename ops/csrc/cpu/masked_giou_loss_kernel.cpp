@@ -1,4 +1,5 @@
 #include <ATen/Parallel.h>
+#include <ATen/ops/ones_like.h>
 #include <torch/library.h>
 
 #include <algorithm>
@@ -189,10 +190,21 @@ std::tuple<Tensor, Tensor, Tensor> masked_giou_loss_backward_cpu(
   return {grad_pred, grad_target, grad_weight};
 }
 
+// The backward reads the boxes again: they are in the cache.
+std::tuple<Tensor, Tensor> masked_giou_loss_and_grad_cpu(const Tensor& pred, const Tensor& target,
+                                                         const std::optional<Tensor>& weight, double eps) {
+  check_loss_arguments("lensbox::masked_giou_loss_and_grad", pred, target, weight, eps);
+  const auto [loss, normalizer] = masked_giou_loss_forward_cpu(pred, target, weight, eps);
+  const auto [grad, grad_target, grad_weight] = masked_giou_loss_backward_cpu(
+      at::ones_like(loss), pred, target, weight, loss, normalizer, eps, {true, false, false});
+  return {loss, grad};
+}
+
 }  // namespace
 }  // namespace lensbox
 
 TORCH_LIBRARY_IMPL(lensbox, CPU, m) {
   m.impl("_masked_giou_loss_forward", lensbox::masked_giou_loss_forward_cpu);
   m.impl("_masked_giou_loss_backward", lensbox::masked_giou_loss_backward_cpu);
+  m.impl("masked_giou_loss_and_grad", lensbox::masked_giou_loss_and_grad_cpu);
 }

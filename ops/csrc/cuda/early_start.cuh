@@ -4,7 +4,7 @@
 
 namespace lensbox {
 
-// First thing in a kernel that launch_early() starts: lets the launch after this one be set up too, then
+// First thing in a kernel that starts early (launch.h): lets the launch after this one be set up too, then
 // waits until all that launches before it wrote can be read.
 __device__ __forceinline__ void begin_early() {
 #if __CUDA_ARCH__ >= 900

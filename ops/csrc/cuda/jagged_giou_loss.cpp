@@ -3,6 +3,7 @@
 #include <c10/cuda/CUDAStream.h>
 #include <torch/library.h>
 
+#include <algorithm>
 #include <array>
 
 #include "../checks.h"
@@ -24,7 +25,7 @@ std::tuple<Tensor, Tensor> jagged_giou_loss_forward_cuda(const Tensor& pred, con
   const c10::cuda::CUDAGuard device(pred.device());
   const auto [loss, normalizer] = jagged_giou_loss_forward_outputs(pred, targets, offsets, eps);
   const c10::cuda::CUDAStream stream = c10::cuda::getCurrentCUDAStream();
-  const LossWorkspace workspace = make_loss_workspace(stream);
+  const LossWorkspace workspace = make_loss_workspace(stream, std::max(targets.size(0), pred.size(0)));
   C10_CUDA_CHECK(launch_jagged_giou_loss_forward(
       jagged_problem(pred, targets, offsets), eps, loss.scalar_type() == at::kDouble, workspace.sums(),
       workspace.ticket.counters, loss.data_ptr(), normalizer.data_ptr(), stream));

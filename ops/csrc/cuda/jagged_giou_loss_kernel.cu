@@ -134,8 +134,8 @@ __global__ void __launch_bounds__(kLossThreads)
   begin_early();
   LossSums sums = {0, 0};
   const int lane = threadIdx.x % 32;
-  const int64_t step = int64_t{gridDim.x} * kLossThreads;
-  const int64_t start = int64_t{blockIdx.x} * kLossThreads + threadIdx.x;
+  const int64_t step = int64_t{gridDim.x} * blockDim.x;
+  const int64_t start = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
   for (int64_t first = start - lane; first < inputs.target_count; first += step) {
     const int64_t target = first + lane;
     const int64_t slot = slot_of_target(inputs, first);
@@ -221,10 +221,10 @@ cudaError_t launch_jagged_giou_loss_forward(const JaggedProblem& problem, double
                                             void* normalizer, cudaStream_t stream) {
   with_inputs(problem, in_double, [&](auto math, const auto& inputs) {
     using T = decltype(math);
-    launch_early(jagged_forward_kernel<T, std::decay_t<decltype(inputs)>>,
-                 loss_grid_size(std::max(problem.target_count, problem.images)), kLossThreads, stream, inputs,
-                 static_cast<T>(eps), reinterpret_cast<LossSums*>(workspace), ticket, static_cast<T*>(loss),
-                 static_cast<T*>(normalizer));
+    launch(Start::kEarly, jagged_forward_kernel<T, std::decay_t<decltype(inputs)>>,
+           loss_shape(std::max(problem.target_count, problem.images)), stream, inputs, static_cast<T>(eps),
+           reinterpret_cast<LossSums*>(workspace), ticket, static_cast<T*>(loss),
+           static_cast<T*>(normalizer));
   });
   return cudaGetLastError();
 }
@@ -237,11 +237,11 @@ cudaError_t launch_jagged_giou_loss_backward(const SlotView& grad, const JaggedP
   if (items == 0) return cudaSuccess;
   with_inputs(problem, in_double, [&](auto math, const auto& inputs) {
     using T = decltype(math);
-    launch_early(jagged_backward_kernel<T, std::decay_t<decltype(inputs)>>,
-                 grid_size(items, kLossThreads, kGradientBlocksPerSm), kLossThreads, stream, grad, inputs,
-                 static_cast<const T*>(normalizer.data), static_cast<T>(eps),
-                 grad_pred != nullptr ? *grad_pred : SlotView{}, grad_pred != nullptr,
-                 grad_targets != nullptr ? *grad_targets : SlotView{}, grad_targets != nullptr);
+    launch(Start::kEarly, jagged_backward_kernel<T, std::decay_t<decltype(inputs)>>,
+           LaunchShape(grid_size(items, kLossThreads, kGradientBlocksPerSm), kLossThreads), stream, grad,
+           inputs, static_cast<const T*>(normalizer.data), static_cast<T>(eps),
+           grad_pred != nullptr ? *grad_pred : SlotView{}, grad_pred != nullptr,
+           grad_targets != nullptr ? *grad_targets : SlotView{}, grad_targets != nullptr);
   });
   return cudaGetLastError();
 }

@@ -1,4 +1,4 @@
-// What the launchers share: how many blocks to start, and starting them early.
+// What the launchers share: how many blocks to start, and how.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -29,33 +29,52 @@ inline int grid_size(int64_t items, int threads, int blocks_per_sm) {
   return static_cast<int>(std::clamp<int64_t>(wanted, 1, int64_t{multiprocessors()} * blocks_per_sm));
 }
 
-// Launches a kernel that begins with begin_early() (early_start.cuh).
+// How many blocks of how many threads.
+struct LaunchShape {
+  dim3 blocks, threads;
+
+  LaunchShape(dim3 grid, dim3 block) : blocks(grid), threads(block) {}
+  LaunchShape(int grid, int block)
+      : blocks(static_cast<unsigned int>(grid)), threads(static_cast<unsigned int>(block)) {}
+};
+
+enum class Start {
+  kEarly,     // while the launch before ends; the kernel begins with begin_early() (early_start.cuh)
+  kTogether,  // all blocks at the same time, so that they can wait for each other; where they do not fit,
+              // none, and the error is cudaErrorCooperativeLaunchTooLarge
+};
+
 template <typename... Parameters>
-cudaError_t launch_early(void (*kernel)(Parameters...), int blocks, int threads, cudaStream_t stream,
-                         std::type_identity_t<Parameters>... arguments) {
-  cudaLaunchAttribute early = {};
-  early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  early.val.programmaticStreamSerializationAllowed = 1;
+cudaError_t launch(Start start, void (*kernel)(Parameters...), const LaunchShape& shape, cudaStream_t stream,
+                   std::type_identity_t<Parameters>... arguments) {
+  cudaLaunchAttribute attribute = {};
   cudaLaunchConfig_t config = {};
-  config.gridDim = dim3(static_cast<unsigned int>(blocks));
-  config.blockDim = dim3(static_cast<unsigned int>(threads));
+  config.gridDim = shape.blocks;
+  config.blockDim = shape.threads;
   config.stream = stream;
-  config.attrs = &early;
-  config.numAttrs = device_attribute(cudaDevAttrComputeCapabilityMajor) >= 9 ? 1 : 0;
+  config.attrs = &attribute;
+  config.numAttrs = 1;
+  if (start == Start::kTogether) {
+    attribute.id = cudaLaunchAttributeCooperative;
+    attribute.val.cooperative = 1;
+  } else if (device_attribute(cudaDevAttrComputeCapabilityMajor) >= 9) {
+    attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attribute.val.programmaticStreamSerializationAllowed = 1;
+  } else {
+    config.numAttrs = 0;
+  }
   return cudaLaunchKernelEx(&config, kernel, arguments...);
 }
 
-// The kernels that add up a loss: few blocks, since each adds to the work of the last one.
+// The kernels that add up a loss: few blocks, since each adds to the work of the last one; and no warp more
+// than there is work for, where one block is enough.
 constexpr int kLossThreads = 256;
 constexpr int kLossBlocksPerSm = 4;
 
-inline int loss_grid_size(int64_t items) {
-  return grid_size(items, kLossThreads, kLossBlocksPerSm);
-}
-
-// The most blocks that such a launch has on the current device.
-inline int loss_max_blocks() {
-  return loss_grid_size(INT64_MAX / 2);
+inline LaunchShape loss_shape(int64_t threads) {
+  if (threads > kLossThreads) return {grid_size(threads, kLossThreads, kLossBlocksPerSm), kLossThreads};
+  const int warps = static_cast<int>(threads + 31) / 32;
+  return {1, 32 * std::max(warps, 1)};
 }
 
 }  // namespace lensbox

@@ -8,15 +8,17 @@
 
 namespace lensbox {
 
+// Empty for a launch of one block.
 struct LossWorkspace {
   c10::DataPtr memory;  // from torch's allocator; a tensor would take longer to make
   Tickets ticket;
 
-  // Two for each block that a launch may have.
+  // Two for each block.
   double* sums() const { return static_cast<double*>(memory.get()); }
 };
 
-// On the current device, for a launch on its current stream, which is `stream`.
-LossWorkspace make_loss_workspace(c10::cuda::CUDAStream stream);
+// On the current device, for a launch of at most so many threads that have work, on its current stream, which
+// is `stream`.
+LossWorkspace make_loss_workspace(c10::cuda::CUDAStream stream, int64_t threads);
 
 }  // namespace lensbox

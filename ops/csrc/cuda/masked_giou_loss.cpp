@@ -1,3 +1,4 @@
+#include <ATen/ops/empty_like.h>
 #include <c10/cuda/CUDAException.h>
 #include <c10/cuda/CUDAGuard.h>
 #include <c10/cuda/CUDAStream.h>
@@ -30,7 +31,7 @@ std::tuple<Tensor, Tensor> masked_giou_loss_forward_cuda(const Tensor& pred, con
   const c10::cuda::CUDAGuard device(pred.device());
   const auto [loss, normalizer] = masked_giou_loss_forward_outputs(pred, target, weight, eps);
   const c10::cuda::CUDAStream stream = c10::cuda::getCurrentCUDAStream();
-  const LossWorkspace workspace = make_loss_workspace(stream);
+  const LossWorkspace workspace = make_loss_workspace(stream, pred.numel() / 4);
   C10_CUDA_CHECK(launch_masked_giou_loss_forward(masked_problem(pred, target, weight, eps), workspace.sums(),
                                                  workspace.ticket.counters, loss.data_ptr(),
                                                  normalizer.data_ptr(), stream));
@@ -54,10 +55,24 @@ std::tuple<Tensor, Tensor, Tensor> masked_giou_loss_backward_cuda(
   return {grad_pred, grad_target, grad_weight};
 }
 
+std::tuple<Tensor, Tensor> masked_giou_loss_and_grad_cuda(const Tensor& pred, const Tensor& target,
+                                                          const std::optional<Tensor>& weight, double eps) {
+  const c10::cuda::CUDAGuard device(pred.device());
+  const auto [loss, grad] = masked_giou_loss_and_grad_outputs(pred, target, weight, eps);
+  const Tensor normalizer = at::empty_like(loss);
+  const c10::cuda::CUDAStream stream = c10::cuda::getCurrentCUDAStream();
+  const LossWorkspace workspace = make_loss_workspace(stream, pred.numel() / 4);
+  C10_CUDA_CHECK(launch_masked_giou_loss_and_grad(masked_problem(pred, target, weight, eps), workspace.sums(),
+                                                  workspace.ticket.counters, loss.data_ptr(),
+                                                  normalizer.data_ptr(), box_slots(grad), stream));
+  return {loss, grad};
+}
+
 }  // namespace
 }  // namespace lensbox
 
 TORCH_LIBRARY_IMPL(lensbox, CUDA, m) {
   m.impl("_masked_giou_loss_forward", lensbox::masked_giou_loss_forward_cuda);
   m.impl("_masked_giou_loss_backward", lensbox::masked_giou_loss_backward_cuda);
+  m.impl("masked_giou_loss_and_grad", lensbox::masked_giou_loss_and_grad_cuda);
 }

@@ -1,4 +1,5 @@
-// The fused masked GIoU loss: one launch forward, one backward.
+// The fused masked GIoU loss: one launch forward, one backward; or one for both, where the batch is not too
+// large for it.
 //
 // Most slots of a padded batch are padding, so the forward reads the targets once, and touches a prediction
 // only where its target is valid. With weights it reads those, and touches both boxes only where one is not
@@ -9,6 +10,8 @@
 //
 // Two families of kernels share this plan: "packed" ones know all dtypes at compile time and need contiguous,
 // aligned memory; "strided" ones read any dtype through any strides.
+
+#include <optional>
 
 #include "early_start.cuh"
 #include "loss_reduction.cuh"
@@ -21,6 +24,9 @@ namespace {
 
 // Gradients need no ticket, so nothing is gained from fewer blocks.
 constexpr int kGradientBlocksPerSm = 8;
+
+// Loss and gradient in one launch: so many blocks run at the same time on a multiprocessor of any GPU.
+constexpr int kFusedBlocksPerSm = 3;
 
 // What packed kernels read. Weight is void where there are none.
 template <typename PredType, typename TargetType, typename Weight>
@@ -42,11 +48,13 @@ struct PackedInputs {
         slots(problem.slots) {}
 };
 
-// Slots a thread: forward, four weights, or as many as 4 bytes of one coordinate each hold; backward.
+// Slots a thread: forward, four weights, or as many as 4 bytes of one coordinate each hold; backward; both at
+// once, which are as many as it can keep gradients of.
 template <typename Inputs>
 constexpr int kForwardSlots =
     Inputs::is_weighted ? 4 : (sizeof(typename Inputs::Target) < 4 ? 4 / sizeof(typename Inputs::Target) : 1);
 constexpr int kGradientSlots = 2;
+constexpr int kFusedSlots = 4;
 
 // What a thread loads at once: kSlots slots, 32 apart. A warp takes kSlots * 32 adjacent slots: loads are
 // adjacent, and the boxes at the front of a sample fall to different threads, which compute them at the same
@@ -83,6 +91,16 @@ struct SlotGroup {
       if (!valid[k]) continue;
       preds[k] = inputs.pred[first + 32 * k];
       if constexpr (Inputs::is_weighted) targets[k] = inputs.target[first + 32 * k];
+    }
+  }
+
+  // Before anything waits for a prediction.
+  __device__ void write_zeros_of_padding(PackedBox<typename Inputs::Pred>* grad_pred, int64_t first,
+                                         int64_t slots) const {
+#pragma unroll
+    for (int k = 0; k < kSlots; ++k) {
+      const int64_t slot = first + 32 * k;
+      if (!valid[k] && slot < slots) grad_pred[slot] = PackedBox<typename Inputs::Pred>{};
     }
   }
 
@@ -125,8 +143,8 @@ __global__ void __launch_bounds__(kLossThreads)
     strided_forward_kernel(const __grid_constant__ MaskedProblem problem, T eps, LossSums* workspace,
                            unsigned int* ticket, T* loss, T* normalizer) {
   LossSums sums = {0, 0};
-  const int64_t step = int64_t{gridDim.x} * kLossThreads;
-  for (int64_t slot = int64_t{blockIdx.x} * kLossThreads + threadIdx.x; slot < problem.slots; slot += step) {
+  const int64_t step = int64_t{gridDim.x} * blockDim.x;
+  for (int64_t slot = int64_t{blockIdx.x} * blockDim.x + threadIdx.x; slot < problem.slots; slot += step) {
     const T w = slot_weight<T>(problem, slot);
     if (w == T(0)) continue;
     const T slot_loss = T(1) - giou(load_box<T>(problem.pred, slot), load_box<T>(problem.target, slot), eps);
@@ -137,7 +155,7 @@ __global__ void __launch_bounds__(kLossThreads)
 }
 
 // d loss / d box_i = -w_i / D  d giou_i / d box_i, with D the normalizer. Every slot is written, padding
-// first: it waits for no prediction.
+// first: it waits for no prediction. Without `grad` the gradient of the loss is 1.
 template <typename T, typename Inputs>
 __global__ void __launch_bounds__(kLossThreads)
     packed_backward_kernel(const T* grad, const __grid_constant__ Inputs inputs, const T* normalizer, T eps,
@@ -145,19 +163,51 @@ __global__ void __launch_bounds__(kLossThreads)
   using Pred = typename Inputs::Pred;
   using Group = SlotGroup<Inputs, kGradientSlots>;
   begin_early();
-  const T upstream = *grad, divisor = *normalizer;
+  const T upstream = grad == nullptr ? T(1) : *grad, divisor = *normalizer;
   for (int64_t first = Group::first_slot(); first < inputs.slots; first += Group::slots_of_grid()) {
     const Group group(inputs, first);
-#pragma unroll
-    for (int k = 0; k < kGradientSlots; ++k) {
-      const int64_t slot = first + 32 * k;
-      if (!group.valid[k] && slot < inputs.slots) grad_pred[slot] = PackedBox<Pred>{};
-    }
+    group.write_zeros_of_padding(grad_pred, first, inputs.slots);
+    const T factor = -upstream / divisor;
 #pragma unroll
     for (int k = 0; k < kGradientSlots; ++k) {
       if (!group.valid[k]) continue;
       const Box<T> gradient = giou_gradient(group.pred(k), group.target(k), eps);
-      grad_pred[first + 32 * k] = pack_box<Pred>(scaled(gradient, -upstream / divisor * group.weight(k)));
+      grad_pred[first + 32 * k] = pack_box<Pred>(scaled(gradient, factor * group.weight(k)));
+    }
+  }
+}
+
+// Loss and gradient. What scales a gradient is known when all slots have been added up, so threads keep
+// theirs until every block has left its sums in the workspace: all blocks run at the same time, and each adds
+// up all sums, in the same order. One block alone waits for nobody.
+template <typename T, typename Inputs>
+__global__ void __launch_bounds__(kLossThreads, kFusedBlocksPerSm)
+    packed_loss_and_grad_kernel(const __grid_constant__ Inputs inputs, T eps, LossSums* workspace, T* loss,
+                                PackedBox<typename Inputs::Pred>* grad_pred) {
+  using Pred = typename Inputs::Pred;
+  using Group = SlotGroup<Inputs, kFusedSlots>;
+  begin_early();
+  const int64_t first = Group::first_slot();
+  const Group group(inputs, first);
+  group.write_zeros_of_padding(grad_pred, first, inputs.slots);
+  LossSums sums = {0, 0};
+  Box<T> gradients[kFusedSlots];
+#pragma unroll
+  for (int k = 0; k < kFusedSlots; ++k) {
+    if (!group.valid[k]) continue;
+    const double weight = static_cast<double>(group.weight(k));
+    sums.loss += weight * static_cast<double>(T(1) - giou(group.pred(k), group.target(k), eps));
+    sums.weight += weight;
+    gradients[k] = giou_gradient(group.pred(k), group.target(k), eps);
+  }
+  const LossSums total = sum_in_all_threads(sums, workspace);
+  const double divisor = loss_divisor(total);
+  if (blockIdx.x == 0 && threadIdx.x == 0) *loss = static_cast<T>(total.loss / divisor);
+  const T factor = -T(1) / static_cast<T>(divisor);
+#pragma unroll
+  for (int k = 0; k < kFusedSlots; ++k) {
+    if (group.valid[k]) {
+      grad_pred[first + 32 * k] = pack_box<Pred>(scaled(gradients[k], factor * group.weight(k)));
     }
   }
 }
@@ -174,7 +224,8 @@ __global__ void __launch_bounds__(kLossThreads)
     strided_backward_kernel(const __grid_constant__ MaskedProblem problem,
                             const __grid_constant__ SlotView grad, const T* loss, const T* normalizer, T eps,
                             const __grid_constant__ Gradients out) {
-  const T per_weight = load_number<T>(grad, 0) / *normalizer;
+  const T upstream = grad.data == nullptr ? T(1) : load_number<T>(grad, 0);
+  const T per_weight = upstream / *normalizer;
   const T loss_share = *normalizer > T(1) ? *loss : T(0);
   const int64_t step = int64_t{gridDim.x} * kLossThreads;
   for (int64_t slot = int64_t{blockIdx.x} * kLossThreads + threadIdx.x; slot < problem.slots; slot += step) {
@@ -222,6 +273,35 @@ void with_math(const MaskedProblem& problem, const Body& body) {
   problem.in_double ? body(double{}) : body(float{});
 }
 
+int64_t threads_for(const MaskedProblem& problem, int slots_a_thread) {
+  return (problem.slots + slots_a_thread - 1) / slots_a_thread;
+}
+
+// Launches loss and gradient in one, unless it cannot. Up to one block they cost hardly more than the loss
+// alone; up to as many blocks as run at the same time, waiting for each other costs less than another launch.
+// A larger batch would have to be read twice in any case. In double a thread cannot keep so many gradients.
+std::optional<cudaError_t> launch_fused(const MaskedProblem& problem, LossSums* workspace, void* loss,
+                                        const SlotView& grad_pred, cudaStream_t stream) {
+  const int64_t threads = threads_for(problem, kFusedSlots);
+  if (threads > int64_t{kFusedBlocksPerSm} * multiprocessors() * kLossThreads) return std::nullopt;
+  const LaunchShape shape = loss_shape(threads);
+  std::optional<cudaError_t> error;
+  with_packed_inputs(problem, [&](const auto& inputs) {
+    using Inputs = std::decay_t<decltype(inputs)>;
+    using T = typename Inputs::T;
+    if constexpr (std::is_same_v<T, float>) {
+      error = launch(shape.blocks.x == 1 ? Start::kEarly : Start::kTogether,
+                     packed_loss_and_grad_kernel<T, Inputs>, shape, stream, inputs,
+                     static_cast<T>(problem.eps), workspace, static_cast<T*>(loss),
+                     static_cast<PackedBox<typename Inputs::Pred>*>(grad_pred.data));
+    }
+  });
+  // Where others limit the blocks (MPS does), fewer may fit than the device could hold.
+  if (error != cudaErrorCooperativeLaunchTooLarge) return error;
+  cudaGetLastError();
+  return std::nullopt;
+}
+
 }  // namespace
 
 cudaError_t launch_masked_giou_loss_forward(const MaskedProblem& problem, double* workspace,
@@ -231,17 +311,17 @@ cudaError_t launch_masked_giou_loss_forward(const MaskedProblem& problem, double
   const bool packed = with_packed_inputs(problem, [&](const auto& inputs) {
     using Inputs = std::decay_t<decltype(inputs)>;
     using T = typename Inputs::T;
-    const int64_t threads = (problem.slots + kForwardSlots<Inputs> - 1) / kForwardSlots<Inputs>;
-    launch_early(packed_forward_kernel<T, Inputs>, loss_grid_size(threads), kLossThreads, stream, inputs,
-                 static_cast<T>(problem.eps), sums, ticket, static_cast<T*>(loss),
-                 static_cast<T*>(normalizer));
+    launch(Start::kEarly, packed_forward_kernel<T, Inputs>,
+           loss_shape(threads_for(problem, kForwardSlots<Inputs>)), stream, inputs,
+           static_cast<T>(problem.eps), sums, ticket, static_cast<T*>(loss), static_cast<T*>(normalizer));
   });
   if (packed) return cudaGetLastError();
   with_math(problem, [&](auto math) {
     using T = decltype(math);
-    strided_forward_kernel<T><<<loss_grid_size(problem.slots), kLossThreads, 0, stream>>>(
-        problem, static_cast<T>(problem.eps), sums, ticket, static_cast<T*>(loss),
-        static_cast<T*>(normalizer));
+    const LaunchShape shape = loss_shape(problem.slots);
+    strided_forward_kernel<T>
+        <<<shape.blocks, shape.threads, 0, stream>>>(problem, static_cast<T>(problem.eps), sums, ticket,
+                                                     static_cast<T*>(loss), static_cast<T*>(normalizer));
   });
   return cudaGetLastError();
 }
@@ -251,17 +331,19 @@ cudaError_t launch_masked_giou_loss_backward(const MaskedProblem& problem, const
                                              const MaskedGradients& out, cudaStream_t stream) {
   if (problem.slots == 0) return cudaSuccess;
   const bool only_pred = out.pred != nullptr && out.target == nullptr && out.weight == nullptr;
-  const bool plain_grad = grad.dtype == (problem.in_double ? DType::kFloat64 : DType::kFloat32);
-  const bool packed = only_pred && plain_grad && with_packed_inputs(problem, [&](const auto& inputs) {
-                        using Inputs = std::decay_t<decltype(inputs)>;
-                        using T = typename Inputs::T;
-                        const int64_t threads = (problem.slots + kGradientSlots - 1) / kGradientSlots;
-                        launch_early(packed_backward_kernel<T, Inputs>,
-                                     grid_size(threads, kLossThreads, kGradientBlocksPerSm), kLossThreads,
-                                     stream, static_cast<const T*>(grad.data), inputs,
-                                     static_cast<const T*>(normalizer), static_cast<T>(problem.eps),
-                                     static_cast<PackedBox<typename Inputs::Pred>*>(out.pred->data));
-                      });
+  const bool plain_grad =
+      grad.data == nullptr || grad.dtype == (problem.in_double ? DType::kFloat64 : DType::kFloat32);
+  const bool packed =
+      only_pred && plain_grad && with_packed_inputs(problem, [&](const auto& inputs) {
+        using Inputs = std::decay_t<decltype(inputs)>;
+        using T = typename Inputs::T;
+        const LaunchShape shape(
+            grid_size(threads_for(problem, kGradientSlots), kLossThreads, kGradientBlocksPerSm),
+            kLossThreads);
+        launch(Start::kEarly, packed_backward_kernel<T, Inputs>, shape, stream,
+               static_cast<const T*>(grad.data), inputs, static_cast<const T*>(normalizer),
+               static_cast<T>(problem.eps), static_cast<PackedBox<typename Inputs::Pred>*>(out.pred->data));
+      });
   if (packed) return cudaGetLastError();
   const auto view_or_empty = [](const SlotView* view) { return view != nullptr ? *view : SlotView{}; };
   const Gradients gradients = {view_or_empty(out.pred), view_or_empty(out.target), view_or_empty(out.weight),
@@ -274,6 +356,18 @@ cudaError_t launch_masked_giou_loss_backward(const MaskedProblem& problem, const
             static_cast<T>(problem.eps), gradients);
   });
   return cudaGetLastError();
+}
+
+cudaError_t launch_masked_giou_loss_and_grad(const MaskedProblem& problem, double* workspace,
+                                             unsigned int* ticket, void* loss, void* normalizer,
+                                             const SlotView& grad_pred, cudaStream_t stream) {
+  const auto fused = launch_fused(problem, reinterpret_cast<LossSums*>(workspace), loss, grad_pred, stream);
+  if (fused.has_value()) return *fused;
+  const cudaError_t error =
+      launch_masked_giou_loss_forward(problem, workspace, ticket, loss, normalizer, stream);
+  if (error != cudaSuccess) return error;
+  return launch_masked_giou_loss_backward(problem, SlotView{}, loss, normalizer,
+                                          {&grad_pred, nullptr, nullptr}, stream);
 }
 
 }  // namespace lensbox

@@ -17,8 +17,9 @@ struct MaskedProblem {
 };
 
 // Writes the loss and the normalizer max(sum(w), 1).
-//   workspace   2 * loss_max_blocks() doubles (launch.h), in any state
+//   workspace   2 doubles for each block of loss_shape(slots) (launch.h), in any state
 //   ticket      holds 0, and does so again when the launch is over
+// With one block neither is used.
 cudaError_t launch_masked_giou_loss_forward(const MaskedProblem& problem, double* workspace,
                                             unsigned int* ticket, void* loss, void* normalizer,
                                             cudaStream_t stream);
@@ -29,9 +30,15 @@ struct MaskedGradients {
 };
 
 // Writes every slot of the gradients, each contiguous and in the dtype of its input. grad, of any dtype, loss
-// and normalizer are scalars on the device.
+// and normalizer are scalars on the device; a grad without data stands for 1.
 cudaError_t launch_masked_giou_loss_backward(const MaskedProblem& problem, const SlotView& grad,
                                              const void* loss, const void* normalizer,
                                              const MaskedGradients& out, cudaStream_t stream);
+
+// Writes the loss and its gradient in pred, contiguous and in the dtype of pred: one launch, or two where
+// that is slower or impossible, which also write the normalizer.
+cudaError_t launch_masked_giou_loss_and_grad(const MaskedProblem& problem, double* workspace,
+                                             unsigned int* ticket, void* loss, void* normalizer,
+                                             const SlotView& grad_pred, cudaStream_t stream);
 
 }  // namespace lensbox

@@ -16,8 +16,8 @@ void cuda_not_built(const c10::OperatorHandle& op, torch::jit::Stack* /*stack*/)
 TORCH_LIBRARY_IMPL(lensbox, CUDA, m) {
   for (const char* op :
        {"giou", "_giou_backward", "pairwise_giou", "_pairwise_giou_backward", "_masked_giou_loss_forward",
-        "_masked_giou_loss_backward", "_jagged_giou_loss_forward", "_jagged_giou_loss_backward", "padded_nms",
-        "letterbox"}) {
+        "_masked_giou_loss_backward", "masked_giou_loss_and_grad", "_jagged_giou_loss_forward",
+        "_jagged_giou_loss_backward", "padded_nms", "letterbox"}) {
     m.impl(op, torch::CppFunction::makeFromBoxedFunction<&cuda_not_built>());
   }
 }
