@@ -57,7 +57,10 @@ LENSBOX_HOST_DEVICE Box<T> scaled(const Box<T>& box, T scale) {
 // n / d for a d from 2^-126 to 2^124, as clamped areas of the safe range and their sums are, and an n that is
 // no larger than d, or 1. On CUDA these are the steps of an exact division (Newton's, after Markstein 1990)
 // without the compiler's test for operands out of that range: a branch, across which the divisions of several
-// pairs could not be interleaved. The last bit may be wrong where n is below 2^-110.
+// pairs could not be interleaved. The compiler corrects the quotient twice; once is enough. That could go
+// wrong only where n / d is within 2^-22 of its last bit of the middle between two floats, and none of those
+// pairs of mantissas does, whichever neighbour of 1 / d the approximation gives (tests/ops/quotient_check.cpp
+// goes through all of them). The last bit may be wrong where n is below 2^-102.
 template <typename T>
 LENSBOX_HOST_DEVICE T quotient(T n, T d) {
 #ifdef __CUDA_ARCH__
@@ -66,8 +69,7 @@ LENSBOX_HOST_DEVICE T quotient(T n, T d) {
     asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(reciprocal) : "f"(d));
     reciprocal = __fmaf_rn(reciprocal, __fmaf_rn(-d, reciprocal, 1.0f), reciprocal);
     const float rough = n * reciprocal;
-    const float close = __fmaf_rn(__fmaf_rn(-d, rough, n), reciprocal, rough);
-    return __fmaf_rn(__fmaf_rn(-d, close, n), reciprocal, close);
+    return __fmaf_rn(__fmaf_rn(-d, rough, n), reciprocal, rough);
   }
 #endif
   return n / d;
