@@ -21,10 +21,14 @@ namespace lensbox {
 namespace {
 
 constexpr int kGradientBlocksPerSm = 8;
+constexpr int kGradientSlots = 2;  // a thread, 32 apart, in packed memory
 
 // The inputs of a problem, in packed memory ...
-template <typename Pred, typename Target>
+template <typename PredType, typename TargetType>
 struct PackedInputs {
+  using Pred = PredType;
+  using Target = TargetType;
+
   const PackedBox<Pred>* preds;
   const PackedBox<Target>* targets;
   const int64_t* offsets;
@@ -70,7 +74,11 @@ struct StridedInputs {
   __device__ Box<T> target(int64_t index) const {
     return load_box<T>(targets, index);
   }
-  __device__ int64_t offset(int64_t image) const { return load_number<int64_t>(offsets, image); }
+  __device__ int64_t offset(int64_t image) const {
+    const int64_t at = image * offsets.strides[0];
+    return offsets.dtype == DType::kInt32 ? static_cast<const int32_t*>(offsets.data)[at]
+                                          : static_cast<const int64_t*>(offsets.data)[at];
+  }
 };
 
 template <typename Inputs>
@@ -129,8 +137,8 @@ __device__ int64_t slot_of_target(const Inputs& inputs, int64_t first_target) {
 // Threads walk the targets and, beside them, the images, whose offsets they check.
 template <typename T, typename Inputs>
 __global__ void __launch_bounds__(kLossThreads)
-    jagged_forward_kernel(const __grid_constant__ Inputs inputs, T eps, LossSums* workspace,
-                          unsigned int* ticket, T* loss, T* normalizer) {
+    forward_kernel(const __grid_constant__ Inputs inputs, T eps, LossSums* workspace, unsigned int* ticket,
+                   T* loss, T* normalizer) {
   begin_early();
   LossSums sums = {0, 0};
   const int lane = threadIdx.x % 32;
@@ -159,19 +167,69 @@ __device__ __forceinline__ int64_t image_of_slot(int64_t slot, int64_t slots) {
   return slot / slots;
 }
 
-// Threads walk the prediction slots, then the targets: each gradient is written once, by the thread of its
-// slot. d loss / d box = -1 / D  d giou / d box, with D the normalizer.
+// d loss / d box = -1 / D  d giou / d box, with D the normalizer. The gradient of the predictions alone, in
+// packed memory: a thread takes kGradientSlots slots at once, and all that it loads together is in flight
+// together. Padding is written first: it waits for no box.
 template <typename T, typename Inputs>
 __global__ void __launch_bounds__(kLossThreads)
-    jagged_backward_kernel(const __grid_constant__ SlotView grad, const __grid_constant__ Inputs inputs,
-                           const T* normalizer, T eps, const __grid_constant__ SlotView grad_pred,
-                           bool has_pred, const __grid_constant__ SlotView grad_targets, bool has_targets) {
+    packed_backward_kernel(const T* grad, const __grid_constant__ Inputs inputs, const T* normalizer, T eps,
+                           PackedBox<typename Inputs::Pred>* grad_pred) {
+  using Pred = typename Inputs::Pred;
+  begin_early();
+  const T upstream = *grad, divisor = *normalizer;
+  const T nan = T(NAN);
+  const int lane = threadIdx.x % 32;
+  const int64_t slots = inputs.images * inputs.slots;
+  const int64_t step = int64_t{gridDim.x} * kLossThreads * kGradientSlots;
+  const int64_t start = (int64_t{blockIdx.x} * kLossThreads + threadIdx.x - lane) * kGradientSlots + lane;
+  for (int64_t first = start; first < slots; first += step) {
+    Segment segments[kGradientSlots];
+    int64_t positions[kGradientSlots];
+    bool valid[kGradientSlots];
+#pragma unroll
+    for (int k = 0; k < kGradientSlots; ++k) {
+      const int64_t slot = min(first + 32 * k, slots - 1);
+      const int64_t image = image_of_slot(slot, inputs.slots);
+      positions[k] = slot - image * inputs.slots;
+      segments[k] = segment_of(inputs, image, valid[k]);
+    }
+    PackedBox<Pred> preds[kGradientSlots];
+    PackedBox<typename Inputs::Target> targets[kGradientSlots];
+    bool filled[kGradientSlots];
+#pragma unroll
+    for (int k = 0; k < kGradientSlots; ++k) {
+      const int64_t slot = first + 32 * k;
+      filled[k] = slot < slots && valid[k] && positions[k] < segments[k].count;
+      if (filled[k]) {
+        preds[k] = inputs.preds[slot];
+        targets[k] = inputs.targets[segments[k].first + positions[k]];
+      } else if (slot < slots) {
+        grad_pred[slot] = valid[k] ? PackedBox<Pred>{} : pack_box<Pred>(Box<T>{nan, nan, nan, nan});
+      }
+    }
+    const T factor = -upstream / divisor;
+#pragma unroll
+    for (int k = 0; k < kGradientSlots; ++k) {
+      if (!filled[k]) continue;
+      const Box<T> gradient = giou_gradient(to_math<T>(preds[k]), to_math<T>(targets[k]), eps);
+      grad_pred[first + 32 * k] = pack_box<Pred>(scaled(gradient, factor));
+    }
+  }
+}
+
+// Any gradients, through any strides. Threads walk the prediction slots, then the targets: each gradient is
+// written once, by the thread of its slot.
+template <typename T>
+__global__ void __launch_bounds__(kLossThreads)
+    strided_backward_kernel(const __grid_constant__ SlotView grad,
+                            const __grid_constant__ StridedInputs inputs, const T* normalizer, T eps,
+                            const __grid_constant__ SlotView grad_pred, bool has_pred,
+                            const __grid_constant__ SlotView grad_targets, bool has_targets) {
   begin_early();
   const T factor = -load_number<T>(grad, 0) / *normalizer;
   const T nan = T(NAN);
-  const int lane = threadIdx.x % 32;
-  const int64_t step = int64_t{gridDim.x} * kLossThreads;
-  const int64_t start = int64_t{blockIdx.x} * kLossThreads + threadIdx.x;
+  const unsigned int step = gridDim.x * kLossThreads;
+  const unsigned int start = blockIdx.x * kLossThreads + threadIdx.x;
   const int64_t pred_slots = has_pred ? inputs.images * inputs.slots : 0;
   for (int64_t slot = start; slot < pred_slots; slot += step) {
     const int64_t image = image_of_slot(slot, inputs.slots);
@@ -186,8 +244,8 @@ __global__ void __launch_bounds__(kLossThreads)
     store_box(grad_pred, slot, gradient);
   }
   const int64_t targets = has_targets ? inputs.target_count : 0;
-  for (int64_t first = start - lane; first < targets; first += step) {
-    const int64_t target = first + lane;
+  for (int64_t first = start - threadIdx.x % 32; first < targets; first += step) {
+    const int64_t target = first + threadIdx.x % 32;
     const int64_t slot = slot_of_target(inputs, first);
     if (target >= targets) continue;
     Box<T> gradient = {nan, nan, nan, nan};
@@ -199,19 +257,19 @@ __global__ void __launch_bounds__(kLossThreads)
   }
 }
 
-// Calls body(math, inputs) with the arithmetic type, as a value, and the inputs as they can be read best.
+// Calls body(inputs) where the memory is packed and there are kernels for its dtypes; says whether it did.
 template <typename Body>
-void with_inputs(const JaggedProblem& problem, bool in_double, const Body& body) {
-  const bool packed = problem.offsets.packed && problem.offsets.dtype == DType::kInt64;
-  if (packed && with_packed_types(problem.pred, problem.targets, [&](auto pred_tag, auto target_tag) {
-        using Pred = typename decltype(pred_tag)::type;
-        using Target = typename decltype(target_tag)::type;
-        body(PackedMath<Pred, Target>{}, PackedInputs<Pred, Target>(problem));
-      })) {
-    return;
-  }
-  if (in_double) return body(double{}, StridedInputs(problem));
-  return body(float{}, StridedInputs(problem));
+bool with_packed_inputs(const JaggedProblem& problem, const Body& body) {
+  if (!problem.offsets.packed || problem.offsets.dtype != DType::kInt64) return false;
+  return with_packed_types(problem.pred, problem.targets, [&](auto pred_tag, auto target_tag) {
+    body(PackedInputs<typename decltype(pred_tag)::type, typename decltype(target_tag)::type>(problem));
+  });
+}
+
+// Calls body(math) with the arithmetic type, as a value.
+template <typename Body>
+void with_math(bool in_double, const Body& body) {
+  in_double ? body(double{}) : body(float{});
 }
 
 }  // namespace
@@ -219,13 +277,18 @@ void with_inputs(const JaggedProblem& problem, bool in_double, const Body& body)
 cudaError_t launch_jagged_giou_loss_forward(const JaggedProblem& problem, double eps, bool in_double,
                                             double* workspace, unsigned int* ticket, void* loss,
                                             void* normalizer, cudaStream_t stream) {
-  with_inputs(problem, in_double, [&](auto math, const auto& inputs) {
+  const auto run = [&](auto math, const auto& inputs) {
     using T = decltype(math);
-    launch(Start::kEarly, jagged_forward_kernel<T, std::decay_t<decltype(inputs)>>,
+    launch(Start::kEarly, forward_kernel<T, std::decay_t<decltype(inputs)>>,
            loss_shape(std::max(problem.target_count, problem.images)), stream, inputs, static_cast<T>(eps),
            reinterpret_cast<LossSums*>(workspace), ticket, static_cast<T*>(loss),
            static_cast<T*>(normalizer));
+  };
+  const bool packed = with_packed_inputs(problem, [&](const auto& inputs) {
+    using Inputs = std::decay_t<decltype(inputs)>;
+    run(PackedMath<typename Inputs::Pred, typename Inputs::Target>{}, inputs);
   });
+  if (!packed) with_math(in_double, [&](auto math) { run(math, StridedInputs(problem)); });
   return cudaGetLastError();
 }
 
@@ -233,13 +296,27 @@ cudaError_t launch_jagged_giou_loss_backward(const SlotView& grad, const JaggedP
                                              const SlotView& normalizer, double eps, bool in_double,
                                              const SlotView* grad_pred, const SlotView* grad_targets,
                                              cudaStream_t stream) {
-  const int64_t items = std::max(problem.images * problem.slots, problem.target_count);
+  const int64_t pred_slots = problem.images * problem.slots;
+  const int64_t items = std::max(pred_slots, problem.target_count);
   if (items == 0) return cudaSuccess;
-  with_inputs(problem, in_double, [&](auto math, const auto& inputs) {
+  const bool only_pred = grad_pred != nullptr && grad_targets == nullptr;
+  const bool plain_grad = grad.dtype == (in_double ? DType::kFloat64 : DType::kFloat32);
+  const bool packed =
+      only_pred && plain_grad && with_packed_inputs(problem, [&](const auto& inputs) {
+        using Inputs = std::decay_t<decltype(inputs)>;
+        using T = PackedMath<typename Inputs::Pred, typename Inputs::Target>;
+        const int64_t threads = (pred_slots + kGradientSlots - 1) / kGradientSlots;
+        const LaunchShape shape(grid_size(threads, kLossThreads, kGradientBlocksPerSm), kLossThreads);
+        launch(Start::kEarly, packed_backward_kernel<T, Inputs>, shape, stream,
+               static_cast<const T*>(grad.data), inputs, static_cast<const T*>(normalizer.data),
+               static_cast<T>(eps), static_cast<PackedBox<typename Inputs::Pred>*>(grad_pred->data));
+      });
+  if (packed) return cudaGetLastError();
+  with_math(in_double, [&](auto math) {
     using T = decltype(math);
-    launch(Start::kEarly, jagged_backward_kernel<T, std::decay_t<decltype(inputs)>>,
+    launch(Start::kEarly, strided_backward_kernel<T>,
            LaunchShape(grid_size(items, kLossThreads, kGradientBlocksPerSm), kLossThreads), stream, grad,
-           inputs, static_cast<const T*>(normalizer.data), static_cast<T>(eps),
+           StridedInputs(problem), static_cast<const T*>(normalizer.data), static_cast<T>(eps),
            grad_pred != nullptr ? *grad_pred : SlotView{}, grad_pred != nullptr,
            grad_targets != nullptr ? *grad_targets : SlotView{}, grad_targets != nullptr);
   });

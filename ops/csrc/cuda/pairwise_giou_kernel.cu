@@ -1,3 +1,10 @@
+// GIoU of all pairs of two sides, and its gradient.
+//
+// A large matrix is computed in tiles, which read each box once and measure it once. Of a small one, whose
+// time is that of a single thread from its loads to its store, each thread computes one pair, and no thread
+// waits for another. Both give the same bits.
+
+#include "early_start.cuh"
 #include "launch.h"
 #include "memory.cuh"
 #include "pairwise_giou_kernel.h"
@@ -16,6 +23,33 @@ constexpr int kMaxRows = 32;
 constexpr int kMinRows = 4;
 constexpr int64_t kMaxGridSide = 65535;
 
+// A small matrix: blocks of a warp by kSmallRows, and at most so many pairs a multiprocessor, half of what it
+// holds at once.
+constexpr int kSmallRows = 4;
+constexpr int64_t kSmallPairsPerSm = 1024;
+
+// Boxes of the memory and dtype that most have: no switch, and so no load that waits for another ...
+struct PackedFloats {
+  const PackedBox<float>* boxes;
+
+  explicit PackedFloats(const SlotView& view) : boxes(static_cast<const PackedBox<float>*>(view.data)) {}
+  template <typename T>
+  __device__ Box<T> load(int64_t slot) const {
+    return to_math<T>(boxes[slot]);
+  }
+};
+
+// ... and any others.
+struct AnyBoxes {
+  SlotView view;
+
+  explicit AnyBoxes(const SlotView& boxes) : view(boxes) {}
+  template <typename T>
+  __device__ Box<T> load(int64_t slot) const {
+    return load_box<T>(view, slot);
+  }
+};
+
 // The dtype that most boxes have needs no switch.
 template <typename T>
 __device__ __forceinline__ Box<T> load_matrix_box(const SlotView& view, int64_t slot) {
@@ -23,6 +57,11 @@ __device__ __forceinline__ Box<T> load_matrix_box(const SlotView& view, int64_t 
     return to_math<T>(static_cast<const PackedBox<float>*>(view.data)[slot]);
   }
   return load_box<T>(view, slot);
+}
+
+template <typename Out, typename T>
+__device__ __forceinline__ Out giou_out(T value) {
+  return from_math<Out>(saturate(value, largest_finite<T, Out>()));
 }
 
 // A box with what all its pairs need.
@@ -37,8 +76,10 @@ struct MeasuredBox {
 // blockIdx.x: tile of columns, y: of rows, z: image.
 template <typename T, typename Out>
 __global__ void __launch_bounds__(kThreads)
-    pairwise_giou_kernel(const __grid_constant__ PairwiseProblem problem, int tile_rows, T eps, Out* out) {
+    tiled_pairwise_giou_kernel(const __grid_constant__ PairwiseProblem problem, int tile_rows, T eps,
+                               Out* out) {
   __shared__ MeasuredBox<T> rows[kMaxRows];
+  begin_early();
   const int64_t first_column = int64_t{blockIdx.x} * kTileColumns + threadIdx.x;
   const int64_t row_tiles = (problem.rows + tile_rows - 1) / tile_rows;
   for (int64_t image = blockIdx.z; image < problem.batch; image += gridDim.z) {
@@ -73,12 +114,28 @@ __global__ void __launch_bounds__(kThreads)
           const T value = in_range ? giou_in_range(own.box, own.area, columns[c].box, columns[c].area, eps)
                                    : giou(own.box, columns[c].box, eps);
           if (first_column + c * kThreads < problem.columns) {
-            of_row[c * kThreads] = from_math<Out>(saturate(value, largest_finite<T, Out>()));
+            of_row[c * kThreads] = giou_out<Out>(value);
           }
         }
       }
     }
   }
+}
+
+// A thread computes one pair. threadIdx.x and blockIdx.x: columns, y: rows, z: images.
+template <typename T, typename Out, typename Boxes>
+__global__ void __launch_bounds__(32 * kSmallRows)
+    small_pairwise_giou_kernel(const __grid_constant__ Boxes boxes1, const __grid_constant__ Boxes boxes2,
+                               int rows, int columns, T eps, Out* out) {
+  begin_early();
+  const int column = blockIdx.x * 32 + threadIdx.x;
+  const int row = blockIdx.y * kSmallRows + threadIdx.y;
+  if (column >= columns || row >= rows) return;
+  // Of a small matrix no index overflows.
+  const int image_row = blockIdx.z * rows + row;
+  const Box<T> a = boxes1.template load<T>(image_row);
+  const Box<T> b = boxes2.template load<T>(blockIdx.z * columns + column);
+  out[image_row * columns + column] = giou_out<Out>(giou(a, b, eps));
 }
 
 // A warp owns one box of one side and adds up its gradients over the whole other side: 32 pairs at a time,
@@ -127,18 +184,51 @@ int rows_of_tile(const PairwiseProblem& problem, int64_t column_tiles) {
   return rows;
 }
 
-template <typename T>
-void forward(const PairwiseProblem& problem, double eps, const SlotView& out, cudaStream_t stream) {
+// No side of a matrix is empty here.
+bool is_small(const PairwiseProblem& problem) {
+  return problem.batch * problem.rows * problem.columns <= kSmallPairsPerSm * multiprocessors() &&
+         problem.batch <= kMaxGridSide && problem.rows <= kMaxGridSide;
+}
+
+template <typename T, typename Out>
+void launch_small(const PairwiseProblem& problem, T eps, Out* out, cudaStream_t stream) {
+  const auto rows = static_cast<int>(problem.rows), columns = static_cast<int>(problem.columns);
+  const LaunchShape shape(dim3((columns + 31) / 32, (rows + kSmallRows - 1) / kSmallRows,
+                               static_cast<unsigned int>(problem.batch)),
+                          dim3(32, kSmallRows));
+  const auto run = [&](auto boxes1, auto boxes2) {
+    launch(Start::kEarly, small_pairwise_giou_kernel<T, Out, decltype(boxes1)>, shape, stream, boxes1, boxes2,
+           rows, columns, eps, out);
+  };
+  const auto are_packed_floats = [](const SlotView& boxes) {
+    return boxes.packed && boxes.dtype == DType::kFloat32;
+  };
+  if constexpr (std::is_same_v<Out, float>) {
+    if (are_packed_floats(problem.boxes1) && are_packed_floats(problem.boxes2)) {
+      return run(PackedFloats(problem.boxes1), PackedFloats(problem.boxes2));
+    }
+  }
+  run(AnyBoxes(problem.boxes1), AnyBoxes(problem.boxes2));
+}
+
+template <typename T, typename Out>
+void launch_tiles(const PairwiseProblem& problem, T eps, Out* out, cudaStream_t stream) {
   const int64_t column_tiles = (problem.columns + kTileColumns - 1) / kTileColumns;
   const int rows = rows_of_tile(problem, column_tiles);
   const dim3 grid(static_cast<unsigned int>(column_tiles),
                   static_cast<unsigned int>(std::min((problem.rows + rows - 1) / rows, kMaxGridSide)),
                   static_cast<unsigned int>(std::min(problem.batch, kMaxGridSide)));
+  launch(Start::kEarly, tiled_pairwise_giou_kernel<T, Out>, LaunchShape(grid, kThreads), stream, problem,
+         rows, eps, out);
+}
+
+template <typename T>
+void forward(const PairwiseProblem& problem, double eps, const SlotView& out, cudaStream_t stream) {
   with_storage(out.dtype, [&](auto tag) {
     using Out = typename decltype(tag)::type;
     if constexpr (is_floating<Out> && (std::is_same_v<T, double> == std::is_same_v<Out, double>)) {
-      pairwise_giou_kernel<T, Out>
-          <<<grid, kThreads, 0, stream>>>(problem, rows, static_cast<T>(eps), static_cast<Out*>(out.data));
+      (is_small(problem) ? launch_small<T, Out> : launch_tiles<T, Out>)(problem, static_cast<T>(eps),
+                                                                        static_cast<Out*>(out.data), stream);
     }
   });
 }
