@@ -3,6 +3,7 @@
 #include <torch/library.h>
 
 #include "../ops.h"
+#include "derivatives.h"
 
 namespace lensbox {
 namespace {
@@ -22,6 +23,7 @@ class JaggedGiouLossFunction : public torch::autograd::Function<JaggedGiouLossFu
   }
 
   static variable_list backward(AutogradContext* context, const variable_list& grads) {
+    const BelowAutogradInBackward below_autograd;
     const auto saved = context->get_saved_variables();
     const std::array<bool, 2> mask = {context->needs_input_grad(0), context->needs_input_grad(1)};
     const auto [grad_pred, grad_targets] = jagged_giou_loss_backward(
@@ -30,14 +32,18 @@ class JaggedGiouLossFunction : public torch::autograd::Function<JaggedGiouLossFu
   }
 };
 
-Tensor jagged_giou_loss_autograd(const Tensor& pred, const Tensor& targets, const Tensor& offsets,
-                                 double eps) {
-  return JaggedGiouLossFunction::apply(pred, targets, offsets, eps);
-}
-
 // Without autograd above it, the loss is the first output of the forward op.
 Tensor jagged_giou_loss(const Tensor& pred, const Tensor& targets, const Tensor& offsets, double eps) {
   return std::get<0>(jagged_giou_loss_forward(pred, targets, offsets, eps));
+}
+
+Tensor jagged_giou_loss_autograd(const Tensor& pred, const Tensor& targets, const Tensor& offsets,
+                                 double eps) {
+  if (!needs_autograd(pred, targets)) {
+    at::AutoDispatchBelowADInplaceOrView below_autograd;
+    return jagged_giou_loss(pred, targets, offsets, eps);
+  }
+  return JaggedGiouLossFunction::apply(pred, targets, offsets, eps);
 }
 
 }  // namespace

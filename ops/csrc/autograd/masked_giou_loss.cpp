@@ -3,6 +3,7 @@
 #include <torch/library.h>
 
 #include "../ops.h"
+#include "derivatives.h"
 
 namespace lensbox {
 namespace {
@@ -23,6 +24,7 @@ class MaskedGiouLossFunction : public torch::autograd::Function<MaskedGiouLossFu
   }
 
   static variable_list backward(AutogradContext* context, const variable_list& grads) {
+    const BelowAutogradInBackward below_autograd;
     const auto saved = context->get_saved_variables();
     const Tensor &pred = saved[0], &target = saved[1], &weight = saved[2], &loss = saved[3],
                  &normalizer = saved[4];
@@ -36,15 +38,19 @@ class MaskedGiouLossFunction : public torch::autograd::Function<MaskedGiouLossFu
   }
 };
 
-Tensor masked_giou_loss_autograd(const Tensor& pred, const Tensor& target,
-                                 const std::optional<Tensor>& weight, double eps) {
-  return MaskedGiouLossFunction::apply(pred, target, weight, eps);
-}
-
 // Without autograd above it, the loss is the first output of the forward op.
 Tensor masked_giou_loss(const Tensor& pred, const Tensor& target, const std::optional<Tensor>& weight,
                         double eps) {
   return std::get<0>(masked_giou_loss_forward(pred, target, weight, eps));
+}
+
+Tensor masked_giou_loss_autograd(const Tensor& pred, const Tensor& target,
+                                 const std::optional<Tensor>& weight, double eps) {
+  if (!needs_autograd(pred, target, weight.has_value() ? *weight : target)) {
+    at::AutoDispatchBelowADInplaceOrView below_autograd;
+    return masked_giou_loss(pred, target, weight, eps);
+  }
+  return MaskedGiouLossFunction::apply(pred, target, weight, eps);
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <torch/library.h>
 
 #include "../ops.h"
+#include "derivatives.h"
 
 namespace lensbox {
 namespace {
@@ -21,6 +22,7 @@ class PairwiseGiouFunction : public torch::autograd::Function<PairwiseGiouFuncti
   }
 
   static variable_list backward(AutogradContext* context, const variable_list& grads) {
+    const BelowAutogradInBackward below_autograd;
     const auto saved = context->get_saved_variables();
     const std::array<bool, 2> mask = {context->needs_input_grad(0), context->needs_input_grad(1)};
     const auto [grad1, grad2] =
@@ -32,6 +34,10 @@ class PairwiseGiouFunction : public torch::autograd::Function<PairwiseGiouFuncti
 };
 
 Tensor pairwise_giou_autograd(const Tensor& boxes1, const Tensor& boxes2, double eps) {
+  if (!needs_autograd(boxes1, boxes2)) {
+    at::AutoDispatchBelowADInplaceOrView below_autograd;
+    return pairwise_giou(boxes1, boxes2, eps);
+  }
   return PairwiseGiouFunction::apply(boxes1, boxes2, eps);
 }
 

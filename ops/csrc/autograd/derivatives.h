@@ -1,0 +1,36 @@
+// What the derivatives share: ways past autograd where it has nothing to do.
+#pragma once
+
+#include <ATen/FuncTorchTLS.h>
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/core/grad_mode.h>
+
+#include <optional>
+
+namespace lensbox {
+
+// Whether autograd must hear of a call with these inputs: gradients are recorded and one of them asks for its
+// own. What is not offered must reach autograd too, which refuses it: tangents and functorch's transforms.
+template <typename... Inputs>
+bool needs_autograd(const Inputs&... inputs) {
+  const bool records = at::GradMode::is_enabled();
+  const auto takes_part = [records](const at::Tensor& input) {
+    return (records && input.requires_grad()) || input._fw_grad(/*level=*/0).defined();
+  };
+  return (takes_part(inputs) || ...) || at::functorch::functorchTLSAccessor() != nullptr;
+}
+
+// While it lives, ops go straight to their kernels. A backward has it, unless second derivatives are asked
+// for: those are refused by what it would go past.
+class BelowAutogradInBackward {
+ public:
+  BelowAutogradInBackward() {
+    if (!at::GradMode::is_enabled()) below_autograd_.emplace();
+  }
+
+ private:
+  std::optional<at::AutoDispatchBelowADInplaceOrView> below_autograd_;
+};
+
+}  // namespace lensbox
