@@ -73,12 +73,10 @@ def rewrite(artifact: Path, tmp_path: Path) -> Rewrite:
 
 @pytest.fixture
 def save_stand_in(artifact: Path, tmp_path: Path) -> SaveStandIn:
-    """Saves another module under the metadata of the artifact, with changes to its entries."""
+    """Saves another module under the metadata of the artifact."""
 
-    def save(module: nn.Module, **changes: object) -> Path:
-        metadata = json.loads(load_artifact(artifact).metadata.to_json()) | changes
-        return save_script(
-            module, tmp_path / "stand_in.pt", _extra_files={METADATA_FILE: json.dumps(metadata)}
-        )
+    def save(module: nn.Module) -> Path:
+        metadata = load_artifact(artifact).metadata.to_json()
+        return save_script(module, tmp_path / "stand_in.pt", _extra_files={METADATA_FILE: metadata})
 
     return save

@@ -37,4 +37,4 @@ def save_script(module: nn.Module, path: Path, **options: Any) -> Path:
 
 Run = Callable[..., Completed]
 Rewrite = Callable[[Callable[[dict[str, Any]], object]], Path]
-SaveStandIn = Callable[..., Path]  # of a module, and changes to entries of the metadata
+SaveStandIn = Callable[[nn.Module], Path]
