@@ -1,7 +1,15 @@
 #include "captured_detect.h"
 
 #include <ATen/ATen.h>
-#include <gtest/gtest.h>
+#include <c10/core/InferenceMode.h>
+#include <c10/core/StreamGuard.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+#include <lensbox/error.h>
+
+#include <atomic>
+#include <thread>
+
+#include "expect_error.h"
 
 namespace {
 
@@ -50,5 +58,78 @@ TEST_F(Captured, WhatWasNotRecordedIsNotReplayed) {
   EXPECT_FALSE(captured_.run(canvases(1).to(at::kMeta), 0.5, 0.25));
   EXPECT_TRUE(replayed_.empty());
 }
+
+#if LENSBOX_CUDA_GRAPHS
+
+// What is found depends on every pixel of a canvas and on nothing else.
+lensbox::DetectorModule pixel_detector() {
+  torch::jit::Module module("Detector");
+  module.define(
+      "def detect(self, canvases, score: float, iou: float):\n"
+      "  pixels = torch._cast_Float(canvases.flatten(1))\n"
+      "  sums = torch.cumsum(pixels, 1)\n"
+      "  return sums[:, :8].reshape([-1, 2, 4]) + score, sums[:, -2:] * iou, torch._cast_Int(sums[:, -1])\n");
+  return {"model.pt", module};
+}
+
+class GraphsOnAGpu : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (!at::globalContext().hasCUDA()) GTEST_SKIP() << "needs a GPU";
+    graphs_ = lensbox::record_detect_graphs(detector_, canvases(1), {1, 4, 4}, 0.5, 0.25);
+  }
+
+  static at::Tensor canvases(int64_t batch) {
+    return at::randint(0, 256, {batch, 1, 4, 4}, at::TensorOptions().dtype(at::kByte).device(c10::kCUDA));
+  }
+
+  // How often, of `calls` with batches of changing sizes, a graph finds something else than plain calls do.
+  int differences(int calls) {
+    const c10::InferenceMode inference_mode;
+    int count = 0;
+    for (int call = 0; call < calls; ++call) {
+      const int64_t batch = 1 + call % 4;
+      const at::Tensor images = canvases(batch);
+      const Found found = graphs_->replay(batch == 1 ? 1 : 4, images);
+      const Found expected = detector_.detect(images, 0.5, 0.25);
+      count += !(at::equal(found.boxes, expected.boxes) && at::equal(found.scores, expected.scores) &&
+                 at::equal(found.counts, expected.counts));
+    }
+    return count;
+  }
+
+  lensbox::DetectorModule detector_ = pixel_detector();
+  std::unique_ptr<lensbox::DetectGraphs> graphs_;
+};
+
+TEST_F(GraphsOnAGpu, FindWhatPlainCallsFind) {
+  EXPECT_EQ(differences(20), 0);
+}
+
+TEST_F(GraphsOnAGpu, MayBeUsedInThreadsWithStreamsOfTheirOwn) {
+  std::atomic<int> count = 0;
+  {
+    std::vector<std::jthread> threads;
+    for (int i = 0; i < 4; ++i) {
+      threads.emplace_back([&] {
+        const c10::impl::VirtualGuardImpl gpu(c10::kCUDA);
+        const c10::StreamGuard guard(gpu.getStreamFromGlobalPool(c10::Device(c10::kCUDA, 0)));
+        count += differences(100);
+      });
+    }
+  }
+  EXPECT_EQ(count, 0);
+}
+
+#else
+
+TEST(GraphsWithoutCuda, SayWhatToDo) {
+  torch::jit::Module module("Detector");
+  expect_error<lensbox::DeviceError>(
+      [&] { lensbox::record_detect_graphs({"model.pt", module}, at::zeros({1}), {1}, 0.5, 0.25); },
+      {"not built into this program", "LENSBOX_CUDA_INCLUDE_DIR"});
+}
+
+#endif
 
 }  // namespace

@@ -54,9 +54,9 @@ class Artifact {
   // Records what the method detect does on the GPU, for each of these batch sizes, as a CUDA graph: replayed,
   // it costs one launch in place of hundreds, with the same answers. A batch is filled up to the next size;
   // larger ones, and those with other thresholds, run as before. On the CPU this changes nothing. Each size
-  // takes memory for its canvases and results, and the largest for what lies between. Throws InputError for a
-  // size below 1, DeviceError if the library was built without CUDA, ArtifactError if the method fails. No
-  // other thread may use the artifact meanwhile.
+  // takes memory for its canvases and results, and the largest for what lies between. Graphs of an earlier
+  // call are dropped. Throws InputError for a size below 1, DeviceError if the library was built without
+  // CUDA, ArtifactError if the method fails. No other thread may use the artifact meanwhile.
   void capture(const std::vector<int64_t>& batch_sizes, double score_threshold, double iou_threshold);
 
   // Faces (or whatever the artifact detects) in a batch of photographs, which read_photo reads as
