@@ -68,7 +68,8 @@ $(SYSTEM_HEADERS):
 	fi
 
 # Order-only headers: one apt-get call brings them all. The runner links libtorch, not the op library.
-$(RUNNER): $(BIN)/.ops $(call sources,cpp_runtime) $(call builds,cpp_runtime) $(wildcard runtime/*.txt) | $(SYSTEM_HEADERS)
+$(RUNNER): $(BIN)/.ops $(call sources,cpp_runtime) $(call builds,cpp_runtime) $(wildcard runtime/*.txt ops/csrc/*.h) | \
+  $(SYSTEM_HEADERS)
 	@echo "== Building the C++ runner (a few minutes)"
 	$(BIN)/cmake -S cpp_runtime -B build/runner -G Ninja -DCMAKE_BUILD_TYPE=Release \
 	  -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN)/ninja) \
