@@ -2,7 +2,6 @@
 
 import io
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import PIL.Image
@@ -12,6 +11,8 @@ from PIL.PngImagePlugin import PngImageFile
 from lensbox.errors import InputError
 from lensbox.runtime import jpeg_structure, png_structure
 from lensbox.runtime.bounded_file import BoundedFile
+from lensbox.runtime.fast_jpeg import decode_usual_jpeg
+from lensbox.runtime.image_limits import NO_LIMITS, ImageLimits
 from lensbox.runtime.image_pixels import target_mode, upright_pixels
 from lensbox.runtime.jpeg_reduction import jpeg_reduction
 from lensbox.runtime.metadata import Canvas, Reading
@@ -25,29 +26,11 @@ class TooManyPixelsError(InputError):
     """The image has more pixels than the limits allow."""
 
 
-@dataclass(frozen=True)
-class ImageLimits:
-    """What decoding one image may cost. None: no limit, or only the decoder's own.
-
-    max_pixels: width * height. max_run_length_pixels: the same for run-length BMP, whose decoder is written
-    in Python and takes up to 0.1 us a pixel. max_png_bytes: of the pixels of a PNG file, uncompressed, at 5
-    to 6 ns each. max_pieces: of a file, which are its segments, chunks and sub-blocks, and every further time
-    that a decoder reads from it (run-length BMP may be read a million times more, twice for each run).
-    deadline: on the clock of `time.monotonic`.
-    """
-
-    max_pixels: int | None = None
-    max_run_length_pixels: int | None = None
-    max_png_bytes: int | None = None
-    max_pieces: int | None = None
-    deadline: float | None = None
-
-
 def decode_photo(
     file: bytes,
     canvas: Canvas | None,
     reading: Reading,
-    limits: ImageLimits = ImageLimits(),
+    limits: ImageLimits = NO_LIMITS,
     open_image: Callable[[io.BytesIO], PIL.Image.Image] = PIL.Image.open,
 ) -> Photo:
     """Decodes the bytes of an image file as `read_photo` does, within limits, which are of its full size.
@@ -58,6 +41,8 @@ def decode_photo(
     everything else that a decoder may raise.
     """
     check_orientation(reading.orientation)
+    if (photo := decode_usual_jpeg(file, canvas, reading, limits)) is not None:
+        return photo
     try:
         orientation = orientation_of(file, limits.max_pieces) if reading.orientation == "exif" else 1
         file = jpeg_structure.without_metadata(file, limits.max_pieces)

@@ -5,7 +5,8 @@ from pathlib import Path
 from torch import Tensor
 
 from lensbox.errors import InputError
-from lensbox.runtime.image_decoder import ImageLimits, decode_photo
+from lensbox.runtime.image_decoder import decode_photo
+from lensbox.runtime.image_limits import ImageLimits
 from lensbox.runtime.metadata import Canvas, Orientation, Reading
 from lensbox.runtime.photo import Photo
 

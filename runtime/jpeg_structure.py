@@ -82,8 +82,7 @@ def check_jpeg(file: bytes, width: int, height: int, max_segments: int | None = 
         raise InputError("a JPEG file must be Huffman-coded, baseline or progressive")
     blocks = -(-width // 8) * -(-height // 8)
     allowed = max(_SCANS_ALWAYS_ALLOWED, _MAX_SCANNED_BLOCKS // blocks)
-    # Quick and never too low; few files need the exact number.
-    if _occurrences(file, bytes((0xFF, _START_OF_SCAN))) <= allowed:
+    if most_scans(file) <= allowed:  # few files need the exact number
         return
     scans = 0
     for segment in _segments(file, max_segments):
@@ -95,9 +94,12 @@ def check_jpeg(file: bytes, width: int, height: int, max_segments: int | None = 
             )
 
 
-def _occurrences(file: bytes, pair: bytes) -> int:
-    """How often two bytes occur in a file. `bytes.count` is ten times slower: 0xFF is frequent."""
-    wanted = np.frombuffer(pair, np.uint16)
+def most_scans(file: bytes) -> int:
+    """The scans of a JPEG file, and maybe more than it has: how often their marker occurs in it.
+
+    `bytes.count` is ten times slower: 0xFF is frequent.
+    """
+    wanted = np.frombuffer(bytes((0xFF, _START_OF_SCAN)), np.uint16)
     even_and_odd = (np.frombuffer(file, np.uint16, (len(file) - first) // 2, first) for first in (0, 1))
     return sum(int(np.count_nonzero(pairs == wanted)) for pairs in even_and_odd)
 

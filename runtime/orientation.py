@@ -1,6 +1,8 @@
 """Which way up a picture lies in its file, and turning it upright."""
 
+import numpy as np
 import PIL.Image
+from numpy.typing import NDArray
 from PIL.Image import Transpose
 
 from lensbox.runtime import jpeg_structure, png_structure, webp_structure
@@ -62,3 +64,13 @@ def upright_box(box: Box, size: Size, orientation: int) -> Box:
 def upright_image(image: PIL.Image.Image, orientation: int) -> PIL.Image.Image:
     """The picture, or a rectangle of it, turned upright."""
     return image if orientation == 1 else image.transpose(_TURNS[orientation])
+
+
+def upright_array(pixels: NDArray[np.uint8], orientation: int) -> NDArray[np.uint8]:
+    """Pixels [h, w, C] turned upright, over memory in that order."""
+    if orientation == 1:
+        return pixels
+    columns = slice(None, None, -1 if orientation in _MIRRORED_LEFT_RIGHT else 1)
+    rows = slice(None, None, -1 if orientation in _MIRRORED_TOP_BOTTOM else 1)
+    mirrored = pixels[rows, columns]
+    return np.ascontiguousarray(mirrored.swapaxes(0, 1) if orientation in _TRANSPOSED else mirrored)

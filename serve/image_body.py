@@ -10,8 +10,9 @@ from PIL.PngImagePlugin import PngImageFile
 from PIL.WebPImagePlugin import WebPImageFile
 
 from lensbox.errors import InputError
-from lensbox.runtime.image_decoder import ImageLimits, TooManyPixelsError, decode_photo
+from lensbox.runtime.image_decoder import TooManyPixelsError, decode_photo
 from lensbox.runtime.image_io import MAX_PIECES
+from lensbox.runtime.image_limits import ImageLimits
 from lensbox.runtime.metadata import Canvas, Reading
 from lensbox.runtime.photo import Photo
 from lensbox.serve.errors import RETRY_AFTER, ApiError, shown

@@ -12,8 +12,9 @@ from png_files import chunk, png_file
 
 from lensbox.errors import InputError
 from lensbox.runtime import image_pixels
-from lensbox.runtime.image_decoder import ImageLimits, TooManyPixelsError, decode_photo
+from lensbox.runtime.image_decoder import TooManyPixelsError, decode_photo
 from lensbox.runtime.image_io import DEFAULT_READING, MAX_PIECES, read_image
+from lensbox.runtime.image_limits import ImageLimits
 
 NO_LIMITS = ImageLimits()
 GRAY = np.arange(20, dtype=np.uint8).reshape(4, 5) * 12

@@ -12,8 +12,9 @@ import torch
 from exif_files import exif, jpeg_with_exif, png_with_exif
 
 from lensbox.errors import InputError
-from lensbox.runtime.image_decoder import ImageLimits, TooManyPixelsError, decode_photo
+from lensbox.runtime.image_decoder import TooManyPixelsError, decode_photo
 from lensbox.runtime.image_io import DEFAULT_READING, read_image, read_photo
+from lensbox.runtime.image_limits import ImageLimits
 from lensbox.runtime.metadata import Canvas, Reading
 from lensbox.runtime.photo import Photo
 

@@ -12,8 +12,9 @@ import PIL.Image
 import pytest
 
 from lensbox.runtime.artifact import Artifact
-from lensbox.runtime.image_decoder import ImageLimits, decode_photo
+from lensbox.runtime.image_decoder import decode_photo
 from lensbox.runtime.image_io import read_image
+from lensbox.runtime.image_limits import ImageLimits
 from lensbox.serve import image_body
 
 Encode = Callable[..., bytes]
