@@ -18,7 +18,7 @@ from lensbox.errors import ArtifactError, InputError
 from lensbox.runtime.artifact_file import METADATA_FILE, ArtifactFile, parse_artifact_file
 from lensbox.runtime.captured_detect import CapturedDetect, Found, Thresholds
 from lensbox.runtime.code_check import ForeignCodeError, check_code
-from lensbox.runtime.detection import Detections
+from lensbox.runtime.detection import Detections, detections
 from lensbox.runtime.image_io import read_photo
 from lensbox.runtime.metadata import SINGLE_IMAGE_FORMAT, ArtifactMetadata, Orientation, Reading
 from lensbox.runtime.op_library import require_ops
@@ -210,12 +210,8 @@ class Artifact:
             windows = images.pop() if has_windows else None
             canvases, geometry = self.module.preprocess(images, windows)
             boxes, scores, counts = self._detect(canvases, thresholds)
-            boxes, scores, numbers = to_host(self.module.restore(boxes, geometry), scores, counts)
-            # Copies: a view would keep what was found in the whole batch.
-            return [
-                Detections(boxes[index, :count].clone(), scores[index, :count].clone())
-                for index, count in enumerate(numbers)
-            ]
+            found = to_host(self.module.restore(boxes, geometry), scores, counts)
+        return detections(*found)
 
     def _detect_batches(
         self,

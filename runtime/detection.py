@@ -2,6 +2,9 @@
 
 from dataclasses import dataclass
 
+import numpy as np
+import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 
@@ -14,3 +17,15 @@ class Detections:
 
     boxes: Tensor
     scores: Tensor
+
+
+def detections(
+    boxes: NDArray[np.float32], scores: NDArray[np.float32], counts: list[int]
+) -> list[Detections]:
+    """Those of each image of a batch: the first counts[b] of its boxes, [B, K, 4], and scores, [B, K]."""
+    # Copies: a view would keep what was found in the whole batch. numpy's keep Python's lock, which threads
+    # that decode images wait for at each call of torch.
+    return [
+        Detections(torch.from_numpy(of_image[:count].copy()), torch.from_numpy(best[:count].copy()))
+        for of_image, best, count in zip(boxes, scores, counts, strict=True)
+    ]

@@ -9,6 +9,8 @@ from typing import TypeVar
 from lensbox.errors import InputError
 from lensbox.runtime.photo import Photo
 
+_MAX_GROUP = 8
+
 File = TypeVar("File")
 
 
@@ -20,23 +22,37 @@ def read_batches(
     Beside the batch that was given out, at most two batches, or one and a photograph for each thread, are in
     memory. Closing the generator waits for the files that are being read, and leaves no thread behind.
     """
+    # Threads take a few files at a time: each hand-over costs. Two turns a batch are left to each thread, so
+    # that none waits long for another.
+    group_size = max(1, min(_MAX_GROUP, batch_size // (2 * threads)))
     ahead = batch_size + max(batch_size, threads)
     remaining = iter(files)
-    waiting: deque[Future[Photo | InputError]] = deque()
+    taken = given = 0
+    waiting: deque[Future[list[Photo | InputError]]] = deque()
+    ready: deque[Photo | InputError] = deque()
     with ThreadPoolExecutor(threads, thread_name_prefix="lensbox-read") as pool:
 
         def fill_up() -> None:
-            for file in islice(remaining, ahead - len(waiting)):
-                waiting.append(pool.submit(_photo_or_error, read, file))
+            nonlocal taken
+            while group := list(islice(remaining, min(group_size, ahead + given - taken))):
+                taken += len(group)
+                waiting.append(pool.submit(_photos_or_errors, read, group))
 
         try:
             fill_up()
-            while waiting:
-                batch = [waiting.popleft().result() for _ in range(min(batch_size, len(waiting)))]
+            while taken > given:
+                while waiting and len(ready) < batch_size:
+                    ready.extend(waiting.popleft().result())
+                batch = [ready.popleft() for _ in range(min(batch_size, len(ready)))]
+                given += len(batch)
                 fill_up()  # before the batch is used: the threads are busy meanwhile
                 yield batch
         finally:
             pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _photos_or_errors(read: Callable[[File], Photo], files: list[File]) -> list[Photo | InputError]:
+    return [_photo_or_error(read, file) for file in files]
 
 
 def _photo_or_error(read: Callable[[File], Photo], file: File) -> Photo | InputError:

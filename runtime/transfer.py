@@ -1,6 +1,15 @@
-"""Between the CPU and a GPU in as few copies as possible: each costs more than its bytes."""
+"""Between the CPU and a GPU in as few copies as possible: each costs more than its bytes.
 
+Calls of torch are few, too: in each it gives Python's lock away, and threads that decode images want it.
+"""
+
+import math
+from itertools import groupby
+from typing import NamedTuple
+
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 _ALIGNMENT = 256  # bytes; also that of torch's own memory on GPUs
@@ -15,36 +24,69 @@ def to_device(tensors: list[Tensor], device: torch.device) -> list[Tensor]:
     if device.type != "cuda" or all(tensor.is_cuda for tensor in tensors):
         return [tensor.to(device) for tensor in tensors]
     moved = [tensor for tensor in tensors if not tensor.is_cuda]
-    begins, end = [], 0
-    for tensor in moved:
-        begins.append(end)
-        end += -(-tensor.nbytes // _ALIGNMENT) * _ALIGNMENT
+    layouts = [_layout(tensor) for tensor in moved]
     # torch keeps pinned memory for later calls, and reuses it only once the copy is over.
-    staging = torch.empty(end, dtype=torch.uint8, pin_memory=True)
-    for tensor, begin in zip(moved, begins, strict=True):
-        _laid_out_like(tensor, staging, begin).copy_(tensor)
-    on_device = staging.to(device, non_blocking=True)
-    views = iter(
-        [_laid_out_like(tensor, on_device, begin) for tensor, begin in zip(moved, begins, strict=True)]
-    )
+    staging = torch.empty(sum(layout.size for layout in layouts), dtype=torch.uint8, pin_memory=True)
+    _fill(staging, moved, layouts)
+    on_device = _views(staging.to(device, non_blocking=True), layouts)
+    if len(moved) == len(tensors):
+        return on_device
+    views = iter(on_device)
     return [tensor.to(device) if tensor.is_cuda else next(views) for tensor in tensors]
 
 
-def _laid_out_like(tensor: Tensor, buffer: Tensor, begin: int) -> Tensor:
-    """A tensor of the same shape and dtype in a buffer of bytes."""
-    memory = buffer[begin : begin + tensor.nbytes].view(tensor.dtype)
-    if tensor.dim() == 3 and tensor.permute(1, 2, 0).is_contiguous():
-        channels, height, width = tensor.shape
-        return memory.view(height, width, channels).permute(2, 0, 1)
-    return memory.view(tensor.shape)
+class _Layout(NamedTuple):
+    """How a tensor lies in a buffer. strides: in elements; size: in bytes, a multiple of _ALIGNMENT."""
+
+    dtype: torch.dtype
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    size: int
 
 
-def to_host(boxes: Tensor, scores: Tensor, counts: Tensor) -> tuple[Tensor, Tensor, list[int]]:
+def _layout(tensor: Tensor) -> _Layout:
+    """That of a dense copy, which is interleaved if the tensor is an interleaved image [C, H, W]."""
+    shape, size = tuple(tensor.shape), -(-tensor.nbytes // _ALIGNMENT) * _ALIGNMENT
+    if len(shape) == 3:
+        channels, _, width = shape
+        strides: tuple[int, ...] = (1, width * channels, channels)
+        if tensor.stride() == strides:
+            return _Layout(tensor.dtype, shape, strides, size)
+    strides = tuple(math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
+    return _Layout(tensor.dtype, shape, strides, size)
+
+
+def _fill(buffer: Tensor, tensors: list[Tensor], layouts: list[_Layout]) -> None:
+    """Copies tensors into a buffer of bytes, one behind the other."""
+    memory, begin = buffer.numpy(), 0
+    for tensor, (dtype, shape, strides, size) in zip(tensors, layouts, strict=True):
+        array = tensor.numpy()
+        in_bytes = tuple(stride * dtype.itemsize for stride in strides)
+        np.ndarray(shape, array.dtype, memory, begin, in_bytes)[...] = array
+        begin += size
+
+
+def _views(buffer: Tensor, layouts: list[_Layout]) -> list[Tensor]:
+    """The tensors that lie in a buffer of bytes, one behind the other; in one call where they are alike."""
+    views: list[Tensor] = []
+    begin = 0
+    for (dtype, shape, strides, size), alike in groupby(layouts):
+        count = len(list(alike))
+        typed = buffer if dtype == buffer.dtype else buffer.view(dtype)
+        apart = size // dtype.itemsize
+        views += typed.as_strided((count, *shape), (apart, *strides), begin // dtype.itemsize).unbind()
+        begin += count * size
+    return views
+
+
+def to_host(
+    boxes: Tensor, scores: Tensor, counts: Tensor
+) -> tuple[NDArray[np.float32], NDArray[np.float32], list[int]]:
     """What was found in a batch, in one copy to the CPU: float32 [B, K, 4], float32 [B, K], and B numbers."""
     if boxes.is_cpu:
-        return boxes, scores, counts.tolist()
+        return boxes.numpy(), scores.numpy(), counts.tolist()
     slots = scores.shape[1]
     # Counts are at most `slots`, so float32 holds them.
-    packed = torch.cat([boxes.flatten(1), scores, counts[:, None].to(scores)], 1).cpu()
-    found = packed[:, : 4 * slots].unflatten(1, (slots, 4))
-    return found, packed[:, 4 * slots : 5 * slots], [int(count) for count in packed[:, -1].tolist()]
+    packed = torch.cat([boxes.flatten(1), scores, counts[:, None].to(scores)], 1).cpu().numpy()
+    found = packed[:, : 4 * slots].reshape(-1, slots, 4)
+    return found, packed[:, 4 * slots : 5 * slots], packed[:, -1].astype(int).tolist()

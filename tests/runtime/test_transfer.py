@@ -1,10 +1,11 @@
 """Tensors on their way to a GPU and back keep their values and their layout."""
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
-from lensbox.runtime.transfer import _laid_out_like, to_device, to_host
+from lensbox.runtime.transfer import _fill, _layout, _views, to_device, to_host
 
 
 def _tensors() -> list[Tensor]:
@@ -21,16 +22,32 @@ def _tensors() -> list[Tensor]:
 @pytest.mark.parametrize("index", range(5))
 def test_a_place_in_a_buffer_is_laid_out_alike(index: int) -> None:
     tensor = _tensors()[index]
-    buffer = torch.zeros(20_000, dtype=torch.uint8)
-    place = _laid_out_like(tensor, buffer, 512)
-    place.copy_(tensor)
+    before = torch.full((300,), 7, dtype=torch.uint8)  # takes 512 bytes
+    buffer = torch.zeros(20_480, dtype=torch.uint8)
+    layouts = [_layout(before), _layout(tensor)]
+    _fill(buffer, [before, tensor], layouts)
+    first, place = _views(buffer, layouts)
+    assert first.equal(before)
     assert place.dtype == tensor.dtype
     assert place.equal(tensor)
     assert place.data_ptr() == buffer.data_ptr() + 512
-    assert not buffer[:512].any()
+    assert not buffer[300:512].any()
     assert not buffer[512 + tensor.nbytes :].any()
     if index < 2:
         assert place.stride() == tensor.stride()
+
+
+def test_tensors_alike_are_told_apart() -> None:
+    alike = [torch.full((5, 7, 3), value, dtype=torch.uint8).permute(2, 0, 1) for value in range(3)]
+    tensors = [*alike, alike[0].contiguous(), torch.rand(2, 6), torch.rand(2, 6), alike[1]]
+    layouts = [_layout(tensor) for tensor in tensors]
+    buffer = torch.zeros(sum(layout.size for layout in layouts), dtype=torch.uint8)
+    _fill(buffer, tensors, layouts)
+    views = _views(buffer, layouts)
+    assert len(views) == len(tensors)
+    for view, tensor in zip(views, tensors, strict=True):
+        assert view.equal(tensor)
+        assert view.stride() == tensor.stride()
 
 
 def test_tensors_arrive(device: torch.device) -> None:
@@ -60,7 +77,6 @@ def test_what_was_found_comes_back(device: torch.device) -> None:
     boxes, scores = torch.rand(3, 256, 4), torch.rand(3, 256)
     counts = torch.tensor([0, 256, 17], dtype=torch.int32)
     found = to_host(boxes.to(device), scores.to(device), counts.to(device))
-    assert found[0].is_cpu
-    assert found[0].equal(boxes)
-    assert found[1].equal(scores)
+    assert np.array_equal(found[0], boxes)
+    assert np.array_equal(found[1], scores)
     assert found[2] == [0, 256, 17]
