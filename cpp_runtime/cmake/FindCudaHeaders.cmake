@@ -1,15 +1,20 @@
 # Sets LENSBOX_CUDA_GRAPHS: ON where torch has CUDA and the CUDA runtime's headers, which torch's own headers include, are
-# found: those of torch's packages from pip, or of a CUDA toolkit. No compiler and no library of CUDA is needed.
-# -DLENSBOX_CUDA_INCLUDE_DIR=<the folder that holds cuda_runtime_api.h> overrides.
+# found: those of a CUDA toolkit, or of torch's packages from pip where they are whole. (crt/ is looked for, which the
+# others include, since pip has it in a package of its own.) No compiler and no library of CUDA is needed.
+# -DLENSBOX_CUDA_INCLUDE_DIR=<the folder that holds cuda_runtime_api.h and crt/> overrides.
 set(LENSBOX_CUDA_GRAPHS OFF)
 if(LENSBOX_TORCH_HAS_CUDA)
   file(GLOB pip_packages ${LENSBOX_TORCH_ROOT}/../nvidia/cu* ${LENSBOX_TORCH_ROOT}/../nvidia/cuda_runtime)
   file(GLOB toolkits /usr/local/cuda /usr/local/cuda-*)
-  find_path(LENSBOX_CUDA_INCLUDE_DIR cuda_runtime_api.h
-    HINTS ${pip_packages} ENV CUDA_HOME
+  find_program(nvcc nvcc NO_CACHE)
+  if(nvcc)
+    cmake_path(GET nvcc PARENT_PATH nvcc_folder)
+  endif()
+  find_path(LENSBOX_CUDA_INCLUDE_DIR crt/host_config.h
+    HINTS ENV CUDA_HOME ${nvcc_folder}/.. ${pip_packages}
     PATHS ${toolkits}
     PATH_SUFFIXES include
-    DOC "Folder that holds cuda_runtime_api.h")
+    DOC "Folder that holds cuda_runtime_api.h and crt/")
   if(LENSBOX_CUDA_INCLUDE_DIR)
     set(LENSBOX_CUDA_GRAPHS ON)
   endif()
