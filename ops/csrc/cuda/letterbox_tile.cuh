@@ -37,7 +37,8 @@ struct Tile {
   AxisRange first, second;
 };
 
-// --- loading -----------------------------------------------------------------------------------------------
+// --- loading
+// ----------------------------------------------------------------------------------------------------
 
 // What is loaded at once: a rectangle of the image, by its fast and its slow axis.
 struct Chunk {
@@ -96,7 +97,8 @@ __device__ __forceinline__ void start_loading(const Tile& tile, const Chunk& chu
   }
 }
 
-// --- unpacking ---------------------------------------------------------------------------------------------
+// --- unpacking
+// --------------------------------------------------------------------------------------------------
 
 // Where a line of a chunk begins in its stage: in `word`, after `shift` bits.
 struct Line {
@@ -267,7 +269,8 @@ __device__ __forceinline__ void unpack_layout(const Tile& tile, const Chunk& chu
   }
 }
 
-// --- weights -----------------------------------------------------------------------------------------------
+// --- weights
+// ----------------------------------------------------------------------------------------------------
 
 // A thread takes a window: its area is added up in order, as Pillow does.
 __device__ __forceinline__ void measure_windows(const PassAxis& axis, const AxisRange& range,
@@ -302,40 +305,35 @@ __device__ __forceinline__ void write_weights(const MeasuredWindow* windows, con
   }
 }
 
-// --- passes ------------------------------------------------------------------------------------------------
+// --- passes
+// -----------------------------------------------------------------------------------------------------
 
-// A thread takes an output of the first axis at one quad of the second after the other: four windows with the
-// same weights at a time. kQuads is how many quads they have, 0 for any number; the weights of few quads are
-// kept in registers.
+// A quad of the second axis in an output of the first: four windows with the same weights. kQuads is how many
+// quads they have, 0 for any number.
+template <int kQuads>
+__device__ __forceinline__ uint32_t filtered_quad(const uint4* pixels, const uint4* weights, int32_t quads) {
+  WindowSum sums[4];
+#pragma unroll
+  for (int32_t i = 0; i < (kQuads > 0 ? kQuads : quads); ++i) {
+    add_to_four(sums, pixels[i], weights[i]);
+  }
+  return bytes_of_four(sums);
+}
+
+// A thread takes an output of the first axis at a quad of the second.
 template <int kQuads>
 __device__ __forceinline__ void first_pass(const Tile& tile, int32_t quad, const uint4* pixels,
                                            const uint4* weights, const QuadSpan* spans, uint32_t* between) {
-  constexpr int kKept = kQuads <= 3 ? kQuads : 0;
   const int32_t outputs = tile.first.count, chunk = tile.task.chunk;
-  const int32_t quads = kQuads > 0 ? kQuads : tile.memory.first_quads;
+  const int32_t weights_pitch = tile.memory.first_quads | 1;
   const ThreadRows threads = thread_rows(outputs, kBlockBits);
-  for (int32_t output = threads.inner; output < outputs; output += threads.inner_step) {
-    const uint4* const own = weights + output * (tile.memory.first_quads | 1);
-    uint4 kept[kKept + 1];
-#pragma unroll
-    for (int32_t i = 0; i < kKept; ++i) {
-      kept[i] = own[i];
-    }
-    const int32_t start = spans[output].start;
-    for (int32_t row = threads.outer; row < tile.task.planes * chunk; row += threads.outer_step) {
-      const uint4* const from = pixels + row * tile.memory.pitch + start;
-      WindowSum sums[4];
-#pragma unroll
-      for (int32_t i = 0; i < kKept; ++i) {
-        add_to_four(sums, from[i], kept[i]);
-      }
-#pragma unroll
-      for (int32_t i = kKept; i < quads; ++i) {
-        add_to_four(sums, from[i], own[i]);
-      }
-      const int32_t plane = row >= 2 * chunk ? 2 : row >= chunk ? 1 : 0;
-      const int32_t slot = (quad + row - plane * chunk) & (tile.memory.ring - 1);
-      between[(plane * tile.memory.ring + slot) * tile.memory.between_pitch + output] = bytes_of_four(sums);
+  for (int32_t row = threads.outer; row < tile.task.planes * chunk; row += threads.outer_step) {
+    const int32_t plane = row >= 2 * chunk ? 2 : row >= chunk ? 1 : 0;
+    const int32_t slot = (quad + row - plane * chunk) & (tile.memory.ring - 1);
+    uint32_t* const to = between + (plane * tile.memory.ring + slot) * tile.memory.between_pitch;
+    for (int32_t output = threads.inner; output < outputs; output += threads.inner_step) {
+      to[output] = filtered_quad<kQuads>(pixels + row * tile.memory.pitch + spans[output].start,
+                                         weights + output * weights_pitch, tile.memory.first_quads);
     }
   }
 }
@@ -398,7 +396,8 @@ __device__ __forceinline__ void second_pass(const Tile& tile, const Canvases& ou
   }
 }
 
-// --- the tile ----------------------------------------------------------------------------------------------
+// --- the tile
+// ---------------------------------------------------------------------------------------------------
 
 // Tile `block` of the image's `blocks`; canvas is the image's.
 __device__ __forceinline__ void letterbox_tile(const ImageTask& task, const Canvases& out, uint8_t* canvas,
