@@ -1,4 +1,4 @@
-"""`lensbox bench`: times the ops, the detector, and the way from photographs to boxes beside their peers."""
+"""`lensbox bench`: times ops, detector, the way from photographs to boxes, and the article's step."""
 
 import logging
 from pathlib import Path
@@ -12,6 +12,7 @@ from lensbox.cli.reporting import start_reporting
 from lensbox.errors import DeviceError, ExitCode
 
 if TYPE_CHECKING:
+    from lensbox.bench.article.results import ArticleReport
     from lensbox.bench.detector.results import DetectorReport
     from lensbox.bench.ops_report import Report
 
@@ -27,7 +28,7 @@ _threads = click.option("--threads", type=click.IntRange(1), default=1, metavar=
 
 @click.group()
 def bench() -> None:
-    """Times the ops, the detector, and the way from photographs to boxes beside their peers."""
+    """Times ops, detector, the way from photographs to boxes and the article's step beside their peers."""
     start_reporting(logging.WARNING)  # of the exports that it times it need not tell
 
 
@@ -53,6 +54,28 @@ def ops(
 
     report = run(Options(_present(device), output, quick, only, threads, time_limit), _say)
     return EXIT_WRONG if _own_defects(report) else ExitCode.GOOD
+
+
+@bench.command(cls=Command)
+@_device
+@click.option("--output", type=FILE, metavar="DIR", help="Write article.csv, article.md, article.png to DIR.")
+@click.option(
+    "--trace", type=FILE, metavar="DIR", help="Write a trace of torch.profiler for each row to DIR."
+)
+@click.option("--batch", type=click.IntRange(1), metavar="N", help="Samples. Default: 1024; 32 on the CPU.")
+@click.option("--quick", is_flag=True, help="Fewer samples of time; no torch.compile.")
+@_threads
+def article(
+    device: str | None, output: Path | None, trace: Path | None, batch: int | None, quick: bool, threads: int
+) -> ExitCode:
+    """Repeats the article's experiment beside its published figures, and answers it.
+
+    A training step of its net in phases, one row for each way to the loss. A CPU runs it scaled down.
+    """
+    from lensbox.bench.article.benchmark import Options, run
+
+    report = run(Options(_present(device), output, trace, quick, batch, threads), _say)
+    return EXIT_WRONG if _own_article_defects(report) else ExitCode.GOOD
 
 
 @bench.command(cls=Command)
@@ -126,6 +149,12 @@ def _own_detector_defects(report: "DetectorReport") -> bool:
     from lensbox.bench.detector.ways import OWN
 
     return any(timing.way in OWN and timing.note for timing in report.timings)
+
+
+def _own_article_defects(report: "ArticleReport") -> bool:
+    from lensbox.bench.article.rows import OWN
+
+    return any(result.row in OWN and not result.phases for result in report.rows)
 
 
 def _say(text: str) -> None:

@@ -79,7 +79,7 @@ def _headline(path: Path, rows: Sequence[Row]) -> Path:
         )
         axis.spines[["top", "right"]].set_visible(False)
     figure.suptitle(f"Masked GIoU loss, {cases[0].batch} samples of {cases[0].slots} slots")
-    _save(figure, path)
+    save_figure(figure, path)
     return path
 
 
@@ -128,7 +128,7 @@ def _sizes(path: Path, rows: Sequence[Row]) -> Path:
     figure.legend(*names, loc="outside lower center", ncols=len(peers))  # inside it would hide points
     words = "CUDA graph" if measure == "graph" else "host call"
     figure.suptitle(f"Masked GIoU loss around {HEADLINE_BATCH} samples of {HEADLINE_SLOTS} slots ({words})")
-    _save(figure, path)
+    save_figure(figure, path)
     return path
 
 
@@ -178,7 +178,7 @@ def _exercise(path: Path, points: Sequence[Point]) -> Path:
     axes[1][0].set_ylabel("gain: branch-free / skipping")
     axes[0][0].legend(fontsize=7)
     axes[1][-1].legend(fontsize=7)
-    _save(figure, path)
+    save_figure(figure, path)
     return path
 
 
@@ -186,7 +186,8 @@ def _row(rows: Sequence[Row], case: Case, peer: str, measure: Measure) -> Row | 
     return next((r for r in rows if (r.case, r.peer, r.measure) == (case, peer, measure)), None)
 
 
-def _save(figure: Any, path: Path) -> None:
+def save_figure(figure: Any, path: Path) -> None:
+    """Writes a figure as PNG, whole or not at all, and closes it."""
     from matplotlib import pyplot
 
     content = io.BytesIO()

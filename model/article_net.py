@@ -32,7 +32,8 @@ class ArticleNet(nn.Module):
     def forward(self, images: Tensor) -> Tensor:
         """images: [B, 1, 256, 256], uint8 or floating point, gray levels 0..255.
 
-        Returns float32 [B, detections, 4], xyxy in canvas pixels; nothing forces x1 < x2 or y1 < y2.
+        Returns [B, detections, 4], xyxy in canvas pixels, in the dtype that the linear layers compute in:
+        bfloat16 under autocast, otherwise float32. Nothing forces x1 < x2 or y1 < y2.
         Raises ValueError for another shape.
         """
         if images.dim() != 4 or list(images.shape[1:]) != [1, CANVAS_SIZE, CANVAS_SIZE]:
@@ -41,4 +42,4 @@ class ArticleNet(nn.Module):
             )
         features = self.features(images.float() * (1.0 / 255.0)).flatten(1)
         boxes: Tensor = self.output(torch.relu(self.hidden(features)))
-        return boxes.float().view(-1, self.detections, 4)
+        return boxes.view(-1, self.detections, 4)

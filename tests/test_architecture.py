@@ -24,6 +24,7 @@ ARROWS: dict[str, set[str]] = {
     "serve": {"cli", "errors", "files", "ops", "runtime"},
     "cpp_runtime": {"errors", "files", "ops", "samples"},
     "bench": {"cli", "errors", "files", "ops", "model", "runtime", "samples"},
+    "bench/article": {"cli", "errors", "files", "ops", "model", "runtime", "samples", "train"},
     "bench/detector": {"cli", "errors", "files", "ops", "model", "runtime", "export", "samples"},
     "bench/photo": {"cli", "errors", "files", "ops", "model", "runtime", "export", "samples"},
     "bench/photo/hostile": {"errors", "runtime", "serve"},

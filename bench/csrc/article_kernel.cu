@@ -1,6 +1,9 @@
 // The plan of the article's kernel, written anew: one thread a slot, float32 only, padding recognised by y2.
 // Each block adds up its slots in shared memory; adding up the blocks and dividing is left to PyTorch. The
-// caller casts both inputs to float32 first. There is no backward.
+// caller casts both inputs to float32 first. There is no backward. Two versions, as there:
+//
+//   branch-free   every thread reads its prediction and computes; padding is cleared at the end
+//   skipping      threads of padding read no prediction and compute nothing ("conditional execution")
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
@@ -27,6 +30,7 @@ __device__ float giou(float4 a, float4 b) {
   return intersection / fmaxf(union_area, kEps) - (hull - union_area) / fmaxf(hull, kEps);
 }
 
+template <bool kSkip>
 __global__ void __launch_bounds__(kThreads)
     article_kernel(const float4* pred, const float4* target, int64_t slots, float* losses, float* counts) {
   __shared__ float shared_loss[kThreads];
@@ -35,9 +39,11 @@ __global__ void __launch_bounds__(kThreads)
   float loss = 0.0f, count = 0.0f;
   if (slot < slots) {
     const float4 wanted = target[slot];
-    if (wanted.w != 0.0f) {
-      loss = 1.0f - giou(pred[slot], wanted);
-      count = 1.0f;
+    const bool valid = wanted.w != 0.0f;
+    if (!kSkip || valid) {
+      const float value = 1.0f - giou(pred[slot], wanted);
+      loss = valid ? value : 0.0f;
+      count = valid ? 1.0f : 0.0f;
     }
   }
   shared_loss[threadIdx.x] = loss;
@@ -57,7 +63,7 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 // pred, target: float32 [..., 4], contiguous. Returns the sums of every block, float32 [blocks].
-std::tuple<at::Tensor, at::Tensor> article_sums(const at::Tensor& pred, const at::Tensor& target) {
+std::tuple<at::Tensor, at::Tensor> article_sums(const at::Tensor& pred, const at::Tensor& target, bool skip) {
   TORCH_CHECK(pred.scalar_type() == at::kFloat && target.scalar_type() == at::kFloat,
               "pred and target must be float32, got ", pred.scalar_type(), " and ", target.scalar_type());
   TORCH_CHECK(pred.sizes() == target.sizes() && pred.size(-1) == 4,
@@ -69,7 +75,8 @@ std::tuple<at::Tensor, at::Tensor> article_sums(const at::Tensor& pred, const at
   at::Tensor losses = at::empty({blocks}, pred.options());
   at::Tensor counts = at::empty({blocks}, pred.options());
   if (blocks > 0) {
-    article_kernel<<<static_cast<unsigned int>(blocks), kThreads, 0, c10::cuda::getCurrentCUDAStream()>>>(
+    const auto kernel = skip ? article_kernel<true> : article_kernel<false>;
+    kernel<<<static_cast<unsigned int>(blocks), kThreads, 0, c10::cuda::getCurrentCUDAStream()>>>(
         reinterpret_cast<const float4*>(pred.const_data_ptr<float>()),
         reinterpret_cast<const float4*>(target.const_data_ptr<float>()), slots,
         losses.mutable_data_ptr<float>(), counts.mutable_data_ptr<float>());

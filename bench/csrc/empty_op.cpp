@@ -17,6 +17,6 @@ at::Tensor empty_op(const at::Tensor& pred, const at::Tensor& /*target*/) {
 TORCH_LIBRARY(lensbox_bench, m) {
   m.def("empty_op(Tensor pred, Tensor target) -> Tensor", empty_op);
   m.def("empty_launch(Tensor pred, Tensor target) -> Tensor");
-  m.def("article_sums(Tensor pred, Tensor target) -> (Tensor losses, Tensor counts)");
+  m.def("article_sums(Tensor pred, Tensor target, bool skip) -> (Tensor losses, Tensor counts)");
   m.def("exercise(Tensor pred, Tensor target, int repeats, bool skip) -> Tensor");
 }

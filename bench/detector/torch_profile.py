@@ -1,6 +1,5 @@
 """Where a call into TorchScript spends its time, by torch's profiler."""
 
-import os
 from typing import Any
 
 from torch.autograd.profiler_util import FunctionEvent
@@ -9,6 +8,7 @@ from torch.profiler import ProfilerActivity, profile, record_function
 from lensbox.bench.detector import operators
 from lensbox.bench.detector.operators import Shape, Split
 from lensbox.bench.detector.ways import Call
+from lensbox.bench.profiler_log import silence_profiler
 
 _MARK = "one call of the benchmark"
 
@@ -34,8 +34,7 @@ _KINDS = {
 def profile_torch(call: Call, calls: int, anchors: int) -> list[Split]:
     """Each of `calls` calls, split up; what operators do not take is between them: the interpreter, dispatch,
     and the profiler itself."""
-    # Otherwise Kineto, the library below, writes a line to the terminal at every start and stop (level 5).
-    os.environ.setdefault("KINETO_LOG_LEVEL", "6")
+    silence_profiler()
     # acc_events changes nothing for a single cycle, but torch 2.11 warns where it is not set.
     with profile(activities=[ProfilerActivity.CPU], record_shapes=True, acc_events=True) as profiler:
         for _ in range(calls):

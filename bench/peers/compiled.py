@@ -11,15 +11,19 @@ from torch import Tensor
 
 from lensbox.bench.inputs import PairwiseBatch
 from lensbox.bench.peers import eager
-from lensbox.bench.peers.peer import Loss, Pairwise
+from lensbox.bench.peers.peer import Loss, PaddedLoss, Pairwise
 
 DEFAULT = "default"
 MAX_AUTOTUNE = "max-autotune-no-cudagraphs"
 
 
+def compiled_loss(mode: str = DEFAULT) -> PaddedLoss:
+    return torch.compile(eager.padded_loss, mode=mode, dynamic=False, fullgraph=True)
+
+
 def load_loss(mode: str) -> Callable[[torch.device], Loss]:
     def load(_: torch.device) -> Loss:
-        compiled = torch.compile(eager.padded_loss, mode=mode, dynamic=False, fullgraph=True)
+        compiled = compiled_loss(mode)
         return lambda batch, pred: compiled(pred, batch.target)
 
     return load

@@ -4,8 +4,9 @@ import torch
 from torch import Tensor
 
 from lensbox.bench.inputs import LossBatch, NmsBatch, PairwiseBatch
-from lensbox.bench.peers.peer import Loss, Nms, Pairwise, UnavailableError
+from lensbox.bench.peers.peer import Loss, Nms, PackedLoss, PaddedLoss, Pairwise, UnavailableError
 from lensbox.ops import (
+    PackedTargets,
     PaddedDetections,
     jagged_giou_loss,
     library_path,
@@ -49,6 +50,20 @@ def load_jagged_loss(device: torch.device) -> Loss:
     """For targets that were never padded."""
     _require_backend(device)
     return lambda batch, pred: jagged_giou_loss(pred, *batch.packed)
+
+
+def load_padded_loss(device: torch.device) -> PaddedLoss:
+    _require_backend(device)
+    return masked_giou_loss
+
+
+def load_packed_loss(device: torch.device) -> PackedLoss:
+    _require_backend(device)
+
+    def loss(pred: Tensor, packed: PackedTargets) -> Tensor:
+        return jagged_giou_loss(pred, packed.values, packed.offsets)
+
+    return loss
 
 
 def load_transfer(device: torch.device) -> Loss:

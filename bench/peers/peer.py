@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from lensbox.bench.inputs import LossBatch, NmsBatch, PairwiseBatch
+from lensbox.ops import PackedTargets
 
 
 class UnavailableError(Exception):
@@ -21,6 +22,9 @@ Loss = Callable[[LossBatch, Tensor], Tensor | tuple[Tensor, Tensor]]
 Nms = Callable[[NmsBatch], object]
 # GIoU of all pairs.
 Pairwise = Callable[[PairwiseBatch], Tensor]
+# Losses of the predictions and their targets alone.
+PaddedLoss = Callable[[Tensor, Tensor], Tensor]
+PackedLoss = Callable[[Tensor, PackedTargets], Tensor]
 
 Function = TypeVar("Function")
 

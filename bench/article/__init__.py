@@ -1,0 +1,1 @@
+"""`lensbox bench article`: the experiment of the article that this project began from, and its answer."""
