@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import shlex
 from collections.abc import Callable
 from pathlib import Path
@@ -50,7 +51,14 @@ def _png(text: str) -> Path:
 
 
 @click.command(cls=Command)
-@_data
+@click.option("--data", multiple=True, metavar="PATH...", help="Folders or tar shards of photographs.")
+@click.option(
+    "--dataset",
+    type=click.Choice(["photographs", "random"]),
+    default="photographs",
+    help="random: noise with random boxes, for the article's net.",
+)
+@click.option("--model", metavar="NAME", help="small, base or large, as --set model=NAME; article: its net.")
 @_strict
 @click.option("--val", multiple=True, metavar="PATH...", help="The same, to score on.")
 @click.option("--output", type=FILE, default=Path("runs/train"), metavar="FOLDER", help="Folder of the run.")
@@ -81,13 +89,30 @@ def _png(text: str) -> Path:
 @click.option("--tensorboard", is_flag=True, help="Log to TensorBoard too.")
 @click.option("--contact-sheet", type=FILE, metavar="PNG", help="Draw views with boxes and stop.")
 @click.option("--print-config", is_flag=True, help="Print the configuration and stop.")
-def train(**options: Any) -> None:
-    """Trains a face detector on photographs in the WIDER FACE layout."""
+def train(dataset: str, model: str | None, **options: Any) -> None:
+    """Trains a face detector on photographs in the WIDER FACE layout.
+
+    `--dataset random --model article` trains the article's net on its random data instead, to minimise the
+    mean GIoU and then 1 - GIoU, and shows what becomes of the boxes.
+    """
     require_at_most_one(options, "resume", "weights")
+    arguments = TrainArguments(**options, command=shlex.join(["lensbox", "train", *given_arguments()]))
+    if (dataset == "random") != (model == "article"):
+        raise click.UsageError(
+            "--dataset random and --model article must be given together, "
+            f"got --dataset {dataset} and --model {model or 'not at all'}"
+        )
+    if dataset == "random":
+        from lensbox.train.commands.train_article import run_train_article
+
+        run_train_article(arguments)
+        return
+    if not arguments.data:
+        raise click.UsageError("Missing option '--data'.")
     from lensbox.train.commands.train import run_train
 
-    command = shlex.join(["lensbox", "train", *given_arguments()])
-    run_train(TrainArguments(**options, command=command))
+    named = () if model is None else (f"model={model}",)  # what --set says of it counts
+    run_train(dataclasses.replace(arguments, sets=(*named, *arguments.sets)))
 
 
 @click.command(cls=Command)

@@ -8,14 +8,13 @@ import math
 import platform
 import time
 from pathlib import Path
-from typing import Any
 
 import torch
 
 from lensbox.model import read_metadata
 from lensbox.train.commands.arguments import TrainArguments
 from lensbox.train.commands.choices import chosen_device, load_labelled, report_problems
-from lensbox.train.config.reading import config_from_yaml, parse_assignment
+from lensbox.train.commands.given_settings import given_settings
 from lensbox.train.config.settings import TrainConfig, config_from_mapping
 from lensbox.train.data.folds import LEFT_OUT, parse_fold, without_fold
 from lensbox.train.data.image_pool import ImagePool
@@ -30,7 +29,7 @@ from lensbox.train.run.delivery import LAST_FILE
 from lensbox.train.run.initial_weights import load_initial_weights
 from lensbox.train.run.origin import Origin
 from lensbox.train.run.progress_bar import open_progress_bar
-from lensbox.train.run.run import CHECKPOINT_FILE, CONFIG_FILE, RunOptions, TrainingRun
+from lensbox.train.run.run import CHECKPOINT_FILE, RunOptions, TrainingRun
 from lensbox.train.run.step_profile import profile_lines
 from lensbox.train.views.draws import draw, view_counts
 from lensbox.train.views.make_views import make_views
@@ -96,14 +95,8 @@ def _train(arguments: TrainArguments) -> None:
 
 
 def _configuration(arguments: TrainArguments) -> TrainConfig:
-    """What the files and `--set` say, for a resumed run laid over what it had."""
-    values: dict[str, Any] = {}
-    earlier = arguments.output / CONFIG_FILE
-    if arguments.resume and earlier.is_file():
-        values.update(config_from_yaml(earlier))
-    for path in arguments.config:
-        values.update(config_from_yaml(path))
-    values.update(parse_assignment(text) for text in arguments.sets)
+    """What is given, fitted to the time limit."""
+    values = given_settings(arguments)
     if arguments.time_limit is not None:
         if not 0 < arguments.time_limit < math.inf:
             raise ConfigError(f"--time-limit must be above 0 and finite, got {arguments.time_limit}")

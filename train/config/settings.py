@@ -241,14 +241,14 @@ def config_from_mapping(values: Mapping[str, Any], base: TrainConfig | None = No
             raise ConfigError(f"unknown configuration key {name!r}; known keys: {known}")
         changes.setdefault(_GROUP_OF[name], {})[name] = value
     own = changes.pop("", {})
-    groups = {name: _checked(getattr(config, name), group) for name, group in changes.items()}
-    return _checked(config, {**own, **groups})
+    groups = {name: checked(getattr(config, name), group) for name, group in changes.items()}
+    return checked(config, {**own, **groups})
 
 
 _Settings = TypeVar("_Settings", bound="DataclassInstance")
 
 
-def _checked(settings: _Settings, changes: Mapping[str, Any]) -> _Settings:
+def checked(settings: _Settings, changes: Mapping[str, Any]) -> _Settings:
     """The settings with changes that pydantic accepts; ConfigError names the first that it does not."""
     try:
         return dataclasses.replace(settings, **changes)

@@ -15,6 +15,11 @@ from torch import Tensor
 Value = TypeVar("Value")
 
 
+def announced() -> int:
+    """How many processes torchrun says there are; 1 without it."""
+    return int(os.environ.get("WORLD_SIZE", "1")) if "RANK" in os.environ else 1
+
+
 def join(device: torch.device) -> torch.device:
     """Joins the group that torchrun announces, if it does. Returns the device of this process."""
     if "RANK" not in os.environ or "WORLD_SIZE" not in os.environ:
