@@ -21,7 +21,8 @@ def geometry_of_windows(geometry: Tensor, windows: Tensor) -> Tensor:
             f"windows must have the shape {geometry.shape}, one for each image, got {windows.shape}"
         )
     windows = windows.to(geometry)
-    scale = geometry[:, 0:2] * geometry[:, 4:6] / (windows[:, 2:4] - windows[:, 0:2])
+    # The quotient first: where a window is the whole photograph it is 1, and nothing changes by a bit.
+    scale = geometry[:, 0:2] * (geometry[:, 4:6] / (windows[:, 2:4] - windows[:, 0:2]))
     offset = geometry[:, 2:4] - windows[:, 0:2] * scale
     return torch.cat([scale, offset, windows[:, 4:6]], dim=1)
 

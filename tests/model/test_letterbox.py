@@ -43,9 +43,10 @@ def test_a_batch_is_restored_image_by_image() -> None:
 
 
 def test_whole_windows_change_nothing() -> None:
-    geometry = torch.cat([geometry_of(100, 200), geometry_of(300, 301)])
-    windows = torch.tensor([[0.0, 0, 200, 100, 200, 100], [0, 0, 301, 300, 301, 300]])
-    torch.testing.assert_close(geometry_of_windows(geometry, windows), geometry, rtol=1e-6, atol=0)
+    sizes = [(100, 200), (300, 301), (4001, 3007), (7, 1999), (1, 1)]
+    geometry = torch.cat([geometry_of(*size) for size in sizes])
+    windows = torch.tensor([[0.0, 0, width, height, width, height] for height, width in sizes])
+    assert torch.equal(geometry_of_windows(geometry, windows), geometry)
 
 
 def test_hand_worked_windows() -> None:

@@ -218,15 +218,15 @@ def test_a_run_length_bmp_has_fewer_runs_than_pixels_would_allow() -> None:
 def test_a_png_inflates_to_a_bounded_size(color_type: int, bits: int, width: int) -> None:
     """By its header; one column less is found to lack its pixels."""
     size = {2: 3, 4: 2, 6: 4}[color_type] * bits // 8
-    file = png_file(width, 5000, color_type, b"", bits=bits)
+    file = png_file(width, 3750, color_type, b"", bits=bits)
     message = (
-        f"a PNG image must have at most 160000000 bytes of pixels, got {width} x 5000 of {size} bytes = "
+        f"a PNG image must have at most 120000000 bytes of pixels, got {width} x 3750 of {size} bytes = "
     )
     with pytest.raises(ApiError, match=message) as caught:
         image_from_body(file, None, 60_000_000)
     assert (caught.value.status, caught.value.code) == (413, "too_many_pixels")
     with pytest.raises(ApiError) as caught:
-        image_from_body(png_file(width - 1, 5000, color_type, b"", bits=bits), None, 60_000_000)
+        image_from_body(png_file(width - 1, 3750, color_type, b"", bits=bits), None, 60_000_000)
     assert caught.value.code == "undecodable_image"
 
 
