@@ -15,8 +15,8 @@ from lensbox.files import atomic_write
 from lensbox.model import FaceDetector, weights_sha256
 from lensbox.model.config import CANVAS_SIZE
 from lensbox.model.weights_file import non_finite_weights
-from lensbox.runtime.artifact import METHODS, load_artifact_bytes
 from lensbox.runtime.artifact_file import METADATA_FILE
+from lensbox.runtime.artifact_loading import METHODS, load_artifact_bytes
 from lensbox.runtime.metadata import FORMAT_VERSION, ArtifactMetadata, Canvas, Reading
 from lensbox.runtime.torchscript import quiet_torchscript
 

@@ -1,7 +1,8 @@
 """Runs artifacts from Python: the twin of `cpp_runtime/`."""
 
 from lensbox.errors import ArtifactError
-from lensbox.runtime.artifact import Artifact, load_artifact
+from lensbox.runtime.artifact import Artifact
+from lensbox.runtime.artifact_loading import load_artifact
 from lensbox.runtime.detection import Detections
 from lensbox.runtime.image_io import read_image, read_photo
 from lensbox.runtime.metadata import Canvas, Reading

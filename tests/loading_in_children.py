@@ -8,7 +8,7 @@ import signal
 import torch
 
 from lensbox.errors import ArtifactError
-from lensbox.runtime.artifact import load_artifact_bytes
+from lensbox.runtime.artifact_loading import load_artifact_bytes
 
 
 def outcome_of(data: bytes, seconds: float = 60) -> str:

@@ -15,8 +15,8 @@ from small_detectors import save_random_artifact
 from torch import nn
 
 from lensbox.ops import library_path
-from lensbox.runtime.artifact import load_artifact
 from lensbox.runtime.artifact_file import METADATA_FILE
+from lensbox.runtime.artifact_loading import load_artifact
 from lensbox.runtime.torchscript import quiet_torchscript
 
 OPS_LIBRARY = library_path()

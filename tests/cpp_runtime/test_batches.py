@@ -13,7 +13,7 @@ from cpp_runtime.running import Completed, Rewrite, Run
 from format_one import save_format_one
 from torch import Tensor
 
-from lensbox.runtime.artifact import load_artifact
+from lensbox.runtime.artifact_loading import load_artifact
 from lensbox.runtime.image_io import read_image
 
 ORIENTATION = 0x0112

@@ -8,7 +8,7 @@ import torch
 from cpp_runtime.image_files import encoded, noise, png_header
 from cpp_runtime.running import Run
 
-from lensbox.runtime.artifact import load_artifact
+from lensbox.runtime.artifact_loading import load_artifact
 from lensbox.runtime.image_io import read_image
 
 MODES = ["L", "RGB", "RGBA", "LA", "P", "1", "I;16"]

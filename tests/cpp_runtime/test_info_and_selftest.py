@@ -9,7 +9,7 @@ import torch
 from cpp_runtime.running import Rewrite, Run
 
 from lensbox.ops import library_path
-from lensbox.runtime.artifact import load_artifact
+from lensbox.runtime.artifact_loading import load_artifact
 
 
 def test_version_is_the_package_version(run: Run) -> None:

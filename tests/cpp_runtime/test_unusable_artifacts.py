@@ -17,8 +17,8 @@ from cpp_runtime.running import Completed, Rewrite, Run, SaveStandIn, save_scrip
 from torch import Tensor, nn
 
 from lensbox.ops import library_path
-from lensbox.runtime.artifact import load_artifact
 from lensbox.runtime.artifact_file import METADATA_FILE
+from lensbox.runtime.artifact_loading import load_artifact
 
 
 def assert_refused(result: Completed, *parts: str) -> None:

@@ -13,7 +13,7 @@ import lensbox.export.cli
 from lensbox.cli import main
 from lensbox.errors import ExitCode
 from lensbox.model import DetectorConfig, FaceDetector, save_detector, weights_sha256
-from lensbox.runtime.artifact import load_artifact
+from lensbox.runtime.artifact_loading import load_artifact
 
 SCRIPT = Path(lensbox.export.cli.__file__).with_name("script_model.py")
 

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from lensbox.errors import ArtifactError
 from lensbox.model import FaceDetector
-from lensbox.runtime.artifact import load_artifact
+from lensbox.runtime.artifact_loading import load_artifact
 from lensbox.runtime.detection import Detections
 from lensbox.runtime.torchscript import quiet_torchscript
 

@@ -9,7 +9,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from lensbox.runtime.artifact import Artifact, load_artifact
+from lensbox.runtime.artifact import Artifact
+from lensbox.runtime.artifact_loading import load_artifact
 from lensbox.runtime.detection import Detections
 from lensbox.runtime.photo import Photo
 

@@ -14,8 +14,8 @@ import lensbox.ops  # noqa: F401 (registers torch.ops.lensbox)
 from lensbox.errors import ArtifactError
 from lensbox.export.torchscript import script_and_freeze
 from lensbox.runtime import code_check
-from lensbox.runtime.artifact import load_artifact
 from lensbox.runtime.artifact_file import METADATA_FILE
+from lensbox.runtime.artifact_loading import load_artifact
 from lensbox.runtime.code_check import ForeignCodeError, check_code
 from lensbox.runtime.torchscript import quiet_torchscript
 

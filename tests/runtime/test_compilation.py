@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 import torch
 
-from lensbox.runtime.artifact import Artifact, load_artifact
+from lensbox.runtime.artifact import Artifact
+from lensbox.runtime.artifact_loading import load_artifact
 
 
 def _executed_graph() -> Any:

@@ -10,7 +10,7 @@ from loading_in_children import outcome_of
 
 import lensbox.ops
 from lensbox.errors import ArtifactError
-from lensbox.runtime.artifact import load_artifact, load_artifact_bytes
+from lensbox.runtime.artifact_loading import load_artifact, load_artifact_bytes
 
 
 @pytest.fixture(scope="module")

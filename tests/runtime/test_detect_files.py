@@ -11,7 +11,8 @@ import pytest
 import torch
 
 from lensbox.errors import InputError
-from lensbox.runtime.artifact import Artifact, load_artifact
+from lensbox.runtime.artifact import Artifact
+from lensbox.runtime.artifact_loading import load_artifact
 from lensbox.runtime.detection import Detections
 from lensbox.runtime.photo import Photo
 from lensbox.runtime.read_ahead import read_batches

@@ -9,7 +9,8 @@ from exif_files import exif, jpeg_with_exif
 from format_one import SingleImageDetector, bright_cells, save_format_one
 from torch import Tensor
 
-from lensbox.runtime.artifact import Artifact, load_artifact
+from lensbox.runtime.artifact import Artifact
+from lensbox.runtime.artifact_loading import load_artifact
 from lensbox.runtime.detection import Detections
 from lensbox.runtime.image_io import read_image
 from lensbox.runtime.photo import Photo

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from lensbox.runtime.artifact import load_artifact
+from lensbox.runtime.artifact_loading import load_artifact
 from lensbox.runtime.metadata import ArtifactMetadata, Canvas, Reading
 from lensbox.runtime.strict_json import parse_strict
 

@@ -13,7 +13,7 @@ from damaged_files import rewritten
 from torch import Tensor, nn
 
 from lensbox.errors import ArtifactError
-from lensbox.runtime.artifact import load_artifact
+from lensbox.runtime.artifact_loading import load_artifact
 from lensbox.runtime.pickle_check import DamagedPickleError, check_pickle
 from lensbox.runtime.torchscript import quiet_torchscript
 

@@ -24,7 +24,8 @@ from torch import Tensor
 from lensbox.export.artifact_writer import save_artifact
 from lensbox.model import FaceDetector, load_detector
 from lensbox.ops import library_path
-from lensbox.runtime.artifact import Artifact, load_artifact
+from lensbox.runtime.artifact import Artifact
+from lensbox.runtime.artifact_loading import load_artifact
 from lensbox.runtime.image_io import read_image
 from lensbox.samples.photos import DRAWN_BOXES, save_photos
 

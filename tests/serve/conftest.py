@@ -20,7 +20,8 @@ from fastapi import FastAPI
 from png_files import png_file
 from small_detectors import save_random_artifact
 
-from lensbox.runtime.artifact import Artifact, load_artifact
+from lensbox.runtime.artifact import Artifact
+from lensbox.runtime.artifact_loading import load_artifact
 from lensbox.runtime.detection import Detections
 from lensbox.runtime.metadata import Orientation, Reading
 from lensbox.runtime.photo import Photo

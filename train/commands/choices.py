@@ -48,7 +48,7 @@ def chosen_detector(arguments: DetectorArguments, device: torch.device) -> tuple
     if arguments.trusted and arguments.artifact is None:
         raise ConfigError("--trusted is for --artifact, got none")
     if arguments.artifact is not None:
-        from lensbox.runtime.artifact import load_artifact  # the op library is needed only here
+        from lensbox.runtime.artifact_loading import load_artifact  # the op library is needed only here
 
         artifact = load_artifact(arguments.artifact, device, trusted=arguments.trusted)
         return artifact.detect, artifact.metadata.score_threshold

@@ -12,7 +12,8 @@ from lensbox.cli import main
 from lensbox.errors import ExitCode
 from lensbox.export.artifact_writer import save_artifact
 from lensbox.model import DetectorConfig, FaceDetector, save_detector
-from lensbox.runtime.artifact import Artifact, load_artifact
+from lensbox.runtime.artifact import Artifact
+from lensbox.runtime.artifact_loading import load_artifact
 from lensbox.train.commands import evaluate as evaluate_module
 
 
@@ -83,7 +84,7 @@ def test_an_artifact_is_trusted_only_if_asked_to(
         seen.append(trusted)
         return load_artifact(path, device)
 
-    monkeypatch.setattr("lensbox.runtime.artifact.load_artifact", load)
+    monkeypatch.setattr("lensbox.runtime.artifact_loading.load_artifact", load)
     arguments = ["--data", str(faces_shard), "--device", "cpu"]
     assert main(["evaluate", *arguments, "--artifact", str(artifact)]) == ExitCode.GOOD
     assert main(["evaluate", *arguments, "--artifact", str(artifact), "--trusted"]) == ExitCode.GOOD

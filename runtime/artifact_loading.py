@@ -1,0 +1,102 @@
+"""Loading an artifact: a TorchScript file with the extra file `lensbox.json`. No other code opens it.
+
+The module is a frozen detector with the methods `preprocess`, `detect`, `restore` and `loss`; `lensbox.json`
+is written and read by `ArtifactMetadata`. `docs/artifact.md` says what is checked before torch sees a file.
+"""
+
+import io
+from pathlib import Path
+
+import torch
+
+from lensbox.errors import ArtifactError
+from lensbox.runtime.artifact import Artifact
+from lensbox.runtime.artifact_file import METADATA_FILE, ArtifactFile, parse_artifact_file
+from lensbox.runtime.code_check import ForeignCodeError, check_code
+from lensbox.runtime.metadata import SINGLE_IMAGE_FORMAT, ArtifactMetadata
+from lensbox.runtime.op_library import require_ops
+from lensbox.runtime.single_image import SingleImageMethods
+from lensbox.runtime.torchscript import quiet_torchscript
+from lensbox.runtime.zip_archive import MAX_FILE_SIZE
+
+METHODS = ("preprocess", "detect", "restore", "loss")
+
+
+def load_artifact(path: str | Path, device: str | torch.device = "cpu", *, trusted: bool = False) -> Artifact:
+    """Loads an artifact onto a device; run its `self_test` before relying on it on a new machine.
+
+    An artifact is a program: its code runs while it loads and whenever it is called. So the file is checked
+    first, as a whole and for damage, and its code must use only operators that a detector needs: none that
+    touches files, processes or settings. That is no sandbox: code that passes can still compute forever or
+    take all memory. `trusted` leaves out the check of the code, and only that, for a file from people whose
+    programs you would run.
+
+    Raises ArtifactError, naming the file and the cause, if it is missing, damaged, not an artifact or of a
+    newer format, if its code uses other operators, and if an operator that it needs is not registered or has
+    a schema that does not fit.
+
+    On a GPU, torch computes convolutions in TF32 unless `torch.backends.cudnn.allow_tf32` is False, which the
+    service and the C++ runner set and this function leaves to you. TF32 moves scores by some 1e-4, and where
+    two boxes nearly tie, NMS may keep another one than on the CPU.
+    """
+    path = Path(path)
+    device = torch.device(device)
+    if not path.is_file():
+        raise ArtifactError(f"path must be an artifact file, got {path}")
+    try:
+        size = path.stat().st_size
+        if size > MAX_FILE_SIZE:
+            raise ArtifactError(f"{path} must have at most {MAX_FILE_SIZE} bytes, got {size}")
+        data = path.read_bytes()
+    except OSError as error:
+        raise ArtifactError(f"{path} cannot be read: {error}") from error
+    return load_artifact_bytes(data, str(path), device, trusted=trusted)
+
+
+def load_artifact_bytes(
+    data: bytes, name: str, device: str | torch.device = "cpu", *, trusted: bool = False
+) -> Artifact:
+    """Loads an artifact from the content of its file, as `load_artifact` does; errors call it `name`."""
+    device = torch.device(device)
+    try:
+        file = parse_artifact_file(data)
+    except ValueError as error:
+        raise ArtifactError(f"{name} {error}") from error
+    try:
+        metadata = ArtifactMetadata.from_json(file.metadata.decode())
+    except ValueError as error:
+        raise ArtifactError(f"{name} has an unusable {METADATA_FILE}: {error}") from error
+    # Before TorchScript sees the file: it would only say "Unknown builtin op".
+    require_ops(name, metadata.ops)
+    if not trusted:
+        _check_code(file, name, metadata)
+    module = _load_module(data, name, device)
+    missing = [method for method in METHODS if not hasattr(module, method)]
+    if missing:
+        raise ArtifactError(f"{name} lacks the methods {', '.join(missing)}")
+    single = metadata.format_version == SINGLE_IMAGE_FORMAT
+    return Artifact(SingleImageMethods(module) if single else module, metadata, device)
+
+
+def _check_code(file: ArtifactFile, name: str, metadata: ArtifactMetadata) -> None:
+    try:
+        for entry, code in file.code.items():
+            check_code(entry, code, metadata.ops)
+    except ForeignCodeError as error:
+        raise ArtifactError(
+            f"{name} holds code that no detector needs, and an artifact's code runs while it loads: {error}. "
+            "If you would run any program of those who made the file, load it as trusted (trusted=True, "
+            "--trusted)"
+        ) from error
+
+
+def _load_module(data: bytes, name: str, device: torch.device) -> torch.jit.ScriptModule:
+    try:
+        with quiet_torchscript():
+            module = torch.jit.load(io.BytesIO(data), map_location=device)
+    except Exception as error:  # whatever the file's code raises, and torch's own errors, which are many
+        raise ArtifactError(
+            f"{name} cannot be loaded on {device} by torch {torch.__version__}: {error}"
+        ) from error
+    assert isinstance(module, torch.jit.ScriptModule)
+    return module
