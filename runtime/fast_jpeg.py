@@ -31,7 +31,7 @@ except ImportError:  # an extra: "fast"
 # Both must be libjpeg-turbo: IJG's libjpeg gives other pixels at reduced scales.
 _IS_USABLE = simplejpeg is not None and bool(PIL.features.check_feature("libjpeg_turbo"))
 
-# The call cannot be ended from inside: a fifth of a second at most. Phones store 12 million pixels.
+# The call cannot be ended from inside: a third of a second for noise. Phones store 12 million pixels.
 _MAX_PIXELS = 1 << 24
 _MAX_SCANNED_BLOCKS = 1 << 22
 

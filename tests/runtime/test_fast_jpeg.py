@@ -1,0 +1,269 @@
+"""JPEG files decoded outside of Python's lock: as Pillow decodes them, or left to it."""
+
+import importlib
+import io
+import itertools
+import random
+import struct
+import sys
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import PIL.Image
+import pytest
+from exif_files import exif, jpeg_with_exif
+from image_mutations import mutated
+
+from lensbox.errors import InputError
+from lensbox.runtime import fast_jpeg, image_decoder
+from lensbox.runtime.fast_jpeg import decode_usual_jpeg
+from lensbox.runtime.image_decoder import decode_photo
+from lensbox.runtime.image_limits import NO_LIMITS, ImageLimits
+from lensbox.runtime.jpeg_header import usual_header
+from lensbox.runtime.metadata import Canvas, Reading
+from lensbox.runtime.photo import Photo
+
+GRAY, COLOR = Canvas(32, 32, 1), Canvas(32, 32, 3)
+CANVASES = [GRAY, COLOR, Canvas(100, 90, 1), Canvas(100, 90, 3), None]
+EXIF = Reading()
+END = b"\xff\xd9"
+
+Result = tuple[Any, ...]
+
+
+def _picture(width: int, height: int) -> PIL.Image.Image:
+    coarse = np.random.default_rng(width).integers(0, 256, (height // 6 + 1, width // 6 + 1, 3), np.uint8)
+    return PIL.Image.fromarray(coarse).resize((width, height), PIL.Image.Resampling.BICUBIC)
+
+
+def _encode(image: PIL.Image.Image, **options: Any) -> bytes:
+    buffer = io.BytesIO()
+    image.save(buffer, "JPEG", **options)
+    return buffer.getvalue()
+
+
+def _sound_files() -> Iterator[bytes]:
+    for (width, height), progressive in itertools.product(((16, 16), (101, 67), (300, 233)), (False, True)):
+        picture = _picture(width, height)
+        yield _encode(picture.convert("L"), progressive=progressive)
+        yield _encode(picture, progressive=progressive, keep_rgb=True)  # with Adobe's marker: no transform
+        for sampling in ("4:4:4", "4:2:2", "4:2:0"):
+            yield _encode(picture, progressive=progressive, subsampling=sampling, quality=90)
+            yield _encode(
+                picture, progressive=progressive, subsampling=sampling, optimize=True, restart_marker_blocks=3
+            )
+
+
+SOUND = list(_sound_files())
+BASELINE = _encode(_picture(101, 67))
+PROGRESSIVE = _encode(_picture(101, 67), progressive=True)
+
+
+def _result(photo: Photo) -> Result:
+    pixels = photo.pixels
+    return pixels.numpy().tobytes(), pixels.shape, pixels.stride(), photo.width, photo.height, photo.window
+
+
+def _by_pillow(file: bytes, canvas: Canvas | None, reading: Reading = EXIF) -> Result:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(image_decoder, "decode_usual_jpeg", lambda *_: None)
+        return _by_either(file, canvas, reading)
+
+
+def _by_either(file: bytes, canvas: Canvas | None, reading: Reading = EXIF) -> Result:
+    """The photograph, or the error."""
+    try:
+        return _result(decode_photo(file, canvas, reading))
+    except InputError as error:
+        return type(error), str(error)
+
+
+@pytest.mark.parametrize("canvas", CANVASES)
+@pytest.mark.parametrize("oversampling", [0, 1, 2])
+def test_pixels_are_those_of_pillow(canvas: Canvas | None, oversampling: int) -> None:
+    reading = Reading(jpeg_oversampling=oversampling)
+    for file in SOUND:
+        photo = decode_usual_jpeg(file, canvas, reading, NO_LIMITS)
+        assert photo is not None
+        assert _result(photo) == _by_pillow(file, canvas, reading)
+
+
+@pytest.mark.parametrize("orientation", range(10))
+@pytest.mark.parametrize("canvas", [GRAY, COLOR, None])
+def test_photographs_are_turned_upright_alike(orientation: int, canvas: Canvas | None) -> None:
+    for file in (BASELINE, PROGRESSIVE):
+        turned = jpeg_with_exif(file, exif(orientation))
+        for reading in (Reading(), Reading(orientation="stored")):
+            photo = decode_usual_jpeg(turned, canvas, reading, NO_LIMITS)
+            assert photo is not None
+            assert _result(photo) == _by_pillow(turned, canvas, reading)
+
+
+def test_the_first_exif_segment_counts_even_if_it_is_empty() -> None:
+    file = jpeg_with_exif(jpeg_with_exif(BASELINE, exif(6)), b"")
+    assert _by_either(file, GRAY) == _by_pillow(file, GRAY)
+    other = jpeg_with_exif(jpeg_with_exif(BASELINE, exif(6)), b"http", header=b"")
+    photo = decode_usual_jpeg(other, GRAY, EXIF, NO_LIMITS)
+    assert photo is not None
+    assert _result(photo) == _by_pillow(other, GRAY)
+    assert photo.height > photo.width
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        b"",
+        END[:1],
+        END + b"garbage",
+        END + END,
+        b"\0\0" + END,
+        b"\xff" + END,
+        b"\xff\xd0" + END,
+        b"\xff\xfe\0\5abc" + END,
+        b"\xff\xfe\xff\xffabc" + END,
+        b"\xff\xda\0\x08\1\1\0\0\x3f\0" + END,
+    ],
+)
+def test_other_ends(end: bytes) -> None:
+    for file in (BASELINE, PROGRESSIVE):
+        assert file.endswith(END)
+        changed = file[: -len(END)] + end
+        for canvas in (GRAY, None):
+            assert _by_either(changed, canvas) == _by_pillow(changed, canvas)
+
+
+@pytest.mark.parametrize("seed", range(150))
+def test_damaged_files_give_what_pillow_gives(seed: int) -> None:
+    chance = random.Random(seed)
+    file = chance.choice(SOUND)
+    for _ in range(4):
+        damaged = mutated(file, chance)
+        canvas = chance.choice((GRAY, COLOR, None))
+        assert _by_either(damaged, canvas) == _by_pillow(damaged, canvas)
+
+
+def test_damaged_pixels_are_left_to_pillow() -> None:
+    """libjpeg only warns, and fills them up."""
+    begin = BASELINE.index(b"\xff\xda") + 100
+    damaged = BASELINE[:begin] + b"\xff\0" * 20 + BASELINE[begin + 40 :]  # a Huffman code is never all ones
+    assert usual_header(damaged) is not None
+    assert decode_usual_jpeg(damaged, GRAY, EXIF, NO_LIMITS) is None
+    assert decode_photo(damaged, GRAY, EXIF).pixels.shape == (1, 67, 101)
+
+
+def _segment(marker: int, content: bytes) -> bytes:
+    return struct.pack(">BBH", 0xFF, marker, len(content) + 2) + content
+
+
+def _frame() -> bytes:
+    begin = BASELINE.index(b"\xff\xc0")
+    return BASELINE[begin : begin + 19]
+
+
+def _with_frame(begin: int, content: bytes) -> bytes:
+    """The baseline file with some bytes of its frame changed."""
+    frame = _frame()
+    return BASELINE.replace(frame, frame[:begin] + content + frame[begin + len(content) :])
+
+
+def _after_start(content: bytes) -> bytes:
+    return BASELINE[:2] + content + BASELINE[2:]
+
+
+UNUSUAL = {
+    "inks": _encode(_picture(101, 67).convert("CMYK")),
+    "arithmetic": _with_frame(1, b"\xc9"),
+    "lossless": _with_frame(1, b"\xc3"),
+    "12 bits": _with_frame(4, b"\x0c"),
+    "bytes between segments": _after_start(b"\xff\xfe\0\4ab123"),
+    "filled up": _after_start(b"\xff"),
+    "a marker alone": _after_start(b"\xff\x01"),
+    "number of lines": _after_start(b"\xff\xdc\0\4\0\x43"),
+    "short JFIF": _after_start(_segment(0xE0, b"JFIF\0")),
+    "short Adobe": _after_start(_segment(0xEE, b"Adobe")),
+    "no length": _after_start(b"\xff\xfe\0\0"),
+    "two frames": BASELINE.replace(_frame(), 2 * _frame()),
+    "hundreds of segments": _after_start(_segment(0xFE, b"") * 300),
+    "two components": _with_frame(9, b"\2"),
+    "frame too long": _with_frame(3, b"\x14"),
+    "no scan": BASELINE[: BASELINE.index(b"\xff\xda")],
+    "PNG": b"\x89PNG\r\n\x1a\n",
+    "nothing": b"",
+}
+
+
+@pytest.mark.parametrize("name", UNUSUAL)
+def test_unusual_files_are_left_to_pillow(name: str) -> None:
+    assert usual_header(UNUSUAL[name]) is None
+    assert _by_either(UNUSUAL[name], GRAY) == _by_pillow(UNUSUAL[name], GRAY)
+
+
+@pytest.mark.parametrize("side", [1, 7, 8, 15])
+def test_tiny_pictures_are_left_to_pillow(side: int) -> None:
+    """At 7/8, 7 pixels are 7, too: simplejpeg would take that scale."""
+    for size in ((side, 40), (40, side), (side, side)):
+        file = _encode(_picture(*size))
+        assert decode_usual_jpeg(file, None, EXIF, NO_LIMITS) is None
+        assert _by_either(file, None) == _by_pillow(file, None)
+
+
+def test_limits_are_left_to_pillow(monkeypatch: pytest.MonkeyPatch) -> None:
+    file = BASELINE  # 101 x 67
+    within = ImageLimits(max_pixels=6767, max_pieces=1000, deadline=time.monotonic() + 60)
+    assert decode_usual_jpeg(file, GRAY, EXIF, within) is not None
+    for limits in (
+        ImageLimits(max_pixels=6766),
+        ImageLimits(max_pixels=0),
+        ImageLimits(max_pieces=999),
+        ImageLimits(deadline=time.monotonic() - 1),
+    ):
+        assert decode_usual_jpeg(file, GRAY, EXIF, limits) is None
+    monkeypatch.setattr(PIL.Image, "MAX_IMAGE_PIXELS", 6766)
+    assert decode_usual_jpeg(file, GRAY, EXIF, NO_LIMITS) is None
+    monkeypatch.setattr(PIL.Image, "MAX_IMAGE_PIXELS", None)
+    assert decode_usual_jpeg(file, GRAY, EXIF, NO_LIMITS) is not None
+
+
+def test_what_takes_long_is_left_to_pillow() -> None:
+    """It can be ended at a deadline there."""
+    large = PIL.Image.new("L", (4097, 4096))
+    assert decode_usual_jpeg(_encode(large), GRAY, EXIF, NO_LIMITS) is None
+    flat = PIL.Image.new("L", (4096, 4096))
+    assert decode_usual_jpeg(_encode(flat), GRAY, EXIF, NO_LIMITS) is not None
+    progressive = _encode(flat, progressive=True)  # 262,144 blocks
+    assert decode_usual_jpeg(progressive, GRAY, EXIF, NO_LIMITS) is not None
+    last = progressive[progressive.rindex(b"\xff\xda") : -len(END)]
+    scans = progressive.count(b"\xff\xda")
+    many = progressive[: -len(END)] + last * (17 - scans) + END
+    assert decode_usual_jpeg(many, GRAY, EXIF, NO_LIMITS) is None
+    # Only Pillow would be asked for the baseline file: its one scan is known without counting.
+    assert decode_usual_jpeg(_encode(flat) + b"\xff\xda" * 17, GRAY, EXIF, NO_LIMITS) is not None
+
+
+def test_without_simplejpeg_pillow_decodes_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = [_by_either(file, GRAY) for file in SOUND]
+    with monkeypatch.context() as without:
+        without.setitem(sys.modules, "simplejpeg", None)
+        importlib.reload(fast_jpeg)
+        try:
+            assert decode_usual_jpeg(SOUND[0], GRAY, EXIF, NO_LIMITS) is None
+            assert [_by_either(file, GRAY) for file in SOUND] == expected
+        finally:
+            without.undo()
+            importlib.reload(fast_jpeg)
+    assert decode_usual_jpeg(SOUND[0], GRAY, EXIF, NO_LIMITS) is not None
+
+
+def test_the_header() -> None:
+    header = usual_header(jpeg_with_exif(BASELINE, exif(3)))
+    assert header is not None
+    assert header[:4] == (101, 67, 3, False)
+    assert header.exif == exif(3)
+    gray = usual_header(SOUND[0])
+    assert gray is not None
+    assert gray == (16, 16, 1, False, b"")
+    progressive = usual_header(PROGRESSIVE)
+    assert progressive is not None
+    assert progressive == (101, 67, 3, True, b"")
