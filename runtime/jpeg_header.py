@@ -3,13 +3,11 @@
 import struct
 from typing import NamedTuple
 
+from lensbox.runtime.jpeg_structure import APP1, EXIF_HEADER, METADATA, START_OF_SCAN, has_signature
+
 # Markers of ITU-T T.81, table B.1.
 _SEQUENTIAL_FRAMES, _PROGRESSIVE_FRAME = (0xC0, 0xC1), 0xC2
-_START_OF_SCAN = 0xDA
 _TABLES = {0xC4, 0xDB, 0xDD}  # Huffman and quantization tables, restart interval
-_METADATA = {*range(0xE1, 0xF0), 0xFE} - {0xEE}
-_EXIF_SEGMENT = 0xE1
-_EXIF_HEADER = b"Exif\0\0"
 
 # What tells the colors, and the shortest that decoders do not disagree about: JFIF and Adobe.
 _SHORTEST = {0xE0: 16, 0xEE: 14}
@@ -41,7 +39,7 @@ def usual_header(file: bytes) -> JpegHeader | None:
     That is: gray or of three components of 8 bits, Huffman-coded, with one whole frame and no byte between
     segments, of which each is one that any decoder understands. For such a header, decoders agree.
     """
-    if not file.startswith(b"\xff\xd8\xff"):
+    if not has_signature(file):
         return None
     at, end, frame, exif = 2, len(file) - _SEGMENT.size, None, None
     for _ in range(_MAX_SEGMENTS):
@@ -57,15 +55,15 @@ def usual_header(file: bytes) -> JpegHeader | None:
             if bits != 8 or components not in (1, 3) or length != 8 + 3 * components:
                 return None
             frame = width, height, components, marker == _PROGRESSIVE_FRAME
-        elif marker == _START_OF_SCAN:
+        elif marker == START_OF_SCAN:
             if frame is None or at + 4 >= len(file):
                 return None
             width, height, components, is_progressive = frame
             has_more_scans = is_progressive or file[at + 4] < components
             return JpegHeader(width, height, components, has_more_scans, exif or b"")
-        elif marker == _EXIF_SEGMENT and exif is None and file.startswith(_EXIF_HEADER, at + 4):
-            exif = file[at + 4 + len(_EXIF_HEADER) : at + 2 + length]
-        elif marker not in _TABLES and marker not in _METADATA and marker not in _SHORTEST:
+        elif marker == APP1 and exif is None and file.startswith(EXIF_HEADER, at + 4):
+            exif = file[at + 4 + len(EXIF_HEADER) : at + 2 + length]
+        elif marker not in _TABLES and marker not in METADATA and marker not in _SHORTEST:
             return None
         at += 2 + length
     return None

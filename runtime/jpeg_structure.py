@@ -10,13 +10,13 @@ from lensbox.errors import InputError
 
 # Markers of ITU-T T.81, table B.1: each is the byte 0xFF and then one of these.
 _END_OF_IMAGE = 0xD9
-_START_OF_SCAN = 0xDA
+START_OF_SCAN = 0xDA
 _FRAMES = {*range(0xC0, 0xD0)} - {0xC4, 0xC8, 0xCC}
 _HUFFMAN_FRAMES = {0xC0, 0xC1, 0xC2}  # baseline, extended sequential, progressive
-_APP1 = 0xE1
-_METADATA = {*range(0xE1, 0xF0), 0xFE} - {0xEE}  # APP1 to APP15 and comments; Adobe's APP14 tells the colors
+APP1 = 0xE1
+METADATA = {*range(0xE1, 0xF0), 0xFE} - {0xEE}  # APP1 to APP15 and comments; Adobe's APP14 tells the colors
 
-_EXIF_HEADER = b"Exif\0\0"  # of an APP1 segment with EXIF data
+EXIF_HEADER = b"Exif\0\0"  # of an APP1 segment with EXIF data
 
 # A segment with a length, or the end. Restart markers and those below 0xC0 stand alone or are errors.
 _MARKER = re.compile(rb"\xff[\xc0-\xcf\xd9-\xfe]")
@@ -42,9 +42,9 @@ def without_metadata(file: bytes, max_segments: int | None = None) -> bytes:
         return file
     view, kept, begin = memoryview(file), bytearray(), 0
     for segment in _segments(file, max_segments):
-        if segment.marker == _START_OF_SCAN:
+        if segment.marker == START_OF_SCAN:
             break
-        if segment.marker in _METADATA:
+        if segment.marker in METADATA:
             kept += view[begin : segment.begin]
             begin = segment.end
     if begin == 0:
@@ -59,12 +59,12 @@ def exif_data(file: bytes, max_segments: int | None = None) -> bytes:
     Raises InputError after `max_segments` segments.
     """
     for segment in _segments(file, max_segments):
-        if segment.marker == _START_OF_SCAN:
+        if segment.marker == START_OF_SCAN:
             break
-        if segment.marker == _APP1:
+        if segment.marker == APP1:
             content = file[segment.begin + 4 : segment.end]
-            if content.startswith(_EXIF_HEADER):
-                return content[len(_EXIF_HEADER) :]
+            if content.startswith(EXIF_HEADER):
+                return content[len(EXIF_HEADER) :]
     return b""
 
 
@@ -86,7 +86,7 @@ def check_jpeg(file: bytes, width: int, height: int, max_segments: int | None = 
         return
     scans = 0
     for segment in _segments(file, max_segments):
-        scans += segment.marker == _START_OF_SCAN
+        scans += segment.marker == START_OF_SCAN
         if scans > allowed:
             raise InputError(
                 f"the JPEG file has too many scans: at most {allowed} are accepted for {width} x {height} "
@@ -99,7 +99,7 @@ def most_scans(file: bytes) -> int:
 
     `bytes.count` is ten times slower: 0xFF is frequent.
     """
-    wanted = np.frombuffer(bytes((0xFF, _START_OF_SCAN)), np.uint16)
+    wanted = np.frombuffer(bytes((0xFF, START_OF_SCAN)), np.uint16)
     even_and_odd = (np.frombuffer(file, np.uint16, (len(file) - first) // 2, first) for first in (0, 1))
     return sum(int(np.count_nonzero(pairs == wanted)) for pairs in even_and_odd)
 

@@ -20,7 +20,7 @@ def read_batches(
     """Photographs in the order of their files, `batch_size` at a time; an unreadable file is its error.
 
     Beside the batch that was given out, at most two batches, or one and a photograph for each thread, are in
-    memory. Closing the generator waits for the files that are being read, and leaves no thread behind.
+    memory. Closing the generator waits for the few files that each thread has taken, and leaves no thread.
     """
     # Threads take a few files at a time: each hand-over costs. Two turns a batch are left to each thread, so
     # that none waits long for another.

@@ -149,7 +149,7 @@ class Reader:
         return Photo.of(torch.full((1, 1, 1), number, dtype=torch.uint8))
 
 
-@pytest.mark.parametrize(("batch_size", "threads", "ahead"), [(4, 2, 8), (1, 5, 6)])
+@pytest.mark.parametrize(("batch_size", "threads", "ahead"), [(4, 2, 8), (1, 5, 6), (50, 2, 100), (9, 2, 18)])
 def test_it_reads_ahead_and_no_further(batch_size: int, threads: int, ahead: int) -> None:
     reader = Reader()
     reader.gate.set()
