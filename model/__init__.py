@@ -1,8 +1,11 @@
-"""The face detector, the article's network, and the file format of their weights."""
+"""What a detector is; the face detector, the article's network, and the file format of their weights."""
 
 from lensbox.model.article_net import ArticleNet
 from lensbox.model.config import DetectorConfig
 from lensbox.model.face_detector import FaceDetector
+from lensbox.model.protocol import Detector, MoreOfADetector
+from lensbox.model.protocol_check import missing
+from lensbox.model.specification import DetectorSpec
 from lensbox.model.weights_file import (
     load_detector,
     read_metadata,
@@ -13,9 +16,13 @@ from lensbox.model.weights_file import (
 
 __all__ = [
     "ArticleNet",
+    "Detector",
     "DetectorConfig",
+    "DetectorSpec",
     "FaceDetector",
+    "MoreOfADetector",
     "load_detector",
+    "missing",
     "read_metadata",
     "recommended_threshold",
     "save_detector",

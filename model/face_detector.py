@@ -5,24 +5,26 @@ from typing import Final
 import torch
 from torch import Tensor, nn
 
-import lensbox.ops  # noqa: F401 (registers torch.ops.lensbox)
 from lensbox.model.anchors import decode_boxes, make_anchors
 from lensbox.model.backbone import Backbone, FeaturePyramid
 from lensbox.model.checks import check_threshold, dtype_name
 from lensbox.model.config import CANVAS_SIZE, STRIDES, DetectorConfig
 from lensbox.model.head import Head
-from lensbox.model.letterbox import geometry_of_windows, restore_boxes
+from lensbox.model.letterbox import fit_to_canvases, restore_boxes
+from lensbox.model.specification import DetectorSpec
 
 
 class FaceDetector(nn.Module):
     """Finds faces in a gray canvas; every method is scriptable, so all runtimes share this code.
+
+    It follows `MoreOfADetector`, the protocol of detectors that bring all their methods themselves.
 
     The net predicts at A = 64² + 32² + 16² + 8² = 5440 anchors, the cell centres of strides 4, 8, 16 and 32
     in that order, row-major. Their positions are the buffers `anchor_centers`, float32 [A, 2] (x, y in canvas
     pixels), and `anchor_strides`, float32 [A]. Boxes are xyxy in pixels everywhere.
     """
 
-    __jit_ignored_attributes__ = ["config"]  # noqa: RUF012 (TorchScript reads a plain list)
+    __jit_ignored_attributes__ = ["config", "specification"]  # noqa: RUF012 (TorchScript reads a plain list)
 
     anchor_centers: Tensor
     anchor_strides: Tensor
@@ -32,6 +34,7 @@ class FaceDetector(nn.Module):
 
     def __init__(self, config: DetectorConfig | None = None) -> None:
         super().__init__()
+        self.specification = DetectorSpec(CANVAS_SIZE, CANVAS_SIZE, channels=1, name="face_detector")
         self.config = config if config is not None else DetectorConfig.named("base")
         self.canvas_size = CANVAS_SIZE
         self.max_candidates = 1000
@@ -73,10 +76,7 @@ class FaceDetector(nn.Module):
         Returns canvases, uint8 [B, 1, 256, 256], and the geometry for `restore`, float32 [B, 6], in pixels of
         the photographs. Raises ValueError, TypeError or RuntimeError for another dtype or shape.
         """
-        canvases, geometry = torch.ops.lensbox.letterbox(images, self.canvas_size, self.canvas_size)
-        if windows is not None:
-            geometry = geometry_of_windows(geometry, windows)
-        return canvases, geometry
+        return fit_to_canvases(images, windows, self.canvas_size, self.canvas_size, 1, 0)
 
     @torch.jit.export
     def detect(

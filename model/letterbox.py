@@ -7,6 +7,25 @@ canvas is that of the photograph * scale + offset, and the photograph has width 
 import torch
 from torch import Tensor
 
+import lensbox.ops  # noqa: F401 (registers torch.ops.lensbox)
+
+
+def fit_to_canvases(
+    images: list[Tensor], windows: Tensor | None, height: int, width: int, channels: int, fill: int
+) -> tuple[Tensor, Tensor]:
+    """Fits images of any sizes to canvases.
+
+    images: at least one, uint8 [C, H, W] with C = 1 (gray), 3 (RGB) or 4 (RGBA, alpha ignored), any H and W
+    from 1, of any strides. windows: float32 [B, 6], which part of a photograph each image shows (see
+    `geometry_of_windows`); None where each is its whole photograph.
+    Returns canvases, uint8 [B, channels, height, width], and their geometry, float32 [B, 6], in pixels of the
+    photographs. Raises ValueError, TypeError or RuntimeError for another dtype or shape.
+    """
+    canvases, geometry = torch.ops.lensbox.letterbox(images, height, width, channels, fill)
+    if windows is not None:
+        geometry = geometry_of_windows(geometry, windows)
+    return canvases, geometry
+
 
 def geometry_of_windows(geometry: Tensor, windows: Tensor) -> Tensor:
     """The geometry of photographs of which the letterboxed images show a part, or at another scale.
@@ -35,14 +54,33 @@ def restore_boxes(boxes: Tensor, geometry: Tensor) -> Tensor:
     """
     if boxes.dim() == 0 or boxes.shape[-1] != 4:
         raise ValueError(f"boxes must have the shape [..., 4], got {boxes.shape}")
-    if geometry.dim() not in [1, 2] or geometry.shape[-1] != 6:
-        raise ValueError(f"geometry must have the shape [6] or [B, 6], got {geometry.shape}")
-    if geometry.dim() == 2:
-        if boxes.dim() < 2 or boxes.shape[0] != geometry.shape[0]:
-            raise ValueError(
-                f"boxes must have the shape [B, ..., 4] for a geometry of {geometry.shape}, got {boxes.shape}"
-            )
-        geometry = geometry.view([geometry.shape[0]] + [1] * (boxes.dim() - 2) + [6])
+    geometry = _beside("boxes", boxes, geometry)
     scale, offset, size = geometry[..., 0:2], geometry[..., 2:4], geometry[..., 4:6]
     scale, offset = torch.cat([scale, scale], dim=-1), torch.cat([offset, offset], dim=-1)
     return torch.minimum(((boxes - offset) / scale).clamp(min=0.0), torch.cat([size, size], dim=-1))
+
+
+def restore_points(points: Tensor, geometry: Tensor) -> Tensor:
+    """Points of canvases in the pixels of the photographs; they may lie outside, as half-hidden things do.
+
+    points: float32 [..., 2], xy in canvas pixels, with a geometry of [6]; or [B, ..., 2] with [B, 6]. Returns
+    the shape of `points`. Raises ValueError for other shapes.
+    """
+    if points.dim() == 0 or points.shape[-1] != 2:
+        raise ValueError(f"points must have the shape [..., 2], got {points.shape}")
+    geometry = _beside("points", points, geometry)
+    return (points - geometry[..., 2:4]) / geometry[..., 0:2]
+
+
+def _beside(name: str, values: Tensor, geometry: Tensor) -> Tensor:
+    """The geometry in a shape that broadcasts with the values: [6], or [B, 1, ..., 1, 6]."""
+    if geometry.dim() not in [1, 2] or geometry.shape[-1] != 6:
+        raise ValueError(f"geometry must have the shape [6] or [B, 6], got {geometry.shape}")
+    if geometry.dim() == 1:
+        return geometry
+    if values.dim() < 2 or values.shape[0] != geometry.shape[0]:
+        raise ValueError(
+            f"{name} must have the shape [B, ..., {values.shape[-1]}] for a geometry of {geometry.shape}, "
+            f"got {values.shape}"
+        )
+    return geometry.view([geometry.shape[0]] + [1] * (values.dim() - 2) + [6])

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import safetensors
 import safetensors.torch
-from torch import Tensor
+import torch
+from torch import Tensor, nn
 
 from lensbox.errors import InputError
 from lensbox.files import atomic_write
@@ -60,7 +61,7 @@ def load_detector(path: str | Path | None = None) -> FaceDetector:
     return detector.eval()
 
 
-def non_finite_weights(detector: FaceDetector) -> str | None:
+def non_finite_weights(detector: nn.Module) -> str | None:
     """A sentence on the first tensor of the detector that holds NaN or infinity; None if all are finite."""
     for name, value in detector.state_dict().items():
         wrong = int((~value.isfinite()).sum())
@@ -93,7 +94,7 @@ def recommended_threshold(path: str | Path | None = None) -> float:
     return DEFAULT_THRESHOLD
 
 
-def weights_sha256(detector: FaceDetector) -> str:
+def weights_sha256(detector: nn.Module) -> str:
     """SHA-256, in hex, over the names, dtypes, shapes and bytes of the detector's state, sorted by name.
 
     It identifies the weights themselves, whatever file or metadata they travel with.
@@ -102,7 +103,7 @@ def weights_sha256(detector: FaceDetector) -> str:
     for name, value in sorted(detector.state_dict().items()):
         tensor = value.detach().cpu().contiguous()
         digest.update(json.dumps([name, str(tensor.dtype), list(tensor.shape)]).encode())
-        digest.update(tensor.numpy().tobytes())
+        digest.update(tensor.reshape(-1).view(torch.uint8).numpy().tobytes())
     return digest.hexdigest()
 
 

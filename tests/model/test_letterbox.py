@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from lensbox.model.letterbox import geometry_of_windows, restore_boxes
+from lensbox.model.letterbox import geometry_of_windows, restore_boxes, restore_points
 from lensbox.ops import letterbox
 
 
@@ -79,3 +79,18 @@ def test_bad_boxes_geometry_and_windows_are_refused() -> None:
         restore_boxes(torch.zeros(2, 4), torch.ones(3, 6))
     with pytest.raises(ValueError, match=r"windows must have the shape .*\[2, 6\].*, got .*\[1, 6\]"):
         geometry_of_windows(torch.ones(2, 6), torch.ones(1, 6))
+
+
+def test_points_are_restored_and_not_clipped() -> None:
+    geometry = torch.cat([geometry_of(100, 200), geometry_of(512, 256)])
+    scale, offset = geometry[:, None, None, 0:2], geometry[:, None, None, 2:4]
+    original = torch.tensor([[[0.0, 0], [-20, 130]], [[250, 30], [5, 5]]]).expand(2, 2, 2, 2)
+    torch.testing.assert_close(
+        restore_points(original * scale + offset, geometry), original, atol=1e-4, rtol=0
+    )
+    single = restore_points(original[1] * scale[1] + offset[1], geometry[1])
+    torch.testing.assert_close(single, original[1], atol=1e-4, rtol=0)
+    with pytest.raises(ValueError, match=r"points must have the shape \[\.\.\., 2\], got .*\[2, 4\]"):
+        restore_points(torch.zeros(2, 4), geometry)
+    with pytest.raises(ValueError, match=r"points must have the shape \[B, \.\.\., 2\] .*got .*\[3, 2\]"):
+        restore_points(torch.zeros(3, 2), geometry)

@@ -1,0 +1,286 @@
+"""Whether a module follows the protocol of detectors; what is missing is named with the line to add."""
+
+import inspect
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+
+from lensbox.model.letterbox import fit_to_canvases
+from lensbox.model.specification import DetectorSpec
+
+Answer = Mapping[str, Tensor]
+
+_BATCH = 2
+_DTYPES = {"boxes": (torch.float32,), "scores": (torch.float32,), "counts": (torch.int32, torch.int64)}
+_LINE_FOR_SPECIFICATION = "self.specification = DetectorSpec(height=..., width=...)"
+_LINE_FOR_DETECT = (
+    "def detect(self, images: Tensor, score_threshold: float, iou_threshold: float) "
+    "-> tuple[Tensor, Tensor, Tensor]:"
+)
+_CONVERSIONS = {torch.float32: "float()", torch.int64: "long()", torch.int32: "int()"}
+
+
+def missing(detector: object) -> list[str]:
+    """What keeps a detector from following the protocol, a sentence each; empty where nothing does.
+
+    Its methods are called, without gradients, with random canvases of its own size on the device of its first
+    parameter or buffer; its training mode is left as it is.
+    """
+    if not isinstance(detector, nn.Module):
+        return [f"a detector must be a torch.nn.Module, got {_kind(detector)}"]
+    faults = _faults_of_members(detector)
+    if faults:
+        return faults
+    with torch.no_grad():
+        return _faults_of_detect(detector) or _faults_of_other_methods(detector)
+
+
+def named(found: Any) -> Answer:
+    """What `detect` returned, which must follow the protocol, by name; a tuple has boxes, scores, counts."""
+    return dict(zip(("boxes", "scores", "counts"), found, strict=True)) if isinstance(found, tuple) else found
+
+
+def answer_faults(found: object, specification: DetectorSpec, batch: int) -> list[str]:
+    """What is wrong with a return value of `detect` for a batch of canvases, a sentence each."""
+    if isinstance(found, tuple):
+        if specification.classes or specification.extras:
+            names = ["boxes", "scores", "counts", *_further_names(specification)]
+            items = ", ".join(f'"{name}": {name}' for name in names)
+            return [
+                f"detect must return a dict, as there are {_what_is_named(specification)}: return {{{items}}}"
+            ]
+        if len(found) != 3:
+            return [f"detect must return boxes, scores and counts, got a tuple of {len(found)}"]
+        found = named(found)
+    if not isinstance(found, dict):
+        return [f"detect must return a tuple or a dict of tensors, got {_kind(found)}"]
+    wanted = {"boxes", "scores", "counts", *_further_names(specification)}
+    lacking = sorted(wanted - set(found))
+    if lacking:
+        return [
+            f'detect must return {name}: add "{name}": {name} to the dict that it returns' for name in lacking
+        ]
+    unknown = sorted(set(found) - wanted)
+    if unknown:
+        return [_unknown_output(name, found[name]) for name in unknown]
+    return _faults_of_tensors(found, specification, batch) or _faults_of_numbers(found, specification)
+
+
+def location(error: BaseException) -> str:
+    """Where in its user's code an error arose, 'file:line': the innermost frame outside torch and Lensbox."""
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if is_users(frame.filename)]
+    return f"{frames[-1].filename}:{frames[-1].lineno}" if frames else ""
+
+
+def is_users(file: str) -> bool:
+    """Whether a source file is neither torch's, nor Lensbox's, nor made up by Python."""
+    lensbox = Path(__file__).resolve().parents[1]
+    own = [
+        Path(torch.__file__).parent,
+        *(lensbox / folder for folder in ("cli", "export", "model", "ops", "runtime")),
+    ]
+    path = Path(file).resolve()
+    return path.is_file() and not any(path.is_relative_to(folder) for folder in own)
+
+
+def _faults_of_members(detector: nn.Module) -> list[str]:
+    faults = []
+    specification = getattr(detector, "specification", None)
+    if specification is None:
+        faults.append(f"it lacks the specification: add to __init__: {_LINE_FOR_SPECIFICATION}")
+    elif not isinstance(specification, DetectorSpec):
+        faults.append(
+            f"specification must be a DetectorSpec, got {_kind(specification)}: {_LINE_FOR_SPECIFICATION}"
+        )
+    member = inspect.getattr_static(detector, "specification", None)
+    if isinstance(member, property) and not _is_unused(member):
+        faults.append(
+            "specification is a property, which TorchScript compiles: add @torch.jit.unused below @property"
+        )
+    if not callable(getattr(detector, "detect", None)):
+        faults.append(f"it lacks detect: add {_LINE_FOR_DETECT}")
+    elif not _takes_floats(cast(Any, detector).detect):
+        faults.append(
+            "detect must take images and two thresholds that are annotated as float, since TorchScript takes "
+            f"what is not annotated for a tensor: {_LINE_FOR_DETECT}"
+        )
+    return faults
+
+
+def _is_unused(member: property) -> bool:
+    unused = torch._jit_internal.FunctionModifiers.UNUSED
+    return getattr(member.fget, "_torchscript_modifier", None) is unused
+
+
+def _takes_floats(detect: Callable[..., Any]) -> bool:
+    parameters = list(inspect.signature(detect).parameters.values())
+    return len(parameters) >= 3 and all(
+        parameter.annotation in (float, "float") for parameter in parameters[1:3]
+    )
+
+
+def _faults_of_detect(detector: Any) -> list[str]:
+    specification = detector.specification
+    canvases = _random_images(detector, specification.channels, specification.height, specification.width)
+    thresholds = (0.0, specification.iou_threshold)
+    call = f"detect(canvases, {thresholds[0]}, {thresholds[1]}) with canvases uint8 {list(canvases.shape)}"
+    found, fault = _call(call, detector.detect, canvases, *thresholds)
+    return [fault] if fault else answer_faults(found, specification, _BATCH)
+
+
+def _faults_of_other_methods(detector: Any) -> list[str]:
+    """Those of a detector that brings them; each is tried with what comes before it."""
+    specification = detector.specification
+    canvas = [specification.channels, specification.height, specification.width]
+    images = list(_random_images(detector, 3, 48, 64))
+    canvases, geometry = fit_to_canvases(images, None, canvas[1], canvas[2], canvas[0], 0)
+    boxes = torch.tensor([[[1.0, 2, 11, 22]]], device=canvases.device).expand(_BATCH, 1, 4)
+    faults = []
+    if hasattr(detector, "preprocess"):
+        found, fault = _call("preprocess(images, None)", detector.preprocess, images, None)
+        fault = fault or _tensor_faults(
+            "preprocess",
+            found,
+            (("canvases", [_BATCH, *canvas], torch.uint8), ("geometry", [_BATCH, 6], torch.float32)),
+        )
+        if not fault:
+            geometry = found[1]
+        faults.append(fault)
+    for name, values in (("restore", boxes), ("restore_points", boxes[..., :2])):
+        if hasattr(detector, name):
+            found, fault = _call(
+                f"{name}({list(values.shape)}, geometry)", getattr(detector, name), values, geometry
+            )
+            result = (("the restored ones", list(values.shape), torch.float32),)
+            faults.append(fault or _tensor_faults(name, (found,), result))
+    if hasattr(detector, "loss"):
+        found, fault = _call("loss(predictions, targets)", detector.loss, boxes[0], boxes[0] + 1)
+        faults.append(fault or _tensor_faults("loss", (found,), (("a scalar", [], torch.float32),)))
+    return [fault for fault in faults if fault]
+
+
+def _call(call: str, method: Callable[..., Any], *arguments: object) -> tuple[Any, str]:
+    """What the method returned, or a sentence on what it raised."""
+    try:
+        return method(*arguments), ""
+    except Exception as error:  # whatever the user's code raises
+        where = location(error)
+        reason = str(error).strip().splitlines() or [""]
+        return None, f"{call} raised {type(error).__name__}: {reason[0]}" + (f" ({where})" if where else "")
+
+
+def _random_images(detector: nn.Module, channels: int, height: int, width: int) -> Tensor:
+    """uint8 [2, C, H, W], the same in each call, on the detector's device."""
+    tensors = [*detector.parameters(), *detector.buffers()]
+    generator = torch.Generator().manual_seed(0)
+    images = torch.randint(0, 256, (_BATCH, channels, height, width), dtype=torch.uint8, generator=generator)
+    return images.to(tensors[0].device if tensors else "cpu")
+
+
+def _faults_of_tensors(found: Answer, specification: DetectorSpec, batch: int) -> list[str]:
+    """Kinds, dtypes and shapes."""
+    for name, value in found.items():
+        if not isinstance(value, Tensor):
+            return [f"detect must return {name} as a tensor, got {_kind(value)}"]
+    boxes = found["boxes"]
+    slots = boxes.shape[1] if boxes.dim() == 3 else -1
+    if list(boxes.shape) != [batch, slots, 4]:
+        return [f"boxes must have the shape [B, K, 4] with B = {batch}, got {list(boxes.shape)}"]
+    shapes: dict[str, list[int]] = {"boxes": [batch, slots, 4], "counts": [batch]}
+    shapes |= {name: [batch, slots] for name in ("scores", "labels")}
+    shapes |= {name: [batch, slots, *shape] for name, shape in specification.extras.items()}
+    dtypes = {**_DTYPES, "labels": (torch.int64,)}
+    dtypes |= dict.fromkeys(specification.points, (torch.float32,))
+    dtypes |= dict.fromkeys(specification.values, (torch.float32, torch.int64))
+    faults = []
+    for name, value in found.items():
+        if value.dtype not in dtypes[name]:
+            faults.append(
+                f"{name} must be {' or '.join(map(_dtype, dtypes[name]))}, got {_dtype(value.dtype)}: "
+                f"add {name} = {name}.{_CONVERSIONS[dtypes[name][0]]}"
+            )
+        if list(value.shape) != shapes[name]:
+            faults.append(
+                f"{name} must have the shape {shapes[name]} (B = {batch}, K = {slots}), "
+                f"got {list(value.shape)}"
+            )
+    return faults
+
+
+def _faults_of_numbers(found: Answer, specification: DetectorSpec) -> list[str]:
+    """Those in the slots that count."""
+    counts, slots = found["counts"].tolist(), found["boxes"].shape[1]
+    if not all(0 <= count <= slots for count in counts):
+        return [f"counts must be 0 to K = {slots}, got {counts}"]
+    faults = []
+    for index, count in enumerate(counts):
+        scores = found["scores"][index, :count]
+        if not bool(((scores >= 0) & (scores <= 1)).all()):  # false for NaN, too
+            faults.append(f"scores must be 0 to 1, got {_range(scores)}: add scores = scores.sigmoid()")
+        elif bool((scores[1:] > scores[:-1]).any()):
+            faults.append(
+                "scores must fall, best first: add order = scores.argsort(descending=True) and take all "
+                "outputs in this order"
+            )
+        if specification.classes:
+            labels, most = found["labels"][index, :count], len(specification.classes) - 1
+            if not bool(((labels >= 0) & (labels <= most)).all()):
+                faults.append(f"labels must be 0 to {most}, indices into classes, got {_range(labels)}")
+        for name in ("boxes", *specification.extras):
+            if not bool(found[name][index, :count].isfinite().all()):
+                faults.append(f"{name} must be finite, got NaN or infinity")
+        if faults:
+            break
+    return faults
+
+
+def _tensor_faults(method: str, found: Any, wanted: Sequence[tuple[str, list[int], torch.dtype]]) -> str:
+    """A sentence on what a method returned, '' if it is tensors of these names, shapes and dtypes."""
+    values = found if isinstance(found, tuple) else (found,)
+    rule = ", ".join(f"{name} {_dtype(dtype)} {shape}" for name, shape, dtype in wanted)
+    got = ", ".join(
+        f"{_dtype(value.dtype)} {list(value.shape)}" if isinstance(value, Tensor) else _kind(value)
+        for value in values
+    )
+    fits = len(values) == len(wanted) and all(
+        isinstance(value, Tensor) and list(value.shape) == shape and value.dtype == dtype
+        for value, (_, shape, dtype) in zip(values, wanted, strict=True)
+    )
+    return "" if fits else f"{method} must return {rule}, got {got}"
+
+
+def _further_names(specification: DetectorSpec) -> list[str]:
+    return [*(["labels"] if specification.classes else []), *specification.extras]
+
+
+def _what_is_named(specification: DetectorSpec) -> str:
+    kinds = {"classes": specification.classes, "points": specification.points, "values": specification.values}
+    return " and ".join(kind for kind, content in kinds.items() if content)
+
+
+def _unknown_output(name: str, value: object) -> str:
+    if name == "labels":
+        return (
+            'detect returns labels, but there are no classes: add classes=("...", "...") to the DetectorSpec'
+        )
+    shape = tuple(value.shape[2:]) if isinstance(value, Tensor) else "..."
+    return (
+        f"detect returns {name!r}, which the DetectorSpec lacks: add "
+        f'values={{"{name}": {shape}}} (or points=)'
+    )
+
+
+def _range(values: Tensor) -> str:
+    return f"{values.min():.6g} to {values.max():.6g}"
+
+
+def _kind(value: object) -> str:
+    return f"a {value.__name__} (call it)" if isinstance(value, type) else type(value).__name__
+
+
+def _dtype(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")

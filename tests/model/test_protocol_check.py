@@ -1,0 +1,201 @@
+"""What is missing in a detector is named, with the line to add."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from user_detectors import Brightest, Landmarks, RedAndBlue
+
+from lensbox.model import DetectorSpec, FaceDetector, missing
+
+Change = Callable[[dict[str, Tensor]], Any]
+LABELLED = DetectorSpec(8, 8, classes=("cat", "dog"), points={"tail": (2,)}, values={"weight": ()})
+
+
+def answer(batch: int) -> dict[str, Tensor]:
+    """One that follows the protocol of LABELLED."""
+    return {
+        "boxes": torch.tensor([[1.0, 2, 3, 4], [0, 0, 0, 0], [0, 0, 0, 0]]).expand(batch, 3, 4),
+        "scores": torch.tensor([0.7, 0.6, float("nan")]).expand(batch, 3),
+        "counts": torch.tensor([2]).expand(batch),
+        "labels": torch.tensor([1, 0, -1]).expand(batch, 3),
+        "tail": torch.zeros(batch, 3, 2),
+        "weight": torch.zeros(batch, 3),
+    }
+
+
+class Returning(nn.Module):
+    """Detects what `change` makes of a good answer."""
+
+    def __init__(self, change: Change, specification: DetectorSpec = LABELLED) -> None:
+        super().__init__()
+        self.specification = specification
+        self.change = change
+
+    def detect(self, images: Tensor, score_threshold: float, iou_threshold: float) -> Any:
+        return self.change(answer(len(images)))
+
+
+@pytest.mark.parametrize("detector", [Brightest(), RedAndBlue(), Landmarks(), Returning(lambda found: found)])
+def test_nothing_is_missing(detector: nn.Module) -> None:
+    detector.train()
+    assert missing(detector) == []
+    assert detector.training
+
+
+def test_the_face_detector_follows_the_protocol() -> None:
+    assert missing(FaceDetector()) == []
+
+
+def test_no_module_is_no_detector() -> None:
+    assert missing("detector") == ["a detector must be a torch.nn.Module, got str"]
+    assert missing(Brightest) == ["a detector must be a torch.nn.Module, got a Brightest (call it)"]
+
+
+def test_an_empty_module_gets_two_lines_to_add() -> None:
+    assert missing(nn.Module()) == [
+        "it lacks the specification: add to __init__: "
+        "self.specification = DetectorSpec(height=..., width=...)",
+        "it lacks detect: add def detect(self, images: Tensor, score_threshold: float, iou_threshold: float) "
+        "-> tuple[Tensor, Tensor, Tensor]:",
+    ]
+
+
+def test_a_specification_is_a_detector_spec_and_no_property() -> None:
+    class Bare(Brightest):
+        def __init__(self) -> None:
+            nn.Module.__init__(self)
+
+    wrong = Bare()
+    wrong.specification = {"height": 64}  # type: ignore[assignment]
+    assert "specification must be a DetectorSpec, got dict" in missing(wrong)[0]
+
+    class Compiled(Bare):
+        @property
+        def specification(self) -> DetectorSpec:  # type: ignore[override]
+            return DetectorSpec(64, 64, channels=1)
+
+    class Unused(Bare):
+        @property
+        @torch.jit.unused
+        def specification(self) -> DetectorSpec:  # type: ignore[override]
+            return DetectorSpec(64, 64, channels=1)
+
+    assert "add @torch.jit.unused below @property" in missing(Compiled())[0]
+    assert missing(Unused()) == []
+
+
+def test_thresholds_are_annotated() -> None:
+    class Bare(Brightest):
+        def detect(self, images, score_threshold, iou_threshold):  # type: ignore[no-untyped-def]
+            return super().detect(images, score_threshold, iou_threshold)
+
+    assert "two thresholds that are annotated as float" in missing(Bare())[0]
+
+
+def without(name: str) -> Change:
+    return lambda found: {key: value for key, value in found.items() if key != name}
+
+
+def with_output(name: str, make: Callable[[Tensor], Any]) -> Change:
+    return lambda found: {**found, name: make(found[name])}
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda found: None, "detect must return a tuple or a dict of tensors, got NoneType"),
+        (
+            lambda found: tuple(found.values()),
+            'detect must return a dict, as there are classes and points and values: return {"boxes": boxes, '
+            '"scores": scores, "counts": counts, "labels": labels, "tail": tail, "weight": weight}',
+        ),
+        (without("labels"), 'detect must return labels: add "labels": labels to the dict that it returns'),
+        (
+            lambda found: {**found, "color": found["tail"]},
+            "detect returns 'color', which the DetectorSpec lacks: add values={\"color\": (2,)}",
+        ),
+        (with_output("scores", lambda scores: 0.5), "detect must return scores as a tensor, got float"),
+        (
+            with_output("scores", Tensor.double),
+            "scores must be float32, got float64: add scores = scores.float()",
+        ),
+        (with_output("labels", Tensor.int), "labels must be int64, got int32: add labels = labels.long()"),
+        (with_output("counts", Tensor.float), "counts must be int32 or int64, got float32: add counts = cou"),
+        (
+            with_output("boxes", lambda boxes: boxes[0]),
+            "boxes must have the shape [B, K, 4] with B = 2, got [3, 4]",
+        ),
+        (
+            with_output("tail", lambda tail: tail[:, :2]),
+            "tail must have the shape [2, 3, 2] (B = 2, K = 3), got [2, 2, 2]",
+        ),
+        (with_output("counts", lambda counts: counts + 2), "counts must be 0 to K = 3, got [4, 4]"),
+        (with_output("scores", lambda scores: scores * 9), "scores must be 0 to 1, got 5.4 to 6.3: add"),
+        (
+            with_output("scores", lambda scores: scores * float("nan")),
+            "scores must be 0 to 1, got nan to nan",
+        ),
+        (
+            with_output("scores", lambda scores: 1 - scores),
+            "scores must fall, best first: add order = scores.a",
+        ),
+        (
+            with_output("labels", lambda labels: labels + 1),
+            "labels must be 0 to 1, indices into classes, got",
+        ),
+        (with_output("boxes", lambda boxes: boxes / 0), "boxes must be finite, got NaN or infinity"),
+        (with_output("weight", lambda weight: weight / 0), "weight must be finite, got NaN or infinity"),
+    ],
+)
+def test_wrong_answers_are_named(change: Change, message: str) -> None:
+    faults = missing(Returning(change))
+    assert faults
+    assert faults[0].startswith(message)
+
+
+def test_a_tuple_has_three_and_labels_need_classes() -> None:
+    plain = DetectorSpec(8, 8)
+    three = ("boxes", "scores", "counts")
+    good = Returning(lambda found: {name: found[name] for name in three}, plain)
+    assert missing(good) == []
+    four = Returning(lambda found: tuple(found[name] for name in (*three, "labels")), plain)
+    assert missing(four) == ["detect must return boxes, scores and counts, got a tuple of 4"]
+    labelled = Returning(lambda found: {name: found[name] for name in (*three, "labels")}, plain)
+    assert missing(labelled) == [
+        'detect returns labels, but there are no classes: add classes=("...", "...") to the DetectorSpec'
+    ]
+
+
+def test_what_detect_raises_is_shown_with_its_line() -> None:
+    def fail(found: dict[str, Tensor]) -> None:
+        raise KeyError("anchors")
+
+    (fault,) = missing(Returning(fail))
+    line = fail.__code__.co_firstlineno + 1
+    assert fault == (
+        "detect(canvases, 0.0, 0.5) with canvases uint8 [2, 3, 8, 8] raised KeyError: 'anchors' "
+        f"({__file__}:{line})"
+    )
+
+
+class WithMethods(Brightest):
+    def preprocess(self, images: list[Tensor], windows: Tensor | None) -> tuple[Tensor, Tensor]:
+        return torch.zeros(len(images), 1, 64, 64), torch.zeros(len(images), 6)
+
+    def restore(self, boxes: Tensor, geometry: Tensor) -> Tensor:
+        return boxes[0]
+
+    def loss(self, predictions: Tensor, targets: Tensor) -> Tensor:
+        return (predictions - targets).abs().sum(dim=-1)
+
+
+def test_methods_of_its_own_are_tried() -> None:
+    assert missing(WithMethods()) == [
+        "preprocess must return canvases uint8 [2, 1, 64, 64], geometry float32 [2, 6], "
+        "got float32 [2, 1, 64, 64], float32 [2, 6]",
+        "restore must return the restored ones float32 [2, 1, 4], got float32 [1, 4]",
+        "loss must return a scalar float32 [], got float32 [1]",
+    ]
