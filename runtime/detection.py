@@ -1,6 +1,7 @@
 """What a detector finds."""
 
 from dataclasses import dataclass
+from typing import Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -17,6 +18,16 @@ class Detections:
 
     boxes: Tensor
     scores: Tensor
+
+
+class Extra(NamedTuple):
+    """What a detector gives for each detection beside box, score and label.
+
+    kind: "points", xy in canvas pixels, which `restore_points` takes to those of the photograph; or "values".
+    """
+
+    shape: tuple[int, ...]
+    kind: Literal["points", "values"]
 
 
 def detections(

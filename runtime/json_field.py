@@ -7,7 +7,7 @@ from typing import Any, NoReturn
 
 MAX_FLOAT32 = (2 - 2**-23) * 2.0**127
 
-_IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 class FieldError(ValueError):
@@ -64,7 +64,7 @@ class Field:
     def identifier(self) -> str:
         """The value, which must be a name as of a method."""
         text = self.text()
-        if not _IDENTIFIER.fullmatch(text):
+        if not IDENTIFIER.fullmatch(text):
             self.fail("an identifier")
         return text
 

@@ -3,16 +3,17 @@
 `docs/artifact.md` has the rules by which it is read, here and in C++.
 """
 
+import dataclasses
 import json
+import math
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple
 
-import torch
-from torch import Tensor
-
-from lensbox.runtime.json_field import Field, FieldError
-from lensbox.runtime.self_test import SelfTest, Tolerance
+from lensbox.runtime.detection import Extra
+from lensbox.runtime.json_field import IDENTIFIER, Field, FieldError
+from lensbox.runtime.self_test import SelfTest
+from lensbox.runtime.self_test_fields import read_self_test, self_test_to_dict
 from lensbox.runtime.strict_json import parse_strict
 
 FORMAT_VERSION = 2
@@ -21,9 +22,13 @@ SINGLE_IMAGE_FORMAT = 1
 MAX_OPS = 1000
 MAX_SCHEMA_LENGTH = 4096
 MAX_SCHEMA_NESTING = 16
-MAX_PIXELS = 1 << 20
 MAX_CANVAS_SIDE = 1 << 14
 MAX_JPEG_OVERSAMPLING = 1000
+MAX_CLASSES = 10_000
+MAX_CLASS_LENGTH = 200
+MAX_EXTRAS = 100
+MAX_EXTRA_DIMENSIONS = 8
+MAX_EXTRA_SIZE = 1 << 16
 
 _SCHEMA = re.compile(r"[A-Za-z_]\w*::[A-Za-z_]\w*(\.\w+)?\([ -~]*\) -> [ -~]+", re.ASCII)
 
@@ -52,7 +57,7 @@ class Reading(NamedTuple):
     jpeg_oversampling: int = 2
 
 
-@dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True)
 class ArtifactMetadata:
     """What `lensbox.json` says of an artifact.
 
@@ -60,6 +65,8 @@ class ArtifactMetadata:
     input, output: dtype, shape and unit of the methods' tensors, for people and clients.
     canvas: None in format 1, which does not tell.
     ops: schemas of the operators that a process must have registered before it loads the artifact.
+    classes: names by label; empty where there is one kind and no labels.
+    extras: further outputs of `detect_named`, by name.
     """
 
     format_version: int
@@ -76,6 +83,8 @@ class ArtifactMetadata:
     ops: tuple[str, ...]
     methods: tuple[str, ...]
     self_test: SelfTest
+    classes: tuple[str, ...] = ()
+    extras: Mapping[str, Extra] = dataclasses.field(default_factory=dict)
 
     def to_json(self) -> str:
         """The content of `lensbox.json`."""
@@ -108,7 +117,9 @@ class ArtifactMetadata:
 
 
 def _to_dict(metadata: ArtifactMetadata) -> dict[str, Any]:
-    test = metadata.self_test
+    extras = {
+        name: {"shape": list(extra.shape), "kind": extra.kind} for name, extra in metadata.extras.items()
+    }
     return {
         "format_version": metadata.format_version,
         "name": metadata.name,
@@ -119,29 +130,19 @@ def _to_dict(metadata: ArtifactMetadata) -> dict[str, Any]:
         "output": metadata.output,
         **({"canvas": metadata.canvas._asdict()} if metadata.canvas else {}),
         **({"reading": metadata.reading._asdict()} if metadata.canvas else {}),
+        **({"classes": list(metadata.classes)} if metadata.classes else {}),
+        **({"extras": extras} if extras else {}),
         "defaults": {"score_threshold": metadata.score_threshold, "iou_threshold": metadata.iou_threshold},
         "ops": list(metadata.ops),
         "methods": list(metadata.methods),
-        "self_test": {
-            "image": {"shape": list(test.image.shape), "pixels": test.image.flatten().tolist()},
-            "score_threshold": test.score_threshold,
-            "iou_threshold": test.iou_threshold,
-            "expected": {"boxes": test.boxes.tolist(), "scores": test.scores.tolist()},
-            "loss": {
-                "predictions": test.loss_predictions.tolist(),
-                "targets": test.loss_targets.tolist(),
-                "expected": test.loss,
-            },
-            "tolerance": {
-                device: {"boxes": limit.boxes, "scores": limit.scores, "loss": limit.loss}
-                for device, limit in test.tolerances.items()
-            },
-        },
+        "self_test": self_test_to_dict(metadata.self_test),
     }
 
 
 def _read(document: Field, version: int) -> ArtifactMetadata:
     defaults, single = document["defaults"], version == SINGLE_IMAGE_FORMAT
+    classes = () if single else _classes(document)
+    extras = {} if single else _extras(document)
     return ArtifactMetadata(
         format_version=version,
         name=document["name"].text(),
@@ -156,7 +157,9 @@ def _read(document: Field, version: int) -> ArtifactMetadata:
         iou_threshold=defaults["iou_threshold"].fraction(),
         ops=tuple(_schema(field) for field in document["ops"].items("operator schemas", most=MAX_OPS)),
         methods=tuple(field.identifier() for field in document["methods"].items("methods")),
-        self_test=_self_test(document["self_test"]),
+        self_test=read_self_test(document["self_test"], len(classes), extras),
+        classes=classes,
+        extras=extras,
     )
 
 
@@ -182,6 +185,42 @@ def _reading(reading: Field) -> Reading:
     return Reading("exif" if orientation == "exif" else "stored", oversampling)
 
 
+def _classes(document: Field) -> tuple[str, ...]:
+    if "classes" not in document.members():
+        return ()
+    names = document["classes"].items("names", most=MAX_CLASSES)
+    for name in names:
+        if not 1 <= len(name.text()) <= MAX_CLASS_LENGTH:
+            name.fail(f"a name of 1 to {MAX_CLASS_LENGTH} characters")
+    if len({name.value for name in names}) < len(names):
+        document["classes"].fail("a list of different names")
+    return tuple(name.text() for name in names)
+
+
+def _extras(document: Field) -> dict[str, Extra]:
+    if "extras" not in document.members():
+        return {}
+    extras = document["extras"]
+    if len(extras.members()) > MAX_EXTRAS:
+        extras.fail(f"an object of at most {MAX_EXTRAS} outputs")
+    return {name: _extra(name, extras[name]) for name in extras.members()}
+
+
+def _extra(name: str, extra: Field) -> Extra:
+    if not IDENTIFIER.fullmatch(name) or name in ("boxes", "scores", "counts", "labels"):
+        extra.fail("of a name that is an identifier other than boxes, scores, counts and labels")
+    sides = extra["shape"].items("sizes", most=MAX_EXTRA_DIMENSIONS)
+    shape = tuple(side.integer(1, MAX_EXTRA_SIZE, "a positive integer") for side in sides)
+    if math.prod(shape) > MAX_EXTRA_SIZE:
+        extra["shape"].fail(f"that of at most {MAX_EXTRA_SIZE} numbers")
+    kind = extra["kind"].text()
+    if kind not in ("points", "values"):
+        extra["kind"].fail('"points" or "values"')
+    if kind == "points" and shape[-1:] != (2,):
+        extra["shape"].fail("one that ends with 2, as points do")
+    return Extra(shape, "points" if kind == "points" else "values")
+
+
 def _schema(field: Field) -> str:
     text = field.text()
     if len(text) > MAX_SCHEMA_LENGTH or not _SCHEMA.fullmatch(text) or _nesting(text) > MAX_SCHEMA_NESTING:
@@ -199,46 +238,3 @@ def _nesting(text: str) -> int:
         depth += (character in "([") - (character in ")]")
         deepest = max(deepest, depth)
     return deepest
-
-
-def _self_test(test: Field) -> SelfTest:
-    expected, loss = test["expected"], test["loss"]
-    scores = expected["scores"].items("scores", least=1)
-    boxes = _boxes(expected["boxes"], len(scores))
-    targets = loss["targets"].items("boxes", least=1)
-    return SelfTest(
-        image=_image(test["image"]),
-        score_threshold=test["score_threshold"].fraction(),
-        iou_threshold=test["iou_threshold"].fraction(),
-        boxes=boxes,
-        scores=torch.tensor([score.fraction() for score in scores], dtype=torch.float32),
-        loss_predictions=_boxes(loss["predictions"], len(targets)),
-        loss_targets=_boxes(loss["targets"], len(targets)),
-        loss=loss["expected"].number(),
-        tolerances={device: _tolerance(test["tolerance"][device]) for device in ("cpu", "cuda")},
-    )
-
-
-def _image(image: Field) -> Tensor:
-    """uint8 [C, H, W]."""
-    channels, height, width = (
-        size.integer(1, MAX_PIXELS, "a positive integer") for size in image["shape"].items("sizes", 3, 3)
-    )
-    if channels not in (1, 3, 4):
-        image["shape"].fail("[C, H, W] with C = 1, 3 or 4")
-    size = channels * height * width
-    if size > MAX_PIXELS:
-        image["shape"].fail(f"that of an image of at most {MAX_PIXELS} values")
-    pixels = image["pixels"].integers(f"values, as many as the shape has ({size})", size, 0, 255)
-    return torch.tensor(pixels, dtype=torch.uint8).view(channels, height, width)
-
-
-def _boxes(field: Field, count: int) -> Tensor:
-    """float32 [count, 4]."""
-    rows = field.items("boxes, one for each score or target", count, count)
-    values = [[number.number() for number in row.items("coordinates", 4, 4)] for row in rows]
-    return torch.tensor(values, dtype=torch.float32)
-
-
-def _tolerance(field: Field) -> Tolerance:
-    return Tolerance(**{name: field[name].positive() for name in ("boxes", "scores", "loss")})

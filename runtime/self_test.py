@@ -1,13 +1,14 @@
 """The self-test that travels with an artifact: a small input and what the detector made of it.
 
 Every runtime runs the same procedure: preprocess([image]), detect(canvases, thresholds), restore(boxes,
-geometry), and loss(predictions, targets). Count and order must be equal, numbers within the tolerance of the
-device.
+geometry), and loss(predictions, targets); where there are labels or extras, detect_named(canvases,
+thresholds) and restore_points(points, geometry), too. Count, order and labels must be equal, numbers within
+the tolerance of the device.
 """
 
-from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -30,11 +31,24 @@ TOLERANCES = {
 
 
 @dataclass(frozen=True)
+class ExpectedExtra:
+    """A further output of the detections: float64 [n, ...], points in pixels of the image.
+
+    tolerances: the largest absolute difference by device type, 'cuda' for all but 'cpu'.
+    """
+
+    kind: Literal["points", "values"]
+    values: Tensor
+    tolerances: Mapping[str, float]
+
+
+@dataclass(frozen=True)
 class SelfTest:
     """Input and expected output; boxes are xyxy in pixels of `image`.
 
     image: uint8 [C, H, W]; boxes: float32 [n, 4], restored; scores: float32 [n], best first;
-    loss_predictions, loss_targets: float32 [m, 4]; tolerances: by device type, 'cuda' for all but 'cpu'.
+    loss_predictions, loss_targets: float32 [m, 4]; tolerances: by device type, 'cuda' for all but 'cpu';
+    labels: int64 [n], None for a detector without classes; extras: by name.
     """
 
     image: Tensor
@@ -46,6 +60,8 @@ class SelfTest:
     loss_targets: Tensor
     loss: float
     tolerances: dict[str, Tolerance]
+    labels: Tensor | None = None
+    extras: Mapping[str, ExpectedExtra] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -70,7 +86,8 @@ def run_self_test(module: Any, test: SelfTest, device: torch.device) -> SelfTest
     scores = scores[0, :count].cpu()
     loss = float(module.loss(test.loss_predictions.to(device), test.loss_targets.to(device)))
 
-    tolerance = test.tolerances["cpu" if device.type == "cpu" else "cuda"]
+    device_type = "cpu" if device.type == "cpu" else "cuda"
+    tolerance = test.tolerances[device_type]
     failures = []
     expected_count = len(test.scores)
     if count != expected_count:
@@ -85,7 +102,35 @@ def run_self_test(module: Any, test: SelfTest, device: torch.device) -> SelfTest
         ("loss", "", loss_error, tolerance.loss),
     )
     failures += tolerance_failures(errors)
+    if test.labels is not None or test.extras:
+        found = module.detect_named(canvases, test.score_threshold, test.iou_threshold)
+        failures += _label_failures(found, test.labels, common)
+        failures += _extra_failures(module, found, geometry, test.extras, common, device_type)
     return SelfTestReport(not failures, failures, box_error, score_error, loss_error)
+
+
+def _label_failures(found: Mapping[str, Tensor], expected: Tensor | None, count: int) -> list[str]:
+    if expected is None:
+        return []
+    actual, wanted = found["labels"][0, :count].tolist(), expected[:count].tolist()
+    return [] if actual == wanted else [f"labels must be {wanted}, got {actual}"]
+
+
+def _extra_failures(
+    module: Any,
+    found: Mapping[str, Tensor],
+    geometry: Tensor,
+    extras: Mapping[str, ExpectedExtra],
+    count: int,
+    device_type: str,
+) -> list[str]:
+    errors = []
+    for name, extra in extras.items():
+        values = module.restore_points(found[name], geometry) if extra.kind == "points" else found[name]
+        error = max_error(values[0, :count].cpu().double(), extra.values[:count])
+        unit = "px" if extra.kind == "points" else ""
+        errors.append((name, unit, error, extra.tolerances[device_type]))
+    return tolerance_failures(errors)
 
 
 def tolerance_failures(errors: Iterable[tuple[str, str, float, float]]) -> list[str]:

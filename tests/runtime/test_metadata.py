@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from lensbox.runtime.artifact_loading import load_artifact
+from lensbox.runtime.detection import Extra
 from lensbox.runtime.metadata import ArtifactMetadata, Canvas, Reading
 from lensbox.runtime.strict_json import parse_strict
 
@@ -35,6 +36,31 @@ def put(path: str, value: Any) -> Callable[[Values], None]:
 
 def in_test(path: str, value: Any) -> Callable[[Values], None]:
     return put(f"self_test.{path}", value)
+
+
+def with_classes(labels: list[Any]) -> Callable[[Values], None]:
+    """Two classes; `labels` replaces as many of the expected ones, which are 0."""
+
+    def change(values: Any) -> None:
+        values["classes"] = ["cat", "dog"]
+        expected = values["self_test"]["expected"]
+        count = len(expected["scores"])
+        expected["labels"] = labels + [0] * (count - len(labels)) if len(labels) < 20 else labels
+
+    return change
+
+
+def with_extra(extra: Values, limits: Values | None = None) -> Callable[[Values], None]:
+    """A further output "tail" of this kind, for which two numbers a detection are expected."""
+
+    def change(values: Any) -> None:
+        values["extras"] = {"tail": extra}
+        test = values["self_test"]
+        test["expected"]["extras"] = {"tail": [[1, 2.5]] * len(test["expected"]["scores"])}
+        for device, limit in (limits or {"cpu": 0.1, "cuda": 0.5}).items():
+            test["tolerance"][device]["extras"] = {"tail": limit}
+
+    return change
 
 
 @pytest.mark.parametrize(
@@ -121,6 +147,35 @@ def in_test(path: str, value: Any) -> Callable[[Values], None]:
             in_test("tolerance.cuda.loss", -1),
             "tolerance.cuda.loss must be a finite float32 number of at",
         ),
+        (put("classes", "face"), r'classes must be a list of at most 10000 names, got "face"'),
+        (put("classes", ["a", ""]), r'classes\[1\] must be a name of 1 to 200 characters, got ""'),
+        (put("classes", ["a", 1]), r"classes\[1\] must be a string, got 1"),
+        (put("classes", ["a", "a"]), r"classes must be a list of different names, got"),
+        (put("classes", ["a", "b"]), "it lacks the entry 'self_test.expected.labels'"),
+        (with_classes([2] * 20), r"expected.labels must be a list of \d+ labels, one for each score"),
+        (with_classes([2]), r"expected.labels\[0\] must be an integer from 0 to 1, got 2"),
+        (with_classes([-1]), r"expected.labels\[0\] must be an integer from 0 to 1, got -1"),
+        (with_classes([0.0]), r"expected.labels\[0\] must be an integer from 0 to 1, got 0.0"),
+        (put("extras", []), r"extras must be an object, got \[\]"),
+        (with_extra({"shape": [3]}), "it lacks the entry 'extras.tail.kind'"),
+        (
+            with_extra({"shape": [3], "kind": "box"}),
+            'extras.tail.kind must be "points" or "values", got "box"',
+        ),
+        (with_extra({"shape": [3], "kind": "points"}), "extras.tail.shape must be one that ends with 2"),
+        (with_extra({"shape": [0], "kind": "values"}), r"tail.shape\[0\] must be a positive integer, got 0"),
+        (with_extra({"shape": [1] * 9, "kind": "values"}), "tail.shape must be a list of at most 8 sizes"),
+        (with_extra({"shape": [512, 512], "kind": "values"}), "shape must be that of at most 65536 numbers"),
+        (put("extras", {"labels": {}}), "extras.labels must be of a name that is an identifier other than"),
+        (put("extras", {"a b": {}}), "extras.a b must be of a name that is an identifier other than"),
+        (
+            with_extra({"shape": [3], "kind": "values"}),
+            r"expected.extras.tail\[0\] must be a list of 3 numbers, got 2 of them",
+        ),
+        (
+            with_extra({"shape": [2], "kind": "points"}, limits={"cpu": 1, "cuda": -1}),
+            "tolerance.cuda.extras.tail must be a finite float32 number of at least 0, got -1",
+        ),
         (
             lambda values: values["self_test"]["tolerance"].pop("cpu"),
             "lacks the entry 'self_test.tolerance.cpu'",
@@ -144,6 +199,11 @@ def test_malformed_values_are_named(values: Values, change: Callable[[Values], N
         put("defaults.score_threshold", 1),
         put("canvas", {"height": 1, "width": 16384, "channels": 3, "fill": 255, "more": 1}),
         put("reading", {"orientation": "stored", "jpeg_oversampling": 0}),
+        put("classes", []),
+        put("extras", {}),
+        with_classes([1]),
+        with_extra({"shape": [2], "kind": "points"}),
+        with_extra({"shape": [1, 2, 1], "kind": "values"}),
     ],
 )
 def test_what_the_rules_allow_is_read(values: Values, change: Callable[[Values], None]) -> None:
@@ -162,9 +222,26 @@ def test_canvas_and_reading_are_kept(values: Values) -> None:
     assert ArtifactMetadata.from_json(metadata.to_json()).canvas == metadata.canvas
 
 
+def test_classes_and_extras_are_kept(values: Values) -> None:
+    changed = copy.deepcopy(values)
+    with_classes([1])(changed)
+    with_extra({"shape": [1, 2], "kind": "points"})(changed)
+    metadata = ArtifactMetadata.from_json(json.dumps(changed))
+    assert metadata.classes == ("cat", "dog")
+    assert metadata.extras == {"tail": Extra((1, 2), "points")}
+    assert metadata.self_test.labels is not None
+    assert metadata.self_test.labels[:2].tolist() == [1, 0]
+    tail = metadata.self_test.extras["tail"]
+    assert tail.values[0].tolist() == [[1, 2.5]]
+    assert tail.tolerances == {"cpu": 0.1, "cuda": 0.5}
+    assert ArtifactMetadata.from_json(metadata.to_json()).to_json() == metadata.to_json()
+
+
 def test_the_first_format_says_nothing_of_canvas_and_reading(values: Values) -> None:
     older = copy.deepcopy(values) | {"format_version": 1}
-    older["canvas"] = older["reading"] = "whatever"  # entries that this format did not know
+    older["canvas"] = older["reading"] = older["classes"] = older["extras"] = (
+        "whatever"  # entries that this format did not know
+    )
     metadata = ArtifactMetadata.from_json(json.dumps(older))
     assert (metadata.canvas, metadata.reading) == (None, Reading())
     assert "canvas" not in json.loads(metadata.to_json())
