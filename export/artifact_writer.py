@@ -4,19 +4,24 @@ import copy
 import io
 import logging
 from pathlib import Path
+from typing import Any, cast
 
 import torch
+from torch import nn
 
 import lensbox.ops
 from lensbox.errors import ArtifactError, InputError
+from lensbox.export.scripting_error import scripting_reason
 from lensbox.export.self_test_builder import build_self_test
 from lensbox.export.torchscript import custom_op_schemas, script_and_freeze
+from lensbox.export.wrapper import deployed, methods_of
 from lensbox.files import atomic_write
-from lensbox.model import FaceDetector, weights_sha256
-from lensbox.model.config import CANVAS_SIZE
+from lensbox.model import Detector, DetectorSpec, missing, weights_sha256
+from lensbox.model.protocol_check import named
 from lensbox.model.weights_file import non_finite_weights
 from lensbox.runtime.artifact_file import METADATA_FILE
-from lensbox.runtime.artifact_loading import METHODS, load_artifact_bytes
+from lensbox.runtime.artifact_loading import load_artifact_bytes
+from lensbox.runtime.detection import Extra
 from lensbox.runtime.metadata import FORMAT_VERSION, ArtifactMetadata, Canvas, Reading
 from lensbox.runtime.torchscript import quiet_torchscript
 
@@ -24,28 +29,34 @@ _logger = logging.getLogger(__name__)
 
 
 def save_artifact(
-    detector: FaceDetector,
+    detector: Detector,
     path: str | Path,
-    score_threshold: float = 0.5,
-    iou_threshold: float = 0.5,
+    score_threshold: float | None = None,
+    iou_threshold: float | None = None,
 ) -> ArtifactMetadata:
-    """Writes the artifact of a detector; the thresholds are the defaults it carries.
+    """Writes the artifact of a detector; the thresholds are the defaults it carries, None for the detector's.
 
     Before the file is written it is loaded back and must pass its self-test, so an artifact appears whole and
-    working or not at all. Raises ArtifactError, InputError for weights that are not finite, OSError if the
-    file cannot be written, and ValueError for thresholds outside 0..1.
+    working or not at all. Raises ArtifactError, naming what to change where the detector does not follow the
+    protocol or TorchScript cannot compile it; InputError for weights that are not finite, OSError if the file
+    cannot be written, and ValueError for thresholds outside 0..1.
     """
     for name, value in (("score_threshold", score_threshold), ("iou_threshold", iou_threshold)):
-        if not 0 <= value <= 1:
+        if value is not None and not 0 <= value <= 1:
             raise ValueError(f"{name} must be between 0 and 1, got {value}")
-    if (reason := non_finite_weights(detector)) is not None:
+    if isinstance(detector, nn.Module) and (reason := non_finite_weights(detector)) is not None:
         raise InputError(f"the detector cannot be exported: {reason}")
-    # Neither the caller's device nor its training mode may leak into the artifact, nor the reverse.
-    detector = copy.deepcopy(detector).cpu().eval()
+    detector = _checked_copy(detector)
+    specification = detector.specification
     _logger.info("scripting and freezing the detector")
-    module = script_and_freeze(detector, METHODS)
+    module = _compile(detector)
     _logger.info("choosing a self-test")
-    metadata = _describe(detector, module, score_threshold, iou_threshold)
+    metadata = _describe(
+        detector,
+        module,
+        specification.score_threshold if score_threshold is None else score_threshold,
+        specification.iou_threshold if iou_threshold is None else iou_threshold,
+    )
 
     content = io.BytesIO()  # not a file: torch's writer ends the process when the disk is full
     with quiet_torchscript():
@@ -58,34 +69,79 @@ def save_artifact(
     return metadata
 
 
+def _checked_copy(detector: Detector) -> Detector:
+    """On the CPU and in eval mode: neither the caller's device nor its training mode may leak into the
+    artifact, nor the reverse."""
+    faults = [] if isinstance(detector, nn.Module) else missing(detector)
+    if not faults:
+        module = copy.deepcopy(cast(nn.Module, detector)).cpu().eval()
+        faults = missing(module)
+    if faults:
+        raise ArtifactError("\n  ".join(["the detector cannot be exported:", *faults]))
+    return cast(Detector, module)
+
+
+def _compile(detector: Detector) -> torch.jit.ScriptModule:
+    try:
+        return script_and_freeze(deployed(detector), methods_of(detector))
+    except Exception as error:  # the compiler has many kinds, and no common one
+        assert isinstance(detector, nn.Module)
+        raise ArtifactError(
+            "the detector cannot be exported, as TorchScript cannot compile it: "
+            f"{scripting_reason(error, detector)}"
+        ) from error
+
+
 def _describe(
-    detector: FaceDetector, module: torch.jit.ScriptModule, score_threshold: float, iou_threshold: float
+    detector: Detector, module: torch.jit.ScriptModule, score_threshold: float, iou_threshold: float
 ) -> ArtifactMetadata:
     try:
         self_test = build_self_test(detector)
     except RuntimeError as error:
         raise ArtifactError(f"the detector cannot be exported: {error}") from error
-    slots = detector.max_detections
+    assert isinstance(detector, nn.Module)
+    specification, methods = detector.specification, methods_of(detector)
+    extras = {name: Extra(tuple(shape), "points") for name, shape in specification.points.items()}
+    extras |= {name: Extra(tuple(shape), "values") for name, shape in specification.values.items()}
     return ArtifactMetadata(
         format_version=FORMAT_VERSION,
-        name="face_detector",
+        name=specification.name,
         lensbox_version=lensbox.ops.read_build_info(lensbox.ops.library_path()).version,
         torch_version=torch.__version__.split("+")[0],
         weights_sha256=weights_sha256(detector),
         input={
-            "canvas": {"dtype": "uint8", "shape": ["B", 1, CANVAS_SIZE, CANVAS_SIZE]},
+            "canvas": {"dtype": "uint8", "shape": ["B", *_canvas_shape(specification)]},
             "image": {"dtype": "uint8", "shape": ["C", "H", "W"], "channels": [1, 3, 4]},
         },
-        output={
-            "boxes": {"dtype": "float32", "shape": ["B", slots, 4], "unit": "canvas pixels, xyxy"},
-            "scores": {"dtype": "float32", "shape": ["B", slots]},
-            "counts": {"dtype": "int32", "shape": ["B"]},
-        },
-        canvas=Canvas(CANVAS_SIZE, CANVAS_SIZE),
-        reading=Reading(),
+        output=_outputs(detector),
+        canvas=Canvas(specification.height, specification.width, specification.channels, specification.fill),
+        reading=Reading(specification.orientation, specification.jpeg_oversampling),
         score_threshold=score_threshold,
         iou_threshold=iou_threshold,
-        ops=tuple(custom_op_schemas(module, METHODS)),
-        methods=METHODS,
+        ops=tuple(custom_op_schemas(module, methods)),
+        methods=methods,
         self_test=self_test,
+        classes=tuple(specification.classes),
+        extras=extras,
     )
+
+
+def _canvas_shape(specification: DetectorSpec) -> list[int]:
+    return [specification.channels, specification.height, specification.width]
+
+
+def _outputs(detector: Detector) -> dict[str, Any]:
+    """dtype, shape and unit of each output of `detect`; K where the number of slots varies."""
+    specification = detector.specification
+    with torch.no_grad():
+        canvases = [torch.zeros(batch, *_canvas_shape(specification), dtype=torch.uint8) for batch in (1, 2)]
+        single, double = (named(detector.detect(batch, 0.0, 0.5)) for batch in canvases)
+    slots = single["boxes"].shape[1]
+    shape = ["B", slots if double["boxes"].shape[1] == slots else "K"]
+    outputs: dict[str, Any] = {}
+    for name, value in single.items():
+        dtype = str(value.dtype).removeprefix("torch.")
+        outputs[name] = {"dtype": dtype, "shape": [*shape, *value.shape[2:]] if name != "counts" else ["B"]}
+    for name in ("boxes", *specification.points):
+        outputs[name]["unit"] = "canvas pixels, xyxy" if name == "boxes" else "canvas pixels, xy"
+    return outputs

@@ -1,4 +1,4 @@
-"""`lensbox export`: weights to artifact."""
+"""`lensbox export`: detector and weights to artifact."""
 
 import contextlib
 import logging
@@ -25,24 +25,46 @@ def _file(text: str) -> Path:
 
 @click.command(cls=Command)
 @click.option(
-    "--weights", type=FILE, help="Weights (.safetensors) that save_detector wrote. Default: the shipped ones."
+    "--model",
+    metavar="PACKAGE.MODULE:FUNCTION",
+    help="What makes the detector (docs/your_detector.md). Default: Lensbox's face detector.",
+)
+@click.option(
+    "--weights",
+    type=FILE,
+    help="Weights of the model; of the face detector, a file that save_detector wrote. Default: the shipped "
+    "ones.",
+)
+@click.option(
+    "--option",
+    "options",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="An argument of the model's function: a JSON value, or text. May be repeated.",
 )
 @click.option("--output", type=_file, default=str(DEFAULT_OUTPUT), metavar="FILE", help="File to write.")
 @click.option(
     "--score-threshold",
     type=fraction,
     metavar="0..1",
-    help="Least score of a face unless a caller says otherwise. Default: what the weights recommend, or 0.5.",
+    help="Least score of a detection unless a caller says otherwise. Default: the detector's own; of "
+    "the face detector, what its weights recommend, or 0.5.",
 )
 @click.option(
     "--iou-threshold",
     type=fraction,
-    default="0.5",
     metavar="0..1",
-    help="Largest overlap of two faces unless a caller says otherwise.",
+    help="Largest overlap of two detections unless a caller says otherwise. Default: the detector's own.",
 )
-def export(weights: Path | None, output: Path, score_threshold: float | None, iou_threshold: float) -> None:
-    """Writes the detector as a TorchScript artifact with a self-test.
+def export(
+    model: str | None,
+    weights: Path | None,
+    options: tuple[str, ...],
+    output: Path,
+    score_threshold: float | None,
+    iou_threshold: float | None,
+) -> None:
+    """Writes a detector as a TorchScript artifact with a self-test.
 
     The artifact's path goes to stdout, progress and errors to stderr. SIGTERM ends the process with 143, and
     leaves nothing half-written, as SIGINT does.
@@ -50,12 +72,21 @@ def export(weights: Path | None, output: Path, score_threshold: float | None, io
     with _orderly_sigterm():
         # Imported here, as torch takes seconds to load: `--help` must not wait for it.
         from lensbox.export.artifact_writer import save_artifact
-        from lensbox.model import load_detector, recommended_threshold
+        from lensbox.export.model_loader import load_model, parse_options
+        from lensbox.model import Detector, load_detector, recommended_threshold
 
-        _logger.info("loading the weights")
-        detector = load_detector(weights)
-        if score_threshold is None:
-            score_threshold = recommended_threshold(weights)
+        arguments = parse_options(options)
+        detector: Detector
+        if model is None:
+            if arguments:
+                raise click.UsageError("--option must come with --model: the face detector takes none")
+            _logger.info("loading the weights")
+            detector = load_detector(weights)
+            if score_threshold is None:
+                score_threshold = recommended_threshold(weights)
+        else:
+            _logger.info("making the detector")
+            detector = load_model(model, weights, arguments)
         metadata = save_artifact(detector, output, score_threshold, iou_threshold)
         _logger.info(
             "%s: %d bytes, torch %s, weights %s, self-test with %d detections passed",

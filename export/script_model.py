@@ -1,4 +1,4 @@
-"""Writes the artifact: `python export/script_model.py [--weights F] [--output artifacts/detector.pt]`."""
+"""Writes the artifact: `python export/script_model.py [--model MODULE:NAME] [--weights F] [--output F]`."""
 
 import sys
 

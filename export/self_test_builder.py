@@ -1,95 +1,66 @@
-"""Finds a self-test whose outcome no rounding can change.
-
-A detector decides by comparing numbers: scores with each other and with the threshold, overlaps with the IoU
-threshold. A test with a close comparison would fail on another device for no fault of the artifact. So this
-module measures how far the detector's numbers move when its convolutions round to TF32, the coarsest
-arithmetic that a device uses unasked. Among drawn pictures, IoU thresholds and numbers of detections it picks
-a test whose closest comparison is several times as wide. That works for untrained weights too, whose scores
-all lie close together.
-"""
+"""Builds the self-test of a detector: input and output that no rounding can change."""
 
 import contextlib
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from lensbox.export.self_test_images import draw_faces
-from lensbox.export.tf32 import tf32_copy
-from lensbox.model import FaceDetector
-from lensbox.ops import box_iou, padded_nms
-from lensbox.runtime.self_test import TOLERANCES, SelfTest
-
-_PICTURES = 16
-_IOU_THRESHOLDS = (0.5, 0.4, 0.3)
-_MAX_DETECTIONS = 20
-_ENOUGH_LEVELS = 3
-# In units of the largest difference that TF32 makes.
-_GOOD_MARGIN = 4.0
-_LEAST_MARGIN = 2.0
+from lensbox.export.clear_answers import clearest_answers
+from lensbox.export.clear_predictions import clearest_predictions
+from lensbox.export.self_test_choice import Choice
+from lensbox.export.tf32 import OperandRounding
+from lensbox.export.wrapper import deployed
+from lensbox.model import Detector, DetectorSpec, FaceDetector
+from lensbox.runtime.self_test import TOLERANCES, ExpectedExtra, SelfTest
 
 # Two overlapping pairs, one disjoint, one box inside another, and a slot of padding.
 _LOSS_PREDICTIONS = [[10, 10, 30.5, 31], [40, 5.25, 60, 25], [0, 0, 8, 8], [12, 20, 20, 30], [3, 4, 9, 9]]
 _LOSS_TARGETS = [[12, 9, 33, 30], [42, 8, 58, 30], [20, 20, 28, 30], [8, 16, 24, 36], [0, 0, 0, 0]]
 
-
-@dataclass(frozen=True)
-class _Candidate:
-    """One possible test: the first `count` detections of a picture.
-
-    margin: how clear they are; levels: from how many levels of the pyramid they come.
-    """
-
-    seed: int
-    iou_threshold: float
-    score_threshold: float
-    count: int
-    levels: int
-    margin: float
+# Of values of a detector's own: what float32 and TF32 may change, as a part of the largest of them.
+_VALUE_TOLERANCES = {"cpu": 1e-3, "cuda": 2e-2}
+# TF32 on a device sums in another order than its imitation: allow several times what that one changes.
+_TF32_SLACK = 4.0
 
 
-def build_self_test(detector: FaceDetector) -> SelfTest:
+def build_self_test(detector: Detector) -> SelfTest:
     """The self-test of a detector on the CPU in eval mode; its expectations come from eager execution.
 
-    Raises RuntimeError if no clear test is found: the detector gives (nearly) the same score everywhere, or
-    numbers that are not finite.
+    Raises RuntimeError if no clear test is found.
     """
-    noisy_detector = tf32_copy(detector)
+    module: Any = deployed(detector)
     with torch.no_grad(), _one_thread():
-        best: _Candidate | None = None
-        for seed in range(_PICTURES):
-            candidates = [best] if best else []
-            candidates += _candidates(detector, noisy_detector, seed)
-            best = max(candidates, key=_preference, default=None)
-            if best and best.margin >= _GOOD_MARGIN and best.levels >= _ENOUGH_LEVELS:
-                break
-        if best is None or best.margin < _LEAST_MARGIN:
-            raise RuntimeError("no picture gives detections that are clear enough for a self-test")
-        image = draw_faces(best.seed)
-        canvases, geometry = detector.preprocess([image])
-        boxes, scores, counts = detector.detect(canvases, best.score_threshold, best.iou_threshold)
+        if isinstance(detector, FaceDetector):
+            choice = clearest_predictions(detector)
+        else:
+            choice = clearest_answers(module, detector.specification)
+        canvases, geometry = module.preprocess([choice.image])
+        thresholds = choice.score_threshold, choice.iou_threshold
+        boxes, scores, counts = module.detect(canvases, *thresholds)
         count = int(counts[0])
-        if count != best.count:
+        if count != choice.count:
             raise RuntimeError("its scores lie too close to 0 or 1 for a threshold between them")
         predictions = torch.tensor(_LOSS_PREDICTIONS)
         targets = torch.tensor(_LOSS_TARGETS, dtype=torch.float32)
         return SelfTest(
-            image=image,
-            score_threshold=best.score_threshold,
-            iou_threshold=best.iou_threshold,
-            boxes=detector.restore(boxes, geometry)[0, :count],
+            image=choice.image,
+            score_threshold=choice.score_threshold,
+            iou_threshold=choice.iou_threshold,
+            boxes=module.restore(boxes, geometry)[0, :count],
             scores=scores[0, :count],
             loss_predictions=predictions,
             loss_targets=targets,
-            loss=float(detector.loss(predictions, targets)),
+            loss=float(module.loss(predictions, targets)),
             tolerances=TOLERANCES,
+            **_labels_and_extras(module, detector.specification, canvases, geometry, choice),
         )
 
 
 @contextlib.contextmanager
 def _one_thread() -> Iterator[None]:
-    """Makes sums, and so the expectations, independent of the number of cores; the nets are small anyway."""
+    """Makes sums, and so the expectations, independent of the number of cores; the pictures are few."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -98,63 +69,39 @@ def _one_thread() -> Iterator[None]:
         torch.set_num_threads(threads)
 
 
-def _preference(candidate: _Candidate) -> tuple[float, int, int]:
-    # A weight that no detection depends on goes untested, hence many levels.
-    return min(candidate.margin, _GOOD_MARGIN), candidate.levels, candidate.count
+def _labels_and_extras(
+    module: Any, specification: DetectorSpec, canvases: Tensor, geometry: Tensor, choice: Choice
+) -> dict[str, Any]:
+    if not specification.classes and not specification.extras:
+        return {}
 
-
-def _candidates(detector: FaceDetector, noisy_detector: FaceDetector, seed: int) -> list[_Candidate]:
-    canvases, _ = detector.preprocess([draw_faces(seed)])
-    boxes, logits = (output[0] for output in detector(canvases))
-    if not (boxes.isfinite().all() and logits.isfinite().all()):
-        raise RuntimeError("its predictions hold NaN or infinity")
-    noisy_boxes, noisy_logits = (output[0] for output in noisy_detector(canvases))
-    logits, order = logits.sort(descending=True, stable=True)
-    order, logits = order[: detector.max_candidates], logits[: detector.max_candidates]
-    boxes, noisy_boxes = boxes[order], noisy_boxes[order]
-    logit_noise = float((noisy_logits[order] - logits).abs().max())
-    if logit_noise == 0:
-        return []  # the detector does not look at the picture
-
-    candidates = []
-    for iou_threshold in _IOU_THRESHOLDS:
-        # Suppression goes from the best score down, so a higher score threshold only shortens this list. One
-        # detection more than the test may have shows where the threshold can lie.
-        _, _, indices, counts = padded_nms(
-            boxes[None], logits.sigmoid()[None], iou_threshold, 0.0, len(boxes), _MAX_DETECTIONS + 1
+    def named() -> Mapping[str, Tensor]:
+        found: Mapping[str, Tensor] = module.detect_named(
+            canvases, choice.score_threshold, choice.iou_threshold
         )
-        kept = indices[0, : int(counts[0])]
-        end = int(kept[-1]) + 1
-        iou = box_iou(boxes[kept], boxes[:end])
-        iou_noise = float((box_iou(noisy_boxes[kept], noisy_boxes[:end]) - iou).abs().max())
-        logit_gaps = (logits[kept][:, None] - logits[:end]) / logit_noise
-        iou_excess = (iou - iou_threshold) / max(iou_noise, 1e-6)
-        for count in range(1, len(kept)):
-            margin = _margin(kept, logit_gaps, iou_excess, count)
-            score_threshold = float(logits[kept[count - 1 : count + 1]].double().mean().sigmoid())
-            levels = len(set(detector.anchor_strides[order[kept[:count]]].tolist()))
-            candidates.append(_Candidate(seed, iou_threshold, score_threshold, count, levels, margin))
-    return candidates
+        points = {name: module.restore_points(found[name], geometry) for name in specification.points}
+        return {
+            name: value[0, : choice.count] for name, value in {**found, **points}.items() if name != "counts"
+        }
+
+    exact = named()
+    with OperandRounding():
+        rounded = named()
+    return {
+        "labels": exact["labels"] if specification.classes else None,
+        "extras": {
+            name: _expected_extra(name in specification.points, exact[name], rounded[name])
+            for name in specification.extras
+        },
+    }
 
 
-def _margin(kept: Tensor, logit_gaps: Tensor, iou_excess: Tensor, count: int) -> float:
-    """The closest of all comparisons that make the first `count` detections what they are, in units of noise.
-
-    kept: int64 [K], the detections among the N candidates, which are sorted by score; K > count.
-    logit_gaps, iou_excess: [K, N], a detection's logit minus a candidate's, and its IoU with it minus the
-    threshold, both divided by their noise.
-    """
-    first, following = kept[:count], int(kept[count])
-    # The order of the detections, and the last and the following one against a threshold between them.
-    steps = logit_gaps[torch.arange(count), kept[1 : count + 1]]
-    steps[-1] /= 2
-    margins = [steps]
-    # No detection suppresses another.
-    above_diagonal = torch.triu(torch.ones(count, count, dtype=torch.bool), diagonal=1)
-    margins.append(-iou_excess[:count, first][above_diagonal])
-    # Every other candidate up to the following detection is suppressed by a detection with a better score.
-    suppressed = torch.ones(following, dtype=torch.bool)
-    suppressed[first] = False
-    clearness = torch.minimum(logit_gaps[:count, :following], iou_excess[:count, :following])
-    margins.append(clearness.amax(dim=0)[suppressed])
-    return float(torch.cat(margins).min())
+def _expected_extra(points: bool, exact: Tensor, rounded: Tensor) -> ExpectedExtra:
+    """The values of the `count` detections; whole numbers must be equal where TF32 does not change them."""
+    if points:
+        limits = {device: tolerance.boxes for device, tolerance in TOLERANCES.items()}
+        return ExpectedExtra("points", exact.double(), limits)
+    largest = float(exact.abs().max()) if exact.is_floating_point() else 0.0
+    limits = {device: part * largest for device, part in _VALUE_TOLERANCES.items()}
+    limits["cuda"] = max(limits["cuda"], _TF32_SLACK * float((rounded - exact).abs().max()))
+    return ExpectedExtra("values", exact.double(), limits)

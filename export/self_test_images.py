@@ -1,4 +1,4 @@
-"""Drawn pictures for the self-test: a few cartoon faces on a noisy background."""
+"""Drawn pictures for the self-test: cartoon faces or coloured things on a noisy background."""
 
 import torch
 from torch import Tensor
@@ -49,4 +49,38 @@ def draw_faces(seed: int) -> Tensor:
             picture = picture + coverage.clamp(max=1) * (torch.tensor(color)[:, None, None] - picture)
 
     noise = 12 * torch.randn(3, height, width, generator=generator)
+    return (picture + noise).round().clamp(0, 255).to(torch.uint8)
+
+
+# Longest side of a scene: its pixels travel in the artifact's metadata, as text.
+_SCENE_SIDE = 96
+
+
+def draw_scene(seed: int, canvas_height: int, canvas_width: int) -> Tensor:
+    """A picture of three to six coloured things, some over others, for a canvas: uint8 [3, H, W] RGB.
+
+    The same seed draws the same picture. It has the canvas's shape for odd seeds, and is flatter for even
+    ones, so that the letterbox pads it; its longer side has at most 96 pixels.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    scale = min(1.0, _SCENE_SIDE / max(canvas_height, canvas_width))
+    height = max(1, round(canvas_height * scale * (0.75 if seed % 2 == 0 else 1)))
+    width = max(1, round(canvas_width * scale))
+    y, x = torch.meshgrid(torch.arange(height) + 0.5, torch.arange(width) + 0.5, indexing="ij")
+    gray = 90 + 60 * torch.rand((), generator=generator)
+    picture = gray + 20 * torch.rand(3, 1, 1, generator=generator) * (x / width + y / height - 1)
+
+    for index in range(3 + seed % 4):
+        numbers = torch.rand(7, generator=generator)
+        radius = (0.08 + 0.17 * numbers[0]) * min(height, width)
+        u = (x - numbers[1] * width) / radius
+        v = (y - numbers[2] * height) / (radius * (0.6 + 0.8 * numbers[3]))
+        distance = torch.maximum(u.abs(), v.abs()) if index % 2 else (u * u + v * v).sqrt()
+        color = 255 * numbers[4:7]
+        color[index % 3] = 255 - 40 * numbers[0]  # a strong one: each of red, green and blue in turn
+        color[(index + 1) % 3] *= 0.3
+        coverage = ((1 - distance) * radius + 0.5).clamp(0, 1)
+        picture = picture + coverage * (color[:, None, None] - picture)
+
+    noise = 6 * torch.randn(3, height, width, generator=generator)
     return (picture + noise).round().clamp(0, 255).to(torch.uint8)

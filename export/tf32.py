@@ -1,28 +1,46 @@
-"""TF32, NVIDIA's rounding of convolution operands, imitated on the CPU."""
+"""TF32, NVIDIA's rounding of the operands of convolutions and matrix products, imitated on the CPU."""
 
-import copy
-from typing import TypeVar
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
-Module = TypeVar("Module", bound=nn.Module)
+TF32_MANTISSA_BITS = 10  # of float32's 23
 
-
-def tf32_copy(module: Module) -> Module:
-    """A copy whose convolutions round weights and inputs to TF32 and sum in float32, as tensor cores do."""
-    module = copy.deepcopy(module)
-    for layer in module.modules():
-        if isinstance(layer, nn.Conv2d):
-            layer.weight.data = round_to_tf32(layer.weight.data)
-            layer.register_forward_pre_hook(_round_input)
-    return module
-
-
-def round_to_tf32(x: Tensor) -> Tensor:
-    """The nearest TF32 number of each finite float32: 10 of 23 mantissa bits stay, ties round away from 0."""
-    return ((x.view(torch.int32) + 0x1000) & ~0x1FFF).view(torch.float32)
+# The positions of what is multiplied. In inference mode torch shows conv2d and the like, which it otherwise
+# turns into convolution before.
+_OPERANDS = {
+    **dict.fromkeys(("conv1d", "conv2d", "conv3d", "convolution", "linear", "matmul", "mm", "bmm"), (0, 1)),
+    **dict.fromkeys(("conv_transpose1d", "conv_transpose2d", "conv_transpose3d"), (0, 1)),
+    **dict.fromkeys(("addmm", "baddbmm", "addbmm"), (1, 2)),
+}
 
 
-def _round_input(layer: nn.Module, inputs: tuple[Tensor]) -> tuple[Tensor]:
-    return (round_to_tf32(inputs[0]),)
+class OperandRounding(TorchDispatchMode):
+    """While active, products round their float32 operands and sum in float32, as tensor cores do with TF32.
+
+    mantissa_bits: those that stay. Each one fewer doubles the rounding errors.
+    """
+
+    def __init__(self, mantissa_bits: int = TF32_MANTISSA_BITS) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.mantissa_bits = mantissa_bits
+
+    def __torch_dispatch__(
+        self, function: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        arguments = list(args)
+        if function.namespace == "aten":
+            for position in _OPERANDS.get(function.overloadpacket.__name__, ()):
+                if arguments[position].dtype == torch.float32:
+                    arguments[position] = round_mantissa(arguments[position], self.mantissa_bits)
+        return function(*arguments, **(kwargs or {}))
+
+
+def round_mantissa(x: Tensor, bits: int = TF32_MANTISSA_BITS) -> Tensor:
+    """The nearest number with `bits` bits of mantissa of each finite float32; ties round away from 0."""
+    dropped = 23 - bits
+    mask = (1 << dropped) - 1
+    return ((x.view(torch.int32) + (1 << (dropped - 1))) & ~mask).view(torch.float32)

@@ -1,0 +1,132 @@
+"""Makes the detector that `--model package.module:function` names."""
+
+import importlib
+import inspect
+import json
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+import safetensors
+import safetensors.torch
+import torch
+from torch import Tensor, nn
+
+from lensbox.errors import ArtifactError, InputError
+from lensbox.model import Detector
+from lensbox.model.protocol_check import location
+
+
+def load_model(name: str, weights: Path | None, options: Mapping[str, Any]) -> Detector:
+    """Calls the function, or class, `package.module:function` with the options as keyword arguments.
+
+    Modules are looked for in the working directory first. A function with a parameter `weights` gets the
+    path; otherwise the weights (safetensors, or a state dict that torch.save wrote) are loaded into the
+    module that it returns, and must fit. Raises click.UsageError for a name or options that do not fit,
+    ArtifactError for what the function raises or returns, and InputError for weights that cannot be read or
+    do not fit.
+    """
+    function = _find(name)
+    keywords = dict(options)
+    takes_weights = "weights" in inspect.signature(function).parameters
+    if takes_weights and weights is not None:
+        keywords["weights"] = weights
+    try:
+        inspect.signature(function).bind(**keywords)
+    except TypeError as error:
+        given = ", ".join(keywords) or "none"
+        raise click.UsageError(
+            f"--option must give what {name}{inspect.signature(function)} takes, got {given}: {error}"
+        ) from error
+    try:
+        module = function(**keywords)
+    except Exception as error:  # whatever the user's code raises
+        raise ArtifactError(f"{name} raised {_described(error)}") from error
+    if not isinstance(module, nn.Module):
+        raise ArtifactError(f"{name} must return a torch.nn.Module, got {type(module).__name__}")
+    if weights is not None and not takes_weights:
+        _load_weights(module, weights)
+    detector: Any = module  # whether it is one is checked when it is written
+    return detector  # type: ignore[no-any-return]
+
+
+def parse_options(texts: Sequence[str]) -> dict[str, Any]:
+    """The values of `key=value`: numbers, true, false, null, quoted strings and lists as in JSON, else text.
+
+    Raises click.UsageError for what is not of this form, and for a key that occurs twice.
+    """
+    options: dict[str, Any] = {}
+    for text in texts:
+        key, equals, value = text.partition("=")
+        if not equals or not key.isidentifier():
+            raise click.UsageError(f"--option must be key=value with an identifier as key, got {text!r}")
+        if key in options:
+            raise click.UsageError(f"--option must give each key once, got {key} twice")
+        options[key] = _value(value)
+    return options
+
+
+def _value(text: str) -> Any:
+    try:
+        return json.loads(text, parse_constant=str)
+    except ValueError:
+        return text
+
+
+def _find(name: str) -> Callable[..., Any]:
+    module_name, colon, function_name = name.partition(":")
+    if (
+        not colon
+        or not function_name.isidentifier()
+        or not all(map(str.isidentifier, module_name.split(".")))
+    ):
+        raise click.UsageError(f"--model must be package.module:function, got {name!r}")
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)  # as `python -m` does
+    try:
+        module = importlib.import_module(module_name)
+    except Exception as error:  # the module's code runs
+        if isinstance(error, ModuleNotFoundError) and f"{module_name}.".startswith(f"{error.name}."):
+            raise click.UsageError(
+                f"--model must name a module that can be imported, got {name!r}: {error} (looked in {here} "
+                "and where Python looks)"
+            ) from error
+        raise ArtifactError(f"importing {module_name} raised {_described(error)}") from error
+    function = getattr(module, function_name, None)
+    if not callable(function):
+        raise click.UsageError(
+            f"--model must name a function or class of {module_name}, got {function_name!r}"
+        )
+    return function  # type: ignore[no-any-return]
+
+
+def _described(error: Exception) -> str:
+    where = location(error)
+    return f"{type(error).__name__}: {error}" + (f" ({where})" if where else "")
+
+
+def _load_weights(module: nn.Module, path: Path) -> None:
+    if not path.is_file():
+        raise InputError(f"--weights must be a file, got {path}")
+    try:
+        module.load_state_dict(_read_weights(path))
+    except RuntimeError as error:  # torch lists what is missing, unexpected, or of another shape
+        raise InputError(f"{path} does not fit the detector: {' '.join(str(error).split())}") from error
+
+
+def _read_weights(path: Path) -> dict[str, Tensor]:
+    try:
+        return safetensors.torch.load_file(path)
+    except safetensors.SafetensorError as not_safetensors:
+        try:
+            state = torch.load(path, map_location="cpu", weights_only=True)
+        except Exception as error:  # torch raises many kinds for what is no file of its own
+            raise InputError(
+                f"{path} is neither a safetensors file ({not_safetensors}) nor a state dict of torch.save"
+            ) from error
+    if not isinstance(state, dict) or not all(isinstance(value, Tensor) for value in state.values()):
+        raise InputError(f"{path} must hold a state dict, names and tensors, got {type(state).__name__}")
+    return state

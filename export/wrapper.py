@@ -1,0 +1,164 @@
+"""Makes of any detector a module with all the methods of an artifact."""
+
+from typing import Any, Final, Protocol, cast
+
+import torch
+from torch import Tensor, nn
+
+from lensbox.model import Detector
+from lensbox.model.checks import check_threshold, dtype_name
+from lensbox.model.letterbox import fit_to_canvases, restore_boxes, restore_points
+
+METHODS = ("preprocess", "detect", "restore", "loss")
+
+
+class DeployedDetector(Protocol):
+    """What runtimes call; `restore_points` and `detect_named` are there where `methods_of` names them."""
+
+    def preprocess(self, images: list[Tensor], windows: Tensor | None = None) -> tuple[Tensor, Tensor]: ...
+    def detect(
+        self, images: Tensor, score_threshold: float, iou_threshold: float
+    ) -> tuple[Tensor, Tensor, Tensor]: ...
+    def restore(self, boxes: Tensor, geometry: Tensor) -> Tensor: ...
+    def loss(self, predictions: Tensor, targets: Tensor) -> Tensor: ...
+
+
+def deployed(detector: Detector) -> nn.Module:
+    """The detector itself if it has all methods of an artifact, marked with `torch.jit.export`; else wrapped.
+
+    It must follow the protocol, on the CPU.
+    """
+    assert isinstance(detector, nn.Module)
+    specification = detector.specification
+    complete = all(_is_exported(getattr(detector, method, None)) for method in METHODS)
+    if complete and not specification.classes and not specification.extras:
+        return detector
+    return DetectorWrapper(detector)
+
+
+def methods_of(detector: Detector) -> tuple[str, ...]:
+    """The methods that the artifact of a detector has."""
+    specification = detector.specification
+    further = ["detect_named"] if specification.classes or specification.extras else []
+    further += ["restore_points"] if specification.points else []
+    return (*METHODS, *further)
+
+
+def _is_exported(method: Any) -> bool:
+    return getattr(method, "_torchscript_modifier", None) is torch._jit_internal.FunctionModifiers.EXPORT
+
+
+def _returns_dict(detector: Detector) -> bool:
+    specification = detector.specification
+    canvas = torch.zeros(
+        1, specification.channels, specification.height, specification.width, dtype=torch.uint8
+    )
+    with torch.no_grad():
+        return isinstance(detector.detect(canvas, 1.0, 0.5), dict)
+
+
+class DetectorWrapper(nn.Module):
+    """A detector with Lensbox's preprocess, restore and loss where it brings none of its own.
+
+    TorchScript compiles only that branch of an `if` that a `Final` attribute chooses, so each artifact holds
+    the code that it needs, and none that would not fit it.
+    """
+
+    height: Final[int]
+    width: Final[int]
+    channels: Final[int]
+    fill: Final[int]
+    returns_dict: Final[bool]
+    own_preprocess: Final[bool]
+    own_restore: Final[bool]
+    own_restore_points: Final[bool]
+    own_loss: Final[bool]
+
+    def __init__(self, detector: Detector) -> None:
+        super().__init__()
+        specification = detector.specification
+        self.height, self.width = specification.height, specification.width
+        self.channels, self.fill = specification.channels, specification.fill
+        self.returns_dict = _returns_dict(detector)
+        self.own_preprocess = hasattr(detector, "preprocess")
+        self.own_restore = hasattr(detector, "restore")
+        self.own_restore_points = hasattr(detector, "restore_points")
+        self.own_loss = hasattr(detector, "loss")
+        self.detector = cast(Any, detector)
+
+    @torch.jit.export
+    def preprocess(self, images: list[Tensor], windows: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """See `fit_to_canvases`, unless the detector has its own."""
+        if self.own_preprocess:
+            canvases, geometry = self.detector.preprocess(images, windows)
+        else:
+            canvases, geometry = fit_to_canvases(
+                images, windows, self.height, self.width, self.channels, self.fill
+            )
+        return canvases, geometry
+
+    @torch.jit.export
+    def detect(
+        self, images: Tensor, score_threshold: float, iou_threshold: float
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Boxes, scores and counts of `Detector.detect`. Raises ValueError for bad canvases or thresholds."""
+        self.check(images, score_threshold, iou_threshold)
+        with torch.no_grad():
+            found = self.detector.detect(images, score_threshold, iou_threshold)
+            if self.returns_dict:
+                boxes, scores, counts = found["boxes"], found["scores"], found["counts"]
+            else:
+                boxes, scores, counts = found
+            return boxes, scores, counts
+
+    @torch.jit.export
+    def detect_named(self, images: Tensor, score_threshold: float, iou_threshold: float) -> dict[str, Tensor]:
+        """All outputs of `Detector.detect` by name, labels and extras too."""
+        self.check(images, score_threshold, iou_threshold)
+        with torch.no_grad():
+            found = self.detector.detect(images, score_threshold, iou_threshold)
+            if self.returns_dict:
+                outputs: dict[str, Tensor] = found
+            else:
+                boxes, scores, counts = found
+                outputs = {"boxes": boxes, "scores": scores, "counts": counts}
+            return outputs
+
+    @torch.jit.export
+    def restore(self, boxes: Tensor, geometry: Tensor) -> Tensor:
+        """See `restore_boxes`, unless the detector has its own."""
+        if self.own_restore:
+            restored: Tensor = self.detector.restore(boxes, geometry)
+        else:
+            restored = restore_boxes(boxes, geometry)
+        return restored
+
+    @torch.jit.export
+    def restore_points(self, points: Tensor, geometry: Tensor) -> Tensor:
+        """See `lensbox.model.letterbox.restore_points`, unless the detector has its own."""
+        if self.own_restore_points:
+            restored: Tensor = self.detector.restore_points(points, geometry)
+        else:
+            restored = restore_points(points, geometry)
+        return restored
+
+    @torch.jit.export
+    def loss(self, predictions: Tensor, targets: Tensor) -> Tensor:
+        """Mean of 1 - GIoU (see `lensbox.ops.masked_giou_loss`), unless the detector has its own."""
+        if self.own_loss:
+            loss: Tensor = self.detector.loss(predictions, targets)
+        else:
+            loss = torch.ops.lensbox.masked_giou_loss(predictions, targets)
+        return loss
+
+    def check(self, images: Tensor, score_threshold: float, iou_threshold: float) -> None:
+        """So that the detector itself need not."""
+        if images.dtype != torch.uint8:
+            raise ValueError(f"images must be uint8, got {dtype_name(images)}")
+        canvas = [self.channels, self.height, self.width]
+        if images.dim() != 4 or list(images.shape[1:]) != canvas:
+            raise ValueError(
+                f"images must have the shape [B, C, H, W] with C, H, W = {canvas}, got {images.shape}"
+            )
+        check_threshold("score_threshold", score_threshold)
+        check_threshold("iou_threshold", iou_threshold)

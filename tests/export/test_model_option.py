@@ -1,0 +1,209 @@
+"""`lensbox export --model module:function --weights F --option key=value`."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import safetensors.torch
+import torch
+
+import lensbox.export.cli
+from lensbox.cli import main
+from lensbox.errors import ExitCode
+from lensbox.export.model_loader import parse_options
+from lensbox.runtime import load_artifact
+
+SCRIPT = Path(lensbox.export.cli.__file__).with_name("script_model.py")
+
+# What a user's folder holds.
+MODULE = '''
+import torch
+from torch import Tensor, nn
+from lensbox.model import DetectorSpec
+
+
+class Bright(nn.Module):
+    """A cell of a gray canvas of 64 x 64 pixels for each channel of a convolution."""
+
+    def __init__(self, channels: int = 2, title: str = "bright") -> None:
+        super().__init__()
+        self.specification = DetectorSpec(height=64, width=64, channels=1, name=title)
+        self.cells = nn.Conv2d(1, channels, 16, stride=16)
+
+    def detect(
+        self, images: Tensor, score_threshold: float, iou_threshold: float
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        cells = self.cells(images.float() / 255).flatten(2).sigmoid()
+        scores, index = cells.amax(dim=2).sort(dim=1, descending=True)
+        index = cells.argmax(dim=2).gather(1, index)
+        corner = torch.stack([index % 4, index // 4], dim=-1) * 16.0
+        return torch.cat([corner, corner + 16], dim=-1), scores, (scores > score_threshold).sum(dim=1)
+
+
+def from_file(weights=None, channels: int = 2):
+    detector = Bright(channels, title=f"from {weights.name}" if weights else "untrained")
+    if weights:
+        detector.load_state_dict(torch.load(weights, weights_only=True))
+    return detector
+
+
+def broken():
+    return Bright(channels=-1)
+
+
+def no_module():
+    return 7
+'''
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A working directory with the module `mine.detectors`; what it imports is forgotten afterwards."""
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "detectors.py").write_text(MODULE)
+    (tmp_path / "mine" / "half.py").write_text("import nowhere.to_be_found\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", sys.path[:])
+    before = set(sys.modules)
+    yield tmp_path
+    for name in set(sys.modules) - before:
+        if name.split(".")[0] == "mine":
+            del sys.modules[name]
+
+
+def state(scale: float = 1.0) -> dict[str, torch.Tensor]:
+    generator = torch.Generator().manual_seed(3)
+    weight = scale * (0.1 + torch.rand(2, 1, 16, 16, generator=generator)) / 128
+    return {"cells.weight": weight, "cells.bias": torch.tensor([-1.0, -0.4])}
+
+
+def test_the_command_as_the_documentation_has_it(folder: Path) -> None:
+    safetensors.torch.save_file(state(), folder / "w.safetensors")
+    command = [sys.executable, str(SCRIPT), "--model", "mine.detectors:Bright", "--weights", "w.safetensors"]
+    command += ["--option", "channels=2", "--option", "title=my detector", "--output", "mine.pt"]
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
+    assert result.stdout == "mine.pt\n"
+    artifact = load_artifact("mine.pt")
+    assert artifact.metadata.name == "my detector"
+    assert artifact.self_test().passed
+
+
+def test_a_function_may_read_the_weights_itself(folder: Path) -> None:
+    torch.save(state(), folder / "w.pt")
+    arguments = ["--model", "mine.detectors:from_file", "--weights", "w.pt", "--output", "a.pt"]
+    assert main(["export", *arguments, "--score-threshold", "0.25"]) == 0
+    metadata = load_artifact("a.pt").metadata
+    assert metadata.name == "from w.pt"
+    assert (metadata.score_threshold, metadata.iou_threshold) == (0.25, 0.5)
+
+
+def test_the_same_weights_give_the_same_artifact_either_way(folder: Path) -> None:
+    torch.save(state(), folder / "w.pt")
+    for name in ("Bright", "from_file"):
+        arguments = ["--model", f"mine.detectors:{name}", "--weights", "w.pt", "--output", f"{name}.pt"]
+        assert main(["export", *arguments]) == 0
+    first, second = (load_artifact(f"{name}.pt").metadata for name in ("Bright", "from_file"))
+    assert first.weights_sha256 == second.weights_sha256
+    assert torch.equal(first.self_test.boxes, second.self_test.boxes)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["--option", "a=1"], ExitCode.USAGE, "--option must come with --model"),
+        (["--model", "mine"], ExitCode.USAGE, "--model must be package.module:function, got 'mine'"),
+        (
+            ["--model", "mine.nothing:f"],
+            ExitCode.USAGE,
+            "got 'mine.nothing:f': No module named 'mine.nothing'",
+        ),
+        (["--model", "mine.detectors:f"], ExitCode.USAGE, "a function or class of mine.detectors, got 'f'"),
+        (
+            ["--model", "mine.detectors:Bright", "--option", "width=3"],
+            ExitCode.USAGE,
+            "mine.detectors:Bright(channels: int = 2, title: str = 'bright') -> None takes, got width: got",
+        ),
+        (
+            ["--model", "mine.detectors:Bright", "--option", "3"],
+            ExitCode.USAGE,
+            "must be key=value with an ident",
+        ),
+        (
+            ["--model", "mine.detectors:Bright", "--option", "channels=1", "channels=2"],
+            ExitCode.USAGE,
+            "--option must give each key once, got channels twice",
+        ),
+        (
+            ["--model", "mine.half:f"],
+            ExitCode.UNUSABLE,
+            "importing mine.half raised ModuleNotFoundError: No",
+        ),
+        (["--model", "mine.detectors:broken"], ExitCode.UNUSABLE, "mine.detectors:broken raised "),
+        (
+            ["--model", "mine.detectors:no_module"],
+            ExitCode.UNUSABLE,
+            "must return a torch.nn.Module, got int",
+        ),
+        (
+            ["--model", "mine.detectors:Bright", "--weights", "none.pt"],
+            ExitCode.BAD_INPUT,
+            "--weights must be a file, got none.pt",
+        ),
+        (
+            ["--model", "mine.detectors:Bright", "--weights", "mine/half.py"],
+            ExitCode.BAD_INPUT,
+            "mine/half.py is neither a safetensors file",
+        ),
+        (
+            ["--model", "mine.detectors:Bright", "--weights", "w.safetensors", "--option", "channels=3"],
+            ExitCode.BAD_INPUT,
+            "w.safetensors does not fit the detector: Error(s) in loading state_dict for Bright: size",
+        ),
+    ],
+)
+def test_what_is_wrong_is_one_sentence(
+    arguments: list[str], code: ExitCode, message: str, folder: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    safetensors.torch.save_file(state(), folder / "w.safetensors")
+    assert main(["export", *arguments, "--output", "a.pt"]) == code
+    err = capfd.readouterr().err
+    assert message in " ".join(err.split())
+    assert "Traceback" not in err
+    assert not (folder / "a.pt").exists()
+
+
+def test_an_error_of_the_user_s_code_has_its_line(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["export", "--model", "mine.half:f", "--output", "a.pt"]) == ExitCode.UNUSABLE
+    assert f"({folder / 'mine' / 'half.py'}:1)" in capfd.readouterr().err
+
+
+def test_the_values_of_options() -> None:
+    texts = [
+        "a=1",
+        "b=2.5",
+        "c=true",
+        "d=null",
+        'e="7"',
+        "f=large",
+        "g=[1, 2]",
+        "h=",
+        "i=x=y",
+        "j=NaN",
+        "k=1e3",
+    ]
+    assert parse_options(texts) == {
+        "a": 1,
+        "b": 2.5,
+        "c": True,
+        "d": None,
+        "e": "7",
+        "f": "large",
+        "g": [1, 2],
+        "h": "",
+        "i": "x=y",
+        "j": "NaN",
+        "k": 1000.0,
+    }

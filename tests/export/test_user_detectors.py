@@ -1,0 +1,254 @@
+"""Detectors from outside Lensbox become artifacts."""
+
+import dataclasses
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+from user_detectors import Brightest, Landmarks, RedAndBlue
+
+from lensbox.errors import ArtifactError
+from lensbox.export.artifact_writer import save_artifact
+from lensbox.export.self_test_builder import build_self_test
+from lensbox.export.tf32 import OperandRounding
+from lensbox.export.wrapper import deployed
+from lensbox.model import DetectorSpec
+from lensbox.runtime import Artifact, load_artifact
+from lensbox.runtime.metadata import ArtifactMetadata, Canvas
+from lensbox.runtime.op_library import op_name
+from lensbox.runtime.self_test import TOLERANCES, SelfTest, run_self_test
+
+LENSBOX_OPS = ["lensbox::letterbox", "lensbox::masked_giou_loss"]
+Saved = Callable[[nn.Module], Artifact]
+
+
+@pytest.fixture
+def saved(tmp_path: Path) -> Saved:
+    def save(detector: nn.Module) -> Artifact:
+        save_artifact(detector, tmp_path / "detector.pt")  # type: ignore[arg-type]  # (checked by save_artifact)
+        return load_artifact(tmp_path / "detector.pt")
+
+    return save
+
+
+def picture() -> Tensor:
+    """uint8 [3, 96, 160]: half the canvas of RedAndBlue; a red square left, a blue one right."""
+    image = torch.full((3, 96, 160), 110, dtype=torch.uint8)
+    image[:, 20:32, 10:22] = torch.tensor([250, 10, 10], dtype=torch.uint8)[:, None, None]
+    image[:, 60:72, 120:132] = torch.tensor([10, 10, 240], dtype=torch.uint8)[:, None, None]
+    return image
+
+
+def test_the_smallest_detector_gets_all_methods(saved: Saved) -> None:
+    artifact = saved(Brightest())
+    metadata = artifact.metadata
+    assert metadata.methods == ("preprocess", "detect", "restore", "loss")
+    assert (metadata.classes, metadata.extras) == ((), {})
+    assert not {"classes", "extras"} & set(json.loads(metadata.to_json()))
+    assert metadata.canvas == Canvas(64, 64, 1, 0)
+    assert metadata.input["canvas"] == {"dtype": "uint8", "shape": ["B", 1, 64, 64]}
+    assert [op_name(op) for op in metadata.ops] == LENSBOX_OPS
+    assert artifact.self_test().passed
+    image = torch.zeros(1, 128, 128, dtype=torch.uint8)
+    image[0, 32:64, 96:128] = 200  # a cell of the canvas
+    found = artifact.detect_image(image)
+    assert found.boxes.tolist() == [[96, 32, 128, 64]]
+    boxes = torch.tensor([[0.0, 0, 10, 10]])
+    assert artifact.loss(boxes, boxes) == pytest.approx(0, abs=1e-6)
+
+
+def test_two_classes_on_a_wide_canvas(saved: Saved) -> None:
+    artifact = saved(RedAndBlue())
+    metadata = artifact.metadata
+    assert (metadata.name, metadata.classes) == ("red_and_blue", ("red", "blue"))
+    assert metadata.canvas == Canvas(192, 320, 3, 114)
+    assert (metadata.score_threshold, metadata.iou_threshold) == (0.4, 0.3)
+    assert metadata.methods == ("preprocess", "detect", "restore", "loss", "detect_named")
+    assert metadata.output["labels"] == {"dtype": "int64", "shape": ["B", 30]}
+    assert metadata.self_test.labels is not None
+    assert artifact.self_test().passed
+
+    canvases, geometry = artifact.module.preprocess([picture()])
+    assert canvases.shape == (1, 3, 192, 320)
+    found = artifact.module.detect_named(canvases, 0.4, 0.1)
+    assert int(found["counts"][0]) == 2
+    boxes = artifact.module.restore(found["boxes"], geometry)[0]
+    by_label = {int(label): box.tolist() for label, box in zip(found["labels"][0, :2], boxes, strict=False)}
+    assert by_label[0] == pytest.approx([10, 20, 22, 32], abs=1)
+    assert by_label[1] == pytest.approx([120, 60, 132, 72], abs=1)
+    for single, named in zip(artifact.detect(canvases, 0.4, 0.1), ("boxes", "scores", "counts"), strict=True):
+        assert torch.equal(single, found[named])
+
+
+def test_points_and_values_travel_under_their_names(saved: Saved) -> None:
+    artifact = saved(Landmarks(width=6))
+    metadata = artifact.metadata
+    assert {name: (extra.shape, extra.kind) for name, extra in metadata.extras.items()} == {
+        "corners": ((2, 2), "points"),
+        "embedding": ((6,), "values"),
+        "cell": ((), "values"),
+    }
+    assert metadata.methods[-2:] == ("detect_named", "restore_points")
+    assert metadata.output["corners"] == {
+        "dtype": "float32",
+        "shape": ["B", 12, 2, 2],
+        "unit": "canvas pixels, xy",
+    }
+    assert artifact.self_test().passed
+
+    image = torch.zeros(1, 192, 512, dtype=torch.uint8)  # fitted to 128 x 48 pixels, 24 rows of padding above
+    image[0, 64:96, 480:512] = 250
+    canvases, geometry = artifact.module.preprocess([image])
+    found = artifact.module.detect_named(canvases, 0.5, 0.5)
+    corners = artifact.module.restore_points(found["corners"], geometry)
+    assert corners[0, 0].tolist() == [[480, 64], [512, 96]]
+    assert found["embedding"].shape == (1, 12, 6)
+
+
+@pytest.mark.parametrize("make", [Brightest, RedAndBlue, Landmarks])
+def test_tf32_passes_the_self_test(make: Callable[[], nn.Module], saved: Saved) -> None:
+    test = saved(make()).metadata.self_test
+    extras = {
+        name: dataclasses.replace(extra, tolerances={"cpu": extra.tolerances["cuda"]})
+        for name, extra in test.extras.items()
+    }
+    test = dataclasses.replace(test, tolerances={"cpu": TOLERANCES["cuda"]}, extras=extras)
+    with OperandRounding():
+        report = run_self_test(deployed(make().eval()), test, torch.device("cpu"))  # type: ignore[arg-type]
+    assert report.passed, report.failures
+
+
+def with_other_labels(test: SelfTest) -> SelfTest:
+    assert test.labels is not None
+    return dataclasses.replace(test, labels=1 - test.labels)
+
+
+@pytest.mark.parametrize(
+    ("change", "failure"),
+    [
+        (with_other_labels, "labels must be "),
+        (lambda test: dataclasses.replace(test, scores=test.scores + 0.1), "scores differ by up to 0.1"),
+    ],
+)
+def test_other_labels_fail_the_self_test(
+    change: Callable[[SelfTest], SelfTest], failure: str, saved: Saved
+) -> None:
+    artifact = saved(RedAndBlue())
+    artifact.metadata = dataclasses.replace(artifact.metadata, self_test=change(artifact.metadata.self_test))
+    report = artifact.self_test()
+    assert not report.passed
+    assert report.failures[0].startswith(failure)
+
+
+@pytest.mark.parametrize("name", ["corners", "embedding", "cell"])
+def test_other_extras_fail_the_self_test(name: str, saved: Saved) -> None:
+    artifact = saved(Landmarks())
+    test = artifact.metadata.self_test
+    extra = dataclasses.replace(test.extras[name], values=test.extras[name].values + 0.5)
+    changed = dataclasses.replace(test, extras={**test.extras, name: extra})
+    artifact.metadata = dataclasses.replace(artifact.metadata, self_test=changed)
+    (failure,) = artifact.self_test().failures
+    assert failure.startswith(f"{name} differ by up to 0.5")
+
+
+def test_the_metadata_are_read_as_written(saved: Saved) -> None:
+    for detector in (RedAndBlue(), Landmarks()):
+        text = saved(detector).metadata.to_json()
+        assert ArtifactMetadata.from_json(text).to_json() == text
+
+
+class OwnWay(Brightest):
+    """Brings all methods itself, in ways that differ from Lensbox's."""
+
+    def preprocess(self, images: list[Tensor], windows: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        canvases: list[Tensor] = []
+        sizes: list[list[float]] = []
+        for image in images:  # stretched, where Lensbox would pad
+            gray = image[:1].float().unsqueeze(0)
+            canvases.append(torch.nn.functional.interpolate(gray, [64, 64])[0].to(torch.uint8))
+            sizes.append([image.shape[2] / 64.0, image.shape[1] / 64.0, 0.0, 0.0, 0.0, 0.0])
+        return torch.stack(canvases), torch.tensor(sizes)
+
+    def restore(self, boxes: Tensor, geometry: Tensor) -> Tensor:
+        scale = geometry[:, None, :2]
+        return boxes * torch.cat([scale, scale], dim=2)
+
+    def loss(self, predictions: Tensor, targets: Tensor) -> Tensor:
+        return (predictions - targets).abs().mean()
+
+
+def test_a_detector_s_own_methods_are_used(saved: Saved) -> None:
+    artifact = saved(OwnWay())
+    assert artifact.metadata.ops == ()
+    image = torch.zeros(1, 64, 128, dtype=torch.uint8)
+    image[0, 16:32, 96:128] = 200
+    assert artifact.detect_image(image).boxes.tolist() == [[96, 16, 128, 32]]
+    assert artifact.loss(torch.zeros(2, 4), torch.ones(2, 4)) == 1
+
+
+def test_bad_canvases_and_thresholds_are_refused(saved: Saved) -> None:
+    artifact = saved(Brightest())
+    with pytest.raises(
+        ValueError, match=r"images must have the shape \[B, C, H, W\] with .*got .*\[1, 3, 64, 64\]"
+    ):
+        artifact.detect(torch.zeros(1, 3, 64, 64, dtype=torch.uint8))
+    with pytest.raises(ValueError, match="images must be uint8, got float32"):
+        artifact.detect(torch.zeros(1, 1, 64, 64))
+    with pytest.raises(ValueError, match="score_threshold must be between 0 and 1, got 2"):
+        artifact.detect(torch.zeros(1, 1, 64, 64, dtype=torch.uint8), score_threshold=2)
+
+
+def test_what_is_missing_ends_the_export(tmp_path: Path) -> None:
+    with pytest.raises(ArtifactError, match=r"exported:\n  it lacks the specification: add .*\n  it lacks"):
+        save_artifact(nn.Module(), tmp_path / "a.pt")  # type: ignore[arg-type]
+    assert not list(tmp_path.iterdir())
+
+
+class Constant(Brightest):
+    def detect(
+        self, images: Tensor, score_threshold: float, iou_threshold: float
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        batch = images.shape[0]
+        boxes = torch.tensor([1.0, 2.0, 30.0, 40.0]).expand(batch, 1, 4)
+        return boxes, torch.full((batch, 1), 0.9), torch.ones(batch, dtype=torch.int32)
+
+
+class Blind(Brightest):
+    def detect(
+        self, images: Tensor, score_threshold: float, iou_threshold: float
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        batch = images.shape[0]
+        return torch.zeros(batch, 1, 4), torch.zeros(batch, 1), torch.zeros(batch, dtype=torch.int32)
+
+
+class Tied(nn.Module):
+    """Two detections whose scores are always nearly the same."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.specification = DetectorSpec(32, 32)
+
+    def detect(
+        self, images: Tensor, score_threshold: float, iou_threshold: float
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        mean = images.float().mean(dim=[1, 2, 3]) / 255
+        scores = torch.stack([mean, mean - 1e-6], dim=1)
+        boxes = torch.tensor([[1.0, 2.0, 30.0, 20.0], [8.0, 8.0, 9.0, 9.0]]).expand(images.shape[0], 2, 4)
+        return boxes, scores, (scores > score_threshold).sum(dim=1)
+
+
+@pytest.mark.parametrize(
+    ("detector", "reason"),
+    [
+        (Constant(), "its answer is the same whatever a picture shows"),
+        (Blind(), "it finds nothing, even at a score threshold of 0"),
+        (Tied(), "its scores lie too close to each other"),
+    ],
+)
+def test_without_a_clear_picture_there_is_no_self_test(detector: nn.Module, reason: str) -> None:
+    message = f"none of 12 drawn pictures gives detections that are clear enough for a self-test: {reason}"
+    with pytest.raises(RuntimeError, match=message):
+        build_self_test(detector)  # type: ignore[arg-type]
