@@ -11,6 +11,12 @@ from torch import nn
 
 import lensbox.ops
 from lensbox.errors import ArtifactError, InputError
+from lensbox.export.precision import (
+    MANTISSA_BITS,
+    PrecisionOptions,
+    in_precision,
+    measured_precision,
+)
 from lensbox.export.scripting_error import scripting_reason
 from lensbox.export.self_test_builder import build_self_test
 from lensbox.export.torchscript import custom_op_schemas, script_and_freeze
@@ -22,7 +28,7 @@ from lensbox.model.weights_file import non_finite_weights
 from lensbox.runtime.artifact_file import METADATA_FILE
 from lensbox.runtime.artifact_loading import load_artifact_bytes
 from lensbox.runtime.detection import Extra
-from lensbox.runtime.metadata import FORMAT_VERSION, ArtifactMetadata, Canvas, Reading
+from lensbox.runtime.metadata import FORMAT_VERSION, ArtifactMetadata, Canvas, Precision, Reading
 from lensbox.runtime.torchscript import quiet_torchscript
 
 _logger = logging.getLogger(__name__)
@@ -33,14 +39,19 @@ def save_artifact(
     path: str | Path,
     score_threshold: float | None = None,
     iou_threshold: float | None = None,
+    precision: PrecisionOptions | None = None,
 ) -> ArtifactMetadata:
-    """Writes the artifact of a detector; the thresholds are the defaults it carries, None for the detector's.
+    """Writes the artifact of a detector.
+
+    The thresholds are the defaults it carries, None for the detector's. precision: None for float32.
 
     Before the file is written it is loaded back and must pass its self-test, so an artifact appears whole and
     working or not at all. Raises ArtifactError, naming what to change where the detector does not follow the
-    protocol or TorchScript cannot compile it; InputError for weights that are not finite, OSError if the file
-    cannot be written, and ValueError for thresholds outside 0..1.
+    protocol, TorchScript cannot compile it or another precision moves its detections too far; InputError for
+    weights that are not finite, OSError if the file cannot be written, and ValueError for thresholds outside
+    0..1.
     """
+    precision = precision or PrecisionOptions()
     for name, value in (("score_threshold", score_threshold), ("iou_threshold", iou_threshold)):
         if value is not None and not 0 <= value <= 1:
             raise ValueError(f"{name} must be between 0 and 1, got {value}")
@@ -49,14 +60,17 @@ def save_artifact(
     detector = _checked_copy(detector)
     specification = detector.specification
     _logger.info("scripting and freezing the detector")
-    module = _compile(detector)
-    _logger.info("choosing a self-test")
-    metadata = _describe(
-        detector,
-        module,
+    thresholds = (
         specification.score_threshold if score_threshold is None else score_threshold,
         specification.iou_threshold if iou_threshold is None else iou_threshold,
     )
+    module = in_precision(lambda: _compile(detector), precision.dtype, specification)
+    change = None
+    if precision.dtype != "float32":
+        _logger.info("measuring what %s changes", precision.dtype)
+        change = measured_precision(_compile(detector), module, precision, specification, thresholds)
+    _logger.info("choosing a self-test")
+    metadata = _describe(detector, module, thresholds, change)
 
     content = io.BytesIO()  # not a file: torch's writer ends the process when the disk is full
     with quiet_torchscript():
@@ -93,10 +107,15 @@ def _compile(detector: Detector) -> torch.jit.ScriptModule:
 
 
 def _describe(
-    detector: Detector, module: torch.jit.ScriptModule, score_threshold: float, iou_threshold: float
+    detector: Detector,
+    module: torch.jit.ScriptModule,
+    thresholds: tuple[float, float],
+    precision: Precision | None,
 ) -> ArtifactMetadata:
+    dtype = precision.dtype if precision else "float32"
+    converted = module if dtype in ("float16", "bfloat16") else None
     try:
-        self_test = build_self_test(detector)
+        self_test = build_self_test(detector, converted, MANTISSA_BITS[dtype])
     except RuntimeError as error:
         raise ArtifactError(f"the detector cannot be exported: {error}") from error
     assert isinstance(detector, nn.Module)
@@ -116,13 +135,14 @@ def _describe(
         output=_outputs(detector),
         canvas=Canvas(specification.height, specification.width, specification.channels, specification.fill),
         reading=Reading(specification.orientation, specification.jpeg_oversampling),
-        score_threshold=score_threshold,
-        iou_threshold=iou_threshold,
+        score_threshold=thresholds[0],
+        iou_threshold=thresholds[1],
         ops=tuple(custom_op_schemas(module, methods)),
         methods=methods,
         self_test=self_test,
         classes=tuple(specification.classes),
         extras=extras,
+        precision=precision,
     )
 
 

@@ -28,7 +28,7 @@ _IOU_STEP = 0.02
 _MAX_DETECTIONS = 20
 _ENOUGH_DETECTIONS = 3
 _ENOUGH_CLASSES = 2
-_COARSE_BITS, _COARSENESS = TF32_MANTISSA_BITS - 2, 4.0
+_COARSE_BITS, _COARSENESS = 2, 4.0  # so many fewer, and what they make of the error
 # For detectors that multiply nothing, and so show no rounding.
 _LEAST_GAP = 1e-4
 # What TF32 may change is half of what the self-test allows a GPU.
@@ -69,9 +69,12 @@ class _Asking:
         return _Answer(self.module.restore(outputs["boxes"], self.geometry)[0, :count], scores, labels)
 
 
-def clearest_answers(module: Any, specification: DetectorSpec) -> Choice:
+def clearest_answers(
+    module: Any, specification: DetectorSpec, mantissa_bits: int = TF32_MANTISSA_BITS
+) -> Choice:
     """The choice for a deployed detector on the CPU in eval mode, without gradients.
 
+    mantissa_bits: of the coarsest arithmetic that must not change it.
     Raises RuntimeError, saying what the closest try lacked, if no picture is clear.
     """
     best: Choice | None = None
@@ -83,7 +86,7 @@ def clearest_answers(module: Any, specification: DetectorSpec) -> Choice:
         image = draw_scene(seed, specification.height, specification.width)
         asking = _Asking(module, specification, *module.preprocess([image]))
         for iou_threshold in thresholds:
-            found, reason = _try(asking, iou_threshold)
+            found, reason = _try(asking, iou_threshold, mantissa_bits)
             if found is None:
                 reasons.append(reason)
                 continue
@@ -103,7 +106,9 @@ def clearest_answers(module: Any, specification: DetectorSpec) -> Choice:
     return best
 
 
-def _try(asking: _Asking, iou_threshold: float) -> tuple[tuple[float, Tensor] | None, str]:
+def _try(
+    asking: _Asking, iou_threshold: float, mantissa_bits: int
+) -> tuple[tuple[float, Tensor] | None, str]:
     """A score threshold and the labels of what is above it; or None, and the reason."""
     exact = asking.answer(0.0, iou_threshold)
     if len(exact.scores) == 0:
@@ -115,7 +120,7 @@ def _try(asking: _Asking, iou_threshold: float) -> tuple[tuple[float, Tensor] | 
     for step in (-_IOU_STEP, _IOU_STEP):
         near = min(max(iou_threshold + step, 0.0), 1.0)
         answers.append((asking.answer(0.0, near), 0.0))
-    for bits, part in ((TF32_MANTISSA_BITS, 1.0), (_COARSE_BITS, _COARSENESS)):
+    for bits, part in ((mantissa_bits, 1.0), (mantissa_bits - _COARSE_BITS, _COARSENESS)):
         with OperandRounding(bits):
             answers.append((asking.answer(0.0, iou_threshold), part))
     shared = min(_alike(exact, answer, part * _BOX_LIMIT, part * _SCORE_LIMIT) for answer, part in answers)
@@ -124,7 +129,9 @@ def _try(asking: _Asking, iou_threshold: float) -> tuple[tuple[float, Tensor] | 
     scores = [answer.scores for answer, _ in ((exact, 0.0), *answers)]
     for count in range(min(shared, _MAX_DETECTIONS), 0, -1):
         threshold = _threshold_between(scores, count)
-        if threshold is not None and _holds(asking, exact, threshold, iou_threshold, count):
+        if threshold is not None and _holds(
+            asking, exact, threshold, iou_threshold, count, mantissa_bits - _COARSE_BITS
+        ):
             return (threshold, exact.labels[:count]), ""
     return None, "its scores lie too close to each other"
 
@@ -153,10 +160,12 @@ def _threshold_between(scores: list[Tensor], count: int) -> float | None:
     return (last + following) / 2 if last - following >= 2 * least else None
 
 
-def _holds(asking: _Asking, exact: _Answer, threshold: float, iou_threshold: float, count: int) -> bool:
+def _holds(
+    asking: _Asking, exact: _Answer, threshold: float, iou_threshold: float, count: int, coarse_bits: int
+) -> bool:
     """Whether the detector, asked with this threshold, gives just these detections, coarsely rounded, too."""
     answers = [(asking.answer(threshold, iou_threshold), 0.0)]
-    with OperandRounding(_COARSE_BITS):
+    with OperandRounding(coarse_bits):
         answers.append((asking.answer(threshold, iou_threshold), _COARSENESS))
     return all(
         len(answer.scores) == count == _alike(exact, answer, part * _BOX_LIMIT, part * _SCORE_LIMIT)

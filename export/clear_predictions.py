@@ -15,7 +15,7 @@ from torch import Tensor
 
 from lensbox.export.self_test_choice import Choice
 from lensbox.export.self_test_images import draw_faces
-from lensbox.export.tf32 import OperandRounding
+from lensbox.export.tf32 import TF32_MANTISSA_BITS, OperandRounding
 from lensbox.model import FaceDetector
 from lensbox.ops import box_iou, padded_nms
 
@@ -43,16 +43,17 @@ class _Candidate:
     margin: float
 
 
-def clearest_predictions(detector: FaceDetector) -> Choice:
+def clearest_predictions(detector: FaceDetector, mantissa_bits: int = TF32_MANTISSA_BITS) -> Choice:
     """The choice for a detector on the CPU in eval mode, without gradients.
 
+    mantissa_bits: of the coarsest arithmetic that must not change it.
     Raises RuntimeError if no picture is clear: the detector gives (nearly) the same score everywhere, or
     numbers that are not finite.
     """
     best: _Candidate | None = None
     for seed in range(_PICTURES):
         candidates = [best] if best else []
-        candidates += _candidates(detector, seed)
+        candidates += _candidates(detector, seed, mantissa_bits)
         best = max(candidates, key=_preference, default=None)
         if best and best.margin >= _GOOD_MARGIN and best.levels >= _ENOUGH_LEVELS:
             break
@@ -66,12 +67,12 @@ def _preference(candidate: _Candidate) -> tuple[float, int, int]:
     return min(candidate.margin, _GOOD_MARGIN), candidate.levels, candidate.count
 
 
-def _candidates(detector: FaceDetector, seed: int) -> list[_Candidate]:
+def _candidates(detector: FaceDetector, seed: int, mantissa_bits: int) -> list[_Candidate]:
     canvases, _ = detector.preprocess([draw_faces(seed)])
     boxes, logits = (output[0] for output in detector(canvases))
     if not (boxes.isfinite().all() and logits.isfinite().all()):
         raise RuntimeError("its predictions hold NaN or infinity")
-    with OperandRounding():
+    with OperandRounding(mantissa_bits):
         noisy_boxes, noisy_logits = (output[0] for output in detector(canvases))
     logits, order = logits.sort(descending=True, stable=True)
     order, logits = order[: detector.max_candidates], logits[: detector.max_candidates]

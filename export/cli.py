@@ -2,6 +2,7 @@
 
 import contextlib
 import logging
+import math
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,6 +22,14 @@ def _file(text: str) -> Path:
     if path.name in ("", ".."):
         raise click.BadParameter(f"must name a file, got {text!r}")
     return path
+
+
+def pixels(text: str) -> float:
+    """A finite length of at least 0, for an option's `type`."""
+    value = float(text)
+    if not 0 <= value < math.inf:  # written so that NaN fails
+        raise click.BadParameter(f"must be finite and at least 0, got {text}")
+    return value
 
 
 @click.command(cls=Command)
@@ -56,6 +65,32 @@ def _file(text: str) -> Path:
     metavar="0..1",
     help="Largest overlap of two detections unless a caller says otherwise. Default: the detector's own.",
 )
+@click.option(
+    "--dtype",
+    type=click.Choice(["float32", "tf32", "float16", "bfloat16"]),
+    default="float32",
+    help="Precision of convolutions and linear layers. What another than float32 changes is measured.",
+)
+@click.option(
+    "--device",
+    type=click.Choice(["auto", "cpu", "cuda"]),
+    default="cpu",
+    help="Where to measure it. The artifact runs on any device.",
+)
+@click.option(
+    "--pictures",
+    type=FILE,
+    multiple=True,
+    metavar="FILE",
+    help="Photographs to measure it on, beside drawn pictures. May be repeated.",
+)
+@click.option(
+    "--tolerance",
+    type=pixels,
+    default="2",
+    metavar="PIXELS",
+    help="Largest change of a box, in pixels of the canvas, for which an artifact is written.",
+)
 def export(
     model: str | None,
     weights: Path | None,
@@ -63,6 +98,10 @@ def export(
     output: Path,
     score_threshold: float | None,
     iou_threshold: float | None,
+    dtype: str,
+    device: str,
+    pictures: tuple[Path, ...],
+    tolerance: float,
 ) -> None:
     """Writes a detector as a TorchScript artifact with a self-test.
 
@@ -73,9 +112,17 @@ def export(
         # Imported here, as torch takes seconds to load: `--help` must not wait for it.
         from lensbox.export.artifact_writer import save_artifact
         from lensbox.export.model_loader import load_model, parse_options
+        from lensbox.export.precision import PrecisionOptions, describe_change
         from lensbox.model import Detector, load_detector, recommended_threshold
+        from lensbox.runtime.device import choose_device
+        from lensbox.runtime.image_io import read_image
 
+        if pictures and dtype == "float32":
+            raise click.UsageError("--pictures must come with another --dtype than float32")
         arguments = parse_options(options)
+        precision = PrecisionOptions(
+            dtype, choose_device(device), tolerance, [read_image(path) for path in pictures]
+        )
         detector: Detector
         if model is None:
             if arguments:
@@ -87,7 +134,7 @@ def export(
         else:
             _logger.info("making the detector")
             detector = load_model(model, weights, arguments)
-        metadata = save_artifact(detector, output, score_threshold, iou_threshold)
+        metadata = save_artifact(detector, output, score_threshold, iou_threshold, precision)
         _logger.info(
             "%s: %d bytes, torch %s, weights %s, self-test with %d detections passed",
             output,
@@ -96,6 +143,8 @@ def export(
             metadata.weights_sha256[:12],
             len(metadata.self_test.scores),
         )
+        if metadata.precision is not None:
+            _logger.info("%s", describe_change(metadata.precision))
         click.echo(output)
 
 

@@ -57,6 +57,22 @@ class Reading(NamedTuple):
     jpeg_oversampling: int = 2
 
 
+class Precision(NamedTuple):
+    """In what other precision than float32 a detector computes, and how far that moved its detections.
+
+    dtype: "tf32", which a runtime may allow, "float16" or "bfloat16", which the code holds. device: where the
+    changes were measured, over so many pictures and detections; those of boxes in canvas pixels.
+    """
+
+    dtype: Literal["tf32", "float16", "bfloat16"]
+    device: str
+    pictures: int
+    detections: int
+    median_box_change: float
+    max_box_change: float
+    max_score_change: float
+
+
 @dataclasses.dataclass(frozen=True)
 class ArtifactMetadata:
     """What `lensbox.json` says of an artifact.
@@ -67,6 +83,7 @@ class ArtifactMetadata:
     ops: schemas of the operators that a process must have registered before it loads the artifact.
     classes: names by label; empty where there is one kind and no labels.
     extras: further outputs of `detect_named`, by name.
+    precision: None for float32.
     """
 
     format_version: int
@@ -85,6 +102,7 @@ class ArtifactMetadata:
     self_test: SelfTest
     classes: tuple[str, ...] = ()
     extras: Mapping[str, Extra] = dataclasses.field(default_factory=dict)
+    precision: Precision | None = None
 
     def to_json(self) -> str:
         """The content of `lensbox.json`."""
@@ -132,6 +150,7 @@ def _to_dict(metadata: ArtifactMetadata) -> dict[str, Any]:
         **({"reading": metadata.reading._asdict()} if metadata.canvas else {}),
         **({"classes": list(metadata.classes)} if metadata.classes else {}),
         **({"extras": extras} if extras else {}),
+        **({"precision": metadata.precision._asdict()} if metadata.precision else {}),
         "defaults": {"score_threshold": metadata.score_threshold, "iou_threshold": metadata.iou_threshold},
         "ops": list(metadata.ops),
         "methods": list(metadata.methods),
@@ -160,6 +179,7 @@ def _read(document: Field, version: int) -> ArtifactMetadata:
         self_test=read_self_test(document["self_test"], len(classes), extras),
         classes=classes,
         extras=extras,
+        precision=None if single else _precision(document),
     )
 
 
@@ -219,6 +239,25 @@ def _extra(name: str, extra: Field) -> Extra:
     if kind == "points" and shape[-1:] != (2,):
         extra["shape"].fail("one that ends with 2, as points do")
     return Extra(shape, "points" if kind == "points" else "values")
+
+
+def _precision(document: Field) -> Precision | None:
+    if "precision" not in document.members():
+        return None
+    precision = document["precision"]
+    dtype = precision["dtype"].text()
+    if dtype not in ("tf32", "float16", "bfloat16"):
+        precision["dtype"].fail('"tf32", "float16" or "bfloat16"')
+    count = "an integer from 0 to 2147483647"
+    return Precision(
+        dtype=dtype,  # type: ignore[arg-type]  # (just checked)
+        device=precision["device"].identifier(),
+        pictures=precision["pictures"].integer(0, 2**31 - 1, count),
+        detections=precision["detections"].integer(0, 2**31 - 1, count),
+        median_box_change=precision["median_box_change"].positive(),
+        max_box_change=precision["max_box_change"].positive(),
+        max_score_change=precision["max_score_change"].positive(),
+    )
 
 
 def _schema(field: Field) -> str:

@@ -10,10 +10,19 @@ import pytest
 
 from lensbox.runtime.artifact_loading import load_artifact
 from lensbox.runtime.detection import Extra
-from lensbox.runtime.metadata import ArtifactMetadata, Canvas, Reading
+from lensbox.runtime.metadata import ArtifactMetadata, Canvas, Precision, Reading
 from lensbox.runtime.strict_json import parse_strict
 
 Values = dict[str, Any]
+PRECISION = {
+    "dtype": "float16",
+    "device": "cuda",
+    "pictures": 12,
+    "detections": 30,
+    "median_box_change": 0.01,
+    "max_box_change": 1.5,
+    "max_score_change": 0.004,
+}
 
 
 @pytest.fixture(scope="module")
@@ -176,6 +185,13 @@ def with_extra(extra: Values, limits: Values | None = None) -> Callable[[Values]
             with_extra({"shape": [2], "kind": "points"}, limits={"cpu": 1, "cuda": -1}),
             "tolerance.cuda.extras.tail must be a finite float32 number of at least 0, got -1",
         ),
+        (put("precision", 1), "precision must be an object, got 1"),
+        (
+            put("precision", {**PRECISION, "dtype": "int8"}),
+            'precision.dtype must be "tf32", "float16" or "bfl',
+        ),
+        (put("precision", {**PRECISION, "pictures": -1}), "precision.pictures must be an integer from 0 to"),
+        (put("precision", {**PRECISION, "max_box_change": -1}), "precision.max_box_change must be a finite"),
         (
             lambda values: values["self_test"]["tolerance"].pop("cpu"),
             "lacks the entry 'self_test.tolerance.cpu'",
@@ -201,6 +217,7 @@ def test_malformed_values_are_named(values: Values, change: Callable[[Values], N
         put("reading", {"orientation": "stored", "jpeg_oversampling": 0}),
         put("classes", []),
         put("extras", {}),
+        put("precision", PRECISION),
         with_classes([1]),
         with_extra({"shape": [2], "kind": "points"}),
         with_extra({"shape": [1, 2, 1], "kind": "values"}),
@@ -220,6 +237,13 @@ def test_canvas_and_reading_are_kept(values: Values) -> None:
     assert metadata.canvas == Canvas(192, 320, 3, 114)
     assert metadata.reading == Reading("stored", 3)
     assert ArtifactMetadata.from_json(metadata.to_json()).canvas == metadata.canvas
+
+
+def test_the_precision_is_kept(values: Values) -> None:
+    metadata = ArtifactMetadata.from_json(json.dumps({**values, "precision": PRECISION}))
+    assert metadata.precision == Precision("float16", "cuda", 12, 30, 0.01, 1.5, 0.004)
+    assert json.loads(metadata.to_json())["precision"] == PRECISION
+    assert ArtifactMetadata.from_json(json.dumps(values)).precision is None
 
 
 def test_classes_and_extras_are_kept(values: Values) -> None:

@@ -1,0 +1,206 @@
+"""Exports in other precisions: converted where it pays, measured, and refused beyond the tolerance."""
+
+import json
+import sys
+import types
+from pathlib import Path
+
+import numpy as np
+import PIL.Image
+import pytest
+import torch
+from torch import Tensor, nn
+
+from lensbox.cli import main
+from lensbox.errors import ArtifactError, ExitCode
+from lensbox.export.artifact_writer import save_artifact
+from lensbox.export.precision import PrecisionOptions
+from lensbox.export.precision_change import measure_change
+from lensbox.export.reduced_precision import reduce_products
+from lensbox.export.torchscript import script_and_freeze
+from lensbox.export.wrapper import METHODS
+from lensbox.model import DetectorSpec, FaceDetector
+from lensbox.model.letterbox import fit_to_canvases
+from lensbox.runtime import load_artifact
+
+Answer = dict[str, Tensor]
+
+
+class Cells(nn.Module):
+    """Each cell of 8 x 8 pixels of a gray canvas is a detection, a little moved; the weights are random."""
+
+    def __init__(self, in_float32: bool = True) -> None:
+        super().__init__()
+        self.specification = DetectorSpec(
+            height=96, width=128, channels=1, values={"embedding": (4,)}, score_threshold=0.3
+        )
+        self.in_float32 = in_float32
+        self.cells = nn.Conv2d(1, 7, 8, stride=8, bias=False)
+        generator = torch.Generator().manual_seed(2)
+        self.cells.weight.data = torch.randn(7, 1, 8, 8, generator=generator) / 4
+
+    def detect(self, images: Tensor, score_threshold: float, iou_threshold: float) -> dict[str, Tensor]:
+        found = self.cells(images.float() / 255.0).flatten(2).transpose(1, 2)
+        if self.in_float32:  # before anything is computed with it, as boxes of float16 would be coarse
+            found = found.float()
+        scores, cells = found[..., 0].sigmoid().topk(20)
+        found = found.gather(1, cells[:, :, None].expand(-1, -1, 7))
+        corner = torch.stack([cells % 16, cells // 16], dim=-1) * 8.0 + found[..., 1:3].sigmoid()
+        return {
+            "boxes": torch.cat([corner, corner + 6.0], dim=-1),
+            "scores": scores,
+            "counts": (scores > score_threshold).sum(dim=1),
+            "embedding": found[..., 3:].float(),
+        }
+
+
+def answer(boxes: list[list[float]], scores: list[float], labels: list[int], slots: int = 9) -> Answer:
+    free = slots - len(scores)
+    return {
+        "boxes": torch.tensor([boxes + [[0.0] * 4] * free]),
+        "scores": torch.tensor([scores + [0.0] * free]),
+        "counts": torch.tensor([len(scores)]),
+        "labels": torch.tensor([labels + [0] * free]),
+    }
+
+
+CANVAS = torch.zeros(1, 1, 4, 4, dtype=torch.uint8)
+EXACT = answer([[0, 0, 10, 10], [20, 20, 40, 40], [50, 0, 60, 10]], [0.9, 0.8, 0.51], [0, 1, 0])
+
+
+def test_hand_worked_changes() -> None:
+    changed = answer([[20, 20, 40, 41], [0, 0.25, 10, 10]], [0.85, 0.84], [1, 0])
+    change = measure_change(
+        lambda *arguments: EXACT, lambda *arguments: changed, [CANVAS, CANVAS], (0.5, 0.5), 0.02
+    )
+    assert (change.pictures, change.detections, change.unmatched) == (2, 4, 0)
+    assert sorted(change.boxes) == [0.25, 0.25, 1, 1]
+    assert (change.max_boxes, change.median_boxes) == (1, 0.625)
+    assert change.scores == pytest.approx(0.06)
+
+
+@pytest.mark.parametrize(
+    ("changed", "unmatched"),
+    [
+        (answer([[0, 0, 10, 10]], [0.9], [0]), 1),  # the second is clear, the third near the threshold
+        (answer([[0, 0, 10, 10], [20, 20, 40, 40]], [0.9, 0.8], [0, 0]), 2),  # another label
+        (answer([[0, 0, 10, 10], [20, 20, 40, 40], [90, 90, 99, 99]], [0.9, 0.8, 0.7], [0, 1, 1]), 1),
+        (answer([], [], []), 2),
+        (answer([[0, 0, 10, 10]], [0.79], [0], slots=1), 0),  # there was no slot for the second
+    ],
+)
+def test_clear_detections_need_a_counterpart(changed: Answer, unmatched: int) -> None:
+    change = measure_change(lambda *_: EXACT, lambda *_: changed, [CANVAS], (0.5, 0.5), 0.02)
+    assert change.unmatched == unmatched
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "tf32"])
+def test_the_change_is_in_the_metadata(dtype: str, tmp_path: Path) -> None:
+    path = tmp_path / "a.pt"
+    metadata = save_artifact(Cells(), path, precision=PrecisionOptions(dtype))
+    artifact = load_artifact(path)
+    precision = artifact.metadata.precision
+    assert precision is not None
+    assert precision == metadata.precision
+    assert (precision.dtype, precision.device, precision.pictures) == (dtype, "cpu", 12)
+    assert precision.detections > 12
+    assert 0 < precision.max_score_change < 0.02
+    assert 0 <= precision.median_box_change <= precision.max_box_change <= 2
+    assert artifact.self_test().passed
+    expected = torch.bfloat16 if dtype == "bfloat16" else torch.float32
+    parameters = [
+        node.output().toIValue() for node in artifact.module.detect.graph.findAllNodes("prim::Constant")
+    ]
+    weights = [value for value in parameters if isinstance(value, Tensor) and value.dim() == 4]
+    assert weights
+    assert {weight.dtype for weight in weights} == {expected}
+
+
+def test_the_weights_are_in_the_file_once_and_in_half(tmp_path: Path, detector: FaceDetector) -> None:
+    sizes = {}
+    for dtype in ("float32", "bfloat16"):
+        module = script_and_freeze(detector, METHODS)
+        if dtype == "bfloat16":
+            reduce_products(module, ["forward", "detect"], torch.bfloat16)
+        module.save(str(tmp_path / dtype))
+        sizes[dtype] = (tmp_path / dtype).stat().st_size
+    weights = sum(parameter.numel() for parameter in detector.parameters())
+    assert sizes["float32"] - sizes["bfloat16"] > 1.5 * weights
+
+
+def test_the_face_detector_s_head_stays_in_float32(detector: FaceDetector) -> None:
+    module = script_and_freeze(detector, METHODS)
+    reduce_products(module, ["forward", "detect"], torch.bfloat16)
+    canvases = torch.randint(0, 256, (2, 1, 256, 256), dtype=torch.uint8)
+    exact, reduced = detector(canvases), module(canvases)
+    for wanted, value in zip(exact, reduced, strict=True):
+        assert value.dtype == torch.float32
+        assert not torch.equal(value, wanted)
+    torch.testing.assert_close(reduced[1], exact[1], atol=0.3, rtol=0.1)
+
+
+def test_results_that_stay_reduced_are_named(tmp_path: Path) -> None:
+    with pytest.raises(
+        ArtifactError, match="exported in bfloat16:\n  scores must be float32, got bfloat16: add scores"
+    ):
+        save_artifact(Cells(in_float32=False), tmp_path / "a.pt", precision=PrecisionOptions("bfloat16"))
+    assert not list(tmp_path.iterdir())
+
+
+def test_beyond_the_tolerance_there_is_no_artifact(tmp_path: Path) -> None:
+    options = PrecisionOptions("bfloat16", tolerance=0)
+    with pytest.raises(ArtifactError, match=r"bfloat16 moves boxes by up to .*at most 0 px \(--tolerance\)"):
+        save_artifact(Cells(), tmp_path / "a.pt", precision=options)
+    assert not list(tmp_path.iterdir())
+
+
+def test_nothing_found_is_nothing_measured(tmp_path: Path) -> None:
+    with pytest.raises(
+        ArtifactError, match="nothing is found in 12 pictures at a score threshold of 1; give --pic"
+    ):
+        save_artifact(Cells(), tmp_path / "a.pt", 1.0, precision=PrecisionOptions("tf32"))
+
+
+def test_the_options_of_the_command(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    picture = np.full((96, 160, 3), 110, dtype=np.uint8)
+    picture[20:32, 10:22] = [250, 10, 10]
+    PIL.Image.fromarray(picture).save(tmp_path / "red.png")
+    arguments = ["export", "--model", "cells:Cells", "--output", str(tmp_path / "a.pt")]
+    monkeypatch.setitem(sys.modules, "cells", types.SimpleNamespace(Cells=Cells))
+    pictures = ["--pictures", str(tmp_path / "red.png"), str(tmp_path / "red.png")]
+    assert main([*arguments, "--dtype", "tf32", *pictures]) == 0
+    assert main([*arguments, *pictures]) == ExitCode.USAGE
+    err = capfd.readouterr().err
+    assert "measuring what tf32 changes" in err
+    assert "in 14 pictures on cpu" in err
+    assert "--pictures must come with another --dtype than float32" in err
+    metadata = json.loads(load_artifact(tmp_path / "a.pt").metadata.to_json())
+    assert metadata["precision"]["pictures"] == 14
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", ["tf32", "float16", "bfloat16"])
+def test_the_change_is_measured_on_the_gpu(dtype: str, tmp_path: Path) -> None:
+    options = PrecisionOptions(dtype, torch.device("cuda"), tolerance=50)
+    path = tmp_path / "a.pt"
+    metadata = save_artifact(Cells(), path, precision=options)
+    assert metadata.precision is not None
+    assert metadata.precision.device == "cuda"
+    assert 0 < metadata.precision.max_score_change < 0.02
+    assert load_artifact(path, "cuda").self_test().passed
+
+
+def test_the_self_test_allows_for_rounding_in_the_other_direction(tmp_path: Path) -> None:
+    artifact = save_artifact(Cells(), tmp_path / "a.pt", precision=PrecisionOptions("bfloat16"))
+    test = artifact.self_test
+    canvases = fit_to_canvases([test.image], None, 96, 128, 1, 0)[0]
+    with torch.no_grad():
+        exact = Cells().detect(canvases, test.score_threshold, test.iou_threshold)
+    count = len(test.scores)
+    error = float((exact["embedding"][0, :count] - test.extras["embedding"].values).abs().max())
+    assert error > 0
+    assert test.extras["embedding"].tolerances["cpu"] >= 2 * error * (1 - 1e-6)
+    score_error = float((exact["scores"][0, :count] - test.scores).abs().max())
+    assert test.tolerances["cpu"].scores >= 2 * score_error * (1 - 1e-6)
