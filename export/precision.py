@@ -18,7 +18,7 @@ from lensbox.model import DetectorSpec
 from lensbox.model.protocol_check import answer_faults, named
 from lensbox.runtime.metadata import Precision
 from lensbox.runtime.self_test import TOLERANCES
-from lensbox.runtime.torchscript import quiet_torchscript
+from lensbox.runtime.torchscript import quiet_torchscript, torchscript_call
 
 DTYPES = ("float32", "tf32", "float16", "bfloat16")
 MANTISSA_BITS = {"float32": TF32_MANTISSA_BITS, "tf32": TF32_MANTISSA_BITS, "float16": 10, "bfloat16": 7}
@@ -135,8 +135,7 @@ def _calling(module: torch.jit.ScriptModule, device: torch.device, tf32: bool) -
 
     def detect(canvas: Tensor, score_threshold: float, iou_threshold: float) -> Mapping[str, Tensor]:
         imitation = OperandRounding() if tf32 and device.type == "cpu" else contextlib.nullcontext()
-        # Without optimisation, which would compile for a minute what runs a few times.
-        with torch.jit.optimized_execution(False), _tf32_switch(tf32), imitation:
+        with torchscript_call(), _tf32_switch(tf32), imitation:
             return _answer(module, canvas, score_threshold, iou_threshold)
 
     return detect

@@ -35,6 +35,12 @@ class Artifact:
         self.metadata = metadata
         self.device = device
         self._captured: CapturedDetect | None = None
+        self._further = (*(["labels"] if metadata.classes else []), *metadata.extras)
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """The names of the classes by label; empty where there is one kind and no labels."""
+        return self.metadata.classes
 
     def read_photo(self, source: str | Path | bytes, orientation: Orientation | None = None) -> Photo:
         """Reads an image file as this detector wants it, no larger than it needs it.
@@ -60,7 +66,7 @@ class Artifact:
         score_threshold: float | None = None,
         iou_threshold: float | None = None,
     ) -> Detections:
-        """Finds the faces of one image of any size.
+        """Detects what is in one image of any size.
 
         image: uint8 [C, H, W] on any device, C = 1 (gray), 3 (RGB) or 4 (RGBA), or what `read_photo` gave.
         A threshold of None is the artifact's default. Raises ValueError for another dtype or shape and for
@@ -75,7 +81,7 @@ class Artifact:
         score_threshold: float | None = None,
         iou_threshold: float | None = None,
     ) -> list[Detections]:
-        """Finds the faces of images of any sizes, all in one batch, as `detect_image` does of one.
+        """Detects what is in images of any sizes, all in one batch, as `detect_image` does of one.
 
         Returns as many results, in the same order; none for no images.
         """
@@ -91,7 +97,7 @@ class Artifact:
         iou_threshold: float | None = None,
         orientation: Orientation | None = None,
     ) -> Generator[Detections | InputError, None, None]:
-        """Finds the faces of many image files; yields a result for each, in their order.
+        """Detects what is in many image files; yields a result for each, in their order.
 
         files: as for `read_photo`, and taken from the iterable as they are needed. A file that cannot be read
         is the InputError that says why, and stops nothing. Threads (None: one for each CPU, at most 16, which
@@ -115,14 +121,16 @@ class Artifact:
     def detect(
         self, images: Tensor, score_threshold: float | None = None, iou_threshold: float | None = None
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Finds the faces of a batch of canvases; see `FaceDetector.detect`.
+        """Detects what is in a batch of canvases.
 
-        images: uint8 [B, 1, 256, 256] on any device. Returns, on the artifact's device, boxes, float32
-        [B, 256, 4] in canvas pixels; scores, float32 [B, 256]; counts, int32 [B]. Raises ValueError.
+        images: uint8 [B, c, h, w], as the metadata's `canvas` says, on any device. Returns, on the artifact's
+        device, boxes, float32 [B, K, 4] in canvas pixels; scores, float32 [B, K]; counts, int [B]. Raises
+        ValueError.
         """
         thresholds = self._thresholds(score_threshold, iou_threshold)
         with torchscript_call():
-            return self._detect(images.to(self.device), thresholds)
+            boxes, scores, counts, *_ = self._detect(images.to(self.device), thresholds)
+            return boxes, scores, counts
 
     def capture(
         self,
@@ -149,7 +157,7 @@ class Artifact:
             image = torch.zeros(1, 1, 1, dtype=torch.uint8, device=self.device)
             canvases, _ = self.module.preprocess([image])
             if self._captured is None:
-                self._captured = CapturedDetect(self.module.detect, canvases.device)
+                self._captured = CapturedDetect(self._uncaptured, canvases.device)
             self._captured.capture(canvases[0], sizes, thresholds)
 
     def loss(self, predictions: Tensor, targets: Tensor) -> float:
@@ -183,8 +191,15 @@ class Artifact:
     def _detect(self, canvases: Tensor, thresholds: Thresholds) -> Found:
         if self._captured is not None and (found := self._captured(canvases, thresholds)) is not None:
             return found
-        boxes, scores, counts = self.module.detect(canvases, *thresholds)
-        return boxes, scores, counts
+        return self._uncaptured(canvases, *thresholds)
+
+    def _uncaptured(self, canvases: Tensor, score_threshold: float, iou_threshold: float) -> Found:
+        """Boxes, scores, counts, and the further outputs in the order of `_further`."""
+        if not self._further:
+            boxes, scores, counts = self.module.detect(canvases, score_threshold, iou_threshold)
+            return boxes, scores, counts
+        found = self.module.detect_named(canvases, score_threshold, iou_threshold)
+        return tuple(found[name] for name in ("boxes", "scores", "counts", *self._further))
 
     def _detect_photos(self, photos: Sequence[Photo], thresholds: Thresholds) -> list[Detections]:
         if not photos:
@@ -197,9 +212,20 @@ class Artifact:
             images = to_device(tensors, self.device)
             windows = images.pop() if has_windows else None
             canvases, geometry = self.module.preprocess(images, windows)
-            boxes, scores, counts = self._detect(canvases, thresholds)
+            boxes, scores, counts, *outputs = self._detect(canvases, thresholds)
             found = to_host(self.module.restore(boxes, geometry), scores, counts)
-        return detections(*found)
+            further = {
+                name: self._restored(name, output, geometry).cpu().numpy()
+                for name, output in zip(self._further, outputs, strict=True)
+            }
+        return detections(*found, further)
+
+    def _restored(self, name: str, output: Tensor, geometry: Tensor) -> Tensor:
+        """A further output, points in pixels of the photographs."""
+        if name not in self.metadata.extras or self.metadata.extras[name].kind != "points":
+            return output
+        restored: Tensor = self.module.restore_points(output, geometry)
+        return restored
 
     def _detect_batches(
         self,

@@ -71,11 +71,18 @@ def load_artifact_bytes(
     if not trusted:
         _check_code(file, name, metadata)
     module = _load_module(data, name, device)
-    missing = [method for method in METHODS if not hasattr(module, method)]
+    missing = [method for method in _methods_of(metadata) if not hasattr(module, method)]
     if missing:
         raise ArtifactError(f"{name} lacks the methods {', '.join(missing)}")
     single = metadata.format_version == SINGLE_IMAGE_FORMAT
     return Artifact(SingleImageMethods(module) if single else module, metadata, device)
+
+
+def _methods_of(metadata: ArtifactMetadata) -> list[str]:
+    """Those that a detector with such outputs must have."""
+    further = ["detect_named"] if metadata.classes or metadata.extras else []
+    has_points = any(extra.kind == "points" for extra in metadata.extras.values())
+    return [*METHODS, *further, *(["restore_points"] if has_points else [])]
 
 
 def _check_code(file: ArtifactFile, name: str, metadata: ArtifactMetadata) -> None:

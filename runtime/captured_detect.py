@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 Thresholds = tuple[float, float]  # of score and IoU
-Found = tuple[Tensor, Tensor, Tensor]  # boxes, scores, counts
+Found = tuple[Tensor, ...]  # boxes, scores, counts, and what else a detector gives for each detection
 
 # cuDNN and cuBLAS make their plans and workspaces in first calls, which no graph can hold.
 _WARM_CALLS = 3
@@ -66,9 +66,9 @@ class CapturedDetect:
             stream.wait_event(self._free)
             inputs[:size].copy_(canvases)
             graph.replay()
-            boxes, scores, counts = (tensor[:size].clone() for tensor in found)
+            results = tuple(tensor[:size].clone() for tensor in found)
             self._free.record(stream)
-        return boxes, scores, counts
+        return results
 
     def _captured(self, canvases: Tensor, thresholds: Thresholds) -> _Graph:
         self._stream.wait_stream(torch.cuda.current_stream())

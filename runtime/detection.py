@@ -1,7 +1,8 @@
 """What a detector finds."""
 
-from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -11,13 +12,17 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Detections:
-    """The faces of one image, best first, on the CPU.
+    """What was found in one image, best first, on the CPU.
 
-    boxes: float32 [n, 4], xyxy in pixels of the original image; scores: float32 [n], 0..1.
+    boxes: float32 [n, 4], xyxy in pixels of the original image; scores: float32 [n], 0..1. labels: int64 [n],
+    indices into the artifact's `classes`; None where it has none. extras: by name, [n, ...]; points in pixels
+    of the original image.
     """
 
     boxes: Tensor
     scores: Tensor
+    labels: Tensor | None = None
+    extras: Mapping[str, Tensor] = field(default_factory=dict)
 
 
 class Extra(NamedTuple):
@@ -31,12 +36,28 @@ class Extra(NamedTuple):
 
 
 def detections(
-    boxes: NDArray[np.float32], scores: NDArray[np.float32], counts: list[int]
+    boxes: NDArray[np.float32],
+    scores: NDArray[np.float32],
+    counts: list[int],
+    further: Mapping[str, NDArray[Any]],
 ) -> list[Detections]:
-    """Those of each image of a batch: the first counts[b] of its boxes, [B, K, 4], and scores, [B, K]."""
-    # Copies: a view would keep what was found in the whole batch. numpy's keep Python's lock, which threads
-    # that decode images wait for at each call of torch.
+    """Those of each image of a batch: the first counts[b] of its boxes, [B, K, 4], and scores, [B, K].
+
+    further: the other outputs by name, [B, K, ...], labels among them.
+    """
+
+    def first(values: NDArray[Any], image: int) -> Tensor:
+        # Copies: a view would keep what was found in the whole batch. numpy's keep Python's lock, which
+        # threads that decode images wait for at each call of torch.
+        return torch.from_numpy(values[image, : counts[image]].copy())
+
+    extras = {name: values for name, values in further.items() if name != "labels"}
     return [
-        Detections(torch.from_numpy(of_image[:count].copy()), torch.from_numpy(best[:count].copy()))
-        for of_image, best, count in zip(boxes, scores, counts, strict=True)
+        Detections(
+            first(boxes, image),
+            first(scores, image),
+            first(further["labels"], image) if "labels" in further else None,
+            {name: first(values, image) for name, values in extras.items()},
+        )
+        for image in range(len(counts))
     ]

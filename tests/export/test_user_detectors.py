@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -79,6 +80,11 @@ def test_two_classes_on_a_wide_canvas(saved: Saved) -> None:
     by_label = {int(label): box.tolist() for label, box in zip(found["labels"][0, :2], boxes, strict=False)}
     assert by_label[0] == pytest.approx([10, 20, 22, 32], abs=1)
     assert by_label[1] == pytest.approx([120, 60, 132, 72], abs=1)
+    result = artifact.detect_image(picture(), 0.4, 0.1)
+    assert artifact.classes == ("red", "blue")
+    assert result.labels is not None
+    assert result.labels.tolist() == found["labels"][0, :2].tolist()
+    assert torch.equal(result.boxes, boxes[:2])
     for single, named in zip(artifact.detect(canvases, 0.4, 0.1), ("boxes", "scores", "counts"), strict=True):
         assert torch.equal(single, found[named])
 
@@ -106,6 +112,34 @@ def test_points_and_values_travel_under_their_names(saved: Saved) -> None:
     corners = artifact.module.restore_points(found["corners"], geometry)
     assert corners[0, 0].tolist() == [[480, 64], [512, 96]]
     assert found["embedding"].shape == (1, 12, 6)
+
+    dark = torch.zeros_like(image)
+    first, second = artifact.detect_images([image, dark], score_threshold=0.5)
+    assert first.labels is None
+    assert torch.equal(first.extras["corners"], corners[0, :1])
+    assert torch.equal(first.extras["embedding"], found["embedding"][0, :1])
+    assert first.extras["cell"].dtype == torch.int64
+    assert {name: list(value.shape) for name, value in second.extras.items()} == {
+        "corners": [0, 2, 2],
+        "embedding": [0, 6],
+        "cell": [0],
+    }
+
+
+def test_an_artifact_without_the_methods_it_needs_is_refused(saved: Saved, tmp_path: Path) -> None:
+    saved(Brightest())
+    with zipfile.ZipFile(tmp_path / "detector.pt") as old, zipfile.ZipFile(tmp_path / "new.pt", "w") as new:
+        for name in old.namelist():
+            content = old.read(name)
+            if name.endswith("lensbox.json"):
+                values = json.loads(content)
+                count = len(values["self_test"]["expected"]["scores"])
+                values["classes"] = ["bright"]
+                values["self_test"]["expected"]["labels"] = [0] * count
+                content = json.dumps(values).encode()
+            new.writestr(name, content)
+    with pytest.raises(ArtifactError, match="lacks the methods detect_named"):
+        load_artifact(tmp_path / "new.pt")
 
 
 @pytest.mark.parametrize("make", [Brightest, RedAndBlue, Landmarks])
