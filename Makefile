@@ -89,12 +89,12 @@ lint: $(BIN)/.ops
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/clang-format --dry-run --Werror $(call sources,ops cpp_runtime bench)
+	$(BIN)/clang-format --dry-run --Werror $(call sources,ops cpp_runtime bench examples)
 
 format: $(BIN)/.ops
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
-	$(BIN)/clang-format -i $(call sources,ops cpp_runtime bench)
+	$(BIN)/clang-format -i $(call sources,ops cpp_runtime bench examples)
 
 cuda-check: $(BIN)/.ops
 	$(BIN)/cmake -S . -B build/cuda-check -G Ninja -DLENSBOX_CUDA_COMPILE_CHECK=ON \

@@ -1,8 +1,10 @@
 """Writes artifacts: `lensbox.runtime` reads them and says what they are."""
 
 import copy
+import dataclasses
 import io
 import logging
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -20,6 +22,7 @@ from lensbox.export.precision import (
 from lensbox.export.scripting_error import scripting_reason
 from lensbox.export.self_test_builder import build_self_test
 from lensbox.export.torchscript import custom_op_schemas, script_and_freeze
+from lensbox.export.user_ops import described_libraries
 from lensbox.export.wrapper import deployed, methods_of
 from lensbox.files import atomic_write
 from lensbox.model import Detector, DetectorSpec, missing, weights_sha256
@@ -40,10 +43,12 @@ def save_artifact(
     score_threshold: float | None = None,
     iou_threshold: float | None = None,
     precision: PrecisionOptions | None = None,
+    carried_ops: Sequence[Path] = (),
 ) -> ArtifactMetadata:
     """Writes the artifact of a detector.
 
     The thresholds are the defaults it carries, None for the detector's. precision: None for float32.
+    carried_ops: op libraries, loaded already, that the artifact is to carry.
 
     Before the file is written it is loaded back and must pass its self-test, so an artifact appears whole and
     working or not at all. Raises ArtifactError, naming what to change where the detector does not follow the
@@ -70,11 +75,16 @@ def save_artifact(
         _logger.info("measuring what %s changes", precision.dtype)
         change = measured_precision(_compile(detector), module, precision, specification, thresholds)
     _logger.info("choosing a self-test")
-    metadata = _describe(detector, module, thresholds, change)
+    libraries = described_libraries(carried_ops)
+    metadata = dataclasses.replace(
+        _describe(detector, module, thresholds, change), libraries=tuple(libraries)
+    )
 
     content = io.BytesIO()  # not a file: torch's writer ends the process when the disk is full
     with quiet_torchscript():
-        torch.jit.save(module, content, _extra_files={METADATA_FILE: metadata.to_json()})
+        extra_files: dict[str, str | bytes] = {METADATA_FILE: metadata.to_json()}
+        extra_files |= {f"ops/{library.name}": data for library, data in libraries.items()}
+        torch.jit.save(module, content, _extra_files=extra_files)
     _logger.info("loading the artifact back and running its self-test")
     report = load_artifact_bytes(content.getvalue(), str(path)).self_test()
     if not report.passed:

@@ -66,6 +66,19 @@ def pixels(text: str) -> float:
     help="Largest overlap of two detections unless a caller says otherwise. Default: the detector's own.",
 )
 @click.option(
+    "--ops",
+    type=FILE,
+    multiple=True,
+    metavar="FILE",
+    help="A shared library with operators that the model uses. May be repeated.",
+)
+@click.option(
+    "--carry-ops",
+    is_flag=True,
+    show_default=False,
+    help="Put these libraries into the artifact, for machines of this kind that load it as trusted.",
+)
+@click.option(
     "--dtype",
     type=click.Choice(["float32", "tf32", "float16", "bfloat16"]),
     default="float32",
@@ -98,6 +111,8 @@ def export(
     output: Path,
     score_threshold: float | None,
     iou_threshold: float | None,
+    ops: tuple[Path, ...],
+    carry_ops: bool,
     dtype: str,
     device: str,
     pictures: tuple[Path, ...],
@@ -113,13 +128,17 @@ def export(
         from lensbox.export.artifact_writer import save_artifact
         from lensbox.export.model_loader import load_model, parse_options
         from lensbox.export.precision import PrecisionOptions, describe_change
+        from lensbox.export.user_ops import load_op_libraries
         from lensbox.model import Detector, load_detector, recommended_threshold
         from lensbox.runtime.device import choose_device
         from lensbox.runtime.image_io import read_image
 
         if pictures and dtype == "float32":
             raise click.UsageError("--pictures must come with another --dtype than float32")
+        if carry_ops and not ops:
+            raise click.UsageError("--carry-ops must come with --ops")
         arguments = parse_options(options)
+        load_op_libraries(ops)
         precision = PrecisionOptions(
             dtype, choose_device(device), tolerance, [read_image(path) for path in pictures]
         )
@@ -134,7 +153,8 @@ def export(
         else:
             _logger.info("making the detector")
             detector = load_model(model, weights, arguments)
-        metadata = save_artifact(detector, output, score_threshold, iou_threshold, precision)
+        carried = ops if carry_ops else ()
+        metadata = save_artifact(detector, output, score_threshold, iou_threshold, precision, carried)
         _logger.info(
             "%s: %d bytes, torch %s, weights %s, self-test with %d detections passed",
             output,

@@ -7,6 +7,7 @@ from lensbox.runtime.pickle_check import DamagedPickleError, check_pickle
 from lensbox.runtime.zip_archive import DamagedArchiveError, read_archive
 
 METADATA_FILE = "lensbox.json"
+LIBRARIES = "extra/ops/"
 MAX_METADATA_SIZE = 16 << 20
 # All sources, and all pickles, together: checking takes hundreds of times their size in memory.
 MAX_CODE_SIZE = MAX_PICKLES_SIZE = 4 << 20
@@ -23,10 +24,12 @@ _CODE = re.compile(r"code/.+\.py")
 
 @dataclass(frozen=True)
 class ArtifactFile:
-    """metadata: the bytes of `lensbox.json`; code: each TorchScript source, by the name of its entry."""
+    """metadata: the bytes of `lensbox.json`; code: each TorchScript source, by the name of its entry;
+    libraries: each file of `extra/ops/`, by its name there."""
 
     metadata: bytes
     code: dict[str, bytes]
+    libraries: dict[str, bytes]
 
 
 def parse_artifact_file(data: bytes) -> ArtifactFile:
@@ -66,4 +69,9 @@ def parse_artifact_file(data: bytes) -> ArtifactFile:
             except DamagedPickleError as error:
                 raise ValueError(f"is damaged: its entry {name}: {error}") from error
     code = {name: content for name, content in entries.items() if _CODE.fullmatch(name)}
-    return ArtifactFile(metadata, code)
+    libraries = {
+        name.removeprefix(LIBRARIES): content
+        for name, content in entries.items()
+        if name.startswith(LIBRARIES)
+    }
+    return ArtifactFile(metadata, code, libraries)

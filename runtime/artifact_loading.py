@@ -12,6 +12,7 @@ import torch
 from lensbox.errors import ArtifactError
 from lensbox.runtime.artifact import Artifact
 from lensbox.runtime.artifact_file import METADATA_FILE, ArtifactFile, parse_artifact_file
+from lensbox.runtime.carried_ops import load_carried_libraries
 from lensbox.runtime.code_check import ForeignCodeError, check_code
 from lensbox.runtime.metadata import SINGLE_IMAGE_FORMAT, ArtifactMetadata
 from lensbox.runtime.op_library import require_ops
@@ -28,8 +29,8 @@ def load_artifact(path: str | Path, device: str | torch.device = "cpu", *, trust
     An artifact is a program: its code runs while it loads and whenever it is called. So the file is checked
     first, as a whole and for damage, and its code must use only operators that a detector needs: none that
     touches files, processes or settings. That is no sandbox: code that passes can still compute forever or
-    take all memory. `trusted` leaves out the check of the code, and only that, for a file from people whose
-    programs you would run.
+    take all memory. `trusted`, for a file from people whose programs you would run, leaves out the check of
+    the code, and opens the op libraries that the artifact carries; all other checks stay.
 
     Raises ArtifactError, naming the file and the cause, if it is missing, damaged, not an artifact or of a
     newer format, if its code uses other operators, and if an operator that it needs is not registered or has
@@ -67,7 +68,9 @@ def load_artifact_bytes(
     except ValueError as error:
         raise ArtifactError(f"{name} has an unusable {METADATA_FILE}: {error}") from error
     # Before TorchScript sees the file: it would only say "Unknown builtin op".
-    require_ops(name, metadata.ops)
+    if trusted:
+        load_carried_libraries(name, metadata.libraries, file.libraries, metadata.ops)
+    _require_ops(name, metadata, trusted)
     if not trusted:
         _check_code(file, name, metadata)
     module = _load_module(data, name, device)
@@ -76,6 +79,19 @@ def load_artifact_bytes(
         raise ArtifactError(f"{name} lacks the methods {', '.join(missing)}")
     single = metadata.format_version == SINGLE_IMAGE_FORMAT
     return Artifact(SingleImageMethods(module) if single else module, metadata, device)
+
+
+def _require_ops(name: str, metadata: ArtifactMetadata, trusted: bool) -> None:
+    try:
+        require_ops(name, metadata.ops)
+    except ArtifactError as error:
+        if trusted or not metadata.libraries:
+            raise
+        carried = ", ".join(library.name for library in metadata.libraries)
+        raise ArtifactError(
+            f"{error}. The artifact carries {carried}, which is opened only if you load it as trusted "
+            "(trusted=True, --trusted)"
+        ) from error
 
 
 def _methods_of(metadata: ArtifactMetadata) -> list[str]:

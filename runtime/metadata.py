@@ -10,6 +10,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple
 
+from lensbox.runtime.carried_ops import Library
 from lensbox.runtime.detection import Extra
 from lensbox.runtime.json_field import IDENTIFIER, Field, FieldError
 from lensbox.runtime.self_test import SelfTest
@@ -29,11 +30,14 @@ MAX_CLASS_LENGTH = 200
 MAX_EXTRAS = 100
 MAX_EXTRA_DIMENSIONS = 8
 MAX_EXTRA_SIZE = 1 << 16
+MAX_LIBRARIES = 16
 
 _SCHEMA = re.compile(r"[A-Za-z_]\w*::[A-Za-z_]\w*(\.\w+)?\([ -~]*\) -> [ -~]+", re.ASCII)
 
 
 Orientation = Literal["exif", "stored"]
+_LIBRARY_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,99}", re.ASCII)
+_SHA256 = re.compile(r"[0-9a-f]{64}", re.ASCII)
 
 
 class Canvas(NamedTuple):
@@ -84,6 +88,7 @@ class ArtifactMetadata:
     classes: names by label; empty where there is one kind and no labels.
     extras: further outputs of `detect_named`, by name.
     precision: None for float32.
+    libraries: op libraries that the artifact carries.
     """
 
     format_version: int
@@ -103,6 +108,7 @@ class ArtifactMetadata:
     classes: tuple[str, ...] = ()
     extras: Mapping[str, Extra] = dataclasses.field(default_factory=dict)
     precision: Precision | None = None
+    libraries: tuple[Library, ...] = ()
 
     def to_json(self) -> str:
         """The content of `lensbox.json`."""
@@ -138,6 +144,7 @@ def _to_dict(metadata: ArtifactMetadata) -> dict[str, Any]:
     extras = {
         name: {"shape": list(extra.shape), "kind": extra.kind} for name, extra in metadata.extras.items()
     }
+    libraries = [library._asdict() for library in metadata.libraries]
     return {
         "format_version": metadata.format_version,
         "name": metadata.name,
@@ -151,6 +158,7 @@ def _to_dict(metadata: ArtifactMetadata) -> dict[str, Any]:
         **({"classes": list(metadata.classes)} if metadata.classes else {}),
         **({"extras": extras} if extras else {}),
         **({"precision": metadata.precision._asdict()} if metadata.precision else {}),
+        **({"libraries": libraries} if libraries else {}),
         "defaults": {"score_threshold": metadata.score_threshold, "iou_threshold": metadata.iou_threshold},
         "ops": list(metadata.ops),
         "methods": list(metadata.methods),
@@ -180,6 +188,7 @@ def _read(document: Field, version: int) -> ArtifactMetadata:
         classes=classes,
         extras=extras,
         precision=None if single else _precision(document),
+        libraries=() if single else _libraries(document),
     )
 
 
@@ -258,6 +267,25 @@ def _precision(document: Field) -> Precision | None:
         max_box_change=precision["max_box_change"].positive(),
         max_score_change=precision["max_score_change"].positive(),
     )
+
+
+def _libraries(document: Field) -> tuple[Library, ...]:
+    if "libraries" not in document.members():
+        return ()
+    libraries = tuple(
+        _library(field) for field in document["libraries"].items("libraries", most=MAX_LIBRARIES)
+    )
+    if len({library.name for library in libraries}) < len(libraries):
+        document["libraries"].fail("a list of libraries with different names")
+    return libraries
+
+
+def _library(library: Field) -> Library:
+    if not _LIBRARY_NAME.fullmatch(library["name"].text()):
+        library["name"].fail("a file name of 1 to 100 letters, digits and _.+- that begins with none of .+-")
+    if not _SHA256.fullmatch(library["sha256"].text()):
+        library["sha256"].fail("64 digits of a SHA-256, in small letters")
+    return Library(*(library[name].text() for name in Library._fields))
 
 
 def _schema(field: Field) -> str:

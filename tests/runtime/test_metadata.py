@@ -14,6 +14,7 @@ from lensbox.runtime.metadata import ArtifactMetadata, Canvas, Precision, Readin
 from lensbox.runtime.strict_json import parse_strict
 
 Values = dict[str, Any]
+LIBRARY = {"name": "ops.so", "sha256": "0" * 64, "torch_version": "2.13.0", "platform": "linux-x86_64"}
 PRECISION = {
     "dtype": "float16",
     "device": "cuda",
@@ -185,6 +186,16 @@ def with_extra(extra: Values, limits: Values | None = None) -> Callable[[Values]
             with_extra({"shape": [2], "kind": "points"}, limits={"cpu": 1, "cuda": -1}),
             "tolerance.cuda.extras.tail must be a finite float32 number of at least 0, got -1",
         ),
+        (put("libraries", {}), "libraries must be a list of at most 16 libraries, got {}"),
+        (
+            put("libraries", [LIBRARY] * 17),
+            "libraries must be a list of at most 16 libraries, got 17 of them",
+        ),
+        (put("libraries", [LIBRARY, LIBRARY]), "libraries must be a list of libraries with different names"),
+        (put("libraries", [{**LIBRARY, "name": ".so"}]), r"libraries\[0\].name must be a file name of 1 to"),
+        (put("libraries", [{**LIBRARY, "name": "a/b"}]), r"libraries\[0\].name must be a file name of 1 to"),
+        (put("libraries", [{**LIBRARY, "sha256": "0"}]), r"libraries\[0\].sha256 must be 64 digits"),
+        (put("libraries", [{**LIBRARY, "platform": 1}]), r"libraries\[0\].platform must be a string"),
         (put("precision", 1), "precision must be an object, got 1"),
         (
             put("precision", {**PRECISION, "dtype": "int8"}),
@@ -218,6 +229,7 @@ def test_malformed_values_are_named(values: Values, change: Callable[[Values], N
         put("classes", []),
         put("extras", {}),
         put("precision", PRECISION),
+        put("libraries", [LIBRARY]),
         with_classes([1]),
         with_extra({"shape": [2], "kind": "points"}),
         with_extra({"shape": [1, 2, 1], "kind": "values"}),

@@ -1,0 +1,34 @@
+// example::peaks, on the CPU: keeps what is largest among its neighbours, and makes the rest 0.
+
+#include "peaks.h"
+
+#include <ATen/ATen.h>
+#include <torch/library.h>
+
+namespace {
+
+at::Tensor peaks_cpu(const at::Tensor& heat) {
+  TORCH_CHECK_VALUE(heat.dim() == 3, "heat must have the shape [B, H, W], got ", heat.sizes());
+  TORCH_CHECK_VALUE(heat.scalar_type() == at::kFloat, "heat must be float32, got ", heat.scalar_type());
+  const at::Tensor input = heat.contiguous();
+  at::Tensor output = at::empty_like(input);
+  const int64_t height = input.size(1);
+  const int64_t width = input.size(2);
+  for (int64_t image = 0; image < input.size(0); ++image) {
+    const float* from = input.const_data_ptr<float>() + image * height * width;
+    float* to = output.mutable_data_ptr<float>() + image * height * width;
+    for (int64_t cell = 0; cell < height * width; ++cell) {
+      to[cell] = peak_at(from, height, width, cell / width, cell % width);
+    }
+  }
+  return output;
+}
+
+}  // namespace
+
+TORCH_LIBRARY(example, library) {
+  library.def("peaks(Tensor heat) -> Tensor");
+}
+TORCH_LIBRARY_IMPL(example, CPU, library) {
+  library.impl("peaks", peaks_cpu);
+}

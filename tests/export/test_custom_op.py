@@ -1,0 +1,222 @@
+"""`examples/custom_op`: an op of the user's own is built, exported with its detector, and carried."""
+
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import lensbox.export.cli
+from lensbox.errors import ArtifactError, ExitCode
+from lensbox.runtime.artifact import load_artifact
+from lensbox.runtime.carried_ops import this_platform
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "custom_op"
+SCRIPT = Path(lensbox.export.cli.__file__).with_name("script_model.py")
+LIBRARY = "libexample_ops.so"
+
+
+def run(*command: object, cwd: Path) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run([*map(str, command)], cwd=cwd, capture_output=True, text=True, check=False)
+
+
+def export(folder: Path, *arguments: object) -> "subprocess.CompletedProcess[str]":
+    return run(sys.executable, SCRIPT, "--model", "blobs:Blobs", *arguments, cwd=folder)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the example with the library in build/, and both artifacts that its README makes."""
+    folder = tmp_path_factory.mktemp("custom_op") / "example"
+    shutil.copytree(EXAMPLE, folder, ignore=shutil.ignore_patterns("build", "*.pt", "__pycache__"))
+    prefix = f"-DCMAKE_PREFIX_PATH={torch.utils.cmake_prefix_path}"
+    for command in (
+        ("cmake", "-S", ".", "-B", "build", "-G", "Ninja", "-DCMAKE_BUILD_TYPE=Release", prefix),
+        ("cmake", "--build", "build"),
+    ):
+        result = run(*command, cwd=folder)
+        assert result.returncode == 0, result.stdout + result.stderr
+    for options in (["--output", "blobs.pt"], ["--carry-ops", "--output", "blobs_with_op.pt"]):
+        result = export(folder, "--ops", f"build/{LIBRARY}", *options)
+        assert result.returncode == 0, result.stderr
+    return folder
+
+
+# Runs in a process of its own: an operator that is registered stays.
+LOAD = """
+import sys
+from lensbox.errors import ArtifactError
+from lensbox.runtime import load_artifact
+path, trusted, *libraries = sys.argv[1:]
+import torch
+for library in libraries:
+    torch.ops.load_library(library)
+try:
+    artifact = load_artifact(path, trusted=trusted == "trusted")
+except ArtifactError as error:
+    raise SystemExit(f"refused: {error}")
+image = torch.zeros(1, 96, 128, dtype=torch.uint8)
+image[0, 20:33, 40:53] = 250
+print(artifact.self_test().passed, artifact.detect_image(image).boxes.round().int().tolist())
+print(len(load_artifact(path, trusted=trusted == "trusted").metadata.libraries))
+"""
+
+
+def load(folder: Path, *arguments: object) -> "subprocess.CompletedProcess[str]":
+    return run(sys.executable, "-c", LOAD, *arguments, cwd=folder)
+
+
+def test_the_schema_is_listed_and_the_library_can_be_loaded_by_hand(folder: Path) -> None:
+    with zipfile.ZipFile(folder / "blobs.pt") as file:
+        values = json.loads(next(file.read(name) for name in file.namelist() if "lensbox.json" in name))
+    assert "example::peaks(Tensor heat) -> Tensor" in values["ops"]
+    assert "libraries" not in values
+    result = load(folder, "blobs.pt", "untrusted", f"build/{LIBRARY}")
+    assert result.stdout.splitlines()[0].startswith("True [[40, ")
+    refused = load(folder, "blobs.pt", "trusted")
+    assert "needs the operator example::peaks(Tensor heat) -> Tensor, which is not reg" in refused.stderr
+
+
+def test_a_carried_library_is_enough_where_the_file_is_trusted(folder: Path) -> None:
+    result = load(folder, "blobs_with_op.pt", "trusted")
+    assert result.stdout == "True [[40, 20, 53, 33]]\n1\n", result.stderr
+    with zipfile.ZipFile(folder / "blobs_with_op.pt") as file:
+        carried = _entry(file, f"extra/ops/{LIBRARY}")
+        (library,) = json.loads(_entry(file, "extra/lensbox.json"))["libraries"]
+    assert carried == (folder / "build" / LIBRARY).read_bytes()
+    assert library == {
+        "name": LIBRARY,
+        "sha256": hashlib.sha256(carried).hexdigest(),
+        "torch_version": torch.__version__,
+        "platform": this_platform(),
+    }
+
+
+def test_it_is_not_opened_where_the_file_is_not_trusted(folder: Path) -> None:
+    refused = load(folder, "blobs_with_op.pt", "untrusted")
+    assert refused.returncode == 1
+    assert f"The artifact carries {LIBRARY}, which is opened only if you load it as trusted" in refused.stderr
+
+
+def test_it_is_not_opened_where_the_process_has_the_operators(folder: Path) -> None:
+    # Registering them twice would end the process.
+    result = load(folder, "blobs_with_op.pt", "trusted", f"build/{LIBRARY}")
+    assert result.stdout.startswith("True "), result.stderr
+
+
+def test_nothing_of_it_stays_in_the_temporary_folder(folder: Path, tmp_path: Path) -> None:
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    command = [sys.executable, "-c", LOAD, "blobs_with_op.pt", "trusted"]
+    result = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    assert result.stdout.startswith("True "), result.stderr
+    assert not list(tmp_path.iterdir())
+
+
+def _entry(file: zipfile.ZipFile, name: str) -> bytes:
+    return next(file.read(entry) for entry in file.namelist() if entry.endswith(f"/{name}"))
+
+
+def changed(source: Path, target: Path, change: Callable[[str, Any], Any]) -> Path:
+    """Copies an artifact; `change` gets each library's metadata, and its bytes as 'content'."""
+    with zipfile.ZipFile(source) as old, zipfile.ZipFile(target, "w") as new:
+        for name in old.namelist():
+            content = old.read(name)
+            if name.endswith("lensbox.json"):
+                values = json.loads(content)
+                values["libraries"] = [change("metadata", library) for library in values["libraries"]]
+                content = json.dumps(values).encode()
+            if "/extra/ops/" in name:
+                content = change("content", content)
+            new.writestr(name, content)
+    return target
+
+
+@pytest.mark.parametrize(
+    ("part", "change", "message"),
+    [
+        ("content", lambda content: content[:-1] + b"?", "with SHA-256 .*, but its bytes have "),
+        ("metadata", lambda library: library | {"sha256": "0" * 64}, "with SHA-256 0000"),
+        ("metadata", lambda library: library | {"name": "other.so"}, "holds no entry extra/ops/other.so"),
+        (
+            "metadata",
+            lambda library: library | {"platform": "linux-riscv64"},
+            "built for linux-riscv64; th",
+        ),
+        (
+            "metadata",
+            lambda library: library | {"torch_version": "1.9.0"},
+            "built for torch 1.9.0; insta",
+        ),
+        (
+            "metadata",
+            lambda library: library | {"name": "../x.so"},
+            r"libraries\[0\].name must be a file na",
+        ),
+        (
+            "metadata",
+            lambda library: library | {"sha256": "A" * 64},
+            r"libraries\[0\].sha256 must be 64 dig",
+        ),
+    ],
+)
+def test_a_library_that_does_not_fit_is_refused(
+    part: str, change: Callable[[Any], Any], message: str, folder: Path, tmp_path: Path
+) -> None:
+    path = changed(
+        folder / "blobs_with_op.pt",
+        tmp_path / "a.pt",
+        lambda kind, value: change(value) if kind == part else value,
+    )
+    with pytest.raises(ArtifactError, match=message):
+        load_artifact(path, trusted=True)
+
+
+def test_a_library_that_the_linker_refuses(folder: Path, tmp_path: Path) -> None:
+    broken = b"no library"
+    digest = hashlib.sha256(broken).hexdigest()
+    path = changed(
+        folder / "blobs_with_op.pt",
+        tmp_path / "a.pt",
+        lambda kind, value: broken if kind == "content" else value | {"sha256": digest},
+    )
+    with pytest.raises(ArtifactError, match=f"carries {LIBRARY}, which cannot be opened: .*(invalid|short)"):
+        load_artifact(path, trusted=True)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["--ops", "none.so"], ExitCode.UNUSABLE, "--ops must be a shared library, got none.so"),
+        (["--ops", "blobs.py"], ExitCode.UNUSABLE, "--ops blobs.py cannot be loaded: "),
+        (["--carry-ops"], ExitCode.USAGE, "--carry-ops must come with --ops"),
+        ([], ExitCode.UNUSABLE, "'_OpNamespace' 'example' object has no attribute 'peaks'"),
+    ],
+)
+def test_what_is_wrong_is_one_sentence(
+    arguments: list[str], code: ExitCode, message: str, folder: Path
+) -> None:
+    result = export(folder, *arguments, "--output", "c.pt")
+    assert result.returncode == code
+    assert message in result.stderr
+    assert "Traceback" not in result.stderr
+    assert not (folder / "c.pt").exists()
+
+
+@pytest.mark.skipif(shutil.which("nvcc") is None, reason="needs nvcc")
+def test_the_cuda_source_compiles(tmp_path: Path) -> None:
+    include = Path(torch.__file__).parent / "include"
+    stand_in = tmp_path / "c10" / "cuda" / "impl" / "cuda_cmake_macros.h"
+    if not (include / stand_in.relative_to(tmp_path)).exists():  # all that a CPU build of torch lacks
+        stand_in.parent.mkdir(parents=True)
+        stand_in.write_text("#pragma once\n")
+    flags = ["-std=c++20", "-arch=sm_80", f"-I{tmp_path}", f"-I{include}"]
+    result = run("nvcc", "-c", *flags, EXAMPLE / "peaks.cu", "-o", tmp_path / "peaks.o", cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
