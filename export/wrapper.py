@@ -1,6 +1,6 @@
 """Makes of any detector a module with all the methods of an artifact."""
 
-from typing import Any, Final, Protocol, cast
+from typing import Any, Final, cast
 
 import torch
 from torch import Tensor, nn
@@ -8,19 +8,7 @@ from torch import Tensor, nn
 from lensbox.model import Detector
 from lensbox.model.checks import check_threshold, dtype_name
 from lensbox.model.letterbox import fit_to_canvases, restore_boxes, restore_points
-
-METHODS = ("preprocess", "detect", "restore", "loss")
-
-
-class DeployedDetector(Protocol):
-    """What runtimes call; `restore_points` and `detect_named` are there where `methods_of` names them."""
-
-    def preprocess(self, images: list[Tensor], windows: Tensor | None = None) -> tuple[Tensor, Tensor]: ...
-    def detect(
-        self, images: Tensor, score_threshold: float, iou_threshold: float
-    ) -> tuple[Tensor, Tensor, Tensor]: ...
-    def restore(self, boxes: Tensor, geometry: Tensor) -> Tensor: ...
-    def loss(self, predictions: Tensor, targets: Tensor) -> Tensor: ...
+from lensbox.runtime.artifact import METHODS
 
 
 def deployed(detector: Detector) -> nn.Module:
@@ -29,11 +17,8 @@ def deployed(detector: Detector) -> nn.Module:
     It must follow the protocol, on the CPU.
     """
     assert isinstance(detector, nn.Module)
-    specification = detector.specification
     complete = all(_is_exported(getattr(detector, method, None)) for method in METHODS)
-    if complete and not specification.classes and not specification.extras:
-        return detector
-    return DetectorWrapper(detector)
+    return detector if complete and not _returns_dict(detector) else DetectorWrapper(detector)
 
 
 def methods_of(detector: Detector) -> tuple[str, ...]:

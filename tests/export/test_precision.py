@@ -18,10 +18,9 @@ from lensbox.export.precision import PrecisionOptions
 from lensbox.export.precision_change import measure_change
 from lensbox.export.reduced_precision import reduce_products
 from lensbox.export.torchscript import script_and_freeze
-from lensbox.export.wrapper import METHODS
 from lensbox.model import DetectorSpec, FaceDetector
 from lensbox.model.letterbox import fit_to_canvases
-from lensbox.runtime import load_artifact
+from lensbox.runtime.artifact import METHODS, load_artifact
 
 Answer = dict[str, Tensor]
 

@@ -15,8 +15,8 @@ from lensbox.errors import ArtifactError
 from lensbox.export.artifact_writer import save_artifact
 from lensbox.export.self_test_builder import build_self_test
 from lensbox.export.tf32 import OperandRounding
-from lensbox.export.wrapper import deployed
-from lensbox.model import DetectorSpec
+from lensbox.export.wrapper import DetectorWrapper, deployed
+from lensbox.model import DetectorSpec, FaceDetector
 from lensbox.runtime import Artifact, load_artifact
 from lensbox.runtime.metadata import ArtifactMetadata, Canvas
 from lensbox.runtime.op_library import op_name
@@ -41,6 +41,21 @@ def picture() -> Tensor:
     image[:, 20:32, 10:22] = torch.tensor([250, 10, 10], dtype=torch.uint8)[:, None, None]
     image[:, 60:72, 120:132] = torch.tensor([10, 10, 240], dtype=torch.uint8)[:, None, None]
     return image
+
+
+def test_only_a_detector_with_all_methods_is_taken_as_it_is() -> None:
+    class Named(FaceDetector):
+        @torch.jit.export
+        def detect(  # type: ignore[override]
+            self, images: Tensor, score_threshold: float, iou_threshold: float
+        ) -> dict[str, Tensor]:
+            boxes, scores, counts = super().detect(images, score_threshold, iou_threshold)
+            return {"boxes": boxes, "scores": scores, "counts": counts}
+
+    complete, named, smallest = FaceDetector().eval(), Named().eval(), Brightest()
+    assert deployed(complete) is complete
+    assert isinstance(deployed(named), DetectorWrapper)
+    assert isinstance(deployed(smallest), DetectorWrapper)
 
 
 def test_the_smallest_detector_gets_all_methods(saved: Saved) -> None:
