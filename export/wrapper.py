@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from lensbox.model import Detector
 from lensbox.model.checks import check_threshold, dtype_name
 from lensbox.model.letterbox import fit_to_canvases, restore_boxes, restore_points
-from lensbox.runtime.artifact import METHODS
+from lensbox.runtime.artifact_loading import METHODS
 
 
 def deployed(detector: Detector) -> nn.Module:

@@ -16,7 +16,7 @@ import torch
 
 import lensbox.export.cli
 from lensbox.errors import ArtifactError, ExitCode
-from lensbox.runtime.artifact import load_artifact
+from lensbox.runtime.artifact_loading import load_artifact
 from lensbox.runtime.carried_ops import this_platform
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "custom_op"
