@@ -33,8 +33,9 @@ help:
 demo: $(RUNNER) $(ARTIFACT)
 	$(BIN)/python -m lensbox.cpp_runtime.demo --runner $(RUNNER) --artifact $(ARTIFACT)
 
+# A worker for each core; the tests of a file stay together, since they share artifacts and services.
 test: $(RUNNER) $(BIN)/.ops
-	$(BIN)/pytest
+	$(BIN)/pytest -n auto --dist loadfile
 	$(BIN)/ctest --test-dir build/runner --output-on-failure
 
 ops: $(BIN)/.ops

@@ -1,6 +1,5 @@
 """Many JPEG files in memory to boxes, in one process: files are decoded in threads beside the device."""
 
-import os
 from collections.abc import Callable, Sequence
 from functools import partial
 
@@ -28,17 +27,16 @@ Detect = Callable[[Sequence[bytes]], list[Detections]]
 
 
 def stream_case(subject: Subject, count: int) -> Case:
-    """`count` files a sample, with a thread for each core. Wall-clock time, on the CPU too."""
+    """`count` files a sample, with as many threads as `detect_files` chooses. Wall-clock time, CPU or not."""
     distinct = [photograph.file for photograph in small_photographs(SIDE, min(_DISTINCT, count))]
     files = [distinct[index % len(distinct)] for index in range(count)]
-    threads = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     ways = [
-        (f"{LENSBOX}, batches of {size}", partial(_streaming, subject.artifact, size, threads), count)
+        (f"{LENSBOX}, batches of {size}", partial(_streaming, subject.artifact, size), count)
         for size in _BATCH_SIZES
     ]
     if subject.device.type == "cuda":
         ways += [
-            (f"{LENSBOX}, captured, batches of {size}", partial(_captured, subject, size, threads), count)
+            (f"{LENSBOX}, captured, batches of {size}", partial(_captured, subject, size), count)
             for size in _BATCH_SIZES
         ]
     ways.append((PREVIOUS, partial(_one_by_one, subject), max(1, count // _FEWER)))
@@ -55,15 +53,15 @@ def stream_case(subject: Subject, count: int) -> Case:
         return Series(lambda: sampler() / number, rounds)
 
     return Case(
-        f"JPEG {SIDE} x {SIDE} from memory, {threads} decoding threads",
+        f"JPEG {SIDE} x {SIDE} from memory, in a stream",
         [Way(STREAM, name, partial(prepare, make, number)) for name, make, number in ways],
     )
 
 
-def _streaming(artifact: Artifact, batch_size: int, threads: int) -> Detect:
+def _streaming(artifact: Artifact, batch_size: int) -> Detect:
     def detect(files: Sequence[bytes]) -> list[Detections]:
         found = []
-        for result in artifact.detect_files(files, batch_size=batch_size, threads=threads):
+        for result in artifact.detect_files(files, batch_size=batch_size):
             if isinstance(result, InputError):
                 raise WrongAnswerError(f"a file is refused: {result}")
             found.append(result)
@@ -72,10 +70,10 @@ def _streaming(artifact: Artifact, batch_size: int, threads: int) -> Detect:
     return detect
 
 
-def _captured(subject: Subject, batch_size: int, threads: int) -> Detect:
+def _captured(subject: Subject, batch_size: int) -> Detect:
     artifact = subject.another_artifact()
     artifact.capture([batch_size])
-    return _streaming(artifact, batch_size, threads)
+    return _streaming(artifact, batch_size)
 
 
 def _one_by_one(subject: Subject) -> Detect:

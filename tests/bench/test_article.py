@@ -120,6 +120,7 @@ def test_every_row_agrees_with_the_reference_on_a_gpu(row: Row[Any]) -> None:
 
 
 @pytest.mark.gpu
+@pytest.mark.filterwarnings("default")  # what torch warns of in the first row would be that row's failure
 def test_a_quick_run_on_a_gpu(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -187,7 +187,9 @@ def test_the_change_is_measured_on_the_gpu(dtype: str, tmp_path: Path) -> None:
     metadata = save_artifact(Cells(), path, precision=options)
     assert metadata.precision is not None
     assert metadata.precision.device == "cuda"
-    assert 0 < metadata.precision.max_score_change < 0.02
+    # A net this small may be computed without TF32 even where that is allowed.
+    assert metadata.precision.max_score_change < 0.02
+    assert metadata.precision.max_score_change > 0 or dtype == "tf32"
     assert load_artifact(path, "cuda").self_test().passed
 
 
