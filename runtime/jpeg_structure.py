@@ -80,8 +80,7 @@ def check_jpeg(file: bytes, width: int, height: int, max_segments: int | None = 
     )
     if frame not in _HUFFMAN_FRAMES:
         raise InputError("a JPEG file must be Huffman-coded, baseline or progressive")
-    blocks = -(-width // 8) * -(-height // 8)
-    allowed = max(_SCANS_ALWAYS_ALLOWED, _MAX_SCANNED_BLOCKS // blocks)
+    allowed = allowed_scans(width, height)
     if most_scans(file) <= allowed:  # few files need the exact number
         return
     scans = 0
@@ -92,6 +91,12 @@ def check_jpeg(file: bytes, width: int, height: int, max_segments: int | None = 
                 f"the JPEG file has too many scans: at most {allowed} are accepted for {width} x {height} "
                 f"pixels, got {scans} or more"
             )
+
+
+def allowed_scans(width: int, height: int) -> int:
+    """How many scans a JPEG file of so many pixels may have."""
+    blocks = -(-width // 8) * -(-height // 8)
+    return max(_SCANS_ALWAYS_ALLOWED, _MAX_SCANNED_BLOCKS // blocks)
 
 
 def most_scans(file: bytes) -> int:

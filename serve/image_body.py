@@ -17,6 +17,7 @@ from lensbox.runtime.metadata import Canvas, Reading
 from lensbox.runtime.photo import Photo
 from lensbox.serve.errors import RETRY_AFTER, ApiError, shown
 from lensbox.serve.form import image_from_form, is_form
+from lensbox.serve.image_limits import MAX_PNG_BYTES, MAX_RUN_LENGTH_PIXELS
 
 
 class _Signature(NamedTuple):
@@ -47,14 +48,6 @@ _SIGNATURES = (
 _SUPPORTED = ", ".join(signature.format for signature in _SIGNATURES if signature.reader)
 
 
-# Enough for a screenshot of 1920 x 1080, which is what run-length coding was made for.
-_MAX_RUN_LENGTH_PIXELS = 1 << 21
-
-# 40 million pixels of RGB, 30 of RGBA, 15 of RGBA with 16 bits a sample. Those that inflate from next to
-# nothing and are filtered in the slowest way take 1.6 s of a thread.
-_MAX_PNG_BYTES = 120_000_000
-
-
 def photo_from_body(
     body: bytes,
     content_type: str | None,
@@ -74,8 +67,8 @@ def photo_from_body(
         body = image_from_form(body, content_type)
     limits = ImageLimits(
         max_pixels=max_pixels,
-        max_run_length_pixels=_MAX_RUN_LENGTH_PIXELS,
-        max_png_bytes=_MAX_PNG_BYTES,
+        max_run_length_pixels=MAX_RUN_LENGTH_PIXELS,
+        max_png_bytes=MAX_PNG_BYTES,
         max_pieces=MAX_PIECES,
         deadline=deadline,
     )

@@ -13,7 +13,7 @@ from lensbox.bench.photo.hostile.decode_time import LARGEST_SIDE, Decoder, Decod
 from lensbox.bench.photo.hostile.files import HOSTILE_FILES, HostileFile
 from lensbox.bench.photo.hostile.service_decoder import decode
 from lensbox.errors import InputError
-from lensbox.runtime.jpeg_structure import check_jpeg
+from lensbox.runtime.jpeg_structure import allowed_scans, check_jpeg
 from lensbox.runtime.metadata import Canvas, Reading
 from lensbox.serve.settings import Settings
 
@@ -47,7 +47,7 @@ def test_the_largest_image_is_just_within_the_pixels_of_the_service() -> None:
 
 @pytest.mark.parametrize(("width", "height"), [(7000, 7000), (LARGEST_SIDE, LARGEST_SIDE), (1920, 1080)])
 def test_no_more_scans_than_the_most_are_allowed(width: int, height: int) -> None:
-    most = jpeg_files.most_scans(width, height)
+    most = allowed_scans(width, height)
     scan = b"\xff\xda\0\x08\1\1\0\0\0\0"
     start = b"\xff\xd8\xff\xc2\0\x0b\x08\0\1\0\1\1\1\x11\0"
     check_jpeg(start + scan * most, width, height)
@@ -59,7 +59,7 @@ def test_no_more_scans_than_the_most_are_allowed(width: int, height: int) -> Non
 def test_the_files_of_many_scans_have_them(components: int) -> None:
     side = 2000
     file = jpeg_files.many_scans(side, components)
-    assert file.count(b"\xff\xda") == jpeg_files.most_scans(side, side) == 268
+    assert file.count(b"\xff\xda") == allowed_scans(side, side) == 268
     with PIL.Image.open(io.BytesIO(file)) as image:
         assert image.mode == {1: "L", 3: "RGB", 4: "CMYK"}[components]
         assert image.size == (side, side)
@@ -69,7 +69,7 @@ def test_the_files_of_many_scans_have_them(components: int) -> None:
 
 @pytest.mark.parametrize(("bits", "side"), [(8, 42), (16, 30)])
 def test_a_bomb_is_no_larger_than_is_allowed(bits: int, side: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(png_files, "MOST_PNG_BYTES", 8 * 30 * 30)
+    monkeypatch.setattr(png_files, "MAX_PNG_BYTES", 8 * 30 * 30)
     with PIL.Image.open(io.BytesIO(png_files.bomb(50, bits))) as image:
         assert image.size == (side, side)
         image.load()

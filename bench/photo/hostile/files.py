@@ -6,8 +6,8 @@ from functools import partial
 from typing import Literal
 
 from lensbox.bench.photo.hostile import jpeg_files, other_files, png_files
-from lensbox.bench.photo.hostile.budget import MOST_RUN_LENGTH_PIXELS
 from lensbox.bench.photo.hostile.exif import ON_ITS_SIDE
+from lensbox.serve.image_limits import MAX_RUN_LENGTH_PIXELS
 
 
 @dataclass(frozen=True)
@@ -55,6 +55,6 @@ HOSTILE_FILES = [
     ),
     HostileFile("WebP, lossy", partial(other_files.webp, lossless=False, alpha=False)),
     HostileFile("WebP, lossy with alpha", partial(other_files.webp, lossless=False, alpha=True)),
-    HostileFile("BMP, run-length coded", partial(other_files.run_length_bmp, pixels=MOST_RUN_LENGTH_PIXELS)),
+    HostileFile("BMP, run-length coded", partial(other_files.run_length_bmp, pixels=MAX_RUN_LENGTH_PIXELS)),
     HostileFile("BMP, one bit", other_files.bilevel_bmp),
 ]

@@ -7,12 +7,9 @@ from typing import Any, NamedTuple
 
 import PIL.Image
 
-from lensbox.bench.photo.hostile.budget import (
-    MOST_BYTES,
-    MOST_PIECES,
-    MOST_SCANNED_BLOCKS,
-    SCANS_ALWAYS_ALLOWED,
-)
+from lensbox.bench.photo.hostile.budget import MOST_BYTES
+from lensbox.runtime.image_io import MAX_PIECES
+from lensbox.runtime.jpeg_structure import allowed_scans
 
 # Second bytes of markers, ITU-T T.81, table B.1.
 _BASELINE, _PROGRESSIVE, _ARITHMETIC_PROGRESSIVE = 0xC0, 0xC2, 0xCA
@@ -40,33 +37,30 @@ class _Scan(NamedTuple):
         return _segment(_START_OF_SCAN, bytes((len(self.components),)) + selectors + spectral) + self.data
 
 
-def most_scans(width: int, height: int) -> int:
-    """The most scans that a progressive file of that size may have."""
-    return max(SCANS_ALWAYS_ALLOWED, MOST_SCANNED_BLOCKS // (_in_eights(width) * _in_eights(height)))
-
-
 def many_scans(side: int, components: int = 1) -> bytes:
     """Progressive, with 1, 3 or 4 (CMYK) components and as many scans as are allowed. After the first, each
     goes over all coefficients of all blocks again, from a few bytes."""
-    return _progressive(side, side, [0x11] * components, most_scans(side, side))
+    return _progressive(side, side, [0x11] * components, allowed_scans(side, side))
 
 
 def too_many_scans(side: int) -> bytes:
     """One more than is allowed, of a size of which that many fit."""
     side = max(side, 1024)
-    return _progressive(side, side, [0x11], most_scans(side, side) + 1)
+    return _progressive(side, side, [0x11], allowed_scans(side, side) + 1)
 
 
 def many_scans_of_a_strip(side: int) -> bytes:
     """The same for a strip one pixel high whose blocks come in groups of 4 x 4, of which one row is seen."""
     width = min(_LONGEST_STRIP, side * side)
-    return _progressive(width, 1, [0x44], most_scans(width, 1))
+    return _progressive(width, 1, [0x44], allowed_scans(width, 1))
 
 
 def interleaved_scans(side: int) -> bytes:
     """CMYK, every scan over all four components, without data: decoders make up what is missing."""
     first, refinement = (_Scan(range(1, 5), 0, 0, bits) for bits in (0x01, 0x10))
-    return _file(_PROGRESSIVE, side, side, [0x11] * 4, _repeated(first, refinement, most_scans(side, side)))
+    return _file(
+        _PROGRESSIVE, side, side, [0x11] * 4, _repeated(first, refinement, allowed_scans(side, side))
+    )
 
 
 def arithmetic_coding(side: int) -> bytes:
@@ -117,7 +111,7 @@ def _progressive(width: int, height: int, sampling: Sequence[int], scans: int) -
 
 def _repeated(first: _Scan, refinement: _Scan, count: int) -> list[_Scan]:
     """`count` scans in all, or as many as fit."""
-    count = min(count, MOST_PIECES // 2, (MOST_BYTES - 1024) // len(refinement.encoded()))
+    count = min(count, MAX_PIECES // 2, (MOST_BYTES - 1024) // len(refinement.encoded()))
     return [first, *[refinement] * (count - 1)]
 
 

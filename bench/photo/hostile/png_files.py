@@ -6,8 +6,9 @@ import zlib
 
 import numpy as np
 
-from lensbox.bench.photo.hostile.budget import MOST_BYTES, MOST_PNG_BYTES
+from lensbox.bench.photo.hostile.budget import MOST_BYTES
 from lensbox.bench.photo.hostile.exif import ON_ITS_SIDE
+from lensbox.serve.image_limits import MAX_PNG_BYTES
 
 _SIGNATURE = b"\x89PNG\r\n\x1a\n"
 _RGBA = 6
@@ -24,7 +25,7 @@ def bomb(side: int, bits: int, interlaced: bool = False, on_its_side: bool = Fal
 
     on_its_side: has EXIF data by which it is to be turned by 90 degrees.
     """
-    side = min(side, math.isqrt(MOST_PNG_BYTES // (_CHANNELS * bits // 8)))
+    side = min(side, math.isqrt(MAX_PNG_BYTES // (_CHANNELS * bits // 8)))
     compressor = zlib.compressobj(9)
     data = bytearray()
     for top, left, row_step, column_step in _PASSES if interlaced else ((0, 0, 1, 1),):
