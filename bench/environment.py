@@ -2,14 +2,12 @@
 
 import os
 import platform
-import subprocess
 from collections.abc import Sequence
 from datetime import datetime, timezone
-from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
 
 import torch
 
+from lensbox.info.machine import cpu_name, driver_version, package_version
 from lensbox.ops import library_path, read_build_info
 
 
@@ -23,7 +21,7 @@ def environment(
     info = read_build_info(library_path())
     lines = [
         ("date", datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC")),
-        ("CPU", f"{os.cpu_count()} cores, {_cpu_name()}; load average at the start {os.getloadavg()[0]:.1f}"),
+        ("CPU", f"{os.cpu_count()} cores, {cpu_name()}; load average at the start {os.getloadavg()[0]:.1f}"),
         ("system", f"{platform.system()} {platform.release()}, Python {platform.python_version()}"),
         ("lensbox", f"{info.version}, op library built for torch {info.torch} ({', '.join(info.backends)})"),
         ("torch", torch.__version__),
@@ -36,33 +34,8 @@ def environment(
         properties = torch.cuda.get_device_properties(device)
         gpu = (
             f"{properties.name}, {properties.multi_processor_count} multiprocessors, "
-            f"L2 {properties.L2_cache_size / 2**20:.0f} MiB, driver {_driver()}, CUDA {torch.version.cuda}"
+            f"L2 {properties.L2_cache_size / 2**20:.0f} MiB, driver {driver_version()}, "
+            f"CUDA {torch.version.cuda}"
         )
         lines.insert(1, ("GPU", gpu))
     return lines
-
-
-def package_version(package: str) -> str:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return "not installed"
-
-
-def _cpu_name() -> str:
-    try:
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    except OSError:
-        pass  # not Linux
-    return platform.processor() or platform.machine()
-
-
-def _driver() -> str:
-    query = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
-    try:
-        answer = subprocess.run(query, capture_output=True, text=True, timeout=20, check=True)
-    except (OSError, subprocess.SubprocessError):
-        return "unknown"
-    return answer.stdout.splitlines()[0].strip() if answer.stdout.strip() else "unknown"

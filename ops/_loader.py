@@ -23,6 +23,7 @@ class BuildInfo:
     version: str
     torch: str
     backends: tuple[str, ...]
+    build: str  # compilers and GPU architectures, as key=value; "" in libraries that do not say
 
 
 def library_path() -> Path:
@@ -51,11 +52,13 @@ def read_build_info(path: Path) -> BuildInfo:
     Raises:
         OpLibraryError: the file is no lensbox op library.
     """
-    match = re.search(rb"lensbox-build version=(\S+) torch=(\S+) backends=([\w,]+)", path.read_bytes())
+    match = re.search(
+        rb"lensbox-build version=(\S+) torch=(\S+) backends=([\w,]+)([ -~]*)", path.read_bytes()
+    )
     if match is None:
         raise OpLibraryError(f"{path} is not a lensbox op library: it holds no build record")
-    version, built_for, backends = (group.decode() for group in match.groups())
-    return BuildInfo(version, built_for, tuple(backends.split(",")))
+    version, built_for, backends, build = (group.decode() for group in match.groups())
+    return BuildInfo(version, built_for, tuple(backends.split(",")), build.strip())
 
 
 def load() -> None:

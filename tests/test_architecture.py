@@ -23,12 +23,13 @@ ARROWS: dict[str, set[str]] = {
     "train": {"cli", "errors", "files", "ops", "model", "runtime", "samples"},
     "serve": {"cli", "errors", "files", "ops", "runtime"},
     "cpp_runtime": {"errors", "files", "ops", "samples"},
-    "bench": {"cli", "errors", "files", "ops", "model", "runtime", "samples"},
-    "bench/article": {"cli", "errors", "files", "ops", "model", "runtime", "samples", "train"},
-    "bench/detector": {"cli", "errors", "files", "ops", "model", "runtime", "export", "samples"},
-    "bench/photo": {"cli", "errors", "files", "ops", "model", "runtime", "export", "samples"},
+    "bench": {"cli", "errors", "files", "info", "ops", "model", "runtime", "samples"},
+    "bench/article": {"cli", "errors", "files", "info", "ops", "model", "runtime", "samples", "train"},
+    "bench/detector": {"cli", "errors", "files", "info", "ops", "model", "runtime", "export", "samples"},
+    "bench/photo": {"cli", "errors", "files", "info", "ops", "model", "runtime", "export", "samples"},
     "bench/photo/hostile": {"errors", "runtime", "serve"},
     "cli": {"errors"},
+    "info": {"ops"},
 }
 
 

@@ -12,6 +12,7 @@ namespace lensbox {
 
 extern const char build_info[];
 [[gnu::used]] const char build_info[] =
-    "lensbox-build version=" LENSBOX_VERSION " torch=" LENSBOX_TORCH_VERSION " backends=" LENSBOX_BACKENDS;
+    "lensbox-build version=" LENSBOX_VERSION " torch=" LENSBOX_TORCH_VERSION " backends=" LENSBOX_BACKENDS
+    " " LENSBOX_BUILD;
 
 }  // namespace lensbox
