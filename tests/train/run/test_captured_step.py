@@ -70,6 +70,8 @@ def test_a_captured_step_is_the_step(
     assert captured.is_finite()
 
 
+@pytest.mark.usefixtures("_deterministic")
+@pytest.mark.filterwarnings("ignore:.*does not have a deterministic implementation")
 def test_captured_with_teachers_and_every_change_of_the_views(
     faces_folder: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
