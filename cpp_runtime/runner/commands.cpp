@@ -1,14 +1,14 @@
 #include "commands.h"
 
 #include <lensbox/annotate.h>
-#include <lensbox/artifact.h>
-#include <lensbox/boxes_json.h>
-#include <lensbox/detect_files.h>
-#include <lensbox/device.h>
 #include <lensbox/error.h>
 #include <lensbox/image_io.h>
-#include <lensbox/self_test.h>
-#include <lensbox/strict_json.h>
+#include <lensbox/torch/artifact.h>
+#include <lensbox/torch/boxes_json.h>
+#include <lensbox/torch/detect_files.h>
+#include <lensbox/torch/device.h>
+#include <lensbox/torch/self_test.h>
+#include <lensbox/torch/strict_json.h>
 #include <torch/cuda.h>
 #include <torch/version.h>
 

@@ -1,9 +1,9 @@
 #include <ATen/ATen.h>
 #include <c10/core/InferenceMode.h>
 #include <caffe2/serialize/read_adapter_interface.h>
-#include <lensbox/artifact.h>
 #include <lensbox/error.h>
-#include <lensbox/op_library.h>
+#include <lensbox/torch/artifact.h>
+#include <lensbox/torch/op_library.h>
 #include <torch/csrc/jit/serialization/import.h>
 
 #include <algorithm>

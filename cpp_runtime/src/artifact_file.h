@@ -1,6 +1,6 @@
 #pragma once
 
-#include <lensbox/artifact.h>
+#include <lensbox/torch/artifact.h>
 
 #include <filesystem>
 #include <memory>

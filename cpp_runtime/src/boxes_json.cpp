@@ -1,6 +1,6 @@
 #include <ATen/ATen.h>
-#include <lensbox/boxes_json.h>
 #include <lensbox/error.h>
+#include <lensbox/torch/boxes_json.h>
 
 #include <algorithm>
 #include <charconv>

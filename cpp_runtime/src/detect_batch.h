@@ -2,8 +2,8 @@
 
 #include <c10/core/Device.h>
 #include <lensbox/detection.h>
-#include <lensbox/metadata.h>
-#include <lensbox/photo.h>
+#include <lensbox/torch/metadata.h>
+#include <lensbox/torch/photo.h>
 
 #include <vector>
 

@@ -1,4 +1,4 @@
-#include <lensbox/detect_files.h>
+#include <lensbox/torch/detect_files.h>
 
 #include <algorithm>
 #include <utility>

@@ -1,6 +1,6 @@
 #include <ATen/Context.h>
-#include <lensbox/device.h>
 #include <lensbox/error.h>
+#include <lensbox/torch/device.h>
 #include <torch/cuda.h>
 
 #include <charconv>

@@ -1,9 +1,4 @@
-#include <ATen/ATen.h>
 #include <lensbox/image_io.h>
-
-#include <array>
-#include <memory>
-#include <utility>
 
 #include "image_file.h"
 
@@ -11,13 +6,6 @@ namespace lensbox {
 
 Image read_image(const std::filesystem::path& path, Orientation orientation) {
   return read_image_file(path, {.canvas = std::nullopt, .reading = {.orientation = orientation}}).image;
-}
-
-at::Tensor to_tensor(Image image) {
-  const std::array<int64_t, 3> shape{image.height, image.width, image.channels};
-  auto pixels = std::make_shared<std::vector<uint8_t>>(std::move(image.pixels));
-  uint8_t* const data = pixels->data();
-  return at::from_blob(data, shape, [pixels = std::move(pixels)](void*) {}, at::kByte).permute({2, 0, 1});
 }
 
 }  // namespace lensbox

@@ -1,6 +1,6 @@
 #include <lensbox/error.h>
-#include <lensbox/metadata.h>
-#include <lensbox/strict_json.h>
+#include <lensbox/torch/metadata.h>
+#include <lensbox/torch/strict_json.h>
 
 #include <algorithm>
 

@@ -1,7 +1,7 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <dlfcn.h>
 #include <lensbox/error.h>
-#include <lensbox/op_library.h>
+#include <lensbox/torch/op_library.h>
 #include <torch/csrc/jit/frontend/function_schema_parser.h>
 #include <torch/version.h>
 

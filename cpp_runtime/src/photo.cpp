@@ -1,7 +1,7 @@
 #include <ATen/ATen.h>
 #include <lensbox/error.h>
-#include <lensbox/image_io.h>
-#include <lensbox/photo.h>
+#include <lensbox/torch/image_tensor.h>
+#include <lensbox/torch/photo.h>
 
 #include <utility>
 

@@ -1,7 +1,7 @@
 #pragma once
 
 #include <lensbox/error.h>
-#include <lensbox/photo.h>
+#include <lensbox/torch/photo.h>
 
 #include <condition_variable>
 #include <exception>

@@ -1,5 +1,5 @@
 #include <ATen/ATen.h>
-#include <lensbox/self_test.h>
+#include <lensbox/torch/self_test.h>
 
 #include <algorithm>
 #include <cmath>

@@ -1,6 +1,6 @@
 #pragma once
 
-#include <lensbox/metadata.h>
+#include <lensbox/torch/metadata.h>
 
 #include "json_field.h"
 

@@ -1,4 +1,4 @@
-#include <lensbox/strict_json.h>
+#include <lensbox/torch/strict_json.h>
 
 #include <set>
 #include <string>

@@ -1,7 +1,7 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
-#include <lensbox/boxes_json.h>
 #include <lensbox/error.h>
+#include <lensbox/torch/boxes_json.h>
 
 #include <cstdlib>
 #include <limits>

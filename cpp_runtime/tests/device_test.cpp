@@ -1,7 +1,7 @@
 #include <ATen/Context.h>
 #include <gtest/gtest.h>
-#include <lensbox/device.h>
 #include <lensbox/error.h>
+#include <lensbox/torch/device.h>
 #include <torch/cuda.h>
 
 #include "expect_error.h"

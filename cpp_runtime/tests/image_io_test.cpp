@@ -1,6 +1,7 @@
 #include <ATen/ATen.h>
 #include <lensbox/error.h>
 #include <lensbox/image_io.h>
+#include <lensbox/torch/image_tensor.h>
 #include <zlib.h>
 
 #include "expect_error.h"

@@ -1,6 +1,6 @@
-#include <lensbox/artifact.h>
 #include <lensbox/error.h>
-#include <lensbox/metadata.h>
+#include <lensbox/torch/artifact.h>
+#include <lensbox/torch/metadata.h>
 
 #include <tuple>
 

@@ -1,6 +1,6 @@
 #include <dlfcn.h>
 #include <lensbox/error.h>
-#include <lensbox/op_library.h>
+#include <lensbox/torch/op_library.h>
 #include <torch/library.h>
 
 #include <cstdlib>

@@ -7,7 +7,7 @@
 
 #include <ATen/ATen.h>
 #include <lensbox/error.h>
-#include <lensbox/photo.h>
+#include <lensbox/torch/photo.h>
 
 #include <fstream>
 #include <iostream>

@@ -1,25 +1,43 @@
 #pragma once
 
 #include <stdexcept>
+#include <string>
 
 namespace lensbox {
 
-// What the library throws. The messages are complete sentences for the user: they name the file or the
-// argument, the rule, and the value received.
+// What went wrong, as lensbox_runner's exit codes say it.
+enum class ErrorCode : int {
+  kInternal = 1,  // what no user can be blamed for, such as a lack of memory
+  kUsage = 2,     // DeviceError
+  kArtifact = 3,  // ArtifactError
+  kInput = 4      // InputError
+};
+
+// What the library throws, always as one of the types below. The messages are complete sentences for the
+// user: they name the file or the argument, the rule, and the value received.
+class Error : public std::runtime_error {
+ public:
+  Error(ErrorCode code, const std::string& message) : std::runtime_error(message), code_(code) {}
+
+  ErrorCode code() const noexcept { return code_; }
+
+ private:
+  ErrorCode code_;
+};
 
 // The artifact or its op library is absent, damaged, or does not fit this process.
-struct ArtifactError : std::runtime_error {
-  using std::runtime_error::runtime_error;
+struct ArtifactError : Error {
+  explicit ArtifactError(const std::string& message) : Error(ErrorCode::kArtifact, message) {}
 };
 
 // An image, a file of boxes, or a value given to a method is bad; the artifact may be fine.
-struct InputError : std::runtime_error {
-  using std::runtime_error::runtime_error;
+struct InputError : Error {
+  explicit InputError(const std::string& message) : Error(ErrorCode::kInput, message) {}
 };
 
 // The device asked for does not exist on this machine, or is not the name of a device.
-struct DeviceError : std::runtime_error {
-  using std::runtime_error::runtime_error;
+struct DeviceError : Error {
+  explicit DeviceError(const std::string& message) : Error(ErrorCode::kUsage, message) {}
 };
 
 }  // namespace lensbox

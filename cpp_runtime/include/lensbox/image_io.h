@@ -1,6 +1,5 @@
 #pragma once
 
-#include <ATen/core/Tensor.h>
 #include <lensbox/reading.h>
 
 #include <cstdint>
@@ -27,8 +26,5 @@ Image read_image(const std::filesystem::path& path, Orientation orientation = Or
 
 // Throws InputError if the file cannot be written, and leaves at `path` what was there.
 void write_png(const std::filesystem::path& path, const Image& image);
-
-// uint8 [channels, height, width]: the image's own memory, so its strides are those of [H, W, C].
-at::Tensor to_tensor(Image image);
 
 }  // namespace lensbox

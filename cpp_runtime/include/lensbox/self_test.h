@@ -1,7 +1,5 @@
 #pragma once
 
-#include <lensbox/artifact.h>
-
 #include <string>
 #include <vector>
 
@@ -18,10 +16,5 @@ struct SelfTestReport {
 
   bool passed() const { return failures.empty(); }
 };
-
-// Runs the self-test stored in the artifact: detection in a small image and the loss of a few boxes, compared
-// within the tolerance that is stored for this kind of device. Throws ArtifactError if it is not there or
-// cannot be run.
-SelfTestReport run_self_test(const Artifact& artifact);
 
 }  // namespace lensbox

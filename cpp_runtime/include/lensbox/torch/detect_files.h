@@ -1,7 +1,7 @@
 #pragma once
 
-#include <lensbox/artifact.h>
 #include <lensbox/error.h>
+#include <lensbox/torch/artifact.h>
 
 #include <filesystem>
 #include <functional>

@@ -3,8 +3,10 @@
 #include <ATen/core/Tensor.h>
 #include <c10/core/Device.h>
 #include <lensbox/detection.h>
-#include <lensbox/metadata.h>
-#include <lensbox/photo.h>
+#include <lensbox/loss.h>
+#include <lensbox/torch/metadata.h>
+#include <lensbox/torch/photo.h>
+#include <lensbox/trust.h>
 
 #include <filesystem>
 #include <memory>
@@ -15,19 +17,6 @@ namespace lensbox {
 
 class CapturedDetect;
 class DetectorModule;
-
-struct Loss {
-  double value;
-  int64_t slots;  // target slots that count, that is, are not padding (y2 != 0)
-};
-
-// A TorchScript file is a program, and some of it runs while the file is loaded. Code that uses an op which a
-// detector does not need, such as those that read and write files, is therefore refused before anything of it
-// runs. This is no sandbox: what is allowed can still use up time and memory, or make the detector wrong.
-enum class Trust {
-  kCheckCode,  // refuse code that uses ops outside the list in runtime/allowed_ops.txt
-  kTrustCode   // load whatever torch loads: only for files of your own
-};
 
 // Checks an artifact and returns its lensbox.json without running anything of it, so this needs no op
 // library. Throws ArtifactError if the file is absent, no TorchScript archive, damaged in any byte that

@@ -1,14 +1,15 @@
 #pragma once
 
+#include <lensbox/error.h>
+
 #include <nlohmann/json.hpp>
-#include <stdexcept>
 #include <string_view>
 
 namespace lensbox {
 
 // The text is not JSON, or not of the strict kind; the message says why and where.
-struct JsonError : std::runtime_error {
-  using std::runtime_error::runtime_error;
+struct JsonError : InputError {
+  using InputError::InputError;
 };
 
 // Parses JSON that only has one meaning: UTF-8 without byte order mark, no object with two equal keys, every

@@ -1,0 +1,13 @@
+#pragma once
+
+#include <lensbox/self_test.h>
+#include <lensbox/torch/artifact.h>
+
+namespace lensbox {
+
+// Runs the self-test stored in the artifact: detection in a small image and the loss of a few boxes, compared
+// within the tolerance that is stored for this kind of device. Throws ArtifactError if it is not there or
+// cannot be run.
+SelfTestReport run_self_test(const Artifact& artifact);
+
+}  // namespace lensbox
