@@ -2,6 +2,7 @@
 # make test         all tests: pytest, then ctest
 # make lint         ruff, mypy, clang-format;  make format mends what it can
 # make cuda-check   compile every CUDA source for all architectures (needs nvcc, no GPU)
+# make docs         the pages as a site, in build/docs; a broken link is an error
 # make sanitize     the CPU tests of the ops under AddressSanitizer and UBSan
 #
 # Variables: PYTHON, the interpreter to make the virtual environment with (python3); VENV, where it lies (.venv);
@@ -25,7 +26,7 @@ SYSTEM_HEADERS := $(addprefix /usr/include/,CLI/CLI.hpp nlohmann/json.hpp jpegli
 SYSTEM_PACKAGES := libcli11-dev nlohmann-json3-dev libjpeg-dev libpng-dev libgtest-dev
 
 .DELETE_ON_ERROR:
-.PHONY: help demo test lint format ops runner artifact cuda-check sanitize clean
+.PHONY: help demo test lint format docs ops runner artifact cuda-check sanitize clean
 
 help:
 	@sed -n 's/^# \?//p;/^$$/q' Makefile
@@ -96,6 +97,15 @@ format: $(BIN)/.ops
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 	$(BIN)/clang-format -i $(call sources,ops cpp_runtime bench examples)
+
+# From the sources alone: the reference is read from the docstrings, without importing anything.
+$(BIN)/.docs: $(BIN)/.torch pyproject.toml
+	$(PIP) install --quiet "mkdocs-material>=9.6" "mkdocstrings[python]>=0.30"
+	@touch $@
+
+docs: $(BIN)/.docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
+	@echo "The site: build/docs/index.html"
 
 cuda-check: $(BIN)/.ops
 	$(BIN)/cmake -S . -B build/cuda-check -G Ninja -DLENSBOX_CUDA_COMPILE_CHECK=ON \

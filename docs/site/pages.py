@@ -1,0 +1,90 @@
+"""What `make docs` adds to mkdocs: pages from outside of docs/, the reference, and links into the source.
+
+A page is written for people who read it in the repository, so its links are paths there. Here each becomes the
+path of a page of the site, or the address of a source file.
+"""
+
+import ast
+import posixpath
+import re
+from pathlib import Path
+from typing import Any
+
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+
+# Pages by their path in the site, and where they lie in the repository.
+OUTSIDE = {
+    "index.md": "README.md",
+    **{
+        path: path
+        for path in (
+            "CHANGELOG.md",
+            "CONTRIBUTING.md",
+            "bench/README.md",
+            "cpp_runtime/README.md",
+            "examples/custom_op/README.md",
+            "model/MODEL_CARD.md",
+        )
+    },
+}
+REFERENCE = {
+    "reference/ops.md": ("The op library, from Python", "lensbox.ops"),
+    "reference/runtime.md": ("Running artifacts, from Python", "lensbox.runtime"),
+    "reference/model.md": ("What a detector is", "lensbox.model"),
+}
+
+_CODE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
+_LINK = re.compile(r"(!?)\[([^]]*)\]\(([^)\s]+)\)")
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Adds the pages from outside of docs/, and the reference."""
+    for path, source in OUTSIDE.items():
+        text = (REPOSITORY / source).read_text(encoding="utf-8")
+        files.append(File.generated(config, path, content=text))
+    for path, (title, package) in REFERENCE.items():
+        names = _public_names(package)
+        text = "\n\n".join([f"# {title}", *(f"::: {package}.{name}" for name in names)])
+        files.append(File.generated(config, path, content=text))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Leads each link of a page to where its target is on the site."""
+    source = OUTSIDE.get(page.file.src_uri, f"docs/{page.file.src_uri}")
+    pages = {of: path for path, of in OUTSIDE.items()}
+    for file in files:
+        pages.setdefault(f"docs/{file.src_uri}", file.src_uri)
+
+    def lead(match: re.Match[str]) -> str:
+        picture, text, target = match.groups()
+        path, _, anchor = target.partition("#")
+        if re.match(r"[a-z]+:", target) or not path:
+            return match[0]
+        wanted = posixpath.normpath(posixpath.join(posixpath.dirname(source), path))
+        if wanted in pages:
+            here = posixpath.relpath(pages[wanted], posixpath.dirname(page.file.src_uri) or ".")
+            return f"{picture}[{text}]({here}{'#' if anchor else ''}{anchor})"
+        if not (REPOSITORY / wanted).exists():
+            return match[0]  # mkdocs says that it is broken
+        return f"[{text}]({config.repo_url}/blob/main/{wanted})" if config.repo_url else text
+
+    parts, end = [], 0
+    for code in _CODE.finditer(markdown):
+        parts += [_LINK.sub(lead, markdown[end : code.start()]), code[0]]
+        end = code.end()
+    return "".join([*parts, _LINK.sub(lead, markdown[end:])])
+
+
+def _public_names(package: str) -> list[str]:
+    """`__all__` of a package, read without importing it."""
+    source = REPOSITORY / package.partition(".")[2] / "__init__.py"
+    for node in ast.walk(ast.parse(source.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "__all__":
+            names: list[Any] = ast.literal_eval(node.value)
+            return [str(name) for name in names]
+    raise ValueError(f"{source} must define __all__")

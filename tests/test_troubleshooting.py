@@ -1,0 +1,36 @@
+"""docs/troubleshooting.md quotes messages that exist."""
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+PAGE = (REPOSITORY / "docs" / "troubleshooting.md").read_text(encoding="utf-8")
+MESSAGES = re.findall(r"^\| `([^`]+)` \|", PAGE, re.MULTILINE)
+
+
+@pytest.fixture(scope="module")
+def texts() -> list[str]:
+    """The texts in the code, the pieces of an f-string joined with what stands between them left out."""
+    found = []
+    folders = [path.resolve() for path in (REPOSITORY / "src" / "lensbox").iterdir()]
+    for path in (path for folder in folders for path in folder.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                found.append(node.value)
+            elif isinstance(node, ast.JoinedStr):
+                values = [value.value for value in node.values if isinstance(value, ast.Constant)]
+                found.append("".join(str(value) for value in values))
+    return found + [path.read_text(encoding="utf-8") for path in (REPOSITORY / "ops").rglob("*.cmake")]
+
+
+@pytest.mark.parametrize("message", MESSAGES)
+def test_the_message_exists(message: str, texts: list[str]) -> None:
+    message = message.replace("lensbox.json", "")  # named by a constant
+    assert any(message in text for text in texts)
+
+
+def test_there_are_messages() -> None:
+    assert len(MESSAGES) > 12
