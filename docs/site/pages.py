@@ -1,7 +1,7 @@
-"""What `make docs` adds to mkdocs: pages from outside of docs/, the reference, and links into the source.
+"""What `make docs` adds to mkdocs: pages outside of docs/, the reference, and links into the source.
 
-A page is written for people who read it in the repository, so its links are paths there. Here each becomes the
-path of a page of the site, or the address of a source file.
+A page is written for people who read it in the repository, so its links are paths there. Here each becomes
+the path of a page of the site, or the address of a source file.
 """
 
 import ast
