@@ -1,0 +1,101 @@
+"""The README's blocks under "Use", run as they stand there, in a folder that holds what they name."""
+
+import json
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from built_runner import REPOSITORY, built_runner
+from serve_process import PATIENCE, ServeProcess
+
+from lensbox.ops import library_path
+from lensbox.samples.photos import save_photos
+
+README = (REPOSITORY / "README.md").read_text(encoding="utf-8")
+USE = README[README.index("\n## Use\n") : README.index("\n## What was tested where\n")]
+BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```$", USE, re.MULTILINE | re.DOTALL)
+PYTHON = [text for kind, text in BLOCKS if kind == "python"]
+SHELL = [line for kind, text in BLOCKS if kind == "sh" for line in text.splitlines()]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The shipped detector, exported by the README's command, a photograph and the op library."""
+    folder = tmp_path_factory.mktemp("readme")
+    output = folder / "artifacts" / "detector.pt"
+    export = [sys.executable, str(REPOSITORY / "export" / "script_model.py"), "--output", str(output)]
+    subprocess.run(export, check=True, capture_output=True, timeout=PATIENCE)
+    shutil.copy(output, folder)
+    shutil.copy(library_path(), folder)
+    photo, _ = save_photos(folder / "photos")
+    shutil.copy(photo, folder / "photo.jpg")
+    return folder
+
+
+def test_the_blocks_of_python(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(folder)
+    target = torch.tensor([[[0.0, 0.0, 8.0, 8.0], [0.0, 0.0, 0.0, 0.0]]])
+    names: dict[str, Any] = {
+        "pred": target + 1,
+        "target": target,
+        "boxes": torch.tensor([[[0.0, 0.0, 8.0, 8.0], [0.0, 0.0, 8.0, 7.0], [9.0, 9.0, 12.0, 12.0]]]),
+        "scores": torch.tensor([[0.9, 0.8, 0.7]]),
+        "paths": ["photo.jpg", "missing.jpg"],
+    }
+    assert len(PYTHON) == 3
+    for text in PYTHON:
+        if not torch.cuda.is_available():
+            text = text.replace('device="cuda"', 'device="cpu"')
+        exec(compile(text, "README.md", "exec"), names)
+        if "loss" in names and "detector" not in names:
+            assert names["loss"].item() == pytest.approx(1 - (49 / 79 - 2 / 81))  # by hand
+            assert names["counts"].tolist() == [2]
+    found = names["photo"], capsys.readouterr().out.splitlines()
+    assert (found[0].width, found[0].height) == (512, 600)
+    assert [line.partition(" ")[0] for line in found[1]] == ["photo.jpg", "missing.jpg"]
+    assert "Detections" in found[1][0]
+    assert "missing.jpg" in found[1][1].partition(" ")[2]
+
+
+def test_the_command_of_the_device(folder: Path) -> None:
+    (command,) = (line for line in SHELL if line.startswith("lensbox_runner "))
+    run = subprocess.run(
+        [built_runner(), *shlex.split(command)[1:]],
+        cwd=folder,
+        env={"PATH": ""},
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
+    )
+    assert run.returncode == 0, run.stderr
+    assert len(json.loads(run.stdout)["images"][0]["detections"]) == 1
+    assert (folder / "drawn.png").stat().st_size > 0
+
+
+def test_the_commands_of_the_service(folder: Path) -> None:
+    serve, curl = (shlex.split(line) for line in SHELL if not line.startswith("lensbox_runner "))
+    assert serve[:3] == ["lensbox", "serve", "--artifact"]
+    server = ServeProcess(folder / serve[3])
+    try:
+        until = time.monotonic() + PATIENCE
+        while "ready:" not in server.log:
+            assert server.process.poll() is None, server.log
+            assert time.monotonic() < until, server.log
+            time.sleep(0.05)
+        command = [part.replace("http://127.0.0.1:8000", server.url() or "") for part in curl]
+        run = subprocess.run(
+            command, cwd=folder, capture_output=True, text=True, timeout=PATIENCE, check=True
+        )
+        assert len(json.loads(run.stdout)["detections"]) == 1
+    finally:
+        server.close()
