@@ -55,7 +55,7 @@ $(BIN)/.torch:
 $(BIN)/.ops: $(BIN)/.torch pyproject.toml CMakeLists.txt $(call sources,ops) $(call builds,ops)
 	@echo "== Installing Python packages and building the op library (about a minute)"
 	$(PIP) install --quiet cmake ninja "scikit-build-core>=0.11"
-	$(PIP) install --quiet --no-build-isolation --editable '.[test,lint]'
+	$(PIP) install --quiet --no-build-isolation --editable '.[dev]'
 	@touch $@
 
 # --- C++ runner --------------------------------------------------------------------------------------------------
@@ -98,12 +98,8 @@ format: $(BIN)/.ops
 	$(BIN)/ruff format .
 	$(BIN)/clang-format -i $(call sources,ops cpp_runtime bench examples)
 
-# From the sources alone: the reference is read from the docstrings, without importing anything.
-$(BIN)/.docs: $(BIN)/.torch pyproject.toml
-	$(PIP) install --quiet "mkdocs-material>=9.6" "mkdocstrings[python]>=0.30"
-	@touch $@
-
-docs: $(BIN)/.docs
+# The reference is read from the docstrings, without importing anything.
+docs: $(BIN)/.ops
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
 	@echo "The site: build/docs/index.html"
 
