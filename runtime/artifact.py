@@ -11,7 +11,7 @@ from torch import Tensor
 
 from lensbox.errors import InputError
 from lensbox.runtime.captured_detect import CapturedDetect, Found, Thresholds
-from lensbox.runtime.detection import Detections, detections
+from lensbox.runtime.detection import Detections, check_labels, detections
 from lensbox.runtime.image_io import read_photo
 from lensbox.runtime.metadata import ArtifactMetadata, Orientation, Reading
 from lensbox.runtime.orientation import check_orientation
@@ -71,7 +71,7 @@ class Artifact:
 
         image: uint8 [C, H, W] on any device, C = 1 (gray), 3 (RGB) or 4 (RGBA), or what `read_photo` gave.
         A threshold of None is the artifact's default. Raises ValueError for another dtype or shape and for
-        thresholds outside 0..1.
+        thresholds outside 0..1, ArtifactError for a label that names no class.
         """
         thresholds = self._thresholds(score_threshold, iou_threshold)
         return self._detect_photos([photo_of(image, "image")], thresholds)[0]
@@ -132,6 +132,18 @@ class Artifact:
         with torchscript_call():
             boxes, scores, counts, *_ = self._detect(images.to(self.device), thresholds)
             return boxes, scores, counts
+
+    def detect_named(
+        self, images: Tensor, score_threshold: float | None = None, iou_threshold: float | None = None
+    ) -> dict[str, Tensor]:
+        """What `detect` gives, by name, with `labels` and further outputs where the detector has them.
+
+        labels: int64 [B, K]; further outputs: [B, K, ...], points in canvas pixels. Raises ValueError.
+        """
+        thresholds = self._thresholds(score_threshold, iou_threshold)
+        names = ("boxes", "scores", "counts", *self._further)
+        with torchscript_call():
+            return dict(zip(names, self._detect(images.to(self.device), thresholds), strict=True))
 
     def capture(
         self,
@@ -219,6 +231,8 @@ class Artifact:
                 name: self._restored(name, output, geometry).cpu().numpy()
                 for name, output in zip(self._further, outputs, strict=True)
             }
+        if "labels" in further:
+            check_labels(further["labels"], found[2], len(self.classes))
         return detections(*found, further)
 
     def _restored(self, name: str, output: Tensor, geometry: Tensor) -> Tensor:

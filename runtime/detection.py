@@ -9,6 +9,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from lensbox.errors import ArtifactError
+
 
 @dataclass(frozen=True)
 class Detections:
@@ -61,3 +63,14 @@ def detections(
         )
         for image in range(len(counts))
     ]
+
+
+def check_labels(labels: NDArray[np.int64], counts: list[int], classes: int) -> None:
+    """Raises ArtifactError unless the first counts[b] labels of each image, [B, K], name a class."""
+    counted = labels[np.arange(labels.shape[1]) < np.array(counts)[:, None]]
+    wrong = counted[(counted < 0) | (counted >= classes)]
+    if wrong.size:
+        raise ArtifactError(
+            f"the detector must answer labels from 0 to {classes - 1}, as it has {classes} classes, "
+            f"got {wrong[0]}"
+        )

@@ -59,7 +59,7 @@ def create_app(
     app = FastAPI(
         title="Lensbox",
         version=version("lensbox"),
-        summary="Finds faces in photographs, and computes the GIoU loss of boxes.",
+        summary="Runs one detector on photographs, and computes the GIoU loss of boxes.",
         lifespan=lifespan,
     )
     add_error_handlers(app)

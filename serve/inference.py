@@ -53,7 +53,7 @@ class Job(Protocol[Result]):
 
 @dataclass(frozen=True)
 class DetectJob:
-    """Faces of one photograph. A threshold of None is the artifact's default."""
+    """What is in one photograph. A threshold of None is the artifact's default."""
 
     photo: Photo
     score_threshold: float | None

@@ -1,6 +1,6 @@
 """What the endpoints take and answer."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -37,9 +37,17 @@ class NoParameters(BaseModel):
 class Detection(BaseModel):
     box: Box = Field(description="x1, y1, x2, y2 in pixels of the upright photograph at full size")
     score: float
+    label: str = Field("", description="name of the class; only where the artifact has `classes`")
+    extras: dict[str, Any] = Field(
+        {},
+        description="further outputs by name, nested as the shapes in the artifact's `extras` say, points in "
+        "pixels of the upright photograph; only where it has some",
+    )
 
 
 class DetectAnswer(BaseModel):
+    """Documentation alone: the answer is made by `detections_to_json`."""
+
     width: int = Field(description="width of the upright photograph in pixels")
     height: int
     detections: list[Detection] = Field(description="best first")

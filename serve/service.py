@@ -25,7 +25,7 @@ class Service:
     in_progress: int = 0
 
     def check_ready(self) -> None:
-        """Raises NotReadyError unless the service can find faces in an image."""
+        """Raises NotReadyError unless the service can take images."""
         self.instance.ready_artifact()
         if self.decoders.stuck:
             raise NotReadyError("every decoder is busy with an image that takes too long")

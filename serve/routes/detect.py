@@ -3,12 +3,14 @@
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request
+from fastapi.responses import JSONResponse
 
+from lensbox.runtime.detection_json import detections_to_json
 from lensbox.serve.answering import result_for
 from lensbox.serve.form import IMAGE_FIELDS
 from lensbox.serve.inference import DetectJob
 from lensbox.serve.request_body import read_body
-from lensbox.serve.schemas import DetectAnswer, Detection, DetectParameters, ErrorAnswer
+from lensbox.serve.schemas import DetectAnswer, DetectParameters, ErrorAnswer
 from lensbox.serve.service import service_of
 
 router = APIRouter(tags=["detect"])
@@ -30,11 +32,12 @@ _BODY: dict[str, Any] = {
 
 @router.post(
     "/v1/detect",
+    response_model=DetectAnswer,
     responses={status: {"model": ErrorAnswer} for status in (400, 408, 413, 415, 422, 429, 503)},
     openapi_extra=_BODY,
 )
-async def detect(request: Request, parameters: Annotated[DetectParameters, Query()]) -> DetectAnswer:
-    """Faces of one image.
+async def detect(request: Request, parameters: Annotated[DetectParameters, Query()]) -> JSONResponse:
+    """What the detector finds in one image; GET /v1/model tells its name and classes.
 
     The body is a multipart form with the field `image` or `file`, or the bytes of the image file itself
     under any other Content-Type or none.
@@ -52,11 +55,6 @@ async def detect(request: Request, parameters: Annotated[DetectParameters, Query
         photo = await result_for(request, decoding, settings.answer_timeout)
         job = DetectJob(photo, parameters.score_threshold, parameters.iou_threshold)
         found = await result_for(request, instance.submit(job), settings.answer_timeout)
-    return DetectAnswer(
-        width=photo.width,
-        height=photo.height,
-        detections=[
-            Detection(box=tuple(box), score=score)
-            for box, score in zip(found.boxes.tolist(), found.scores.tolist(), strict=True)
-        ],
-    )
+    detections = detections_to_json(found, artifact.metadata.classes)
+    # Not by way of the model: it would look at each number of each embedding once more.
+    return JSONResponse({"width": photo.width, "height": photo.height, "detections": detections})

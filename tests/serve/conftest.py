@@ -150,7 +150,7 @@ class FakeArtifact:
     """Answers like an artifact. While `gate` is closed, its calls wait; `calls` lists those that began."""
 
     device = torch.device("cpu")
-    metadata = SimpleNamespace(canvas=None)
+    metadata = SimpleNamespace(canvas=None, classes=())
 
     def __init__(self) -> None:
         self.gate = threading.Event()

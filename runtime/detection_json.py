@@ -1,0 +1,37 @@
+"""Detections as JSON has them: the same form in the service, the C++ runner and whatever else prints them."""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from torch import Tensor
+
+from lensbox.runtime.detection import Detections
+
+
+def detections_to_json(found: Detections, classes: Sequence[str]) -> list[dict[str, Any]]:
+    """One object for each detection, in their order, of what `json.dumps` takes.
+
+    `box` is [x1, y1, x2, y2] in pixels of the photograph and `score` a number. `label`, where there are
+    `classes`, which are the artifact's, is the name of the class; `extras`, where there are some, has them by
+    name, nested as their shapes say. What is not finite becomes null, since JSON has no other word for it.
+    """
+    columns: dict[str, list[Any]] = {"box": _listed(found.boxes), "score": _listed(found.scores)}
+    if found.labels is not None:
+        columns["label"] = [classes[label] for label in found.labels.tolist()]
+    if found.extras:
+        extras = {name: _listed(values) for name, values in found.extras.items()}
+        rows = zip(*extras.values(), strict=True)
+        columns["extras"] = [dict(zip(extras, row, strict=True)) for row in rows]
+    return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+
+
+def _listed(values: Tensor) -> list[Any]:
+    numbers: list[Any] = values.tolist()
+    return numbers if bool(values.isfinite().all()) else [_without_nan(number) for number in numbers]
+
+
+def _without_nan(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_without_nan(item) for item in value]
+    return value if math.isfinite(value) else None
