@@ -23,9 +23,23 @@ def script_and_freeze(module: nn.Module, methods: Sequence[str]) -> torch.jit.Sc
     module = copy.deepcopy(module).eval()
     module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # (torch's stub lacks this form)
     with quiet_torchscript():
-        frozen = torch.jit.freeze(torch.jit.script(module), preserved_attrs=list(methods))
+        frozen = torch.jit.freeze(_script(module), preserved_attrs=list(methods))
     assert isinstance(frozen, torch.jit.ScriptModule)
     return frozen
+
+
+def _script(module: nn.Module) -> torch.jit.ScriptModule:
+    """`torch.jit.script`, of which a failure leaves nothing behind.
+
+    torch keeps the types of modules to share them with later ones, also those whose compilation failed
+    half-way; the next module of such a type would fail with "Can't redefine method".
+    """
+    try:
+        scripted: torch.jit.ScriptModule = torch.jit.script(module)
+    except Exception:
+        torch.jit._recursive.concrete_type_store = torch.jit._recursive.ConcreteTypeStore()
+        raise
+    return scripted
 
 
 def custom_op_schemas(module: torch.jit.ScriptModule, methods: Sequence[str]) -> list[str]:
