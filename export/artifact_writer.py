@@ -32,9 +32,12 @@ from lensbox.runtime.artifact_file import METADATA_FILE
 from lensbox.runtime.artifact_loading import load_artifact_bytes
 from lensbox.runtime.detection import Extra
 from lensbox.runtime.metadata import FORMAT_VERSION, ArtifactMetadata, Canvas, Precision, Reading
+from lensbox.runtime.self_test import SelfTest
 from lensbox.runtime.torchscript import quiet_torchscript
 
 _logger = logging.getLogger(__name__)
+
+_MOST_NAMES = 10  # of classes, in a message
 
 
 def save_artifact(
@@ -130,6 +133,7 @@ def _describe(
         raise ArtifactError(f"the detector cannot be exported: {error}") from error
     assert isinstance(detector, nn.Module)
     specification, methods = detector.specification, methods_of(detector)
+    _report_coverage(specification.classes, self_test)
     extras = {name: Extra(tuple(shape), "points") for name, shape in specification.points.items()}
     extras |= {name: Extra(tuple(shape), "values") for name, shape in specification.values.items()}
     return ArtifactMetadata(
@@ -154,6 +158,18 @@ def _describe(
         extras=extras,
         precision=precision,
     )
+
+
+def _report_coverage(classes: Sequence[str], test: SelfTest) -> None:
+    """Says which classes no detection of the self-test is of."""
+    if test.labels is None:
+        return
+    seen = set(test.labels.tolist())
+    absent = [name for label, name in enumerate(classes) if label not in seen]
+    if absent:
+        more = len(absent) - _MOST_NAMES
+        names = ", ".join(absent[:_MOST_NAMES]) + (f" and {more} more" if more > 0 else "")
+        _logger.info("the self-test covers %d of %d classes, not %s", len(seen), len(classes), names)
 
 
 def _canvas_shape(specification: DetectorSpec) -> list[int]:
