@@ -5,7 +5,7 @@ import io
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypedDict
 
 from lensbox.bench.cases import Case, short_name
 from lensbox.bench.timing import Summary
@@ -63,8 +63,25 @@ class Record:
 COLUMNS = tuple(field.name for field in fields(Record))
 
 
+class SummaryColumns(TypedDict):
+    """The columns of a summary in every CSV file."""
+
+    median_us: str
+    p20_us: str
+    p80_us: str
+    samples: int
+
+
+def summary_columns(summary: Summary | None) -> SummaryColumns:
+    """Times with four digits; empty where there is no figure."""
+    if summary is None:
+        return {"median_us": "", "p20_us": "", "p80_us": "", "samples": 0}
+    median, p20, p80 = (f"{time:.4g}" for time in (summary.median, summary.p20, summary.p80))
+    return {"median_us": median, "p20_us": p20, "p80_us": p80, "samples": summary.samples}
+
+
 def to_record(row: Row) -> Record:
-    case, summary = row.case, row.summary
+    case = row.case
     boxes = case.kind in ("nms", "pairwise")
     return Record(
         group=case.group,
@@ -79,10 +96,7 @@ def to_record(row: Row) -> Record:
         target_dtype="" if boxes else short_name(case.target_dtype),
         peer=row.peer,
         measure=row.measure,
-        median_us=f"{summary.median:.4g}" if summary else "",
-        p20_us=f"{summary.p20:.4g}" if summary else "",
-        p80_us=f"{summary.p80:.4g}" if summary else "",
-        samples=summary.samples if summary else 0,
+        **summary_columns(row.summary),
         useful_bytes=row.useful_bytes,
         copy_bandwidth_share="" if row.share is None else f"{row.share:.4g}",
         note=row.note,

@@ -7,7 +7,7 @@ from pathlib import Path
 from lensbox.bench.detector.cost import Cost
 from lensbox.bench.detector.operators import Share
 from lensbox.bench.ops_report import Environment
-from lensbox.bench.results import write_records
+from lensbox.bench.results import summary_columns, write_records
 from lensbox.bench.timing import Summary
 
 
@@ -98,16 +98,12 @@ def _columns(record: type[TimingRecord] | type[OperatorRecord]) -> list[str]:
 
 
 def _timing_record(timing: Timing, threads: int) -> TimingRecord:
-    summary = timing.summary
     return TimingRecord(
         way=timing.way,
         computes=timing.computes,
         device="cpu",
         threads=threads,
         batch=1,
-        median_us=f"{summary.median:.4g}" if summary else "",
-        p20_us=f"{summary.p20:.4g}" if summary else "",
-        p80_us=f"{summary.p80:.4g}" if summary else "",
-        samples=summary.samples if summary else 0,
+        **summary_columns(timing.summary),
         note=timing.note,
     )

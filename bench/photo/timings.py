@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from lensbox.bench.results import summary_columns
 from lensbox.bench.timing import Summary
 
 
@@ -36,17 +37,13 @@ class TimingRecord:
 
 
 def timing_record(timing: Timing, device: str, threads: int) -> TimingRecord:
-    summary = timing.summary
     return TimingRecord(
         case=timing.case,
         step=timing.step,
         way=timing.way,
         device=device,
         threads=threads,
-        median_us=f"{summary.median:.4g}" if summary else "",
-        p20_us=f"{summary.p20:.4g}" if summary else "",
-        p80_us=f"{summary.p80:.4g}" if summary else "",
-        samples=summary.samples if summary else 0,
+        **summary_columns(timing.summary),
         copy_bandwidth_share="" if timing.share is None else f"{timing.share:.4g}",
         note=timing.note,
     )
