@@ -5,17 +5,29 @@
 
 import dataclasses
 import json
-import math
 import re
 from collections.abc import Mapping
-from typing import Any, Literal, NamedTuple
+from typing import Any
 
 from lensbox.runtime.carried_ops import Library
 from lensbox.runtime.detection import Extra
-from lensbox.runtime.json_field import IDENTIFIER, Field, FieldError
+from lensbox.runtime.json_field import Field, FieldError
+from lensbox.runtime.metadata_parts import (
+    Canvas,
+    Orientation,
+    Precision,
+    Reading,
+    read_canvas,
+    read_classes,
+    read_extras,
+    read_precision,
+    read_reading,
+)
 from lensbox.runtime.self_test import SelfTest
 from lensbox.runtime.self_test_fields import read_self_test, self_test_to_dict
 from lensbox.runtime.strict_json import parse_strict
+
+__all__ = ["FORMAT_VERSION", "ArtifactMetadata", "Canvas", "Orientation", "Precision", "Reading"]
 
 FORMAT_VERSION = 2
 # Of format 1, whose `preprocess` takes one image, and which says nothing of canvas and reading.
@@ -23,58 +35,11 @@ SINGLE_IMAGE_FORMAT = 1
 MAX_OPS = 1000
 MAX_SCHEMA_LENGTH = 4096
 MAX_SCHEMA_NESTING = 16
-MAX_CANVAS_SIDE = 1 << 14
-MAX_JPEG_OVERSAMPLING = 1000
-MAX_CLASSES = 10_000
-MAX_CLASS_LENGTH = 200
-MAX_EXTRAS = 100
-MAX_EXTRA_DIMENSIONS = 8
-MAX_EXTRA_SIZE = 1 << 16
 MAX_LIBRARIES = 16
 
 _SCHEMA = re.compile(r"[A-Za-z_]\w*::[A-Za-z_]\w*(\.\w+)?\([ -~]*\) -> [ -~]+", re.ASCII)
-
-
-Orientation = Literal["exif", "stored"]
 _LIBRARY_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,99}", re.ASCII)
 _SHA256 = re.compile(r"[0-9a-f]{64}", re.ASCII)
-
-
-class Canvas(NamedTuple):
-    """What images are fitted to: sides in pixels; 1 channel (gray) or 3 (RGB); gray level of the padding."""
-
-    height: int
-    width: int
-    channels: int = 1
-    fill: int = 0
-
-
-class Reading(NamedTuple):
-    """How image files are to be read for a detector.
-
-    orientation: "exif" to turn photographs upright, "stored" to leave them as their pixels lie.
-    jpeg_oversampling: a JPEG file may be decoded at a reduced scale as long as each side keeps this many
-    times the pixels that the canvas needs; 0: always in full.
-    """
-
-    orientation: Orientation = "exif"
-    jpeg_oversampling: int = 2
-
-
-class Precision(NamedTuple):
-    """In what other precision than float32 a detector computes, and how far that moved its detections.
-
-    dtype: "tf32", which a runtime may allow, "float16" or "bfloat16", which the code holds. device: where the
-    changes were measured, over so many pictures and detections; those of boxes in canvas pixels.
-    """
-
-    dtype: Literal["tf32", "float16", "bfloat16"]
-    device: str
-    pictures: int
-    detections: int
-    median_box_change: float
-    max_box_change: float
-    max_score_change: float
 
 
 @dataclasses.dataclass(frozen=True)
@@ -168,8 +133,8 @@ def _to_dict(metadata: ArtifactMetadata) -> dict[str, Any]:
 
 def _read(document: Field, version: int) -> ArtifactMetadata:
     defaults, single = document["defaults"], version == SINGLE_IMAGE_FORMAT
-    classes = () if single else _classes(document)
-    extras = {} if single else _extras(document)
+    classes = () if single else read_classes(document)
+    extras = {} if single else read_extras(document)
     return ArtifactMetadata(
         format_version=version,
         name=document["name"].text(),
@@ -178,8 +143,8 @@ def _read(document: Field, version: int) -> ArtifactMetadata:
         weights_sha256=document["weights_sha256"].text(),
         input=document["input"].members(),
         output=document["output"].members(),
-        canvas=None if single else _canvas(document["canvas"]),
-        reading=Reading() if single else _reading(document["reading"]),
+        canvas=None if single else read_canvas(document["canvas"]),
+        reading=Reading() if single else read_reading(document["reading"]),
         score_threshold=defaults["score_threshold"].fraction(),
         iou_threshold=defaults["iou_threshold"].fraction(),
         ops=tuple(_schema(field) for field in document["ops"].items("operator schemas", most=MAX_OPS)),
@@ -187,85 +152,8 @@ def _read(document: Field, version: int) -> ArtifactMetadata:
         self_test=read_self_test(document["self_test"], len(classes), extras),
         classes=classes,
         extras=extras,
-        precision=None if single else _precision(document),
+        precision=None if single else read_precision(document),
         libraries=() if single else _libraries(document),
-    )
-
-
-def _canvas(canvas: Field) -> Canvas:
-    side = f"an integer from 1 to {MAX_CANVAS_SIDE}"
-    channels = canvas["channels"].integer(1, 3, "1 or 3")
-    if channels == 2:
-        canvas["channels"].fail("1 or 3")
-    return Canvas(
-        height=canvas["height"].integer(1, MAX_CANVAS_SIDE, side),
-        width=canvas["width"].integer(1, MAX_CANVAS_SIDE, side),
-        channels=channels,
-        fill=canvas["fill"].integer(0, 255, "an integer from 0 to 255"),
-    )
-
-
-def _reading(reading: Field) -> Reading:
-    orientation = reading["orientation"].text()
-    if orientation not in ("exif", "stored"):
-        reading["orientation"].fail('"exif" or "stored"')
-    most = MAX_JPEG_OVERSAMPLING
-    oversampling = reading["jpeg_oversampling"].integer(0, most, f"an integer from 0 to {most}")
-    return Reading("exif" if orientation == "exif" else "stored", oversampling)
-
-
-def _classes(document: Field) -> tuple[str, ...]:
-    if "classes" not in document.members():
-        return ()
-    names = document["classes"].items("names", most=MAX_CLASSES)
-    for name in names:
-        if not 1 <= len(name.text()) <= MAX_CLASS_LENGTH:
-            name.fail(f"a name of 1 to {MAX_CLASS_LENGTH} characters")
-    if len({name.value for name in names}) < len(names):
-        document["classes"].fail("a list of different names")
-    return tuple(name.text() for name in names)
-
-
-def _extras(document: Field) -> dict[str, Extra]:
-    if "extras" not in document.members():
-        return {}
-    extras = document["extras"]
-    if len(extras.members()) > MAX_EXTRAS:
-        extras.fail(f"an object of at most {MAX_EXTRAS} outputs")
-    return {name: _extra(name, extras[name]) for name in extras.members()}
-
-
-def _extra(name: str, extra: Field) -> Extra:
-    if not IDENTIFIER.fullmatch(name) or name in ("boxes", "scores", "counts", "labels"):
-        extra.fail("of a name that is an identifier other than boxes, scores, counts and labels")
-    sides = extra["shape"].items("sizes", most=MAX_EXTRA_DIMENSIONS)
-    shape = tuple(side.integer(1, MAX_EXTRA_SIZE, "a positive integer") for side in sides)
-    if math.prod(shape) > MAX_EXTRA_SIZE:
-        extra["shape"].fail(f"that of at most {MAX_EXTRA_SIZE} numbers")
-    kind = extra["kind"].text()
-    if kind not in ("points", "values"):
-        extra["kind"].fail('"points" or "values"')
-    if kind == "points" and shape[-1:] != (2,):
-        extra["shape"].fail("one that ends with 2, as points do")
-    return Extra(shape, "points" if kind == "points" else "values")
-
-
-def _precision(document: Field) -> Precision | None:
-    if "precision" not in document.members():
-        return None
-    precision = document["precision"]
-    dtype = precision["dtype"].text()
-    if dtype not in ("tf32", "float16", "bfloat16"):
-        precision["dtype"].fail('"tf32", "float16" or "bfloat16"')
-    count = "an integer from 0 to 2147483647"
-    return Precision(
-        dtype=dtype,  # type: ignore[arg-type]  # (just checked)
-        device=precision["device"].identifier(),
-        pictures=precision["pictures"].integer(0, 2**31 - 1, count),
-        detections=precision["detections"].integer(0, 2**31 - 1, count),
-        median_box_change=precision["median_box_change"].positive(),
-        max_box_change=precision["max_box_change"].positive(),
-        max_score_change=precision["max_score_change"].positive(),
     )
 
 
