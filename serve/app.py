@@ -12,8 +12,8 @@ from fastapi import FastAPI
 
 from lensbox.runtime import Artifact
 from lensbox.serve.decoding import Decoders
+from lensbox.serve.engine.instance import Instance
 from lensbox.serve.errors import add_error_handlers
-from lensbox.serve.inference import Instance
 from lensbox.serve.loading import load_model
 from lensbox.serve.routes import detect, health, loss, model
 from lensbox.serve.service import Service
@@ -40,7 +40,7 @@ def create_app(
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        instance = Instance(load, settings.queue_size, on_started)
+        instance = Instance(load, settings, on_started)
         decoders = Decoders(settings.decode_threads, settings.max_pixels, settings.answer_timeout)
         # Apart from the decoders: a loss does not wait for images. One thread, because parsing holds the GIL.
         json_parser = ThreadPoolExecutor(1, thread_name_prefix="lensbox-json")

@@ -10,7 +10,7 @@ from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
-from lensbox.serve.inference import NotReadyError, OverloadError
+from lensbox.serve.engine.errors import NotReadyError, OverloadError
 
 RETRY_AFTER = {"Retry-After": "1"}  # seconds; a full queue empties within one
 

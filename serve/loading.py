@@ -1,10 +1,13 @@
 """From settings to an artifact that has proven itself on this machine."""
 
+from collections.abc import Sequence
+
 import torch
 
 from lensbox.errors import ExitCode, LensboxError
 from lensbox.runtime import Artifact, Photo, load_artifact
 from lensbox.runtime.device import choose_device, use_full_float32
+from lensbox.serve.engine.batch_sizes import batch_sizes, largest_batch
 from lensbox.serve.settings import Settings
 
 # Nothing compiles, whatever the size (`torchscript_call`). The first call makes TorchScript's one plan, loads
@@ -38,19 +41,24 @@ def load_model(settings: Settings) -> Artifact:
     if not report.passed:
         failures = "; ".join(report.failures)
         raise StartupError(f"{settings.artifact} failed its self-test on {device}: {failures}")
-    warm_up(artifact)
+    sizes = batch_sizes(settings.max_batch or largest_batch(artifact.device))
+    artifact.capture(sizes)
+    warm_up(artifact, sizes)
     return artifact
 
 
-def warm_up(artifact: Artifact) -> None:
-    """Calls the artifact as requests will, until its first, slow calls are over."""
+def warm_up(artifact: Artifact, sizes: Sequence[int]) -> None:
+    """Calls the artifact as requests will, in batches of these sizes, until its slow first calls are over."""
     boxes = torch.tensor([[8.0, 8.0, 24.0, 24.0]])
     for _ in range(_WARM_CALLS):
         for channels in (1, 3, 4):
             pixels = torch.zeros([_WARM_HEIGHT, _WARM_WIDTH, channels], dtype=torch.uint8).permute(2, 0, 1)
-            artifact.detect_image(Photo.of(pixels))
+            artifact.detect_images([Photo.of(pixels)])
             if artifact.metadata.canvas is not None:  # as JPEG files are, at half their size
                 size = 2 * _WARM_WIDTH, 2 * _WARM_HEIGHT
-                artifact.detect_image(Photo(pixels, *size, (0, 0, *size)))
+                artifact.detect_images([Photo(pixels, *size, (0, 0, *size))])
         artifact.loss(boxes, boxes)
         artifact.loss(boxes[None], boxes[None])
+    pixels = torch.zeros([1, _WARM_HEIGHT, _WARM_WIDTH], dtype=torch.uint8)
+    for count in sizes:
+        artifact.detect_images([Photo.of(pixels)] * count)

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from fastapi import Request
 
 from lensbox.serve.decoding import Decoders
-from lensbox.serve.inference import Instance, NotReadyError, OverloadError
+from lensbox.serve.engine.errors import NotReadyError, OverloadError
+from lensbox.serve.engine.instance import Instance
 from lensbox.serve.settings import Settings
 
 

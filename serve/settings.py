@@ -23,14 +23,20 @@ def _seconds(default: float, summary: str) -> Any:
     return field(default=default, metadata={"above": 0, "most": _DAY, "summary": summary})
 
 
+def _milliseconds(default: float, summary: str) -> Any:
+    """A field that holds a time from 0 to a second."""
+    return field(default=default, metadata={"least": 0, "most": 1000, "summary": summary})
+
+
 @dataclass(frozen=True)
 class Settings:
     """What decides how the service behaves. Sizes are in bytes, times in seconds.
 
     Memory that the images of requests can take is bounded by
-    `(max_requests + 4 * decode_threads) * max_body_bytes`: copies of files, and
-    `(20 * decode_threads + 4 * queue_size + 12) * max_pixels`: WebP, the hungriest decoder, takes 16 bytes a
-    pixel, beside the 4 of a finished image; the model's first step takes 8, beside 4.
+    `(max_requests + 4 * decode_threads) * max_body_bytes`: copies of files,
+    `(20 * decode_threads + 8) * max_pixels`: WebP, the hungriest decoder, takes 16 bytes a pixel, beside the
+    4 of a finished image, one of which may wait though it is larger than `queue_bytes`; and
+    `4 * queue_bytes`: what waits, what is computed, and twice as much for the model's first step.
 
     Raises ValueError naming the setting, its rule and the value received.
     """
@@ -74,9 +80,21 @@ class Settings:
     """Connections open at a time, fewer where the process may not open as many files. Beyond it the one that
     has been idle longest is closed: idle clients keep nobody out."""
 
-    queue_size: int = _count(16, 1 << 20, "images that may wait for the model")
-    """Decoded images that may wait for the model. More would only wait longer: at 30 ms each the last of 16
-    waits half a second. The next request is refused with 429, so that a balancer tries another instance."""
+    max_batch: int | None = _count(None, 4096, "most images of one inference; None: 8 on CPUs, 64 on GPUs")
+    """Most images that are computed together. None: 8 on a CPU, where more of them leave the caches, and 64
+    on a GPU."""
+
+    max_delay: float = _milliseconds(0.0, "milliseconds for which an image may wait for others")
+    """How long, in milliseconds, an image may wait for others while the model has nothing to do. At 0 it
+    never does: what comes while the model is busy makes the next batch."""
+
+    queue_size: int = _count(64, 1 << 20, "jobs that may wait for the model")
+    """Jobs that may wait for the model, most of them with a decoded image. The next request is refused with
+    503, so that a balancer tries another instance. As many as `max_requests`, the limit that requests of one
+    image meet first."""
+
+    queue_bytes: int = _count(512 * MEBIBYTE, MEBIBYTE * MEBIBYTE, "images that may wait for the model")
+    """Bytes of the images that may wait for the model. A larger image has its place when no other waits."""
 
     body_timeout: float = _seconds(30.0, "seconds for receiving a body")
     """For receiving a whole body: 16 MiB in 30 s is 4.5 Mbit/s, a slow phone uplink."""
@@ -106,7 +124,7 @@ def _check_number(name: str, value: float, bounds: Mapping[str, Any]) -> None:
     if "above" in bounds:
         if not bounds["above"] < value <= most:  # written so that NaN fails
             raise ValueError(f"{name} must be above {bounds['above']} and at most {most}, got {value}")
-    elif value < bounds["least"]:
+    elif not value >= bounds["least"]:  # written so that NaN fails
         raise ValueError(f"{name} must be at least {bounds['least']}, got {value}")
     elif value > most:
         raise ValueError(f"{name} must be at most {most}, got {value}")

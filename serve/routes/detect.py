@@ -7,8 +7,8 @@ from fastapi.responses import JSONResponse
 
 from lensbox.runtime.detection_json import detections_to_json
 from lensbox.serve.answering import result_for
+from lensbox.serve.engine.jobs import DetectJob
 from lensbox.serve.form import IMAGE_FIELDS
-from lensbox.serve.inference import DetectJob
 from lensbox.serve.request_body import read_body
 from lensbox.serve.schemas import DetectAnswer, DetectParameters, ErrorAnswer
 from lensbox.serve.service import service_of

@@ -6,7 +6,7 @@ from fastapi import APIRouter, Query, Request
 
 from lensbox.serve.answering import result_for
 from lensbox.serve.box_json import loss_tensors
-from lensbox.serve.inference import LossJob
+from lensbox.serve.engine.jobs import LossJob
 from lensbox.serve.request_body import read_body
 from lensbox.serve.schemas import ErrorAnswer, LossAnswer, LossQuestion, NoParameters
 from lensbox.serve.service import service_of

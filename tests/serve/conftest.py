@@ -4,7 +4,7 @@ import contextlib
 import io
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
@@ -147,7 +147,11 @@ def _wait_until() -> Callable[[Callable[[], bool]], None]:
 
 
 class FakeArtifact:
-    """Answers like an artifact. While `gate` is closed, its calls wait; `calls` lists those that began."""
+    """Answers like an artifact. While `gate` is closed, its calls wait.
+
+    calls: what was asked for so far, image by image; batches: how many images at a time. bad_shape: that of
+    images which make their batch fail.
+    """
 
     device = torch.device("cpu")
     metadata = SimpleNamespace(canvas=None, classes=())
@@ -157,6 +161,8 @@ class FakeArtifact:
         self.gate.set()
         self.calls: list[tuple[str, Any]] = []
         self.threads: set[int] = set()
+        self.batches: list[int] = []
+        self.bad_shape: tuple[int, ...] | None = None
         self.error: Exception | None = None
         self.self_test_error: Exception | None = None
         self.self_test_failures: list[str] = []
@@ -164,14 +170,29 @@ class FakeArtifact:
     def reading(self, orientation: Orientation | None = None) -> Reading:
         return Reading(orientation or "exif")
 
-    def detect_image(
-        self, photo: Photo, score_threshold: float | None, iou_threshold: float | None
-    ) -> Detections:
-        self._call("detect", (tuple(photo.pixels.shape), score_threshold, iou_threshold))
-        return Detections(torch.tensor([[1.0, 2.0, 3.0, 4.0]]), torch.tensor([0.5]))
+    def detect_images(
+        self, photos: Sequence[Photo], score_threshold: float | None, iou_threshold: float | None
+    ) -> list[Detections]:
+        shapes = [tuple(photo.pixels.shape) for photo in photos]
+        self._call(*(("detect", (shape, score_threshold, iou_threshold)) for shape in shapes))
+        if self.bad_shape in shapes:
+            raise ValueError("a bad image")
+        found = torch.tensor([[1.0, 2.0, 3.0, 4.0]]), torch.tensor([0.5])
+        return [Detections(*found) for _ in photos]
+
+    def detect_named(
+        self, canvases: torch.Tensor, score_threshold: float | None, iou_threshold: float | None
+    ) -> dict[str, torch.Tensor]:
+        """One box a canvas, whose x1 is its first pixel."""
+        self._call(("canvases", (tuple(canvases.shape), score_threshold, iou_threshold)))
+        n = len(canvases)
+        boxes = torch.zeros(n, 3, 4)
+        boxes[:, 0, 0] = canvases[:, 0, 0, 0]
+        counts = torch.ones(n, dtype=torch.int32)
+        return {"boxes": boxes, "scores": torch.zeros(n, 3), "counts": counts}
 
     def loss(self, predictions: torch.Tensor, targets: torch.Tensor) -> float:
-        self._call("loss", tuple(predictions.shape))
+        self._call(("loss", tuple(predictions.shape)))
         return 0.25
 
     def self_test(self) -> SelfTestReport:
@@ -179,10 +200,11 @@ class FakeArtifact:
             raise self.self_test_error
         return SelfTestReport(not self.self_test_failures, self.self_test_failures, 0.0, 0.0, 0.0)
 
-    def _call(self, name: str, arguments: Any) -> None:
+    def _call(self, *calls: tuple[str, Any]) -> None:
         assert torch.is_inference_mode_enabled()
         self.threads.add(threading.get_ident())
-        self.calls.append((name, arguments))
+        self.calls += calls
+        self.batches.append(len(calls))
         assert self.gate.wait(PATIENCE)
         if self.error is not None:
             raise self.error

@@ -1,5 +1,6 @@
 """POST /v1/detect over a real artifact."""
 
+import copy
 import io
 import threading
 import time
@@ -233,6 +234,16 @@ def test_a_body_of_the_largest_size_is_read(client: httpx.Client, png: bytes, ar
     assert response.json() == _expected(artifact, png)
 
 
+def _alike(answer: Any, expected: Any) -> bool:
+    """Whether two answers are equal but for the last digit of float32, which depends on the size of a batch."""
+    answer, expected = copy.deepcopy(answer), copy.deepcopy(expected)
+    found, wanted = (
+        [[*detection.pop("box"), detection.pop("score")] for detection in one["detections"]]
+        for one in (answer, expected)
+    )
+    return bool(answer == expected and np.allclose(found, wanted, rtol=0, atol=1e-4))
+
+
 def test_many_requests_at_once(client: httpx.Client, artifact: Artifact, encode: Encode) -> None:
     files = [encode("PNG"), encode("JPEG"), encode("PNG", "L"), b"not an image"]
     expected = [_expected(artifact, file) for file in files[:3]]
@@ -242,7 +253,7 @@ def test_many_requests_at_once(client: httpx.Client, artifact: Artifact, encode:
         for turn in range(8):
             which = (number + turn) % 4
             response = client.post("/v1/detect", content=files[which])
-            good = response.status_code == 400 if which == 3 else response.json() == expected[which]
+            good = response.status_code == 400 if which == 3 else _alike(response.json(), expected[which])
             if not good:
                 failures.append((number, turn, response.status_code, response.text[:200]))
 

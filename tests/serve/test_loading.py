@@ -3,7 +3,7 @@
 import dataclasses
 import json
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ import torch
 import lensbox.serve.loading
 from lensbox.runtime.artifact import Artifact
 from lensbox.runtime.photo import Photo
+from lensbox.serve.engine.batch_sizes import batch_sizes
 from lensbox.serve.loading import StartupError, load_model, warm_up
 from lensbox.serve.settings import Settings
 
@@ -113,22 +114,32 @@ def test_tf32_is_off_on_a_gpu(
     assert torch.backends.cuda.matmul.allow_tf32 is tf32
 
 
-def test_warming_up_covers_every_number_of_channels(artifact: Artifact) -> None:
+def test_warming_up_covers_every_number_of_channels_and_batch_size(artifact: Artifact) -> None:
     seen: set[tuple[int, bool]] = set()
+    sizes: set[int] = set()
     losses: set[int] = set()
 
     @dataclasses.dataclass
     class Recorder:
         metadata = artifact.metadata
 
-        def detect_image(self, photo: Photo) -> Any:
-            seen.add((photo.pixels.shape[0], photo.is_whole))
-            return artifact.detect_image(photo)
+        def detect_images(self, photos: Sequence[Photo]) -> Any:
+            seen.update((photo.pixels.shape[0], photo.is_whole) for photo in photos)
+            sizes.add(len(photos))
+            return artifact.detect_images(photos)
 
         def loss(self, predictions: torch.Tensor, targets: torch.Tensor) -> float:
             losses.add(predictions.dim())
             return artifact.loss(predictions, targets)
 
-    warm_up(Recorder())  # type: ignore[arg-type]
+    warm_up(Recorder(), [1, 2, 3])  # type: ignore[arg-type]
+    assert sizes == {1, 2, 3}
     assert seen == {(channels, whole) for channels in (1, 3, 4) for whole in (True, False)}
     assert losses == {2, 3}
+
+
+@pytest.mark.parametrize(
+    ("largest", "sizes"), [(1, [1]), (2, [1, 2]), (6, [1, 2, 4, 6]), (64, [1, 2, 4, 8, 16, 32, 64])]
+)
+def test_batch_sizes_are_powers_of_two_and_the_largest(largest: int, sizes: list[int]) -> None:
+    assert batch_sizes(largest) == sizes

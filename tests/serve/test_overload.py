@@ -87,7 +87,7 @@ def test_a_full_queue_answers_429(
         assert response.headers["retry-after"] == "1"
         assert _error(response) == {
             "code": "overloaded",
-            "message": "1 images already wait for the model; try again later",
+            "message": "1 jobs already wait for the model; try again later",
         }
     # The event loop is free meanwhile.
     assert client.get("/healthz").status_code == client.get("/readyz").status_code == 200

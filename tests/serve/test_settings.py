@@ -18,7 +18,9 @@ _COUNTS = [
     "max_boxes",
     "max_requests",
     "max_connections",
+    "max_batch",
     "queue_size",
+    "queue_bytes",
     "shutdown_timeout",
     "keep_alive_timeout",
 ]
@@ -30,7 +32,15 @@ def _settings(name: str, value: Any) -> Settings:
 
 def test_every_number_is_checked_below() -> None:
     fields = {field.name for field in dataclasses.fields(Settings)}
-    assert fields == {*_COUNTS, "artifact", "device", "trusted", "body_timeout", "answer_timeout"}
+    assert fields == {
+        *_COUNTS,
+        "artifact",
+        "device",
+        "trusted",
+        "max_delay",
+        "body_timeout",
+        "answer_timeout",
+    }
 
 
 @pytest.mark.parametrize("name", _COUNTS)
@@ -64,3 +74,10 @@ def test_pixels_stay_below_pillows_own_limit() -> None:
     assert PILLOW_MAX_PIXELS == PIL.Image.MAX_IMAGE_PIXELS
     with pytest.raises(ValueError, match="max_pixels must be at most 89478485, got 89478486"):
         Settings(Path("a"), max_pixels=PILLOW_MAX_PIXELS + 1)
+
+
+@pytest.mark.parametrize("value", [-1.0, float("nan"), 1001.0])
+def test_the_delay_is_at_most_a_second(value: float) -> None:
+    with pytest.raises(ValueError, match=rf"^max_delay must be at (least 0|most 1000), got {value}$"):
+        _settings("max_delay", value)
+    assert _settings("max_delay", 0.0).max_delay == 0

@@ -5,35 +5,30 @@ never changed. The state of an instance is what a thread makes of it: TorchScrip
 handles and plans, the queue of jobs. All of the latter belong to one thread, so the model is loaded, warmed
 and called in that thread and in no other, and the event loop only ever hands over jobs.
 
-Batching enters at `_next`: jobs are data, so several `DetectJob`s can be taken and answered together.
+Jobs that wait are taken together: nobody waits for a batch to fill up unless `max_delay` says so, and a busy
+model finds more of them when it is free.
 """
 
 import logging
-import queue
+import math
 import threading
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import torch
-from torch import Tensor
 
-from lensbox.runtime import Artifact, Detections, Photo
+from lensbox.runtime import Artifact
+from lensbox.serve.engine.batch_sizes import largest_batch
+from lensbox.serve.engine.errors import NotReadyError
+from lensbox.serve.engine.job_queue import ClosedError, Entry, JobQueue
+from lensbox.serve.engine.jobs import Job
+from lensbox.serve.settings import Settings
 
 _log = logging.getLogger(__name__)
 
-Result = TypeVar("Result", covariant=True)
-
-
-class OverloadError(Exception):
-    """There is no room for another request."""
-
-
-class NotReadyError(Exception):
-    """The model is not loaded yet, could not be loaded, or has been given up."""
+Result = TypeVar("Result")
 
 
 class State(IntEnum):
@@ -45,56 +40,24 @@ class State(IntEnum):
     FAILED = 3
 
 
-class Job(Protocol[Result]):
-    """Something to compute with the model; runs in the instance's thread, in inference mode."""
-
-    def run(self, artifact: Artifact) -> Result: ...
-
-
-@dataclass(frozen=True)
-class DetectJob:
-    """What is in one photograph. A threshold of None is the artifact's default."""
-
-    photo: Photo
-    score_threshold: float | None
-    iou_threshold: float | None
-
-    def run(self, artifact: Artifact) -> Detections:
-        return artifact.detect_image(self.photo, self.score_threshold, self.iou_threshold)
-
-
-@dataclass(frozen=True)
-class LossJob:
-    """The loss of two box tensors of one shape, [N, 4] or [B, N, 4]."""
-
-    predictions: Tensor
-    targets: Tensor
-
-    def run(self, artifact: Artifact) -> float:
-        return artifact.loss(self.predictions, self.targets)
-
-
-class _Entry(NamedTuple):
-    job: Job[Any]
-    future: Future[Any]
-
-
 class Instance:
     """The thread, its queue and its state.
 
-    load: called once, in the thread; returns the artifact, warmed up, or raises.
+    load: called once, in the thread; returns the artifact, warmed up, or raises. settings: the bounds of the
+        queue and of batches.
     on_started: called once in the thread with None when the model is ready, else with load's exception.
     """
 
     def __init__(
         self,
         load: Callable[[], Artifact],
-        queue_size: int,
+        settings: Settings,
         on_started: Callable[[Exception | None], None],
     ) -> None:
         self._load = load
         self._on_started = on_started
-        self._queue: queue.Queue[_Entry | None] = queue.Queue(queue_size)
+        self._settings = settings
+        self._queue = JobQueue(settings.queue_size, settings.queue_bytes)
         # A daemon: a device that never answers must not keep the process from ending.
         self._thread = threading.Thread(target=self._run, name="lensbox-inference", daemon=True)
         self._state = State.LOADING
@@ -128,96 +91,97 @@ class Instance:
 
     @property
     def waiting(self) -> int:
-        """Jobs in the queue, without the one that runs."""
-        return self._queue.qsize()
+        """Jobs in the queue, without those that run."""
+        return len(self._queue)
 
     def check_room(self) -> None:
         """Raises OverloadError if `submit` would: asked before work is spent on decoding."""
-        if self.waiting >= self._queue.maxsize:
-            raise self._overloaded()
+        self._queue.check_room()
 
-    def submit(self, job: Job[Result]) -> "Future[Result]":
+    def submit(self, job: Job[Result], deadline: float = math.inf) -> "Future[Result]":
         """Queues a job; cancelling the future before its turn drops the job.
 
-        Raises NotReadyError, or OverloadError when the queue is full.
+        deadline: on the clock of `time.monotonic`; a job whose turn comes later is not computed, and its
+        future raises DeadlineError. Raises NotReadyError, or OverloadError when the queue is full.
         """
         self.ready_artifact()
         future: Future[Result] = Future()
         try:
-            self._queue.put_nowait(_Entry(job, future))
-        except queue.Full:
-            raise self._overloaded() from None
+            self._queue.put(Entry(job, future, deadline))
+        except ClosedError:
+            self.ready_artifact()
+            raise
         return future
 
     def stop(self, timeout: float) -> bool:
         """Refuses new jobs, finishes those in the queue, ends the thread. Blocks; False if time ran out."""
-        deadline = time.monotonic() + timeout
         self._advance(State.STOPPED)
-        try:
-            self._queue.put(None, timeout=timeout)
-        except queue.Full:
-            return False
-        self._thread.join(max(0.0, deadline - time.monotonic()))
+        self._queue.close()
+        self._thread.join(timeout)
         return not self._thread.is_alive()
-
-    def _overloaded(self) -> OverloadError:
-        return OverloadError(f"{self._queue.maxsize} images already wait for the model; try again later")
 
     def _run(self) -> None:
         with torch.inference_mode():
-            if self._start_up():
-                while (entry := self._next()) is not None:
-                    self._answer(entry)
-                    # Kept, the last image would stay in memory until the next one comes.
-                    del entry
+            artifact = self._start_up()
+            if artifact is None:
+                return
+            largest = self._settings.max_batch or largest_batch(artifact.device)
+            while (batch := self._queue.take(largest, self._settings.max_delay / 1000)) is not None:
+                self._answer(artifact, batch, largest)
+                # Kept, the last images would stay in memory until the next ones come.
+                del batch
 
-    def _start_up(self) -> bool:
+    def _start_up(self) -> Artifact | None:
         try:
             self._artifact = self._load()
         except Exception as error:
             self._fail(str(error) or type(error).__name__)
             self._on_started(error)
-            return False
+            return None
         self._advance(State.READY)
         self._on_started(None)
-        return True
+        return self._artifact
 
-    def _next(self) -> _Entry | None:
-        """The next job that somebody still waits for; None when the instance is to stop."""
-        while (entry := self._queue.get()) is not None:
-            if entry.future.set_running_or_notify_cancel():
-                return entry
-        return None
-
-    def _answer(self, entry: _Entry) -> None:
-        assert self._artifact is not None
+    def _answer(self, artifact: Artifact, batch: Sequence[Entry], largest: int) -> None:
+        jobs = [entry.job for entry in batch]
         try:
-            result = entry.job.run(self._artifact)
+            results: Sequence[Any] = jobs[0].run(artifact, jobs, largest)
         except Exception as error:
-            self._check_model()
-            entry.future.set_exception(error)
+            if self._check_model(artifact) and len(batch) > 1:
+                # One of them was bad, or they were too many at once: the others must not pay for it.
+                for entry in batch:
+                    self._answer(artifact, [entry], largest)
+                return
+            for entry in batch:
+                entry.future.set_exception(error)
         else:
-            entry.future.set_result(result)
+            for entry, result in zip(batch, results, strict=True):
+                entry.future.set_result(result)
 
-    def _check_model(self) -> None:
-        """Gives the model up if it fails its self-test too.
+    def _check_model(self, artifact: Artifact) -> bool:
+        """Whether the model is as good as before a failure. Gives it up if it fails its self-test, too.
 
         A CUDA error such as an illegal access ruins the context, and every later call in this process fails.
         TorchScript wraps such errors, so their type tells nothing. Once this instance has given up, /readyz
         answers 503, and whatever watches the process starts a new one.
         """
-        assert self._artifact is not None
+        if self._state is State.FAILED:
+            return False
         try:
-            failures = self._artifact.self_test().failures
+            failures = artifact.self_test().failures
         except Exception as error:
             _log.exception("the self-test after a failed request failed")
             failures = [type(error).__name__]
         if failures:
             self._fail(f"after an error it fails its self-test ({'; '.join(failures)}); restart the service")
+        return not failures
 
     def _fail(self, reason: str) -> None:
         self._failure = reason
         self._advance(State.FAILED)
+        self._queue.close()
+        for entry in self._queue.take_all():
+            entry.future.set_exception(NotReadyError(f"the model cannot be used: {reason}"))
 
     def _advance(self, state: State) -> None:
         with self._state_lock:

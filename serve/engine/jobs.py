@@ -1,0 +1,158 @@
+"""What an engine can be asked for. Jobs are data, so those of one group are computed together."""
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol, TypeVar
+
+import torch
+from torch import Tensor
+
+from lensbox.runtime import Artifact, Detections, Photo
+
+Result = TypeVar("Result", covariant=True)
+
+
+class Job(Protocol[Result]):
+    """Something to compute with the model, in the engine's thread.
+
+    `group`: jobs of equal groups may be computed in one batch; None: this one runs alone. `images`: how many
+    places of a batch it takes. `nbytes`: of its tensors.
+    """
+
+    @property
+    def group(self) -> Hashable | None: ...
+
+    @property
+    def images(self) -> int: ...
+
+    @property
+    def nbytes(self) -> int: ...
+
+    @staticmethod
+    def run(artifact: Artifact, jobs: Sequence[Any], largest: int) -> Sequence[Result]:
+        """The results of jobs of one group, in their order. largest: most images of one call of the model."""
+        ...
+
+
+@dataclass(frozen=True)
+class DetectJob:
+    """What is in one photograph. A threshold of None is the artifact's default."""
+
+    photo: Photo
+    score_threshold: float | None
+    iou_threshold: float | None
+
+    @property
+    def group(self) -> Hashable:
+        return "photos", self.score_threshold, self.iou_threshold
+
+    @property
+    def images(self) -> int:
+        return 1
+
+    @property
+    def nbytes(self) -> int:
+        return self.photo.pixels.nbytes
+
+    @staticmethod
+    def run(artifact: Artifact, jobs: "Sequence[DetectJob]", largest: int) -> list[Detections]:
+        return artifact.detect_images(
+            [job.photo for job in jobs], jobs[0].score_threshold, jobs[0].iou_threshold
+        )
+
+
+class CanvasDetections(NamedTuple):
+    """What is in n canvases, on the CPU: the first counts[i] of the K slots of canvas i, best first.
+
+    boxes: float32 [n, K, 4], xyxy in canvas pixels; scores: float32 [n, K]; counts: int64 [n]; labels: int64
+    [n, K], indices into the artifact's `classes`, None where it has none.
+    """
+
+    boxes: Tensor
+    scores: Tensor
+    counts: Tensor
+    labels: Tensor | None
+
+
+@dataclass(frozen=True)
+class CanvasJob:
+    """What is in canvases, uint8 [n, c, h, w] on the CPU, as the artifact's `canvas` says; n is at least 1.
+
+    More canvases than a batch takes are computed one batch after the other. A threshold of None is the
+    artifact's default. Raises ValueError for another dtype or number of dimensions.
+    """
+
+    canvases: Tensor
+    score_threshold: float | None = None
+    iou_threshold: float | None = None
+
+    def __post_init__(self) -> None:
+        dtype, shape = self.canvases.dtype, list(self.canvases.shape)
+        if dtype != torch.uint8 or len(shape) != 4 or 0 in shape:
+            name = str(dtype).removeprefix("torch.")
+            raise ValueError(f"canvases must be uint8 [n, c, h, w], none of them 0, got {name} {shape}")
+
+    @property
+    def group(self) -> Hashable:
+        return "canvases", tuple(self.canvases.shape[1:]), self.score_threshold, self.iou_threshold
+
+    @property
+    def images(self) -> int:
+        return len(self.canvases)
+
+    @property
+    def nbytes(self) -> int:
+        return self.canvases.nbytes
+
+    @staticmethod
+    def run(artifact: Artifact, jobs: "Sequence[CanvasJob]", largest: int) -> list[CanvasDetections]:
+        canvases = _together([job.canvases for job in jobs], pinned=artifact.device.type == "cuda")
+        thresholds = jobs[0].score_threshold, jobs[0].iou_threshold
+        found = [artifact.detect_named(part, *thresholds) for part in canvases.split(largest)]
+        names = [name for name in CanvasDetections._fields if name in found[0]]
+        columns = {name: torch.cat([part[name].cpu() for part in found]) for name in names}
+        columns["counts"] = columns["counts"].long()
+        sizes = [job.images for job in jobs]
+        parts = {name: column.split(sizes) for name, column in columns.items()}
+        return [
+            CanvasDetections(
+                parts["boxes"][job],
+                parts["scores"][job],
+                parts["counts"][job],
+                parts["labels"][job] if "labels" in parts else None,
+            )
+            for job in range(len(jobs))
+        ]
+
+
+def _together(tensors: Sequence[Tensor], pinned: bool) -> Tensor:
+    """Tensors of one shape but for the first dimension as one; in pinned memory for a GPU to copy from."""
+    if len(tensors) == 1 and not pinned:
+        return tensors[0]
+    length = sum(len(tensor) for tensor in tensors)
+    batch = torch.empty([length, *tensors[0].shape[1:]], dtype=tensors[0].dtype, pin_memory=pinned)
+    return torch.cat(list(tensors), out=batch)
+
+
+@dataclass(frozen=True)
+class LossJob:
+    """The loss of two box tensors of one shape, [N, 4] or [B, N, 4]."""
+
+    predictions: Tensor
+    targets: Tensor
+
+    @property
+    def group(self) -> None:
+        return None
+
+    @property
+    def images(self) -> int:
+        return 1
+
+    @property
+    def nbytes(self) -> int:
+        return self.predictions.nbytes + self.targets.nbytes
+
+    @staticmethod
+    def run(artifact: Artifact, jobs: "Sequence[LossJob]", largest: int) -> list[float]:
+        return [artifact.loss(job.predictions, job.targets) for job in jobs]

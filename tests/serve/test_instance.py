@@ -1,0 +1,377 @@
+"""The instance: one thread, a bounded queue, an orderly end."""
+
+import math
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import CancelledError, wait
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from lensbox.runtime.photo import Photo
+from lensbox.serve.engine.errors import DeadlineError, NotReadyError, OverloadError
+from lensbox.serve.engine.instance import Instance, State
+from lensbox.serve.engine.jobs import CanvasJob, DetectJob, LossJob
+from lensbox.serve.settings import Settings
+
+_PATIENCE = 60.0
+_BOXES = torch.zeros(2, 4)
+_SETTINGS = Settings(Path("unused"), queue_size=1)
+
+
+class Started:
+    """Records what `on_started` was called with, and lets a test wait for it."""
+
+    def __init__(self) -> None:
+        self.calls: list[Exception | None] = []
+        self.event = threading.Event()
+
+    def __call__(self, failure: Exception | None) -> None:
+        self.calls.append(failure)
+        self.event.set()
+
+    def wait(self) -> None:
+        assert self.event.wait(_PATIENCE)
+
+
+@pytest.fixture
+def make(fake: Any) -> Iterator[Callable[..., Instance]]:
+    """Makes instances over the fake artifact, started and ready unless told otherwise; stops them all."""
+    made: list[Instance] = []
+
+    def make(ready: bool = True, **settings: Any) -> Instance:
+        started = Started()
+        instance = Instance(lambda: fake, Settings(Path("unused"), **settings), started)
+        if ready:
+            instance.start()
+            started.wait()
+            made.append(instance)
+        return instance
+
+    yield make
+    fake.gate.set()
+    for instance in made:
+        assert instance.stop(_PATIENCE)
+
+
+def _begin(instance: Instance, fake: Any, wait_until: Callable[..., None]) -> Any:
+    """Submits a job and returns its future once the job is running behind the closed gate."""
+    fake.gate.clear()
+    count = len(fake.calls)
+    future = instance.submit(LossJob(_BOXES, _BOXES))
+    wait_until(lambda: len(fake.calls) > count)
+    return future
+
+
+def test_jobs_run_in_one_thread_of_their_own(make: Callable[..., Instance], fake: Any) -> None:
+    instance = make(queue_size=20)
+    futures = [instance.submit(LossJob(_BOXES, _BOXES)) for _ in range(10)]
+    image = torch.zeros(3, 5, 7, dtype=torch.uint8)
+    found = instance.submit(DetectJob(Photo.of(image), 0.25, None)).result(_PATIENCE)
+    assert [future.result(_PATIENCE) for future in futures] == [0.25] * 10
+    assert found.boxes.tolist() == [[1, 2, 3, 4]]
+    assert fake.calls == [("loss", (2, 4))] * 10 + [("detect", ((3, 5, 7), 0.25, None))]
+    assert len(fake.threads) == 1
+    assert threading.get_ident() not in fake.threads
+
+
+def test_nothing_is_accepted_before_the_model_is_loaded(fake: Any) -> None:
+    loading, started = threading.Event(), Started()
+
+    def load() -> Any:
+        assert loading.wait(_PATIENCE)
+        return fake
+
+    instance = Instance(load, _SETTINGS, started)
+    instance.start()
+    before = instance.state
+    assert before is State.LOADING
+    with pytest.raises(NotReadyError, match="still loading"):
+        instance.submit(LossJob(_BOXES, _BOXES))
+    loading.set()
+    started.wait()
+    assert instance.state is State.READY
+    assert instance.ready_artifact() is fake
+    assert started.calls == [None]
+    assert instance.stop(_PATIENCE)
+
+
+def test_a_failed_load_is_reported_and_remembered() -> None:
+    started, failure = Started(), RuntimeError("no such file")
+
+    def load() -> Any:
+        raise failure
+
+    instance = Instance(load, _SETTINGS, started)
+    instance.start()
+    started.wait()
+    assert started.calls == [failure]
+    assert instance.state is State.FAILED
+    with pytest.raises(NotReadyError, match="cannot be used: no such file"):
+        instance.ready_artifact()
+    assert instance.stop(_PATIENCE)
+    assert instance.state is State.FAILED
+
+
+def test_a_full_queue_refuses(
+    make: Callable[..., Instance], fake: Any, wait_until: Callable[..., None]
+) -> None:
+    instance = make(queue_size=2)
+    running = _begin(instance, fake, wait_until)
+    waiting = [instance.submit(LossJob(_BOXES, _BOXES))]
+    instance.check_room()
+    waiting.append(instance.submit(LossJob(_BOXES, _BOXES)))
+    for refused in (instance.check_room, lambda: instance.submit(LossJob(_BOXES, _BOXES))):
+        with pytest.raises(OverloadError, match="2 jobs already wait"):
+            refused()
+    fake.gate.set()
+    assert [future.result(_PATIENCE) for future in (running, *waiting)] == [0.25] * 3
+    assert instance.submit(LossJob(_BOXES, _BOXES)).result(_PATIENCE) == 0.25
+
+
+def test_a_cancelled_job_never_runs(
+    make: Callable[..., Instance], fake: Any, wait_until: Callable[..., None]
+) -> None:
+    instance = make()
+    running = _begin(instance, fake, wait_until)
+    dropped = instance.submit(DetectJob(Photo.of(torch.zeros(1, 1, 1, dtype=torch.uint8)), None, None))
+    last = instance.submit(LossJob(_BOXES, _BOXES))
+    assert dropped.cancel()
+    assert not running.cancel()
+    fake.gate.set()
+    assert last.result(_PATIENCE) == 0.25
+    assert [name for name, _ in fake.calls] == ["loss", "loss"]
+    with pytest.raises(CancelledError):
+        dropped.result()
+
+
+def test_a_failing_job_fails_alone(make: Callable[..., Instance], fake: Any) -> None:
+    instance = make()
+    fake.error = ValueError("a bad image")
+    with pytest.raises(ValueError, match="a bad image"):
+        instance.submit(LossJob(_BOXES, _BOXES)).result(_PATIENCE)
+    fake.error = None
+    assert instance.submit(LossJob(_BOXES, _BOXES)).result(_PATIENCE) == 0.25
+    assert instance.state is State.READY
+
+
+@pytest.mark.parametrize("failures", [["boxes differ"], None])
+def test_a_model_that_no_longer_passes_its_self_test_is_given_up(
+    make: Callable[..., Instance], fake: Any, failures: list[str] | None
+) -> None:
+    instance = make()
+    fake.error = RuntimeError("CUDA error: an illegal memory access was encountered")
+    if failures is None:
+        fake.self_test_error = fake.error
+    else:
+        fake.self_test_failures = failures
+    with pytest.raises(RuntimeError, match="illegal memory access"):
+        instance.submit(LossJob(_BOXES, _BOXES)).result(_PATIENCE)
+    assert instance.state is State.FAILED
+    named = "boxes differ" if failures else "RuntimeError"
+    with pytest.raises(NotReadyError, match=rf"fails its self-test \({named}\); restart the service"):
+        instance.submit(LossJob(_BOXES, _BOXES))
+
+
+def test_stop_finishes_what_waits(
+    make: Callable[..., Instance], fake: Any, wait_until: Callable[..., None]
+) -> None:
+    instance = make()
+    futures = [_begin(instance, fake, wait_until)]
+    futures += [instance.submit(LossJob(_BOXES, _BOXES)) for _ in range(3)]
+    stopped: list[bool] = []
+    stopper = threading.Thread(target=lambda: stopped.append(instance.stop(_PATIENCE)))
+    stopper.start()
+    wait_until(lambda: instance.state is State.STOPPED)
+    with pytest.raises(NotReadyError, match="shutting down"):
+        instance.submit(LossJob(_BOXES, _BOXES))
+    assert not any(future.done() for future in futures)
+    fake.gate.set()
+    stopper.join(_PATIENCE)
+    assert stopped == [True]
+    assert wait(futures, 0).not_done == set()
+    assert [future.result() for future in futures] == [0.25] * 4
+
+
+def test_stop_gives_up_on_a_stuck_device(fake: Any, wait_until: Callable[..., None]) -> None:
+    started = Started()
+    instance = Instance(lambda: fake, _SETTINGS, started)
+    instance.start()
+    started.wait()
+    running = _begin(instance, fake, wait_until)
+    assert not instance.stop(0.01)
+    assert not instance.stop(0.01)  # asked again
+    fake.gate.set()
+    assert running.result(_PATIENCE) == 0.25
+
+
+def test_stop_during_the_load(fake: Any) -> None:
+    loading, started = threading.Event(), Started()
+
+    def load() -> Any:
+        assert loading.wait(_PATIENCE)
+        return fake
+
+    instance = Instance(load, _SETTINGS, started)
+    instance.start()
+    assert not instance.stop(0.01)
+    loading.set()
+    started.wait()
+    assert instance.state is State.STOPPED
+
+
+def _photo(*shape: int) -> DetectJob:
+    return DetectJob(Photo.of(torch.zeros(shape or (1, 2, 3), dtype=torch.uint8)), None, None)
+
+
+def test_what_waits_is_taken_together(
+    make: Callable[..., Instance], fake: Any, wait_until: Callable[..., None]
+) -> None:
+    instance = make(queue_size=20, max_batch=4)
+    running = _begin(instance, fake, wait_until)
+    futures = [instance.submit(_photo(1, 1, width)) for width in range(1, 7)]
+    fake.gate.set()
+    for future in (running, *futures):
+        future.result(_PATIENCE)
+    assert fake.batches == [1, 4, 2]
+    assert [shape for _, (shape, _, _) in fake.calls[1:]] == [(1, 1, width) for width in range(1, 7)]
+
+
+def test_only_jobs_of_one_kind_and_thresholds_share_a_batch(
+    make: Callable[..., Instance], fake: Any, wait_until: Callable[..., None]
+) -> None:
+    instance = make(queue_size=20)
+    running = _begin(instance, fake, wait_until)
+    photo = Photo.of(torch.zeros(1, 2, 3, dtype=torch.uint8))
+    jobs: list[Any] = [DetectJob(photo, threshold, None) for threshold in (0.5, None, 0.5)]
+    jobs += [CanvasJob(torch.zeros(2, 1, 4, 4, dtype=torch.uint8)), DetectJob(photo, None, None)]
+    futures = [instance.submit(job) for job in jobs]
+    fake.gate.set()
+    for future in (running, *futures):
+        future.result(_PATIENCE)
+    # The oldest one that waits says of what kind the next batch is.
+    assert [(name, rest[1:]) for name, rest in fake.calls[1:]] == [
+        *[("detect", (0.5, None))] * 2,
+        *[("detect", (None, None))] * 2,
+        ("canvases", (None, None)),
+    ]
+    assert fake.batches == [1, 2, 2, 1]
+
+
+def test_images_wait_for_others_for_the_delay_alone(make: Callable[..., Instance], fake: Any) -> None:
+    instance = make(max_batch=3, max_delay=1000.0)
+    futures = [instance.submit(_photo()) for _ in range(4)]
+    for future in futures:
+        future.result(_PATIENCE)
+    assert fake.batches == [3, 1]
+
+
+def test_a_bad_image_does_not_fail_its_batch(
+    make: Callable[..., Instance], fake: Any, wait_until: Callable[..., None]
+) -> None:
+    instance = make(queue_size=20)
+    fake.bad_shape = (3, 9, 9)
+    running = _begin(instance, fake, wait_until)
+    good, bad, other = (instance.submit(_photo(*shape)) for shape in ((1, 2, 2), (3, 9, 9), (1, 3, 3)))
+    fake.gate.set()
+    assert running.result(_PATIENCE) == 0.25
+    with pytest.raises(ValueError, match="a bad image"):
+        bad.result(_PATIENCE)
+    assert good.result(_PATIENCE).scores.tolist() == other.result(_PATIENCE).scores.tolist() == [0.5]
+    assert instance.state is State.READY
+
+
+def test_a_model_that_is_given_up_answers_all_who_wait(
+    make: Callable[..., Instance], fake: Any, wait_until: Callable[..., None]
+) -> None:
+    instance = make(queue_size=20)
+    running = _begin(instance, fake, wait_until)
+    waiting = [instance.submit(LossJob(_BOXES, _BOXES)), instance.submit(_photo())]
+    fake.error = fake.self_test_error = RuntimeError("CUDA error: an illegal memory access was encountered")
+    fake.gate.set()
+    with pytest.raises(RuntimeError, match="illegal memory access"):
+        running.result(_PATIENCE)
+    for future in waiting:
+        with pytest.raises(NotReadyError, match="cannot be used: after an error"):
+            future.result(_PATIENCE)
+    assert len(fake.calls) == 1
+
+
+def test_a_late_job_never_runs(
+    make: Callable[..., Instance], fake: Any, wait_until: Callable[..., None]
+) -> None:
+    instance = make()
+    running = _begin(instance, fake, wait_until)
+    late = instance.submit(_photo(), deadline=0.0)
+    in_time = instance.submit(_photo(), deadline=math.inf)
+    fake.gate.set()
+    with pytest.raises(DeadlineError, match="before its turn"):
+        late.result(_PATIENCE)
+    in_time.result(_PATIENCE)
+    running.result(_PATIENCE)
+    assert len(fake.calls) == 2
+
+
+def test_jobs_given_up_make_room(
+    make: Callable[..., Instance], fake: Any, wait_until: Callable[..., None]
+) -> None:
+    instance = make(queue_size=2)
+    running = _begin(instance, fake, wait_until)
+    cancelled, late = instance.submit(_photo()), instance.submit(_photo(), deadline=0.0)
+    cancelled.cancel()
+    last = instance.submit(_photo())
+    with pytest.raises(DeadlineError):
+        late.result(0)
+    fake.gate.set()
+    last.result(_PATIENCE)
+    running.result(_PATIENCE)
+
+
+def test_the_queue_is_bounded_by_bytes(
+    make: Callable[..., Instance], fake: Any, wait_until: Callable[..., None]
+) -> None:
+    instance = make(queue_size=20, queue_bytes=100)
+    running = _begin(instance, fake, wait_until)
+    large = instance.submit(_photo(1, 10, 11))  # alone it may be larger
+    with pytest.raises(OverloadError, match="110 bytes of images already wait"):
+        instance.submit(_photo(1, 1, 1))
+    fake.gate.set()
+    large.result(_PATIENCE)
+    running.result(_PATIENCE)
+    fake.gate.clear()
+    running = _begin(instance, fake, wait_until)
+    fitting = [instance.submit(_photo(1, 5, 10)) for _ in range(2)]
+    with pytest.raises(OverloadError, match="100 bytes of images already wait"):
+        instance.check_room()
+    fake.gate.set()
+    for future in (running, *fitting):
+        future.result(_PATIENCE)
+
+
+def test_canvases_are_cut_into_batches_and_joined(
+    make: Callable[..., Instance], fake: Any, wait_until: Callable[..., None]
+) -> None:
+    instance = make(queue_size=20, max_batch=4)
+    running = _begin(instance, fake, wait_until)
+    canvases = torch.arange(14, dtype=torch.uint8).reshape(14, 1, 1, 1).expand(14, 1, 2, 2)
+    futures = [instance.submit(CanvasJob(part)) for part in canvases.split([1, 2, 9, 1, 1])]
+    fake.gate.set()
+    running.result(_PATIENCE)
+    found = [future.result(_PATIENCE) for future in futures]
+    assert [len(part.boxes) for part in found] == [1, 2, 9, 1, 1]
+    assert torch.cat([part.boxes for part in found])[:, 0, 0].tolist() == list(range(14))
+    assert all(part.counts.tolist() == [1] * len(part.boxes) and part.labels is None for part in found)
+    assert found[2].counts.dtype == torch.int64
+    # 1 and 2 and one of the last share a batch; the 9 have three; the other is alone.
+    assert [shape[0] for _, (shape, *_) in fake.calls[1:]] == [4, 4, 4, 1, 1]
+
+
+@pytest.mark.parametrize(
+    "canvases",
+    [torch.zeros(1, 1, 2, 2), torch.zeros(1, 2, 2, dtype=torch.uint8), torch.zeros(0, 1, 2, 2).byte()],
+)
+def test_canvases_of_another_kind_are_refused(canvases: torch.Tensor) -> None:
+    with pytest.raises(ValueError, match=r"canvases must be uint8 \[n, c, h, w\], none of them 0, got"):
+        CanvasJob(canvases)
