@@ -6,29 +6,28 @@ from typing import Any, TypeVar
 
 from fastapi import Request
 
-from lensbox.serve.errors import RETRY_AFTER, ApiError, HangUpError
+from lensbox.serve.deadline import Deadline
+from lensbox.serve.errors import HangUpError
 
 Result = TypeVar("Result")
 
 
-async def result_for(request: Request, future: "Future[Result]", timeout: float) -> Result:
+async def result_for(request: Request, future: "Future[Result]", deadline: Deadline) -> Result:
     """The future's result, for a request whose body has been read.
 
     If the client hangs up or the time runs out first, the future is cancelled: a job still in its queue is
-    then never run. Raises HangUpError, ApiError (503), or what the future raises.
+    then never run. Raises HangUpError, DeadlineError, or what the future raises.
     """
     waiting = asyncio.wrap_future(future)
     hang_up = asyncio.create_task(_hang_up(request))
     try:
         either: set[asyncio.Future[Any]] = {waiting, hang_up}
-        await asyncio.wait(either, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait(either, timeout=deadline.left, return_when=asyncio.FIRST_COMPLETED)
         if waiting.done():
             return waiting.result()
         if hang_up.done():
             raise HangUpError
-        raise ApiError(
-            503, "answer_timeout", f"no answer within {timeout:g} seconds; try again later", RETRY_AFTER
-        )
+        raise deadline.error()
     finally:
         hang_up.cancel()
         future.cancel()  # before anybody is answered; does nothing if it has begun

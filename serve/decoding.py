@@ -1,5 +1,6 @@
 """The threads that decode images."""
 
+import math
 import threading
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -21,20 +22,28 @@ class Decoders:
         self._max_pixels = max_pixels
         self._time_limit = time_limit
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="lensbox-decode")
-        self._deadlines: dict[int, float] = {}  # of the images that are being decoded, by thread
+        self._limits: dict[int, float] = {}  # of the images that are being decoded, by thread
 
     def submit(
-        self, body: bytes, content_type: str | None, canvas: Canvas | None, reading: Reading
+        self,
+        body: bytes,
+        content_type: str | None,
+        canvas: Canvas | None,
+        reading: Reading,
+        deadline: float = math.inf,
     ) -> "Future[Photo]":
-        """What `photo_from_body` makes of a body; cancelling the future before its turn drops it."""
-        deadline = time.monotonic() + self._time_limit
-        return self._pool.submit(self._decode, body, content_type, canvas, reading, deadline)
+        """What `photo_from_body` makes of a body; cancelling the future before its turn drops it.
+
+        deadline: on the clock of `time.monotonic`, for requests that have less time than others.
+        """
+        limit = time.monotonic() + self._time_limit
+        return self._pool.submit(self._decode, body, content_type, canvas, reading, deadline, limit)
 
     @property
     def stuck(self) -> bool:
         """Whether every thread is busy with an image whose time is up: no image can be decoded then."""
         now = time.monotonic()
-        return sum(deadline < now for deadline in list(self._deadlines.values())) == self._threads
+        return sum(limit < now for limit in list(self._limits.values())) == self._threads
 
     def stop(self) -> None:
         """Drops what waits and leaves behind what is being decoded."""
@@ -47,10 +56,14 @@ class Decoders:
         canvas: Canvas | None,
         reading: Reading,
         deadline: float,
+        limit: float,
     ) -> Photo:
         thread = threading.get_ident()
-        self._deadlines[thread] = deadline
+        # Not the client's deadline: clients in a hurry would make it look as if all threads were stuck.
+        self._limits[thread] = limit
         try:
-            return photo_from_body(body, content_type, canvas, reading, self._max_pixels, deadline)
+            return photo_from_body(
+                body, content_type, canvas, reading, self._max_pixels, min(deadline, limit)
+            )
         finally:
-            del self._deadlines[thread]
+            del self._limits[thread]

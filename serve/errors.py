@@ -10,7 +10,7 @@ from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
-from lensbox.serve.engine.errors import NotReadyError, OverloadError
+from lensbox.serve.engine.errors import DeadlineError, NotReadyError, OverloadError
 
 RETRY_AFTER = {"Retry-After": "1"}  # seconds; a full queue empties within one
 
@@ -50,6 +50,7 @@ def add_error_handlers(app: FastAPI) -> None:
     """Makes `app` answer every error in the shape above."""
     app.add_exception_handler(ApiError, _on_api_error)
     app.add_exception_handler(OverloadError, _on_overloaded)
+    app.add_exception_handler(DeadlineError, _on_late)
     app.add_exception_handler(NotReadyError, _on_not_ready)
     app.add_exception_handler(RequestValidationError, _on_invalid_parameter)
     app.add_exception_handler(HTTPException, _on_http_exception)
@@ -72,7 +73,11 @@ async def _on_api_error(_: Request, error: Exception) -> Response:
 
 
 async def _on_overloaded(_: Request, error: Exception) -> Response:
-    return error_response(429, "overloaded", str(error), RETRY_AFTER)
+    return error_response(503, "overloaded", str(error), RETRY_AFTER)
+
+
+async def _on_late(_: Request, error: Exception) -> Response:
+    return error_response(504, "deadline_exceeded", str(error))
 
 
 async def _on_not_ready(_: Request, error: Exception) -> Response:

@@ -15,7 +15,8 @@ from lensbox.runtime.image_io import MAX_PIECES
 from lensbox.runtime.image_limits import ImageLimits
 from lensbox.runtime.metadata import Canvas, Reading
 from lensbox.runtime.photo import Photo
-from lensbox.serve.errors import RETRY_AFTER, ApiError, shown
+from lensbox.serve.engine.errors import DeadlineError
+from lensbox.serve.errors import ApiError, shown
 from lensbox.serve.form import image_from_form, is_form
 from lensbox.serve.image_limits import MAX_PNG_BYTES, MAX_RUN_LENGTH_PIXELS
 
@@ -60,8 +61,8 @@ def photo_from_body(
 
     body: a multipart form if `content_type` says so, else an image file, whatever `content_type` says.
     deadline: when to give up, on the clock of `time.monotonic`.
-    Raises ApiError: 400 undecodable, 413 more than `max_pixels` pixels, 415 a format that is not supported,
-    503 at the deadline, and what `image_from_form` raises.
+    Raises DeadlineError, and ApiError: 400 undecodable, 413 more than `max_pixels` pixels, 415 a format that
+    is not supported, and what `image_from_form` raises.
     """
     if content_type is not None and is_form(content_type):
         body = image_from_form(body, content_type)
@@ -77,7 +78,7 @@ def photo_from_body(
     except TooManyPixelsError as error:
         raise ApiError(413, "too_many_pixels", str(error)) from error
     except TimeoutError as error:
-        raise ApiError(503, "answer_timeout", f"{error}; try again later", RETRY_AFTER) from error
+        raise DeadlineError(f"{error}; try again later") from error
     except InputError as error:
         message = f"the image must be a complete, valid file: {error}"
         raise ApiError(400, "undecodable_image", message) from error

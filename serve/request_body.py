@@ -3,7 +3,25 @@
 import anyio
 from fastapi import Request
 
+from lensbox.serve.deadline import Deadline, clients_deadline
 from lensbox.serve.errors import ApiError
+from lensbox.serve.settings import Settings
+
+
+async def receive(request: Request, limit: int, settings: Settings) -> tuple[bytes, Deadline]:
+    """The whole body, of at most `limit` bytes, and until when it is to be answered.
+
+    That is `answer_timeout` from the end of the body on, or what X-Request-Timeout-Ms says, from now on, if
+    that comes sooner. Raises DeadlineError, and ApiError as `read_body` and `clients_deadline` do.
+    """
+    asked = clients_deadline(request)
+    try:
+        body = await read_body(request, limit, min(settings.body_timeout, asked.left))
+    except ApiError as error:
+        if error.status == 408 and not asked.left:
+            raise asked.error() from None
+        raise
+    return body, min(asked, Deadline.after(settings.answer_timeout), key=lambda deadline: deadline.at)
 
 
 async def read_body(request: Request, limit: int, timeout: float) -> bytes:

@@ -4,7 +4,9 @@ import asyncio
 import contextlib
 import gc
 import logging
+import math
 import socket
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -44,10 +46,20 @@ def run(settings: Settings, listener: socket.socket, log_level: str, ending: End
     def stop() -> None:
         server.should_exit = True
 
+    def end() -> None:
+        """An orderly end: balancers are told first."""
+        service = getattr(app.state, "service", None)
+        if service is None or not service.instance.loaded:
+            stop()
+            return
+        service.ending = True
+        server.end_at = time.monotonic() + _delay(settings)
+
+    app = create_app(settings, on_started=on_started)
     room = capacity(settings.max_connections)
     server = _Server(
         uvicorn.Config(
-            create_app(settings, on_started=on_started),
+            app,
             log_level=log_level,
             lifespan="on",
             # Chosen here, so that the service is the same whatever else is installed.
@@ -57,21 +69,34 @@ def run(settings: Settings, listener: socket.socket, log_level: str, ending: End
             backlog=room.burst,
             server_header=False,
             timeout_keep_alive=settings.keep_alive_timeout,
-            timeout_graceful_shutdown=_time_for_requests(settings.shutdown_timeout),
+            timeout_graceful_shutdown=_time_for_requests(settings),
         )
     )
-    ending.ask = stop
+    ending.ask = end
     _log.info("listening on %s, loading %s", url, settings.artifact)
     server.run(sockets=[listener])
     return failures[0] if failures else None
 
 
-def _time_for_requests(shutdown_timeout: int) -> Any:
-    """How long requests in progress may go on: one second, or half of the time, is for the end itself."""
-    return shutdown_timeout - min(1.0, shutdown_timeout / 2)  # uvicorn says int, and takes a float as well
+def _delay(settings: Settings) -> float:
+    """Seconds from a signal until no more connections are accepted."""
+    return min(settings.shutdown_delay, settings.shutdown_timeout / 4)
+
+
+def _time_for_requests(settings: Settings) -> Any:
+    """How long requests in progress may then go on: a second, or half of the time, is for the end itself."""
+    whole = settings.shutdown_timeout
+    return whole - _delay(settings) - min(1.0, whole / 2)  # uvicorn says int, and takes a float as well
 
 
 class _Server(uvicorn.Server):
+    end_at = math.inf  # on the clock of `time.monotonic`
+
+    async def on_tick(self, counter: int) -> bool:
+        if time.monotonic() >= self.end_at:
+            self.should_exit = True
+        return await super().on_tick(counter)
+
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         warn_when_out_of_files(asyncio.get_running_loop())
         await super().startup(sockets)

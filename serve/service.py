@@ -16,14 +16,15 @@ from lensbox.serve.settings import Settings
 
 @dataclass
 class Service:
-    """settings, the model's instance, the threads that decode and parse, and how many requests with a body
-    are in progress."""
+    """settings, the model's instance, the threads that decode and parse, how many requests with a body are in
+    progress, and whether the service is about to end."""
 
     settings: Settings
     instance: Instance
     decoders: Decoders
     json_parser: ThreadPoolExecutor
     in_progress: int = 0
+    ending: bool = False
 
     def check_ready(self) -> None:
         """Raises NotReadyError unless the service can take images."""

@@ -23,6 +23,11 @@ def _seconds(default: float, summary: str) -> Any:
     return field(default=default, metadata={"above": 0, "most": _DAY, "summary": summary})
 
 
+def _delay(default: float, summary: str) -> Any:
+    """A field that holds a time from 0 to an hour."""
+    return field(default=default, metadata={"least": 0, "most": 3600, "summary": summary})
+
+
 def _milliseconds(default: float, summary: str) -> Any:
     """A field that holds a time from 0 to a second."""
     return field(default=default, metadata={"least": 0, "most": 1000, "summary": summary})
@@ -99,8 +104,13 @@ class Settings:
     body_timeout: float = _seconds(30.0, "seconds for receiving a body")
     """For receiving a whole body: 16 MiB in 30 s is 4.5 Mbit/s, a slow phone uplink."""
 
-    answer_timeout: float = _seconds(30.0, "seconds for decoding, and again for waiting and inference")
-    """For decoding, and again for waiting and inference. Only a stuck device takes that long."""
+    answer_timeout: float = _seconds(30.0, "seconds from the end of a body to its answer")
+    """From the end of a body to its answer. Only a stuck device takes that long. A client that has less time
+    says so in X-Request-Timeout-Ms."""
+
+    shutdown_delay: float = _delay(1.0, "seconds after SIGTERM in which only /readyz says no")
+    """How long after SIGTERM requests are still accepted, while /readyz already says no, so that a balancer
+    learns of it first: a little more than its interval. At most a quarter of `shutdown_timeout`."""
 
     shutdown_timeout: int = _count(30, _DAY, "seconds after SIGTERM in which the process ends")
     """How long after SIGTERM the process is gone; requests in progress get all of it but the last second. The

@@ -1,15 +1,18 @@
 """POST /v1/detect."""
 
+from concurrent.futures import Future
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import JSONResponse
 
+from lensbox.runtime import Detections, Photo
 from lensbox.runtime.detection_json import detections_to_json
 from lensbox.serve.answering import result_for
 from lensbox.serve.engine.jobs import DetectJob
+from lensbox.serve.following import followed
 from lensbox.serve.form import IMAGE_FIELDS
-from lensbox.serve.request_body import read_body
+from lensbox.serve.request_body import receive
 from lensbox.serve.schemas import DetectAnswer, DetectParameters, ErrorAnswer
 from lensbox.serve.service import service_of
 
@@ -33,7 +36,7 @@ _BODY: dict[str, Any] = {
 @router.post(
     "/v1/detect",
     response_model=DetectAnswer,
-    responses={status: {"model": ErrorAnswer} for status in (400, 408, 413, 415, 422, 429, 503)},
+    responses={status: {"model": ErrorAnswer} for status in (400, 408, 413, 415, 422, 503, 504)},
     openapi_extra=_BODY,
 )
 async def detect(request: Request, parameters: Annotated[DetectParameters, Query()]) -> JSONResponse:
@@ -47,14 +50,17 @@ async def detect(request: Request, parameters: Annotated[DetectParameters, Query
     service.check_ready()
     artifact = instance.ready_artifact()
     canvas, reading = artifact.metadata.canvas, artifact.reading(parameters.orientation)
+
+    def ask(photo: Photo) -> "Future[Detections]":
+        job = DetectJob(photo, parameters.score_threshold, parameters.iou_threshold)
+        return instance.submit(job, deadline.at)
+
     with service.admitted():
-        body = await read_body(request, settings.max_body_bytes, settings.body_timeout)
+        body, deadline = await receive(request, settings.max_body_bytes, settings)
         instance.check_room()
         content_type = request.headers.get("content-type")
-        decoding = service.decoders.submit(body, content_type, canvas, reading)
-        photo = await result_for(request, decoding, settings.answer_timeout)
-        job = DetectJob(photo, parameters.score_threshold, parameters.iou_threshold)
-        found = await result_for(request, instance.submit(job), settings.answer_timeout)
+        decoding = service.decoders.submit(body, content_type, canvas, reading, deadline.at)
+        photo, found = await result_for(request, followed(decoding, ask), deadline)
     detections = detections_to_json(found, artifact.metadata.classes)
     # Not by way of the model: it would look at each number of each embedding once more.
     return JSONResponse({"width": photo.width, "height": photo.height, "detections": detections})

@@ -2,6 +2,7 @@
 
 from fastapi import APIRouter, Request
 
+from lensbox.serve.engine.errors import NotReadyError
 from lensbox.serve.schemas import ErrorAnswer, Health
 from lensbox.serve.service import service_of
 
@@ -17,5 +18,8 @@ async def healthz() -> Health:
 @router.get("/readyz", responses={503: {"model": ErrorAnswer}})
 async def readyz(request: Request) -> Health:
     """200 once the model is loaded, has passed its self-test and is warm; 503: send requests elsewhere."""
-    service_of(request).check_ready()
+    service = service_of(request)
+    if service.ending:
+        raise NotReadyError("the service is shutting down")
+    service.check_ready()
     return Health(status="ready")

@@ -7,7 +7,8 @@ from fastapi import APIRouter, Query, Request
 from lensbox.serve.answering import result_for
 from lensbox.serve.box_json import loss_tensors
 from lensbox.serve.engine.jobs import LossJob
-from lensbox.serve.request_body import read_body
+from lensbox.serve.following import followed
+from lensbox.serve.request_body import receive
 from lensbox.serve.schemas import ErrorAnswer, LossAnswer, LossQuestion, NoParameters
 from lensbox.serve.service import service_of
 
@@ -19,7 +20,7 @@ _BODY = {"requestBody": {"required": True, "content": {"application/json": {"sch
 
 @router.post(
     "/v1/loss",
-    responses={status: {"model": ErrorAnswer} for status in (400, 408, 413, 415, 422, 429, 503)},
+    responses={status: {"model": ErrorAnswer} for status in (400, 408, 413, 415, 422, 503, 504)},
     openapi_extra=_BODY,
 )
 async def loss(request: Request, _: Annotated[NoParameters, Query()]) -> LossAnswer:
@@ -28,9 +29,8 @@ async def loss(request: Request, _: Annotated[NoParameters, Query()]) -> LossAns
     settings, instance = service.settings, service.instance
     instance.ready_artifact()
     with service.admitted():
-        body = await read_body(request, settings.max_json_bytes, settings.body_timeout)
+        body, deadline = await receive(request, settings.max_json_bytes, settings)
         parsing = service.json_parser.submit(loss_tensors, body, settings.max_boxes)
-        predictions, targets = await result_for(request, parsing, settings.answer_timeout)
-        computing = instance.submit(LossJob(predictions, targets))
-        value = await result_for(request, computing, settings.answer_timeout)
-    return LossAnswer(loss=value, slots=int((targets[..., 3] != 0).sum()))
+        computing = followed(parsing, lambda boxes: instance.submit(LossJob(*boxes), deadline.at))
+        boxes, value = await result_for(request, computing, deadline)
+    return LossAnswer(loss=value, slots=int((boxes[1][..., 3] != 0).sum()))

@@ -43,8 +43,8 @@ def test_a_loss_does_not_wait_for_decoders(
     running = start_service(lambda: fake, decode_threads=1, answer_timeout=0.5)
     wait_until(lambda: running.client.get("/readyz").status_code == 200)
     response = running.client.post("/v1/detect", content=b"first")
-    assert response.status_code == 503
-    assert response.json()["error"]["code"] == "answer_timeout"
+    assert response.status_code == 504
+    assert response.json()["error"]["code"] == "deadline_exceeded"
     assert running.client.post("/v1/loss", json=_LOSS).status_code == 200
 
 
@@ -54,7 +54,7 @@ def test_a_service_that_can_decode_nothing_is_not_ready(
     running = start_service(lambda: fake, decode_threads=1, answer_timeout=0.5)
     client: httpx.Client = running.client
     wait_until(lambda: client.get("/readyz").status_code == 200)
-    assert client.post("/v1/detect", content=b"first").status_code == 503
+    assert client.post("/v1/detect", content=b"first").status_code == 504
     wait_until(lambda: client.get("/readyz").status_code == 503)
     for response in (client.get("/readyz"), client.post("/v1/detect", content=b"second")):
         assert response.status_code == 503

@@ -235,7 +235,7 @@ def test_a_body_of_the_largest_size_is_read(client: httpx.Client, png: bytes, ar
 
 
 def _alike(answer: Any, expected: Any) -> bool:
-    """Whether two answers are equal but for the last digit of float32, which depends on the size of a batch."""
+    """Whether two answers are equal but for the last digit of float32, which depends on the batch size."""
     answer, expected = copy.deepcopy(answer), copy.deepcopy(expected)
     found, wanted = (
         [[*detection.pop("box"), detection.pop("score")] for detection in one["detections"]]

@@ -104,6 +104,23 @@ def test_a_second_signal_ends_the_process_at_once(
         assert process.end(number) == 128 + number
 
 
+def test_readyz_turns_before_requests_are_refused(artifact_path: Path, wait_until: WaitUntil) -> None:
+    with (
+        _running(
+            ServeProcess(artifact_path, "--shutdown-delay", "3600", "--shutdown-timeout", "8")
+        ) as process,
+        httpx.Client(timeout=PATIENCE) as client,
+    ):
+        wait_until(lambda: process.url() is not None)
+        url = process.url() or ""
+        wait_until(lambda: client.get(f"{url}/readyz").status_code == 200)
+        process.process.send_signal(signal.SIGTERM)
+        wait_until(lambda: client.get(f"{url}/readyz").status_code == 503)
+        boxes = {"predictions": [], "targets": []}
+        assert httpx.post(f"{url}/v1/loss", json=boxes, timeout=PATIENCE).status_code == 200
+        assert process.process.wait(PATIENCE) == 0
+
+
 def test_a_signal_during_the_imports(artifact_path: Path, wait_until: WaitUntil) -> None:
     with _running(ServeProcess(artifact_path, before=_SLOW_IMPORT)) as process:
         wait_until(lambda: "importing" in process.log)

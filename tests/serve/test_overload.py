@@ -10,6 +10,10 @@ from typing import Any
 
 import httpx
 import pytest
+import torch
+
+from lensbox.runtime.photo import Photo
+from lensbox.serve import decoding
 
 WaitUntil = Callable[[Callable[[], bool]], None]
 
@@ -61,11 +65,12 @@ def _occupy(running: Any, fake: Any, wait_until: WaitUntil, png: bytes) -> Reque
     return requests
 
 
-def _connect(running: Any, head: str) -> socket.socket:
+def _connect(running: Any, head: str, *headers: str) -> socket.socket:
     """A connection over which a POST request with an incomplete body has been sent."""
     url = running.client.base_url
     connection = socket.create_connection((url.host, url.port), timeout=60)
-    connection.sendall(f"POST {head}\r\nHost: {url.host}\r\n".encode() + b"Content-Length: 1000\r\n\r\nabc")
+    lines = [f"POST {head}", f"Host: {url.host}", *headers, "Content-Length: 1000", "", "abc"]
+    connection.sendall("\r\n".join(lines).encode())
     return connection
 
 
@@ -74,7 +79,7 @@ def _error(response: httpx.Response) -> dict[str, str]:
     return error
 
 
-def test_a_full_queue_answers_429(
+def test_a_full_queue_answers_503(
     start: Callable[..., Any], fake: Any, wait_until: WaitUntil, png: bytes
 ) -> None:
     running = start(queue_size=1)
@@ -83,7 +88,7 @@ def test_a_full_queue_answers_429(
     requests.send("/v1/detect", content=png)
     wait_until(lambda: running.service.instance.waiting == 1)
     for response in (client.post("/v1/detect", content=png), client.post("/v1/loss", json=_LOSS)):
-        assert response.status_code == 429
+        assert response.status_code == 503
         assert response.headers["retry-after"] == "1"
         assert _error(response) == {
             "code": "overloaded",
@@ -96,7 +101,7 @@ def test_a_full_queue_answers_429(
     assert client.post("/v1/detect", content=png).status_code == 200
 
 
-def test_too_many_requests_in_progress_answer_429(
+def test_too_many_requests_in_progress_answer_503(
     start: Callable[..., Any], fake: Any, wait_until: WaitUntil, png: bytes
 ) -> None:
     running = start(max_requests=2)
@@ -104,7 +109,7 @@ def test_too_many_requests_in_progress_answer_429(
     with _connect(running, "/v1/detect HTTP/1.1"):  # one that sends its body slowly counts too
         wait_until(lambda: running.service.in_progress == 2)
         response = running.client.post("/v1/loss", json=_LOSS)
-        assert response.status_code == 429
+        assert response.status_code == 503
         assert _error(response)["message"] == "2 requests are already in progress; try again later"
     # The slow one has hung up: its place is free again.
     wait_until(lambda: running.service.in_progress == 1)
@@ -161,16 +166,72 @@ def test_an_answer_that_takes_too_long_is_given_up(
     fake.gate.clear()
     for _ in range(2):  # the first is running, the second never runs
         response = running.client.post("/v1/loss", json=_LOSS)
-        assert response.status_code == 503
-        assert response.headers["retry-after"] == "1"
+        assert response.status_code == 504
         assert _error(response) == {
-            "code": "answer_timeout",
+            "code": "deadline_exceeded",
             "message": "no answer within 1 seconds; try again later",
         }
     fake.gate.set()
     wait_until(lambda: running.service.instance.waiting == 0)
     wait_until(lambda: running.client.post("/v1/detect", content=png).status_code == 200)
     assert [name for name, _ in fake.calls].count("loss") == 1
+
+
+@pytest.mark.parametrize("text", ["", "0", "-1", "1.5", "soon", "86400001", "9" * 5000])
+def test_a_deadline_that_is_none_is_refused(start: Callable[..., Any], text: str) -> None:
+    response = start().client.post("/v1/loss", json=_LOSS, headers={"X-Request-Timeout-Ms": text})
+    assert response.status_code == 422
+    assert _error(response)["code"] == "invalid_parameter"
+    rule = "X-Request-Timeout-Ms must be a whole number of milliseconds from 1 to 86400000, got "
+    assert _error(response)["message"].startswith(rule)
+
+
+def test_a_clients_deadline_holds(
+    start: Callable[..., Any], fake: Any, wait_until: WaitUntil, png: bytes
+) -> None:
+    running = start()
+    requests = _occupy(running, fake, wait_until, png)
+    for body in ({"content": png}, {"content": png, "headers": {"X-Request-Timeout-Ms": "86400000"}}):
+        requests.send("/v1/detect", **body)
+    wait_until(lambda: running.service.instance.waiting == 2)
+    for path, late in (("/v1/detect", {"content": png}), ("/v1/loss", {"json": _LOSS})):
+        response = running.client.post(path, **late, headers={"X-Request-Timeout-Ms": "50"})
+        assert response.status_code == 504
+        assert _error(response) == {
+            "code": "deadline_exceeded",
+            "message": "no answer within 0.05 seconds; try again later",
+        }
+    fake.gate.set()
+    assert requests.statuses() == [200, 200, 200]
+    # What was late has not been computed.
+    assert [name for name, _ in fake.calls] == ["detect"] * 3
+
+
+def test_a_deadline_holds_while_the_body_arrives(start: Callable[..., Any]) -> None:
+    running = start()
+    with _connect(running, "/v1/detect HTTP/1.1", "X-Request-Timeout-Ms: 50") as connection:
+        answer = connection.recv(4096)
+    assert answer.startswith(b"HTTP/1.1 504 ")
+
+
+def test_clients_in_a_hurry_do_not_make_the_service_unready(
+    start: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, wait_until: WaitUntil
+) -> None:
+    gate, begun = threading.Event(), threading.Event()
+
+    def decode(*_: Any) -> Photo:
+        begun.set()
+        assert gate.wait(60)
+        return Photo.of(torch.zeros(3, 4, 5, dtype=torch.uint8))
+
+    monkeypatch.setattr(decoding, "photo_from_body", decode)
+    running = start(decode_threads=1)
+    response = running.client.post("/v1/detect", content=b"a", headers={"X-Request-Timeout-Ms": "20"})
+    assert response.status_code == 504
+    assert begun.wait(60)
+    assert running.client.get("/readyz").status_code == 200
+    gate.set()
+    assert running.client.post("/v1/detect", content=b"a").status_code == 200
 
 
 def test_a_defect_is_answered_without_its_details(start: Callable[..., Any], fake: Any, png: bytes) -> None:

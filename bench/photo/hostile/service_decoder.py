@@ -3,6 +3,7 @@
 import time
 
 from lensbox.runtime.metadata import Canvas, Reading
+from lensbox.serve.engine.errors import DeadlineError
 from lensbox.serve.errors import ApiError
 from lensbox.serve.image_body import photo_from_body
 from lensbox.serve.settings import Settings
@@ -17,4 +18,6 @@ def decode(canvas: Canvas | None, reading: Reading, file: bytes) -> tuple[float,
         outcome = "decoded"
     except ApiError as error:
         outcome = f"refused: {error.status} {error.code}"
+    except DeadlineError:
+        outcome = "given up at the deadline"
     return time.process_time() - started, outcome
