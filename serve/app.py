@@ -18,6 +18,7 @@ from lensbox.serve.loading import load_model
 from lensbox.serve.routes import detect, health, loss, model
 from lensbox.serve.service import Service
 from lensbox.serve.settings import Settings
+from lensbox.serve.v2 import routes as v2
 
 _log = logging.getLogger(__name__)
 
@@ -63,7 +64,7 @@ def create_app(
         lifespan=lifespan,
     )
     add_error_handlers(app)
-    for route in (health, model, detect, loss):
+    for route in (health, model, detect, loss, v2):
         app.include_router(route.router)
     return app
 

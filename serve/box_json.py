@@ -1,13 +1,13 @@
 """Box tensors from the JSON body of /v1/loss."""
 
-import json
 import math
-from typing import Any, NoReturn
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from lensbox.serve.errors import ApiError, shown
+from lensbox.serve.json_body import parse_json
 
 _FIELDS = ("predictions", "targets")
 _MOST_SIGNS = 64
@@ -64,15 +64,9 @@ def _check_size(body: bytes, max_boxes: int) -> None:
 
 def _parse(body: bytes) -> Any:
     try:
-        return json.loads(body, parse_constant=_refuse_constant)
-    except RecursionError:
-        raise _not_json("its arrays are nested too deeply") from None
+        return parse_json(body)
     except ValueError as error:  # not JSON, not UTF-8, or an integer of thousands of digits
         raise _not_json(str(error)) from None
-
-
-def _refuse_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is not a JSON number")
 
 
 def _box_tensor(name: str, value: Any, max_boxes: int) -> Tensor:

@@ -1,4 +1,4 @@
-"""One shape for every error answer: {"error": {"code", "message"}}."""
+"""One shape for every error answer: {"error": {"code", "message"}}, and {"error": message} under /v2."""
 
 import reprlib
 from collections.abc import Mapping
@@ -60,33 +60,34 @@ def add_error_handlers(app: FastAPI) -> None:
 
 
 def error_response(
-    status: int, code: str, message: str, headers: Mapping[str, str] | None = None
+    request: Request, status: int, code: str, message: str, headers: Mapping[str, str] | None = None
 ) -> JSONResponse:
-    """The JSON answer of one error."""
-    content = {"error": {"code": code, "message": message}}
+    """The JSON answer of one error, in the shape of the protocol that `request` speaks."""
+    is_v2 = f"{request.url.path}/".startswith("/v2/")
+    content = {"error": message if is_v2 else {"code": code, "message": message}}
     return JSONResponse(content, status_code=status, headers=dict(headers) if headers else None)
 
 
-async def _on_api_error(_: Request, error: Exception) -> Response:
+async def _on_api_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, ApiError)
-    return error_response(error.status, error.code, error.message, error.headers)
+    return error_response(request, error.status, error.code, error.message, error.headers)
 
 
-async def _on_overloaded(_: Request, error: Exception) -> Response:
-    return error_response(503, "overloaded", str(error), RETRY_AFTER)
+async def _on_overloaded(request: Request, error: Exception) -> Response:
+    return error_response(request, 503, "overloaded", str(error), RETRY_AFTER)
 
 
-async def _on_late(_: Request, error: Exception) -> Response:
-    return error_response(504, "deadline_exceeded", str(error))
+async def _on_late(request: Request, error: Exception) -> Response:
+    return error_response(request, 504, "deadline_exceeded", str(error))
 
 
-async def _on_not_ready(_: Request, error: Exception) -> Response:
-    return error_response(503, "not_ready", str(error), RETRY_AFTER)
+async def _on_not_ready(request: Request, error: Exception) -> Response:
+    return error_response(request, 503, "not_ready", str(error), RETRY_AFTER)
 
 
-async def _on_invalid_parameter(_: Request, error: Exception) -> Response:
+async def _on_invalid_parameter(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
-    return error_response(422, "invalid_parameter", _parameter_message(error.errors()[0]))
+    return error_response(request, 422, "invalid_parameter", _parameter_message(error.errors()[0]))
 
 
 def _parameter_message(problem: Mapping[str, Any]) -> str:
@@ -101,20 +102,20 @@ async def _on_http_exception(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     where = f"{request.method} {shown(request.url.path)}"
     if error.status_code == 404:
-        return error_response(404, "not_found", f"there is no endpoint {where}")
+        return error_response(request, 404, "not_found", f"there is no endpoint {where}")
     if error.status_code == 405:
         allowed = (error.headers or {}).get("Allow", "another method")
         message = f"the endpoint takes {allowed}, got {where}"
-        return error_response(405, "method_not_allowed", message, error.headers)
-    return error_response(error.status_code, "http_error", str(error.detail), error.headers)
+        return error_response(request, 405, "method_not_allowed", message, error.headers)
+    return error_response(request, error.status_code, "http_error", str(error.detail), error.headers)
 
 
 async def _on_client_gone(_: Request, __: Exception) -> Response:
     return Response(status_code=499)  # nobody reads it; the access log shows nginx's "client closed request"
 
 
-async def _on_defect(_: Request, __: Exception) -> Response:
+async def _on_defect(request: Request, _: Exception) -> Response:
     # Starlette raises the exception again after this answer: the server's log then has the traceback, and the
     # connection is closed. A client that is not told so may lose its next request.
     message = "the service failed on this request; its log has the cause"
-    return error_response(500, "internal_error", message, {"Connection": "close"})
+    return error_response(request, 500, "internal_error", message, {"Connection": "close"})

@@ -9,7 +9,16 @@ from lensbox.serve.settings import Settings
 
 
 async def receive(request: Request, limit: int, settings: Settings) -> tuple[bytes, Deadline]:
-    """The whole body, of at most `limit` bytes, and until when it is to be answered.
+    """As `receive_encoded`. Raises ApiError (415) for a body that is compressed."""
+    encoding = request.headers.get("content-encoding", "identity")
+    if encoding.lower() != "identity":
+        raise ApiError(415, "unsupported_encoding", f"Content-Encoding must be identity, got {encoding!r}")
+    body, deadline = await receive_encoded(request, limit, settings)
+    return bytes(body), deadline
+
+
+async def receive_encoded(request: Request, limit: int, settings: Settings) -> tuple[bytearray, Deadline]:
+    """The whole body, of at most `limit` bytes, in its Content-Encoding, and until when it is to be answered.
 
     That is `answer_timeout` from the end of the body on, or what X-Request-Timeout-Ms says, from now on, if
     that comes sooner. Raises DeadlineError, and ApiError as `read_body` and `clients_deadline` do.
@@ -24,15 +33,12 @@ async def receive(request: Request, limit: int, settings: Settings) -> tuple[byt
     return body, min(asked, Deadline.after(settings.answer_timeout), key=lambda deadline: deadline.at)
 
 
-async def read_body(request: Request, limit: int, timeout: float) -> bytes:
+async def read_body(request: Request, limit: int, timeout: float) -> bytearray:
     """The whole body, at most `limit` bytes, received within `timeout` seconds.
 
     The limit holds while the body arrives, so it also holds for chunked bodies, which declare no length.
-    Raises ApiError: 400 empty, 408 too slow, 413 too large, 415 compressed.
+    Raises ApiError: 400 empty, 408 too slow, 413 too large.
     """
-    encoding = request.headers.get("content-encoding", "identity")
-    if encoding.lower() != "identity":
-        raise ApiError(415, "unsupported_encoding", f"Content-Encoding must be identity, got {encoding!r}")
     declared = request.headers.get("content-length")
     if declared is not None and int(declared) > limit:  # the server has checked that it is a number
         raise _too_large(limit, f"a Content-Length of {declared}")
@@ -48,7 +54,7 @@ async def read_body(request: Request, limit: int, timeout: float) -> bytes:
         ) from None
     if not body:
         raise ApiError(400, "empty_body", "the body must not be empty, got 0 bytes")
-    return bytes(body)
+    return body
 
 
 async def _collect(request: Request, limit: int) -> bytearray:

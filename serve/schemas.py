@@ -76,3 +76,9 @@ class Problem(BaseModel):
 
 class ErrorAnswer(BaseModel):
     error: Problem
+
+
+class V2Error(BaseModel):
+    """Of every error under /v2."""
+
+    error: str = Field(description="names the argument, the rule and the value received")

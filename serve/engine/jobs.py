@@ -1,6 +1,6 @@
 """What an engine can be asked for. Jobs are data, so those of one group are computed together."""
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, TypeVar
 
@@ -65,13 +65,15 @@ class CanvasDetections(NamedTuple):
     """What is in n canvases, on the CPU: the first counts[i] of the K slots of canvas i, best first.
 
     boxes: float32 [n, K, 4], xyxy in canvas pixels; scores: float32 [n, K]; counts: int64 [n]; labels: int64
-    [n, K], indices into the artifact's `classes`, None where it has none.
+    [n, K], indices into the artifact's `classes`, None where it has none; extras: by name, [n, K, ...], those
+    that are points in canvas pixels.
     """
 
     boxes: Tensor
     scores: Tensor
     counts: Tensor
     labels: Tensor | None
+    extras: Mapping[str, Tensor]
 
 
 @dataclass(frozen=True)
@@ -109,20 +111,18 @@ class CanvasJob:
         canvases = _together([job.canvases for job in jobs], pinned=artifact.device.type == "cuda")
         thresholds = jobs[0].score_threshold, jobs[0].iou_threshold
         found = [artifact.detect_named(part, *thresholds) for part in canvases.split(largest)]
-        names = [name for name in CanvasDetections._fields if name in found[0]]
-        columns = {name: torch.cat([part[name].cpu() for part in found]) for name in names}
+        columns = {name: torch.cat([part[name].cpu() for part in found]) for name in found[0]}
         columns["counts"] = columns["counts"].long()
         sizes = [job.images for job in jobs]
         parts = {name: column.split(sizes) for name, column in columns.items()}
         return [
-            CanvasDetections(
-                parts["boxes"][job],
-                parts["scores"][job],
-                parts["counts"][job],
-                parts["labels"][job] if "labels" in parts else None,
-            )
-            for job in range(len(jobs))
+            _canvas_detections({name: part[job] for name, part in parts.items()}) for job in range(len(jobs))
         ]
+
+
+def _canvas_detections(outputs: dict[str, Tensor]) -> CanvasDetections:
+    boxes, scores, counts = (outputs.pop(name) for name in ("boxes", "scores", "counts"))
+    return CanvasDetections(boxes, scores, counts, outputs.pop("labels", None), outputs)
 
 
 def _together(tensors: Sequence[Tensor], pinned: bool) -> Tensor:

@@ -82,7 +82,10 @@ def test_model_describes_what_is_served(client: httpx.Client, artifact: Artifact
 def test_the_interface_is_described(client: httpx.Client) -> None:
     description = client.get("/openapi.json").json()
     assert description["info"]["version"] == client.get("/v1/model").json()["service"]["version"]
-    assert set(description["paths"]) == {"/healthz", "/readyz", "/v1/model", "/v1/detect", "/v1/loss"}
+    paths = {path for path in description["paths"] if not path.startswith("/v2")}
+    assert paths == {"/healthz", "/readyz", "/v1/model", "/v1/detect", "/v1/loss"}
+    version = "/v2/models/{name}/versions/{version}"
+    assert {f"{version}/infer", f"{version}/ready", version, "/v2"} < set(description["paths"])
     detect = description["paths"]["/v1/detect"]["post"]
     names = {parameter["name"] for parameter in detect["parameters"]}
     assert names == {"score_threshold", "iou_threshold", "orientation"}
@@ -95,11 +98,11 @@ def test_the_interface_is_described(client: httpx.Client) -> None:
 
 
 def test_unknown_paths_and_methods_are_errors_of_the_same_shape(client: httpx.Client) -> None:
-    response = client.get("/v2/models")
+    response = client.get("/v1/models")
     assert response.status_code == 404
     assert response.json()["error"] == {
         "code": "not_found",
-        "message": "there is no endpoint GET '/v2/models'",
+        "message": "there is no endpoint GET '/v1/models'",
     }
     response = client.get("/v1/detect")
     assert response.status_code == 405

@@ -1,0 +1,78 @@
+"""The same requests as a real Triton server was asked, and answers of the same statuses and forms."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from v2_answers import summary
+from v2_requests import REQUESTS
+
+_RECORDED = json.loads((Path(__file__).parent / "triton_2_51.json").read_text(encoding="utf-8"))
+_TRITON: dict[str, Any] = _RECORDED["answers"]
+
+# Where this service answers with another status on purpose, and with which.
+_OTHER_STATUS = {
+    # What a client got wrong is 400 here, whichever part of Triton notices it.
+    "a negative side": 400,
+    "no images": 400,
+    "two thresholds in a shape of one": 400,
+    "a threshold as text": 400,
+    "an id that is a number": 400,
+    "not JSON": 400,
+    "a list": 400,
+    "shared memory": 400,
+    # The status that HTTP has for it, and that /v1 gives.
+    "brotli": 415,
+    "unknown version ready": 404,
+    "unknown model ready": 404,
+}
+# The extension's text says that `binary_data_output` holds for outputs without a word of their own.
+_OTHER_FORM = {"one output not in binary"}
+
+
+def test_the_record_is_whole() -> None:
+    assert _RECORDED["server"] == "triton 2.51.0"
+    assert _TRITON.keys() == REQUESTS.keys()
+    for name, status in _OTHER_STATUS.items():
+        assert _TRITON[name]["status"] != status
+
+
+@pytest.fixture(scope="module")
+def ask(client: httpx.Client) -> Any:
+    def ask(name: str) -> dict[str, Any]:
+        request = REQUESTS[name]
+        headers = {"Accept-Encoding": "identity", **request.headers}
+        return summary(client.request(request.method, request.path, content=request.body, headers=headers))
+
+    return ask
+
+
+@pytest.mark.parametrize("name", REQUESTS)
+def test_the_status_is_that_of_triton(name: str, ask: Any) -> None:
+    answer = ask(name)
+    assert answer["status"] == _OTHER_STATUS.get(name, _TRITON[name]["status"]), answer["json"]
+    if answer["status"] >= 400:
+        assert answer["type"] == "application/json"
+        assert list(answer["json"]) == ["error"]
+        assert isinstance(answer["json"]["error"], str)
+    assert ask("live")["status"] == 200  # on the same connection
+
+
+@pytest.mark.parametrize("name", [name for name, answer in _TRITON.items() if answer["status"] == 200])
+def test_the_form_is_that_of_triton(name: str, ask: Any) -> None:
+    answer, triton = ask(name), _TRITON[name]
+    if triton["json"] is None:  # health, of which KServe's clients read a JSON object
+        assert all(value is True for key, value in answer["json"].items() if key != "name")
+        return
+    if name == "server":
+        assert answer["json"].keys() == triton["json"].keys()
+        assert set(answer["json"]["extensions"]) <= set(triton["json"]["extensions"])
+        return
+    if name in _OTHER_FORM:
+        assert (answer["binary"], triton["binary"]) == (1024, 0)
+        return
+    if "platform" in triton["json"]:
+        triton["json"]["platform"] = answer["json"]["platform"]
+    assert answer == triton

@@ -1,0 +1,148 @@
+"""Requests of protocol v2, right and wrong ones, as bytes: played against this service, and against Triton.
+
+`serve/v2/record_triton.py` keeps what Triton answers.
+"""
+
+import gzip
+import json
+import zlib
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+MODEL = "face_detector"
+CANVAS = (1, 256, 256)
+PIXELS = 256 * 256
+
+HEADER_LENGTH = "Inference-Header-Content-Length"
+INFER = f"/v2/models/{MODEL}/infer"
+
+
+class Request(NamedTuple):
+    method: str
+    path: str
+    body: bytes = b""
+    headers: Mapping[str, str] = MappingProxyType({})
+
+
+def images(count: int = 1, **changes: Any) -> dict[str, Any]:
+    """The input of so many canvases in binary. changes: other values; None leaves a key out."""
+    tensor = {
+        "name": "images",
+        "shape": [count, *CANVAS],
+        "datatype": "UINT8",
+        "parameters": {"binary_data_size": count * PIXELS},
+        **changes,
+    }
+    return {key: value for key, value in tensor.items() if value is not None}
+
+
+def threshold(data: Any, shape: Any = (1,), datatype: str = "FP32") -> dict[str, Any]:
+    return {"name": "score_threshold", "shape": list(shape), "datatype": datatype, "data": data}
+
+
+def infer(
+    *inputs: Any, binary: bytes = bytes(PIXELS), length: str | None = None, path: str = INFER, **more: Any
+) -> Request:
+    """A request for inference. length: what Inference-Header-Content-Length says, if not the truth."""
+    header = json.dumps({"inputs": list(inputs), **more}).encode()
+    return Request("POST", path, header + binary, {HEADER_LENGTH: length or str(len(header))})
+
+
+def _raw(body: bytes, headers: dict[str, str] | None = None) -> Request:
+    return Request("POST", INFER, body, headers or {})
+
+
+def _with(request: Request, body: bytes | None = None, **headers: str) -> Request:
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    body = request.body if body is None else body
+    return request._replace(body=body, headers={**request.headers, **named})
+
+
+_COUNTS = [{"name": "counts"}]
+_GOOD = infer(images(), outputs=_COUNTS)
+_PIXEL_LIST = [0] * PIXELS
+_NESTED = [[[[0] * 256 for _ in range(256)]]]
+_IN_JSON = json.dumps({"inputs": [images(parameters=None, data=_PIXEL_LIST)], "outputs": _COUNTS}).encode()
+
+REQUESTS: dict[str, Request] = {
+    "server": Request("GET", "/v2"),
+    "live": Request("GET", "/v2/health/live"),
+    "ready": Request("GET", "/v2/health/ready"),
+    "model": Request("GET", f"/v2/models/{MODEL}"),
+    "model of a version": Request("GET", f"/v2/models/{MODEL}/versions/1"),
+    "model of an unknown version": Request("GET", f"/v2/models/{MODEL}/versions/2"),
+    "unknown model": Request("GET", "/v2/models/other"),
+    "model ready": Request("GET", f"/v2/models/{MODEL}/ready"),
+    "version ready": Request("GET", f"/v2/models/{MODEL}/versions/1/ready"),
+    "unknown version ready": Request("GET", f"/v2/models/{MODEL}/versions/3/ready"),
+    "unknown model ready": Request("GET", "/v2/models/other/ready"),
+    "unknown endpoint": Request("GET", "/v2/models"),
+    "wrong method": Request("POST", "/v2"),
+    "infer by GET": Request("GET", INFER),
+    "infer with an unknown model": infer(images(), path="/v2/models/other/infer"),
+    "infer with an unknown version": infer(images(), path=f"/v2/models/{MODEL}/versions/2/infer"),
+    "infer with a version": infer(images(), path=f"/v2/models/{MODEL}/versions/1/infer", outputs=_COUNTS),
+    "all outputs in binary": infer(images(), id="7", parameters={"binary_data_output": True}),
+    "all outputs in JSON": infer(images()),
+    "an empty id": infer(images(), id="", outputs=_COUNTS),
+    "three images": infer(images(3), binary=bytes(3 * PIXELS), outputs=[{"name": "scores"}]),
+    "outputs in another order": infer(images(), outputs=[{"name": "counts"}, {"name": "boxes"}]),
+    "an output twice": infer(images(), outputs=[{"name": "counts"}, {"name": "counts"}]),
+    "one output in binary": infer(
+        images(), outputs=[{"name": "counts"}, {"name": "scores", "parameters": {"binary_data": True}}]
+    ),
+    "one output not in binary": infer(
+        images(),
+        parameters={"binary_data_output": True},
+        outputs=[{"name": "counts", "parameters": {"binary_data": False}}, {"name": "scores"}],
+    ),
+    "an unknown output": infer(images(), outputs=[{"name": "keypoints"}]),
+    "an unknown key": infer(images(), outputs=_COUNTS, priority="high"),
+    "an unknown parameter": infer(images(), outputs=_COUNTS, parameters={"note": "x"}),
+    "a threshold": infer(images(), threshold([0.5]), outputs=_COUNTS),
+    "a threshold in binary": infer(
+        images(),
+        {"name": "score_threshold", "shape": [1], "datatype": "FP32", "parameters": {"binary_data_size": 4}},
+        binary=bytes(PIXELS + 4),
+        outputs=_COUNTS,
+    ),
+    "pixels in JSON": _raw(_IN_JSON),
+    "pixels in JSON with its length": _raw(_IN_JSON, {HEADER_LENGTH: str(len(_IN_JSON))}),
+    "nested pixels in JSON": _raw(
+        json.dumps({"inputs": [images(parameters=None, data=_NESTED)], "outputs": _COUNTS}).encode()
+    ),
+    "gzip": _with(_GOOD, gzip.compress(_GOOD.body), Content_Encoding="gzip"),
+    "deflate": _with(_GOOD, zlib.compress(_GOOD.body), Content_Encoding="deflate"),
+    "gzip wanted": _with(infer(images()), Accept_Encoding="gzip"),
+    "deflate wanted": _with(infer(images()), Accept_Encoding="deflate"),
+    "deflate rather than gzip": _with(infer(images()), Accept_Encoding="gzip;q=0, deflate"),
+    "brotli wanted": _with(infer(images()), Accept_Encoding="br"),
+    "brotli": _with(_GOOD, Content_Encoding="br"),
+    "not gzip": _with(_GOOD, Content_Encoding="gzip"),
+    "a datatype": infer(images(datatype="FP32")),
+    "channels": infer(images(shape=[1, 3, 256, 256], parameters={"binary_data_size": 3 * PIXELS})),
+    "too few sides": infer(images(shape=[256, 256])),
+    "a negative side": infer(images(shape=[-1, 1, 256, 256])),
+    "a name": infer(images(name="pictures")),
+    "too few bytes": infer(images(), binary=bytes(PIXELS - 1)),
+    "too many bytes": infer(images(), binary=bytes(PIXELS + 1)),
+    "too small a binary_data_size": infer(images(parameters={"binary_data_size": 100})),
+    "no binary_data_size and no data": infer(images(parameters=None)),
+    "an input twice": infer(images(), images(), binary=bytes(2 * PIXELS)),
+    "no images": infer(threshold([0.5]), binary=b""),
+    "no inputs": infer(binary=b""),
+    "two thresholds": infer(images(), threshold([0.5, 0.6], shape=(2,))),
+    "two thresholds in a shape of one": infer(images(), threshold([0.5, 0.6])),
+    "a threshold as text": infer(images(), threshold(["high"])),
+    "an id that is a number": infer(images(), id=7),
+    "shared memory": infer(
+        images(parameters={"shared_memory_region": "r", "shared_memory_byte_size": PIXELS}), binary=b""
+    ),
+    "not JSON": _raw(b'{"inputs', {HEADER_LENGTH: "8"}),
+    "a list": _raw(b"[]", {HEADER_LENGTH: "2"}),
+    "too large a header length": infer(images(), length="99999999"),
+    "a negative header length": infer(images(), length="-1"),
+    "a header length that is no number": infer(images(), length="many"),
+    "nothing": _raw(b""),
+}
