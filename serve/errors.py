@@ -1,7 +1,8 @@
-"""One shape for every error answer: {"error": {"code", "message"}}, and {"error": message} under /v2."""
+"""One shape for every error answer: RFC 9457's problem documents, and {"error": message} under /v2."""
 
 import reprlib
 from collections.abc import Mapping
+from http import HTTPStatus
 from typing import Any
 
 from fastapi import FastAPI, Request, Response
@@ -63,9 +64,14 @@ def error_response(
     request: Request, status: int, code: str, message: str, headers: Mapping[str, str] | None = None
 ) -> JSONResponse:
     """The JSON answer of one error, in the shape of the protocol that `request` speaks."""
-    is_v2 = f"{request.url.path}/".startswith("/v2/")
-    content = {"error": message if is_v2 else {"code": code, "message": message}}
-    return JSONResponse(content, status_code=status, headers=dict(headers) if headers else None)
+    content: dict[str, Any] = {"error": message}
+    media_type = "application/json"
+    if not f"{request.url.path}/".startswith("/v2/"):
+        # "about:blank": the title is the status in words, and `code` says which problem it is.
+        title = HTTPStatus(status).phrase
+        content = {"type": "about:blank", "title": title, "status": status, "detail": message, "code": code}
+        media_type = "application/problem+json"
+    return JSONResponse(content, status, dict(headers or {}), media_type)
 
 
 async def _on_api_error(request: Request, error: Exception) -> Response:

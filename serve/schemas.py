@@ -1,5 +1,6 @@
 """What the endpoints take and answer."""
 
+from http import HTTPStatus
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -70,15 +71,22 @@ class Health(BaseModel):
 
 
 class Problem(BaseModel):
+    """Of every error but those under /v2, as application/problem+json: RFC 9457."""
+
+    type: Literal["about:blank"]
+    title: str = Field(description="the status in words")
+    status: int
+    detail: str = Field(description="names the argument, the rule and the value received")
     code: str = Field(description="a stable word for programs")
-    message: str = Field(description="names the argument, the rule and the value received")
-
-
-class ErrorAnswer(BaseModel):
-    error: Problem
 
 
 class V2Error(BaseModel):
     """Of every error under /v2."""
 
     error: str = Field(description="names the argument, the rule and the value received")
+
+
+def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """These statuses of an endpoint, for its description, as problem documents."""
+    content = {"application/problem+json": {"schema": Problem.model_json_schema()}}
+    return {status: {"description": HTTPStatus(status).phrase, "content": content} for status in statuses}

@@ -13,7 +13,7 @@ from lensbox.serve.engine.jobs import DetectJob
 from lensbox.serve.following import followed
 from lensbox.serve.form import IMAGE_FIELDS
 from lensbox.serve.request_body import receive
-from lensbox.serve.schemas import DetectAnswer, DetectParameters, ErrorAnswer
+from lensbox.serve.schemas import DetectAnswer, DetectParameters, problems
 from lensbox.serve.service import service_of
 
 router = APIRouter(tags=["detect"])
@@ -36,7 +36,7 @@ _BODY: dict[str, Any] = {
 @router.post(
     "/v1/detect",
     response_model=DetectAnswer,
-    responses={status: {"model": ErrorAnswer} for status in (400, 408, 413, 415, 422, 503, 504)},
+    responses=problems(400, 408, 413, 415, 422, 503, 504),
     openapi_extra=_BODY,
 )
 async def detect(request: Request, parameters: Annotated[DetectParameters, Query()]) -> JSONResponse:

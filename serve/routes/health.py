@@ -3,7 +3,7 @@
 from fastapi import APIRouter, Request
 
 from lensbox.serve.engine.errors import NotReadyError
-from lensbox.serve.schemas import ErrorAnswer, Health
+from lensbox.serve.schemas import Health, problems
 from lensbox.serve.service import service_of
 
 router = APIRouter(tags=["health"])
@@ -15,7 +15,7 @@ async def healthz() -> Health:
     return Health(status="alive")
 
 
-@router.get("/readyz", responses={503: {"model": ErrorAnswer}})
+@router.get("/readyz", responses=problems(503))
 async def readyz(request: Request) -> Health:
     """200 once the model is loaded, has passed its self-test and is warm; 503: send requests elsewhere."""
     service = service_of(request)

@@ -9,7 +9,7 @@ from lensbox.serve.box_json import loss_tensors
 from lensbox.serve.engine.jobs import LossJob
 from lensbox.serve.following import followed
 from lensbox.serve.request_body import receive
-from lensbox.serve.schemas import ErrorAnswer, LossAnswer, LossQuestion, NoParameters
+from lensbox.serve.schemas import LossAnswer, LossQuestion, NoParameters, problems
 from lensbox.serve.service import service_of
 
 router = APIRouter(tags=["loss"])
@@ -20,7 +20,7 @@ _BODY = {"requestBody": {"required": True, "content": {"application/json": {"sch
 
 @router.post(
     "/v1/loss",
-    responses={status: {"model": ErrorAnswer} for status in (400, 408, 413, 415, 422, 503, 504)},
+    responses=problems(400, 408, 413, 415, 422, 503, 504),
     openapi_extra=_BODY,
 )
 async def loss(request: Request, _: Annotated[NoParameters, Query()]) -> LossAnswer:

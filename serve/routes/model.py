@@ -6,13 +6,13 @@ from typing import Any
 import torch
 from fastapi import APIRouter, Request
 
-from lensbox.serve.schemas import ErrorAnswer
+from lensbox.serve.schemas import problems
 from lensbox.serve.service import service_of
 
 router = APIRouter(tags=["model"])
 
 
-@router.get("/v1/model", responses={503: {"model": ErrorAnswer}})
+@router.get("/v1/model", responses=problems(503))
 async def model(request: Request) -> dict[str, Any]:
     """The artifact's metadata without the pixels of its self-test, and what serves it."""
     service = service_of(request)

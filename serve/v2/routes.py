@@ -21,7 +21,7 @@ HEADER_LENGTH = "Inference-Header-Content-Length"
 
 _INLINE = 1 << 16  # bytes that are read or written faster than a thread takes over
 
-_ERRORS: dict[int | str, dict[str, Any]] = {status: {"model": V2Error} for status in (400, 404, 503)}
+_ERRORS: dict[int | str, dict[str, Any]] = {status: {"model": V2Error} for status in (400, 404, 422, 503)}
 _INFER_ERRORS: dict[int | str, dict[str, Any]] = {
     status: {"model": V2Error} for status in (400, 404, 408, 413, 415, 422, 503, 504)
 }

@@ -7,6 +7,7 @@ from typing import Any
 import httpx
 import pytest
 import torch
+from problems import problem_of
 
 from lensbox.runtime.image_io import DEFAULT_READING
 from lensbox.runtime.photo import Photo
@@ -44,7 +45,7 @@ def test_a_loss_does_not_wait_for_decoders(
     wait_until(lambda: running.client.get("/readyz").status_code == 200)
     response = running.client.post("/v1/detect", content=b"first")
     assert response.status_code == 504
-    assert response.json()["error"]["code"] == "deadline_exceeded"
+    assert problem_of(response)["code"] == "deadline_exceeded"
     assert running.client.post("/v1/loss", json=_LOSS).status_code == 200
 
 
@@ -58,7 +59,7 @@ def test_a_service_that_can_decode_nothing_is_not_ready(
     wait_until(lambda: client.get("/readyz").status_code == 503)
     for response in (client.get("/readyz"), client.post("/v1/detect", content=b"second")):
         assert response.status_code == 503
-        assert response.json()["error"] == {
+        assert problem_of(response) == {
             "code": "not_ready",
             "message": "every decoder is busy with an image that takes too long",
         }

@@ -11,6 +11,7 @@ import httpx
 import numpy as np
 import PIL.Image
 import pytest
+from problems import problem_of
 
 from lensbox.runtime.artifact import Artifact
 from lensbox.runtime.image_decoder import decode_photo
@@ -32,13 +33,6 @@ def _expected(artifact: Artifact, file: bytes, **thresholds: float) -> dict[str,
             for box, score in zip(found.boxes.tolist(), found.scores.tolist(), strict=True)
         ],
     }
-
-
-def _error(response: httpx.Response) -> dict[str, str]:
-    body: dict[str, dict[str, str]] = response.json()
-    assert list(body) == ["error"]
-    assert sorted(body["error"]) == ["code", "message"]
-    return body["error"]
 
 
 def test_the_answer_is_that_of_the_artifact(client: httpx.Client, artifact: Artifact, png: bytes) -> None:
@@ -148,7 +142,7 @@ def test_a_large_jpeg_is_read_as_the_artifact_reads_it(
 def test_an_unknown_orientation(client: httpx.Client, png: bytes) -> None:
     response = client.post("/v1/detect?orientation=up", content=png)
     assert response.status_code == 422
-    assert _error(response) == {
+    assert problem_of(response) == {
         "code": "invalid_parameter",
         "message": "orientation must be 'exif' or 'stored', got 'up'",
     }
@@ -165,7 +159,7 @@ def test_no_detections(client: httpx.Client, png: bytes) -> None:
 def test_thresholds_out_of_range(client: httpx.Client, png: bytes, name: str, value: str) -> None:
     response = client.post("/v1/detect", params={name: value}, content=png)
     assert response.status_code == 422
-    error = _error(response)
+    error = problem_of(response)
     assert error["code"] == "invalid_parameter"
     assert error["message"].startswith(f"{name} must be ")
     assert error["message"].endswith(f", got {value!r}")
@@ -174,7 +168,7 @@ def test_thresholds_out_of_range(client: httpx.Client, png: bytes, name: str, va
 def test_a_misspelled_parameter_is_not_ignored(client: httpx.Client, png: bytes) -> None:
     response = client.post("/v1/detect?score_treshold=0.9", content=png)
     assert response.status_code == 422
-    assert "there is no query parameter 'score_treshold'" in _error(response)["message"]
+    assert "there is no query parameter 'score_treshold'" in problem_of(response)["message"]
 
 
 @pytest.mark.parametrize(
@@ -196,7 +190,7 @@ def test_a_misspelled_parameter_is_not_ignored(client: httpx.Client, png: bytes)
 def test_bad_bodies(client: httpx.Client, make_request: dict[str, Any], status: int, code: str) -> None:
     response = client.post("/v1/detect", **make_request)
     assert response.status_code == status
-    assert _error(response)["code"] == code
+    assert problem_of(response)["code"] == code
     assert client.get("/readyz").status_code == 200
 
 
@@ -204,13 +198,13 @@ def test_a_truncated_jpeg(client: httpx.Client, encode: Encode) -> None:
     file = encode("JPEG")
     response = client.post("/v1/detect", content=file[: len(file) // 2])
     assert response.status_code == 400
-    assert "truncated" in _error(response)["message"]
+    assert "truncated" in problem_of(response)["message"]
 
 
 def test_too_many_pixels(client: httpx.Client, empty_png: Callable[[int, int], bytes]) -> None:
     response = client.post("/v1/detect", content=empty_png(50_000, 50_000))
     assert response.status_code == 413
-    assert _error(response) == {
+    assert problem_of(response) == {
         "code": "too_many_pixels",
         "message": "the image must have at most 1000000 pixels, got 50000 x 50000 = 2500000000",
     }
@@ -222,7 +216,7 @@ def test_too_large_a_body(client: httpx.Client, declared: bool) -> None:
     content = bytes(size) if declared else iter([bytes(size)])
     response = client.post("/v1/detect", content=content)
     assert response.status_code == 413
-    error = _error(response)
+    error = problem_of(response)
     assert error["code"] == "body_too_large"
     received = f"a Content-Length of {size}" if declared else str(size)
     assert error["message"].startswith(f"the body must have at most {2 << 20} bytes, got {received}")

@@ -15,6 +15,7 @@ from typing import Any
 
 import httpx
 import pytest
+from problems import problem_of
 from serve_process import PATIENCE, ServeProcess
 
 # Images take an hour to decode.
@@ -90,7 +91,7 @@ def test_a_stuck_decoder_does_not_outlive_the_timeout(artifact_path: Path, wait_
         assert process.end(signal.SIGTERM) == 0
         wait_until(lambda: bool(answers))
         assert answers[0].status_code == 503
-        assert answers[0].json()["error"] == {"code": "not_ready", "message": "the service is shutting down"}
+        assert problem_of(answers[0]) == {"code": "not_ready", "message": "the service is shutting down"}
         assert "Traceback" not in process.log
 
 

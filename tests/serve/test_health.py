@@ -6,6 +6,7 @@ from typing import Any
 
 import httpx
 import torch
+from problems import problem_of
 
 from lensbox.runtime.artifact import Artifact
 
@@ -30,9 +31,7 @@ def test_a_loading_service_is_alive_but_not_ready(
         ):
             assert response.status_code == 503
             assert response.headers["retry-after"] == "1"
-            assert response.json() == {
-                "error": {"code": "not_ready", "message": "the model is still loading"}
-            }
+            assert problem_of(response) == {"code": "not_ready", "message": "the model is still loading"}
     finally:
         loading.set()
     wait_until(lambda: client.get("/readyz").status_code == 200)
@@ -49,7 +48,7 @@ def test_a_service_that_failed_to_load_says_why(
     wait_until(lambda: "still loading" not in client.get("/readyz").text)
     response = client.get("/readyz")
     assert response.status_code == 503
-    assert response.json()["error"]["message"] == "the model cannot be used: the file is gone"
+    assert problem_of(response)["message"] == "the model cannot be used: the file is gone"
     assert client.get("/healthz").status_code == 200
 
 
@@ -93,21 +92,21 @@ def test_the_interface_is_described(client: httpx.Client) -> None:
     for path in ("/v1/detect", "/v1/loss"):
         responses = description["paths"][path]["post"]["responses"]
         for status in ("400", "408", "413", "415", "422", "503", "504"):
-            schema = responses[status]["content"]["application/json"]["schema"]
-            assert schema == {"$ref": "#/components/schemas/ErrorAnswer"}
+            schema = responses[status]["content"]["application/problem+json"]["schema"]
+            assert schema["required"] == ["type", "title", "status", "detail", "code"]
 
 
 def test_unknown_paths_and_methods_are_errors_of_the_same_shape(client: httpx.Client) -> None:
     response = client.get("/v1/models")
     assert response.status_code == 404
-    assert response.json()["error"] == {
+    assert problem_of(response) == {
         "code": "not_found",
         "message": "there is no endpoint GET '/v1/models'",
     }
     response = client.get("/v1/detect")
     assert response.status_code == 405
     assert response.headers["allow"] == "POST"
-    assert response.json()["error"] == {
+    assert problem_of(response) == {
         "code": "method_not_allowed",
         "message": "the endpoint takes POST, got GET '/v1/detect'",
     }

@@ -6,6 +6,7 @@ from typing import Any
 import httpx
 import pytest
 import torch
+from problems import problem_of
 
 from lensbox.runtime.artifact import Artifact
 
@@ -74,14 +75,14 @@ def test_the_largest_finite_numbers_give_a_finite_loss(client: httpx.Client) -> 
 def test_bad_bodies(client: httpx.Client, body: bytes, status: int, code: str) -> None:
     response = client.post("/v1/loss", content=body)
     assert response.status_code == status
-    assert response.json()["error"]["code"] == code
+    assert problem_of(response)["code"] == code
     assert client.get("/readyz").status_code == 200
 
 
 def test_there_are_no_query_parameters(client: httpx.Client) -> None:
     response = client.post("/v1/loss?weight=1", json={"predictions": [], "targets": []})
     assert response.status_code == 422
-    assert response.json()["error"] == {
+    assert problem_of(response) == {
         "code": "invalid_parameter",
         "message": "there is no query parameter 'weight'; it came with the value '1'",
     }
@@ -91,4 +92,4 @@ def test_too_many_boxes(client: httpx.Client) -> None:
     boxes = [[0, 0, 1, 1]] * 101
     response = client.post("/v1/loss", json={"predictions": boxes, "targets": boxes})
     assert response.status_code == 413
-    assert response.json()["error"]["message"] == "predictions must have at most 100 boxes, got 101"
+    assert problem_of(response)["message"] == "predictions must have at most 100 boxes, got 101"

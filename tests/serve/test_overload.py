@@ -11,6 +11,7 @@ from typing import Any
 import httpx
 import pytest
 import torch
+from problems import problem_of
 
 from lensbox.runtime.photo import Photo
 from lensbox.serve import decoding
@@ -74,11 +75,6 @@ def _connect(running: Any, head: str, *headers: str) -> socket.socket:
     return connection
 
 
-def _error(response: httpx.Response) -> dict[str, str]:
-    error: dict[str, str] = response.json()["error"]
-    return error
-
-
 def test_a_full_queue_answers_503(
     start: Callable[..., Any], fake: Any, wait_until: WaitUntil, png: bytes
 ) -> None:
@@ -90,7 +86,7 @@ def test_a_full_queue_answers_503(
     for response in (client.post("/v1/detect", content=png), client.post("/v1/loss", json=_LOSS)):
         assert response.status_code == 503
         assert response.headers["retry-after"] == "1"
-        assert _error(response) == {
+        assert problem_of(response) == {
             "code": "overloaded",
             "message": "1 jobs already wait for the model; try again later",
         }
@@ -110,7 +106,7 @@ def test_too_many_requests_in_progress_answer_503(
         wait_until(lambda: running.service.in_progress == 2)
         response = running.client.post("/v1/loss", json=_LOSS)
         assert response.status_code == 503
-        assert _error(response)["message"] == "2 requests are already in progress; try again later"
+        assert problem_of(response)["message"] == "2 requests are already in progress; try again later"
     # The slow one has hung up: its place is free again.
     wait_until(lambda: running.service.in_progress == 1)
     fake.gate.set()
@@ -167,7 +163,7 @@ def test_an_answer_that_takes_too_long_is_given_up(
     for _ in range(2):  # the first is running, the second never runs
         response = running.client.post("/v1/loss", json=_LOSS)
         assert response.status_code == 504
-        assert _error(response) == {
+        assert problem_of(response) == {
             "code": "deadline_exceeded",
             "message": "no answer within 1 seconds; try again later",
         }
@@ -181,9 +177,9 @@ def test_an_answer_that_takes_too_long_is_given_up(
 def test_a_deadline_that_is_none_is_refused(start: Callable[..., Any], text: str) -> None:
     response = start().client.post("/v1/loss", json=_LOSS, headers={"X-Request-Timeout-Ms": text})
     assert response.status_code == 422
-    assert _error(response)["code"] == "invalid_parameter"
+    assert problem_of(response)["code"] == "invalid_parameter"
     rule = "X-Request-Timeout-Ms must be a whole number of milliseconds from 1 to 86400000, got "
-    assert _error(response)["message"].startswith(rule)
+    assert problem_of(response)["message"].startswith(rule)
 
 
 def test_a_clients_deadline_holds(
@@ -197,7 +193,7 @@ def test_a_clients_deadline_holds(
     for path, late in (("/v1/detect", {"content": png}), ("/v1/loss", {"json": _LOSS})):
         response = running.client.post(path, **late, headers={"X-Request-Timeout-Ms": "50"})
         assert response.status_code == 504
-        assert _error(response) == {
+        assert problem_of(response) == {
             "code": "deadline_exceeded",
             "message": "no answer within 0.05 seconds; try again later",
         }
@@ -240,7 +236,7 @@ def test_a_defect_is_answered_without_its_details(start: Callable[..., Any], fak
     response = running.client.post("/v1/detect", content=png)
     assert response.status_code == 500
     assert response.headers["connection"] == "close"
-    assert _error(response) == {
+    assert problem_of(response) == {
         "code": "internal_error",
         "message": "the service failed on this request; its log has the cause",
     }
