@@ -114,7 +114,8 @@ Image annotate(const Image& image, std::span<const Detection> detections) {
   const int text_scale = std::max(1, static_cast<int>(std::lround(shorter_side / 250.0)));
 
   for (size_t i = detections.size(); i-- > 0;) {
-    const auto& [box, score] = detections[i];
+    const Box& box = detections[i].box;
+    const float score = detections[i].score;
     const Rectangle area{to_pixel(box[0], image.width), to_pixel(box[1], image.height),
                          to_pixel(box[2], image.width), to_pixel(box[3], image.height)};
     draw_frame(annotated, area.grown(outline), thickness + 2 * outline, kOutline);

@@ -106,12 +106,12 @@ at::Tensor parse_boxes(const Json& document, const std::string& argument) {
 
 Json to_json(const std::vector<Detection>& detections) {
   Json list = Json::array();
-  for (const auto& [box, score] : detections) {
+  for (const Detection& detection : detections) {
     Json coordinates = Json::array();
-    for (const float coordinate : box) {
+    for (const float coordinate : detection.box) {
       coordinates.push_back(shortest_decimal(coordinate));
     }
-    list.push_back({{"box", coordinates}, {"score", shortest_decimal(score)}});
+    list.push_back({{"box", coordinates}, {"score", shortest_decimal(detection.score)}});
   }
   return list;
 }

@@ -2,6 +2,8 @@
 
 #include <sstream>
 
+#include "identifier.h"
+
 namespace lensbox {
 namespace {
 
@@ -32,12 +34,26 @@ bool is_number_between(const Json& value, double least, double most) {
 
 }  // namespace
 
-JsonField JsonField::operator[](const char* key) const {
+JsonField JsonField::operator[](const std::string& key) const {
   const std::string place = place_.empty() ? key : place_ + "." + key;
   expect_object();
   const auto found = value_.find(key);
   if (found == value_.end()) throw FieldError("there is no " + place);
   return {*found, place};
+}
+
+bool JsonField::has(const char* key) const {
+  expect_object();
+  return value_.contains(key);
+}
+
+std::vector<std::string> JsonField::keys() const {
+  expect_object();
+  std::vector<std::string> keys;
+  for (const auto& [key, value] : value_.items()) {
+    keys.push_back(key);
+  }
+  return keys;
 }
 
 void JsonField::expect_object() const {
@@ -47,6 +63,11 @@ void JsonField::expect_object() const {
 std::string JsonField::text() const {
   if (!value_.is_string()) fail("must be a string");
   return value_.get<std::string>();
+}
+
+std::string JsonField::identifier() const {
+  if (!is_identifier(text())) fail("must be an identifier");
+  return text();
 }
 
 int64_t JsonField::integer(int64_t least, int64_t most) const {
@@ -59,7 +80,8 @@ double JsonField::number(double least, double most) const {
   return value_.get<double>();
 }
 
-std::vector<JsonField> JsonField::list() const {
+std::vector<JsonField> JsonField::list(size_t most, const char* what) const {
+  if (array().size() > most) fail("must be at most " + std::to_string(most) + " " + what);
   std::vector<JsonField> fields;
   for (size_t i = 0; i < array().size(); ++i) {
     fields.push_back(element(i));

@@ -3,10 +3,13 @@
 #include <lensbox/torch/strict_json.h>
 
 #include <algorithm>
+#include <map>
+#include <set>
 
 #include "identifier.h"
 #include "json_field.h"
 #include "op_schema.h"
+#include "output_fields.h"
 #include "self_test_fields.h"
 
 namespace lensbox {
@@ -19,6 +22,8 @@ constexpr int kMaxDepth = 64;
 constexpr size_t kMostOps = 1000;
 constexpr int64_t kMaxCanvasSide = 1 << 14;
 constexpr int64_t kMaxJpegOversampling = 1000;
+constexpr size_t kMostLibraries = 16;
+constexpr size_t kMostLibraryNameCharacters = 100;
 
 [[noreturn]] void fail(const fs::path& artifact, const std::string& reason) {
   throw ArtifactError("artifact " + artifact.string() + ": " + reason);
@@ -36,10 +41,8 @@ int64_t read_format_version(const JsonField& root, const Json& document, const f
 }
 
 std::vector<std::string> read_ops(const JsonField& field) {
-  const std::vector<JsonField> items = field.list();
-  if (items.size() > kMostOps) field.fail("must be at most " + std::to_string(kMostOps) + " ops");
   std::vector<std::string> ops;
-  for (const JsonField& item : items) {
+  for (const JsonField& item : field.list(kMostOps, "ops")) {
     ops.push_back(item.text());
     if (const auto fault = op_schema_fault(ops.back())) item.fail(*fault);
   }
@@ -49,8 +52,7 @@ std::vector<std::string> read_ops(const JsonField& field) {
 std::vector<std::string> read_methods(const JsonField& field) {
   std::vector<std::string> methods;
   for (const JsonField& item : field.list()) {
-    methods.push_back(item.text());
-    if (!is_identifier(methods.back())) item.fail("must be an identifier");
+    methods.push_back(item.identifier());
   }
   return methods;
 }
@@ -73,6 +75,61 @@ Reading read_reading(const JsonField& field) {
           .jpeg_oversampling = field["jpeg_oversampling"].integer(0, kMaxJpegOversampling)};
 }
 
+std::optional<Precision> read_precision(const JsonField& root) {
+  if (!root.has("precision")) return std::nullopt;
+  const JsonField field = root["precision"];
+  const std::map<std::string, Precision::Dtype> dtypes{{"tf32", Precision::Dtype::kTf32},
+                                                       {"float16", Precision::Dtype::kFloat16},
+                                                       {"bfloat16", Precision::Dtype::kBfloat16}};
+  const auto dtype = dtypes.find(field["dtype"].text());
+  if (dtype == dtypes.end()) field["dtype"].fail("must be \"tf32\", \"float16\" or \"bfloat16\"");
+  return Precision{.dtype = dtype->second,
+                   .device = field["device"].identifier(),
+                   .pictures = field["pictures"].integer(0, INT32_MAX),
+                   .detections = field["detections"].integer(0, INT32_MAX),
+                   .median_box_change = field["median_box_change"].number(0, kMaxFloat32),
+                   .max_box_change = field["max_box_change"].number(0, kMaxFloat32),
+                   .max_score_change = field["max_score_change"].number(0, kMaxFloat32)};
+}
+
+// It becomes the name of a file.
+bool is_library_name(std::string_view name) {
+  const auto is_allowed = [](char c) { return continues_identifier(c) || c == '.' || c == '+' || c == '-'; };
+  return !name.empty() && name.size() <= kMostLibraryNameCharacters && continues_identifier(name[0]) &&
+         std::ranges::all_of(name, is_allowed);
+}
+
+bool is_sha256(std::string_view text) {
+  const auto is_digit = [](char c) { return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f'); };
+  return text.size() == 64 && std::ranges::all_of(text, is_digit);
+}
+
+CarriedLibrary read_library(const JsonField& field) {
+  CarriedLibrary library{.name = field["name"].text(),
+                         .sha256 = field["sha256"].text(),
+                         .torch_version = field["torch_version"].text(),
+                         .platform = field["platform"].text()};
+  if (!is_library_name(library.name)) {
+    field["name"].fail("must be a file name of 1 to " + std::to_string(kMostLibraryNameCharacters) +
+                       " letters, digits and _.+- that begins with none of .+-");
+  }
+  if (!is_sha256(library.sha256)) field["sha256"].fail("must be 64 digits of a SHA-256, in small letters");
+  return library;
+}
+
+std::vector<CarriedLibrary> read_libraries(const JsonField& root) {
+  if (!root.has("libraries")) return {};
+  std::vector<CarriedLibrary> libraries;
+  std::set<std::string> names;
+  for (const JsonField& item : root["libraries"].list(kMostLibraries, "libraries")) {
+    libraries.push_back(read_library(item));
+    if (!names.insert(libraries.back().name).second) {
+      root["libraries"].fail("must be libraries with different names");
+    }
+  }
+  return libraries;
+}
+
 Metadata read_fields(Json document, const fs::path& artifact) {
   const JsonField root(document, "");
   Metadata metadata{};
@@ -85,6 +142,10 @@ Metadata read_fields(Json document, const fs::path& artifact) {
   }
   if (metadata.format_version != kSingleImageFormat) {
     metadata.reading = {.canvas = read_canvas(root["canvas"]), .reading = read_reading(root["reading"])};
+    metadata.classes = read_classes(root);
+    metadata.extras = read_extras(root);
+    metadata.precision = read_precision(root);
+    metadata.libraries = read_libraries(root);
   }
   metadata.torch_version = root["torch_version"].text();
   metadata.ops = read_ops(root["ops"]);
@@ -92,7 +153,7 @@ Metadata read_fields(Json document, const fs::path& artifact) {
   metadata.score_threshold = root["defaults"]["score_threshold"].number(0, 1);
   metadata.iou_threshold = root["defaults"]["iou_threshold"].number(0, 1);
   try {
-    metadata.self_test = read_self_test(root["self_test"]);
+    metadata.self_test = read_self_test(root["self_test"], metadata.classes.size(), metadata.extras);
   } catch (const FieldError& error) {
     fail(artifact, std::string("its self-test is damaged: in lensbox.json, ") + error.what());
   }

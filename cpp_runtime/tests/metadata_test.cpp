@@ -84,6 +84,8 @@ TEST(ParseMetadata, CanvasAndReadingAreStrict) {
 TEST(ParseMetadata, FormatOneHasNoCanvas) {
   std::string text = changed("\"format_version\": 2", "\"format_version\": 1");
   text.replace(text.find("\"height\": 24"), 12, "\"height\": -1");
+  text.replace(text.find("\"more\""), 6,
+               R"("classes": 0, "extras": 0, "libraries": 0, "precision": 0, "more")");
   const auto metadata = parse(text);
   EXPECT_EQ(metadata.format_version, 1);
   EXPECT_FALSE(metadata.reading.canvas);
@@ -104,6 +106,154 @@ TEST(ParseMetadata, ReadsTheSelfTest) {
   EXPECT_EQ(test.loss, 0.125);
   EXPECT_EQ(test.cpu.boxes, 0.01);
   EXPECT_EQ(test.cuda.scores, 0.02);
+}
+
+// Two classes, points, a number, and all else that is optional.
+std::string with_names() {
+  std::string text = changed("\"ops\"", R"JSON("classes": ["cat", "h\u00e9risson"],
+    "extras": {"eyes": {"shape": [2, 2], "kind": "points"}, "age": {"shape": [], "kind": "values"}},
+    "precision": {"dtype": "tf32", "device": "cuda", "pictures": 12, "detections": 30,
+                  "median_box_change": 0.01, "max_box_change": 1.5, "max_score_change": 0.004},
+    "libraries": [{"name": "libmy-ops.so.1", "sha256":
+                   "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef",
+                   "torch_version": "2.13.0+cpu", "platform": "linux-x86_64"}],
+    "ops")JSON");
+  const auto replace = [&](const std::string& from, const std::string& to) {
+    text.replace(text.find(from), from.size(), to);
+  };
+  replace("\"scores\": [0.5]", R"("scores": [0.5], "labels": [1],
+    "extras": {"eyes": [[1, 2, 3, 4.5]], "age": [[16777217]]})");
+  replace("\"loss\": 1e-5}", R"("loss": 1e-5, "extras": {"eyes": 0.25, "age": 0}})");
+  replace("\"loss\": 0}", R"("loss": 0, "extras": {"eyes": 0.5, "age": 1}})");
+  return text;
+}
+
+TEST(ParseMetadata, ReadsClassesAndExtras) {
+  const auto metadata = parse(with_names());
+  EXPECT_EQ(metadata.classes, (std::vector<std::string>{"cat", "h\u00e9risson"}));
+  ASSERT_EQ(metadata.extras.size(), 2);
+  EXPECT_EQ(metadata.extras[0].name, "eyes");
+  EXPECT_EQ(metadata.extras[0].shape, (std::vector<int64_t>{2, 2}));
+  EXPECT_EQ(metadata.extras[0].kind, lensbox::ExtraKind::kPoints);
+  EXPECT_EQ(metadata.extras[1].name, "age");
+  EXPECT_TRUE(metadata.extras[1].shape.empty());
+  EXPECT_EQ(metadata.extras[1].kind, lensbox::ExtraKind::kValues);
+
+  const auto& test = metadata.self_test;
+  EXPECT_EQ(test.detections[0].label, 1);
+  // The second number is none of float32's.
+  EXPECT_EQ(test.extras, (std::vector<std::vector<double>>{{1, 2, 3, 4.5}, {16777217}}));
+  EXPECT_EQ(test.cpu.extras, (std::vector<double>{0.25, 0}));
+  EXPECT_EQ(test.cuda.extras, (std::vector<double>{0.5, 1}));
+}
+
+TEST(ParseMetadata, ReadsPrecisionAndLibraries) {
+  const auto metadata = parse(with_names());
+  ASSERT_TRUE(metadata.precision);
+  EXPECT_EQ(metadata.precision->dtype, lensbox::Precision::Dtype::kTf32);
+  EXPECT_EQ(metadata.precision->device, "cuda");
+  EXPECT_EQ(metadata.precision->pictures, 12);
+  EXPECT_EQ(metadata.precision->detections, 30);
+  EXPECT_EQ(metadata.precision->median_box_change, 0.01);
+  EXPECT_EQ(metadata.precision->max_box_change, 1.5);
+  EXPECT_EQ(metadata.precision->max_score_change, 0.004);
+  ASSERT_EQ(metadata.libraries.size(), 1);
+  EXPECT_EQ(metadata.libraries[0].name, "libmy-ops.so.1");
+  EXPECT_EQ(metadata.libraries[0].sha256.substr(60), "cdef");
+  EXPECT_EQ(metadata.libraries[0].torch_version, "2.13.0+cpu");
+  EXPECT_EQ(metadata.libraries[0].platform, "linux-x86_64");
+}
+
+TEST(ParseMetadata, WhatIsOptionalMayBeAbsent) {
+  const auto metadata = parse(kGood);
+  EXPECT_TRUE(metadata.classes.empty());
+  EXPECT_TRUE(metadata.extras.empty());
+  EXPECT_FALSE(metadata.precision);
+  EXPECT_TRUE(metadata.libraries.empty());
+  EXPECT_TRUE(metadata.self_test.extras.empty());
+}
+
+TEST(ParseMetadata, NamesOutputsPrecisionAndLibrariesAreStrict) {
+  const std::tuple<std::string, std::string, const char*> changes[] = {
+      {"[\"cat\", ", "[\"\", ", "classes[0] must be a name of 1 to 200 characters, got \"\""},
+      {"[\"cat\", ", "[1, ", "classes[0] must be a string, got 1"},
+      {"[\"cat\", ", "[\"h\u00e9risson\", ", "classes must be different names"},
+      {"[\"cat\", ", "[\"" + std::string(201, 'x') + "\", ", "classes[0] must be a name of 1 to 200"},
+      {"[2, 2]", "[0, 2]", "extras.eyes.shape[0] must be an integer from 1 to 65536, got 0"},
+      {"[2, 2]", "[2, 1]", "extras.eyes.shape must end with 2, as points do, got [2,1]"},
+      {"[2, 2]", "[1, 1, 1, 1, 1, 1, 1, 1, 2]", "extras.eyes.shape must be at most 8 sizes"},
+      {"[2, 2]", "[65536, 65536, 65536, 65536, 2]", "shape must be that of at most 65536 numbers"},
+      {"\"points\"", "\"boxes\"", "extras.eyes.kind must be \"points\" or \"values\", got \"boxes\""},
+      {"\"age\": {\"sh", "\"labels\": {\"sh", "extras.labels must have a name that is an identifier other"},
+      {"\"age\": {\"sh", "\"a b\": {\"sh", "extras.a b must have a name that is an identifier other than"},
+      {"\"tf32\"", "\"int8\"", "precision.dtype must be \"tf32\", \"float16\" or \"bfloat16\", got \"int8\""},
+      {"\"device\": \"cuda\"", "\"device\": \"cuda:0\"", "precision.device must be an identifier"},
+      {"\"pictures\": 12", "\"pictures\": -1", "precision.pictures must be an integer from 0 to 2147483647"},
+      {"\"max_box_change\": 1.5", "\"max_box_change\": -1", "precision.max_box_change must be a number from"},
+      {"libmy-ops", ".my-ops", "libraries[0].name must be a file name of 1 to 100"},
+      {"libmy-ops", "../ops", "libraries[0].name must be a file name of 1 to 100"},
+      {"cdef\",", "cdeF\",", "libraries[0].sha256 must be 64 digits of a SHA-256, in small letters"},
+      {"\"linux-x86_64\"", "1", "libraries[0].platform must be a string, got 1"},
+  };
+  for (const auto& [from, to, message] : changes) {
+    std::string text = with_names();
+    ASSERT_NE(text.find(from), std::string::npos) << from;
+    text.replace(text.find(from), from.size(), to);
+    expect_refused(text, {"model.pt", "lensbox.json is damaged", message});
+  }
+}
+
+TEST(ParseMetadata, CharactersAreCountedAndNotBytes) {
+  std::string text = with_names();
+  std::string name;
+  for (int i = 0; i < 200; ++i) {
+    name += "\u00e9";
+  }
+  text.replace(text.find("cat"), 3, name);
+  EXPECT_EQ(parse(text).classes[0], name);
+}
+
+TEST(ParseMetadata, HowMuchThereMayBe) {
+  std::string many = "[";
+  for (int i = 0; i <= 10'000; ++i) {
+    many.append("\"").append(std::to_string(i)).append("\", ");
+  }
+  expect_refused(changed("\"ops\"", "\"classes\": " + many + "\"\"], \"ops\""), {"classes", "at most 10000"});
+  std::string outputs = "{";
+  for (int i = 0; i <= 100; ++i) {
+    outputs.append("\"x").append(std::to_string(i)).append("\": 0, ");
+  }
+  expect_refused(changed("\"ops\"", "\"extras\": " + outputs + "\"y\": 0}, \"ops\""),
+                 {"extras", "at most 100 outputs"});
+  std::string libraries = "[0";
+  for (int i = 0; i < 16; ++i) {
+    libraries += ", 0";
+  }
+  expect_refused(changed("\"ops\"", "\"libraries\": " + libraries + "], \"ops\""),
+                 {"libraries must be at most 16 libraries"});
+}
+
+TEST(ParseMetadata, TheSelfTestHasLabelsAndExtrasThatFit) {
+  const std::tuple<const char*, const char*, const char*> changes[] = {
+      {"\"labels\": [1]", "\"labels\": [2]", "expected.labels[0] must be an integer from 0 to 1, got 2"},
+      {"\"labels\": [1]", "\"labels\": [-1]", "expected.labels[0] must be an integer from 0 to 1, got -1"},
+      {"\"labels\": [1]", "\"labels\": [1.0]", "expected.labels[0] must be an integer from 0 to 1"},
+      {"\"labels\": [1]", "\"labels\": []", "expected.labels must be as many as the boxes, which are 1"},
+      {"\"labels\": [1]", "\"label\": [1]", "there is no self_test.expected.labels"},
+      {"[[1, 2, 3, 4.5]]", "[[1, 2, 3]]",
+       "expected.extras.eyes[0] must be the 4 numbers of the shape of eyes"},
+      {"[[1, 2, 3, 4.5]]", "[[1, 2, 3, null]]", "expected.extras.eyes[0][3] must be a number"},
+      {"[[1, 2, 3, 4.5]]", "[[1, 2, 3, 1e39]]", "expected.extras.eyes[0][3] must be a number from"},
+      {"[[16777217]]", "[[1], [2]]", "expected.extras.age must be as many as the boxes, which are 1"},
+      {"\"age\": [[", "\"aged\": [[", "there is no self_test.expected.extras.age"},
+      {"\"eyes\": 0.25", "\"eyes\": -1", "tolerance.cpu.extras.eyes must be a number from 0 to"},
+      {"\"eyes\": 0.5,", "", "there is no self_test.tolerance.cuda.extras.eyes"},
+  };
+  for (const auto& [from, to, message] : changes) {
+    std::string text = with_names();
+    text.replace(text.find(from), std::string(from).size(), to);
+    expect_refused(text, {"model.pt", "its self-test is damaged", message});
+  }
 }
 
 TEST(ParseMetadata, RefusesANewerFormat) {

@@ -6,6 +6,7 @@
 #include <array>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -18,11 +19,12 @@ inline constexpr int kFormatVersion = 2;
 // Of format 1, whose preprocess takes one image, and which says nothing of canvas and reading.
 inline constexpr int kSingleImageFormat = 1;
 
-// How far results may lie from the expected ones: boxes in pixels, the rest absolute.
+// How far results may lie from the expected ones: boxes and points in pixels, the rest absolute.
 struct Tolerance {
   double boxes;
   double scores;
   double loss;
+  std::vector<double> extras;  // in the order of Metadata::extras
 };
 
 // A small input that travels with the artifact, and what the detector made of it when it was written.
@@ -31,12 +33,38 @@ struct SelfTest {
   std::vector<uint8_t> pixels;         // C * H * W
   double score_threshold;
   double iou_threshold;
-  std::vector<Detection> detections;  // at least one, best first
+  std::vector<Detection> detections;  // at least one, best first; without their extras
+  // In the order of Metadata::extras, the numbers of all detections, row by row.
+  std::vector<std::vector<double>> extras;
   std::vector<Box> loss_predictions;  // at least one
   std::vector<Box> loss_targets;      // as many
   double loss;
   Tolerance cpu;
   Tolerance cuda;
+};
+
+// In what other precision than float32 a detector computes, and how far that moved its detections.
+struct Precision {
+  enum class Dtype {
+    kTf32,  // which this library allows while the detector computes
+    kFloat16,
+    kBfloat16  // both in the code of the artifact
+  };
+  Dtype dtype;
+  std::string device;  // where the changes were measured
+  int64_t pictures;    // over so many of them
+  int64_t detections;
+  double median_box_change;  // pixels of the canvas
+  double max_box_change;
+  double max_score_change;
+};
+
+// An op library in the artifact's entry extra/ops/NAME, and what it was built for.
+struct CarriedLibrary {
+  std::string name;
+  std::string sha256;  // 64 digits in small letters
+  std::string torch_version;
+  std::string platform;  // such as linux-x86_64
 };
 
 // What an artifact says about itself: the extra file lensbox.json inside the TorchScript archive.
@@ -50,6 +78,10 @@ struct Metadata {
   double score_threshold;  // the defaults of detect
   double iou_threshold;
   SelfTest self_test;
+  std::vector<std::string> classes;    // names by label; empty where there is one kind and no labels
+  std::vector<Extra> extras;           // further outputs for each detection
+  std::optional<Precision> precision;  // none: float32
+  std::vector<CarriedLibrary> libraries;
 };
 
 // Reads the text of lensbox.json strictly (see strict_json.h): every field that this library knows must be
