@@ -4,6 +4,9 @@
 
 #include <algorithm>
 #include <charconv>
+#include <span>
+#include <utility>
+#include <variant>
 
 namespace lensbox {
 namespace {
@@ -95,6 +98,34 @@ at::Tensor parse_detect_output(const Json& document, const std::string& argument
   return make_tensor(padded, {batch, slots, 4});
 }
 
+Json number(int64_t value) {
+  return value;
+}
+
+Json number(float value) {
+  return shortest_decimal(value);
+}
+
+// Numbers that lie row by row, as arrays of the shape that remains; takes them from `next` on.
+template <class Iterator>
+Json nested(Iterator& next, std::span<const int64_t> shape) {
+  if (shape.empty()) return number(*next++);
+  Json rows = Json::array();
+  for (int64_t i = 0; i < shape[0]; ++i) {
+    rows.push_back(nested(next, shape.subspan(1)));
+  }
+  return rows;
+}
+
+Json nested(const ExtraValues& values, const std::vector<int64_t>& shape) {
+  return std::visit(
+      [&](const auto& numbers) {
+        auto next = numbers.begin();
+        return nested(next, std::span(shape));
+      },
+      values);
+}
+
 }  // namespace
 
 at::Tensor parse_boxes(const Json& document, const std::string& argument) {
@@ -104,14 +135,19 @@ at::Tensor parse_boxes(const Json& document, const std::string& argument) {
   fail(argument, "an object must have \"boxes\", or \"images\" as printed by detect", document);
 }
 
-Json to_json(const std::vector<Detection>& detections) {
+Json to_json(const std::vector<Detection>& detections, const std::vector<std::string>& classes,
+             const std::vector<Extra>& extras) {
   Json list = Json::array();
   for (const Detection& detection : detections) {
-    Json coordinates = Json::array();
+    Json entry = {{"box", Json::array()}, {"score", shortest_decimal(detection.score)}};
     for (const float coordinate : detection.box) {
-      coordinates.push_back(shortest_decimal(coordinate));
+      entry["box"].push_back(shortest_decimal(coordinate));
     }
-    list.push_back({{"box", coordinates}, {"score", shortest_decimal(detection.score)}});
+    if (!classes.empty()) entry["label"] = classes.at(detection.label);
+    for (size_t i = 0; i < extras.size(); ++i) {
+      entry["extras"][extras[i].name] = nested(detection.extras.at(i), extras[i].shape);
+    }
+    list.push_back(std::move(entry));
   }
   return list;
 }

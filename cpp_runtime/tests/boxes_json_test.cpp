@@ -118,4 +118,28 @@ TEST(ToJson, ListsDetectionsInOrder) {
   EXPECT_EQ(lensbox::to_json({}).dump(), "[]");
 }
 
+TEST(ToJson, LabelsAreNamesAndExtrasHaveTheirShapes) {
+  using lensbox::ExtraKind;
+  const std::vector<lensbox::Extra> extras{{"eyes", {2, 2}, ExtraKind::kPoints},
+                                           {"age", {}, ExtraKind::kValues},
+                                           {"code", {1, 3}, ExtraKind::kValues}};
+  const lensbox::Detection detection{{1, 2, 3, 4},
+                                     0.5F,
+                                     1,
+                                     {std::vector<float>{0.1F, 2, -3, 4}, std::vector<int64_t>{INT64_MAX},
+                                      std::vector<float>{0, std::numeric_limits<float>::quiet_NaN(), 1e30F}}};
+  EXPECT_EQ(lensbox::to_json({detection}, {"cat", "h\u00e9risson"}, extras).dump(),
+            R"([{"box":[1.0,2.0,3.0,4.0],"score":0.5,"label":"hérisson","extras":{"eyes":[[0.1,2.0],)"
+            R"([-3.0,4.0]],"age":9223372036854775807,"code":[[0.0,null,1e+30]]}}])");
+  EXPECT_EQ(lensbox::to_json({detection}).dump(), R"([{"box":[1.0,2.0,3.0,4.0],"score":0.5}])");
+}
+
+TEST(ToJson, IsReadAsBoxesAgain) {
+  const lensbox::Detection detection{{1, 2, 3, 4}, 0.5F, 0, {std::vector<float>{1}}};
+  const auto detections = lensbox::to_json({detection}, {"cat"}, {{"age", {}, lensbox::ExtraKind::kValues}});
+  const Json document = {{"images", {{{"detections", detections}}}}};
+  EXPECT_TRUE(
+      at::equal(lensbox::parse_boxes(document, "targets"), at::arange(1, 5, at::kDouble).view({1, 4})));
+}
+
 }  // namespace

@@ -18,8 +18,12 @@ namespace lensbox {
 // An empty array is [0, 4]. Throws InputError, which names `argument`, the element, the rule and the value.
 at::Tensor parse_boxes(const nlohmann::ordered_json& document, const std::string& argument);
 
-// [{"box": [x1, y1, x2, y2], "score": s}, ...]
-nlohmann::ordered_json to_json(const std::vector<Detection>& detections);
+// [{"box": [x1, y1, x2, y2], "score": s, "label": "car", "extras": {"name": [[x, y], ...]}}, ...]: labels by
+// name, where there are classes, and extras, where there are some, nested as their shapes say. classes,
+// extras: those of the artifact. What is not finite becomes null.
+nlohmann::ordered_json to_json(const std::vector<Detection>& detections,
+                               const std::vector<std::string>& classes = {},
+                               const std::vector<Extra>& extras = {});
 
 // The double whose shortest decimal form is that of `value`, so that 0.3f is printed as 0.3 and reads back as
 // the same float.
