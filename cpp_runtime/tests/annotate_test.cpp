@@ -100,4 +100,78 @@ TEST(Annotate, KeepsToTheImage) {
   EXPECT_GT(changed_pixels(image, annotate(image, detections)), 0);
 }
 
+// How the picture of one box looks with these names of classes.
+std::string with_label(int64_t label, const std::vector<std::string>& classes, int side = 300) {
+  const Image image = plain_image(side, side, 3);
+  const Image drawn = annotate(image, std::vector<Detection>{{{50, 60, 120, 140}, 0.5F, label}}, classes);
+  return {drawn.pixels.begin(), drawn.pixels.end()};
+}
+
+TEST(Annotate, TheTagShowsTheNameOfTheClass) {
+  const std::vector<std::string> names{"cat", "dog", "act", "Cat", "c at", "h\u00e9risson", "", "\xff"};
+  std::set<std::string> pictures;
+  for (const std::string& name : names) {
+    pictures.insert(with_label(0, {name}));
+  }
+  EXPECT_EQ(pictures.size(), names.size());
+  EXPECT_EQ(with_label(0, {""}), with_label(0, {}));
+}
+
+TEST(Annotate, CharactersOutsideOfAsciiAreFramesOneForEach) {
+  EXPECT_EQ(with_label(0, {"h\u00e9risson"}), with_label(0, {"h\u732brisson"}));
+  EXPECT_EQ(with_label(0, {"\U0001f600"}), with_label(0, {"\n"}));
+  EXPECT_NE(with_label(0, {"\u00e9"}), with_label(0, {"\u00e9\u00e9"}));
+}
+
+TEST(Annotate, ALongNameIsCutAndTheScoreIsSeen) {
+  const std::string name(200, 'x');
+  EXPECT_EQ(with_label(0, {name}), with_label(0, {name + "y"}));
+  const Image image = plain_image(300, 300, 3);
+  const auto draw = [&](float score) {
+    return annotate(image, std::vector<Detection>{{{50, 60, 120, 140}, score}}, std::vector{name}).pixels;
+  };
+  EXPECT_NE(draw(0.5F), draw(0.6F));
+  EXPECT_EQ(with_label(0, {name}, 20), with_label(0, {}, 20));  // no place for any of it
+}
+
+TEST(Annotate, EachClassHasAColor) {
+  const Image image = plain_image(200, 150, 3);
+  std::set<std::string> colors;
+  for (int64_t label = 0; label < 24; ++label) {
+    const Image drawn = annotate(image, std::vector<Detection>{{{50, 60, 120, 140}, 0.9F, label}});
+    const std::vector<uint8_t> color = pixel(drawn, 50, 100);
+    colors.emplace(color.begin(), color.end());
+  }
+  EXPECT_EQ(colors.size(), 12U);
+}
+
+TEST(Annotate, PointsAreDots) {
+  const Image image = plain_image(200, 150, 3);
+  const std::vector<lensbox::Extra> extras{{"age", {}, lensbox::ExtraKind::kValues},
+                                           {"eyes", {2, 2}, lensbox::ExtraKind::kPoints}};
+  const Detection detection{
+      {50, 60, 120, 140}, 0.9F, 0, {std::vector<int64_t>{30}, std::vector<float>{80, 100, 10, 20}}};
+  const Image drawn = annotate(image, std::vector{detection}, {}, extras);
+  const Image without = annotate(image, std::vector{detection});
+  for (const auto& [x, y] : {std::pair{80, 100}, {10, 20}}) {
+    EXPECT_EQ(pixel(drawn, x, y), pixel(drawn, 50, 100)) << "the color of the box";
+    EXPECT_NE(pixel(drawn, x + 3, y), pixel(drawn, x, y)) << "an outline";
+  }
+  EXPECT_EQ(pixel(drawn, 95, 100), pixel(image, 95, 100));
+  EXPECT_LT(changed_pixels(without, drawn), 150);
+}
+
+TEST(Annotate, PointsOutsideOfTheImageAreNotDrawn) {
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  const Image image = plain_image(200, 150, 3);
+  const std::vector<lensbox::Extra> extras{{"eyes", {4, 2}, lensbox::ExtraKind::kPoints}};
+  const Detection detection{{50, 60, 120, 140},
+                            0.9F,
+                            0,
+                            {std::vector<float>{-50, 20, 1e30F, 1e30F, kInfinity, 10, 20,
+                                                std::numeric_limits<float>::quiet_NaN()}}};
+  EXPECT_EQ(annotate(image, std::vector{detection}, {}, extras).pixels,
+            annotate(image, std::vector{detection}).pixels);
+}
+
 }  // namespace
