@@ -53,11 +53,12 @@ Json read_json(const std::string& file, const std::string& argument) {
 
 // The photograph is read again, at full size and in color: the detector needs less of it.
 void draw(const fs::path& photo, lensbox::Orientation orientation,
-          const std::vector<lensbox::Detection>& detections, const fs::path& output) {
+          const std::vector<lensbox::Detection>& detections, const lensbox::Metadata& metadata,
+          const fs::path& output) {
   const lensbox::Image image = lensbox::read_image(photo, orientation);
   std::error_code ignored;  // write_png reports it
   fs::create_directories(output.parent_path(), ignored);
-  lensbox::write_png(output, lensbox::annotate(image, detections));
+  lensbox::write_png(output, lensbox::annotate(image, detections, metadata.classes, metadata.extras));
 }
 
 }  // namespace
@@ -112,9 +113,9 @@ Outcome run_detect(const ModelOptions& model, const DetectOptions& options) {
       const auto& file = std::get<lensbox::FileDetections>(found);
       entry["width"] = file.width;
       entry["height"] = file.height;
-      entry["detections"] = lensbox::to_json(file.detections);
+      entry["detections"] = lensbox::to_json(file.detections, metadata.classes, metadata.extras);
       if (!annotated.empty()) {
-        draw(options.images[i], orientation, file.detections, annotated[i]);
+        draw(options.images[i], orientation, file.detections, metadata, annotated[i]);
       }
     } catch (const lensbox::InputError& error) {
       std::cerr << "lensbox_runner: " << error.what() << '\n';

@@ -66,7 +66,8 @@ Artifact Artifact::load(const std::filesystem::path& path, c10::Device device,
   const auto library = find_op_library(op_library);
   if (library) load_op_library(*library);
   require_ops(file.metadata.ops, device, library);
-  auto module = std::make_shared<DetectorModule>(path.string(), load_module(path, file, device));
+  const Outputs outputs{static_cast<int64_t>(file.metadata.classes.size()), file.metadata.extras};
+  auto module = std::make_shared<DetectorModule>(path.string(), load_module(path, file, device), outputs);
   use_full_float32(device);
   return {device, std::move(file.metadata), std::move(module)};
 }

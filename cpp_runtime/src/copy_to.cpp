@@ -58,4 +58,25 @@ std::vector<at::Tensor> unpack(const at::Tensor& buffer, const std::vector<at::T
   return views;
 }
 
+std::vector<at::Tensor> copy_to_cpu(const std::vector<at::Tensor>& tensors) {
+  if (tensors.empty()) return {};
+  std::vector<at::Tensor> bytes;
+  for (const at::Tensor& tensor : tensors) {
+    bytes.push_back(tensor.contiguous().flatten().view(at::kByte));
+  }
+  const at::Tensor all = at::cat(bytes).cpu();
+
+  std::vector<at::Tensor> there;
+  int64_t begin = 0;
+  for (const at::Tensor& tensor : tensors) {
+    const auto size = static_cast<int64_t>(tensor.nbytes());
+    at::Tensor own = all.narrow(0, begin, size);
+    // torch views bytes as numbers only where they lie as numbers must.
+    if (begin % static_cast<int64_t>(tensor.element_size()) != 0) own = own.clone();
+    there.push_back(own.view(tensor.scalar_type()).view(tensor.sizes()));
+    begin += size;
+  }
+  return there;
+}
+
 }  // namespace lensbox

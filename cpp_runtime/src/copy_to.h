@@ -17,4 +17,7 @@ at::Tensor pack(const std::vector<at::Tensor>& tensors, bool pinned);
 // Views of such a buffer, of the shapes and types of `packed`.
 std::vector<at::Tensor> unpack(const at::Tensor& buffer, const std::vector<at::Tensor>& packed);
 
+// Tensors of one device on the CPU, contiguous, after one copy for all of them.
+std::vector<at::Tensor> copy_to_cpu(const std::vector<at::Tensor>& tensors);
+
 }  // namespace lensbox

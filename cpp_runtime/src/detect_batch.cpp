@@ -6,10 +6,12 @@
 #include <algorithm>
 #include <cmath>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 
 #include "copy_to.h"
+#include "output_fields.h"
 
 namespace lensbox {
 namespace {
@@ -51,9 +53,44 @@ at::Tensor windows_of(const std::vector<Photo>& photos) {
   return at::tensor(values, at::kFloat).reshape({-1, 6});
 }
 
-// The numbers of a tensor as 32-bit words, bit by bit, so that all sorts of them can travel together.
-at::Tensor words(const at::Tensor& tensor, at::ScalarType type) {
-  return tensor.to(type).contiguous().view(at::kInt).flatten();
+// A slot is one of the B * K that a batch has for detections. values: [B, K, ...], contiguous, on the CPU.
+template <class Number>
+std::vector<Number> numbers_of(const at::Tensor& values, int64_t slot, int64_t size) {
+  const Number* const first = values.const_data_ptr<Number>() + slot * size;
+  return {first, first + size};
+}
+
+ExtraValues extra_of(const at::Tensor& values, int64_t slot, int64_t size) {
+  if (values.scalar_type() == at::kLong) return numbers_of<int64_t>(values, slot, size);
+  return numbers_of<float>(values, slot, size);
+}
+
+int64_t largest_count(const DetectorModule& module, const at::Tensor& counts, int64_t slots) {
+  const std::span<const int64_t> all(counts.const_data_ptr<int64_t>(), counts.numel());
+  for (const int64_t count : all) {
+    if (count >= 0 && count <= slots) continue;
+    module.fail("method detect must return counts of 0 to " + std::to_string(slots) + ", got " +
+                std::to_string(count));
+  }
+  return all.empty() ? 0 : std::ranges::max(all);
+}
+
+int64_t checked_label(const DetectorModule& module, int64_t label) {
+  const int64_t classes = module.outputs().classes;
+  if (label < 0 || label >= classes) {
+    module.fail("method detect_named must return labels from 0 to " + std::to_string(classes - 1) +
+                ", as there are " + std::to_string(classes) + " classes, got " + std::to_string(label));
+  }
+  return label;
+}
+
+// Of the extras, on the CPU, only the slots that count in some image: embeddings may be large.
+std::vector<at::Tensor> extras_on_cpu(const Found& found, int64_t slots) {
+  std::vector<at::Tensor> used;
+  for (const at::Tensor& extra : found.extras) {
+    used.push_back(extra.narrow(1, 0, slots));
+  }
+  return copy_to_cpu(used);
 }
 
 }  // namespace
@@ -78,30 +115,45 @@ Prepared prepare(const DetectorModule& module, const Metadata& metadata, c10::De
 Found restore(const DetectorModule& module, const Metadata& metadata, const Found& found,
               const at::Tensor& geometry) {
   const bool single = metadata.format_version == kSingleImageFormat;
-  return {single ? module.restore_each(found.boxes, geometry) : module.restore(found.boxes, geometry),
-          found.scores, found.counts};
+  Found restored = found;
+  restored.boxes =
+      single ? module.restore_each(found.boxes, geometry) : module.restore(found.boxes, geometry);
+  for (size_t i = 0; i < found.extras.size(); ++i) {
+    if (module.outputs().extras[i].kind == ExtraKind::kPoints) {
+      restored.extras[i] = module.restore_points(found.extras[i], geometry);
+    }
+  }
+  return restored;
 }
 
 std::vector<std::vector<Detection>> collect(const DetectorModule& module, const Found& found) {
   const int64_t batch = found.boxes.size(0);
   const int64_t slots = found.boxes.size(1);
-  const at::Tensor all = at::cat({words(found.boxes, at::kFloat), words(found.scores, at::kFloat),
-                                  words(found.counts, at::kInt)})
-                             .cpu();
-  const at::Tensor floats = all.view(at::kFloat);
-  const float* box = floats.const_data_ptr<float>();
-  const float* score = box + 4 * batch * slots;
-  const int32_t* const counts = all.const_data_ptr<int32_t>() + 5 * batch * slots;
+  std::vector<at::Tensor> moved{found.boxes.to(at::kFloat), found.scores.to(at::kFloat),
+                                found.counts.to(at::kLong)};
+  if (found.labels.defined()) moved.push_back(found.labels);
+  moved = copy_to_cpu(moved);
+  const float* const boxes = moved[0].const_data_ptr<float>();
+  const float* const scores = moved[1].const_data_ptr<float>();
+  const int64_t* const counts = moved[2].const_data_ptr<int64_t>();
+  const int64_t* const labels = found.labels.defined() ? moved[3].const_data_ptr<int64_t>() : nullptr;
+
+  const int64_t most = largest_count(module, moved[2], slots);
+  std::vector<at::Tensor> extras;
+  if (most > 0) extras = extras_on_cpu(found, most);
 
   std::vector<std::vector<Detection>> detections(batch);
-  for (int64_t b = 0; b < batch; ++b, box += 4 * slots, score += slots) {
-    if (counts[b] < 0 || counts[b] > slots) {
-      module.fail("method detect must return counts of 0 to " + std::to_string(slots) + ", got " +
-                  std::to_string(counts[b]));
-    }
+  for (int64_t b = 0; b < batch; ++b) {
     for (int64_t i = 0; i < counts[b]; ++i) {
-      const float* const edges = box + 4 * i;
-      detections[b].push_back({{edges[0], edges[1], edges[2], edges[3]}, score[i]});
+      const int64_t slot = b * slots + i;
+      const float* const box = boxes + 4 * slot;
+      Detection& detection =
+          detections[b].emplace_back(Detection{{box[0], box[1], box[2], box[3]}, scores[slot]});
+      if (labels != nullptr) detection.label = checked_label(module, labels[slot]);
+      for (size_t e = 0; e < extras.size(); ++e) {
+        const int64_t size = size_of(module.outputs().extras[e]);
+        detection.extras.push_back(extra_of(extras[e], b * most + i, size));
+      }
     }
   }
   return detections;

@@ -22,7 +22,8 @@ Prepared prepare(const DetectorModule& module, const Metadata& metadata, c10::De
 Found restore(const DetectorModule& module, const Metadata& metadata, const Found& found,
               const at::Tensor& geometry);
 
-// The detections of each photograph, after one copy to the CPU. Throws ArtifactError if the counts are none.
+// The detections of each photograph, after one copy to the CPU, and one more for extras. Throws ArtifactError
+// for counts that are none and for labels that name no class.
 std::vector<std::vector<Detection>> collect(const DetectorModule& module, const Found& found);
 
 }  // namespace lensbox

@@ -92,6 +92,10 @@ class CudaDetectGraphs final : public DetectGraphs {
     recorded.graph.replay();
     const auto own = [&](const at::Tensor& tensor) { return tensor.narrow(0, 0, count).clone(); };
     Found found{own(recorded.found.boxes), own(recorded.found.scores), own(recorded.found.counts)};
+    if (recorded.found.labels.defined()) found.labels = own(recorded.found.labels);
+    for (const at::Tensor& extra : recorded.found.extras) {
+      found.extras.push_back(own(extra));
+    }
     if (!last_use_) last_use_.emplace(c10::kCUDA);
     last_use_->record(stream);
     return found;

@@ -15,10 +15,14 @@ std::string shape(const at::Tensor& tensor) {
   return c10::str(tensor.sizes());
 }
 
+std::string described(const at::Tensor& tensor) {
+  return c10::str(c10::toString(tensor.scalar_type()), " ", tensor.sizes());
+}
+
 }  // namespace
 
-DetectorModule::DetectorModule(std::string path, torch::jit::Module module)
-    : path_(std::move(path)), module_(std::move(module)) {}
+DetectorModule::DetectorModule(std::string path, torch::jit::Module module, Outputs outputs)
+    : path_(std::move(path)), module_(std::move(module)), outputs_(std::move(outputs)) {}
 
 Prepared DetectorModule::preprocess(const std::vector<at::Tensor>& images,
                                     const std::optional<at::Tensor>& windows) const {
@@ -49,16 +53,21 @@ Prepared DetectorModule::preprocess_each(const std::vector<at::Tensor>& images) 
 }
 
 Found DetectorModule::detect(const at::Tensor& canvases, double score_threshold, double iou_threshold) const {
-  const auto found = call_for_tensors("detect", {canvases, score_threshold, iou_threshold}, 3);
+  const bool is_named = outputs_.classes > 0 || !outputs_.extras.empty();
+  Found found = is_named ? call_detect_named(canvases, score_threshold, iou_threshold)
+                         : call_detect(canvases, score_threshold, iou_threshold);
   const int64_t batch = canvases.size(0);
-  const int64_t slots = found[0].dim() == 3 ? found[0].size(1) : -1;
-  if (found[0].sizes() != at::IntArrayRef{batch, slots, 4} ||
-      found[1].sizes() != at::IntArrayRef{batch, slots} || found[2].sizes() != at::IntArrayRef{batch}) {
-    fail("method detect must return boxes [B, K, 4], scores [B, K] and counts [B] for B canvases, got " +
-         shape(found[0]) + ", " + shape(found[1]) + " and " + shape(found[2]) + " for " +
+  const int64_t slots = found.boxes.dim() == 3 ? found.boxes.size(1) : -1;
+  if (found.boxes.sizes() != at::IntArrayRef{batch, slots, 4} ||
+      found.scores.sizes() != at::IntArrayRef{batch, slots} ||
+      found.counts.sizes() != at::IntArrayRef{batch}) {
+    fail(std::string("method ") + (is_named ? "detect_named" : "detect") +
+         " must return boxes [B, K, 4], scores [B, K] and counts [B] for B canvases, got " +
+         shape(found.boxes) + ", " + shape(found.scores) + " and " + shape(found.counts) + " for " +
          std::to_string(batch));
   }
-  return {found[0], found[1], found[2]};
+  check_further_outputs(found);
+  return found;
 }
 
 at::Tensor DetectorModule::restore(const at::Tensor& boxes, const at::Tensor& geometry) const {
@@ -75,6 +84,14 @@ at::Tensor DetectorModule::restore_each(const at::Tensor& boxes, const at::Tenso
     restored.push_back(restore(boxes[b], geometry[b]));
   }
   return at::stack(restored);
+}
+
+at::Tensor DetectorModule::restore_points(const at::Tensor& points, const at::Tensor& geometry) const {
+  at::Tensor restored = call_for_tensors("restore_points", {points, geometry}, 1)[0];
+  if (restored.sizes() != points.sizes() || restored.scalar_type() != at::kFloat) {
+    fail("method restore_points must return float32 " + shape(points) + ", got " + described(restored));
+  }
+  return restored;
 }
 
 at::Tensor DetectorModule::loss(const at::Tensor& predictions, const at::Tensor& targets) const {
@@ -112,6 +129,55 @@ std::vector<at::Tensor> DetectorModule::call_for_tensors(const char* method,
     tensors.push_back(value.toTensor());
   }
   return tensors;
+}
+
+Found DetectorModule::call_detect(const at::Tensor& canvases, double score_threshold,
+                                  double iou_threshold) const {
+  const auto found = call_for_tensors("detect", {canvases, score_threshold, iou_threshold}, 3);
+  return {found[0], found[1], found[2]};
+}
+
+Found DetectorModule::call_detect_named(const at::Tensor& canvases, double score_threshold,
+                                        double iou_threshold) const {
+  const c10::IValue result = call("detect_named", {canvases, score_threshold, iou_threshold});
+  if (!result.isGenericDict()) {
+    fail("method detect_named must return tensors by name, got " + result.tagKind());
+  }
+  const auto dict = result.toGenericDict();
+  const auto tensor = [&](const std::string& name) {
+    const auto found = dict.find(name);
+    if (found == dict.end() || !found->value().isTensor()) {
+      fail("method detect_named must return the tensor " + name + ", got " +
+           (found == dict.end() ? "none" : found->value().tagKind()));
+    }
+    return found->value().toTensor();
+  };
+  Found found{tensor("boxes"), tensor("scores"), tensor("counts")};
+  if (outputs_.classes > 0) found.labels = tensor("labels");
+  for (const Extra& extra : outputs_.extras) {
+    found.extras.push_back(tensor(extra.name));
+  }
+  return found;
+}
+
+// Where boxes are [B, K, 4]. What the numbers are is known only once they are on the CPU.
+void DetectorModule::check_further_outputs(const Found& found) const {
+  const std::vector<int64_t> slots = found.scores.sizes().vec();
+  if (found.labels.defined() && (found.labels.sizes() != slots || found.labels.scalar_type() != at::kLong)) {
+    fail("method detect_named must return labels as Long " + c10::str(at::IntArrayRef(slots)) + ", got " +
+         described(found.labels));
+  }
+  for (size_t i = 0; i < found.extras.size(); ++i) {
+    const Extra& extra = outputs_.extras[i];
+    const at::Tensor& values = found.extras[i];
+    std::vector<int64_t> wanted = slots;
+    wanted.insert(wanted.end(), extra.shape.begin(), extra.shape.end());
+    const bool is_integer = extra.kind == ExtraKind::kValues && values.scalar_type() == at::kLong;
+    if (values.sizes() == wanted && (is_integer || values.scalar_type() == at::kFloat)) continue;
+    fail("method detect_named must return " + extra.name + " as Float " +
+         (extra.kind == ExtraKind::kValues ? "or Long " : "") + c10::str(at::IntArrayRef(wanted)) + ", got " +
+         described(values));
+  }
 }
 
 }  // namespace lensbox

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <lensbox/detection.h>
 #include <torch/csrc/jit/api/module.h>
 
 #include <optional>
@@ -16,9 +17,17 @@ struct Prepared {
 };
 
 struct Found {
-  at::Tensor boxes;   // [B, K, 4], in pixels of the canvas
-  at::Tensor scores;  // [B, K]
-  at::Tensor counts;  // [B]
+  at::Tensor boxes;                     // [B, K, 4], in pixels of the canvas
+  at::Tensor scores;                    // [B, K]
+  at::Tensor counts;                    // [B]
+  at::Tensor labels = {};               // int64 [B, K]; undefined where there are no classes
+  std::vector<at::Tensor> extras = {};  // float32 or int64 [B, K, ...], in the order of Outputs
+};
+
+// What a detector gives beside boxes and scores.
+struct Outputs {
+  int64_t classes = 0;
+  std::vector<Extra> extras = {};
 };
 
 // The module in an artifact: its methods, by their types, with what they return checked. They run without
@@ -29,18 +38,24 @@ struct Found {
 // something else.
 class DetectorModule {
  public:
-  DetectorModule(std::string path, torch::jit::Module module);
+  DetectorModule(std::string path, torch::jit::Module module, Outputs outputs = {});
+
+  const Outputs& outputs() const { return outputs_; }
 
   // windows: float32 [B, 6]; none if all images are whole photographs.
   Prepared preprocess(const std::vector<at::Tensor>& images, const std::optional<at::Tensor>& windows) const;
   // Of an artifact of format 1: image by image.
   Prepared preprocess_each(const std::vector<at::Tensor>& images) const;
 
+  // The method detect, or detect_named of a detector with labels or extras.
   Found detect(const at::Tensor& canvases, double score_threshold, double iou_threshold) const;
 
   // boxes [B, K, 4], geometry [B, 6].
   at::Tensor restore(const at::Tensor& boxes, const at::Tensor& geometry) const;
   at::Tensor restore_each(const at::Tensor& boxes, const at::Tensor& geometry) const;
+
+  // points [B, K, ..., 2], geometry [B, 6].
+  at::Tensor restore_points(const at::Tensor& points, const at::Tensor& geometry) const;
 
   at::Tensor loss(const at::Tensor& predictions, const at::Tensor& targets) const;
 
@@ -50,9 +65,13 @@ class DetectorModule {
   c10::IValue call(const char* method, std::vector<c10::IValue> arguments) const;
   std::vector<at::Tensor> call_for_tensors(const char* method, std::vector<c10::IValue> arguments,
                                            size_t count) const;
+  Found call_detect(const at::Tensor& canvases, double score_threshold, double iou_threshold) const;
+  Found call_detect_named(const at::Tensor& canvases, double score_threshold, double iou_threshold) const;
+  void check_further_outputs(const Found& found) const;
 
   std::string path_;
   torch::jit::Module module_;
+  Outputs outputs_;
 };
 
 }  // namespace lensbox

@@ -3,7 +3,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <span>
 #include <sstream>
+#include <variant>
 
 namespace lensbox {
 namespace {
@@ -23,11 +25,11 @@ double greater_error(double greatest, double error) {
   return std::isnan(greatest) || error <= greatest ? greatest : error;
 }
 
-double difference(float actual, float expected) {
-  return std::abs(static_cast<double>(actual) - expected);
+double difference(double actual, double expected) {
+  return std::abs(actual - expected);
 }
 
-void check(const char* what, const char* unit, double error, double tolerance,
+void check(const std::string& what, const char* unit, double error, double tolerance,
            std::vector<std::string>& failures) {
   if (error <= tolerance) return;  // false for NaN
   std::ostringstream message;
@@ -52,6 +54,40 @@ void compare_detections(const std::vector<Detection>& expected, const std::vecto
   }
 }
 
+// Of the first `count` detections.
+std::vector<int64_t> labels_of(const std::vector<Detection>& detections, size_t count) {
+  std::vector<int64_t> labels;
+  for (const Detection& detection : std::span(detections).first(count)) {
+    labels.push_back(detection.label);
+  }
+  return labels;
+}
+
+void compare_labels(const std::vector<Detection>& expected, const std::vector<Detection>& actual,
+                    std::vector<std::string>& failures) {
+  const size_t common = std::min(actual.size(), expected.size());
+  const std::vector<int64_t> wanted = labels_of(expected, common);
+  const std::vector<int64_t> got = labels_of(actual, common);
+  if (got == wanted) return;
+  failures.push_back(c10::str("labels must be ", at::IntArrayRef(wanted), ", got ", at::IntArrayRef(got)));
+}
+
+// The largest difference in the extra of this index; expected: the numbers of all detections, row by row.
+double extra_error(const std::vector<double>& expected, const std::vector<Detection>& actual, size_t index) {
+  double error = 0;
+  auto next = expected.begin();
+  for (const Detection& detection : actual) {
+    std::visit(
+        [&](const auto& numbers) {
+          for (size_t k = 0; k < numbers.size() && next != expected.end(); ++k) {
+            error = greater_error(error, difference(static_cast<double>(numbers[k]), *next++));
+          }
+        },
+        detection.extras.at(index));
+  }
+  return error;
+}
+
 }  // namespace
 
 SelfTestReport run_self_test(const Artifact& artifact) {
@@ -66,6 +102,12 @@ SelfTestReport run_self_test(const Artifact& artifact) {
   check("boxes", "px", report.max_box_error, tolerance.boxes, report.failures);
   check("scores", "", report.max_score_error, tolerance.scores, report.failures);
   check("losses", "", report.loss_error, tolerance.loss, report.failures);
+  compare_labels(test.detections, detections, report.failures);
+  const std::vector<Extra>& extras = artifact.metadata().extras;
+  for (size_t i = 0; i < extras.size(); ++i) {
+    check(extras[i].name, extras[i].kind == ExtraKind::kPoints ? "px" : "",
+          extra_error(test.extras[i], detections, i), tolerance.extras[i], report.failures);
+  }
   return report;
 }
 

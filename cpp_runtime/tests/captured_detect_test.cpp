@@ -65,11 +65,13 @@ TEST_F(Captured, WhatWasNotRecordedIsNotReplayed) {
 lensbox::DetectorModule pixel_detector() {
   torch::jit::Module module("Detector");
   module.define(
-      "def detect(self, canvases, score: float, iou: float):\n"
+      "def detect_named(self, canvases, score: float, iou: float):\n"
       "  pixels = torch._cast_Float(canvases.flatten(1))\n"
       "  sums = torch.cumsum(pixels, 1)\n"
-      "  return sums[:, :8].reshape([-1, 2, 4]) + score, sums[:, -2:] * iou, torch._cast_Int(sums[:, -1])\n");
-  return {"model.pt", module};
+      "  return {'boxes': sums[:, :8].reshape([-1, 2, 4]) + score, 'scores': sums[:, -2:] * iou,\n"
+      "          'counts': torch._cast_Int(sums[:, -1]), 'labels': torch._cast_Long(sums[:, 1:3]),\n"
+      "          'eyes': sums[:, 3:7].reshape([-1, 2, 1, 2])}\n");
+  return {"model.pt", module, {2, {{"eyes", {1, 2}, lensbox::ExtraKind::kPoints}}}};
 }
 
 class GraphsOnAGpu : public testing::Test {
@@ -93,7 +95,8 @@ class GraphsOnAGpu : public testing::Test {
       const Found found = graphs_->replay(batch == 1 ? 1 : 4, images);
       const Found expected = detector_.detect(images, 0.5, 0.25);
       count += !(at::equal(found.boxes, expected.boxes) && at::equal(found.scores, expected.scores) &&
-                 at::equal(found.counts, expected.counts));
+                 at::equal(found.counts, expected.counts) && at::equal(found.labels, expected.labels) &&
+                 at::equal(found.extras[0], expected.extras[0]));
     }
     return count;
   }

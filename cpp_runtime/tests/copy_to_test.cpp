@@ -43,4 +43,19 @@ TEST(CopyTo, AGpuGetsTheSame) {
 }
 #endif
 
+TEST(CopyToCpu, KeepsNumbersAndShapesOfEveryKind) {
+  const std::vector<at::Tensor> tensors{
+      at::arange(3, at::kByte), at::arange(6, at::kLong).view({2, 3}) * (int64_t{1} << 40),
+      at::arange(5, at::kFloat) / 3, at::arange(12, at::kLong).view({3, 4}).narrow(1, 1, 2),
+      at::empty({2, 0, 4})};
+  const std::vector<at::Tensor> copies = lensbox::copy_to_cpu(tensors);
+  ASSERT_EQ(copies.size(), tensors.size());
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    EXPECT_TRUE(at::equal(copies[i], tensors[i])) << i;
+    EXPECT_EQ(copies[i].scalar_type(), tensors[i].scalar_type());
+    EXPECT_TRUE(copies[i].is_contiguous());
+  }
+  EXPECT_TRUE(lensbox::copy_to_cpu({}).empty());
+}
+
 }  // namespace

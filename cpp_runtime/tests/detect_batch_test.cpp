@@ -87,10 +87,61 @@ TEST(Collect, TakesAsManyAsAreCounted) {
 }
 
 TEST(Collect, RefusesCountsThatAreNone) {
-  for (const int count : {-1, 4}) {
+  for (const int64_t count : {int64_t{-1}, int64_t{4}, int64_t{1} << 32}) {
     expect_error<lensbox::ArtifactError>(
         [&] { collect(echo(), {at::zeros({1, 3, 4}), at::zeros({1, 3}), at::tensor({count})}); },
         {"counts of 0 to 3, got", std::to_string(count).c_str()});
+  }
+}
+
+// With two classes, points and a number; points move by 100 pixels when they are restored.
+DetectorModule named() {
+  torch::jit::Module module("Detector");
+  module.define(
+      "def restore(self, boxes, geometry):\n"
+      "  return boxes + 1\n"
+      "def restore_points(self, points, geometry):\n"
+      "  return points + 100\n");
+  return {"model.pt",
+          module,
+          {2, {{"eyes", {1, 2}, lensbox::ExtraKind::kPoints}, {"age", {}, lensbox::ExtraKind::kValues}}}};
+}
+
+lensbox::Found named_found(int64_t label = 1) {
+  return {at::zeros({2, 3, 4}),
+          at::ones({2, 3}),
+          at::tensor({1, 2}, at::kInt),
+          at::tensor({int64_t{0}, int64_t{7}, int64_t{-7}, int64_t{1}, label, int64_t{7}}, at::kLong)
+              .view({2, 3}),
+          {at::arange(12, at::kFloat).view({2, 3, 1, 2}),
+           at::arange(6, at::kLong).view({2, 3}) + (int64_t{1} << 40)}};
+}
+
+TEST(Restore, TakesPointsToThePhotographToo) {
+  const auto found = restore(named(), format(2), named_found(), at::zeros({2, 6}));
+  EXPECT_TRUE(at::equal(found.boxes, at::ones({2, 3, 4})));
+  EXPECT_TRUE(at::equal(found.extras[0], named_found().extras[0] + 100));
+  EXPECT_TRUE(at::equal(found.extras[1], named_found().extras[1]));
+  EXPECT_TRUE(at::equal(found.labels, named_found().labels));
+}
+
+TEST(Collect, TakesLabelsAndExtrasOfThoseThatCount) {
+  const auto found = collect(named(), named_found());
+  ASSERT_EQ(found[0].size(), 1);
+  ASSERT_EQ(found[1].size(), 2);
+  EXPECT_EQ(found[0][0].label, 0);
+  EXPECT_EQ(found[1][1].label, 1);
+  EXPECT_EQ(std::get<std::vector<float>>(found[0][0].extras[0]), (std::vector<float>{0, 1}));
+  EXPECT_EQ(std::get<std::vector<float>>(found[1][1].extras[0]), (std::vector<float>{8, 9}));
+  EXPECT_EQ(std::get<std::vector<int64_t>>(found[1][1].extras[1]),
+            (std::vector<int64_t>{(int64_t{1} << 40) + 4}));
+}
+
+TEST(Collect, RefusesLabelsThatNameNoClass) {
+  for (const int64_t label : {int64_t{-1}, int64_t{2}, int64_t{1} << 32}) {
+    expect_error<lensbox::ArtifactError>(
+        [&] { collect(named(), named_found(label)); },
+        {"model.pt", "labels from 0 to 1, as there are 2 classes, got", std::to_string(label).c_str()});
   }
 }
 

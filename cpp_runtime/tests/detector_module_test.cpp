@@ -75,6 +75,70 @@ TEST(DetectorModuleCalls, ResultsAreChecked) {
   expect_error<lensbox::ArtifactError>([&] { detector.loss(boxes, boxes); }, {"has no method loss"});
 }
 
+// Two canvases, three slots; what is found lies in the canvases, each of which is 30 numbers.
+DetectorModule with_names(const std::string& labels, const std::string& eyes, const std::string& age) {
+  torch::jit::Module module("Detector");
+  module.define("def detect_named(self, canvases, score: float, iou: float):\n  x = canvases\n  return {" +
+                labels + eyes + age +
+                "'boxes': x[:, :12].view([2, 3, 4]), 'scores': x[:, :3], 'counts': x[:, 0]}\n");
+  return {"model.pt",
+          module,
+          {2, {{"eyes", {2, 2}, lensbox::ExtraKind::kPoints}, {"age", {}, lensbox::ExtraKind::kValues}}}};
+}
+
+constexpr const char* kLabels = "'labels': torch._cast_Long(x[:, 3:6]), ";
+constexpr const char* kEyes = "'eyes': x[:, 6:18].reshape([2, 3, 2, 2]), ";
+constexpr const char* kAge = "'age': torch._cast_Long(x[:, 18:21]), ";
+
+TEST(DetectNamed, GivesLabelsAndExtrasInTheirOrder) {
+  const at::Tensor canvases = at::arange(60, at::kFloat).view({2, 30});
+  const auto found = with_names(kLabels, kEyes, kAge).detect(canvases, 0.5, 0.5);
+  EXPECT_EQ(found.boxes[1][0][0].item<int>(), 30);
+  EXPECT_TRUE(at::equal(found.labels[1], at::tensor({33, 34, 35}, at::kLong)));
+  ASSERT_EQ(found.extras.size(), 2);
+  EXPECT_EQ(found.extras[0].sizes(), (at::IntArrayRef{2, 3, 2, 2}));
+  EXPECT_EQ(found.extras[1].scalar_type(), at::kLong);
+  EXPECT_EQ(found.extras[1][1][0].item<int>(), 48);
+}
+
+TEST(DetectNamed, ResultsAreChecked) {
+  const auto refused = [](const DetectorModule& detector, std::initializer_list<const char*> parts) {
+    expect_error<lensbox::ArtifactError>([&] { detector.detect(at::zeros({2, 30}), 0.5, 0.5); }, parts);
+  };
+  refused(with_names("", kEyes, kAge), {"model.pt", "detect_named must return the tensor labels, got none"});
+  refused(with_names(kLabels, "", kAge), {"must return the tensor eyes, got none"});
+  refused(with_names("'labels': x[:, 3:6], ", kEyes, kAge), {"labels as Long [2, 3], got Float [2, 3]"});
+  refused(with_names("'labels': torch._cast_Long(x[:, :2]), ", kEyes, kAge), {"labels", "got Long [2, 2]"});
+  refused(with_names(kLabels, "'eyes': x[:, 6:18], ", kAge),
+          {"eyes as Float [2, 3, 2, 2], got Float [2, 12]"});
+  refused(with_names(kLabels, "'eyes': torch._cast_Long(x[:, 6:18]).view([2, 3, 2, 2]), ", kAge),
+          {"eyes as Float [2, 3, 2, 2], got Long"});
+  refused(with_names(kLabels, kEyes, "'age': torch._cast_Int(x[:, :3]), "),
+          {"age as Float or Long [2, 3], got Int [2, 3]"});
+
+  const auto with_code = [](const std::string& code) {
+    torch::jit::Module module("Detector");
+    module.define(code);
+    return DetectorModule("model.pt", module, {1, {}});
+  };
+  refused(with_code("def detect(self, x, score: float, iou: float):\n  return x, x, x\n"),
+          {"has no method detect_named"});
+  refused(with_code("def detect_named(self, x, score: float, iou: float):\n  return x, x, x\n"),
+          {"detect_named must return tensors by name, got Tuple"});
+  refused(with_code("def detect_named(self, x, score: float, iou: float):\n  return {'boxes': 1}\n"),
+          {"must return the tensor boxes, got Int"});
+}
+
+TEST(RestorePoints, KeepsShapeAndType) {
+  const DetectorModule good =
+      with_method("def restore_points(self, points, geometry):\n  return points + 1\n");
+  const at::Tensor points = at::zeros({2, 3, 5, 2});
+  EXPECT_TRUE(at::equal(good.restore_points(points, at::ones({2, 6})), points + 1));
+  const DetectorModule bad = with_method("def restore_points(self, points, geometry):\n  return geometry\n");
+  expect_error<lensbox::ArtifactError>([&] { bad.restore_points(points, at::ones({2, 6})); },
+                                       {"restore_points must return float32 [2, 3, 5, 2], got Float [2, 6]"});
+}
+
 TEST(DetectorModuleCalls, ImageByImageGivesABatch) {
   const DetectorModule detector = with_method(
       "def preprocess(self, image):\n"

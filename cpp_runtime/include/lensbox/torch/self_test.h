@@ -6,7 +6,7 @@
 namespace lensbox {
 
 // Runs the self-test stored in the artifact: detection in a small image and the loss of a few boxes, compared
-// within the tolerance that is stored for this kind of device. Throws ArtifactError if it is not there or
+// within the tolerance that is stored for this kind of device; labels must be equal. Throws ArtifactError if it
 // cannot be run.
 SelfTestReport run_self_test(const Artifact& artifact);
 
