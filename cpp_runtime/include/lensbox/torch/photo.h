@@ -1,6 +1,7 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <lensbox/image_view.h>
 #include <lensbox/reading.h>
 
 #include <array>
@@ -27,5 +28,11 @@ Photo read_photo(const std::filesystem::path& path, const ReadOptions& options =
 
 // The same of a file in memory.
 Photo read_photo(std::span<const uint8_t> file, const ReadOptions& options = {});
+
+// A whole frame, for the canvas of the options. Frames of kGray8 and kRgb8 are not copied: their memory must
+// stay as long as the photo. The others become RGB in memory of their own, or gray if they are kNv12 and the
+// canvas is. Throws InputError for a view that breaks the rules of ImageView or has more than kMaxImagePixels
+// pixels.
+Photo to_photo(const ImageView& view, const ReadOptions& options = {});
 
 }  // namespace lensbox

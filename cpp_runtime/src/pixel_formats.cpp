@@ -1,0 +1,131 @@
+#include "pixel_formats.h"
+
+#include <lensbox/error.h>
+
+#include <algorithm>
+#include <array>
+
+#include "new_image.h"
+
+namespace lensbox {
+namespace {
+
+// ITU-R BT.601-7, sections 2.5.1 to 2.5.3: luma is the weighted sum of red, green and blue; the two of chroma
+// are the differences of blue and of red to it, scaled to -0.5..0.5; luma spreads over 219 steps from 16 on
+// and chroma over 224 around 128. Solved for the colors, in 255 steps:
+//   y = 255/219 (Y - 16)
+//   R = y + 255/224 * 2 (1 - kRed) (Cr - 128)
+//   B = y + 255/224 * 2 (1 - kBlue) (Cb - 128)
+//   G = (y - kRed R - kBlue B) / kGreen
+// Rounded half up, and clamped to 0..255. In integers, so that every machine gives the same pixels.
+constexpr double kRed = 0.299;
+constexpr double kGreen = 0.587;
+constexpr double kBlue = 0.114;
+
+constexpr int kBits = 20;  // of the fraction: a color is off by less than 0.0003 before it is rounded
+
+constexpr int32_t fixed(double value) {
+  return static_cast<int32_t>(value * (1 << kBits) + 0.5);
+}
+
+constexpr int32_t kLuma = fixed(255.0 / 219);
+constexpr int32_t kCrToRed = fixed(255.0 / 224 * 2 * (1 - kRed));
+constexpr int32_t kCbToBlue = fixed(255.0 / 224 * 2 * (1 - kBlue));
+constexpr int32_t kCrToGreen = fixed(255.0 / 224 * 2 * (1 - kRed) * kRed / kGreen);
+constexpr int32_t kCbToGreen = fixed(255.0 / 224 * 2 * (1 - kBlue) * kBlue / kGreen);
+
+int32_t scaled_luma(uint8_t luma) {
+  return kLuma * (luma - 16) + (1 << (kBits - 1));  // with the half that rounds
+}
+
+uint8_t to_byte(int32_t value) {
+  return static_cast<uint8_t>(std::clamp(value >> kBits, 0, 255));
+}
+
+const uint8_t* row_of(const ImageView& view, int64_t y) {
+  return view.data + y * view.stride;
+}
+
+uint8_t* row_of(Image& image, int64_t y) {
+  return image.pixels.data() + y * image.width * image.channels;
+}
+
+void check_plane(const std::string& name, const std::string& argument, const uint8_t* data, int64_t stride,
+                 int64_t row_bytes) {
+  constexpr int64_t kMaxStride = INT32_MAX;
+  if (data == nullptr) throw InputError(name + ": " + argument + " must not be null");
+  if (stride >= row_bytes && stride <= kMaxStride) return;
+  throw InputError(name + ": the stride of " + argument + " must be from " + std::to_string(row_bytes) +
+                   ", the bytes of a row, to " + std::to_string(kMaxStride) + ", got " +
+                   std::to_string(stride));
+}
+
+}  // namespace
+
+void check_view(const ImageView& view, const std::string& name) {
+  if (view.width < 1 || view.height < 1) {
+    throw InputError(name + ": width and height must be at least 1, got " + std::to_string(view.width) +
+                     " x " + std::to_string(view.height));
+  }
+  try {
+    check_size(view.width, view.height);
+  } catch (const InputError& error) {
+    throw InputError(name + ": " + error.what());
+  }
+  switch (view.format) {
+    case PixelFormat::kGray8:
+      return check_plane(name, "data", view.data, view.stride, view.width);
+    case PixelFormat::kRgb8:
+    case PixelFormat::kBgr8:
+      return check_plane(name, "data", view.data, view.stride, 3 * view.width);
+    case PixelFormat::kNv12:
+      check_plane(name, "data", view.data, view.stride, view.width);
+      return check_plane(name, "chroma", view.chroma, view.chroma_stride, (view.width + 1) / 2 * 2);
+  }
+  throw InputError(name + ": format must be one of PixelFormat, got " +
+                   std::to_string(static_cast<int>(view.format)));
+}
+
+Image bgr8_to_rgb(const ImageView& view) {
+  Image image = new_image(view.width, view.height, 3);
+  for (int64_t y = 0; y < view.height; ++y) {
+    const uint8_t* const from = row_of(view, y);
+    uint8_t* const to = row_of(image, y);
+    for (int64_t x = 0; x < view.width; ++x) {
+      to[3 * x] = from[3 * x + 2];
+      to[3 * x + 1] = from[3 * x + 1];
+      to[3 * x + 2] = from[3 * x];
+    }
+  }
+  return image;
+}
+
+Image nv12_to_rgb(const ImageView& view) {
+  Image image = new_image(view.width, view.height, 3);
+  for (int64_t y = 0; y < view.height; ++y) {
+    const uint8_t* const luma = row_of(view, y);
+    const uint8_t* const chroma = view.chroma + y / 2 * view.chroma_stride;
+    uint8_t* const to = row_of(image, y);
+    for (int64_t x = 0; x < view.width; ++x) {
+      const int32_t cb = chroma[x / 2 * 2] - 128;
+      const int32_t cr = chroma[x / 2 * 2 + 1] - 128;
+      const int32_t base = scaled_luma(luma[x]);
+      to[3 * x] = to_byte(base + kCrToRed * cr);
+      to[3 * x + 1] = to_byte(base - kCbToGreen * cb - kCrToGreen * cr);
+      to[3 * x + 2] = to_byte(base + kCbToBlue * cb);
+    }
+  }
+  return image;
+}
+
+// The weighted sum of the colors that nv12_to_rgb gives is y again, where none was clamped.
+Image nv12_to_gray(const ImageView& view) {
+  Image image = new_image(view.width, view.height, 1);
+  for (int64_t y = 0; y < view.height; ++y) {
+    std::transform(row_of(view, y), row_of(view, y) + view.width, row_of(image, y),
+                   [](uint8_t luma) { return to_byte(scaled_luma(luma)); });
+  }
+  return image;
+}
+
+}  // namespace lensbox

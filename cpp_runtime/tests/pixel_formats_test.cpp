@@ -1,0 +1,138 @@
+#include "pixel_formats.h"
+
+#include <ATen/ATen.h>
+#include <lensbox/error.h>
+#include <lensbox/torch/photo.h>
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "expect_error.h"
+
+namespace {
+
+using lensbox::ImageView;
+using lensbox::PixelFormat;
+
+// ITU-R BT.601, from the other side: the colors whose luma and chroma these are.
+std::array<double, 3> colors(int luma, int cb, int cr) {
+  const double y = (luma - 16) / 219.0;
+  const double red = y + 1.402 * (cr - 128) / 224.0;
+  const double blue = y + 1.772 * (cb - 128) / 224.0;
+  const double green = (y - 0.299 * red - 0.114 * blue) / 0.587;
+  return {255 * red, 255 * green, 255 * blue};
+}
+
+double distance(uint8_t actual, double exact) {
+  return std::abs(actual - std::clamp(exact, 0.0, 255.0));
+}
+
+TEST(PixelFormats, Nv12IsWhatBt601Says) {
+  std::vector<uint8_t> chroma(512);
+  std::vector<uint8_t> luma(512);
+  double greatest = 0;
+  for (int y = 0; y < 256; ++y) {
+    std::ranges::fill(luma, static_cast<uint8_t>(y));
+    for (int cr = 0; cr < 256; cr += 5) {
+      for (int cb = 0; cb < 256; ++cb) {
+        chroma[2 * cb] = static_cast<uint8_t>(cb);
+        chroma[2 * cb + 1] = static_cast<uint8_t>(cr);
+      }
+      const auto rgb =
+          lensbox::nv12_to_rgb({luma.data(), 512, 1, 512, PixelFormat::kNv12, chroma.data(), 512});
+      for (int x = 0; x < 512; ++x) {
+        const auto exact = colors(y, x / 2, cr);
+        for (int c = 0; c < 3; ++c) {
+          greatest = std::max(greatest, distance(rgb.pixels[3 * x + c], exact[c]));
+        }
+      }
+    }
+    const auto gray = lensbox::nv12_to_gray({luma.data(), 512, 1, 512, PixelFormat::kNv12});
+    greatest = std::max(greatest, distance(gray.pixels[0], colors(y, 128, 128)[0]));
+  }
+  EXPECT_LT(greatest, 0.5003);
+}
+
+// 3 x 3 pixels, so that the last row and column have chroma of their own; rows are padded with 200.
+TEST(PixelFormats, Nv12OfOddSizeTakesTheChromaOfTheBlock) {
+  const std::vector<uint8_t> luma(3 * 7, 126);
+  const std::vector<uint8_t> chroma{128, 128, 228, 128, 200, 128, 28, 128, 228, 28};
+  const auto rgb = lensbox::nv12_to_rgb({luma.data(), 3, 3, 7, PixelFormat::kNv12, chroma.data(), 5});
+  const auto at = [&](int x, int y) {
+    const uint8_t* const pixel = &rgb.pixels[static_cast<size_t>(3 * (3 * y + x))];
+    return std::array<int, 3>{pixel[0], pixel[1], pixel[2]};
+  };
+  const std::array<int, 3> gray{128, 128, 128};
+  EXPECT_EQ(at(0, 0), gray);
+  EXPECT_EQ(at(1, 1), gray);
+  EXPECT_EQ(at(2, 0), at(2, 1));
+  EXPECT_EQ(at(2, 0)[2], 255);  // much blue
+  EXPECT_EQ(at(0, 2), at(1, 2));
+  EXPECT_EQ(at(0, 2)[0], 0);  // no red
+  EXPECT_EQ(at(2, 2)[0], 255);
+}
+
+TEST(PixelFormats, BgrIsTurnedAround) {
+  const std::vector<uint8_t> bytes{1, 2, 3, 4, 5, 6, 99, 7, 8, 9, 10, 11, 12, 99};
+  const auto rgb = lensbox::bgr8_to_rgb({bytes.data(), 2, 2, 7, PixelFormat::kBgr8});
+  EXPECT_EQ(rgb.pixels, (std::vector<uint8_t>{3, 2, 1, 6, 5, 4, 9, 8, 7, 12, 11, 10}));
+}
+
+TEST(ToPhoto, LooksAtTheMemoryOfTheFrame) {
+  std::vector<uint8_t> bytes{1, 2, 3, 4, 5, 6, 99, 7, 8, 9, 10, 11, 12, 99};
+  const auto rgb = lensbox::to_photo({bytes.data(), 2, 2, 7, PixelFormat::kRgb8});
+  EXPECT_EQ(rgb.width, 2);
+  EXPECT_EQ(rgb.height, 2);
+  EXPECT_EQ(rgb.window, (std::array<float, 4>{0, 0, 2, 2}));
+  EXPECT_EQ(rgb.pixels.const_data_ptr(), bytes.data());
+  EXPECT_TRUE(
+      at::equal(rgb.pixels, at::tensor({1, 4, 7, 10, 2, 5, 8, 11, 3, 6, 9, 12}, at::kByte).view({3, 2, 2})));
+
+  const auto gray = lensbox::to_photo({bytes.data(), 5, 2, 7, PixelFormat::kGray8});
+  EXPECT_EQ(gray.pixels.const_data_ptr(), bytes.data());
+  EXPECT_TRUE(
+      at::equal(gray.pixels, at::tensor({1, 2, 3, 4, 5, 7, 8, 9, 10, 11}, at::kByte).view({1, 2, 5})));
+}
+
+TEST(ToPhoto, TakesTheLumaAloneForAGrayCanvas) {
+  const std::vector<uint8_t> luma{16, 235, 126, 16};
+  const std::vector<uint8_t> chroma{255, 0};
+  const ImageView view{luma.data(), 2, 2, 2, PixelFormat::kNv12, chroma.data(), 2};
+  const auto for_canvas = [&](int64_t channels) {
+    return lensbox::to_photo(view, {.canvas = lensbox::Canvas{8, 8, channels, 0}, .reading = {}}).pixels;
+  };
+  EXPECT_TRUE(at::equal(for_canvas(1), at::tensor({0, 255, 128, 0}, at::kByte).view({1, 2, 2})));
+  EXPECT_EQ(for_canvas(3).size(0), 3);
+  EXPECT_EQ(lensbox::to_photo(view).pixels.size(0), 3);
+}
+
+TEST(ToPhoto, RefusesViewsThatCannotBeRead) {
+  const std::vector<uint8_t> bytes(100);
+  const ImageView good{bytes.data(), 4, 3, 12, PixelFormat::kRgb8, bytes.data(), 4};
+  const auto refused = [&](auto change, std::initializer_list<const char*> parts) {
+    ImageView view = good;
+    change(view);
+    expect_error<lensbox::InputError>([&] { lensbox::to_photo(view); }, parts);
+  };
+  refused([](ImageView& view) { view.data = nullptr; }, {"image: data must not be null"});
+  refused([](ImageView& view) { view.width = 0; }, {"width and height must be at least 1, got 0 x 3"});
+  refused([](ImageView& view) { view.height = -1; }, {"at least 1, got 4 x -1"});
+  refused([](ImageView& view) { view.width = view.height = INT64_MAX; }, {"image: at most 67108864 pixels"});
+  refused([](ImageView& view) { view.stride = 11; }, {"stride of data must be from 12", "got 11"});
+  refused([](ImageView& view) { view.stride = -12; }, {"got -12"});
+  refused([](ImageView& view) { view.stride = INT64_MAX; }, {"to 2147483647, got 9223372036854775807"});
+  refused([](ImageView& view) { view.format = PixelFormat{9}; }, {"format must be", "got 9"});
+  const auto nv12_refused = [&](auto change, std::initializer_list<const char*> parts) {
+    const auto change_both = [&](ImageView& view) {
+      view.format = PixelFormat::kNv12;
+      change(view);
+    };
+    refused(change_both, parts);
+  };
+  nv12_refused([](ImageView& view) { view.chroma = nullptr; }, {"chroma must not be null"});
+  nv12_refused([](ImageView& view) { view.chroma_stride = 3; }, {"stride of chroma must be from 4", "got 3"});
+  nv12_refused([](ImageView& view) { view.width = 5; }, {"stride of chroma must be from 6", "got 4"});
+}
+
+}  // namespace
