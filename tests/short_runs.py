@@ -10,7 +10,7 @@ import torch
 
 from lensbox.train.config.settings import TrainConfig
 from lensbox.train.data.image_store import ImageStore
-from lensbox.train.evaluation.evaluate import EvaluationSet
+from lensbox.train.evaluation.evaluation_set import EvaluationSet
 from lensbox.train.run.run import Outcome, RunOptions, TrainingRun
 
 CPU = torch.device("cpu")

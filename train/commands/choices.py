@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
 
 import torch
 
-from lensbox.errors import DeviceError
+from lensbox.errors import ArtifactError, DeviceError
 from lensbox.model import recommended_threshold
 from lensbox.model.weights_file import DEFAULT_THRESHOLD
+from lensbox.ops import letterbox
+from lensbox.runtime import Artifact, Canvas
+from lensbox.runtime.torchscript import torchscript_call
 from lensbox.train.commands.arguments import DetectorArguments
 from lensbox.train.data.wider_face import DataError, Problem, read_wider_face
 from lensbox.train.errors import ConfigError
-from lensbox.train.evaluation.evaluate import Detect, EvaluationSet, load_evaluation_set
+from lensbox.train.evaluation.evaluate import Detect
+from lensbox.train.evaluation.evaluation_set import FACE_CANVAS, EvaluationSet, load_evaluation_set
 from lensbox.train.run.checkpoint import load_average
 from lensbox.train.weights import load_weights
 
@@ -37,8 +43,21 @@ def chosen_device(name: str | None) -> torch.device:
     return device
 
 
-def chosen_detector(arguments: DetectorArguments, device: torch.device) -> tuple[Detect, float]:
-    """What the options name, and the score from which on its detections should count as faces.
+class Chosen(NamedTuple):
+    """A detector to score.
+
+    threshold: the score from which on its detections should count. canvas: what it takes. classes: names by
+    label; empty for a detector of one kind.
+    """
+
+    detect: Detect
+    threshold: float
+    canvas: Canvas = FACE_CANVAS
+    classes: tuple[str, ...] = ()
+
+
+def chosen_detector(arguments: DetectorArguments, device: torch.device) -> Chosen:
+    """What the options name.
 
     Raises:
         ConfigError: there is no artifact to trust.
@@ -51,16 +70,35 @@ def chosen_detector(arguments: DetectorArguments, device: torch.device) -> tuple
         from lensbox.runtime.artifact_loading import load_artifact  # the op library is needed only here
 
         artifact = load_artifact(arguments.artifact, device, trusted=arguments.trusted)
-        return artifact.detect, artifact.metadata.score_threshold
+        canvas = artifact.metadata.canvas or FACE_CANVAS
+        require_lensbox_canvas(arguments.artifact, artifact, canvas)
+        detect = artifact.detect_named if artifact.classes else artifact.detect
+        return Chosen(detect, artifact.metadata.score_threshold, canvas, artifact.classes)
     if arguments.checkpoint is not None:
-        return load_average(arguments.checkpoint).to(device).detect, DEFAULT_THRESHOLD
-    return load_weights(arguments.weights).to(device).detect, recommended_threshold(arguments.weights)
+        return Chosen(load_average(arguments.checkpoint).to(device).detect, DEFAULT_THRESHOLD)
+    return Chosen(load_weights(arguments.weights).to(device).detect, recommended_threshold(arguments.weights))
 
 
-def load_labelled(paths: Sequence[str], strict: bool) -> EvaluationSet:
+def require_lensbox_canvas(path: Path, artifact: Artifact, canvas: Canvas) -> None:
+    """Raises ArtifactError for a detector with a `preprocess` of its own: labels are fitted to the canvas as
+    Lensbox fits photographs."""
+    generator = torch.Generator().manual_seed(0)
+    image = torch.randint(0, 256, (3, 40, 120), dtype=torch.uint8, generator=generator)
+    with torchscript_call():
+        canvases, _ = artifact.module.preprocess([image.to(artifact.device)])
+    if not torch.equal(canvases.cpu(), letterbox([image], *canvas)[0]):
+        raise ArtifactError(
+            f"{path} cannot be scored: labels are fitted to the canvas as Lensbox fits photographs, and its "
+            "detector has a preprocess of its own"
+        )
+
+
+def load_labelled(
+    paths: Sequence[str], strict: bool, canvas: Canvas = FACE_CANVAS, classes: Sequence[str] = ()
+) -> EvaluationSet:
     """The photographs to score on, with what had to be skipped said. Raises DataError."""
     images, problems = read_wider_face(paths, strict)
-    data = load_evaluation_set(images)
+    data = load_evaluation_set(images, canvas=canvas, classes=classes)
     report_problems(problems + data.problems, strict)
     return data
 

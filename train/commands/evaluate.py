@@ -19,9 +19,9 @@ def run_evaluate(arguments: EvaluateArguments) -> None:
         require_writable_folder("--report", arguments.report)
     if arguments.json is not None:
         require_writable_file("--json", arguments.json)
-    detect, _ = chosen_detector(arguments.detector, device)
-    data = load_labelled(arguments.data, arguments.strict)
-    figures, matched = evaluate(detect, data, device, arguments.coco)
+    chosen = chosen_detector(arguments.detector, device)
+    data = load_labelled(arguments.data, arguments.strict, chosen.canvas, chosen.classes)
+    figures, matched = evaluate(chosen.detect, data, device, arguments.coco)
     print("\n".join(figures.lines()))
     if arguments.report is not None:
         write_pictures(data, matched, arguments.report)

@@ -10,7 +10,7 @@ import io
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import NamedTuple, TypeVar
+from typing import Literal, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -65,22 +65,22 @@ class ImageStore:
 
 
 class Decoded(NamedTuple):
-    """pixels uint8 [h, w], at most SIDE on a side; boxes float32 [n, 4] in these pixels; ignore bool [n]."""
+    """pixels uint8 [h, w], or [h, w, 3] in RGB; boxes float32 [n, 4] in these pixels; ignore bool [n]."""
 
     pixels: npt.NDArray[np.uint8]
     boxes: npt.NDArray[np.float32]
     ignore: npt.NDArray[np.bool_]
 
 
-def decode_image(image: LabelledImage, side: int = SIDE) -> Decoded:
-    """Decodes to gray and shrinks to at most `side` pixels, with the boxes.
+def decode_image(image: LabelledImage, side: int = SIDE, mode: Literal["L", "RGB"] = "L") -> Decoded:
+    """Decodes to gray, or to RGB, and shrinks to at most `side` pixels, with the boxes.
 
     Raises:
         OSError: the file cannot be read or is no image.
     """
     try:
         with Image.open(io.BytesIO(image.read_bytes())) as file:
-            picture = file.convert("L")
+            picture = file.convert(mode)
     except (OSError, UnidentifiedImageError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
         raise OSError(f"image {image.name} cannot be read: {error}") from error
     boxes = image.boxes

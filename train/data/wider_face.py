@@ -2,7 +2,8 @@
 
 A shard or folder holds `images/<source>/<file>` and a `*_bbx_gt.txt` beside `images`: a file name, a count,
 then a line `x y w h blur expression illumination invalid occlusion pose` per box (pixels; a line of zeros
-where the count is 0). The published archives (`wider_face_split/wider_face_train_bbx_gt.txt` beside
+where the count is 0). What follows these ten numbers names the class of the box, for detectors that have
+several. The published archives (`wider_face_split/wider_face_train_bbx_gt.txt` beside
 `WIDER_train/images`) are understood as well. `invalid` = 1 marks a box to ignore.
 """
 
@@ -12,6 +13,7 @@ import tarfile
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +22,7 @@ from lensbox.errors import InputError
 
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".webp")
 ANNOTATION_PATTERN = "*_bbx_gt.txt"
+_NUMBERS = 10  # of a row; the name of a class follows
 
 
 class DataError(InputError):
@@ -37,6 +40,7 @@ class LabelledImage:
         boxes: float32 [n, 4], xyxy, pixels of the photograph.
         ignore: bool [n].
         origin: `annotation file:line`, for messages.
+        classes: name of each box's class; "" where it has none.
     """
 
     name: str
@@ -46,6 +50,7 @@ class LabelledImage:
     boxes: npt.NDArray[np.float32]
     ignore: npt.NDArray[np.bool_]
     origin: str
+    classes: tuple[str, ...] = ()
 
     @property
     def source(self) -> str:
@@ -97,6 +102,7 @@ class _Entry:
     line: int
     boxes: npt.NDArray[np.float32]
     ignore: npt.NDArray[np.bool_]
+    classes: tuple[str, ...]
 
 
 def parse_annotations(text: str, file_name: str) -> tuple[list[_Entry], list[Problem]]:
@@ -131,20 +137,20 @@ def parse_annotations(text: str, file_name: str) -> tuple[list[_Entry], list[Pro
             report(start, f"{name} announces {count} boxes and has {short}; image skipped")
             position += short
             continue
-        boxes, ignore = [], []
+        boxes, ignore, classes = [], [], []
         for index, row in enumerate(rows):
             parsed = _parse_row(row)
             if isinstance(parsed, str):
                 report(position + index, f"{parsed}; box skipped")
             else:
-                boxes.append(parsed[:4])
-                ignore.append(parsed[4] != 0)
+                boxes.append(parsed.box)
+                ignore.append(parsed.ignore)
+                classes.append(parsed.name)
         position += count
         if count == 0 and position < len(lines) and not _is_image_name(lines[position].strip()):
             position += 1  # the line of zeros
-        entries.append(
-            _Entry(name, start + 1, np.array(boxes, np.float32).reshape(-1, 4), np.array(ignore, np.bool_))
-        )
+        array = np.array(boxes, np.float32).reshape(-1, 4)
+        entries.append(_Entry(name, start + 1, array, np.array(ignore, np.bool_), tuple(classes)))
     return entries, problems
 
 
@@ -152,9 +158,16 @@ def _is_image_name(text: str) -> bool:
     return text.lower().endswith(IMAGE_SUFFIXES)
 
 
-def _parse_row(row: str) -> tuple[float, float, float, float, float] | str:
-    """Returns (x1, y1, x2, y2, invalid), or what is wrong with the row."""
-    fields = row.split()
+class _Row(NamedTuple):
+    box: tuple[float, float, float, float]
+    ignore: bool
+    name: str
+
+
+def _parse_row(row: str) -> _Row | str:
+    """A labelled box, or what is wrong with the row."""
+    fields = row.split(maxsplit=_NUMBERS)
+    name = " ".join(fields.pop().split()) if len(fields) > _NUMBERS else ""
     if len(fields) < 4:
         return f"a box needs at least x y w h, got {row.strip()!r}"
     try:
@@ -164,7 +177,7 @@ def _parse_row(row: str) -> tuple[float, float, float, float, float] | str:
     x, y, width, height = values[:4]
     if not np.isfinite(values[:4]).all() or width <= 0 or height <= 0:
         return f"width and height must be above 0, got {row.strip()!r}"
-    return x, y, x + width, y + height, values[7] if len(values) > 7 else 0.0
+    return _Row((x, y, x + width, y + height), len(values) > 7 and values[7] != 0, name)
 
 
 def _read_tar(path: Path, images: list[LabelledImage], problems: list[Problem]) -> None:
@@ -224,4 +237,6 @@ def _image_roots(annotation: Path) -> Sequence[Path]:
 
 
 def _labelled(entry: _Entry, path: Path, offset: int, size: int, origin: str) -> LabelledImage:
-    return LabelledImage(entry.name, path, offset, size, entry.boxes, entry.ignore, f"{origin}:{entry.line}")
+    return LabelledImage(
+        entry.name, path, offset, size, entry.boxes, entry.ignore, f"{origin}:{entry.line}", entry.classes
+    )

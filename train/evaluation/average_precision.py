@@ -4,6 +4,8 @@ A box is scored in the band of its labelled height. Boxes of other bands and ign
 misses nor make a detection that hits them a false alarm (WIDER FACE's rule, Yang et al. 2016,
 arXiv:1511.06523). A detection that hits nothing is a false alarm of every band whose limits its own height
 meets, with a margin of 0.7 below and 1.4 above.
+
+Where there are several classes, a detection matches labels of its own class alone.
 """
 
 from __future__ import annotations
@@ -33,18 +35,36 @@ LOW_MARGIN, HIGH_MARGIN = 0.7, 1.4
 
 @dataclass(frozen=True)
 class ImageLabels:
-    """Labelled boxes of one image: boxes float64 [n, 4] (xyxy, canvas pixels), ignore bool [n]."""
+    """Labelled boxes of one image: boxes float64 [n, 4] (xyxy, canvas pixels), ignore bool [n]; classes
+    int64 [n], without which all are of class 0."""
 
     boxes: Array
     ignore: npt.NDArray[np.bool_]
+    classes: npt.NDArray[np.int64] | None = None
+
+    def of_class(self, wanted: int | None) -> npt.NDArray[np.bool_]:
+        """bool [n], all True for None."""
+        return _of_class(self.classes, len(self.boxes), wanted)
 
 
 @dataclass(frozen=True)
 class ImageDetections:
-    """Found boxes of one image: boxes float64 [n, 4] (xyxy, canvas pixels), scores float64 [n]."""
+    """Found boxes of one image: boxes float64 [n, 4] (xyxy, canvas pixels), scores float64 [n]; classes
+    int64 [n], without which all are of class 0."""
 
     boxes: Array
     scores: Array
+    classes: npt.NDArray[np.int64] | None = None
+
+    def of_class(self, wanted: int | None) -> npt.NDArray[np.bool_]:
+        """bool [n], all True for None."""
+        return _of_class(self.classes, len(self.boxes), wanted)
+
+
+def _of_class(classes: npt.NDArray[np.int64] | None, count: int, wanted: int | None) -> npt.NDArray[np.bool_]:
+    if wanted is None:
+        return np.ones(count, np.bool_)
+    return np.full(count, wanted == 0) if classes is None else classes == wanted
 
 
 @dataclass(frozen=True)
@@ -106,23 +126,25 @@ class Evaluation:
             overlaps: dict[int, list[tuple[int, float]]] = {}
             if len(truth.boxes) and len(order):
                 matrix = iou_matrix(found.boxes[order], truth.boxes)
+                if found.classes is not None and truth.classes is not None:
+                    matrix = matrix * (found.classes[order][:, None] == truth.classes)
                 for rank, label in zip(*np.nonzero(matrix >= MATCH_IOU), strict=True):
                     overlaps.setdefault(int(rank), []).append((int(label), float(matrix[rank, label])))
             self._order.append(order)
             self._overlaps.append(overlaps)
 
-    def curve(self, low: float, high: float) -> Curve:
-        """Returns the ranked detections of the band of heights [low, high)."""
+    def curve(self, low: float, high: float, wanted: int | None = None) -> Curve:
+        """Returns the ranked detections of the band of heights [low, high), of all classes or of one."""
         scores, hits, images, ranks, total = [], [], [], [], 0
         for index, (truth, found) in enumerate(zip(self.labels, self.detections, strict=True)):
             height = truth.boxes[:, 3] - truth.boxes[:, 1]
-            care = (height >= low) & (height < high) & ~truth.ignore
+            care = (height >= low) & (height < high) & ~truth.ignore & truth.of_class(wanted)
             total += int(care.sum())
             order = self._order[index]
             hit, free = self._match(self._overlaps[index], care, len(order))
             found_height = (found.boxes[:, 3] - found.boxes[:, 1])[order]
             outside = (found_height < low * LOW_MARGIN) | (found_height > high * HIGH_MARGIN)
-            counted = np.flatnonzero(hit | ~(free | outside))
+            counted = np.flatnonzero((hit | ~(free | outside)) & found.of_class(wanted)[order])
             scores.append(found.scores[order[counted]])
             hits.append(hit[counted])
             images.append(np.full(len(counted), index, np.int64))
@@ -156,9 +178,9 @@ class Evaluation:
                 free[rank] = any(not care[label] for label, _ in pairs)
         return hit, free
 
-    def table(self) -> dict[str, float]:
-        """Average precision by band."""
-        return {name: self.curve(*limits).average_precision() for name, limits in BANDS.items()}
+    def table(self, wanted: int | None = None) -> dict[str, float]:
+        """Average precision by band, of all boxes as if they were of one class, or of one class."""
+        return {name: self.curve(*limits, wanted).average_precision() for name, limits in BANDS.items()}
 
 
 def threshold_of_best_f1(curve: Curve) -> tuple[float, float]:

@@ -1,6 +1,6 @@
 """COCO's average precision, by pycocotools, which its figures are defined by.
 
-Lengths are canvas pixels, as everywhere in evaluation: a face is `small` up to 32² of them, `large` from 96².
+Lengths are canvas pixels, as everywhere in evaluation: a box is `small` up to 32² of them, `large` from 96².
 The detections with the 100 best scores of an image count. An ignored box is given as a crowd: a detection of
 which a large enough share lies in it is neither right nor wrong, however many such detections there are.
 """
@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import contextlib
 import io
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -36,8 +37,10 @@ class CocoMissingError(LensboxError, ImportError):
     exit_code = ExitCode.UNUSABLE
 
 
-def coco_precision(labels: Sequence[ImageLabels], detections: Sequence[ImageDetections]) -> dict[str, float]:
-    """Returns COCO's figures of one class, by the names of `COCO_FIGURES`; NaN where no box is to be found.
+def coco_precision(
+    labels: Sequence[ImageLabels], detections: Sequence[ImageDetections], classes: int = 1
+) -> list[dict[str, float]]:
+    """Returns COCO's figures of each class, by the names of `COCO_FIGURES`; NaN where no box is to be found.
 
     Raises:
         CocoMissingError: pycocotools is not installed.
@@ -56,8 +59,8 @@ def coco_precision(labels: Sequence[ImageLabels], detections: Sequence[ImageDete
         ) from error
 
     truth, found = COCO(), COCO()
-    truth.dataset = _dataset([_truth_rows(image) for image in labels])
-    found.dataset = _dataset([_found_rows(image) for image in detections])
+    truth.dataset = _dataset([_truth_rows(image) for image in labels], classes)
+    found.dataset = _dataset([_found_rows(image) for image in detections], classes)
     with contextlib.redirect_stdout(io.StringIO()):  # it reports every stage
         truth.createIndex()
         found.createIndex()
@@ -66,53 +69,69 @@ def coco_precision(labels: Sequence[ImageLabels], detections: Sequence[ImageDete
         evaluation.evaluate()
         evaluation.accumulate()
     # [IoU thresholds, recall thresholds, classes, ranges of areas, limits on detections]
-    precision: Array = evaluation.eval["precision"][:, :, 0, :, 0]
+    precision: Array = evaluation.eval["precision"][..., 0]
     thresholds: Array = evaluation.params.iouThrs
     areas: list[str] = evaluation.params.areaRngLbl
-    return {
-        name: _mean(precision[_chosen(thresholds, iou), :, areas.index(area)])
-        for name, (iou, area) in COCO_FIGURES.items()
-    }
+    return [
+        {
+            name: _mean(precision[_chosen(thresholds, iou), :, label, areas.index(area)])
+            for name, (iou, area) in COCO_FIGURES.items()
+        }
+        for label in range(classes)
+    ]
 
 
-def coco_lines(figures: dict[str, float]) -> list[str]:
-    """A small table for people."""
+def mean_precision(by_class: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """Of each figure the mean over the classes that have it; NaN where none has."""
+    means = {}
+    for name in by_class[0]:
+        values = [figures[name] for figures in by_class if not math.isnan(figures[name])]
+        means[name] = sum(values) / len(values) if values else math.nan
+    return means
+
+
+def coco_lines(
+    figures: Mapping[str, float], by_class: Mapping[str, Mapping[str, float]] | None = None
+) -> list[str]:
+    """A small table for people; by_class: the figures of each class by its name."""
+    by_class = by_class or {}
+    rows = {f"mean of {len(by_class)} classes" if by_class else "": figures, **by_class}
     return [
         f"COCO, the {MAX_DETECTIONS} best detections an image, areas in canvas pixels",
         "  ".join(f"{name:>9}" for name in figures),
-        "  ".join(f"{value:9.4f}" for value in figures.values()),
+        *(
+            f"{'  '.join(f'{value:9.4f}' for value in row.values())}  {name}".rstrip()
+            for name, row in rows.items()
+        ),
     ]
 
 
-def _dataset(images: list[list[dict[str, Any]]]) -> dict[str, Any]:
-    rows = [
-        {"image_id": index, "category_id": 1, **row} for index, image in enumerate(images) for row in image
-    ]
+def _dataset(images: list[list[dict[str, Any]]], classes: int) -> dict[str, Any]:
+    rows = [{"image_id": index, **row} for index, image in enumerate(images) for row in image]
     return {
         "images": [{"id": index} for index in range(len(images))],
-        "categories": [{"id": 1, "name": "face"}],
+        "categories": [{"id": label} for label in range(classes)],
         # Ids count from 1, for COCOeval takes a match with id 0 for none.
         "annotations": [{"id": number, **row} for number, row in enumerate(rows, start=1)],
     }
 
 
 def _truth_rows(image: ImageLabels) -> list[dict[str, Any]]:
-    return [
-        {**row, "iscrowd": int(ignore)} for row, ignore in zip(_boxes(image.boxes), image.ignore, strict=True)
-    ]
+    return [{**row, "iscrowd": int(ignore)} for row, ignore in zip(_boxes(image), image.ignore, strict=True)]
 
 
 def _found_rows(image: ImageDetections) -> list[dict[str, Any]]:
     return [
         {**row, "iscrowd": 0, "score": float(score)}
-        for row, score in zip(_boxes(image.boxes), image.scores, strict=True)
+        for row, score in zip(_boxes(image), image.scores, strict=True)
     ]
 
 
-def _boxes(boxes: Array) -> list[dict[str, Any]]:
+def _boxes(image: ImageLabels | ImageDetections) -> list[dict[str, Any]]:
+    classes = [0] * len(image.boxes) if image.classes is None else image.classes.tolist()
     return [
-        {"bbox": [x1, y1, x2 - x1, y2 - y1], "area": (x2 - x1) * (y2 - y1)}
-        for x1, y1, x2, y2 in boxes.tolist()
+        {"category_id": label, "bbox": [x1, y1, x2 - x1, y2 - y1], "area": (x2 - x1) * (y2 - y1)}
+        for (x1, y1, x2, y2), label in zip(image.boxes.tolist(), classes, strict=True)
     ]
 
 

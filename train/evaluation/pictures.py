@@ -3,18 +3,33 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from PIL import Image
 
 from lensbox.files import atomic_write
-from lensbox.train.evaluation.average_precision import BANDS, Curve, Evaluation
-from lensbox.train.evaluation.contact_sheet import IGNORED_COLOR, TARGET_COLOR, contact_sheet, save_picture
-from lensbox.train.evaluation.evaluate import EvaluationSet
+from lensbox.train.evaluation.average_precision import (
+    BANDS,
+    Curve,
+    Evaluation,
+    ImageDetections,
+    ImageLabels,
+)
+from lensbox.train.evaluation.contact_sheet import (
+    IGNORED_COLOR,
+    TARGET_COLOR,
+    BoxSet,
+    contact_sheet,
+    save_picture,
+)
+from lensbox.train.evaluation.evaluation_set import EvaluationSet
 
 FOUND_COLOR = (80, 160, 255)
+_MOST_CURVES = 10
 
 
 def write_pictures(data: EvaluationSet, matched: Evaluation, folder: Path) -> None:
@@ -25,7 +40,7 @@ def write_pictures(data: EvaluationSet, matched: Evaluation, folder: Path) -> No
     curve = matched.curve(*BANDS["all>=8"])
     save_picture(_sheet(data, matched, false_alarms(curve, 24)), folder / "false_alarms.png")
     save_picture(_sheet(data, matched, misses(matched, curve, 24)), folder / "misses.png")
-    _plot(matched, folder / "precision_recall.png")
+    _plot(_curves(data, matched), folder / "precision_recall.png")
 
 
 def false_alarms(curve: Curve, count: int) -> list[tuple[int, float]]:
@@ -39,7 +54,7 @@ def false_alarms(curve: Curve, count: int) -> list[tuple[int, float]]:
 
 
 def misses(matched: Evaluation, curve: Curve, count: int, threshold: float = 0.3) -> list[tuple[int, float]]:
-    """Images with the most faces of at least 8 px that nothing above `threshold` found, and `threshold`."""
+    """Images with the most boxes of at least 8 px that nothing above `threshold` found, and `threshold`."""
     found = np.bincount(curve.image[curve.hits & (curve.scores >= threshold)], minlength=len(matched.labels))
     low = BANDS["all>=8"][0]
     present = [int(((t.boxes[:, 3] - t.boxes[:, 1] >= low) & ~t.ignore).sum()) for t in matched.labels]
@@ -50,30 +65,51 @@ def misses(matched: Evaluation, curve: Curve, count: int, threshold: float = 0.3
 
 def _sheet(data: EvaluationSet, matched: Evaluation, chosen: list[tuple[int, float]]) -> Image.Image:
     if not chosen:
-        return Image.new("RGB", (256, 256))
-    labels, ignored, found = [], [], []
-    for index, score in chosen:
-        truth, detections = matched.labels[index], matched.detections[index]
-        labels.append(torch.from_numpy(truth.boxes[~truth.ignore]))
-        ignored.append(torch.from_numpy(truth.boxes[truth.ignore]))
-        found.append(torch.from_numpy(detections.boxes[detections.scores >= score]))
-    pad = torch.nn.utils.rnn.pad_sequence
-    sets = [(ignored, IGNORED_COLOR), (labels, TARGET_COLOR), (found, FOUND_COLOR)]
-    padded = [(pad(boxes, batch_first=True), color) for boxes, color in sets]
-    return contact_sheet(data.canvases[[index for index, _ in chosen]], padded, columns=6, zoom=2)
+        return Image.new("RGB", (data.canvases.shape[3], data.canvases.shape[2]))
+    truths = [matched.labels[index] for index, _ in chosen]
+    found = [(matched.detections[index], score) for index, score in chosen]
+    sets = [
+        _box_set([(truth, truth.ignore) for truth in truths], IGNORED_COLOR, data.classes),
+        _box_set([(truth, ~truth.ignore) for truth in truths], TARGET_COLOR, data.classes),
+        _box_set([(boxes, boxes.scores >= score) for boxes, score in found], FOUND_COLOR, data.classes),
+    ]
+    return contact_sheet(data.canvases[[index for index, _ in chosen]], sets, columns=6, zoom=2)
 
 
-def _plot(matched: Evaluation, path: Path) -> None:
+def _box_set(
+    images: Sequence[tuple[ImageLabels | ImageDetections, npt.NDArray[np.bool_]]],
+    color: tuple[int, int, int],
+    classes: Sequence[str],
+) -> BoxSet:
+    """The boxes of each image that a mask chooses."""
+    boxes = [torch.from_numpy(image.boxes[chosen]) for image, chosen in images]
+    names = [
+        [classes[label] for label in image.classes[chosen]]
+        for image, chosen in images
+        if image.classes is not None and classes
+    ]
+    return BoxSet(torch.nn.utils.rnn.pad_sequence(boxes, batch_first=True), color, names)
+
+
+def _curves(data: EvaluationSet, matched: Evaluation) -> dict[str, Curve]:
+    """By what the legend says: bands of a detector of one kind, else the classes with most boxes."""
+    if not data.classes:
+        curves = {f"{name} px": matched.curve(*limits) for name, limits in BANDS.items()}
+    else:
+        curves = {name: matched.curve(*BANDS["all>=8"], label) for label, name in enumerate(data.classes)}
+    largest = sorted(curves, key=lambda name: -curves[name].total)[:_MOST_CURVES]
+    return {name: curve for name, curve in curves.items() if curve.total and name in largest}
+
+
+def _plot(curves: Mapping[str, Curve], path: Path) -> None:
     try:
         from matplotlib.figure import Figure  # optional
     except ImportError:
         return
     figure = Figure(figsize=(6, 5), layout="constrained")
     axes = figure.subplots()
-    for name, limits in BANDS.items():
-        curve = matched.curve(*limits)
-        if curve.total:
-            axes.plot(curve.recall, curve.precision, label=f"{name} px: {curve.average_precision():.3f}")
+    for name, curve in curves.items():
+        axes.plot(curve.recall, curve.precision, label=f"{name}: {curve.average_precision():.3f}")
     axes.set(xlabel="recall", ylabel="precision", xlim=(0, 1), ylim=(0, 1.02), title="IoU 0.5")
     axes.grid(alpha=0.3)
     axes.legend(loc="lower left")

@@ -14,7 +14,7 @@ from lensbox.files import atomic_write
 from lensbox.model import save_detector
 from lensbox.model.weights_file import FIGURES_KEY
 from lensbox.train.config.settings import TrainConfig
-from lensbox.train.evaluation.evaluate import Figures
+from lensbox.train.evaluation.figures import Figures
 from lensbox.train.run import process_group
 from lensbox.train.run.step import TrainStep
 

@@ -25,7 +25,9 @@ from lensbox.train.config.settings import TrainConfig
 from lensbox.train.data.image_store import ImageStore
 from lensbox.train.errors import TrainingError
 from lensbox.train.evaluation.coco_precision import CocoMissingError
-from lensbox.train.evaluation.evaluate import EvaluationSet, Figures, evaluate
+from lensbox.train.evaluation.evaluate import evaluate
+from lensbox.train.evaluation.evaluation_set import EvaluationSet
+from lensbox.train.evaluation.figures import Figures
 from lensbox.train.run import process_group
 from lensbox.train.run.checkpoint import load_checkpoint, save_checkpoint
 from lensbox.train.run.compile_and_capture import compile_and_capture

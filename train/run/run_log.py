@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 from lensbox.train.errors import TrainingError
-from lensbox.train.evaluation.evaluate import Figures
+from lensbox.train.evaluation.figures import Figures
 from lensbox.train.run import process_group
 from lensbox.train.run.progress_bar import ProgressBar
 from lensbox.train.run.scalar_log import ScalarLog

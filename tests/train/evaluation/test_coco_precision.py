@@ -27,7 +27,7 @@ def test_by_hand() -> None:
     Up to IoU 0.75, six of the ten thresholds, all is found. From 0.8 on the first is a false alarm, and
     precision is 1/2 up to recall 1/2: at 51 of COCO's 101 recalls.
     """
-    figures = coco_precision([labels(SMALL, MEDIUM)], [found((0, 0, 20, 15.5, 0.9), (*MEDIUM, 0.8))])
+    (figures,) = coco_precision([labels(SMALL, MEDIUM)], [found((0, 0, 20, 15.5, 0.9), (*MEDIUM, 0.8))])
     assert list(figures) == list(COCO_FIGURES)
     assert figures["AP"] == pytest.approx((6 + 4 * 0.5 * 51 / 101) / 10)
     assert figures["AP50"] == figures["AP75"] == 1.0
@@ -41,15 +41,15 @@ def test_detections_in_ignored_boxes_are_neither_right_nor_wrong() -> None:
     region = (100, 100, 200, 200)
     inside = [(*MEDIUM, 0.9), (150, 150, 190, 190, 0.8)]
     detections = [found(*inside, (*SMALL, 0.5))]
-    assert coco_precision([labels(SMALL, region, ignore=(1,))], detections)["AP"] == pytest.approx(1.0)
+    assert coco_precision([labels(SMALL, region, ignore=(1,))], detections)[0]["AP"] == pytest.approx(1.0)
     # As a face to find, the region is missed and both are false alarms: precision 1/3 at recall 1/2.
-    assert coco_precision([labels(SMALL, region)], detections)["AP"] == pytest.approx(51 / 101 / 3)
+    assert coco_precision([labels(SMALL, region)], detections)[0]["AP"] == pytest.approx(51 / 101 / 3)
 
 
 def test_images_without_faces_or_detections() -> None:
-    assert coco_precision([labels(SMALL), labels()], [found(), found((*SMALL, 0.9))])["AP"] == 0.0
-    assert coco_precision([labels(SMALL)], [found()])["AP"] == 0.0
-    assert all(np.isnan(value) for value in coco_precision([labels()], [found((*SMALL, 0.9))]).values())
+    assert coco_precision([labels(SMALL), labels()], [found(), found((*SMALL, 0.9))])[0]["AP"] == 0.0
+    assert coco_precision([labels(SMALL)], [found()])[0]["AP"] == 0.0
+    assert all(np.isnan(value) for value in coco_precision([labels()], [found((*SMALL, 0.9))])[0].values())
 
 
 def test_other_numbers_of_images_are_refused() -> None:

@@ -16,7 +16,9 @@ from lensbox.train.config.settings import config_from_mapping
 from lensbox.train.data.image_store import ImageStore
 from lensbox.train.data.wider_face import read_wider_face
 from lensbox.train.errors import TrainingError
-from lensbox.train.evaluation.evaluate import Figures, evaluate, load_evaluation_set
+from lensbox.train.evaluation.evaluate import evaluate
+from lensbox.train.evaluation.evaluation_set import load_evaluation_set
+from lensbox.train.evaluation.figures import Figures
 from lensbox.train.run import run as trainer
 from lensbox.train.run.checkpoint import load_checkpoint
 from lensbox.train.run.step import TrainStep

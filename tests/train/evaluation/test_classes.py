@@ -1,0 +1,176 @@
+"""Evaluation of detectors with several classes."""
+
+import io
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+from pycocotools.coco import COCO
+from pycocotools.cocoeval import COCOeval
+
+from lensbox.errors import InputError
+from lensbox.runtime import Canvas
+from lensbox.train.data.wider_face import parse_annotations, read_wider_face
+from lensbox.train.evaluation.average_precision import BANDS, Evaluation, ImageDetections, ImageLabels
+from lensbox.train.evaluation.coco_precision import coco_lines, coco_precision, mean_precision
+from lensbox.train.evaluation.evaluation_set import load_evaluation_set
+
+CLASSES = 3
+
+
+def random_images(seed: int, count: int = 30) -> tuple[list[ImageLabels], list[ImageDetections]]:
+    """Boxes of three classes, and two detections near each, of which one in five has another class."""
+    rng = np.random.default_rng(seed)
+    labels, found = [], []
+    for _ in range(count):
+        boxes = int(rng.integers(1, 9))
+        corner, size = rng.uniform(0, 200, (boxes, 2)), rng.uniform(12, 60, (boxes, 2))
+        truth = np.concatenate([corner, corner + size], 1)
+        classes = rng.integers(0, CLASSES, boxes)
+        ignore = rng.random(boxes) < 0.1
+        labels.append(ImageLabels(truth, ignore, classes))
+        near = truth.repeat(2, 0) + rng.normal(0, 4, (2 * boxes, 4))
+        guessed = np.where(
+            rng.random(2 * boxes) < 0.2, rng.integers(0, CLASSES, 2 * boxes), classes.repeat(2)
+        )
+        near[:, 2:] = np.maximum(near[:, 2:], near[:, :2] + 10)
+        found.append(ImageDetections(near, rng.random(2 * boxes), guessed))
+    return labels, found
+
+
+def reference(labels: list[ImageLabels], found: list[ImageDetections]) -> list[float]:
+    """AP at IoU 0.5 of each class by pycocotools, at 10,001 recalls instead of 101."""
+
+    def rows(images: list[Any], extra: Any) -> list[dict[str, Any]]:
+        return [
+            {
+                "image_id": number,
+                "category_id": int(image.classes[index]),
+                "bbox": [x1, y1, x2 - x1, y2 - y1],
+                "area": (x2 - x1) * (y2 - y1),
+                **extra(image, index),
+            }
+            for number, image in enumerate(images)
+            for index, (x1, y1, x2, y2) in enumerate(image.boxes.tolist())
+        ]
+
+    truth, guess = COCO(), COCO()
+    for data, annotations in (
+        (truth, rows(labels, lambda image, index: {"iscrowd": 0})),
+        (guess, rows(found, lambda image, index: {"iscrowd": 0, "score": float(image.scores[index])})),
+    ):
+        data.dataset = {
+            "images": [{"id": number} for number in range(len(labels))],
+            "categories": [{"id": label} for label in range(CLASSES)],
+            "annotations": [{"id": number, **row} for number, row in enumerate(annotations, 1)],
+        }
+        data.createIndex()
+    evaluation = COCOeval(truth, guess, "bbox")
+    evaluation.params.iouThrs = np.array([0.5])
+    evaluation.params.recThrs = np.linspace(0, 1, 10_001)
+    evaluation.params.maxDets = [1000]
+    evaluation.evaluate()
+    evaluation.accumulate()
+    return [float(evaluation.eval["precision"][0, :, label, 0, 0].mean()) for label in range(CLASSES)]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_average_precision_of_each_class_is_that_of_pycocotools(
+    seed: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    labels, found = random_images(seed)
+    labels = [ImageLabels(image.boxes, np.zeros_like(image.ignore), image.classes) for image in labels]
+    matched = Evaluation(labels, found)
+    ours = [matched.curve(*BANDS["all>=8"], label).average_precision() for label in range(CLASSES)]
+    assert ours == pytest.approx(reference(labels, found), abs=5e-4)
+    assert min(ours) > 0.2
+    assert len(set(ours)) == CLASSES
+
+
+def test_a_class_is_scored_as_if_it_were_alone() -> None:
+    labels, found = random_images(7)
+    matched = Evaluation(labels, found)
+    figures = coco_precision(labels, found, CLASSES)
+    for wanted in range(CLASSES):
+        alone_labels = [
+            ImageLabels(image.boxes[image.of_class(wanted)], image.ignore[image.of_class(wanted)])
+            for image in labels
+        ]
+        alone_found = [
+            ImageDetections(image.boxes[image.of_class(wanted)], image.scores[image.of_class(wanted)])
+            for image in found
+        ]
+        assert matched.table(wanted) == pytest.approx(
+            Evaluation(alone_labels, alone_found).table(), nan_ok=True
+        )
+        assert figures[wanted] == pytest.approx(coco_precision(alone_labels, alone_found)[0], nan_ok=True)
+
+
+def test_means_leave_out_classes_without_boxes() -> None:
+    nan = float("nan")
+    means = mean_precision(
+        [{"AP": 0.5, "AP small": nan}, {"AP": nan, "AP small": nan}, {"AP": 0.1, "AP small": nan}]
+    )
+    assert means == pytest.approx({"AP": 0.3, "AP small": nan}, nan_ok=True)
+    lines = coco_lines({"AP": 0.3}, {"car": {"AP": 0.5}, "bus": {"AP": 0.1}})
+    assert [line.split() for line in lines[2:]] == [
+        ["0.3000", "mean", "of", "2", "classes"],
+        ["0.5000", "car"],
+        ["0.1000", "bus"],
+    ]
+
+
+def test_rows_name_their_class_after_ten_numbers() -> None:
+    text = (
+        "a.png\n4\n1 2 3 4 0 0 0 0 0 0 traffic  light\n1 2 3 4 0 0 0 1 0 0 3\n1 2 3 4\n1 2 3 4 0 0 0 0 0 0\n"
+    )
+    (entry,), problems = parse_annotations(text, "x")
+    assert problems == []
+    assert entry.classes == ("traffic light", "3", "", "")
+    assert entry.ignore.tolist() == [False, True, False, False]
+
+
+def write_photographs(folder: Path, rows: list[str]) -> Path:
+    """One photograph of 40 x 20 pixels, red left and blue right, with these rows."""
+    pixels = np.zeros((20, 40, 3), np.uint8)
+    pixels[:, :20, 0] = pixels[:, 20:, 2] = 255
+    file = io.BytesIO()
+    Image.fromarray(pixels).save(file, "PNG")
+    (folder / "images").mkdir()
+    (folder / "images" / "a.png").write_bytes(file.getvalue())
+    (folder / "things_bbx_gt.txt").write_text("\n".join(["a.png", str(len(rows)), *rows]) + "\n")
+    return folder
+
+
+def test_canvases_and_labels_are_those_of_the_detector(tmp_path: Path) -> None:
+    rows = [f"{x} 2 10 10 0 0 0 0 0 0 {name}" for x, name in ((0, "red"), (20, "blue"), (5, "green"))]
+    images, _ = read_wider_face([write_photographs(tmp_path, [*rows, "1 1 4 4"])])
+    data = load_evaluation_set(images, canvas=Canvas(60, 80, 3, 9), classes=("blue", "red"))
+    assert data.canvases.shape == (1, 3, 60, 80)
+    assert data.canvases[0, :, 0, 0].tolist() == [9, 9, 9]  # 40 x 20 becomes 80 x 40: 10 rows of padding
+    assert data.canvases[0, :, 30, 10].tolist() == [255, 0, 0]
+    assert data.labels[0].boxes.tolist() == [[0, 14, 20, 34], [40, 14, 60, 34]]
+    assert data.labels[0].classes is not None
+    assert data.labels[0].classes.tolist() == [1, 0]
+    assert [problem.message for problem in data.problems] == [
+        "1 boxes of class 'green', which the detector lacks",
+        "1 boxes without a class",
+    ]
+
+
+def test_without_classes_all_boxes_count(tmp_path: Path) -> None:
+    images, _ = read_wider_face([write_photographs(tmp_path, ["0 2 10 10 0 0 0 0 0 0 red", "20 2 10 10"])])
+    data = load_evaluation_set(images)
+    assert data.canvases.shape == (1, 1, 256, 256)
+    assert len(data.labels[0].boxes) == 2
+    assert data.problems == []
+
+
+def test_data_without_the_classes_are_refused(tmp_path: Path) -> None:
+    images, _ = read_wider_face([write_photographs(tmp_path, ["0 2 10 10"])])
+    with pytest.raises(
+        InputError, match="boxes of the detector's classes, c0, c1, c2, c3, c4 and 2 more, got none"
+    ):
+        load_evaluation_set(images, canvas=Canvas(60, 80, 3), classes=[f"c{number}" for number in range(7)])

@@ -1,0 +1,116 @@
+"""Labelled photographs, fitted to the canvas of the detector that is to be scored."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from lensbox.errors import InputError
+from lensbox.model.config import CANVAS_SIZE
+from lensbox.ops import letterbox
+from lensbox.runtime.metadata import Canvas
+from lensbox.train.data.image_store import decode_image
+from lensbox.train.data.wider_face import LabelledImage, Problem
+from lensbox.train.evaluation.average_precision import ImageLabels
+
+FACE_CANVAS = Canvas(CANVAS_SIZE, CANVAS_SIZE)
+
+
+@dataclass(frozen=True)
+class EvaluationSet:
+    """Letterboxed photographs with their labels.
+
+    Attributes:
+        canvases: uint8 [N, C, H, W], on the CPU.
+        labels: boxes in canvas pixels, one entry a photograph.
+        names: of the photographs. problems: what could not be read, and boxes of other classes.
+        classes: names by label; empty for a detector of one kind.
+    """
+
+    canvases: Tensor
+    labels: list[ImageLabels]
+    names: list[str]
+    problems: list[Problem]
+    classes: tuple[str, ...] = ()
+
+
+def load_evaluation_set(
+    images: Sequence[LabelledImage],
+    workers: int = 8,
+    canvas: Canvas = FACE_CANVAS,
+    classes: Sequence[str] = (),
+) -> EvaluationSet:
+    """Decodes and letterboxes photographs exactly as artifacts do that have no way of their own.
+
+    classes: of the detector. A box whose class is none of them is left out; without classes, all boxes count.
+
+    Raises:
+        InputError: no photograph can be read, or no box has one of the classes.
+    """
+    numbers = {name: label for label, name in enumerate(classes)}
+
+    def prepare(image: LabelledImage) -> tuple[Tensor, ImageLabels] | Problem:
+        try:
+            decoded = decode_image(image, side=1 << 30, mode="L" if canvas.channels == 1 else "RGB")
+        except OSError as error:
+            return Problem(image.origin, str(error))
+        pixels = torch.from_numpy(np.atleast_3d(decoded.pixels).copy()).permute(2, 0, 1)
+        canvases, geometry = letterbox([pixels], *canvas)
+        scale, offset = (geometry[0, i : i + 2].repeat(2).double().numpy() for i in (0, 2))
+        boxes, ignore = decoded.boxes.astype(np.float64) * scale + offset, decoded.ignore
+        if not classes:
+            return canvases[0], ImageLabels(boxes, ignore)
+        labels = np.array([numbers.get(name, -1) for name in image.classes], np.int64)
+        known = labels >= 0
+        return canvases[0], ImageLabels(boxes[known], ignore[known], labels[known])
+
+    canvases, labels, names, problems = [], [], [], []
+    with ThreadPoolExecutor(max(1, workers)) as pool:
+        for image, prepared in zip(images, pool.map(prepare, images), strict=True):
+            if isinstance(prepared, Problem):
+                problems.append(prepared)
+                continue
+            canvases.append(prepared[0])
+            labels.append(prepared[1])
+            names.append(image.name)
+    if not canvases:
+        raise InputError(f"evaluation data must hold at least one readable image, got none of {len(images)}")
+    if classes:
+        problems += _other_classes(images, numbers)
+        if not any(len(image.boxes) for image in labels):
+            raise InputError(
+                f"evaluation data must hold boxes of the detector's classes, {_listed(classes)}, got none: "
+                "a row names its class after ten numbers"
+            )
+    return EvaluationSet(torch.stack(canvases), labels, names, problems, tuple(classes))
+
+
+def _other_classes(images: Sequence[LabelledImage], known: dict[str, int]) -> list[Problem]:
+    """One for each class that the detector lacks, at the first of its boxes."""
+    first: dict[str, str] = {}
+    counts: Counter[str] = Counter()
+    for image in images:
+        for name in image.classes:
+            if name not in known:
+                first.setdefault(name, image.origin)
+                counts[name] += 1
+    return [
+        Problem(
+            first[name],
+            f"{count} boxes of class {name!r}, which the detector lacks"
+            if name
+            else f"{count} boxes without a class",
+        )
+        for name, count in counts.items()
+    ]
+
+
+def _listed(classes: Sequence[str], most: int = 5) -> str:
+    more = len(classes) - most
+    return ", ".join(classes[:most]) + (f" and {more} more" if more > 0 else "")

@@ -1,0 +1,91 @@
+"""What an evaluation found, for people and for programs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import isnan
+from typing import Any, NamedTuple
+
+from lensbox.train.evaluation.coco_precision import coco_lines
+
+
+class ClassFigures(NamedTuple):
+    """Of one class: average precision by band name, labelled boxes of at least 8 px, and COCO's figures."""
+
+    average_precision: dict[str, float]
+    boxes: int
+    coco: dict[str, float] | None = None
+
+
+@dataclass(frozen=True)
+class Figures:
+    """What an evaluation found.
+
+    Attributes:
+        average_precision: by band name, see `BANDS`; with classes the mean over those that have boxes in it.
+        images, boxes: photographs, and boxes to find of at least 8 px.
+        threshold, f1: score with the best F1 at 8 px and above, over all classes, and that F1.
+        coco: by the names of `COCO_FIGURES`, with classes their means; None if not asked for.
+        classes: by name; empty for a detector without classes.
+    """
+
+    average_precision: dict[str, float]
+    images: int
+    boxes: int
+    threshold: float
+    f1: float
+    coco: dict[str, float] | None = None
+    classes: Mapping[str, ClassFigures] | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """The figures as JSON can hold them: null where there is nothing to score, for JSON has no NaN."""
+        classes = {
+            name: {
+                "average_precision": _without_nan(of_class.average_precision),
+                "boxes": of_class.boxes,
+                "coco": None if of_class.coco is None else _without_nan(of_class.coco),
+            }
+            for name, of_class in (self.classes or {}).items()
+        }
+        return {
+            "average_precision": _without_nan(self.average_precision),
+            "images": self.images,
+            "boxes": self.boxes,
+            "best_f1": self.f1,
+            "recommended_threshold": None if isnan(self.threshold) else self.threshold,
+            "coco": None if self.coco is None else _without_nan(self.coco),
+            **({"classes": classes} if classes else {}),
+        }
+
+    def lines(self) -> list[str]:
+        """A small table for people."""
+        names = {name: name.lstrip("abcdefghijklmnopqrstuvwxyz") for name in self.average_precision}
+        head = "  ".join(f"{names[name] + ' px':>9}" for name in self.average_precision)
+        title = f"average precision at IoU 0.5, {self.images} images, {self.boxes} boxes of at least 8 px"
+        rows = [_row(self.average_precision)]
+        if self.classes:
+            head += "      boxes"
+            rows = [f"{_row(self.average_precision)}  {self.boxes:9}  mean of {len(self.classes)} classes"]
+            rows += [
+                f"{_row(of_class.average_precision)}  {of_class.boxes:9}  {name}"
+                for name, of_class in self.classes.items()
+            ]
+        return [
+            title,
+            head,
+            *rows,
+            f"best F1 {self.f1:.3f} at score {self.threshold:.3f}",
+            *(coco_lines(self.coco, self._coco_by_class()) if self.coco is not None else []),
+        ]
+
+    def _coco_by_class(self) -> dict[str, dict[str, float]]:
+        return {name: of_class.coco for name, of_class in (self.classes or {}).items() if of_class.coco}
+
+
+def _row(values: Mapping[str, float]) -> str:
+    return "  ".join(f"{value:9.4f}" for value in values.values())
+
+
+def _without_nan(values: Mapping[str, float]) -> dict[str, float | None]:
+    return {name: None if isnan(value) else value for name, value in values.items()}
