@@ -107,9 +107,19 @@ Prepared prepare(const DetectorModule& module, const Metadata& metadata, c10::De
       throw InputError(name +
                        ": an artifact of format 1 looks at whole photographs at full size, got a part");
     }
-    images.push_back(photo.pixels.to(device));
+    images.push_back(photo.pixels);
   }
-  return single ? module.preprocess_each(images) : module.preprocess(images, windows_of(photos));
+  if (single) return module.preprocess_each(copy_to(device, images));
+  // With the images, in one copy. Where all are whole, the artifact needs no windows.
+  const bool has_windows = !std::ranges::all_of(photos, is_whole);
+  if (has_windows) images.push_back(windows_of(photos));
+  images = copy_to(device, images);
+  std::optional<at::Tensor> windows;
+  if (has_windows) {
+    windows = images.back();
+    images.pop_back();
+  }
+  return module.preprocess(images, windows);
 }
 
 Found restore(const DetectorModule& module, const Metadata& metadata, const Found& found,
