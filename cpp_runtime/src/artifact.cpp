@@ -7,7 +7,9 @@
 #include <torch/csrc/jit/serialization/import.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
+#include <utility>
 
 #include "artifact_file.h"
 #include "captured_detect.h"
@@ -51,25 +53,58 @@ torch::jit::Module load_module(const std::filesystem::path& path, const Artifact
   }
 }
 
+class Stopwatch {
+ public:
+  // Milliseconds since the last lap.
+  double lap() {
+    const auto now = std::chrono::steady_clock::now();
+    return std::chrono::duration<double, std::milli>(now - std::exchange(last_, now)).count();
+  }
+
+ private:
+  std::chrono::steady_clock::time_point last_ = std::chrono::steady_clock::now();
+};
+
 std::string shape(const at::Tensor& tensor) {
   return c10::str(tensor.sizes());
 }
 
+void check_boxes(const at::Tensor& predictions, const at::Tensor& targets) {
+  if (predictions.sizes() != targets.sizes()) {
+    throw InputError("predictions and targets must have the same shape, got " + shape(predictions) + " and " +
+                     shape(targets));
+  }
+  if (predictions.dim() < 2 || predictions.size(-1) != 4) {
+    throw InputError("predictions must be [N, 4] or [B, N, 4], got " + shape(predictions));
+  }
+}
+
+// Target slots that are not padding.
+int64_t slots(const at::Tensor& targets) {
+  return targets.select(-1, 3).count_nonzero().item<int64_t>();
+}
+
 }  // namespace
 
-Artifact::Artifact(c10::Device device, Metadata metadata, std::shared_ptr<const DetectorModule> module)
-    : device_(device), metadata_(std::move(metadata)), module_(std::move(module)) {}
+Artifact::Artifact(c10::Device device, Metadata metadata, std::shared_ptr<const DetectorModule> module,
+                   const LoadTimes& load_times)
+    : device_(device), metadata_(std::move(metadata)), load_times_(load_times), module_(std::move(module)) {}
 
 Artifact Artifact::load(const std::filesystem::path& path, c10::Device device,
                         const std::optional<std::filesystem::path>& op_library, Trust trust) {
+  Stopwatch stopwatch;
+  LoadTimes times{};
   ArtifactFile file = read_artifact_file(path, trust);
+  times.checking = stopwatch.lap();
   const auto library = find_op_library(op_library);
   if (library) load_op_library(*library);
   require_ops(file.metadata.ops, device, library);
+  times.op_library = stopwatch.lap();
   const Outputs outputs{static_cast<int64_t>(file.metadata.classes.size()), file.metadata.extras};
   auto module = std::make_shared<DetectorModule>(path.string(), load_module(path, file, device), outputs);
+  times.module = stopwatch.lap();
   use_full_float32(device);
-  return {device, std::move(file.metadata), std::move(module)};
+  return {device, std::move(file.metadata), std::move(module), times};
 }
 
 void Artifact::capture(const std::vector<int64_t>& batch_sizes, double score_threshold,
@@ -93,10 +128,23 @@ std::vector<std::vector<Detection>> Artifact::detect(const std::vector<Photo>& p
   if (photos.empty()) return {};
   const c10::InferenceMode inference_mode;
   const Prepared prepared = prepare(*module_, metadata_, device_, photos);
-  std::optional<Found> found;
-  if (captured_) found = captured_->run(prepared.canvases, score_threshold, iou_threshold);
-  if (!found) found = module_->detect(prepared.canvases, score_threshold, iou_threshold);
-  return collect(*module_, restore(*module_, metadata_, *found, prepared.geometry));
+  const Found found = find(prepared.canvases, score_threshold, iou_threshold);
+  return collect(*module_, restore(*module_, metadata_, found, prepared.geometry));
+}
+
+CanvasBoxes Artifact::detect_canvases(const at::Tensor& canvases, double score_threshold,
+                                      double iou_threshold) const {
+  const c10::InferenceMode inference_mode;
+  const Found found = find(canvases.to(device_), score_threshold, iou_threshold);
+  return {found.boxes, found.scores, found.counts};
+}
+
+Found Artifact::find(const at::Tensor& canvases, double score_threshold, double iou_threshold) const {
+  if (captured_) {
+    auto found = captured_->run(canvases, score_threshold, iou_threshold);
+    if (found) return *std::move(found);
+  }
+  return module_->detect(canvases, score_threshold, iou_threshold);
 }
 
 std::vector<Detection> Artifact::detect(const at::Tensor& image, double score_threshold,
@@ -105,16 +153,20 @@ std::vector<Detection> Artifact::detect(const at::Tensor& image, double score_th
 }
 
 Loss Artifact::loss(const at::Tensor& predictions, const at::Tensor& targets) const {
-  if (predictions.sizes() != targets.sizes()) {
-    throw InputError("predictions and targets must have the same shape, got " + shape(predictions) + " and " +
-                     shape(targets));
-  }
-  if (predictions.dim() < 2 || predictions.size(-1) != 4) {
-    throw InputError("predictions must be [N, 4] or [B, N, 4], got " + shape(predictions));
-  }
+  check_boxes(predictions, targets);
   const c10::InferenceMode inference_mode;
   const at::Tensor value = module_->loss(predictions.to(device_), targets.to(device_));
-  return {value.item<double>(), targets.select(-1, 3).count_nonzero().item<int64_t>()};
+  return {value.item<double>(), slots(targets)};
+}
+
+LossAndGradient Artifact::loss_and_gradient(const at::Tensor& predictions, const at::Tensor& targets) const {
+  check_boxes(predictions, targets);
+  // The caller may be in inference mode, whose tensors have no gradient.
+  const c10::InferenceMode no_inference_mode(false);
+  const at::AutoGradMode with_gradient(true);
+  const at::Tensor leaf = predictions.to(device_, /*non_blocking=*/false, /*copy=*/true).requires_grad_();
+  const at::Tensor value = module_->loss(leaf, targets.to(device_).clone());
+  return {{value.item<double>(), slots(targets)}, module_->gradient(value, leaf).cpu()};
 }
 
 }  // namespace lensbox

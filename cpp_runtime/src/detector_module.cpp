@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 #include <lensbox/error.h>
+#include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/jit/runtime/graph_executor.h>
 
 #include <algorithm>
@@ -96,6 +97,21 @@ at::Tensor DetectorModule::restore_points(const at::Tensor& points, const at::Te
 
 at::Tensor DetectorModule::loss(const at::Tensor& predictions, const at::Tensor& targets) const {
   return call_for_tensors("loss", {predictions, targets}, 1)[0];
+}
+
+at::Tensor DetectorModule::gradient(const at::Tensor& loss, const at::Tensor& predictions) const {
+  if (loss.numel() != 1 || !loss.requires_grad()) {
+    fail("method loss must return one number that has a gradient, got " + shape(loss) +
+         (loss.requires_grad() ? "" : " without one"));
+  }
+  try {
+    const auto gradients = torch::autograd::grad({loss.sum()}, {predictions}, /*grad_outputs=*/{},
+                                                 /*retain_graph=*/std::nullopt, /*create_graph=*/false,
+                                                 /*allow_unused=*/true);
+    return gradients[0].defined() ? gradients[0] : at::zeros_like(predictions);
+  } catch (const std::exception& error) {
+    fail(std::string("the gradient of method loss failed:\n") + torch_message(error));
+  }
 }
 
 void DetectorModule::fail(const std::string& reason) const {

@@ -17,12 +17,32 @@ namespace lensbox {
 
 class CapturedDetect;
 class DetectorModule;
+struct Found;
 
 // Checks an artifact and returns its lensbox.json without running anything of it, so this needs no op
 // library. Throws ArtifactError if the file is absent, no TorchScript archive, damaged in any byte that
 // matters, has no sound lensbox.json or one of a newer format, or has code that is not trusted.
 // docs/artifact.md has the rules.
 Metadata read_metadata(const std::filesystem::path& artifact, Trust trust = Trust::kCheckCode);
+
+// Milliseconds that the parts of Artifact::load took.
+struct LoadTimes {
+  double checking;    // the file read and checked
+  double op_library;  // opened, and the ops looked up in it
+  double module;      // torch's part: the code compiled, the weights on the device
+};
+
+// What a detector found in canvases, on its device.
+struct CanvasBoxes {
+  at::Tensor boxes;   // [B, K, 4], in pixels of the canvas
+  at::Tensor scores;  // [B, K], best first
+  at::Tensor counts;  // [B]: how many of the K slots are filled
+};
+
+struct LossAndGradient {
+  Loss loss;
+  at::Tensor gradient;  // with respect to the predictions, of their shape and type, on the CPU
+};
 
 // A detector loaded from a file. All the mathematics, from letterboxing to NMS and back to the pixels of the
 // image, is in the artifact; this class only calls its methods.
@@ -39,6 +59,7 @@ class Artifact {
 
   const Metadata& metadata() const { return metadata_; }
   c10::Device device() const { return device_; }
+  const LoadTimes& load_times() const { return load_times_; }
 
   // Records what the method detect does on the GPU, for each of these batch sizes, as a CUDA graph: replayed,
   // it costs one launch in place of hundreds, with the same answers. A batch is filled up to the next size;
@@ -58,16 +79,27 @@ class Artifact {
   // The same for one whole image: uint8 [C, H, W], C = 1, 3 or 4, on any device.
   std::vector<Detection> detect(const at::Tensor& image, double score_threshold, double iou_threshold) const;
 
+  // The step between the other two, for canvases that are ready: uint8 [B, c, h, w], as metadata().reading
+  // says, on any device. On a GPU it is enqueued and not waited for. Throws ArtifactError.
+  CanvasBoxes detect_canvases(const at::Tensor& canvases, double score_threshold, double iou_threshold) const;
+
   // The artifact's loss, without gradients.
   // predictions, targets: float32 or float64 of one shape, [N, 4] or [B, N, 4], boxes as xyxy in pixels.
   // Throws InputError if the shapes do not fit, ArtifactError if the artifact has no loss or it fails.
   Loss loss(const at::Tensor& predictions, const at::Tensor& targets) const;
 
+  // The same with its gradient. Throws as loss does, and ArtifactError if the loss has no gradient.
+  LossAndGradient loss_and_gradient(const at::Tensor& predictions, const at::Tensor& targets) const;
+
  private:
-  Artifact(c10::Device device, Metadata metadata, std::shared_ptr<const DetectorModule> module);
+  Artifact(c10::Device device, Metadata metadata, std::shared_ptr<const DetectorModule> module,
+           const LoadTimes& load_times);
+
+  Found find(const at::Tensor& canvases, double score_threshold, double iou_threshold) const;
 
   c10::Device device_;
   Metadata metadata_;
+  LoadTimes load_times_;
   std::shared_ptr<const DetectorModule> module_;
   std::shared_ptr<const CapturedDetect> captured_;  // none unless asked for
 };
