@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <set>
 
+#include "usage_error.h"
+
 namespace fs = std::filesystem;
 
 namespace {
@@ -14,12 +16,12 @@ fs::path identity(const fs::path& path) {
   return error ? path : canonical;
 }
 
-std::vector<fs::path> choose_paths(const std::string& annotate, const std::vector<fs::path>& images) {
+std::vector<fs::path> choose_paths(const std::string& annotate, const std::vector<ListedImage>& images) {
   std::error_code error;
   if (annotate.ends_with('/') || fs::is_directory(annotate, error)) {
     std::vector<fs::path> paths;
-    for (const fs::path& image : images) {
-      paths.push_back(fs::path(annotate) / (image.stem().string() + ".png"));
+    for (const ListedImage& image : images) {
+      paths.push_back(fs::path(annotate) / image.drawing);
     }
     return paths;
   }
@@ -35,12 +37,16 @@ std::vector<fs::path> choose_paths(const std::string& annotate, const std::vecto
 
 }  // namespace
 
-std::vector<fs::path> annotation_paths(const std::string& annotate, const std::vector<fs::path>& images) {
-  const std::vector<fs::path> paths = choose_paths(annotate, images);
+std::vector<fs::path> annotation_paths(const std::string& annotate, const std::vector<ListedImage>& images) {
+  std::vector<fs::path> paths = choose_paths(annotate, images);
   std::set<fs::path> taken;
-  std::ranges::transform(images, std::inserter(taken, taken.end()), identity);
-  for (const fs::path& path : paths) {
-    if (!taken.insert(identity(path)).second) {
+  for (const ListedImage& image : images) {
+    taken.insert(identity(image.path));
+  }
+  for (size_t i = 0; i < images.size(); ++i) {
+    const fs::path& path = paths[i];
+    // Nothing is drawn of what cannot be read.
+    if (images[i].fault.empty() && !taken.insert(identity(path)).second) {
       throw UsageError("--annotate would write " + path.string() +
                        " twice, or over an image: give another folder, or run the images one by one");
     }

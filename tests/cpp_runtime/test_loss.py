@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 import torch
-from cpp_runtime.running import Completed, Run
+from cpp_runtime.running import Completed, Run, SaveStandIn
+from torch import Tensor
 
 from lensbox.runtime.artifact_loading import load_artifact
 
@@ -135,3 +136,109 @@ def test_same_loss_on_the_gpu(run: Run, artifact: Path, tmp_path: Path) -> None:
     files = ["--predictions", tmp_path / "p.json", "--targets", tmp_path / "t.json"]
     result = run("loss", "--artifact", artifact, "--device", "cuda", *files)
     assert result.json() == {"loss": pytest.approx(python_loss(artifact), abs=1e-9), "slots": 3}
+
+
+class SquaredDistance(torch.nn.Module):
+    """A loss whose gradient is known: twice the difference."""
+
+    @torch.jit.export
+    def loss(self, predictions: Tensor, targets: Tensor) -> Tensor:
+        return (predictions - targets).square().sum()
+
+    def forward(self, image: Tensor) -> Tensor:
+        return image
+
+
+class WithoutGradient(SquaredDistance):
+    """Counts, which nothing can be derived from."""
+
+    @torch.jit.export
+    def loss(self, predictions: Tensor, targets: Tensor) -> Tensor:
+        return (predictions > targets).sum().double()
+
+
+def loss_arguments(folder: Path, predictions: Any, targets: Any) -> list[str | Path]:
+    (folder / "p.json").write_text(json.dumps(predictions))
+    (folder / "t.json").write_text(json.dumps(targets))
+    return ["--predictions", folder / "p.json", "--targets", folder / "t.json"]
+
+
+def python_gradient(artifact: Path, predictions: Any, targets: Any) -> Tensor:
+    boxes = torch.tensor(predictions, dtype=torch.float64, requires_grad=True)
+    loss = load_artifact(artifact).module.loss(boxes, torch.tensor(targets, dtype=torch.float64))
+    (gradient,) = torch.autograd.grad(loss, boxes)
+    return gradient
+
+
+@pytest.mark.parametrize(
+    ("predictions", "targets"), [(PREDICTIONS, TARGETS), (BATCHED_PREDICTIONS, BATCHED_TARGETS)]
+)
+def test_the_gradient_is_that_of_python(
+    run: Run, artifact: Path, tmp_path: Path, predictions: Any, targets: Any
+) -> None:
+    files = loss_arguments(tmp_path, predictions, targets)
+    plain = run("loss", "--artifact", artifact, *files)
+    result = run("loss", "--artifact", artifact, *files, "--gradient", tmp_path / "g.json")
+    assert result.code == 0, result.stderr
+    assert result.json() == plain.json()
+    gradient = torch.tensor(json.loads((tmp_path / "g.json").read_text()), dtype=torch.float64)
+    expected = python_gradient(artifact, predictions, targets)
+    assert expected.abs().max() > 0.01
+    torch.testing.assert_close(gradient, expected, atol=1e-12, rtol=0)
+
+    on_stdout = run("loss", "--artifact", artifact, *files, "--gradient", "-").json()
+    assert on_stdout == {**plain.json(), "gradient": gradient.tolist()}
+
+
+def test_the_gradient_is_the_slope_of_the_loss(run: Run, artifact: Path, tmp_path: Path) -> None:
+    def evaluate_at(predictions: Tensor, *options: str) -> Any:
+        files = loss_arguments(tmp_path, predictions.tolist(), TARGETS)
+        return run("loss", "--artifact", artifact, *files, *options).json()
+
+    boxes = torch.tensor(PREDICTIONS, dtype=torch.float64)
+    gradient = torch.tensor(evaluate_at(boxes, "--gradient", "-")["gradient"])
+    step = 1e-4
+    for box, edge in ((0, 0), (0, 3), (1, 1), (2, 2)):
+        shift = torch.zeros_like(boxes)
+        shift[box, edge] = step
+        slope = (evaluate_at(boxes + shift)["loss"] - evaluate_at(boxes - shift)["loss"]) / (2 * step)
+        assert gradient[box, edge].item() == pytest.approx(slope, abs=1e-6)
+    assert gradient[3].tolist() == [0, 0, 0, 0]  # padding
+
+
+def test_a_gradient_known_by_hand(run: Run, save_stand_in: SaveStandIn, tmp_path: Path) -> None:
+    files = loss_arguments(tmp_path, [[1, 2, 3, 4]], [[0, 4, 3, 2]])
+    result = run("loss", "--artifact", save_stand_in(SquaredDistance()), *files, "--gradient", "-")
+    assert result.json() == {"loss": 9.0, "slots": 1, "gradient": [[2.0, -4.0, 0.0, 4.0]]}
+
+
+def test_no_slots_have_no_gradient(run: Run, artifact: Path, tmp_path: Path) -> None:
+    for boxes in ([], [[], []], [[0, 0, 0, 0]]):
+        files = loss_arguments(tmp_path, boxes, boxes)
+        document = run("loss", "--artifact", artifact, *files, "--gradient", "-").json()
+        assert document == {"loss": 0.0, "slots": 0, "gradient": boxes}
+
+
+def test_a_loss_without_a_gradient(run: Run, save_stand_in: SaveStandIn, tmp_path: Path) -> None:
+    artifact = save_stand_in(WithoutGradient())
+    files = loss_arguments(tmp_path, PREDICTIONS, TARGETS)
+    assert run("loss", "--artifact", artifact, *files).code == 0
+    result = run("loss", "--artifact", artifact, *files, "--gradient", "-")
+    assert (result.code, result.stdout) == (3, "")
+    assert "method loss must return one number that has a gradient" in result.stderr
+
+
+def test_a_gradient_that_cannot_be_written(run: Run, artifact: Path, tmp_path: Path) -> None:
+    files = loss_arguments(tmp_path, PREDICTIONS, TARGETS)
+    result = run("loss", "--artifact", artifact, *files, "--gradient", tmp_path / "absent" / "g.json")
+    assert (result.code, result.stdout) == (4, "")
+    assert f"gradient: cannot write the file {tmp_path / 'absent' / 'g.json'}" in result.stderr
+
+
+@pytest.mark.gpu
+def test_same_gradient_on_the_gpu(run: Run, artifact: Path, tmp_path: Path) -> None:
+    files = loss_arguments(tmp_path, BATCHED_PREDICTIONS, BATCHED_TARGETS)
+    result = run("loss", "--artifact", artifact, "--device", "cuda", *files, "--gradient", "-")
+    gradient = torch.tensor(result.json()["gradient"], dtype=torch.float64)
+    expected = python_gradient(artifact, BATCHED_PREDICTIONS, BATCHED_TARGETS)
+    torch.testing.assert_close(gradient, expected, atol=1e-9, rtol=0)

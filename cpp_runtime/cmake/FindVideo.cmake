@@ -1,0 +1,13 @@
+# Sets LENSBOX_VIDEO_FOUND: ON where LENSBOX_VIDEO is and the headers and libraries of OpenCV's videoio are found.
+# (Not find_package: Debian has OpenCV's CMake files in a package with all of OpenCV.)
+option(LENSBOX_VIDEO "Build what `lensbox_runner detect --video` needs, where OpenCV is found" ON)
+set(LENSBOX_VIDEO_FOUND OFF)
+if(LENSBOX_VIDEO)
+  find_path(LENSBOX_OPENCV_INCLUDE_DIR opencv2/videoio.hpp PATH_SUFFIXES opencv4)
+  find_library(LENSBOX_OPENCV_VIDEOIO opencv_videoio)
+  find_library(LENSBOX_OPENCV_CORE opencv_core)
+  if(LENSBOX_OPENCV_INCLUDE_DIR AND LENSBOX_OPENCV_VIDEOIO AND LENSBOX_OPENCV_CORE)
+    set(LENSBOX_VIDEO_FOUND ON)
+  endif()
+endif()
+message(STATUS "lensbox: videos and cameras: ${LENSBOX_VIDEO_FOUND}")

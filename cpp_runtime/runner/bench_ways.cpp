@@ -1,0 +1,56 @@
+#include "bench_ways.h"
+
+#include <ATen/ATen.h>
+#include <c10/core/InferenceMode.h>
+#include <lensbox/error.h>
+#include <torch/csrc/jit/serialization/import.h>
+
+#include <memory>
+
+namespace {
+
+// uint8 [c, h, w], as large as the canvas: the self-test's picture, repeated or cut off.
+at::Tensor picture(const lensbox::Metadata& metadata, const std::string& artifact) {
+  if (!metadata.reading.canvas) {
+    throw lensbox::ArtifactError("artifact " + artifact +
+                                 ": bench needs to know the canvas, which artifacts of format 1 do not tell");
+  }
+  const lensbox::Canvas& canvas = *metadata.reading.canvas;
+  const lensbox::SelfTest& test = metadata.self_test;
+  at::Tensor image = at::tensor(at::ArrayRef<uint8_t>(test.pixels), at::kByte).reshape(test.image_shape);
+  const std::array<int64_t, 3> shape{canvas.channels, canvas.height, canvas.width};
+  for (int64_t side = 0; side < 3; ++side) {
+    std::array<int64_t, 3> times{1, 1, 1};
+    times[side] = (shape[side] + image.size(side) - 1) / image.size(side);
+    image = image.repeat(times).narrow(side, 0, shape[side]);
+  }
+  return image.contiguous();
+}
+
+}  // namespace
+
+std::vector<BenchWay> bench_ways(const LoadedDetector& detector, const ModelOptions& model, int64_t batch) {
+  const lensbox::Artifact& artifact = detector.artifact;
+  const at::Tensor image = picture(artifact.metadata(), model.artifact.string());
+  const double score = detector.score_threshold;
+  const double iou = detector.iou_threshold;
+
+  std::vector<lensbox::Photo> photos;
+  for (int64_t i = 0; i < batch; ++i) {
+    photos.push_back(lensbox::Photo::of(image.clone()));
+  }
+  const at::Tensor canvases = image.unsqueeze(0).repeat({batch, 1, 1, 1}).to(artifact.device());
+  // The file is the one that was checked when the artifact was loaded.
+  const auto module =
+      std::make_shared<torch::jit::Module>(torch::jit::load(model.artifact.string(), artifact.device()));
+  module->eval();
+  return {
+      {"whole", [&artifact, photos, score, iou] { artifact.detect(photos, score, iou); }},
+      {"detect", [&artifact, canvases, score, iou] { artifact.detect_canvases(canvases, score, iou); }},
+      {"module",
+       [module, canvases, score, iou] {
+         const c10::InferenceMode inference_mode;
+         module->get_method("detect")({canvases, score, iou});
+       }},
+  };
+}

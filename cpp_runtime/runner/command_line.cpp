@@ -1,0 +1,117 @@
+#include "command_line.h"
+
+#include <CLI/CLI.hpp>
+#include <cmath>
+
+namespace {
+
+const CLI::Validator kFraction(
+    [](std::string& text) {
+      double value = NAN;
+      return CLI::detail::lexical_cast(text, value) && value >= 0 && value <= 1
+                 ? std::string()
+                 : "must be a number from 0 to 1, got " + text;
+    },
+    "0..1");
+
+CLI::App* add_command(CLI::App& app, Options& options, const std::string& name,
+                      const std::string& description) {
+  CLI::App* const command = app.add_subcommand(name, description);
+  command->add_option("--artifact", options.model.artifact, "The TorchScript artifact")->required();
+  command->add_option(
+      "--ops", options.model.op_library,
+      "The op library, liblensbox_ops.so. Default: the environment variable LENSBOX_OPS_LIBRARY, "
+      "else the one beside this program");
+  command
+      ->add_option("--device", options.model.device,
+                   "cpu, cuda, cuda:N, or auto (the first GPU if there is one, else the CPU)")
+      ->capture_default_str();
+  command->add_flag("--trusted", options.model.trusted,
+                    "Load the artifact's code whatever it does: only for files of your own");
+  command->add_option("--threads", options.threads, "CPU threads")
+      ->check(CLI::Range(1, 1024))
+      ->capture_default_str();
+  return command;
+}
+
+void add_detect(CLI::App& app, Options& options) {
+  DetectOptions& detect = options.detect;
+  CLI::App* const command = add_command(app, options, "detect", "Find objects in photographs or frames");
+  command->add_option("--image", detect.images,
+                      "JPEG or PNG files, and folders: of a folder, all files whose names end with .jpg, "
+                      ".jpeg or .png");
+  command->add_flag("--recursive", detect.recursive, "Also look into the folders below a folder");
+  command
+      ->add_option_function<std::vector<std::string>>(
+          "--raw", [&detect](const auto& text) { detect.raw = parse_raw_format(text[0], text[1]); },
+          "Frames on stdin, one after another without headers: WIDTHxHEIGHT, and gray8, rgb8, bgr8 or nv12")
+      ->expected(2);
+  command->add_option("--video", detect.video, "Frames of a video file, or of the camera with that number");
+  command->add_flag("--json-lines", detect.json_lines,
+                    "Print one JSON document a line for each file, at once (always so for frames)");
+  command->add_option("--annotate", detect.annotate,
+                      "Also write the images with the boxes drawn: a .png file for one, or a folder with a "
+                      "slash at the end");
+  command->add_option("--score-threshold", detect.score_threshold, "Default: the artifact's")
+      ->check(kFraction);
+  command->add_option("--iou-threshold", detect.iou_threshold, "Of NMS. Default: the artifact's")
+      ->check(kFraction);
+  command
+      ->add_option_function<std::string>(
+          "--orientation",
+          [&detect](const std::string& name) {
+            detect.orientation = name == "exif" ? lensbox::Orientation::kExif : lensbox::Orientation::kStored;
+          },
+          "exif: turn photographs upright as EXIF says; stored: leave them as they lie. Default: the "
+          "artifact's")
+      ->check(CLI::IsMember({"exif", "stored"}));
+  command->add_option("--batch", detect.batch, "Photographs or frames for the detector at a time")
+      ->check(CLI::Range(1, 1024))
+      ->capture_default_str();
+  command
+      ->add_option("--decode-threads", detect.decode_threads,
+                   "Threads that read photographs beside the detector")
+      ->check(CLI::Range(1, 1024))
+      ->capture_default_str();
+  command->add_flag("--capture", detect.capture,
+                    "On a GPU, run the detector as a CUDA graph for batches of this size");
+}
+
+void add_loss(CLI::App& app, Options& options) {
+  CLI::App* const command =
+      add_command(app, options, "loss", "Evaluate the artifact's loss of boxes against boxes");
+  const std::string forms =
+      " as JSON: [N][4], [B][N][4], {\"boxes\": ...}, or the output of detect; - is stdin";
+  command->add_option("--predictions", options.loss.predictions, "Boxes" + forms)->required();
+  command->add_option("--targets", options.loss.targets, "Boxes" + forms)->required();
+  command->add_option("--gradient", options.loss.gradient,
+                      "Also write the gradient with respect to the predictions, in nested arrays of their "
+                      "shape: a file, or - for the key \"gradient\" on stdout");
+}
+
+void add_bench(CLI::App& app, Options& options) {
+  CLI::App* const command = add_command(app, options, "bench", "Time the detector on this machine");
+  command->add_option("--batch-sizes", options.bench.batch_sizes, "Images at a time, as 1,8,32")
+      ->delimiter(',')
+      ->check(CLI::Range(1, 4096))
+      ->capture_default_str();
+  command->add_option("--seconds", options.bench.seconds, "Measure each figure for so long")
+      ->check(CLI::Range(0.001, 3600.0))
+      ->capture_default_str();
+  command
+      ->add_option("--callers", options.bench.callers,
+                   "Threads that call the detector at a time where images per second are counted")
+      ->check(CLI::Range(1, 64))
+      ->capture_default_str();
+  command->add_flag("--capture", options.bench.capture, "On a GPU, run the detector as a CUDA graph");
+}
+
+}  // namespace
+
+void add_commands(CLI::App& app, Options& options) {
+  add_command(app, options, "info", "Print what the artifact says about itself");
+  add_command(app, options, "selftest", "Run the self-test stored in the artifact");
+  add_detect(app, options);
+  add_loss(app, options);
+  add_bench(app, options);
+}

@@ -1,0 +1,79 @@
+#include <lensbox/error.h>
+#include <lensbox/torch/boxes_json.h>
+#include <lensbox/torch/strict_json.h>
+
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+#include <iterator>
+
+#include "commands.h"
+#include "json_output.h"
+#include "model.h"
+#include "usage_error.h"
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr int kMaxDepth = 16;  // boxes need 6
+
+Json read_json(const std::string& file, const std::string& argument) {
+  std::ifstream stream;
+  if (file != "-") {
+    stream.open(file);
+    if (!stream || std::filesystem::is_directory(file))
+      throw lensbox::InputError(argument + ": cannot read the file " + file);
+  }
+  std::istream& input = file == "-" ? std::cin : stream;
+  const std::string text{std::istreambuf_iterator<char>(input), std::istreambuf_iterator<char>()};
+  try {
+    return lensbox::parse_strict_json(text, kMaxDepth);
+  } catch (const lensbox::JsonError& error) {
+    throw lensbox::InputError(argument + ": " + file + " is not JSON that can be used: " + error.what());
+  }
+}
+
+// Nested arrays of the tensor's shape.
+Json nested_arrays(const at::Tensor& numbers) {
+  if (numbers.dim() == 0) return numbers.item<double>();
+  Json array = Json::array();
+  for (int64_t i = 0; i < numbers.size(0); ++i) {
+    array.push_back(nested_arrays(numbers[i]));
+  }
+  return array;
+}
+
+void write_json(const std::string& file, const Json& document) {
+  std::ofstream stream(file);
+  stream << document.dump() << '\n';
+  stream.close();
+  if (!stream) throw lensbox::InputError("gradient: cannot write the file " + file);
+}
+
+}  // namespace
+
+ExitCode run_loss(const ModelOptions& model, const LossOptions& options) {
+  if (options.predictions == "-" && options.targets == "-") {
+    throw UsageError("only one of --predictions and --targets can be read from stdin");
+  }
+  const at::Tensor predictions =
+      lensbox::parse_boxes(read_json(options.predictions, "predictions"), "predictions");
+  const at::Tensor targets = lensbox::parse_boxes(read_json(options.targets, "targets"), "targets");
+  const lensbox::Artifact artifact = load(model);
+  if (options.gradient.empty()) {
+    const lensbox::Loss loss = artifact.loss(predictions, targets);
+    print_line({{"loss", loss.value}, {"slots", loss.slots}});
+    return ExitCode::kGood;
+  }
+
+  const auto [loss, gradient] = artifact.loss_and_gradient(predictions, targets);
+  Json document = {{"loss", loss.value}, {"slots", loss.slots}};
+  if (options.gradient == "-") {
+    document["gradient"] = nested_arrays(gradient);
+  } else {
+    write_json(options.gradient, nested_arrays(gradient));
+  }
+  print_line(document);
+  return ExitCode::kGood;
+}

@@ -1,0 +1,40 @@
+#include "raw_format.h"
+
+#include "expect_error.h"
+#include "usage_error.h"
+
+namespace {
+
+TEST(RawFormat, SizesOfFrames) {
+  EXPECT_EQ(parse_raw_format("640x480", "gray8").frame_size(), 640U * 480);
+  EXPECT_EQ(parse_raw_format("640x480", "rgb8").frame_size(), 640U * 480 * 3);
+  EXPECT_EQ(parse_raw_format("640x480", "nv12").frame_size(), 640U * 480 * 3 / 2);
+  // Pairs of chroma for two columns and two rows, also where those are not whole.
+  EXPECT_EQ(parse_raw_format("3x5", "nv12").frame_size(), 3U * 5 + 2 * 2 * 3);
+}
+
+TEST(RawFormat, ViewsOfFrames) {
+  const uint8_t frame[27] = {};
+  const lensbox::ImageView view = parse_raw_format("3x5", "nv12").view(frame);
+  EXPECT_EQ(view.data, frame);
+  EXPECT_EQ(view.stride, 3);
+  EXPECT_EQ(view.chroma, frame + 15);
+  EXPECT_EQ(view.chroma_stride, 4);
+  EXPECT_EQ(parse_raw_format("3x5", "bgr8").view(frame).stride, 9);
+}
+
+TEST(RawFormat, IsSaidAsItIsGiven) {
+  for (const char* pixels : {"gray8", "rgb8", "bgr8", "nv12"}) {
+    EXPECT_EQ(parse_raw_format("7x9", pixels).text(), std::string("7x9 ") + pixels);
+  }
+}
+
+TEST(RawFormat, RefusesOthers) {
+  for (const char* size : {"", "x", "7", "7x", "x9", "0x9", "7x0", "-7x9", "7x9x3", "7 x 9", "+7x9", "7x9 ",
+                           "9223372036854775807x2", "8193x8192"}) {
+    expect_error<UsageError>([&] { parse_raw_format(size, "gray8"); }, {"--raw", "WIDTHxHEIGHT"});
+  }
+  expect_error<UsageError>([] { parse_raw_format("7x9", "GRAY8"); }, {"--raw", "nv12", "'GRAY8'"});
+}
+
+}  // namespace

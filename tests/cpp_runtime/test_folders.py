@@ -1,0 +1,155 @@
+"""detect of folders: which files are taken, in which order, and where their drawings go."""
+
+import json
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from cpp_runtime.image_files import noise
+from cpp_runtime.running import Run
+
+from lensbox.ops import library_path
+
+PICTURES = ["B.JPG", "a.jpg", "a.png", "c.Jpeg"]
+PICTURES_BELOW = ["below/a.jpg", "below/deep/z.png"]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Of pictures of several names, folders, and what is not to be looked at."""
+    root = tmp_path / "photos"
+    for name in [*PICTURES, *PICTURES_BELOW, ".hidden.jpg", ".thumbnails/a.jpg"]:
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        noise("RGB").save(path, "PNG" if path.suffix == ".png" else "JPEG")
+    (root / "labels.json").write_text("{}")
+    (root / "jpg").write_text("no image")
+    (root / "empty.png").mkdir()
+    (root / "loop").symlink_to(root)
+    return root
+
+
+def test_a_folder_stands_for_the_image_files_in_it(run: Run, artifact: Path, folder: Path) -> None:
+    result = run("detect", "--artifact", artifact, "--image", folder)
+    assert result.code == 0, result.stderr
+    images = result.json()["images"]
+    assert [entry["file"] for entry in images] == [str(folder / name) for name in PICTURES]
+    listed = run("detect", "--artifact", artifact, "--image", *(folder / name for name in PICTURES))
+    assert listed.json()["images"] == images
+
+
+def test_recursive_looks_below(run: Run, artifact: Path, folder: Path) -> None:
+    result = run("detect", "--artifact", artifact, "--recursive", "--image", folder / "a.png", folder)
+    assert result.code == 0, result.stderr
+    names = ["a.png", "B.JPG", "a.jpg", "a.png", *PICTURES_BELOW, "c.Jpeg"]
+    assert [entry["file"] for entry in result.json()["images"]] == [str(folder / name) for name in names]
+
+
+def test_drawings_mirror_the_folder(run: Run, artifact: Path, folder: Path, tmp_path: Path) -> None:
+    drawn = tmp_path / "drawn"
+    before = sorted(folder.rglob("*"))
+    arguments = ["detect", "--artifact", artifact, "--recursive", "--image", folder]
+    result = run(*arguments, "--annotate", f"{drawn}/")
+    assert result.code == 0, result.stderr
+    expected = {drawn / f"{name}.png" for name in [*PICTURES, *PICTURES_BELOW]}
+    assert {path for path in drawn.rglob("*") if path.is_file()} == expected
+    assert sorted(folder.rglob("*")) == before
+
+
+def test_drawings_inside_the_folder_are_not_looked_at(run: Run, artifact: Path, folder: Path) -> None:
+    arguments = ["detect", "--artifact", artifact, "--recursive", "--image", folder]
+    first = run(*arguments, "--annotate", f"{folder}/drawn/")
+    again = run(*arguments, "--annotate", f"{folder}/drawn/")
+    assert (first.code, again.code) == (0, 0), first.stderr + again.stderr
+    assert again.stdout == first.stdout
+    assert (folder / "drawn" / "below" / "a.jpg.png").is_file()
+
+
+def test_drawings_beside_their_images_are_refused(run: Run, artifact: Path, folder: Path) -> None:
+    result = run("detect", "--artifact", artifact, "--image", folder, "--annotate", f"{folder}/./")
+    assert (result.code, result.stdout) == (2, "")
+    assert "--annotate must be another folder than --image" in result.stderr
+    assert not (folder / "a.png.png").exists()
+
+
+def test_two_folders_with_one_name_are_refused(
+    run: Run, artifact: Path, folder: Path, tmp_path: Path
+) -> None:
+    other = shutil.copytree(folder / "below", tmp_path / "other")
+    arguments = ["detect", "--artifact", artifact, "--image", folder / "below", other]
+    result = run(*arguments, "--annotate", f"{tmp_path}/drawn/")
+    assert (result.code, result.stdout) == (2, "")
+    assert "drawn/a.jpg.png twice" in result.stderr
+    assert len(run(*arguments).json()["images"]) == 2
+
+
+def test_a_folder_without_images(run: Run, artifact: Path, folder: Path) -> None:
+    empty = folder / "empty.png"
+    result = run("detect", "--artifact", artifact, "--image", empty, folder / "a.png")
+    assert result.code == 4
+    bad, good = result.json()["images"]
+    assert bad["file"] == str(empty)
+    assert f"folder {empty}: no file in it ends with .jpg, .jpeg or .png (--recursive" in bad["error"]
+    assert good["detections"]
+    assert bad["error"] in result.stderr
+
+
+def test_what_only_has_the_name_of_an_image_is_reported(run: Run, artifact: Path, folder: Path) -> None:
+    (folder / "d.jpg").write_text("no image")
+    (folder / "gone.png").symlink_to(folder / "nowhere")
+    os.mkfifo(folder / "pipe.png")
+    result = run("detect", "--artifact", artifact, "--image", folder)
+    assert result.code == 4
+    errors = {
+        Path(entry["file"]).name: entry["error"] for entry in result.json()["images"] if "error" in entry
+    }
+    assert sorted(errors) == ["d.jpg", "gone.png", "pipe.png"]
+    assert "neither a JPEG nor a PNG" in errors["d.jpg"]
+    assert "no such file" in errors["gone.png"]
+    assert "not a file" in errors["pipe.png"]
+
+
+def test_json_lines_are_the_entries(run: Run, artifact: Path, folder: Path, tmp_path: Path) -> None:
+    arguments = ["detect", "--artifact", artifact, "--image", tmp_path / "absent.jpg", folder]
+    expected = run(*arguments)
+    for options in ([], ["--batch", "3"]):
+        result = run(*arguments, "--json-lines", *options)
+        assert (result.code, result.stderr) == (4, expected.stderr)
+        lines = [json.loads(line) for line in result.stdout.splitlines()]
+        assert [line["file"] for line in lines] == [entry["file"] for entry in expected.json()["images"]]
+    assert [json.loads(line) for line in run(*arguments, "--json-lines").stdout.splitlines()] == (
+        expected.json()["images"]
+    )
+
+
+def test_json_lines_are_not_held_back(runner: Path, artifact: Path, tmp_path: Path) -> None:
+    photos, drawn = tmp_path / "photos", tmp_path / "drawn"
+    photos.mkdir()
+    noise("RGB").save(photos / "0.png")
+    for number in range(1, 400):
+        (photos / f"{number}.png").symlink_to(photos / "0.png")
+    command = [
+        runner,
+        "detect",
+        "--artifact",
+        artifact,
+        "--json-lines",
+        "--image",
+        photos,
+        "--annotate",
+        f"{drawn}/",
+    ]
+    environment = {**os.environ, "LENSBOX_OPS_LIBRARY": str(library_path())}
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert json.loads(process.stdout.readline())["file"] == str(photos / "0.png")
+        # Nobody reads on: that ends it, long before the last file, and is no failure.
+        process.stdout.close()
+        assert process.stderr.read() == ""
+        assert process.wait(timeout=60) == 0
+    assert len(list(drawn.iterdir())) < 400
