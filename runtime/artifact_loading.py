@@ -16,6 +16,7 @@ from lensbox.runtime.carried_ops import load_carried_libraries
 from lensbox.runtime.code_check import ForeignCodeError, check_code
 from lensbox.runtime.metadata import SINGLE_IMAGE_FORMAT, ArtifactMetadata
 from lensbox.runtime.op_library import require_ops
+from lensbox.runtime.signature import require_signature
 from lensbox.runtime.single_image import SingleImageMethods
 from lensbox.runtime.torchscript import quiet_torchscript
 from lensbox.runtime.zip_archive import MAX_FILE_SIZE
@@ -23,7 +24,13 @@ from lensbox.runtime.zip_archive import MAX_FILE_SIZE
 METHODS = ("preprocess", "detect", "restore", "loss")
 
 
-def load_artifact(path: str | Path, device: str | torch.device = "cpu", *, trusted: bool = False) -> Artifact:
+def load_artifact(
+    path: str | Path,
+    device: str | torch.device = "cpu",
+    *,
+    trusted: bool = False,
+    public_key: str | Path | None = None,
+) -> Artifact:
     """Loads an artifact onto a device; run its `self_test` before relying on it on a new machine.
 
     An artifact is a program: its code runs while it loads and whenever it is called. So the file is checked
@@ -32,9 +39,13 @@ def load_artifact(path: str | Path, device: str | torch.device = "cpu", *, trust
     take all memory. `trusted`, for a file from people whose programs you would run, leaves out the check of
     the code, and opens the op libraries that the artifact carries; all other checks stay.
 
+    public_key: a PEM file with an Ed25519 public key. Then the file must be signed by its owner, in PATH.sig
+    (`lensbox sign`), and nothing of it is looked at before that is known; what loads are the bytes that were
+    signed. Needs the package cryptography (`lensbox[sign]`).
+
     Raises ArtifactError, naming the file and the cause, if it is missing, damaged, not an artifact or of a
     newer format, if its code uses other operators, and if an operator that it needs is not registered or has
-    a schema that does not fit.
+    a schema that does not fit; with `public_key`, also if the signature is absent or does not match.
 
     On a GPU, torch computes convolutions in TF32 unless `torch.backends.cudnn.allow_tf32` is False, which the
     service and the C++ runner set and this function leaves to you. TF32 moves scores by some 1e-4, and where
@@ -51,6 +62,8 @@ def load_artifact(path: str | Path, device: str | torch.device = "cpu", *, trust
         data = path.read_bytes()
     except OSError as error:
         raise ArtifactError(f"{path} cannot be read: {error}") from error
+    if public_key is not None:
+        require_signature(path, data, Path(public_key))
     return load_artifact_bytes(data, str(path), device, trusted=trusted)
 
 

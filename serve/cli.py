@@ -37,6 +37,8 @@ def _setting_option(setting: "Field[Any]") -> Callable[[Callable[..., Any]], Cal
     how: dict[str, Any] = {"default": default, "help": setting.metadata["summary"]}
     if name == "artifact":
         how |= {"type": FILE, "default": Path("artifacts/detector.pt")}
+    elif name == "public_key":
+        how["type"] = FILE
     elif name == "device":
         how["type"] = click.Choice(DEVICES)
     elif isinstance(default, bool):

@@ -34,7 +34,9 @@ def load_model(settings: Settings) -> Artifact:
         device = choose_device(settings.device)
         if device.type == "cuda":
             use_full_float32()
-        artifact = load_artifact(settings.artifact, device, trusted=settings.trusted)
+        artifact = load_artifact(
+            settings.artifact, device, trusted=settings.trusted, public_key=settings.public_key
+        )
     except (ImportError, OSError, RuntimeError, ValueError) as error:
         raise StartupError(str(error)) from error
     report = artifact.self_test()

@@ -58,6 +58,11 @@ class Settings:
     """Loads the artifact without looking at the operators that its code uses. A TorchScript file is code, and
     runs with the rights of this process: only for files whose origin you know."""
 
+    public_key: Path | None = field(
+        default=None, metadata={"summary": "whose signature the artifact must have: a PEM file"}
+    )
+    """An Ed25519 public key. Then only an artifact that its owner signed (`lensbox sign`) is loaded."""
+
     threads: int | None = _count(None, 1024, "CPU threads of one inference; None leaves the choice to torch")
     """CPU threads of one inference; None leaves the choice to torch (one for each physical core)."""
 

@@ -72,15 +72,16 @@ def test_an_unusable_op_library_is_one_message(artifact_path: Path, monkeypatch:
 def test_only_what_is_trusted_goes_unchecked(
     trusted: bool, artifact_path: Path, artifact: Artifact, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked: dict[str, bool] = {}
+    asked: dict[str, Any] = {}
 
-    def load(*_: Any, **options: bool) -> Artifact:
+    def load(*_: Any, **options: Any) -> Artifact:
         asked.update(options)
         return artifact
 
     monkeypatch.setattr(lensbox.serve.loading, "load_artifact", load)
-    load_model(Settings(artifact_path, device="cpu", trusted=trusted))
-    assert asked == {"trusted": trusted}
+    key = Path("release.key.pub") if trusted else None
+    load_model(Settings(artifact_path, device="cpu", trusted=trusted, public_key=key))
+    assert asked == {"trusted": trusted, "public_key": key}
 
 
 @_needs_no_gpu

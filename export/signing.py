@@ -1,0 +1,87 @@
+"""Signing artifacts: makes the keys and signatures that `lensbox.runtime.signature` checks."""
+
+import os
+from pathlib import Path
+
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    PublicFormat,
+    load_pem_private_key,
+)
+
+from lensbox.errors import InputError
+from lensbox.files import atomic_write
+from lensbox.runtime.signature import signature_path
+from lensbox.runtime.zip_archive import MAX_FILE_SIZE
+
+
+def make_keys(path: Path) -> Path:
+    """Writes a new private key, for its owner alone to read (mode 0600), and the public one to PATH.pub.
+
+    Returns the latter's path. Raises InputError if one of the files exists: no key is ever overwritten.
+    """
+    key = Ed25519PrivateKey.generate()
+    public_path = path.with_name(f"{path.name}.pub")
+    private = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    public = key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+    _write_new(path, private, 0o600)
+    try:
+        _write_new(public_path, public, 0o644)
+    except BaseException:
+        path.unlink()
+        raise
+    return public_path
+
+
+def sign_file(path: Path, key: Path) -> Path:
+    """Signs a file with a private key; returns the path of the signature, written anew.
+
+    Raises InputError if the key is none, OSError if a file cannot be read or written.
+    """
+    private_key = _read_private_key(key)
+    size = path.stat().st_size
+    if size > MAX_FILE_SIZE:
+        raise InputError(f"{path} must have at most {MAX_FILE_SIZE} bytes, as artifacts do, got {size}")
+    target = signature_path(path)
+    atomic_write(target, private_key.sign(path.read_bytes()))
+    return target
+
+
+def _write_new(path: Path, content: bytes, mode: int) -> None:
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+    except FileExistsError as error:
+        raise InputError(
+            f"{path} exists already, and a key is never overwritten: name another file"
+        ) from error
+    try:
+        with open(descriptor, "wb") as file:  # noqa: PTH123  (of a descriptor)
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+    except BaseException:
+        path.unlink()
+        raise
+
+
+def _read_private_key(path: Path) -> Ed25519PrivateKey:
+    content = path.read_bytes()
+    key: object = None
+    try:
+        key = load_pem_private_key(content, password=None)
+    except TypeError as error:
+        raise InputError(
+            f"{path} is encrypted; `openssl pkey -in {path} -out FILE` writes it without a password"
+        ) from error
+    except (ValueError, UnsupportedAlgorithm):
+        pass  # reported below
+    if not isinstance(key, Ed25519PrivateKey):
+        raise InputError(
+            f"{path} must be a PEM file with an Ed25519 private key (BEGIN PRIVATE KEY), as `lensbox sign "
+            "--new-key` writes"
+        )
+    return key

@@ -1,0 +1,84 @@
+"""Whose an artifact is: a detached Ed25519 signature over its file, with the libraries that it carries.
+
+That of FILE lies beside it in FILE.sig, 64 bytes as they are. Keys are PEM files. OpenSSL reads all of them:
+docs/artifact.md has the commands.
+"""
+
+import contextlib
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from lensbox.errors import ArtifactError
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
+_SIGNATURE_SIZE = 64
+_MAX_KEY_SIZE = 1 << 16
+
+
+def signature_path(path: Path) -> Path:
+    """Where the signature of a file lies."""
+    return path.with_name(f"{path.name}.sig")
+
+
+def require_signature(path: Path, data: bytes, public_key: Path) -> None:
+    """Checks that the owner of a key signed `data`, the content of the file `path`.
+
+    Raises ArtifactError if the signature is absent, malformed or another's, the key is none, or the package
+    cryptography is missing.
+    """
+    try:
+        from cryptography.exceptions import InvalidSignature
+    except ModuleNotFoundError as error:
+        raise ArtifactError(
+            f"the signature of {path} cannot be checked: the Python package 'cryptography' is not installed; "
+            "install it with\n  pip install 'lensbox[sign]'"
+        ) from error
+    key = _read_public_key(public_key)
+    signature = _read_signature(path)
+    try:
+        key.verify(signature, data)
+    except InvalidSignature as error:
+        raise ArtifactError(
+            f"{path} is not what the owner of {public_key} signed: {signature_path(path)} does not match. "
+            "One of the two files was changed, or another key signed them"
+        ) from error
+
+
+def _read_signature(path: Path) -> bytes:
+    signature_file = signature_path(path)
+    if not signature_file.is_file():
+        raise ArtifactError(f"{path} is not signed: there is no file {signature_file}")
+    try:
+        with signature_file.open("rb") as file:
+            signature = file.read(_SIGNATURE_SIZE + 1)
+    except OSError as error:
+        raise ArtifactError(f"{signature_file}, the signature of {path}, cannot be read: {error}") from error
+    if len(signature) != _SIGNATURE_SIZE:
+        size = f"{len(signature)}" if len(signature) < _SIGNATURE_SIZE else "more"
+        raise ArtifactError(
+            f"{signature_file} is no signature: it must have {_SIGNATURE_SIZE} bytes, got {size}"
+        )
+    return signature
+
+
+def _read_public_key(path: Path) -> "Ed25519PublicKey":
+    from cryptography.exceptions import UnsupportedAlgorithm
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+    from cryptography.hazmat.primitives.serialization import load_pem_public_key
+
+    try:
+        with path.open("rb") as file:
+            content = file.read(_MAX_KEY_SIZE)
+    except OSError as error:
+        raise ArtifactError(f"the public key {path} cannot be read: {error}") from error
+    key: object = None
+    with contextlib.suppress(ValueError, UnsupportedAlgorithm):
+        key = load_pem_public_key(content)
+    if not isinstance(key, Ed25519PublicKey):
+        raise ArtifactError(
+            f"{path} must be a PEM file with an Ed25519 public key (BEGIN PUBLIC KEY), as `lensbox sign "
+            "--new-key` writes"
+        )
+    return key

@@ -1,0 +1,95 @@
+"""Signatures: what its owner signed loads, all else is refused before anything of it is looked at."""
+
+import builtins
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from signing_keys import BAD_PUBLIC_KEYS, BAD_SIGNATURES, KEY, write_signed
+
+from lensbox.errors import ArtifactError
+from lensbox.runtime import artifact_loading
+from lensbox.runtime.artifact_loading import load_artifact
+
+
+def test_a_signed_artifact_loads(artifact_path: Path, tmp_path: Path) -> None:
+    data = artifact_path.read_bytes()
+    path, key = write_signed(tmp_path, data, KEY.sign(data))
+    assert load_artifact(path, public_key=key).self_test().passed
+    assert load_artifact(str(path), public_key=str(key), trusted=True).self_test().passed
+
+
+@pytest.mark.parametrize("trusted", [False, True])
+@pytest.mark.parametrize("case", BAD_SIGNATURES)
+def test_another_signature_is_refused_before_the_file_is_looked_at(
+    case: str, trusted: bool, artifact_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = artifact_path.read_bytes()
+    signature, message = BAD_SIGNATURES[case]
+    path, key = write_signed(tmp_path, data, signature(data))
+    load_artifact(path)
+    monkeypatch.setattr(artifact_loading, "load_artifact_bytes", pytest.fail)
+    with pytest.raises(ArtifactError, match=rf"signed\.pt.* {message}"):
+        load_artifact(path, trusted=trusted, public_key=key)
+
+
+def test_a_change_without_other_effects_is_noticed(artifact_path: Path, tmp_path: Path) -> None:
+    data = artifact_path.read_bytes()
+    line = data.rindex(b"PK\1\2")
+    touched = data[: line + 12] + bytes([data[line + 12] ^ 1]) + data[line + 13 :]  # the time of an entry
+    path, key = write_signed(tmp_path, touched, KEY.sign(data))
+    load_artifact(path)
+    with pytest.raises(ArtifactError, match="does not match"):
+        load_artifact(path, public_key=key)
+
+
+def test_what_loads_are_the_bytes_that_were_signed(
+    artifact_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = artifact_path.read_bytes()
+    path, key = write_signed(tmp_path, data, KEY.sign(data))
+    check = artifact_loading.require_signature
+
+    def check_then_exchange(file: Path, content: bytes, public_key: Path) -> None:
+        check(file, content, public_key)
+        file.write_bytes(b"another program")
+
+    monkeypatch.setattr(artifact_loading, "require_signature", check_then_exchange)
+    found = load_artifact(path, public_key=key).detect_image(torch.zeros(3, 40, 40, dtype=torch.uint8), 0.0)
+    expected = load_artifact(artifact_path).detect_image(torch.zeros(3, 40, 40, dtype=torch.uint8), 0.0)
+    assert torch.equal(found.boxes, expected.boxes)
+
+
+@pytest.mark.parametrize("case", BAD_PUBLIC_KEYS)
+def test_what_is_no_public_key(case: str, artifact_path: Path, tmp_path: Path) -> None:
+    data = artifact_path.read_bytes()
+    path, key = write_signed(tmp_path, data, KEY.sign(data))
+    key.write_bytes(BAD_PUBLIC_KEYS[case])
+    with pytest.raises(
+        ArtifactError, match=r"release\.key\.pub must be a PEM file with an Ed25519 public key"
+    ):
+        load_artifact(path, public_key=key)
+
+
+def test_an_absent_public_key(artifact_path: Path, tmp_path: Path) -> None:
+    with pytest.raises(ArtifactError, match=r"the public key .*none\.pub cannot be read"):
+        load_artifact(artifact_path, public_key=tmp_path / "none.pub")
+
+
+def test_without_cryptography(artifact_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in sys.modules if name.split(".")[0] == "cryptography"]:
+        monkeypatch.delitem(sys.modules, name)
+    import_module = builtins.__import__
+
+    def refuse(name: str, *arguments: object, **options: object) -> object:
+        if name.split(".")[0] == "cryptography":
+            raise ModuleNotFoundError("No module named 'cryptography'", name="cryptography")
+        return import_module(name, *arguments, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(builtins, "__import__", refuse)
+    data = artifact_path.read_bytes()
+    path, key = write_signed(tmp_path, data, KEY.sign(data))
+    load_artifact(path)
+    with pytest.raises(ArtifactError, match=r"cannot be checked: .* 'cryptography' .*\n.*lensbox\[sign\]"):
+        load_artifact(path, public_key=key)

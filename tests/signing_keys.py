@@ -1,0 +1,75 @@
+"""Keys for the tests of signatures, and what is no signature or no key."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519, x25519
+from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    PublicFormat,
+)
+
+KEY = ed25519.Ed25519PrivateKey.from_private_bytes(bytes(range(32)))
+OTHER_KEY = ed25519.Ed25519PrivateKey.from_private_bytes(bytes(32))
+
+
+def public_pem(
+    key: ed25519.Ed25519PrivateKey | x25519.X25519PrivateKey | ec.EllipticCurvePrivateKey,
+) -> bytes:
+    return key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+
+
+def private_pem(key: ed25519.Ed25519PrivateKey, password: bytes | None = None) -> bytes:
+    encryption = NoEncryption() if password is None else BestAvailableEncryption(password)
+    return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, encryption)
+
+
+class BadSignature(NamedTuple):
+    """make: what lies in FILE.sig beside an artifact, None for no file; message: in both runtimes' errors."""
+
+    make: Callable[[bytes], bytes | None]
+    message: str
+
+
+BAD_SIGNATURES = {
+    "absent": BadSignature(lambda data: None, "is not signed: there is no file"),
+    "by another key": BadSignature(OTHER_KEY.sign, "does not match"),
+    "of another file": BadSignature(lambda data: KEY.sign(data[:-1]), "does not match"),
+    "a flipped bit": BadSignature(lambda data: _flipped(KEY.sign(data)), "does not match"),
+    "zeros": BadSignature(lambda data: bytes(64), "does not match"),
+    "empty": BadSignature(lambda data: b"", "must have 64 bytes"),
+    "too short": BadSignature(lambda data: KEY.sign(data)[:-1], "must have 64 bytes"),
+    "too long": BadSignature(lambda data: KEY.sign(data) + b"\n", "must have 64 bytes"),
+}
+
+BAD_PUBLIC_KEYS = {
+    "empty": b"",
+    "text": b"no key",
+    "the private key": private_pem(KEY),
+    "an X25519 key": public_pem(x25519.X25519PrivateKey.generate()),
+    "a key of a curve": public_pem(ec.generate_private_key(ec.SECP256R1())),
+    "cut off": public_pem(KEY)[:-40],
+    # OpenSSL asks at the terminal for the password of such a file.
+    "encrypted": b"-----BEGIN PUBLIC KEY-----\nProc-Type: 4,ENCRYPTED\n"
+    b"DEK-Info: AES-256-CBC,00112233445566778899AABBCCDDEEFF\n\n"
+    + b"Zm9y" * 12
+    + b"\n-----END PUBLIC KEY-----\n",
+}
+
+
+def _flipped(signature: bytes) -> bytes:
+    return bytes([signature[0] ^ 1]) + signature[1:]
+
+
+def write_signed(folder: Path, data: bytes, signature: bytes | None) -> tuple[Path, Path]:
+    """Writes an artifact, a signature beside it, and the public half of KEY; returns artifact and key."""
+    artifact, public_key = folder / "signed.pt", folder / "release.key.pub"
+    artifact.write_bytes(data)
+    public_key.write_bytes(public_pem(KEY))
+    if signature is not None:
+        (folder / "signed.pt.sig").write_bytes(signature)
+    return artifact, public_key
