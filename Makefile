@@ -22,8 +22,8 @@ sources = $(shell find $(1) -type f \( -name '*.cpp' -o -name '*.h' -o -name '*.
 builds = $(shell find $(1) -type f \( -name '*.cmake' -o -name CMakeLists.txt \))
 
 # The libraries of the C++ runner and its unit tests: a header of each, and Debian's packages of them.
-SYSTEM_HEADERS := $(addprefix /usr/include/,CLI/CLI.hpp nlohmann/json.hpp jpeglib.h png.h gtest/gtest.h)
-SYSTEM_PACKAGES := libcli11-dev nlohmann-json3-dev libjpeg-dev libpng-dev libgtest-dev
+SYSTEM_HEADERS := $(addprefix /usr/include/,CLI/CLI.hpp nlohmann/json.hpp jpeglib.h png.h openssl/evp.h gtest/gtest.h)
+SYSTEM_PACKAGES := libcli11-dev nlohmann-json3-dev libjpeg-dev libpng-dev libssl-dev libgtest-dev
 
 .DELETE_ON_ERROR:
 .PHONY: help demo test lint format docs ops runner artifact cuda-check sanitize clean

@@ -28,6 +28,8 @@ CLI::App* add_command(CLI::App& app, Options& options, const std::string& name,
       ->capture_default_str();
   command->add_flag("--trusted", options.model.trusted,
                     "Load the artifact's code whatever it does: only for files of your own");
+  command->add_option("--public-key", options.model.public_key,
+                      "Refuse an artifact that the owner of this key, a PEM file, did not sign");
   command->add_option("--threads", options.threads, "CPU threads")
       ->check(CLI::Range(1, 1024))
       ->capture_default_str();

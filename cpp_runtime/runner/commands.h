@@ -17,7 +17,8 @@ struct ModelOptions {
   std::filesystem::path artifact;
   std::optional<std::filesystem::path> op_library;
   std::string device = "cpu";
-  bool trusted = false;  // load code that is not checked
+  bool trusted = false;                             // load code that is not checked
+  std::optional<std::filesystem::path> public_key;  // whose signature the artifact must have
 };
 
 // Exactly one of images, raw and video is given.

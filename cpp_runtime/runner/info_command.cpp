@@ -7,7 +7,8 @@
 #include "model.h"
 
 ExitCode run_info(const ModelOptions& model) {
-  nlohmann::ordered_json document = lensbox::read_metadata(model.artifact, trust(model)).document;
+  nlohmann::ordered_json document =
+      lensbox::read_metadata(model.artifact, trust(model), model.public_key).document;
   document["runner"] = {
       {"version", LENSBOX_RUNTIME_VERSION},
       {"libtorch", TORCH_VERSION},

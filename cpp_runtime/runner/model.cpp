@@ -8,7 +8,7 @@ lensbox::Trust trust(const ModelOptions& model) {
 
 lensbox::Artifact load(const ModelOptions& model) {
   return lensbox::Artifact::load(model.artifact, lensbox::parse_device(model.device), model.op_library,
-                                 trust(model));
+                                 trust(model), model.public_key);
 }
 
 LoadedDetector load_detector(const ModelOptions& model, const DetectOptions& options) {

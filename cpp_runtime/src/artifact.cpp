@@ -91,10 +91,11 @@ Artifact::Artifact(c10::Device device, Metadata metadata, std::shared_ptr<const 
     : device_(device), metadata_(std::move(metadata)), load_times_(load_times), module_(std::move(module)) {}
 
 Artifact Artifact::load(const std::filesystem::path& path, c10::Device device,
-                        const std::optional<std::filesystem::path>& op_library, Trust trust) {
+                        const std::optional<std::filesystem::path>& op_library, Trust trust,
+                        const std::optional<std::filesystem::path>& public_key) {
   Stopwatch stopwatch;
   LoadTimes times{};
-  ArtifactFile file = read_artifact_file(path, trust);
+  ArtifactFile file = read_artifact_file(path, trust, public_key);
   times.checking = stopwatch.lap();
   const auto library = find_op_library(op_library);
   if (library) load_op_library(*library);

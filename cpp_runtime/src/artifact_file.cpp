@@ -7,6 +7,7 @@
 
 #include "code_check.h"
 #include "pickle_check.h"
+#include "signature.h"
 #include "zip_archive.h"
 
 namespace lensbox {
@@ -165,8 +166,10 @@ void check_code(const fs::path& artifact, const ZipArchive& archive, const std::
 
 }  // namespace
 
-ArtifactFile read_artifact_file(const fs::path& path, Trust trust) {
+ArtifactFile read_artifact_file(const fs::path& path, Trust trust,
+                                const std::optional<fs::path>& public_key) {
   const auto bytes = std::make_shared<const std::string>(read_bytes(path));
+  if (public_key) require_signature(*bytes, path, *public_key);
   const ZipArchive archive = open_archive(path, *bytes);
   const std::string folder = find_folder(path, archive);
   const std::string text = read_metadata_text(path, archive, folder);
@@ -177,8 +180,8 @@ ArtifactFile read_artifact_file(const fs::path& path, Trust trust) {
   return {bytes, std::move(metadata)};
 }
 
-Metadata read_metadata(const fs::path& artifact, Trust trust) {
-  return read_artifact_file(artifact, trust).metadata;
+Metadata read_metadata(const fs::path& artifact, Trust trust, const std::optional<fs::path>& public_key) {
+  return read_artifact_file(artifact, trust, public_key).metadata;
 }
 
 }  // namespace lensbox

@@ -4,6 +4,7 @@
 
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 
 namespace lensbox {
@@ -15,8 +16,9 @@ struct ArtifactFile {
   Metadata metadata;
 };
 
-// Reads the file once and checks the archive, lensbox.json and, unless it is trusted, the names that the code
-// uses. Throws ArtifactError.
-ArtifactFile read_artifact_file(const std::filesystem::path& path, Trust trust);
+// Reads the file once and checks its signature if there is a public key, the archive, lensbox.json and,
+// unless it is trusted, the names that the code uses. Throws ArtifactError.
+ArtifactFile read_artifact_file(const std::filesystem::path& path, Trust trust,
+                                const std::optional<std::filesystem::path>& public_key);
 
 }  // namespace lensbox

@@ -33,7 +33,7 @@ def _settings(name: str, value: Any) -> Settings:
 
 def test_every_number_is_checked_below() -> None:
     fields = {field.name for field in dataclasses.fields(Settings)}
-    assert fields == {*_COUNTS, *_TIMES, "artifact", "device", "trusted"}
+    assert fields == {*_COUNTS, *_TIMES, "artifact", "device", "trusted", "public_key"}
 
 
 @pytest.mark.parametrize("name", _COUNTS)

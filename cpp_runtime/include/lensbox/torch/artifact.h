@@ -23,7 +23,11 @@ struct Found;
 // library. Throws ArtifactError if the file is absent, no TorchScript archive, damaged in any byte that
 // matters, has no sound lensbox.json or one of a newer format, or has code that is not trusted.
 // docs/artifact.md has the rules.
-Metadata read_metadata(const std::filesystem::path& artifact, Trust trust = Trust::kCheckCode);
+//
+// public_key: a PEM file with an Ed25519 key. Then the artifact must be signed by its owner, in
+// <artifact>.sig, or is refused before anything else of it is looked at.
+Metadata read_metadata(const std::filesystem::path& artifact, Trust trust = Trust::kCheckCode,
+                       const std::optional<std::filesystem::path>& public_key = std::nullopt);
 
 // Milliseconds that the parts of Artifact::load took.
 struct LoadTimes {
@@ -55,7 +59,8 @@ class Artifact {
   // GPU finds what the CPU finds. Throws ArtifactError.
   static Artifact load(const std::filesystem::path& path, c10::Device device,
                        const std::optional<std::filesystem::path>& op_library = std::nullopt,
-                       Trust trust = Trust::kCheckCode);
+                       Trust trust = Trust::kCheckCode,
+                       const std::optional<std::filesystem::path>& public_key = std::nullopt);
 
   const Metadata& metadata() const { return metadata_; }
   c10::Device device() const { return device_; }

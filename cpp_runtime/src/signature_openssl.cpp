@@ -1,0 +1,101 @@
+#include <lensbox/error.h>
+#include <openssl/err.h>
+#include <openssl/evp.h>
+#include <openssl/pem.h>
+
+#include <fstream>
+#include <iterator>
+#include <memory>
+#include <string>
+
+#include "signature.h"
+
+namespace lensbox {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr size_t kSignatureSize = 64;
+constexpr size_t kMostKeyBytes = 1 << 16;
+
+using Key = std::unique_ptr<EVP_PKEY, decltype(&EVP_PKEY_free)>;
+
+// Up to `most` bytes of a file. Throws ArtifactError that begins with `what` the file is.
+std::string read_start(const fs::path& path, size_t most, const std::string& what) {
+  std::error_code error;
+  if (!fs::exists(path, error)) throw ArtifactError(what + ": no such file");
+  if (fs::is_directory(path, error)) throw ArtifactError(what + ": not a file");
+  std::ifstream stream(path, std::ios::binary);
+  std::string bytes(most, '\0');
+  stream.read(bytes.data(), static_cast<std::streamsize>(most));
+  if (!stream.is_open() || stream.bad()) throw ArtifactError(what + ": cannot be read");
+  bytes.resize(static_cast<size_t>(stream.gcount()));
+  return bytes;
+}
+
+// For keys that ask for a password: OpenSSL's own would wait for one at the terminal.
+int no_password(char* /*buffer*/, int /*size*/, int /*is_written*/, void* /*argument*/) {
+  return -1;
+}
+
+Key read_public_key(const fs::path& path) {
+  const std::string what = "public key " + path.string();
+  const std::string text = read_start(path, kMostKeyBytes, what);
+  const std::unique_ptr<BIO, decltype(&BIO_free)> stream(
+      BIO_new_mem_buf(text.data(), static_cast<int>(text.size())), &BIO_free);
+  if (!stream) throw std::bad_alloc();
+  Key key(PEM_read_bio_PUBKEY(stream.get(), nullptr, no_password, nullptr), &EVP_PKEY_free);
+  ERR_clear_error();
+  if (!key || EVP_PKEY_base_id(key.get()) != EVP_PKEY_ED25519) {
+    throw ArtifactError(
+        what +
+        ": must be a PEM file with an Ed25519 public key (BEGIN PUBLIC KEY), as `lensbox sign "
+        "--new-key` writes");
+  }
+  return key;
+}
+
+std::string read_signature(const fs::path& artifact, const fs::path& path) {
+  std::error_code error;
+  if (!fs::is_regular_file(path, error)) {
+    throw ArtifactError("artifact " + artifact.string() + ": is not signed: there is no file " +
+                        path.string());
+  }
+  const std::string bytes = read_start(path, kSignatureSize + 1, "signature " + path.string());
+  if (bytes.size() != kSignatureSize) {
+    throw ArtifactError("signature " + path.string() + ": must have " + std::to_string(kSignatureSize) +
+                        " bytes, has " +
+                        (bytes.size() > kSignatureSize ? "more" : std::to_string(bytes.size())));
+  }
+  return bytes;
+}
+
+const unsigned char* data_of(std::string_view bytes) {
+  return reinterpret_cast<const unsigned char*>(bytes.data());
+}
+
+bool is_signed(std::string_view bytes, std::string_view signature, EVP_PKEY* key) {
+  const std::unique_ptr<EVP_MD_CTX, decltype(&EVP_MD_CTX_free)> context(EVP_MD_CTX_new(), &EVP_MD_CTX_free);
+  if (!context || EVP_DigestVerifyInit(context.get(), nullptr, nullptr, nullptr, key) != 1) {
+    throw std::bad_alloc();
+  }
+  const int outcome =
+      EVP_DigestVerify(context.get(), data_of(signature), signature.size(), data_of(bytes), bytes.size());
+  ERR_clear_error();
+  return outcome == 1;
+}
+
+}  // namespace
+
+void require_signature(std::string_view bytes, const fs::path& artifact, const fs::path& public_key) {
+  const Key key = read_public_key(public_key);
+  fs::path path = artifact;
+  path += ".sig";
+  if (!is_signed(bytes, read_signature(artifact, path), key.get())) {
+    throw ArtifactError("artifact " + artifact.string() + ": is not what the owner of " +
+                        public_key.string() + " signed: " + path.string() +
+                        " does not match. One of the two files was changed, or another key signed them");
+  }
+}
+
+}  // namespace lensbox

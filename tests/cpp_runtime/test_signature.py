@@ -1,0 +1,76 @@
+"""Signatures: the program runs what the owner of the key signed, and looks at nothing else."""
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from cpp_runtime.running import Run
+from signing_keys import BAD_PUBLIC_KEYS, BAD_SIGNATURES, KEY, write_signed
+
+
+@pytest.mark.parametrize("command", ["info", "selftest"])
+def test_a_signed_artifact_runs(run: Run, artifact: Path, tmp_path: Path, command: str) -> None:
+    data = artifact.read_bytes()
+    path, key = write_signed(tmp_path, data, KEY.sign(data))
+    result = run(command, "--artifact", path, "--public-key", key)
+    assert result.code == 0, result.stderr
+
+
+@pytest.mark.parametrize("options", [[], ["--trusted"]], ids=["checked", "trusted"])
+@pytest.mark.parametrize("case", BAD_SIGNATURES)
+def test_another_signature_is_refused_before_the_file_is_looked_at(
+    case: str, options: list[str], run: Run, tmp_path: Path
+) -> None:
+    data = b"not even an archive"
+    signature, message = BAD_SIGNATURES[case]
+    path, key = write_signed(tmp_path, data, signature(data))
+    result = run("selftest", "--artifact", path, "--public-key", key, *options)
+    assert (result.code, result.stdout) == (3, "")
+    assert "signed.pt" in result.stderr
+    assert message in result.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments", [["detect", "--image", "a.png"], ["loss", "--predictions", "a", "--targets", "b"]]
+)
+def test_every_command_checks(run: Run, artifact: Path, tmp_path: Path, arguments: list[str]) -> None:
+    path, key = write_signed(tmp_path, artifact.read_bytes(), None)
+    boxes = tmp_path / "boxes.json"
+    boxes.write_text("[[0, 0, 1, 1]]")
+    words = [str(boxes) if word in ("a", "b") else word for word in arguments]
+    result = run(*words, "--artifact", path, "--public-key", key)
+    assert (result.code, result.stdout) == (3, "")
+    assert "is not signed" in result.stderr
+
+
+@pytest.mark.parametrize("case", BAD_PUBLIC_KEYS)
+def test_what_is_no_public_key(case: str, run: Run, artifact: Path, tmp_path: Path) -> None:
+    data = artifact.read_bytes()
+    path, key = write_signed(tmp_path, data, KEY.sign(data))
+    key.write_bytes(BAD_PUBLIC_KEYS[case])
+    result = run("info", "--artifact", path, "--public-key", key)
+    assert (result.code, result.stdout) == (3, "")
+    assert "release.key.pub: must be a PEM file with an Ed25519 public key" in result.stderr
+
+
+def test_an_absent_public_key(run: Run, artifact: Path, tmp_path: Path) -> None:
+    for key, reason in ((tmp_path / "none.pub", "no such file"), (tmp_path, "not a file")):
+        result = run("info", "--artifact", artifact, "--public-key", key)
+        assert (result.code, result.stdout) == (3, "")
+        assert f"public key {key}: {reason}" in result.stderr
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl is not installed")
+def test_openssl_signs_and_checks(run: Run, artifact: Path, tmp_path: Path) -> None:
+    def openssl(*arguments: str | Path) -> None:
+        subprocess.run(["openssl", *arguments], check=True, capture_output=True)
+
+    data = artifact.read_bytes()
+    path, key = write_signed(tmp_path, data, None)
+    signature, secret = tmp_path / "signed.pt.sig", tmp_path / "secret.pem"
+    openssl("genpkey", "-algorithm", "ed25519", "-out", secret)
+    openssl("pkey", "-in", secret, "-pubout", "-out", key)
+    openssl("pkeyutl", "-sign", "-inkey", secret, "-rawin", "-in", path, "-out", signature)
+    result = run("selftest", "--artifact", path, "--public-key", key)
+    assert result.code == 0, result.stderr
