@@ -9,13 +9,17 @@ from contextlib import asynccontextmanager
 from importlib.metadata import version
 
 from fastapi import FastAPI
+from starlette.types import ASGIApp
 
 from lensbox.runtime import Artifact
 from lensbox.serve.decoding import Decoders
 from lensbox.serve.engine.instance import Instance
 from lensbox.serve.errors import add_error_handlers
 from lensbox.serve.loading import load_model
+from lensbox.serve.observability.metrics import Metrics
+from lensbox.serve.observability.middleware import Observed
 from lensbox.serve.routes import detect, health, loss, model
+from lensbox.serve.routes import metrics as metrics_route
 from lensbox.serve.service import Service
 from lensbox.serve.settings import Settings
 from lensbox.serve.v2 import routes as v2
@@ -39,13 +43,18 @@ def create_app(
     load = load or functools.partial(load_model, settings)
     on_started = on_started or _log_start
 
+    metrics = Metrics()
+
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        instance = Instance(load, settings, on_started)
-        decoders = Decoders(settings.decode_threads, settings.max_pixels, settings.answer_timeout)
+        instance = Instance(load, settings, on_started, metrics.batch_computed)
+        decoders = Decoders(
+            settings.decode_threads, settings.max_pixels, settings.answer_timeout, metrics.image_decoded
+        )
         # Apart from the decoders: a loss does not wait for images. One thread, because parsing holds the GIL.
         json_parser = ThreadPoolExecutor(1, thread_name_prefix="lensbox-json")
-        app.state.service = Service(settings, instance, decoders, json_parser)
+        app.state.service = service = Service(settings, instance, decoders, json_parser, metrics)
+        metrics.watch(service.state)
         instance.start()
         try:
             yield
@@ -57,16 +66,26 @@ def create_app(
                 doing = "busy" if instance.loaded else "loading"
                 _log.warning("the model is still %s and is left behind", doing)
 
-    app = FastAPI(
+    app = _App(
         title="Lensbox",
         version=version("lensbox"),
         summary="Runs one detector on photographs, and computes the GIoU loss of boxes.",
         lifespan=lifespan,
     )
+    app.metrics = metrics
     add_error_handlers(app)
-    for route in (health, model, detect, loss, v2):
+    for route in (health, model, detect, loss, metrics_route, v2):
         app.include_router(route.router)
     return app
+
+
+class _App(FastAPI):
+    """Observed from outside of all that answers: also of the answer to a defect."""
+
+    metrics: Metrics
+
+    def build_middleware_stack(self) -> ASGIApp:
+        return Observed(super().build_middleware_stack(), self.metrics)
 
 
 def _log_start(failure: Exception | None) -> None:

@@ -12,6 +12,7 @@ from lensbox.cli.reporting import start_reporting
 from lensbox.errors import ExitCode, LensboxError
 from lensbox.serve.ending import Ending, end_process
 from lensbox.serve.listener import listen
+from lensbox.serve.observability.logs import FORMATS, use_format
 from lensbox.serve.settings import DEVICES, MEBIBYTE, Settings
 
 LOG_LEVELS = ("critical", "error", "warning", "info", "debug")
@@ -65,7 +66,8 @@ def _mebibytes(text: str) -> int:
 @click.option("--port", type=click.IntRange(0, 65_535), default=8000, help="0 takes a free one and logs it.")
 @_with_settings
 @click.option("--log-level", type=click.Choice(LOG_LEVELS), default="info", help="info logs every request.")
-def serve(host: str, port: int, log_level: str, **values: Any) -> ExitCode:
+@click.option("--log-format", type=click.Choice(FORMATS), default="text", help="json: a line is an object.")
+def serve(host: str, port: int, log_level: str, log_format: str, **values: Any) -> ExitCode:
     """Answers detection requests over HTTP. docs/service.md gives the reason for each limit."""
     # Serves until SIGINT or SIGTERM, then ends the process. Returns only if it cannot even listen.
     try:
@@ -73,6 +75,7 @@ def serve(host: str, port: int, log_level: str, **values: Any) -> ExitCode:
     except ValueError as error:
         raise click.UsageError(str(error)) from error
     start_reporting(log_level.upper(), as_log=True)
+    use_format(log_format)
     try:
         listener = listen(host, port)
     except OSError as error:

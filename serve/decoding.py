@@ -3,6 +3,7 @@
 import math
 import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 
 from lensbox.runtime.metadata import Canvas, Reading
@@ -14,13 +15,21 @@ class Decoders:
     """A few threads that turn bodies into photographs.
 
     threads: images decoded at a time; max_pixels: most pixels of an image; time_limit: seconds from `submit`
-    after which decoding is given up, and nobody waits for the image any more.
+    after which decoding is given up, and nobody waits for the image any more; on_decoded: called in its
+    thread with the seconds that an image took.
     """
 
-    def __init__(self, threads: int, max_pixels: int, time_limit: float) -> None:
+    def __init__(
+        self,
+        threads: int,
+        max_pixels: int,
+        time_limit: float,
+        on_decoded: Callable[[float], None] = lambda seconds: None,
+    ) -> None:
         self._threads = threads
         self._max_pixels = max_pixels
         self._time_limit = time_limit
+        self._on_decoded = on_decoded
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="lensbox-decode")
         self._limits: dict[int, float] = {}  # of the images that are being decoded, by thread
 
@@ -58,7 +67,7 @@ class Decoders:
         deadline: float,
         limit: float,
     ) -> Photo:
-        thread = threading.get_ident()
+        thread, start = threading.get_ident(), time.monotonic()
         # Not the client's deadline: clients in a hurry would make it look as if all threads were stuck.
         self._limits[thread] = limit
         try:
@@ -67,3 +76,4 @@ class Decoders:
             )
         finally:
             del self._limits[thread]
+            self._on_decoded(time.monotonic() - start)

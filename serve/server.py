@@ -61,6 +61,8 @@ def run(settings: Settings, listener: socket.socket, log_level: str, ending: End
         uvicorn.Config(
             app,
             log_level=log_level,
+            log_config=None,  # uvicorn's records go where all go; requests are logged by `observability`
+            access_log=False,
             lifespan="on",
             # Chosen here, so that the service is the same whatever else is installed.
             loop="asyncio",

@@ -11,18 +11,20 @@ from fastapi import Request
 from lensbox.serve.decoding import Decoders
 from lensbox.serve.engine.errors import NotReadyError, OverloadError
 from lensbox.serve.engine.instance import Instance
+from lensbox.serve.observability.metrics import Metrics, ServiceState
 from lensbox.serve.settings import Settings
 
 
 @dataclass
 class Service:
-    """settings, the model's instance, the threads that decode and parse, how many requests with a body are in
-    progress, and whether the service is about to end."""
+    """settings, the model's instance, the threads that decode and parse, what is measured, how many requests
+    with a body are in progress, and whether the service is about to end."""
 
     settings: Settings
     instance: Instance
     decoders: Decoders
     json_parser: ThreadPoolExecutor
+    metrics: Metrics
     in_progress: int = 0
     ending: bool = False
 
@@ -31,6 +33,16 @@ class Service:
         self.instance.ready_artifact()
         if self.decoders.stuck:
             raise NotReadyError("every decoder is busy with an image that takes too long")
+
+    def state(self) -> ServiceState:
+        """How it stands now."""
+        try:
+            self.check_ready()
+            ready = not self.ending
+        except NotReadyError:
+            ready = False
+        device = self.instance.device
+        return ServiceState(ready, self.instance.waiting, self.in_progress, device)
 
     @contextmanager
     def admitted(self) -> Iterator[None]:

@@ -12,6 +12,7 @@ model finds more of them when it is free.
 import logging
 import math
 import threading
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from enum import IntEnum
@@ -46,6 +47,8 @@ class Instance:
     load: called once, in the thread; returns the artifact, warmed up, or raises. settings: the bounds of the
         queue and of batches.
     on_started: called once in the thread with None when the model is ready, else with load's exception.
+    on_batch: called in the thread after each batch, with its number of images, the seconds that it took, and
+        those that each of its jobs had waited.
     """
 
     def __init__(
@@ -53,9 +56,11 @@ class Instance:
         load: Callable[[], Artifact],
         settings: Settings,
         on_started: Callable[[Exception | None], None],
+        on_batch: Callable[[int, float, list[float]], None] = lambda images, seconds, waited: None,
     ) -> None:
         self._load = load
         self._on_started = on_started
+        self._on_batch = on_batch
         self._settings = settings
         self._queue = JobQueue(settings.queue_size, settings.queue_bytes)
         # A daemon: a device that never answers must not keep the process from ending.
@@ -78,6 +83,11 @@ class Instance:
     def loaded(self) -> bool:
         """Whether there is a model, ready or not."""
         return self._artifact is not None
+
+    @property
+    def device(self) -> torch.device | None:
+        """What the model computes on; None before it is loaded."""
+        return None if self._artifact is None else self._artifact.device
 
     def ready_artifact(self) -> Artifact:
         """The loaded artifact, for its metadata. Raises NotReadyError, which says why there is none."""
@@ -127,7 +137,11 @@ class Instance:
                 return
             largest = self._settings.max_batch or largest_batch(artifact.device)
             while (batch := self._queue.take(largest, self._settings.max_delay / 1000)) is not None:
+                start = time.monotonic()
+                images = sum(entry.job.images for entry in batch)
+                waited = [start - entry.queued for entry in batch]
                 self._answer(artifact, batch, largest)
+                self._on_batch(images, time.monotonic() - start, waited)
                 # Kept, the last images would stay in memory until the next ones come.
                 del batch
 
