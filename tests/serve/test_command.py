@@ -1,5 +1,6 @@
 """`lensbox serve` as a process: what it answers, how it ends, and how it refuses to start."""
 
+import json
 import os
 import signal
 import socket
@@ -110,6 +111,20 @@ def test_a_signal_during_the_load(
         assert "Traceback" not in process.log
     finally:
         process.close()
+
+
+def test_every_line_of_a_json_log_is_an_object(artifact_path: Path, wait_until: Callable[..., None]) -> None:
+    process = ServeProcess(artifact_path, "--log-format", "json")
+    try:
+        wait_until(lambda: process.url() is not None and "ready: " in process.log)
+        assert httpx.get(f"{process.url()}/healthz").status_code == 200
+        assert process.end(signal.SIGTERM) == 0
+    finally:
+        process.close()
+    entries = [json.loads(line) for line in process.lines]
+    assert {"lensbox.serve.server", "lensbox.serve.access", "uvicorn.error"} <= {
+        entry["logger"] for entry in entries
+    }
 
 
 def _refusal(*options: str, **environment: str) -> str:

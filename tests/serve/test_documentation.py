@@ -1,5 +1,6 @@
 """docs/service.md names every option and every error code."""
 
+import inspect
 import re
 from pathlib import Path
 
@@ -7,6 +8,8 @@ import pytest
 
 import lensbox.serve
 from lensbox.cli import main
+from lensbox.serve.observability import metrics
+from lensbox.serve.observability.metrics import Metrics
 
 _SERVE = Path(lensbox.serve.__file__).parent
 _TEXT = (Path(__file__).parents[2] / "docs" / "service.md").read_text(encoding="utf-8")
@@ -24,3 +27,10 @@ def test_every_error_code_is_documented() -> None:
     codes = set(re.findall(r'(?:ApiError\(|error_response\(request,)\s*\d{3},\s*"(\w+)"', source))
     assert {"overloaded", "body_too_large", "invalid_boxes"} <= codes
     assert [code for code in sorted(codes) if f"`{code}`" not in _TEXT] == []
+
+
+def test_every_metric_is_documented() -> None:
+    names = {family.name for family in Metrics().registry.collect() if family.name.startswith("lensbox_")}
+    names |= set(re.findall(r'GaugeMetricFamily\(\s*"(\w+)"', inspect.getsource(metrics)))
+    assert {"lensbox_requests", "lensbox_queue_jobs"} <= names
+    assert [name for name in sorted(names) if not re.search(rf"`{name}(_total)?`", _TEXT)] == []

@@ -82,7 +82,7 @@ def test_the_interface_is_described(client: httpx.Client) -> None:
     description = client.get("/openapi.json").json()
     assert description["info"]["version"] == client.get("/v1/model").json()["service"]["version"]
     paths = {path for path in description["paths"] if not path.startswith("/v2")}
-    assert paths == {"/healthz", "/readyz", "/v1/model", "/v1/detect", "/v1/loss"}
+    assert paths == {"/healthz", "/readyz", "/v1/model", "/v1/detect", "/v1/loss", "/metrics"}
     version = "/v2/models/{name}/versions/{version}"
     assert {f"{version}/infer", f"{version}/ready", version, "/v2"} < set(description["paths"])
     detect = description["paths"]["/v1/detect"]["post"]

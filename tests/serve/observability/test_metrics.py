@@ -1,0 +1,181 @@
+"""GET /metrics, and the dashboard that shows it."""
+
+import json
+import re
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import httpx
+import pytest
+import torch
+from prometheus_client.parser import text_string_to_metric_families
+
+_DASHBOARD = Path(__file__).parents[3] / "deploy" / "grafana" / "lensbox.json"
+_LOSS = {"predictions": [[0, 0, 1, 1]], "targets": [[0, 0, 1, 1]]}
+
+Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
+
+
+def _samples(client: httpx.Client) -> Samples:
+    response = client.get("/metrics")
+    assert response.status_code == 200
+    assert response.headers["content-type"].startswith("text/plain; version=")
+    return {
+        (sample.name, tuple(sorted(sample.labels.items()))): sample.value
+        for family in text_string_to_metric_families(response.text)
+        for sample in family.samples
+    }
+
+
+def _value(samples: Samples, name: str, **labels: str) -> float:
+    return samples[name, tuple(sorted(labels.items()))]
+
+
+@pytest.fixture
+def start(
+    start_service: Callable[..., Any], fake: Any, wait_until: Callable[..., None]
+) -> Callable[..., Any]:
+    def start(**settings: Any) -> Any:
+        running = start_service(lambda: fake, **settings)
+        wait_until(lambda: running.client.get("/readyz").status_code == 200)
+        return running
+
+    return start
+
+
+def test_requests_are_counted_by_route_and_status(start: Callable[..., Any], fake: Any, png: bytes) -> None:
+    client = start().client
+    fake.metadata = SimpleNamespace(name="fake", canvas=None, classes=())
+    for _ in range(3):
+        client.post("/v1/detect", content=png)
+    client.post("/v1/detect", content=b"no image")
+    client.get("/v2/models/any/ready")
+    client.get("/v2/models/other/ready")
+    for path in ("/a", "/b", "/c"):
+        client.get(path)
+    samples = _samples(client)
+    assert _value(samples, "lensbox_requests_total", route="/v1/detect", status="200") == 3
+    assert _value(samples, "lensbox_requests_total", route="/v1/detect", status="400") == 1
+    # The paths of clients do not become labels: there is no end of them.
+    assert _value(samples, "lensbox_requests_total", route="none", status="404") == 3
+    assert _value(samples, "lensbox_requests_total", route="/v2/models/{name}/ready", status="404") == 2
+    assert _value(samples, "lensbox_request_seconds_count", route="/v1/detect") == 4
+    assert 0 < _value(samples, "lensbox_request_seconds_sum", route="/v1/detect") < 60
+
+
+def test_stages_and_batches_are_measured(
+    start: Callable[..., Any], png: bytes, wait_until: Callable[..., None]
+) -> None:
+    client = start().client
+    before = _samples(client)
+    for stage in ("decode", "queue", "inference"):
+        assert _value(before, "lensbox_stage_seconds_count", stage=stage) == 0
+    for _ in range(3):
+        assert client.post("/v1/detect", content=png).status_code == 200
+    assert client.post("/v1/loss", json=_LOSS).status_code == 200
+    # Measured after the answer is there.
+    wait_until(lambda: _value(_samples(client), "lensbox_batch_images_count") == 4)
+    samples = _samples(client)
+    assert _value(samples, "lensbox_stage_seconds_count", stage="decode") == 3
+    assert _value(samples, "lensbox_stage_seconds_count", stage="queue") == 4
+    assert _value(samples, "lensbox_stage_seconds_count", stage="inference") == 4
+    assert _value(samples, "lensbox_batch_images_sum") == 4
+    assert _value(samples, "lensbox_batch_images_bucket", le="1.0") == 4
+
+
+def test_what_waits_is_seen(
+    start: Callable[..., Any], fake: Any, wait_until: Callable[..., None], png: bytes
+) -> None:
+    running = start()
+    fake.gate.clear()
+    threads = []
+    for count in (1, 2, 3):
+        threads.append(threading.Thread(target=lambda: running.client.post("/v1/loss", json=_LOSS)))
+        threads[-1].start()
+        wait_until(lambda count=count: bool(fake.calls) and running.service.in_progress == count)
+    wait_until(lambda: running.service.instance.waiting == 2)
+    samples = _samples(running.client)
+    assert _value(samples, "lensbox_queue_jobs") == 2
+    assert _value(samples, "lensbox_requests_in_progress") == 3
+    fake.gate.set()
+    for thread in threads:
+        thread.join(60)
+    wait_until(lambda: _value(_samples(running.client), "lensbox_stage_seconds_count", stage="queue") == 3)
+    assert _value(_samples(running.client), "lensbox_queue_jobs") == 0
+
+
+def test_readiness_and_memory(
+    start: Callable[..., Any], fake: Any, monkeypatch: pytest.MonkeyPatch, wait_until: Callable[..., None]
+) -> None:
+    client = start().client
+    samples = _samples(client)
+    assert _value(samples, "lensbox_ready") == 1
+    assert _value(samples, "process_resident_memory_bytes") > 1e6
+    assert not [name for name, _ in samples if name == "lensbox_device_memory_bytes"]
+    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda device: 100)
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda device: 200)
+    fake.device = torch.device("cuda:1")
+    samples = _samples(client)
+    assert _value(samples, "lensbox_device_memory_bytes", device="cuda:1", kind="allocated") == 100
+    assert _value(samples, "lensbox_device_memory_bytes", device="cuda:1", kind="reserved") == 200
+    fake.error = fake.self_test_error = RuntimeError("a lost device")
+    fake.device = torch.device("cpu")
+    client.post("/v1/loss", json=_LOSS)
+    assert _value(_samples(client), "lensbox_ready") == 0
+
+
+def test_services_of_one_process_do_not_share_numbers(start: Callable[..., Any], png: bytes) -> None:
+    first, second = start().client, start().client
+    first.post("/v1/detect", content=png)
+    assert ("lensbox_request_seconds_count", (("route", "/v1/detect"),)) in _samples(first)
+    assert ("lensbox_request_seconds_count", (("route", "/v1/detect"),)) not in _samples(second)
+
+
+def test_openmetrics_on_request(client: httpx.Client) -> None:
+    response = client.get("/metrics", headers={"Accept": "application/openmetrics-text; version=1.0.0"})
+    assert response.headers["content-type"].startswith("application/openmetrics-text")
+    assert response.text.endswith("# EOF\n")
+
+
+def _expressions(panel: Any) -> list[str]:
+    return [target["expr"] for target in panel["targets"]]
+
+
+def test_the_dashboard_shows_what_exists(client: httpx.Client, png: bytes) -> None:
+    client.post("/v1/detect", content=png)
+    text = client.get("/metrics").text
+    families = {family.name: family for family in text_string_to_metric_families(text)}
+    endings = {"counter": ["_total"], "histogram": ["_bucket", "_sum", "_count"], "gauge": [""]}
+    exist = {
+        name + ending: {label for sample in family.samples for label in sample.labels}
+        for name, family in families.items()
+        for ending in endings.get(family.type, [])
+    }
+    dashboard = json.loads(_DASHBOARD.read_text(encoding="utf-8"))
+    assert len(dashboard["panels"]) >= 10
+    used = set()
+    for panel in dashboard["panels"]:
+        for expression in _expressions(panel):
+            names = re.findall(r"\b(?:lensbox|process)_\w+", expression)
+            assert names, expression
+            for name in names:
+                assert name in exist, expression
+                used.add(name)
+    own = {name for name in families if name.startswith("lensbox_") and not name.endswith("_created")}
+    assert {name for name in own if not any(use.startswith(name) for use in used)} == set()
+
+
+def test_the_dashboard_filters_and_groups_by_labels_that_exist(client: httpx.Client, png: bytes) -> None:
+    client.post("/v1/detect", content=png)
+    labels = {"le", "job", "instance", "device", "kind"}  # what Prometheus adds; what a CPU has none of
+    for family in text_string_to_metric_families(client.get("/metrics").text):
+        labels |= {label for sample in family.samples for label in sample.labels}
+    for panel in json.loads(_DASHBOARD.read_text(encoding="utf-8"))["panels"]:
+        for expression in _expressions(panel):
+            grouped = re.findall(r"by \(([^)]*)\)", expression)
+            used = {label.strip() for group in grouped for label in group.split(",")}
+            used |= set(re.findall(r"(\w+)=~?\"", expression))
+            assert used <= labels, expression

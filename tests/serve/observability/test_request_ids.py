@@ -1,0 +1,143 @@
+"""X-Request-ID and traceparent: what is taken, what is made, and where it appears."""
+
+import json
+import logging
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import httpx
+import pytest
+
+from lensbox.serve.observability.logs import JsonFormatter
+from lensbox.serve.observability.request_ids import CURRENT, request_ids
+
+_TRACE = "0af7651916cd43dd8448eb211c80319c"
+_PARENT = f"00-{_TRACE}-b7ad6b7169203331-01"
+_MADE = re.compile("[0-9a-f]{32}")
+
+
+@pytest.mark.parametrize("value", ["a", "7f3e/1:b=c@d+e~f.g_h-i", "x" * 128])
+def test_a_client_s_id_is_taken(value: str) -> None:
+    assert request_ids([(b"x-request-id", value.encode())]).request_id == value
+
+
+@pytest.mark.parametrize("value", ["", "x" * 129, "two words", "a\tb", 'a"b', "ä", "a;b", "a\n"])
+def test_an_id_that_is_none_is_replaced(value: str) -> None:
+    assert _MADE.fullmatch(request_ids([(b"x-request-id", value.encode())]).request_id)
+
+
+def test_ids_that_are_made_differ() -> None:
+    assert request_ids([]).request_id != request_ids([]).request_id
+    assert _MADE.fullmatch(request_ids([(b"x-request-id", b"a"), (b"x-request-id", b"b")]).request_id)
+
+
+@pytest.mark.parametrize(
+    "value", [_PARENT, f"00-{_TRACE}-b7ad6b7169203331-00", f"cc-{_TRACE}-b7ad6b7169203331-01-more"]
+)
+def test_trace_ids(value: str) -> None:
+    assert request_ids([(b"traceparent", value.encode())]).trace_id == _TRACE
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "",
+        _TRACE,
+        _PARENT.upper(),
+        f"ff-{_TRACE}-b7ad6b7169203331-01",
+        f"00-{'0' * 32}-b7ad6b7169203331-01",
+        f"00-{_TRACE}-{'0' * 16}-01",
+        f"00-{_TRACE}-b7ad6b7169203331-01-more",
+        f"00-{_TRACE}-b7ad6b7169203331-1",
+    ],
+)
+def test_what_is_no_traceparent_is_ignored(value: str) -> None:
+    assert request_ids([(b"traceparent", value.encode())]).trace_id is None
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [
+        ("GET", "/healthz", 200),
+        ("GET", "/nothing", 404),
+        ("POST", "/v1/detect", 400),
+        ("GET", "/v2/models/other", 404),
+        ("POST", "/v2/health/live", 405),
+    ],
+)
+def test_every_answer_has_an_id(client: httpx.Client, method: str, path: str, status: int) -> None:
+    response = client.request(method, path, headers={"X-Request-ID": "mine"})
+    assert (response.status_code, response.headers.get_list("x-request-id")) == (status, ["mine"])
+    assert _MADE.fullmatch(client.request(method, path).headers["x-request-id"])
+
+
+def test_the_answer_to_a_defect_has_one_too(
+    start_service: Callable[..., Any], fake: Any, wait_until: Callable[..., None], png: bytes
+) -> None:
+    client = start_service(lambda: fake).client
+    wait_until(lambda: client.get("/readyz").status_code == 200)
+    fake.error = RuntimeError("a defect")
+    response = client.post("/v1/detect", content=png, headers={"X-Request-ID": "mine"})
+    assert (response.status_code, response.headers["x-request-id"]) == (500, "mine")
+
+
+@pytest.fixture
+def lines() -> Iterator[list[dict[str, Any]]]:
+    """What is logged of requests, as JSON."""
+    lines: list[dict[str, Any]] = []
+
+    class Handler(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            lines.append(json.loads(self.format(record)))
+
+    handler, logger = Handler(), logging.getLogger("lensbox.serve.access")
+    handler.setFormatter(JsonFormatter())
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    yield lines
+    logger.removeHandler(handler)
+    logger.setLevel(logging.NOTSET)
+
+
+def test_requests_are_logged_with_their_ids(client: httpx.Client, lines: list[dict[str, Any]]) -> None:
+    headers = {"X-Request-ID": "mine", "traceparent": _PARENT}
+    client.post("/v1/detect?score_threshold=2", content=b"x", headers=headers)
+    client.get("/v2/models/other/%0Aready")
+    client.get("/healthz")  # answered after the others have been logged
+    first, second = lines[:2]
+    address = first.pop("client")
+    assert re.fullmatch(r"127\.0\.0\.1:\d+", address)
+    milliseconds = first.pop("milliseconds")
+    assert 0 < milliseconds < 60_000
+    assert re.fullmatch(r"20\d\d-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}\+00:00", first.pop("time"))
+    assert first == {
+        "level": "info",
+        "logger": "lensbox.serve.access",
+        "message": f"POST /v1/detect 422 {milliseconds:.1f} ms {address} mine",
+        "request_id": "mine",
+        "trace_id": _TRACE,
+        "method": "POST",
+        "path": "/v1/detect",
+        "route": "/v1/detect",
+        "status": 422,
+    }
+    assert second["path"] == "/v2/models/other/%0Aready"
+    assert second["route"] == "none"
+    assert "trace_id" not in second
+
+
+def test_an_exception_is_part_of_its_line() -> None:
+    CURRENT.set(None)
+    try:
+        raise RuntimeError("the cause")
+    except RuntimeError as error:
+        record = logging.LogRecord(
+            "a", logging.ERROR, "", 0, "it failed: %s", ("x\ny",), (type(error), error, None)
+        )
+    line = JsonFormatter().format(record)
+    assert "\n" not in line
+    entry = json.loads(line)
+    assert (entry["level"], entry["message"]) == ("error", "it failed: x\ny")
+    assert entry["exception"] == "RuntimeError: the cause"
+    assert "request_id" not in entry
