@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from lensbox.model import Detector
 from lensbox.model.checks import check_threshold, dtype_name
-from lensbox.model.letterbox import fit_to_canvases, restore_boxes, restore_points
+from lensbox.ops.canvas import fit_to_canvases, restore_boxes, restore_points
 from lensbox.runtime.artifact_loading import METHODS
 
 
@@ -120,7 +120,7 @@ class DetectorWrapper(nn.Module):
 
     @torch.jit.export
     def restore_points(self, points: Tensor, geometry: Tensor) -> Tensor:
-        """See `lensbox.model.letterbox.restore_points`, unless the detector has its own."""
+        """See `lensbox.ops.canvas.restore_points`, unless the detector has its own."""
         if self.own_restore_points:
             restored: Tensor = self.detector.restore_points(points, geometry)
         else:

@@ -10,8 +10,8 @@ from lensbox.model.backbone import Backbone, FeaturePyramid
 from lensbox.model.checks import check_threshold, dtype_name
 from lensbox.model.config import CANVAS_SIZE, STRIDES, DetectorConfig
 from lensbox.model.head import Head
-from lensbox.model.letterbox import fit_to_canvases, restore_boxes
 from lensbox.model.specification import DetectorSpec
+from lensbox.ops.canvas import fit_to_canvases, restore_boxes
 
 
 class FaceDetector(nn.Module):

@@ -42,7 +42,7 @@ class MoreOfADetector(Detector, Protocol):
     def preprocess(self, images: list[Tensor], windows: Tensor | None) -> tuple[Tensor, Tensor]:
         """Images, uint8 [C, H, W] with C = 1, 3 or 4, of any sizes, to canvases for `detect`.
 
-        windows: float32 [B, 6], or None: see `lensbox.model.letterbox.geometry_of_windows`. Returns canvases,
+        windows: float32 [B, 6], or None: see `lensbox.ops.canvas.geometry_of_windows`. Returns canvases,
         uint8 [B, channels, height, width], and whatever `restore` needs of each image, float32 [B, 6].
         """
 

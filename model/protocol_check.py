@@ -9,8 +9,8 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from lensbox.model.letterbox import fit_to_canvases
 from lensbox.model.specification import DetectorSpec
+from lensbox.ops.canvas import fit_to_canvases
 
 Answer = Mapping[str, Tensor]
 

@@ -19,7 +19,7 @@ from lensbox.export.precision_change import measure_change
 from lensbox.export.reduced_precision import reduce_products
 from lensbox.export.torchscript import script_and_freeze
 from lensbox.model import DetectorSpec, FaceDetector
-from lensbox.model.letterbox import fit_to_canvases
+from lensbox.ops.canvas import fit_to_canvases
 from lensbox.runtime.artifact_loading import METHODS, load_artifact
 
 Answer = dict[str, Tensor]

@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from lensbox.model.letterbox import geometry_of_windows, restore_boxes, restore_points
 from lensbox.ops import letterbox
+from lensbox.ops.canvas import geometry_of_windows, restore_boxes, restore_points
 
 
 def geometry_of(height: int, width: int) -> Tensor:
