@@ -83,16 +83,19 @@ def article(
 @_weights
 @click.option("--output", type=FILE, metavar="DIR", help="Write CSV files and detector.md to DIR.")
 @click.option("--quick", is_flag=True, help="Fewer samples; no torch.compile.")
+@click.option("--batch", type=click.IntRange(1), default=1, metavar="N", help="Images a call.")
 @_threads
-def detector(device: str, weights: Path | None, output: Path | None, quick: bool, threads: int) -> ExitCode:
-    """Times the detector in several runtimes, one image a call, beside a published network.
+def detector(
+    device: str, weights: Path | None, output: Path | None, quick: bool, batch: int, threads: int
+) -> ExitCode:
+    """Times the detector in several formats and runtimes beside a published network.
 
     Each is checked first. Shows what the time of TorchScript and onnxruntime is made of.
     """
     from lensbox.bench.detector.benchmark import Options, run
     from lensbox.model import load_detector
 
-    report = run(load_detector(weights), Options(output, quick, threads), _say)
+    report = run(load_detector(weights), Options(output, quick, threads, batch), _say)
     return EXIT_WRONG if _own_detector_defects(report) else ExitCode.GOOD
 
 

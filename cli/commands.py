@@ -16,8 +16,9 @@ class LazyCommand(NamedTuple):
 
 
 COMMANDS: dict[str, LazyCommand] = {
-    "export": LazyCommand("lensbox.export.cli:export", "Write the TorchScript artifact of a detector."),
+    "export": LazyCommand("lensbox.export.cli:export", "Write a detector's artifact: TorchScript, ONNX."),
     "sign": LazyCommand("lensbox.export.cli:sign", "Sign artifacts.", extra="sign"),
+    "info": LazyCommand("lensbox.info.cli:info", "Say what an artifact is, or this installation."),
     "train": LazyCommand("lensbox.train.cli:train", "Train a face detector.", extra="train"),
     "evaluate": LazyCommand("lensbox.train.cli:evaluate", "Measure a detector on WIDER FACE.", extra="train"),
     "stress": LazyCommand("lensbox.train.cli:stress", "Find the limits of a detector.", extra="demo"),

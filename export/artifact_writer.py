@@ -6,7 +6,7 @@ import io
 import logging
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import nn
@@ -59,29 +59,38 @@ def save_artifact(
     weights that are not finite, OSError if the file cannot be written, and ValueError for thresholds outside
     0..1.
     """
+    made = make_artifact(detector, str(path), score_threshold, iou_threshold, precision, carried_ops)
+    atomic_write(path, made.content)
+    return made.metadata
+
+
+class MadeArtifact(NamedTuple):
+    """An artifact's file that has proven itself and is not written yet."""
+
+    content: bytes
+    metadata: ArtifactMetadata
+
+
+def make_artifact(
+    detector: Detector,
+    name: str,
+    score_threshold: float | None = None,
+    iou_threshold: float | None = None,
+    precision: PrecisionOptions | None = None,
+    carried_ops: Sequence[Path] = (),
+) -> MadeArtifact:
+    """The file that `save_artifact` writes; errors call it `name`."""
     precision = precision or PrecisionOptions()
-    for name, value in (("score_threshold", score_threshold), ("iou_threshold", iou_threshold)):
-        if value is not None and not 0 <= value <= 1:
-            raise ValueError(f"{name} must be between 0 and 1, got {value}")
-    if isinstance(detector, nn.Module) and (reason := non_finite_weights(detector)) is not None:
-        raise InputError(f"the detector cannot be exported: {reason}")
-    detector = _checked_copy(detector)
+    detector, thresholds = checked_for_export(detector, score_threshold, iou_threshold)
     specification = detector.specification
     _logger.info("scripting and freezing the detector")
-    thresholds = (
-        specification.score_threshold if score_threshold is None else score_threshold,
-        specification.iou_threshold if iou_threshold is None else iou_threshold,
-    )
     module = in_precision(lambda: _compile(detector), precision.dtype, specification)
     change = None
     if precision.dtype != "float32":
         _logger.info("measuring what %s changes", precision.dtype)
         change = measured_precision(_compile(detector), module, precision, specification, thresholds)
-    _logger.info("choosing a self-test")
     libraries = described_libraries(carried_ops)
-    metadata = dataclasses.replace(
-        _describe(detector, module, thresholds, change), libraries=tuple(libraries)
-    )
+    metadata = dataclasses.replace(describe(detector, module, thresholds, change), libraries=tuple(libraries))
 
     content = io.BytesIO()  # not a file: torch's writer ends the process when the disk is full
     with quiet_torchscript():
@@ -89,11 +98,30 @@ def save_artifact(
         extra_files |= {f"ops/{library.name}": data for library, data in libraries.items()}
         torch.jit.save(module, content, _extra_files=extra_files)
     _logger.info("loading the artifact back and running its self-test")
-    report = load_artifact_bytes(content.getvalue(), str(path)).self_test()
+    report = load_artifact_bytes(content.getvalue(), name).self_test()
     if not report.passed:
         raise ArtifactError(f"the exported detector fails its self-test: {'; '.join(report.failures)}")
-    atomic_write(path, content.getvalue())
-    return metadata
+    return MadeArtifact(content.getvalue(), metadata)
+
+
+def checked_for_export(
+    detector: Detector, score_threshold: float | None, iou_threshold: float | None
+) -> tuple[Detector, tuple[float, float]]:
+    """A copy of a detector on the CPU and in eval mode, and its default thresholds, None for its own.
+
+    Raises ArtifactError, InputError and ValueError as `save_artifact` does, before anything is computed.
+    """
+    for name, value in (("score_threshold", score_threshold), ("iou_threshold", iou_threshold)):
+        if value is not None and not 0 <= value <= 1:
+            raise ValueError(f"{name} must be between 0 and 1, got {value}")
+    if isinstance(detector, nn.Module) and (reason := non_finite_weights(detector)) is not None:
+        raise InputError(f"the detector cannot be exported: {reason}")
+    detector = _checked_copy(detector)
+    specification = detector.specification
+    return detector, (
+        specification.score_threshold if score_threshold is None else score_threshold,
+        specification.iou_threshold if iou_threshold is None else iou_threshold,
+    )
 
 
 def _checked_copy(detector: Detector) -> Detector:
@@ -119,12 +147,17 @@ def _compile(detector: Detector) -> torch.jit.ScriptModule:
         ) from error
 
 
-def _describe(
+def describe(
     detector: Detector,
-    module: torch.jit.ScriptModule,
+    module: torch.jit.ScriptModule | None,
     thresholds: tuple[float, float],
     precision: Precision | None,
 ) -> ArtifactMetadata:
+    """The metadata of a detector's artifact, for which a self-test is chosen.
+
+    module: what TorchScript made of it; None for a file without TorchScript, which needs no operators.
+    """
+    _logger.info("choosing a self-test")
     dtype = precision.dtype if precision else "float32"
     converted = module if dtype in ("float16", "bfloat16") else None
     try:
@@ -151,7 +184,7 @@ def _describe(
         reading=Reading(specification.orientation, specification.jpeg_oversampling),
         score_threshold=thresholds[0],
         iou_threshold=thresholds[1],
-        ops=tuple(custom_op_schemas(module, methods)),
+        ops=() if module is None else tuple(custom_op_schemas(module, methods)),
         methods=methods,
         self_test=self_test,
         classes=tuple(specification.classes),

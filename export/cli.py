@@ -4,15 +4,17 @@ import contextlib
 import logging
 import math
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import FrameType
 
 import click
 
 from lensbox.cli.command import FILE, Command, fraction
+from lensbox.files import atomic_write
 
-DEFAULT_OUTPUT = Path("artifacts") / "detector.pt"
+DEFAULT_OUTPUT = Path("artifacts") / "detector"  # and the suffix of the format
+SUFFIXES = {"torchscript": ".pt", "onnx": ".onnx", "onnx-network": ".network.onnx"}
 
 _logger = logging.getLogger(__name__)
 
@@ -22,6 +24,22 @@ def _file(text: str) -> Path:
     if path.name in ("", ".."):
         raise click.BadParameter(f"must name a file, got {text!r}")
     return path
+
+
+def _formats(context: click.Context, parameter: click.Parameter, texts: tuple[str, ...]) -> tuple[str, ...]:
+    """The formats that were asked for, each once, in the order of `SUFFIXES`."""
+    names = {name for text in texts for name in text.split(",")}
+    if unknown := sorted(names - SUFFIXES.keys()):
+        raise click.BadParameter(f"must be of {', '.join(SUFFIXES)}, got {', '.join(map(repr, unknown))}")
+    return tuple(name for name in SUFFIXES if name in names)
+
+
+def output_paths(output: Path | None, formats: Sequence[str]) -> dict[str, Path]:
+    """Where each format goes: one alone to the very file that was named, several beside each other."""
+    if output is not None and len(formats) == 1:
+        return {formats[0]: output}
+    stem = DEFAULT_OUTPUT if output is None else output.with_suffix("")
+    return {name: stem.with_name(stem.name + SUFFIXES[name]) for name in formats}
 
 
 def pixels(text: str) -> float:
@@ -51,7 +69,23 @@ def pixels(text: str) -> float:
     metavar="KEY=VALUE",
     help="An argument of the model's function: a JSON value, or text. May be repeated.",
 )
-@click.option("--output", type=_file, default=str(DEFAULT_OUTPUT), metavar="FILE", help="File to write.")
+@click.option(
+    "--format",
+    "formats",
+    multiple=True,
+    default=("torchscript",),
+    callback=_formats,
+    metavar="NAME",
+    help="torchscript: for every runtime of Lensbox. onnx: detect alone, in standard operators. "
+    "onnx-network: the face detector's raw predictions. Several with commas, or repeated (docs/formats.md).",
+)
+@click.option(
+    "--output",
+    type=_file,
+    metavar="FILE",
+    help="File to write; of several formats, each with its own suffix: .pt, .onnx, .network.onnx. Default: "
+    "artifacts/detector.pt and so on.",
+)
 @click.option(
     "--score-threshold",
     type=fraction,
@@ -108,7 +142,8 @@ def export(
     model: str | None,
     weights: Path | None,
     options: tuple[str, ...],
-    output: Path,
+    formats: tuple[str, ...],
+    output: Path | None,
     score_threshold: float | None,
     iou_threshold: float | None,
     ops: tuple[Path, ...],
@@ -118,25 +153,31 @@ def export(
     pictures: tuple[Path, ...],
     tolerance: float,
 ) -> None:
-    """Writes a detector as a TorchScript artifact with a self-test.
+    """Writes a detector as an artifact with a self-test, TorchScript or ONNX.
 
-    The artifact's path goes to stdout, progress and errors to stderr. SIGTERM ends the process with 143, and
-    leaves nothing half-written, as SIGINT does.
+    The path of each file goes to stdout, progress and errors to stderr. SIGTERM ends the process with 143,
+    and leaves nothing half-written, as SIGINT does.
     """
     with _orderly_sigterm():
         # Imported here, as torch takes seconds to load: `--help` must not wait for it.
-        from lensbox.export.artifact_writer import save_artifact
+        from lensbox.export.formats import make_files
         from lensbox.export.model_loader import load_model, parse_options
-        from lensbox.export.precision import PrecisionOptions, describe_change
+        from lensbox.export.precision import PrecisionOptions
         from lensbox.export.user_ops import load_op_libraries
         from lensbox.model import Detector, load_detector, recommended_threshold
         from lensbox.runtime.device import choose_device
         from lensbox.runtime.image_io import read_image
 
-        if pictures and dtype == "float32":
-            raise click.UsageError("--pictures must come with another --dtype than float32")
+        if pictures and dtype == "float32" and "onnx" not in formats:
+            raise click.UsageError("--pictures must come with another --dtype than float32, or --format onnx")
+        if dtype != "float32" and formats != ("torchscript",):
+            raise click.UsageError(
+                f"--dtype must be float32 for an ONNX file, whose runtimes choose themselves, got {dtype}"
+            )
         if carry_ops and not ops:
             raise click.UsageError("--carry-ops must come with --ops")
+        if carry_ops and "torchscript" not in formats:
+            raise click.UsageError("--carry-ops must come with --format torchscript: ONNX files carry none")
         arguments = parse_options(options)
         load_op_libraries(ops)
         precision = PrecisionOptions(
@@ -154,18 +195,11 @@ def export(
             _logger.info("making the detector")
             detector = load_model(model, weights, arguments)
         carried = ops if carry_ops else ()
-        metadata = save_artifact(detector, output, score_threshold, iou_threshold, precision, carried)
-        _logger.info(
-            "%s: %d bytes, torch %s, weights %s, self-test with %d detections passed",
-            output,
-            output.stat().st_size,
-            metadata.torch_version,
-            metadata.weights_sha256[:12],
-            len(metadata.self_test.scores),
-        )
-        if metadata.precision is not None:
-            _logger.info("%s", describe_change(metadata.precision))
-        click.echo(output)
+        thresholds = score_threshold, iou_threshold
+        paths = output_paths(output, formats)
+        for path, content in make_files(detector, paths, thresholds, precision, carried).items():
+            atomic_write(path, content)
+            click.echo(path)
 
 
 @click.command(cls=Command)

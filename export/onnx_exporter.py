@@ -3,41 +3,35 @@
 import contextlib
 import logging
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import onnx
 import torch
 from torch import Tensor, nn
 
+from lensbox.errors import ArtifactError
+from lensbox.model.protocol_check import location
+
+OPSET = 18
+BATCH = "batch"
+
 _REGISTRY_LOGGER = "torch.onnx._internal.exporter._registration"
+# Of these the exporter knows what they mean, or says of which it does not.
+_KNOWN_NAMESPACES = ("aten", "prims", "prim", "torchvision", "lensbox_onnx", "_operator", "math")
 
 
-class OnnxExportError(RuntimeError):
+class OnnxExportError(ArtifactError):
     """The ONNX file cannot be written or does not compute what the module does; the message says why."""
 
 
 def to_onnx(module: nn.Module, images: Tensor, outputs: Sequence[str]) -> onnx.ModelProto:
-    """The module in eval mode as an ONNX model: input `images` with a dynamic first dimension, named outputs.
+    """A network in eval mode as an ONNX model: input `images` with a dynamic first dimension, named outputs.
 
     images: an example with a batch of at least 2, since torch.export takes a size of 1 for a constant.
     Batch norm is folded into the convolutions; raises OnnxExportError if that did not happen. The exporter's
     notes on each node are left out: they hold paths of this machine.
     """
-    if images.shape[0] < 2:
-        raise ValueError(f"images must be a batch of at least 2, got the shape {list(images.shape)}")
-    with _quiet_exporter(), torch.no_grad():
-        program = torch.onnx.export(
-            module,
-            (images,),
-            input_names=["images"],
-            output_names=list(outputs),
-            dynamic_shapes=({0: torch.export.Dim("batch")},),
-            dynamo=True,
-            verbose=False,
-        )
-    assert program is not None
-    model: onnx.ModelProto = program.model_proto
-    _drop_notes(model.graph)
+    model = graph_to_onnx(module, images, {}, outputs)
     unfolded = sum(node.op_type == "BatchNormalization" for node in model.graph.node)
     if unfolded:
         raise OnnxExportError(
@@ -47,9 +41,88 @@ def to_onnx(module: nn.Module, images: Tensor, outputs: Sequence[str]) -> onnx.M
     return model
 
 
+def graph_to_onnx(
+    module: nn.Module, images: Tensor, scalars: Mapping[str, float], outputs: Sequence[str]
+) -> onnx.ModelProto:
+    """As `to_onnx`, of any module, with float32 inputs of no dimension behind the images.
+
+    scalars: by name, with an example. Raises OnnxExportError, naming operator or line, if there is no such
+    graph.
+    """
+    if images.shape[0] < 2:
+        raise ValueError(f"images must be a batch of at least 2, got the shape {list(images.shape)}")
+    from lensbox.export.onnx_nms import TRANSLATIONS
+
+    examples = (images, *(torch.tensor(value, dtype=torch.float32) for value in scalars.values()))
+    shapes = ({0: torch.export.Dim(BATCH)}, *(None for _ in scalars))
+    with _quiet_exporter(), torch.no_grad():
+        program = _traced(module, examples, shapes)
+        _refuse_unknown_operators(program)
+        try:
+            exported = torch.onnx.export(
+                program,
+                input_names=["images", *scalars],
+                output_names=list(outputs),
+                opset_version=OPSET,
+                custom_translation_table=TRANSLATIONS,
+                dynamo=True,
+                verbose=False,
+            )
+        except Exception as error:  # the exporter has many kinds, and wraps them in long reports
+            raise OnnxExportError(f"ONNX has no translation of the detector: {_reason(error)}") from error
+    assert exported is not None
+    model: onnx.ModelProto = exported.model_proto
+    _drop_notes(model.graph)
+    _name_batch(model)
+    return model
+
+
+def _traced(
+    module: nn.Module, examples: tuple[Tensor, ...], shapes: "tuple[object, ...]"
+) -> torch.export.ExportedProgram:
+    try:
+        return torch.export.export(module, examples, dynamic_shapes=shapes, strict=False)
+    except Exception as error:  # whatever the user's code and the tracer raise
+        where = location(error)
+        raise OnnxExportError(
+            "torch.export cannot make a graph of the detector for any batch and thresholds: "
+            f"{_reason(error)}" + (f" ({where})" if where else "")
+        ) from error
+
+
+def _refuse_unknown_operators(program: torch.export.ExportedProgram) -> None:
+    unknown = set()
+    for graph_module in program.graph_module.modules():
+        for node in getattr(graph_module, "graph", torch.fx.Graph()).nodes:
+            operator = node.target
+            if isinstance(operator, torch._ops.OpOverload) and operator.namespace not in _KNOWN_NAMESPACES:
+                unknown.add(operator._schema.name)
+    if unknown:
+        raise OnnxExportError(
+            f"ONNX has no translation of the operators {', '.join(sorted(unknown))}; of Lensbox's own, "
+            "lensbox::padded_nms has one"
+        )
+
+
+def _reason(error: BaseException) -> str:
+    """The innermost cause's message up to its first empty line, on one line."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return " ".join(str(error).strip().split("\n\n")[0].split()) or type(error).__name__
+
+
 def _drop_notes(graph: onnx.GraphProto) -> None:
     for noted in (graph, *graph.node, *graph.input, *graph.output, *graph.value_info, *graph.initializer):
         del noted.metadata_props[:]
+
+
+def _name_batch(model: onnx.ModelProto) -> None:
+    """Gives the batch its name everywhere: torch has one of its own for it, such as 's77'."""
+    own = model.graph.input[0].type.tensor_type.shape.dim[0].dim_param
+    for value in (*model.graph.input, *model.graph.output, *model.graph.value_info):
+        for size in value.type.tensor_type.shape.dim:
+            if size.dim_param == own:
+                size.dim_param = BATCH
 
 
 @contextlib.contextmanager

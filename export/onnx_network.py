@@ -1,7 +1,7 @@
-"""The detector's network as an ONNX file, for runtimes other than torch.
+"""The face detector's network as an ONNX file, for programs that suppress overlapping boxes themselves.
 
-It holds `FaceDetector.forward` alone: a canvas goes in, raw boxes and logits come out. Pre- and
-post-processing live in the artifact, for which the ONNX file is no substitute.
+It holds `FaceDetector.forward` alone: a canvas goes in, raw boxes and logits come out. `onnx_writer` writes
+the whole of `detect`.
 """
 
 from pathlib import Path
@@ -16,7 +16,6 @@ from lensbox.export.predictions_check import prediction_failures
 from lensbox.export.self_test_images import draw_faces
 from lensbox.files import atomic_write
 from lensbox.model import FaceDetector, weights_sha256
-from lensbox.model.config import CANVAS_SIZE
 
 OUTPUTS = ("boxes", "logits")
 
@@ -25,39 +24,37 @@ _DESCRIPTION = (
     "Lensbox's face detector without pre- and post-processing. A box's score is sigmoid(logit). To come: "
     "a threshold on the scores, suppression of overlapping boxes, clipping to the canvas."
 )
-_VALUE_DESCRIPTIONS = {
-    "images": (
-        f"uint8 [batch, 1, {CANVAS_SIZE}, {CANVAS_SIZE}], gray levels of canvases as the artifact's "
-        "preprocess makes them"
-    ),
-    "boxes": "float32 [batch, 5440, 4], x1, y1, x2, y2 in pixels of the canvas, not clipped",
-    "logits": "float32 [batch, 5440], one for each box",
-}
 
 
 def save_onnx_network(detector: FaceDetector, path: str | Path) -> None:
     """Writes the network of a detector, on the CPU and in eval mode, as one file that describes itself.
 
-    Input `images`, uint8 [batch, 1, 256, 256]; outputs `boxes`, float32 [batch, A, 4], and `logits`, float32
-    [batch, A], as of `FaceDetector.forward`. Before the file is written, onnxruntime runs it and must agree
-    with PyTorch (see `predictions_check`). Raises OnnxExportError where it does not, OSError if the file
-    cannot be written, and ValueError for a detector in training mode.
+    Input `images`, uint8 [batch, c, h, w] of the specification; outputs `boxes`, float32 [batch, A, 4], and
+    `logits`, float32 [batch, A], as of `FaceDetector.forward`. Before the file is written, onnxruntime runs
+    it and must agree with PyTorch (see `predictions_check`). Raises OnnxExportError where it does not,
+    OSError if the file cannot be written, and ValueError for a detector in training mode.
     """
+    atomic_write(path, onnx_network(detector))
+
+
+def onnx_network(detector: FaceDetector) -> bytes:
+    """The file that `save_onnx_network` writes."""
     if detector.training:
         raise ValueError("detector must be in eval mode, got one in training mode")
     canvases, _ = detector.preprocess([draw_faces(seed) for seed in range(_CHECKED_IMAGES)])
     model = to_onnx(detector, canvases[:2], OUTPUTS)
     _describe(model, detector)
-    content = model.SerializeToString()
+    content: bytes = model.SerializeToString()
     _check(detector, canvases, content)
-    atomic_write(path, content)
+    return content
 
 
 def _describe(model: onnx.ModelProto, detector: FaceDetector) -> None:
-    model.graph.name = "face_detector"
+    model.graph.name = detector.specification.name
     model.doc_string = _DESCRIPTION
+    texts = _value_descriptions(detector)
     for value in (*model.graph.input, *model.graph.output):
-        value.doc_string = _VALUE_DESCRIPTIONS[value.name]
+        value.doc_string = texts[value.name]
     properties = {
         "description": _DESCRIPTION,  # once more, as some viewers show only these
         "lensbox_version": lensbox.ops.read_build_info(lensbox.ops.library_path()).version,
@@ -65,6 +62,16 @@ def _describe(model: onnx.ModelProto, detector: FaceDetector) -> None:
         "weights_sha256": weights_sha256(detector),
     }
     onnx.helper.set_model_props(model, properties)
+
+
+def _value_descriptions(detector: FaceDetector) -> dict[str, str]:
+    specification, anchors = detector.specification, len(detector.anchor_strides)
+    canvas = f"{specification.channels}, {specification.height}, {specification.width}"
+    return {
+        "images": f"uint8 [batch, {canvas}], gray levels of canvases as the artifact's preprocess makes them",
+        "boxes": f"float32 [batch, {anchors}, 4], x1, y1, x2, y2 in pixels of the canvas, not clipped",
+        "logits": f"float32 [batch, {anchors}], one for each box",
+    }
 
 
 def _check(detector: FaceDetector, canvases: torch.Tensor, content: bytes) -> None:

@@ -36,7 +36,7 @@ def build_self_test(
     precision. Raises RuntimeError if no clear test is found.
     """
     module: Any = deployed(detector)
-    with torch.no_grad(), _one_thread():
+    with torch.no_grad(), one_thread():
         if isinstance(detector, FaceDetector):
             choice = clearest_predictions(detector, mantissa_bits)
         else:
@@ -90,7 +90,7 @@ def _widened(test: SelfTest, exact: SelfTest) -> SelfTest:
 
 
 @contextlib.contextmanager
-def _one_thread() -> Iterator[None]:
+def one_thread() -> Iterator[None]:
     """Makes sums, and so the expectations, independent of the number of cores; the pictures are few."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)

@@ -6,6 +6,7 @@ from lensbox.runtime.artifact_loading import load_artifact
 from lensbox.runtime.detection import Detections
 from lensbox.runtime.image_io import read_image, read_photo
 from lensbox.runtime.metadata import Canvas, Reading
+from lensbox.runtime.onnx_options import OnnxOptions
 from lensbox.runtime.photo import Photo
 
 __all__ = [
@@ -13,6 +14,7 @@ __all__ = [
     "ArtifactError",
     "Canvas",
     "Detections",
+    "OnnxOptions",
     "Photo",
     "Reading",
     "load_artifact",

@@ -28,13 +28,17 @@ _MAX_THREADS = 8
 class Artifact:
     """A loaded detector. Its methods may be called from several threads at once.
 
-    module: has the methods of the newest format (`docs/artifact.md`). Call it inside of `torchscript_call`.
+    module: has the methods of the newest format (`docs/artifact.md`), be it TorchScript, `SingleImageMethods`
+    or `OnnxMethods`. Call it inside of `torchscript_call`. rounded: whether it rounds on a CPU as on a GPU.
     """
 
-    def __init__(self, module: Any, metadata: ArtifactMetadata, device: torch.device) -> None:
+    def __init__(
+        self, module: Any, metadata: ArtifactMetadata, device: torch.device, *, rounded: bool = False
+    ) -> None:
         self.module = module
         self.metadata = metadata
         self.device = device
+        self._rounded = rounded
         self._captured: CapturedDetect | None = None
         self._further = (*(["labels"] if metadata.classes else []), *metadata.extras)
 
@@ -177,12 +181,17 @@ class Artifact:
         """Mean of 1 - GIoU over the slots that hold a target; a slot whose y2 is 0 is padding.
 
         predictions, targets: [..., 4] of the same shape, xyxy in the same unit, on any device. Raises
-        ValueError for other shapes.
+        ValueError for other shapes, and for an ONNX file of a detector with a loss of its own.
         """
         if predictions.shape != targets.shape or predictions.dim() == 0 or predictions.shape[-1] != 4:
             raise ValueError(
                 "predictions and targets must have the same shape [..., 4], "
                 f"got {list(predictions.shape)} and {list(targets.shape)}"
+            )
+        if self.module.loss is None:
+            raise ValueError(
+                "loss must be asked of the detector's TorchScript artifact: it is the detector's own, and an "
+                "ONNX file holds detect alone"
             )
         with torchscript_call():
             return float(self.module.loss(predictions.to(self.device), targets.to(self.device)))
@@ -190,7 +199,7 @@ class Artifact:
     def self_test(self) -> SelfTestReport:
         """Runs the self-test that came with the artifact, on the artifact's device."""
         with torchscript_call():
-            return run_self_test(self.module, self.metadata.self_test, self.device)
+            return run_self_test(self.module, self.metadata.self_test, self.device, rounded=self._rounded)
 
     def _thresholds(self, score_threshold: float | None, iou_threshold: float | None) -> Thresholds:
         """What was given, or else the defaults. Raises ValueError, before anything is computed."""

@@ -1,7 +1,8 @@
-"""Loading an artifact: a TorchScript file with the extra file `lensbox.json`. No other code opens it.
+"""Loading an artifact: a TorchScript file with the extra file `lensbox.json`, or an ONNX file.
 
-The module is a frozen detector with the methods `preprocess`, `detect`, `restore` and `loss`; `lensbox.json`
-is written and read by `ArtifactMetadata`. `docs/artifact.md` says what is checked before torch sees a file.
+A TorchScript artifact's module is a frozen detector with the methods `preprocess`, `detect`, `restore` and
+`loss`; `lensbox.json` is written and read by `ArtifactMetadata`. `docs/artifact.md` says what is checked
+before torch sees a file; no other code opens one. ONNX files are the business of `onnx_loading`.
 """
 
 import io
@@ -15,6 +16,9 @@ from lensbox.runtime.artifact_file import METADATA_FILE, ArtifactFile, parse_art
 from lensbox.runtime.carried_ops import load_carried_libraries
 from lensbox.runtime.code_check import ForeignCodeError, check_code
 from lensbox.runtime.metadata import SINGLE_IMAGE_FORMAT, ArtifactMetadata
+from lensbox.runtime.onnx_file import looks_like_onnx
+from lensbox.runtime.onnx_loading import load_onnx_bytes, read_onnx_metadata
+from lensbox.runtime.onnx_options import OnnxOptions
 from lensbox.runtime.op_library import require_ops
 from lensbox.runtime.signature import require_signature
 from lensbox.runtime.single_image import SingleImageMethods
@@ -30,6 +34,7 @@ def load_artifact(
     *,
     trusted: bool = False,
     public_key: str | Path | None = None,
+    onnx: OnnxOptions | None = None,
 ) -> Artifact:
     """Loads an artifact onto a device; run its `self_test` before relying on it on a new machine.
 
@@ -43,43 +48,62 @@ def load_artifact(
     (`lensbox sign`), and nothing of it is looked at before that is known; what loads are the bytes that were
     signed. Needs the package cryptography (`lensbox[sign]`).
 
+    A file that `lensbox export --format onnx` wrote is loaded as well, on the CPU. It holds operators of ONNX
+    alone, so there is no code to check, nor to trust. onnx: what runs it, None for onnxruntime with as many
+    threads as torch uses.
+
     Raises ArtifactError, naming the file and the cause, if it is missing, damaged, not an artifact or of a
     newer format, if its code uses other operators, and if an operator that it needs is not registered or has
     a schema that does not fit; with `public_key`, also if the signature is absent or does not match.
+    DeviceError for an ONNX file and another device than the CPU.
 
     On a GPU, torch computes convolutions in TF32 unless `torch.backends.cudnn.allow_tf32` is False, which the
     service and the C++ runner set and this function leaves to you. TF32 moves scores by some 1e-4, and where
     two boxes nearly tie, NMS may keep another one than on the CPU.
     """
+    data = read_file(path)
+    if public_key is not None:
+        require_signature(Path(path), data, Path(public_key))
+    return load_artifact_bytes(data, str(path), device, trusted=trusted, onnx=onnx)
+
+
+def read_file(path: str | Path) -> bytes:
+    """The content of an artifact's file. Raises ArtifactError where there is none, or too large a one."""
     path = Path(path)
-    device = torch.device(device)
     if not path.is_file():
         raise ArtifactError(f"path must be an artifact file, got {path}")
     try:
         size = path.stat().st_size
         if size > MAX_FILE_SIZE:
             raise ArtifactError(f"{path} must have at most {MAX_FILE_SIZE} bytes, got {size}")
-        data = path.read_bytes()
+        return path.read_bytes()
     except OSError as error:
         raise ArtifactError(f"{path} cannot be read: {error}") from error
-    if public_key is not None:
-        require_signature(path, data, Path(public_key))
-    return load_artifact_bytes(data, str(path), device, trusted=trusted)
+
+
+def read_metadata(data: bytes, name: str) -> ArtifactMetadata:
+    """The metadata of an artifact, whatever its format, without running its code; errors call it `name`.
+
+    Raises ArtifactError for what `load_artifact` refuses before it looks at code and operators.
+    """
+    if looks_like_onnx(data):
+        return read_onnx_metadata(data, name)
+    return _parsed(data, name)[1]
 
 
 def load_artifact_bytes(
-    data: bytes, name: str, device: str | torch.device = "cpu", *, trusted: bool = False
+    data: bytes,
+    name: str,
+    device: str | torch.device = "cpu",
+    *,
+    trusted: bool = False,
+    onnx: OnnxOptions | None = None,
 ) -> Artifact:
     """Loads an artifact from the content of its file, as `load_artifact` does; errors call it `name`."""
     device = torch.device(device)
-    try:
-        file = parse_artifact_file(data)
-    except ValueError as error:
-        raise ArtifactError(f"{name} {error}") from error
-    try:
-        metadata = ArtifactMetadata.from_json(file.metadata.decode())
-    except ValueError as error:
-        raise ArtifactError(f"{name} has an unusable {METADATA_FILE}: {error}") from error
+    if looks_like_onnx(data):
+        return load_onnx_bytes(data, name, device, onnx or OnnxOptions())
+    file, metadata = _parsed(data, name)
     # Before TorchScript sees the file: it would only say "Unknown builtin op".
     if trusted:
         load_carried_libraries(name, metadata.libraries, file.libraries, metadata.ops)
@@ -92,6 +116,17 @@ def load_artifact_bytes(
         raise ArtifactError(f"{name} lacks the methods {', '.join(missing)}")
     single = metadata.format_version == SINGLE_IMAGE_FORMAT
     return Artifact(SingleImageMethods(module) if single else module, metadata, device)
+
+
+def _parsed(data: bytes, name: str) -> tuple[ArtifactFile, ArtifactMetadata]:
+    try:
+        file = parse_artifact_file(data)
+    except ValueError as error:
+        raise ArtifactError(f"{name} {error}") from error
+    try:
+        return file, ArtifactMetadata.from_json(file.metadata.decode())
+    except ValueError as error:
+        raise ArtifactError(f"{name} has an unusable {METADATA_FILE}: {error}") from error
 
 
 def _require_ops(name: str, metadata: ArtifactMetadata, trusted: bool) -> None:

@@ -7,6 +7,7 @@ import torch
 from lensbox.errors import ExitCode, LensboxError
 from lensbox.runtime import Artifact, Photo, load_artifact
 from lensbox.runtime.device import choose_device, use_full_float32
+from lensbox.runtime.onnx_file import looks_like_onnx
 from lensbox.serve.engine.batch_sizes import batch_sizes, largest_batch
 from lensbox.serve.settings import Settings
 
@@ -31,7 +32,7 @@ def load_model(settings: Settings) -> Artifact:
     if settings.threads is not None:
         torch.set_num_threads(settings.threads)  # per thread, hence here
     try:
-        device = choose_device(settings.device)
+        device = _device(settings)
         if device.type == "cuda":
             use_full_float32()
         artifact = load_artifact(
@@ -49,6 +50,15 @@ def load_model(settings: Settings) -> Artifact:
     return artifact
 
 
+def _device(settings: Settings) -> torch.device:
+    """The device of the settings, where "auto" for an ONNX file is the CPU. Raises DeviceError."""
+    if settings.device == "auto" and settings.artifact.is_file():
+        with settings.artifact.open("rb") as file:
+            if looks_like_onnx(file.read(1)):
+                return torch.device("cpu")
+    return choose_device(settings.device)
+
+
 def warm_up(artifact: Artifact, sizes: Sequence[int]) -> None:
     """Calls the artifact as requests will, in batches of these sizes, until its slow first calls are over."""
     boxes = torch.tensor([[8.0, 8.0, 24.0, 24.0]])
@@ -59,8 +69,9 @@ def warm_up(artifact: Artifact, sizes: Sequence[int]) -> None:
             if artifact.metadata.canvas is not None:  # as JPEG files are, at half their size
                 size = 2 * _WARM_WIDTH, 2 * _WARM_HEIGHT
                 artifact.detect_images([Photo(pixels, *size, (0, 0, *size))])
-        artifact.loss(boxes, boxes)
-        artifact.loss(boxes[None], boxes[None])
+        if "loss" in artifact.metadata.methods:
+            artifact.loss(boxes, boxes)
+            artifact.loss(boxes[None], boxes[None])
     pixels = torch.zeros([1, _WARM_HEIGHT, _WARM_WIDTH], dtype=torch.uint8)
     for count in sizes:
         artifact.detect_images([Photo.of(pixels)] * count)

@@ -6,6 +6,7 @@ import pytest
 from small_detectors import varied_detector
 
 from lensbox.export.artifact_writer import save_artifact
+from lensbox.export.onnx_writer import save_onnx
 from lensbox.model import FaceDetector
 
 
@@ -18,4 +19,12 @@ def detector() -> FaceDetector:
 def artifact_path(detector: FaceDetector, tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("artifact") / "detector.pt"
     save_artifact(detector, path, score_threshold=0.25, iou_threshold=0.4)
+    return path
+
+
+@pytest.fixture(scope="session")
+def onnx_path(detector: FaceDetector, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same detector with the same thresholds."""
+    path = tmp_path_factory.mktemp("onnx") / "detector.onnx"
+    save_onnx(detector, path, score_threshold=0.25, iou_threshold=0.4)
     return path

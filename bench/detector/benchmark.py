@@ -32,7 +32,7 @@ from lensbox.bench.timing import Series
 from lensbox.files import atomic_write
 from lensbox.model import FaceDetector
 
-_PACKAGES = ("onnx", "onnxscript", "onnxruntime")
+_PACKAGES = ("onnx", "onnxscript", "onnxruntime", "openvino")
 # Many short samples of a few calls: on a busy machine the median is then that of the undisturbed ones.
 _EFFORT = Effort(rounds=100, sample_seconds=0.004, figure_seconds=3.0)
 _QUICK = Effort(rounds=15, sample_seconds=0.004, figure_seconds=0.5, leave_out_slow_starts=True)
@@ -47,11 +47,13 @@ class Options:
     output: folder for the files, or None.
     quick: fewer samples, and nothing that is slow to start.
     threads: of the CPU.
+    batch: images a call.
     """
 
     output: Path | None = None
     quick: bool = False
     threads: int = 1
+    batch: int = 1
 
 
 def run(detector: FaceDetector, options: Options, say: Callable[[str], None]) -> DetectorReport:
@@ -60,15 +62,19 @@ def run(detector: FaceDetector, options: Options, say: Callable[[str], None]) ->
     keep_freed_memory()
     effort = _QUICK if options.quick else _EFFORT
     with tempfile.TemporaryDirectory() as folder, cpu_threads(options.threads):
-        subject = make_subject(detector, Path(folder), options.threads)
+        subject = make_subject(detector, Path(folder), options.threads, options.batch)
         costs = {
-            DETECTOR: network_cost(detector, subject.canvas),
+            DETECTOR: network_cost(detector, subject.canvas[:1]),
             YUNET_N: network_cost(YuNet().eval(), torch.zeros(1, 3, *subject.canvas.shape[2:])),
         }
-        found = DetectorReport(environment(torch.device("cpu"), _PACKAGES), costs, options.threads)
+        found = DetectorReport(
+            environment(torch.device("cpu"), _PACKAGES), costs, options.threads, options.batch
+        )
         with torch.inference_mode():
             found.timings = _measure(subject, effort)
             try:
+                if options.batch > 1:
+                    raise UnavailableError("shown for one image a call")
                 found.breakdown = _break_down(subject, effort)
             except UnavailableError as error:
                 found.notes.append(f"where the time goes: {error}")

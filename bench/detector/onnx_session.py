@@ -37,6 +37,17 @@ def exported_network(subject: Subject) -> Path:
     return subject.network_file
 
 
+def exported_detector(subject: Subject) -> Path:
+    """The whole detector as an ONNX file, exported on first use. Raises UnavailableError."""
+    try:
+        from lensbox.export.onnx_writer import save_onnx
+    except ModuleNotFoundError as error:
+        raise missing_package(error) from error
+    if not subject.onnx_file.exists():
+        save_onnx(subject.detector, subject.onnx_file)
+    return subject.onnx_file
+
+
 def missing_package(error: ModuleNotFoundError) -> UnavailableError:
     return UnavailableError(
         f"the Python package {error.name!r} is not installed; pip install 'lensbox[onnx]' brings it"

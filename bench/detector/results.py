@@ -40,6 +40,7 @@ class DetectorReport:
     environment: Environment
     costs: Mapping[str, Cost]
     threads: int
+    batch: int = 1
     timings: list[Timing] = field(default_factory=list)
     breakdown: Breakdown | None = None
     notes: list[str] = field(default_factory=list)
@@ -78,7 +79,7 @@ class OperatorRecord:
 
 def write_csv_files(folder: Path, report: DetectorReport) -> None:
     """Writes detector.csv, and detector_operators.csv where there is a breakdown."""
-    timings = [_timing_record(timing, report.threads) for timing in report.timings]
+    timings = [_timing_record(timing, report) for timing in report.timings]
     write_records(folder / "detector.csv", _columns(TimingRecord), timings)
     if report.breakdown is not None:
         by_runtime = {
@@ -97,13 +98,13 @@ def _columns(record: type[TimingRecord] | type[OperatorRecord]) -> list[str]:
     return [column.name for column in fields(record)]
 
 
-def _timing_record(timing: Timing, threads: int) -> TimingRecord:
+def _timing_record(timing: Timing, report: DetectorReport) -> TimingRecord:
     return TimingRecord(
         way=timing.way,
         computes=timing.computes,
         device="cpu",
-        threads=threads,
-        batch=1,
+        threads=report.threads,
+        batch=report.batch,
         **summary_columns(timing.summary),
         note=timing.note,
     )

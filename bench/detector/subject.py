@@ -18,7 +18,7 @@ class Subject:
 
     detector: eager, on the CPU, in eval mode.
     artifact: what a user gets of it: written to a file and loaded back.
-    canvas: uint8 [1, 1, 256, 256], the picture of the artifact's self-test.
+    canvas: uint8 [B, 1, 256, 256], copies of the picture of the artifact's self-test.
     score_threshold, iou_threshold: the self-test's, with which no rounding decides what is found.
     folder: for files of this run.
     threads: of the CPU.
@@ -33,18 +33,22 @@ class Subject:
     threads: int
 
     @property
+    def onnx_file(self) -> Path:
+        """Where the detector's ONNX file lies once a runtime has needed it."""
+        return self.folder / "detector.onnx"
+
+    @property
     def network_file(self) -> Path:
         """Where the exported network lies once a runtime has needed it."""
         return self.folder / "network.onnx"
 
 
-def make_subject(detector: FaceDetector, folder: Path, threads: int) -> Subject:
-    """Exports the detector to `folder`. Raises ArtifactError if it cannot be exported."""
+def make_subject(detector: FaceDetector, folder: Path, threads: int, batch: int = 1) -> Subject:
+    """Exports the detector to `folder`, for so many canvases a call. Raises ArtifactError if it cannot."""
     save_artifact(detector, folder / "detector.pt")
     artifact = load_artifact(folder / "detector.pt")
     test = artifact.metadata.self_test
     with torch.inference_mode():
         canvases, _ = artifact.module.preprocess([test.image])
-    return Subject(
-        detector, artifact, canvases.clone(), test.score_threshold, test.iou_threshold, folder, threads
-    )
+    canvas = canvases.repeat(batch, 1, 1, 1)
+    return Subject(detector, artifact, canvas, test.score_threshold, test.iou_threshold, folder, threads)

@@ -1,15 +1,25 @@
 """The ways to run the detector that are timed, and the yardstick."""
 
+import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
 
-from lensbox.bench.detector.onnx_session import exported_network, missing_package, open_session
+from lensbox.bench.detector.onnx_session import (
+    exported_detector,
+    exported_network,
+    missing_package,
+    open_session,
+)
 from lensbox.bench.detector.subject import Subject
 from lensbox.bench.detector.yunet import OUTPUTS, YuNet
+from lensbox.bench.peers.peer import UnavailableError
+from lensbox.errors import ArtifactError
 from lensbox.export.torchscript import script_and_freeze
+from lensbox.runtime.artifact_loading import load_artifact
+from lensbox.runtime.onnx_options import OnnxOptions
 from lensbox.runtime.torchscript import quiet_torchscript
 
 # detect: boxes, scores and counts, post-processing included. network: boxes and logits of all anchors.
@@ -22,13 +32,15 @@ Call = Callable[[], Any]  # boxes, scores and counts, or boxes and logits: tenso
 class Way:
     """load: makes the call that is timed; raises UnavailableError where it cannot run.
 
-    slow_to_start: whether `--quick` leaves it out.
+    slow_to_start: whether `--quick` leaves it out. rounds: whether it computes in bfloat16, so that its
+    answer is near the detector's and not the same.
     """
 
     name: str
     computes: Computes
     load: Callable[[Subject], Call]
     slow_to_start: bool = False
+    rounds: bool = False
 
 
 def _eager_detect(subject: Subject) -> Call:
@@ -39,6 +51,18 @@ def _eager_detect(subject: Subject) -> Call:
 def _artifact_detect(subject: Subject) -> Call:
     detect = subject.artifact.detect
     return lambda: detect(subject.canvas, subject.score_threshold, subject.iou_threshold)
+
+
+def _onnx_detect(options: OnnxOptions) -> Callable[[Subject], Call]:
+    def load(subject: Subject) -> Call:
+        path = exported_detector(subject)
+        try:
+            detect = load_artifact(path, onnx=dataclasses.replace(options, threads=subject.threads)).detect
+        except ArtifactError as error:
+            raise UnavailableError(str(error)) from error
+        return lambda: detect(subject.canvas, subject.score_threshold, subject.iou_threshold)
+
+    return load
 
 
 def _optimized_detect(subject: Subject) -> Call:
@@ -79,12 +103,17 @@ def _onnxruntime_yunet(subject: Subject) -> Call:
 
 
 TORCHSCRIPT_DETECT = "TorchScript detect, the artifact"
+ONNX_DETECT = "ONNX file detect, onnxruntime"
 TORCHSCRIPT_NETWORK = "TorchScript network, the artifact's"
 ONNXRUNTIME_NETWORK = "onnxruntime network"
 YUNET = "onnxruntime YuNet-n, the yardstick"
 
+_BFLOAT16 = OnnxOptions("openvino", precision="bfloat16")
 WAYS = [
     Way(TORCHSCRIPT_DETECT, "detect", _artifact_detect),
+    Way(ONNX_DETECT, "detect", _onnx_detect(OnnxOptions())),
+    Way("ONNX file detect, OpenVINO", "detect", _onnx_detect(OnnxOptions("openvino"))),
+    Way("ONNX file detect, OpenVINO in bfloat16", "detect", _onnx_detect(_BFLOAT16), rounds=True),
     Way("TorchScript detect, optimize_for_inference", "detect", _optimized_detect),
     Way("eager detect", "detect", _eager_detect),
     Way(TORCHSCRIPT_NETWORK, "network", _artifact_network),
@@ -93,4 +122,4 @@ WAYS = [
     Way(YUNET, "yardstick", _onnxruntime_yunet),
 ]
 # A defect of these is Lensbox's own.
-OWN = (TORCHSCRIPT_DETECT, TORCHSCRIPT_NETWORK)
+OWN = (TORCHSCRIPT_DETECT, ONNX_DETECT, TORCHSCRIPT_NETWORK)

@@ -1,6 +1,7 @@
 """`lensbox bench detector` on a small detector: what is checked, what is timed, what is said."""
 
 import csv
+import importlib.util
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -69,6 +70,9 @@ def test_a_quick_run_writes_tables(weights: Path, tmp_path: Path, capfd: pytest.
     assert list(timings) == [way.name for way in ways.WAYS]
     compiled = timings.pop("torch.compile network")
     assert compiled["note"].startswith("not available: left out by --quick")
+    for name in [name for name in timings if "OpenVINO" in name]:
+        if importlib.util.find_spec("openvino") is None:
+            assert "pip install 'lensbox[openvino]'" in timings.pop(name)["note"]
     assert all(float(row["p20_us"]) <= float(row["median_us"]) for row in timings.values())
     assert all(int(row["samples"]) == 3 and row["note"] == "" for row in timings.values())
     assert "| TorchScript detect, the artifact |" in (out / "detector.md").read_text()
@@ -89,6 +93,8 @@ def test_a_quick_run_writes_tables(weights: Path, tmp_path: Path, capfd: pytest.
 
 @pytest.mark.parametrize("way", [way for way in ways.WAYS if not way.slow_to_start], ids=lambda way: way.name)
 def test_every_way_agrees_with_the_eager_detector(way: Way, subject: Subject) -> None:
+    if "OpenVINO" in way.name:
+        pytest.importorskip("openvino")
     check_way(way, way.load(subject), subject)
 
 

@@ -1,0 +1,64 @@
+"""The files of one export, in each format asked for: all are made, and have proven themselves, before one is
+written."""
+
+import logging
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from lensbox.errors import ArtifactError
+from lensbox.export.artifact_writer import make_artifact
+from lensbox.export.precision import PrecisionOptions, describe_change
+from lensbox.model import Detector, FaceDetector
+from lensbox.runtime.metadata import ArtifactMetadata
+
+_logger = logging.getLogger(__name__)
+
+
+def make_files(
+    detector: Detector,
+    paths: Mapping[str, Path],
+    thresholds: tuple[float | None, float | None],
+    precision: PrecisionOptions,
+    carried_ops: Sequence[Path],
+) -> dict[Path, bytes]:
+    """The content of each file.
+
+    paths: by format, of which there are "torchscript", "onnx" and "onnx-network"; for the latter two the
+    precision must be float32. thresholds: of scores and IoU, None for the detector's. The other arguments and
+    the errors are those of `save_artifact` and `save_onnx`.
+    """
+    files: dict[Path, bytes] = {}
+    described: ArtifactMetadata | None = None
+    if "torchscript" in paths:
+        path = paths["torchscript"]
+        files[path], described = make_artifact(detector, str(path), *thresholds, precision, carried_ops)
+        _report(path, files[path], described)
+    if "onnx" in paths:
+        from lensbox.export.onnx_writer import make_onnx  # needs packages that TorchScript does without
+
+        path = paths["onnx"]
+        files[path], metadata = make_onnx(detector, str(path), *thresholds, precision.pictures, described)
+        _report(path, files[path], metadata)
+    if "onnx-network" in paths:
+        from lensbox.export.onnx_network import onnx_network
+
+        if not isinstance(detector, FaceDetector):
+            raise ArtifactError(
+                "a network alone can be exported of the face detector, whose raw predictions are known, "
+                f"got {type(detector).__name__}: --format onnx takes any detector"
+            )
+        files[paths["onnx-network"]] = onnx_network(detector)
+    return files
+
+
+def _report(path: Path, content: bytes, metadata: ArtifactMetadata) -> None:
+    _logger.info(
+        "%s: %d bytes, torch %s, weights %s, self-test with %d detections passed",
+        path,
+        len(content),
+        metadata.torch_version,
+        metadata.weights_sha256[:12],
+        len(metadata.self_test.scores),
+    )
+    if metadata.precision is not None:
+        _logger.info("%s", describe_change(metadata.precision))

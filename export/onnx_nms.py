@@ -1,0 +1,195 @@
+"""`lensbox::padded_nms` in standard operators of ONNX.
+
+An exported graph takes its thresholds as inputs, but the op takes numbers, of which an export would make
+constants. So calls are caught on their way to it, whoever makes them, and become calls of an op with tensors
+in their place, which exists for the exporter alone; the exporter finds its meaning in `TRANSLATIONS`.
+
+The rules are those of the op (docs/ops.md): scores above the threshold, the best max_candidates of them, by
+score and then by index; of two boxes whose intersection is more than iou_threshold times their union, the
+better one stays. ONNX leaves only the last of these to its runtimes: most divide, where the op multiplies, so
+that an IoU within a rounding error of the threshold may fall on the other side.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from onnxscript import opset18
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+
+import lensbox.ops  # noqa: F401 (registers torch.ops.lensbox)
+
+op: Any = opset18  # its own types are too narrow for what its functions return
+_DTYPES = (torch.float32, torch.float16, torch.bfloat16)
+
+
+@torch.library.custom_op("lensbox_onnx::padded_nms", mutates_args=())
+def _padded_nms(
+    boxes: Tensor,
+    scores: Tensor,
+    iou_threshold: Tensor,
+    score_threshold: Tensor,
+    max_candidates: int,
+    max_detections: int,
+    categories: Tensor | None = None,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """`padded_nms` of float32 with max_detections <= max_candidates <= N; thresholds: float32 []."""
+    thresholds = float(iou_threshold), float(score_threshold)
+    found: tuple[Tensor, Tensor, Tensor, Tensor] = torch.ops.lensbox.padded_nms(
+        boxes, scores, *thresholds, max_candidates, max_detections, categories
+    )
+    return found
+
+
+@_padded_nms.register_fake
+def _(
+    boxes: Tensor,
+    scores: Tensor,
+    iou_threshold: Tensor,
+    score_threshold: Tensor,
+    max_candidates: int,
+    max_detections: int,
+    categories: Tensor | None = None,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    batch = boxes.shape[0]
+    return (
+        boxes.new_empty(batch, max_detections, 4),
+        scores.new_empty(batch, max_detections),
+        scores.new_empty(batch, max_detections, dtype=torch.int64),
+        scores.new_empty(batch, dtype=torch.int32),
+    )
+
+
+class ThresholdsAsTensors(TorchFunctionMode):
+    """Within it, `torch.ops.lensbox.padded_nms` takes thresholds that are tensors, for the export to ONNX.
+
+    Raises ValueError for float64 and for a number of boxes that varies.
+    """
+
+    def __torch_function__(
+        self,
+        func: Any,
+        types: Sequence[type],
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        """See torch.overrides."""
+        if func in (torch.ops.lensbox.padded_nms, torch.ops.lensbox.padded_nms.default):
+            func = _with_tensors
+        return func(*args, **(kwargs or {}))
+
+
+def _with_tensors(
+    boxes: Tensor,
+    scores: Tensor,
+    iou_threshold: Tensor | float,
+    score_threshold: Tensor | float,
+    max_candidates: int,
+    max_detections: int,
+    categories: Tensor | None = None,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    count = boxes.shape[1]
+    if type(count) is not int:
+        raise ValueError(
+            "padded_nms must be given as many boxes of each image whatever the batch, for ONNX, got a number "
+            "that varies"
+        )
+    if boxes.dtype not in _DTYPES or scores.dtype not in _DTYPES:
+        raise ValueError(
+            f"padded_nms must be given boxes and scores of at most 32 bits, for ONNX, got {boxes.dtype} and "
+            f"{scores.dtype}"
+        )
+    candidates = min(max_candidates, count)
+    slots = min(max_detections, candidates)
+    # float32 holds every number of the shorter dtypes, and a threshold is rounded to it there, too.
+    found_boxes, found_scores, indices, counts = torch.ops.lensbox_onnx.padded_nms(
+        boxes.float(),
+        scores.float(),
+        _tensor(iou_threshold),
+        _tensor(score_threshold),
+        candidates,
+        slots,
+        categories,
+    )
+    unused = max_detections - slots
+    if unused > 0:
+        pad = torch.nn.functional.pad
+        found_boxes, found_scores = pad(found_boxes, (0, 0, 0, unused)), pad(found_scores, (0, unused))
+        indices = pad(indices, (0, unused), value=-1)
+    return found_boxes.to(boxes.dtype), found_scores.to(scores.dtype), indices, counts
+
+
+def _tensor(threshold: Tensor | float) -> Tensor:
+    return (
+        threshold.float() if isinstance(threshold, Tensor) else torch.tensor(threshold, dtype=torch.float32)
+    )
+
+
+def _translated(
+    boxes: Any,
+    scores: Any,
+    iou_threshold: Any,
+    score_threshold: Any,
+    max_candidates: int,
+    max_detections: int,
+    categories: Any = None,
+) -> tuple[Any, Any, Any, Any]:
+    """Operators for `_padded_nms`; arguments and results are values of the graph that is being built."""
+    # A NaN is not greater, and TopK puts the lower index first where scores are equal.
+    lowest = op.Constant(value_float=float("-inf"))
+    above = op.Where(op.Greater(scores, score_threshold), scores, lowest)
+    best_scores, best = op.TopK(above, op.Constant(value_ints=[max_candidates]), axis=1)
+    best_boxes = op.GatherND(boxes, op.Unsqueeze(best, op.Constant(value_ints=[-1])), batch_dims=1)
+
+    by_category = op.Unsqueeze(best_scores, op.Constant(value_ints=[1]))  # [B, 1, candidates]
+    if categories is not None:
+        chosen = op.GatherElements(categories, best, axis=1)
+        different, _, _, _ = op.Unique(chosen)
+        is_of = op.Equal(
+            op.Unsqueeze(chosen, op.Constant(value_ints=[1])),
+            op.Unsqueeze(different, op.Constant(value_ints=[1])),
+        )
+        by_category = op.Where(is_of, by_category, lowest)  # [B, categories, candidates]
+    one = op.Constant(value_ints=[1])  # the shape that ONNX's own tests have for thresholds
+    selected = op.NonMaxSuppression(
+        _upright(best_boxes),
+        by_category,
+        op.Constant(value_ints=[max_detections]),
+        op.Reshape(iou_threshold, one),
+        op.Reshape(op.Max(score_threshold, op.Constant(value_float=_LEAST)), one),
+    )
+    # Rows of image, category, candidate, in an order that ONNX leaves open: back to that of the candidates.
+    places = op.Gather(selected, op.Constant(value_ints=[0, 2]), axis=1)
+    kept = op.ScatterND(op.Expand(lowest, op.Shape(best_scores)), places, op.GatherND(best_scores, places))
+    found_scores, slots = op.TopK(kept, op.Constant(value_ints=[max_detections]), axis=1)
+    used = op.Greater(found_scores, lowest)
+    slots = op.Unsqueeze(slots, op.Constant(value_ints=[-1]))
+    zero = op.Constant(value_float=0.0)
+    return (
+        op.Where(
+            op.Unsqueeze(used, op.Constant(value_ints=[-1])),
+            op.GatherND(best_boxes, slots, batch_dims=1),
+            zero,
+        ),
+        op.Where(used, found_scores, zero),
+        op.Where(used, op.GatherND(best, slots, batch_dims=1), op.Constant(value_int=-1)),
+        op.ReduceSum(op.Cast(used, to=_INT32), op.Constant(value_ints=[1]), keepdims=0),
+    )
+
+
+def _upright(boxes: Any) -> Any:
+    """With inverted sides made empty, as the op sees them: ONNX would turn such boxes round."""
+    ends, axis = op.Constant(value_ints=[4]), op.Constant(value_ints=[2])
+    first = op.Slice(boxes, op.Constant(value_ints=[0]), axis, axis)
+    last = op.Slice(boxes, axis, ends, axis)
+    return op.Concat(first, op.Max(first, last), axis=2)
+
+
+_INT32 = 6  # onnx.TensorProto.INT32
+_LEAST = -3.0e38  # finite, so that no runtime lets -inf pass, which stands for "no candidate"
+
+# For torch.onnx.export's custom_translation_table.
+TRANSLATIONS: dict[Callable[..., Any], Callable[..., Any]] = {
+    torch.ops.lensbox_onnx.padded_nms.default: _translated
+}

@@ -1,0 +1,100 @@
+"""The proof that an ONNX file finds what the detector finds; without it, none is written."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from lensbox.export.detections_check import Agreement, Answer
+from lensbox.export.onnx_exporter import OnnxExportError
+from lensbox.export.self_test_images import draw_faces, draw_scene
+from lensbox.model import Detector
+from lensbox.model.protocol_check import named
+from lensbox.ops.canvas import fit_to_canvases
+from lensbox.runtime.artifact import Artifact
+
+BATCHES = (1, 2, 7, 32)
+_BATCHES_ELSEWHERE = (7,)
+
+_DRAWN = 6  # of each kind
+_NOISE = 3
+
+
+@torch.no_grad()
+def prove(detector: Detector, artifact: Artifact, pictures: Sequence[Tensor]) -> Agreement:
+    """Compares an artifact with its detector in float32, on the CPU, in batches of 1, 2, 7 and 32.
+
+    pictures: uint8 [C, H, W], beside the self-test's, drawn ones and noise. The thresholds are the defaults,
+    others to find more, and those of the self-test. Raises OnnxExportError where they differ by more than
+    rounding, or where the self-test fails.
+    """
+    metadata = artifact.metadata
+    test = metadata.self_test
+    report = artifact.self_test()
+    if not report.passed:
+        raise OnnxExportError(f"the ONNX file fails its self-test: {'; '.join(report.failures)}")
+    canvases = _canvases(detector, [test.image, *pictures])
+    default, overlap = metadata.score_threshold, metadata.iou_threshold
+    agreement = Agreement()
+    for thresholds, batches in (
+        ((default / 10, overlap), BATCHES),
+        ((default / 10, overlap / 2), _BATCHES_ELSEWHERE),
+        ((default, overlap), _BATCHES_ELSEWHERE),
+        ((test.score_threshold, test.iou_threshold), _BATCHES_ELSEWHERE),
+    ):
+        expected = [named(detector.detect(canvas[None], *thresholds)) for canvas in canvases]
+        for batch in batches:
+            _compare(agreement, expected, artifact.module, canvases, thresholds, batch)
+    if agreement.ties and not agreement.holds:
+        agreement.failures.append(
+            f"{agreement.ties} of {agreement.detections} detections are others than the detector's, of about "
+            "the same score"
+        )
+    if agreement.failures:
+        raise OnnxExportError(
+            f"the ONNX file does not find what the detector finds: {'; '.join(agreement.failures[:3])}"
+        )
+    return agreement
+
+
+def _canvases(detector: Detector, pictures: Sequence[Tensor]) -> Tensor:
+    """uint8 [N, c, h, w], as many as the largest batch or more."""
+    specification = detector.specification
+    size = specification.height, specification.width
+    drawn = [draw_faces(seed) for seed in range(_DRAWN)] + [draw_scene(seed, *size) for seed in range(_DRAWN)]
+    fitted, _ = fit_to_canvases([*pictures, *drawn], None, *size, specification.channels, specification.fill)
+    generator = torch.Generator().manual_seed(0)
+    shape = (_NOISE, specification.channels, *size)
+    noise = torch.randint(0, 256, shape, dtype=torch.uint8, generator=generator)
+    canvases = torch.cat([fitted, noise])
+    # Mirrored copies fill the largest batch: other canvases for the same price.
+    missing = max(0, max(BATCHES) - len(canvases))
+    return torch.cat([canvases, canvases[:missing].flip(3)])
+
+
+def _compare(
+    agreement: Agreement,
+    expected: Sequence[Mapping[str, Tensor]],
+    module: Any,
+    canvases: Tensor,
+    thresholds: tuple[float, float],
+    batch: int,
+) -> None:
+    for first in range(0, len(canvases), batch):
+        found = module.detect_named(canvases[first : first + batch], *thresholds)
+        for index in range(len(found["counts"])):
+            wanted = expected[first + index]
+            agreement.compare(
+                _of_image(wanted, 0),
+                _of_image(found, index),
+                thresholds[0],
+                wanted["scores"].shape[1],
+                f"canvas {first + index} in a batch of {batch}, thresholds {thresholds[0]:g} and "
+                f"{thresholds[1]:g}",
+            )
+
+
+def _of_image(found: Mapping[str, Tensor], index: int) -> Answer:
+    count = int(found["counts"][index])
+    return {name: value[index, :count] for name, value in found.items() if name != "counts"}

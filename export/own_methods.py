@@ -1,0 +1,81 @@
+"""Which methods a detector does in its own way: a file that holds `detect` alone cannot bring them along."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from lensbox.export.self_test_images import draw_faces
+from lensbox.model import Detector
+from lensbox.ops.canvas import fit_to_canvases, restore_boxes, restore_points
+
+
+def own_methods(detector: Detector) -> list[str]:
+    """Those of `preprocess`, `restore`, `restore_points`, `loss` whose answers are not Lensbox's to the bit.
+
+    A detector may have methods that only call Lensbox's, so what counts is what they answer: for pictures of
+    several shapes, whole and as windows of larger photographs.
+    """
+    answers = _Answers(detector)
+    methods = ("preprocess", "restore", "restore_points", "loss")
+    with torch.no_grad():
+        return [name for name in methods if hasattr(detector, name) and not getattr(answers, name)()]
+
+
+class _Answers:
+    """Whether the methods of a detector answer as Lensbox's do."""
+
+    def __init__(self, detector: Any) -> None:
+        specification = detector.specification
+        self._detector = detector
+        self._fit = (specification.height, specification.width, specification.channels, specification.fill)
+        generator = torch.Generator().manual_seed(0)
+        shapes = ((1, 40, 90), (3, 300, 200), (4, 77, 33))
+        self._images = [draw_faces(0), draw_faces(1)]
+        self._images += [
+            torch.randint(0, 256, shape, dtype=torch.uint8, generator=generator) for shape in shapes
+        ]
+        sizes = [image.shape[1:] for image in self._images]
+        self._windows = torch.tensor(
+            [
+                [-3.0, -1.0, 2 * width - 3.0, 2 * height - 1.0, 2 * width, 2 * height]
+                for height, width in sizes
+            ]
+        )
+        _, self._geometry = fit_to_canvases(self._images, self._windows, *self._fit)
+        corners = 400 * torch.rand(len(self._images), 6, 2, 2, generator=generator) - 50
+        self._boxes = torch.cat([corners.amin(dim=2), corners.amax(dim=2)], dim=-1)
+
+    def preprocess(self) -> bool:
+        """For whole photographs and for windows."""
+        return all(
+            _equal(self._detector.preprocess(self._images, windows), self._fitted(windows))
+            for windows in (None, self._windows)
+        )
+
+    def restore(self) -> bool:
+        """Boxes."""
+        wanted = restore_boxes(self._boxes, self._geometry)
+        return _equal(self._detector.restore(self._boxes, self._geometry), wanted)
+
+    def restore_points(self) -> bool:
+        """Points."""
+        points = self._boxes.view(*self._boxes.shape[:2], 2, 2)
+        wanted = restore_points(points, self._geometry)
+        return _equal(self._detector.restore_points(points, self._geometry), wanted)
+
+    def loss(self) -> bool:
+        """With padding among the targets."""
+        targets = self._boxes + 7
+        targets[:, -1] = 0
+        wanted = torch.ops.lensbox.masked_giou_loss(self._boxes, targets)
+        return _equal(self._detector.loss(self._boxes, targets), wanted)
+
+    def _fitted(self, windows: Tensor | None) -> tuple[Tensor, Tensor]:
+        return fit_to_canvases(self._images, windows, *self._fit)
+
+
+def _equal(actual: Any, wanted: Any) -> bool:
+    if isinstance(wanted, tuple):
+        return len(actual) == len(wanted) and all(map(_equal, actual, wanted))
+    return torch.equal(actual, wanted)

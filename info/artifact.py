@@ -1,0 +1,51 @@
+"""What an artifact's file is, in names and values."""
+
+import hashlib
+from collections.abc import Iterator
+
+from lensbox.runtime.artifact_loading import read_metadata
+from lensbox.runtime.metadata import ArtifactMetadata
+from lensbox.runtime.onnx_file import looks_like_onnx
+
+
+def describe_artifact(data: bytes, name: str) -> list[tuple[str, str]]:
+    """Names and values, in the order in which they are shown. Raises ArtifactError, which calls the file
+    `name`, if the content is that of no artifact."""
+    metadata = read_metadata(data, name)
+    return [
+        ("file", f"{name}, {len(data)} bytes"),
+        ("format", _format(data, metadata)),
+        ("sha256", hashlib.sha256(data).hexdigest()),
+        ("detector", metadata.name),
+        ("weights", metadata.weights_sha256),
+        ("written by", f"lensbox {metadata.lensbox_version}, torch {metadata.torch_version}"),
+        *_answers(metadata),
+        ("operators", ", ".join(schema.split("(")[0] for schema in metadata.ops) or "none of a library's"),
+        *(("carries", f"{library.name} for {library.platform}") for library in metadata.libraries),
+        ("self-test", f"{len(metadata.self_test.scores)} detections"),
+    ]
+
+
+def stored_metadata(data: bytes, name: str) -> str:
+    """`lensbox.json`, of whatever format. Raises ArtifactError as `describe_artifact` does."""
+    return read_metadata(data, name).to_json()
+
+
+def _format(data: bytes, metadata: ArtifactMetadata) -> str:
+    kind = "ONNX (detect alone)" if looks_like_onnx(data) else "TorchScript"
+    return f"{kind}, metadata of format {metadata.format_version}"
+
+
+def _answers(metadata: ArtifactMetadata) -> Iterator[tuple[str, str]]:
+    """What it takes and finds."""
+    if metadata.canvas is not None:
+        height, width, channels, _ = metadata.canvas
+        yield "canvas", f"{width} x {height}, {'gray' if channels == 1 else 'RGB'}"
+        yield "photographs", f"orientation {metadata.reading.orientation}"
+    yield "thresholds", f"score {metadata.score_threshold:g}, IoU {metadata.iou_threshold:g}"
+    yield "methods", ", ".join(metadata.methods)
+    if metadata.classes:
+        yield "classes", f"{len(metadata.classes)}: {', '.join(metadata.classes)}"
+    for name, extra in metadata.extras.items():
+        yield "output", f"{name} {list(extra.shape)}, {extra.kind}"
+    yield "precision", metadata.precision.dtype if metadata.precision else "float32"

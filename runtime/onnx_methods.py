@@ -1,0 +1,63 @@
+"""The methods of an artifact whose file is an ONNX model, which computes `detect` alone."""
+
+from collections.abc import Callable, Mapping
+
+import torch
+from torch import Tensor
+
+from lensbox.ops.canvas import fit_to_canvases, restore_boxes, restore_points
+from lensbox.runtime.metadata import ArtifactMetadata, Canvas
+
+# Canvases, uint8 [B, c, h, w] on the CPU with B from 1, and thresholds of scores and IoU, to outputs by name.
+Run = Callable[[Tensor, float, float], Mapping[str, Tensor]]
+
+
+class OnnxMethods:
+    """The methods of the newest format: `detect` is the model's, the others are Lensbox's own functions.
+
+    They are those that `lensbox export` gives to a detector that brings none itself.
+    """
+
+    def __init__(self, run: Run, metadata: ArtifactMetadata) -> None:
+        assert metadata.canvas is not None  # since format 2
+        self._run = run
+        self._canvas: Canvas = metadata.canvas
+        # A detector's own loss lies in its TorchScript artifact alone.
+        self.loss = torch.ops.lensbox.masked_giou_loss if "loss" in metadata.methods else None
+
+    def preprocess(self, images: list[Tensor], windows: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """See `fit_to_canvases`."""
+        height, width, channels, fill = self._canvas
+        return fit_to_canvases(images, windows, height, width, channels, fill)
+
+    def detect(
+        self, images: Tensor, score_threshold: float, iou_threshold: float
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Boxes, scores and counts. Raises ValueError for other canvases than the detector's."""
+        found = self.detect_named(images, score_threshold, iou_threshold)
+        return found["boxes"], found["scores"], found["counts"]
+
+    def detect_named(
+        self, images: Tensor, score_threshold: float, iou_threshold: float
+    ) -> Mapping[str, Tensor]:
+        """All outputs by name. Raises ValueError for other canvases than the detector's."""
+        height, width, channels, _ = self._canvas
+        if images.dtype != torch.uint8:
+            raise ValueError(f"images must be uint8, got {str(images.dtype).removeprefix('torch.')}")
+        if images.dim() != 4 or list(images.shape[1:]) != [channels, height, width]:
+            raise ValueError(
+                f"images must have the shape [B, C, H, W] with C, H, W = {[channels, height, width]}, "
+                f"got {list(images.shape)}"
+            )
+        if images.shape[0] == 0:  # of which not every operator of every runtime is sure
+            found = self.detect_named(images.new_zeros(1, *images.shape[1:]), score_threshold, iou_threshold)
+            return {name: value[:0] for name, value in found.items()}
+        return self._run(images.contiguous(), score_threshold, iou_threshold)
+
+    def restore(self, boxes: Tensor, geometry: Tensor) -> Tensor:
+        """See `restore_boxes`."""
+        return restore_boxes(boxes, geometry)
+
+    def restore_points(self, points: Tensor, geometry: Tensor) -> Tensor:
+        """See `lensbox.ops.canvas.restore_points`."""
+        return restore_points(points, geometry)
