@@ -26,8 +26,10 @@ CLI::App* add_command(CLI::App& app, Options& options, const std::string& name,
       ->add_option("--device", options.model.device,
                    "cpu, cuda, cuda:N, or auto (the first GPU if there is one, else the CPU)")
       ->capture_default_str();
-  command->add_flag("--trusted", options.model.trusted,
-                    "Load the artifact's code whatever it does: only for files of your own");
+  command->add_flag(
+      "--trusted", options.model.trusted,
+      "Load the artifact's code whatever it does, and open op libraries that it carries: only for "
+      "files of your own");
   command->add_option("--public-key", options.model.public_key,
                       "Refuse an artifact that the owner of this key, a PEM file, did not sign");
   command->add_option("--threads", options.threads, "CPU threads")

@@ -13,9 +13,10 @@
 
 #include "artifact_file.h"
 #include "captured_detect.h"
+#include "carried_ops.h"
 #include "detect_batch.h"
 #include "detector_module.h"
-#include "full_float32.h"
+#include "gpu_float32.h"
 #include "torch_error.h"
 #include "torch_version.h"
 
@@ -51,6 +52,27 @@ torch::jit::Module load_module(const std::filesystem::path& path, const Artifact
                         file.metadata.torch_version + ", this program has " + std::string(kTorchDescription) +
                         ". torch says:\n" + torch_message(error));
   }
+}
+
+void require_ops_of(const Metadata& metadata, c10::Device device,
+                    const std::optional<std::filesystem::path>& library, Trust trust) {
+  try {
+    require_ops(metadata.ops, device, library);
+  } catch (const ArtifactError& error) {
+    if (trust == Trust::kTrustCode || metadata.libraries.empty()) throw;
+    std::string carried;
+    for (const CarriedLibrary& each : metadata.libraries) {
+      carried += (carried.empty() ? "" : ", ") + each.name;
+    }
+    throw ArtifactError(error.what() + (" The artifact carries " + carried) +
+                        ", which is opened only if you load it as trusted (lensbox_runner: --trusted).");
+  }
+}
+
+GpuFloat32 float32_of(const Metadata& metadata, c10::Device device) {
+  if (!device.is_cuda()) return GpuFloat32::kUntouched;
+  const bool tf32 = metadata.precision && metadata.precision->dtype == Precision::Dtype::kTf32;
+  return tf32 ? GpuFloat32::kTf32 : GpuFloat32::kFull;
 }
 
 class Stopwatch {
@@ -96,15 +118,19 @@ Artifact Artifact::load(const std::filesystem::path& path, c10::Device device,
   Stopwatch stopwatch;
   LoadTimes times{};
   ArtifactFile file = read_artifact_file(path, trust, public_key);
+  const Metadata& metadata = file.metadata;
   times.checking = stopwatch.lap();
   const auto library = find_op_library(op_library);
   if (library) load_op_library(*library);
-  require_ops(file.metadata.ops, device, library);
+  if (trust == Trust::kTrustCode) {
+    open_carried_libraries(path, metadata.libraries, file.libraries, metadata.ops);
+  }
+  require_ops_of(metadata, device, library, trust);
   times.op_library = stopwatch.lap();
-  const Outputs outputs{static_cast<int64_t>(file.metadata.classes.size()), file.metadata.extras};
-  auto module = std::make_shared<DetectorModule>(path.string(), load_module(path, file, device), outputs);
+  const Outputs outputs{static_cast<int64_t>(metadata.classes.size()), metadata.extras};
+  auto module = std::make_shared<DetectorModule>(path.string(), load_module(path, file, device), outputs,
+                                                 float32_of(metadata, device));
   times.module = stopwatch.lap();
-  use_full_float32(device);
   return {device, std::move(file.metadata), std::move(module), times};
 }
 
@@ -137,7 +163,7 @@ CanvasBoxes Artifact::detect_canvases(const at::Tensor& canvases, double score_t
                                       double iou_threshold) const {
   const c10::InferenceMode inference_mode;
   const Found found = find(canvases.to(device_), score_threshold, iou_threshold);
-  return {found.boxes, found.scores, found.counts};
+  return {found.boxes, found.scores, found.counts, found.labels, found.extras};
 }
 
 Found Artifact::find(const at::Tensor& canvases, double score_threshold, double iou_threshold) const {

@@ -16,6 +16,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kMetadata = "extra/lensbox.json";
+constexpr const char* kLibraries = "extra/ops/";
 constexpr uint64_t kMostMetadata = uint64_t{16} << 20;
 // All sources, and all pickles, together: checking takes many times their size in memory.
 constexpr uint64_t kMostCode = uint64_t{4} << 20;
@@ -164,6 +165,17 @@ void check_code(const fs::path& artifact, const ZipArchive& archive, const std::
   }
 }
 
+// Those that the metadata lists, by name, if they are there.
+std::map<std::string, std::string> read_libraries(const ZipArchive& archive, const std::string& folder,
+                                                  const Metadata& metadata) {
+  std::map<std::string, std::string> libraries;
+  for (const CarriedLibrary& library : metadata.libraries) {
+    const ZipEntry* const entry = archive.find(folder + kLibraries + library.name);
+    if (entry) libraries[library.name] = read_entry(*entry);
+  }
+  return libraries;
+}
+
 }  // namespace
 
 ArtifactFile read_artifact_file(const fs::path& path, Trust trust,
@@ -177,7 +189,9 @@ ArtifactFile read_artifact_file(const fs::path& path, Trust trust,
   check_pickles(path, archive, folder);
   Metadata metadata = parse_metadata(text, path);
   if (trust == Trust::kCheckCode) check_code(path, archive, folder, metadata.ops);
-  return {bytes, std::move(metadata)};
+  std::map<std::string, std::string> libraries;
+  if (trust == Trust::kTrustCode) libraries = read_libraries(archive, folder, metadata);
+  return {bytes, std::move(metadata), std::move(libraries)};
 }
 
 Metadata read_metadata(const fs::path& artifact, Trust trust, const std::optional<fs::path>& public_key) {

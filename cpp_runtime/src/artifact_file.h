@@ -3,6 +3,7 @@
 #include <lensbox/torch/artifact.h>
 
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -14,6 +15,7 @@ namespace lensbox {
 struct ArtifactFile {
   std::shared_ptr<const std::string> bytes;
   Metadata metadata;
+  std::map<std::string, std::string> libraries;  // those of extra/ops/ by name; none unless it is trusted
 };
 
 // Reads the file once and checks its signature if there is a public key, the archive, lensbox.json and,

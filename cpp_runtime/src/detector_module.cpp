@@ -22,8 +22,9 @@ std::string described(const at::Tensor& tensor) {
 
 }  // namespace
 
-DetectorModule::DetectorModule(std::string path, torch::jit::Module module, Outputs outputs)
-    : path_(std::move(path)), module_(std::move(module)), outputs_(std::move(outputs)) {}
+DetectorModule::DetectorModule(std::string path, torch::jit::Module module, Outputs outputs,
+                               GpuFloat32 float32)
+    : path_(std::move(path)), module_(std::move(module)), outputs_(std::move(outputs)), float32_(float32) {}
 
 Prepared DetectorModule::preprocess(const std::vector<at::Tensor>& images,
                                     const std::optional<at::Tensor>& windows) const {
@@ -104,6 +105,7 @@ at::Tensor DetectorModule::gradient(const at::Tensor& loss, const at::Tensor& pr
     fail("method loss must return one number that has a gradient, got " + shape(loss) +
          (loss.requires_grad() ? "" : " without one"));
   }
+  const GpuFloat32Scope arithmetic(float32_);
   try {
     const auto gradients = torch::autograd::grad({loss.sum()}, {predictions}, /*grad_outputs=*/{},
                                                  /*retain_graph=*/std::nullopt, /*create_graph=*/false,
@@ -122,6 +124,7 @@ c10::IValue DetectorModule::call(const char* method, std::vector<c10::IValue> ar
   const auto found = module_.find_method(method);
   if (!found) fail(std::string("has no method ") + method);
   const torch::jit::GraphOptimizerEnabledGuard without_profiling(false);
+  const GpuFloat32Scope arithmetic(float32_);
   try {
     return (*found)(std::move(arguments));
   } catch (const std::exception& error) {

@@ -9,6 +9,8 @@
 #include <utility>
 #include <vector>
 
+#include "gpu_float32.h"
+
 namespace lensbox {
 
 struct Prepared {
@@ -32,13 +34,15 @@ struct Outputs {
 
 // The module in an artifact: its methods, by their types, with what they return checked. They run without
 // TorchScript's profiling executor, which would watch the first calls with a batch size and then compile, for
-// each size anew; the switch is put back after the call. docs/artifact.md has the methods.
+// each size anew; the switch is put back after the call, and so are those of GpuFloat32. docs/artifact.md has
+// the methods.
 //
 // All methods throw ArtifactError with the path if the module has no such method, it fails, or it returns
 // something else.
 class DetectorModule {
  public:
-  DetectorModule(std::string path, torch::jit::Module module, Outputs outputs = {});
+  DetectorModule(std::string path, torch::jit::Module module, Outputs outputs = {},
+                 GpuFloat32 float32 = GpuFloat32::kUntouched);
 
   const Outputs& outputs() const { return outputs_; }
 
@@ -75,6 +79,7 @@ class DetectorModule {
   std::string path_;
   torch::jit::Module module_;
   Outputs outputs_;
+  GpuFloat32 float32_;
 };
 
 }  // namespace lensbox

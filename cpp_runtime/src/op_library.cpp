@@ -1,5 +1,4 @@
 #include <ATen/core/dispatch/Dispatcher.h>
-#include <dlfcn.h>
 #include <lensbox/error.h>
 #include <lensbox/torch/op_library.h>
 #include <torch/csrc/jit/frontend/function_schema_parser.h>
@@ -74,12 +73,7 @@ void load_op_library(const fs::path& library) {
   if (info && minor_version(info->torch_version) != minor_version(TORCH_VERSION)) {
     fail_to_load(library, info, "it was built for another version of torch");
   }
-  if (const auto fault = shared_library_fault(library)) fail_to_load(library, info, *fault);
-  // An absolute path, because dlopen searches the system's folders for a bare file name. RTLD_NOW, so that a
-  // symbol that this torch lacks is an error here and not a crash in the first call.
-  if (dlopen(fs::absolute(library).c_str(), RTLD_NOW | RTLD_GLOBAL) != nullptr) return;
-  const char* const linker_message = dlerror();
-  fail_to_load(library, info, std::string("the linker cannot load it: ") + linker_message);
+  if (const auto fault = open_shared_library(library)) fail_to_load(library, info, *fault);
 }
 
 void require_ops(const std::vector<std::string>& schemas, c10::Device device,

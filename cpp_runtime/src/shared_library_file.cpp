@@ -1,5 +1,6 @@
 #include "shared_library_file.h"
 
+#include <dlfcn.h>
 #include <elf.h>
 #include <link.h>  // ElfW: the kind of ELF of this process, 32 or 64 bits
 
@@ -74,6 +75,17 @@ std::optional<std::string> shared_library_fault(const std::filesystem::path& lib
     }
   }
   return std::nullopt;
+}
+
+std::optional<std::string> open_shared_library(const std::filesystem::path& library) {
+  if (auto fault = shared_library_fault(library)) return fault;
+  // An absolute path, because dlopen searches the system's folders for a bare file name. RTLD_NOW, so that a
+  // symbol that this torch lacks is an error here and not a crash in the first call.
+  if (dlopen(std::filesystem::absolute(library).c_str(), RTLD_NOW | RTLD_GLOBAL) != nullptr) {
+    return std::nullopt;
+  }
+  const char* const linker_message = dlerror();
+  return std::string("the linker cannot load it: ") + linker_message;
 }
 
 }  // namespace lensbox

@@ -7,7 +7,7 @@ namespace lensbox {
 // runs. This is no sandbox: what is allowed can still use up time and memory, or make the detector wrong.
 enum class Trust {
   kCheckCode,  // refuse code that uses ops outside the list in runtime/allowed_ops.txt
-  kTrustCode   // load whatever torch loads: only for files of your own
+  kTrustCode   // load whatever torch loads, and open op libraries that it carries: only for files of your own
 };
 
 }  // namespace lensbox

@@ -38,9 +38,11 @@ struct LoadTimes {
 
 // What a detector found in canvases, on its device.
 struct CanvasBoxes {
-  at::Tensor boxes;   // [B, K, 4], in pixels of the canvas
-  at::Tensor scores;  // [B, K], best first
-  at::Tensor counts;  // [B]: how many of the K slots are filled
+  at::Tensor boxes;                // [B, K, 4], in pixels of the canvas
+  at::Tensor scores;               // [B, K], best first
+  at::Tensor counts;               // [B]: how many of the K slots are filled
+  at::Tensor labels;               // int64 [B, K]; undefined where there are no classes
+  std::vector<at::Tensor> extras;  // [B, K, ...], in the order of metadata().extras; points like boxes
 };
 
 struct LossAndGradient {
@@ -54,9 +56,13 @@ struct LossAndGradient {
 // TorchScript modules may be called from several threads at once, and so may the const methods of this class.
 class Artifact {
  public:
-  // Reads the file once, checks it as read_metadata does, opens the op library (see find_op_library), and
-  // loads what was checked onto `device`. If that is a GPU, turns TF32 off in the whole process, so that the
-  // GPU finds what the CPU finds. Throws ArtifactError.
+  // Reads the file once, checks it as read_metadata does, opens the op library (see find_op_library), those
+  // that the artifact carries if it is trusted, and loads what was checked onto `device`. Throws
+  // ArtifactError.
+  //
+  // On a GPU, its methods run without TF32, so that the GPU finds what the CPU finds, or with TF32 if
+  // metadata().precision says so. torch's switches for that belong to the process: they are as they were once
+  // no method runs, and methods of artifacts of the one kind wait for those of the other.
   static Artifact load(const std::filesystem::path& path, c10::Device device,
                        const std::optional<std::filesystem::path>& op_library = std::nullopt,
                        Trust trust = Trust::kCheckCode,

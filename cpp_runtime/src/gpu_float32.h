@@ -1,0 +1,27 @@
+#pragma once
+
+namespace lensbox {
+
+// How float32 convolutions and matrix products are computed on GPUs.
+enum class GpuFloat32 {
+  kUntouched,  // as the process has it: for a CPU, where it makes no difference
+  kFull,
+  kTf32  // tensor cores round what they multiply to 10 of the 23 bits of the mantissa
+};
+
+// Around what an artifact computes. torch has one switch for the whole process: the first scope sets it and
+// the last puts it back, and a scope that wants it otherwise waits until those before it have ended. Scopes
+// of a thread must not be nested.
+class GpuFloat32Scope {
+ public:
+  explicit GpuFloat32Scope(GpuFloat32 wanted);
+  ~GpuFloat32Scope();
+
+  GpuFloat32Scope(const GpuFloat32Scope&) = delete;
+  GpuFloat32Scope& operator=(const GpuFloat32Scope&) = delete;
+
+ private:
+  GpuFloat32 wanted_;
+};
+
+}  // namespace lensbox
