@@ -2,7 +2,7 @@
 
 import contextlib
 import os
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ from torch import Tensor
 from lensbox.errors import InputError
 from lensbox.runtime.captured_detect import CapturedDetect, Found, Thresholds
 from lensbox.runtime.detection import Detections, check_labels, detections
+from lensbox.runtime.gpu_float32 import gpu_float32
 from lensbox.runtime.image_io import read_photo
 from lensbox.runtime.metadata import ArtifactMetadata, Orientation, Reading
 from lensbox.runtime.orientation import check_orientation
@@ -28,6 +29,9 @@ _MAX_THREADS = 8
 class Artifact:
     """A loaded detector. Its methods may be called from several threads at once.
 
+    On a GPU they compute in full float32, or with TF32 if the metadata's `precision` says so, whatever
+    torch's switches say; those are as they were once no method runs.
+
     module: has the methods of the newest format (`docs/artifact.md`), be it TorchScript, `SingleImageMethods`
     or `OnnxMethods`. Call it inside of `torchscript_call`. rounded: whether it rounds on a CPU as on a GPU.
     """
@@ -40,6 +44,7 @@ class Artifact:
         self.device = device
         self._rounded = rounded
         self._captured: CapturedDetect | None = None
+        self._tf32 = metadata.precision is not None and metadata.precision.dtype == "tf32"
         self._further = (*(["labels"] if metadata.classes else []), *metadata.extras)
 
     @property
@@ -133,7 +138,7 @@ class Artifact:
         ValueError.
         """
         thresholds = self._thresholds(score_threshold, iou_threshold)
-        with torchscript_call():
+        with self._call():
             boxes, scores, counts, *_ = self._detect(images.to(self.device), thresholds)
             return boxes, scores, counts
 
@@ -146,7 +151,7 @@ class Artifact:
         """
         thresholds = self._thresholds(score_threshold, iou_threshold)
         names = ("boxes", "scores", "counts", *self._further)
-        with torchscript_call():
+        with self._call():
             return dict(zip(names, self._detect(images.to(self.device), thresholds), strict=True))
 
     def capture(
@@ -170,7 +175,7 @@ class Artifact:
         thresholds = self._thresholds(score_threshold, iou_threshold)
         if self.device.type != "cuda":
             return
-        with torchscript_call():
+        with self._call():
             image = torch.zeros(1, 1, 1, dtype=torch.uint8, device=self.device)
             canvases, _ = self.module.preprocess([image])
             if self._captured is None:
@@ -193,13 +198,19 @@ class Artifact:
                 "loss must be asked of the detector's TorchScript artifact: it is the detector's own, and an "
                 "ONNX file holds detect alone"
             )
-        with torchscript_call():
+        with self._call():
             return float(self.module.loss(predictions.to(self.device), targets.to(self.device)))
 
     def self_test(self) -> SelfTestReport:
         """Runs the self-test that came with the artifact, on the artifact's device."""
-        with torchscript_call():
+        with self._call():
             return run_self_test(self.module, self.metadata.self_test, self.device, rounded=self._rounded)
+
+    @contextlib.contextmanager
+    def _call(self) -> Iterator[None]:
+        """Around calls of the module."""
+        with torchscript_call(), gpu_float32(self.device, self._tf32):
+            yield
 
     def _thresholds(self, score_threshold: float | None, iou_threshold: float | None) -> Thresholds:
         """What was given, or else the defaults. Raises ValueError, before anything is computed."""
@@ -230,7 +241,7 @@ class Artifact:
         has_windows = not all(photo.is_whole for photo in photos)
         if has_windows:
             tensors.append(torch.tensor([(*photo.window, photo.width, photo.height) for photo in photos]))
-        with torchscript_call():
+        with self._call():
             images = to_device(tensors, self.device)
             windows = images.pop() if has_windows else None
             canvases, geometry = self.module.preprocess(images, windows)

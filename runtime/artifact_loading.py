@@ -56,10 +56,6 @@ def load_artifact(
     newer format, if its code uses other operators, and if an operator that it needs is not registered or has
     a schema that does not fit; with `public_key`, also if the signature is absent or does not match.
     DeviceError for an ONNX file and another device than the CPU.
-
-    On a GPU, torch computes convolutions in TF32 unless `torch.backends.cudnn.allow_tf32` is False, which the
-    service and the C++ runner set and this function leaves to you. TF32 moves scores by some 1e-4, and where
-    two boxes nearly tie, NMS may keep another one than on the CPU.
     """
     data = read_file(path)
     if public_key is not None:

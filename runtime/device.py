@@ -1,4 +1,4 @@
-"""On which device an artifact runs, and how exactly."""
+"""On which device an artifact runs."""
 
 import torch
 
@@ -17,14 +17,3 @@ def choose_device(name: str) -> torch.device:
         )
         raise DeviceError(f"device must be usable, got 'cuda' with torch {torch.__version__}: {reason}")
     return torch.device(name)
-
-
-def use_full_float32() -> None:
-    """Makes this process compute float32 convolutions and matrix products on GPUs without TF32.
-
-    Tensor cores would round what they multiply to TF32: where two boxes nearly tie, NMS could then keep
-    another one than on the CPU.
-    """
-    # The older of torch's two interfaces: after `fp32_precision`, the newer, reading the older one raises.
-    torch.backends.cudnn.allow_tf32 = False
-    torch.backends.cuda.matmul.allow_tf32 = False

@@ -6,7 +6,7 @@ import torch
 
 from lensbox.errors import ExitCode, LensboxError
 from lensbox.runtime import Artifact, Photo, load_artifact
-from lensbox.runtime.device import choose_device, use_full_float32
+from lensbox.runtime.device import choose_device
 from lensbox.runtime.onnx_file import looks_like_onnx
 from lensbox.serve.engine.batch_sizes import batch_sizes, largest_batch
 from lensbox.serve.settings import Settings
@@ -26,15 +26,13 @@ class StartupError(LensboxError, RuntimeError):
 def load_model(settings: Settings) -> Artifact:
     """Loads the artifact, runs its self-test and warms it up. Call it in the thread that will use it.
 
-    On a GPU it also calls `use_full_float32`. Raises StartupError with a message that says what to do: no
-    such device, op library not loadable, artifact missing or unreadable, self-test failed.
+    Raises StartupError with a message that says what to do: no such device, op library not loadable, artifact
+    missing or unreadable, self-test failed.
     """
     if settings.threads is not None:
         torch.set_num_threads(settings.threads)  # per thread, hence here
     try:
         device = _device(settings)
-        if device.type == "cuda":
-            use_full_float32()
         artifact = load_artifact(
             settings.artifact, device, trusted=settings.trusted, public_key=settings.public_key
         )

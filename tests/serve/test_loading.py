@@ -3,7 +3,7 @@
 import dataclasses
 import json
 import zipfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -88,31 +88,6 @@ def test_only_what_is_trusted_goes_unchecked(
 def test_cuda_without_a_gpu_is_refused(artifact_path: Path) -> None:
     with pytest.raises(StartupError, match=r"got 'cuda' with torch .*: this torch was built"):
         load_model(Settings(artifact_path, device="cuda"))
-
-
-@pytest.fixture
-def _tf32() -> Iterator[None]:
-    """TF32 is on, until the test turns it off or ends."""
-    switches: tuple[Any, ...] = (torch.backends.cudnn, torch.backends.cuda.matmul)
-    before = [switch.allow_tf32 for switch in switches]
-    for switch in switches:
-        switch.allow_tf32 = True
-    yield
-    for switch, value in zip(switches, before, strict=True):
-        switch.allow_tf32 = value
-
-
-@pytest.mark.usefixtures("_tf32")
-@pytest.mark.parametrize(("device", "tf32"), [("cpu", True), ("cuda", False)])
-def test_tf32_is_off_on_a_gpu(
-    device: str, tf32: bool, artifact: Artifact, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # No GPU is needed to see how the switches stand: the model stays on the CPU.
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(lensbox.serve.loading, "load_artifact", lambda *_, **__: artifact)
-    load_model(Settings(Path("unused"), device=device))
-    assert torch.backends.cudnn.allow_tf32 is tf32
-    assert torch.backends.cuda.matmul.allow_tf32 is tf32
 
 
 def test_warming_up_covers_every_number_of_channels_and_batch_size(artifact: Artifact) -> None:

@@ -1,0 +1,131 @@
+"""On a GPU an artifact computes as it was made for, and torch's switches are as they were afterwards."""
+
+import dataclasses
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from lensbox.runtime.artifact import Artifact
+from lensbox.runtime.artifact_loading import load_artifact
+from lensbox.runtime.gpu_float32 import gpu_float32
+from lensbox.runtime.metadata import Precision
+
+CPU, CUDA = torch.device("cpu"), torch.device("cuda")
+CONVOLUTIONS: Any = torch.backends.cudnn
+PRODUCTS: Any = torch.backends.cuda.matmul
+
+
+# These switches are not a GPU's, so they can be tested without one.
+@pytest.fixture(params=[False, True], autouse=True)
+def before(request: pytest.FixtureRequest) -> Iterator[bool]:
+    """How the process has the switches; afterwards torch's defaults."""
+    CONVOLUTIONS.allow_tf32 = PRODUCTS.allow_tf32 = request.param
+    yield request.param
+    CONVOLUTIONS.allow_tf32, PRODUCTS.allow_tf32 = True, False
+
+
+def rounds() -> tuple[bool, bool]:
+    """Whether convolutions and matrix products use TF32."""
+    return CONVOLUTIONS.conv.fp32_precision == "tf32", PRODUCTS.fp32_precision == "tf32"
+
+
+@pytest.mark.parametrize("tf32", [False, True])
+def test_the_switches_are_set_and_put_back(tf32: bool, before: bool) -> None:
+    with gpu_float32(CUDA, tf32):
+        assert rounds() == (tf32, tf32)
+    assert rounds() == (before, before)
+    assert (CONVOLUTIONS.allow_tf32, PRODUCTS.allow_tf32) == (before, before)
+
+
+def test_they_are_put_back_after_an_error(before: bool) -> None:
+    with pytest.raises(ZeroDivisionError), gpu_float32(CUDA, not before):
+        raise ZeroDivisionError
+    assert rounds() == (before, before)
+
+
+def test_a_cpu_leaves_them_alone(before: bool) -> None:
+    with gpu_float32(CPU, not before):
+        assert rounds() == (before, before)
+
+
+def test_a_process_that_uses_torch_s_newer_interface(before: bool) -> None:
+    CONVOLUTIONS.conv.fp32_precision = "ieee" if before else "tf32"
+    with gpu_float32(CUDA, tf32=True):
+        assert rounds() == (True, True)
+    assert rounds() == (not before, before)
+
+
+def test_calls_of_one_kind_run_together() -> None:
+    barrier = threading.Barrier(2, timeout=60)
+
+    def call() -> None:
+        with gpu_float32(CUDA, tf32=False):
+            barrier.wait()
+
+    with ThreadPoolExecutor(2) as threads:
+        for done in [threads.submit(call) for _ in range(2)]:
+            done.result()
+
+
+def test_calls_of_both_kinds_take_turns(before: bool) -> None:
+    def calls(tf32: bool) -> int:
+        wrong = 0
+        for _ in range(100):
+            with gpu_float32(CUDA, tf32):
+                time.sleep(2e-5)
+                wrong += rounds() != (tf32, tf32)
+        return wrong
+
+    with ThreadPoolExecutor(6) as threads:
+        assert sum(threads.map(calls, [False, True] * 3)) == 0
+    assert rounds() == (before, before)
+
+
+class Recording:
+    """A module that computes on the CPU and notes how the switches stand in each call."""
+
+    def __init__(self, module: Any) -> None:
+        self._module = module
+        self.seen: dict[str, tuple[bool, bool]] = {}
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self._module, name)
+
+        def call(*arguments: Any) -> Any:
+            self.seen[name] = rounds()
+            return method(*arguments)
+
+        return call
+
+
+@pytest.mark.parametrize("dtype", [None, "tf32", "float16"])
+def test_an_artifact_computes_as_its_metadata_say(
+    dtype: Any, before: bool, artifact_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loaded = load_artifact(artifact_path)
+    precision = None if dtype is None else Precision(dtype, "cuda", 1, 1, 0.0, 0.0, 0.0)
+    module = Recording(loaded.module)
+    artifact = Artifact(module, dataclasses.replace(loaded.metadata, precision=precision), CUDA)
+    to = torch.Tensor.to
+    monkeypatch.setattr(
+        torch.Tensor,
+        "to",
+        lambda tensor, *arguments, **options: to(
+            tensor, *(CPU if argument is CUDA else argument for argument in arguments), **options
+        ),
+    )
+    monkeypatch.setattr("lensbox.runtime.artifact.to_device", lambda tensors, device: list(tensors))
+    artifact.detect_image(torch.zeros(3, 20, 30, dtype=torch.uint8))
+    artifact.loss(torch.ones(1, 4), torch.ones(1, 4))
+    tf32 = dtype == "tf32"
+    assert module.seen == dict.fromkeys(("preprocess", "detect", "restore", "loss"), (tf32, tf32))
+    module.seen.clear()
+    artifact.self_test()
+    assert module.seen["detect"] == (tf32, tf32)
+    assert rounds() == (before, before)
