@@ -18,10 +18,12 @@ CLI::App* add_command(CLI::App& app, Options& options, const std::string& name,
                       const std::string& description) {
   CLI::App* const command = app.add_subcommand(name, description);
   command->add_option("--artifact", options.model.artifact, "The TorchScript artifact")->required();
-  command->add_option(
-      "--ops", options.model.op_library,
-      "The op library, liblensbox_ops.so. Default: the environment variable LENSBOX_OPS_LIBRARY, "
-      "else the one beside this program");
+  command
+      ->add_option(
+          "--ops", options.model.op_libraries,
+          "The op library, liblensbox_ops.so, and given again, one with ops of your own. Default: the "
+          "environment variable LENSBOX_OPS_LIBRARY, else the one beside this program")
+      ->allow_extra_args(false);
   command
       ->add_option("--device", options.model.device,
                    "cpu, cuda, cuda:N, or auto (the first GPU if there is one, else the CPU)")

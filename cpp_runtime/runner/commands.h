@@ -15,7 +15,7 @@ enum class ExitCode : int { kGood = 0, kOther = 1, kUsage = 2, kArtifact = 3, kI
 
 struct ModelOptions {
   std::filesystem::path artifact;
-  std::optional<std::filesystem::path> op_library;
+  std::vector<std::filesystem::path> op_libraries;
   std::string device = "cpu";
   bool trusted = false;                             // load code that is not checked
   std::optional<std::filesystem::path> public_key;  // whose signature the artifact must have

@@ -1,14 +1,25 @@
 #include "model.h"
 
 #include <lensbox/torch/device.h>
+#include <lensbox/torch/op_library.h>
+
+#include <filesystem>
+#include <optional>
+#include <vector>
 
 lensbox::Trust trust(const ModelOptions& model) {
   return model.trusted ? lensbox::Trust::kTrustCode : lensbox::Trust::kCheckCode;
 }
 
 lensbox::Artifact load(const ModelOptions& model) {
-  return lensbox::Artifact::load(model.artifact, lensbox::parse_device(model.device), model.op_library,
-                                 trust(model), model.public_key);
+  const c10::Device device = lensbox::parse_device(model.device);
+  const std::vector<std::filesystem::path>& libraries = model.op_libraries;
+  std::optional<std::filesystem::path> first;  // which Artifact::load opens
+  if (!libraries.empty()) first = libraries[0];
+  for (size_t i = 1; i < libraries.size(); ++i) {
+    lensbox::load_op_library(libraries[i]);
+  }
+  return lensbox::Artifact::load(model.artifact, device, first, trust(model), model.public_key);
 }
 
 LoadedDetector load_detector(const ModelOptions& model, const DetectOptions& options) {
