@@ -11,11 +11,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import PIL.Image
 import pytest
 import torch
+from built_runner import built_runner
 
 import lensbox.export.cli
 from lensbox.errors import ArtifactError, ExitCode
+from lensbox.ops import library_path
 from lensbox.runtime.artifact_loading import load_artifact
 from lensbox.runtime.carried_ops import this_platform
 
@@ -189,6 +193,101 @@ def test_a_library_that_the_linker_refuses(folder: Path, tmp_path: Path) -> None
     )
     with pytest.raises(ArtifactError, match=f"carries {LIBRARY}, which cannot be opened: .*(invalid|short)"):
         load_artifact(path, trusted=True)
+
+
+def run_runner(
+    command: str, artifact: Path, *options: object, temporary: Path
+) -> "subprocess.CompletedProcess[str]":
+    """The C++ runner, with Lensbox's own ops alone; it finds `temporary` for its temporary files."""
+    line = [built_runner(), command, "--artifact", artifact, "--ops", library_path(), *options]
+    environment = {**os.environ, "TMPDIR": str(temporary)}
+    return subprocess.run([*map(str, line)], env=environment, capture_output=True, text=True, check=False)
+
+
+@pytest.fixture
+def empty(tmp_path: Path) -> Path:
+    (tmp_path / "temporary").mkdir()
+    return tmp_path / "temporary"
+
+
+def test_one_file_is_enough_for_cpp(folder: Path, tmp_path: Path, empty: Path) -> None:
+    image = np.zeros((96, 128), np.uint8)
+    image[20:33, 40:53] = 250
+    PIL.Image.fromarray(image).save(tmp_path / "blob.png")
+    artifact = folder / "blobs_with_op.pt"
+    report = run_runner("selftest", artifact, "--trusted", temporary=empty)
+    assert report.returncode == 0, report.stderr
+    assert json.loads(report.stdout)["passed"]
+    photo = tmp_path / "blob.png"
+    found = run_runner("detect", artifact, "--trusted", "--image", photo, temporary=empty)
+    (detection,) = json.loads(found.stdout)["images"][0]["detections"]
+    assert [round(edge) for edge in detection["box"]] == [40, 20, 53, 33]
+    assert not list(empty.iterdir())
+
+
+def test_cpp_does_not_open_it_where_the_file_is_not_trusted(folder: Path, empty: Path) -> None:
+    refused = run_runner("selftest", folder / "blobs_with_op.pt", temporary=empty)
+    assert (refused.returncode, refused.stdout) == (ExitCode.UNUSABLE, "")
+    assert "needs the op example::peaks, which is not registered" in refused.stderr
+    assert f"The artifact carries {LIBRARY}, which is opened only if you load it as trusted" in refused.stderr
+    assert "--trusted" in refused.stderr
+    alone = run_runner("selftest", folder / "blobs.pt", "--trusted", temporary=empty)
+    assert alone.returncode == ExitCode.UNUSABLE
+    assert "carries" not in alone.stderr
+
+
+@pytest.mark.parametrize("artifact", ["blobs.pt", "blobs_with_op.pt"])
+def test_cpp_takes_a_library_of_the_user_s_beside_lensbox_s(artifact: str, folder: Path, empty: Path) -> None:
+    # What is carried is not opened then: registering an operator twice would end the process.
+    library = folder / "build" / LIBRARY
+    report = run_runner("selftest", folder / artifact, "--trusted", "--ops", library, temporary=empty)
+    assert report.returncode == 0, report.stderr
+    assert json.loads(report.stdout)["passed"]
+
+
+@pytest.mark.parametrize(
+    ("part", "change", "message"),
+    [
+        ("content", lambda content: content[:-1] + b"?", ", but its bytes have "),
+        ("metadata", lambda library: library | {"name": "other.so"}, "holds no entry extra/ops/other.so"),
+        ("metadata", lambda library: library | {"platform": "linux-riscv64"}, "built for linux-riscv64; th"),
+        (
+            "metadata",
+            lambda library: library | {"torch_version": "1.9.0"},
+            "built for torch 1.9.0; this prog",
+        ),
+        ("metadata", lambda library: library | {"name": "../x.so"}, "libraries[0].name must be a file na"),
+    ],
+)
+def test_cpp_refuses_a_library_that_does_not_fit(
+    part: str, change: Callable[[Any], Any], message: str, folder: Path, tmp_path: Path, empty: Path
+) -> None:
+    path = changed(
+        folder / "blobs_with_op.pt",
+        tmp_path / "a.pt",
+        lambda kind, value: change(value) if kind == part else value,
+    )
+    refused = run_runner("selftest", path, "--trusted", temporary=empty)
+    assert (refused.returncode, refused.stdout) == (ExitCode.UNUSABLE, "")
+    assert message in refused.stderr
+    assert not list(empty.iterdir())
+
+
+@pytest.mark.parametrize("size", [10, 5000])
+def test_cpp_names_a_library_that_the_linker_refuses(
+    size: int, folder: Path, tmp_path: Path, empty: Path
+) -> None:
+    broken = (folder / "build" / LIBRARY).read_bytes()[:size]
+    digest = hashlib.sha256(broken).hexdigest()
+    path = changed(
+        folder / "blobs_with_op.pt",
+        tmp_path / "a.pt",
+        lambda kind, value: broken if kind == "content" else value | {"sha256": digest},
+    )
+    refused = run_runner("selftest", path, "--trusted", temporary=empty)
+    assert refused.returncode == ExitCode.UNUSABLE
+    assert f"carries {LIBRARY}, which cannot be opened: " in refused.stderr
+    assert not list(empty.iterdir())
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,346 @@
+"""Labels and further outputs of other people's detectors: Python and the C++ runner answer alike.
+
+Classes on a wide canvas in colour, key points and numbers on a gray one; `tests/export/test_custom_op.py`
+does the same for an op of its own.
+"""
+
+import copy
+import json
+import subprocess
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import PIL.Image
+import pytest
+from built_runner import built_runner
+from torch import nn
+from user_detectors import Landmarks, RedAndBlue
+
+from lensbox.errors import ArtifactError
+from lensbox.export.artifact_writer import save_artifact
+from lensbox.ops import library_path
+from lensbox.runtime.artifact import Artifact
+from lensbox.runtime.artifact_loading import load_artifact
+from lensbox.runtime.detection import Detections
+from lensbox.samples.photos import save_photos
+
+Name = Literal["classes", "points"]
+Values = dict[str, Any]
+DETECTORS: dict[Name, Callable[[], nn.Module]] = {"classes": RedAndBlue, "points": Landmarks}
+# Low, so that there is much to compare, and apart from all scores of the photographs.
+THRESHOLDS = {"classes": (0.3123, 0.3), "points": (0.2345, 0.5)}
+
+
+@pytest.fixture(scope="module")
+def paths(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    folder = tmp_path_factory.mktemp("artifacts")
+    for name, make in DETECTORS.items():
+        save_artifact(make(), folder / f"{name}.pt")  # type: ignore[arg-type]  # (checked by save_artifact)
+    return {name: folder / f"{name}.pt" for name in DETECTORS}
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """Photographs, a picture of red and blue squares, and one where nothing is found."""
+    folder = tmp_path_factory.mktemp("photos")
+    save_photos(folder)
+    squares = np.full((240, 500, 3), 110, np.uint8)
+    squares[40:70, 30:60] = (250, 10, 10)
+    squares[150:190, 400:440] = (10, 10, 240)
+    PIL.Image.fromarray(squares).save(folder / "squares.png")
+    PIL.Image.new("RGB", (50, 90)).save(folder / "dark.png")
+    return sorted(folder.iterdir())
+
+
+def run(*arguments: object, code: int = 0) -> Any:
+    line = [built_runner(), *arguments, "--ops", library_path()]
+    done = subprocess.run([*map(str, line)], capture_output=True, text=True, check=False)
+    assert done.returncode == code, done.stderr
+    return json.loads(done.stdout) if done.stdout else done.stderr
+
+
+def detect(path: Path, photos: list[Path], name: Name, *options: str) -> list[list[Values]]:
+    score, iou = THRESHOLDS[name]
+    thresholds = ("--score-threshold", score, "--iou-threshold", iou)
+    found = run("detect", "--artifact", path, *thresholds, *options, "--image", *photos)
+    return [image["detections"] for image in found["images"]]
+
+
+def as_json(found: Detections, artifact: Artifact) -> list[Values]:
+    """Python's answer in the form of the runner's."""
+    detections: list[Values] = []
+    for index in range(len(found.scores)):
+        entry: Values = {"box": found.boxes[index].tolist(), "score": found.scores[index].item()}
+        if found.labels is not None:
+            entry["label"] = artifact.classes[found.labels[index]]
+        if found.extras:
+            entry["extras"] = {name: values[index].tolist() for name, values in found.extras.items()}
+        detections.append(entry)
+    return detections
+
+
+def numbers(value: Any) -> np.ndarray[Any, Any]:
+    return np.array(value, np.float64)
+
+
+def assert_equal(found: list[Values], expected: list[Values]) -> None:
+    """The same, of float32 numbers that the one prints in short and the other in full."""
+    assert [list(detection) for detection in found] == [list(detection) for detection in expected]
+    for one, other in zip(found, expected, strict=True):
+        assert one.get("label") == other.get("label")
+        pairs = [(one["box"], other["box"]), (one["score"], other["score"])]
+        assert list(one.get("extras", {})) == list(other.get("extras", {}))
+        pairs += [(one["extras"][name], value) for name, value in other.get("extras", {}).items()]
+        for left, right in pairs:
+            assert numbers(left).shape == numbers(right).shape
+            assert (numbers(left).astype(np.float32) == numbers(right).astype(np.float32)).all()
+
+
+@pytest.mark.parametrize("name", DETECTORS)
+@pytest.mark.parametrize("options", [(), ("--batch", "3")])
+def test_python_and_cpp_find_the_same(
+    name: Name, options: tuple[str, ...], paths: dict[str, Path], photos: list[Path]
+) -> None:
+    artifact = load_artifact(paths[name])
+    read = [artifact.read_photo(photo) for photo in photos]
+    if options:  # the same batch, as convolutions of another sum in another order
+        found = artifact.detect_images(read[:3], *THRESHOLDS[name])
+        found += artifact.detect_images(read[3:], *THRESHOLDS[name])
+    else:
+        found = [artifact.detect_image(photo, *THRESHOLDS[name]) for photo in read]
+    expected = [as_json(image, artifact) for image in found]
+    assert [len(image) == 0 for image in expected] == [photo.stem == "dark" for photo in photos]
+    for image, other in zip(detect(paths[name], photos, name, *options), expected, strict=True):
+        assert_equal(image, other)
+
+
+def test_labels_are_those_of_the_squares(paths: dict[str, Path], photos: list[Path]) -> None:
+    (found,) = detect(paths["classes"], [photo for photo in photos if photo.stem == "squares"], "classes")
+    red = next(detection for detection in found if detection["label"] == "red")
+    blue = next(detection for detection in found if detection["label"] == "blue")
+    assert red["box"] == pytest.approx([30, 40, 60, 70], abs=12)
+    assert blue["box"] == pytest.approx([400, 150, 440, 190], abs=12)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", DETECTORS)
+@pytest.mark.parametrize("options", [(), ("--batch", "3"), ("--batch", "4", "--capture")])
+def test_a_gpu_finds_the_same(
+    name: Name, options: tuple[str, ...], paths: dict[str, Path], photos: list[Path]
+) -> None:
+    artifact = load_artifact(paths[name])
+    answers = detect(paths[name], photos, name, "--device", "cuda", *options)
+    for photo, found in zip(photos, answers, strict=True):
+        expected = as_json(artifact.detect_image(artifact.read_photo(photo), *THRESHOLDS[name]), artifact)
+        for one, other in ((found, expected), (expected, found)):
+            assert_has_all(one, other, THRESHOLDS[name][0] + 2e-3)
+
+
+def assert_has_all(found: list[Values], expected: list[Values], clear: float) -> None:
+    """Whatever is expected with a score of at least `clear` is found, nearly so, in whatever order."""
+    for wanted in expected:
+        if wanted["score"] < clear:
+            continue
+        near = [one for one in found if np.abs(numbers(one["box"]) - numbers(wanted["box"])).max() < 0.1]
+        near = [one for one in near if one.get("label") == wanted.get("label")]
+        assert near, wanted
+        assert near[0]["score"] == pytest.approx(wanted["score"], abs=2e-3)
+        for name, value in wanted.get("extras", {}).items():
+            np.testing.assert_allclose(numbers(near[0]["extras"][name]), numbers(value), atol=0.1)
+
+
+@pytest.mark.parametrize("name", DETECTORS)
+def test_drawing_them_changes_no_answer(
+    name: Name, paths: dict[str, Path], photos: list[Path], tmp_path: Path
+) -> None:
+    found = detect(paths[name], photos, name, "--annotate", f"{tmp_path}/drawn/")
+    assert found == detect(paths[name], photos, name)
+    for photo in photos:
+        drawn = np.asarray(PIL.Image.open(tmp_path / "drawn" / f"{photo.stem}.png").convert("RGB"))
+        same = bool((drawn == np.asarray(PIL.Image.open(photo).convert("RGB"))).all())
+        assert same == (photo.stem == "dark")
+
+
+def edited(path: Path, target: Path, change: Callable[[Values], object]) -> Path:
+    """A copy whose lensbox.json went through a function that changes it in place."""
+    with zipfile.ZipFile(path) as old, zipfile.ZipFile(target, "w") as new:
+        for entry in old.namelist():
+            content = old.read(entry)
+            if entry.endswith("/lensbox.json"):
+                values = json.loads(content)
+                change(values)
+                content = json.dumps(values).encode()
+            new.writestr(entry, content)
+    return target
+
+
+def put(path: str, value: Any) -> Callable[[Values], None]:
+    """Sets the value at a path such as 'self_test.expected.labels.0'."""
+
+    def change(values: Any) -> None:
+        *parents, last = path.split(".")
+        for key in parents:
+            values = values[int(key) if isinstance(values, list) else key]
+        values[int(last) if isinstance(values, list) else last] = copy.deepcopy(value)
+
+    return change
+
+
+def remove(path: str) -> Callable[[Values], None]:
+    def change(values: Any) -> None:
+        *parents, last = path.split(".")
+        for key in parents:
+            values = values[key]
+        del values[last]
+
+    return change
+
+
+def other_labels(values: Values) -> None:
+    expected = values["self_test"]["expected"]
+    expected["labels"] = [1 - label for label in expected["labels"]]
+
+
+def other_cells(values: Values) -> None:
+    for row in values["self_test"]["expected"]["extras"]["cell"]:
+        row[0] += 2
+
+
+@pytest.mark.parametrize("name", DETECTORS)
+def test_both_pass_the_self_test(name: Name, paths: dict[str, Path]) -> None:
+    report = run("selftest", "--artifact", paths[name])
+    assert report["passed"], report
+    assert load_artifact(paths[name]).self_test().passed
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("classes", other_labels),
+        ("points", other_cells),
+        ("points", put("self_test.expected.extras.corners.0.1", 1e6)),
+        ("points", put("self_test.expected.extras.embedding.0.3", -1e6)),
+    ],
+)
+def test_both_fail_the_self_test_for_the_same_reason(
+    name: Name, change: Callable[[Values], object], paths: dict[str, Path], tmp_path: Path
+) -> None:
+    path = edited(paths[name], tmp_path / "other.pt", change)
+    expected = load_artifact(path).self_test()
+    report = run("selftest", "--artifact", path, code=3)
+    assert report["failures"] == expected.failures
+    assert not report["passed"]
+
+
+LIBRARY = {"name": "ops.so", "sha256": "0" * 64, "torch_version": "2.13.0", "platform": "linux-x86_64"}
+PRECISION = {
+    "dtype": "float16",
+    "device": "cuda",
+    "pictures": 12,
+    "detections": 30,
+    "median_box_change": 0.01,
+    "max_box_change": 1.5,
+    "max_score_change": 0.004,
+}
+
+
+def extra(shape: list[int], kind: str = "values") -> Callable[[Values], None]:
+    return put("extras.embedding", {"shape": shape, "kind": kind})
+
+
+# What is wrong, and the value that both name.
+REFUSED: list[tuple[Name, Callable[[Values], object], str]] = [
+    ("classes", put("classes", "red"), "classes"),
+    ("classes", put("classes", ["red", ""]), "classes[1]"),
+    ("classes", put("classes", ["red", 7]), "classes[1]"),
+    ("classes", put("classes", ["red", "é" * 201]), "classes[1]"),
+    ("classes", put("classes", ["red", "red"]), "classes"),
+    ("classes", put("classes", [str(i) for i in range(10_001)]), "classes"),
+    ("classes", put("classes", ["red"]), "self_test.expected.labels["),
+    ("classes", remove("self_test.expected.labels"), "self_test.expected.labels"),
+    ("classes", put("self_test.expected.labels", []), "self_test.expected.labels"),
+    ("classes", put("self_test.expected.labels.0", 2), "self_test.expected.labels[0]"),
+    ("classes", put("self_test.expected.labels.0", -1), "self_test.expected.labels[0]"),
+    ("classes", put("self_test.expected.labels.0", 1.0), "self_test.expected.labels[0]"),
+    ("classes", put("self_test.expected.labels.0", True), "self_test.expected.labels[0]"),
+    ("points", put("extras", []), "extras"),
+    ("points", put("extras", {f"x{i}": 0 for i in range(101)}), "extras"),
+    ("points", put("extras.labels", {"shape": [], "kind": "values"}), "extras.labels"),
+    ("points", put("extras.a b", {"shape": [], "kind": "values"}), "extras.a b"),
+    ("points", put("extras.é", {"shape": [], "kind": "values"}), "extras.é"),
+    ("points", put("extras.embedding", 4), "extras.embedding"),
+    ("points", remove("extras.embedding.kind"), "extras.embedding.kind"),
+    ("points", extra([4], "point"), "extras.embedding.kind"),
+    ("points", extra([4], "points"), "extras.embedding.shape"),
+    ("points", extra([], "points"), "extras.embedding.shape"),
+    ("points", extra([0]), "extras.embedding.shape[0]"),
+    ("points", extra([65_537]), "extras.embedding.shape[0]"),
+    ("points", extra([65_536] * 8), "extras.embedding.shape"),
+    ("points", extra([1] * 9), "extras.embedding.shape"),
+    ("points", extra([5]), "self_test.expected.extras.embedding[0]"),
+    ("points", remove("self_test.expected.extras.cell"), "self_test.expected.extras.cell"),
+    ("points", put("self_test.expected.extras.cell", []), "self_test.expected.extras.cell"),
+    ("points", put("self_test.expected.extras.cell.0", []), "self_test.expected.extras.cell[0]"),
+    ("points", put("self_test.expected.extras.cell.0.0", 1e39), "self_test.expected.extras.cell[0][0]"),
+    ("points", put("self_test.expected.extras.cell.0.0", None), "self_test.expected.extras.cell[0][0]"),
+    ("points", remove("self_test.tolerance.cuda.extras"), "self_test.tolerance.cuda.extras"),
+    ("points", put("self_test.tolerance.cpu.extras.cell", -1), "self_test.tolerance.cpu.extras.cell"),
+    ("points", put("precision", None), "precision"),
+    ("points", put("precision", {**PRECISION, "dtype": "int8"}), "precision.dtype"),
+    ("points", put("precision", {**PRECISION, "device": "cuda:0"}), "precision.device"),
+    ("points", put("precision", {**PRECISION, "pictures": 2**31}), "precision.pictures"),
+    ("points", put("precision", {**PRECISION, "detections": 1.0}), "precision.detections"),
+    ("points", put("precision", {**PRECISION, "median_box_change": -1}), "precision.median_box_change"),
+    ("points", put("precision", {**PRECISION, "max_box_change": 1e39}), "precision.max_box_change"),
+    ("points", put("precision", {**PRECISION, "max_score_change": "0"}), "precision.max_score_change"),
+    ("points", put("libraries", {}), "libraries"),
+    ("points", put("libraries", [{**LIBRARY, "name": f"{i}.so"} for i in range(17)]), "libraries"),
+    ("points", put("libraries", [LIBRARY, LIBRARY]), "libraries"),
+    ("points", put("libraries", [{**LIBRARY, "name": ".so"}]), "libraries[0].name"),
+    ("points", put("libraries", [{**LIBRARY, "name": "../a"}]), "libraries[0].name"),
+    ("points", put("libraries", [{**LIBRARY, "name": "é.so"}]), "libraries[0].name"),
+    ("points", put("libraries", [{**LIBRARY, "name": "a" * 101}]), "libraries[0].name"),
+    ("points", put("libraries", [{**LIBRARY, "sha256": "A" * 64}]), "libraries[0].sha256"),
+    ("points", put("libraries", [{**LIBRARY, "sha256": "0" * 63}]), "libraries[0].sha256"),
+    ("points", put("libraries", [{**LIBRARY, "platform": None}]), "libraries[0].platform"),
+    ("points", put("libraries", [{**LIBRARY, "torch_version": 2}]), "libraries[0].torch_version"),
+]
+
+
+@pytest.mark.parametrize(("name", "change", "place"), REFUSED)
+def test_both_refuse_metadata_that_break_a_rule(
+    name: Name, change: Callable[[Values], object], place: str, paths: dict[str, Path], tmp_path: Path
+) -> None:
+    path = edited(paths[name], tmp_path / "damaged.pt", change)
+    with pytest.raises(ArtifactError) as error:
+        load_artifact(path)
+    message = run("info", "--artifact", path, code=3)
+    assert f"{place}" in str(error.value)
+    assert f"{place}" in message
+
+
+def keep(_: Values) -> None:
+    """Changes nothing."""
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("points", keep),
+        ("classes", put("classes", ["red", "é" * 200])),
+        ("classes", put("classes", ["red", "blue", *(str(i) for i in range(9_998))])),
+        ("points", put("precision", PRECISION)),
+        ("points", put("precision", {**PRECISION, "dtype": "tf32", "pictures": 0, "more": []})),
+        ("points", put("libraries", [LIBRARY, {**LIBRARY, "name": "_" * 100}])),
+        ("points", put("self_test.tolerance.cpu.extras.more", "unknown")),
+    ],
+)
+def test_both_read_what_the_rules_allow(
+    name: Name, change: Callable[[Values], object], paths: dict[str, Path], tmp_path: Path
+) -> None:
+    path = edited(paths[name], tmp_path / "allowed.pt", change)
+    load_artifact(path)
+    assert run("info", "--artifact", path)["name"]
