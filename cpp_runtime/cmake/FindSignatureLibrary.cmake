@@ -1,6 +1,7 @@
 # Sets LENSBOX_WITH_SIGNATURES: whether signatures of artifacts can be checked, with libcrypto of OpenSSL (the imported
 # target OpenSSL::Crypto). -DLENSBOX_SIGNATURES=ON ends here where it is missing, =OFF builds without, AUTO is the default.
-# Without, whoever asks for a check is told so: nothing is loaded unchecked. OPENSSL_ROOT_DIR says where to look first.
+# Without, whoever asks for a check is told so: nothing is loaded unchecked, nor op libraries that artifacts carry, whose
+# hashes are computed with it. OPENSSL_ROOT_DIR says where to look first.
 set(LENSBOX_SIGNATURES AUTO CACHE STRING "Check signatures of artifacts (needs OpenSSL): AUTO, ON or OFF")
 set(LENSBOX_WITH_SIGNATURES OFF)
 if(NOT LENSBOX_SIGNATURES STREQUAL "OFF")

@@ -3,6 +3,7 @@
 #include <ATen/Parallel.h>
 #include <c10/util/Exception.h>
 #include <lensbox/error.h>
+#include <lensbox/version.h>
 #include <torch/csrc/jit/runtime/print_handler.h>
 #include <torch/version.h>
 
@@ -59,8 +60,7 @@ int main(int argc, char** argv) {
   keep_freed_memory();
   CLI::App app{"Runs a Lensbox artifact without Python.", "lensbox_runner"};
   app.footer(kExitCodes);
-  app.set_version_flag("--version",
-                       "lensbox_runner " LENSBOX_RUNTIME_VERSION " (libtorch " TORCH_VERSION ")");
+  app.set_version_flag("--version", "lensbox_runner " LENSBOX_VERSION " (libtorch " TORCH_VERSION ")");
   app.require_subcommand(1);
   Options options;
   add_commands(app, options);

@@ -106,6 +106,19 @@ int64_t slots(const at::Tensor& targets) {
   return targets.select(-1, 3).count_nonzero().item<int64_t>();
 }
 
+// canvas: none of an artifact of format 1, which does not say.
+void check_canvases(const at::Tensor& canvases, const std::optional<Canvas>& canvas) {
+  const bool is_batch = canvases.dim() == 4 && canvases.numel() > 0;
+  const bool fits =
+      is_batch && (!canvas || canvases.sizes().slice(1) ==
+                                  at::IntArrayRef{canvas->channels, canvas->height, canvas->width});
+  if (fits && canvases.scalar_type() == at::kByte) return;
+  const std::string rest =
+      canvas ? c10::str(canvas->channels, ", ", canvas->height, ", ", canvas->width) : "C, H, W";
+  throw InputError("canvases must be uint8 [B, " + rest + "] with B at least 1, got " +
+                   c10::toString(canvases.scalar_type()) + " " + shape(canvases));
+}
+
 }  // namespace
 
 Artifact::Artifact(c10::Device device, Metadata metadata, std::shared_ptr<const DetectorModule> module,
@@ -150,28 +163,34 @@ void Artifact::capture(const std::vector<int64_t>& batch_sizes, double score_thr
       record_detect_graphs(*module_, canvas, batch_sizes, score_threshold, iou_threshold));
 }
 
+Found Artifact::find(const at::Tensor& canvases, double score_threshold, double iou_threshold) const {
+  if (captured_) {
+    if (auto found = captured_->run(canvases, score_threshold, iou_threshold)) return *std::move(found);
+  }
+  return module_->detect(canvases, score_threshold, iou_threshold);
+}
+
+Found Artifact::detect_tensors(const std::vector<Photo>& photos, double score_threshold,
+                               double iou_threshold) const {
+  if (photos.empty()) throw InputError("photos must be at least one, got none");
+  const c10::InferenceMode inference_mode;
+  const Prepared prepared = prepare(*module_, metadata_, device_, photos);
+  return restore(*module_, metadata_, find(prepared.canvases, score_threshold, iou_threshold),
+                 prepared.geometry);
+}
+
+Found Artifact::detect_canvases(const at::Tensor& canvases, double score_threshold,
+                                double iou_threshold) const {
+  check_canvases(canvases, metadata_.reading.canvas);
+  const c10::InferenceMode inference_mode;
+  return find(canvases.to(device_), score_threshold, iou_threshold);
+}
+
 std::vector<std::vector<Detection>> Artifact::detect(const std::vector<Photo>& photos, double score_threshold,
                                                      double iou_threshold) const {
   if (photos.empty()) return {};
   const c10::InferenceMode inference_mode;
-  const Prepared prepared = prepare(*module_, metadata_, device_, photos);
-  const Found found = find(prepared.canvases, score_threshold, iou_threshold);
-  return collect(*module_, restore(*module_, metadata_, found, prepared.geometry));
-}
-
-CanvasBoxes Artifact::detect_canvases(const at::Tensor& canvases, double score_threshold,
-                                      double iou_threshold) const {
-  const c10::InferenceMode inference_mode;
-  const Found found = find(canvases.to(device_), score_threshold, iou_threshold);
-  return {found.boxes, found.scores, found.counts, found.labels, found.extras};
-}
-
-Found Artifact::find(const at::Tensor& canvases, double score_threshold, double iou_threshold) const {
-  if (captured_) {
-    auto found = captured_->run(canvases, score_threshold, iou_threshold);
-    if (found) return *std::move(found);
-  }
-  return module_->detect(canvases, score_threshold, iou_threshold);
+  return collect(*module_, detect_tensors(photos, score_threshold, iou_threshold));
 }
 
 std::vector<Detection> Artifact::detect(const at::Tensor& image, double score_threshold,

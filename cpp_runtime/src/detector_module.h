@@ -2,6 +2,7 @@
 
 #include <ATen/core/Tensor.h>
 #include <lensbox/detection.h>
+#include <lensbox/torch/found.h>
 #include <torch/csrc/jit/api/module.h>
 
 #include <optional>
@@ -16,14 +17,6 @@ namespace lensbox {
 struct Prepared {
   at::Tensor canvases;  // uint8 [B, c, h, w]
   at::Tensor geometry;  // float32 [B, 6]
-};
-
-struct Found {
-  at::Tensor boxes;                     // [B, K, 4], in pixels of the canvas
-  at::Tensor scores;                    // [B, K]
-  at::Tensor counts;                    // [B]
-  at::Tensor labels = {};               // int64 [B, K]; undefined where there are no classes
-  std::vector<at::Tensor> extras = {};  // float32 or int64 [B, K, ...], in the order of Outputs
 };
 
 // What a detector gives beside boxes and scores.

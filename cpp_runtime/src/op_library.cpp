@@ -24,7 +24,22 @@ constexpr const char* kEnvironmentVariable = "LENSBOX_OPS_LIBRARY";
 std::string how_to_pass(const std::optional<fs::path>& library) {
   if (library) return "The op library loaded is " + library->string() + "; pass another with --ops FILE.";
   return std::string("No op library was given: pass --ops FILE (") + kFileName + "), or set " +
-         kEnvironmentVariable + ", or put it beside the program.";
+         kEnvironmentVariable + ", or put it beside the program or the library.";
+}
+
+// Where the op library is looked for: beside the program, in the library folder of its installation, and
+// beside the shared library if this code lies in one.
+std::vector<fs::path> op_library_folders() {
+  std::vector<fs::path> folders;
+  std::error_code error;
+  const fs::path program = fs::read_symlink("/proc/self/exe", error);
+  if (!error) folders = {program.parent_path(), program.parent_path() / LENSBOX_LIBRARY_FOLDER};
+  Dl_info code;
+  if (dladdr(reinterpret_cast<const void*>(&find_op_library), &code) != 0 && code.dli_fname != nullptr) {
+    const fs::path library = fs::canonical(code.dli_fname, error);
+    if (!error) folders.push_back(library.parent_path());
+  }
+  return folders;
 }
 
 std::string to_string(const c10::FunctionSchema& schema) {
@@ -60,8 +75,10 @@ std::optional<fs::path> find_op_library(const std::optional<fs::path>& given) {
   const char* const variable = std::getenv(kEnvironmentVariable);
   if (variable != nullptr && *variable != '\0') return fs::path(variable);
   std::error_code error;
-  const fs::path beside = fs::read_symlink("/proc/self/exe", error).parent_path() / kFileName;
-  if (!error && fs::exists(beside, error)) return beside;
+  for (const fs::path& folder : op_library_folders()) {
+    const fs::path library = folder / kFileName;
+    if (fs::exists(library, error)) return library;
+  }
   return std::nullopt;
 }
 

@@ -44,11 +44,13 @@ if(EXISTS ${LENSBOX_TORCH_ROOT}/lib/libtorch_cuda.so)
   set(LENSBOX_TORCH_HAS_CUDA 1)
 endif()
 
-add_library(lensbox_torch INTERFACE)
-target_include_directories(lensbox_torch SYSTEM INTERFACE  # their warnings are not ours to fix
-  ${LENSBOX_TORCH_ROOT}/include ${LENSBOX_TORCH_ROOT}/include/torch/csrc/api/include)
-target_link_libraries(lensbox_torch INTERFACE
-  ${LENSBOX_TORCH_ROOT}/lib/libtorch_cpu.so ${LENSBOX_TORCH_ROOT}/lib/libc10.so)
-target_compile_features(lensbox_torch INTERFACE cxx_std_20)
+if(NOT TARGET lensbox_torch)
+  add_library(lensbox_torch INTERFACE)
+  target_include_directories(lensbox_torch SYSTEM INTERFACE  # their warnings are not ours to fix
+    ${LENSBOX_TORCH_ROOT}/include ${LENSBOX_TORCH_ROOT}/include/torch/csrc/api/include)
+  target_link_libraries(lensbox_torch INTERFACE
+    ${LENSBOX_TORCH_ROOT}/lib/libtorch_cpu.so ${LENSBOX_TORCH_ROOT}/lib/libc10.so)
+  target_compile_features(lensbox_torch INTERFACE cxx_std_20)
+endif()
 
 message(STATUS "lensbox: torch ${LENSBOX_TORCH_VERSION} at ${LENSBOX_TORCH_ROOT}, CUDA: ${LENSBOX_TORCH_HAS_CUDA}")

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <lensbox/api.h>
 #include <lensbox/detection.h>
 #include <lensbox/image_io.h>
 
@@ -13,7 +14,7 @@ namespace lensbox {
 // the name, and each class a colour of its own (twelve, then again from the first); characters outside of
 // ASCII are empty frames. Points are dots. Lines and letters grow with the image. The best detection is drawn
 // last, on top.
-Image annotate(const Image& image, std::span<const Detection> detections,
-               std::span<const std::string> classes = {}, std::span<const Extra> extras = {});
+LENSBOX_API Image annotate(const Image& image, std::span<const Detection> detections,
+                           std::span<const std::string> classes = {}, std::span<const Extra> extras = {});
 
 }  // namespace lensbox

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <lensbox/api.h>
+
 #include <stdexcept>
 #include <string>
 
@@ -15,7 +17,7 @@ enum class ErrorCode : int {
 
 // What the library throws, always as one of the types below. The messages are complete sentences for the
 // user: they name the file or the argument, the rule, and the value received.
-class Error : public std::runtime_error {
+class LENSBOX_API Error : public std::runtime_error {
  public:
   Error(ErrorCode code, const std::string& message) : std::runtime_error(message), code_(code) {}
 
@@ -26,17 +28,17 @@ class Error : public std::runtime_error {
 };
 
 // The artifact or its op library is absent, damaged, or does not fit this process.
-struct ArtifactError : Error {
+struct LENSBOX_API ArtifactError : Error {
   explicit ArtifactError(const std::string& message) : Error(ErrorCode::kArtifact, message) {}
 };
 
 // An image, a file of boxes, or a value given to a method is bad; the artifact may be fine.
-struct InputError : Error {
+struct LENSBOX_API InputError : Error {
   explicit InputError(const std::string& message) : Error(ErrorCode::kInput, message) {}
 };
 
 // The device asked for does not exist on this machine, or is not the name of a device.
-struct DeviceError : Error {
+struct LENSBOX_API DeviceError : Error {
   explicit DeviceError(const std::string& message) : Error(ErrorCode::kUsage, message) {}
 };
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <lensbox/api.h>
 #include <lensbox/reading.h>
 
 #include <cstdint>
@@ -22,9 +23,9 @@ struct Image {
 // alpha, 16 bits become 8, CMYK becomes RGB, and so do palettes, or RGBA if they have transparent colors.
 // Throws InputError if the file is absent, empty, of another format, damaged, truncated, too large, or has
 // more scans than README.md allows.
-Image read_image(const std::filesystem::path& path, Orientation orientation = Orientation::kExif);
+LENSBOX_API Image read_image(const std::filesystem::path& path, Orientation orientation = Orientation::kExif);
 
 // Throws InputError if the file cannot be written, and leaves at `path` what was there.
-void write_png(const std::filesystem::path& path, const Image& image);
+LENSBOX_API void write_png(const std::filesystem::path& path, const Image& image);
 
 }  // namespace lensbox

@@ -2,8 +2,10 @@
 
 #include <ATen/core/Tensor.h>
 #include <c10/core/Device.h>
+#include <lensbox/api.h>
 #include <lensbox/detection.h>
 #include <lensbox/loss.h>
+#include <lensbox/torch/found.h>
 #include <lensbox/torch/metadata.h>
 #include <lensbox/torch/photo.h>
 #include <lensbox/trust.h>
@@ -26,23 +28,14 @@ struct Found;
 //
 // public_key: a PEM file with an Ed25519 key. Then the artifact must be signed by its owner, in
 // <artifact>.sig, or is refused before anything else of it is looked at.
-Metadata read_metadata(const std::filesystem::path& artifact, Trust trust = Trust::kCheckCode,
-                       const std::optional<std::filesystem::path>& public_key = std::nullopt);
+LENSBOX_API Metadata read_metadata(const std::filesystem::path& artifact, Trust trust = Trust::kCheckCode,
+                                   const std::optional<std::filesystem::path>& public_key = std::nullopt);
 
 // Milliseconds that the parts of Artifact::load took.
 struct LoadTimes {
   double checking;    // the file read and checked
   double op_library;  // opened, and the ops looked up in it
   double module;      // torch's part: the code compiled, the weights on the device
-};
-
-// What a detector found in canvases, on its device.
-struct CanvasBoxes {
-  at::Tensor boxes;                // [B, K, 4], in pixels of the canvas
-  at::Tensor scores;               // [B, K], best first
-  at::Tensor counts;               // [B]: how many of the K slots are filled
-  at::Tensor labels;               // int64 [B, K]; undefined where there are no classes
-  std::vector<at::Tensor> extras;  // [B, K, ...], in the order of metadata().extras; points like boxes
 };
 
 struct LossAndGradient {
@@ -54,7 +47,7 @@ struct LossAndGradient {
 // image, is in the artifact; this class only calls its methods.
 //
 // TorchScript modules may be called from several threads at once, and so may the const methods of this class.
-class Artifact {
+class LENSBOX_API Artifact {
  public:
   // Reads the file once, checks it as read_metadata does, opens the op library (see find_op_library), those
   // that the artifact carries if it is trusted, and loads what was checked onto `device`. Throws
@@ -90,9 +83,15 @@ class Artifact {
   // The same for one whole image: uint8 [C, H, W], C = 1, 3 or 4, on any device.
   std::vector<Detection> detect(const at::Tensor& image, double score_threshold, double iou_threshold) const;
 
-  // The step between the other two, for canvases that are ready: uint8 [B, c, h, w], as metadata().reading
-  // says, on any device. On a GPU it is enqueued and not waited for. Throws ArtifactError.
-  CanvasBoxes detect_canvases(const at::Tensor& canvases, double score_threshold, double iou_threshold) const;
+  // The same with results as tensors on device(), which nothing waits for: on a GPU they are there for what
+  // the current stream does next. They are made in inference mode, so autograd does not take them. Throws
+  // likewise.
+  Found detect_tensors(const std::vector<Photo>& photos, double score_threshold, double iou_threshold) const;
+
+  // The same for canvases, uint8 [B, c, h, w] as metadata().reading.canvas says, such as letterbox makes;
+  // boxes in pixels of the canvases. They are copied to device() if they do not lie there. Throws InputError
+  // for others, ArtifactError.
+  Found detect_canvases(const at::Tensor& canvases, double score_threshold, double iou_threshold) const;
 
   // The artifact's loss, without gradients.
   // predictions, targets: float32 or float64 of one shape, [N, 4] or [B, N, 4], boxes as xyxy in pixels.
@@ -106,6 +105,7 @@ class Artifact {
   Artifact(c10::Device device, Metadata metadata, std::shared_ptr<const DetectorModule> module,
            const LoadTimes& load_times);
 
+  // What is found in canvases on device(), with a graph where one was recorded for such a batch.
   Found find(const at::Tensor& canvases, double score_threshold, double iou_threshold) const;
 
   c10::Device device_;

@@ -1,6 +1,8 @@
 #pragma once
 
+#include <lensbox/api.h>
 #include <lensbox/error.h>
+#include <lensbox/file_detections.h>
 #include <lensbox/torch/artifact.h>
 
 #include <filesystem>
@@ -18,18 +20,12 @@ struct DetectFilesOptions {
   size_t decode_threads = 1;  // that read files meanwhile
 };
 
-// What was found in a file, in pixels of the photograph of width x height.
-struct FileDetections {
-  int64_t width;
-  int64_t height;
-  std::vector<Detection> detections;
-};
-
 // Finds objects in many files: calls `report` for each, in order and in the calling thread, with its number
 // in `files` and what was found, or why it cannot be read. Files are read in threads beside the device; up to
 // 2 * batch_size + decode_threads photographs are in memory at a time. Throws ArtifactError.
-void detect_files(const Artifact& artifact, const std::vector<std::filesystem::path>& files,
-                  const DetectFilesOptions& options,
-                  const std::function<void(size_t, const std::variant<FileDetections, InputError>&)>& report);
+LENSBOX_API void detect_files(
+    const Artifact& artifact, const std::vector<std::filesystem::path>& files,
+    const DetectFilesOptions& options,
+    const std::function<void(size_t, const std::variant<FileDetections, InputError>&)>& report);
 
 }  // namespace lensbox

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <lensbox/api.h>
 #include <lensbox/detection.h>
 #include <lensbox/reading.h>
 
@@ -87,6 +88,6 @@ struct Metadata {
 // Reads the text of lensbox.json strictly (see strict_json.h): every field that this library knows must be
 // there and sound, others are ignored. `artifact` is only named in errors. Throws ArtifactError, also for a
 // newer format.
-Metadata parse_metadata(std::string_view text, const std::filesystem::path& artifact);
+LENSBOX_API Metadata parse_metadata(std::string_view text, const std::filesystem::path& artifact);
 
 }  // namespace lensbox

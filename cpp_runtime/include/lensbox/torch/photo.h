@@ -1,6 +1,7 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <lensbox/api.h>
 #include <lensbox/image_view.h>
 #include <lensbox/reading.h>
 
@@ -13,7 +14,7 @@ namespace lensbox {
 
 // A photograph, or a part of one, perhaps at less than full size. Boxes found in it are in pixels of the
 // whole photograph, upright, at full size.
-struct Photo {
+struct LENSBOX_API Photo {
   at::Tensor pixels;  // uint8 [C, h, w], C = 1, 3 or 4, on any device, with any strides
   int64_t width;      // of the whole photograph
   int64_t height;
@@ -24,15 +25,15 @@ struct Photo {
 };
 
 // Reads a JPEG or PNG file for a canvas. Throws InputError as read_image does; a reduced size lifts no limit.
-Photo read_photo(const std::filesystem::path& path, const ReadOptions& options = {});
+LENSBOX_API Photo read_photo(const std::filesystem::path& path, const ReadOptions& options = {});
 
 // The same of a file in memory.
-Photo read_photo(std::span<const uint8_t> file, const ReadOptions& options = {});
+LENSBOX_API Photo read_photo(std::span<const uint8_t> file, const ReadOptions& options = {});
 
 // A whole frame, for the canvas of the options. Frames of kGray8 and kRgb8 are not copied: their memory must
 // stay as long as the photo. The others become RGB in memory of their own, or gray if they are kNv12 and the
 // canvas is. Throws InputError for a view that breaks the rules of ImageView or has more than kMaxImagePixels
 // pixels.
-Photo to_photo(const ImageView& view, const ReadOptions& options = {});
+LENSBOX_API Photo to_photo(const ImageView& view, const ReadOptions& options = {});
 
 }  // namespace lensbox

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <lensbox/api.h>
 #include <lensbox/error.h>
 
 #include <nlohmann/json.hpp>
@@ -8,7 +9,7 @@
 namespace lensbox {
 
 // The text is not JSON, or not of the strict kind; the message says why and where.
-struct JsonError : InputError {
+struct LENSBOX_API JsonError : InputError {
   using InputError::InputError;
 };
 
@@ -16,6 +17,6 @@ struct JsonError : InputError {
 // number within the range of a double. Arrays and objects lie within each other at most `max_depth` deep, and
 // an object has at most 1,000 keys, so that neither the stack nor the time is at the mercy of the text.
 // Throws JsonError.
-nlohmann::ordered_json parse_strict_json(std::string_view text, int max_depth);
+LENSBOX_API nlohmann::ordered_json parse_strict_json(std::string_view text, int max_depth);
 
 }  // namespace lensbox
