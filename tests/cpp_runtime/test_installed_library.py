@@ -1,0 +1,154 @@
+"""The C++ library as others use it: installed, and found by the programs of `examples/cpp` with CMake."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from build_tools import path_with_build_tools
+from built_runner import REPOSITORY
+from cpp_runtime.conftest import OPS_LIBRARY
+from cpp_runtime.image_files import noise
+from cpp_runtime.running import Run
+from PIL import Image
+
+HEADERS = REPOSITORY / "cpp_runtime" / "include" / "lensbox"
+
+
+def run(*command: "str | Path", stdin: bytes = b"") -> "subprocess.CompletedProcess[bytes]":
+    """Without the environment variable that names the op library."""
+    environment = {key: value for key, value in os.environ.items() if key != "LENSBOX_OPS_LIBRARY"}
+    environment["PATH"] = path_with_build_tools()
+    return subprocess.run(command, input=stdin, capture_output=True, check=False, env=environment)
+
+
+def output(*command: "str | Path", stdin: bytes = b"") -> str:
+    result = run(*command, stdin=stdin)
+    assert result.returncode == 0, (result.stdout + result.stderr).decode()
+    return result.stdout.decode()
+
+
+@pytest.fixture(scope="module")
+def installed(runner: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What `cmake --install` makes of the folder in which the runner was built, with the op library."""
+    prefix = tmp_path_factory.mktemp("installed")
+    output("cmake", "--install", runner.parent, "--prefix", prefix)
+    shutil.copy(OPS_LIBRARY, prefix / "lib" / "liblensbox_ops.so")
+    return prefix
+
+
+@pytest.fixture(scope="module")
+def examples(installed: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the built examples. About 20 s, most of them for the headers of torch."""
+    folder = tmp_path_factory.mktemp("examples")
+    source = REPOSITORY / "examples" / "cpp"
+    output("cmake", "-S", source, "-B", folder, "-G", "Ninja", f"-DCMAKE_PREFIX_PATH={installed}")
+    output("cmake", "--build", folder)
+    return folder
+
+
+def test_a_program_finds_what_the_runner_finds(
+    examples: Path, run: Run, artifact: Path, tmp_path: Path
+) -> None:
+    photo = tmp_path / "photo.png"
+    noise("RGB").save(photo)
+    drawing = tmp_path / "drawing.png"
+    lines = output(examples / "find_objects", artifact, photo, drawing).splitlines()
+    (image,) = run("detect", "--artifact", artifact, "--image", photo).json()["images"]
+    assert lines
+    assert len(lines) == len(image["detections"])
+    for line, detection in zip(lines, image["detections"], strict=True):
+        score, *box = map(float, line.split()[-5:])
+        assert [score, *box] == pytest.approx([detection["score"], *detection["box"]], rel=1e-4)
+    with Image.open(drawing) as drawn:
+        assert drawn.size == (90, 70)
+
+
+def test_a_program_ends_with_the_code_of_the_error(examples: Path, artifact: Path, tmp_path: Path) -> None:
+    damaged = tmp_path / "damaged.pt"
+    damaged.write_bytes(artifact.read_bytes()[:-100])
+    result = run(examples / "find_objects", damaged, "photo.png")
+    assert (result.returncode, b"damaged" in result.stderr) == (3, True)
+    result = run(examples / "find_objects", artifact, tmp_path / "none.png")
+    assert (result.returncode, b"no such file" in result.stderr) == (4, True)
+
+
+def test_threads_look_at_frames_in_memory(examples: Path, artifact: Path, run: Run, tmp_path: Path) -> None:
+    luma = np.random.default_rng(0).integers(16, 236, (70, 90), dtype=np.uint8)
+    photo = tmp_path / "gray.png"
+    Image.fromarray(np.round((luma - 16.0) * (255 / 219)).astype(np.uint8)).save(photo)
+    (image,) = run("detect", "--artifact", artifact, "--image", photo).json()["images"]
+    assert image["detections"]
+    frames = (luma.tobytes() + bytes([128]) * (90 * 35)) * 6
+    lines = output(examples / "video_frames", artifact, "90", "70", "3", stdin=frames).splitlines()
+    assert sorted(lines) == [f"frame {i}: {len(image['detections'])}" for i in range(6)]
+
+
+def test_tensors_go_in_and_out(examples: Path, artifact: Path) -> None:
+    assert re.match(
+        r"boxes \[2, \d+, 4\] on cpu, of which count \d+\n", output(examples / "canvas_tensors", artifact)
+    )
+
+
+def test_the_installed_program_finds_the_op_library(installed: Path, artifact: Path) -> None:
+    report = json.loads(output(installed / "bin" / "lensbox_runner", "selftest", "--artifact", artifact))
+    assert report["passed"]
+
+
+def test_another_major_version_is_not_taken(installed: Path, tmp_path: Path) -> None:
+    (tmp_path / "CMakeLists.txt").write_text(
+        "cmake_minimum_required(VERSION 3.24)\nproject(wants_another LANGUAGES CXX)\n"
+        "find_package(Lensbox 7.0 REQUIRED)\n"
+    )
+    result = run("cmake", "-S", tmp_path, "-B", tmp_path / "build", f"-DCMAKE_PREFIX_PATH={installed}")
+    assert result.returncode != 0
+    assert b'compatible with requested version "7.0"' in b" ".join(result.stderr.split())
+
+
+def test_a_project_may_contain_it(tmp_path: Path) -> None:
+    (tmp_path / "CMakeLists.txt").write_text(
+        "cmake_minimum_required(VERSION 3.24)\nproject(contains_it LANGUAGES CXX)\n"
+        f"add_subdirectory({REPOSITORY / 'cpp_runtime'} lensbox)\n"
+        "add_executable(simple simple.cpp)\ntarget_link_libraries(simple PRIVATE lensbox::runtime)\n"
+        "add_executable(tensors simple.cpp)\ntarget_link_libraries(tensors PRIVATE lensbox::torch)\n"
+    )
+    (tmp_path / "simple.cpp").write_text(
+        "#include <lensbox/detector.h>\n#include <lensbox/version.h>\n"
+        "int main() { return lensbox::library_version() == nullptr; }\n"
+    )
+    build = tmp_path / "build"
+    prefix = f"-DCMAKE_PREFIX_PATH={torch.utils.cmake_prefix_path}"
+    output("cmake", "-S", tmp_path, "-B", build, "-G", "Ninja", prefix)
+    # The library itself would take minutes.
+    output("cmake", "--build", build, "--target", "CMakeFiles/simple.dir/simple.cpp.o")
+    targets = output("cmake", "--build", build, "--target", "help")
+    assert "liblensbox_runtime.so" in targets
+    assert "lensbox_runner" not in targets
+
+
+def declarations(header: Path) -> list[str]:
+    """The first line of each function that a header declares and does not define."""
+    return [
+        line
+        for line in header.read_text(encoding="utf-8").splitlines()
+        if re.match(r"[A-Za-z]", line)
+        and "(" in line
+        and not line.startswith(("inline", "template", "class", "struct", "enum", "constexpr", "namespace"))
+    ]
+
+
+@pytest.mark.parametrize("header", sorted(HEADERS.rglob("*.h")), ids=lambda path: path.name)
+def test_every_function_of_a_header_is_exported(header: Path) -> None:
+    assert [line for line in declarations(header) if not line.startswith("LENSBOX_API ")] == []
+
+
+def test_the_simple_half_includes_no_other_library() -> None:
+    own = {f"lensbox/{header.name}" for header in HEADERS.glob("*.h")} | {"lensbox/version.h"}
+    for header in HEADERS.glob("*.h"):
+        for included in re.findall(r"#include <(.+)>", header.read_text(encoding="utf-8")):
+            assert included in own or "/" not in included, f"{header.name} includes {included}"
