@@ -1,5 +1,6 @@
 """The wheel, built as a user would build it, in an environment that knows nothing of this checkout."""
 
+import re
 import subprocess
 import sys
 import sysconfig
@@ -8,6 +9,8 @@ import zipfile
 from pathlib import Path
 
 import pytest
+import torch
+from build_tools import path_with_build_tools
 from built_runner import REPOSITORY
 
 pytest.importorskip("scikit_build_core", reason="the wheel's build backend is not installed")
@@ -55,20 +58,33 @@ def environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "bin"
 
 
-def _run(*command: "str | Path", cwd: Path) -> str:
-    result = subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=300, env={})
-    assert result.returncode == 0, result.stderr
+def _run(*command: "str | Path", cwd: Path, env: "dict[str, str] | None" = None) -> str:
+    result = subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=300, env=env or {})
+    assert result.returncode == 0, result.stdout + result.stderr
     return result.stdout
 
 
-def test_the_wheel_holds_every_folder_typed_and_no_sources(wheel: Path) -> None:
+_SOURCES = (".cpp", ".cu", ".cuh", ".h", ".h.in", ".cmake", ".cmake.in", "CMakeLists.txt")
+
+
+def test_the_wheel_holds_every_folder_typed_and_the_sources_that_are_compiled_later(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
     folders = {name.split("/")[1] for name in names if name.startswith("lensbox/")}
     assert folders == {path.name for path in (REPOSITORY / "src" / "lensbox").iterdir()}
     assert all(f"lensbox/{folder}/py.typed" in names for folder in folders)
-    # The benchmarks compile sources of their own when they run.
-    sources = [name for name in names if name.endswith((".cpp", ".cu", ".cuh", ".h", "CMakeLists.txt"))]
-    assert {Path(name).parent for name in sources} == {Path("lensbox/bench/csrc")}
+    sources = {Path(name) for name in names if name.endswith(_SOURCES)}
+    # The benchmarks compile sources of their own when they run. Users compile the C++ runtime.
+    of_the_runtime = {
+        Path("lensbox") / path.relative_to(REPOSITORY)
+        for path in (REPOSITORY / "cpp_runtime").rglob("*")
+        if path.name.endswith(_SOURCES) and "tests" not in path.parts
+    }
+    of_the_ops = {
+        Path("lensbox/ops") / name for name in ("cmake/FindTorch.cmake", "csrc/fit.h", "csrc/host_device.h")
+    }
+    others = sources - of_the_runtime - of_the_ops
+    assert of_the_runtime | of_the_ops <= sources
+    assert {path.parent for path in others} == {Path("lensbox/bench/csrc")}
     assert {name.split("/")[0] for name in names if ".dist-info/" not in name} == {"lensbox"}
 
 
@@ -79,3 +95,35 @@ def test_the_installed_wheel_runs_ops_and_artifacts(
     output = _run(environment / "python", "-c", _PROGRAM, artifact_path, cwd=tmp_path)
     for path in output.split():
         assert Path(path).is_relative_to(environment.parent)
+
+
+def test_the_cpp_runtime_can_be_compiled_from_the_wheel(
+    wheel: Path, environment: Path, tmp_path: Path
+) -> None:
+    python = environment / "python"
+    source = _run(python, "-m", "lensbox.cpp_runtime", "--source-dir", cwd=tmp_path).strip()
+    assert Path(source).is_relative_to(environment.parent)
+    build = tmp_path / "build"
+    tools = {"PATH": path_with_build_tools()}
+    options = ("-G", "Ninja", f"-DCMAKE_PREFIX_PATH={torch.utils.cmake_prefix_path}")
+    _run("cmake", "-S", source, "-B", build, *options, cwd=tmp_path, env=tools)
+    version = wheel.name.split("-")[1]
+    assert f'"{version}"' in (build / "include" / "lensbox" / "version.h").read_text()
+    # All would take minutes. These two include a header of the op library, and one that the build writes.
+    objects = ("lensbox_runtime.dir/src/jpeg_decoder.cpp.o", "lensbox_runtime_shared.dir/src/version.cpp.o")
+    targets = [f"CMakeFiles/{name}" for name in objects]
+    _run("cmake", "--build", build, "--target", *targets, cwd=tmp_path, env=tools)
+
+
+def test_what_the_cpp_runtime_includes_is_in_the_wheel(wheel: Path) -> None:
+    archive = zipfile.ZipFile(wheel)
+    names = [name for name in archive.namelist() if name.endswith((".cpp", ".h"))]
+    generated = {"op_names.h", "lensbox/version.h"}
+    in_quotes = {Path(name).name for name in names} | generated
+    in_brackets = {name.partition("/cpp_runtime/include/")[2] for name in names} | generated
+    pattern = re.compile(r'^#include (?:"(.+)"|<(lensbox/.+)>)', re.MULTILINE)
+    for name in names:
+        if name.startswith("lensbox/cpp_runtime/"):
+            for quoted, bracketed in pattern.findall(archive.read(name).decode()):
+                assert not quoted or quoted in in_quotes, f"{name} includes {quoted}"
+                assert not bracketed or bracketed in in_brackets, f"{name} includes {bracketed}"
