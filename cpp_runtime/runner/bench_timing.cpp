@@ -1,5 +1,6 @@
 #include "bench_timing.h"
 
+#include <ATen/Parallel.h>
 #include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
@@ -59,6 +60,7 @@ double calls_per_second(const BenchWay& way, c10::Device device, double seconds,
   const auto start = Clock::now();
   const auto work = [&](size_t caller) {
     try {
+      at::init_num_threads();  // the number is each thread's own
       std::optional<c10::StreamGuard> on_stream;
       if (device.is_cuda()) {
         on_stream.emplace(c10::impl::VirtualGuardImpl(device.type()).getStreamFromGlobalPool(device));

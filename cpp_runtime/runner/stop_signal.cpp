@@ -4,9 +4,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-#include <array>
 #include <cerrno>
-#include <csignal>
 #include <cstdint>
 #include <system_error>
 
@@ -31,14 +29,15 @@ StopSignal::StopSignal() : descriptor_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
   struct sigaction action = {};
   action.sa_handler = ask_for_the_end;
   action.sa_flags = SA_RESTART | SA_RESETHAND;
-  for (const int signal : kSignals) {
-    sigaction(signal, &action, nullptr);
+  for (size_t i = 0; i < kSignals.size(); ++i) {
+    sigaction(kSignals[i], nullptr, &before_[i]);
+    if (before_[i].sa_handler != SIG_IGN) sigaction(kSignals[i], &action, nullptr);
   }
 }
 
 StopSignal::~StopSignal() {
-  for (const int signal : kSignals) {
-    std::signal(signal, SIG_DFL);
+  for (size_t i = 0; i < kSignals.size(); ++i) {
+    sigaction(kSignals[i], &before_[i], nullptr);
   }
   close(descriptor_);
 }

@@ -6,7 +6,7 @@ namespace lensbox {
 
 ReadAhead::ReadAhead(std::vector<std::filesystem::path> files, const ReadOptions& reading, size_t threads,
                      size_t most_ahead)
-    : files_(std::move(files)), reading_(reading), most_ahead_(most_ahead), outcomes_(files_.size()) {
+    : files_(std::move(files)), reading_(reading), most_ahead_(most_ahead), outcomes_(most_ahead) {
   for (size_t i = 0; i < threads; ++i) {
     threads_.emplace_back([this](const std::stop_token& stop) { work(stop); });
   }
@@ -14,7 +14,7 @@ ReadAhead::ReadAhead(std::vector<std::filesystem::path> files, const ReadOptions
 
 std::variant<Photo, InputError> ReadAhead::next() {
   std::unique_lock lock(mutex_);
-  std::optional<Outcome>& place = outcomes_.at(taken_);
+  std::optional<Outcome>& place = outcomes_.at(taken_ % most_ahead_);
   changed_.wait(lock, [&] { return place.has_value(); });
   Outcome outcome = std::move(*place);
   place.reset();
@@ -38,7 +38,7 @@ void ReadAhead::work(const std::stop_token& stop) {
     lock.unlock();
     Outcome outcome = read(files_[index]);
     lock.lock();
-    outcomes_[index] = std::move(outcome);
+    outcomes_[index % most_ahead_] = std::move(outcome);
     changed_.notify_all();
   }
 }

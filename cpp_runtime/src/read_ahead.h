@@ -38,7 +38,8 @@ class ReadAhead {
 
   std::mutex mutex_;
   std::condition_variable_any changed_;
-  std::vector<std::optional<Outcome>> outcomes_;  // of each file, between its being read and taken
+  // Of the files between their being read and taken; that of file i lies at i % most_ahead_.
+  std::vector<std::optional<Outcome>> outcomes_;
   size_t begun_ = 0;
   size_t taken_ = 0;
   std::vector<std::jthread> threads_;  // the last, so that they end first
