@@ -1,0 +1,109 @@
+"""Compares the artifact with torchvision's own SSDlite: what both find in the same pictures, and how fast.
+
+python compare.py ssdlite.pt [--weights F] [--device cpu]: ends with 1 if they differ.
+"""
+
+import argparse
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+import torchvision
+from ssdlite import CATEGORIES, make_network
+from torch import Tensor
+
+from lensbox.runtime import Artifact, load_artifact
+
+PICTURES, CALLS = 32, 20
+THRESHOLD = 0.5
+# Two float32 computations of the same thing; the second is for a score that lies at the threshold.
+MOST_PIXELS, MOST_SCORE = 0.1, 1e-3
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("artifact", type=Path)
+    parser.add_argument("--weights", type=Path, help="those that the artifact was made from")
+    parser.add_argument("--device", default="cpu")
+    options = parser.parse_args()
+    torch.backends.cudnn.allow_tf32 = False
+    artifact = load_artifact(options.artifact, options.device)
+    network = make_network(options.weights).to(options.device)
+    network.score_thresh = THRESHOLD
+    canvases = pictures(artifact).to(options.device)
+
+    def ours(batch: Tensor) -> dict[str, Tensor]:
+        return artifact.detect_named(batch, THRESHOLD, network.nms_thresh)
+
+    def theirs(batch: Tensor) -> list[dict[str, Tensor]]:
+        with torch.inference_mode():
+            return network(list(batch.float() / 255))
+
+    where = torch.cuda.get_device_name() if canvases.is_cuda else "CPU"
+    print(f"torch {torch.__version__}, torchvision {torchvision.__version__}, {where}")
+    same = report_differences(ours(canvases), theirs(canvases), list(artifact.classes))
+    for batch in (canvases[:1], canvases):
+        times = [milliseconds(call, batch) for call in (theirs, ours)]
+        print(f"batch {len(batch):2}: torchvision {times[0]:.2f} ms, artifact {times[1]:.2f} ms")
+    return 0 if same else 1
+
+
+def pictures(artifact: Artifact) -> Tensor:
+    """Soft random spots, uint8 [32, 3, height, width]: of the canvas's size, so that nobody resizes them."""
+    canvas = artifact.metadata.canvas
+    assert canvas is not None
+    coarse = torch.rand(PICTURES, 3, 12, 12, generator=torch.Generator().manual_seed(1))
+    fine = torch.nn.functional.interpolate(coarse, (canvas.height, canvas.width), mode="bilinear")
+    return (255 * fine).round().byte()
+
+
+def report_differences(ours: dict[str, Tensor], theirs: list[dict[str, Tensor]], classes: list[str]) -> bool:
+    """Says how far the detections of both are apart; whether that is no more than rounding makes."""
+    pixels = scores = 0.0
+    pairs = alone = 0
+    for index, found in enumerate(theirs):
+        named = [CATEGORIES[label] in classes for label in found["labels"].tolist()]
+        boxes, best = found["boxes"][named], found["scores"][named]
+        labels = [classes.index(CATEGORIES[label]) for label in found["labels"][named].tolist()]
+        count = int(ours["counts"][index])
+        mine = {name: ours[name][index, :count] for name in ("boxes", "scores", "labels")}
+        apart = (boxes[:, None] - mine["boxes"]).abs().amax(dim=2)
+        other_class = torch.tensor(labels, device=boxes.device)[:, None] != mine["labels"]
+        apart[other_class] = float("inf")
+        if apart.numel() == 0:
+            continue
+        distance, partner = apart.min(dim=1)
+        paired = distance <= MOST_PIXELS
+        # What only one of both has must lie at the threshold.
+        only_theirs = best[~paired]
+        only_mine = mine["scores"][apart.min(dim=0).values > MOST_PIXELS]
+        alone += int((torch.cat([only_theirs, only_mine]) > THRESHOLD + MOST_SCORE).sum())
+        pairs += int(paired.sum())
+        if paired.any():
+            pixels = max(pixels, float(distance[paired].max()))
+            scores = max(scores, float((best - mine["scores"][partner])[paired].abs().max()))
+    print(
+        f"{pairs} detections in {len(theirs)} pictures are the same, {alone} have no counterpart; boxes "
+        f"differ by up to {pixels:.2g} px, scores by up to {scores:.2g}"
+    )
+    return alone == 0 and pairs > 0 and scores <= MOST_SCORE
+
+
+def milliseconds(call: Callable[[Tensor], Any], batch: Tensor) -> float:
+    """The median of calls after two that warm up."""
+    times = []
+    for _ in range(CALLS + 2):
+        start = time.perf_counter()
+        call(batch)
+        if batch.is_cuda:
+            torch.cuda.synchronize()
+        times.append(1000 * (time.perf_counter() - start))
+    return statistics.median(times[2:])
+
+
+if __name__ == "__main__":
+    sys.exit(main())
