@@ -12,8 +12,9 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from lensbox.model.config import CANVAS_SIZE
 from lensbox.ops import PackedTargets
+
+_SIDE = 256  # of the pictures that the boxes lie in: their coordinates fit uint8
 
 
 @dataclass(frozen=True)
@@ -154,8 +155,8 @@ def make_pairwise_batch(rows: int, columns: int, device: torch.device, seed: int
 
 def _random_corners(batch: int, slots: int, generator: torch.Generator) -> Tensor:
     """Boxes `[batch, slots, 4]` with even coordinates from 0 to 254 and sides of at least 2."""
-    low = torch.randint(0, CANVAS_SIZE // 2 - 1, (batch, slots, 2), generator=generator, dtype=torch.int16)
-    room = CANVAS_SIZE // 2 - 1 - low
+    low = torch.randint(0, _SIDE // 2 - 1, (batch, slots, 2), generator=generator, dtype=torch.int16)
+    room = _SIDE // 2 - 1 - low
     share = torch.rand(batch, slots, 2, generator=generator)
     side = 1 + (share * room).floor().clamp(max=room - 1).to(torch.int16)
     return 2 * torch.cat([low, low + side], -1)

@@ -79,7 +79,8 @@ def _print_photo(command: list[str], entry: dict[str, Any], scratch: Path) -> No
     for number, detection in enumerate(entry["detections"], start=1):
         x1, y1, x2, y2 = detection["box"]
         print(
-            f"  face {number}: score {detection['score']:.3f}, x {x1:.1f} to {x2:.1f}, y {y1:.1f} to {y2:.1f}"
+            f"  {detection.get('label', 'face')} {number}: score {detection['score']:.3f}, "
+            f"x {x1:.1f} to {x2:.1f}, y {y1:.1f} to {y2:.1f}"
         )
     if not entry["detections"]:
         raise DemoError(f"no face was found in {name}")

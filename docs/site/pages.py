@@ -27,6 +27,7 @@ OUTSIDE = {
             "bench/README.md",
             "cpp_runtime/README.md",
             "examples/custom_op/README.md",
+            "examples/torchvision_detector/README.md",
             "model/MODEL_CARD.md",
         )
     },
