@@ -79,23 +79,52 @@ def article(
 
 
 @bench.command(cls=Command)
-@click.option("--device", type=click.Choice(["cpu"]), default="cpu", help="Only the CPU so far.")
+@click.option(
+    "--device", type=click.Choice(["cpu", "cuda"]), default="cpu", help="cuda only with --artifact so far."
+)
 @_weights
-@click.option("--output", type=FILE, metavar="DIR", help="Write CSV files and detector.md to DIR.")
+@click.option("--artifact", type=FILE, metavar="F", help="Time this artifact, of any detector, instead.")
+@click.option("--trusted", is_flag=True, help="Run the code of --artifact without checking it.")
+@click.option(
+    "--output", type=FILE, metavar="DIR", help="Write CSV files and detector.md (artifact.md) to DIR."
+)
 @click.option("--quick", is_flag=True, help="Fewer samples; no torch.compile.")
-@click.option("--batch", type=click.IntRange(1), default=1, metavar="N", help="Images a call.")
+@click.option(
+    "--batch",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Images a call. Default: 1, and several numbers with --artifact.",
+)
 @_threads
 def detector(
-    device: str, weights: Path | None, output: Path | None, quick: bool, batch: int, threads: int
+    device: str,
+    weights: Path | None,
+    artifact: Path | None,
+    trusted: bool,
+    output: Path | None,
+    quick: bool,
+    batch: int | None,
+    threads: int,
 ) -> ExitCode:
     """Times the detector in several formats and runtimes beside a published network.
 
-    Each is checked first. Shows what the time of TorchScript and onnxruntime is made of.
+    Each is checked first. Shows what the time of TorchScript and onnxruntime is made of. With --artifact,
+    times any detector for several batch sizes, from canvases and from images.
     """
+    if artifact is not None:
+        from lensbox.bench.detector import artifact_times
+
+        if weights is not None:
+            raise click.UsageError("--weights and --artifact must not be given together")
+        options = artifact_times.Options(_present(device), output, quick, threads, trusted, batch)
+        return ExitCode.GOOD if artifact_times.run(artifact, options, _say) else EXIT_WRONG
+    if device == "cuda" or trusted:
+        raise click.UsageError("--device cuda and --trusted must come with --artifact")
+
     from lensbox.bench.detector.benchmark import Options, run
     from lensbox.model import load_detector
 
-    report = run(load_detector(weights), Options(output, quick, threads, batch), _say)
+    report = run(load_detector(weights), Options(output, quick, threads, batch or 1), _say)
     return EXIT_WRONG if _own_detector_defects(report) else ExitCode.GOOD
 
 
