@@ -30,7 +30,7 @@ def _with_detector(function: Callable[..., Any]) -> Callable[..., Any]:
     for option in (
         _device,
         click.option("--trusted", is_flag=True, help="Run the code of --artifact without checking it."),
-        click.option("--artifact", type=FILE, help="Exported TorchScript artifact."),
+        click.option("--artifact", type=FILE, help="Exported artifact; for evaluate of any detector."),
         click.option("--checkpoint", type=FILE, help="checkpoint.pt of a run; its weight average counts."),
         click.option("--weights", type=FILE, help="safetensors file. Default: the shipped weights."),
     ):
@@ -125,7 +125,7 @@ def train(dataset: str, model: str | None, **options: Any) -> None:
 def evaluate(
     data: tuple[str, ...], strict: bool, coco: bool, report: Path | None, json: Path | None, **detector: Any
 ) -> None:
-    """Measures average precision at IoU 0.5 by box height."""
+    """Measures average precision at IoU 0.5 by box height, and by class where the detector has some."""
     arguments = EvaluateArguments(_detector(detector), data, strict, coco, report, json)
     from lensbox.train.commands.evaluate import run_evaluate
 
