@@ -21,7 +21,6 @@ from lensbox.bench.timing import MICROSECONDS, Series
 from lensbox.errors import ArtifactError
 from lensbox.files import atomic_write
 from lensbox.runtime import Artifact, load_artifact
-from lensbox.runtime.device import use_full_float32
 from lensbox.runtime.self_test import TOLERANCES, max_error
 
 _EFFORT = Effort(rounds=30, sample_seconds=0.02, figure_seconds=3.0)
@@ -80,9 +79,6 @@ def run(path: Path, options: Options, say: Callable[[str], None]) -> bool:
     keep_freed_memory()
     with cpu_threads(options.threads), torch.inference_mode():
         artifact = load_artifact(path, options.device, trusted=options.trusted)
-        precision = artifact.metadata.precision
-        if options.device == "cuda" and (precision is None or precision.dtype != "tf32"):
-            use_full_float32()
         report = artifact.self_test()
         if not report.passed:
             raise ArtifactError(f"{path} fails its self-test: {'; '.join(report.failures)}")
