@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from pathlib import Path
 from typing import NamedTuple
 
 import torch
 
-from lensbox.errors import ArtifactError, DeviceError
+from lensbox.errors import DeviceError
 from lensbox.model import recommended_threshold
 from lensbox.model.weights_file import DEFAULT_THRESHOLD
 from lensbox.ops import letterbox
@@ -47,13 +46,15 @@ class Chosen(NamedTuple):
     """A detector to score.
 
     threshold: the score from which on its detections should count. canvas: what it takes. classes: names by
-    label; empty for a detector of one kind.
+    label; empty for a detector of one kind. artifact: one that fits photographs to its canvas in its own way;
+    None for all others.
     """
 
     detect: Detect
     threshold: float
     canvas: Canvas = FACE_CANVAS
     classes: tuple[str, ...] = ()
+    artifact: Artifact | None = None
 
 
 def chosen_detector(arguments: DetectorArguments, device: torch.device) -> Chosen:
@@ -71,26 +72,21 @@ def chosen_detector(arguments: DetectorArguments, device: torch.device) -> Chose
 
         artifact = load_artifact(arguments.artifact, device, trusted=arguments.trusted)
         canvas = artifact.metadata.canvas or FACE_CANVAS
-        require_lensbox_canvas(arguments.artifact, artifact, canvas)
         detect = artifact.detect_named if artifact.classes else artifact.detect
-        return Chosen(detect, artifact.metadata.score_threshold, canvas, artifact.classes)
+        own = None if _fits_as_lensbox(artifact, canvas) else artifact
+        return Chosen(detect, artifact.metadata.score_threshold, canvas, artifact.classes, own)
     if arguments.checkpoint is not None:
         return Chosen(load_average(arguments.checkpoint).to(device).detect, DEFAULT_THRESHOLD)
     return Chosen(load_weights(arguments.weights).to(device).detect, recommended_threshold(arguments.weights))
 
 
-def require_lensbox_canvas(path: Path, artifact: Artifact, canvas: Canvas) -> None:
-    """Raises ArtifactError for a detector with a `preprocess` of its own: labels are fitted to the canvas as
-    Lensbox fits photographs."""
+def _fits_as_lensbox(artifact: Artifact, canvas: Canvas) -> bool:
+    """Whether an artifact makes the canvases that `load_evaluation_set` makes."""
     generator = torch.Generator().manual_seed(0)
     image = torch.randint(0, 256, (3, 40, 120), dtype=torch.uint8, generator=generator)
     with torchscript_call():
         canvases, _ = artifact.module.preprocess([image.to(artifact.device)])
-    if not torch.equal(canvases.cpu(), letterbox([image], *canvas)[0]):
-        raise ArtifactError(
-            f"{path} cannot be scored: labels are fitted to the canvas as Lensbox fits photographs, and its "
-            "detector has a preprocess of its own"
-        )
+    return torch.equal(canvases.cpu(), letterbox([image], *canvas)[0])
 
 
 def load_labelled(

@@ -7,7 +7,7 @@ import json
 from lensbox.files import atomic_write
 from lensbox.train.commands.arguments import EvaluateArguments
 from lensbox.train.commands.choices import chosen_detector, chosen_device, load_labelled
-from lensbox.train.evaluation.evaluate import evaluate
+from lensbox.train.evaluation.evaluate import detect_photographs, evaluate, score
 from lensbox.train.evaluation.pictures import write_pictures
 from lensbox.train.writable import require_writable_file, require_writable_folder
 
@@ -21,7 +21,10 @@ def run_evaluate(arguments: EvaluateArguments) -> None:
         require_writable_file("--json", arguments.json)
     chosen = chosen_detector(arguments.detector, device)
     data = load_labelled(arguments.data, arguments.strict, chosen.canvas, chosen.classes)
-    figures, matched = evaluate(chosen.detect, data, device, arguments.coco)
+    if chosen.artifact is None:
+        figures, matched = evaluate(chosen.detect, data, device, arguments.coco)
+    else:
+        figures, matched = score(detect_photographs(chosen.artifact, data), data, arguments.coco)
     print("\n".join(figures.lines()))
     if arguments.report is not None:
         write_pictures(data, matched, arguments.report)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
 from torch import Tensor
 
+from lensbox.errors import InputError
+from lensbox.runtime import Artifact
 from lensbox.train.evaluation.average_precision import (
     BANDS,
     Evaluation,
@@ -44,6 +46,26 @@ def detect_all(
     return found
 
 
+def detect_photographs(artifact: Artifact, data: EvaluationSet) -> list[ImageDetections]:
+    """What an artifact that fits photographs in its own way finds in their files, in Lensbox's canvas pixels.
+
+    Raises:
+        InputError: a photograph that the artifact cannot read.
+    """
+    contents = (image.read_bytes() for image in data.files)
+    results = artifact.detect_files(
+        contents, score_threshold=SCORE_THRESHOLD, iou_threshold=NMS_IOU, orientation="stored"
+    )
+    found = []
+    for result, place, name in zip(results, data.places, data.names, strict=True):
+        if isinstance(result, InputError):
+            raise InputError(f"{name} cannot be scored: {result}") from result
+        classes = None if result.labels is None else result.labels.numpy()
+        boxes = place.boxes(result.boxes.numpy())
+        found.append(ImageDetections(boxes, result.scores.double().numpy(), classes))
+    return found
+
+
 def evaluate(
     detect: Detect, data: EvaluationSet, device: torch.device | str, coco: bool = False
 ) -> tuple[Figures, Evaluation]:
@@ -55,7 +77,14 @@ def evaluate(
     Raises:
         CocoMissingError: `coco` without pycocotools.
     """
-    matched = Evaluation(data.labels, detect_all(detect, data.canvases, device))
+    return score(detect_all(detect, data.canvases, device), data, coco)
+
+
+def score(
+    detections: Sequence[ImageDetections], data: EvaluationSet, coco: bool = False
+) -> tuple[Figures, Evaluation]:
+    """`evaluate`, of what was found in each photograph."""
+    matched = Evaluation(data.labels, detections)
     curve = matched.curve(*BANDS["all>=8"])
     threshold, f1 = threshold_of_best_f1(curve)
     by_class = coco_precision(data.labels, matched.detections, len(data.classes) or 1) if coco else None

@@ -6,8 +6,10 @@ from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -17,9 +19,20 @@ from lensbox.ops import letterbox
 from lensbox.runtime.metadata import Canvas
 from lensbox.train.data.image_store import decode_image
 from lensbox.train.data.wider_face import LabelledImage, Problem
-from lensbox.train.evaluation.average_precision import ImageLabels
+from lensbox.train.evaluation.average_precision import Array, ImageLabels
 
 FACE_CANVAS = Canvas(CANVAS_SIZE, CANVAS_SIZE)
+
+
+class Place(NamedTuple):
+    """Where a photograph lies on its canvas: scale and offset of x1, y1, x2 and y2, float64 [4] each."""
+
+    scale: Array
+    offset: Array
+
+    def boxes(self, boxes: npt.NDArray[np.floating[Any]]) -> Array:
+        """Boxes of the photograph, [n, 4], in canvas pixels."""
+        return np.asarray(boxes.astype(np.float64) * self.scale + self.offset)
 
 
 @dataclass(frozen=True)
@@ -31,6 +44,7 @@ class EvaluationSet:
         labels: boxes in canvas pixels, one entry a photograph.
         names: of the photographs. problems: what could not be read, and boxes of other classes.
         classes: names by label; empty for a detector of one kind.
+        files, places: of each photograph its file, and scale and offset that take a box to canvas pixels.
     """
 
     canvases: Tensor
@@ -38,6 +52,8 @@ class EvaluationSet:
     names: list[str]
     problems: list[Problem]
     classes: tuple[str, ...] = ()
+    files: Sequence[LabelledImage] = ()
+    places: Sequence[Place] = ()
 
 
 def load_evaluation_set(
@@ -55,30 +71,31 @@ def load_evaluation_set(
     """
     numbers = {name: label for label, name in enumerate(classes)}
 
-    def prepare(image: LabelledImage) -> tuple[Tensor, ImageLabels] | Problem:
+    def prepare(image: LabelledImage) -> tuple[Tensor, ImageLabels, Place] | Problem:
         try:
             decoded = decode_image(image, side=1 << 30, mode="L" if canvas.channels == 1 else "RGB")
         except OSError as error:
             return Problem(image.origin, str(error))
         pixels = torch.from_numpy(np.atleast_3d(decoded.pixels).copy()).permute(2, 0, 1)
         canvases, geometry = letterbox([pixels], *canvas)
-        scale, offset = (geometry[0, i : i + 2].repeat(2).double().numpy() for i in (0, 2))
-        boxes, ignore = decoded.boxes.astype(np.float64) * scale + offset, decoded.ignore
+        place = Place(*(geometry[0, i : i + 2].repeat(2).double().numpy() for i in (0, 2)))
+        boxes, ignore = place.boxes(decoded.boxes), decoded.ignore
         if not classes:
-            return canvases[0], ImageLabels(boxes, ignore)
+            return canvases[0], ImageLabels(boxes, ignore), place
         labels = np.array([numbers.get(name, -1) for name in image.classes], np.int64)
         known = labels >= 0
-        return canvases[0], ImageLabels(boxes[known], ignore[known], labels[known])
+        return canvases[0], ImageLabels(boxes[known], ignore[known], labels[known]), place
 
-    canvases, labels, names, problems = [], [], [], []
+    canvases, labels, files, places, problems = [], [], [], [], []
     with ThreadPoolExecutor(max(1, workers)) as pool:
         for image, prepared in zip(images, pool.map(prepare, images), strict=True):
             if isinstance(prepared, Problem):
                 problems.append(prepared)
                 continue
+            files.append(image)
             canvases.append(prepared[0])
             labels.append(prepared[1])
-            names.append(image.name)
+            places.append(prepared[2])
     if not canvases:
         raise InputError(f"evaluation data must hold at least one readable image, got none of {len(images)}")
     if classes:
@@ -88,7 +105,8 @@ def load_evaluation_set(
                 f"evaluation data must hold boxes of the detector's classes, {_listed(classes)}, got none: "
                 "a row names its class after ten numbers"
             )
-    return EvaluationSet(torch.stack(canvases), labels, names, problems, tuple(classes))
+    names = [image.name for image in files]
+    return EvaluationSet(torch.stack(canvases), labels, names, problems, tuple(classes), files, places)
 
 
 def _other_classes(images: Sequence[LabelledImage], known: dict[str, int]) -> list[Problem]:

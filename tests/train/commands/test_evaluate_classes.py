@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from torch import Tensor, nn
-from user_detectors import Brightest, RedAndBlue
+from torch import Tensor
+from user_detectors import RedAndBlue
 
 from lensbox.cli import main
 from lensbox.errors import ExitCode
@@ -82,35 +82,45 @@ def test_names_stand_at_the_boxes() -> None:
     assert 10 <= columns.min() <= columns.max() < 50
 
 
-class Stretching(Brightest):
+class Squeezed(RedAndBlue):
+    """Stretches photographs to its canvas, where Lensbox would pad them."""
+
     def preprocess(self, images: list[Tensor], windows: Tensor | None = None) -> tuple[Tensor, Tensor]:
         canvases: list[Tensor] = []
+        sizes: list[list[float]] = []
         for image in images:
-            gray = image[:1].float().unsqueeze(0)
-            canvases.append(torch.nn.functional.interpolate(gray, [64, 64])[0].to(torch.uint8))
-        return torch.stack(canvases), torch.zeros(len(images), 6)
+            stretched = torch.nn.functional.interpolate(
+                image.float().unsqueeze(0), [192, 320], mode="bilinear"
+            )
+            canvases.append(stretched[0].round().to(torch.uint8))
+            sizes.append([image.shape[2] / 320.0, image.shape[1] / 192.0, 0.0, 0.0, 0.0, 0.0])
+        return torch.stack(canvases), torch.tensor(sizes)
+
+    def restore(self, boxes: Tensor, geometry: Tensor) -> Tensor:
+        return boxes * torch.cat([geometry[:, None, :2], geometry[:, None, :2]], dim=2)
 
 
-@pytest.mark.parametrize(
-    ("command", "detector", "message"),
-    [
-        ("evaluate", Stretching(), "has a preprocess of its own"),
-        ("stress", RedAndBlue(), "must be a detector of faces, with a gray canvas of 256x256 pixels"),
-    ],
-)
-def test_what_cannot_be_scored_is_said_in_a_line(
-    command: str,
-    detector: nn.Module,
-    message: str,
-    data: Path,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    save_artifact(detector, tmp_path / "a.pt")  # type: ignore[arg-type]  # (checked by save_artifact)
-    arguments = {"evaluate": ["--data", str(data)], "stress": ["--output", str(tmp_path / "s.png")]}[command]
-    assert main([command, *arguments, "--artifact", str(tmp_path / "a.pt"), "--device", "cpu"]) == (
-        ExitCode.UNUSABLE
-    )
+def test_a_detector_with_a_preprocess_of_its_own(tmp_path: Path) -> None:
+    (tmp_path / "images").mkdir()
+    pixels = np.full((384, 320, 3), 110, np.uint8)  # things of 24 x 48 are squares on the canvas
+    lines = ["tall.png", "2"]
+    for name, x, y in (("red", 40, 80), ("blue", 200, 240)):
+        pixels[y : y + 48, x : x + 24] = COLORS[name]
+        lines.append(f"{x} {y} 24 48 0 0 0 0 0 0 {name}")
+    Image.fromarray(pixels).save(tmp_path / "images" / "tall.png")
+    (tmp_path / "squares_bbx_gt.txt").write_text("\n".join(lines) + "\n")
+    save_artifact(Squeezed(), tmp_path / "a.pt")
+    arguments = ["--data", str(tmp_path), "--artifact", str(tmp_path / "a.pt"), "--device", "cpu"]
+    assert main(["evaluate", *arguments, "--json", str(tmp_path / "figures.json")]) == ExitCode.GOOD
+    figures = json.loads((tmp_path / "figures.json").read_text())
+    by_class = {name: values["average_precision"]["all>=8"] for name, values in figures["classes"].items()}
+    assert by_class == {"red": 1, "blue": 1}
+
+
+def test_stress_is_for_detectors_of_faces(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    save_artifact(RedAndBlue(), tmp_path / "a.pt")
+    arguments = ["--output", str(tmp_path / "s.png"), "--artifact", str(tmp_path / "a.pt"), "--device", "cpu"]
+    assert main(["stress", *arguments]) == ExitCode.UNUSABLE
     said = capsys.readouterr().err
-    assert said.startswith(f"lensbox {command}: ")
-    assert message in said
+    assert said.startswith("lensbox stress: ")
+    assert "must be a detector of faces, with a gray canvas of 256x256 pixels" in said
