@@ -68,7 +68,7 @@ def run(detector: FaceDetector, options: Options, say: Callable[[str], None]) ->
             YUNET_N: network_cost(YuNet().eval(), torch.zeros(1, 3, *subject.canvas.shape[2:])),
         }
         found = DetectorReport(
-            environment(torch.device("cpu"), _PACKAGES), costs, options.threads, options.batch
+            environment(torch.device("cpu"), _PACKAGES), costs, options.threads, batch=options.batch
         )
         with torch.inference_mode():
             found.timings = _measure(subject, effort)

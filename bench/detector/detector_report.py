@@ -90,12 +90,12 @@ def figure_table(report: DetectorReport) -> Table:
             _ratio(report.median(TORCHSCRIPT_DETECT), report.median(YUNET)),
             MOST_TIMES_YUNET,
         ),
+        ("TorchScript / onnxruntime, the same network", same_network, None),
         (
             "ONNX file detect / its network alone, both in onnxruntime",
             _ratio(report.median(ONNX_DETECT), report.median(ONNXRUNTIME_NETWORK)),
             MOST_TIMES_NETWORK,
         ),
-        ("TorchScript / onnxruntime, the same network", same_network, None),
     )
     return ["figure", "value", "at most", ""], [_figure_line(*figure) for figure in figures]
 

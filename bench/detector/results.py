@@ -40,10 +40,10 @@ class DetectorReport:
     environment: Environment
     costs: Mapping[str, Cost]
     threads: int
-    batch: int = 1
     timings: list[Timing] = field(default_factory=list)
     breakdown: Breakdown | None = None
     notes: list[str] = field(default_factory=list)
+    batch: int = 1
 
     def median(self, way: str) -> float | None:
         """Microseconds a call; None where it was not measured."""
