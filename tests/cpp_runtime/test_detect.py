@@ -116,12 +116,6 @@ def test_bad_image_files(run: Run, artifact: Path, tmp_path: Path, content: byte
     assert result.stderr == f"lensbox_runner: {entry['error']}\n"
 
 
-def test_a_folder_is_no_image(run: Run, artifact: Path, tmp_path: Path) -> None:
-    result = run("detect", "--artifact", artifact, "--image", tmp_path)
-    assert result.code == 4
-    assert "not a file" in result.json()["images"][0]["error"]
-
-
 def test_a_file_name_that_is_not_utf8(run: Run, artifact: Path, tmp_path: Path) -> None:
     path = tmp_path / b"caf\xe9.png".decode(errors="surrogateescape")
     noise("RGB").save(path)
