@@ -1,6 +1,7 @@
 #include "bench_ways.h"
 
 #include <ATen/ATen.h>
+#include <ATen/Context.h>
 #include <c10/core/InferenceMode.h>
 #include <lensbox/error.h>
 #include <torch/csrc/jit/serialization/import.h>
@@ -27,6 +28,18 @@ at::Tensor picture(const lensbox::Metadata& metadata, const std::string& artifac
   return image.contiguous();
 }
 
+// For the bare module, which would otherwise compute with TF32 where torch's default does. The artifact's own
+// calls set the same.
+void use_precision_of(const lensbox::Artifact& artifact) {
+  if (!artifact.device().is_cuda()) return;
+  const auto& precision = artifact.metadata().precision;
+  const bool tf32 = precision && precision->dtype == lensbox::Precision::Dtype::kTf32;
+  for (const auto op : {at::Float32Op::CONV, at::Float32Op::RNN, at::Float32Op::MATMUL}) {
+    at::globalContext().setFloat32Precision(at::Float32Backend::CUDA, op,
+                                            tf32 ? at::Float32Precision::TF32 : at::Float32Precision::IEEE);
+  }
+}
+
 }  // namespace
 
 std::vector<BenchWay> bench_ways(const LoadedDetector& detector, const ModelOptions& model, int64_t batch) {
@@ -34,6 +47,7 @@ std::vector<BenchWay> bench_ways(const LoadedDetector& detector, const ModelOpti
   const at::Tensor image = picture(artifact.metadata(), model.artifact.string());
   const double score = detector.score_threshold;
   const double iou = detector.iou_threshold;
+  use_precision_of(artifact);
 
   std::vector<lensbox::Photo> photos;
   for (int64_t i = 0; i < batch; ++i) {
