@@ -2,15 +2,53 @@
 
 import contextlib
 import threading
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
 
 import torch
 
 _cudnn: Any = torch.backends.cudnn
-# torch's newer interface: of the older, `allow_tf32`, a process that also uses the newer cannot read the
-# switches.
-_SWITCHES: tuple[Any, ...] = (_cudnn.conv, _cudnn.rnn, torch.backends.cuda.matmul)
+_cublas: Any = torch.backends.cuda.matmul
+_NEWER: tuple[Any, ...] = (_cudnn.conv, _cudnn.rnn, _cublas)
+
+
+class _Switches(NamedTuple):
+    """Those of both of torch's interfaces: some of its kernels read the older one, which raises where the two
+    disagree.
+
+    medium: products in bfloat16, where they may be. newer: `fp32_precision` of each of `_NEWER`.
+    """
+
+    convolutions: bool
+    products: bool
+    medium: bool
+    newer: list[str]
+
+
+def _read_switches() -> _Switches:
+    newer = [switch.fp32_precision for switch in _NEWER]
+    return _Switches(
+        _read_or(newer[0] == "tf32", lambda: _cudnn.allow_tf32),
+        _read_or(newer[2] == "tf32", lambda: _cublas.allow_tf32),
+        _read_or(False, lambda: torch.get_float32_matmul_precision() == "medium"),
+        newer,
+    )
+
+
+def _read_or(otherwise: bool, read: Callable[[], bool]) -> bool:
+    """What `read` says, or `otherwise` in a process that has set the newer interface alone."""
+    try:
+        return read()
+    except RuntimeError:
+        return otherwise
+
+
+def _put_back(switches: _Switches) -> None:
+    _cudnn.allow_tf32, _cublas.allow_tf32 = switches.convolutions, switches.products
+    if switches.medium:
+        torch.set_float32_matmul_precision("medium")
+    for switch, precision in zip(_NEWER, switches.newer, strict=True):
+        switch.fp32_precision = precision
 
 
 class _Turns:
@@ -18,35 +56,35 @@ class _Turns:
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
-        self._waiting = {"ieee": 0, "tf32": 0}
+        self._waiting = {False: 0, True: 0}  # for full float32, and for TF32
         self._running = 0
-        self._now = "ieee"  # what those that run want
-        self._before: list[str] = []
+        self._now = False  # what those that run want
+        self._before: _Switches | None = None
 
-    def begin(self, wanted: str) -> None:
+    def begin(self, tf32: bool) -> None:
         with self._changed:
-            self._waiting[wanted] += 1
+            self._waiting[tf32] += 1
             try:
-                self._changed.wait_for(lambda: self._is_free_for(wanted))
+                # Whoever comes while others wait lets them go first, or they could wait for ever.
+                self._changed.wait_for(
+                    lambda: self._running == 0 or (self._now == tf32 and not self._waiting[not tf32])
+                )
             finally:
-                self._waiting[wanted] -= 1
+                self._waiting[tf32] -= 1
             self._running += 1
             if self._running == 1:
-                self._now = wanted
-                self._before = [switch.fp32_precision for switch in _SWITCHES]
-                _set([wanted] * len(_SWITCHES))
+                self._now = tf32
+                self._before = _read_switches()
+                # The older interface sets the newer one, too.
+                _cudnn.allow_tf32 = _cublas.allow_tf32 = tf32
 
     def end(self) -> None:
         with self._changed:
             self._running -= 1
             if self._running == 0:
-                _set(self._before)
+                assert self._before is not None
+                _put_back(self._before)
                 self._changed.notify_all()
-
-    def _is_free_for(self, wanted: str) -> bool:
-        # Whoever comes while others wait lets them go first, or they could wait for ever.
-        others = sum(self._waiting.values()) - self._waiting[wanted]
-        return self._running == 0 or (self._now == wanted and others == 0)
 
 
 _turns = _Turns()
@@ -63,13 +101,8 @@ def gpu_float32(device: torch.device, tf32: bool) -> Iterator[None]:
     if device.type != "cuda":
         yield
         return
-    _turns.begin("tf32" if tf32 else "ieee")
+    _turns.begin(tf32)
     try:
         yield
     finally:
         _turns.end()
-
-
-def _set(precisions: list[str]) -> None:
-    for switch, precision in zip(_SWITCHES, precisions, strict=True):
-        switch.fp32_precision = precision

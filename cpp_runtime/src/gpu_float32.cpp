@@ -1,6 +1,7 @@
 #include "gpu_float32.h"
 
 #include <ATen/Context.h>
+#include <c10/util/Exception.h>
 
 #include <array>
 #include <condition_variable>
@@ -10,20 +11,53 @@ namespace lensbox {
 namespace {
 
 constexpr std::array kOps{at::Float32Op::CONV, at::Float32Op::RNN, at::Float32Op::MATMUL};
-using Switches = std::array<at::Float32Precision, kOps.size()>;
 
-// torch's newer interface: of the older, a process that also uses the newer cannot read the switches.
+// Those of both of torch's interfaces, since some of its kernels read the older one, which throws where the
+// two disagree.
+struct Switches {
+  bool convolutions;
+  bool products;
+  bool medium;  // products in bfloat16, where they may be
+  std::array<at::Float32Precision, kOps.size()> newer;
+};
+
+// What `read` says, or `otherwise` in a process that has set the newer interface alone.
+template <class Read>
+bool read_or(bool otherwise, Read read) {
+  try {
+    return read();
+  } catch (const c10::Error&) {
+    return otherwise;
+  }
+}
+
 Switches read_switches() {
+  const at::Context& context = at::globalContext();
   Switches switches{};
   for (size_t i = 0; i < kOps.size(); ++i) {
-    switches[i] = at::globalContext().float32Precision(at::Float32Backend::CUDA, kOps[i]);
+    switches.newer[i] = context.float32Precision(at::Float32Backend::CUDA, kOps[i]);
   }
+  const auto is_tf32 = [&](size_t op) { return switches.newer[op] == at::Float32Precision::TF32; };
+  switches.convolutions = read_or(is_tf32(0), [&] { return context.allowTF32CuDNN(); });
+  switches.products = read_or(is_tf32(2), [&] { return context.allowTF32CuBLAS(); });
+  switches.medium =
+      read_or(false, [&] { return context.float32MatmulPrecision() == at::Float32MatmulPrecision::MEDIUM; });
   return switches;
 }
 
-void set_switches(const Switches& switches) {
+// The older interface sets the newer one, too.
+void set_switches(bool tf32) {
+  at::globalContext().setAllowTF32CuDNN(tf32);
+  at::globalContext().setAllowTF32CuBLAS(tf32);
+}
+
+void put_back(const Switches& switches) {
+  at::Context& context = at::globalContext();
+  context.setAllowTF32CuDNN(switches.convolutions);
+  context.setAllowTF32CuBLAS(switches.products);
+  if (switches.medium) context.setFloat32MatmulPrecision(at::Float32MatmulPrecision::MEDIUM);
   for (size_t i = 0; i < kOps.size(); ++i) {
-    at::globalContext().setFloat32Precision(at::Float32Backend::CUDA, kOps[i], switches[i]);
+    context.setFloat32Precision(at::Float32Backend::CUDA, kOps[i], switches.newer[i]);
   }
 }
 
@@ -41,15 +75,13 @@ class Turns {
     if (running_++ > 0) return;
     now_ = wanted;
     before_ = read_switches();
-    Switches switches{};
-    switches.fill(wanted == GpuFloat32::kTf32 ? at::Float32Precision::TF32 : at::Float32Precision::IEEE);
-    set_switches(switches);
+    set_switches(wanted == GpuFloat32::kTf32);
   }
 
   void end() {
     const std::lock_guard lock(mutex_);
     if (--running_ > 0) return;
-    set_switches(before_);
+    put_back(before_);
     changed_.notify_all();
   }
 

@@ -53,6 +53,8 @@ TEST_P(GpuFloat32Scopes, SetTheSwitchesAndPutThemBack) {
       const GpuFloat32Scope scope(tf32 ? GpuFloat32::kTf32 : GpuFloat32::kFull);
       EXPECT_EQ(convolutions_round(), tf32);
       EXPECT_EQ(products_round(), tf32);
+      EXPECT_EQ(context_.allowTF32CuDNN(), tf32);  // throws where torch's interfaces disagree
+      EXPECT_EQ(context_.allowTF32CuBLAS(), tf32);
     }
     expect_untouched();
   }
@@ -71,6 +73,14 @@ TEST_P(GpuFloat32Scopes, WorkWhereTheNewerInterfaceWasUsed) {
     EXPECT_TRUE(convolutions_round());
   }
   EXPECT_EQ(convolutions_round(), !GetParam());
+}
+
+TEST_P(GpuFloat32Scopes, KeepThePrecisionOfProductsInBetween) {
+  const auto before = context_.float32MatmulPrecision();
+  context_.setFloat32MatmulPrecision(at::Float32MatmulPrecision::MEDIUM);
+  { const GpuFloat32Scope scope(GpuFloat32::kFull); }
+  EXPECT_EQ(context_.float32MatmulPrecision(), at::Float32MatmulPrecision::MEDIUM);
+  context_.setFloat32MatmulPrecision(before);
 }
 
 TEST_P(GpuFloat32Scopes, OfOneKindRunTogether) {

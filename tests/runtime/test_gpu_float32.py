@@ -39,6 +39,7 @@ def rounds() -> tuple[bool, bool]:
 def test_the_switches_are_set_and_put_back(tf32: bool, before: bool) -> None:
     with gpu_float32(CUDA, tf32):
         assert rounds() == (tf32, tf32)
+        assert (CONVOLUTIONS.allow_tf32, PRODUCTS.allow_tf32) == (tf32, tf32)  # raises where both disagree
     assert rounds() == (before, before)
     assert (CONVOLUTIONS.allow_tf32, PRODUCTS.allow_tf32) == (before, before)
 
@@ -59,6 +60,14 @@ def test_a_process_that_uses_torch_s_newer_interface(before: bool) -> None:
     with gpu_float32(CUDA, tf32=True):
         assert rounds() == (True, True)
     assert rounds() == (not before, before)
+
+
+def test_the_precision_of_products_in_between_is_kept() -> None:
+    torch.set_float32_matmul_precision("medium")
+    with gpu_float32(CUDA, tf32=False):
+        assert rounds() == (False, False)
+    assert torch.get_float32_matmul_precision() == "medium"
+    torch.set_float32_matmul_precision("highest")
 
 
 def test_calls_of_one_kind_run_together() -> None:
