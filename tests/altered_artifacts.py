@@ -1,0 +1,277 @@
+"""What comes of a file that is not as it should be: one table of cases for the runtimes in Python and C++.
+
+`docs/artifact.md` has it for people; each case names its line there.
+"""
+
+import io
+import json
+import struct
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+from damaged_files import rewritten
+
+Outcome = Literal["refused", "self-test fails", "good"]
+
+
+class Altered(NamedTuple):
+    """One case.
+
+    line: the first cell of its line in docs/artifact.md; write: puts a copy of an artifact, altered, at a
+    path; outcome: of loading it and running its self-test; python, cpp: a regular expression for what the
+    error says there.
+    """
+
+    line: str
+    write: Callable[[bytes, Path], object]
+    outcome: Outcome
+    python: str = ""
+    cpp: str = ""
+    trusted: bool = False
+
+
+def _content(change: Callable[[bytes], bytes]) -> Callable[[bytes, Path], object]:
+    return lambda data, path: path.write_bytes(change(data))
+
+
+def _entry(suffix: str, change: Callable[[bytes], bytes]) -> Callable[[bytes, Path], object]:
+    """Changes the entries whose names end so; all checksums are right."""
+
+    def change_entries(entries: dict[str, bytes]) -> None:
+        names = [name for name in entries if name.endswith(suffix)]
+        assert names
+        for name in names:
+            entries[name] = change(entries[name])
+
+    return _content(lambda data: rewritten(data, change_entries))
+
+
+def _metadata(*keys: str | int, value: Any) -> Callable[[bytes, Path], object]:
+    """Another value in lensbox.json. `json` writes and reads NaN and Infinity."""
+
+    def change(content: bytes) -> bytes:
+        document = json.loads(content)
+        node = document
+        for key in keys[:-1]:
+            node = node[key]
+        node[keys[-1]] = value
+        return json.dumps(document).encode()
+
+    return _entry("/extra/lensbox.json", change)
+
+
+def _metadata_text(old: str, new: str) -> Callable[[bytes, Path], object]:
+    def change(content: bytes) -> bytes:
+        text = content.decode()
+        assert old in text
+        return text.replace(old, new, 1).encode()
+
+    return _entry("/extra/lensbox.json", change)
+
+
+def _flipped_in(entry: str, offset: int = 0) -> Callable[[bytes, Path], object]:
+    """A bit of the local entry whose name ends so, counted from behind its name."""
+
+    def change(data: bytes) -> bytes:
+        position = data.index(entry.encode()) + len(entry) + offset
+        return data[:position] + bytes([data[position] ^ 4]) + data[position + 1 :]
+
+    return _content(change)
+
+
+def _weight_flipped(data: bytes) -> bytes:
+    """A bit of the largest weight."""
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        weights = [info for info in archive.infolist() if "/constants/" in info.filename]
+        content = archive.read(max(weights, key=lambda info: info.file_size))
+    return data.replace(content, bytes([content[0] ^ 1]) + content[1:])
+
+
+def _time_touched(data: bytes) -> bytes:
+    """A bit of the time of an entry in the directory."""
+    position = data.rindex(b"PK\1\2") + 12
+    return data[:position] + bytes([data[position] ^ 1]) + data[position + 1 :]
+
+
+def _doubled(data: bytes) -> bytes:
+    """Its first entry twice, in the file and in the directory, with all positions right."""
+    end = data.rindex(b"PK\5\6")
+    count, _, size, start = struct.unpack_from("<2H2I", data, end + 8)
+    name_length, extra_length, comment_length = struct.unpack_from("<3H", data, start + 28)
+    line = data[start : start + 46 + name_length + extra_length + comment_length]
+    (second,) = struct.unpack_from("<I", data, start + len(line) + 42)
+    entry = data[:second]
+    copied = line[:42] + struct.pack("<I", start) + line[46:]
+    directory = data[start : start + size] + copied
+    tail = struct.pack(
+        "<4s4H2IH", b"PK\5\6", 0, 0, count + 1, count + 1, len(directory), start + len(entry), 0
+    )
+    return data[:start] + entry + directory + tail
+
+
+def _overlapping(data: bytes) -> bytes:
+    """The second line of the directory points to the first entry."""
+    end = data.rindex(b"PK\5\6")
+    (start,) = struct.unpack_from("<I", data, end + 16)
+    lengths = struct.unpack_from("<3H", data, start + 28)
+    position = start + 46 + sum(lengths) + 42
+    return data[:position] + bytes(4) + data[position + 4 :]
+
+
+def _weights_zeroed(data: bytes) -> bytes:
+    def change(entries: dict[str, bytes]) -> None:
+        for name, content in entries.items():
+            if "/constants/" in name:
+                entries[name] = bytes(len(content))
+
+    return rewritten(data, change)
+
+
+def _with_code(code: str) -> Callable[[bytes, Path], object]:
+    """More of it in each file of code."""
+    return _entry(".py", lambda content: content + code.encode())
+
+
+_MISSING = "missing, a folder, no archive"
+_DAMAGED = "a byte flipped, cut off, bytes added"
+_ENTRIES = "two entries of one name, entries that overlap"
+_MALFORMED = (
+    "`lensbox.json` edited to something malformed: tolerances made infinite, thresholds NaN or beyond 0 to "
+    "1, no expected boxes, deep nesting"
+)
+_TRUE_BUT_WRONG = "`lensbox.json` edited to other values within the rules"
+_OPS = "`ops` of `lensbox.json` emptied"
+_WEIGHTS = "weights exchanged, all checksums right"
+_NEWER = "written by a newer Lensbox"
+_PICKLE = "a pickle with foreign names"
+_CODE = "code with foreign operators"
+_TRUSTED = "code with foreign operators, loaded as trusted"
+
+_SAVES = '\ndef f(x: Tensor) -> NoneType:\n  torch.save(x, "file")\n  return None\n'
+_TOLERANCE = ("self_test", "tolerance", "cpu", "boxes")
+_DEEP = "[" * 200_000
+
+ALTERED = {
+    "missing": Altered(
+        _MISSING, lambda data, path: None, "refused", "must be an artifact file", "no such file"
+    ),
+    "a folder": Altered(
+        _MISSING, lambda data, path: path.mkdir(), "refused", "must be an artifact", "not a file"
+    ),
+    "empty": Altered(
+        _MISSING, _content(lambda data: b""), "refused", "not a TorchScript", "not a TorchScript"
+    ),
+    "text": Altered(
+        _MISSING, _content(lambda data: b"text" * 99), "refused", "not a TorchScript", "not a TorchScript"
+    ),
+    "bit of a weight": Altered(
+        _DAMAGED,
+        _content(_weight_flipped),
+        "refused",
+        "constants/.* wrong checksum",
+        "constants/.* wrong checksum",
+    ),
+    "bit of the metadata": Altered(
+        _DAMAGED, _flipped_in("extra/lensbox.json", 200), "refused", "is damaged", "damaged"
+    ),
+    "bit of the code": Altered(_DAMAGED, _flipped_in("grad_mode.py", 100), "refused", "damaged", "damaged"),
+    "bit of a time stamp": Altered(_DAMAGED, _content(_time_touched), "good"),
+    "cut off": Altered(_DAMAGED, _content(lambda data: data[:-1000]), "refused", "truncated", "truncated"),
+    "cut off by one": Altered(
+        _DAMAGED, _content(lambda data: data[:-1]), "refused", "truncated", "truncated"
+    ),
+    "a byte added": Altered(_DAMAGED, _content(lambda data: data + b"\0"), "refused", "damaged", "damaged"),
+    "bytes before": Altered(
+        _DAMAGED, _content(lambda data: b"PK\3\4" + data), "refused", "damaged", "damaged"
+    ),
+    "doubled": Altered(
+        _ENTRIES,
+        _content(lambda data: _doubled(rewritten(data, lambda entries: None))),
+        "refused",
+        "two of its entries have the same name",
+        "two entries named",
+    ),
+    "overlapping": Altered(
+        _ENTRIES,
+        _content(lambda data: _overlapping(rewritten(data, lambda entries: None))),
+        "refused",
+        "begins at byte 0, not at",
+        "described in another way|does not begin where",
+    ),
+    "infinite tolerance": Altered(
+        _MALFORMED, _metadata(*_TOLERANCE, value=float("inf")), "refused", "Infinity", "damaged"
+    ),
+    "tolerance beyond float64": Altered(
+        _MALFORMED, _metadata_text('"boxes": 0.01', '"boxes": 1e999'), "refused", "1e999", "damaged"
+    ),
+    "tolerance beyond float32": Altered(
+        _MALFORMED,
+        _metadata(*_TOLERANCE, value=1e300),
+        "refused",
+        "tolerance.cpu.boxes",
+        "tolerance.cpu.boxes",
+    ),
+    "negative tolerance": Altered(
+        _MALFORMED, _metadata(*_TOLERANCE, value=-1), "refused", "tolerance.cpu.boxes", "tolerance.cpu.boxes"
+    ),
+    "threshold NaN": Altered(
+        _MALFORMED, _metadata("defaults", "score_threshold", value=float("nan")), "refused", "NaN", "damaged"
+    ),
+    "threshold of the self-test NaN": Altered(
+        _MALFORMED, _metadata("self_test", "score_threshold", value=float("nan")), "refused", "NaN", "damaged"
+    ),
+    "threshold above 1": Altered(
+        _MALFORMED,
+        _metadata("defaults", "iou_threshold", value=1.5),
+        "refused",
+        "defaults.iou_threshold",
+        "defaults.iou_threshold",
+    ),
+    "no expected boxes": Altered(
+        _MALFORMED,
+        _metadata("self_test", "expected", "boxes", value=[]),
+        "refused",
+        "self_test.expected.boxes",
+        "self_test.expected.boxes",
+    ),
+    "nothing expected": Altered(
+        _MALFORMED,
+        _metadata("self_test", "expected", value={"boxes": [], "scores": []}),
+        "refused",
+        "self_test.expected",
+        "self_test.expected",
+    ),
+    "nested deeply": Altered(
+        _MALFORMED, _entry("lensbox.json", lambda content: _DEEP.encode()), "refused", "nested", "nested"
+    ),
+    "key twice": Altered(
+        _MALFORMED, _metadata_text('"ops":', '"ops": [], "ops":'), "refused", "ops", '"ops" twice'
+    ),
+    "schema nested deeply": Altered(
+        _MALFORMED, _metadata("ops", 0, value="lensbox::f" + "(" * 2000), "refused", r"ops\[0\]", r"ops\[0\]"
+    ),
+    "other expected boxes": Altered(
+        _TRUE_BUT_WRONG,
+        _metadata_text('"boxes": [[', '"boxes": [[1'),
+        "self-test fails",
+        "boxes differ by up to",
+        "boxes differ",
+    ),
+    "other tolerance": Altered(_TRUE_BUT_WRONG, _metadata(*_TOLERANCE, value=1e30), "good"),
+    "no ops": Altered(_OPS, _metadata("ops", value=[]), "good"),
+    "other weights": Altered(_WEIGHTS, _content(_weights_zeroed), "self-test fails", "expected", "expected"),
+    "newer": Altered(
+        _NEWER, _metadata("format_version", value=3), "refused", "format version is 3", "format version 3"
+    ),
+    "a function of os": Altered(
+        _PICKLE,
+        _entry("/data.pkl", lambda content: b"\x80\x02cos\nsystem\n(X\4\0\0\0truetR."),
+        "refused",
+        "names 'os system'",
+        "os system",
+    ),
+    "torch.save": Altered(_CODE, _with_code(_SAVES), "refused", "uses torch.save", "torch.save"),
+    "torch.save, trusted": Altered(_TRUSTED, _with_code(_SAVES), "good", trusted=True),
+}

@@ -1,0 +1,36 @@
+"""The table of what comes of a file that is not as it should be: held in Python, and in the docs."""
+
+import re
+from pathlib import Path
+
+import pytest
+from altered_artifacts import ALTERED
+
+from lensbox.errors import ArtifactError
+from lensbox.runtime.artifact_loading import load_artifact
+
+_PAGE = Path(__file__).parents[2] / "docs" / "artifact.md"
+
+
+@pytest.mark.parametrize("case", ALTERED)
+def test_the_outcome_is_that_of_the_table(case: str, artifact_path: Path, tmp_path: Path) -> None:
+    altered = ALTERED[case]
+    path = tmp_path / "altered.pt"
+    altered.write(artifact_path.read_bytes(), path)
+    if altered.outcome == "refused":
+        with pytest.raises(ArtifactError, match=altered.python) as caught:
+            load_artifact(path, trusted=altered.trusted)
+        assert str(path) in str(caught.value)
+        return
+    report = load_artifact(path, trusted=altered.trusted).self_test()
+    assert report.passed == (altered.outcome == "good"), report.failures
+    assert altered.python in " ".join(report.failures)
+
+
+def test_the_docs_have_the_table() -> None:
+    table = _PAGE.read_text(encoding="utf-8").split("What comes of a file that is not as it should be:")[1]
+    lines = re.findall(r"^\| (.*?) \|", table.split("\n\n")[1], re.MULTILINE)
+    assert lines[:2] == ["file", "---"]
+    signatures = [line for line in lines if "public key" in line]  # tests/signing_keys.py
+    assert len(signatures) == 1
+    assert set(lines[2:]) - set(signatures) == {altered.line for altered in ALTERED.values()}
