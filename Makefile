@@ -3,15 +3,18 @@
 # make lint         ruff, mypy, clang-format;  make format mends what it can
 # make cuda-check   compile every CUDA source for all architectures (needs nvcc, no GPU)
 # make docs         the pages as a site, in build/docs; a broken link is an error
-# make sanitize     the CPU tests of the ops under AddressSanitizer and UBSan
+# make sanitize     under AddressSanitizer and UBSan: the CPU tests of the ops, the C++ runtime's unit tests, and files
+#                   damaged at random through it; one part: sanitize-ops, sanitize-runtime
 #
 # Variables: PYTHON, the interpreter to make the virtual environment with (python3); VENV, where it lies (.venv);
-# TORCH, what pip installs as torch (torch==2.13.0); CUDA_ARCHITECTURES, for cuda-check.
+# TORCH, what pip installs as torch (torch==2.13.0); CUDA_ARCHITECTURES, for cuda-check; FUZZ_SECONDS, for each of the 11
+# kinds of damage in sanitize-runtime (5).
 
 PYTHON ?= python3
 VENV ?= .venv
 TORCH ?= torch==2.13.0
 CUDA_ARCHITECTURES ?= 75-real;80-real;86-real;89-real;90-real;100-real;120
+FUZZ_SECONDS ?= 5
 
 BIN := $(VENV)/bin
 PIP := $(BIN)/pip --disable-pip-version-check
@@ -26,7 +29,7 @@ SYSTEM_HEADERS := $(addprefix /usr/include/,CLI/CLI.hpp nlohmann/json.hpp jpegli
 SYSTEM_PACKAGES := libcli11-dev nlohmann-json3-dev libjpeg-dev libpng-dev libssl-dev libgtest-dev
 
 .DELETE_ON_ERROR:
-.PHONY: help demo test lint format docs ops runner artifact cuda-check sanitize clean
+.PHONY: help demo test lint format docs ops runner artifact cuda-check sanitize sanitize-ops sanitize-runtime clean
 
 help:
 	@sed -n 's/^# \?//p;/^$$/q' Makefile
@@ -110,16 +113,28 @@ cuda-check: $(BIN)/.ops
 	$(BIN)/cmake --build build/cuda-check
 	@echo "Every CUDA source compiles for $(CUDA_ARCHITECTURES)"
 
+sanitize: sanitize-ops sanitize-runtime
+
 # The CPU tests of the ops in a process with the sanitizers' run-time. Leaks are not looked for: Python's interpreter
 # keeps memory to its end. torch.compile would build its C++ code without the sanitizers, so it is left out. Output
 # is not captured, since a report ends the process.
-sanitize: $(BIN)/.ops
+sanitize-ops: $(BIN)/.ops
 	$(BIN)/cmake -S . -B build/sanitize -G Ninja -DLENSBOX_SANITIZE=ON -DLENSBOX_CUDA=OFF \
 	  -DPython_EXECUTABLE=$(abspath $(BIN)/python) -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN)/ninja)
 	$(BIN)/cmake --build build/sanitize
 	LD_PRELOAD="$$($(CXX) -print-file-name=libasan.so) $$($(CXX) -print-file-name=libubsan.so)" \
 	  ASAN_OPTIONS=detect_leaks=0 LENSBOX_OPS_LIBRARY=build/sanitize/ops/liblensbox_ops.so \
 	  $(BIN)/pytest tests/ops --deselect tests/ops/test_loader.py -k "not compile" -q -s
+
+# The program lensbox_runner itself is left out: what is in it beyond the library is its command line.
+sanitize-runtime: $(BIN)/.ops | $(SYSTEM_HEADERS)
+	$(BIN)/cmake -S cpp_runtime -B build/sanitize-runtime -G Ninja -DLENSBOX_SANITIZE=ON -DCMAKE_BUILD_TYPE=None \
+	  -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN)/ninja) \
+	  -DCMAKE_PREFIX_PATH="$$($(BIN)/python -c 'import torch; print(torch.utils.cmake_prefix_path)')"
+	$(BIN)/cmake --build build/sanitize-runtime --target lensbox_runtime_tests read_files
+	$(BIN)/ctest --test-dir build/sanitize-runtime --output-on-failure
+	LENSBOX_READ_FILES=build/sanitize-runtime/tests/read_files LENSBOX_FUZZ_SECONDS=$(FUZZ_SECONDS) \
+	  $(BIN)/pytest -n auto tests/runtimes/test_fuzz.py
 
 clean:
 	rm -rf build artifacts
