@@ -86,8 +86,8 @@ def make_onnx(
     with one_thread():
         agreement = prove(detector, load_artifact_bytes(content, name), pictures)
     _logger.info(
-        "onnxruntime finds what PyTorch finds: %d detections, in batches of %s, boxes within %.2g px and "
-        "scores within %.2g, %d exchanged for others of the same score",
+        "onnxruntime finds what PyTorch finds: %d detections, in batches of %s, boxes within %.5f px and "
+        "scores within %.6f, %d exchanged for others of the same score",
         agreement.detections,
         ", ".join(map(str, BATCHES)),
         agreement.boxes,
