@@ -9,8 +9,10 @@ from typing import Any
 
 import pytest
 import torch
+from user_detectors import RedAndBlue
 
 import lensbox.serve.loading
+from lensbox.export.onnx_writer import save_onnx
 from lensbox.runtime.artifact import Artifact
 from lensbox.runtime.photo import Photo
 from lensbox.serve.engine.batch_sizes import batch_sizes
@@ -88,6 +90,17 @@ def test_only_what_is_trusted_goes_unchecked(
 def test_cuda_without_a_gpu_is_refused(artifact_path: Path) -> None:
     with pytest.raises(StartupError, match=r"got 'cuda' with torch .*: this torch was built"):
         load_model(Settings(artifact_path, device="cuda"))
+
+
+@pytest.mark.parametrize("device", ["auto", "cpu"])
+def test_an_onnx_file_is_served_on_the_cpu(
+    device: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save_onnx(RedAndBlue(), tmp_path / "detector.onnx")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)  # as "auto" would find a GPU
+    loaded = load_model(Settings(tmp_path / "detector.onnx", device=device, threads=1))
+    assert loaded.device == torch.device("cpu")
+    assert loaded.classes == ("red", "blue")
 
 
 def test_warming_up_covers_every_number_of_channels_and_batch_size(artifact: Artifact) -> None:
