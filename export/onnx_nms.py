@@ -157,11 +157,12 @@ def _translated(
         by_category,
         op.Constant(value_ints=[max_detections]),
         op.Reshape(iou_threshold, one),
-        op.Reshape(op.Max(score_threshold, op.Constant(value_float=_LEAST)), one),
+        op.Constant(value_floats=[_LEAST]),  # what is below the threshold is -inf already
     )
     # Rows of image, category, candidate, in an order that ONNX leaves open: back to that of the candidates.
     places = op.Gather(selected, op.Constant(value_ints=[0, 2]), axis=1)
-    kept = op.ScatterND(op.Expand(lowest, op.Shape(best_scores)), places, op.GatherND(best_scores, places))
+    nowhere = op.Min(best_scores, lowest)
+    kept = op.ScatterND(nowhere, places, op.GatherND(best_scores, places))
     found_scores, slots = op.TopK(kept, op.Constant(value_ints=[max_detections]), axis=1)
     used = op.Greater(found_scores, lowest)
     slots = op.Unsqueeze(slots, op.Constant(value_ints=[-1]))
@@ -180,10 +181,7 @@ def _translated(
 
 def _upright(boxes: Any) -> Any:
     """With inverted sides made empty, as the op sees them: ONNX would turn such boxes round."""
-    ends, axis = op.Constant(value_ints=[4]), op.Constant(value_ints=[2])
-    first = op.Slice(boxes, op.Constant(value_ints=[0]), axis, axis)
-    last = op.Slice(boxes, axis, ends, axis)
-    return op.Concat(first, op.Max(first, last), axis=2)
+    return op.Max(boxes, op.Gather(boxes, op.Constant(value_ints=[0, 1, 0, 1]), axis=2))
 
 
 _INT32 = 6  # onnx.TensorProto.INT32
