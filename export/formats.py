@@ -3,6 +3,7 @@ written."""
 
 import logging
 from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 
 from lensbox.errors import ArtifactError
@@ -27,6 +28,8 @@ def make_files(
     precision must be float32. thresholds: of scores and IoU, None for the detector's. The other arguments and
     the errors are those of `save_artifact` and `save_onnx`.
     """
+    if any(name.startswith("onnx") for name in paths):
+        _require_packages()
     files: dict[Path, bytes] = {}
     described: ArtifactMetadata | None = None
     if "torchscript" in paths:
@@ -49,6 +52,15 @@ def make_files(
             )
         files[paths["onnx-network"]] = onnx_network(detector)
     return files
+
+
+def _require_packages() -> None:
+    """Before anything is computed. Raises ArtifactError."""
+    missing = [package for package in ("onnx", "onnxruntime", "onnxscript") if find_spec(package) is None]
+    if missing:
+        raise ArtifactError(
+            f"--format onnx needs the Python packages {', '.join(missing)}: pip install 'lensbox[onnx]'"
+        )
 
 
 def _report(path: Path, content: bytes, metadata: ArtifactMetadata) -> None:

@@ -9,7 +9,7 @@ from click.testing import CliRunner
 from torch import Tensor, nn
 from user_detectors import Brightest, Landmarks, RedAndBlue
 
-from lensbox.export import onnx_writer
+from lensbox.export import formats, onnx_writer
 from lensbox.export.artifact_writer import save_artifact
 from lensbox.export.cli import export
 from lensbox.export.onnx_exporter import OPSET, OnnxExportError, graph_to_onnx
@@ -202,6 +202,15 @@ class TestCommand:
         assert ran.exit_code == 3
         assert "a network alone can be exported of the face detector" in ran.output
         assert not list(tmp_path.iterdir())
+
+    def test_a_missing_package_is_named_with_its_extra(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(formats, "find_spec", lambda name: None if name == "onnxscript" else object())
+        arguments = ["--format", "onnx", "--output", str(tmp_path / "detector.onnx")]
+        ran = CliRunner().invoke(export, arguments)
+        assert ran.exit_code == 3
+        assert "needs the Python packages onnxscript: pip install 'lensbox[onnx]'" in ran.output
 
     @pytest.mark.parametrize(
         ("arguments", "message"),
