@@ -15,7 +15,6 @@ from lensbox.runtime.detection import Detections, check_labels, detections
 from lensbox.runtime.gpu_float32 import gpu_float32
 from lensbox.runtime.image_io import read_photo
 from lensbox.runtime.metadata import ArtifactMetadata, Orientation, Reading
-from lensbox.runtime.orientation import check_orientation
 from lensbox.runtime.photo import Photo, photo_of
 from lensbox.runtime.read_ahead import read_batches
 from lensbox.runtime.self_test import SelfTestReport, run_self_test
@@ -65,10 +64,7 @@ class Artifact:
 
         Raises ValueError for an orientation that is neither "exif" nor "stored".
         """
-        if orientation is None:
-            return self.metadata.reading
-        check_orientation(orientation)
-        return self.metadata.reading._replace(orientation=orientation)
+        return self.metadata.reading_in(orientation)
 
     def detect_image(
         self,

@@ -6,14 +6,18 @@ from lensbox.errors import DeviceError
 
 
 def choose_device(name: str) -> torch.device:
-    """The device of "cpu", "cuda" or "auto". Raises DeviceError for "cuda" without a usable GPU."""
+    """The device of "cpu", "cuda", "cuda:1" or "auto". Raises DeviceError for a GPU that cannot be used."""
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    if name == "cuda" and not torch.cuda.is_available():
+    if name.startswith("cuda") and not torch.cuda.is_available():
         reason = (
             "this torch was built without CUDA"
             if torch.version.cuda is None
             else f"this torch was built for CUDA {torch.version.cuda}, but no usable GPU was found"
         )
-        raise DeviceError(f"device must be usable, got 'cuda' with torch {torch.__version__}: {reason}")
-    return torch.device(name)
+        raise DeviceError(f"device must be usable, got {name!r} with torch {torch.__version__}: {reason}")
+    device = torch.device(name)
+    if device.type == "cuda" and device.index is not None and device.index >= torch.cuda.device_count():
+        found = torch.cuda.device_count()
+        raise DeviceError(f"device must be usable, got {name!r} where torch finds {found} of them")
+    return device

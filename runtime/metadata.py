@@ -23,6 +23,7 @@ from lensbox.runtime.metadata_parts import (
     read_precision,
     read_reading,
 )
+from lensbox.runtime.orientation import check_orientation
 from lensbox.runtime.self_test import SelfTest
 from lensbox.runtime.self_test_fields import read_self_test, self_test_to_dict
 from lensbox.runtime.strict_json import parse_strict
@@ -74,6 +75,13 @@ class ArtifactMetadata:
     extras: Mapping[str, Extra] = dataclasses.field(default_factory=dict)
     precision: Precision | None = None
     libraries: tuple[Library, ...] = ()
+
+    def reading_in(self, orientation: Orientation | None) -> Reading:
+        """`reading`, but for the orientation, if one is given. Raises ValueError if it is none."""
+        if orientation is None:
+            return self.reading
+        check_orientation(orientation)
+        return self.reading._replace(orientation=orientation)
 
     def to_json(self) -> str:
         """The content of `lensbox.json`."""

@@ -3,9 +3,11 @@
 import asyncio
 import functools
 import logging
+import threading
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from importlib.metadata import version
 
 from fastapi import FastAPI
@@ -13,6 +15,8 @@ from starlette.types import ASGIApp
 
 from lensbox.runtime import Artifact
 from lensbox.serve.decoding import Decoders
+from lensbox.serve.engine.devices import device_names
+from lensbox.serve.engine.engines import Engine, Engines
 from lensbox.serve.engine.instance import Instance
 from lensbox.serve.errors import add_error_handlers
 from lensbox.serve.loading import load_model
@@ -33,21 +37,21 @@ def create_app(
     settings: Settings,
     load: Callable[[], Artifact] | None = None,
     on_started: Callable[[Exception | None], None] | None = None,
+    engine: Engine | None = None,
 ) -> FastAPI:
     """The ASGI application. It answers at once; /readyz tells when the model is ready.
 
     load: gives the artifact, in the inference thread; default: from `settings`, self-tested and warmed up.
     on_started: called in that thread with None when the model is ready, or with load's exception.
-        Without it the exception is logged, and /readyz says what it was.
+        Without it the exception is logged, and /readyz says what it was. Of several engines, when all are.
+    engine: one that is there already, in other processes, instead of one that calls `load`.
     """
-    load = load or functools.partial(load_model, settings)
-    on_started = on_started or _log_start
 
     metrics = Metrics()
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        instance = Instance(load, settings, on_started, metrics.batch_computed)
+        instance = engine or _engine(settings, load, on_started or _log_start, metrics)
         decoders = Decoders(
             settings.decode_threads, settings.max_pixels, settings.answer_timeout, metrics.image_decoded
         )
@@ -86,6 +90,33 @@ class _App(FastAPI):
 
     def build_middleware_stack(self) -> ASGIApp:
         return Observed(super().build_middleware_stack(), self.metrics)
+
+
+def _engine(
+    settings: Settings,
+    load: Callable[[], Artifact] | None,
+    on_started: Callable[[Exception | None], None],
+    metrics: Metrics,
+) -> Engine:
+    """An engine in this process, or one for each of several devices."""
+    if load is not None:
+        return Instance(load, settings, on_started, metrics.batch_computed)
+    devices = device_names(settings)
+    starting = len(devices)
+    lock = threading.Lock()
+
+    def count(failure: Exception | None) -> None:
+        nonlocal starting
+        with lock:
+            starting -= 1
+            if failure is not None or starting == 0:
+                on_started(failure)
+
+    own = [replace(settings, device=device, devices="") for device in devices]
+    engines = [
+        Instance(functools.partial(load_model, one), one, count, metrics.batch_computed) for one in own
+    ]
+    return engines[0] if len(engines) == 1 else Engines(engines)
 
 
 def _log_start(failure: Exception | None) -> None:

@@ -1,7 +1,8 @@
 """`lensbox serve`."""
 
+import socket
 from collections.abc import Callable
-from dataclasses import Field, fields
+from dataclasses import Field, fields, replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -9,7 +10,7 @@ import click
 
 from lensbox.cli.command import FILE, Command
 from lensbox.cli.reporting import start_reporting
-from lensbox.errors import ExitCode, LensboxError
+from lensbox.errors import DeviceError, ExitCode, LensboxError
 from lensbox.serve.ending import Ending, end_process
 from lensbox.serve.listener import listen
 from lensbox.serve.observability.logs import FORMATS, use_format
@@ -42,6 +43,8 @@ def _setting_option(setting: "Field[Any]") -> Callable[[Callable[..., Any]], Cal
         how["type"] = FILE
     elif name == "device":
         how["type"] = click.Choice(DEVICES)
+    elif isinstance(default, str):
+        how["metavar"] = "NAMES"
     elif isinstance(default, bool):
         how["is_flag"] = True
     elif name.endswith("_bytes"):
@@ -59,6 +62,25 @@ def _mebibytes(text: str) -> int:
     if not 0 < size <= MEBIBYTE:  # a tebibyte; NaN fails
         raise click.BadParameter(f"must be above 0 and at most {MEBIBYTE} MiB, got {text}")
     return int(size * MEBIBYTE)
+
+
+def _run(settings: Settings, listener: socket.socket, log_level: str, ending: Ending) -> Exception | None:
+    """Serves until the end. Returns why it could not start, or None."""
+    # Imported after the arguments are known to be good, and signals are answered: this imports torch.
+    from lensbox.serve.engine.devices import device_names, frontend_count
+
+    try:
+        devices = device_names(settings)
+    except DeviceError as error:
+        return error
+    if count := frontend_count(settings, devices):
+        from lensbox.serve.processes import supervisor
+
+        settings = replace(settings, frontends=count)
+        return supervisor.run(settings, devices, listener, log_level, ending)
+    from lensbox.serve import server
+
+    return server.run(settings, listener, log_level, ending)
 
 
 @click.command(cls=Command)
@@ -82,11 +104,8 @@ def serve(host: str, port: int, log_level: str, log_format: str, **values: Any) 
         raise CannotStartError(f"cannot start: {host} port {port} cannot be listened on: {error}") from error
     ending = Ending(settings.shutdown_timeout)
 
-    # Imported after the arguments are known to be good, and signals are answered: this imports torch.
-    from lensbox.serve.server import run
-
     with listener:
-        failure = run(settings, listener, log_level, ending)
+        failure = _run(settings, listener, log_level, ending)
     code = ExitCode.GOOD
     if failure is not None:
         code = CannotStartError.exit_code

@@ -33,6 +33,8 @@ def load_model(settings: Settings) -> Artifact:
         torch.set_num_threads(settings.threads)  # per thread, hence here
     try:
         device = _device(settings)
+        if device.index is not None:
+            torch.cuda.set_device(device)  # per thread
         artifact = load_artifact(
             settings.artifact, device, trusted=settings.trusted, public_key=settings.public_key
         )

@@ -68,6 +68,7 @@ class LossAnswer(BaseModel):
 
 class Health(BaseModel):
     status: Literal["alive", "ready"]
+    missing: list[str] = Field([], description="why some of several engines are not ready")
 
 
 class Problem(BaseModel):

@@ -15,6 +15,7 @@ import uvicorn
 from lensbox.serve.app import create_app
 from lensbox.serve.connections import capacity, connection_class, warn_when_out_of_files
 from lensbox.serve.ending import Ending
+from lensbox.serve.engine.engines import Engine
 from lensbox.serve.listener import url_of
 from lensbox.serve.settings import Settings
 
@@ -23,9 +24,16 @@ _log = logging.getLogger(__name__)
 _BACKLOG = 1024  # connections that may wait to be accepted
 
 
-def run(settings: Settings, listener: socket.socket, log_level: str, ending: Ending) -> Exception | None:
+def run(
+    settings: Settings,
+    listener: socket.socket,
+    log_level: str,
+    ending: Ending,
+    engine: Engine | None = None,
+) -> Exception | None:
     """Serves on a bound socket. Returns None after SIGINT or SIGTERM, else why the model could not start.
 
+    engine: one in other processes; others than this one then accept connections of the socket, too.
     Threads that are stuck in a decoder or in the model are left behind.
     """
     failures: list[Exception] = []
@@ -33,10 +41,7 @@ def run(settings: Settings, listener: socket.socket, log_level: str, ending: End
 
     def on_started(failure: Exception | None) -> None:
         if failure is None:
-            # What is loaded by now stays. Else the garbage collector looks through all of it again and again,
-            # and stops every thread for a tenth of a second each time.
-            gc.collect()
-            gc.freeze()
+            _freeze()
             _log.info("ready: %s on %s", settings.artifact, url)
         else:
             _log.debug("the start failed", exc_info=failure)
@@ -55,7 +60,7 @@ def run(settings: Settings, listener: socket.socket, log_level: str, ending: End
         service.ending = True
         server.end_at = time.monotonic() + _delay(settings)
 
-    app = create_app(settings, on_started=on_started)
+    app = create_app(settings, on_started=on_started, engine=engine)
     room = capacity(settings.max_connections)
     server = _Server(
         uvicorn.Config(
@@ -68,16 +73,27 @@ def run(settings: Settings, listener: socket.socket, log_level: str, ending: End
             loop="asyncio",
             http=connection_class(room.connections),
             ws="none",
-            backlog=room.burst,
+            # One at a time where others accept, too: who is free takes the next.
+            backlog=room.burst if engine is None else 1,
             server_header=False,
             timeout_keep_alive=settings.keep_alive_timeout,
             timeout_graceful_shutdown=_time_for_requests(settings),
         )
     )
     ending.ask = end
-    _log.info("listening on %s, loading %s", url, settings.artifact)
+    if engine is None:
+        _log.info("listening on %s, loading %s", url, settings.artifact)
+    else:
+        _freeze()
     server.run(sockets=[listener])
     return failures[0] if failures else None
+
+
+def _freeze() -> None:
+    """What is loaded by now stays. Else the garbage collector looks through all of it again and again, and
+    stops every thread for a tenth of a second each time."""
+    gc.collect()
+    gc.freeze()
 
 
 def _delay(settings: Settings) -> float:

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from fastapi import Request
 
 from lensbox.serve.decoding import Decoders
+from lensbox.serve.engine.engines import Engine
 from lensbox.serve.engine.errors import NotReadyError, OverloadError
-from lensbox.serve.engine.instance import Instance
 from lensbox.serve.observability.metrics import Metrics, ServiceState
 from lensbox.serve.settings import Settings
 
@@ -21,7 +21,7 @@ class Service:
     with a body are in progress, and whether the service is about to end."""
 
     settings: Settings
-    instance: Instance
+    instance: Engine
     decoders: Decoders
     json_parser: ThreadPoolExecutor
     metrics: Metrics

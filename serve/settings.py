@@ -1,5 +1,6 @@
 """Every limit and time-out of the service, with its bounds and its reason."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -10,6 +11,7 @@ PILLOW_MAX_PIXELS = (
     89_478_485  # PIL.Image.MAX_IMAGE_PIXELS: from here on Pillow warns of a decompression bomb
 )
 DEVICES = ("auto", "cpu", "cuda")
+_NUMBERED_DEVICE = re.compile(r"cpu|cuda(:\d{1,3})?")
 _DAY = 86_400  # seconds: far above any use, and below what timers overflow at
 
 
@@ -50,7 +52,20 @@ class Settings:
     """The artifact."""
 
     device: str = field(default="auto", metadata={"summary": "auto: cuda where torch sees a GPU"})
-    """"cpu", "cuda", or "auto": CUDA where torch sees a GPU. CUDA_VISIBLE_DEVICES chooses among several."""
+    """"cpu", "cuda", "cuda:1", or "auto": CUDA where torch sees a GPU."""
+
+    devices: str = field(
+        default="", metadata={"summary": "an engine each, instead of --device: all, or cuda:0,cuda:1"}
+    )
+    """Devices with commas between them, "all" for every GPU, or "" for `device` alone. Each has an
+    engine, and a request goes to the one with the fewest."""
+
+    frontends: int | None = field(
+        default=None,
+        metadata={"least": 0, "most": 256, "summary": "processes that speak HTTP; None: 0 on a CPU"},
+    )
+    """Processes that speak HTTP and decode images, beside one for each engine. 0: all in one process, the
+    default on a CPU. None on a GPU: three for every four CPUs, 12 at most."""
 
     trusted: bool = field(
         default=False, metadata={"summary": "do not check the artifact's code: it may do what you may do"}
@@ -126,8 +141,13 @@ class Settings:
     theirs, so that they never send a request down a connection that is just being closed."""
 
     def __post_init__(self) -> None:
-        if self.device not in DEVICES:
+        if self.device not in DEVICES and not _NUMBERED_DEVICE.fullmatch(self.device):
             raise ValueError(f"device must be one of {', '.join(DEVICES)}, got {self.device!r}")
+        if self.devices not in ("", "all"):
+            for name in self.devices.split(","):
+                if not _NUMBERED_DEVICE.fullmatch(name):
+                    rule = "all, or cpu, cuda and cuda:N with commas between them"
+                    raise ValueError(f"devices must be {rule}, got {self.devices!r}")
         for setting in fields(self):
             value = getattr(self, setting.name)
             if "most" in setting.metadata and value is not None:

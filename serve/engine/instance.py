@@ -80,6 +80,24 @@ class Instance:
         return self._state
 
     @property
+    def failure(self) -> str:
+        """Why the model was given up; "" where it was not."""
+        return self._failure
+
+    @property
+    def missing(self) -> list[str]:
+        """Why there is no model, if there is none."""
+        try:
+            self.ready_artifact()
+        except NotReadyError as error:
+            return [str(error)]
+        return []
+
+    def join(self) -> None:
+        """Waits until the model has been given up."""
+        self._thread.join()
+
+    @property
     def loaded(self) -> bool:
         """Whether there is a model, ready or not."""
         return self._artifact is not None

@@ -1,0 +1,37 @@
+"""Which devices have engines, and how many front ends feed them."""
+
+import os
+import sys
+
+from lensbox.errors import DeviceError
+from lensbox.serve.settings import Settings
+
+_MOST_FRONTENDS = 12
+
+
+def device_names(settings: Settings) -> list[str]:
+    """One for each engine, as `load_model` takes them. Raises DeviceError for "all" without a GPU."""
+    if settings.devices != "all":
+        return settings.devices.split(",") if settings.devices else [settings.device]
+    import torch
+
+    if not torch.cuda.is_available():
+        raise DeviceError("devices must be usable, got 'all' where torch finds no GPU")
+    return [f"cuda:{number}" for number in range(torch.cuda.device_count())]
+
+
+def frontend_count(settings: Settings, devices: list[str]) -> int:
+    """How many processes speak HTTP: by default none on a CPU, and three for every four CPUs beside a GPU."""
+    if settings.frontends is not None:
+        return settings.frontends
+    if not sys.platform.startswith("linux") or not _uses_gpu(devices[0]):
+        return 0
+    return max(1, min(_MOST_FRONTENDS, len(os.sched_getaffinity(0)) * 3 // 4))
+
+
+def _uses_gpu(device: str) -> bool:
+    if device != "auto":
+        return device.startswith("cuda")
+    import torch
+
+    return torch.cuda.is_available()

@@ -1,0 +1,23 @@
+"""What the processes that the supervisor starts have in common."""
+
+import logging
+import os
+import sys
+from typing import NoReturn
+
+from lensbox.cli.reporting import start_reporting
+from lensbox.serve.processes.parent_death import end_with_parent
+
+
+def begin_child(log_level: str) -> None:
+    """Ends this process with its parent, however that ends; leaves Ctrl+C to the supervisor."""
+    os.setsid()
+    end_with_parent()
+    start_reporting(log_level.upper(), as_log=True)
+
+
+def end_child(code: int) -> NoReturn:
+    """Ends the process without waiting for its threads."""
+    logging.shutdown()
+    sys.stderr.flush()
+    os._exit(code)

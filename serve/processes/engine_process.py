@@ -1,0 +1,133 @@
+"""The process of one engine: takes jobs from front ends, and ends when its model is given up."""
+
+import contextlib
+import logging
+import mmap
+import os
+import threading
+from collections.abc import Callable
+from concurrent.futures import CancelledError, Future
+from dataclasses import replace
+from functools import partial
+from multiprocessing.connection import Connection, Listener
+from multiprocessing.reduction import recv_handle
+from typing import Any
+
+from lensbox.serve.engine.instance import Instance, State
+from lensbox.serve.loading import load_model
+from lensbox.serve.processes.addresses import EngineAddress
+from lensbox.serve.processes.child import begin_child, end_child
+from lensbox.serve.processes.link import Link
+from lensbox.serve.processes.packing import packed_whole, unpacked
+from lensbox.serve.settings import Settings
+
+_log = logging.getLogger(__name__)
+
+_FLUSH_TIMEOUT = 2.0  # seconds
+
+
+def main(settings: Settings, address: EngineAddress, log_level: str, status: "Connection[Any, Any]") -> None:
+    """Runs until the supervisor ends it, or until its model fails. The process ends with 0 or 1.
+
+    status: tells the supervisor None once the engine is ready, or else why it could not start.
+    """
+    begin_child(log_level)
+    settings = replace(settings, device=address.device, devices="")
+    started = threading.Event()
+    failures: list[Exception] = []
+
+    def on_started(failure: Exception | None) -> None:
+        failures.extend([failure] if failure is not None else [])
+        started.set()
+
+    engine = Instance(partial(load_model, settings), settings, on_started)
+    engine.start()
+    started.wait()
+    if failures:
+        status.send(str(failures[0]) or type(failures[0]).__name__)
+        end_child(1)
+    links: list[Link] = []
+    # Bound before the supervisor is told; a listener of the same name must be gone by then.
+    listener = Listener(address.path, "AF_UNIX", backlog=64, authkey=address.key)
+    threading.Thread(target=_accept, args=(listener, engine, links), daemon=True).start()
+    status.send(None)
+    engine.join()
+    if engine.state is State.FAILED:
+        _log.error("the engine on %s ends: %s", address.device, engine.failure)
+    for link in links:
+        link.flush(_FLUSH_TIMEOUT)
+    end_child(1)
+
+
+def _accept(listener: Listener, engine: Instance, links: list[Link]) -> None:
+    while True:
+        try:
+            connection = listener.accept()
+        except Exception as error:  # of a client that is none of ours, or that ended meanwhile
+            _log.debug("a connection failed: %s", error)
+            continue
+        threading.Thread(target=_serve, args=(connection, engine, links), daemon=True).start()
+
+
+def _serve(connection: "Connection[Any, Any]", engine: Instance, links: list[Link]) -> None:
+    """Answers one front end until it is gone."""
+    try:
+        model = engine.ready_artifact()
+        connection.send((model.metadata.to_json(), str(model.device)))
+        size = connection.recv()
+        file = recv_handle(connection)
+    except Exception as error:
+        _log.debug("a front end is gone before it said anything: %s", error)
+        connection.close()
+        return
+    memory = memoryview(mmap.mmap(file, size))
+    os.close(file)
+    link = Link(connection, "lensbox-front-end", _encoded)
+    links.append(link)
+    futures: dict[int, Future[Any]] = {}
+    for number, data, blocks, deadline in link.received():
+        if data is None:
+            if (future := futures.get(number)) is not None:
+                future.cancel()
+            continue
+        try:
+            job = unpacked(data, [memory[begin : begin + length] for begin, length in blocks])
+            future = engine.submit(job, deadline)
+        except Exception as error:
+            link.send((number, None, error))
+            continue
+        futures[number] = future
+        future.add_done_callback(_answering(link, futures, number))
+    # It has ended: nobody waits for what it asked.
+    for future in list(futures.values()):
+        future.cancel()
+    links.remove(link)
+    link.close()
+
+
+def _answering(link: Link, futures: "dict[int, Future[Any]]", number: int) -> "Callable[[Future[Any]], None]":
+    def answer(done: "Future[Any]") -> None:
+        futures.pop(number, None)
+        error = CancelledError() if done.cancelled() else done.exception()
+        link.send((number, None if error else done.result(), error))
+
+    return answer
+
+
+def _encoded(answer: tuple[int, Any, BaseException | None]) -> tuple[int, bytes]:
+    """The number of a job, and its result and error as bytes."""
+    number, result, error = answer
+    if error is None:
+        return number, packed_whole((result, None))
+    if not isinstance(error, CancelledError) and not _is_told(error):
+        _log.error("a request failed", exc_info=error)
+    data = packed_whole((None, RuntimeError(f"{type(error).__name__}: {error}")))
+    with contextlib.suppress(Exception):  # exceptions exist that cannot be pickled, or not unpickled
+        unpacked(exact := packed_whole((None, error)))
+        data = exact
+    return number, data
+
+
+def _is_told(error: BaseException) -> bool:
+    """Whether clients are told what was wrong, so that the log need not."""
+    return type(error).__module__ == "lensbox.serve.engine.errors"

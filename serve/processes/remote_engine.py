@@ -1,0 +1,191 @@
+"""An engine in another process, as a front end sees it."""
+
+import contextlib
+import itertools
+import logging
+import math
+import threading
+from concurrent.futures import Future, InvalidStateError
+from multiprocessing.connection import Client
+from multiprocessing.reduction import send_handle
+from typing import Any, NamedTuple, TypeVar
+
+import torch
+
+from lensbox.runtime.metadata import ArtifactMetadata
+from lensbox.serve.engine.errors import NotReadyError, OverloadError
+from lensbox.serve.engine.jobs import Job
+from lensbox.serve.engine.model import DescribedModel
+from lensbox.serve.processes.addresses import EngineAddress
+from lensbox.serve.processes.arena import Arena, aligned
+from lensbox.serve.processes.link import Link
+from lensbox.serve.processes.packing import packed, unpacked
+
+_log = logging.getLogger(__name__)
+
+_RETRY = 0.05  # seconds between attempts to connect
+
+Result = TypeVar("Result")
+
+
+class _Pending(NamedTuple):
+    future: Future[Any]
+    offset: int | None  # of its block in the arena
+
+
+class RemoteEngine:
+    """Hands jobs over, and connects again when the other process was replaced by a fresh one.
+
+    arena: where the bytes of jobs are written, shared with the other process. most: jobs that may be handed
+    over and not answered.
+    """
+
+    def __init__(self, address: EngineAddress, arena: Arena, most: int) -> None:
+        self._address = address
+        self._arena = arena
+        self._most = most
+        self._numbers = itertools.count()
+        self._pending: dict[int, _Pending] = {}
+        self._lock = threading.Lock()
+        self._link: Link | None = None
+        self._model: DescribedModel | None = None
+        self._loaded = False
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="lensbox-engine-link", daemon=True)
+
+    def start(self) -> None:
+        """Begins to connect."""
+        self._thread.start()
+
+    @property
+    def waiting(self) -> int:
+        """Jobs that were handed over and are not answered."""
+        return len(self._pending)
+
+    @property
+    def loaded(self) -> bool:
+        """Whether the engine has been ready once."""
+        return self._loaded
+
+    @property
+    def missing(self) -> list[str]:
+        """Why it is not ready, if it is not."""
+        return [] if self._model is not None else [self._why_not()]
+
+    def ready_artifact(self) -> DescribedModel:
+        """What the engine's model is. Raises NotReadyError, which says why there is none."""
+        if self._stopped.is_set():
+            raise NotReadyError("the service is shutting down")
+        if self._model is None:
+            raise NotReadyError(self._why_not())
+        return self._model
+
+    def check_room(self) -> None:
+        """Raises OverloadError if `submit` would for want of places."""
+        if len(self._pending) >= self._most:
+            raise OverloadError(f"{self._most} jobs already wait for the model; try again later")
+
+    def submit(self, job: Job[Result], deadline: float = math.inf) -> "Future[Result]":
+        """As `Instance.submit`; the future, too, may raise OverloadError: other front ends fill the queue."""
+        self.ready_artifact()
+        self.check_room()
+        data, buffers = packed(job)
+        offset, blocks = self._write(buffers)
+        number, future = next(self._numbers), Future[Result]()
+        with self._lock:
+            link = self._link
+            if link is not None:
+                self._pending[number] = _Pending(future, offset)
+        if link is None:
+            self._free(offset)
+            raise NotReadyError(self._why_not())
+
+        def tell_cancelled(done: "Future[Result]") -> None:
+            if done.cancelled():
+                link.send((number, None, (), 0.0))
+
+        future.add_done_callback(tell_cancelled)
+        link.send((number, data, blocks, deadline))
+        return future
+
+    def stop(self, timeout: float) -> bool:
+        """Disconnects. What is not answered by then is lost."""
+        self._stopped.set()
+        with self._lock:
+            link = self._link
+        if link is not None:
+            link.close()
+        self._thread.join(timeout)
+        return not self._thread.is_alive()
+
+    def _why_not(self) -> str:
+        if not self._loaded:
+            return "the model is still loading"
+        return f"the engine on {self._address.device} has ended and is being started again"
+
+    def _write(self, buffers: list[memoryview]) -> tuple[int | None, list[tuple[int, int]]]:
+        """Copies buffers into one block. Returns its offset, and those and the sizes of the buffers."""
+        if not buffers:
+            return None, []
+        sizes = [buffer.nbytes for buffer in buffers]
+        offset = self._arena.allocate(sum(map(aligned, sizes)))
+        if offset is None:
+            raise OverloadError("images that already wait take all shared memory; try again later")
+        ends = itertools.accumulate(map(aligned, sizes), initial=offset)
+        blocks = [(begin, size) for begin, size in zip(ends, sizes, strict=False)]
+        for (begin, _), buffer in zip(blocks, buffers, strict=True):
+            self._arena.write(begin, buffer)
+        return offset, blocks
+
+    def _free(self, offset: int | None) -> None:
+        if offset is not None:
+            self._arena.free(offset)
+
+    def _run(self) -> None:
+        while not self._stopped.is_set():
+            try:
+                connection = Client(self._address.path, "AF_UNIX", self._address.key)
+            except (OSError, EOFError):
+                self._stopped.wait(_RETRY)
+                continue
+            link = Link(connection, "lensbox-engine-link")
+            try:
+                self._talk(connection, link)
+            except (OSError, EOFError):  # it ended while it said who it is
+                pass
+            finally:
+                link.close()
+                self._disconnected()
+
+    def _talk(self, connection: Any, link: Link) -> None:
+        metadata, device = connection.recv()
+        connection.send(self._arena.size)
+        send_handle(connection, self._arena.file, None)
+        with self._lock:
+            self._link = link
+            self._model = DescribedModel(ArtifactMetadata.from_json(metadata), torch.device(device))
+            self._loaded = True
+        for number, data in link.received():
+            with self._lock:
+                pending = self._pending.pop(number)
+            self._free(pending.offset)
+            _settle(pending.future, *unpacked(data))
+
+    def _disconnected(self) -> None:
+        with self._lock:
+            self._link = self._model = None
+            lost, self._pending = self._pending, {}
+        if lost and not self._stopped.is_set():
+            _log.warning("%d requests have lost their engine", len(lost))
+        for pending in lost.values():
+            self._free(pending.offset)
+            error = NotReadyError(f"the engine on {self._address.device} has ended; try again later")
+            _settle(pending.future, None, error)
+
+
+def _settle(future: "Future[Any]", result: Any, error: Exception | None) -> None:
+    with contextlib.suppress(InvalidStateError):  # cancelled
+        if error is None:
+            future.set_result(result)
+        else:
+            future.set_exception(error)
