@@ -2,9 +2,9 @@
 
 usage: python -m lensbox.bench.serve.load < question > answers, both JSON: see `Load` and `Answers`.
 
-Closed loop: each connection asks again once it is answered. Open loop: requests leave at a fixed rate, whether
-or not earlier ones are answered, as those of many independent clients do, and are timed from the moment at
-which they were due.
+Closed loop: each connection asks again once it is answered. Open loop: requests leave at a fixed rate,
+whether or not earlier ones are answered, as those of many independent clients do, and are timed from the
+moment at which they were due.
 """
 
 import asyncio

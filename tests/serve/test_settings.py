@@ -33,7 +33,8 @@ def _settings(name: str, value: Any) -> Settings:
 
 def test_every_number_is_checked_below() -> None:
     fields = {field.name for field in dataclasses.fields(Settings)}
-    assert fields == {*_COUNTS, *_TIMES, "artifact", "device", "trusted", "public_key"}
+    others = {"artifact", "device", "devices", "trusted", "public_key", "frontends"}
+    assert fields == {*_COUNTS, *_TIMES, *others}
 
 
 @pytest.mark.parametrize("name", _COUNTS)
@@ -74,3 +75,21 @@ def test_the_delay_is_at_most_a_second(value: float) -> None:
     with pytest.raises(ValueError, match=rf"^max_delay must be at (least 0|most 1000), got {value}$"):
         _settings("max_delay", value)
     assert _settings("max_delay", 0.0).max_delay == 0
+
+
+@pytest.mark.parametrize("value", ["", "all", "cpu", "cuda", "cuda:0,cuda:12", "cpu,cpu"])
+def test_devices_that_can_be(value: str) -> None:
+    assert _settings("devices", value).devices == value
+
+
+@pytest.mark.parametrize("value", ["auto", "cuda:", "cuda:0,", "cuda:1 ,cuda:0", "tpu:0", "all,cpu"])
+def test_devices_that_cannot_be(value: str) -> None:
+    with pytest.raises(ValueError, match=r"^devices must be all, or cpu, cuda and cuda:N with commas"):
+        _settings("devices", value)
+
+
+@pytest.mark.parametrize("value", [-1, 257])
+def test_front_ends_may_be_none(value: int) -> None:
+    with pytest.raises(ValueError, match=rf"^frontends must be at (least 0|most 256), got {value}$"):
+        _settings("frontends", value)
+    assert _settings("frontends", 0).frontends == 0

@@ -1,0 +1,116 @@
+"""Several engines as one, and which devices have some."""
+
+import os
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from lensbox.errors import DeviceError
+from lensbox.serve.engine.devices import device_names, frontend_count
+from lensbox.serve.engine.engines import Engines
+from lensbox.serve.engine.errors import NotReadyError, OverloadError
+from lensbox.serve.settings import Settings
+
+_needs_no_gpu = pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
+
+
+class FakeEngine:
+    """Has a name as its model, and a number of jobs; raises `failure` where one is set."""
+
+    def __init__(self, name: str, waiting: int, failure: Exception | None = None) -> None:
+        self.name, self.waiting, self.failure = name, waiting, failure
+        self.loaded = self.stopped = False
+
+    @property
+    def missing(self) -> list[str]:
+        return [str(self.failure)] if isinstance(self.failure, NotReadyError) else []
+
+    def start(self) -> None:
+        self.loaded = True
+
+    def ready_artifact(self) -> Any:
+        if isinstance(self.failure, NotReadyError):
+            raise self.failure
+        return self.name
+
+    def check_room(self) -> None:
+        if self.failure is not None:
+            raise self.failure
+
+    def submit(self, job: Any, deadline: float = 0.0) -> "Future[Any]":
+        self.check_room()
+        self.waiting += 1
+        future: Future[Any] = Future()
+        future.set_result((self.name, job))
+        return future
+
+    def stop(self, timeout: float) -> bool:
+        self.stopped = True
+        return self.name != "stuck"
+
+
+def _job(engines: Engines) -> str:
+    name: str = engines.submit(0).result(0)[0]  # type: ignore[arg-type]
+    return name
+
+
+def test_the_one_with_the_fewest_jobs_gets_the_next() -> None:
+    engines = Engines([FakeEngine("a", 2), FakeEngine("b", 0)])
+    assert [_job(engines) for _ in range(5)] == ["b", "b", "a", "b", "a"]
+    assert engines.waiting == 7
+
+
+def test_one_that_is_full_or_down_is_passed_over() -> None:
+    down = FakeEngine("down", 0, NotReadyError("being started"))
+    full = FakeEngine("full", 1, OverloadError("full"))
+    free = FakeEngine("free", 9)
+    engines = Engines([down, full, free])
+    assert _job(engines) == "free"
+    assert engines.ready_artifact() == "full"
+    assert engines.missing == ["being started"]
+    engines.check_room()
+    free.failure = NotReadyError("being started, too")
+    for refused in (engines.check_room, lambda: _job(engines)):
+        with pytest.raises(OverloadError, match="full"):
+            refused()
+    full.failure = NotReadyError("given up")
+    with pytest.raises(NotReadyError, match="being started"):
+        engines.ready_artifact()
+
+
+def test_all_are_started_and_stopped() -> None:
+    all_of_them = [FakeEngine("stuck", 0), FakeEngine("b", 0)]
+    engines = Engines(all_of_them)
+    assert not engines.loaded
+    engines.start()
+    assert engines.loaded
+    assert not engines.stop(0.0)
+    assert all(engine.stopped for engine in all_of_them)
+
+
+def _settings(**values: Any) -> Settings:
+    return Settings(Path("unused"), **values)
+
+
+def test_devices_are_named() -> None:
+    assert device_names(_settings(device="cpu")) == ["cpu"]
+    assert device_names(_settings(devices="cuda:1,cuda:0")) == ["cuda:1", "cuda:0"]
+
+
+@_needs_no_gpu
+def test_all_gpus_of_none_are_refused() -> None:
+    with pytest.raises(DeviceError, match="got 'all' where torch finds no GPU"):
+        device_names(_settings(devices="all"))
+
+
+def test_front_ends_are_for_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)), raising=False)
+    monkeypatch.setattr("sys.platform", "linux")
+    assert frontend_count(_settings(), ["cpu"]) == 0
+    assert frontend_count(_settings(), ["cuda:1"]) == 6
+    assert frontend_count(_settings(frontends=3), ["cpu"]) == 3
+    monkeypatch.setattr("sys.platform", "darwin")
+    assert frontend_count(_settings(), ["cuda"]) == 0

@@ -1,0 +1,95 @@
+"""What goes from front ends to engines: shared blocks, and jobs as bytes."""
+
+import os
+import random
+
+import pytest
+import torch
+
+from lensbox.runtime.detection import Detections
+from lensbox.runtime.photo import Photo
+from lensbox.serve.engine.errors import OverloadError
+from lensbox.serve.engine.jobs import CanvasJob, DetectJob, LossJob
+from lensbox.serve.processes.packing import packed, packed_whole, unpacked
+
+if hasattr(os, "memfd_create"):
+    from lensbox.serve.processes.arena import Arena
+
+needs_linux = pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="needs Linux' shared memory")
+
+
+@needs_linux
+def test_blocks_never_overlap_and_come_back() -> None:
+    arena, blocks = Arena(1 << 16), {}
+    draw = random.Random(0)
+    refused = 0
+    for _ in range(3000):
+        if blocks and draw.random() < 0.5:
+            offset = draw.choice(sorted(blocks))
+            arena.free(offset)
+            del blocks[offset]
+        else:
+            size = draw.randrange(1, 8000)
+            if (offset := arena.allocate(size)) is None:
+                refused += 1
+                continue
+            assert offset % 64 == 0
+            assert offset + size <= arena.size
+            assert all(offset + size <= begin or offset >= begin + taken for begin, taken in blocks.items())
+            blocks[offset] = size
+    assert refused > 0
+    for offset in blocks:
+        arena.free(offset)
+    assert arena.is_empty
+    assert arena.allocate(1 << 16) == 0  # what was given back is one again
+
+
+@needs_linux
+def test_the_lowest_place_is_taken_first() -> None:
+    arena = Arena(1 << 12)
+    first, second, third = (arena.allocate(100) for _ in range(3))
+    assert (first, second, third) == (0, 128, 256)
+    arena.free(128)
+    assert arena.allocate(200) == 384
+    assert arena.allocate(100) == 128
+    with pytest.raises(KeyError):
+        arena.free(64)
+
+
+@pytest.mark.parametrize("interleaved", [True, False])
+def test_photographs_come_out_as_they_went_in(interleaved: bool) -> None:
+    pixels = torch.randint(0, 256, [5, 7, 3], dtype=torch.uint8).permute(2, 0, 1)
+    photo = Photo(pixels if interleaved else pixels.contiguous(), 14, 10, (0, 0, 14, 10))
+    data, buffers = packed(DetectJob(photo, 0.5, None))
+    assert [buffer.nbytes for buffer in buffers] == [105]
+    assert len(data) < 1000  # the pixels are beside it
+    shared = bytearray(buffers[0])
+    job = unpacked(data, [memoryview(shared)])
+    assert job.photo.pixels.stride() == photo.pixels.stride()
+    assert torch.equal(job.photo.pixels, pixels)
+    assert (job.photo.window, job.score_threshold) == (photo.window, 0.5)
+    shared[:] = bytes(105)
+    assert not job.photo.pixels.any()  # it is no copy
+
+
+def test_other_jobs_come_out_as_they_went_in() -> None:
+    canvases = torch.randint(0, 256, [6, 1, 4, 4], dtype=torch.uint8)
+    for part in (canvases, canvases[1::2]):
+        data, buffers = packed(CanvasJob(part, None, 0.5))
+        assert torch.equal(unpacked(data, [memoryview(bytearray(one)) for one in buffers]).canvases, part)
+    boxes = torch.zeros(0, 4, dtype=torch.float64)
+    data, buffers = packed(LossJob(boxes, boxes + 1))
+    job = unpacked(data, [memoryview(bytearray(one)) for one in buffers])
+    assert job.predictions.shape == job.targets.shape == (0, 4)
+    assert job.targets.dtype == torch.float64
+
+
+def test_answers_come_out_as_they_went_in() -> None:
+    found = Detections(torch.rand(3, 4), torch.rand(3), torch.arange(3), {"points": torch.rand(3, 5, 2)})
+    result, error = unpacked(packed_whole((found, None)))
+    assert error is None
+    assert torch.equal(result.boxes, found.boxes)
+    assert torch.equal(result.labels, found.labels)
+    assert torch.equal(result.extras["points"], found.extras["points"])
+    error = unpacked(packed_whole((None, OverloadError("full"))))[1]
+    assert (type(error), str(error)) == (OverloadError, "full")
