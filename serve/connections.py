@@ -7,7 +7,14 @@ import resource
 import time
 from typing import Any, NamedTuple
 
-from uvicorn.protocols.http.h11_impl import H11Protocol
+try:  # takes 0.15 ms of CPU time a request less
+    from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+    _Protocol: Any = HttpToolsProtocol
+except ImportError:
+    from uvicorn.protocols.http.h11_impl import H11Protocol
+
+    _Protocol = H11Protocol
 
 _log = logging.getLogger(__name__)
 
@@ -47,14 +54,17 @@ def allow_files(wanted: int) -> int:
     return wanted if soft == unlimited else min(wanted, soft)
 
 
-def connection_class(limit: int) -> type[H11Protocol]:
-    """uvicorn's HTTP/1.1 connections, of which at most `limit` stay open: the longest idle one is closed."""
+def connection_class(limit: int) -> Any:
+    """uvicorn's HTTP/1.1 connections, of which at most `limit` stay open: the longest idle one is closed.
+
+    By httptools where it is installed, else by h11.
+    """
     # In the order in which they were last busy. A dict, because it keeps that order and removes in O(1).
-    connections: dict[H11Protocol, None] = {}
+    connections: dict[Any, None] = {}
     warning = _Warning("more than %d connections: those that have been idle longest are closed", limit)
 
-    class Connection(H11Protocol):
-        def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+    class Connection(_Protocol):  # type: ignore[misc]
+        def connection_made(self, transport: asyncio.Transport) -> None:
             super().connection_made(transport)
             connections[self] = None
             if len(connections) > limit:
@@ -75,9 +85,10 @@ def connection_class(limit: int) -> type[H11Protocol]:
     return Connection
 
 
-def _is_idle(connection: H11Protocol) -> bool:
+def _is_idle(connection: Any) -> bool:
     """Whether no request is in progress: at least the newest connection is idle."""
-    return connection.cycle is None or connection.cycle.response_complete
+    cycle = connection.cycle
+    return cycle is None or bool(cycle.response_complete)
 
 
 def warn_when_out_of_files(loop: asyncio.AbstractEventLoop) -> None:
