@@ -26,7 +26,7 @@ class Engine(Protocol):
 
     def ready_artifact(self) -> Model: ...
 
-    def check_room(self) -> None: ...
+    def check_room(self, deadline: float = math.inf) -> None: ...
 
     def submit(self, job: Job[Result], deadline: float = math.inf) -> "Future[Result]": ...
 
@@ -57,12 +57,12 @@ class Engines:
         """That of one that is ready. Raises NotReadyError, which says why the first is not."""
         return self._first(lambda engine: engine.ready_artifact())
 
-    def check_room(self) -> None:
-        """Raises OverloadError if none has room, and NotReadyError if none is ready."""
+    def check_room(self, deadline: float = math.inf) -> None:
+        """Raises OverloadError if none has room in time, and NotReadyError if none is ready."""
 
         def check(engine: Engine) -> None:
             engine.ready_artifact()
-            engine.check_room()
+            engine.check_room(deadline)
 
         self._first(check)
 

@@ -22,12 +22,14 @@ import torch
 
 from lensbox.runtime import Artifact
 from lensbox.serve.engine.batch_sizes import largest_batch
-from lensbox.serve.engine.errors import NotReadyError
+from lensbox.serve.engine.errors import NotReadyError, OverloadError
 from lensbox.serve.engine.job_queue import ClosedError, Entry, JobQueue
 from lensbox.serve.engine.jobs import Job
 from lensbox.serve.settings import Settings
 
 _log = logging.getLogger(__name__)
+
+_PACE_WEIGHT = 0.1
 
 Result = TypeVar("Result")
 
@@ -68,6 +70,8 @@ class Instance:
         self._state = State.LOADING
         self._state_lock = threading.Lock()
         self._failure = ""
+        self._running = 0  # images
+        self._seconds_an_image = 0.0
         self._artifact: Artifact | None = None
 
     def start(self) -> None:
@@ -122,8 +126,17 @@ class Instance:
         """Jobs in the queue, without those that run."""
         return len(self._queue)
 
-    def check_room(self) -> None:
-        """Raises OverloadError if `submit` would: asked before work is spent on decoding."""
+    def check_room(self, deadline: float = math.inf) -> None:
+        """Raises OverloadError if `submit` would: asked before work is spent on decoding.
+
+        A job is refused where those before it take more than half of its time. Else, once more comes than can
+        be done, all would wait until they are late, and nobody would get an answer.
+        """
+        expected = self._seconds_an_image * (self._queue.images + self._running)
+        if 0 < deadline - time.monotonic() < 2 * expected:
+            raise OverloadError(
+                f"the jobs before it take {expected:.2f} seconds, more than half of its time; try again later"
+            )
         self._queue.check_room()
 
     def submit(self, job: Job[Result], deadline: float = math.inf) -> "Future[Result]":
@@ -133,6 +146,7 @@ class Instance:
         future raises DeadlineError. Raises NotReadyError, or OverloadError when the queue is full.
         """
         self.ready_artifact()
+        self.check_room(deadline)
         future: Future[Result] = Future()
         try:
             self._queue.put(Entry(job, future, deadline))
@@ -155,11 +169,16 @@ class Instance:
                 return
             largest = self._settings.max_batch or largest_batch(artifact.device)
             while (batch := self._queue.take(largest, self._settings.max_delay / 1000)) is not None:
-                start = time.monotonic()
-                images = sum(entry.job.images for entry in batch)
-                waited = [start - entry.queued for entry in batch]
+                begun = time.monotonic()
+                self._running = sum(entry.job.images for entry in batch)
+                waited = [begun - entry.queued for entry in batch]
                 self._answer(artifact, batch, largest)
-                self._on_batch(images, time.monotonic() - start, waited)
+                seconds = time.monotonic() - begun
+                self._on_batch(self._running, seconds, waited)
+                # The last ten or so batches count; the first is all there is.
+                weight = _PACE_WEIGHT if self._seconds_an_image else 1.0
+                self._seconds_an_image += weight * (seconds / self._running - self._seconds_an_image)
+                self._running = 0
                 # Kept, the last images would stay in memory until the next ones come.
                 del batch
 

@@ -36,12 +36,17 @@ class JobQueue:
         self._size = size
         self._nbytes = nbytes
         self._entries: deque[Entry] = deque()
-        self._bytes = 0
+        self._bytes = self._images = 0
         self._closed = False
         self._changed = threading.Condition()
 
     def __len__(self) -> int:
         return len(self._entries)
+
+    @property
+    def images(self) -> int:
+        """Images of the jobs that wait."""
+        return self._images
 
     def check_room(self, nbytes: int = 1) -> None:
         """Raises OverloadError if there is no place for a job of that many bytes."""
@@ -60,6 +65,7 @@ class JobQueue:
             if not reason:
                 self._entries.append(entry)
                 self._bytes += entry.job.nbytes
+                self._images += entry.job.images
                 self._changed.notify()
         _fail_late(dropped)
         if reason:
@@ -149,6 +155,7 @@ class JobQueue:
         gone = set(map(id, entries))
         self._entries = deque(entry for entry in self._entries if id(entry) not in gone)
         self._bytes -= sum(entry.job.nbytes for entry in entries)
+        self._images -= sum(entry.job.images for entry in entries)
 
 
 def _begins(entry: Entry) -> bool:

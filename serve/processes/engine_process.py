@@ -31,7 +31,7 @@ def main(settings: Settings, address: EngineAddress, log_level: str, status: "Co
 
     status: tells the supervisor None once the engine is ready, or else why it could not start.
     """
-    begin_child(log_level)
+    begin_child("lensbox-engine", log_level)
     settings = replace(settings, device=address.device, devices="")
     started = threading.Event()
     failures: list[Exception] = []

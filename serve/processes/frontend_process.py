@@ -21,7 +21,7 @@ def main(
     settings: Settings, listener: socket.socket, addresses: Sequence[EngineAddress], log_level: str
 ) -> None:
     """Serves until SIGTERM. The process ends with 0."""
-    begin_child(log_level)
+    begin_child("lensbox-http", log_level)
     ending = Ending(settings.shutdown_timeout)
     share = replace(settings, max_connections=-(-settings.max_connections // (settings.frontends or 1)))
     arena = Arena(arena_size(settings))

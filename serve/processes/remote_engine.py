@@ -80,15 +80,15 @@ class RemoteEngine:
             raise NotReadyError(self._why_not())
         return self._model
 
-    def check_room(self) -> None:
-        """Raises OverloadError if `submit` would for want of places."""
+    def check_room(self, deadline: float = math.inf) -> None:
+        """Raises OverloadError if `submit` would for want of places. Of time the engine itself decides."""
         if len(self._pending) >= self._most:
             raise OverloadError(f"{self._most} jobs already wait for the model; try again later")
 
     def submit(self, job: Job[Result], deadline: float = math.inf) -> "Future[Result]":
         """As `Instance.submit`; the future, too, may raise OverloadError: other front ends fill the queue."""
         self.ready_artifact()
-        self.check_room()
+        self.check_room(deadline)
         data, buffers = packed(job)
         offset, blocks = self._write(buffers)
         number, future = next(self._numbers), Future[Result]()

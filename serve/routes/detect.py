@@ -57,7 +57,7 @@ async def detect(request: Request, parameters: Annotated[DetectParameters, Query
 
     with service.admitted():
         body, deadline = await receive(request, settings.max_body_bytes, settings)
-        instance.check_room()
+        instance.check_room(deadline.at)
         content_type = request.headers.get("content-type")
         decoding = service.decoders.submit(body, content_type, canvas, reading, deadline.at)
         photo, found = await result_for(request, followed(decoding, ask), deadline)

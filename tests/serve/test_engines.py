@@ -36,7 +36,7 @@ class FakeEngine:
             raise self.failure
         return self.name
 
-    def check_room(self) -> None:
+    def check_room(self, deadline: float = 0.0) -> None:
         if self.failure is not None:
             raise self.failure
 

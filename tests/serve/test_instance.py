@@ -2,6 +2,7 @@
 
 import math
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError, wait
 from pathlib import Path
@@ -375,3 +376,25 @@ def test_canvases_are_cut_into_batches_and_joined(
 def test_canvases_of_another_kind_are_refused(canvases: torch.Tensor) -> None:
     with pytest.raises(ValueError, match=r"canvases must be uint8 \[n, c, h, w\], none of them 0, got"):
         CanvasJob(canvases)
+
+
+def test_a_job_that_would_be_late_is_refused_at_once(
+    make: Callable[..., Instance], fake: Any, wait_until: Callable[..., None]
+) -> None:
+    instance = make(queue_size=20, max_batch=1)
+    slow = _begin(instance, fake, wait_until)
+    time.sleep(0.2)
+    fake.gate.set()  # a job takes 0.2 seconds, as far as anybody knows
+    slow.result(_PATIENCE)
+    wait_until(lambda: not instance._running)
+    assert instance.submit(_photo(), time.monotonic() + 0.1).result(_PATIENCE)  # nothing is before it
+    running = _begin(instance, fake, wait_until)
+    waiting = [instance.submit(_photo()) for _ in range(4)]
+    with pytest.raises(OverloadError, match="more than half of its time"):
+        instance.submit(_photo(), time.monotonic() + 0.3)
+    with pytest.raises(OverloadError, match="more than half of its time"):
+        instance.check_room(time.monotonic() + 0.3)
+    waiting.append(instance.submit(_photo(), time.monotonic() + _PATIENCE))
+    fake.gate.set()
+    for future in (running, *waiting):
+        future.result(_PATIENCE)
