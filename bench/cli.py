@@ -161,6 +161,38 @@ def photo(
     return EXIT_WRONG if own_defects(run(load_detector(weights), options, _say)) else ExitCode.GOOD
 
 
+@bench.command(cls=Command)
+@click.option("--artifact", type=FILE, default=Path("artifacts/detector.pt"), help="What is served.")
+@click.option("--image", type=FILE, metavar="F", help="What is sent. Default: a made-up JPEG of 512 x 512.")
+@_device
+@click.option("--seconds", "duration", type=seconds, default=8.0, metavar="S", help="Of each load.")
+@click.option("--frontends", type=click.IntRange(0), metavar="N", help="Default: the service's own.")
+@click.option("--load-processes", type=click.IntRange(1), default=1, metavar="N", help="That send requests.")
+@click.option(
+    "--requests", type=click.IntRange(0), default=0, metavar="N", help="Look at the memory after so many."
+)
+@click.option("--quick", is_flag=True, help="No peers.")
+@_threads
+def serve(
+    artifact: Path,
+    image: Path | None,
+    device: str | None,
+    duration: float,
+    frontends: int | None,
+    load_processes: int,
+    requests: int,
+    quick: bool,
+    threads: int,
+) -> None:
+    """Loads the HTTP service from other processes, and LitServe around the same artifact where installed."""
+    from lensbox.bench.serve.benchmark import Options, run
+
+    options = Options(
+        artifact, _present(device), image, duration, frontends, load_processes, requests, threads, quick
+    )
+    run(options, _say)
+
+
 def _present(device: str | None) -> str:
     """The device that is asked for; by default a GPU, where there is one. Raises DeviceError."""
     import torch

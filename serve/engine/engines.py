@@ -5,6 +5,8 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import Protocol, TypeVar
 
+import torch
+
 from lensbox.serve.engine.errors import NotReadyError, OverloadError
 from lensbox.serve.engine.jobs import Job
 from lensbox.serve.engine.model import Model
@@ -19,7 +21,7 @@ class Engine(Protocol):
     `ready_artifact` describes the model; it raises NotReadyError, as `submit` does, where there is none.
     `check_room` raises OverloadError if `submit` would. `waiting`: jobs that have not begun. `loaded`:
     whether there is a model, ready or not. `missing`: why some engines of several are not ready. `stop`
-    ends it in time, or returns False.
+    ends it in time, or returns False. `device`: what the model computes on, None before it is loaded.
     """
 
     def start(self) -> None: ...
@@ -37,6 +39,9 @@ class Engine(Protocol):
 
     @property
     def loaded(self) -> bool: ...
+
+    @property
+    def device(self) -> torch.device | None: ...
 
     @property
     def missing(self) -> list[str]: ...
@@ -84,6 +89,11 @@ class Engines:
     def loaded(self) -> bool:
         """Whether one of them has a model."""
         return any(engine.loaded for engine in self._engines)
+
+    @property
+    def device(self) -> torch.device | None:
+        """That of the first that is loaded."""
+        return next((engine.device for engine in self._engines if engine.device is not None), None)
 
     @property
     def missing(self) -> list[str]:

@@ -68,6 +68,11 @@ class RemoteEngine:
         return self._loaded
 
     @property
+    def device(self) -> torch.device | None:
+        """What the model computes on, in the other process; None while that is not ready."""
+        return None if self._model is None else self._model.device
+
+    @property
     def missing(self) -> list[str]:
         """Why it is not ready, if it is not."""
         return [] if self._model is not None else [self._why_not()]

@@ -4,10 +4,10 @@ from typing import Any
 
 from fastapi import APIRouter, Request, Response
 
-from lensbox.runtime import Artifact
 from lensbox.serve.answering import result_for
 from lensbox.serve.compression import accepted_encoding, check_encoding, compress, decompress
 from lensbox.serve.deadline import Deadline
+from lensbox.serve.engine.model import Model
 from lensbox.serve.engine.jobs import CanvasJob
 from lensbox.serve.errors import ApiError, shown
 from lensbox.serve.request_body import receive_encoded
@@ -101,7 +101,7 @@ async def infer(request: Request, name: str, version: str = MODEL_VERSION) -> Re
         return await result_for(request, service.json_parser.submit(write), deadline)
 
 
-async def _read(request: Request, service: Service, artifact: Artifact) -> tuple[InferRequest, Deadline]:
+async def _read(request: Request, service: Service, artifact: Model) -> tuple[InferRequest, Deadline]:
     """What a client asks for, and until when."""
     settings = service.settings
     tensors = model_tensors(artifact.metadata)
@@ -135,7 +135,7 @@ def _response(answer: InferAnswer, accept_encoding: str) -> Response:
     return Response(body, headers=headers, media_type=media_type)
 
 
-def _model(request: Request, name: str, version: str) -> Artifact:
+def _model(request: Request, name: str, version: str) -> Model:
     """The artifact, if that is its name. Raises NotReadyError, ApiError (404)."""
     artifact = service_of(request).instance.ready_artifact()
     known = artifact.metadata.name

@@ -1,0 +1,60 @@
+"""LitServe around the same artifact, as a program: the peer of `lensbox bench serve`.
+
+usage: python -m lensbox.bench.serve.litserve_peer ARTIFACT DEVICE PORT WORKERS BATCH THREADS
+
+POST /predict takes {"image": base64 of a file}, which its workers decode as the service's decoders do.
+"""
+
+import base64
+import sys
+from typing import Any
+
+import litserve
+import torch
+
+from lensbox.runtime import load_artifact
+
+
+class DetectApi(litserve.LitAPI):  # type: ignore[misc]
+    """Decodes, detects and answers as POST /v1/detect does, without its checks."""
+
+    artifact_path = ""
+    threads = 1
+
+    def setup(self, device: str) -> None:
+        torch.set_num_threads(self.threads)
+        self.artifact = load_artifact(self.artifact_path, torch.device(device))
+        file = torch.zeros([1, 512, 512], dtype=torch.uint8)
+        for size in (1, self.max_batch_size):
+            self.artifact.detect_images([file] * size)
+
+    def decode_request(self, request: dict[str, str], **_: Any) -> Any:
+        return self.artifact.read_photo(base64.b64decode(request["image"]))
+
+    def batch(self, inputs: list[Any]) -> list[Any]:
+        return inputs
+
+    def predict(self, photos: Any, **_: Any) -> Any:
+        return self.artifact.detect_images(photos if isinstance(photos, list) else [photos])
+
+    def unbatch(self, output: Any) -> Any:
+        return output
+
+    def encode_response(self, output: Any, **_: Any) -> dict[str, Any]:
+        found = output[0] if isinstance(output, list) else output
+        return {"boxes": found.boxes.tolist(), "scores": found.scores.tolist()}
+
+
+def main(artifact: str, device: str, port: int, workers: int, batch: int, threads: int) -> None:
+    """Serves until it is ended."""
+    DetectApi.artifact_path, DetectApi.threads = artifact, threads
+    api = DetectApi(max_batch_size=batch, batch_timeout=0.005 if batch > 1 else 0.0)
+    accelerator = "cuda" if device == "cuda" else "cpu"
+    server = litserve.LitServer(
+        api, accelerator=accelerator, devices=1, workers_per_device=workers, fast_queue=True
+    )
+    server.run(host="127.0.0.1", port=port, log_level="warning", generate_client_file=False)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2], *map(int, sys.argv[3:]))

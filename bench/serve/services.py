@@ -1,0 +1,113 @@
+"""Services as processes, ours and its peer, and their load."""
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from lensbox.bench.serve.load import Answers, Load
+
+_START_TIMEOUT = 180.0  # seconds
+_END_TIMEOUT = 40.0
+
+
+@dataclass(frozen=True)
+class Service:
+    """A service that runs: where it listens, and the process that was started."""
+
+    port: int
+    process: int
+
+    def memory(self) -> int:
+        """Bytes that it and its processes hold alone, and their share of what they hold together."""
+        return sum(_proportional_size(pid) for pid in [self.process, *descendants(self.process)])
+
+
+def descendants(pid: int) -> list[int]:
+    """The processes that a process has started, and theirs."""
+    try:
+        tasks = list(Path(f"/proc/{pid}/task").iterdir())
+        children = [int(text) for task in tasks for text in (task / "children").read_text().split()]
+    except OSError:  # it has ended
+        return []
+    return [*children, *(further for child in children for further in descendants(child))]
+
+
+@contextlib.contextmanager
+def running(command: Callable[[int], Sequence[str]], ready_path: str) -> Iterator[Service]:
+    """Starts the command for a free port, waits until GET `ready_path` answers 200, and ends it.
+
+    Raises RuntimeError if it never does.
+    """
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    process = subprocess.Popen(
+        command(port), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True
+    )
+    try:
+        _wait_until_ready(process, f"http://127.0.0.1:{port}{ready_path}")
+        yield Service(port, process.pid)
+    finally:
+        left = descendants(process.pid)
+        process.send_signal(signal.SIGTERM)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.communicate(timeout=_END_TIMEOUT)
+        for pid in [process.pid, *left]:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        process.wait()
+
+
+def apply_load(load: Load, processes: int = 1) -> Answers:
+    """The answers to a load that is shared by some processes."""
+    share = asdict(load) | {
+        "connections": max(1, load.connections // processes),
+        "rate": None if load.rate is None else load.rate / processes,
+    }
+    question = json.dumps(share).encode()
+    clients = [
+        subprocess.Popen(
+            [sys.executable, "-m", "lensbox.bench.serve.load"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        )
+        for _ in range(processes)
+    ]
+    for client in clients:
+        assert client.stdin is not None
+        client.stdin.write(question)
+        client.stdin.close()
+        client.stdin = None
+    parts = [Answers(**json.loads(client.communicate()[0])) for client in clients]
+    statuses: dict[str, int] = {}
+    for part in parts:
+        for status, count in part.statuses.items():
+            statuses[status] = statuses.get(status, 0) + count
+    seconds = [second for part in parts for second in part.seconds]
+    return Answers(statuses, seconds, max(part.duration for part in parts))
+
+
+def _wait_until_ready(process: "subprocess.Popen[bytes]", url: str) -> None:
+    deadline = time.monotonic() + _START_TIMEOUT
+    while time.monotonic() < deadline and process.poll() is None:
+        with contextlib.suppress(OSError), urllib.request.urlopen(url, timeout=5) as answer:
+            if answer.status == 200:
+                return
+        time.sleep(0.2)
+    process.kill()
+    said = process.communicate()[1].decode(errors="replace").strip().splitlines()
+    raise RuntimeError(f"it did not become ready: {said[-1] if said else 'it said nothing'}")
+
+
+def _proportional_size(pid: int) -> int:
+    try:
+        lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+    except OSError:
+        return 0
+    return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith("Pss:"))
