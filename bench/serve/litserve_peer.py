@@ -18,8 +18,10 @@ from lensbox.runtime import load_artifact
 class DetectApi(litserve.LitAPI):  # type: ignore[misc]
     """Decodes, detects and answers as POST /v1/detect does, without its checks."""
 
-    artifact_path = ""
-    threads = 1
+    def __init__(self, artifact_path: str, threads: int, batch: int) -> None:
+        super().__init__(max_batch_size=batch, batch_timeout=0.005 if batch > 1 else 0.0)
+        self.artifact_path = artifact_path
+        self.threads = threads
 
     def setup(self, device: str) -> None:
         torch.set_num_threads(self.threads)
@@ -47,8 +49,7 @@ class DetectApi(litserve.LitAPI):  # type: ignore[misc]
 
 def main(artifact: str, device: str, port: int, workers: int, batch: int, threads: int) -> None:
     """Serves until it is ended."""
-    DetectApi.artifact_path, DetectApi.threads = artifact, threads
-    api = DetectApi(max_batch_size=batch, batch_timeout=0.005 if batch > 1 else 0.0)
+    api = DetectApi(artifact, threads, batch)
     accelerator = "cuda" if device == "cuda" else "cpu"
     server = litserve.LitServer(
         api, accelerator=accelerator, devices=1, workers_per_device=workers, fast_queue=True
