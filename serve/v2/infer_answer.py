@@ -70,7 +70,7 @@ def infer_answer(request: InferRequest, model_name: str, found: CanvasDetections
     start = {"model_name": model_name, "model_version": MODEL_VERSION}
     if request.id is not None:
         start = {"id": request.id, **start}
-    header = f'{json.dumps(start)[:-1]},"outputs":[{",".join(texts)}]}}'.encode()
+    header = f'{json.dumps(start, separators=(",", ":"))[:-1]},"outputs":[{",".join(texts)}]}}'.encode()
     return InferAnswer([header, *binaries], len(header) if binaries else None)
 
 

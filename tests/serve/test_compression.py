@@ -18,7 +18,7 @@ def _compressed(encoding: str) -> bytearray:
 @pytest.mark.parametrize("encoding", ["gzip", "deflate"])
 def test_there_and_back(encoding: str) -> None:
     assert decompress(_compressed(encoding), encoding, len(_CONTENT)) == _CONTENT
-    parts = [_CONTENT[:100], memoryview(_CONTENT)[100:]]
+    parts: list[bytes | memoryview] = [_CONTENT[:100], memoryview(_CONTENT)[100:]]
     assert decompress(bytearray(compress(parts, encoding)), encoding, len(_CONTENT)) == _CONTENT
 
 

@@ -22,9 +22,9 @@ _TENSORS = ModelTensors(
 
 
 def _tensor(
-    name: str, datatype: str, shape: list[int], data: Any = None, **parameters: Any
+    name: str, datatype: str, shape: list[Any], data: Any = None, **parameters: Any
 ) -> dict[str, Any]:
-    tensor = {"name": name, "datatype": datatype, "shape": shape}
+    tensor: dict[str, Any] = {"name": name, "datatype": datatype, "shape": shape}
     if data is not None:
         tensor["data"] = data
     if parameters:

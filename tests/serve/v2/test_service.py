@@ -6,6 +6,7 @@ import math
 import socket
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -147,6 +148,11 @@ def test_an_artifact_that_does_not_tell_its_canvas(start: Callable[..., Any], fa
         assert "format 1: export it again" in response.json()["error"]
 
 
+def _waits(running: Any, fake: Any, jobs: int) -> bool:
+    """Whether so many jobs wait behind one that runs."""
+    return bool(fake.calls) and running.service.instance.waiting == jobs
+
+
 def test_a_full_queue(start: Callable[..., Any], fake: Any, wait_until: WaitUntil) -> None:
     running = start(queue_size=1)
     fake.gate.clear()
@@ -155,7 +161,7 @@ def test_a_full_queue(start: Callable[..., Any], fake: Any, wait_until: WaitUnti
     for waiting in (0, 1):
         threads.append(threading.Thread(target=lambda: answers.append(running.client.post(_INFER, **_BODY))))
         threads[-1].start()
-        wait_until(lambda waiting=waiting: bool(fake.calls) and running.service.instance.waiting == waiting)
+        wait_until(partial(_waits, running, fake, waiting))
     refused = running.client.post(_INFER, **_BODY)
     assert refused.status_code == 503
     assert refused.headers["retry-after"] == "1"

@@ -1,0 +1,104 @@
+"""Every command and every piece of Python in docs/clients.md, run against a service."""
+
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+_PAGE = (Path(__file__).parents[2] / "docs" / "clients.md").read_text(encoding="utf-8")
+_BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```$", _PAGE, re.MULTILINE | re.DOTALL)
+_ADDRESS = "127.0.0.1:8000"
+_SERVE = "lensbox serve"  # which the fixture stands for
+
+
+def _commands(block: str) -> list[tuple[str, str]]:
+    """Each command of a console block, and what it is shown to print."""
+    return re.findall(r"^\$ (.*)\n((?:[^$].*\n)*)", block, re.MULTILINE)
+
+
+@pytest.fixture(scope="module")
+def folder(
+    client: httpx.Client, tmp_path_factory: pytest.TempPathFactory, encode: Callable[..., bytes]
+) -> Path:
+    """The reader's own, with a photograph."""
+    folder = tmp_path_factory.mktemp("reader")
+    (folder / "grace_hopper.jpg").write_bytes(encode("JPEG"))
+    return folder
+
+
+def _run(command: str, folder: Path, client: httpx.Client) -> str:
+    own = command.replace(_ADDRESS, client.base_url.netloc.decode()).replace(
+        "python -c", f"{sys.executable} -c"
+    )
+    result = subprocess.run(
+        ["bash", "-c", own.replace("curl ", "curl --fail-with-body --max-time 60 ")],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    # 22: an error that curl was told, which is what some commands are there to show.
+    assert result.returncode in (0, 22), (command, result.stderr)
+    return result.stdout
+
+
+def _without_data(text: str) -> str:
+    """The detector of the tests has random weights."""
+    return re.sub(r'"data":\[[^]]*\]', '"data":[]', text)
+
+
+def test_every_block_is_run() -> None:
+    assert {language for language, _ in _BLOCKS} == {"console", "python"}
+    commands = [
+        command for language, block in _BLOCKS if language == "console" for command, _ in _commands(block)
+    ]
+    assert len(commands) >= 10
+    assert sum(language == "python" for language, _ in _BLOCKS) == 2
+
+
+def test_the_commands_print_what_is_shown(client: httpx.Client, folder: Path) -> None:
+    for language, block in _BLOCKS:
+        for command, shown in _commands(block) if language == "console" else ():
+            if command == _SERVE:
+                continue
+            printed = _run(command, folder, client)
+            if "/v1/detect" in command and "hello" not in command:
+                assert '"detections":[' in printed, (command, printed)
+            if "-i " in command:
+                assert "x-request-id: portrait-1" in printed
+            if shown:
+                assert _without_data(printed) == _without_data(shown.rstrip("\n")), command
+
+
+@pytest.mark.parametrize("code", [block for language, block in _BLOCKS if language == "python"])
+def test_the_python_runs(client: httpx.Client, folder: Path, code: str) -> None:
+    # Any score will do: the detector of the tests has random weights.
+    own = code.replace(_ADDRESS, client.base_url.netloc.decode()).replace("[0.5]", "[0.0]")
+    result = subprocess.run(
+        [sys.executable, "-c", own], cwd=folder, capture_output=True, text=True, timeout=120
+    )
+    assert result.returncode == 0, result.stderr
+    lines = result.stdout.splitlines()
+    assert lines
+    assert all(re.match(r"0\.\d+ \[", line) for line in lines)
+
+
+def test_a_retry_is_worth_it(client: httpx.Client) -> None:
+    """The page's function asks again, and says what is wrong where asking again cannot help."""
+    code: Any = next(block for language, block in _BLOCKS if "def detect(" in block)
+    names: dict[str, Any] = {}
+    exec(code[: code.index("with httpx.Client")], names)
+    answers = [
+        httpx.Response(503, headers={"Retry-After": "0"}),
+        httpx.Response(200, json={"detections": [7]}),
+    ]
+    transport = httpx.MockTransport(lambda request: answers.pop(0))
+    with httpx.Client(base_url="http://service", transport=transport) as fake:
+        assert names["detect"](fake, Path(__file__)) == [7]
+    with pytest.raises(RuntimeError, match="undecodable_image: the image must be one of"):
+        names["detect"](client, Path(__file__))
