@@ -17,9 +17,9 @@ from lensbox.runtime import Artifact
 from lensbox.serve.decoding import Decoders
 from lensbox.serve.engine.devices import device_names
 from lensbox.serve.engine.engines import Engine, Engines
-from lensbox.serve.engine.instance import Instance
 from lensbox.serve.errors import add_error_handlers
 from lensbox.serve.loading import load_model
+from lensbox.serve.observability.engine import observed_instance
 from lensbox.serve.observability.metrics import Metrics
 from lensbox.serve.observability.middleware import Observed
 from lensbox.serve.routes import detect, health, loss, model
@@ -100,7 +100,7 @@ def _engine(
 ) -> Engine:
     """An engine in this process, or one for each of several devices."""
     if load is not None:
-        return Instance(load, settings, on_started, metrics.batch_computed)
+        return observed_instance(load, settings, on_started, metrics)
     devices = device_names(settings)
     starting = len(devices)
     lock = threading.Lock()
@@ -113,9 +113,7 @@ def _engine(
                 on_started(failure)
 
     own = [replace(settings, device=device, devices="") for device in devices]
-    engines = [
-        Instance(functools.partial(load_model, one), one, count, metrics.batch_computed) for one in own
-    ]
+    engines = [observed_instance(functools.partial(load_model, one), one, count, metrics) for one in own]
     return engines[0] if len(engines) == 1 else Engines(engines)
 
 

@@ -41,8 +41,7 @@ class Service:
             ready = not self.ending
         except NotReadyError:
             ready = False
-        device = self.instance.device
-        return ServiceState(ready, self.instance.waiting, self.in_progress, device)
+        return ServiceState(ready, self.instance.waiting, self.in_progress)
 
     @contextmanager
     def admitted(self) -> Iterator[None]:

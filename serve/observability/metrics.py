@@ -1,5 +1,13 @@
-"""The numbers of one service, for Prometheus."""
+"""The numbers of one service, for Prometheus.
 
+A service of one process keeps them in memory. Processes that share a service find the folder SHARED_FOLDER in
+their environment, where each keeps its own in files, and whichever is asked gives the sums of all.
+prometheus_client looks at that variable when it is imported: it has to be set before.
+"""
+
+import os
+import threading
+import time
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
@@ -7,14 +15,17 @@ import torch
 from prometheus_client import (
     CollectorRegistry,
     Counter,
+    Gauge,
     GCCollector,
     Histogram,
     PlatformCollector,
     ProcessCollector,
 )
-from prometheus_client.core import GaugeMetricFamily
-from prometheus_client.metrics_core import Metric
-from prometheus_client.registry import Collector
+from prometheus_client.multiprocess import MultiProcessCollector, mark_process_dead
+
+SHARED_FOLDER = "PROMETHEUS_MULTIPROC_DIR"
+
+_SAMPLING_INTERVAL = 1.0  # seconds, where another process may be the one that is asked
 
 # From a millisecond, as small batches on a GPU take, to the half minute after which answers are given up.
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
@@ -24,22 +35,23 @@ _IMAGES = tuple(1 << exponent for exponent in range(10))
 class ServiceState(NamedTuple):
     """How a service stands at a moment.
 
-    waiting: jobs in the queue; in_progress: requests with a body; device: None until the model is loaded.
+    waiting: jobs in the queue; in_progress: requests with a body.
     """
 
     ready: bool
     waiting: int
     in_progress: int
-    device: torch.device | None
 
 
 class Metrics:
-    """What is counted as it happens. Any thread may report; each service has a registry of its own."""
+    """What is counted as it happens. Any thread may report; the apps of a process do not share."""
 
     def __init__(self) -> None:
-        self.registry = registry = CollectorRegistry()
-        for collector in (ProcessCollector, PlatformCollector, GCCollector):
-            collector(registry=registry)
+        self._shared = SHARED_FOLDER in os.environ
+        self._registry = registry = CollectorRegistry()
+        if not self._shared:  # of several processes, which one would they tell of?
+            for collector in (ProcessCollector, PlatformCollector, GCCollector):
+                collector(registry=registry)
         self._requests = Counter(
             "lensbox_requests", "Requests that were answered", ["route", "status"], registry=registry
         )
@@ -66,6 +78,29 @@ class Metrics:
             "Processes of the service that were started again",
             registry=registry,
         )
+        self._ready = Gauge(
+            "lensbox_ready", "Whether /readyz says yes", registry=registry, multiprocess_mode="livemin"
+        )
+        self._queue_jobs = Gauge(
+            "lensbox_queue_jobs",
+            "Jobs that wait for the model",
+            registry=registry,
+            multiprocess_mode="livesum",
+        )
+        self._in_progress = Gauge(
+            "lensbox_requests_in_progress",
+            "Requests with a body that has begun",
+            registry=registry,
+            multiprocess_mode="livesum",
+        )
+        self._device_memory = Gauge(
+            "lensbox_device_memory_bytes",
+            "Memory of the GPU: allocated by tensors, and reserved by the process; none on a CPU",
+            ["device", "kind"],
+            registry=registry,
+            multiprocess_mode="livesum",
+        )
+        self._samplers: list[Callable[[], None]] = []
         for stage in ("decode", "queue", "inference"):  # so that they are there from the start
             self._stage_seconds.labels(stage)
 
@@ -89,32 +124,59 @@ class Metrics:
         self._restarts.inc()
 
     def watch(self, state: Callable[[], ServiceState]) -> None:
-        """Adds what is looked up whenever somebody asks."""
-        self.registry.register(_StateCollector(state))
+        """Looks up how the service stands whenever somebody asks; of several processes, every second.
+
+        Where there are other processes, do it in those that answer requests.
+        """
+
+        def sample() -> None:
+            now = state()
+            self._ready.set(now.ready)
+            self._queue_jobs.set(now.waiting)
+            self._in_progress.set(now.in_progress)
+
+        self._sample_by(sample)
+
+    def watch_device(self, device: Callable[[], torch.device | None]) -> None:
+        """Looks up the memory of the model's device in the same way, in the process that has the model.
+
+        device: None until the model is loaded.
+        """
+
+        def sample() -> None:
+            found = device()
+            if found is not None and found.type == "cuda":
+                for kind, measure in (
+                    ("allocated", torch.cuda.memory_allocated),
+                    ("reserved", torch.cuda.memory_reserved),
+                ):
+                    self._device_memory.labels(str(found), kind).set(measure(found))
+
+        self._sample_by(sample)
+
+    def exposed(self) -> CollectorRegistry:
+        """What to show: the numbers of now, of all processes that share the service."""
+        for sample in self._samplers:
+            sample()
+        if not self._shared:
+            return self._registry
+        registry = CollectorRegistry()
+        MultiProcessCollector(registry)
+        return registry
+
+    def _sample_by(self, sample: Callable[[], None]) -> None:
+        self._samplers.append(sample)
+        if self._shared:
+            sample()
+            threading.Thread(target=_repeat, args=(sample,), name="lensbox-metrics", daemon=True).start()
 
 
-class _StateCollector(Collector):
-    def __init__(self, state: Callable[[], ServiceState]) -> None:
-        self._state = state
+def forget_process(process_id: int) -> None:
+    """Takes what a process that ended said of its present state out of the sums. Its counts stay."""
+    mark_process_dead(process_id)
 
-    def describe(self) -> Iterable[Metric]:
-        return []  # else the registry would ask for the state at once
 
-    def collect(self) -> Iterable[Metric]:
-        state = self._state()
-        yield GaugeMetricFamily("lensbox_ready", "Whether /readyz says yes", value=state.ready)
-        yield GaugeMetricFamily("lensbox_queue_jobs", "Jobs that wait for the model", value=state.waiting)
-        yield GaugeMetricFamily(
-            "lensbox_requests_in_progress",
-            "Requests with a body, from its first byte on",
-            value=state.in_progress,
-        )
-        memory = GaugeMetricFamily(
-            "lensbox_device_memory_bytes",
-            "Memory of the GPU: allocated by tensors, and reserved by this process; none on a CPU",
-            labels=["device", "kind"],
-        )
-        if state.device is not None and state.device.type == "cuda":
-            memory.add_metric([str(state.device), "allocated"], torch.cuda.memory_allocated(state.device))
-            memory.add_metric([str(state.device), "reserved"], torch.cuda.memory_reserved(state.device))
-        yield memory
+def _repeat(sample: Callable[[], None]) -> None:
+    while True:
+        time.sleep(_SAMPLING_INTERVAL)
+        sample()

@@ -12,4 +12,4 @@ router = APIRouter(tags=["metrics"])
 async def metrics(request: Request) -> Response:
     """The numbers of this service, in the form that the client's Accept header asks for."""
     encode, media_type = choose_encoder(request.headers.get("accept", ""))
-    return Response(encode(service_of(request).metrics.registry), headers={"Content-Type": media_type})
+    return Response(encode(service_of(request).metrics.exposed()), headers={"Content-Type": media_type})

@@ -1,7 +1,11 @@
 """GET /metrics, and the dashboard that shows it."""
 
+import contextlib
 import json
+import os
 import re
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +16,8 @@ import httpx
 import pytest
 import torch
 from prometheus_client.parser import text_string_to_metric_families
+
+from lensbox.serve.observability.metrics import SHARED_FOLDER
 
 _DASHBOARD = Path(__file__).parents[3] / "deploy" / "grafana" / "lensbox.json"
 _LOSS = {"predictions": [[0, 0, 1, 1]], "targets": [[0, 0, 1, 1]]}
@@ -179,3 +185,65 @@ def test_the_dashboard_filters_and_groups_by_labels_that_exist(client: httpx.Cli
             used = {label.strip() for group in grouped for label in group.split(",")}
             used |= set(re.findall(r"(\w+)=~?\"", expression))
             assert used <= labels, expression
+
+
+_PROCESS = """
+import sys, time
+from lensbox.serve.observability.metrics import Metrics, ServiceState
+metrics = Metrics()
+metrics.request_answered("/v1/detect", 200, 0.02)
+metrics.batch_computed(4, 0.5, [0.1, 0.2])
+metrics.watch(lambda: ServiceState(True, 3, 2))
+print("ready", flush=True)
+sys.stdin.read()
+"""
+_ASKED = """
+import sys
+from prometheus_client import generate_latest
+from lensbox.serve.observability.metrics import Metrics, ServiceState, forget_process
+for process_id in sys.argv[1:]:
+    forget_process(int(process_id))
+metrics = Metrics()
+metrics.process_restarted()
+metrics.watch(lambda: ServiceState(True, 0, 1))
+print(generate_latest(metrics.exposed()).decode())
+"""
+
+
+def _asked(environment: dict[str, str], *ended: int) -> Samples:
+    """What a further process says, which first is told which ones have ended."""
+    command = [sys.executable, "-c", _ASKED, *map(str, ended)]
+    text = subprocess.run(command, env=environment, check=True, capture_output=True, text=True).stdout
+    return {
+        (sample.name, tuple(sorted(sample.labels.items()))): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+
+
+def test_processes_that_share_a_service_are_summed(tmp_path: Path) -> None:
+    environment = {**os.environ, SHARED_FOLDER: str(tmp_path)}
+    command = [sys.executable, "-c", _PROCESS]
+    with contextlib.ExitStack() as stack:
+        children = []
+        for _ in range(2):
+            child = subprocess.Popen(
+                command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            )
+            children.append(stack.enter_context(child))
+        for child in children:
+            assert child.stdout is not None
+            assert child.stdout.readline() == "ready\n"
+        samples = _asked(environment)
+    assert _value(samples, "lensbox_requests_total", route="/v1/detect", status="200") == 2
+    assert _value(samples, "lensbox_stage_seconds_count", stage="queue") == 4
+    assert _value(samples, "lensbox_batch_images_sum") == 8
+    assert _value(samples, "lensbox_queue_jobs") == 6
+    assert _value(samples, "lensbox_requests_in_progress") == 5
+    assert _value(samples, "lensbox_ready") == 1
+    assert _value(samples, "lensbox_restarts_total") == 1
+    # What has ended has no state any more, and what it counted has happened all the same.
+    samples = _asked(environment, *(child.pid for child in children))
+    assert _value(samples, "lensbox_requests_total", route="/v1/detect", status="200") == 2
+    assert _value(samples, "lensbox_restarts_total") == 2
+    assert _value(samples, "lensbox_queue_jobs") == 0
