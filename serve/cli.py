@@ -9,11 +9,10 @@ from typing import Any, cast
 import click
 
 from lensbox.cli.command import FILE, Command
-from lensbox.cli.reporting import start_reporting
 from lensbox.errors import DeviceError, ExitCode, LensboxError
 from lensbox.serve.ending import Ending, end_process
 from lensbox.serve.listener import listen
-from lensbox.serve.observability.logs import FORMATS, use_format
+from lensbox.serve.observability.logs import FORMATS, LogStyle
 from lensbox.serve.settings import DEVICES, MEBIBYTE, Settings
 
 LOG_LEVELS = ("critical", "error", "warning", "info", "debug")
@@ -64,7 +63,7 @@ def _mebibytes(text: str) -> int:
     return int(size * MEBIBYTE)
 
 
-def _run(settings: Settings, listener: socket.socket, log_level: str, ending: Ending) -> Exception | None:
+def _run(settings: Settings, listener: socket.socket, log: LogStyle, ending: Ending) -> Exception | None:
     """Serves until the end. Returns why it could not start, or None."""
     # Imported after the arguments are known to be good, and signals are answered: this imports torch.
     from lensbox.serve.engine.devices import device_names, frontend_count
@@ -77,10 +76,10 @@ def _run(settings: Settings, listener: socket.socket, log_level: str, ending: En
         from lensbox.serve.processes import supervisor
 
         settings = replace(settings, frontends=count)
-        return supervisor.run(settings, devices, listener, log_level, ending)
+        return supervisor.run(settings, devices, listener, log, ending)
     from lensbox.serve import server
 
-    return server.run(settings, listener, log_level, ending)
+    return server.run(settings, listener, log, ending)
 
 
 @click.command(cls=Command)
@@ -96,8 +95,8 @@ def serve(host: str, port: int, log_level: str, log_format: str, **values: Any) 
         settings = Settings(**values)
     except ValueError as error:
         raise click.UsageError(str(error)) from error
-    start_reporting(log_level.upper(), as_log=True)
-    use_format(log_format)
+    log = LogStyle(log_level, log_format)
+    log.start()
     try:
         listener = listen(host, port)
     except OSError as error:
@@ -105,7 +104,7 @@ def serve(host: str, port: int, log_level: str, log_format: str, **values: Any) 
     ending = Ending(settings.shutdown_timeout)
 
     with listener:
-        failure = _run(settings, listener, log_level, ending)
+        failure = _run(settings, listener, log, ending)
     code = ExitCode.GOOD
     if failure is not None:
         code = CannotStartError.exit_code

@@ -17,6 +17,7 @@ from lensbox.serve.connections import capacity, connection_class, warn_when_out_
 from lensbox.serve.ending import Ending
 from lensbox.serve.engine.engines import Engine
 from lensbox.serve.listener import url_of
+from lensbox.serve.observability.logs import LogStyle
 from lensbox.serve.settings import Settings
 
 _log = logging.getLogger(__name__)
@@ -27,7 +28,7 @@ _BACKLOG = 1024  # connections that may wait to be accepted
 def run(
     settings: Settings,
     listener: socket.socket,
-    log_level: str,
+    log: LogStyle,
     ending: Ending,
     engine: Engine | None = None,
 ) -> Exception | None:
@@ -65,7 +66,7 @@ def run(
     server = _Server(
         uvicorn.Config(
             app,
-            log_level=log_level,
+            log_level=log.level,
             log_config=None,  # uvicorn's records go where all go; requests are logged by `observability`
             access_log=False,
             lifespan="on",

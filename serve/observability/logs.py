@@ -3,8 +3,9 @@
 import json
 import logging
 from datetime import datetime, timezone
-from typing import Any
+from typing import Any, NamedTuple
 
+from lensbox.cli.reporting import start_reporting
 from lensbox.serve.observability.request_ids import CURRENT
 
 FORMATS = ("text", "json")
@@ -32,8 +33,15 @@ class JsonFormatter(logging.Formatter):
         return json.dumps(entry)
 
 
-def use_format(log_format: str) -> None:
-    """Makes what logs to stderr use one of FORMATS; "text" leaves it as it is."""
-    if log_format == "json":
-        for handler in logging.getLogger().handlers:
-            handler.setFormatter(JsonFormatter())
+class LogStyle(NamedTuple):
+    """level: the least important records that are written; format: one of FORMATS."""
+
+    level: str
+    format: str
+
+    def start(self) -> None:
+        """Writes records to stderr like this from now on, in this process."""
+        start_reporting(self.level.upper(), as_log=True)
+        if self.format == "json":
+            for handler in logging.getLogger().handlers:
+                handler.setFormatter(JsonFormatter())

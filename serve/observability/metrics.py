@@ -2,7 +2,6 @@
 
 A service of one process keeps them in memory. Processes that share a service find the folder SHARED_FOLDER in
 their environment, where each keeps its own in files, and whichever is asked gives the sums of all.
-prometheus_client looks at that variable when it is imported: it has to be set before.
 """
 
 import os
@@ -21,9 +20,9 @@ from prometheus_client import (
     PlatformCollector,
     ProcessCollector,
 )
-from prometheus_client.multiprocess import MultiProcessCollector, mark_process_dead
+from prometheus_client.multiprocess import MultiProcessCollector
 
-SHARED_FOLDER = "PROMETHEUS_MULTIPROC_DIR"
+from lensbox.serve.observability.shared_metrics import SHARED_FOLDER
 
 _SAMPLING_INTERVAL = 1.0  # seconds, where another process may be the one that is asked
 
@@ -73,25 +72,10 @@ class Metrics:
         self._batch_images = Histogram(
             "lensbox_batch_images", "Images that were computed together", buckets=_IMAGES, registry=registry
         )
-        self._restarts = Counter(
+        Counter(  # of which `shared_metrics` keeps the count
             "lensbox_restarts",
             "Processes of the service that were started again",
             registry=registry,
-        )
-        self._ready = Gauge(
-            "lensbox_ready", "Whether /readyz says yes", registry=registry, multiprocess_mode="livemin"
-        )
-        self._queue_jobs = Gauge(
-            "lensbox_queue_jobs",
-            "Jobs that wait for the model",
-            registry=registry,
-            multiprocess_mode="livesum",
-        )
-        self._in_progress = Gauge(
-            "lensbox_requests_in_progress",
-            "Requests with a body that has begun",
-            registry=registry,
-            multiprocess_mode="livesum",
         )
         self._device_memory = Gauge(
             "lensbox_device_memory_bytes",
@@ -120,20 +104,32 @@ class Metrics:
         for wait in waited:
             self._stage_seconds.labels("queue").observe(wait)
 
-    def process_restarted(self) -> None:
-        self._restarts.inc()
-
     def watch(self, state: Callable[[], ServiceState]) -> None:
         """Looks up how the service stands whenever somebody asks; of several processes, every second.
 
-        Where there are other processes, do it in those that answer requests.
+        Once, and where there are other processes, in those that answer requests.
         """
+        ready = Gauge(
+            "lensbox_ready", "Whether /readyz says yes", registry=self._registry, multiprocess_mode="livemin"
+        )
+        queue_jobs = Gauge(
+            "lensbox_queue_jobs",
+            "Jobs that wait for the model",
+            registry=self._registry,
+            multiprocess_mode="livesum",
+        )
+        in_progress = Gauge(
+            "lensbox_requests_in_progress",
+            "Requests with a body that has begun",
+            registry=self._registry,
+            multiprocess_mode="livesum",
+        )
 
         def sample() -> None:
             now = state()
-            self._ready.set(now.ready)
-            self._queue_jobs.set(now.waiting)
-            self._in_progress.set(now.in_progress)
+            ready.set(now.ready)
+            queue_jobs.set(now.waiting)
+            in_progress.set(now.in_progress)
 
         self._sample_by(sample)
 
@@ -169,11 +165,6 @@ class Metrics:
         if self._shared:
             sample()
             threading.Thread(target=_repeat, args=(sample,), name="lensbox-metrics", daemon=True).start()
-
-
-def forget_process(process_id: int) -> None:
-    """Takes what a process that ended said of its present state out of the sums. Its counts stay."""
-    mark_process_dead(process_id)
 
 
 def _repeat(sample: Callable[[], None]) -> None:

@@ -54,8 +54,8 @@ def _route(scope: Scope) -> str:
 
 
 def _log_request(scope: Scope, status: int, seconds: float, request_id: str) -> None:
-    # As it came over the wire: printable ASCII, as the server has checked.
-    path = scope.get("raw_path", b"").decode("latin-1")[:_LONGEST_PATH]
+    # As it came over the wire, where line breaks and the like are percent-encoded.
+    path = scope.get("raw_path", b"")[:_LONGEST_PATH].decode("ascii", "backslashreplace")
     host, port = scope.get("client") or ("", 0)
     milliseconds = round(1000 * seconds, 3)
     fields: dict[str, Any] = {

@@ -6,11 +6,11 @@ import sys
 from pathlib import Path
 from typing import NoReturn
 
-from lensbox.cli.reporting import start_reporting
+from lensbox.serve.observability.logs import LogStyle
 from lensbox.serve.processes.parent_death import end_with_parent
 
 
-def begin_child(name: str, log_level: str) -> None:
+def begin_child(name: str, log: LogStyle) -> None:
     """Ends this process with its parent, however that ends; leaves Ctrl+C to the supervisor.
 
     name: for ps and top, at most 15 letters.
@@ -18,7 +18,7 @@ def begin_child(name: str, log_level: str) -> None:
     Path("/proc/self/comm").write_text(name)
     os.setsid()
     end_with_parent()
-    start_reporting(log_level.upper(), as_log=True)
+    log.start()
 
 
 def end_child(code: int) -> NoReturn:

@@ -15,6 +15,9 @@ from typing import Any
 
 from lensbox.serve.engine.instance import Instance, State
 from lensbox.serve.loading import load_model
+from lensbox.serve.observability.engine import observed_instance
+from lensbox.serve.observability.logs import LogStyle
+from lensbox.serve.observability.metrics import Metrics
 from lensbox.serve.processes.addresses import EngineAddress
 from lensbox.serve.processes.child import begin_child, end_child
 from lensbox.serve.processes.link import Link
@@ -26,12 +29,12 @@ _log = logging.getLogger(__name__)
 _FLUSH_TIMEOUT = 2.0  # seconds
 
 
-def main(settings: Settings, address: EngineAddress, log_level: str, status: "Connection[Any, Any]") -> None:
+def main(settings: Settings, address: EngineAddress, log: LogStyle, status: "Connection[Any, Any]") -> None:
     """Runs until the supervisor ends it, or until its model fails. The process ends with 0 or 1.
 
     status: tells the supervisor None once the engine is ready, or else why it could not start.
     """
-    begin_child("lensbox-engine", log_level)
+    begin_child("lensbox-engine", log)
     settings = replace(settings, device=address.device, devices="")
     started = threading.Event()
     failures: list[Exception] = []
@@ -40,7 +43,7 @@ def main(settings: Settings, address: EngineAddress, log_level: str, status: "Co
         failures.extend([failure] if failure is not None else [])
         started.set()
 
-    engine = Instance(partial(load_model, settings), settings, on_started)
+    engine = observed_instance(partial(load_model, settings), settings, on_started, Metrics())
     engine.start()
     started.wait()
     if failures:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from lensbox.serve.ending import Ending
 from lensbox.serve.engine.batch_sizes import LARGEST_ON_GPU
 from lensbox.serve.engine.engines import Engines
+from lensbox.serve.observability.logs import LogStyle
 from lensbox.serve.processes.addresses import EngineAddress
 from lensbox.serve.processes.arena import Arena
 from lensbox.serve.processes.child import begin_child, end_child
@@ -18,17 +19,17 @@ _MOST_BYTES_A_PIXEL = 4
 
 
 def main(
-    settings: Settings, listener: socket.socket, addresses: Sequence[EngineAddress], log_level: str
+    settings: Settings, listener: socket.socket, addresses: Sequence[EngineAddress], log: LogStyle
 ) -> None:
     """Serves until SIGTERM. The process ends with 0."""
-    begin_child("lensbox-http", log_level)
+    begin_child("lensbox-http", log)
     ending = Ending(settings.shutdown_timeout)
     share = replace(settings, max_connections=-(-settings.max_connections // (settings.frontends or 1)))
     arena = Arena(arena_size(settings))
     most = settings.queue_size + (settings.max_batch or LARGEST_ON_GPU)
     engine = Engines([RemoteEngine(address, arena, most) for address in addresses])
     with listener:
-        run(share, listener, log_level, ending, engine)
+        run(share, listener, log, ending, engine)
     end_child(0)
 
 

@@ -18,6 +18,8 @@ from typing import Any
 from lensbox.errors import ExitCode, LensboxError
 from lensbox.serve.ending import Ending
 from lensbox.serve.listener import url_of
+from lensbox.serve.observability.logs import LogStyle
+from lensbox.serve.observability.shared_metrics import SharedMetrics, shared_metrics
 from lensbox.serve.processes import targets
 from lensbox.serve.processes.addresses import new_address
 from lensbox.serve.settings import Settings
@@ -53,9 +55,21 @@ class _Child:
 
 
 def run(
-    settings: Settings, devices: Sequence[str], listener: socket.socket, log_level: str, ending: Ending
+    settings: Settings, devices: Sequence[str], listener: socket.socket, log: LogStyle, ending: Ending
 ) -> Exception | None:
     """Serves on a bound socket. Returns None after SIGINT or SIGTERM, else why an engine could not start."""
+    with shared_metrics() as metrics:
+        return _run(settings, devices, listener, log, ending, metrics)
+
+
+def _run(
+    settings: Settings,
+    devices: Sequence[str],
+    listener: socket.socket,
+    log: LogStyle,
+    ending: Ending,
+    metrics: SharedMetrics,
+) -> Exception | None:
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(list(targets.PRELOADED))
     asked: list[bool] = []
@@ -64,11 +78,11 @@ def run(
     _log.info("listening on %s, loading %s", url, settings.artifact)
     addresses = [new_address(device) for device in devices]
     engines = [
-        _Child(f"the engine on {address.device}", targets.engine, (settings, address, log_level), True)
+        _Child(f"the engine on {address.device}", targets.engine, (settings, address, log), True)
         for address in addresses
     ]
     frontends = [
-        _Child(f"front end {number + 1}", targets.frontend, (settings, listener, addresses, log_level))
+        _Child(f"front end {number + 1}", targets.frontend, (settings, listener, addresses, log))
         for number in range(settings.frontends or 1)
     ]
     children = [*engines, *frontends]
@@ -76,7 +90,7 @@ def run(
     try:
         while not asked:
             for child in children:
-                _keep_alive(child, context)
+                _keep_alive(child, context, metrics)
             if not said_ready and all(child.ready for child in engines):
                 said_ready = True
                 _log.info("ready: %s on %s", settings.artifact, url)
@@ -92,7 +106,7 @@ def run(
     return None
 
 
-def _keep_alive(child: _Child, context: Any) -> None:
+def _keep_alive(child: _Child, context: Any, metrics: SharedMetrics) -> None:
     """Starts a process that is not there, and hears what it reports."""
     if child.status is not None:
         _hear(child)
@@ -103,6 +117,7 @@ def _keep_alive(child: _Child, context: Any) -> None:
         long = time.monotonic() - child.started > _STABLE
         child.failures = 0 if long else child.failures + 1
         pause = 0.0 if child.failures <= 1 else min(_LONGEST_PAUSE, 2.0 ** (child.failures - 3))
+        metrics.process_ended(child.process.pid)
         child.process, child.ready, child.restart_at = None, False, time.monotonic() + pause
         _log.error("%s (process ended with %s) is started again", child.name, _why(code))
     if time.monotonic() < child.restart_at:

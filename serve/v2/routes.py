@@ -7,8 +7,8 @@ from fastapi import APIRouter, Request, Response
 from lensbox.serve.answering import result_for
 from lensbox.serve.compression import accepted_encoding, check_encoding, compress, decompress
 from lensbox.serve.deadline import Deadline
-from lensbox.serve.engine.model import Model
 from lensbox.serve.engine.jobs import CanvasJob
+from lensbox.serve.engine.model import Model
 from lensbox.serve.errors import ApiError, shown
 from lensbox.serve.request_body import receive_encoded
 from lensbox.serve.schemas import V2Error
@@ -101,10 +101,10 @@ async def infer(request: Request, name: str, version: str = MODEL_VERSION) -> Re
         return await result_for(request, service.json_parser.submit(write), deadline)
 
 
-async def _read(request: Request, service: Service, artifact: Model) -> tuple[InferRequest, Deadline]:
+async def _read(request: Request, service: Service, model: Model) -> tuple[InferRequest, Deadline]:
     """What a client asks for, and until when."""
     settings = service.settings
-    tensors = model_tensors(artifact.metadata)
+    tensors = model_tensors(model.metadata)
     encoding = check_encoding(request.headers.get("content-encoding", "identity"))
     body, deadline = await receive_encoded(request, settings.max_body_bytes, settings)
     service.instance.check_room()

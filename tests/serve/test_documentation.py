@@ -7,7 +7,7 @@ import pytest
 
 import lensbox.serve
 from lensbox.cli import main
-from lensbox.serve.observability.metrics import Metrics
+from lensbox.serve.observability.metrics import Metrics, ServiceState
 
 _SERVE = Path(lensbox.serve.__file__).parent
 _TEXT = (Path(__file__).parents[2] / "docs" / "service.md").read_text(encoding="utf-8")
@@ -28,6 +28,8 @@ def test_every_error_code_is_documented() -> None:
 
 
 def test_every_metric_is_documented() -> None:
-    names = {family.name for family in Metrics().exposed().collect() if family.name.startswith("lensbox_")}
+    metrics = Metrics()
+    metrics.watch(lambda: ServiceState(True, 0, 0))
+    names = {family.name for family in metrics.exposed().collect() if family.name.startswith("lensbox_")}
     assert {"lensbox_requests", "lensbox_queue_jobs"} <= names
     assert [name for name in sorted(names) if not re.search(rf"`{name}(_total)?`", _TEXT)] == []

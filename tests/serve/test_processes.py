@@ -107,6 +107,26 @@ def test_answers_are_those_of_the_artifact(
     assert model["service"]["device"] == "cpu"
 
 
+def test_metrics_are_those_of_all_processes(
+    url: str, encode: Callable[..., bytes], wait_until: Callable[..., None]
+) -> None:
+    def value(name: str) -> float:
+        text = httpx.get(f"{url}/metrics", timeout=PATIENCE).text
+        lines = [line.rpartition(" ") for line in text.splitlines()]
+        return sum(float(number) for sample, _, number in lines if sample == name)
+
+    answered = 'lensbox_requests_total{route="/v1/detect",status="200"}'
+    inferences = 'lensbox_stage_seconds_count{stage="inference"}'
+    before, batches = value(answered), value(inferences)
+    for _ in range(8):  # connections of their own: of both front ends, and engines
+        httpx.post(f"{url}/v1/detect", content=encode("PNG"), timeout=PATIENCE)
+    wait_until(lambda: value(answered) == before + 8 and value(inferences) == batches + 8)
+    for _ in range(4):  # whoever is asked
+        assert value(answered) == before + 8
+    wait_until(lambda: value("lensbox_ready") == 1)
+    assert value("lensbox_restarts_total") == 0
+
+
 def test_errors_come_as_from_one_process(url: str, png: bytes) -> None:
     assert httpx.post(f"{url}/v1/detect", content=b"no image", timeout=PATIENCE).status_code == 400
     late = {"X-Request-Timeout-Ms": "1"}

@@ -17,7 +17,7 @@ import pytest
 import torch
 from prometheus_client.parser import text_string_to_metric_families
 
-from lensbox.serve.observability.metrics import SHARED_FOLDER
+from lensbox.serve.observability.shared_metrics import SHARED_FOLDER
 
 _DASHBOARD = Path(__file__).parents[3] / "deploy" / "grafana" / "lensbox.json"
 _LOSS = {"predictions": [[0, 0, 1, 1]], "targets": [[0, 0, 1, 1]]}
@@ -200,11 +200,11 @@ sys.stdin.read()
 _ASKED = """
 import sys
 from prometheus_client import generate_latest
-from lensbox.serve.observability.metrics import Metrics, ServiceState, forget_process
+from lensbox.serve.observability.metrics import Metrics, ServiceState
+from lensbox.serve.observability.shared_metrics import SharedMetrics
 for process_id in sys.argv[1:]:
-    forget_process(int(process_id))
+    SharedMetrics().process_ended(int(process_id))
 metrics = Metrics()
-metrics.process_restarted()
 metrics.watch(lambda: ServiceState(True, 0, 1))
 print(generate_latest(metrics.exposed()).decode())
 """
@@ -241,7 +241,7 @@ def test_processes_that_share_a_service_are_summed(tmp_path: Path) -> None:
     assert _value(samples, "lensbox_queue_jobs") == 6
     assert _value(samples, "lensbox_requests_in_progress") == 5
     assert _value(samples, "lensbox_ready") == 1
-    assert _value(samples, "lensbox_restarts_total") == 1
+    assert _value(samples, "lensbox_restarts_total") == 0
     # What has ended has no state any more, and what it counted has happened all the same.
     samples = _asked(environment, *(child.pid for child in children))
     assert _value(samples, "lensbox_requests_total", route="/v1/detect", status="200") == 2
