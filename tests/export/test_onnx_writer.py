@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import numpy as np
 import onnx
 import pytest
 import torch
@@ -85,7 +86,7 @@ def planted(model: onnx.ModelProto) -> None:
 
 
 def constant_threshold(model: onnx.ModelProto) -> None:
-    constant = onnx.numpy_helper.from_array(onnx.numpy_helper.np.array(0.4, "float32"), "constant")
+    constant = onnx.numpy_helper.from_array(np.array(0.4, np.float32), "constant")
     model.graph.initializer.append(constant)
     for node in model.graph.node:
         for index, name in enumerate(node.input):

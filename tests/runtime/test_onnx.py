@@ -153,7 +153,7 @@ def resealed(data: bytes, change: Callable[[onnx.ModelProto], None]) -> bytes:
     return sealed(model.SerializeToString())
 
 
-def with_metadata(change: Callable[[dict[str, object]], None]) -> Callable[[onnx.ModelProto], None]:
+def with_metadata(change: Callable[[dict[str, object]], object]) -> Callable[[onnx.ModelProto], None]:
     def apply(model: onnx.ModelProto) -> None:
         for entry in model.metadata_props:
             if entry.key == "lensbox.json":
