@@ -55,7 +55,7 @@ void put_back(const Switches& switches) {
   at::Context& context = at::globalContext();
   context.setAllowTF32CuDNN(switches.convolutions);
   context.setAllowTF32CuBLAS(switches.products);
-  if (switches.medium) context.setFloat32MatmulPrecision(at::Float32MatmulPrecision::MEDIUM);
+  if (switches.medium) context.setFloat32MatmulPrecision("medium");
   for (size_t i = 0; i < kOps.size(); ++i) {
     context.setFloat32Precision(at::Float32Backend::CUDA, kOps[i], switches.newer[i]);
   }

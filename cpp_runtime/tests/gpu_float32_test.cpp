@@ -76,11 +76,10 @@ TEST_P(GpuFloat32Scopes, WorkWhereTheNewerInterfaceWasUsed) {
 }
 
 TEST_P(GpuFloat32Scopes, KeepThePrecisionOfProductsInBetween) {
-  const auto before = context_.float32MatmulPrecision();
-  context_.setFloat32MatmulPrecision(at::Float32MatmulPrecision::MEDIUM);
+  context_.setFloat32MatmulPrecision("medium");
   { const GpuFloat32Scope scope(GpuFloat32::kFull); }
   EXPECT_EQ(context_.float32MatmulPrecision(), at::Float32MatmulPrecision::MEDIUM);
-  context_.setFloat32MatmulPrecision(before);
+  context_.setFloat32MatmulPrecision("highest");
 }
 
 TEST_P(GpuFloat32Scopes, OfOneKindRunTogether) {
