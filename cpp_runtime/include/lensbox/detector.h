@@ -44,8 +44,10 @@ struct Thresholds {
 class LENSBOX_API Detector {
  public:
   // Reads the file once, checks it by the rules in docs/artifact.md, opens the op library, and loads what was
-  // checked. An artifact is a program: see Trust. On a GPU, turns TF32 off in the whole process, as Artifact
-  // says. Throws ArtifactError, DeviceError.
+  // checked. An artifact is a program: see Trust. Throws ArtifactError, DeviceError.
+  //
+  // On a GPU, computes without TF32, or with it if the artifact says so; where a process has detectors of
+  // both kinds, they wait for each other (see Artifact).
   static Detector load(const std::filesystem::path& artifact, const LoadOptions& options = {});
 
   // A detector that was moved from may only be destroyed or assigned to.
