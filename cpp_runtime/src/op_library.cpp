@@ -1,4 +1,5 @@
 #include <ATen/core/dispatch/Dispatcher.h>
+#include <dlfcn.h>
 #include <lensbox/error.h>
 #include <lensbox/torch/op_library.h>
 #include <torch/csrc/jit/frontend/function_schema_parser.h>
