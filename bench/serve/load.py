@@ -76,12 +76,12 @@ class _Connection:
             reader, writer = self._streams
             writer.write(self._request)
             head = (await reader.readuntil(b"\r\n\r\n")).lower()
-            _, _, length = head.partition(b"content-length:")
+            _, _, length = head.partition(b"\r\ncontent-length:")
             await reader.readexactly(int(length.partition(b"\r\n")[0]))
             if b"connection: close" in head:
                 self.close()
             return head[9:12].decode()
-        except (OSError, asyncio.IncompleteReadError, ValueError):
+        except (OSError, EOFError, ValueError, asyncio.LimitOverrunError):
             self.close()
             return "failed"
 
