@@ -7,12 +7,17 @@ namespace {
 
 constexpr const char* kCode = R"(
 def preprocess(self, images: List[Tensor], windows: Optional[Tensor]):
-  assert windows is not None
   canvases: List[Tensor] = []
+  whole: List[Tensor] = []
   for image in images:
+    size = [float(image.size(2)), float(image.size(1))]
+    whole.append(torch.tensor([0.0, 0.0] + size + size))
     mean = torch.mean(torch._cast_Float(image.expand([3, -1, -1])), [1, 2])
     canvases.append(torch._cast_Byte(torch.round(mean)).reshape([3, 1, 1]).expand([3, 8, 8]))
-  return torch.stack(canvases), windows
+  geometry = torch.stack(whole)
+  if windows is not None:
+    geometry = windows
+  return torch.stack(canvases), geometry
 
 def detect(self, canvases, score_threshold: float, iou_threshold: float):
   mean = torch.mean(torch._cast_Float(canvases), [2, 3])
