@@ -6,9 +6,6 @@ set(package_folder ${CMAKE_INSTALL_LIBDIR}/cmake/Lensbox)
 
 if(LENSBOX_RUNTIME_PROGRAM)
   install(TARGETS lensbox_runner RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
-  if(TARGET lensbox_video) # which the program looks for beside itself
-    install(TARGETS lensbox_video LIBRARY DESTINATION ${CMAKE_INSTALL_BINDIR})
-  endif()
 endif()
 install(TARGETS lensbox_runtime_shared EXPORT LensboxTargets LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(EXPORT LensboxTargets NAMESPACE lensbox:: DESTINATION ${package_folder})
