@@ -91,7 +91,8 @@ def imports(tree: ast.AST) -> set[str]:
 
 
 def test_what_only_runs_needs_torch_numpy_and_pillow_alone() -> None:
-    at_once, later = set(), set()
+    at_once: set[str] = set()
+    later: set[str] = set()
     for path in (REPOSITORY / "runtime").rglob("*.py"):
         for statement in ast.parse(path.read_text(encoding="utf-8")).body:
             is_plain = isinstance(statement, (ast.Import, ast.ImportFrom))

@@ -130,7 +130,7 @@ def test_json_lines_are_not_held_back(runner: Path, artifact: Path, tmp_path: Pa
     noise("RGB").save(photos / "0.png")
     for number in range(1, 400):
         (photos / f"{number}.png").symlink_to(photos / "0.png")
-    command = [
+    command: list[str | Path] = [
         runner,
         "detect",
         "--artifact",

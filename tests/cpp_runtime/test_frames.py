@@ -30,7 +30,16 @@ def start(runner: Path, artifact: Path) -> Start:
 
     @contextmanager
     def start_program(*options: str, size: str = f"{WIDTH}x{HEIGHT}", pixels: str = "gray8") -> Iterator[Any]:
-        command = [runner, "detect", "--artifact", artifact, "--raw", size, pixels, *options]
+        command: list[str | Path] = [
+            runner,
+            "detect",
+            "--artifact",
+            artifact,
+            "--raw",
+            size,
+            pixels,
+            *options,
+        ]
         environment = {**os.environ, "LENSBOX_OPS_LIBRARY": str(library_path())}
         pipe = subprocess.PIPE
         with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, env=environment) as process:

@@ -213,7 +213,8 @@ def test_a_gradient_known_by_hand(run: Run, save_stand_in: SaveStandIn, tmp_path
 
 
 def test_no_slots_have_no_gradient(run: Run, artifact: Path, tmp_path: Path) -> None:
-    for boxes in ([], [[], []], [[0, 0, 0, 0]]):
+    empty: tuple[Any, ...] = ([], [[], []], [[0, 0, 0, 0]])
+    for boxes in empty:
         files = loss_arguments(tmp_path, boxes, boxes)
         document = run("loss", "--artifact", artifact, *files, "--gradient", "-").json()
         assert document == {"loss": 0.0, "slots": 0, "gradient": boxes}

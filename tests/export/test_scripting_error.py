@@ -99,7 +99,7 @@ class Closure(Plain):
 class Lambda(Plain):
     def mistake(self, images: Tensor) -> None:
         twice = lambda x: x * 2  # noqa: E731  # fails
-        print(twice(images))
+        print(twice(images))  # type: ignore[no-untyped-call]
 
 
 class EmptyList(Plain):

@@ -121,7 +121,7 @@ def test_an_artifact_computes_as_its_metadata_say(
     precision = None if dtype is None else Precision(dtype, "cuda", 1, 1, 0.0, 0.0, 0.0)
     module = Recording(loaded.module)
     artifact = Artifact(module, dataclasses.replace(loaded.metadata, precision=precision), CUDA)
-    to = torch.Tensor.to
+    to: Any = torch.Tensor.to
     monkeypatch.setattr(
         torch.Tensor,
         "to",

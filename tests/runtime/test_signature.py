@@ -9,7 +9,7 @@ import torch
 from signing_keys import BAD_PUBLIC_KEYS, BAD_SIGNATURES, KEY, write_signed
 
 from lensbox.errors import ArtifactError
-from lensbox.runtime import artifact_loading
+from lensbox.runtime import artifact_loading, signature
 from lensbox.runtime.artifact_loading import load_artifact
 
 
@@ -49,7 +49,7 @@ def test_what_loads_are_the_bytes_that_were_signed(
 ) -> None:
     data = artifact_path.read_bytes()
     path, key = write_signed(tmp_path, data, KEY.sign(data))
-    check = artifact_loading.require_signature
+    check = signature.require_signature
 
     def check_then_exchange(file: Path, content: bytes, public_key: Path) -> None:
         check(file, content, public_key)

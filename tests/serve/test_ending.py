@@ -117,7 +117,7 @@ def test_readyz_turns_before_requests_are_refused(artifact_path: Path, wait_unti
         wait_until(lambda: client.get(f"{url}/readyz").status_code == 200)
         process.process.send_signal(signal.SIGTERM)
         wait_until(lambda: client.get(f"{url}/readyz").status_code == 503)
-        boxes = {"predictions": [], "targets": []}
+        boxes: dict[str, list[list[float]]] = {"predictions": [], "targets": []}
         assert httpx.post(f"{url}/v1/loss", json=boxes, timeout=PATIENCE).status_code == 200
         assert process.process.wait(PATIENCE) == 0
 

@@ -1,6 +1,7 @@
 """Two steps of a request, one after the other."""
 
 from concurrent.futures import CancelledError, Future
+from typing import Any
 
 import pytest
 
@@ -49,13 +50,13 @@ def test_a_second_step_that_does_not_begin(first: "Future[int]") -> None:
 
 
 def test_cancelling_before_the_first_step_ends(first: "Future[int]") -> None:
-    both = followed(first, lambda _: pytest.fail("it must not begin"))
+    both: Future[Any] = followed(first, lambda _: pytest.fail("it must not begin"))
     assert both.cancel()
     assert first.cancelled()
 
 
 def test_cancelling_while_the_first_step_runs(first: "Future[int]") -> None:
-    both = followed(first, lambda _: pytest.fail("it must not begin"))
+    both: Future[Any] = followed(first, lambda _: pytest.fail("it must not begin"))
     assert first.set_running_or_notify_cancel()
     assert both.cancel()
     first.set_result(1)

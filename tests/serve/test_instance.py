@@ -4,7 +4,7 @@ import math
 import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import CancelledError, wait
+from concurrent.futures import CancelledError, Future, wait
 from pathlib import Path
 from typing import Any
 
@@ -289,7 +289,7 @@ def test_a_model_that_is_given_up_answers_all_who_wait(
 ) -> None:
     instance = make(queue_size=20)
     running = _begin(instance, fake, wait_until)
-    waiting = [instance.submit(LossJob(_BOXES, _BOXES)), instance.submit(_photo())]
+    waiting: list[Future[Any]] = [instance.submit(LossJob(_BOXES, _BOXES)), instance.submit(_photo())]
     fake.error = fake.self_test_error = RuntimeError("CUDA error: an illegal memory access was encountered")
     fake.gate.set()
     with pytest.raises(RuntimeError, match="illegal memory access"):

@@ -100,7 +100,7 @@ def test_answers_are_those_of_the_artifact(
             assert [one["score"] for one in answer["detections"]] == pytest.approx(found.scores.tolist())
             assert (answer["width"], answer["height"]) == (200, 120)
     assert httpx.post(f"{url}/v1/loss", json=_LOSS, timeout=PATIENCE).json() == {"loss": 0, "slots": 1}
-    empty = {"predictions": [], "targets": []}
+    empty: dict[str, list[list[float]]] = {"predictions": [], "targets": []}
     assert httpx.post(f"{url}/v1/loss", json=empty, timeout=PATIENCE).json()["slots"] == 0
     model = httpx.get(f"{url}/v1/model", timeout=PATIENCE).json()
     assert model["weights_sha256"] == artifact.metadata.weights_sha256

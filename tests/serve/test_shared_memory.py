@@ -20,7 +20,8 @@ needs_linux = pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="needs 
 
 @needs_linux
 def test_blocks_never_overlap_and_come_back() -> None:
-    arena, blocks = Arena(1 << 16), {}
+    arena = Arena(1 << 16)
+    blocks: dict[int, int] = {}
     draw = random.Random(0)
     refused = 0
     for _ in range(3000):
@@ -30,13 +31,14 @@ def test_blocks_never_overlap_and_come_back() -> None:
             del blocks[offset]
         else:
             size = draw.randrange(1, 8000)
-            if (offset := arena.allocate(size)) is None:
+            block = arena.allocate(size)
+            if block is None:
                 refused += 1
                 continue
-            assert offset % 64 == 0
-            assert offset + size <= arena.size
-            assert all(offset + size <= begin or offset >= begin + taken for begin, taken in blocks.items())
-            blocks[offset] = size
+            assert block % 64 == 0
+            assert block + size <= arena.size
+            assert all(block + size <= begin or block >= begin + taken for begin, taken in blocks.items())
+            blocks[block] = size
     assert refused > 0
     for offset in blocks:
         arena.free(offset)
@@ -89,6 +91,8 @@ def test_answers_come_out_as_they_went_in() -> None:
     result, error = unpacked(packed_whole((found, None)))
     assert error is None
     assert torch.equal(result.boxes, found.boxes)
+    assert result.labels is not None
+    assert found.labels is not None
     assert torch.equal(result.labels, found.labels)
     assert torch.equal(result.extras["points"], found.extras["points"])
     error = unpacked(packed_whole((None, OverloadError("full"))))[1]

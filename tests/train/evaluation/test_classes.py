@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 from PIL import Image
-from pycocotools.coco import COCO
-from pycocotools.cocoeval import COCOeval
+from pycocotools.coco import COCO  # type: ignore[import, unused-ignore]
+from pycocotools.cocoeval import COCOeval  # type: ignore[import, unused-ignore]
 
 from lensbox.errors import InputError
 from lensbox.runtime import Canvas
