@@ -8,7 +8,7 @@
 #
 # Variables: PYTHON, the interpreter to make the virtual environment with (python3); VENV, where it lies (.venv);
 # TORCH, what pip installs as torch (torch==2.13.0); CUDA_ARCHITECTURES, for cuda-check; FUZZ_SECONDS, for each of the 11
-# kinds of damage in sanitize-runtime (5).
+# kinds of damage in sanitize-runtime (5); RUNNER_OPTIONS, more options for CMake when it configures the C++ runner.
 
 PYTHON ?= python3
 VENV ?= .venv
@@ -76,7 +76,7 @@ $(SYSTEM_HEADERS):
 $(RUNNER): $(BIN)/.ops $(call sources,cpp_runtime) $(call builds,cpp_runtime) $(wildcard runtime/*.txt ops/csrc/*.h) | \
   $(SYSTEM_HEADERS)
 	@echo "== Building the C++ runner (a few minutes)"
-	$(BIN)/cmake -S cpp_runtime -B build/runner -G Ninja -DCMAKE_BUILD_TYPE=Release \
+	$(BIN)/cmake -S cpp_runtime -B build/runner -G Ninja -DCMAKE_BUILD_TYPE=Release $(RUNNER_OPTIONS) \
 	  -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN)/ninja) \
 	  -DCMAKE_PREFIX_PATH="$$($(BIN)/python -c 'import torch; print(torch.utils.cmake_prefix_path)')"
 	$(BIN)/cmake --build build/runner
@@ -128,7 +128,7 @@ sanitize-ops: $(BIN)/.ops
 
 # The program lensbox_runner itself is left out: what is in it beyond the library is its command line.
 sanitize-runtime: $(BIN)/.ops | $(SYSTEM_HEADERS)
-	$(BIN)/cmake -S cpp_runtime -B build/sanitize-runtime -G Ninja -DLENSBOX_SANITIZE=ON -DCMAKE_BUILD_TYPE=None \
+	$(BIN)/cmake -S cpp_runtime -B build/sanitize-runtime -G Ninja -DLENSBOX_SANITIZE=ON -DCMAKE_BUILD_TYPE=None -DCMAKE_UNITY_BUILD=ON \
 	  -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN)/ninja) \
 	  -DCMAKE_PREFIX_PATH="$$($(BIN)/python -c 'import torch; print(torch.utils.cmake_prefix_path)')"
 	$(BIN)/cmake --build build/sanitize-runtime --target lensbox_runtime_tests read_files

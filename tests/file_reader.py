@@ -9,6 +9,8 @@ from types import TracebackType
 import pytest
 from built_runner import built_runner
 
+from lensbox.ops import library_path
+
 _PATIENCE = 60  # seconds for one file
 
 
@@ -24,9 +26,11 @@ class FileReader:
         if not program.is_file():
             pytest.fail(f"{program} is not there: build the runner with LENSBOX_RUNTIME_TESTS=ON")
         self._log = log
+        environment = {**os.environ, "LENSBOX_OPS_LIBRARY": str(library_path())}
+        pipe = subprocess.PIPE
         with log.open("wb") as stderr:
             self._process = subprocess.Popen(
-                [program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=stderr, bufsize=0
+                [program], stdin=pipe, stdout=pipe, stderr=stderr, bufsize=0, env=environment
             )
 
     def __enter__(self) -> "FileReader":

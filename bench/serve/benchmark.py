@@ -96,6 +96,8 @@ def run(options: Options, say: Callable[[str], None]) -> list[Figure]:
         with _ours(options) as service:
             _measure_ours(options, service, body, report, say)
             _measure_canvases(options, service, Path(folder, "canvases"), report, say)
+            # Last, as front ends find the new engine one by one.
+            _measure_recovery(service, file, report, say)
         if not options.quick:
             _measure_peers(options, file, Path(folder, "json"), report, say)
     found = figures(report, options.device)
@@ -185,7 +187,6 @@ def _measure_ours(
     open_loop = replace(load, rate=rate, headers=deadline, connections=8 * CONNECTIONS)
     _add(Row(f"lensbox, open loop, {rate:.0f} requests/s", _load(options, open_loop)), report, say)
     report.numbers["deadline"] = _DEADLINE_MS / 1000
-    _measure_recovery(service, body.read_bytes(), report, say)
 
 
 def _measure_memory(

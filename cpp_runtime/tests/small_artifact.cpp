@@ -11,7 +11,7 @@ def preprocess(self, images: List[Tensor], windows: Optional[Tensor]):
   whole: List[Tensor] = []
   for image in images:
     size = [float(image.size(2)), float(image.size(1))]
-    whole.append(torch.tensor([0.0, 0.0] + size + size))
+    whole.append(torch.tensor([0.0, 0.0] + size + size, device=image.device))
     mean = torch.mean(torch._cast_Float(image.expand([3, -1, -1])), [1, 2])
     canvases.append(torch._cast_Byte(torch.round(mean)).reshape([3, 1, 1]).expand([3, 8, 8]))
   geometry = torch.stack(whole)

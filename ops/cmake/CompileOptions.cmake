@@ -16,7 +16,7 @@ target_link_options(lensbox_compile_options INTERFACE -Wl,--no-undefined)
 if(LENSBOX_SANITIZE)
   # vptr would ask for type information that torch's libraries keep to themselves.
   set(sanitizers -fsanitize=address,undefined -fno-sanitize=vptr -fno-sanitize-recover=all)
-  target_compile_options(lensbox_compile_options INTERFACE ${sanitizers} -O1 -fno-omit-frame-pointer -g)
+  target_compile_options(lensbox_compile_options INTERFACE ${sanitizers} -O1 -fno-omit-frame-pointer -g1)
   # Their run-time is preloaded into the process, so its symbols stay open here.
   target_link_options(lensbox_compile_options INTERFACE ${sanitizers} -Wl,--allow-shlib-undefined -Wl,-z,undefs)
 endif()
