@@ -7,6 +7,7 @@ from fastapi import APIRouter, Query, Request
 from lensbox.serve.answering import result_for
 from lensbox.serve.box_json import loss_tensors
 from lensbox.serve.engine.jobs import LossJob
+from lensbox.serve.errors import ApiError
 from lensbox.serve.following import followed
 from lensbox.serve.request_body import receive
 from lensbox.serve.schemas import LossAnswer, LossQuestion, NoParameters, problems
@@ -27,7 +28,12 @@ async def loss(request: Request, _: Annotated[NoParameters, Query()]) -> LossAns
     """The GIoU loss of predicted boxes against target boxes. The body is JSON, whatever Content-Type says."""
     service = service_of(request)
     settings, instance = service.settings, service.instance
-    instance.ready_artifact()
+    if "loss" not in instance.ready_artifact().metadata.methods:
+        raise ApiError(
+            422,
+            "no_loss",
+            "the model must have a loss, and this file has none: serve the TorchScript artifact",
+        )
     with service.admitted():
         body, deadline = await receive(request, settings.max_json_bytes, settings)
         parsing = service.json_parser.submit(loss_tensors, body, settings.max_boxes)

@@ -154,7 +154,7 @@ class FakeArtifact:
     """
 
     device = torch.device("cpu")
-    metadata = SimpleNamespace(canvas=None, classes=())
+    metadata = SimpleNamespace(canvas=None, classes=(), methods=("preprocess", "detect", "restore", "loss"))
 
     def __init__(self) -> None:
         self.gate = threading.Event()

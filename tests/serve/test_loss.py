@@ -1,6 +1,7 @@
 """POST /v1/loss over a real artifact."""
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 import httpx
@@ -93,3 +94,18 @@ def test_too_many_boxes(client: httpx.Client) -> None:
     response = client.post("/v1/loss", json={"predictions": boxes, "targets": boxes})
     assert response.status_code == 413
     assert problem_of(response)["message"] == "predictions must have at most 100 boxes, got 101"
+
+
+def test_a_model_without_a_loss_says_so(
+    start_service: Callable[..., Any],
+    fake: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    wait_until: Callable[..., None],
+) -> None:
+    monkeypatch.setattr(fake.metadata, "methods", ("preprocess", "detect", "restore"))
+    with_model = start_service(lambda: fake).client
+    wait_until(lambda: with_model.get("/readyz").status_code == 200)
+    response = with_model.post("/v1/loss", json={"predictions": _PREDICTIONS, "targets": _TARGETS})
+    assert response.status_code == 422
+    assert problem_of(response)["code"] == "no_loss"
+    assert fake.calls == []
