@@ -110,15 +110,10 @@ Prepared prepare(const DetectorModule& module, const Metadata& metadata, c10::De
     images.push_back(photo.pixels);
   }
   if (single) return module.preprocess_each(copy_to(device, images));
-  // With the images, in one copy. Where all are whole, the artifact needs no windows.
-  const bool has_windows = !std::ranges::all_of(photos, is_whole);
-  if (has_windows) images.push_back(windows_of(photos));
+  images.push_back(windows_of(photos));  // with the images, in one copy
   images = copy_to(device, images);
-  std::optional<at::Tensor> windows;
-  if (has_windows) {
-    windows = images.back();
-    images.pop_back();
-  }
+  const at::Tensor windows = images.back();
+  images.pop_back();
   return module.preprocess(images, windows);
 }
 
