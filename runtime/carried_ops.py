@@ -37,19 +37,33 @@ def load_carried_libraries(
     """Opens the libraries, unless the process has all operators already.
 
     contents: by name. needed: the schemas of the artifact's operators. Raises ArtifactError, naming the
-    artifact, if one is missing, has another hash than it should, was built for another platform or torch, or
-    is refused by the linker.
+    artifact, if one is missing, has another hash than it should, was built for another platform or torch, is
+    refused by the linker, or would register operators that the process has.
     """
     # Here and not above, so that whoever imports the runtime can report a library that does not load.
     import lensbox.ops  # noqa: F401 (registers its operators)
 
     with _opening:
+        _refuse_half_registered(artifact, libraries, needed)
         for library in libraries:
             content = _checked(artifact, library, contents)
             if library.sha256 in _opened or all(registered_schemas(op_name(schema)) for schema in needed):
                 continue
             _open(artifact, library, content)
             _opened.add(library.sha256)
+
+
+def _refuse_half_registered(artifact: str, libraries: Sequence[Library], needed: Sequence[str]) -> None:
+    """Another library of the same operators, such as an earlier version, must not be followed by this one."""
+    names = sorted({name for name in map(op_name, needed) if not name.startswith("lensbox::")})
+    there = [name for name in names if registered_schemas(name)]
+    if 0 < len(there) < len(names) and not any(library.sha256 in _opened for library in libraries):
+        missing = [name for name in names if name not in there]
+        raise ArtifactError(
+            f"{artifact} carries {', '.join(library.name for library in libraries)}, but another library has "
+            f"registered {', '.join(there)} in this process, without {', '.join(missing)}: load the artifact "
+            "in a process of its own"
+        )
 
 
 def _checked(artifact: str, library: Library, contents: Mapping[str, bytes]) -> bytes:

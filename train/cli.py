@@ -29,6 +29,7 @@ def _with_detector(function: Callable[..., Any]) -> Callable[..., Any]:
     """Adds the options that name a detector and its device."""
     for option in (
         _device,
+        click.option("--public-key", type=FILE, help="Whose signature --artifact must have: a PEM file."),
         click.option("--trusted", is_flag=True, help="Run the code of --artifact without checking it."),
         click.option("--artifact", type=FILE, help="Exported artifact; for evaluate of any detector."),
         click.option("--checkpoint", type=FILE, help="checkpoint.pt of a run; its weight average counts."),

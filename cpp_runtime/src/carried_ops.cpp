@@ -110,6 +110,23 @@ bool is_registered(const std::string& schema) {
   return !torch::jit::getAllOperatorsFor(c10::Symbol::fromQualString(name)).empty();
 }
 
+// Another library of the same operators, such as an earlier version, must not be followed by this one.
+void refuse_half_registered(const fs::path& artifact, const std::vector<CarriedLibrary>& libraries,
+                            const std::vector<std::string>& schemas) {
+  std::string there;
+  std::string missing;
+  for (const std::string& schema : schemas) {
+    const std::string name(op_name(schema));
+    if (name.starts_with("lensbox::")) continue;
+    std::string& names = is_registered(schema) ? there : missing;
+    names += (names.empty() ? "" : ", ") + name;
+  }
+  if (there.empty() || missing.empty()) return;
+  fail(artifact, libraries.front(),
+       ", but another library has registered " + there + " in this process, without " + missing +
+           ": load the artifact in a process of its own");
+}
+
 }  // namespace
 
 std::string this_platform() {
@@ -128,6 +145,9 @@ void open_carried_libraries(const fs::path& artifact, const std::vector<CarriedL
   static std::mutex mutex;
   static std::set<std::string> opened;  // hashes; to register an operator twice ends the process
   const std::lock_guard lock(mutex);
+  const auto is_open = [&](const CarriedLibrary& library) { return opened.contains(library.sha256); };
+  if (!libraries.empty() && std::ranges::none_of(libraries, is_open))
+    refuse_half_registered(artifact, libraries, schemas);
   for (const CarriedLibrary& library : libraries) {
     const std::string& content = checked(artifact, library, contents);
     if (opened.contains(library.sha256) || std::ranges::all_of(schemas, is_registered)) continue;

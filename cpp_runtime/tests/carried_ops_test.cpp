@@ -69,6 +69,16 @@ TEST_F(CarriedOps, IsNotOpenedWhereTheProcessHasTheOperators) {
   EXPECT_NO_THROW(open(described(), "aten::relu(Tensor self) -> Tensor"));
 }
 
+TEST_F(CarriedOps, IsNotOpenedAfterAnotherLibraryOfTheSameOperators) {
+  const auto load = [] {
+    lensbox::open_carried_libraries("model.pt", {described()}, {{"ops.so", kNoLibrary}},
+                                    {"aten::relu(Tensor self) -> Tensor", kUnknownOp});
+  };
+  expect_error<ArtifactError>(
+      load, {"model.pt: carries ops.so, but another library has registered aten::relu in this "
+             "process, without lensbox_test::nobody_has_it: load the artifact in a process"});
+}
+
 TEST_F(CarriedOps, WithoutAFolderForTemporaryFilesItSaysSo) {
   setenv("TMPDIR", (folder_ / "absent").c_str(), 1);
   expect_error<ArtifactError>([] { open(described()); },

@@ -21,7 +21,7 @@ import lensbox.export.cli
 from lensbox.errors import ArtifactError, ExitCode
 from lensbox.ops import library_path
 from lensbox.runtime.artifact_loading import load_artifact
-from lensbox.runtime.carried_ops import this_platform
+from lensbox.runtime.carried_ops import Library, load_carried_libraries, this_platform
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "custom_op"
 SCRIPT = Path(lensbox.export.cli.__file__).with_name("script_model.py")
@@ -193,6 +193,14 @@ def test_a_library_that_the_linker_refuses(folder: Path, tmp_path: Path) -> None
     )
     with pytest.raises(ArtifactError, match=f"carries {LIBRARY}, which cannot be opened: .*(invalid|short)"):
         load_artifact(path, trusted=True)
+
+
+def test_a_library_after_another_of_the_same_operators() -> None:
+    """To open it would end the process."""
+    library = Library(LIBRARY, hashlib.sha256(b"").hexdigest(), torch.__version__, this_platform())
+    needed = ["aten::relu(Tensor self) -> Tensor", "nobody::has_it(Tensor x) -> Tensor"]
+    with pytest.raises(ArtifactError, match="registered aten::relu in this process, without nobody::has_it"):
+        load_carried_libraries("a.pt", [library], {LIBRARY: b""}, needed)
 
 
 def run_runner(

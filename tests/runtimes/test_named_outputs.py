@@ -32,6 +32,7 @@ Values = dict[str, Any]
 DETECTORS: dict[Name, Callable[[], nn.Module]] = {"classes": RedAndBlue, "points": Landmarks}
 # Low, so that there is much to compare, and apart from all scores of the photographs.
 THRESHOLDS = {"classes": (0.3123, 0.3), "points": (0.2345, 0.5)}
+LANDMARKS = 12  # as many as Landmarks gives at most
 
 
 @pytest.fixture(scope="module")
@@ -135,8 +136,13 @@ def test_a_gpu_finds_the_same(
     answers = detect(paths[name], photos, name, "--device", "cuda", *options)
     for photo, found in zip(photos, answers, strict=True):
         expected = as_json(artifact.detect_image(artifact.read_photo(photo), *THRESHOLDS[name]), artifact)
+        lowest = THRESHOLDS[name][0]
+        if name == "points" and len(expected) == LANDMARKS:
+            # The list is full: the last bit of a mean decides which of equal ones come in.
+            lowest = expected[-1]["score"]
+            assert len(found) == LANDMARKS
         for one, other in ((found, expected), (expected, found)):
-            assert_has_all(one, other, THRESHOLDS[name][0] + 2e-3)
+            assert_has_all(one, other, lowest + 2e-3)
 
 
 def assert_has_all(found: list[Values], expected: list[Values], clear: float) -> None:

@@ -37,6 +37,7 @@ class DetectorArguments:
     checkpoint: Path | None
     artifact: Path | None
     trusted: bool
+    public_key: Path | None
     device: str | None
 
 

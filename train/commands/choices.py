@@ -61,16 +61,20 @@ def chosen_detector(arguments: DetectorArguments, device: torch.device) -> Chose
     """What the options name.
 
     Raises:
-        ConfigError: there is no artifact to trust.
+        ConfigError: there is no artifact to trust, or to have been signed.
         InputError: weights or checkpoint are missing or damaged.
-        ArtifactError: the artifact is, or its code uses what a detector does not need.
+        ArtifactError: the artifact is, its code uses what a detector does not need, or it is not signed.
     """
     if arguments.trusted and arguments.artifact is None:
         raise ConfigError("--trusted is for --artifact, got none")
+    if arguments.public_key is not None and arguments.artifact is None:
+        raise ConfigError("--public-key is for --artifact, got none")
     if arguments.artifact is not None:
         from lensbox.runtime.artifact_loading import load_artifact  # the op library is needed only here
 
-        artifact = load_artifact(arguments.artifact, device, trusted=arguments.trusted)
+        artifact = load_artifact(
+            arguments.artifact, device, trusted=arguments.trusted, public_key=arguments.public_key
+        )
         canvas = artifact.metadata.canvas or FACE_CANVAS
         detect = artifact.detect_named if artifact.classes else artifact.detect
         own = None if _fits_as_lensbox(artifact, canvas) else artifact

@@ -11,6 +11,7 @@ from small_detectors import save_random_artifact
 from lensbox.cli import main
 from lensbox.errors import ExitCode
 from lensbox.export.artifact_writer import save_artifact
+from lensbox.export.signing import make_keys, sign_file
 from lensbox.model import DetectorConfig, FaceDetector, save_detector
 from lensbox.runtime.artifact import Artifact
 from lensbox.runtime.artifact_loading import load_artifact
@@ -80,17 +81,32 @@ def test_an_artifact_is_trusted_only_if_asked_to(
 ) -> None:
     artifact, seen = save_random_artifact(tmp_path), []
 
-    def load(path: Path, device: torch.device, *, trusted: bool = False) -> Artifact:
-        seen.append(trusted)
+    def load(
+        path: Path, device: torch.device, *, trusted: bool = False, public_key: Path | None = None
+    ) -> Artifact:
+        seen.append((trusted, public_key))
         return load_artifact(path, device)
 
     monkeypatch.setattr("lensbox.runtime.artifact_loading.load_artifact", load)
     arguments = ["--data", str(faces_shard), "--device", "cpu"]
     assert main(["evaluate", *arguments, "--artifact", str(artifact)]) == ExitCode.GOOD
     assert main(["evaluate", *arguments, "--artifact", str(artifact), "--trusted"]) == ExitCode.GOOD
-    assert seen == [False, True]
+    assert seen == [(False, None), (True, None)]
     assert main(["evaluate", *arguments, "--trusted"]) == ExitCode.USAGE
     assert "--trusted is for --artifact, got none" in capsys.readouterr().err
+
+
+def test_an_artifact_must_be_signed_if_asked_to(
+    faces_shard: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    artifact, public_key = save_random_artifact(tmp_path), make_keys(tmp_path / "key.pem")
+    arguments = ["--data", str(faces_shard), "--device", "cpu", "--public-key", str(public_key)]
+    assert main(["evaluate", *arguments, "--artifact", str(artifact)]) == ExitCode.UNUSABLE
+    assert f"{artifact}.sig" in capsys.readouterr().err
+    sign_file(artifact, tmp_path / "key.pem")
+    assert main(["evaluate", *arguments, "--artifact", str(artifact)]) == ExitCode.GOOD
+    assert main(["evaluate", *arguments]) == ExitCode.USAGE
+    assert "--public-key is for --artifact, got none" in capsys.readouterr().err
 
 
 def test_running_out_of_memory_is_not_called_bad_data(
