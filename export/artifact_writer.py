@@ -4,7 +4,7 @@ import copy
 import dataclasses
 import io
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
@@ -13,6 +13,7 @@ from torch import nn
 
 import lensbox.ops
 from lensbox.errors import ArtifactError, InputError
+from lensbox.export.parity import Reference, compare_with_detector
 from lensbox.export.precision import (
     MANTISSA_BITS,
     PrecisionOptions,
@@ -30,6 +31,7 @@ from lensbox.model.protocol_check import named
 from lensbox.model.weights_file import non_finite_weights
 from lensbox.runtime.artifact_file import METADATA_FILE
 from lensbox.runtime.artifact_loading import load_artifact_bytes
+from lensbox.runtime.carried_ops import Library
 from lensbox.runtime.detection import Extra
 from lensbox.runtime.metadata import FORMAT_VERSION, ArtifactMetadata, Canvas, Precision, Reading
 from lensbox.runtime.self_test import SelfTest
@@ -78,8 +80,13 @@ def make_artifact(
     iou_threshold: float | None = None,
     precision: PrecisionOptions | None = None,
     carried_ops: Sequence[Path] = (),
+    reference: Reference | None = None,
 ) -> MadeArtifact:
-    """The file that `save_artifact` writes; errors call it `name`."""
+    """The file that `save_artifact` writes; errors call it `name`.
+
+    reference: answers of the detector that the file has to give in every runtime; its metadata then holds the
+    comparison.
+    """
     precision = precision or PrecisionOptions()
     detector, thresholds = checked_for_export(detector, score_threshold, iou_threshold)
     specification = detector.specification
@@ -92,16 +99,28 @@ def make_artifact(
     libraries = described_libraries(carried_ops)
     metadata = dataclasses.replace(describe(detector, module, thresholds, change), libraries=tuple(libraries))
 
+    content = _written(module, metadata, libraries)
+    _logger.info("loading the artifact back and running its self-test")
+    report = load_artifact_bytes(content, name).self_test()
+    if not report.passed:
+        raise ArtifactError(f"the exported detector fails its self-test: {'; '.join(report.failures)}")
+    if reference is not None:
+        _logger.info("comparing it with the detector")
+        rows = compare_with_detector(content, name, metadata, reference)
+        metadata = dataclasses.replace(metadata, parity=rows)
+        content = _written(module, metadata, libraries)
+    return MadeArtifact(content, metadata)
+
+
+def _written(
+    module: torch.jit.ScriptModule, metadata: ArtifactMetadata, libraries: Mapping[Library, bytes]
+) -> bytes:
     content = io.BytesIO()  # not a file: torch's writer ends the process when the disk is full
     with quiet_torchscript():
         extra_files: dict[str, str | bytes] = {METADATA_FILE: metadata.to_json()}
         extra_files |= {f"ops/{library.name}": data for library, data in libraries.items()}
         torch.jit.save(module, content, _extra_files=extra_files)
-    _logger.info("loading the artifact back and running its self-test")
-    report = load_artifact_bytes(content.getvalue(), name).self_test()
-    if not report.passed:
-        raise ArtifactError(f"the exported detector fails its self-test: {'; '.join(report.failures)}")
-    return MadeArtifact(content.getvalue(), metadata)
+    return content.getvalue()
 
 
 def checked_for_export(

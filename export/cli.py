@@ -3,6 +3,7 @@
 import contextlib
 import logging
 import math
+import os
 import signal
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -138,6 +139,18 @@ def pixels(text: str) -> float:
     metavar="PIXELS",
     help="Largest change of a box, in pixels of the canvas, for which an artifact is written.",
 )
+@click.option(
+    "--parity/--no-parity",
+    default=True,
+    help="Compare the files with the detector, in each runtime and in batches, and refuse those that stray.",
+)
+@click.option(
+    "--runner",
+    type=FILE,
+    metavar="FILE",
+    help="lensbox_runner, to compare in C++ as well. Default: the environment variable LENSBOX_RUNNER.",
+)
+@click.option("--report", type=_file, metavar="FILE", help="Write the comparison as Markdown, too.")
 def export(
     model: str | None,
     weights: Path | None,
@@ -152,6 +165,9 @@ def export(
     device: str,
     pictures: tuple[Path, ...],
     tolerance: float,
+    parity: bool,
+    runner: Path | None,
+    report: Path | None,
 ) -> None:
     """Writes a detector as an artifact with a self-test, TorchScript or ONNX.
 
@@ -162,14 +178,17 @@ def export(
         # Imported here, as torch takes seconds to load: `--help` must not wait for it.
         from lensbox.export.formats import make_files
         from lensbox.export.model_loader import load_model, parse_options
+        from lensbox.export.parity import ParityOptions
         from lensbox.export.precision import PrecisionOptions
         from lensbox.export.user_ops import load_op_libraries
         from lensbox.model import Detector, load_detector, recommended_threshold
         from lensbox.runtime.device import choose_device
         from lensbox.runtime.image_io import read_image
 
-        if pictures and dtype == "float32" and "onnx" not in formats:
-            raise click.UsageError("--pictures must come with another --dtype than float32, or --format onnx")
+        if pictures and not parity and dtype == "float32" and "onnx" not in formats:
+            raise click.UsageError(
+                "--pictures must come with --parity, another --dtype than float32, or --format onnx"
+            )
         if dtype != "float32" and formats != ("torchscript",):
             raise click.UsageError(
                 f"--dtype must be float32 for an ONNX file, whose runtimes choose themselves, got {dtype}"
@@ -178,6 +197,8 @@ def export(
             raise click.UsageError("--carry-ops must come with --ops")
         if carry_ops and "torchscript" not in formats:
             raise click.UsageError("--carry-ops must come with --format torchscript: ONNX files carry none")
+        if not parity and (runner is not None or report is not None):
+            raise click.UsageError("--runner and --report must come with --parity")
         arguments = parse_options(options)
         load_op_libraries(ops)
         precision = PrecisionOptions(
@@ -197,7 +218,14 @@ def export(
         carried = ops if carry_ops else ()
         thresholds = score_threshold, iou_threshold
         paths = output_paths(output, formats)
-        for path, content in make_files(detector, paths, thresholds, precision, carried).items():
+        compared = None
+        if parity:
+            devices = ("cpu",) if precision.device.type == "cpu" else ("cpu", precision.device.type)
+            compared = ParityOptions(devices, runner or _runner(), precision.pictures, tolerance)
+        files, text = make_files(detector, paths, thresholds, precision, carried, compared)
+        if report is not None:
+            files[report] = text.encode()
+        for path, content in files.items():
             atomic_write(path, content)
             click.echo(path)
 
@@ -233,6 +261,11 @@ def sign(new_key: Path | None, key: Path | None, artifacts: tuple[Path, ...]) ->
     elif key is not None:
         for artifact in artifacts:
             click.echo(sign_file(artifact, key))
+
+
+def _runner() -> Path | None:
+    """The one that the environment names."""
+    return Path(name) if (name := os.environ.get("LENSBOX_RUNNER")) else None
 
 
 @contextlib.contextmanager

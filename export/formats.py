@@ -7,7 +7,9 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from lensbox.errors import ArtifactError
-from lensbox.export.artifact_writer import make_artifact
+from lensbox.export.artifact_writer import checked_for_export, make_artifact
+from lensbox.export.parity import ParityOptions, Reference
+from lensbox.export.parity_report import parity_report
 from lensbox.export.precision import PrecisionOptions, describe_change
 from lensbox.model import Detector, FaceDetector
 from lensbox.runtime.metadata import ArtifactMetadata
@@ -21,27 +23,37 @@ def make_files(
     thresholds: tuple[float | None, float | None],
     precision: PrecisionOptions,
     carried_ops: Sequence[Path],
-) -> dict[Path, bytes]:
-    """The content of each file.
+    parity: ParityOptions | None = None,
+) -> tuple[dict[Path, bytes], str]:
+    """The content of each file, and their comparison with the detector as Markdown.
 
     paths: by format, of which there are "torchscript", "onnx" and "onnx-network"; for the latter two the
-    precision must be float32. thresholds: of scores and IoU, None for the detector's. The other arguments and
-    the errors are those of `save_artifact` and `save_onnx`.
+    precision must be float32. thresholds: of scores and IoU, None for the detector's. parity: where they are
+    compared, None for nowhere. The other arguments and the errors are those of `save_artifact` and
+    `save_onnx`.
     """
     if any(name.startswith("onnx") for name in paths):
         _require_packages()
     files: dict[Path, bytes] = {}
-    described: ArtifactMetadata | None = None
+    described: dict[Path, ArtifactMetadata] = {}
+    reference = None
+    if parity is not None and paths.keys() != {"onnx-network"}:
+        _logger.info("asking the detector, in PyTorch, what its files have to find")
+        reference = Reference(*checked_for_export(detector, *thresholds), parity)
     if "torchscript" in paths:
         path = paths["torchscript"]
-        files[path], described = make_artifact(detector, str(path), *thresholds, precision, carried_ops)
-        _report(path, files[path], described)
+        files[path], described[path] = make_artifact(
+            detector, str(path), *thresholds, precision, carried_ops, reference
+        )
+        _report(path, files[path], described[path])
     if "onnx" in paths:
         from lensbox.export.onnx_writer import make_onnx  # needs packages that TorchScript does without
 
-        path = paths["onnx"]
-        files[path], metadata = make_onnx(detector, str(path), *thresholds, precision.pictures, described)
-        _report(path, files[path], metadata)
+        same, path = next(iter(described.values()), None), paths["onnx"]
+        files[path], described[path] = make_onnx(
+            detector, str(path), *thresholds, precision.pictures, same, reference
+        )
+        _report(path, files[path], described[path])
     if "onnx-network" in paths:
         from lensbox.export.onnx_network import onnx_network
 
@@ -51,7 +63,7 @@ def make_files(
                 f"got {type(detector).__name__}: --format onnx takes any detector"
             )
         files[paths["onnx-network"]] = onnx_network(detector)
-    return files
+    return files, "" if reference is None else parity_report(described, reference)
 
 
 def _require_packages() -> None:
@@ -72,5 +84,15 @@ def _report(path: Path, content: bytes, metadata: ArtifactMetadata) -> None:
         metadata.weights_sha256[:12],
         len(metadata.self_test.scores),
     )
+    for row in metadata.parity:
+        _logger.info(
+            "%s on %s in batches of %d: boxes within %.2g px and scores within %.2g of PyTorch's, %.3g ms",
+            row.runtime,
+            row.device,
+            row.batch,
+            row.boxes,
+            row.scores,
+            row.milliseconds,
+        )
     if metadata.precision is not None:
         _logger.info("%s", describe_change(metadata.precision))

@@ -8,17 +8,12 @@ from torch import Tensor
 
 from lensbox.export.detections_check import Agreement, Answer
 from lensbox.export.onnx_exporter import OnnxExportError
-from lensbox.export.self_test_images import draw_faces, draw_scene
+from lensbox.export.proof_canvases import BATCHES, proof_canvases
 from lensbox.model import Detector
 from lensbox.model.protocol_check import named
-from lensbox.ops.canvas import fit_to_canvases
 from lensbox.runtime.artifact import Artifact
 
-BATCHES = (1, 2, 7, 32)
 _BATCHES_ELSEWHERE = (7,)
-
-_DRAWN = 6  # of each kind
-_NOISE = 3
 
 
 @torch.no_grad()
@@ -34,7 +29,7 @@ def prove(detector: Detector, artifact: Artifact, pictures: Sequence[Tensor]) ->
     report = artifact.self_test()
     if not report.passed:
         raise OnnxExportError(f"the ONNX file fails its self-test: {'; '.join(report.failures)}")
-    canvases = _canvases(detector, [test.image, *pictures])
+    canvases = proof_canvases(detector, [test.image, *pictures])
     default, overlap = metadata.score_threshold, metadata.iou_threshold
     agreement = Agreement()
     for thresholds, batches in (
@@ -56,21 +51,6 @@ def prove(detector: Detector, artifact: Artifact, pictures: Sequence[Tensor]) ->
             f"the ONNX file does not find what the detector finds: {'; '.join(agreement.failures[:3])}"
         )
     return agreement
-
-
-def _canvases(detector: Detector, pictures: Sequence[Tensor]) -> Tensor:
-    """uint8 [N, c, h, w], as many as the largest batch or more."""
-    specification = detector.specification
-    size = specification.height, specification.width
-    drawn = [draw_faces(seed) for seed in range(_DRAWN)] + [draw_scene(seed, *size) for seed in range(_DRAWN)]
-    fitted, _ = fit_to_canvases([*pictures, *drawn], None, *size, specification.channels, specification.fill)
-    generator = torch.Generator().manual_seed(0)
-    shape = (_NOISE, specification.channels, *size)
-    noise = torch.randint(0, 256, shape, dtype=torch.uint8, generator=generator)
-    canvases = torch.cat([fitted, noise])
-    # Mirrored copies fill the largest batch: other canvases for the same price.
-    missing = max(0, max(BATCHES) - len(canvases))
-    return torch.cat([canvases, canvases[:missing].flip(3)])
 
 
 def _compare(

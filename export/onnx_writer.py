@@ -12,8 +12,10 @@ from torch import Tensor
 from lensbox.export.artifact_writer import MadeArtifact, checked_for_export, describe
 from lensbox.export.onnx_detect import DetectGraph
 from lensbox.export.onnx_exporter import OnnxExportError, graph_to_onnx
-from lensbox.export.onnx_proof import BATCHES, prove
+from lensbox.export.onnx_proof import prove
 from lensbox.export.own_methods import own_methods
+from lensbox.export.parity import Reference, compare_with_detector
+from lensbox.export.proof_canvases import BATCHES
 from lensbox.export.self_test_builder import one_thread
 from lensbox.files import atomic_write
 from lensbox.model import Detector
@@ -59,11 +61,12 @@ def make_onnx(
     iou_threshold: float | None = None,
     pictures: Sequence[Tensor] = (),
     described: ArtifactMetadata | None = None,
+    reference: Reference | None = None,
 ) -> MadeArtifact:
     """The file that `save_onnx` writes; errors call it `name`.
 
     described: the metadata of the detector's TorchScript artifact in float32, where there is one: then both
-    have the same self-test.
+    have the same self-test. reference: as for `make_artifact`.
     """
     detector, thresholds = checked_for_export(detector, score_threshold, iou_threshold)
     own = own_methods(detector)
@@ -76,7 +79,7 @@ def make_onnx(
     model = _model(detector, thresholds)
     metadata = described or describe(detector, None, thresholds, None)
     methods = tuple(method for method in metadata.methods if method not in own)
-    metadata = dataclasses.replace(metadata, ops=(), methods=methods)
+    metadata = dataclasses.replace(metadata, ops=(), methods=methods, parity=())
     _describe_model(model, metadata)
     if model.ByteSize() > _MAX_BYTES:
         raise OnnxExportError(f"an ONNX file has at most {_MAX_BYTES} bytes, this one has {model.ByteSize()}")
@@ -94,6 +97,11 @@ def make_onnx(
         agreement.scores,
         agreement.ties,
     )
+    if reference is not None:
+        rows = compare_with_detector(content, name, metadata, reference, ["cpu"], runs_in_cpp=False)
+        metadata = dataclasses.replace(metadata, parity=rows)
+        _describe_model(model, metadata)
+        content = sealed(model.SerializeToString())
     return MadeArtifact(content, metadata)
 
 

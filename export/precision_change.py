@@ -30,6 +30,20 @@ class PrecisionChange:
     scores: float = 0.0
     unmatched: int = 0
 
+    def compare(self, first: "Found", second: "Found", score_threshold: float, score_limit: float) -> None:
+        """Adds what two detectors find in one canvas. score_limit: see `measure_change`."""
+        self.pictures += 1
+        matched, index = matches(first, second)
+        back = matches(second, first)[0]
+        for found, is_matched, other in ((first, matched, second), (second, back, first)):
+            clear = found.scores > other.least_score(score_threshold) + score_limit
+            self.unmatched += int((clear & ~is_matched).sum())
+        if matched.any():
+            index = index[matched]
+            self.boxes += (first.boxes[matched] - second.boxes[index]).abs().amax(dim=1).tolist()
+            scores = (first.scores[matched] - second.scores[index]).abs().max()
+            self.scores = max(self.scores, float(scores))
+
     @property
     def detections(self) -> int:
         """How many both find."""
@@ -46,7 +60,7 @@ class PrecisionChange:
         return statistics.median(self.boxes)
 
 
-class _Detections(NamedTuple):
+class Found(NamedTuple):
     """boxes float32 [n, 4], scores float32 [n], labels int64 [n]; full: there were no slots for more."""
 
     boxes: Tensor
@@ -75,30 +89,22 @@ def measure_change(
     """
     change = PrecisionChange()
     for canvas in canvases:
-        change.pictures += 1
-        first, second = (_detections(detect(canvas, *thresholds)) for detect in (exact, changed))
-        matched, index = _matches(first, second)
-        back = _matches(second, first)[0]
-        for found, is_matched, other in ((first, matched, second), (second, back, first)):
-            clear = found.scores > other.least_score(thresholds[0]) + score_limit
-            change.unmatched += int((clear & ~is_matched).sum())
-        if matched.any():
-            index = index[matched]
-            change.boxes += (first.boxes[matched] - second.boxes[index]).abs().amax(dim=1).tolist()
-            scores = (first.scores[matched] - second.scores[index]).abs().max()
-            change.scores = max(change.scores, float(scores))
+        first, second = (found_in(detect(canvas, *thresholds)) for detect in (exact, changed))
+        change.compare(first, second, thresholds[0], score_limit)
     return change
 
 
-def _detections(found: Mapping[str, Tensor]) -> _Detections:
-    """Of the only canvas, on the CPU."""
-    count, slots = int(found["counts"][0]), found["scores"].shape[1]
+def found_in(found: Mapping[str, Tensor], index: int = 0) -> Found:
+    """Of one canvas of a batch, on the CPU."""
+    count, slots = int(found["counts"][index]), found["scores"].shape[1]
     labels = found.get("labels", torch.zeros_like(found["scores"], dtype=torch.int64))
-    boxes, scores, labels = (value[0, :count].cpu() for value in (found["boxes"], found["scores"], labels))
-    return _Detections(boxes, scores, labels, full=count == slots)
+    boxes, scores, labels = (
+        value[index, :count].cpu() for value in (found["boxes"], found["scores"], labels)
+    )
+    return Found(boxes, scores, labels, full=count == slots)
 
 
-def _matches(found: _Detections, other: _Detections) -> tuple[Tensor, Tensor]:
+def matches(found: Found, other: Found) -> tuple[Tensor, Tensor]:
     """Whether each detection has a counterpart, bool [n], and which, int64 [n]."""
     if len(other.scores) == 0:
         nothing = torch.zeros(len(found.scores), dtype=torch.int64)

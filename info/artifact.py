@@ -23,6 +23,7 @@ def describe_artifact(data: bytes, name: str) -> list[tuple[str, str]]:
         ("operators", ", ".join(schema.split("(")[0] for schema in metadata.ops) or "none of a library's"),
         *(("carries", f"{library.name} for {library.platform}") for library in metadata.libraries),
         ("self-test", f"{len(metadata.self_test.scores)} detections"),
+        *_parity(metadata),
     ]
 
 
@@ -49,3 +50,15 @@ def _answers(metadata: ArtifactMetadata) -> Iterator[tuple[str, str]]:
     for name, extra in metadata.extras.items():
         yield "output", f"{name} {list(extra.shape)}, {extra.kind}"
     yield "precision", metadata.precision.dtype if metadata.precision else "float32"
+
+
+def _parity(metadata: ArtifactMetadata) -> Iterator[tuple[str, str]]:
+    """How near it came to the detector when it was written."""
+    for runtime, device in dict.fromkeys((row.runtime, row.device) for row in metadata.parity):
+        rows = [row for row in metadata.parity if (row.runtime, row.device) == (runtime, device)]
+        yield (
+            f"parity, {runtime} on {device}",
+            f"boxes within {max(row.boxes for row in rows):.2g} px and scores within "
+            f"{max(row.scores for row in rows):.2g} of PyTorch's, in batches of "
+            f"{', '.join(str(row.batch) for row in rows)}",
+        )

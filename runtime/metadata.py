@@ -15,11 +15,13 @@ from lensbox.runtime.json_field import Field, FieldError
 from lensbox.runtime.metadata_parts import (
     Canvas,
     Orientation,
+    Parity,
     Precision,
     Reading,
     read_canvas,
     read_classes,
     read_extras,
+    read_parity,
     read_precision,
     read_reading,
 )
@@ -28,7 +30,7 @@ from lensbox.runtime.self_test import SelfTest
 from lensbox.runtime.self_test_fields import read_self_test, self_test_to_dict
 from lensbox.runtime.strict_json import parse_strict
 
-__all__ = ["FORMAT_VERSION", "ArtifactMetadata", "Canvas", "Orientation", "Precision", "Reading"]
+__all__ = ["FORMAT_VERSION", "ArtifactMetadata", "Canvas", "Orientation", "Parity", "Precision", "Reading"]
 
 FORMAT_VERSION = 2
 # Of format 1, whose `preprocess` takes one image, and which says nothing of canvas and reading.
@@ -55,6 +57,7 @@ class ArtifactMetadata:
     extras: further outputs of `detect_named`, by name.
     precision: None for float32.
     libraries: op libraries that the artifact carries.
+    parity: how near its answers were to those in PyTorch when it was written; empty where that was not asked.
     """
 
     format_version: int
@@ -75,6 +78,7 @@ class ArtifactMetadata:
     extras: Mapping[str, Extra] = dataclasses.field(default_factory=dict)
     precision: Precision | None = None
     libraries: tuple[Library, ...] = ()
+    parity: tuple[Parity, ...] = ()
 
     def reading_in(self, orientation: Orientation | None) -> Reading:
         """`reading`, but for the orientation, if one is given. Raises ValueError if it is none."""
@@ -132,6 +136,7 @@ def _to_dict(metadata: ArtifactMetadata) -> dict[str, Any]:
         **({"extras": extras} if extras else {}),
         **({"precision": metadata.precision._asdict()} if metadata.precision else {}),
         **({"libraries": libraries} if libraries else {}),
+        **({"parity": [row._asdict() for row in metadata.parity]} if metadata.parity else {}),
         "defaults": {"score_threshold": metadata.score_threshold, "iou_threshold": metadata.iou_threshold},
         "ops": list(metadata.ops),
         "methods": list(metadata.methods),
@@ -162,6 +167,7 @@ def _read(document: Field, version: int) -> ArtifactMetadata:
         extras=extras,
         precision=None if single else read_precision(document),
         libraries=() if single else _libraries(document),
+        parity=() if single else read_parity(document),
     )
 
 

@@ -14,6 +14,7 @@ MAX_JPEG_OVERSAMPLING = 1000
 MAX_CLASSES = 10_000
 MAX_CLASS_LENGTH = 200
 MAX_EXTRAS = 100
+MAX_PARITY = 1000
 MAX_EXTRA_DIMENSIONS = 8
 MAX_EXTRA_SIZE = 1 << 16
 
@@ -55,6 +56,27 @@ class Precision(NamedTuple):
     median_box_change: float
     max_box_change: float
     max_score_change: float
+
+
+class Parity(NamedTuple):
+    """How near a file's answers came to those of the detector in PyTorch and float32 before it was written,
+    with one runtime, device and batch size.
+
+    detections: of the detector. boxes, scores: the largest changes of those that both find, in canvas pixels
+    and of 0 to 1. exchanged: detections that only one of them finds, or that moved by more than the export
+    tolerates, as where two boxes of one score suppress each other. loss: the relative difference, None for a
+    file without one. milliseconds: the median time of a batch.
+    """
+
+    runtime: Literal["Python", "C++"]
+    device: str
+    batch: int
+    detections: int
+    boxes: float
+    scores: float
+    exchanged: int
+    loss: float | None
+    milliseconds: float
 
 
 def read_canvas(canvas: Field) -> Canvas:
@@ -136,4 +158,29 @@ def read_precision(document: Field) -> Precision | None:
         median_box_change=precision["median_box_change"].positive(),
         max_box_change=precision["max_box_change"].positive(),
         max_score_change=precision["max_score_change"].positive(),
+    )
+
+
+def read_parity(document: Field) -> tuple[Parity, ...]:
+    """The entry `parity`, which need not be there."""
+    if "parity" not in document.members():
+        return ()
+    return tuple(_parity(row) for row in document["parity"].items("rows", most=MAX_PARITY))
+
+
+def _parity(row: Field) -> Parity:
+    runtime = row["runtime"].text()
+    if runtime not in ("Python", "C++"):
+        row["runtime"].fail('"Python" or "C++"')
+    count = "an integer from 0 to 2147483647"
+    return Parity(
+        runtime=runtime,  # type: ignore[arg-type]  # (just checked)
+        device=row["device"].identifier(),
+        batch=row["batch"].integer(1, 2**31 - 1, "a positive integer"),
+        detections=row["detections"].integer(0, 2**31 - 1, count),
+        boxes=row["boxes"].positive(),
+        scores=row["scores"].positive(),
+        exchanged=row["exchanged"].integer(0, 2**31 - 1, count),
+        loss=None if row["loss"].value is None else row["loss"].positive(),
+        milliseconds=row["milliseconds"].positive(),
     )

@@ -1,10 +1,15 @@
 """What all tests share: where they run, and that a missing GPU can be made a failure."""
 
 import os
+import signal
 
 # One thread, here and in every process that tests start: small tensors gain nothing from more, and on a busy
 # machine OpenMP's waiting threads slow each other down a hundredfold. Must be set before torch is imported.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+# Whoever runs the tests in the background of a shell ignores SIGINT, and so would every program they start.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 import pytest
 import torch

@@ -170,11 +170,11 @@ def test_the_options_of_the_command(
     monkeypatch.setitem(sys.modules, "cells", types.SimpleNamespace(Cells=Cells))
     pictures = ["--pictures", str(tmp_path / "red.png"), str(tmp_path / "red.png")]
     assert main([*arguments, "--dtype", "tf32", *pictures]) == 0
-    assert main([*arguments, *pictures]) == ExitCode.USAGE
+    assert main([*arguments, *pictures, "--no-parity"]) == ExitCode.USAGE
     err = capfd.readouterr().err
     assert "measuring what tf32 changes" in err
     assert "in 14 pictures on cpu" in err
-    assert "--pictures must come with another --dtype than float32" in err
+    assert "--pictures must come with --parity, another --dtype than float32, or --format onnx" in err
     metadata = json.loads(load_artifact(tmp_path / "a.pt").metadata.to_json())
     assert metadata["precision"]["pictures"] == 14
 

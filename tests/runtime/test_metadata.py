@@ -10,7 +10,7 @@ import pytest
 
 from lensbox.runtime.artifact_loading import load_artifact
 from lensbox.runtime.detection import Extra
-from lensbox.runtime.metadata import ArtifactMetadata, Canvas, Precision, Reading
+from lensbox.runtime.metadata import ArtifactMetadata, Canvas, Parity, Precision, Reading
 from lensbox.runtime.strict_json import parse_strict
 
 Values = dict[str, Any]
@@ -23,6 +23,17 @@ PRECISION = {
     "median_box_change": 0.01,
     "max_box_change": 1.5,
     "max_score_change": 0.004,
+}
+PARITY = {
+    "runtime": "Python",
+    "device": "cpu",
+    "batch": 7,
+    "detections": 30,
+    "boxes": 0.01,
+    "scores": 0.001,
+    "exchanged": 1,
+    "loss": 1e-6,
+    "milliseconds": 12.5,
 }
 
 
@@ -196,6 +207,16 @@ def with_extra(extra: Values, limits: Values | None = None) -> Callable[[Values]
         (put("libraries", [{**LIBRARY, "name": "a/b"}]), r"libraries\[0\].name must be a file name of 1 to"),
         (put("libraries", [{**LIBRARY, "sha256": "0"}]), r"libraries\[0\].sha256 must be 64 digits"),
         (put("libraries", [{**LIBRARY, "platform": 1}]), r"libraries\[0\].platform must be a string"),
+        (
+            put("parity", [{**PARITY, "runtime": "Rust"}]),
+            r'parity\[0\].runtime must be "Python" or "C\+\+", got',
+        ),
+        (
+            put("parity", [PARITY, {**PARITY, "boxes": -1}]),
+            r"parity\[1\].boxes must be a finite float32 number of",
+        ),
+        (put("parity", [{**PARITY, "batch": 0}]), r"parity\[0\].batch must be a positive integer, got 0"),
+        (put("parity", [PARITY] * 1001), "parity must be a list of at most 1000 rows, got 1001"),
         (put("precision", 1), "precision must be an object, got 1"),
         (
             put("precision", {**PRECISION, "dtype": "int8"}),
@@ -249,6 +270,15 @@ def test_canvas_and_reading_are_kept(values: Values) -> None:
     assert metadata.canvas == Canvas(192, 320, 3, 114)
     assert metadata.reading == Reading("stored", 3)
     assert ArtifactMetadata.from_json(metadata.to_json()).canvas == metadata.canvas
+
+
+def test_the_parity_is_kept(values: Values) -> None:
+    rows = [PARITY, {**PARITY, "runtime": "C++", "loss": None}]
+    metadata = ArtifactMetadata.from_json(json.dumps({**values, "parity": rows}))
+    assert metadata.parity[0] == Parity("Python", "cpu", 7, 30, 0.01, 0.001, 1, 1e-6, 12.5)
+    assert metadata.parity[1].loss is None
+    assert json.loads(metadata.to_json())["parity"] == rows
+    assert ArtifactMetadata.from_json(json.dumps(values)).parity == ()
 
 
 def test_the_precision_is_kept(values: Values) -> None:

@@ -1,0 +1,188 @@
+"""How near an exported file comes to its detector with each runtime, on each device and in batches, and how
+long it takes; a file that strays is not written."""
+
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+import torch
+from torch import Tensor
+
+from lensbox.errors import ArtifactError
+from lensbox.export.parity_runner import RunnerTrial
+from lensbox.export.precision_change import Found, PrecisionChange, found_in
+from lensbox.export.proof_canvases import BATCHES, proof_canvases
+from lensbox.export.self_test_builder import one_thread
+from lensbox.model import Detector
+from lensbox.model.protocol_check import named
+from lensbox.runtime.artifact import Artifact
+from lensbox.runtime.artifact_loading import load_artifact_bytes
+from lensbox.runtime.metadata import ArtifactMetadata, Parity
+from lensbox.runtime.self_test import TOLERANCES
+
+# Of two boxes whose scores differ by less than rounding does, either may suppress the other.
+_MOST_EXCHANGED = 0.01
+_BOXES = 0.05  # pixels of the canvas that float32 may move a box, on any device
+_LOSS = 1e-5
+_SECONDS = 0.1  # for timing one batch size, and at least one call after the first
+
+Detect = Callable[[Tensor, float, float], Mapping[str, Tensor]]
+
+
+@dataclass(frozen=True)
+class ParityOptions:
+    """Where the files of an export are compared.
+
+    devices: "cpu", "cuda" or both. runner: the program `lensbox_runner`, None to leave out C++. pictures:
+    uint8 [C, H, W], beside drawn ones and noise. tolerance: the largest change of a box in another precision
+    than float32, in canvas pixels.
+    """
+
+    devices: tuple[str, ...] = ("cpu",)
+    runner: Path | None = None
+    pictures: Sequence[Tensor] = ()
+    tolerance: float = 2.0
+    batches: tuple[int, ...] = BATCHES
+
+
+class Reference:
+    """What the detector finds, in PyTorch, on the CPU, in float32 and one canvas at a time.
+
+    canvases: uint8 [N, c, h, w]. found: as many. slots: the most that can be found in one. milliseconds: of a
+    batch, by its size.
+    """
+
+    def __init__(self, detector: Detector, thresholds: tuple[float, float], options: ParityOptions) -> None:
+        # Lower than the default, to find more.
+        self.thresholds = thresholds[0] / 10, thresholds[1]
+        self.options = options
+        self.canvases = proof_canvases(detector, options.pictures, max(options.batches))
+
+        def detect(canvases: Tensor, score: float, iou: float) -> Mapping[str, Tensor]:
+            with torch.no_grad():
+                return named(detector.detect(canvases, score, iou))
+
+        with one_thread():
+            answers = [detect(canvas[None], *self.thresholds) for canvas in self.canvases]
+            self.found = [found_in(answer) for answer in answers]
+            self.slots = answers[0]["scores"].shape[1]
+            self.milliseconds = {batch: self.time(detect, batch) for batch in options.batches}
+        generator = torch.Generator().manual_seed(0)
+        corners = 400 * torch.rand(2, 64, 2, 2, generator=generator)
+        self.predictions, self.targets = torch.cat([corners.amin(dim=2), corners.amax(dim=2)], dim=-1)
+        own = getattr(detector, "loss", torch.ops.lensbox.masked_giou_loss)
+        with torch.no_grad():
+            self.loss = float(own(self.predictions, self.targets))
+
+    def time(self, detect: Detect, batch: int) -> float:
+        """Milliseconds of a batch, the median of some calls after one."""
+        calls: list[float] = []
+        canvases, begin = self.canvases[:batch], time.perf_counter()
+        while len(calls) < 2 or time.perf_counter() - begin < _SECONDS:
+            start = time.perf_counter()
+            detect(canvases, *self.thresholds)["counts"].cpu()  # waits for the device
+            calls.append(time.perf_counter() - start)
+        return statistics.median(calls[1:]) * 1e3
+
+
+class Answers(NamedTuple):
+    """What a runtime gave with one batch size: detections by canvas, the loss or None, and in what time."""
+
+    runtime: Literal["Python", "C++"]
+    device: str
+    batch: int
+    found: Sequence[Found]
+    loss: float | None
+    milliseconds: float
+
+
+def compare_with_detector(
+    content: bytes,
+    name: str,
+    metadata: ArtifactMetadata,
+    reference: Reference,
+    devices: Sequence[str] = ("cpu", "cuda"),
+    runs_in_cpp: bool = True,
+) -> tuple[Parity, ...]:
+    """The rows of one file, which messages call `name`.
+
+    content: of the file; it is trusted, as it was just made. devices: on which it runs. runs_in_cpp: whether
+    `lensbox_runner` takes it. Raises ArtifactError if it finds other things than the detector.
+    """
+    options, rows = reference.options, []
+    with one_thread():
+        for device in (device for device in options.devices if device in devices):
+            artifact = load_artifact_bytes(content, name, device, trusted=True)
+            for batch in options.batches:
+                rows.append(_checked(_python_answers(artifact, batch, reference), metadata, reference, name))
+            if options.runner is None or not runs_in_cpp:
+                continue
+            with RunnerTrial(options.runner, content, name, device, reference.canvases) as trial:
+                for batch in options.batches:
+                    answers = _runner_answers(trial, batch, metadata, reference)
+                    rows.append(_checked(answers, metadata, reference, name))
+    return tuple(rows)
+
+
+def _python_answers(artifact: Artifact, batch: int, reference: Reference) -> Answers:
+    found: list[Found] = []
+    for first in range(0, len(reference.canvases), batch):
+        answer = artifact.detect_named(reference.canvases[first : first + batch], *reference.thresholds)
+        found += [found_in(answer, index) for index in range(len(answer["counts"]))]
+    loss = None
+    if "loss" in artifact.metadata.methods:
+        loss = artifact.loss(reference.predictions, reference.targets)
+    milliseconds = reference.time(artifact.detect_named, batch)
+    return Answers("Python", artifact.device.type, batch, found, loss, milliseconds)
+
+
+def _runner_answers(
+    trial: RunnerTrial, batch: int, metadata: ArtifactMetadata, reference: Reference
+) -> Answers:
+    found = trial.detect(reference.thresholds, batch, metadata.classes, reference.slots)
+    loss = None
+    if "loss" in metadata.methods:
+        loss = trial.loss(reference.predictions, reference.targets)
+    return Answers("C++", trial.device, batch, found, loss, trial.milliseconds(batch))
+
+
+def _checked(answers: Answers, metadata: ArtifactMetadata, reference: Reference, name: str) -> Parity:
+    """How far the answers are from the detector's. Raises ArtifactError beyond what rounding explains."""
+    change = PrecisionChange()
+    limit = reference.options.tolerance if metadata.precision else _BOXES
+    score_limit = TOLERANCES["cuda" if metadata.precision else answers.device].scores
+    for expected, actual in zip(reference.found, answers.found, strict=True):
+        change.compare(expected, actual, reference.thresholds[0], score_limit)
+    loss = None
+    if answers.loss is not None:
+        loss = abs(answers.loss - reference.loss) / abs(reference.loss)
+    row = Parity(
+        runtime=answers.runtime,
+        device=answers.device,
+        batch=answers.batch,
+        detections=sum(len(expected.scores) for expected in reference.found),
+        boxes=max(change.boxes, default=0.0),
+        scores=change.scores,
+        exchanged=change.unmatched + sum(not moved <= limit for moved in change.boxes),
+        loss=loss,
+        milliseconds=answers.milliseconds,
+    )
+    faults = []
+    if row.exchanged > _MOST_EXCHANGED * row.detections:
+        faults.append(
+            f"{row.exchanged} of {row.detections} detections are others, or moved by more than {limit:g} px "
+            f"of the canvas (by up to {row.boxes:.3g})"
+        )
+    if not row.scores <= score_limit:
+        faults.append(f"scores changed by up to {row.scores:.3g}, of which {score_limit:g} are allowed")
+    if loss is not None and not loss <= _LOSS:
+        faults.append(f"the loss changed by a part of {loss:.3g}, of which {_LOSS:g} are allowed")
+    if faults:
+        raise ArtifactError(
+            f"{name} does not find what the detector finds, with {row.runtime} on {row.device} in batches of "
+            f"{row.batch}: {'; '.join(faults)}"
+        )
+    return row

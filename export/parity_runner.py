@@ -1,0 +1,93 @@
+"""The answers and times of `lensbox_runner`, for the comparison of an exported file with its detector."""
+
+import json
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import torch
+from PIL import Image
+from torch import Tensor
+
+from lensbox.errors import ArtifactError
+from lensbox.export.precision_change import Found
+from lensbox.ops import library_path
+
+_SECONDS = "0.1"  # for timing one batch size
+_TIMEOUT = 600  # seconds; a program that hangs must not hold up an export for ever
+
+
+class RunnerTrial:
+    """A file and canvases in a folder of their own, as the program reads them.
+
+    canvases: uint8 [N, c, h, w]; as photographs of just that size they are what the detector sees.
+    """
+
+    def __init__(self, runner: Path, content: bytes, name: str, device: str, canvases: Tensor) -> None:
+        self.device = device
+        self._runner = runner
+        self._folder = tempfile.TemporaryDirectory(prefix="lensbox-")
+        self._file = Path(self._folder.name) / f"detector{Path(name).suffix}"
+        self._file.write_bytes(content)
+        self._images = []
+        for index, canvas in enumerate(canvases):
+            pixels = canvas[0] if len(canvas) == 1 else canvas.permute(1, 2, 0)
+            path = Path(self._folder.name) / f"{index:04}.png"
+            Image.fromarray(pixels.contiguous().numpy()).save(path, compress_level=1)
+            self._images.append(str(path))
+
+    def __enter__(self) -> "RunnerTrial":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._folder.cleanup()
+
+    def detect(
+        self, thresholds: tuple[float, float], batch: int, classes: Sequence[str], slots: int
+    ) -> list[Found]:
+        """What it finds in each canvas. classes: names by label. slots: the most that can be found in one."""
+        score, iou = map(str, thresholds)
+        options = ["--score-threshold", score, "--iou-threshold", iou, "--batch", str(batch)]
+        answer = self._run("detect", *options, "--image", *self._images)
+        return [_found(image["detections"], classes, slots) for image in answer["images"]]
+
+    def loss(self, predictions: Tensor, targets: Tensor) -> float:
+        """The artifact's loss of boxes, [N, 4]."""
+        files = {}
+        for name, boxes in (("predictions", predictions), ("targets", targets)):
+            path = Path(self._folder.name) / f"{name}.json"
+            path.write_text(json.dumps(boxes.tolist()))
+            files[name] = str(path)
+        answer = self._run("loss", "--predictions", files["predictions"], "--targets", files["targets"])
+        return float(answer["loss"])
+
+    def milliseconds(self, batch: int) -> float:
+        """The median time of `detect` for canvases that lie on the device."""
+        answer = self._run("bench", "--batch-sizes", str(batch), "--seconds", _SECONDS)
+        return float(answer["batches"][0]["detect"]["p50_ms"])
+
+    def _run(self, command: str, *options: str) -> Any:
+        line = [self._runner, command, "--artifact", self._file, "--ops", library_path(), "--trusted"]
+        line += ["--device", self.device, *options]
+        try:
+            done = subprocess.run(
+                [*map(str, line)], capture_output=True, text=True, check=False, timeout=_TIMEOUT
+            )
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise ArtifactError(f"the file cannot be compared with {self._runner}: {error}") from error
+        if done.returncode != 0:
+            reason = done.stderr.strip() or f"exit code {done.returncode}"
+            raise ArtifactError(f"{self._runner} {command} failed: {reason}")
+        return json.loads(done.stdout)
+
+
+def _found(detections: Sequence[dict[str, Any]], classes: Sequence[str], slots: int) -> Found:
+    boxes = torch.tensor([one["box"] for one in detections], dtype=torch.float32).reshape(-1, 4)
+    scores = torch.tensor([one["score"] for one in detections], dtype=torch.float32)
+    labels = torch.tensor([classes.index(one["label"]) if classes else 0 for one in detections]).long()
+    return Found(boxes, scores, labels, full=len(detections) == slots)
