@@ -38,7 +38,7 @@ def create_app(
     load: Callable[[], Artifact] | None = None,
     on_started: Callable[[Exception | None], None] | None = None,
     engine: Engine | None = None,
-) -> FastAPI:
+) -> "App":
     """The ASGI application. It answers at once; /readyz tells when the model is ready.
 
     load: gives the artifact, in the inference thread; default: from `settings`, self-tested and warmed up.
@@ -70,7 +70,7 @@ def create_app(
                 doing = "busy" if instance.loaded else "loading"
                 _log.warning("the model is still %s and is left behind", doing)
 
-    app = _App(
+    app = App(
         title="Lensbox",
         version=version("lensbox"),
         summary="Runs one detector on photographs, and computes the GIoU loss of boxes.",
@@ -83,7 +83,7 @@ def create_app(
     return app
 
 
-class _App(FastAPI):
+class App(FastAPI):
     """Observed from outside of all that answers: also of the answer to a defect."""
 
     metrics: Metrics

@@ -5,16 +5,12 @@ import errno
 import logging
 import resource
 import time
+from collections import Counter
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
-try:  # takes 0.15 ms of CPU time a request less
-    from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
-
-    _Protocol: Any = HttpToolsProtocol
-except ImportError:
-    from uvicorn.protocols.http.h11_impl import H11Protocol
-
-    _Protocol = H11Protocol
+from lensbox.serve.security.client_address import network_of
+from lensbox.serve.slow_clients import Patience, is_idle, patient_protocol
 
 _log = logging.getLogger(__name__)
 
@@ -22,6 +18,7 @@ _BURST = 64  # connections accepted at once
 _OTHER_FILES = 64  # what else the process has open: libraries, devices, pipes
 _OUT_OF_FILES = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 _WARNING_INTERVAL = 60.0  # seconds
+_PATIENCE = Patience(10.0, 30.0, 60.0)
 
 
 class Capacity(NamedTuple):
@@ -54,24 +51,45 @@ def allow_files(wanted: int) -> int:
     return wanted if soft == unlimited else min(wanted, soft)
 
 
-def connection_class(limit: int) -> Any:
-    """uvicorn's HTTP/1.1 connections, of which at most `limit` stay open: the longest idle one is closed.
+def connection_class(
+    limit: int,
+    limit_of_a_client: int | None = None,
+    patience: Patience = _PATIENCE,
+    on_closed: Callable[[str], None] = lambda reason: None,
+) -> Any:
+    """uvicorn's HTTP/1.1 connections, of which at most `limit` stay open, and `limit_of_a_client` of one client,
+    an IPv4 address or an IPv6 network: the longest idle one is closed, of the client that has most of them.
 
-    By httptools where it is installed, else by h11.
+    on_closed: called with the reason when a connection is closed for one of these limits: "crowded",
+    "client_limit", or what `patient_protocol` says.
     """
     # In the order in which they were last busy. A dict, because it keeps that order and removes in O(1).
     connections: dict[Any, None] = {}
-    warning = _Warning("more than %d connections: those that have been idle longest are closed", limit)
+    clients: Counter[str] = Counter()
+    reasons = {
+        "crowded": _Warning("more than %d connections: those that have been idle longest are closed", limit),
+        "client_limit": _Warning(
+            "more than %s connections of a client: its own that have been idle longest are closed",
+            limit_of_a_client,
+        ),
+        "slow_request": _Warning("a request's head took longer than %g s: it is given up", patience.head),
+        "slow_reader": _Warning("an answer was not taken within %g s: it is given up", patience.answer),
+    }
 
-    class Connection(_Protocol):  # type: ignore[misc]
+    def report(reason: str) -> None:
+        reasons[reason].log()
+        on_closed(reason)
+
+    class Connection(patient_protocol(patience, report)):  # type: ignore[misc]
         def connection_made(self, transport: asyncio.Transport) -> None:
             super().connection_made(transport)
+            self._network = network_of(self.client[0]) if self.client else ""
             connections[self] = None
-            if len(connections) > limit:
-                warning.log()
-                idle = next(connection for connection in connections if _is_idle(connection))
-                del connections[idle]
-                idle.shutdown()
+            clients[self._network] += 1
+            if limit_of_a_client is not None and clients[self._network] > limit_of_a_client:
+                self._make_room("client_limit", self._network)
+            elif len(connections) > limit:
+                self._make_room("crowded", clients.most_common(1)[0][0])
 
         def on_response_complete(self) -> None:
             super().on_response_complete()
@@ -79,16 +97,25 @@ def connection_class(limit: int) -> Any:
                 connections[self] = connections.pop(self)
 
         def connection_lost(self, exc: Exception | None) -> None:
-            connections.pop(self, None)
+            self._forget()
             super().connection_lost(exc)
 
+        def _make_room(self, reason: str, network: str) -> None:
+            """Closes the longest idle connection, rather of `network`. At least the newest one is idle."""
+            report(reason)
+            idle = [other for other in connections if is_idle(other)]
+            chosen = next((other for other in idle if other._network == network), idle[0])
+            chosen._forget()
+            chosen.shutdown()
+
+        def _forget(self) -> None:
+            if self in connections:
+                del connections[self]
+                clients[self._network] -= 1
+                if not clients[self._network]:
+                    del clients[self._network]
+
     return Connection
-
-
-def _is_idle(connection: Any) -> bool:
-    """Whether no request is in progress: at least the newest connection is idle."""
-    cycle = connection.cycle
-    return cycle is None or bool(cycle.response_complete)
 
 
 def warn_when_out_of_files(loop: asyncio.AbstractEventLoop) -> None:

@@ -19,6 +19,7 @@ from lensbox.serve.engine.engines import Engine
 from lensbox.serve.listener import url_of
 from lensbox.serve.observability.logs import LogStyle
 from lensbox.serve.settings import Settings
+from lensbox.serve.slow_clients import Patience
 
 _log = logging.getLogger(__name__)
 
@@ -72,7 +73,12 @@ def run(
             lifespan="on",
             # Chosen here, so that the service is the same whatever else is installed.
             loop="asyncio",
-            http=connection_class(room.connections),
+            http=connection_class(
+                room.connections,
+                settings.max_client_connections,
+                Patience(settings.header_timeout, settings.body_timeout, settings.send_timeout),
+                app.metrics.connection_closed,
+            ),
             ws="none",
             # One at a time where others accept, too: who is free takes the next.
             backlog=room.burst if engine is None else 1,

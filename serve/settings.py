@@ -105,6 +105,10 @@ class Settings:
     """Connections open at a time, fewer where the process may not open as many files. Beyond it the one that
     has been idle longest is closed: idle clients keep nobody out."""
 
+    max_client_connections: int | None = _count(None, 1 << 20, "open connections of a client; None: no limit")
+    """Connections that one client may have open in each front end, where a client is an IPv4 address or an IPv6
+    network of 64 bits. None: as many as all of them. Behind a balancer all connections are those of one."""
+
     max_batch: int | None = _count(None, 4096, "most images of one inference; None: 8 on CPUs, 64 on GPUs")
     """Most images that are computed together. None: 8 on a CPU, where more of them leave the caches, and 64
     on a GPU."""
@@ -121,8 +125,16 @@ class Settings:
     queue_bytes: int = _count(512 * MEBIBYTE, MEBIBYTE * MEBIBYTE, "images that may wait for the model")
     """Bytes of the images that may wait for the model. A larger image has its place when no other waits."""
 
+    header_timeout: float = _seconds(10.0, "seconds for receiving a request's head")
+    """For receiving the head of a request, from its first byte or the connection's beginning. It is one packet
+    from a client that means well, and without this limit each connection could be held with a byte at times."""
+
     body_timeout: float = _seconds(30.0, "seconds for receiving a body")
     """For receiving a whole body: 16 MiB in 30 s is 4.5 Mbit/s, a slow phone uplink."""
+
+    send_timeout: float = _seconds(60.0, "seconds in which a client takes an answer")
+    """For sending an answer that the network's buffers do not take at once, 64 MiB at most: 9 Mbit/s. Until it
+    is sent it takes memory."""
 
     answer_timeout: float = _seconds(30.0, "seconds from the end of a body to its answer")
     """From the end of a body to its answer. Only a stuck device takes that long. A client that has less time

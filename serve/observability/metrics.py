@@ -72,6 +72,13 @@ class Metrics:
         self._batch_images = Histogram(
             "lensbox_batch_images", "Images that were computed together", buckets=_IMAGES, registry=registry
         )
+        self._closed_connections = Counter(
+            "lensbox_connections_closed",
+            "Connections that were closed for a limit: of all, of one client, on the time of a request's head "
+            "or of taking an answer",
+            ["reason"],
+            registry=registry,
+        )
         Counter(  # of which `shared_metrics` keeps the count
             "lensbox_restarts",
             "Processes of the service that were started again",
@@ -87,6 +94,8 @@ class Metrics:
         self._samplers: list[Callable[[], None]] = []
         for stage in ("decode", "queue", "inference"):  # so that they are there from the start
             self._stage_seconds.labels(stage)
+        for reason in ("crowded", "client_limit", "slow_request", "slow_reader"):
+            self._closed_connections.labels(reason)
 
     def request_answered(self, route: str, status: int, seconds: float) -> None:
         """route: the path of an endpoint as it is declared; the paths of clients would be without number."""
@@ -103,6 +112,10 @@ class Metrics:
         self._stage_seconds.labels("inference").observe(seconds)
         for wait in waited:
             self._stage_seconds.labels("queue").observe(wait)
+
+    def connection_closed(self, reason: str) -> None:
+        """As `connection_class` reports it."""
+        self._closed_connections.labels(reason).inc()
 
     def watch(self, state: Callable[[], ServiceState]) -> None:
         """Looks up how the service stands whenever somebody asks; of several processes, every second.

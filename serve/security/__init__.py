@@ -1,0 +1,1 @@
+"""Who may ask, how often, from where, and over what: keys, rates, origins, headers, TLS."""
