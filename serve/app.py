@@ -24,6 +24,8 @@ from lensbox.serve.observability.metrics import Metrics
 from lensbox.serve.observability.middleware import Observed
 from lensbox.serve.routes import detect, health, loss, model
 from lensbox.serve.routes import metrics as metrics_route
+from lensbox.serve.security.access import Access
+from lensbox.serve.security.middleware import secured
 from lensbox.serve.service import Service
 from lensbox.serve.settings import Settings
 from lensbox.serve.v2 import routes as v2
@@ -38,6 +40,7 @@ def create_app(
     load: Callable[[], Artifact] | None = None,
     on_started: Callable[[Exception | None], None] | None = None,
     engine: Engine | None = None,
+    access: Access | None = None,
 ) -> "App":
     """The ASGI application. It answers at once; /readyz tells when the model is ready.
 
@@ -45,9 +48,13 @@ def create_app(
     on_started: called in that thread with None when the model is ready, or with load's exception.
         Without it the exception is logged, and /readyz says what it was. Of several engines, when all are.
     engine: one that is there already, in other processes, instead of one that calls `load`.
+    access: who may ask, shared with other processes; default: as `settings` say. Raises KeyFileError.
     """
 
     metrics = Metrics()
+    # One of several processes speaks for all of them.
+    log_level = logging.INFO if access is None or engine is None else logging.DEBUG
+    access = access or Access.of(settings)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -60,9 +67,13 @@ def create_app(
         app.state.service = service = Service(settings, instance, decoders, json_parser, metrics)
         metrics.watch(service.state)
         instance.start()
+        if access.key_file is not None:
+            access.key_file.watch(log_level)
         try:
             yield
         finally:
+            if access.key_file is not None:
+                access.key_file.stop()
             # The server has waited for requests: whatever goes on now, nobody waits for it any more.
             decoders.stop()
             json_parser.shutdown(wait=False, cancel_futures=True)
@@ -77,6 +88,7 @@ def create_app(
         lifespan=lifespan,
     )
     app.metrics = metrics
+    app.secure = lambda inner: secured(inner, settings, access)
     add_error_handlers(app)
     for route in (health, model, detect, loss, metrics_route, v2):
         app.include_router(route.router)
@@ -87,9 +99,10 @@ class App(FastAPI):
     """Observed from outside of all that answers: also of the answer to a defect."""
 
     metrics: Metrics
+    secure: Callable[[ASGIApp], ASGIApp]
 
     def build_middleware_stack(self) -> ASGIApp:
-        return Observed(super().build_middleware_stack(), self.metrics)
+        return Observed(self.secure(super().build_middleware_stack()), self.metrics)
 
 
 def _engine(

@@ -13,6 +13,9 @@ from lensbox.errors import DeviceError, ExitCode, LensboxError
 from lensbox.serve.ending import Ending, end_process
 from lensbox.serve.listener import listen
 from lensbox.serve.observability.logs import FORMATS, LogStyle
+from lensbox.serve.security.access import Access
+from lensbox.serve.security.api_keys import KeyFileError
+from lensbox.serve.security.tls import CertificateError, check_certificate
 from lensbox.serve.settings import DEVICES, MEBIBYTE, Settings
 
 LOG_LEVELS = ("critical", "error", "warning", "info", "debug")
@@ -38,12 +41,12 @@ def _setting_option(setting: "Field[Any]") -> Callable[[Callable[..., Any]], Cal
     how: dict[str, Any] = {"default": default, "help": setting.metadata["summary"]}
     if name == "artifact":
         how |= {"type": FILE, "default": Path("artifacts/detector.pt")}
-    elif name == "public_key":
+    elif setting.metadata.get("is_file"):
         how["type"] = FILE
     elif name == "device":
         how["type"] = click.Choice(DEVICES)
     elif isinstance(default, str):
-        how["metavar"] = "NAMES"
+        how["metavar"] = setting.metadata.get("metavar", "NAMES")
     elif isinstance(default, bool):
         how["is_flag"] = True
     elif name.endswith("_bytes"):
@@ -69,17 +72,19 @@ def _run(settings: Settings, listener: socket.socket, log: LogStyle, ending: End
     from lensbox.serve.engine.devices import device_names, frontend_count
 
     try:
+        check_certificate(settings)
+        access = Access.of(settings)
         devices = device_names(settings)
-    except DeviceError as error:
+    except (CertificateError, DeviceError, KeyFileError) as error:
         return error
     if count := frontend_count(settings, devices):
         from lensbox.serve.processes import supervisor
 
         settings = replace(settings, frontends=count)
-        return supervisor.run(settings, devices, listener, log, ending)
+        return supervisor.run(settings, devices, listener, log, ending, access)
     from lensbox.serve import server
 
-    return server.run(settings, listener, log, ending)
+    return server.run(settings, listener, log, ending, access)
 
 
 @click.command(cls=Command)

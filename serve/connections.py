@@ -57,8 +57,9 @@ def connection_class(
     patience: Patience = _PATIENCE,
     on_closed: Callable[[str], None] = lambda reason: None,
 ) -> Any:
-    """uvicorn's HTTP/1.1 connections, of which at most `limit` stay open, and `limit_of_a_client` of one client,
-    an IPv4 address or an IPv6 network: the longest idle one is closed, of the client that has most of them.
+    """uvicorn's HTTP/1.1 connections, of which at most `limit` stay open, and `limit_of_a_client` of one
+    client, an IPv4 address or an IPv6 network: the longest idle one is closed, of the client that has most of
+    them.
 
     on_closed: called with the reason when a connection is closed for one of these limits: "crowded",
     "client_limit", or what `patient_protocol` says.

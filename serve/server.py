@@ -18,6 +18,7 @@ from lensbox.serve.ending import Ending
 from lensbox.serve.engine.engines import Engine
 from lensbox.serve.listener import url_of
 from lensbox.serve.observability.logs import LogStyle
+from lensbox.serve.security.access import Access
 from lensbox.serve.settings import Settings
 from lensbox.serve.slow_clients import Patience
 
@@ -31,6 +32,7 @@ def run(
     listener: socket.socket,
     log: LogStyle,
     ending: Ending,
+    access: Access,
     engine: Engine | None = None,
 ) -> Exception | None:
     """Serves on a bound socket. Returns None after SIGINT or SIGTERM, else why the model could not start.
@@ -39,7 +41,7 @@ def run(
     Threads that are stuck in a decoder or in the model are left behind.
     """
     failures: list[Exception] = []
-    url = url_of(listener)  # uvicorn closes the socket, which then has no name
+    url = url_of(listener, settings.scheme)  # uvicorn closes the socket, which then has no name
 
     def on_started(failure: Exception | None) -> None:
         if failure is None:
@@ -62,7 +64,7 @@ def run(
         service.ending = True
         server.end_at = time.monotonic() + _delay(settings)
 
-    app = create_app(settings, on_started=on_started, engine=engine)
+    app = create_app(settings, on_started=on_started, engine=engine, access=access)
     room = capacity(settings.max_connections)
     server = _Server(
         uvicorn.Config(
@@ -83,10 +85,13 @@ def run(
             # One at a time where others accept, too: who is free takes the next.
             backlog=room.burst if engine is None else 1,
             server_header=False,
+            ssl_certfile=settings.tls_certificate,
+            ssl_keyfile=settings.tls_key,
             timeout_keep_alive=settings.keep_alive_timeout,
             timeout_graceful_shutdown=_time_for_requests(settings),
         )
     )
+    server.handshake_timeout = settings.header_timeout
     ending.ask = end
     if engine is None:
         _log.info("listening on %s, loading %s", url, settings.artifact)
@@ -116,6 +121,7 @@ def _time_for_requests(settings: Settings) -> Any:
 
 class _Server(uvicorn.Server):
     end_at = math.inf  # on the clock of `time.monotonic`
+    handshake_timeout = 60.0  # seconds
 
     async def on_tick(self, counter: int) -> bool:
         if time.monotonic() >= self.end_at:
@@ -123,11 +129,28 @@ class _Server(uvicorn.Server):
         return await super().on_tick(counter)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        warn_when_out_of_files(asyncio.get_running_loop())
-        await super().startup(sockets)
-        # To asyncio `backlog` is how many connections it accepts at once, too; here it is that alone.
+        loop = asyncio.get_running_loop()
+        warn_when_out_of_files(loop)
+        await super().startup(sockets=[])
+        config = self.config
         for listener in sockets or []:
+            # As uvicorn does it, but for a client that does not go on with TLS: it would have a minute.
+            server = await loop.create_server(
+                self._connection,
+                sock=listener,
+                ssl=config.ssl,
+                ssl_handshake_timeout=self.handshake_timeout if config.ssl else None,
+                backlog=config.backlog,
+            )
+            self.servers.append(server)
+            # To asyncio `backlog` is how many connections it accepts at once, too; here it is that alone.
             listener.listen(_BACKLOG)
+
+    def _connection(self) -> asyncio.Protocol:
+        state = self.server_state, self.lifespan.state
+        protocol: Any = self.config.http_protocol_class
+        connection: asyncio.Protocol = protocol(self.config, *state)
+        return connection
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:

@@ -12,6 +12,8 @@ PILLOW_MAX_PIXELS = (
 )
 DEVICES = ("auto", "cpu", "cuda")
 _NUMBERED_DEVICE = re.compile(r"cpu|cuda(:\d{1,3})?")
+_ORIGIN = re.compile(r"https?://(\[[0-9a-f:]+\]|[a-z0-9.-]+)(:\d{1,5})?")
+_URL = re.compile(r"https?://[^/?#\s]+(/[^?#\s]*)?")
 _DAY = 86_400  # seconds: far above any use, and below what timers overflow at
 
 
@@ -23,6 +25,11 @@ def _count(default: int | None, most: int, summary: str) -> Any:
 def _seconds(default: float, summary: str) -> Any:
     """A field that holds a time above 0, at most a day."""
     return field(default=default, metadata={"above": 0, "most": _DAY, "summary": summary})
+
+
+def _rate(default: float, summary: str) -> Any:
+    """A field that holds a number a second, 0 for none, and at most a million."""
+    return field(default=default, metadata={"least": 0, "most": 1_000_000, "summary": summary})
 
 
 def _delay(default: float, summary: str) -> Any:
@@ -74,9 +81,45 @@ class Settings:
     runs with the rights of this process: only for files whose origin you know."""
 
     public_key: Path | None = field(
-        default=None, metadata={"summary": "whose signature the artifact must have: a PEM file"}
+        default=None,
+        metadata={"is_file": True, "summary": "whose signature the artifact must have: a PEM file"},
     )
     """An Ed25519 public key. Then only an artifact that its owner signed (`lensbox sign`) is loaded."""
+
+    api_keys_file: Path | None = field(
+        default=None,
+        metadata={"is_file": True, "summary": "names and keys of those who may ask; read again on change"},
+    )
+    """A line for each key: a name, and the key or its hash. Without a file, whoever can connect may ask."""
+
+    rate_limit: float = _rate(0.0, "requests a second of each key, or without keys of each address; 0: any")
+    """Requests a second that each key may make, all front ends together; without `api_keys_file`, each IPv4
+    address or IPv6 network of 64 bits. Probes and the page are not counted. 0 is no limit."""
+
+    rate_burst: int | None = _count(None, 1_000_000, "requests at once within --rate-limit; None: a second's")
+    """Requests that may come at once, after a pause. None: as many as in a second, at least one."""
+
+    cors_origins: str = field(
+        default="", metadata={"metavar": "ORIGINS", "summary": "pages elsewhere whose scripts may ask, or *"}
+    )
+    """Origins, with commas between them, whose scripts browsers let read the answers, such as
+    `https://shop.example`; "*" for all. "": only those of the service's own page."""
+
+    tls_certificate: Path | None = field(
+        default=None, metadata={"is_file": True, "summary": "speak HTTPS, with this certificate: a PEM file"}
+    )
+    """The certificate and those between it and its root. Without it the service speaks HTTP."""
+
+    tls_key: Path | None = field(
+        default=None, metadata={"is_file": True, "summary": "the key of --tls-certificate: a PEM file"}
+    )
+    """The certificate's private key, without a password."""
+
+    otel_endpoint: str = field(
+        default="", metadata={"metavar": "URL", "summary": "send traces to this OpenTelemetry collector"}
+    )
+    """Where an OTLP collector takes HTTP, such as `http://collector:4318`. "": what the environment says in
+    OTEL_EXPORTER_OTLP_ENDPOINT, else no traces."""
 
     threads: int | None = _count(None, 1024, "CPU threads of one inference; None leaves the choice to torch")
     """CPU threads of one inference; None leaves the choice to torch (one for each physical core)."""
@@ -106,8 +149,9 @@ class Settings:
     has been idle longest is closed: idle clients keep nobody out."""
 
     max_client_connections: int | None = _count(None, 1 << 20, "open connections of a client; None: no limit")
-    """Connections that one client may have open in each front end, where a client is an IPv4 address or an IPv6
-    network of 64 bits. None: as many as all of them. Behind a balancer all connections are those of one."""
+    """Connections that one client may have open in each front end, where a client is an IPv4 address or an
+    IPv6 network of 64 bits. None: as many as all of them. Behind a balancer all connections are those of
+    one."""
 
     max_batch: int | None = _count(None, 4096, "most images of one inference; None: 8 on CPUs, 64 on GPUs")
     """Most images that are computed together. None: 8 on a CPU, where more of them leave the caches, and 64
@@ -126,15 +170,16 @@ class Settings:
     """Bytes of the images that may wait for the model. A larger image has its place when no other waits."""
 
     header_timeout: float = _seconds(10.0, "seconds for receiving a request's head")
-    """For receiving the head of a request, from its first byte or the connection's beginning. It is one packet
-    from a client that means well, and without this limit each connection could be held with a byte at times."""
+    """For receiving the head of a request, from its first byte or the connection's beginning. It is one
+    packet from a client that means well, and without this limit each connection could be held with a byte at
+    times."""
 
     body_timeout: float = _seconds(30.0, "seconds for receiving a body")
     """For receiving a whole body: 16 MiB in 30 s is 4.5 Mbit/s, a slow phone uplink."""
 
     send_timeout: float = _seconds(60.0, "seconds in which a client takes an answer")
-    """For sending an answer that the network's buffers do not take at once, 64 MiB at most: 9 Mbit/s. Until it
-    is sent it takes memory."""
+    """For sending an answer that the network's buffers do not take at once, 64 MiB at most: 9 Mbit/s. Until
+    it is sent it takes memory."""
 
     answer_timeout: float = _seconds(30.0, "seconds from the end of a body to its answer")
     """From the end of a body to its answer. Only a stuck device takes that long. A client that has less time
@@ -152,6 +197,11 @@ class Settings:
     """How long an idle connection stays open: longer than the 60 s after which common load balancers drop
     theirs, so that they never send a request down a connection that is just being closed."""
 
+    @property
+    def scheme(self) -> str:
+        """Of the service's URL."""
+        return "http" if self.tls_certificate is None else "https"
+
     def __post_init__(self) -> None:
         if self.device not in DEVICES and not _NUMBERED_DEVICE.fullmatch(self.device):
             raise ValueError(f"device must be one of {', '.join(DEVICES)}, got {self.device!r}")
@@ -160,6 +210,16 @@ class Settings:
                 if not _NUMBERED_DEVICE.fullmatch(name):
                     rule = "all, or cpu, cuda and cuda:N with commas between them"
                     raise ValueError(f"devices must be {rule}, got {self.devices!r}")
+        for origin in self.cors_origins.split(",") if self.cors_origins not in ("", "*") else ():
+            if not _ORIGIN.fullmatch(origin):
+                rule = "*, or such as https://shop.example with commas between them"
+                raise ValueError(f"cors_origins must be {rule}, got {self.cors_origins!r}")
+        if (self.tls_certificate is None) != (self.tls_key is None):
+            given = "tls_key" if self.tls_certificate is None else "tls_certificate"
+            raise ValueError(f"tls_certificate and tls_key must come together, got {given} alone")
+        if self.otel_endpoint and not _URL.fullmatch(self.otel_endpoint):
+            rule = "an http or https URL without a query"
+            raise ValueError(f"otel_endpoint must be {rule}, got {self.otel_endpoint!r}")
         for setting in fields(self):
             value = getattr(self, setting.name)
             if "most" in setting.metadata and value is not None:

@@ -40,73 +40,67 @@ def patient_protocol(patience: Patience, on_given_up: Callable[[str], None]) -> 
         def connection_made(self, transport: asyncio.Transport) -> None:
             super().connection_made(transport)
             self._head_bytes = 0
-            self._receiving: asyncio.TimerHandle | None = None
-            self._sending: asyncio.TimerHandle | None = None
-            self._receive_within(patience.head)
+            self._receiving, self._sending = _Timer(self.loop), _Timer(self.loop)
+            self._receiving.start(patience.head, self._give_up_request)
 
         def data_received(self, data: bytes) -> None:
             super().data_received(data)
             if self.transport.is_closing():
                 return
             if not is_idle(self):
-                self._receiving = _cancelled(self._receiving)
+                self._receiving.stop()
                 self._head_bytes = 0
             elif self.cycle is not None and self.cycle.more_body:
-                self._receive_within(patience.body)
+                self._receiving.start(patience.body, self._give_up_request)
             else:
-                self._receive_within(patience.head)
+                self._receiving.start(patience.head, self._give_up_request)
                 self._head_bytes += len(data)
                 if self._head_bytes > _LONGEST_HEAD:
                     self.transport.write(_HEAD_TOO_LARGE)
                     self._close()
 
+        def pause_writing(self) -> None:
+            super().pause_writing()
+            self._sending.start(patience.answer, self._give_up_answer)
+
+        def resume_writing(self) -> None:
+            super().resume_writing()
+            self._sending.stop()
+            self._limit_closing()
+
         def on_response_complete(self) -> None:
             super().on_response_complete()
-            if self.transport.is_closing():  # as client or app wished
-                self._close()
+            self._limit_closing()
+
+        def shutdown(self) -> None:
+            super().shutdown()
+            self._limit_closing()
 
         def timeout_keep_alive_handler(self) -> None:
             self._close()
 
-        def shutdown(self) -> None:
-            super().shutdown()
-            if self.transport.is_closing():
-                self._close()
-
-        def pause_writing(self) -> None:
-            super().pause_writing()
-            if self._sending is None:
-                self._sending = self.loop.call_later(patience.answer, self._give_up_answer)
-
-        def resume_writing(self) -> None:
-            super().resume_writing()
-            self._sending = _cancelled(self._sending)
-            if self.transport.is_closing():  # what is left has its time, too
-                self._close()
-
         def connection_lost(self, exc: Exception | None) -> None:
             super().connection_lost(exc)
-            self._receiving, self._sending = _cancelled(self._receiving), _cancelled(self._sending)
-
-        def _receive_within(self, seconds: float) -> None:
-            """From now on, unless time runs already: a byte now and then gains nothing."""
-            if self._receiving is None:
-                self._receiving = self.loop.call_later(seconds, self._give_up_request)
+            self._receiving.stop()
+            self._sending.stop()
 
         def _close(self) -> None:
-            """Closes in order, and cuts the connection if the client does not let it: a transport waits for ever
-            until the last answer is taken, and one of TLS for the client's goodbye."""
             self.transport.close()
-            if self._sending is None:
-                unsent = self.transport.get_write_buffer_size() > 0
-                self._sending = (
-                    self.loop.call_later(patience.answer, self._give_up_answer)
-                    if unsent
-                    else self.loop.call_later(_GOODBYE, self.transport.abort)
-                )
+            self._limit_closing()
+
+        def _limit_closing(self) -> None:
+            """A transport that is to close waits for ever until the last answer is taken, and one of TLS for
+            the client's goodbye."""
+            if not self.transport.is_closing():
+                return
+            if self.transport.get_write_buffer_size():
+                self._sending.start(patience.answer, self._give_up_answer)
+            else:
+                self._sending.start(_GOODBYE, self.transport.abort)
 
         def _give_up_request(self) -> None:
-            if self._head_bytes or self.cycle is not None:  # else it was opened in case of need, as browsers do
+            # Else it was opened in case it is needed, as browsers do.
+            if self._head_bytes or self.cycle is not None:
                 on_given_up("slow_request")
             self.transport.abort()
 
@@ -123,6 +117,19 @@ def is_idle(connection: Any) -> bool:
     return cycle is None or bool(cycle.response_complete)
 
 
-def _cancelled(timer: asyncio.TimerHandle | None) -> None:
-    if timer is not None:
-        timer.cancel()
+class _Timer:
+    """One call that is still to come, or none."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._handle: asyncio.TimerHandle | None = None
+
+    def start(self, seconds: float, call: Callable[[], None]) -> None:
+        """Unless time runs already: a byte now and then gains a client nothing."""
+        if self._handle is None:
+            self._handle = self._loop.call_later(seconds, call)
+
+    def stop(self) -> None:
+        if self._handle is not None:
+            self._handle.cancel()
+            self._handle = None

@@ -74,8 +74,8 @@ class Metrics:
         )
         self._closed_connections = Counter(
             "lensbox_connections_closed",
-            "Connections that were closed for a limit: of all, of one client, on the time of a request's head "
-            "or of taking an answer",
+            "Connections that were closed for a limit: on their number, on that of one client, on the time "
+            "for a request's head, or for taking an answer",
             ["reason"],
             registry=registry,
         )

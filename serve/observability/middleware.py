@@ -7,7 +7,7 @@ from typing import Any
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from lensbox.serve.observability.metrics import Metrics
-from lensbox.serve.observability.request_ids import CURRENT, HEADER, request_ids
+from lensbox.serve.observability.request_ids import CURRENT, HEADER, RequestIds, request_ids
 
 _log = logging.getLogger("lensbox.serve.access")
 
@@ -45,7 +45,7 @@ class Observed:
             seconds = time.perf_counter() - start
             self._metrics.request_answered(_route(scope), status, seconds)
             if _log.isEnabledFor(logging.INFO):
-                _log_request(scope, status, seconds, ids.request_id)
+                _log_request(scope, status, seconds, CURRENT.get() or ids)
 
 
 def _route(scope: Scope) -> str:
@@ -53,7 +53,7 @@ def _route(scope: Scope) -> str:
     return getattr(scope.get("route"), "path", _NO_ENDPOINT)
 
 
-def _log_request(scope: Scope, status: int, seconds: float, request_id: str) -> None:
+def _log_request(scope: Scope, status: int, seconds: float, ids: RequestIds) -> None:
     # As it came over the wire, where line breaks and the like are percent-encoded.
     path = scope.get("raw_path", b"")[:_LONGEST_PATH].decode("ascii", "backslashreplace")
     host, port = scope.get("client") or ("", 0)
@@ -67,7 +67,8 @@ def _log_request(scope: Scope, status: int, seconds: float, request_id: str) -> 
         "client": f"{host}:{port}",
     }
     _log.info(
-        "%s %s %d %.1f ms %s:%s %s",
-        *(scope["method"], path, status, milliseconds, host, port, request_id),
+        "%s %s %d %.1f ms %s:%s %s%s",
+        *(scope["method"], path, status, milliseconds, host, port, ids.request_id),
+        f" key={ids.key}" if ids.key else "",
         extra={"fields": fields},
     )

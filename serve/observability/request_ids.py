@@ -17,10 +17,12 @@ _TRACEPARENT = re.compile(
 
 
 class RequestIds(NamedTuple):
-    """request_id: the client's X-Request-ID, or one made here; trace_id: that of `traceparent`, if any."""
+    """request_id: the client's X-Request-ID, or one made here; trace_id: that of `traceparent`, if any; key:
+    the name of the key that it came with, once that is known."""
 
     request_id: str
     trace_id: str | None
+    key: str | None = None
 
 
 CURRENT: ContextVar[RequestIds | None] = ContextVar("lensbox_request_ids", default=None)

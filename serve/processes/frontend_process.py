@@ -12,6 +12,7 @@ from lensbox.serve.processes.addresses import EngineAddress
 from lensbox.serve.processes.arena import Arena
 from lensbox.serve.processes.child import begin_child, end_child
 from lensbox.serve.processes.remote_engine import RemoteEngine
+from lensbox.serve.security.access import Access
 from lensbox.serve.server import run
 from lensbox.serve.settings import Settings
 
@@ -19,7 +20,11 @@ _MOST_BYTES_A_PIXEL = 4
 
 
 def main(
-    settings: Settings, listener: socket.socket, addresses: Sequence[EngineAddress], log: LogStyle
+    settings: Settings,
+    listener: socket.socket,
+    addresses: Sequence[EngineAddress],
+    log: LogStyle,
+    access: Access,
 ) -> None:
     """Serves until SIGTERM. The process ends with 0."""
     begin_child("lensbox-http", log)
@@ -29,7 +34,7 @@ def main(
     most = settings.queue_size + (settings.max_batch or LARGEST_ON_GPU)
     engine = Engines([RemoteEngine(address, arena, most) for address in addresses])
     with listener:
-        run(share, listener, log, ending, engine)
+        run(share, listener, log, ending, access, engine)
     end_child(0)
 
 

@@ -22,6 +22,7 @@ from lensbox.serve.observability.logs import LogStyle
 from lensbox.serve.observability.shared_metrics import SharedMetrics, shared_metrics
 from lensbox.serve.processes import targets
 from lensbox.serve.processes.addresses import new_address
+from lensbox.serve.security.access import Access
 from lensbox.serve.settings import Settings
 
 _log = logging.getLogger(__name__)
@@ -55,11 +56,18 @@ class _Child:
 
 
 def run(
-    settings: Settings, devices: Sequence[str], listener: socket.socket, log: LogStyle, ending: Ending
+    settings: Settings,
+    devices: Sequence[str],
+    listener: socket.socket,
+    log: LogStyle,
+    ending: Ending,
+    access: Access,
 ) -> Exception | None:
     """Serves on a bound socket. Returns None after SIGINT or SIGTERM, else why an engine could not start."""
+    if access.key_file is not None:  # for front ends that come later; it speaks for all of them
+        access.key_file.watch()
     with shared_metrics() as metrics:
-        return _run(settings, devices, listener, log, ending, metrics)
+        return _run(settings, devices, listener, log, ending, access, metrics)
 
 
 def _run(
@@ -68,13 +76,14 @@ def _run(
     listener: socket.socket,
     log: LogStyle,
     ending: Ending,
+    access: Access,
     metrics: SharedMetrics,
 ) -> Exception | None:
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(list(targets.PRELOADED))
     asked: list[bool] = []
     ending.ask = lambda: asked.append(True)
-    url = url_of(listener)
+    url = url_of(listener, settings.scheme)
     _log.info("listening on %s, loading %s", url, settings.artifact)
     addresses = [new_address(device) for device in devices]
     engines = [
@@ -82,7 +91,7 @@ def _run(
         for address in addresses
     ]
     frontends = [
-        _Child(f"front end {number + 1}", targets.frontend, (settings, listener, addresses, log))
+        _Child(f"front end {number + 1}", targets.frontend, (settings, listener, addresses, log, access))
         for number in range(settings.frontends or 1)
     ]
     children = [*engines, *frontends]

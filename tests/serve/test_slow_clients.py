@@ -63,7 +63,9 @@ def start(
     if request.param == "h11":
         monkeypatch.setattr(slow_clients, "_Protocol", H11Protocol)
 
-    def start(limit: int = 1000, head: float = _NEVER, body: float = _NEVER, answer: float = _NEVER) -> Server:
+    def start(
+        limit: int = 1000, head: float = _NEVER, body: float = _NEVER, answer: float = _NEVER
+    ) -> Server:
         return Server(url_of_server, limit, Patience(head, body, answer))
 
     return start

@@ -1,0 +1,169 @@
+"""The keys of clients: the file they come from, and who has sent one.
+
+Only hashes are kept. SHA-256 is enough, and is fast: keys are random, so nobody finds one by trying.
+"""
+
+import hashlib
+import hmac
+import logging
+import re
+import threading
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from lensbox.errors import ExitCode, LensboxError
+
+_log = logging.getLogger(__name__)
+
+_INTERVAL = 0.5  # seconds; a change counts once it has been seen twice
+_LARGEST_FILE = 1 << 20  # bytes
+_NAME = re.compile(r"[A-Za-z0-9._@-]{1,64}")
+_KEY = re.compile(r"[!-~]{16,256}")
+_HASH = re.compile(r"sha256:([0-9a-f]{64})")
+
+
+class KeyFileError(LensboxError):
+    """A file of keys cannot be used; the message says why, and never has a key in it."""
+
+    exit_code = ExitCode.UNUSABLE
+
+
+class ApiKey(NamedTuple):
+    """name: of whoever has the key, for logs and limits; digest: SHA-256 of the key."""
+
+    name: str
+    digest: bytes
+
+
+class ApiKeys(tuple[ApiKey, ...]):
+    """All that are known. A name may have several, while one takes the place of another."""
+
+    def name_of(self, key: bytes) -> str | None:
+        """Whose key it is; None for nobody's. Takes the same time for each key of a length."""
+        digest = hashlib.sha256(key).digest()
+        found = None
+        for name, known in self:
+            if hmac.compare_digest(digest, known):
+                found = name
+        return found
+
+
+def parse_keys(content: bytes) -> ApiKeys:
+    """Reads lines of a name and a key, or `sha256:` and its hash in hex; # begins a comment.
+
+    Raises KeyFileError, which names the line.
+    """
+    try:
+        lines = content.decode("ascii").splitlines()
+    except UnicodeDecodeError as error:
+        raise KeyFileError(f"it must be ASCII, got another byte at offset {error.start}") from None
+    keys: dict[bytes, ApiKey] = {}
+    for number, line in enumerate(lines, 1):
+        words = [] if line.lstrip().startswith("#") else line.split()
+        if not words:
+            continue
+        key = _parse_line(number, words)
+        if key.digest in keys:
+            raise KeyFileError(f"line {number}: a key must belong to one name, got that of another line")
+        keys[key.digest] = key
+    if not keys:
+        raise KeyFileError("it must hold at least one key, got none")
+    return ApiKeys(keys.values())
+
+
+def _parse_line(number: int, words: list[str]) -> ApiKey:
+    if len(words) != 2:
+        raise KeyFileError(f"line {number}: it must have a name and a key, got {len(words)} words")
+    name, key = words
+    if not _NAME.fullmatch(name):
+        raise KeyFileError(f"line {number}: a name must be 1 to 64 letters, digits, and . _ @ - alone")
+    if key.startswith("sha256:"):
+        found = _HASH.fullmatch(key)
+        if found is None:
+            raise KeyFileError(f"line {number}: sha256: must be followed by 64 hex digits in lower case")
+        return ApiKey(name, bytes.fromhex(found[1]))
+    if not _KEY.fullmatch(key):
+        raise KeyFileError(f"line {number}: a key must have 16 to 256 characters, got {len(key)}")
+    return ApiKey(name, hashlib.sha256(key.encode()).digest())
+
+
+class KeyFile:
+    """The keys of a file, and after `watch` those of its latest version that can be used.
+
+    Raises KeyFileError. Another process that gets it, pickled, begins with the same keys.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        try:
+            content = _read(path)
+            self.keys = parse_keys(content)
+        except (KeyFileError, OSError) as error:
+            raise KeyFileError(f"api_keys_file {path} cannot be used: {_reason(error)}") from error
+        self._taken = hashlib.sha256(content).digest()
+        self._stopped = threading.Event()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "_stopped"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state, _stopped=threading.Event())
+
+    def watch(self, log_level: int = logging.INFO) -> None:
+        """Follows the file in a thread, and says what has changed, once and never with a key."""
+        self._stopped = threading.Event()
+        threading.Thread(target=self._watch, args=(self._stopped, log_level), daemon=True).start()
+
+    def stop(self) -> None:
+        """Ends `watch`."""
+        self._stopped.set()
+
+    def _watch(self, stopped: threading.Event, log_level: int) -> None:
+        seen = self._taken
+        while not stopped.wait(_INTERVAL):
+            seen = self._look(seen, log_level)
+
+    def _look(self, seen: bytes, log_level: int) -> bytes:
+        """Takes what the file holds, if it held the same before: half a file that is being written could be
+        read as other keys. Returns what it holds now, hashed."""
+        problem, content = "", b""
+        try:
+            content = _read(self._path)
+        except (KeyFileError, OSError) as error:
+            problem = _reason(error)
+        now = hashlib.sha256(problem.encode() or content).digest()
+        if now != seen or now == self._taken:
+            return now
+        self._taken = now
+        try:
+            if problem:
+                raise KeyFileError(problem)
+            keys = parse_keys(content)
+        except KeyFileError as error:
+            if log_level >= logging.INFO:
+                _log.error("%s cannot be used, and the keys from before stay: %s", self._path, error)
+            return now
+        before, after = ({key.name for key in these} for these in (self.keys, keys))
+        self.keys = keys
+        _log.log(
+            log_level,
+            "%s was read again: %d keys; new names: %s; gone: %s",
+            *(self._path, len(keys), _listed(after - before), _listed(before - after)),
+        )
+        return now
+
+
+def _read(path: Path) -> bytes:
+    with path.open("rb") as file:
+        content = file.read(_LARGEST_FILE + 1)
+    if len(content) > _LARGEST_FILE:
+        raise KeyFileError(f"it must have at most {_LARGEST_FILE} bytes, got more")
+    return content
+
+
+def _reason(error: Exception) -> str:
+    return (error.strerror or type(error).__name__) if isinstance(error, OSError) else str(error)
+
+
+def _listed(names: set[str]) -> str:
+    return ", ".join(sorted(names)) or "none"
