@@ -46,7 +46,7 @@ class ServeProcess:
     def url(self) -> str | None:
         """The address in the log, once it is there."""
         assert self.process.poll() is None, self.log
-        found = re.search(r"listening on (http://127\.0\.0\.1:\d+)", self.log)
+        found = re.search(r"listening on (https?://127\.0\.0\.1:\d+)", self.log)
         return found.group(1) if found else None
 
     def end(self, number: signal.Signals) -> int:

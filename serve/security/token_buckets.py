@@ -1,8 +1,8 @@
 """How many requests each client may still make: token buckets that processes of one service share.
 
 A bucket is one number, the time at which it will be full again ("generic cell rate algorithm"): a request
-moves it on by the time that a token takes, unless it would then lie further ahead than a whole bucket takes. A
-table of fixed size has them all, so that no number of clients takes more memory.
+moves it on by the time that a token takes, unless it would then lie further ahead than a whole bucket takes.
+A table of fixed size has them all, so that no number of clients takes more memory.
 """
 
 import fcntl

@@ -1,0 +1,182 @@
+"""A service with keys and rates: who is let in, how, and what is said to others."""
+
+import json
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import httpx
+import pytest
+
+from lensbox.serve.observability.logs import JsonFormatter
+
+_ALICE, _BOB = "alice-0123456789abcdef", "bob-0123456789abcdef"
+_OPEN = ["/healthz", "/readyz", "/v2/health/live", "/v2/health/ready"]
+_CLOSED = ["/metrics", "/v1/model", "/openapi.json", "/docs", "/v2", "/v2/models/fake", "/nothing", "/healthz/", "/Healthz"]
+
+
+@pytest.fixture
+def keys(tmp_path: Path) -> Path:
+    path = tmp_path / "keys"
+    path.write_text(f"alice {_ALICE}\nbob {_BOB}\n")
+    return path
+
+
+@pytest.fixture
+def start(
+    start_service: Callable[..., Any], fake: Any, wait_until: Callable[..., None]
+) -> Callable[..., httpx.Client]:
+    def start(**settings: Any) -> httpx.Client:
+        client: httpx.Client = start_service(lambda: fake, **settings).client
+        wait_until(lambda: client.get("/readyz").status_code == 200)
+        return client
+
+    return start
+
+
+def test_what_is_open_and_what_is_not(start: Callable[..., httpx.Client], keys: Path) -> None:
+    client = start(api_keys_file=keys)
+    for path in _OPEN:
+        assert client.get(path).status_code == 200, path
+    assert client.get("/").status_code in (200, 404)  # the page, where there is one
+    for path in _CLOSED:
+        for method in ("GET", "POST", "HEAD", "OPTIONS"):
+            assert client.request(method, path).status_code == 401, (method, path)
+    assert client.get("/metrics", headers={"X-API-Key": _ALICE}).status_code == 200
+    assert client.get("/nothing", headers={"X-API-Key": _ALICE}).status_code == 404
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Authorization": f"Bearer {_ALICE}"},
+        {"authorization": f"bearer  {_ALICE}"},
+        {"X-API-Key": _BOB},
+        {"X-API-Key": _BOB, "Authorization": "Basic of-a-proxy"},
+    ],
+)
+def test_a_key_lets_in(
+    start: Callable[..., httpx.Client], keys: Path, png: bytes, headers: dict[str, str]
+) -> None:
+    client = start(api_keys_file=keys)
+    assert client.post("/v1/detect", content=png, headers=headers).status_code == 200
+    assert client.get("/v2", headers=headers).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        [("Authorization", f"Bearer {_ALICE}x")],
+        [("Authorization", f"Basic {_ALICE}")],
+        [("Authorization", _ALICE)],
+        [("Authorization", "Bearer")],
+        [("X-API-Key", "")],
+        [("X-API-Key", "wrong"), ("Authorization", f"Bearer {_ALICE}")],
+        [("X-API-Key", _ALICE), ("X-API-Key", _BOB)],
+        [("Authorization", f"Bearer {_ALICE}"), ("Authorization", f"Bearer {_ALICE}")],
+        [("Cookie", f"key={_ALICE}")],
+    ],
+)
+def test_anything_else_does_not(
+    start: Callable[..., httpx.Client], fake: Any, keys: Path, png: bytes, headers: list[tuple[str, str]]
+) -> None:
+    client = start(api_keys_file=keys)
+    response = client.post("/v1/detect", content=png, headers=headers)
+    assert response.status_code == 401
+    assert response.headers["www-authenticate"].startswith('Bearer realm="lensbox"')
+    assert not fake.calls
+    assert client.get("/healthz").status_code == 200  # the same connection goes on
+
+
+def test_the_forms_of_a_refusal(start: Callable[..., httpx.Client], keys: Path) -> None:
+    client = start(api_keys_file=keys)
+    message = "a key must come as 'Authorization: Bearer KEY' or 'X-API-Key: KEY', got "
+    response = client.get("/v1/model")
+    assert response.headers["content-type"] == "application/problem+json"
+    assert response.headers["www-authenticate"] == 'Bearer realm="lensbox"'
+    assert response.json() == {
+        "type": "about:blank",
+        "title": "Unauthorized",
+        "status": 401,
+        "detail": f"{message}none",
+        "code": "unauthorized",
+    }
+    response = client.get("/v2/models/fake", headers={"X-API-Key": "wrong"})
+    assert response.json() == {"error": f"{message}one that is not known"}
+    assert response.headers["www-authenticate"] == 'Bearer realm="lensbox", error="invalid_token"'
+    assert response.headers["x-request-id"]
+
+
+def test_a_new_key_counts_while_the_service_runs(
+    start: Callable[..., httpx.Client], keys: Path, wait_until: Callable[..., None]
+) -> None:
+    client = start(api_keys_file=keys)
+    new = "carol-0123456789abcdef"
+    keys.write_text(f"carol {new}\n")
+    wait_until(lambda: client.get("/v2", headers={"X-API-Key": new}).status_code == 200)
+    assert client.get("/v2", headers={"X-API-Key": _ALICE}).status_code == 401
+
+
+def test_logs_have_names_and_never_keys(
+    start: Callable[..., httpx.Client], keys: Path, caplog: pytest.LogCaptureFixture, png: bytes
+) -> None:
+    client = start(api_keys_file=keys)
+    caplog.handler.setFormatter(JsonFormatter())
+    caplog.set_level(logging.DEBUG)
+    wrong = "mallory-0123456789abcdef"
+    client.post("/v1/detect", content=png, headers={"Authorization": f"Bearer {_ALICE}"})
+    client.post("/v1/detect", content=b"no image", headers={"X-API-Key": _BOB})
+    client.post("/v1/detect", content=png, headers={"X-API-Key": wrong})
+    client.get("/healthz", headers={"X-API-Key": _ALICE})
+    lines = [json.loads(line) for line in caplog.text.splitlines() if "lensbox.serve.access" in line]
+    asked = [(line["path"], line["status"], line.get("key")) for line in lines if line["path"] != "/readyz"]
+    assert asked[:3] == [("/v1/detect", 200, "alice"), ("/v1/detect", 400, "bob"), ("/v1/detect", 401, None)]
+    assert " key=alice" in lines[0]["message"]
+    for key in (_ALICE, _BOB, wrong):
+        assert key not in caplog.text
+
+
+def test_a_key_has_its_rate(start: Callable[..., httpx.Client], fake: Any, keys: Path, png: bytes) -> None:
+    client = start(api_keys_file=keys, rate_limit=0.01, rate_burst=2)
+    fake.metadata = SimpleNamespace(name="fake", canvas=None, classes=())
+    alice, bob = {"X-API-Key": _ALICE}, {"X-API-Key": _BOB}
+    for left in (1, 0):
+        response = client.post("/v1/detect", content=png, headers=alice)
+        assert response.status_code == 200
+        assert response.headers["ratelimit-policy"] == '"default";q=2;w=200'
+        assert response.headers["ratelimit"] == f'"default";r={left};t={100 * (2 - left)}'
+    response = client.post("/v1/detect", content=png, headers=alice)
+    assert response.status_code == 429
+    assert 90 <= int(response.headers["retry-after"]) <= 100
+    assert response.headers["ratelimit"].startswith('"default";r=0;t=')
+    assert response.json()["code"] == "rate_limited"
+    assert response.json()["detail"].startswith(
+        "the requests of a key must be at most 2 at once and 0.01 a second; the next may come in "
+    )
+    response = client.get("/v2/models/fake", headers=alice)
+    assert (response.status_code, list(response.json())) == (429, ["error"])
+    assert client.post("/v1/detect", content=png, headers=bob).status_code == 200
+    # Probes are not limited, and those without a key spend nobody's tokens.
+    for _ in range(5):
+        assert client.get("/readyz").status_code == 200
+        assert client.get("/v2").status_code == 401
+    assert client.get("/v2", headers=bob).status_code == 200
+
+
+def test_without_keys_an_address_has_its_rate(start: Callable[..., httpx.Client]) -> None:
+    client = start(rate_limit=0.01)
+    assert client.get("/v2").status_code == 200
+    assert client.get("/v2").status_code == 429
+    transport = httpx.HTTPTransport(local_address="127.0.0.2")
+    with httpx.Client(base_url=client.base_url, transport=transport) as other:
+        assert other.get("/v2").status_code == 200
+
+
+def test_nothing_is_asked_for_and_limited_by_default(start: Callable[..., httpx.Client]) -> None:
+    client = start()
+    for _ in range(50):
+        response = client.get("/v2")
+        assert response.status_code == 200
+    assert "ratelimit" not in response.headers
