@@ -4,11 +4,13 @@ import asyncio
 import functools
 import logging
 import threading
+import time
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from importlib.metadata import version
+from typing import TYPE_CHECKING
 
 from fastapi import FastAPI
 from starlette.types import ASGIApp
@@ -22,6 +24,7 @@ from lensbox.serve.loading import load_model
 from lensbox.serve.observability.engine import observed_instance
 from lensbox.serve.observability.metrics import Metrics
 from lensbox.serve.observability.middleware import Observed
+from lensbox.serve.observability.tracing import start_tracing
 from lensbox.serve.routes import detect, health, loss, model
 from lensbox.serve.routes import metrics as metrics_route
 from lensbox.serve.security.access import Access
@@ -29,6 +32,9 @@ from lensbox.serve.security.middleware import secured
 from lensbox.serve.service import Service
 from lensbox.serve.settings import Settings
 from lensbox.serve.v2 import routes as v2
+
+if TYPE_CHECKING:
+    from lensbox.serve.observability.spans import Tracing
 
 _log = logging.getLogger(__name__)
 
@@ -41,6 +47,7 @@ def create_app(
     on_started: Callable[[Exception | None], None] | None = None,
     engine: Engine | None = None,
     access: Access | None = None,
+    tracing: "Tracing | None" = None,
 ) -> "App":
     """The ASGI application. It answers at once; /readyz tells when the model is ready.
 
@@ -49,18 +56,28 @@ def create_app(
         Without it the exception is logged, and /readyz says what it was. Of several engines, when all are.
     engine: one that is there already, in other processes, instead of one that calls `load`.
     access: who may ask, shared with other processes; default: as `settings` say. Raises KeyFileError.
+    tracing: takes the spans of requests; default: as `settings` and the environment say. Raises TracingError.
     """
 
     metrics = Metrics()
     # One of several processes speaks for all of them.
     log_level = logging.INFO if access is None or engine is None else logging.DEBUG
     access = access or Access.of(settings)
+    tracing = tracing or start_tracing(settings)
+
+    def image_decoded(seconds: float) -> None:
+        metrics.image_decoded(seconds)
+        if tracing is not None:
+            now = time.monotonic()
+            tracing.stage("decode", now - seconds, now)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         instance = engine or _engine(settings, load, on_started or _log_start, metrics)
+        if tracing is not None:
+            instance = tracing.engine(instance)
         decoders = Decoders(
-            settings.decode_threads, settings.max_pixels, settings.answer_timeout, metrics.image_decoded
+            settings.decode_threads, settings.max_pixels, settings.answer_timeout, image_decoded
         )
         # Apart from the decoders: a loss does not wait for images. One thread, because parsing holds the GIL.
         json_parser = ThreadPoolExecutor(1, thread_name_prefix="lensbox-json")
@@ -74,6 +91,8 @@ def create_app(
         finally:
             if access.key_file is not None:
                 access.key_file.stop()
+            if tracing is not None:
+                await asyncio.to_thread(tracing.stop)
             # The server has waited for requests: whatever goes on now, nobody waits for it any more.
             decoders.stop()
             json_parser.shutdown(wait=False, cancel_futures=True)
@@ -88,7 +107,8 @@ def create_app(
         lifespan=lifespan,
     )
     app.metrics = metrics
-    app.secure = lambda inner: secured(inner, settings, access)
+    app.guarded = lambda inner: secured(inner, settings, access)
+    app.traced = (lambda inner: inner) if tracing is None else tracing.app
     add_error_handlers(app)
     for route in (health, model, detect, loss, metrics_route, v2):
         app.include_router(route.router)
@@ -99,10 +119,11 @@ class App(FastAPI):
     """Observed from outside of all that answers: also of the answer to a defect."""
 
     metrics: Metrics
-    secure: Callable[[ASGIApp], ASGIApp]
+    guarded: Callable[[ASGIApp], ASGIApp]
+    traced: Callable[[ASGIApp], ASGIApp]
 
     def build_middleware_stack(self) -> ASGIApp:
-        return Observed(self.secure(super().build_middleware_stack()), self.metrics)
+        return Observed(self.traced(self.guarded(super().build_middleware_stack())), self.metrics)
 
 
 def _engine(

@@ -13,6 +13,7 @@ from lensbox.errors import DeviceError, ExitCode, LensboxError
 from lensbox.serve.ending import Ending, end_process
 from lensbox.serve.listener import listen
 from lensbox.serve.observability.logs import FORMATS, LogStyle
+from lensbox.serve.observability.tracing import TracingError, check_tracing
 from lensbox.serve.security.access import Access
 from lensbox.serve.security.api_keys import KeyFileError
 from lensbox.serve.security.tls import CertificateError, check_certificate
@@ -73,9 +74,10 @@ def _run(settings: Settings, listener: socket.socket, log: LogStyle, ending: End
 
     try:
         check_certificate(settings)
+        check_tracing(settings)
         access = Access.of(settings)
         devices = device_names(settings)
-    except (CertificateError, DeviceError, KeyFileError) as error:
+    except (CertificateError, DeviceError, KeyFileError, TracingError) as error:
         return error
     if count := frontend_count(settings, devices):
         from lensbox.serve.processes import supervisor

@@ -1,5 +1,6 @@
 """The threads that decode images."""
 
+import contextvars
 import math
 import threading
 import time
@@ -46,7 +47,10 @@ class Decoders:
         deadline: on the clock of `time.monotonic`, for requests that have less time than others.
         """
         limit = time.monotonic() + self._time_limit
-        return self._pool.submit(self._decode, body, content_type, canvas, reading, deadline, limit)
+        context = contextvars.copy_context()  # of the request, for logs and traces
+        return self._pool.submit(
+            context.run, self._decode, body, content_type, canvas, reading, deadline, limit
+        )
 
     @property
     def stuck(self) -> bool:

@@ -1,6 +1,7 @@
 """One step of a request after another, from thread to thread: the event loop waits for the last alone."""
 
 import contextlib
+import contextvars
 from collections.abc import Callable
 from concurrent.futures import Future, InvalidStateError
 from typing import TypeVar
@@ -15,8 +16,9 @@ def followed(
     """The results of two steps, the second of which `follow` starts, in the thread that ends the first.
 
     What a step raises, `follow` among them, the returned future raises. Cancelling it cancels the step that
-    is still to come.
+    is still to come. `follow` runs in the caller's context: what it logs belongs to the same request.
     """
+    context = contextvars.copy_context()
     both: Future[tuple[First, Second]] = Future()
     steps: list[Future[First] | Future[Second]] = [first]
 
@@ -25,7 +27,7 @@ def followed(
             return
         try:
             value = done.result()
-            second = follow(value)
+            second = context.run(follow, value)
         except BaseException as error:  # of any kind: somebody waits for it
             _fail(both, error)
             return

@@ -80,6 +80,13 @@ def start_service() -> Iterator[StartService]:
         yield start
 
 
+@pytest.fixture
+def start_app() -> Iterator[Callable[[FastAPI], httpx.Client]]:
+    """Serves an app and gives a client of it. It ends with the test."""
+    with contextlib.ExitStack() as stack:
+        yield lambda app: stack.enter_context(_running(app))[0]
+
+
 @pytest.fixture(scope="module")
 def client(artifact_path: Path) -> Iterator[httpx.Client]:
     """A client of a service over the real artifact, with small limits."""

@@ -18,13 +18,15 @@ _COUNTS = [
     "max_boxes",
     "max_requests",
     "max_connections",
+    "max_client_connections",
     "max_batch",
     "queue_size",
     "queue_bytes",
     "shutdown_timeout",
     "keep_alive_timeout",
+    "rate_burst",
 ]
-_TIMES = {"max_delay", "body_timeout", "answer_timeout", "shutdown_delay"}
+_TIMES = {"max_delay", "header_timeout", "body_timeout", "send_timeout", "answer_timeout", "shutdown_delay"}
 
 
 def _settings(name: str, value: Any) -> Settings:
@@ -33,8 +35,9 @@ def _settings(name: str, value: Any) -> Settings:
 
 def test_every_number_is_checked_below() -> None:
     fields = {field.name for field in dataclasses.fields(Settings)}
-    others = {"artifact", "device", "devices", "trusted", "public_key", "frontends"}
-    assert fields == {*_COUNTS, *_TIMES, *others}
+    others = {"artifact", "device", "devices", "trusted", "public_key", "frontends", "rate_limit"}
+    safety = {"api_keys_file", "cors_origins", "tls_certificate", "tls_key", "otel_endpoint"}
+    assert fields == {*_COUNTS, *_TIMES, *others, *safety}
 
 
 @pytest.mark.parametrize("name", _COUNTS)
@@ -51,7 +54,7 @@ def test_counts_have_a_bound_above(name: str) -> None:
         _settings(name, 10**15)
 
 
-@pytest.mark.parametrize("name", ["body_timeout", "answer_timeout"])
+@pytest.mark.parametrize("name", ["header_timeout", "body_timeout", "send_timeout", "answer_timeout"])
 @pytest.mark.parametrize("value", [0.0, -1.0, float("nan"), float("inf")])
 def test_times_are_positive_and_finite(name: str, value: float) -> None:
     with pytest.raises(ValueError, match=rf"^{name} must be above 0 and at most 86400, got {value}$"):
@@ -93,3 +96,38 @@ def test_front_ends_may_be_none(value: int) -> None:
     with pytest.raises(ValueError, match=rf"^frontends must be at (least 0|most 256), got {value}$"):
         _settings("frontends", value)
     assert _settings("frontends", 0).frontends == 0
+
+
+@pytest.mark.parametrize("value", [-1.0, float("nan"), 1e7])
+def test_a_rate_may_be_none(value: float) -> None:
+    with pytest.raises(ValueError, match=rf"^rate_limit must be at (least 0|most 1000000), got {value}$"):
+        _settings("rate_limit", value)
+    assert _settings("rate_limit", 0.0).rate_limit == 0
+
+
+@pytest.mark.parametrize("value", ["", "*", "https://a.example", "http://localhost:3000,https://[::1]:8443"])
+def test_origins_that_can_be(value: str) -> None:
+    assert _settings("cors_origins", value).cors_origins == value
+
+
+@pytest.mark.parametrize(
+    "value", ["a.example", "https://a.example/", "https://a, https://b", "*,https://a", "null", "https://"]
+)
+def test_origins_that_cannot_be(value: str) -> None:
+    with pytest.raises(ValueError, match=r"^cors_origins must be \*, or such as https://shop.example with"):
+        _settings("cors_origins", value)
+
+
+@pytest.mark.parametrize("name", ["tls_certificate", "tls_key"])
+def test_a_certificate_comes_with_its_key(name: str) -> None:
+    with pytest.raises(
+        ValueError, match=rf"^tls_certificate and tls_key must come together, got {name} alone$"
+    ):
+        _settings(name, Path("file.pem"))
+
+
+@pytest.mark.parametrize("value", ["collector:4318", "ftp://collector", "http://collector?a=b", "http://"])
+def test_collectors_that_cannot_be(value: str) -> None:
+    with pytest.raises(ValueError, match=r"^otel_endpoint must be an http or https URL without a query, got"):
+        _settings("otel_endpoint", value)
+    assert _settings("otel_endpoint", "http://collector:4318/otlp").otel_endpoint

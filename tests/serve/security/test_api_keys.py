@@ -53,7 +53,7 @@ def test_a_file_that_cannot_be_used_says_which(tmp_path: Path) -> None:
     with pytest.raises(KeyFileError, match=r"^api_keys_file .*keys cannot be used: No such file"):
         KeyFile(tmp_path / "keys")
     (tmp_path / "keys").write_bytes(bytes(1 << 21))
-    with pytest.raises(KeyFileError, match="it must have at most 1048576 bytes, got more$"):
+    with pytest.raises(KeyFileError, match=r"it must have at most 1048576 bytes, got more$"):
         KeyFile(tmp_path / "keys")
 
 

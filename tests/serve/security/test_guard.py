@@ -14,7 +14,17 @@ from lensbox.serve.observability.logs import JsonFormatter
 
 _ALICE, _BOB = "alice-0123456789abcdef", "bob-0123456789abcdef"
 _OPEN = ["/healthz", "/readyz", "/v2/health/live", "/v2/health/ready"]
-_CLOSED = ["/metrics", "/v1/model", "/openapi.json", "/docs", "/v2", "/v2/models/fake", "/nothing", "/healthz/", "/Healthz"]
+_CLOSED = [
+    "/metrics",
+    "/v1/model",
+    "/openapi.json",
+    "/docs",
+    "/v2",
+    "/v2/models/fake",
+    "/nothing",
+    "/healthz/",
+    "/Healthz",
+]
 
 
 @pytest.fixture

@@ -90,7 +90,7 @@ def test_answers_come_over_tls(process: ServeProcess, client: httpx.Client, png:
     assert (process.url() or "").startswith("https://127.0.0.1:")
     for _ in range(3):
         assert client.post("/v1/detect", content=png).status_code == 200
-    with pytest.raises(httpx.ConnectError, match="self.signed"):
+    with pytest.raises(httpx.ConnectError, match=r"self.signed"):
         httpx.get(f"{process.url()}/healthz")
     with pytest.raises(httpx.TransportError):
         httpx.get(f"{process.url()}/healthz".replace("https", "http"))

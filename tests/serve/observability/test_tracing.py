@@ -1,0 +1,230 @@
+"""Spans of requests: in memory, and as a collector gets them from a service of several processes."""
+
+import itertools
+import json
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from fastapi import FastAPI
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from serve_process import PATIENCE, ServeProcess
+
+from lensbox.cli import main
+from lensbox.serve.app import create_app
+from lensbox.serve.observability import tracing as choice
+from lensbox.serve.observability.spans import Tracing
+from lensbox.serve.settings import Settings
+
+_TRACE, _PARENT = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
+_TRACEPARENT = f"00-{_TRACE}-{_PARENT}-01"
+_LOSS = {"predictions": [[0, 0, 1, 1]], "targets": [[0, 0, 1, 1]]}
+
+
+@pytest.fixture
+def exporter() -> InMemorySpanExporter:
+    return InMemorySpanExporter()
+
+
+@pytest.fixture
+def client(
+    exporter: InMemorySpanExporter,
+    start_app: Callable[[FastAPI], httpx.Client],
+    fake: Any,
+    wait_until: Callable[..., None],
+) -> httpx.Client:
+    """A client of a traced service."""
+    tracing = Tracing(SimpleSpanProcessor(exporter))
+    client = start_app(create_app(Settings(Path("unused")), load=lambda: fake, tracing=tracing))
+    wait_until(lambda: client.get("/readyz").status_code == 200)
+    return client
+
+
+def _spans(exporter: InMemorySpanExporter) -> dict[str, ReadableSpan]:
+    return {span.name: span for span in exporter.get_finished_spans()}
+
+
+def _parent(span: ReadableSpan) -> int | None:
+    return None if span.parent is None else span.parent.span_id
+
+
+def test_a_request_is_a_tree_of_spans(
+    client: httpx.Client, exporter: InMemorySpanExporter, wait_until: Callable[..., None], png: bytes
+) -> None:
+    headers = {"traceparent": _TRACEPARENT, "X-Request-ID": "mine"}
+    assert client.post("/v1/detect", content=png, headers=headers).status_code == 200
+    wait_until(lambda: len(exporter.get_finished_spans()) == 4)
+    spans = _spans(exporter)
+    assert set(spans) == {"POST /v1/detect", "decode", "queue", "inference"}
+    request = spans["POST /v1/detect"]
+    assert request.context is not None
+    assert f"{request.context.trace_id:032x}" == _TRACE
+    assert f"{_parent(request):016x}" == _PARENT
+    assert dict(request.attributes or {}) == {
+        "http.request.method": "POST",
+        "http.route": "/v1/detect",
+        "http.response.status_code": 200,
+        "lensbox.request_id": "mine",
+    }
+    stages = [spans[name] for name in ("decode", "queue", "inference")]
+    for span in stages:
+        assert span.context is not None
+        assert span.context.trace_id == request.context.trace_id
+        assert _parent(span) == request.context.span_id
+        assert span.start_time is not None
+        assert span.end_time is not None
+        assert span.start_time <= span.end_time
+    # One after the other, within the request; clocks are compared, so a millisecond more or less.
+    times = [time or 0 for span in stages for time in (span.start_time, span.end_time)]
+    times = [request.start_time or 0, *times, request.end_time or 0]
+    assert all(later - earlier > -1_000_000 for earlier, later in itertools.pairwise(times))
+    assert dict(spans["inference"].attributes or {}) == {"lensbox.batch_images": 1}
+
+
+def test_each_request_has_its_own(
+    client: httpx.Client, exporter: InMemorySpanExporter, wait_until: Callable[..., None]
+) -> None:
+    assert client.post("/v1/loss", json=_LOSS).json()["loss"] == 0.25
+    assert client.post("/v1/loss", json=_LOSS, headers={"traceparent": "nonsense"}).status_code == 200
+    wait_until(lambda: len(exporter.get_finished_spans()) == 6)
+    roots = [span for span in exporter.get_finished_spans() if span.parent is None]
+    assert [span.name for span in roots] == ["POST /v1/loss", "POST /v1/loss"]
+    assert len({span.context.trace_id for span in roots if span.context is not None}) == 2
+
+
+def test_errors_and_probes(
+    client: httpx.Client, exporter: InMemorySpanExporter, fake: Any, wait_until: Callable[..., None]
+) -> None:
+    for path in ("/healthz", "/metrics", "/v2/health/live"):
+        assert client.get(path).status_code == 200
+    assert client.get("/nothing").status_code == 404
+    fake.error = RuntimeError("a defect")
+    assert client.post("/v1/loss", json=_LOSS).status_code == 500
+    wait_until(lambda: len(exporter.get_finished_spans()) == 2)
+    missing, failed = exporter.get_finished_spans()
+    assert (missing.name, missing.status.is_ok) == ("GET", True)
+    assert (failed.name, failed.status.is_ok) == ("POST /v1/loss", False)
+
+
+def test_a_client_that_hangs_up_takes_its_job_along(
+    client: httpx.Client, exporter: InMemorySpanExporter, fake: Any, wait_until: Callable[..., None]
+) -> None:
+    fake.gate.clear()
+    thread = threading.Thread(target=lambda: client.post("/v1/loss", json=_LOSS))
+    thread.start()
+    wait_until(lambda: bool(fake.calls))
+    headers = {"X-Request-Timeout-Ms": "50"}
+    assert client.post("/v1/loss", json=_LOSS, headers=headers).status_code == 504
+    fake.gate.set()
+    thread.join(PATIENCE)
+    assert client.post("/v1/loss", json=_LOSS).status_code == 200
+    assert len(fake.calls) == 2  # the late one was never computed
+
+
+# FastAPI itself imports OpenTelemetry's API where that is installed.
+_NOTHING_IMPORTED = """
+import sys
+from pathlib import Path
+from lensbox.serve.app import create_app
+from lensbox.serve.settings import Settings
+create_app(Settings(Path("unused")))
+ours = ("opentelemetry.sdk", "opentelemetry.exporter", "lensbox.serve.observability.spans")
+print([name for name in sys.modules if name.startswith(ours)])
+"""
+
+
+def test_nothing_is_imported_without_a_collector() -> None:
+    command = [sys.executable, "-c", _NOTHING_IMPORTED]
+    assert subprocess.run(command, check=True, capture_output=True, text=True).stdout == "[]\n"
+
+
+def test_a_missing_package_is_named(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(choice, "_is_installed", lambda: False)
+    with pytest.raises(choice.TracingError, match=r"pip install 'lensbox\[otel\]'$"):
+        choice.start_tracing(Settings(Path("unused"), otel_endpoint="http://127.0.0.1:1"))
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:1")
+    assert choice.start_tracing(Settings(Path("unused"))) is None
+    assert "OTEL_EXPORTER_OTLP_ENDPOINT is set, but traces need OpenTelemetry" in caplog.text
+
+
+def test_a_collector_must_be_a_url(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["serve", "--otel-endpoint", "collector:4318"]) == 2
+    assert "otel_endpoint must be an http or https URL without a query, got 'collector:4318'" in (
+        capsys.readouterr().err
+    )
+
+
+@pytest.fixture
+def collector() -> Iterator[tuple[str, list[Any]]]:
+    """The URL of an OTLP collector, and the spans that it got."""
+    spans: list[Any] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            assert self.path == "/v1/traces"
+            request = ExportTraceServiceRequest()
+            request.ParseFromString(self.rfile.read(int(self.headers["Content-Length"])))
+            for resource in request.resource_spans:
+                names = {entry.key: entry.value.string_value for entry in resource.resource.attributes}
+                assert names["service.name"] == "lensbox"
+                spans.extend(span for scope in resource.scope_spans for span in scope.spans)
+            self.send_response(200)
+            self.end_headers()
+
+        def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}", spans
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+@pytest.mark.parametrize("frontends", ["0", "1"])
+def test_a_collector_gets_them(
+    frontends: str,
+    collector: tuple[str, list[Any]],
+    artifact_path: Path,
+    wait_until: Callable[..., None],
+    png: bytes,
+) -> None:
+    url, spans = collector
+    options = ("--frontends", frontends, "--otel-endpoint", url, "--log-format", "json")
+    process = ServeProcess(artifact_path, *options)
+    try:
+        wait_until(lambda: process.url() is not None)
+        service = process.url() or ""
+        wait_until(lambda: _is_ready(service))
+        response = httpx.post(f"{service}/v1/detect", content=png, timeout=PATIENCE)
+        assert response.status_code == 200
+        process.process.terminate()  # sends what is left
+        assert process.process.wait(PATIENCE) == 0
+        process.thread.join(PATIENCE)
+    finally:
+        process.close()
+    assert {span.name for span in spans} == {"POST /v1/detect", "decode", "queue", "inference"}
+    (request,) = (span for span in spans if span.name == "POST /v1/detect")
+    assert {span.parent_span_id for span in spans if span is not request} == {request.span_id}
+    lines = [json.loads(line) for line in process.lines if line.startswith("{")]
+    assert request.trace_id.hex() in [line.get("trace_id") for line in lines]
+
+
+def _is_ready(url: str) -> bool:
+    try:
+        return httpx.get(f"{url}/readyz", timeout=PATIENCE).status_code == 200
+    except httpx.TransportError:
+        return False
