@@ -2,7 +2,7 @@
 
 import contextlib
 import os
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ from torch import Tensor
 from lensbox.errors import InputError
 from lensbox.runtime.captured_detect import CapturedDetect, Found, Thresholds
 from lensbox.runtime.detection import Detections, check_labels, detections
+from lensbox.runtime.device_timer import DeviceTimer
 from lensbox.runtime.gpu_float32 import gpu_float32
 from lensbox.runtime.image_io import read_photo
 from lensbox.runtime.metadata import ArtifactMetadata, Orientation, Reading
@@ -33,7 +34,10 @@ class Artifact:
 
     module: has the methods of the newest format (`docs/artifact.md`), be it TorchScript, `SingleImageMethods`
     or `OnnxMethods`. Call it inside of `torchscript_call`. rounded: whether it rounds on a CPU as on a GPU.
+    on_letterbox: if set, called for each batch of photographs with the seconds that pre-processing took.
     """
+
+    on_letterbox: Callable[[float], None] | None = None
 
     def __init__(
         self, module: Any, metadata: ArtifactMetadata, device: torch.device, *, rounded: bool = False
@@ -240,9 +244,14 @@ class Artifact:
         with self._call():
             images = to_device(tensors, self.device)
             windows = images.pop() if has_windows else None
+            timer = None if self.on_letterbox is None else DeviceTimer(self.device)
             canvases, geometry = self.module.preprocess(images, windows)
+            if timer is not None:
+                timer.stop()
             boxes, scores, counts, *outputs = self._detect(canvases, thresholds)
             found = to_host(self.module.restore(boxes, geometry), scores, counts)
+            if timer is not None and self.on_letterbox is not None:
+                self.on_letterbox(timer.seconds())  # the device has long been past it
             further = {
                 name: self._restored(name, output, geometry).cpu().numpy()
                 for name, output in zip(self._further, outputs, strict=True)

@@ -15,6 +15,17 @@ def observed_instance(
     metrics: Metrics,
 ) -> Instance:
     """As `Instance`, not started yet."""
-    instance = Instance(load, settings, on_started, metrics.batch_computed)
+    letterbox: list[float] = []  # seconds of the batch that is computed; for the engine's thread alone
+
+    def load_observed() -> Artifact:
+        artifact = load()
+        artifact.on_letterbox = letterbox.append
+        return artifact
+
+    def on_batch(images: int, seconds: float, waited: list[float]) -> None:
+        metrics.batch_computed(images, seconds, waited, sum(letterbox))
+        letterbox.clear()
+
+    instance = Instance(load_observed, settings, on_started, on_batch)
     metrics.watch_device(lambda: instance.device)
     return instance

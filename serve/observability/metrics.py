@@ -63,8 +63,8 @@ class Metrics:
         )
         self._stage_seconds = Histogram(
             "lensbox_stage_seconds",
-            "What answering takes: decode, of one image; queue, until a batch takes a job; "
-            "inference, of one batch, letterbox included",
+            "What answering takes: decode, of one image; queue, until a batch takes a job; letterbox, of one "
+            "batch of photographs; inference, of one batch, without it",
             ["stage"],
             buckets=_SECONDS,
             registry=registry,
@@ -92,7 +92,7 @@ class Metrics:
             multiprocess_mode="livesum",
         )
         self._samplers: list[Callable[[], None]] = []
-        for stage in ("decode", "queue", "inference"):  # so that they are there from the start
+        for stage in ("decode", "queue", "letterbox", "inference"):  # so that they are there from the start
             self._stage_seconds.labels(stage)
         for reason in ("crowded", "client_limit", "slow_request", "slow_reader"):
             self._closed_connections.labels(reason)
@@ -106,10 +106,15 @@ class Metrics:
         """Whether it worked or not."""
         self._stage_seconds.labels("decode").observe(seconds)
 
-    def batch_computed(self, images: int, seconds: float, waited: Iterable[float]) -> None:
-        """seconds: of the batch, from its beginning; waited: of each of its jobs until then."""
+    def batch_computed(
+        self, images: int, seconds: float, waited: Iterable[float], letterbox: float = 0.0
+    ) -> None:
+        """seconds: of the batch, from its beginning; waited: of each of its jobs until then; letterbox: those
+        of `seconds` that pre-processing took, 0 for a batch without it."""
         self._batch_images.observe(images)
-        self._stage_seconds.labels("inference").observe(seconds)
+        if letterbox:
+            self._stage_seconds.labels("letterbox").observe(letterbox)
+        self._stage_seconds.labels("inference").observe(max(0.0, seconds - letterbox))
         for wait in waited:
             self._stage_seconds.labels("queue").observe(wait)
 

@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -90,6 +91,24 @@ def test_stages_and_batches_are_measured(
     assert _value(samples, "lensbox_stage_seconds_count", stage="inference") == 4
     assert _value(samples, "lensbox_batch_images_sum") == 4
     assert _value(samples, "lensbox_batch_images_bucket", le="1.0") == 4
+
+
+def test_letterboxing_is_apart_from_inference(client: httpx.Client, png: bytes) -> None:
+    def stage(name: str, what: str) -> float:
+        return _value(_samples(client), f"lensbox_stage_seconds_{what}", stage=name)
+
+    before = {name: stage(name, "count") for name in ("letterbox", "inference")}
+    seconds = stage("letterbox", "sum") + stage("inference", "sum")
+    start = time.perf_counter()
+    for _ in range(3):
+        assert client.post("/v1/detect", content=png).status_code == 200
+    assert client.post("/v1/loss", json=_LOSS).status_code == 200  # has no letterbox
+    assert client.post("/v1/loss", json=_LOSS).status_code == 200  # measured after the answer is there
+    taken = time.perf_counter() - start
+    assert stage("letterbox", "count") == before["letterbox"] + 3
+    assert stage("inference", "count") >= before["inference"] + 4
+    assert stage("letterbox", "sum") > 0
+    assert stage("letterbox", "sum") + stage("inference", "sum") - seconds < taken
 
 
 def test_what_waits_is_seen(
