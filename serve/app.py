@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from importlib.metadata import version
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fastapi import FastAPI
 from starlette.types import ASGIApp
@@ -29,6 +29,7 @@ from lensbox.serve.routes import detect, health, loss, model
 from lensbox.serve.routes import metrics as metrics_route
 from lensbox.serve.security.access import Access
 from lensbox.serve.security.middleware import secured
+from lensbox.serve.security.openapi import add_access
 from lensbox.serve.service import Service
 from lensbox.serve.settings import Settings
 from lensbox.serve.v2 import routes as v2
@@ -107,6 +108,7 @@ def create_app(
         lifespan=lifespan,
     )
     app.metrics = metrics
+    app.access = access
     app.guarded = lambda inner: secured(inner, settings, access)
     app.traced = (lambda inner: inner) if tracing is None else tracing.app
     add_error_handlers(app)
@@ -119,8 +121,14 @@ class App(FastAPI):
     """Observed from outside of all that answers: also of the answer to a defect."""
 
     metrics: Metrics
+    access: Access
     guarded: Callable[[ASGIApp], ASGIApp]
     traced: Callable[[ASGIApp], ASGIApp]
+
+    def openapi(self) -> dict[str, Any]:
+        if self.openapi_schema is None:
+            add_access(super().openapi(), self.access)
+        return super().openapi()
 
     def build_middleware_stack(self) -> ASGIApp:
         return Observed(self.traced(self.guarded(super().build_middleware_stack())), self.metrics)

@@ -97,60 +97,77 @@ class KeyFile:
         self._path = path
         try:
             content = _read(path)
-            self.keys = parse_keys(content)
+            keys = parse_keys(content)
         except (KeyFileError, OSError) as error:
             raise KeyFileError(f"api_keys_file {path} cannot be used: {_reason(error)}") from error
-        self._taken = hashlib.sha256(content).digest()
+        self._state = _State(hashlib.sha256(content).digest(), keys)
         self._stopped = threading.Event()
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name != "_stopped"}
+    def __reduce__(self) -> Any:
+        return _restored, (self._path, self._state)
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update(state, _stopped=threading.Event())
+    @property
+    def keys(self) -> ApiKeys:
+        """Those of now."""
+        return self._state.keys
 
     def watch(self, log_level: int = logging.INFO) -> None:
         """Follows the file in a thread, and says what has changed, once and never with a key."""
         self._stopped = threading.Event()
-        threading.Thread(target=self._watch, args=(self._stopped, log_level), daemon=True).start()
+        arguments = self._stopped, log_level
+        threading.Thread(target=self._watch, args=arguments, name="lensbox-keys", daemon=True).start()
 
     def stop(self) -> None:
         """Ends `watch`."""
         self._stopped.set()
 
     def _watch(self, stopped: threading.Event, log_level: int) -> None:
-        seen = self._taken
+        seen = self._state.content
         while not stopped.wait(_INTERVAL):
             seen = self._look(seen, log_level)
 
     def _look(self, seen: bytes, log_level: int) -> bytes:
         """Takes what the file holds, if it held the same before: half a file that is being written could be
         read as other keys. Returns what it holds now, hashed."""
-        problem, content = "", b""
+        content, problem = b"", ""
         try:
             content = _read(self._path)
         except (KeyFileError, OSError) as error:
             problem = _reason(error)
         now = hashlib.sha256(problem.encode() or content).digest()
-        if now != seen or now == self._taken:
+        if now != seen or now == self._state.content:
             return now
-        self._taken = now
+        before = self.keys
         try:
             if problem:
                 raise KeyFileError(problem)
-            keys = parse_keys(content)
+            self._state = _State(now, parse_keys(content))
         except KeyFileError as error:
+            self._state = _State(now, before)
             if log_level >= logging.INFO:
                 _log.error("%s cannot be used, and the keys from before stay: %s", self._path, error)
             return now
-        before, after = ({key.name for key in these} for these in (self.keys, keys))
-        self.keys = keys
+        old, new = ({key.name for key in keys} for keys in (before, self.keys))
         _log.log(
             log_level,
             "%s was read again: %d keys; new names: %s; gone: %s",
-            *(self._path, len(keys), _listed(after - before), _listed(before - after)),
+            *(self._path, len(self.keys), _listed(new - old), _listed(old - new)),
         )
         return now
+
+
+class _State(NamedTuple):
+    """content: the hash of what the file held when it was looked at last; keys: those that count since
+    then."""
+
+    content: bytes
+    keys: ApiKeys
+
+
+def _restored(path: Path, state: _State) -> KeyFile:
+    file = KeyFile.__new__(KeyFile)
+    file._path, file._state, file._stopped = path, state, threading.Event()
+    return file
 
 
 def _read(path: Path) -> bytes:

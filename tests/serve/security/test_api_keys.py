@@ -110,7 +110,7 @@ def test_a_broken_file_keeps_the_keys_from_before(
 
 def test_half_a_file_is_not_taken(path: Path) -> None:
     file = KeyFile(path)
-    before = file._taken
+    before = file._state.content
     path.write_text(f"alice {_BOB[:-2]}")
     seen = file._look(before, logging.INFO)
     path.write_text(f"alice {_BOB}\n")

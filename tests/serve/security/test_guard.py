@@ -190,3 +190,20 @@ def test_nothing_is_asked_for_and_limited_by_default(start: Callable[..., httpx.
         response = client.get("/v2")
         assert response.status_code == 200
     assert "ratelimit" not in response.headers
+
+
+def test_the_interface_tells_of_keys_and_rates(start: Callable[..., httpx.Client], keys: Path) -> None:
+    plain = start().get("/openapi.json").json()
+    client = start(api_keys_file=keys, rate_limit=1000)
+    schema = client.get("/openapi.json", headers={"X-API-Key": _ALICE}).json()
+    assert "securitySchemes" not in plain["components"]
+    assert set(schema["components"]["securitySchemes"]) == {"bearer", "key"}
+    assert plain["paths"].keys() == schema["paths"].keys()
+    for path, operations in schema["paths"].items():
+        for operation in operations.values():
+            assert ("security" in operation) == (path not in _OPEN), path
+            assert {"401", "429"} <= operation["responses"].keys() or path in _OPEN
+    (kind,) = schema["paths"]["/v1/detect"]["post"]["responses"]["401"]["content"]
+    assert kind == client.post("/v1/detect").headers["content-type"]
+    (kind,) = schema["paths"]["/v2"]["get"]["responses"]["401"]["content"]
+    assert kind == client.get("/v2").headers["content-type"]
