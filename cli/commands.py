@@ -19,6 +19,7 @@ COMMANDS: dict[str, LazyCommand] = {
     "export": LazyCommand("lensbox.export.cli:export", "Write a detector's artifact: TorchScript, ONNX."),
     "sign": LazyCommand("lensbox.export.cli:sign", "Sign artifacts.", extra="sign"),
     "info": LazyCommand("lensbox.info.cli:info", "Say what an artifact is, or this installation."),
+    "detect": LazyCommand("lensbox.client.cli:detect", "Find what is in image files.", extra="client"),
     "train": LazyCommand("lensbox.train.cli:train", "Train a face detector.", extra="train"),
     "evaluate": LazyCommand("lensbox.train.cli:evaluate", "Measure a detector on WIDER FACE.", extra="train"),
     "stress": LazyCommand("lensbox.train.cli:stress", "Find the limits of a detector.", extra="demo"),

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from lensbox.errors import InputError
 from lensbox.runtime.captured_detect import CapturedDetect, Found, Thresholds
-from lensbox.runtime.detection import Detections, check_labels, detections
+from lensbox.runtime.detection import Detections, FileDetections, check_labels, detections
 from lensbox.runtime.device_timer import DeviceTimer
 from lensbox.runtime.gpu_float32 import gpu_float32
 from lensbox.runtime.image_io import read_photo
@@ -115,6 +115,20 @@ class Artifact:
         `2 * batch_size + max(batch_size, threads)` photographs are in memory. Closing the generator early
         leaves no threads. Raises ValueError.
         """
+        return _without_sizes(
+            self.file_detections(files, batch_size, threads, score_threshold, iou_threshold, orientation)
+        )
+
+    def file_detections(
+        self,
+        files: Iterable[str | Path | bytes],
+        batch_size: int = 32,
+        threads: int | None = None,
+        score_threshold: float | None = None,
+        iou_threshold: float | None = None,
+        orientation: Orientation | None = None,
+    ) -> Generator[FileDetections | InputError, None, None]:
+        """As `detect_files`, with the size of each photograph."""
         if batch_size < 1:
             raise ValueError(f"batch_size must be at least 1, got {batch_size}")
         if threads is not None and threads < 1:
@@ -271,10 +285,21 @@ class Artifact:
         self,
         batches: Generator[list[Photo | InputError], None, None],
         thresholds: Thresholds,
-    ) -> Generator[Detections | InputError, None, None]:
+    ) -> Generator[FileDetections | InputError, None, None]:
         with contextlib.closing(batches):
             for batch in batches:
                 photos = [photo for photo in batch if isinstance(photo, Photo)]
                 found = iter(self._detect_photos(photos, thresholds))
                 for photo in batch:
-                    yield next(found) if isinstance(photo, Photo) else photo
+                    if isinstance(photo, Photo):
+                        yield FileDetections(photo.width, photo.height, next(found))
+                    else:
+                        yield photo
+
+
+def _without_sizes(
+    files: Generator[FileDetections | InputError, None, None],
+) -> Generator[Detections | InputError, None, None]:
+    with contextlib.closing(files):
+        for found in files:
+            yield found.detections if isinstance(found, FileDetections) else found

@@ -27,6 +27,14 @@ class Detections:
     extras: Mapping[str, Tensor] = field(default_factory=dict)
 
 
+class FileDetections(NamedTuple):
+    """What was found in an image file; width, height: of the upright photograph at full size."""
+
+    width: int
+    height: int
+    detections: Detections
+
+
 class Extra(NamedTuple):
     """What a detector gives for each detection beside box, score and label.
 

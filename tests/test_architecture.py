@@ -21,6 +21,7 @@ ARROWS: dict[str, set[str]] = {
     "runtime": {"errors", "files", "ops"},
     "export": {"cli", "errors", "files", "ops", "model", "runtime"},
     "train": {"cli", "errors", "files", "ops", "model", "runtime", "samples"},
+    "client": {"cli", "errors", "files", "runtime"},
     "serve": {"cli", "errors", "files", "ops", "runtime"},
     "cpp_runtime": {"errors", "files", "ops", "samples"},
     "bench": {"cli", "errors", "files", "info", "ops", "model", "runtime", "samples"},

@@ -1,0 +1,188 @@
+"""`lensbox detect`: what an artifact, or a running service, finds in image files."""
+
+import contextlib
+import os
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+
+from lensbox.cli.command import FILE, Command, fraction, seconds
+from lensbox.client.answers import ImageDetections
+from lensbox.client.client import Client
+from lensbox.client.detector import Detector, Question, artifact_detector, service_detector
+from lensbox.client.drawings import check_drawings, draw
+from lensbox.client.errors import ServiceError
+from lensbox.client.file_list import ListedFile, list_files
+from lensbox.client.formats import FORMATS, make_format
+from lensbox.client.progress import progress
+from lensbox.errors import ExitCode, InputError, LensboxError
+
+_COUNT = click.IntRange(1, 4096)
+# Of the artifact in this process, and of a service: options that say nothing of the other.
+_IN_PROCESS = ("artifact", "device", "batch", "decode_threads", "trusted", "public_key")
+_OF_SERVICE = ("api_key", "timeout", "connections")
+
+
+def _device(text: str) -> str:
+    if not re.fullmatch(r"auto|cpu|cuda(:\d{1,3})?", text):
+        raise click.BadParameter(f"must be auto, cpu, cuda or cuda:N, got {text}")
+    return text
+
+
+@click.command(cls=Command)
+@click.argument("files", nargs=-1, required=True, type=FILE)
+@click.option("--recursive", is_flag=True, help="Look into the folders in a folder, too.")
+@click.option(
+    "--format",
+    "format_name",
+    type=click.Choice(FORMATS),
+    show_default="table on a terminal, else jsonl",
+    help="What to print.",
+)
+@click.option(
+    "--annotate", type=FILE, metavar="DIR", help="Write each picture with its boxes into this folder."
+)
+@click.option("--score-threshold", type=fraction, metavar="0..1", help="Default: the artifact's.")
+@click.option("--iou-threshold", type=fraction, metavar="0..1", help="Default: the artifact's.")
+@click.option(
+    "--orientation",
+    type=click.Choice(["exif", "stored"]),
+    help="Turn photographs upright, or leave them as they lie. Default: as the artifact says.",
+)
+@click.option(
+    "--artifact", type=FILE, default=Path("artifacts/detector.pt"), help="What runs in this process."
+)
+@click.option(
+    "--device",
+    type=_device,
+    default="auto",
+    metavar="NAME",
+    help="cpu, cuda, cuda:N; auto: cuda where torch sees a GPU.",
+)
+@click.option("--batch", type=_COUNT, show_default="8 on a CPU, 64 on a GPU", help="Images at a time.")
+@click.option(
+    "--decode-threads", type=_COUNT, show_default="one a CPU, at most 8", help="Files read at a time."
+)
+@click.option("--trusted", is_flag=True, help="Do not check the artifact's code: it may do what you may do.")
+@click.option("--public-key", type=FILE, help="Whose signature the artifact must have: a PEM file.")
+@click.option("--url", help="Ask the service there instead, such as http://127.0.0.1:8000.")
+@click.option("--api-key", envvar="LENSBOX_API_KEY", show_envvar=True, help="For a service that wants one.")
+@click.option("--timeout", type=seconds, default=30.0, help="Seconds for a service's answer.")
+@click.option("--connections", type=_COUNT, default=8, help="Requests to a service at a time.")
+@click.pass_context
+def detect(
+    context: click.Context,
+    /,
+    files: tuple[Path, ...],
+    recursive: bool,
+    format_name: str | None,
+    annotate: Path | None,
+    **options: Any,
+) -> ExitCode:
+    """Prints what is in image files, and in those of folders: labels, scores, and boxes in pixels.
+
+    Runs the artifact in this process, or asks a running service (--url); both find the same. A file that
+    cannot be read is told on stderr, the others go on, and the exit code is 4.
+    """
+    _check_options(context, options)
+    if annotate is not None and any(folder.is_dir() and _is_same(folder, annotate) for folder in files):
+        raise click.UsageError(f"--annotate must be another folder than one of the images, got {annotate}")
+    listed = list_files(files, recursive, annotate)
+    if annotate is not None:
+        check_drawings(annotate, listed)
+    with _detector(options) as detector:
+        try:
+            return _detect(context.command_path, listed, detector, format_name, annotate)
+        except BrokenPipeError:  # nobody reads on: that is no failure
+            # Else the interpreter, when it flushes stdout at its end, would say so.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return ExitCode.GOOD
+
+
+def _check_options(context: click.Context, options: dict[str, Any]) -> None:
+    """Raises UsageError for options that the way of asking does not have."""
+    useless, reason = (
+        (_OF_SERVICE, "must come with --url") if options["url"] is None else (_IN_PROCESS, "is not for --url")
+    )
+    for name in useless:
+        if context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE:
+            raise click.UsageError(f"--{name.replace('_', '-')} {reason}")
+
+
+def _is_same(folder: Path, other: Path) -> bool:
+    return other.exists() and folder.samefile(other)
+
+
+@contextlib.contextmanager
+def _detector(options: dict[str, Any]) -> Iterator[Detector]:
+    question = Question(options["score_threshold"], options["iou_threshold"], options["orientation"])
+    if options["url"] is None:
+        yield artifact_detector(
+            options["artifact"],
+            question,
+            options["device"],
+            options["batch"],
+            options["decode_threads"],
+            options["trusted"],
+            options["public_key"],
+        )
+        return
+    try:
+        client = Client(
+            options["url"],
+            options["api_key"] or None,
+            options["timeout"],
+            connections=options["connections"],
+        )
+    except ValueError as error:
+        raise click.UsageError(str(error)) from error
+    with client:
+        yield service_detector(client, question)
+
+
+def _detect(
+    command: str,
+    files: list[ListedFile],
+    detector: Detector,
+    format_name: str | None,
+    annotate: Path | None,
+) -> ExitCode:
+    name = format_name or ("table" if sys.stdout.isatty() else "jsonl")
+    form = make_format(name, [file.path for file in files], detector.classes)
+    results = detector.detect([file.path for file in files if file.fault is None])
+    code = ExitCode.GOOD
+    with progress(len(files)) as step, contextlib.closing(results):
+        for file in files:
+            result = file.fault or next(results)
+            if isinstance(result, ServiceError) and not result.is_of_one_image:
+                raise result
+            if isinstance(result, ImageDetections) and annotate is not None:
+                result = _drawn(file, result, detector, annotate)
+            with step():
+                if isinstance(result, ImageDetections):
+                    click.echo(form(file.path, result), nl=False)
+                else:
+                    reason = _told(file.path, result)
+                    click.echo(form(file.path, reason), nl=False)
+                    click.echo(f"{command}: {reason}", err=True)
+                    code = ExitCode.BAD_INPUT
+    return code
+
+
+def _drawn(
+    file: ListedFile, found: ImageDetections, detector: Detector, folder: Path
+) -> ImageDetections | InputError:
+    try:
+        draw(file.path, found, detector, folder / file.drawing)
+    except InputError as error:
+        return error
+    return found
+
+
+def _told(file: Path, error: LensboxError) -> str:
+    """A message that names the file."""
+    return str(error) if str(file) in str(error) else f"{file}: {error}"

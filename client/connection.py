@@ -1,0 +1,141 @@
+"""Requests to a service, asked again while it says that it will have time later."""
+
+import email.utils
+import importlib.metadata
+import random
+import threading
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import httpx
+
+from lensbox.client.errors import SHOWN, ServiceError, unexpected
+
+_FIRST_WAIT = 0.25  # seconds before the second try; doubled with each
+_LONGEST_WAIT = 60.0  # a service that asks for more has no time for us
+_AGAIN = (429, 503)
+
+
+class Connection:
+    """Connections to one service, which requests of all threads share.
+
+    url, api_key, timeout, retries, connections: as `Client` has them. transport: httpx's, for tests.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        api_key: str | None,
+        timeout: float,
+        retries: int,
+        connections: int,
+        transport: httpx.BaseTransport | None = None,
+    ) -> None:
+        headers = {"User-Agent": f"lensbox-client/{_version()}"}
+        if api_key:
+            headers["Authorization"] = f"Bearer {api_key}"
+        self._http = httpx.Client(
+            base_url=url,
+            headers=headers,
+            timeout=timeout,
+            limits=httpx.Limits(max_connections=connections, max_keepalive_connections=connections),
+            transport=transport,
+        )
+        self._timeout = timeout
+        self._retries = retries
+
+    def close(self) -> None:
+        """Closes all connections."""
+        self._http.close()
+
+    def status(self, path: str) -> int | None:
+        """The status of GET `path`, asked once; None without an answer."""
+        try:
+            return self._http.get(path).status_code
+        except httpx.TransportError:
+            return None
+
+    def ask(
+        self,
+        method: str,
+        path: str,
+        stopped: threading.Event | None = None,
+        *,
+        content: bytes | None = None,
+        json: Any = None,
+        parameters: Mapping[str, Any] | None = None,
+    ) -> Any:
+        """The JSON of a good answer. Raises ServiceError.
+
+        Asked again are, `retries` times, requests that are answered 503 or 429, after the seconds in
+        `Retry-After` or a wait that doubles, and those whose connection broke: no request changes anything,
+        so it does no harm to ask twice. Once `stopped` is set there is no further try.
+        """
+        headers = {"X-Request-Timeout-Ms": str(max(1, round(1000 * self._timeout)))}
+        for attempt in range(self._retries + 1):
+            wait = _FIRST_WAIT * 2**attempt
+            try:
+                response = self._http.request(
+                    method, path, content=content, json=json, params=parameters, headers=headers
+                )
+            except httpx.TransportError as error:
+                failure = self._no_answer(error)
+                if not isinstance(error, (httpx.NetworkError, httpx.RemoteProtocolError)) or isinstance(
+                    error, httpx.ConnectError
+                ):
+                    raise failure from error
+            else:
+                if response.is_success:
+                    return _json_of(response)
+                failure = _failure(response)
+                if response.status_code not in _AGAIN:
+                    raise failure
+                wait = max(wait, _retry_after(response))
+            # A little at random: clients that were turned away together shall not come back together.
+            wait *= random.uniform(1.0, 1.25)
+            is_last = attempt == self._retries or wait > _LONGEST_WAIT
+            if is_last or (stopped or threading.Event()).wait(wait):
+                raise failure
+        raise AssertionError("the last try returns or raises")
+
+    def _no_answer(self, error: httpx.TransportError) -> ServiceError:
+        if isinstance(error, httpx.TimeoutException):
+            detail = f"{self._http.base_url} gave no answer within {self._timeout:g} seconds"
+        else:
+            detail = f"{self._http.base_url} cannot be asked: {error or type(error).__name__}"
+        return ServiceError(None, "no_answer", detail)
+
+
+def _json_of(response: httpx.Response) -> Any:
+    try:
+        return response.json()
+    except ValueError as error:
+        raise unexpected(response.text, response.status_code) from error
+
+
+def _failure(response: httpx.Response) -> ServiceError:
+    request_id = response.headers.get("X-Request-ID")
+    try:
+        problem = response.json()
+        return ServiceError(response.status_code, str(problem["code"]), str(problem["detail"]), request_id)
+    except (ValueError, KeyError, TypeError):  # of a proxy between us
+        text = " ".join(response.text.split())[:SHOWN]
+        detail = f"the answer was {response.status_code} {response.reason_phrase}: {text!r}"
+        return ServiceError(response.status_code, "unexpected_answer", detail, request_id)
+
+
+def _retry_after(response: httpx.Response) -> float:
+    """Seconds, from a number of them or from a date; 0 where it is neither."""
+    text = response.headers.get("Retry-After", "")
+    if text.isdecimal() and text.isascii():
+        return float(text)
+    date = email.utils.parsedate_tz(text)
+    return 0.0 if date is None else max(0.0, email.utils.mktime_tz(date) - time.time())
+
+
+def _version() -> str:
+    try:
+        return importlib.metadata.version("lensbox")
+    except importlib.metadata.PackageNotFoundError:
+        return "unknown"
