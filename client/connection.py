@@ -95,7 +95,7 @@ class Connection:
             # A little at random: clients that were turned away together shall not come back together.
             wait *= random.uniform(1.0, 1.25)
             is_last = attempt == self._retries or wait > _LONGEST_WAIT
-            if is_last or (stopped or threading.Event()).wait(wait):
+            if is_last or _waited_in_vain(wait, stopped):
                 raise failure
         raise AssertionError("the last try returns or raises")
 
@@ -105,6 +105,10 @@ class Connection:
         else:
             detail = f"{self._http.base_url} cannot be asked: {error or type(error).__name__}"
         return ServiceError(None, "no_answer", detail)
+
+
+def _waited_in_vain(seconds: float, stopped: threading.Event | None) -> bool:
+    return (stopped or threading.Event()).wait(seconds)
 
 
 def _json_of(response: httpx.Response) -> Any:

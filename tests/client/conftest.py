@@ -1,0 +1,53 @@
+"""A service in a process of its own, an artifact that it serves, and photographs."""
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import PIL.Image
+import pytest
+from serve_process import PATIENCE, ServeProcess
+from small_detectors import save_random_artifact
+
+
+@pytest.fixture(scope="session")
+def artifact_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save_random_artifact(tmp_path_factory.mktemp("artifact"))
+
+
+@pytest.fixture(scope="session")
+def url(artifact_path: Path) -> Iterator[str]:
+    """The address of a service that is ready."""
+    server = ServeProcess(artifact_path)
+    try:
+        until = time.monotonic() + PATIENCE
+        while "ready:" not in server.log:
+            assert server.process.poll() is None, server.log
+            assert time.monotonic() < until, server.log
+            time.sleep(0.05)
+        yield server.url() or ""
+    finally:
+        server.close()
+
+
+@pytest.fixture(scope="session")
+def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with three photographs, one of them lying on its side, and one in a folder below."""
+    folder = tmp_path_factory.mktemp("photos")
+    generator = np.random.default_rng(7)
+
+    def picture(width: int, height: int) -> PIL.Image.Image:
+        coarse = generator.integers(0, 256, (5, 6, 3), dtype=np.uint8)
+        return PIL.Image.fromarray(coarse).resize((width, height))
+
+    turned = PIL.Image.Exif()
+    turned[0x0112] = 6
+    picture(300, 200).save(folder / "b.jpg")
+    picture(120, 260).save(folder / "a.PNG")
+    picture(640, 480).save(folder / "turned.jpg", exif=turned)
+    (folder / "below").mkdir()
+    picture(90, 90).save(folder / "below" / "c.webp")
+    (folder / "notes.txt").write_text("no image")
+    (folder / ".hidden.jpg").write_text("no image")
+    return folder

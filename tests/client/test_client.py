@@ -1,0 +1,409 @@
+"""The client: against a real service, and against answers that a test makes up."""
+
+import http.server
+import json
+import math
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import PIL.Image
+import pytest
+
+from lensbox.client import Client, Detection, ImageDetections, ServiceError, connection
+from lensbox.client.connection import _retry_after
+from lensbox.errors import InputError
+
+NOTHING = {"width": 4, "height": 3, "detections": []}
+Answer = Callable[[httpx.Request], httpx.Response]
+
+
+@pytest.fixture
+def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The waits before further tries, none of which is waited for."""
+    seconds: list[float] = []
+
+    def waited(wait: float, stopped: threading.Event | None) -> bool:
+        seconds.append(wait)
+        return False
+
+    monkeypatch.setattr(connection, "_waited_in_vain", waited)
+    return seconds
+
+
+def faked(answer: Answer, **options: Any) -> Client:
+    return Client("http://service/below/", transport=httpx.MockTransport(answer), **options)
+
+
+def in_turn(*answers: httpx.Response | Exception) -> tuple[Answer, list[httpx.Request]]:
+    """Gives each answer once, and the requests that came."""
+    remaining, requests = iter(answers), []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        requests.append(request)
+        given = next(remaining)
+        if isinstance(given, Exception):
+            raise given
+        return given
+
+    return answer, requests
+
+
+def problem(status: int, code: str, detail: str = "it is so", **headers: str) -> httpx.Response:
+    return httpx.Response(status, json={"code": code, "detail": detail, "status": status}, headers=headers)
+
+
+# --- against a service ---
+
+
+def test_all_methods_of_a_service(url: str, photos: Path) -> None:
+    with Client(url) as client:
+        assert client.ready()
+        metadata = client.metadata()
+        assert metadata["canvas"]["width"] == 256
+        loss = client.loss([[0, 0, 2, 2], [0, 0, 0, 0]], np.array([[1, 1, 3, 3], [0, 0, 0, 0]]))
+        assert (loss.loss, loss.slots) == (pytest.approx(1 - (1 / 7 - 2 / 9)), 1)  # by hand
+        raw = httpx.post(f"{url}/v1/detect", content=(photos / "b.jpg").read_bytes()).json()
+        found = client.detect(photos / "b.jpg")
+    assert found.detections
+    assert found.to_json() == raw
+    assert found.detections[0] == Detection(tuple(raw["detections"][0]["box"]), raw["detections"][0]["score"])
+
+
+def test_an_image_of_any_kind_is_found_the_same(url: str, photos: Path) -> None:
+    path = photos / "a.PNG"
+    with PIL.Image.open(path) as picture:
+        picture.load()
+    with Client(url) as client:
+        expected = client.detect(path)
+        assert (expected.width, expected.height) == picture.size
+        for image in (str(path), path.read_bytes(), picture, np.asarray(picture)):
+            assert client.detect(image) == expected
+        gray, flipped = picture.convert("L"), np.asarray(picture)[:, ::-1]
+        assert client.detect(np.asarray(gray)) == client.detect(gray)
+        assert client.detect(flipped) != expected
+        assert client.detect(picture.convert("CMYK")).width == picture.width
+
+
+def test_thresholds_and_orientation_are_sent(url: str, photos: Path) -> None:
+    with Client(url) as client:
+        low = client.detect(photos / "b.jpg", score_threshold=0.0)
+        high = client.detect(photos / "b.jpg", score_threshold=1.0)
+        assert len(low.detections) > len(high.detections) == 0
+        apart = client.detect(photos / "b.jpg", score_threshold=0.0, iou_threshold=0.0)
+        assert len(apart.detections) < len(low.detections)
+        stored = client.detect(photos / "turned.jpg", orientation="stored")
+        upright = client.detect(photos / "turned.jpg", orientation="exif")
+        assert (stored.width, stored.height) == (upright.height, upright.width) == (640, 480)
+
+
+def test_an_error_carries_the_problem_document(url: str) -> None:
+    with Client(url) as client, pytest.raises(ServiceError) as caught:
+        client.detect(b"hello")
+    error = caught.value
+    assert (error.status, error.code) == (400, "undecodable_image")
+    assert error.detail.startswith("the image must be one of JPEG")
+    assert error.request_id
+    assert str(error) == f"{error.detail} (400 undecodable_image, request {error.request_id})"
+    assert error.is_of_one_image
+
+
+def test_many_keep_their_order_and_lose_nothing(url: str, photos: Path) -> None:
+    good = [photos / "b.jpg", photos / "a.PNG", photos / "turned.jpg"]
+    images: list[Path | bytes] = [*good, photos / "missing.jpg", b"hello", *good * 4]
+    with Client(url, connections=4) as client:
+        one_by_one = [client.detect(path) for path in good]
+        found = list(client.detect_many(images))
+    assert len(found) == len(images)
+    missing, hello = found[3:5]
+    assert isinstance(missing, InputError)
+    assert str(missing) == f"{photos / 'missing.jpg'} cannot be read: No such file or directory"
+    assert isinstance(hello, ServiceError)
+    for one, expected in zip([*found[:3], *found[5:]], one_by_one * 5, strict=True):
+        assert isinstance(one, ImageDetections)
+        assert (one.width, len(one.detections)) == (expected.width, len(expected.detections))
+
+
+# --- images ---
+
+
+@pytest.mark.parametrize(
+    ("image", "message"),
+    [
+        (np.zeros((4, 4), np.float32), "image must be uint8, got float32"),
+        (np.zeros((4, 4, 2), np.uint8), r"got \[4, 4, 2\]"),
+        (np.zeros((0, 4), np.uint8), r"got \[0, 4\]"),
+        (7, "got int"),
+    ],
+)
+def test_what_is_no_image_is_not_sent(image: Any, message: str) -> None:
+    answer, requests = in_turn()
+    with faked(answer) as client, pytest.raises((ValueError, TypeError), match=message):
+        client.detect(image)
+    assert requests == []
+
+
+@pytest.mark.parametrize(
+    ("how", "message"),
+    [
+        ({"score_threshold": 1.5}, "score_threshold must be between 0 and 1, got 1.5"),
+        ({"iou_threshold": math.nan}, "iou_threshold must be between 0 and 1, got nan"),
+        ({"orientation": "up"}, "orientation must be 'exif' or 'stored', got 'up'"),
+    ],
+)
+def test_wrong_questions_are_not_asked(how: dict[str, Any], message: str) -> None:
+    with faked(in_turn()[0]) as client:
+        with pytest.raises(ValueError, match=message):
+            client.detect(b"", **how)
+        with pytest.raises(ValueError, match=message):
+            client.detect_many([], **how)
+
+
+@pytest.mark.parametrize(
+    ("url", "options", "message"),
+    [
+        ("127.0.0.1:8000", {}, "url must begin with http://"),
+        ("http://", {}, "url must begin"),
+        ("http://a", {"timeout": math.nan}, "timeout must be"),
+        ("http://a", {"retries": -1}, "retries must be at least 0, got -1"),
+        ("http://a", {"connections": 0}, "connections must be at least 1, got 0"),
+    ],
+)
+def test_wrong_settings_are_refused(url: str, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Client(url, **options)
+
+
+def test_a_bad_key_is_refused_and_not_shown() -> None:
+    with pytest.raises(ValueError, match="api_key") as caught:
+        Client("http://a", api_key="secret\r\nHost: b")
+    assert "secret" not in str(caught.value)
+
+
+# --- what is sent, and asked again ---
+
+
+def test_what_a_request_is_made_of() -> None:
+    answer, (requests) = in_turn(httpx.Response(200, json=NOTHING), httpx.Response(200, json=NOTHING))
+    with faked(answer, api_key="k-1", timeout=2.5) as client:
+        assert client.detect(b"file", score_threshold=0.5) == ImageDetections(4, 3, ())
+    (request,) = requests
+    assert str(request.url) == "http://service/below/v1/detect?score_threshold=0.5"
+    assert request.content == b"file"
+    assert request.headers["authorization"] == "Bearer k-1"
+    assert request.headers["x-request-timeout-ms"] == "2500"
+    with faked(answer) as client:
+        client.detect(b"file")
+    assert "authorization" not in requests[1].headers
+
+
+def test_a_service_without_time_is_asked_again(waits: list[float]) -> None:
+    broken = httpx.RemoteProtocolError("Server disconnected")
+    later = problem(503, "overloaded", **{"Retry-After": "3"})
+    answer, requests = in_turn(later, broken, problem(429, "slow"), httpx.Response(200, json=NOTHING))
+    with faked(answer) as client:
+        client.detect(b"file")
+    assert [request.content for request in requests] == [b"file"] * 4
+    assert 3 <= waits[0] <= 3.75
+    assert 0.5 <= waits[1] <= 0.625
+    assert 1 <= waits[2] <= 1.25
+
+
+@pytest.mark.parametrize("retries", [0, 1, 4])
+def test_tries_are_bounded(waits: list[float], retries: int) -> None:
+    answers = [problem(503, "overloaded", "full", **{"Retry-After": "1"}) for _ in range(9)]
+    answer, requests = in_turn(*answers)
+    with faked(answer, retries=retries) as client, pytest.raises(ServiceError, match="full") as caught:
+        client.detect(b"file")
+    assert len(requests) == retries + 1
+    assert len(waits) == retries
+    assert caught.value.status == 503
+    assert not caught.value.is_of_one_image
+
+
+def test_nobody_waits_for_an_hour(waits: list[float]) -> None:
+    answer, requests = in_turn(problem(503, "not_ready", **{"Retry-After": "3600"}))
+    with faked(answer) as client, pytest.raises(ServiceError):
+        client.detect(b"file")
+    assert (len(requests), waits) == (1, [])
+
+
+@pytest.mark.parametrize("error", [httpx.ConnectError("refused"), httpx.ReadTimeout("late")])
+def test_no_answer_is_an_error(waits: list[float], error: Exception) -> None:
+    answer, requests = in_turn(error)
+    with faked(answer, timeout=1.5) as client, pytest.raises(ServiceError, match="http://service") as caught:
+        client.detect(b"file")
+    assert (caught.value.status, caught.value.code) == (None, "no_answer")
+    assert len(requests) == 1
+    if isinstance(error, httpx.ReadTimeout):
+        assert "gave no answer within 1.5 seconds" in str(caught.value)
+
+
+@pytest.mark.parametrize("status", [400, 401, 404, 422, 500, 504])
+def test_what_will_not_change_is_asked_once(waits: list[float], status: int) -> None:
+    answer, requests = in_turn(problem(status, "no", "because", **{"X-Request-ID": "r-7"}))
+    with faked(answer) as client, pytest.raises(ServiceError) as caught:
+        client.detect(b"file")
+    error = caught.value
+    assert (error.status, error.code, error.detail, error.request_id) == (status, "no", "because", "r-7")
+    assert error.is_of_one_image == (status in (400, 500, 504))
+    assert len(requests) == 1
+
+
+def test_answers_that_are_not_of_a_service() -> None:
+    proxy = httpx.Response(502, text="<html>\n  Bad gateway</html>")
+    page = httpx.Response(200, text="<html>welcome</html>")
+    other = httpx.Response(200, json={"result": 1})
+    for given, message in (
+        (proxy, "502 Bad Gateway: '<html> Bad"),
+        (page, "welcome"),
+        (other, "'result': 1"),
+    ):
+        with faked(in_turn(given)[0]) as client, pytest.raises(ServiceError, match=message) as caught:
+            client.detect(b"file")
+        assert caught.value.code == "unexpected_answer"
+    for given in (other, httpx.Response(200, json=[1])):
+        with faked(in_turn(given, given)[0]) as client:
+            with pytest.raises(ServiceError, match="not that of a Lensbox"):
+                client.metadata()
+            with pytest.raises(ServiceError, match="not that of a Lensbox"):
+                client.loss([[0, 0, 1, 1]], [[0, 0, 1, 1]])
+
+
+def test_ready_is_asked_once_and_never_raises() -> None:
+    for given, expected in (
+        (httpx.Response(200, json={}), True),
+        (problem(503, "not_ready"), False),
+        (httpx.ConnectError("refused"), False),
+    ):
+        answer, requests = in_turn(given)
+        with faked(answer) as client:
+            assert client.ready() is expected
+        assert len(requests) == 1
+
+
+def test_retry_after_is_seconds_or_a_date() -> None:
+    def seconds(text: str) -> float:
+        return _retry_after(httpx.Response(503, headers={"Retry-After": text}))
+
+    assert seconds("7") == 7
+    assert seconds("soon") == seconds("-3") == seconds("") == 0
+    in_a_minute = time.strftime("%a, %d %b %Y %H:%M:%S GMT", time.gmtime(time.time() + 60))
+    assert 50 < seconds(in_a_minute) <= 60
+    assert seconds("Fri, 01 Jan 2010 00:00:00 GMT") == 0
+
+
+def test_what_is_not_finite_comes_and_goes_as_null() -> None:
+    document = {
+        "width": 1,
+        "height": 1,
+        "detections": [
+            {
+                "box": [0.0, None, 1.0, 1.0],
+                "score": 0.5,
+                "label": "car",
+                "extras": {"age": None, "eyes": [[1, 2]]},
+            }
+        ],
+    }
+    found = ImageDetections.from_json(document)
+    assert math.isnan(found.detections[0].box[1])
+    assert found.detections[0].label == "car"
+    assert json.dumps(found.to_json(), allow_nan=False) == json.dumps(document)
+
+
+# --- many ---
+
+
+def test_many_are_asked_at_once_and_taken_as_needed() -> None:
+    taken = 0
+    together = threading.Barrier(3)
+
+    def images() -> Iterator[bytes]:
+        nonlocal taken
+        for number in range(100):
+            taken += 1
+            yield str(number).encode()
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        if int(request.content) < 3:
+            together.wait(60)  # passes only if three requests are here at the same time
+        return httpx.Response(200, json={**NOTHING, "width": int(request.content)})
+
+    with faked(answer, connections=3) as client:
+        results = client.detect_many(images())
+        first = [next(results) for _ in range(5)]
+        assert [found.width for found in first if isinstance(found, ImageDetections)] == [0, 1, 2, 3, 4]
+        assert taken <= 5 + 2 * 3
+        results.close()
+    assert taken <= 5 + 2 * 3
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("lensbox-client")]
+
+
+def test_the_end_does_not_wait_for_further_tries() -> None:
+    asked = threading.Event()
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        if request.content == b"0":
+            return httpx.Response(200, json=NOTHING)
+        asked.set()
+        return problem(503, "overloaded", **{"Retry-After": "45"})
+
+    with faked(answer, connections=2) as client:
+        results = client.detect_many([b"0", b"1", b"2", b"3", b"4"])
+        next(results)
+        assert asked.wait(60)
+        start = time.monotonic()
+        results.close()
+        assert time.monotonic() - start < 30
+
+
+def test_connections_are_used_again() -> None:
+    connections = 0
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def setup(self) -> None:
+            nonlocal connections
+            connections += 1
+            super().setup()
+
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["Content-Length"]))
+            body = json.dumps(NOTHING).encode()
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *arguments: object) -> None:
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            with Client(f"http://127.0.0.1:{server.server_port}", connections=2) as client:
+                for _ in range(5):
+                    client.detect(b"file")
+                assert connections == 1
+                assert len(list(client.detect_many([b"file"] * 20))) == 20
+            assert connections <= 2
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+# --- the package ---
+
+
+def test_without_httpx_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "httpx", None)
+    monkeypatch.delitem(__import__("sys").modules, "lensbox.client.connection", raising=False)
+    with pytest.raises(ModuleNotFoundError, match=r"pip install 'lensbox\[client\]'"):
+        Client("http://a")

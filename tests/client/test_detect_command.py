@@ -1,0 +1,341 @@
+"""`lensbox detect`: the same answers from an artifact and from a service, in each format."""
+
+import csv
+import io
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import PIL.Image
+import PIL.ImageOps
+import pytest
+from user_detectors import Landmarks, RedAndBlue
+
+from lensbox.cli import main
+from lensbox.client import Detection, ImageDetections, cli
+from lensbox.client.annotate import COLORS
+from lensbox.client.formats import CSV_COLUMNS, make_format
+from lensbox.export.artifact_writer import save_artifact
+from lensbox.runtime.artifact_loading import load_artifact
+
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def run(
+    artifact_path: Path,
+    photos: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> Run:
+    """Runs the command in the folder of the photographs: exit code, stdout, stderr."""
+    monkeypatch.chdir(photos)
+    monkeypatch.delenv("LENSBOX_API_KEY", raising=False)
+
+    def run(*arguments: str | Path, where: str | None = None) -> tuple[int, str, str]:
+        how = ["--url", where] if where else ["--artifact", str(artifact_path)]
+        code = main(["detect", *how, *map(str, arguments)])
+        return code, *capsys.readouterr()
+
+    return run
+
+
+def entries(stdout: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in stdout.splitlines()]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [(), ("--score-threshold", "0.0103"), ("--iou-threshold", "0"), ("--orientation", "stored")],
+    ids=lambda options: " ".join(options) or "defaults",
+)
+def test_both_ways_find_the_same(run: Run, url: str, options: tuple[str, ...]) -> None:
+    own = run(".", "--recursive", "--batch", "1", *options)
+    asked = run(".", "--recursive", "--connections", "1", *options, where=url)
+    assert own == asked
+    code, stdout, stderr = own
+    assert (code, stderr) == (0, "")
+    files = [entry["file"] for entry in entries(stdout)]
+    assert files == ["a.PNG", "b.jpg", "below/c.webp", "turned.jpg"]
+    assert any(entry["detections"] for entry in entries(stdout))
+
+
+def test_what_is_found_is_the_artifacts(run: Run, artifact_path: Path, photos: Path) -> None:
+    code, stdout, _ = run(".", "--batch", "1", "--format", "jsonl")
+    artifact = load_artifact(artifact_path)
+    assert code == 0
+    for entry in entries(stdout):
+        photo = artifact.read_photo(photos / entry["file"])
+        found = artifact.detect_image(photo)
+        assert (entry["width"], entry["height"]) == (photo.width, photo.height)
+        assert [one["box"] for one in entry["detections"]] == found.boxes.tolist()
+        assert [one["score"] for one in entry["detections"]] == found.scores.tolist()
+
+
+def test_batches_and_threads_lose_nothing(run: Run) -> None:
+    files = ["b.jpg", "a.PNG", "turned.jpg"] * 5
+    one_by_one = entries(run(*files, "--batch", "1")[1])
+    batches = entries(run(*files, "--batch", "4", "--decode-threads", "3")[1])
+    assert [entry["file"] for entry in batches] == files
+    for entry, expected in zip(batches, one_by_one, strict=True):
+        scores = [one["score"] for one in entry["detections"]]
+        assert scores == pytest.approx([one["score"] for one in expected["detections"]], abs=1e-5)
+
+
+def test_a_bad_file_is_one_line_and_stops_nothing(run: Run, url: str, tmp_path: Path) -> None:
+    bad, missing, empty = tmp_path / "bad.jpg", tmp_path / "missing.jpg", tmp_path / "empty"
+    bad.write_text("hello")
+    empty.mkdir()
+    for where in (None, url):
+        code, stdout, stderr = run(bad, "b.jpg", missing, empty, "a.PNG", where=where)
+        assert code == 4
+        found = entries(stdout)
+        assert [Path(entry["file"]).name for entry in found] == [
+            "bad.jpg",
+            "b.jpg",
+            "missing.jpg",
+            "empty",
+            "a.PNG",
+        ]
+        errors = [entry["error"] for entry in found if "error" in entry]
+        assert [f"lensbox detect: {error}" for error in errors] == stderr.splitlines()
+        for path, error in zip((bad, missing, empty), errors, strict=True):
+            assert str(path) in error
+        assert "no file in this folder ends with .jpg" in errors[2]
+        assert all("detections" in found[index] for index in (1, 4))
+
+
+def test_csv_has_a_row_for_each_detection(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "bad.jpg").write_text("hello")
+    found = entries(run("b.jpg", "--batch", "1")[1])[0]
+    code, stdout, _ = run("b.jpg", tmp_path / "bad.jpg", "--batch", "1", "--format", "csv")
+    assert code == 4
+    reader = csv.DictReader(io.StringIO(stdout))
+    *rows, bad = reader
+    assert tuple(reader.fieldnames or ()) == CSV_COLUMNS
+    for row, detection in zip(rows, found["detections"], strict=True):
+        assert (row["file"], int(row["width"]), int(row["height"])) == ("b.jpg", 300, 200)
+        assert [float(row[name]) for name in ("x1", "y1", "x2", "y2")] == detection["box"]
+        assert float(row["score"]) == detection["score"]
+    assert bad["file"] == str(tmp_path / "bad.jpg")
+    assert "must be an image" in bad["error"]
+    nothing = run("b.jpg", "--format", "csv", "--score-threshold", "1")[1]
+    assert nothing.splitlines()[1:] == ["b.jpg,300,200,,,,,,,,"]
+
+
+def test_the_table_has_its_columns() -> None:
+    cars = (
+        Detection((1.0, 2.0, 30.25, 40.0), 0.9, "car"),
+        Detection((0.0, 0.0, float("nan"), 1.0), 0.25, "bicycle"),
+    )
+    paths = [Path("a.jpg"), Path("folder/bb.jpg"), Path("c.jpg")]
+    form = make_format("table", paths, ["car", "bicycle"])
+    table = (
+        form(paths[0], ImageDetections(50, 50, cars))
+        + form(paths[1], ImageDetections(5, 5, ()))
+        + form(paths[2], "it is bad")
+    )
+    assert table.splitlines() == [
+        "file           label    score       x1       y1       x2       y2",
+        "a.jpg          car      0.900      1.0      2.0     30.2     40.0",
+        "a.jpg          bicycle  0.250      0.0      0.0        -      1.0",
+        "folder/bb.jpg  nothing",
+        "c.jpg          error",
+    ]
+
+
+def test_labels_and_extras_come_along(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    picture = PIL.Image.new("RGB", (320, 192), (114, 114, 114))
+    picture.paste((250, 10, 10), (40, 60, 64, 84))
+    picture.paste((10, 10, 250), (200, 100, 224, 124))
+    picture.save(tmp_path / "squares.png")
+
+    def run(detector: RedAndBlue | Landmarks, *options: str) -> str:
+        path = tmp_path / "detector.pt"
+        save_artifact(detector.eval(), path)
+        where = ["--artifact", str(path), "--device", "cpu", "--annotate", str(tmp_path / "drawn")]
+        assert main(["detect", str(tmp_path / "squares.png"), *where, *options]) == 0
+        return capsys.readouterr().out
+
+    labelled = entries(run(RedAndBlue()))[0]["detections"]
+    assert {one["label"] for one in labelled} == {"red", "blue"}
+    rows = list(csv.DictReader(io.StringIO(run(RedAndBlue(), "--format", "csv"))))
+    assert [row["label"] for row in rows] == [one["label"] for one in labelled]
+    with PIL.Image.open(tmp_path / "drawn" / "squares.png") as drawn:
+        pixels = np.asarray(drawn)
+    assert all((pixels == color).all(-1).any() for color in COLORS[:2])
+
+    landmarks = Landmarks()
+    first = entries(run(landmarks))[0]["detections"][0]
+    assert set(first["extras"]) == {"corners", "embedding", "cell"}
+    (row, *_) = csv.DictReader(io.StringIO(run(landmarks, "--format", "csv")))
+    assert json.loads(row["extras"]) == first["extras"]
+    x, y = (round(value) for value in first["extras"]["corners"][1])
+    with PIL.Image.open(tmp_path / "drawn" / "squares.png") as drawn:
+        assert drawn.getpixel((x, y)) == COLORS[0]
+
+
+def test_drawings_are_upright_at_full_size_and_mirror_the_folder(
+    run: Run, photos: Path, tmp_path: Path
+) -> None:
+    drawn = tmp_path / "drawn"
+    before = sorted(photos.rglob("*"))
+    code, _, stderr = run(".", "b.jpg", "--recursive", "--annotate", drawn)
+    assert (code, stderr) == (0, "")
+    names = {path.relative_to(drawn).as_posix() for path in drawn.rglob("*") if path.is_file()}
+    assert names == {"a.PNG.png", "b.jpg.png", "b.png", "below/c.webp.png", "turned.jpg.png"}
+    assert sorted(photos.rglob("*")) == before
+    run("turned.jpg", "--annotate", drawn, "--score-threshold", "1")
+    with PIL.Image.open(photos / "turned.jpg") as image, PIL.Image.open(drawn / "turned.png") as untouched:
+        np.testing.assert_array_equal(np.asarray(untouched), np.asarray(PIL.ImageOps.exif_transpose(image)))
+    run("turned.jpg", "--annotate", drawn)
+    with PIL.Image.open(drawn / "turned.png") as image:
+        assert (np.asarray(image) == (57, 255, 120)).all(-1).any()
+
+
+def test_drawings_never_meet(run: Run, photos: Path, tmp_path: Path) -> None:
+    (tmp_path / "b.png").write_bytes(b"")
+    for arguments, message in (
+        (("b.jpg", "b.jpg", "--annotate", tmp_path / "x"), "twice, or over an image"),
+        (("b.jpg", tmp_path / "b.png", "--annotate", tmp_path), "twice, or over an image"),
+        ((".", "--annotate", "../" + photos.name), "another folder than one of the images"),
+        (("b.jpg", "--annotate", "a.PNG"), "--annotate must be a folder"),
+    ):
+        code, stdout, stderr = run(*arguments)
+        assert (code, stdout) == (2, "")
+        assert message in " ".join(stderr.split())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((), "Missing argument 'FILES...'"),
+        (("b.jpg", "--score-threshold", "2"), "must be between 0 and 1, got 2"),
+        (("b.jpg", "--api-key", "k"), "--api-key must come with --url"),
+        (("b.jpg", "--device", "cuda:x"), "must be auto, cpu, cuda or cuda:N, got cuda:x"),
+    ],
+)
+def test_wrong_usage(run: Run, arguments: tuple[str, ...], message: str) -> None:
+    code, stdout, stderr = run(*arguments)
+    assert (code, stdout) == (2, "")
+    assert message in stderr
+
+
+def test_wrong_usage_of_a_service(run: Run, url: str) -> None:
+    for options, message in (
+        (("--artifact", "x.pt"), "--artifact is not for --url"),
+        (("--decode-threads", "2"), "--decode-threads is not for --url"),
+    ):
+        code, _, stderr = run("b.jpg", *options, where=url)
+        assert code == 2
+        assert message in stderr
+    code, _, stderr = run("b.jpg", where="localhost:8000")
+    assert code == 2
+    assert "url must begin with http://" in stderr
+
+
+def test_without_artifact_or_service_it_ends_with_3(
+    run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["detect", "b.jpg", "--artifact", str(tmp_path / "none.pt")]) == 3
+    assert "none.pt" in capsys.readouterr().err
+    code, stdout, stderr = run("b.jpg", where="http://127.0.0.1:9")
+    assert (code, stdout) == (3, "")
+    assert re.fullmatch(r"lensbox detect: http://127\.0\.0\.1:9/? cannot be asked: .*\n", stderr)
+
+
+def test_the_key_of_the_environment_is_sent(run: Run, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    sent: list[str | None] = []
+
+    def connect(_: str, api_key: str | None, *__: Any, **___: Any) -> None:
+        sent.append(api_key)
+        raise ValueError("the test has seen enough")
+
+    monkeypatch.setattr(cli, "Client", connect)
+    for key in ("from-environment", ""):
+        monkeypatch.setenv("LENSBOX_API_KEY", key)
+        assert run("b.jpg", where=url)[0] == 2
+    assert sent == ["from-environment", None]
+
+
+# --- on a terminal, and when nobody reads ---
+
+
+def test_on_a_terminal_there_are_a_table_and_a_bar(artifact_path: Path, photos: Path, tmp_path: Path) -> None:
+    (tmp_path / "bad.jpg").write_text("hello")
+    code = (
+        "import os, pty, sys\n"
+        "status = pty.spawn([sys.executable, '-m', 'lensbox.cli', *sys.argv[1:]])\n"
+        "sys.exit(os.waitstatus_to_exitcode(status))"
+    )
+    result = subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            code,
+            "detect",
+            "b.jpg",
+            tmp_path / "bad.jpg",
+            "a.PNG",
+            "--artifact",
+            artifact_path,
+        ],
+        cwd=photos,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        timeout=120,
+    )
+    assert result.returncode == 4
+    shown = result.stdout.decode()  # not as text, in which each return to the line's start is a new line
+    assert "3/3" in shown
+    # What is left on the screen: of each line what follows its last erasure.
+    lines = [line.rpartition("\x1b[K")[2].rstrip() for line in shown.split("\r\n")]
+    assert lines[0].split() == ["file", "score", "x1", "y1", "x2", "y2"]
+    assert any(re.match(r"a\.PNG +0\.\d{3}( +-?\d+\.\d){4}$", line) for line in lines)
+    assert any(re.match(r"lensbox detect: .*bad\.jpg must be an image", line) for line in lines)
+
+
+def test_lines_come_at_once_and_a_closed_pipe_is_no_failure(artifact_path: Path, photos: Path) -> None:
+    command = [
+        sys.executable,
+        "-m",
+        "lensbox.cli",
+        "detect",
+        "--artifact",
+        str(artifact_path),
+        "--batch",
+        "1",
+    ]
+    with subprocess.Popen(
+        [*command, *["b.jpg"] * 3000], cwd=photos, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert json.loads(process.stdout.readline())["file"] == "b.jpg"
+        process.stdout.close()
+        assert process.stderr.read() == ""
+        assert process.wait(60) == 0
+
+
+def test_asking_a_service_takes_no_torch(url: str, photos: Path) -> None:
+    code = (
+        "import sys\n"
+        "from lensbox.cli import main\n"
+        f"assert main(['detect', 'b.jpg', '--url', {url!r}]) == 0\n"
+        "sys.exit('torch' in sys.modules)"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=photos,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env={**os.environ},
+    )
+    assert result.returncode == 0, result.stderr
