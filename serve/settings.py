@@ -121,6 +121,9 @@ class Settings:
     """Where an OTLP collector takes HTTP, such as `http://collector:4318`. "": what the environment says in
     OTEL_EXPORTER_OTLP_ENDPOINT, else no traces."""
 
+    no_page: bool = field(default=False, metadata={"summary": "no page for people at /"})
+    """Answers 404 at /, where there is a page for browsers otherwise."""
+
     threads: int | None = _count(None, 1024, "CPU threads of one inference; None leaves the choice to torch")
     """CPU threads of one inference; None leaves the choice to torch (one for each physical core)."""
 

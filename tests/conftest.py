@@ -13,8 +13,10 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 import pytest
 import torch
+from chromium import missing_for_browser
 
 REQUIRE_GPU = os.environ.get("LENSBOX_REQUIRE_GPU") == "1"
+REQUIRE_BROWSER = os.environ.get("LENSBOX_REQUIRE_BROWSER") == "1"
 
 
 def _gpu_is_usable() -> bool:
@@ -32,11 +34,17 @@ def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    if item.get_closest_marker("gpu") is None or _gpu_is_usable():
-        return
-    reason = "needs an NVIDIA GPU and an op library built with CUDA"
-    if REQUIRE_GPU:
-        pytest.fail(f"LENSBOX_REQUIRE_GPU=1, but this test {reason}")
+    if item.get_closest_marker("gpu") is not None and not _gpu_is_usable():
+        _leave_out(
+            "needs an NVIDIA GPU and an op library built with CUDA", "LENSBOX_REQUIRE_GPU", REQUIRE_GPU
+        )
+    if item.get_closest_marker("browser") is not None and (missing := missing_for_browser()):
+        _leave_out(f"needs {missing}", "LENSBOX_REQUIRE_BROWSER", REQUIRE_BROWSER)
+
+
+def _leave_out(reason: str, variable: str, is_required: bool) -> None:
+    if is_required:
+        pytest.fail(f"{variable}=1, but this test {reason}")
     pytest.skip(reason)
 
 

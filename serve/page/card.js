@@ -1,0 +1,88 @@
+// What the page shows of one picture, or of the camera.
+
+import { draw, fit, words } from "./drawing.js";
+
+/** One card of the list. name: of the picture. model: what the service serves. onRemove: called when it goes. */
+export class Card {
+  constructor(name, model, onRemove) {
+    this.name = name;
+    this.model = model;
+    this.picture = null;
+    this.answer = null;
+    this.element = document.getElementById("card").content.firstElementChild.cloneNode(true);
+    this.canvas = this.find("canvas");
+    this.find("h2").textContent = name;
+    const remove = this.find(".remove");
+    remove.setAttribute("aria-label", `Remove ${name}`);
+    remove.addEventListener("click", () => {
+      this.resized.disconnect();
+      this.element.remove();
+      onRemove(this);
+    });
+    // Lines and letters keep their size when the page gets another.
+    this.resized = new ResizeObserver(() => this.draw());
+    this.resized.observe(this.canvas);
+  }
+
+  find(selector) {
+    return this.element.querySelector(selector);
+  }
+
+  /** The picture: an ImageBitmap or the like. */
+  show(picture) {
+    this.picture?.close?.();
+    this.picture = picture;
+    fit(this.canvas, picture);
+    this.draw();
+  }
+
+  /** What was found in it; returns that in words. note: what else there is to say. */
+  found(answer, note = `${Math.round(answer.milliseconds)} ms`) {
+    this.answer = answer;
+    this.waiting(false);
+    this.find(".error").hidden = true;
+    const count = answer.detections.length;
+    const found = count === 0 ? "Nothing found" : `${count} found`;
+    this.find(".summary").textContent = `${found} · ${answer.width} × ${answer.height} · ${note}`;
+    const listed = answer.detections.map(words).join(", ");
+    this.canvas.setAttribute("aria-label", `${this.name}: ${found.toLowerCase()}${listed && `, ${listed}`}`);
+    this.list(answer.detections);
+    this.draw();
+    return `${this.name}: ${found.toLowerCase()}`;
+  }
+
+  /** Why nothing was found. */
+  failed(problem) {
+    this.answer = null;
+    this.waiting(false);
+    this.find(".summary").textContent = "";
+    this.find("details").hidden = true;
+    const error = this.find(".error");
+    error.textContent = problem.message;
+    error.title = problem.requestId ? `Request ${problem.requestId}` : "";
+    error.hidden = false;
+    this.canvas.hidden = this.picture === null;
+    this.draw();
+  }
+
+  waiting(isWaiting) {
+    this.element.classList.toggle("waiting", isWaiting);
+  }
+
+  list(detections) {
+    this.find("details").hidden = detections.length === 0;
+    const rows = detections.map((detection) => {
+      const row = document.createElement("tr");
+      const numbers = detection.box.map((value) => value?.toFixed(1) ?? "–");
+      for (const text of [detection.label ?? "–", detection.score.toFixed(3), ...numbers]) {
+        row.insertCell().textContent = text;
+      }
+      return row;
+    });
+    this.find("tbody").replaceChildren(...rows);
+  }
+
+  draw() {
+    if (this.picture) draw(this.canvas, this.picture, this.answer, this.model);
+  }
+}

@@ -1,0 +1,80 @@
+"""GET /: a page for people who want to see what the detector finds. Its files are in `serve/page/`."""
+
+import hashlib
+from functools import cache
+from importlib.resources import files
+from typing import NamedTuple
+
+from fastapi import APIRouter, Request, Response
+from starlette.exceptions import HTTPException
+
+router = APIRouter(include_in_schema=False)
+
+_MEDIA_TYPES = {
+    ".css": "text/css; charset=utf-8",
+    ".html": "text/html; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".svg": "image/svg+xml",
+}
+# Nothing from elsewhere, nothing inline; pictures and frames of the camera as the page itself made them.
+_POLICY = "; ".join(
+    (
+        "default-src 'none'",
+        "script-src 'self'",
+        "style-src 'self'",
+        "img-src 'self' blob: data:",
+        "media-src 'self' blob:",
+        "connect-src 'self'",
+        "base-uri 'none'",
+        "form-action 'none'",
+        "frame-ancestors 'none'",
+    )
+)
+_HEADERS = {
+    "Content-Security-Policy": _POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Permissions-Policy": "camera=(self), geolocation=(), microphone=()",
+    # A browser asks each time whether its copy is still right: a new version of the service is seen at once.
+    "Cache-Control": "no-cache",
+}
+
+
+class _File(NamedTuple):
+    content: bytes
+    media_type: str
+    etag: str
+
+
+@cache
+def _files() -> dict[str, _File]:
+    """All files of the page by name. Others in the folder, such as an editor's, are none of it."""
+    found = {}
+    for path in files("lensbox.serve").joinpath("page").iterdir():
+        media_type = _MEDIA_TYPES.get(f".{path.name.rpartition('.')[2]}")
+        if media_type is not None:
+            content = path.read_bytes()
+            found[path.name] = _File(content, media_type, f'"{hashlib.sha256(content).hexdigest()[:32]}"')
+    return found
+
+
+@router.api_route("/", methods=["GET", "HEAD"])
+async def page(request: Request) -> Response:
+    """The page, which asks the service by /v1/model and /v1/detect."""
+    return _answer(request, "index.html")
+
+
+@router.api_route("/page/{name}", methods=["GET", "HEAD"])
+async def page_file(request: Request, name: str) -> Response:
+    """What the page is made of."""
+    return _answer(request, name)
+
+
+def _answer(request: Request, name: str) -> Response:
+    file = _files().get(name)
+    if file is None:
+        raise HTTPException(404)
+    headers = {**_HEADERS, "ETag": file.etag}
+    if request.headers.get("if-none-match") == file.etag:
+        return Response(status_code=304, headers=headers)
+    return Response(file.content, media_type=file.media_type, headers=headers)

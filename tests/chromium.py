@@ -1,0 +1,30 @@
+"""A Chromium without a window, for tests of the page."""
+
+import importlib.util
+import shutil
+
+# Nothing that talks to other hosts, and a camera that shows a moving picture.
+OPTIONS = [
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--use-fake-device-for-media-stream",
+    "--use-fake-ui-for-media-stream",
+]
+
+
+def chromium_path() -> str | None:
+    """The system's program, if it has one."""
+    return shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+
+
+def missing_for_browser() -> str:
+    """What is missing for tests in a browser; "" if nothing is."""
+    if importlib.util.find_spec("playwright") is None:
+        return "the Python package playwright"
+    return "" if chromium_path() else "Chromium (apt-get install chromium)"

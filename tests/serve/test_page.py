@@ -1,0 +1,367 @@
+"""The page at /, in Chromium without a window, before the shipped detector."""
+
+import base64
+import functools
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import httpx
+import pytest
+from chromium import OPTIONS, chromium_path
+
+from lensbox.export.artifact_writer import save_artifact
+from lensbox.model import load_detector
+from lensbox.samples.photos import save_photos
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Locator, Page, Route
+
+pytestmark = pytest.mark.browser
+
+PATIENCE = 30_000  # milliseconds
+HOPPER, ASTRONAUT = "grace_hopper.jpg", "astronaut.png"
+
+
+@pytest.fixture(scope="session")
+def artifact_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The shipped detector, for the service that `client` is a client of."""
+    path = tmp_path_factory.mktemp("artifact") / "detector.pt"
+    save_artifact(load_detector(None), path)
+    return path
+
+
+@pytest.fixture(scope="session")
+def photos(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    folder = tmp_path_factory.mktemp("photos")
+    return {path.name: path for path in save_photos(folder)}
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator["Browser"]:
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        chromium = playwright.chromium.launch(executable_path=chromium_path(), args=OPTIONS)
+        yield chromium
+        chromium.close()
+
+
+@pytest.fixture
+def page(browser: "Browser", client: httpx.Client) -> Iterator["Page"]:
+    """A new page in a new session, which asks nobody but the service and reports no error of its own."""
+    from playwright.sync_api import expect
+
+    expect.set_options(timeout=PATIENCE)
+    context = browser.new_context(base_url=str(client.base_url))
+    context.set_default_timeout(PATIENCE)
+    page = context.new_page()
+    elsewhere: list[str] = []
+    errors: list[str] = []
+    page.on("request", lambda request: elsewhere.append(request.url))
+    page.on("pageerror", lambda error: errors.append(str(error)))
+    page.on("console", lambda message: errors.append(message.text) if "Policy" in message.text else None)
+    page.goto("/")
+    yield page
+    context.close()
+    assert errors == []
+    assert [url for url in elsewhere if not url.startswith((str(client.base_url), "blob:"))] == []
+
+
+def cards(page: "Page", text: str = "") -> "Locator":
+    return page.locator(".card", has_text=text)
+
+
+def choose(page: "Page", *paths: Path) -> None:
+    page.locator("#files").set_input_files(paths)
+
+
+def move(page: "Page", slider: str, value: float) -> None:
+    page.locator(slider).fill(str(value))
+
+
+def count_of(page: "Page", name: str) -> int:
+    """How many things the card of a picture says there are."""
+    text = cards(page, name).locator(".summary").inner_text()
+    found = re.match(r"(\d+|Nothing) found", text)
+    assert found, text
+    return 0 if found[1] == "Nothing" else int(found[1])
+
+
+def test_a_dropped_picture_is_looked_at(page: "Page", photos: dict[str, Path], client: httpx.Client) -> None:
+    from playwright.sync_api import expect
+
+    expect(page.locator("#about")).to_contain_text("face_detector · one class · on cpu")
+    transfer = page.evaluate_handle(
+        """([name, data]) => {
+            const bytes = Uint8Array.from(atob(data), (character) => character.charCodeAt(0));
+            const transfer = new DataTransfer();
+            transfer.items.add(new File([bytes], name, { type: "image/jpeg" }));
+            return transfer;
+        }""",
+        [HOPPER, base64.b64encode(photos[HOPPER].read_bytes()).decode()],
+    )
+    page.dispatch_event("body", "dragover", {"dataTransfer": transfer})
+    expect(page.locator("body")).to_have_class("dropping")
+    page.dispatch_event("body", "drop", {"dataTransfer": transfer})
+    expect(page.locator("body")).not_to_have_class("dropping")
+
+    summary = cards(page, HOPPER).locator(".summary")
+    expect(summary).to_have_text(re.compile(r"^1 found · 512 \u00d7 600 · \d+ ms$"))
+    expect(page.locator("#news")).to_have_text(f"{HOPPER}: 1 found")
+    expect(page.locator("#empty")).to_be_hidden()
+    (found,) = client.post("/v1/detect", content=photos[HOPPER].read_bytes()).json()["detections"]
+    canvas = cards(page, HOPPER).locator("canvas")
+    expect(canvas).to_have_attribute("aria-label", f"{HOPPER}: 1 found, {100 * found['score']:.0f}%")
+    cards(page, HOPPER).locator("summary").click()
+    row = cards(page, HOPPER).locator("tbody td").all_inner_texts()
+    assert [float(text) for text in row[1:]] == pytest.approx([found["score"], *found["box"]], abs=0.06)
+
+    # The frame is drawn where the box is: its upper edge, in the middle.
+    x1, y1, x2, _ = found["box"]
+    edge = canvas.evaluate(
+        "(canvas, [x, y]) => [...canvas.getContext('2d').getImageData(x, y, 1, 1).data]",
+        [round((x1 + x2) / 2), round(y1)],
+    )
+    assert edge == [57, 255, 120, 255]
+
+
+def test_sliders_ask_again_and_can_be_taken_back(page: "Page", photos: dict[str, Path]) -> None:
+    from playwright.sync_api import expect
+
+    choose(page, photos[HOPPER], photos[ASTRONAUT])
+    for name in photos:
+        expect(cards(page, name).locator(".summary")).to_contain_text("1 found")
+    assert cards(page).locator("h2").all_inner_texts() == [HOPPER, ASTRONAUT]
+
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+    with page.expect_response(re.compile(r"score_threshold=0\.99")):
+        for value in (0.7, 0.8, 0.9, 0.99):  # all but the last are moved on from
+            move(page, "#score", value)
+    for name in photos:
+        expect(cards(page, name).locator(".summary")).to_contain_text("Nothing found")
+    assert asked
+    assert all("score_threshold=0.99" in url and "iou_threshold" not in url for url in asked)
+    expect(page.locator("#score-value")).to_have_text("0.99")
+
+    move(page, "#score", 0.01)
+    expect(cards(page, HOPPER).locator(".summary")).not_to_contain_text("Nothing")
+    many = count_of(page, HOPPER)
+    assert many > 1
+    move(page, "#iou", 0)
+    expect(cards(page, HOPPER).locator(".summary")).not_to_contain_text(f"{many} found")
+    assert 0 < count_of(page, HOPPER) < many
+
+    page.get_by_role("button", name=re.compile("^Take the detector.s own$")).click()
+    for name in photos:
+        expect(cards(page, name).locator(".summary")).to_contain_text("1 found")
+    assert "threshold" not in asked[-1]
+
+
+def test_what_is_wrong_is_said_in_words(page: "Page", photos: dict[str, Path], tmp_path: Path) -> None:
+    from playwright.sync_api import expect
+
+    bad = tmp_path / "bad.jpg"
+    bad.write_text("hello")
+    choose(page, bad, photos[HOPPER])
+    error = cards(page, "bad.jpg").get_by_role("alert")
+    expect(error).to_have_text(
+        "The image must be one of JPEG, PNG, WebP, BMP, GIF, got 5 bytes that begin with b'hello'."
+    )
+    assert re.match(r"Request [0-9a-f]{32}$", error.get_attribute("title") or "")
+    expect(cards(page, HOPPER).locator(".summary")).to_contain_text("1 found")
+
+    page.context.set_offline(True)
+    move(page, "#score", 0.3)
+    expect(cards(page, HOPPER).get_by_role("alert")).to_have_text(
+        "The service cannot be reached. Is it still running?"
+    )
+    page.context.set_offline(False)
+    move(page, "#score", 0.4)
+    expect(cards(page, HOPPER).locator(".summary")).to_contain_text("1 found")
+    expect(cards(page, HOPPER).get_by_role("alert")).to_be_hidden()
+
+
+def test_a_busy_service_is_asked_again(page: "Page", photos: dict[str, Path]) -> None:
+    from playwright.sync_api import expect
+
+    refused = 0
+
+    def busy(route: "Route") -> None:
+        nonlocal refused
+        if refused == 2:
+            route.continue_()
+            return
+        refused += 1
+        route.fulfill(status=503, headers={"Retry-After": "0"}, json={"detail": "full", "code": "overloaded"})
+
+    page.route("**/v1/detect*", busy)
+    choose(page, photos[HOPPER])
+    expect(cards(page, HOPPER).locator(".summary")).to_contain_text("1 found")
+    assert refused == 2
+
+
+def test_a_key_is_asked_for_when_it_is_needed(
+    browser: "Browser", client: httpx.Client, photos: dict[str, Path]
+) -> None:
+    from playwright.sync_api import expect
+
+    def guarded(route: "Route") -> None:
+        if route.request.headers.get("authorization") == "Bearer right":
+            route.continue_()
+        else:
+            route.fulfill(status=401, json={"detail": "a key must come", "code": "unauthorized"})
+
+    with browser.new_context(base_url=str(client.base_url)) as context:
+        page = context.new_page()
+        page.route("**/v1/**", guarded)
+        page.goto("/")
+        field = page.get_by_label("This service wants an API key.")
+        expect(field).to_be_focused()
+        choose(page, photos[HOPPER])
+        for key, message in (("wrong", "A key must come."), ("right", "face_detector")):
+            field.fill(key)
+            page.keyboard.press("Enter")
+            expect(page.locator("#about")).to_contain_text(message)
+        expect(cards(page, HOPPER).locator(".summary")).to_contain_text("1 found")
+        expect(field).to_be_hidden()
+        # It lives as long as the tab, and no longer.
+        page.reload()
+        expect(page.locator("#about")).to_contain_text("face_detector")
+        assert page.evaluate("Object.keys(localStorage).length + document.cookie.length") == 0
+        other = context.new_page()
+        other.route("**/v1/**", guarded)
+        other.goto("/")
+        expect(other.locator("#key")).to_be_visible()
+
+
+def test_frames_of_the_camera_come_one_after_the_other(page: "Page") -> None:
+    from playwright.sync_api import expect
+
+    in_progress = most = frames = 0
+
+    def count(step: int, request: Any) -> None:
+        nonlocal in_progress, most, frames
+        if "/v1/detect" in request.url:
+            in_progress += step
+            most = max(most, in_progress)
+            frames += step > 0
+
+    page.on("request", functools.partial(count, 1))
+    page.on("requestfinished", functools.partial(count, -1))
+    page.get_by_role("button", name="Start the camera").click()
+    summary = cards(page, "Camera").locator(".summary")
+    expect(summary).to_have_text(re.compile(r"found · \d+ \u00d7 \d+ · \d+ ms · [\d.]+ a second$"))
+    first = summary.inner_text()
+    expect(summary).not_to_have_text(first)
+    page.evaluate(
+        """() => {
+            Object.defineProperty(document, "hidden", { value: true });
+            document.dispatchEvent(new Event("visibilitychange"));
+        }"""
+    )
+    expect(page.get_by_role("button", name="Start the camera")).to_have_attribute("aria-pressed", "false")
+    assert frames >= 2
+    assert most == 1
+    seen = frames
+    page.wait_for_timeout(500)
+    assert frames == seen
+
+
+def test_without_a_camera_that_is_said(page: "Page") -> None:
+    from playwright.sync_api import expect
+
+    page.evaluate(
+        """() => {
+            const error = new DOMException("", "NotFoundError");
+            navigator.mediaDevices.getUserMedia = () => Promise.reject(error);
+        }"""
+    )
+    page.get_by_role("button", name="Start the camera").click()
+    expect(cards(page, "Camera").get_by_role("alert")).to_have_text("There is no camera.")
+    expect(page.get_by_role("button", name="Start the camera")).to_be_visible()
+
+
+def test_it_can_be_used_with_the_keyboard_alone(page: "Page", photos: dict[str, Path]) -> None:
+    from playwright.sync_api import expect
+
+    expect(page.locator("#thresholds")).to_be_enabled()
+    order = []
+    for _ in range(5):
+        page.keyboard.press("Tab")
+        order.append(page.evaluate("document.activeElement.id"))
+    assert order == ["files", "camera", "score", "iou", "reset"]
+    page.locator("#files").focus()
+    outline = page.locator("label[for=files]").evaluate("(label) => getComputedStyle(label).outlineStyle")
+    assert outline == "solid"
+    with page.expect_file_chooser() as chooser:
+        page.keyboard.press("Enter")
+    chooser.value.set_files(photos[HOPPER])
+    expect(cards(page, HOPPER).locator(".summary")).to_contain_text("1 found")
+    page.locator("#score").focus()
+    page.keyboard.press("End")
+    expect(cards(page, HOPPER).locator(".summary")).to_contain_text("Nothing found")
+    page.get_by_role("button", name=f"Remove {HOPPER}").focus()
+    page.keyboard.press("Enter")
+    expect(cards(page)).to_have_count(0)
+    expect(page.locator("#empty")).to_be_visible()
+    expect(page.locator("#files")).to_be_focused()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [390, 1280])
+def test_it_fits_and_can_be_read(
+    page: "Page", photos: dict[str, Path], tmp_path: Path, width: int, scheme: Any
+) -> None:
+    from playwright.sync_api import expect
+
+    bad = tmp_path / "a_name_without_any_place_to_break_it_that_is_longer_than_a_phone_is_wide.jpg"
+    bad.write_text("hello")
+    page.set_viewport_size({"width": width, "height": 844})
+    page.emulate_media(color_scheme=scheme)
+    choose(page, photos[HOPPER], bad)
+    expect(cards(page, HOPPER).locator(".summary")).to_contain_text("1 found")
+    expect(cards(page, "a_name").get_by_role("alert")).to_be_visible()
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    for selector in (
+        "h1",
+        "#about",
+        ".hint >> visible=true",
+        "label[for=files]",
+        "#camera",
+        ".summary",
+        ".error",
+    ):
+        contrast = _contrast(page.locator(selector).locator("visible=true").first)
+        assert contrast >= 4.5, (selector, contrast)  # WCAG 2, level AA
+    back = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    assert (_luminance(_color(back)) < 0.1) == (scheme == "dark")
+
+
+def _contrast(element: "Locator") -> float:
+    """Of the text to what lies behind it, by WCAG 2's formula."""
+    ink, back = element.evaluate(
+        """(element) => {
+            const ink = getComputedStyle(element).color;
+            let back = "rgba(0, 0, 0, 0)";
+            for (let at = element; at && back === "rgba(0, 0, 0, 0)"; at = at.parentElement) {
+                back = getComputedStyle(at).backgroundColor;
+            }
+            return [ink, back];
+        }"""
+    )
+    light, dark = sorted((_luminance(_color(text)) for text in (ink, back)), reverse=True)
+    return (light + 0.05) / (dark + 0.05)
+
+
+def _color(text: str) -> list[float]:
+    found = re.fullmatch(r"rgb\((\d+), (\d+), (\d+)\)", text)
+    assert found, text
+    return [int(value) / 255 for value in found.groups()]
+
+
+def _luminance(color: list[float]) -> float:
+    linear = [value / 12.92 if value <= 0.04045 else ((value + 0.055) / 1.055) ** 2.4 for value in color]
+    return sum(weight * value for weight, value in zip((0.2126, 0.7152, 0.0722), linear, strict=True))

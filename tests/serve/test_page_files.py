@@ -1,0 +1,73 @@
+"""The files of the page at /, over HTTP."""
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from problems import problem_of
+
+import lensbox.serve
+
+_FOLDER = Path(lensbox.serve.__file__).parent / "page"
+_NAMES = sorted(path.name for path in _FOLDER.iterdir())
+
+
+def test_the_page_has_these_files() -> None:
+    assert {"index.html", "style.css", "script.js"} <= set(_NAMES)
+
+
+@pytest.mark.parametrize(
+    ("path", "media_type"),
+    [
+        ("/", "text/html; charset=utf-8"),
+        ("/page/style.css", "text/css; charset=utf-8"),
+        ("/page/script.js", "text/javascript; charset=utf-8"),
+        ("/page/icon.svg", "image/svg+xml"),
+    ],
+)
+def test_files_come_as_they_are(client: httpx.Client, path: str, media_type: str) -> None:
+    response = client.get(path)
+    assert response.status_code == 200
+    assert response.headers["content-type"] == media_type
+    assert (
+        response.content == (_FOLDER / (path.removeprefix("/page/").strip("/") or "index.html")).read_bytes()
+    )
+    policy = response.headers["content-security-policy"]
+    assert "default-src 'none'" in policy
+    assert "unsafe" not in policy
+    assert response.headers["x-content-type-options"] == "nosniff"
+    again = client.get(path, headers={"If-None-Match": response.headers["etag"]})
+    assert (again.status_code, again.content) == (304, b"")
+    head = client.head(path)
+    assert (head.status_code, head.content) == (200, b"")
+    assert head.headers["content-length"] == str(len(response.content))
+
+
+@pytest.mark.parametrize("name", ["nothing.js", "__init__.py", "..%2fapp.py", "%2e%2e/app.py", "a/b.js"])
+def test_there_are_no_other_files(client: httpx.Client, name: str) -> None:
+    response = client.get(f"/page/{name}")
+    assert response.status_code == 404
+    assert problem_of(response)["code"] == "not_found"
+
+
+def test_nothing_in_them_is_from_elsewhere_or_inline() -> None:
+    for name in _NAMES:
+        text = (_FOLDER / name).read_text(encoding="utf-8").replace("http://www.w3.org/2000/svg", "")
+        assert not re.search(r"https?://\w|\bstyle=|\bon\w+=\"", text), name
+    html = (_FOLDER / "index.html").read_text(encoding="utf-8")
+    assert re.findall(r"<script\b[^>]*>(.*?)</script>", html) == [""]
+    assert "<style" not in html
+    # Relative, so that a proxy may have the service below a path.
+    assert [
+        target for target in re.findall(r'(?:src|href)="([^"]*)"', html) if not target.startswith("page/")
+    ] == []
+
+
+def test_settings_turn_it_off(start_service: Callable[..., Any], fake: Any) -> None:
+    client = start_service(lambda: fake, no_page=True).client
+    for path in ("/", "/page/style.css"):
+        assert problem_of(client.get(path))["code"] == "not_found"
+    assert start_service(lambda: fake).client.get("/").status_code == 200
