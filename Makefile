@@ -1,5 +1,6 @@
 # make demo         set everything up, export the detector, find faces with the C++ runner
 # make test         all tests: pytest, then ctest
+# make browser      Chromium, for the tests of the page, if there is none
 # make lint         ruff, mypy, clang-format;  make format mends what it can
 # make cuda-check   compile every CUDA source for all architectures (needs nvcc, no GPU)
 # make docs         the pages as a site, in build/docs; a broken link is an error
@@ -29,7 +30,7 @@ SYSTEM_HEADERS := $(addprefix /usr/include/,CLI/CLI.hpp nlohmann/json.hpp jpegli
 SYSTEM_PACKAGES := libcli11-dev nlohmann-json3-dev libjpeg-dev libpng-dev libssl-dev libgtest-dev
 
 .DELETE_ON_ERROR:
-.PHONY: help demo test lint format docs ops runner artifact cuda-check sanitize sanitize-ops sanitize-runtime clean
+.PHONY: help demo test browser lint format docs ops runner artifact cuda-check sanitize sanitize-ops sanitize-runtime clean
 
 help:
 	@sed -n 's/^# \?//p;/^$$/q' Makefile
@@ -41,6 +42,13 @@ demo: $(RUNNER) $(ARTIFACT)
 test: $(RUNNER) $(BIN)/.ops
 	$(BIN)/pytest -n auto --dist loadfile
 	$(BIN)/ctest --test-dir build/runner --output-on-failure
+
+# Ubuntu's package of Chromium is a snap, which containers do not have: there playwright brings its own.
+browser: $(BIN)/.ops
+	@command -v chromium || command -v chromium-browser || command -v google-chrome || { \
+	  echo "== Installing Chromium"; \
+	  { apt-get update -q && apt-get install -q -y --no-install-recommends chromium; } || \
+	  $(BIN)/playwright install --with-deps --only-shell chromium; }
 
 ops: $(BIN)/.ops
 runner: $(RUNNER)

@@ -2,6 +2,7 @@
 
 import importlib.util
 import shutil
+from pathlib import Path
 
 # Nothing that talks to other hosts, and a camera that shows a moving picture.
 OPTIONS = [
@@ -19,7 +20,7 @@ OPTIONS = [
 
 
 def chromium_path() -> str | None:
-    """The system's program, if it has one."""
+    """The system's program, if it has one; None also stands for playwright's own."""
     return shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 
 
@@ -27,4 +28,5 @@ def missing_for_browser() -> str:
     """What is missing for tests in a browser; "" if nothing is."""
     if importlib.util.find_spec("playwright") is None:
         return "the Python package playwright"
-    return "" if chromium_path() else "Chromium (apt-get install chromium)"
+    own = (Path.home() / ".cache" / "ms-playwright").glob("chromium*")
+    return "" if chromium_path() or any(own) else "Chromium (make browser)"
