@@ -1,13 +1,10 @@
 """Boxes drawn over a picture, in the manner of the C++ runner."""
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import PIL.Image
 from PIL import ImageDraw, ImageFont
-
-from lensbox.client.answers import Detection
 
 Color = tuple[int, int, int]
 
@@ -31,14 +28,15 @@ OUTLINE: Color = (10, 40, 20)  # beside lines, and of letters: seen on light and
 
 def annotate(
     picture: PIL.Image.Image,
-    detections: Sequence[Detection],
+    found: Sequence[Mapping[str, Any]],
     classes: Sequence[str] = (),
     points: Sequence[str] = (),
 ) -> PIL.Image.Image:
     """A copy in color with a frame around each detection, its label and its score in percent.
 
-    picture: the whole photograph, upright. classes: a color for each in turn. points: the names of those
-    extras that are points, drawn as dots. The best detection lies on top.
+    picture: the whole photograph, upright. found: detections as Lensbox's JSON has them. classes: a color for
+    each in turn. points: the names of those extras that are points, drawn as dots. The best detection lies on
+    top.
     """
     drawn = picture.convert("RGBA" if picture.has_transparency_data else "RGB")
     shorter = min(drawn.size)
@@ -46,16 +44,17 @@ def annotate(
     outline = max(1, thickness // 3)
     font = ImageFont.load_default(size=max(10, shorter / 32))
     draw = ImageDraw.Draw(drawn)
-    for detection in reversed(detections):
-        if not all(map(math.isfinite, detection.box)):
+    for detection in reversed(found):
+        if None in detection["box"]:
             continue
-        index = classes.index(detection.label) if detection.label in classes else 0
+        label = detection.get("label")
+        index = classes.index(label) if label in classes else 0
         color = COLORS[index % len(COLORS)]
-        box = tuple(_to_pixel(value, drawn.size[axis % 2]) for axis, value in enumerate(detection.box))
+        box = tuple(_to_pixel(value, drawn.size[axis % 2]) for axis, value in enumerate(detection["box"]))
         _frame(draw, box, -outline, thickness + 2 * outline, OUTLINE)
         _frame(draw, box, 0, thickness, color)
         for name in points:
-            for x, y in _pairs(detection.extras, name):
+            for x, y in _pairs(detection.get("extras", {}), name):
                 _disc(draw, x, y, thickness + 1 + outline, OUTLINE)
                 _disc(draw, x, y, thickness + 1, color)
         _tag(draw, drawn.size, box, _words(detection), font, color)
@@ -93,9 +92,9 @@ def _pairs(extras: Mapping[str, Any], name: str) -> list[tuple[float, float]]:
     return pairs
 
 
-def _words(detection: Detection) -> str:
-    percent = f"{100 * min(max(detection.score, 0.0), 1.0):.0f}%"
-    return f"{detection.label} {percent}" if detection.label else percent
+def _words(detection: Mapping[str, Any]) -> str:
+    percent = f"{100 * min(max(detection['score'] or 0.0, 0.0), 1.0):.0f}%"
+    return f"{detection['label']} {percent}" if detection.get("label") else percent
 
 
 def _tag(

@@ -40,7 +40,7 @@ def draw(path: Path, found: ImageDetections, detector: Detector, output: Path) -
         with PIL.Image.open(path) as stored:
             stored.load()
             upright = PIL.ImageOps.exif_transpose(stored) if detector.orientation == "exif" else stored
-            drawn = annotate(upright, found.detections, detector.classes, detector.points)
+            drawn = annotate(upright, found.to_json()["detections"], detector.classes, detector.points)
     except Exception as error:  # decoders raise a dozen types on broken files
         raise InputError(f"it cannot be drawn on: {error or type(error).__name__}") from error
     buffer = io.BytesIO()

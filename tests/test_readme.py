@@ -34,7 +34,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     subprocess.run(export, check=True, capture_output=True, timeout=PATIENCE)
     shutil.copy(output, folder)
     shutil.copy(library_path(), folder)
-    photo, _ = save_photos(folder / "photos")
+    photo, _ = save_photos(output.parent / "photos")
     shutil.copy(photo, folder / "photo.jpg")
     return folder
 
@@ -64,6 +64,21 @@ def test_the_blocks_of_python(
     assert [line.partition(" ")[0] for line in found[1]] == ["photo.jpg", "missing.jpg"]
     assert "Detections" in found[1][0]
     assert "missing.jpg" in found[1][1].partition(" ")[2]
+
+
+def test_the_command_of_the_shell(folder: Path) -> None:
+    (block,) = (text for kind, text in BLOCKS if kind == "console")
+    command, _, shown = block.partition("\n")
+    words = shlex.split(command.removeprefix("$ lensbox "))
+    run = subprocess.run(
+        [sys.executable, "-m", "lensbox.cli", *words, "--format", "table"],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=True,
+    )
+    assert run.stdout == shown
 
 
 def test_the_command_of_the_device(folder: Path) -> None:

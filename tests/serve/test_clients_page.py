@@ -1,6 +1,8 @@
 """Every command and every piece of Python in docs/clients.md, run against a service."""
 
+import json
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -23,11 +25,13 @@ def _commands(block: str) -> list[tuple[str, str]]:
 
 @pytest.fixture(scope="module")
 def folder(
-    client: httpx.Client, tmp_path_factory: pytest.TempPathFactory, encode: Callable[..., bytes]
+    artifact_path: Path, tmp_path_factory: pytest.TempPathFactory, encode: Callable[..., bytes]
 ) -> Path:
-    """The reader's own, with a photograph."""
+    """The reader's own, with a photograph and an artifact."""
     folder = tmp_path_factory.mktemp("reader")
     (folder / "grace_hopper.jpg").write_bytes(encode("JPEG"))
+    (folder / "artifacts").mkdir()
+    shutil.copy(artifact_path, folder / "artifacts" / "detector.pt")
     return folder
 
 
@@ -35,6 +39,7 @@ def _run(command: str, folder: Path, client: httpx.Client) -> str:
     own = command.replace(_ADDRESS, client.base_url.netloc.decode()).replace(
         "python -c", f"{sys.executable} -c"
     )
+    own = re.sub(r"^lensbox ", f"{sys.executable} -m lensbox.cli ", own)
     result = subprocess.run(
         ["bash", "-c", own.replace("curl ", "curl --fail-with-body --max-time 60 ")],
         cwd=folder,
@@ -58,7 +63,7 @@ def test_every_block_is_run() -> None:
         command for language, block in _BLOCKS if language == "console" for command, _ in _commands(block)
     ]
     assert len(commands) >= 10
-    assert sum(language == "python" for language, _ in _BLOCKS) == 2
+    assert sum(language == "python" for language, _ in _BLOCKS) == 3
 
 
 def test_the_commands_print_what_is_shown(client: httpx.Client, folder: Path) -> None:
@@ -67,12 +72,29 @@ def test_the_commands_print_what_is_shown(client: httpx.Client, folder: Path) ->
             if command == _SERVE:
                 continue
             printed = _run(command, folder, client)
+            if command.startswith("lensbox detect"):
+                _check_detections(command, printed, shown, folder)
+                continue
             if "/v1/detect" in command and "hello" not in command:
                 assert '"detections":[' in printed, (command, printed)
             if "-i " in command:
                 assert "x-request-id: portrait-1" in printed
             if shown:
                 assert _without_data(printed) == _without_data(shown.rstrip("\n")), command
+
+
+def _check_detections(command: str, printed: str, shown: str, folder: Path) -> None:
+    """Other numbers than the page's, as of another detector in another picture, in the same form."""
+    if shown:
+        assert printed.splitlines()[0] == shown.splitlines()[0]
+        first, expected = printed.splitlines()[1], shown.splitlines()[1]
+        assert re.sub(r"[\d.]+", "0", first).split() == re.sub(r"[\d.]+", "0", expected).split()
+    elif "> found.jsonl" in command:
+        names = [json.loads(line)["file"] for line in (folder / "found.jsonl").read_text().splitlines()]
+        assert names == ["drawn/grace_hopper.png", "grace_hopper.jpg"]
+    else:
+        assert json.loads(printed)["file"] == "grace_hopper.jpg"
+        assert (folder / "drawn" / "grace_hopper.png").is_file()
 
 
 @pytest.mark.parametrize("code", [block for language, block in _BLOCKS if language == "python"])
