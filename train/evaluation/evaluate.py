@@ -9,7 +9,7 @@ from torch import Tensor
 
 from lensbox.errors import InputError
 from lensbox.runtime import Artifact
-from lensbox.train.evaluation.average_precision import (
+from lensbox.scoring.average_precision import (
     BANDS,
     Evaluation,
     ImageDetections,

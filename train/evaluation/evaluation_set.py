@@ -17,9 +17,9 @@ from lensbox.errors import InputError
 from lensbox.model.config import CANVAS_SIZE
 from lensbox.ops import letterbox
 from lensbox.runtime.metadata import Canvas
+from lensbox.scoring.average_precision import Array, ImageLabels
 from lensbox.train.data.image_store import decode_image
 from lensbox.train.data.wider_face import LabelledImage, Problem
-from lensbox.train.evaluation.average_precision import Array, ImageLabels
 
 FACE_CANVAS = Canvas(CANVAS_SIZE, CANVAS_SIZE)
 

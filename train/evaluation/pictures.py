@@ -12,7 +12,7 @@ import torch
 from PIL import Image
 
 from lensbox.files import atomic_write
-from lensbox.train.evaluation.average_precision import (
+from lensbox.scoring.average_precision import (
     BANDS,
     Curve,
     Evaluation,

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from lensbox.train.evaluation.average_precision import ImageDetections, ImageLabels
+from lensbox.scoring.average_precision import ImageDetections, ImageLabels
 from lensbox.train.evaluation.coco_precision import COCO_FIGURES, CocoMissingError, coco_lines, coco_precision
 
 SMALL = (0, 0, 20, 20)

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from lensbox.model import load_detector
 from lensbox.samples.photos import FACE_FREE
-from lensbox.train.evaluation.average_precision import ImageDetections
+from lensbox.scoring.average_precision import ImageDetections
 from lensbox.train.evaluation.contact_sheet import IGNORED_COLOR
 from lensbox.train.evaluation.pictures import FOUND_COLOR
 from lensbox.train.stress.degradations import Factor, Portrait, Step

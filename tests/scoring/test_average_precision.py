@@ -4,7 +4,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lensbox.train.evaluation.average_precision import (
+from lensbox.scoring.average_precision import (
     BANDS,
     Curve,
     Evaluation,
@@ -121,6 +121,16 @@ def test_curve_tells_which_detection_it_ranks() -> None:
     assert curve.image.tolist() == [1, 0, 1]
     assert curve.detection.tolist() == [1, 0, 0]
     assert curve.hits.tolist() == [True, False, False]
+    assert curve.label.tolist() == [0, -1, -1]
+
+
+def test_a_curve_tells_which_box_each_detection_took() -> None:
+    first, second = (0, 0, 10, 10), (0, 0, 10, 14)
+    # The best takes the box that it fits best, the next one what is left.
+    detections = found((*second, 0.9), (*second, 0.8), (50, 50, 60, 60, 0.7))
+    curve = Evaluation([labels(first, second)], [detections]).curve(0, np.inf)
+    assert curve.label.tolist() == [1, 0, -1]
+    assert curve.hits.tolist() == [True, True, False]
 
 
 def test_threshold_of_best_f1_maximises_f1() -> None:
@@ -130,6 +140,7 @@ def test_threshold_of_best_f1_maximises_f1() -> None:
         4,
         np.zeros(4, int),
         np.zeros(4, int),
+        np.array([2, 0, -1, 1]),
     )
     # F1 by cut: 2/5, 4/6, 4/7, 6/8
     assert threshold_of_best_f1(curve) == (0.6, 0.75)

@@ -74,6 +74,7 @@ class Curve:
     Attributes:
         scores: float64 [n]. hits: bool [n], true positives. total: labelled boxes of the band.
         image, detection: int64 [n], which image and which of its detections (as given) each one is.
+        label: int64 [n], which labelled box of the image it took; -1 for a false alarm.
     """
 
     scores: Array
@@ -81,6 +82,7 @@ class Curve:
     total: int
     image: npt.NDArray[np.int64]
     detection: npt.NDArray[np.int64]
+    label: npt.NDArray[np.int64]
 
     @property
     def recall(self) -> Array:
@@ -135,48 +137,45 @@ class Evaluation:
 
     def curve(self, low: float, high: float, wanted: int | None = None) -> Curve:
         """Returns the ranked detections of the band of heights [low, high), of all classes or of one."""
-        scores, hits, images, ranks, total = [], [], [], [], 0
+        scores, images, ranks, labels, total = [], [], [], [], 0
         for index, (truth, found) in enumerate(zip(self.labels, self.detections, strict=True)):
             height = truth.boxes[:, 3] - truth.boxes[:, 1]
             care = (height >= low) & (height < high) & ~truth.ignore & truth.of_class(wanted)
             total += int(care.sum())
             order = self._order[index]
-            hit, free = self._match(self._overlaps[index], care, len(order))
+            label, free = self._match(self._overlaps[index], care, len(order))
             found_height = (found.boxes[:, 3] - found.boxes[:, 1])[order]
             outside = (found_height < low * LOW_MARGIN) | (found_height > high * HIGH_MARGIN)
-            counted = np.flatnonzero((hit | ~(free | outside)) & found.of_class(wanted)[order])
+            counted = np.flatnonzero(((label >= 0) | ~(free | outside)) & found.of_class(wanted)[order])
             scores.append(found.scores[order[counted]])
-            hits.append(hit[counted])
             images.append(np.full(len(counted), index, np.int64))
             ranks.append(order[counted])
+            labels.append(label[counted])
         # Images come first to last, so the stable order breaks ties as the reference does.
         all_scores = np.concatenate([np.zeros(0), *scores])
         by_score = np.argsort(-all_scores, kind="stable")
-        return Curve(
-            all_scores[by_score],
-            np.concatenate([np.zeros(0, np.bool_), *hits])[by_score],
-            total,
-            np.concatenate([np.zeros(0, np.int64), *images])[by_score],
-            np.concatenate([np.zeros(0, np.int64), *ranks])[by_score],
+        taken, image, detection = (
+            np.concatenate([np.zeros(0, np.int64), *parts])[by_score] for parts in (labels, images, ranks)
         )
+        return Curve(all_scores[by_score], taken >= 0, total, image, detection, taken)
 
     @staticmethod
     def _match(
         overlaps: dict[int, list[tuple[int, float]]], care: npt.NDArray[np.bool_], count: int
-    ) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
-        """Greedy matching by falling score. Returns hit [count]: took a label of the band; and free [count]:
-        hit only labels that do not count, so it is neither right nor wrong."""
-        hit, free = np.zeros(count, np.bool_), np.zeros(count, np.bool_)
+    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
+        """Greedy matching by falling score. Returns took [count]: the label of the band that it took, or -1;
+        and free [count]: hit only labels that do not count, so it is neither right nor wrong."""
+        took, free = np.full(count, -1, np.int64), np.zeros(count, np.bool_)
         taken: set[int] = set()
         for rank in sorted(overlaps):
             pairs = overlaps[rank]
             open_pairs = [(iou, -label) for label, iou in pairs if care[label] and label not in taken]
             if open_pairs:
-                taken.add(-max(open_pairs)[1])
-                hit[rank] = True
+                took[rank] = -max(open_pairs)[1]
+                taken.add(int(took[rank]))
             else:
                 free[rank] = any(not care[label] for label, _ in pairs)
-        return hit, free
+        return took, free
 
     def table(self, wanted: int | None = None) -> dict[str, float]:
         """Average precision by band, of all boxes as if they were of one class, or of one class."""

@@ -1,0 +1,1 @@
+"""How well detections fit labelled boxes."""
