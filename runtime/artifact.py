@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from lensbox.errors import InputError
+from lensbox.runtime.box_loss import BoxPairs, Losses, is_giou_loss, losses
 from lensbox.runtime.captured_detect import CapturedDetect, Found, Thresholds
 from lensbox.runtime.detection import Detections, FileDetections, check_labels, detections
 from lensbox.runtime.device_timer import DeviceTimer
@@ -47,6 +48,7 @@ class Artifact:
         self.device = device
         self._rounded = rounded
         self._captured: CapturedDetect | None = None
+        self._giou_loss: bool | None = None  # not looked at yet
         self._tf32 = metadata.precision is not None and metadata.precision.dtype == "tf32"
         self._further = (*(["labels"] if metadata.classes else []), *metadata.extras)
 
@@ -207,18 +209,44 @@ class Artifact:
                 "predictions and targets must have the same shape [..., 4], "
                 f"got {list(predictions.shape)} and {list(targets.shape)}"
             )
-        if self.module.loss is None:
-            raise ValueError(
-                "loss must be asked of the detector's TorchScript artifact: it is the detector's own, and an "
-                "ONNX file holds detect alone"
-            )
+        self._check_loss()
         with self._call():
             return float(self.module.loss(predictions.to(self.device), targets.to(self.device)))
+
+    def losses(self, pairs: BoxPairs, per_image: bool = False, gradient: bool = False) -> Losses:
+        """The loss of boxes of several images, as many in each as there are.
+
+        per_image: of each image alone, too. gradient: d loss / d predictions, too. Raises
+        LossUnsupportedError, a ValueError, where the detector's loss is its own and takes no weights or has
+        no gradient, and ValueError as `loss` does.
+        """
+        self._check_loss()
+        with self._call(), torch.inference_mode(False):
+            return losses(
+                self.module.loss, self.has_giou_loss, pairs.copied_to(self.device), per_image, gradient
+            )
+
+    @property
+    def has_giou_loss(self) -> bool:
+        """Whether `loss` is Lensbox's GIoU loss, as it is unless a detector brings its own."""
+        if self._giou_loss is None:
+            if self.module.loss is None:
+                return False
+            with self._call():
+                self._giou_loss = is_giou_loss(self.module.loss, self.device)
+        return self._giou_loss
 
     def self_test(self) -> SelfTestReport:
         """Runs the self-test that came with the artifact, on the artifact's device."""
         with self._call():
             return run_self_test(self.module, self.metadata.self_test, self.device, rounded=self._rounded)
+
+    def _check_loss(self) -> None:
+        if self.module.loss is None:
+            raise ValueError(
+                "loss must be asked of the detector's TorchScript artifact: it is the detector's own, and an "
+                "ONNX file holds detect alone"
+            )
 
     @contextlib.contextmanager
     def _call(self) -> Iterator[None]:

@@ -16,17 +16,21 @@ def detections_to_json(found: Detections, classes: Sequence[str]) -> list[dict[s
     `classes`, which are the artifact's, is the name of the class; `extras`, where there are some, has them by
     name, nested as their shapes say. What is not finite becomes null, since JSON has no other word for it.
     """
-    columns: dict[str, list[Any]] = {"box": _listed(found.boxes), "score": _listed(found.scores)}
+    columns: dict[str, list[Any]] = {
+        "box": numbers_to_json(found.boxes),
+        "score": numbers_to_json(found.scores),
+    }
     if found.labels is not None:
         columns["label"] = [classes[label] for label in found.labels.tolist()]
     if found.extras:
-        extras = {name: _listed(values) for name, values in found.extras.items()}
+        extras = {name: numbers_to_json(values) for name, values in found.extras.items()}
         rows = zip(*extras.values(), strict=True)
         columns["extras"] = [dict(zip(extras, row, strict=True)) for row in rows]
     return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
 
-def _listed(values: Tensor) -> list[Any]:
+def numbers_to_json(values: Tensor) -> list[Any]:
+    """Nested as the shape says; what is not finite is null."""
     numbers: list[Any] = values.tolist()
     return numbers if bool(values.isfinite().all()) else [_without_nan(number) for number in numbers]
 

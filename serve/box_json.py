@@ -1,42 +1,73 @@
-"""Box tensors from the JSON body of /v1/loss."""
+"""The question of /v1/loss from its JSON body."""
 
 import math
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
+from lensbox.runtime.box_loss import BoxPairs
 from lensbox.serve.errors import ApiError, shown
 from lensbox.serve.json_body import parse_json
 
-_FIELDS = ("predictions", "targets")
+_BOXES = ("predictions", "targets")
+_OPTIONS = ("weights", "per_image", "gradient")
 _MOST_SIGNS = 64
+_MOST_WEIGHT = 1e9
+_MOST_IMAGES_ALONE = 1024  # each is a call of the model's loss
 
 
-def loss_tensors(body: bytes, max_boxes: int) -> tuple[Tensor, Tensor]:
-    """Predictions and targets of one shape, [N, 4] or [B, N, 4], float64 as JSON's numbers are.
+class LossRequest(NamedTuple):
+    """Boxes with their targets, and which answers are wanted beside their loss."""
 
-    Raises ApiError: 413 for more than `max_boxes` boxes or images in one of them; 422 for anything but
-    {"predictions": …, "targets": …} with rectangular arrays of finite numbers.
+    pairs: BoxPairs
+    per_image: bool
+    gradient: bool
+
+
+class _Boxes(NamedTuple):
+    """Boxes of all images end to end, and how many each image has; None for [N][4]."""
+
+    boxes: list[list[float]]
+    sizes: tuple[int, ...] | None
+
+    @property
+    def shape(self) -> str:
+        if self.sizes is None:
+            return f"[{len(self.boxes)}, 4]"
+        each = self.sizes[0] if len(set(self.sizes)) == 1 else "ragged"
+        return f"[{len(self.sizes)}, {each}, 4]"
+
+
+def read_loss_request(body: bytes, max_boxes: int) -> LossRequest:
+    """What a body asks for; boxes are float64 as JSON's numbers are.
+
+    `predictions` and `targets` are [N][4] both, or lists of images with lists of boxes, of any lengths: the
+    first target of an image belongs to its first prediction, and so on. `weights` has a number for each
+    image, or for each target. Raises ApiError: 413 for more than `max_boxes` boxes or images in one of them;
+    422 for anything else that is not as above.
     """
     _check_size(body, max_boxes)
     question = _parse(body)
     if not isinstance(question, dict):
         raise _invalid(f"the body must be an object of predictions and targets, got {shown(question)}")
     for key in question:
-        if key not in _FIELDS:
-            raise _invalid(f"the body's keys must be predictions and targets, got {shown(key)}")
-    for name in _FIELDS:
+        if key not in (*_BOXES, *_OPTIONS):
+            known = f"{', '.join(_BOXES + _OPTIONS[:-1])} and {_OPTIONS[-1]}"
+            raise _invalid(f"the body's keys must be {known}, got {shown(key)}")
+    for name in _BOXES:
         if name not in question:
             raise _invalid(f"{name} must be given, got the keys {shown(sorted(question))}")
-    predictions = _box_tensor("predictions", question["predictions"], max_boxes)
-    targets = _box_tensor("targets", question["targets"], max_boxes)
-    if predictions.shape != targets.shape:
-        raise _invalid(
-            "predictions and targets must have the same shape, "
-            f"got {list(predictions.shape)} and {list(targets.shape)}"
+    predictions, targets = (_boxes(name, question[name], max_boxes) for name in _BOXES)
+    _check_pairs(predictions, targets)
+    pairs = _pairs(predictions, targets, question.get("weights"))
+    per_image, gradient = (_flag(name, question.get(name, False)) for name in ("per_image", "gradient"))
+    if per_image and len(pairs.sizes or ()) > _MOST_IMAGES_ALONE:
+        raise _too_many(
+            f"per_image must be of at most {_MOST_IMAGES_ALONE} images, got {len(pairs.sizes or ())}"
         )
-    return predictions, targets
+    return LossRequest(pairs, per_image, gradient)
 
 
 def _check_size(body: bytes, max_boxes: int) -> None:
@@ -45,18 +76,19 @@ def _check_size(body: bytes, max_boxes: int) -> None:
     The parser stops every other thread of the process while it works: for 12 ms with a megabyte of numbers,
     and for many times that with a megabyte of empty arrays, each an object for the garbage collector.
     """
-    # Arrays are counted where they end, so that brackets which are never closed stay a matter of JSON. Each
-    # field is an array of images, which are arrays of boxes, which are arrays of 4 numbers.
+    # Arrays are counted where they end, so that brackets which are never closed stay a matter of JSON. Boxes
+    # are an array of images, which are arrays of boxes, which are arrays of 4 numbers; weights an array of
+    # images, which are arrays of numbers.
     for what, sign, most in (
-        ("arrays", b"]", 2 * (1 + 2 * max_boxes)),
-        ("commas", b",", 2 * 5 * max_boxes + 1),
+        ("arrays", b"]", 2 * (1 + 2 * max_boxes) + (1 + max_boxes)),
+        ("commas", b",", (2 * 5 + 2) * max_boxes + len(_OPTIONS) + 1),
     ):
         if (count := body.count(sign)) > most:
             raise _too_many(
                 f"the body must have at most {max_boxes} boxes or images in each of predictions and targets, "
                 f"which take at most {most} {what}, got {count}"
             )
-    # A valid body is one object with two keys; a parser that stops the process for objects is not asked.
+    # A valid body is one object with a few keys; a parser that stops the process for objects is not asked.
     for what, sign in (("objects", b"{"), ("quotes", b'"')):
         if (count := body.count(sign)) > _MOST_SIGNS:
             raise _invalid(f"the body must be one object of predictions and targets, got {count} {what}")
@@ -69,25 +101,97 @@ def _parse(body: bytes) -> Any:
         raise _not_json(str(error)) from None
 
 
-def _box_tensor(name: str, value: Any, max_boxes: int) -> Tensor:
+def _boxes(name: str, value: Any, max_boxes: int) -> _Boxes:
+    """[N][4], or images with their boxes. Raises ApiError as `read_loss_request` does."""
     boxes = _list(name, value)
-    if boxes and isinstance(boxes[0], list) and (not boxes[0] or isinstance(boxes[0][0], list)):
-        _check_count(name, "images", len(boxes), max_boxes)
-        count = sum(len(_list(f"{name}[{index}]", image)) for index, image in enumerate(boxes))
-        _check_count(name, "boxes", count, max_boxes)
-        slots = len(boxes[0])
-        for index, image in enumerate(boxes):
-            if len(image) != slots:
-                raise _invalid(
-                    f"{name}[{index}] must have as many boxes as {name}[0], {slots}, got {len(image)}"
-                )
-            _check_boxes(f"{name}[{index}]", image)
-        shape = [len(boxes), slots, 4]
-    else:
+    if not (boxes and isinstance(boxes[0], list) and (not boxes[0] or isinstance(boxes[0][0], list))):
         _check_count(name, "boxes", len(boxes), max_boxes)
         _check_boxes(name, boxes)
-        shape = [len(boxes), 4]
-    return torch.tensor(boxes, dtype=torch.float64).reshape(shape)
+        return _Boxes(boxes, None)
+    _check_count(name, "images", len(boxes), max_boxes)
+    count = sum(len(_list(f"{name}[{index}]", image)) for index, image in enumerate(boxes))
+    _check_count(name, "boxes", count, max_boxes)
+    for index, image in enumerate(boxes):
+        _check_boxes(f"{name}[{index}]", image)
+    return _Boxes([box for image in boxes for box in image], tuple(map(len, boxes)))
+
+
+def _check_pairs(predictions: _Boxes, targets: _Boxes) -> None:
+    """That each target has its prediction."""
+    ours, theirs = predictions.sizes, targets.sizes
+    if ours is None or theirs is None:
+        if predictions.shape != targets.shape:
+            raise _invalid(
+                "predictions and targets must have the same shape, "
+                f"got {predictions.shape} and {targets.shape}"
+            )
+        return
+    if len(ours) != len(theirs):
+        raise _invalid(
+            f"predictions and targets must be of as many images, got {len(ours)} and {len(theirs)}"
+        )
+    for index, (have, need) in enumerate(zip(ours, theirs, strict=True)):
+        if need > have:
+            of_image = f"predictions[{index}]"
+            raise _invalid(
+                f"targets[{index}] must have at most as many boxes as {of_image}, {have}, got {need}"
+            )
+
+
+def _pairs(predictions: _Boxes, targets: _Boxes, weights: Any) -> BoxPairs:
+    """Targets with padding where an image has fewer than predictions, and weights of 0 there."""
+    sizes = predictions.sizes or (len(predictions.boxes),)
+    places = _places(sizes, targets.sizes or sizes)
+    boxes = torch.tensor(predictions.boxes, dtype=torch.float64).reshape(-1, 4)
+    padded = torch.zeros_like(boxes)
+    padded[places] = torch.tensor(targets.boxes, dtype=torch.float64).reshape(-1, 4)
+    if weights is None:
+        return BoxPairs(boxes, padded, predictions.sizes)
+    of_targets = torch.tensor(_weights(weights, targets), dtype=torch.float64)
+    of_slots = torch.zeros(len(boxes), dtype=torch.float64)
+    of_slots[places] = of_targets * (padded[places, 3] != 0)
+    return BoxPairs(boxes, padded, predictions.sizes, of_slots)
+
+
+def _places(sizes: Sequence[int], counts: Sequence[int]) -> Tensor:
+    """Of the first counts[b] slots of each image of sizes[b], their numbers among all slots."""
+    lengths, begins = torch.tensor(counts, dtype=torch.int64), torch.tensor([0, *sizes]).cumsum(0)[:-1]
+    image = torch.arange(len(counts)).repeat_interleave(lengths)
+    within = torch.arange(len(image)) - (lengths.cumsum(0) - lengths)[image]
+    return begins[image] + within
+
+
+def _weights(value: Any, targets: _Boxes) -> list[float]:
+    """A number for each target."""
+    weights = _list("weights", value, "[N], [B] or [B][N]")
+    sizes = targets.sizes
+    if sizes is None:
+        _check_weights("weights", weights, len(targets.boxes), "targets")
+        return weights
+    if weights and isinstance(weights[0], list):
+        if len(weights) != len(sizes):
+            raise _invalid(f"weights must be of {len(sizes)} images, as targets, got {len(weights)}")
+        for index, (image, size) in enumerate(zip(weights, sizes, strict=True)):
+            _check_weights(
+                f"weights[{index}]", _list(f"weights[{index}]", image, "[N]"), size, f"targets[{index}]"
+            )
+        return [weight for image in weights for weight in image]
+    _check_weights("weights", weights, len(sizes), "targets has images")
+    return [weight for weight, size in zip(weights, sizes, strict=True) for _ in range(size)]
+
+
+def _check_weights(name: str, weights: list[Any], count: int, owner: str) -> None:
+    if len(weights) != count:
+        raise _invalid(f"{name} must have as many numbers as {owner}, {count}, got {len(weights)}")
+    for index, weight in enumerate(weights):
+        if type(weight) not in (int, float) or not 0 <= weight <= _MOST_WEIGHT:
+            raise _invalid(f"{name}[{index}] must be a number from 0 to 1e9, got {shown(weight)}")
+
+
+def _flag(name: str, value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise _invalid(f"{name} must be true or false, got {shown(value)}")
+    return value
 
 
 def _check_count(name: str, what: str, count: int, most: int) -> None:
@@ -112,9 +216,9 @@ def _is_finite(number: int | float) -> bool:
         return False
 
 
-def _list(name: str, value: Any) -> list[Any]:
+def _list(name: str, value: Any, shape: str = "[N][4] or [B][N][4]") -> list[Any]:
     if not isinstance(value, list):
-        raise _invalid(f"{name} must be an array [N][4] or [B][N][4], got {shown(value)}")
+        raise _invalid(f"{name} must be an array {shape}, got {shown(value)}")
     return value
 
 

@@ -35,9 +35,12 @@ def load_model(settings: Settings) -> Artifact:
         device = _device(settings)
         if device.index is not None:
             torch.cuda.set_device(device)  # per thread
-        artifact = load_artifact(
-            settings.artifact, device, trusted=settings.trusted, public_key=settings.public_key
-        )
+        with torch.inference_mode(
+            False
+        ):  # a loss of its own may have parameters, and is asked for a gradient
+            artifact = load_artifact(
+                settings.artifact, device, trusted=settings.trusted, public_key=settings.public_key
+            )
     except (ImportError, OSError, RuntimeError, ValueError) as error:
         raise StartupError(str(error)) from error
     report = artifact.self_test()

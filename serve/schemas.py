@@ -8,6 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from lensbox.runtime.metadata import Orientation
 
 Box = tuple[float, float, float, float]
+Weight = Annotated[float, Field(ge=0, le=1e9)]
 Threshold = Annotated[float, Field(ge=0, le=1)]
 
 
@@ -57,13 +58,32 @@ class DetectAnswer(BaseModel):
 class LossQuestion(BaseModel):
     """Documentation alone: the body is read by `box_json`, whose messages say more."""
 
-    predictions: list[Box] | list[list[Box]] = Field(description="[N][4] or [B][N][4], xyxy in pixels")
-    targets: list[Box] | list[list[Box]] = Field(description="same shape; y2 = 0 marks an empty slot")
+    model_config = ConfigDict(extra="forbid")
+
+    predictions: list[Box] | list[list[Box]] = Field(
+        description="[N][4], or a list of images with lists of boxes of any length; xyxy in pixels"
+    )
+    targets: list[Box] | list[list[Box]] = Field(
+        description="of the same shape, or of as many images with at most as many boxes in each; an image's "
+        "first target belongs to its first prediction, and so on. y2 = 0 marks an empty slot"
+    )
+    weights: list[Weight] | list[list[Weight]] | None = Field(
+        None, description="of each target of [N][4], of each image, or of each target of each image"
+    )
+    per_image: bool = Field(False, description="whether the loss of each image alone is wanted, too")
+    gradient: bool = Field(False, description="whether d loss / d predictions is wanted, too")
 
 
 class LossAnswer(BaseModel):
-    loss: float = Field(description="mean of 1 - GIoU over the slots whose target is not empty")
+    """Documentation alone."""
+
+    loss: float | None = Field(
+        description="sum(w * (1 - GIoU)) / max(sum(w), 1) over the slots whose target is not empty, w being "
+        "1 without weights; another where the detector has its own"
+    )
     slots: int = Field(description="number of those slots")
+    per_image: list[float | None] = Field([], description="loss of each image alone; only if asked for")
+    gradient: list[Any] = Field([], description="nested as predictions; only if asked for")
 
 
 class Health(BaseModel):

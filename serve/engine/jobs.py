@@ -132,27 +132,3 @@ def _together(tensors: Sequence[Tensor], pinned: bool) -> Tensor:
     length = sum(len(tensor) for tensor in tensors)
     batch = torch.empty([length, *tensors[0].shape[1:]], dtype=tensors[0].dtype, pin_memory=pinned)
     return torch.cat(list(tensors), out=batch)
-
-
-@dataclass(frozen=True)
-class LossJob:
-    """The loss of two box tensors of one shape, [N, 4] or [B, N, 4]."""
-
-    predictions: Tensor
-    targets: Tensor
-
-    @property
-    def group(self) -> None:
-        return None
-
-    @property
-    def images(self) -> int:
-        return 1
-
-    @property
-    def nbytes(self) -> int:
-        return self.predictions.nbytes + self.targets.nbytes
-
-    @staticmethod
-    def run(artifact: Artifact, jobs: "Sequence[LossJob]", largest: int) -> list[float]:
-        return [artifact.loss(job.predictions, job.targets) for job in jobs]

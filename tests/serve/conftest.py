@@ -22,6 +22,7 @@ from small_detectors import save_random_artifact
 
 from lensbox.runtime.artifact import Artifact
 from lensbox.runtime.artifact_loading import load_artifact
+from lensbox.runtime.box_loss import BoxPairs, Losses
 from lensbox.runtime.detection import Detections
 from lensbox.runtime.metadata import Orientation, Reading
 from lensbox.runtime.photo import Photo
@@ -198,9 +199,9 @@ class FakeArtifact:
         counts = torch.ones(n, dtype=torch.int32)
         return {"boxes": boxes, "scores": torch.zeros(n, 3), "counts": counts}
 
-    def loss(self, predictions: torch.Tensor, targets: torch.Tensor) -> float:
-        self._call(("loss", tuple(predictions.shape)))
-        return 0.25
+    def losses(self, pairs: BoxPairs, per_image: bool, gradient: bool) -> Losses:
+        self._call(("loss", tuple(pairs.predictions.shape)))
+        return Losses(0.25, None, None)
 
     def self_test(self) -> SelfTestReport:
         if self.self_test_error is not None:

@@ -11,14 +11,17 @@ from typing import Any
 import pytest
 import torch
 
+from lensbox.runtime.box_loss import BoxPairs, Losses
 from lensbox.runtime.photo import Photo
 from lensbox.serve.engine.errors import DeadlineError, NotReadyError, OverloadError
 from lensbox.serve.engine.instance import Instance, State
-from lensbox.serve.engine.jobs import CanvasJob, DetectJob, LossJob
+from lensbox.serve.engine.jobs import CanvasJob, DetectJob
+from lensbox.serve.engine.loss_job import LossJob
 from lensbox.serve.settings import Settings
 
 _PATIENCE = 60.0
-_BOXES = torch.zeros(2, 4)
+_LOSS = LossJob(BoxPairs(torch.zeros(2, 4), torch.zeros(2, 4)), False, False, 100)
+_ANSWER = Losses(0.25, None, None)
 _SETTINGS = Settings(Path("unused"), queue_size=1)
 
 
@@ -61,17 +64,17 @@ def _begin(instance: Instance, fake: Any, wait_until: Callable[..., None]) -> An
     """Submits a job and returns its future once the job is running behind the closed gate."""
     fake.gate.clear()
     count = len(fake.calls)
-    future = instance.submit(LossJob(_BOXES, _BOXES))
+    future = instance.submit(_LOSS)
     wait_until(lambda: len(fake.calls) > count)
     return future
 
 
 def test_jobs_run_in_one_thread_of_their_own(make: Callable[..., Instance], fake: Any) -> None:
     instance = make(queue_size=20)
-    futures = [instance.submit(LossJob(_BOXES, _BOXES)) for _ in range(10)]
+    futures = [instance.submit(_LOSS) for _ in range(10)]
     image = torch.zeros(3, 5, 7, dtype=torch.uint8)
     found = instance.submit(DetectJob(Photo.of(image), 0.25, None)).result(_PATIENCE)
-    assert [future.result(_PATIENCE) for future in futures] == [0.25] * 10
+    assert [future.result(_PATIENCE) for future in futures] == [_ANSWER] * 10
     assert found.boxes.tolist() == [[1, 2, 3, 4]]
     assert fake.calls == [("loss", (2, 4))] * 10 + [("detect", ((3, 5, 7), 0.25, None))]
     assert len(fake.threads) == 1
@@ -90,7 +93,7 @@ def test_nothing_is_accepted_before_the_model_is_loaded(fake: Any) -> None:
     before = instance.state
     assert before is State.LOADING
     with pytest.raises(NotReadyError, match="still loading"):
-        instance.submit(LossJob(_BOXES, _BOXES))
+        instance.submit(_LOSS)
     loading.set()
     started.wait()
     assert instance.state is State.READY
@@ -121,15 +124,15 @@ def test_a_full_queue_refuses(
 ) -> None:
     instance = make(queue_size=2)
     running = _begin(instance, fake, wait_until)
-    waiting = [instance.submit(LossJob(_BOXES, _BOXES))]
+    waiting = [instance.submit(_LOSS)]
     instance.check_room()
-    waiting.append(instance.submit(LossJob(_BOXES, _BOXES)))
-    for refused in (instance.check_room, lambda: instance.submit(LossJob(_BOXES, _BOXES))):
+    waiting.append(instance.submit(_LOSS))
+    for refused in (instance.check_room, lambda: instance.submit(_LOSS)):
         with pytest.raises(OverloadError, match="2 jobs already wait"):
             refused()
     fake.gate.set()
-    assert [future.result(_PATIENCE) for future in (running, *waiting)] == [0.25] * 3
-    assert instance.submit(LossJob(_BOXES, _BOXES)).result(_PATIENCE) == 0.25
+    assert [future.result(_PATIENCE) for future in (running, *waiting)] == [_ANSWER] * 3
+    assert instance.submit(_LOSS).result(_PATIENCE) == _ANSWER
 
 
 def test_a_cancelled_job_never_runs(
@@ -138,11 +141,11 @@ def test_a_cancelled_job_never_runs(
     instance = make()
     running = _begin(instance, fake, wait_until)
     dropped = instance.submit(DetectJob(Photo.of(torch.zeros(1, 1, 1, dtype=torch.uint8)), None, None))
-    last = instance.submit(LossJob(_BOXES, _BOXES))
+    last = instance.submit(_LOSS)
     assert dropped.cancel()
     assert not running.cancel()
     fake.gate.set()
-    assert last.result(_PATIENCE) == 0.25
+    assert last.result(_PATIENCE) == _ANSWER
     assert [name for name, _ in fake.calls] == ["loss", "loss"]
     with pytest.raises(CancelledError):
         dropped.result()
@@ -152,9 +155,9 @@ def test_a_failing_job_fails_alone(make: Callable[..., Instance], fake: Any) -> 
     instance = make()
     fake.error = ValueError("a bad image")
     with pytest.raises(ValueError, match="a bad image"):
-        instance.submit(LossJob(_BOXES, _BOXES)).result(_PATIENCE)
+        instance.submit(_LOSS).result(_PATIENCE)
     fake.error = None
-    assert instance.submit(LossJob(_BOXES, _BOXES)).result(_PATIENCE) == 0.25
+    assert instance.submit(_LOSS).result(_PATIENCE) == _ANSWER
     assert instance.state is State.READY
 
 
@@ -169,11 +172,11 @@ def test_a_model_that_no_longer_passes_its_self_test_is_given_up(
     else:
         fake.self_test_failures = failures
     with pytest.raises(RuntimeError, match="illegal memory access"):
-        instance.submit(LossJob(_BOXES, _BOXES)).result(_PATIENCE)
+        instance.submit(_LOSS).result(_PATIENCE)
     assert instance.state is State.FAILED
     named = "boxes differ" if failures else "RuntimeError"
     with pytest.raises(NotReadyError, match=rf"fails its self-test \({named}\); restart the service"):
-        instance.submit(LossJob(_BOXES, _BOXES))
+        instance.submit(_LOSS)
 
 
 def test_stop_finishes_what_waits(
@@ -181,19 +184,19 @@ def test_stop_finishes_what_waits(
 ) -> None:
     instance = make()
     futures = [_begin(instance, fake, wait_until)]
-    futures += [instance.submit(LossJob(_BOXES, _BOXES)) for _ in range(3)]
+    futures += [instance.submit(_LOSS) for _ in range(3)]
     stopped: list[bool] = []
     stopper = threading.Thread(target=lambda: stopped.append(instance.stop(_PATIENCE)))
     stopper.start()
     wait_until(lambda: instance.state is State.STOPPED)
     with pytest.raises(NotReadyError, match="shutting down"):
-        instance.submit(LossJob(_BOXES, _BOXES))
+        instance.submit(_LOSS)
     assert not any(future.done() for future in futures)
     fake.gate.set()
     stopper.join(_PATIENCE)
     assert stopped == [True]
     assert wait(futures, 0).not_done == set()
-    assert [future.result() for future in futures] == [0.25] * 4
+    assert [future.result() for future in futures] == [_ANSWER] * 4
 
 
 def test_stop_gives_up_on_a_stuck_device(fake: Any, wait_until: Callable[..., None]) -> None:
@@ -205,7 +208,7 @@ def test_stop_gives_up_on_a_stuck_device(fake: Any, wait_until: Callable[..., No
     assert not instance.stop(0.01)
     assert not instance.stop(0.01)  # asked again
     fake.gate.set()
-    assert running.result(_PATIENCE) == 0.25
+    assert running.result(_PATIENCE) == _ANSWER
 
 
 def test_stop_during_the_load(fake: Any) -> None:
@@ -277,7 +280,7 @@ def test_a_bad_image_does_not_fail_its_batch(
     running = _begin(instance, fake, wait_until)
     good, bad, other = (instance.submit(_photo(*shape)) for shape in ((1, 2, 2), (3, 9, 9), (1, 3, 3)))
     fake.gate.set()
-    assert running.result(_PATIENCE) == 0.25
+    assert running.result(_PATIENCE) == _ANSWER
     with pytest.raises(ValueError, match="a bad image"):
         bad.result(_PATIENCE)
     assert good.result(_PATIENCE).scores.tolist() == other.result(_PATIENCE).scores.tolist() == [0.5]
@@ -289,7 +292,7 @@ def test_a_model_that_is_given_up_answers_all_who_wait(
 ) -> None:
     instance = make(queue_size=20)
     running = _begin(instance, fake, wait_until)
-    waiting: list[Future[Any]] = [instance.submit(LossJob(_BOXES, _BOXES)), instance.submit(_photo())]
+    waiting: list[Future[Any]] = [instance.submit(_LOSS), instance.submit(_photo())]
     fake.error = fake.self_test_error = RuntimeError("CUDA error: an illegal memory access was encountered")
     fake.gate.set()
     with pytest.raises(RuntimeError, match="illegal memory access"):

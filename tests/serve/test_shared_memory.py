@@ -6,10 +6,12 @@ import random
 import pytest
 import torch
 
+from lensbox.runtime.box_loss import BoxPairs
 from lensbox.runtime.detection import Detections
 from lensbox.runtime.photo import Photo
 from lensbox.serve.engine.errors import OverloadError
-from lensbox.serve.engine.jobs import CanvasJob, DetectJob, LossJob
+from lensbox.serve.engine.jobs import CanvasJob, DetectJob
+from lensbox.serve.engine.loss_job import LossJob
 from lensbox.serve.processes.packing import packed, packed_whole, unpacked
 
 if hasattr(os, "memfd_create"):
@@ -80,10 +82,11 @@ def test_other_jobs_come_out_as_they_went_in() -> None:
         data, buffers = packed(CanvasJob(part, None, 0.5))
         assert torch.equal(unpacked(data, [memoryview(bytearray(one)) for one in buffers]).canvases, part)
     boxes = torch.zeros(0, 4, dtype=torch.float64)
-    data, buffers = packed(LossJob(boxes, boxes + 1))
+    data, buffers = packed(LossJob(BoxPairs(boxes, boxes + 1, (0, 0)), True, False, 7))
     job = unpacked(data, [memoryview(bytearray(one)) for one in buffers])
-    assert job.predictions.shape == job.targets.shape == (0, 4)
-    assert job.targets.dtype == torch.float64
+    assert (job.pairs.sizes, job.per_image, job.gradient, job.most_slots) == ((0, 0), True, False, 7)
+    assert job.pairs.predictions.shape == job.pairs.targets.shape == (0, 4)
+    assert job.pairs.targets.dtype == torch.float64
 
 
 def test_answers_come_out_as_they_went_in() -> None:
