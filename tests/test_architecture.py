@@ -15,6 +15,7 @@ REPOSITORY = Path(__file__).resolve().parents[1]
 ARROWS: dict[str, set[str]] = {
     "errors": set(),
     "files": set(),
+    "drawing": set(),
     "samples": {"errors", "files"},
     "ops": {"errors"},
     "scoring": {"ops"},
@@ -23,7 +24,7 @@ ARROWS: dict[str, set[str]] = {
     "export": {"cli", "errors", "files", "ops", "model", "runtime"},
     "train": {"cli", "errors", "files", "ops", "model", "runtime", "samples", "scoring"},
     "client": {"cli", "errors", "files", "runtime"},
-    "serve": {"cli", "errors", "files", "ops", "runtime", "scoring"},
+    "serve": {"cli", "drawing", "errors", "files", "ops", "runtime", "scoring"},
     "cpp_runtime": {"errors", "files", "ops", "samples"},
     "bench": {"cli", "errors", "files", "info", "ops", "model", "runtime", "samples"},
     "bench/article": {"cli", "errors", "files", "info", "ops", "model", "runtime", "samples", "train"},

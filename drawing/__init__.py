@@ -1,0 +1,5 @@
+"""Draws detections on pictures. Needs Pillow alone."""
+
+from lensbox.drawing.annotate import annotate
+
+__all__ = ["annotate"]

@@ -1,0 +1,127 @@
+"""Boxes, points, names and scores on a picture: the twin of the C++ library's `annotate.cpp`."""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from PIL import Image, ImageDraw, ImageFont
+
+Color = tuple[int, int, int]
+
+# Of the classes in turn: light ones, so that dark letters can be read on them.
+COLORS: tuple[Color, ...] = (
+    (57, 255, 120),
+    (255, 176, 59),
+    (96, 205, 255),
+    (255, 138, 222),
+    (245, 255, 77),
+    (190, 160, 255),
+    (255, 128, 110),
+    (64, 240, 225),
+    (255, 214, 190),
+    (170, 225, 110),
+    (200, 215, 255),
+    (225, 190, 90),
+)
+# Beside lines, and of letters: seen on light and dark backgrounds.
+OUTLINE: Color = (10, 40, 20)
+
+
+@dataclass(frozen=True)
+class _Sizes:
+    """What grows with the picture, in pixels: of lines, of the outline on either side of them, of letters."""
+
+    thickness: int
+    outline: int
+    text: int
+
+    @classmethod
+    def of(cls, picture: Image.Image) -> "_Sizes":
+        shorter = min(picture.size)
+        thickness = max(1, round(shorter / 180))
+        return cls(thickness, max(1, thickness // 3), max(10, round(shorter / 25)))
+
+
+def annotate(
+    picture: Image.Image,
+    found: Sequence[Mapping[str, Any]],
+    classes: Sequence[str] = (),
+    points: Collection[str] = (),
+    scale: float = 1.0,
+) -> Image.Image:
+    """A copy of a picture in color, with what was found in it; the best detection lies on top.
+
+    found: detections as Lensbox's JSON has them, best first: `box`, `score`, and maybe `label` and `extras`.
+    classes: names that have a color each, by turns. points: which of the extras are points.
+    scale: pixels of the picture per pixel of the boxes.
+    """
+    drawn = picture.convert("RGB")
+    sizes, pen = _Sizes.of(drawn), ImageDraw.Draw(drawn)
+    font = ImageFont.load_default(sizes.text)
+    for one in reversed(found):
+        box = [_pixel(value, scale, side) for value, side in zip(one["box"], drawn.size * 2, strict=True)]
+        if None in box:
+            continue
+        label = one.get("label", "")
+        color = COLORS[(classes.index(label) if label in classes else 0) % len(COLORS)]
+        corners = (*map(min, box[:2], box[2:]), *map(max, box[:2], box[2:]))
+        _frame(pen, corners, sizes.outline, sizes.thickness + 2 * sizes.outline, OUTLINE)
+        _frame(pen, corners, 0, sizes.thickness, color)
+        for name in points:
+            for x, y in _pairs(one.get("extras", {}).get(name)):
+                _disc(pen, x * scale, y * scale, sizes, color)
+        _tag(pen, drawn.width, corners, _text(label, one["score"]), font, color)
+    return drawn
+
+
+def _pixel(value: Any, scale: float, side: int) -> int | None:
+    """The nearest pixel boundary; far enough outside for every frame, but safe for absurd coordinates."""
+    return None if value is None else round(min(max(value * scale, -1), side + 1))
+
+
+def _frame(pen: ImageDraw.ImageDraw, box: tuple[int, ...], grown: int, width: int, color: Color) -> None:
+    x1, y1, x2, y2 = box
+    pen.rectangle(
+        (x1 - grown, y1 - grown, max(x1 - grown, x2 + grown - 1), max(y1 - grown, y2 + grown - 1)),
+        outline=color,
+        width=width,
+    )
+
+
+def _pairs(values: Any) -> list[tuple[float, float]]:
+    """The points in nested lists of any depth, without those that are no numbers."""
+    if not isinstance(values, list) or not values:
+        return []
+    if len(values) == 2 and not any(isinstance(value, list) for value in values):
+        return [] if None in values else [(values[0], values[1])]
+    return [point for value in values for point in _pairs(value)]
+
+
+def _disc(pen: ImageDraw.ImageDraw, x: float, y: float, sizes: _Sizes, color: Color) -> None:
+    if not (abs(x) < 1e6 and abs(y) < 1e6):  # nothing is seen of it
+        return
+    for radius, fill in ((sizes.thickness + 1 + sizes.outline, OUTLINE), (sizes.thickness + 1, color)):
+        pen.ellipse((x - radius, y - radius, x + radius, y + radius), fill=fill)
+
+
+def _text(label: str, score: float | None) -> str:
+    percent = "" if score is None else f"{round(100 * min(max(score, 0.0), 1.0))}%"
+    return " ".join(part for part in (label, percent) if part)
+
+
+def _tag(
+    pen: ImageDraw.ImageDraw,
+    width: int,
+    box: tuple[int, ...],
+    text: str,
+    font: ImageFont.FreeTypeFont | ImageFont.ImageFont,
+    color: Color,
+) -> None:
+    """A tag that stands on the upper edge of the box, or hangs inside it at the top of the picture."""
+    left, top, right, bottom = pen.textbbox((0, 0), text, font=font)
+    margin = max(2, round((bottom - top) / 5))
+    wide, high = round(right - left) + 2 * margin, round(bottom - top) + 2 * margin
+    x = min(max(box[0], 0), max(width - wide, 0))
+    y = box[1] - high if box[1] >= high else box[1]
+    pen.rectangle((x, y, x + wide - 1, y + high - 1), fill=color)
+    pen.text((x + margin - left, y + margin - top), text, OUTLINE, font=font)
