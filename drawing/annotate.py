@@ -59,9 +59,9 @@ def annotate(
     sizes, pen = _Sizes.of(drawn), ImageDraw.Draw(drawn)
     font = ImageFont.load_default(sizes.text)
     for one in reversed(found):
-        box = [_pixel(value, scale, side) for value, side in zip(one["box"], drawn.size * 2, strict=True)]
-        if None in box:
+        if None in one["box"]:
             continue
+        box = [_pixel(value * scale, side) for value, side in zip(one["box"], drawn.size * 2, strict=True)]
         label = one.get("label", "")
         color = COLORS[(classes.index(label) if label in classes else 0) % len(COLORS)]
         corners = (*map(min, box[:2], box[2:]), *map(max, box[:2], box[2:]))
@@ -74,9 +74,9 @@ def annotate(
     return drawn
 
 
-def _pixel(value: Any, scale: float, side: int) -> int | None:
+def _pixel(value: float, side: int) -> int:
     """The nearest pixel boundary; far enough outside for every frame, but safe for absurd coordinates."""
-    return None if value is None else round(min(max(value * scale, -1), side + 1))
+    return round(min(max(value, -1), side + 1))
 
 
 def _frame(pen: ImageDraw.ImageDraw, box: tuple[int, ...], grown: int, width: int, color: Color) -> None:

@@ -32,6 +32,8 @@ from lensbox.serve.security.middleware import secured
 from lensbox.serve.security.openapi import add_access
 from lensbox.serve.service import Service
 from lensbox.serve.settings import Settings
+from lensbox.serve.url_fetch import UrlFetcher
+from lensbox.serve.url_rules import UrlRules
 from lensbox.serve.v2 import routes as v2
 
 if TYPE_CHECKING:
@@ -82,7 +84,8 @@ def create_app(
         )
         # Apart from the decoders: a loss does not wait for images. One thread, because parsing holds the GIL.
         json_parser = ThreadPoolExecutor(1, thread_name_prefix="lensbox-json")
-        app.state.service = service = Service(settings, instance, decoders, json_parser, metrics)
+        urls = UrlFetcher(UrlRules(settings.url_allow), settings.url_timeout)
+        app.state.service = service = Service(settings, instance, decoders, json_parser, urls, metrics)
         metrics.watch(service.state)
         instance.start()
         if access.key_file is not None:

@@ -6,14 +6,17 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TypeVar
 
 from lensbox.runtime.metadata import Canvas, Reading
 from lensbox.runtime.photo import Photo
-from lensbox.serve.image_body import photo_from_body
+from lensbox.serve.image_body import photo_from_file
+
+Result = TypeVar("Result")
 
 
 class Decoders:
-    """A few threads that turn bodies into photographs.
+    """A few threads that turn files into photographs.
 
     threads: images decoded at a time; max_pixels: most pixels of an image; time_limit: seconds from `submit`
     after which decoding is given up, and nobody waits for the image any more; on_decoded: called in its
@@ -35,22 +38,19 @@ class Decoders:
         self._limits: dict[int, float] = {}  # of the images that are being decoded, by thread
 
     def submit(
-        self,
-        body: bytes,
-        content_type: str | None,
-        canvas: Canvas | None,
-        reading: Reading,
-        deadline: float = math.inf,
+        self, file: bytes, canvas: Canvas | None, reading: Reading, deadline: float = math.inf
     ) -> "Future[Photo]":
-        """What `photo_from_body` makes of a body; cancelling the future before its turn drops it.
+        """What `photo_from_file` makes of a file; cancelling the future before its turn drops it.
 
         deadline: on the clock of `time.monotonic`, for requests that have less time than others.
         """
+        return self.run(lambda until: self._decode(file, canvas, reading, until), deadline)
+
+    def run(self, work: Callable[[float], Result], deadline: float = math.inf) -> "Future[Result]":
+        """Other work with images in one of the threads, such as drawing. It is told when to give up."""
         limit = time.monotonic() + self._time_limit
         context = contextvars.copy_context()  # of the request, for logs and traces
-        return self._pool.submit(
-            context.run, self._decode, body, content_type, canvas, reading, deadline, limit
-        )
+        return self._pool.submit(context.run, self._timed, work, deadline, limit)
 
     @property
     def stuck(self) -> bool:
@@ -62,22 +62,18 @@ class Decoders:
         """Drops what waits and leaves behind what is being decoded."""
         self._pool.shutdown(wait=False, cancel_futures=True)
 
-    def _decode(
-        self,
-        body: bytes,
-        content_type: str | None,
-        canvas: Canvas | None,
-        reading: Reading,
-        deadline: float,
-        limit: float,
-    ) -> Photo:
-        thread, start = threading.get_ident(), time.monotonic()
+    def _timed(self, work: Callable[[float], Result], deadline: float, limit: float) -> Result:
+        thread = threading.get_ident()
         # Not the client's deadline: clients in a hurry would make it look as if all threads were stuck.
         self._limits[thread] = limit
         try:
-            return photo_from_body(
-                body, content_type, canvas, reading, self._max_pixels, min(deadline, limit)
-            )
+            return work(min(deadline, limit))
         finally:
             del self._limits[thread]
+
+    def _decode(self, file: bytes, canvas: Canvas | None, reading: Reading, until: float) -> Photo:
+        start = time.monotonic()
+        try:
+            return photo_from_file(file, canvas, reading, self._max_pixels, until)
+        finally:
             self._on_decoded(time.monotonic() - start)

@@ -60,6 +60,13 @@ def add_error_handlers(app: FastAPI) -> None:
     app.add_exception_handler(Exception, _on_defect)
 
 
+def problem(status: int, code: str, message: str) -> dict[str, Any]:
+    """A problem document."""
+    # "about:blank": the title is the status in words, and `code` says which problem it is.
+    title = HTTPStatus(status).phrase
+    return {"type": "about:blank", "title": title, "status": status, "detail": message, "code": code}
+
+
 def error_response(
     request: Request, status: int, code: str, message: str, headers: Mapping[str, str] | None = None
 ) -> JSONResponse:
@@ -67,10 +74,7 @@ def error_response(
     content: dict[str, Any] = {"error": message}
     media_type = "application/json"
     if not f"{request.url.path}/".startswith("/v2/"):
-        # "about:blank": the title is the status in words, and `code` says which problem it is.
-        title = HTTPStatus(status).phrase
-        content = {"type": "about:blank", "title": title, "status": status, "detail": message, "code": code}
-        media_type = "application/problem+json"
+        content, media_type = problem(status, code, message), "application/problem+json"
     return JSONResponse(content, status, dict(headers or {}), media_type)
 
 
@@ -93,15 +97,16 @@ async def _on_not_ready(request: Request, error: Exception) -> Response:
 
 async def _on_invalid_parameter(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
-    return error_response(request, 422, "invalid_parameter", _parameter_message(error.errors()[0]))
+    return error_response(request, 422, "invalid_parameter", parameter_message(error.errors()[0]))
 
 
-def _parameter_message(problem: Mapping[str, Any]) -> str:
-    name = problem["loc"][-1]
-    if problem["type"] == "extra_forbidden":
-        return f"there is no query parameter {shown(name)}; it came with the value {shown(problem['input'])}"
-    rule = problem["msg"].replace("Input should be", "must be")
-    return f"{name} {rule}, got {shown(problem['input'])}"
+def parameter_message(fault: Mapping[str, Any], kind: str = "query parameter") -> str:
+    """What is wrong with a parameter, of what pydantic says of it. kind: what it is called."""
+    name = fault["loc"][-1]
+    if fault["type"] == "extra_forbidden":
+        return f"there is no {kind} {shown(name)}; it came with the value {shown(fault['input'])}"
+    rule = fault["msg"].replace("Input should be", "must be")
+    return f"{name} {rule}, got {shown(fault['input'])}"
 
 
 async def _on_http_exception(request: Request, error: Exception) -> Response:

@@ -1,49 +1,44 @@
-"""Takes the image out of a multipart/form-data body.
+"""The parts of a multipart/form-data body.
 
 Works on bytes in memory, in a worker thread: the frameworks' own form parsing runs on the event loop, spools
 large parts to disk, and does not notice a body that ends early.
 """
+
+from typing import NamedTuple
 
 from python_multipart.exceptions import FormParserError
 from python_multipart.multipart import MultipartParser, parse_options_header
 
 from lensbox.serve.errors import ApiError, shown
 
-IMAGE_FIELDS = ("image", "file")
-_MAX_PARTS = 8  # one is enough; the rest is room for a precise message
+
+class Part(NamedTuple):
+    """A field of a form; a file's name is of no interest."""
+
+    name: str
+    content: bytes
 
 
 def is_form(content_type: str | None) -> bool:
     """Whether a Content-Type says multipart/form-data."""
+    return media_type(content_type) == "multipart/form-data"
+
+
+def media_type(content_type: str | None) -> str:
+    """That of a Content-Type, without parameters, in small letters; "" for none."""
     # Not every release of python-multipart lowers the case.
-    return parse_options_header(content_type)[0].lower() == b"multipart/form-data"
+    return parse_options_header(content_type)[0].decode("latin-1").lower()
 
 
-def image_from_form(body: bytes, content_type: str) -> bytes:
-    """The content of the part named "image" or "file", with or without a file name.
+def form_parts(body: bytes, content_type: str, most: int) -> list[Part]:
+    """The parts of a form in their order.
 
-    Raises ApiError: 400 for a malformed form, 422 unless it has exactly that one part.
+    Raises ApiError: 400 for a malformed form, 413 for more than `most` parts.
     """
-    parts = _parse(body, content_type)
-    expected = " or ".join(map(repr, IMAGE_FIELDS))
-    for name, _ in parts:
-        if name not in IMAGE_FIELDS:
-            raise ApiError(
-                422,
-                "invalid_form",
-                f"the form's field must be named {expected}, got {shown(name)}; "
-                "thresholds are query parameters",
-            )
-    if len(parts) != 1:
-        raise ApiError(422, "invalid_form", f"the form must have one field {expected}, got {len(parts)}")
-    return parts[0][1]
-
-
-def _parse(body: bytes, content_type: str) -> list[tuple[str, bytes]]:
     boundary = parse_options_header(content_type)[1].get(b"boundary")
     if not boundary:
         raise _malformed(f"Content-Type must name a boundary, got {shown(content_type)}")
-    collector = _Collector()
+    collector = _Collector(most)
     try:
         parser = MultipartParser(
             boundary,
@@ -63,21 +58,24 @@ def _parse(body: bytes, content_type: str) -> list[tuple[str, bytes]]:
         raise _malformed(f"the body must be a valid multipart form: {error}") from error
     if not collector.ended:
         raise _malformed(f"the form must end with its boundary, got {len(body)} bytes without one")
-    return [(name, bytes(data)) for name, data in zip(collector.names, collector.contents, strict=True)]
+    return [
+        Part(name, bytes(content)) for name, content in zip(collector.names, collector.contents, strict=True)
+    ]
 
 
 class _Collector:
     """Gathers what the parser reports."""
 
-    def __init__(self) -> None:
+    def __init__(self, most: int) -> None:
         self.names: list[str] = []
         self.contents: list[bytearray] = []
         self.ended = False
+        self._most = most
         self._header, self._value, self._disposition = b"", b"", b""
 
     def on_part_begin(self) -> None:
-        if len(self.contents) == _MAX_PARTS:
-            raise _malformed(f"the form must have one field, got more than {_MAX_PARTS}")
+        if len(self.contents) == self._most:
+            raise ApiError(413, "too_many_images", f"the form must have at most {self._most} parts, got more")
         self.contents.append(bytearray())
         self._disposition = b""
 

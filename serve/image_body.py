@@ -1,4 +1,4 @@
-"""From a request body to its photograph, refusing early what would be expensive to decode."""
+"""From the file of an image to its photograph, refusing early what would be expensive to decode."""
 
 from typing import NamedTuple
 
@@ -17,7 +17,6 @@ from lensbox.runtime.metadata import Canvas, Reading
 from lensbox.runtime.photo import Photo
 from lensbox.serve.engine.errors import DeadlineError
 from lensbox.serve.errors import ApiError, shown
-from lensbox.serve.form import image_from_form, is_form
 from lensbox.serve.image_limits import MAX_PNG_BYTES, MAX_RUN_LENGTH_PIXELS
 
 
@@ -49,23 +48,19 @@ _SIGNATURES = (
 _SUPPORTED = ", ".join(signature.format for signature in _SIGNATURES if signature.reader)
 
 
-def photo_from_body(
-    body: bytes,
-    content_type: str | None,
+def photo_from_file(
+    file: bytes,
     canvas: Canvas | None,
     reading: Reading,
     max_pixels: int,
     deadline: float | None = None,
 ) -> Photo:
-    """The photograph of a request, read for a canvas as `decode_photo` does.
+    """The photograph in a file, read for a canvas as `decode_photo` does.
 
-    body: a multipart form if `content_type` says so, else an image file, whatever `content_type` says.
     deadline: when to give up, on the clock of `time.monotonic`.
     Raises DeadlineError, and ApiError: 400 undecodable, 413 more than `max_pixels` pixels, 415 a format that
-    is not supported, and what `image_from_form` raises.
+    is not supported.
     """
-    if content_type is not None and is_form(content_type):
-        body = image_from_form(body, content_type)
     limits = ImageLimits(
         max_pixels=max_pixels,
         max_run_length_pixels=MAX_RUN_LENGTH_PIXELS,
@@ -74,7 +69,7 @@ def photo_from_body(
         deadline=deadline,
     )
     try:
-        return decode_photo(body, canvas, reading, limits, _reader(body))
+        return decode_photo(file, canvas, reading, limits, _reader(file))
     except TooManyPixelsError as error:
         raise ApiError(413, "too_many_pixels", str(error)) from error
     except TimeoutError as error:

@@ -55,6 +55,46 @@ class DetectAnswer(BaseModel):
     detections: list[Detection] = Field(description="best first")
 
 
+class ImageData(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    data: str = Field(description="the file of an image in base64")
+
+
+class ImageUrl(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    url: str = Field(description="where to fetch it; only from where the service was told to allow")
+
+
+class DetectQuestion(DetectParameters):
+    """Documentation alone: the body is read by `image_list`, whose messages say more."""
+
+    images: list[ImageData | ImageUrl] = Field(min_length=1)
+
+
+class Problem(BaseModel):
+    """Of every error but those under /v2, as application/problem+json: RFC 9457."""
+
+    type: Literal["about:blank"]
+    title: str = Field(description="the status in words")
+    status: int
+    detail: str = Field(description="names the argument, the rule and the value received")
+    code: str = Field(description="a stable word for programs")
+
+
+class ImageError(BaseModel):
+    """In the place of an image that cannot be read."""
+
+    error: Problem
+
+
+class ManyAnswers(BaseModel):
+    """Documentation alone."""
+
+    images: list[DetectAnswer | ImageError] = Field(description="in the order of the images")
+
+
 class LossQuestion(BaseModel):
     """Documentation alone: the body is read by `box_json`, whose messages say more."""
 
@@ -91,20 +131,28 @@ class Health(BaseModel):
     missing: list[str] = Field([], description="why some of several engines are not ready")
 
 
-class Problem(BaseModel):
-    """Of every error but those under /v2, as application/problem+json: RFC 9457."""
-
-    type: Literal["about:blank"]
-    title: str = Field(description="the status in words")
-    status: int
-    detail: str = Field(description="names the argument, the rule and the value received")
-    code: str = Field(description="a stable word for programs")
-
-
 class V2Error(BaseModel):
     """Of every error under /v2."""
 
     error: str = Field(description="names the argument, the rule and the value received")
+
+
+def inlined(model: type[BaseModel]) -> dict[str, Any]:
+    """The schema of a model in one piece, for a place of the description where it can point to nothing."""
+    schema = model.model_json_schema()
+    definitions = schema.pop("$defs", {})
+
+    def resolved(value: Any) -> Any:
+        if isinstance(value, list):
+            return [resolved(item) for item in value]
+        if not isinstance(value, dict):
+            return value
+        if "$ref" in value:
+            return resolved(definitions[value["$ref"].rpartition("/")[2]])
+        return {key: resolved(item) for key, item in value.items()}
+
+    document: dict[str, Any] = resolved(schema)
+    return document
 
 
 def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:

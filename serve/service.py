@@ -13,17 +13,19 @@ from lensbox.serve.engine.engines import Engine
 from lensbox.serve.engine.errors import NotReadyError, OverloadError
 from lensbox.serve.observability.metrics import Metrics, ServiceState
 from lensbox.serve.settings import Settings
+from lensbox.serve.url_fetch import UrlFetcher
 
 
 @dataclass
 class Service:
-    """settings, the model's instance, the threads that decode and parse, what is measured, how many requests
-    with a body are in progress, and whether the service is about to end."""
+    """settings, the model's instance, the threads that decode and parse, what fetches images, what is
+    measured, how many requests with a body are in progress, and whether the service is about to end."""
 
     settings: Settings
     instance: Engine
     decoders: Decoders
     json_parser: ThreadPoolExecutor
+    urls: UrlFetcher
     metrics: Metrics
     in_progress: int = 0
     ending: bool = False

@@ -6,6 +6,8 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+from lensbox.serve.url_rules import UrlRules
+
 MEBIBYTE = 1 << 20
 PILLOW_MAX_PIXELS = (
     89_478_485  # PIL.Image.MAX_IMAGE_PIXELS: from here on Pillow warns of a decompression bomb
@@ -143,6 +145,18 @@ class Settings:
     max_boxes: int = _count(16_384, 1 << 24, "most boxes in predictions, and in targets")
     """Most boxes in each of `predictions` and `targets`, and most images: 64 images of 256 slots."""
 
+    max_images: int = _count(32, 1024, "most images of one request")
+    """Most images of one request to /v1. They share `max_body_bytes`."""
+
+    url_allow: str = field(
+        default="", metadata={"summary": "hosts and URL prefixes that images may be fetched from; none"}
+    )
+    """Host names, which stand for https://HOST/, and prefixes such as https://HOST/PATH, with commas between
+    them. Only from there are images fetched that clients name by `url`; from nowhere by default."""
+
+    url_timeout: float = _seconds(5.0, "seconds for fetching one image")
+    """For fetching one image, from resolving its host to its last byte."""
+
     max_requests: int = _count(64, 1 << 20, "requests in progress at a time")
     """Requests with a body in progress at a time, from the first byte to the answer: bounds the memory that
     bodies take, and the damage that slow clients do."""
@@ -223,6 +237,10 @@ class Settings:
         if self.otel_endpoint and not _URL.fullmatch(self.otel_endpoint):
             rule = "an http or https URL without a query"
             raise ValueError(f"otel_endpoint must be {rule}, got {self.otel_endpoint!r}")
+        try:
+            UrlRules(self.url_allow)
+        except ValueError as error:
+            raise ValueError(f"url_allow must be {error}") from None
         for setting in fields(self):
             value = getattr(self, setting.name)
             if "most" in setting.metadata and value is not None:

@@ -16,12 +16,12 @@ from lensbox.serve.engine.model import Model
 from lensbox.serve.errors import ApiError
 from lensbox.serve.following import followed
 from lensbox.serve.request_body import receive
-from lensbox.serve.schemas import LossAnswer, LossQuestion, NoParameters, problems
+from lensbox.serve.schemas import LossAnswer, LossQuestion, NoParameters, inlined, problems
 from lensbox.serve.service import service_of
 
 router = APIRouter(tags=["loss"])
 
-_SCHEMA = LossQuestion.model_json_schema()
+_SCHEMA = inlined(LossQuestion)
 _BODY = {"requestBody": {"required": True, "content": {"application/json": {"schema": _SCHEMA}}}}
 
 

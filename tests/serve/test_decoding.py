@@ -18,7 +18,7 @@ _LOSS = {"predictions": [[0, 0, 1, 1]], "targets": [[0, 0, 1, 1]]}
 
 
 class StuckDecoder:
-    """Stands in for `photo_from_body`: while `gate` is closed, decoding takes forever."""
+    """Stands in for `photo_from_file`: while `gate` is closed, decoding takes forever."""
 
     def __init__(self) -> None:
         self.gate = threading.Event()
@@ -33,7 +33,7 @@ class StuckDecoder:
 @pytest.fixture
 def stuck(monkeypatch: pytest.MonkeyPatch) -> Iterator[StuckDecoder]:
     stuck = StuckDecoder()
-    monkeypatch.setattr(decoding, "photo_from_body", stuck)
+    monkeypatch.setattr(decoding, "photo_from_file", stuck)
     yield stuck
     stuck.gate.set()
 
@@ -72,10 +72,10 @@ def test_a_service_that_can_decode_nothing_is_not_ready(
 
 def test_one_free_decoder_is_enough(stuck: StuckDecoder, wait_until: Callable[..., None]) -> None:
     decoders = Decoders(threads=2, max_pixels=100, time_limit=0.01)
-    first = decoders.submit(b"first", None, None, DEFAULT_READING)
+    first = decoders.submit(b"first", None, DEFAULT_READING)
     wait_until(lambda: stuck.bodies == [b"first"])
     assert not decoders.stuck
-    second = decoders.submit(b"second", None, None, DEFAULT_READING)
+    second = decoders.submit(b"second", None, DEFAULT_READING)
     wait_until(lambda: decoders.stuck)
     stuck.gate.set()
     assert first.result(60).pixels.shape == second.result(60).pixels.shape == (3, 4, 5)

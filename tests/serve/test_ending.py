@@ -21,7 +21,7 @@ from serve_process import PATIENCE, ServeProcess
 # Images take an hour to decode.
 _STUCK_DECODER = """
 import time, lensbox.serve.decoding
-lensbox.serve.decoding.photo_from_body = lambda *_: time.sleep(3600)
+lensbox.serve.decoding.photo_from_file = lambda *_: time.sleep(3600)
 """
 # Importing uvicorn, which is among the first of the slow imports, takes an hour.
 _SLOW_IMPORT = """

@@ -21,17 +21,15 @@ from lensbox.runtime.image_io import DEFAULT_READING, read_image
 from lensbox.runtime.metadata import Canvas
 from lensbox.serve.engine.errors import DeadlineError
 from lensbox.serve.errors import ApiError
-from lensbox.serve.image_body import photo_from_body
+from lensbox.serve.image_body import photo_from_file
 
 _PLENTY = 1_000_000
 Encode = Callable[..., bytes]
 EmptyPng = Callable[[int, int], bytes]
 
 
-def image_from_body(
-    body: bytes, content_type: str | None, max_pixels: int, deadline: float | None = None
-) -> torch.Tensor:
-    return photo_from_body(body, content_type, None, DEFAULT_READING, max_pixels, deadline).pixels
+def image_from_file(file: bytes, max_pixels: int, deadline: float | None = None) -> torch.Tensor:
+    return photo_from_file(file, None, DEFAULT_READING, max_pixels, deadline).pixels
 
 
 def run_length_bmp(width: int, height: int, runs: bytes) -> bytes:
@@ -44,10 +42,9 @@ def run_length_bmp(width: int, height: int, runs: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("format_name", ["PNG", "BMP", "WEBP", "JPEG", "GIF"])
-@pytest.mark.parametrize("content_type", [None, "", "image/png", "application/x-www-form-urlencoded", "?"])
-def test_raw_bodies_of_every_format(format_name: str, content_type: str | None, encode: Encode) -> None:
+def test_files_of_every_format(format_name: str, encode: Encode) -> None:
     file = encode(format_name)
-    image = image_from_body(file, content_type, _PLENTY)
+    image = image_from_file(file, _PLENTY)
     assert image.shape == (3, 120, 200)
     assert image.equal(read_image(file))
 
@@ -56,27 +53,24 @@ def test_raw_bodies_of_every_format(format_name: str, content_type: str | None, 
     ("mode", "channels"), [("L", 1), ("RGB", 3), ("RGBA", 4), ("P", 3), ("1", 1), ("LA", 1)]
 )
 def test_channels(mode: str, channels: int, encode: Encode) -> None:
-    assert image_from_body(encode("PNG", mode), None, _PLENTY).shape == (channels, 120, 200)
+    assert image_from_file(encode("PNG", mode), _PLENTY).shape == (channels, 120, 200)
 
 
 def test_pixels_are_those_of_the_file(photograph: np.ndarray[Any, Any], png: bytes) -> None:
-    image = image_from_body(png, None, _PLENTY)
+    image = image_from_file(png, _PLENTY)
     assert np.array_equal(image.permute(1, 2, 0).numpy(), photograph)
 
 
-def test_forms(png: bytes) -> None:
-    head, tail = b'--b\r\nContent-Disposition: form-data; name="image"\r\n\r\n', b"\r\n--b--"
-    image = image_from_body(head + png + tail, "multipart/form-data; boundary=b", _PLENTY)
-    assert image.equal(read_image(png))
+def test_an_empty_file() -> None:
     with pytest.raises(ApiError, match="the image must not be empty, got 0 bytes") as caught:
-        image_from_body(head + tail, "multipart/form-data; boundary=b", _PLENTY)
+        image_from_file(b"", _PLENTY)
     assert (caught.value.status, caught.value.code) == (400, "empty_image")
 
 
 def test_the_limit_of_pixels_is_inclusive(png: bytes) -> None:
-    assert image_from_body(png, None, 24_000).shape == (3, 120, 200)
+    assert image_from_file(png, 24_000).shape == (3, 120, 200)
     with pytest.raises(ApiError) as caught:
-        image_from_body(png, None, 23_999)
+        image_from_file(png, 23_999)
     assert (caught.value.status, caught.value.code) == (413, "too_many_pixels")
     assert caught.value.message == "the image must have at most 23999 pixels, got 200 x 120 = 24000"
 
@@ -86,7 +80,7 @@ def test_a_bomb_is_refused_by_its_header(
     empty_png: Callable[[int, int], bytes], width: int, height: int
 ) -> None:
     with pytest.raises(ApiError) as caught:
-        image_from_body(empty_png(width, height), None, _PLENTY)
+        image_from_file(empty_png(width, height), _PLENTY)
     assert caught.value.code == "too_many_pixels"
     assert f"got {width} x {height} = {width * height}" in caught.value.message
 
@@ -96,7 +90,7 @@ def test_every_truncation_is_an_error_that_names_the_rule(format_name: str, enco
     file = encode(format_name)
     for length in [4, 12, 20, 30, len(file) // 2]:
         with pytest.raises(ApiError) as caught:
-            image_from_body(file[:length], None, _PLENTY)
+            image_from_file(file[:length], _PLENTY)
         assert (caught.value.status, caught.value.code) == (400, "undecodable_image")
         assert caught.value.message.startswith("the image must be ")
 
@@ -104,13 +98,13 @@ def test_every_truncation_is_an_error_that_names_the_rule(format_name: str, enco
 def test_damaged_pixels(png: bytes) -> None:
     middle = len(png) // 2
     with pytest.raises(ApiError) as caught:
-        image_from_body(png[:middle] + bytes(64) + png[middle + 64 :], None, _PLENTY)
+        image_from_file(png[:middle] + bytes(64) + png[middle + 64 :], _PLENTY)
     assert caught.value.code == "undecodable_image"
 
 
 def test_a_png_without_pixels(empty_png: EmptyPng) -> None:
     with pytest.raises(ApiError) as caught:
-        image_from_body(empty_png(10, 10), None, _PLENTY)
+        image_from_file(empty_png(10, 10), _PLENTY)
     assert caught.value.code == "undecodable_image"
 
 
@@ -118,7 +112,7 @@ def test_a_png_without_pixels(empty_png: EmptyPng) -> None:
 def test_random_bytes(seed: int) -> None:
     noise = np.random.default_rng(seed).bytes(500)
     with pytest.raises(ApiError) as caught:
-        image_from_body(noise, None, _PLENTY)
+        image_from_file(noise, _PLENTY)
     assert (caught.value.status, caught.value.code) == (400, "undecodable_image")
     assert "got 500 bytes that begin with b" in caught.value.message
 
@@ -128,11 +122,11 @@ def test_random_bytes(seed: int) -> None:
 )
 def test_random_damage_gives_an_image_or_an_error_of_ours(kind: str, encode: Encode) -> None:
     file = run_length_bmp(200, 120, b"\x05\x07\xc3\x01\0\0" * 120) if "run" in kind else encode(*kind.split())
-    assert image_from_body(file, None, _PLENTY).shape[1:] == (120, 200)
+    assert image_from_file(file, _PLENTY).shape[1:] == (120, 200)
     chance = random.Random(kind)
     for _ in range(100):
         try:
-            image = image_from_body(mutated(file, chance), None, _PLENTY)
+            image = image_from_file(mutated(file, chance), _PLENTY)
         except ApiError as error:
             assert error.status in (400, 413, 415)  # noqa: PT017 (both outcomes are right)
         else:
@@ -150,12 +144,12 @@ def test_random_damage_gives_a_photograph_or_an_error_of_ours(
     options = {"progressive": progressive} if kind.startswith("JPEG") else {}
     file = encode(*kind.split(), exif=exif, **options)
     canvas, chance = Canvas(16, 16), random.Random(kind)
-    photo = photo_from_body(file, None, canvas, DEFAULT_READING, _PLENTY)
+    photo = photo_from_file(file, canvas, DEFAULT_READING, _PLENTY)
     assert (photo.width, photo.height) == (120, 200)
     assert photo.is_whole is not kind.startswith("JPEG")
     for _ in range(100):
         try:
-            photo = photo_from_body(mutated(file, chance), None, canvas, DEFAULT_READING, _PLENTY)
+            photo = photo_from_file(mutated(file, chance), canvas, DEFAULT_READING, _PLENTY)
         except ApiError as error:
             assert error.status in (400, 413, 415)  # noqa: PT017 (both outcomes are right)
         else:
@@ -177,7 +171,7 @@ def test_random_damage_gives_a_photograph_or_an_error_of_ours(
 )
 def test_damage_that_pillow_has_no_error_for(file: bytes) -> None:
     with pytest.raises(ApiError) as caught:
-        image_from_body(file, None, _PLENTY)
+        image_from_file(file, _PLENTY)
     assert (caught.value.status, caught.value.code) == (400, "undecodable_image")
 
 
@@ -187,28 +181,26 @@ def test_a_jpeg_of_many_scans_is_refused_before_it_is_decoded(encode: Encode) ->
     file[frame + 5 : frame + 9] = struct.pack(">HH", 7000, 7000)
     file += file[file.rindex(b"\xff\xda") :] * 1600 + b"\xff\xd9"
     with pytest.raises(ApiError, match="too many scans: at most 21 are accepted for 7000 x 7000") as caught:
-        image_from_body(bytes(file), None, 50_000_000)
+        image_from_file(bytes(file), 50_000_000)
     assert (caught.value.status, caught.value.code) == (400, "undecodable_image")
 
 
 def test_a_run_length_bmp_has_fewer_pixels_than_others() -> None:
     pixel_and_end_of_row = b"\x01\x05\0\0"
-    assert (
-        image_from_body(run_length_bmp(1 << 16, 1, pixel_and_end_of_row), None, _PLENTY).shape[2] == 1 << 16
-    )
+    assert image_from_file(run_length_bmp(1 << 16, 1, pixel_and_end_of_row), _PLENTY).shape[2] == 1 << 16
     file = run_length_bmp(50_000_000, 1, pixel_and_end_of_row)
     assert len(file) == 1082
     with pytest.raises(ApiError, match="a run-length BMP image must have at most 2097152 pixels") as caught:
-        image_from_body(file, None, 50_000_000)
+        image_from_file(file, 50_000_000)
     assert (caught.value.status, caught.value.code) == (413, "too_many_pixels")
 
 
 def test_a_run_length_bmp_has_fewer_runs_than_pixels_would_allow() -> None:
     """Pillow's decoder takes a microsecond for each, whatever a pixel takes."""
     runs = 1 << 19
-    assert image_from_body(run_length_bmp(runs, 1, b"\x01\x05" * runs), None, _PLENTY).shape[2] == runs
+    assert image_from_file(run_length_bmp(runs, 1, b"\x01\x05" * runs), _PLENTY).shape[2] == runs
     with pytest.raises(ApiError, match="it must be readable in at most 1148576 pieces") as caught:
-        image_from_body(run_length_bmp(1200, 1200, b"\x01\x05" * 1200 * 1200), None, 1200 * 1200)
+        image_from_file(run_length_bmp(1200, 1200, b"\x01\x05" * 1200 * 1200), 1200 * 1200)
     assert (caught.value.status, caught.value.code) == (400, "undecodable_image")
 
 
@@ -224,10 +216,10 @@ def test_a_png_inflates_to_a_bounded_size(color_type: int, bits: int, width: int
         f"a PNG image must have at most 120000000 bytes of pixels, got {width} x 3750 of {size} bytes = "
     )
     with pytest.raises(ApiError, match=message) as caught:
-        image_from_body(file, None, 60_000_000)
+        image_from_file(file, 60_000_000)
     assert (caught.value.status, caught.value.code) == (413, "too_many_pixels")
     with pytest.raises(ApiError) as caught:
-        image_from_body(png_file(width - 1, 3750, color_type, b"", bits=bits), None, 60_000_000)
+        image_from_file(png_file(width - 1, 3750, color_type, b"", bits=bits), 60_000_000)
     assert caught.value.code == "undecodable_image"
 
 
@@ -259,7 +251,7 @@ def test_metadata_take_little_memory(make: Callable[[Encode], bytes], encode: En
     tracemalloc.start()
     try:
         with contextlib.suppress(ApiError):
-            image_from_body(file, None, _PLENTY)
+            image_from_file(file, _PLENTY)
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
@@ -267,16 +259,16 @@ def test_metadata_take_little_memory(make: Callable[[Encode], bytes], encode: En
 
 
 def test_the_deadline(png: bytes) -> None:
-    assert image_from_body(png, None, _PLENTY, time.monotonic() + 60).shape == (3, 120, 200)
+    assert image_from_file(png, _PLENTY, time.monotonic() + 60).shape == (3, 120, 200)
     with pytest.raises(DeadlineError, match="the image was not decoded in time; try again later"):
-        image_from_body(png, None, _PLENTY, time.monotonic() - 1)
+        image_from_file(png, _PLENTY, time.monotonic() - 1)
 
 
 def test_formats_that_are_known_but_not_supported(photograph: np.ndarray[Any, Any]) -> None:
     buffer = io.BytesIO()
     PIL.Image.fromarray(photograph).save(buffer, "TIFF")
     with pytest.raises(ApiError) as caught:
-        image_from_body(buffer.getvalue(), "image/tiff", _PLENTY)
+        image_from_file(buffer.getvalue(), _PLENTY)
     assert (caught.value.status, caught.value.code) == (415, "unsupported_format")
     assert caught.value.message == "the image must be one of JPEG, PNG, WebP, BMP, GIF, got TIFF"
 
@@ -287,5 +279,5 @@ def test_formats_that_are_known_but_not_supported(photograph: np.ndarray[Any, An
 )
 def test_signatures(beginning: bytes, name: str) -> None:
     with pytest.raises(ApiError, match=f"got {name}") as caught:
-        image_from_body(beginning, None, _PLENTY)
+        image_from_file(beginning, _PLENTY)
     assert caught.value.status == 415

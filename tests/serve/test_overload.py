@@ -220,7 +220,7 @@ def test_clients_in_a_hurry_do_not_make_the_service_unready(
         assert gate.wait(60)
         return Photo.of(torch.zeros(3, 4, 5, dtype=torch.uint8))
 
-    monkeypatch.setattr(decoding, "photo_from_body", decode)
+    monkeypatch.setattr(decoding, "photo_from_file", decode)
     running = start(decode_threads=1)
     response = running.client.post("/v1/detect", content=b"a", headers={"X-Request-Timeout-Ms": "20"})
     assert response.status_code == 504

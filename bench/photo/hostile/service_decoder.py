@@ -5,7 +5,7 @@ import time
 from lensbox.runtime.metadata import Canvas, Reading
 from lensbox.serve.engine.errors import DeadlineError
 from lensbox.serve.errors import ApiError
-from lensbox.serve.image_body import photo_from_body
+from lensbox.serve.image_body import photo_from_file
 from lensbox.serve.settings import Settings
 
 
@@ -14,7 +14,7 @@ def decode(canvas: Canvas | None, reading: Reading, file: bytes) -> tuple[float,
     deadline = time.monotonic() + Settings.answer_timeout
     started = time.process_time()
     try:
-        photo_from_body(file, None, canvas, reading, Settings.max_pixels, deadline)
+        photo_from_file(file, canvas, reading, Settings.max_pixels, deadline)
         outcome = "decoded"
     except ApiError as error:
         outcome = f"refused: {error.status} {error.code}"
