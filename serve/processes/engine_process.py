@@ -85,10 +85,11 @@ def _serve(connection: "Connection[Any, Any]", engine: Instance, links: list[Lin
         return
     memory = memoryview(mmap.mmap(file, size))
     os.close(file)
-    link = Link(connection, "lensbox-front-end", _encoded)
+    link = Link(connection, "lensbox-front-end")
     links.append(link)
     futures: dict[int, Future[Any]] = {}
-    for number, data, blocks, deadline in link.received():
+    for message in link.received():
+        number, data, blocks, deadline = unpacked(message)
         if data is None:
             if (future := futures.get(number)) is not None:
                 future.cancel()
@@ -97,7 +98,7 @@ def _serve(connection: "Connection[Any, Any]", engine: Instance, links: list[Lin
             job = unpacked(data, [memory[begin : begin + length] for begin, length in blocks])
             future = engine.submit(job, deadline)
         except Exception as error:
-            link.send((number, None, error))
+            link.send(_answer(number, None, error))
             continue
         futures[number] = future
         future.add_done_callback(_answering(link, futures, number))
@@ -112,23 +113,21 @@ def _answering(link: Link, futures: "dict[int, Future[Any]]", number: int) -> "C
     def answer(done: "Future[Any]") -> None:
         futures.pop(number, None)
         error = CancelledError() if done.cancelled() else done.exception()
-        link.send((number, None if error else done.result(), error))
+        link.send(_answer(number, None if error else done.result(), error))
 
     return answer
 
 
-def _encoded(answer: tuple[int, Any, BaseException | None]) -> tuple[int, bytes]:
-    """The number of a job, and its result and error as bytes."""
-    number, result, error = answer
+def _answer(number: int, result: Any, error: BaseException | None) -> bytes:
+    """The number of a job, and its result or error, as bytes."""
     if error is None:
-        return number, packed_whole((result, None))
+        return packed_whole((number, result, None))
     if not isinstance(error, CancelledError) and not _is_told(error):
         _log.error("a request failed", exc_info=error)
-    data = packed_whole((None, RuntimeError(f"{type(error).__name__}: {error}")))
     with contextlib.suppress(Exception):  # exceptions exist that cannot be pickled, or not unpickled
-        unpacked(exact := packed_whole((None, error)))
-        data = exact
-    return number, data
+        unpacked(exact := packed_whole((number, None, error)))
+        return exact
+    return packed_whole((number, None, RuntimeError(f"{type(error).__name__}: {error}")))
 
 
 def _is_told(error: BaseException) -> bool:

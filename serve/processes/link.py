@@ -2,63 +2,95 @@
 
 import contextlib
 import os
-import queue
 import socket
+import struct
 import threading
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Iterator
 from multiprocessing.connection import Connection
 from typing import Any
 
+_LENGTH = struct.Struct("<Q")  # before each message
+_READ_AHEAD = 1 << 16  # bytes: dozens of messages in one go
+
 
 class Link:
-    """Messages in both directions. `send` never waits: a thread does, and takes what is there in one go.
+    """Messages in both directions. `send` never waits: what the socket does not take at once, a thread sends.
 
-    What is in flight is bounded by those who send: each job has one message and one answer. encode: makes in
-    that thread, of what was given to `send`, what is sent.
+    The thread is not asked as a rule, since waking it up takes longer than sending. What is in flight is
+    bounded by those who send: each job has one message and one answer. connection: taken over, after what was
+    said on it before.
     """
 
-    def __init__(
-        self,
-        connection: "Connection[Any, Any]",
-        name: str,
-        encode: Callable[[Any], Any] = lambda message: message,
-    ) -> None:
-        self._encode = encode
-        self._connection = connection
-        self._outbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        self._sender = threading.Thread(target=self._send_all, name=f"{name}-send", daemon=True)
-        self._sender.start()
+    def __init__(self, connection: "Connection[Any, Any]", name: str) -> None:
+        self._socket = socket.socket(fileno=os.dup(connection.fileno()))
+        connection.close()
+        self._unsent: deque[bytes | memoryview] = deque()
+        self._changed = threading.Condition()
+        self._closed = False
+        threading.Thread(target=self._send_unsent, name=f"{name}-send", daemon=True).start()
 
-    def send(self, message: Any) -> None:
-        """Queues a message, which is lost if the other end is gone."""
-        self._outbox.put(message)
+    def send(self, message: bytes) -> None:
+        """Sends a message, which is lost if the other end is gone."""
+        with self._changed:
+            if self._closed:
+                return
+            pieces: list[bytes | memoryview] = [_LENGTH.pack(len(message)), message]
+            if not self._unsent:
+                pieces = self._send_at_once(pieces)
+            if pieces:
+                self._unsent.extend(pieces)
+                self._changed.notify_all()
 
-    def received(self) -> Iterator[Any]:
+    def received(self) -> Iterator[bytes]:
         """Messages as they come, until the other end is gone."""
-        with contextlib.suppress(EOFError, OSError):
-            while True:
-                yield from self._connection.recv()
+        with contextlib.suppress(OSError), self._socket.makefile("rb", _READ_AHEAD) as stream:
+            while len(length := stream.read(_LENGTH.size)) == _LENGTH.size:
+                message = stream.read(size := _LENGTH.unpack(length)[0])
+                if len(message) < size:
+                    return
+                yield message
 
     def flush(self, timeout: float) -> None:
-        """Waits until what was sent so far is on its way; nothing is sent after it."""
-        self._outbox.put(None)
-        self._sender.join(timeout)
+        """Waits until what was sent so far is on its way."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._closed or not self._unsent, timeout)
 
     def close(self) -> None:
         """Ends `received` at both ends."""
-        self._outbox.put(None)
-        with contextlib.suppress(OSError), socket.socket(fileno=os.dup(self._connection.fileno())) as ours:
-            ours.shutdown(socket.SHUT_RDWR)  # closing alone would not wake a thread that receives
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
         with contextlib.suppress(OSError):
-            self._connection.close()
+            self._socket.shutdown(socket.SHUT_RDWR)  # closing alone would not wake a thread that waits for it
+        self._socket.close()
 
-    def _send_all(self) -> None:
-        with contextlib.suppress(OSError):
-            while (message := self._outbox.get()) is not None:
-                messages = [message]
-                with contextlib.suppress(queue.Empty):
-                    while (message := self._outbox.get_nowait()) is not None:
-                        messages.append(message)
-                self._connection.send([self._encode(sent) for sent in messages])
-                if message is None:
+    def _send_at_once(self, pieces: list[bytes | memoryview]) -> list[bytes | memoryview]:
+        """What the socket has no room for."""
+        try:
+            sent = self._socket.sendmsg(pieces, (), socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return pieces
+        except OSError:  # the other end is gone, as `received` finds, too
+            return []
+        left = []
+        for piece in pieces:
+            if sent < len(piece):
+                left.append(memoryview(piece)[sent:])
+            sent = max(0, sent - len(piece))
+        return left
+
+    def _send_unsent(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._closed or self._unsent)
+                if self._closed:
                     return
+                piece = self._unsent[0]  # there until it is sent: what comes meanwhile goes behind it
+            try:
+                self._socket.sendall(piece)
+            except OSError:
+                return
+            with self._changed:
+                self._unsent.popleft()
+                self._changed.notify_all()

@@ -19,7 +19,7 @@ from lensbox.serve.engine.model import DescribedModel
 from lensbox.serve.processes.addresses import EngineAddress
 from lensbox.serve.processes.arena import Arena, aligned
 from lensbox.serve.processes.link import Link
-from lensbox.serve.processes.packing import packed, unpacked
+from lensbox.serve.processes.packing import packed, packed_whole, unpacked
 
 _log = logging.getLogger(__name__)
 
@@ -107,10 +107,10 @@ class RemoteEngine:
 
         def tell_cancelled(done: "Future[Result]") -> None:
             if done.cancelled():
-                link.send((number, None, (), 0.0))
+                link.send(packed_whole((number, None, (), 0.0)))
 
         future.add_done_callback(tell_cancelled)
-        link.send((number, data, blocks, deadline))
+        link.send(packed_whole((number, data, blocks, deadline)))
         return future
 
     def stop(self, timeout: float) -> bool:
@@ -153,28 +153,31 @@ class RemoteEngine:
             except (OSError, EOFError):
                 self._stopped.wait(_RETRY)
                 continue
+            try:
+                metadata, device = connection.recv()
+                connection.send(self._arena.size)
+                send_handle(connection, self._arena.file, None)
+            except (OSError, EOFError):  # it ended while it said who it is
+                connection.close()
+                continue
             link = Link(connection, "lensbox-engine-link")
             try:
-                self._talk(connection, link)
-            except (OSError, EOFError):  # it ended while it said who it is
-                pass
+                self._talk(link, metadata, device)
             finally:
                 link.close()
                 self._disconnected()
 
-    def _talk(self, connection: Any, link: Link) -> None:
-        metadata, device = connection.recv()
-        connection.send(self._arena.size)
-        send_handle(connection, self._arena.file, None)
+    def _talk(self, link: Link, metadata: str, device: str) -> None:
         with self._lock:
             self._link = link
             self._model = DescribedModel(ArtifactMetadata.from_json(metadata), torch.device(device))
             self._loaded = True
-        for number, data in link.received():
+        for message in link.received():
+            number, result, error = unpacked(message)
             with self._lock:
                 pending = self._pending.pop(number)
             self._free(pending.offset)
-            _settle(pending.future, *unpacked(data))
+            _settle(pending.future, result, error)
 
     def _disconnected(self) -> None:
         with self._lock:
