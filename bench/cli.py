@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from lensbox.bench.groups import GROUPS
+from lensbox.bench.serve.rows import ROWS
 from lensbox.cli.command import FILE, Command, seconds
 from lensbox.cli.reporting import start_reporting
 from lensbox.errors import DeviceError, ExitCode
@@ -18,6 +19,15 @@ if TYPE_CHECKING:
 
 # Lensbox's own op or artifact was wrong, or failed.
 EXIT_WRONG = ExitCode.DEFECT
+
+
+def _peer(text: str) -> tuple[int, int]:
+    """Workers and batch size, as "8x32"."""
+    workers, _, batch = text.partition("x")
+    if not (workers.isdecimal() and batch.isdecimal() and int(workers) and int(batch)):
+        raise click.BadParameter(f"must be WORKERSxBATCH, such as 8x32, got {text!r}")
+    return int(workers), int(batch)
+
 
 _device = click.option(
     "--device", type=click.Choice(["cpu", "cuda"]), help="Default: cuda where there is a GPU."
@@ -165,11 +175,28 @@ def photo(
 @click.option("--artifact", type=FILE, default=Path("artifacts/detector.pt"), help="What is served.")
 @click.option("--image", type=FILE, metavar="F", help="What is sent. Default: a made-up JPEG of 512 x 512.")
 @_device
+@click.option("--only", type=click.Choice(ROWS), multiple=True, metavar="NAME...", help=", ".join(ROWS))
 @click.option("--seconds", "duration", type=seconds, default=8.0, metavar="S", help="Of each load.")
+@click.option("--overload-seconds", type=seconds, metavar="S", help="Default: 60; --seconds with --quick.")
 @click.option("--frontends", type=click.IntRange(0), metavar="N", help="Default: the service's own.")
-@click.option("--load-processes", type=click.IntRange(1), default=1, metavar="N", help="That send requests.")
 @click.option(
-    "--requests", type=click.IntRange(0), default=0, metavar="N", help="Look at the memory after so many."
+    "--load-processes",
+    type=click.IntRange(1),
+    metavar="N",
+    help="That send requests. Default: 1; from 8 cores on, a quarter of them, which they then have alone.",
+)
+@click.option(
+    "--requests",
+    type=click.IntRange(0),
+    metavar="N",
+    help="Look at the memory after so many; 0: not at all. Default: 100000; 0 with --quick.",
+)
+@click.option(
+    "--litserve",
+    type=_peer,
+    multiple=True,
+    metavar="WORKERSxBATCH...",
+    help="Default: 1x1 1x8 1x32 8x1 8x8 8x32.",
 )
 @click.option("--quick", is_flag=True, help="No peers.")
 @_threads
@@ -177,18 +204,38 @@ def serve(
     artifact: Path,
     image: Path | None,
     device: str | None,
+    only: tuple[str, ...],
     duration: float,
+    overload_seconds: float | None,
     frontends: int | None,
-    load_processes: int,
-    requests: int,
+    load_processes: int | None,
+    requests: int | None,
+    litserve: tuple[tuple[int, int], ...],
     quick: bool,
     threads: int,
 ) -> None:
-    """Loads the HTTP service from other processes, and LitServe around the same artifact where installed."""
-    from lensbox.bench.serve.benchmark import Options, run
+    """Loads the HTTP service from other processes, and LitServe around the same artifact where installed.
 
+    Each figure is that of the service divided by that of the artifact in process, or of LitServe, measured in
+    turns. What --only names is measured alone, with what it is divided by.
+    """
+    from lensbox.bench.serve.benchmark import run
+    from lensbox.bench.serve.options import PEERS, Options
+
+    requests = (0 if quick else 100_000) if requests is None else requests
+    left_out = {*(["litserve"] if quick else []), *(["memory"] if not requests else [])}
     options = Options(
-        artifact, _present(device), image, duration, frontends, load_processes, requests, threads, quick
+        artifact,
+        _present(device),
+        image,
+        rows=only or tuple(row for row in ROWS if row not in left_out),
+        seconds=duration,
+        overload_seconds=overload_seconds or (duration if quick else 60.0),
+        frontends=frontends,
+        load_processes=load_processes,
+        requests=requests or 100_000,
+        threads=threads,
+        peers=litserve or PEERS,
     )
     run(options, _say)
 

@@ -3,103 +3,49 @@
 import base64
 import contextlib
 import importlib.util
-import io
 import json
 import os
 import signal
-import statistics
 import sys
 import tempfile
+import threading
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-import numpy as np
-import PIL.Image
 import torch
 
 from lensbox.bench.environment import environment
+from lensbox.bench.serve.bodies import canvases_body, made_up_jpeg
+from lensbox.bench.serve.cores import load_cores, without
 from lensbox.bench.serve.figures import Figure, figures
-from lensbox.bench.serve.load import Answers, Load
+from lensbox.bench.serve.in_process import InProcess
+from lensbox.bench.serve.load import Load
+from lensbox.bench.serve.options import Options
+from lensbox.bench.serve.report import Pair, Row, ServeReport
 from lensbox.bench.serve.services import Service, apply_load, descendants, running
-from lensbox.runtime import Artifact, load_artifact
 
 CONNECTIONS = 64
-CANVASES = 32  # in a request of the Open Inference Protocol
+CANVASES = 32  # in a request of the Open Inference Protocol, over a quarter of the connections
+_TURNS = 3
+_MOST_CONNECTIONS = 1000  # as many as the service keeps open
 _DEADLINE_MS = 2000
-
-
-@dataclass(frozen=True)
-class Options:
-    """What is to be run.
-
-    artifact: the file that is served. image: the photograph that is sent, or None for a made-up JPEG of
-    512 x 512. seconds: of each row. frontends: of our service; None is its default. load_processes: that
-    send. requests: before the memory is looked at for the second time; 0 leaves that out. quick: no peers.
-    """
-
-    artifact: Path
-    device: str
-    image: Path | None = None
-    seconds: float = 8.0
-    frontends: int | None = None
-    load_processes: int = 1
-    requests: int = 0
-    threads: int = 1
-    quick: bool = False
-
-
-@dataclass
-class Row:
-    """One load of one service. rate: answers with 200 a second, times `images`; seconds: of each of them."""
-
-    name: str
-    answers: Answers
-    images: int = 1
-
-    @property
-    def rate(self) -> float:
-        """Images a second."""
-        return self.images * len(self.answers.seconds) / self.answers.duration
-
-    def percentile(self, share: float) -> float:
-        """Seconds within which that share of the answers came; NaN without answers."""
-        ordered = sorted(self.answers.seconds)
-        return ordered[min(len(ordered) - 1, int(share * len(ordered)))] if ordered else float("nan")
-
-
-@dataclass
-class ServeReport:
-    """environment: names and values. rates: of the artifact in this process, images a second by name."""
-
-    environment: list[tuple[str, str]]
-    rates: dict[str, float] = field(default_factory=dict)
-    rows: list[Row] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
-    numbers: dict[str, float] = field(default_factory=dict)
+_FIRST_REQUESTS = 1000  # before the memory is looked at for the first time
 
 
 def run(options: Options, say: Callable[[str], None]) -> list[Figure]:
     """Measures, says each row when it is there, and the figures at the end."""
-    report = ServeReport(environment(torch.device(options.device), ("litserve", "uvicorn", "httptools")))
-    for name, value in report.environment:
+    for name, value in environment(torch.device(options.device), ("litserve", "uvicorn", "httptools")):
         say(f"{name}: {value}")
-    with tempfile.TemporaryDirectory() as folder:
-        file = options.image.read_bytes() if options.image else _made_up_jpeg()
-        body = Path(folder, "body")
-        body.write_bytes(file)
-        _measure_in_process(options, file, report, say)
-        with _ours(options) as service:
-            _measure_ours(options, service, body, report, say)
-            _measure_canvases(options, service, Path(folder, "canvases"), report, say)
-            # Last, as front ends find the new engine one by one.
-            _measure_recovery(service, file, report, say)
-        if not options.quick:
-            _measure_peers(options, file, Path(folder, "json"), report, say)
+    cores = load_cores()
+    if cores:
+        say(f"{len(cores)} cores are kept for those who send, the others for the service, its peer and us")
+    with tempfile.TemporaryDirectory() as folder, without(cores):
+        report = _Run(options, Path(folder), cores, say).report()
     found = figures(report, options.device)
     say("\n".join(str(figure) for figure in found))
     for note in report.notes:
@@ -107,119 +53,219 @@ def run(options: Options, say: Callable[[str], None]) -> list[Figure]:
     return found
 
 
-def _made_up_jpeg() -> bytes:
-    """512 x 512 pixels of smooth waves and noise, about as large as a photograph of that size."""
-    y, x = np.mgrid[0:512, 0:512]
-    waves = [127 + 90 * np.sin(x / 37 + phase) * np.cos(y / 53 - phase) for phase in (0, 1, 2)]
-    noise = np.random.default_rng(0).normal(0, 12, (512, 512, 1))
-    pixels = (np.stack(waves, -1) + noise).clip(0, 255).astype(np.uint8)
-    buffer = io.BytesIO()
-    PIL.Image.fromarray(pixels).save(buffer, "JPEG", quality=90)
-    return buffer.getvalue()
+class _Run:
+    def __init__(self, options: Options, folder: Path, cores: list[int], say: Callable[[str], None]) -> None:
+        self._options = options
+        self._folder = folder
+        self._cores = cores
+        self._senders = options.load_processes or len(cores) or 1
+        self._say = say
+        self._report = ServeReport()
+        self._file = options.image.read_bytes() if options.image else made_up_jpeg()
+        self._body = self._written("photograph", self._file)
 
+    def report(self) -> ServeReport:
+        """Runs the rows that were asked for, and what those need."""
+        rows = self._options.rows
+        if {"throughput", "latency", "canvases", "overload", "memory", "litserve"} & set(rows):
+            in_process = self._in_process()
+            with self._ours(self._options.frontends) as service:
+                if {"throughput", "overload", "litserve"} & set(rows):
+                    self._measure_throughput(service, in_process)
+                if "latency" in rows:
+                    self._measure_latency(service, in_process)
+                if "canvases" in rows:
+                    self._measure_canvases(service, in_process)
+                if "overload" in rows:
+                    self._measure_overload(service)
+                if "memory" in rows:
+                    self._measure_memory(service)
+        if "recovery" in rows:
+            self._measure_recovery()
+        if "litserve" in rows:
+            self._measure_peers()
+        return self._report
 
-def _measure_in_process(
-    options: Options, file: bytes, report: ServeReport, say: Callable[[str], None]
-) -> None:
-    torch.set_num_threads(options.threads)
-    artifact = load_artifact(options.artifact, torch.device(options.device))
-    sizes = (1, 2, 4, 8, 16) if options.device == "cpu" else (1, 32, 64, 256)
-    artifact.capture(sizes)
-    for size in sizes:
-        files = [file] * (4 * size)
-        detect_files = partial(_use_up, artifact, files, size)
-        rate = _rate(detect_files, len(files), options.seconds / 4)
-        report.rates[f"files in batches of {size}"] = rate
-        say(f"in process, files in batches of {size}: {rate:.1f} images/s")
-    seconds: list[float] = []
-    end = time.perf_counter() + options.seconds / 2
-    while time.perf_counter() < end:
-        begin = time.perf_counter()
-        artifact.detect_image(artifact.read_photo(file))
-        seconds.append(time.perf_counter() - begin)
-    report.numbers["one photograph in process"] = statistics.median(seconds)
-    say(f"in process, one photograph: p50 {1000 * statistics.median(seconds):.2f} ms")
-    if (canvas := artifact.metadata.canvas) is not None:
-        size = sizes[-1]
-        canvases = torch.zeros([size, canvas.channels, canvas.height, canvas.width], dtype=torch.uint8)
+    def _in_process(self) -> InProcess:
+        options = self._options
+        in_process = InProcess(str(options.artifact), options.device, options.threads, self._file)
+        if "throughput" in options.rows:
+            in_process.find_best_batch(options.seconds / 4, self._say)
+        return in_process
 
-        def detect() -> None:
-            artifact.detect(canvases)[0].cpu()
+    @contextlib.contextmanager
+    def _ours(self, frontends: int | None) -> Iterator[Service]:
+        options = self._options
+        command = [sys.executable, "-m", "lensbox.cli", "serve", "--artifact", str(options.artifact)]
+        command += ["--device", options.device, "--log-level", "error", "--threads", str(options.threads)]
+        if frontends is not None:
+            command += ["--frontends", str(frontends)]
+        with running(lambda port: [*command, "--port", str(port)], "/readyz") as service:
+            yield service
 
-        report.rates["canvases"] = _rate(detect, size, options.seconds / 4)
-        say(f"in process, canvases in batches of {size}: {report.rates['canvases']:.1f} images/s")
+    def _measure_throughput(self, service: Service, in_process: InProcess) -> None:
+        pair = Pair()
+        rows = []
+        for _ in range(_TURNS):
+            rows.append(self._add(f"lensbox, {CONNECTIONS} connections", self._load(service), service))
+            pair.service.append(rows[-1].rate)
+            if "throughput" in self._options.rows:
+                seconds = self._options.seconds / 2
+                pair.in_process.append(in_process.file_rate(in_process.best_batch, seconds))
+                self._say(f"in process, files, in its turn: {pair.in_process[-1]:.1f} images/s")
+        self._report.saturated = sorted(rows, key=lambda row: row.rate)[len(rows) // 2]
+        if pair.in_process:
+            self._report.throughput = pair
 
+    def _measure_latency(self, service: Service, in_process: InProcess) -> None:
+        self._report.latency = pair = Pair()
+        load = replace(self._load(service), connections=1)
+        for _ in range(_TURNS):
+            row = self._add("lensbox, 1 connection", load, service, senders=1)
+            pair.service.append(row.percentile(0.5))
+            pair.in_process.append(in_process.photo_seconds(self._options.seconds / 2))
+            self._say(f"in process, one photograph: p50 {1000 * pair.in_process[-1]:.2f} ms")
 
-def _use_up(artifact: Artifact, files: list[bytes], batch_size: int) -> None:
-    for _ in artifact.detect_files(files, batch_size):
-        pass
+    def _measure_canvases(self, service: Service, in_process: InProcess) -> None:
+        if in_process.canvas is None:
+            self._report.notes.append("canvases: the artifact is of format 1, which tells no canvas")
+            return
+        self._report.canvases = pair = Pair()
+        model = json.load(urllib.request.urlopen(f"http://127.0.0.1:{service.port}/v1/model"))
+        body, headers = canvases_body(in_process.canvas, CANVASES)
+        path = f"/v2/models/{model['name']}/infer"
+        load = self._load(service, path, self._written("canvases", body), headers)
+        load = replace(load, connections=CONNECTIONS // 4)
+        for _ in range(_TURNS):
+            row = self._add(f"lensbox, {CANVASES} canvases by v2", load, service, CANVASES)
+            pair.service.append(row.rate)
+            pair.in_process.append(in_process.canvas_rate(self._options.seconds / 4))
+            self._say(f"in process, canvases: {pair.in_process[-1]:.1f} images/s")
 
+    def _measure_overload(self, service: Service) -> None:
+        """Open loop: requests come whether or not earlier ones were answered, with a deadline each."""
+        assert self._report.saturated is not None
+        rate = 4 * self._report.saturated.rate
+        load = replace(
+            self._load(service, headers=[f"X-Request-Timeout-Ms: {_DEADLINE_MS}"]),
+            rate=rate,
+            connections=_MOST_CONNECTIONS,
+            seconds=self._options.overload_seconds,
+        )
+        self._report.overloaded = self._add(f"lensbox, open loop, {rate:.0f} requests/s", load, service)
+        self._report.deadline = _DEADLINE_MS / 1000
 
-def _rate(call: Callable[[], None], images: int, seconds: float) -> float:
-    """Images a second of a call that takes that many."""
-    call()
-    started, count = time.perf_counter(), 0
-    while time.perf_counter() < started + seconds:
-        call()
-        count += 1
-    return count * images / (time.perf_counter() - started)
+    def _measure_memory(self, service: Service) -> None:
+        for count in (_FIRST_REQUESTS, self._options.requests):
+            load = replace(self._load(service), seconds=3600.0, warm_seconds=0.0, most=count)
+            answers = apply_load(load, self._senders, self._cores)
+            memory = service.memory()
+            number = sum(answers.statuses.values())
+            self._say(f"lensbox, after {number} more requests: {memory / 2**20:.1f} MiB, {answers.statuses}")
+            if count == _FIRST_REQUESTS:
+                first = memory
+        self._report.memory = memory / first
+
+    def _measure_recovery(self) -> None:
+        """Kills the engine's process under load, half of what it takes, and asks until it answers again."""
+        frontends = self._options.frontends
+        if self._options.device == "cpu":
+            frontends = frontends or 1  # by default there is no engine of its own
+        with self._ours(frontends) as service:
+            engines = [pid for pid in descendants(service.process) if _name(pid) == "lensbox-engine"]
+            if not engines:
+                self._report.notes.append("recovery: the service has one process")
+                return
+            found = self._add(f"lensbox, {CONNECTIONS} connections", self._load(service), service)
+            load = replace(self._load(service), rate=max(1.0, found.rate / 2), seconds=3600.0)
+            with _background(load, self._senders, self._cores):
+                time.sleep(1)
+                os.kill(engines[0], signal.SIGKILL)
+                self._report.recovery = self._until_answered(service)
+        self._say(f"lensbox, answers {self._report.recovery:.2f} s after its engine was killed")
+
+    def _until_answered(self, service: Service) -> float:
+        """Seconds from now to an answer; NaN after a minute without one."""
+        request = urllib.request.Request(f"http://127.0.0.1:{service.port}/v1/detect", self._file)
+        begun = time.perf_counter()
+        while (now := time.perf_counter()) < begun + 60:
+            with contextlib.suppress(urllib.error.URLError, OSError):
+                urllib.request.urlopen(request, timeout=60).close()
+                return time.perf_counter() - begun
+            time.sleep(max(0.0, now + 0.01 - time.perf_counter()))
+        return float("nan")
+
+    def _measure_peers(self) -> None:
+        if importlib.util.find_spec("litserve") is None:
+            self._report.notes.append("LitServe is not installed")
+            return
+        body = self._written("json", json.dumps({"image": base64.b64encode(self._file).decode()}).encode())
+        for workers, batch in self._options.peers:
+            name = f"LitServe, {workers} workers, batch {batch}"
+            try:
+                with running(partial(self._litserve_command, workers, batch), "/health") as service:
+                    load = self._load(service, "/predict", body, ["Content-Type: application/json"])
+                    self._report.peers.append(self._add(name, load, service))
+            except RuntimeError as error:
+                self._report.notes.append(f"{name}: {error}")
+
+    def _litserve_command(self, workers: int, batch: int, port: int) -> list[str]:
+        options = self._options
+        numbers = [str(number) for number in (port, workers, batch, options.threads)]
+        module = "lensbox.bench.serve.litserve_peer"
+        return [sys.executable, "-m", module, str(options.artifact), options.device, *numbers]
+
+    def _load(
+        self,
+        service: Service,
+        path: str = "/v1/detect",
+        body: str | None = None,
+        headers: list[str] | None = None,
+    ) -> Load:
+        """The closed loop of many connections."""
+        seconds = self._options.seconds
+        return Load(
+            host="127.0.0.1",
+            port=service.port,
+            path=path,
+            body=body or self._body,
+            headers=headers or [],
+            connections=CONNECTIONS,
+            seconds=seconds,
+            warm_seconds=min(2.0, seconds / 4),
+        )
+
+    def _add(
+        self, name: str, load: Load, service: Service, images: int = 1, senders: int | None = None
+    ) -> Row:
+        cpu = service.cpu_seconds()
+        answers = apply_load(load, senders or self._senders, self._cores)
+        row = Row(name, answers, images, service.cpu_seconds() - cpu)
+        self._say(str(row))
+        return row
+
+    def _written(self, name: str, content: bytes) -> str:
+        path = self._folder / name
+        path.write_bytes(content)
+        return str(path)
 
 
 @contextlib.contextmanager
-def _ours(options: Options) -> Iterator[Service]:
-    command = [sys.executable, "-m", "lensbox.cli", "serve", "--artifact", str(options.artifact)]
-    command += ["--device", options.device, "--log-level", "error", "--threads", str(options.threads)]
-    if options.frontends is not None:
-        command += ["--frontends", str(options.frontends)]
-    with running(lambda port: [*command, "--port", str(port)], "/readyz") as service:
-        yield service
+def _background(load: Load, senders: int, cores: list[int]) -> Iterator[None]:
+    """A load that goes on until the end of the block; nobody asks for its answers."""
+    stopped = threading.Event()
 
+    def go_on() -> None:
+        while not stopped.is_set():
+            apply_load(replace(load, seconds=1.0, warm_seconds=0.0), senders, cores)
 
-def _measure_ours(
-    options: Options, service: Service, body: Path, report: ServeReport, say: Callable[[str], None]
-) -> None:
-    load = _load_of(options, service, "/v1/detect", body, [])
-    saturated = _add(Row(f"lensbox, {CONNECTIONS} connections", _load(options, load)), report, say)
-    _add(Row("lensbox, 1 connection", apply_load(replace(load, connections=1))), report, say)
-    _measure_memory(options, load, service, report, say)
-    rate = 4 * saturated.rate
-    deadline = [f"X-Request-Timeout-Ms: {_DEADLINE_MS}"]
-    open_loop = replace(load, rate=rate, headers=deadline, connections=8 * CONNECTIONS)
-    _add(Row(f"lensbox, open loop, {rate:.0f} requests/s", _load(options, open_loop)), report, say)
-    report.numbers["deadline"] = _DEADLINE_MS / 1000
-
-
-def _measure_memory(
-    options: Options, load: Load, service: Service, report: ServeReport, say: Callable[[str], None]
-) -> None:
-    if not options.requests:
-        return
-    before = service.memory()
-    answered = 0
-    while answered < options.requests:
-        answered += len(_load(options, replace(load, seconds=10.0, warm_seconds=0.0)).seconds)
-    report.numbers["memory"] = service.memory() / before
-    say(f"lensbox, memory after {answered} more requests: {report.numbers['memory']:.3f} of before")
-
-
-def _measure_recovery(service: Service, file: bytes, report: ServeReport, say: Callable[[str], None]) -> None:
-    """Kills the engine's process, where it is one of its own, and asks until there is an answer again."""
-    workers = [pid for pid in descendants(service.process) if _name(pid) == "lensbox-engine"]
-    if not workers:
-        return
-    request = urllib.request.Request(f"http://127.0.0.1:{service.port}/v1/detect", file)
-    os.kill(workers[0], signal.SIGKILL)
-    killed, missed = time.perf_counter(), False
-    while time.perf_counter() < killed + 60:
-        try:
-            with urllib.request.urlopen(request, timeout=60):
-                if missed:
-                    break
-        except (urllib.error.URLError, OSError):
-            missed = True
-        time.sleep(0.01)
-    report.numbers["recovery"] = time.perf_counter() - killed
-    say(f"lensbox, answers {report.numbers['recovery']:.2f} s after its engine was killed")
+    thread = threading.Thread(target=go_on)
+    thread.start()
+    try:
+        yield
+    finally:
+        stopped.set()
+        thread.join()
 
 
 def _name(pid: int) -> str:
@@ -227,73 +273,3 @@ def _name(pid: int) -> str:
         return Path(f"/proc/{pid}/comm").read_text().strip()
     except OSError:
         return ""
-
-
-def _measure_canvases(
-    options: Options, service: Service, body: Path, report: ServeReport, say: Callable[[str], None]
-) -> None:
-    """By the binary form of the Open Inference Protocol."""
-    model = json.load(urllib.request.urlopen(f"http://127.0.0.1:{service.port}/v1/model"))
-    path = f"/v2/models/{model['name']}"
-    try:
-        urllib.request.urlopen(f"http://127.0.0.1:{service.port}{path}").close()
-    except urllib.error.HTTPError:
-        report.notes.append("canvases: this service has no /v2")
-        return
-    canvas = model["canvas"]
-    shape = [CANVASES, canvas["channels"], canvas["height"], canvas["width"]]
-    pixels = bytes(shape[0] * shape[1] * shape[2] * shape[3])
-    inputs = {"name": "images", "datatype": "UINT8", "shape": shape}
-    head = json.dumps(
-        {
-            "inputs": [{**inputs, "parameters": {"binary_data_size": len(pixels)}}],
-            "parameters": {"binary_data_output": True},
-        }
-    ).encode()
-    body.write_bytes(head + pixels)
-    headers = [f"Inference-Header-Content-Length: {len(head)}"]
-    answers = _load(options, _load_of(options, service, f"{path}/infer", body, headers))
-    _add(Row(f"lensbox, {CANVASES} canvases by v2", answers, CANVASES), report, say)
-
-
-def _measure_peers(
-    options: Options, file: bytes, body: Path, report: ServeReport, say: Callable[[str], None]
-) -> None:
-    if importlib.util.find_spec("litserve") is None:
-        report.notes.append("LitServe is not installed")
-        return
-    body.write_text(json.dumps({"image": base64.b64encode(file).decode()}))
-    for workers in (1, 8):
-        for batch in (1, 8, 32):
-            name = f"LitServe, {workers} workers, batch {batch}"
-            try:
-                with running(partial(_litserve_command, options, workers, batch), "/health") as service:
-                    load = _load_of(options, service, "/predict", body, ["Content-Type: application/json"])
-                    _add(Row(name, _load(options, load)), report, say)
-            except RuntimeError as error:
-                report.notes.append(f"{name}: {error}")
-
-
-def _litserve_command(options: Options, workers: int, batch: int, port: int) -> list[str]:
-    numbers = [str(number) for number in (port, workers, batch, options.threads)]
-    module = "lensbox.bench.serve.litserve_peer"
-    return [sys.executable, "-m", module, str(options.artifact), options.device, *numbers]
-
-
-def _load_of(options: Options, service: Service, path: str, body: Path, headers: list[str]) -> Load:
-    """The closed loop of many connections."""
-    warm_seconds = min(2.0, options.seconds / 4)
-    return Load(
-        "127.0.0.1", service.port, path, str(body), headers, CONNECTIONS, options.seconds, warm_seconds
-    )
-
-
-def _load(options: Options, load: Load) -> Answers:
-    return apply_load(load, options.load_processes)
-
-
-def _add(row: Row, report: ServeReport, say: Callable[[str], None]) -> Row:
-    report.rows.append(row)
-    times = " ".join(f"p{share:g} {1000 * row.percentile(share / 100):.1f}" for share in (50, 90, 99))
-    say(f"{row.name}: {row.rate:.1f} images/s, {times} ms, statuses {row.answers.statuses}")
-    return row

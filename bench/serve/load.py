@@ -23,7 +23,8 @@ class Load:
 
     body: a file. headers: further lines of the request's head. connections: of the closed loop, or the most
     of the open one. rate: requests a second in the open loop; None is the closed loop. seconds: how long;
-    what is answered in the first `warm_seconds` is not counted.
+    what is answered in the first `warm_seconds` is not counted, nor what comes after the end. most: requests
+    after which the closed loop ends instead, and which are all counted.
     """
 
     host: str
@@ -35,60 +36,92 @@ class Load:
     seconds: float
     warm_seconds: float = 0.0
     rate: float | None = None
+    most: int | None = None
 
 
 @dataclass
 class Answers:
     """statuses: how often each came; "failed" for a connection that broke, "unsent" for requests for which no
-    connection was left. seconds: those of the answers with 200. duration: of the time that was counted."""
+    connection was left. seconds: those of the answers with 200. duration: of the time that was counted.
+    total: all answers, counted or not."""
 
     statuses: dict[str, int]
     seconds: list[float]
     duration: float
+    total: int = 0
 
 
 @dataclass
 class _Record:
     begin: float
+    end: float
     statuses: Counter[str] = field(default_factory=Counter)
     seconds: list[float] = field(default_factory=list)
+    total: int = 0
 
     def add(self, status: str, asked: float) -> None:
         now = time.perf_counter()
-        if asked < self.begin:
+        self.total += status != "unsent"
+        if not self.begin <= now <= self.end:
             return
         self.statuses[status] += 1
         if status == "200":
             self.seconds.append(now - asked)
 
 
-class _Connection:
+class _Connection(asyncio.Protocol):
+    """Below asyncio's streams, which would take a core of their own for some thousand answers a second."""
+
     def __init__(self, load: Load, request: bytes) -> None:
         self._load = load
         self._request = request
-        self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
+        self._transport: asyncio.Transport | None = None
+        self._received = bytearray()
+        self._answer: asyncio.Future[str] | None = None
 
     async def ask(self) -> str:
         """The status of one answer. Connects where no connection is open."""
+        loop = asyncio.get_running_loop()
+        self._received.clear()
+        self._answer = loop.create_future()
         try:
-            if self._streams is None:
-                self._streams = await asyncio.open_connection(self._load.host, self._load.port)
-            reader, writer = self._streams
-            writer.write(self._request)
-            head = (await reader.readuntil(b"\r\n\r\n")).lower()
-            _, _, length = head.partition(b"\r\ncontent-length:")
-            await reader.readexactly(int(length.partition(b"\r\n")[0]))
-            if b"connection: close" in head:
-                self.close()
-            return head[9:12].decode()
-        except (OSError, EOFError, ValueError, asyncio.LimitOverrunError):
+            if self._transport is None:
+                self._transport, _ = await loop.create_connection(
+                    lambda: self, self._load.host, self._load.port
+                )
+            self._transport.write(self._request)
+            return await self._answer
+        except (OSError, ValueError):
             self.close()
             return "failed"
 
+    def data_received(self, data: bytes) -> None:
+        self._received += data
+        end = self._received.find(b"\r\n\r\n")
+        if end < 0 or self._answer is None or self._answer.done():
+            return
+        head = bytes(self._received[: end + 2]).lower()
+        _, _, length = head.partition(b"\r\ncontent-length:")
+        try:
+            size = int(length.partition(b"\r\n")[0])
+        except ValueError as error:
+            self._answer.set_exception(error)
+            return
+        if len(self._received) < end + 4 + size:
+            return
+        if b"connection: close" in head:
+            self.close()
+        self._answer.set_result(head[9:12].decode())
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._transport = None
+        if self._answer is not None and not self._answer.done():
+            self._answer.set_exception(exc or ConnectionError())
+
     def close(self) -> None:
-        if self._streams is not None:
-            self._streams[1].close()
-        self._streams = None
+        if self._transport is not None:
+            self._transport.close()
+        self._transport = None
 
 
 async def run(load: Load) -> Answers:
@@ -97,18 +130,26 @@ async def run(load: Load) -> Answers:
     head = [f"POST {load.path} HTTP/1.1", f"Host: {load.host}", f"Content-Length: {len(body)}", *load.headers]
     request = "\r\n".join([*head, "", ""]).encode() + body
     started = time.perf_counter()
-    record = _Record(started + load.warm_seconds)
     end = started + load.seconds
+    record = _Record(started + load.warm_seconds, end)
     connections = [_Connection(load, request) for _ in range(load.connections)]
-    await (_closed(connections, record, end) if load.rate is None else _open(load, connections, record, end))
+    if load.rate is None:
+        await _closed(load, connections, record, end)
+    else:
+        await _open(load, connections, record, end)
     for connection in connections:
         connection.close()
-    return Answers(dict(record.statuses), record.seconds, max(time.perf_counter(), end) - record.begin)
+    duration = min(end, time.perf_counter()) - record.begin
+    return Answers(dict(record.statuses), record.seconds, duration, record.total)
 
 
-async def _closed(connections: list[_Connection], record: _Record, end: float) -> None:
+async def _closed(load: Load, connections: list[_Connection], record: _Record, end: float) -> None:
+    asked_so_far = 0
+
     async def repeat(connection: _Connection) -> None:
-        while (asked := time.perf_counter()) < end:
+        nonlocal asked_so_far
+        while (asked := time.perf_counter()) < end and (load.most is None or asked_so_far < load.most):
+            asked_so_far += 1
             status = await connection.ask()
             record.add(status, asked)
             if status == "failed":
@@ -128,15 +169,14 @@ async def _open(load: Load, idle: list[_Connection], record: _Record, end: float
 
     due = time.perf_counter()
     while due < end:
-        if (wait := due - time.perf_counter()) > 0:
-            await asyncio.sleep(wait)
+        # Also when this process is late: answers are to be read.
+        await asyncio.sleep(max(0.0, due - time.perf_counter()))
         if free:
             task = asyncio.ensure_future(ask(free.pop(), due))
             running.add(task)
             task.add_done_callback(running.discard)
         else:
             record.add("unsent", due)
-            await asyncio.sleep(0)
         due += 1 / load.rate
     await asyncio.gather(*running)
 

@@ -30,6 +30,11 @@ class Service:
         """Bytes that it and its processes hold alone, and their share of what they hold together."""
         return sum(_proportional_size(pid) for pid in [self.process, *descendants(self.process)])
 
+    def cpu_seconds(self) -> float:
+        """CPU time that it and its processes have used, those that have ended left out."""
+        ticks = sum(_cpu_ticks(pid) for pid in [self.process, *descendants(self.process)])
+        return ticks / os.sysconf("SC_CLK_TCK")
+
 
 def descendants(pid: int) -> list[int]:
     """The processes that a process has started, and theirs."""
@@ -66,20 +71,21 @@ def running(command: Callable[[int], Sequence[str]], ready_path: str) -> Iterato
         process.wait()
 
 
-def apply_load(load: Load, processes: int = 1) -> Answers:
-    """The answers to a load that is shared by some processes."""
+def apply_load(load: Load, processes: int = 1, cores: Sequence[int] = ()) -> Answers:
+    """The answers to a load that is shared by some processes, on these cores if any are given."""
     share = asdict(load) | {
         "connections": max(1, load.connections // processes),
         "rate": None if load.rate is None else load.rate / processes,
+        "most": None if load.most is None else -(-load.most // processes),
     }
     question = json.dumps(share).encode()
+    command = [sys.executable, "-m", "lensbox.bench.serve.load"]
     clients = [
-        subprocess.Popen(
-            [sys.executable, "-m", "lensbox.bench.serve.load"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-        )
-        for _ in range(processes)
+        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) for _ in range(processes)
     ]
     for client in clients:
+        if cores:
+            os.sched_setaffinity(client.pid, cores)
         assert client.stdin is not None
         client.stdin.write(question)
         client.stdin.close()
@@ -90,7 +96,8 @@ def apply_load(load: Load, processes: int = 1) -> Answers:
         for status, count in part.statuses.items():
             statuses[status] = statuses.get(status, 0) + count
     seconds = [second for part in parts for second in part.seconds]
-    return Answers(statuses, seconds, max(part.duration for part in parts))
+    duration = max(part.duration for part in parts)
+    return Answers(statuses, seconds, duration, sum(part.total for part in parts))
 
 
 def _wait_until_ready(process: "subprocess.Popen[bytes]", url: str) -> None:
@@ -111,3 +118,11 @@ def _proportional_size(pid: int) -> int:
     except OSError:
         return 0
     return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith("Pss:"))
+
+
+def _cpu_ticks(pid: int) -> int:
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return 0
+    return int(fields[11]) + int(fields[12])  # of user and system; the name before them may have spaces

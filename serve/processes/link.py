@@ -73,7 +73,7 @@ class Link:
             return pieces
         except OSError:  # the other end is gone, as `received` finds, too
             return []
-        left = []
+        left: list[bytes | memoryview] = []
         for piece in pieces:
             if sent < len(piece):
                 left.append(memoryview(piece)[sent:])

@@ -1,6 +1,7 @@
 """The client that loads a service, and the figures that are made of its answers."""
 
 import asyncio
+import os
 import threading
 from collections import Counter
 from collections.abc import Iterator
@@ -9,10 +10,14 @@ from pathlib import Path
 from typing import ClassVar
 
 import pytest
+from small_detectors import save_random_artifact
 
-from lensbox.bench.serve.benchmark import Row, ServeReport
+from lensbox.bench.serve.benchmark import run as run_benchmark
+from lensbox.bench.serve.cores import load_cores, without
 from lensbox.bench.serve.figures import Figure, figures
 from lensbox.bench.serve.load import Answers, Load, run
+from lensbox.bench.serve.options import Options
+from lensbox.bench.serve.report import Pair, Row, ServeReport
 from lensbox.bench.serve.services import apply_load
 
 
@@ -45,6 +50,11 @@ def port() -> Iterator[int]:
         thread.join()
 
 
+@pytest.fixture(scope="module")
+def artifact_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save_random_artifact(tmp_path_factory.mktemp("artifact"))
+
+
 @pytest.fixture
 def body(tmp_path: Path) -> str:
     path = tmp_path / "body"
@@ -59,7 +69,8 @@ def test_closed_loop_keeps_its_connections(port: int, body: str) -> None:
     assert len(answers.seconds) == answers.statuses["200"] > 3
     assert len(_Handler.connections) == 3
     assert "yes" in _Handler.headers_seen
-    assert answers.duration >= 0.5
+    assert answers.duration == pytest.approx(0.5)
+    assert len(answers.seconds) <= answers.total <= len(answers.seconds) + 3  # the last ones come late
 
 
 def test_open_loop_sends_at_its_rate(port: int, body: str) -> None:
@@ -75,33 +86,78 @@ def test_what_is_not_there_fails(body: str) -> None:
     assert set(asyncio.run(run(load)).statuses) == {"failed"}
 
 
+def test_closed_loop_ends_after_the_most_requests(port: int, body: str) -> None:
+    load = Load("127.0.0.1", port, "/good", body, [], connections=3, seconds=60.0, most=20)
+    answers = apply_load(load, processes=2)
+    assert answers.statuses == {"200": 20}
+    assert answers.duration < 30
+
+
+def test_load_is_sent_from_its_own_cores(port: int, body: str) -> None:
+    cores = sorted(os.sched_getaffinity(0))[-1:]
+    load = Load("127.0.0.1", port, "/good", body, [], connections=1, seconds=0.2)
+    assert set(apply_load(load, cores=cores).statuses) == {"200"}
+
+
+def test_cores_are_kept_where_there_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    have = set(range(16))
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(have))
+    monkeypatch.setattr(os, "sched_setaffinity", lambda pid, cores: (have.clear(), have.update(cores)))
+    kept = load_cores()
+    assert kept == [12, 13, 14, 15]
+    with without(kept):
+        assert have == set(range(12))
+    assert have == set(range(16))
+    have -= set(range(7, 16))
+    assert load_cores() == []
+
+
 def _row(name: str, count: int, seconds: float = 0.1, **statuses: int) -> Row:
     return Row(name, Answers({"200": count, **statuses}, [seconds] * count, 10.0))
 
 
 def test_figures() -> None:
-    report = ServeReport([], {"files in batches of 1": 50.0, "files in batches of 8": 100.0})
-    report.rows = [
-        _row("lensbox, 64 connections", 900),
-        _row("lensbox, 1 connection", 100, 0.013),
-        _row("lensbox, open loop, 360 requests/s", 880, 0.8, **{"503": 2000, "504": 10, "500": 1}),
-        _row("LitServe, 1 workers, batch 1", 300),
-        _row("LitServe, 8 workers, batch 8", 450),
-    ]
-    report.numbers = {"one photograph in process": 0.01, "deadline": 2.0}
-    values = {figure.name: pytest.approx(figure.value) for figure in figures(report, "cpu")}
-    assert values == {
-        "ours / LitServe's best": 2.0,
-        "images/s by HTTP / in process at its best batch": 0.9,
-        "p50 of one connection / in process": 1.3,
-        "at 4 x the load: statuses other than 200, 503, 504": 1,
-        "... answered / at saturation": 880 / 900,
-        "... p99 / deadline": 0.4,
+    report = ServeReport(
+        throughput=Pair([90.0, 80.0, 10.0], [100.0, 100.0, 10.0]),
+        latency=Pair([0.013], [0.01]),
+        canvases=Pair([30.0], [100.0]),
+        saturated=_row("lensbox, 64 connections", 900),
+        overloaded=_row("lensbox, open loop, 360 requests/s", 880, 0.8, **{"503": 2000, "504": 10, "500": 1}),
+        deadline=2.0,
+        memory=1.03,
+        recovery=6.0,
+        peers=[_row("LitServe, 1 workers, batch 1", 300), _row("LitServe, 8 workers, batch 8", 450)],
+    )
+    said = {figure.name: (pytest.approx(figure.value), figure.must) for figure in figures(report, "cpu")}
+    assert said == {
+        "ours / LitServe's best": (2.0, 1.3),
+        "images/s by HTTP / in process at its best batch": (0.9, 0.8),
+        "canvases by v2 / in process": (0.3, None),
+        "p50 of one connection / in process": (1.3, None),
+        "at 4 x the load: statuses other than 200, 503, 504": (1, 0),
+        "... answered / at saturation": (880 / 900, 0.9),
+        "... p99 / deadline": (0.4, 1),
+        "memory after many requests / after 1,000": (1.03, 1.05),
+        "seconds from the end of an engine to the next answer": (6.0, 5),
     }
-    assert figures(ServeReport([]), "cpu") == []
+    musts = {figure.name: figure.must for figure in figures(report, "cuda")}
+    assert musts["ours / LitServe's best"] == 3
+    assert musts["canvases by v2 / in process"] == 0.4
+    assert musts["p50 of one connection / in process"] == 1.5
+    assert figures(ServeReport(), "cpu") == []
 
 
 def test_figures_say_what_they_reach() -> None:
     said = Counter(str(Figure("x", value, 0.8, 0.92)).rpartition(" ")[2] for value in (0.7, 0.8, 0.93))
     assert said == {"MISSED": 1, "must": 1, "aim": 1}
     assert str(Figure("x", 1.1, 1.5, 1.2, True)) == "x: 1.1 (must <= 1.5, aim <= 1.2): aim"
+    assert str(Figure("x", float("nan"), 5, 2, True)).endswith("MISSED")
+    assert str(Figure("x", 1.1, None, None)) == "x: 1.1"
+
+
+def test_a_row_can_be_run_alone(artifact_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    options = Options(artifact_path, "cpu", rows=("latency",), seconds=0.4)
+    found = run_benchmark(options, print)
+    assert [figure.name for figure in found] == ["p50 of one connection / in process"]
+    assert found[0].value > 1
+    assert "ms of CPU time a request, statuses {'200':" in capsys.readouterr().out
