@@ -16,7 +16,9 @@ class LazyCommand(NamedTuple):
 
 
 COMMANDS: dict[str, LazyCommand] = {
-    "export": LazyCommand("lensbox.export.cli:export", "Write a detector's artifact: TorchScript, ONNX."),
+    "export": LazyCommand(
+        "lensbox.export.cli:export", "Write a detector's files: TorchScript, ONNX, Triton."
+    ),
     "sign": LazyCommand("lensbox.export.cli:sign", "Sign artifacts.", extra="sign"),
     "info": LazyCommand("lensbox.info.cli:info", "Say what an artifact is, or this installation."),
     "detect": LazyCommand("lensbox.client.cli:detect", "Find what is in image files.", extra="client"),

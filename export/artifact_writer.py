@@ -24,7 +24,7 @@ from lensbox.export.scripting_error import scripting_reason
 from lensbox.export.self_test_builder import build_self_test
 from lensbox.export.torchscript import custom_op_schemas, script_and_freeze
 from lensbox.export.user_ops import described_libraries
-from lensbox.export.wrapper import deployed, methods_of
+from lensbox.export.wrapper import DetectorWrapper, deployed, methods_of
 from lensbox.files import atomic_write
 from lensbox.model import Detector, DetectorSpec, missing, weights_sha256
 from lensbox.model.protocol_check import named
@@ -81,17 +81,19 @@ def make_artifact(
     precision: PrecisionOptions | None = None,
     carried_ops: Sequence[Path] = (),
     reference: Reference | None = None,
+    forward: str | None = None,
 ) -> MadeArtifact:
     """The file that `save_artifact` writes; errors call it `name`.
 
     reference: answers of the detector that the file has to give in every runtime; its metadata then holds the
-    comparison.
+    comparison. forward: TorchScript source of a method `forward` beside an artifact's methods, which it may
+    call, for servers that call nothing else.
     """
     precision = precision or PrecisionOptions()
     detector, thresholds = checked_for_export(detector, score_threshold, iou_threshold)
     specification = detector.specification
     _logger.info("scripting and freezing the detector")
-    module = in_precision(lambda: _compile(detector), precision.dtype, specification)
+    module = in_precision(lambda: _compile(detector, forward), precision.dtype, specification)
     change = None
     if precision.dtype != "float32":
         _logger.info("measuring what %s changes", precision.dtype)
@@ -155,9 +157,11 @@ def _checked_copy(detector: Detector) -> Detector:
     return cast(Detector, module)
 
 
-def _compile(detector: Detector) -> torch.jit.ScriptModule:
+def _compile(detector: Detector, forward: str | None = None) -> torch.jit.ScriptModule:
     try:
-        return script_and_freeze(deployed(detector), methods_of(detector))
+        # A detector of all methods may have a `forward` of its own; the wrapper has none.
+        module = deployed(detector) if forward is None else DetectorWrapper(detector)
+        return script_and_freeze(module, methods_of(detector), forward)
     except Exception as error:  # the compiler has many kinds, and no common one
         assert isinstance(detector, nn.Module)
         raise ArtifactError(

@@ -15,7 +15,7 @@ from lensbox.cli.command import FILE, Command, fraction
 from lensbox.files import atomic_write
 
 DEFAULT_OUTPUT = Path("artifacts") / "detector"  # and the suffix of the format
-SUFFIXES = {"torchscript": ".pt", "onnx": ".onnx", "onnx-network": ".network.onnx"}
+SUFFIXES = {"torchscript": ".pt", "onnx": ".onnx", "onnx-network": ".network.onnx", "triton": ".triton"}
 
 _logger = logging.getLogger(__name__)
 
@@ -78,14 +78,15 @@ def pixels(text: str) -> float:
     callback=_formats,
     metavar="NAME",
     help="torchscript: for every runtime of Lensbox. onnx: detect alone, in standard operators. "
-    "onnx-network: the face detector's raw predictions. Several with commas, or repeated (docs/formats.md).",
+    "onnx-network: the face detector's raw predictions. triton: a folder, the model repository of a Triton "
+    "server. Several with commas, or repeated (docs/formats.md).",
 )
 @click.option(
     "--output",
     type=_file,
     metavar="FILE",
-    help="File to write; of several formats, each with its own suffix: .pt, .onnx, .network.onnx. Default: "
-    "artifacts/detector.pt and so on.",
+    help="File to write, or folder for triton; of several formats, each with its own suffix: .pt, .onnx, "
+    ".network.onnx, .triton. Default: artifacts/detector.pt and so on.",
 )
 @click.option(
     "--score-threshold",
@@ -169,7 +170,7 @@ def export(
     runner: Path | None,
     report: Path | None,
 ) -> None:
-    """Writes a detector as an artifact with a self-test, TorchScript or ONNX.
+    """Writes a detector as an artifact with a self-test, TorchScript or ONNX, or for a Triton server.
 
     The path of each file goes to stdout, progress and errors to stderr. SIGTERM ends the process with 143,
     and leaves nothing half-written, as SIGINT does.
@@ -185,13 +186,14 @@ def export(
         from lensbox.runtime.device import choose_device
         from lensbox.runtime.image_io import read_image
 
-        if pictures and not parity and dtype == "float32" and "onnx" not in formats:
+        if pictures and not parity and dtype == "float32" and not {"onnx", "triton"} & {*formats}:
             raise click.UsageError(
-                "--pictures must come with --parity, another --dtype than float32, or --format onnx"
+                "--pictures must come with --parity, another --dtype than float32, or --format onnx or triton"
             )
         if dtype != "float32" and formats != ("torchscript",):
             raise click.UsageError(
-                f"--dtype must be float32 for an ONNX file, whose runtimes choose themselves, got {dtype}"
+                "--dtype must be float32 for an ONNX file, whose runtimes choose themselves, and for a "
+                f"repository of Triton, which holds one, got {dtype}"
             )
         if carry_ops and not ops:
             raise click.UsageError("--carry-ops must come with --ops")

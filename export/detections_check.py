@@ -42,6 +42,16 @@ class Agreement:
         """Whether nothing differs beyond rounding."""
         return not self.failures and self.ties <= _MOST_TIES * self.detections
 
+    def verdict(self) -> str:
+        """The first failures, "" where there are none."""
+        failures = self.failures[:3]
+        if self.ties and not self.holds:
+            failures.append(
+                f"{self.ties} of {self.detections} detections are others than the detector's, of about the "
+                "same score"
+            )
+        return "; ".join(failures)
+
     def compare(
         self, expected: Answer, actual: Answer, score_threshold: float, slots: int, name: str
     ) -> None:

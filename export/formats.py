@@ -2,7 +2,7 @@
 written."""
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -16,6 +16,10 @@ from lensbox.runtime.metadata import ArtifactMetadata
 
 _logger = logging.getLogger(__name__)
 
+_ONNX = ("onnx", "onnxruntime", "onnxscript")
+_COMPARED = {"torchscript", "onnx"}  # with the detector in every runtime; the others prove themselves
+_PACKAGES = {"onnx": _ONNX, "triton": (*_ONNX, "grpc", "tritonclient")}
+
 
 def make_files(
     detector: Detector,
@@ -27,17 +31,16 @@ def make_files(
 ) -> tuple[dict[Path, bytes], str]:
     """The content of each file, and their comparison with the detector as Markdown.
 
-    paths: by format, of which there are "torchscript", "onnx" and "onnx-network"; for the latter two the
-    precision must be float32. thresholds: of scores and IoU, None for the detector's. parity: where they are
-    compared, None for nowhere. The other arguments and the errors are those of `save_artifact` and
-    `save_onnx`.
+    paths: by format, of which there are "torchscript", "onnx", "onnx-network" and "triton", whose path is a
+    folder; for all but the first the precision must be float32. thresholds: of scores and IoU, None for the
+    detector's. parity: where they are compared, None for nowhere. The other arguments and the errors are those
+    of `save_artifact` and `save_onnx`.
     """
-    if any(name.startswith("onnx") for name in paths):
-        _require_packages()
+    _require_packages(paths)
     files: dict[Path, bytes] = {}
     described: dict[Path, ArtifactMetadata] = {}
     reference = None
-    if parity is not None and paths.keys() != {"onnx-network"}:
+    if parity is not None and paths.keys() & _COMPARED:
         _logger.info("asking the detector, in PyTorch, what its files have to find")
         reference = Reference(*checked_for_export(detector, *thresholds), parity)
     if "torchscript" in paths:
@@ -63,16 +66,23 @@ def make_files(
                 f"got {type(detector).__name__}: --format onnx takes any detector"
             )
         files[paths["onnx-network"]] = onnx_network(detector)
+    if "triton" in paths:
+        from lensbox.export.triton.repository import make_repository
+
+        files |= make_repository(detector, paths["triton"], *thresholds, precision.pictures)
     return files, "" if reference is None else parity_report(described, reference)
 
 
-def _require_packages() -> None:
+def _require_packages(formats: Iterable[str]) -> None:
     """Before anything is computed. Raises ArtifactError."""
-    missing = [package for package in ("onnx", "onnxruntime", "onnxscript") if find_spec(package) is None]
-    if missing:
-        raise ArtifactError(
-            f"--format onnx needs the Python packages {', '.join(missing)}: pip install 'lensbox[onnx]'"
-        )
+    for name in formats:
+        extra = name.split("-")[0]
+        missing = [package for package in _PACKAGES.get(extra, ()) if find_spec(package) is None]
+        if missing:
+            raise ArtifactError(
+                f"--format {name} needs the Python packages {', '.join(missing)}: "
+                f"pip install 'lensbox[{extra}]'"
+            )
 
 
 def _report(path: Path, content: bytes, metadata: ArtifactMetadata) -> None:

@@ -24,6 +24,10 @@ class OnnxExportError(ArtifactError):
     """The ONNX file cannot be written or does not compute what the module does; the message says why."""
 
 
+class UnsupportedByOnnxError(OnnxExportError):
+    """ONNX cannot express the detector, however it is exported."""
+
+
 def to_onnx(module: nn.Module, images: Tensor, outputs: Sequence[str]) -> onnx.ModelProto:
     """A network in eval mode as an ONNX model: input `images` with a dynamic first dimension, named outputs.
 
@@ -69,7 +73,9 @@ def graph_to_onnx(
                 verbose=False,
             )
         except Exception as error:  # the exporter has many kinds, and wraps them in long reports
-            raise OnnxExportError(f"ONNX has no translation of the detector: {_reason(error)}") from error
+            raise UnsupportedByOnnxError(
+                f"ONNX has no translation of the detector: {_reason(error)}"
+            ) from error
     assert exported is not None
     model: onnx.ModelProto = exported.model_proto
     _drop_notes(model.graph)
@@ -84,7 +90,7 @@ def _traced(
         return torch.export.export(module, examples, dynamic_shapes=shapes, strict=False)
     except Exception as error:  # whatever the user's code and the tracer raise
         where = location(error)
-        raise OnnxExportError(
+        raise UnsupportedByOnnxError(
             "torch.export cannot make a graph of the detector for any batch and thresholds: "
             f"{_reason(error)}" + (f" ({where})" if where else "")
         ) from error
@@ -98,7 +104,7 @@ def _refuse_unknown_operators(program: torch.export.ExportedProgram) -> None:
             if isinstance(operator, torch._ops.OpOverload) and operator.namespace not in _KNOWN_NAMESPACES:
                 unknown.add(operator._schema.name)
     if unknown:
-        raise OnnxExportError(
+        raise UnsupportedByOnnxError(
             f"ONNX has no translation of the operators {', '.join(sorted(unknown))}; of Lensbox's own, "
             "lensbox::padded_nms has one"
         )

@@ -1,7 +1,6 @@
 """The proof that an ONNX file finds what the detector finds; without it, none is written."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -40,29 +39,26 @@ def prove(detector: Detector, artifact: Artifact, pictures: Sequence[Tensor]) ->
     ):
         expected = [named(detector.detect(canvas[None], *thresholds)) for canvas in canvases]
         for batch in batches:
-            _compare(agreement, expected, artifact.module, canvases, thresholds, batch)
-    if agreement.ties and not agreement.holds:
-        agreement.failures.append(
-            f"{agreement.ties} of {agreement.detections} detections are others than the detector's, of about "
-            "the same score"
-        )
-    if agreement.failures:
-        raise OnnxExportError(
-            f"the ONNX file does not find what the detector finds: {'; '.join(agreement.failures[:3])}"
-        )
+            compare_batches(agreement, expected, artifact.module.detect_named, canvases, thresholds, batch)
+    if failures := agreement.verdict():
+        raise OnnxExportError(f"the ONNX file does not find what the detector finds: {failures}")
     return agreement
 
 
-def _compare(
+def compare_batches(
     agreement: Agreement,
     expected: Sequence[Mapping[str, Tensor]],
-    module: Any,
+    detect_named: Callable[[Tensor, float, float], Mapping[str, Tensor]],
     canvases: Tensor,
     thresholds: tuple[float, float],
     batch: int,
 ) -> None:
+    """Adds to `agreement` what a runtime finds on the canvases in batches of one size.
+
+    expected: what the detector finds on each of them alone.
+    """
     for first in range(0, len(canvases), batch):
-        found = module.detect_named(canvases[first : first + batch], *thresholds)
+        found = detect_named(canvases[first : first + batch], *thresholds)
         for index in range(len(found["counts"])):
             wanted = expected[first + index]
             agreement.compare(

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from lensbox.export.artifact_writer import MadeArtifact, checked_for_export, describe
 from lensbox.export.onnx_detect import DetectGraph
-from lensbox.export.onnx_exporter import OnnxExportError, graph_to_onnx
+from lensbox.export.onnx_exporter import OnnxExportError, UnsupportedByOnnxError, graph_to_onnx
 from lensbox.export.onnx_proof import prove
 from lensbox.export.own_methods import own_methods
 from lensbox.export.parity import Reference, compare_with_detector
@@ -71,7 +71,7 @@ def make_onnx(
     detector, thresholds = checked_for_export(detector, score_threshold, iou_threshold)
     own = own_methods(detector)
     if letterbox := [method for method in own if method in _LETTERBOX]:
-        raise OnnxExportError(
+        raise UnsupportedByOnnxError(
             f"the detector's own {' and '.join(letterbox)} cannot be exported: an ONNX file holds detect "
             "alone, and its runtimes fit and restore as Lensbox does (lensbox::letterbox)"
         )

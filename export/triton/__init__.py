@@ -1,0 +1,1 @@
+"""A model repository of Triton Inference Server."""
