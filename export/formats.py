@@ -33,8 +33,8 @@ def make_files(
 
     paths: by format, of which there are "torchscript", "onnx", "onnx-network" and "triton", whose path is a
     folder; for all but the first the precision must be float32. thresholds: of scores and IoU, None for the
-    detector's. parity: where they are compared, None for nowhere. The other arguments and the errors are those
-    of `save_artifact` and `save_onnx`.
+    detector's. parity: where they are compared, None for nowhere. The other arguments and the errors are
+    those of `save_artifact` and `save_onnx`.
     """
     _require_packages(paths)
     files: dict[Path, bytes] = {}

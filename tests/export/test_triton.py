@@ -2,6 +2,8 @@
 
 import importlib.util
 import json
+import os
+import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -23,13 +25,13 @@ from lensbox.errors import ArtifactError
 from lensbox.export import formats
 from lensbox.export.cli import export
 from lensbox.export.onnx_proof import proof_canvases
-from lensbox.export.triton import onnx_model
 from lensbox.export.triton.config import LARGEST_BATCH
 from lensbox.export.triton.repository import make_repository
 from lensbox.export.triton.torchscript import make_torchscript
 from lensbox.files import atomic_write
 from lensbox.model import Detector, FaceDetector, weights_sha256
 from lensbox.model.protocol_check import named
+from lensbox.ops import library_path
 from lensbox.ops.canvas import fit_to_canvases
 from lensbox.runtime import load_artifact
 from lensbox.runtime.torchscript import quiet_torchscript, torchscript_call
@@ -136,6 +138,24 @@ def test_the_artifact_answers_the_backends_call(folder: Path, detector: FaceDete
     assert artifact.self_test().passed
     assert artifact.metadata.weights_sha256 == weights_sha256(detector)
     assert artifact.metadata.score_threshold == SCORE
+
+
+def test_a_process_needs_nothing_but_the_preloaded_op_library(folder: Path) -> None:
+    """As the notes in README.md tell the operator of a server, which knows libtorch and no Lensbox."""
+    code = (
+        "import sys, warnings, torch\n"
+        "warnings.simplefilter('ignore')\n"
+        "found = torch.jit.load(sys.argv[1])(torch.zeros(2, 1, 256, 256, dtype=torch.uint8))\n"
+        "assert 'lensbox' not in sys.modules\n"
+        "print(len(found), list(found[2].shape))"
+    )
+    environment = {**os.environ, "LD_LIBRARY_PATH": str(Path(torch.__file__).parent / "lib")}
+    command = [sys.executable, "-c", code, str(folder / "face_detector_pytorch" / "1" / "model.pt")]
+    bare = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert "Unknown builtin op" in bare.stderr
+    environment["LD_PRELOAD"] = str(library_path())
+    ran = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert (ran.returncode, ran.stdout) == (0, "3 [2]\n"), ran.stderr
 
 
 def test_the_onnx_model_has_its_thresholds_inside(folder: Path, detector: FaceDetector) -> None:
@@ -272,7 +292,7 @@ def test_an_onnx_model_that_finds_other_things_is_refused(
         bias.CopyFrom(onnx.numpy_helper.from_array(onnx.numpy_helper.to_array(bias) + 0.1, bias.name))
         return model
 
-    monkeypatch.setattr(onnx_model.onnx, "load_from_string", planted)
+    monkeypatch.setattr(onnx, "load_from_string", planted)
     with pytest.raises(ArtifactError, match=r"model\.onnx does not find what the detector finds"):
         make_repository(detector, tmp_path, SCORE, OVERLAP)
 

@@ -1,0 +1,112 @@
+"""What `serve run lensbox.serve.ray_app:app NAME=VALUE...` and Ray's configuration files may say."""
+
+import dataclasses
+import types
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from lensbox.serve.observability.logs import FORMATS
+from lensbox.serve.settings import Settings
+
+DEFAULT_ARTIFACT = "artifacts/detector.pt"
+# Ray's proxies listen, and each replica is one process with one engine.
+_WITHOUT_MEANING = (
+    "devices",
+    "frontends",
+    "keep_alive_timeout",
+    "max_connections",
+    "shutdown_delay",
+)
+_WORDS = {"true": True, "false": False}
+
+Options = TypeVar("Options")
+
+
+@dataclass(frozen=True)
+class Scaling:
+    """How many replicas there are, and what each takes of its node.
+
+    num_gpus: a part of one GPU, such as 0.25, lets as many replicas share it. target_ongoing_requests: a
+    replica is added while each has more requests than that, waiting or computed, and removed while they have
+    fewer. max_queued_requests: in each of Ray's proxies, waiting for a replica that has room; what comes
+    beyond is answered 503. Raises ValueError naming the argument, its rule and the value received.
+    """
+
+    min_replicas: int = 1
+    max_replicas: int = 4
+    num_cpus: float = 1.0
+    num_gpus: float = 0.0
+    target_ongoing_requests: float = 16.0
+    max_queued_requests: int = 256
+    log_level: str = "info"
+    log_format: str = "text"
+
+    def __post_init__(self) -> None:
+        for name in ("min_replicas", "max_queued_requests"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+        if self.max_replicas < self.min_replicas:
+            raise ValueError(
+                f"max_replicas must be at least min_replicas, {self.min_replicas}, got {self.max_replicas}"
+            )
+        for name in ("num_cpus", "num_gpus"):
+            if not 0 <= getattr(self, name) <= 1024:  # written so that NaN fails
+                raise ValueError(f"{name} must be between 0 and 1024, got {getattr(self, name)}")
+        if not 0 < self.target_ongoing_requests <= 1 << 20:
+            raise ValueError(
+                f"target_ongoing_requests must be above 0 and at most {1 << 20}, got "
+                f"{self.target_ongoing_requests}"
+            )
+        if self.log_format not in FORMATS:
+            raise ValueError(f"log_format must be one of {', '.join(FORMATS)}, got {self.log_format!r}")
+
+
+class Arguments(NamedTuple):
+    """Those of the service, of which each replica is one, and those of their number."""
+
+    settings: Settings
+    scaling: Scaling
+
+
+def read_arguments(arguments: Mapping[str, Any]) -> Arguments:
+    """The fields of `Settings` and `Scaling` by their names, as numbers or, from a command line, as text.
+
+    Raises ValueError, naming the argument, for what is unknown, malformed or without meaning under Ray.
+    """
+    given = {"artifact": DEFAULT_ARTIFACT, **arguments}
+    ours = {field.name for field in dataclasses.fields(Scaling)}
+    theirs = {field.name for field in dataclasses.fields(Settings)} - set(_WITHOUT_MEANING)
+    for name in given:
+        if name in _WITHOUT_MEANING:
+            raise ValueError(f"{name} has no meaning under Ray, got {given[name]!r}")
+        if name not in ours | theirs:
+            raise ValueError(f"there is no argument {name!r}; there are {', '.join(sorted(ours | theirs))}")
+    settings = _made(Settings, {name: value for name, value in given.items() if name in theirs})
+    scaling = _made(Scaling, {name: value for name, value in given.items() if name in ours})
+    # Replicas start in folders of their own.
+    paths = {"artifact": settings.artifact.absolute()}
+    if settings.public_key is not None:
+        paths["public_key"] = settings.public_key.absolute()
+    return Arguments(replace(settings, frontends=0, **paths), scaling)
+
+
+def _made(kind: type[Options], values: Mapping[str, Any]) -> Options:
+    hints = get_type_hints(kind)
+    return kind(**{name: _converted(name, hints[name], value) for name, value in values.items()})
+
+
+def _converted(name: str, hint: Any, value: Any) -> Any:
+    """A value as its field wants it: text is read, a whole number is a number, nothing else is changed."""
+    members = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
+    kind = next(member for member in members if member is not type(None))
+    if type(value) in members or (isinstance(value, kind) and kind is not int):
+        return value
+    if kind is float and type(value) is int:
+        return value
+    if isinstance(value, str):
+        try:
+            return _WORDS[value.lower()] if kind is bool else kind(value)
+        except (KeyError, ValueError):
+            pass
+    raise ValueError(f"{name} must be of the type {kind.__name__}, got {value!r}")

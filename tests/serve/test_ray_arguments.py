@@ -1,0 +1,71 @@
+"""What the application on Ray may be told, and in which words it refuses what it may not."""
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from lensbox.serve.ray_arguments import Scaling, read_arguments
+from lensbox.serve.settings import Settings
+
+
+def test_text_and_numbers_give_the_same() -> None:
+    text = {
+        "artifact": "/models/detector.pt",
+        "device": "cuda",
+        "trusted": "true",
+        "threads": "2",
+        "max_delay": "1.5",
+        "public_key": "/models/key.pub",
+        "num_gpus": "0.25",
+        "max_replicas": "8",
+    }
+    numbers = {**text, "trusted": True, "threads": 2, "max_delay": 1.5, "num_gpus": 0.25, "max_replicas": 8}
+    settings, scaling = read_arguments(text)
+    assert (settings, scaling) == read_arguments(numbers)
+    assert settings == Settings(
+        artifact=Path("/models/detector.pt"),
+        device="cuda",
+        frontends=0,
+        trusted=True,
+        threads=2,
+        max_delay=1.5,
+        public_key=Path("/models/key.pub"),
+    )
+    assert scaling == Scaling(num_gpus=0.25, max_replicas=8)
+
+
+def test_paths_do_not_depend_on_the_folder_of_a_replica() -> None:
+    assert read_arguments({}).settings.artifact == Path("artifacts/detector.pt").absolute()
+
+
+def test_a_whole_number_is_a_number() -> None:
+    assert read_arguments({"num_gpus": 1}).scaling.num_gpus == 1.0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"artefact": "x"}, r"there is no argument 'artefact'; there are .*artifact, .*num_gpus"),
+        ({"frontends": 2}, "frontends has no meaning under Ray, got 2"),
+        ({"devices": "all"}, "devices has no meaning under Ray, got 'all'"),
+        ({"threads": "two"}, "threads must be of the type int, got 'two'"),
+        ({"threads": True}, "threads must be of the type int, got True"),
+        ({"threads": 1.5}, "threads must be of the type int, got 1.5"),
+        ({"trusted": "perhaps"}, "trusted must be of the type bool, got 'perhaps'"),
+        ({"max_requests": 0}, "max_requests must be at least 1, got 0"),
+        ({"min_replicas": 0}, "min_replicas must be at least 1, got 0"),
+        ({"min_replicas": 5}, "max_replicas must be at least min_replicas, 5, got 4"),
+        ({"num_gpus": "nan"}, "num_gpus must be between 0 and 1024, got nan"),
+        ({"target_ongoing_requests": 0}, "target_ongoing_requests must be above 0"),
+        ({"log_format": "xml"}, "log_format must be one of text, json, got 'xml'"),
+    ],
+)
+def test_wrong_arguments_are_named(arguments: dict[str, object], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        read_arguments(arguments)
+
+
+def test_no_name_means_two_things() -> None:
+    names = [{field.name for field in dataclasses.fields(kind)} for kind in (Settings, Scaling)]
+    assert not names[0] & names[1]
