@@ -85,10 +85,11 @@ def read_arguments(arguments: Mapping[str, Any]) -> Arguments:
     settings = _made(Settings, {name: value for name, value in given.items() if name in theirs})
     scaling = _made(Scaling, {name: value for name, value in given.items() if name in ours})
     # Replicas start in folders of their own.
-    paths = {"artifact": settings.artifact.absolute()}
-    if settings.public_key is not None:
-        paths["public_key"] = settings.public_key.absolute()
-    return Arguments(replace(settings, frontends=0, **paths), scaling)
+    key = settings.public_key
+    settings = replace(
+        settings, frontends=0, artifact=settings.artifact.absolute(), public_key=key and key.absolute()
+    )
+    return Arguments(settings, scaling)
 
 
 def _made(kind: type[Options], values: Mapping[str, Any]) -> Options:
