@@ -1,0 +1,49 @@
+"""Asks a running `lensbox serve` what is in photographs: python call_service.py photo.jpg ... [--url ADDRESS]
+
+Needs httpx alone, not Lensbox. Several photographs are asked about at the same time, since the service computes what
+comes together in one batch. Ends with 1 if one of them has no answer.
+"""
+
+import argparse
+import asyncio
+import sys
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+AT_ONCE = 8
+
+
+async def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("photos", type=Path, nargs="+", metavar="photo")
+    parser.add_argument("--url", default="http://127.0.0.1:8000")
+    options = parser.parse_args()
+    limits = httpx.Limits(max_connections=AT_ONCE)
+    async with httpx.AsyncClient(base_url=options.url, timeout=60, limits=limits) as client:
+        calls = (detect(client, photo) for photo in options.photos)
+        answers = await asyncio.gather(*calls, return_exceptions=True)
+    for photo, answer in zip(options.photos, answers, strict=True):
+        if isinstance(answer, BaseException):
+            print(f"{photo}: {answer}", file=sys.stderr)
+            continue
+        print(f"{photo}, {answer['width']} x {answer['height']} pixels")
+        for found in answer["detections"]:
+            x1, y1, x2, y2 = found["box"]
+            name = found.get("label", "score")  # a detector with classes names them
+            print(f"  {name} {found['score']:.3f}, x {x1:.1f} to {x2:.1f}, y {y1:.1f} to {y2:.1f}")
+    return int(any(isinstance(answer, BaseException) for answer in answers))
+
+
+async def detect(client: httpx.AsyncClient, photo: Path) -> dict[str, Any]:
+    """Size and detections of a photograph. docs/clients.md also has deadlines and when to try again."""
+    response = await client.post("/v1/detect", content=photo.read_bytes())
+    answer: dict[str, Any] = response.json()
+    if response.is_error:  # a problem document says why
+        raise RuntimeError(f"{answer['code']}: {answer['detail']}")
+    return answer
+
+
+if __name__ == "__main__":
+    sys.exit(asyncio.run(main()))

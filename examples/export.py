@@ -1,0 +1,48 @@
+"""Exports the face detector from Python, as TorchScript and as ONNX, and asks both about a photograph.
+
+python export.py photo.jpg [--weights runs/mine/weights.safetensors]: writes detector.pt and detector.onnx. What
+`lensbox export` does with more options; for a detector of your own, put it in the place of `load_detector`
+(docs/your_detector.md).
+"""
+
+import argparse
+import sys
+from pathlib import Path
+
+from lensbox.errors import LensboxError
+from lensbox.export.artifact_writer import save_artifact
+from lensbox.export.onnx_writer import save_onnx
+from lensbox.model import load_detector, recommended_threshold
+from lensbox.runtime import load_artifact
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("photo", type=Path)
+    parser.add_argument("--weights", type=Path, help="what `lensbox train` wrote; the shipped ones otherwise")
+    parser.add_argument("--output", type=Path, default=Path(), metavar="FOLDER")
+    options = parser.parse_args()
+    try:
+        export(options.photo, options.weights, options.output)
+    except LensboxError as error:
+        print(f"export.py: {error}", file=sys.stderr)
+        return error.exit_code
+    return 0
+
+
+def export(photo: Path, weights: Path | None, output: Path) -> None:
+    detector = load_detector(weights)
+    threshold = recommended_threshold(weights)
+    # Each is loaded back and must find what the detector finds before it is written.
+    save_artifact(detector, output / "detector.pt", score_threshold=threshold)
+    save_onnx(detector, output / "detector.onnx", score_threshold=threshold)
+    for path in (output / "detector.pt", output / "detector.onnx"):
+        artifact = load_artifact(path, device="cpu")
+        found = artifact.detect_image(artifact.read_photo(photo))
+        print(f"{path}, {artifact.metadata.name}:")
+        for score, (x1, y1, x2, y2) in zip(found.scores.tolist(), found.boxes.tolist(), strict=True):
+            print(f"  score {score:.3f}, x {x1:.1f} to {x2:.1f}, y {y1:.1f} to {y2:.1f}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

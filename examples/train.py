@@ -1,0 +1,105 @@
+"""Goes on training the shipped face detector on photographs of yours: python train.py boxes.csv --val val.csv
+
+Each table has a row a face: the file, relative to the table, and the box, x1, y1, x2, y2 in pixels of the photograph.
+A photograph without a face has one row without numbers:
+
+    file,x1,y1,x2,y2
+    party/0001.jpg,104,58,144,110
+    party/0001.jpg,301,66,313,81
+    street/0042.png,,,,
+
+Scores the weights before and after. Every command that it runs is printed first, to be typed by hand next time.
+"""
+
+import argparse
+import csv
+import shlex
+import sys
+from collections import defaultdict
+from pathlib import Path
+
+from lensbox.cli import main as lensbox
+from lensbox.model.weights_file import SHIPPED_WEIGHTS
+
+COLUMNS = ["file", "x1", "y1", "x2", "y2"]
+# For a minute on a CPU; docs/training.md says why, and what suits a GPU.
+SETTINGS = """learning_rate=1e-4 final_learning_rate=1e-6 warmup_progress=0.1 batch_size=8 mosaic_share=0
+    compile=false workers=1 evaluations=0 recalibration_views=0"""
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("table", type=Path, help="boxes of the photographs to learn from")
+    parser.add_argument("--val", type=Path, required=True, help="boxes of other photographs, to score on")
+    parser.add_argument("--output", type=Path, default=Path("runs/mine"))
+    parser.add_argument("--steps", type=int, default=20)
+    parser.add_argument("--device", default="cpu")
+    options = parser.parse_args()
+    try:
+        learn = write_layout(options.table, options.output / "photos" / "train")
+        score = write_layout(options.val, options.output / "photos" / "val")
+    except (OSError, ValueError) as error:
+        print(f"train.py: {error}", file=sys.stderr)
+        return 4
+    device = ["--device", options.device]
+    weights = options.output / "weights.safetensors"
+    settings = [*SETTINGS.split(), f"steps={options.steps}"]
+    for command in (
+        ["evaluate", "--data", score, *device],
+        ["train", "--weights", SHIPPED_WEIGHTS, "--data", learn, "--output", options.output, *device]
+        + ["--set", *settings],
+        ["evaluate", "--data", score, "--weights", weights, *device],
+    ):
+        words = [str(word) for word in command]
+        print(f"$ {shlex.join(['lensbox', *words])}", flush=True)
+        if code := lensbox(words):
+            return code
+    return 0
+
+
+def write_layout(table: Path, folder: Path) -> Path:
+    """Writes what `lensbox train --data` reads, docs/training.md#your-photographs, and returns the folder.
+
+    The photographs stay where they are: `images` becomes a link. Raises ValueError, with file and line, for a row
+    that is not as it must be.
+    """
+    rows = read_rows(table)
+    folder.mkdir(parents=True, exist_ok=True)
+    images = folder / "images"
+    images.unlink(missing_ok=True)
+    images.symlink_to(table.parent.resolve())
+    lines = []
+    for file, boxes in rows.items():
+        lines += [file, str(len(boxes))]
+        lines += [f"{x1:g} {y1:g} {x2 - x1:g} {y2 - y1:g}" for x1, y1, x2, y2 in boxes]
+    (folder / "faces_bbx_gt.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return folder
+
+
+def read_rows(table: Path) -> dict[str, list[list[float]]]:
+    """The boxes of each file."""
+    found: defaultdict[str, list[list[float]]] = defaultdict(list)
+    with table.open(newline="", encoding="utf-8-sig") as file:  # Excel begins a file with a byte order mark
+        rows = csv.DictReader(file)
+        if rows.fieldnames != COLUMNS:
+            raise ValueError(f"{table}:1: the columns must be {','.join(COLUMNS)}, got {rows.fieldnames}")
+        for row in rows:
+            name, *texts = (row[column] or "" for column in COLUMNS)
+            where = f"{table}:{rows.line_num}"
+            if not (table.parent / name).is_file():
+                raise ValueError(f"{where}: file must be a photograph below {table.parent}, got {name!r}")
+            boxes = found[name]
+            if not any(texts):
+                continue
+            try:
+                x1, y1, x2, y2 = box = [float(text) for text in texts]
+            except ValueError:
+                raise ValueError(f"{where}: a box must be four numbers, got {','.join(texts)}") from None
+            if not (x1 < x2 and y1 < y2):
+                raise ValueError(f"{where}: a box must have x1 < x2 and y1 < y2, got {','.join(texts)}")
+            boxes.append(box)
+    return dict(found)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,42 @@
+"""`python -m lensbox.samples FOLDER`: photographs to try things with, and their boxes as tables.
+
+Writes the nine photographs of `photos.py`, `train.csv` (Grace Hopper, and six pictures without a face) and `val.csv`
+(the astronaut, and one without), a row a face: the file, then the box, x1, y1, x2, y2 in pixels.
+"""
+
+import argparse
+import csv
+import io
+from pathlib import Path
+
+import PIL.Image
+
+from lensbox.files import atomic_write
+from lensbox.samples.photos import DRAWN_BOXES, face_free_photos, save_photos
+
+_TO_SCORE_ON = ("astronaut.png", "cat.png")
+
+
+def main() -> None:
+    """Writes them, and prints the paths of the two tables."""
+    parser = argparse.ArgumentParser(prog="python -m lensbox.samples", description=__doc__)
+    parser.add_argument("folder", type=Path, help="where to write them; made if it is not there")
+    folder: Path = parser.parse_args().folder
+    names = [path.name for path in save_photos(folder)]
+    for name, pixels in face_free_photos().items():
+        names.append(f"{name}.png")
+        PIL.Image.fromarray(pixels).save(folder / names[-1])
+    for table, chosen in (
+        ("train.csv", [name for name in names if name not in _TO_SCORE_ON]),
+        ("val.csv", _TO_SCORE_ON),
+    ):
+        text = io.StringIO()
+        rows = csv.writer(text, lineterminator="\n")
+        rows.writerow(["file", "x1", "y1", "x2", "y2"])
+        rows.writerows([name, *DRAWN_BOXES.get(name, [""] * 4)] for name in chosen)
+        atomic_write(folder / table, text.getvalue().encode())
+        print(folder / table)
+
+
+if __name__ == "__main__":
+    main()
