@@ -1,12 +1,12 @@
-"""Asks a running `lensbox serve` what is in photographs: python call_service.py photo.jpg ... [--url ADDRESS]
+"""Asks a running `lensbox serve` what is in photographs: python call_service.py photo.jpg ...
 
-Needs httpx alone, not Lensbox. Several photographs are asked about at the same time, since the service computes what
-comes together in one batch. Ends with 1 if one of them has no answer.
+Needs httpx alone, not Lensbox. Several photographs are asked about at the same time, as the service computes
+what comes together in one batch. Ends with 1 if one of them has no answer.
 """
 
-import argparse
 import asyncio
 import sys
+from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ AT_ONCE = 8
 
 
 async def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
     parser.add_argument("photos", type=Path, nargs="+", metavar="photo")
     parser.add_argument("--url", default="http://127.0.0.1:8000")
     options = parser.parse_args()
@@ -38,7 +38,11 @@ async def main() -> int:
 
 async def detect(client: httpx.AsyncClient, photo: Path) -> dict[str, Any]:
     """Size and detections of a photograph. docs/clients.md also has deadlines and when to try again."""
-    response = await client.post("/v1/detect", content=photo.read_bytes())
+    try:
+        response = await client.post("/v1/detect", content=photo.read_bytes())
+    except httpx.ConnectError as error:
+        message = f"no service at {client.base_url}: {error}; start one with `lensbox serve`"
+        raise RuntimeError(message) from error
     answer: dict[str, Any] = response.json()
     if response.is_error:  # a problem document says why
         raise RuntimeError(f"{answer['code']}: {answer['detail']}")

@@ -1,12 +1,12 @@
 """Exports the face detector from Python, as TorchScript and as ONNX, and asks both about a photograph.
 
-python export.py photo.jpg [--weights runs/mine/weights.safetensors]: writes detector.pt and detector.onnx. What
-`lensbox export` does with more options; for a detector of your own, put it in the place of `load_detector`
-(docs/your_detector.md).
+python export.py photo.jpg [--weights runs/mine/weights.safetensors]: writes detector.pt and detector.onnx.
+`lensbox export` does the same, with more options. A detector of your own (docs/your_detector.md) goes in the
+place of `load_detector`.
 """
 
-import argparse
 import sys
+from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from pathlib import Path
 
 from lensbox.errors import LensboxError
@@ -17,7 +17,7 @@ from lensbox.runtime import load_artifact
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
     parser.add_argument("photo", type=Path)
     parser.add_argument("--weights", type=Path, help="what `lensbox train` wrote; the shipped ones otherwise")
     parser.add_argument("--output", type=Path, default=Path(), metavar="FOLDER")

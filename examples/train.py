@@ -1,6 +1,6 @@
 """Goes on training the shipped face detector on photographs of yours: python train.py boxes.csv --val val.csv
 
-Each table has a row a face: the file, relative to the table, and the box, x1, y1, x2, y2 in pixels of the photograph.
+Each table has a row a face: the file, relative to the table, and the corners of the box in its pixels.
 A photograph without a face has one row without numbers:
 
     file,x1,y1,x2,y2
@@ -8,27 +8,26 @@ A photograph without a face has one row without numbers:
     party/0001.jpg,301,66,313,81
     street/0042.png,,,,
 
-Scores the weights before and after. Every command that it runs is printed first, to be typed by hand next time.
+Scores the weights before and after. The commands that it runs are printed, to be typed by hand next time.
 """
 
-import argparse
 import csv
 import shlex
 import sys
+from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from collections import defaultdict
 from pathlib import Path
 
 from lensbox.cli import main as lensbox
 from lensbox.model.weights_file import SHIPPED_WEIGHTS
+from lensbox.train.data.wider_face import IMAGE_SUFFIXES
 
 COLUMNS = ["file", "x1", "y1", "x2", "y2"]
-# For a minute on a CPU; docs/training.md says why, and what suits a GPU.
-SETTINGS = """learning_rate=1e-4 final_learning_rate=1e-6 warmup_progress=0.1 batch_size=8 mosaic_share=0
-    compile=false workers=1 evaluations=0 recalibration_views=0"""
+SETTINGS = Path(__file__).with_name("train.yaml")
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
     parser.add_argument("table", type=Path, help="boxes of the photographs to learn from")
     parser.add_argument("--val", type=Path, required=True, help="boxes of other photographs, to score on")
     parser.add_argument("--output", type=Path, default=Path("runs/mine"))
@@ -41,27 +40,31 @@ def main() -> int:
     except (OSError, ValueError) as error:
         print(f"train.py: {error}", file=sys.stderr)
         return 4
-    device = ["--device", options.device]
     weights = options.output / "weights.safetensors"
-    settings = [*SETTINGS.split(), f"steps={options.steps}"]
+    training = ["--config", short(SETTINGS), "--set", f"steps={options.steps}", "--output", options.output]
     for command in (
-        ["evaluate", "--data", score, *device],
-        ["train", "--weights", SHIPPED_WEIGHTS, "--data", learn, "--output", options.output, *device]
-        + ["--set", *settings],
-        ["evaluate", "--data", score, "--weights", weights, *device],
+        ["evaluate", "--data", score],
+        ["train", "--data", learn, "--weights", short(SHIPPED_WEIGHTS), *training],
+        ["evaluate", "--data", score, "--weights", weights],
     ):
-        words = [str(word) for word in command]
-        print(f"$ {shlex.join(['lensbox', *words])}", flush=True)
+        words = [str(word) for word in (*command, "--device", options.device)]
+        print(f"+ {shlex.join(['lensbox', *words])}", flush=True)
         if code := lensbox(words):
             return code
     return 0
 
 
+def short(path: Path) -> Path:
+    """The path as one would type it here."""
+    path = path.resolve()
+    return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
+
+
 def write_layout(table: Path, folder: Path) -> Path:
     """Writes what `lensbox train --data` reads, docs/training.md#your-photographs, and returns the folder.
 
-    The photographs stay where they are: `images` becomes a link. Raises ValueError, with file and line, for a row
-    that is not as it must be.
+    The photographs stay where they are: `images` becomes a link. Raises ValueError, with file and line, for
+    what is not as it must be.
     """
     rows = read_rows(table)
     folder.mkdir(parents=True, exist_ok=True)
@@ -86,8 +89,9 @@ def read_rows(table: Path) -> dict[str, list[list[float]]]:
         for row in rows:
             name, *texts = (row[column] or "" for column in COLUMNS)
             where = f"{table}:{rows.line_num}"
-            if not (table.parent / name).is_file():
-                raise ValueError(f"{where}: file must be a photograph below {table.parent}, got {name!r}")
+            if not (table.parent / name).is_file() or not name.lower().endswith(IMAGE_SUFFIXES):
+                kinds = ", ".join(IMAGE_SUFFIXES)
+                raise ValueError(f"{where}: file must be a {kinds} file below {table.parent}, got {name!r}")
             boxes = found[name]
             if not any(texts):
                 continue

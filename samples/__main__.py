@@ -1,7 +1,7 @@
 """`python -m lensbox.samples FOLDER`: photographs to try things with, and their boxes as tables.
 
-Writes the nine photographs of `photos.py`, `train.csv` (Grace Hopper, and six pictures without a face) and `val.csv`
-(the astronaut, and one without), a row a face: the file, then the box, x1, y1, x2, y2 in pixels.
+Writes the nine photographs of `photos.py`, `train.csv` (Grace Hopper, and six pictures without a face) and
+`val.csv` (the astronaut, and one without), a row a face: the file, then the box, x1, y1, x2, y2 in pixels.
 """
 
 import argparse

@@ -26,6 +26,7 @@ OUTSIDE = {
             "CONTRIBUTING.md",
             "bench/README.md",
             "cpp_runtime/README.md",
+            "examples/README.md",
             "examples/custom_op/README.md",
             "examples/torchvision_detector/README.md",
             "model/MODEL_CARD.md",

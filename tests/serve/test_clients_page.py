@@ -11,16 +11,11 @@ from typing import Any
 
 import httpx
 import pytest
+from page_blocks import commands, read_blocks
 
-_PAGE = (Path(__file__).parents[2] / "docs" / "clients.md").read_text(encoding="utf-8")
-_BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```$", _PAGE, re.MULTILINE | re.DOTALL)
+_BLOCKS = read_blocks("docs/clients.md")
 _ADDRESS = "127.0.0.1:8000"
 _SERVE = "lensbox serve"  # which the fixture stands for
-
-
-def _commands(block: str) -> list[tuple[str, str]]:
-    """Each command of a console block, and what it is shown to print."""
-    return re.findall(r"^\$ (.*)\n((?:[^$].*\n)*)", block, re.MULTILINE)
 
 
 @pytest.fixture(scope="module")
@@ -59,16 +54,13 @@ def _without_data(text: str) -> str:
 
 def test_every_block_is_run() -> None:
     assert {language for language, _ in _BLOCKS} == {"console", "python"}
-    commands = [
-        command for language, block in _BLOCKS if language == "console" for command, _ in _commands(block)
-    ]
-    assert len(commands) >= 10
+    assert sum(len(commands(block)) for language, block in _BLOCKS if language == "console") >= 10
     assert sum(language == "python" for language, _ in _BLOCKS) == 3
 
 
 def test_the_commands_print_what_is_shown(client: httpx.Client, folder: Path) -> None:
     for language, block in _BLOCKS:
-        for command, shown in _commands(block) if language == "console" else ():
+        for command, shown in commands(block) if language == "console" else ():
             if command == _SERVE:
                 continue
             printed = _run(command, folder, client)

@@ -1,0 +1,36 @@
+"""examples/export.py writes both formats, and both answer alike."""
+
+import json
+from pathlib import Path
+
+import pytest
+from example_programs import load_example
+from small_detectors import varied_detector
+
+from lensbox.model import save_detector
+from lensbox.runtime import load_artifact
+from lensbox.samples.photos import save_photos
+
+
+def test_both_files_find_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    weights = tmp_path / "weights.safetensors"
+    figures = json.dumps({"recommended_threshold": 0.25})
+    save_detector(varied_detector(spread=0.2), weights, {"figures": figures})
+    photo, _ = save_photos(tmp_path / "photos")
+    monkeypatch.chdir(tmp_path)
+    assert load_example("export.py", monkeypatch, photo, "--weights", weights)["main"]() == 0
+    first, second = capsys.readouterr().out.split("detector.onnx, face_detector:\n")
+    assert first == f"detector.pt, face_detector:\n{second}"
+    assert second.count("score 0.") > 0
+    for name in ("detector.pt", "detector.onnx"):
+        assert load_artifact(name).metadata.score_threshold == 0.25
+
+
+def test_weights_that_are_not_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    program = load_example("export.py", monkeypatch, "photo.jpg", "--weights", tmp_path / "none.safetensors")
+    assert program["main"]() == 4
+    assert f"got {tmp_path / 'none.safetensors'}" in capsys.readouterr().err

@@ -1,0 +1,115 @@
+"""docs/quickstart.md: its blocks, run from first to last in a folder that looks like a clone."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from build_tools import path_with_build_tools
+from built_runner import built_runner
+from page_blocks import REPOSITORY, assert_prints, commands, read_blocks
+from serve_process import PATIENCE, ServeProcess
+
+BLOCKS = read_blocks("docs/quickstart.md")
+SETUP, *STEPS = BLOCKS
+SERVE = "lensbox serve --artifact mine.pt"
+
+
+@pytest.fixture(scope="module")
+def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What the page uses of a clone, and `lensbox` as a command."""
+    clone = tmp_path_factory.mktemp("clone")
+    shutil.copytree(REPOSITORY / "examples", clone / "examples", ignore=shutil.ignore_patterns("build"))
+    (clone / "build").mkdir()
+    (clone / "build" / "runner").symlink_to(built_runner().parent)
+    command = clone / "bin" / "lensbox"
+    command.parent.mkdir()
+    command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m lensbox.cli "$@"\n')
+    command.chmod(0o755)
+    return clone
+
+
+class Shell:
+    """The reader's: what one command exports, the next one has."""
+
+    def __init__(self, clone: Path) -> None:
+        self.clone = clone
+        path = f"{clone / 'bin'}{os.pathsep}{path_with_build_tools()}"
+        self.environment = {**os.environ, "PATH": path, "PYTHONUNBUFFERED": "1"}
+        self.server: ServeProcess | None = None
+
+    def run(self, command: str) -> str:
+        """What it prints, errors included, without the paths of this machine."""
+        if command == SERVE:
+            return self._serve()
+        if export := re.fullmatch(r'export (\w+)="(.*)"', command):
+            self.environment[export[1]] = self._output(f'echo "{export[2]}"').strip()
+            return ""
+        if self.server is not None:
+            command = command.replace("http://127.0.0.1:8000", str(self.server.url()))
+            command = command.replace("call_service.py", f"call_service.py --url {self.server.url()}")
+        # Two steps show what twenty do.
+        return self._output(command.replace("curl ", "curl -s ").replace("train.py ", "train.py --steps 2 "))
+
+    def _output(self, command: str) -> str:
+        result = subprocess.run(
+            ["bash", "-c", command],
+            cwd=self.clone,
+            env=self.environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=PATIENCE,
+            check=False,
+        )
+        assert result.returncode == 0, (command, result.stdout)
+        return self._without_paths(result.stdout)
+
+    def _serve(self) -> str:
+        self.server = ServeProcess(self.clone / "mine.pt")
+        until = time.monotonic() + PATIENCE
+        while "ready:" not in self.server.log:
+            assert self.server.process.poll() is None, self.server.log
+            assert time.monotonic() < until, self.server.log
+            time.sleep(0.05)
+        return self._without_paths(self.server.log)
+
+    def _without_paths(self, text: str) -> str:
+        return re.sub(rf"({re.escape(str(self.clone))}|\S*(?=/model/weights))/", "", text)
+
+
+@pytest.fixture(scope="module")
+def shell(clone: Path) -> Iterator[Shell]:
+    shell = Shell(clone)
+    yield shell
+    if shell.server is not None:
+        shell.server.close()
+
+
+def test_make_knows_what_sets_everything_up() -> None:
+    """The rest of it was done before any test could run."""
+    assert SETUP.text == "make demo\nsource .venv/bin/activate\n"
+    subprocess.run(["make", "--dry-run", "demo"], cwd=REPOSITORY, check=True, capture_output=True)
+
+
+def test_every_block_is_run() -> None:
+    assert {block.language for block in STEPS} == {"console", "python", "text"}
+    assert sum(len(commands(block.text)) for block in STEPS if block.language == "console") >= 10
+
+
+def test_the_commands_print_what_the_page_shows(shell: Shell) -> None:
+    """In one test, as each step needs the one before."""
+    for block, following in zip(STEPS, [*STEPS[1:], None], strict=True):
+        if block.language == "python":
+            (shell.clone / "block.py").write_text(block.text)
+            assert following is not None
+            assert_prints(shell.run("python block.py"), following.text)
+        elif block.language == "console":
+            for command, shown in commands(block.text):
+                assert_prints(shell.run(command), shown)
+    assert (shell.clone / "drawn.png").stat().st_size > 0
