@@ -8,10 +8,10 @@ import click
 import PIL.Image
 import PIL.ImageOps
 
-from lensbox.client.annotate import annotate
 from lensbox.client.answers import ImageDetections
 from lensbox.client.detector import Detector
 from lensbox.client.file_list import ListedFile
+from lensbox.drawing import annotate
 from lensbox.errors import InputError
 from lensbox.files import atomic_write
 

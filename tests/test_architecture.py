@@ -23,7 +23,7 @@ ARROWS: dict[str, set[str]] = {
     "runtime": {"errors", "files", "ops"},
     "export": {"cli", "errors", "files", "ops", "model", "runtime"},
     "train": {"cli", "errors", "files", "ops", "model", "runtime", "samples", "scoring"},
-    "client": {"cli", "errors", "files", "runtime"},
+    "client": {"cli", "drawing", "errors", "files", "runtime"},
     "serve": {"cli", "drawing", "errors", "files", "ops", "runtime", "scoring"},
     "cpp_runtime": {"errors", "files", "ops", "samples"},
     "bench": {"cli", "errors", "files", "info", "ops", "model", "runtime", "samples"},
@@ -31,6 +31,7 @@ ARROWS: dict[str, set[str]] = {
     "bench/detector": {"cli", "errors", "files", "info", "ops", "model", "runtime", "export", "samples"},
     "bench/photo": {"cli", "errors", "files", "info", "ops", "model", "runtime", "export", "samples"},
     "bench/photo/hostile": {"errors", "runtime", "serve"},
+    "bench/serve": {"runtime", "serve"},
     "cli": {"errors"},
     "info": {"cli", "errors", "ops", "runtime"},
 }

@@ -19,8 +19,8 @@ from user_detectors import Landmarks, RedAndBlue
 
 from lensbox.cli import main
 from lensbox.client import Detection, ImageDetections, cli
-from lensbox.client.annotate import COLORS
 from lensbox.client.formats import CSV_COLUMNS, make_format
+from lensbox.drawing.annotate import COLORS
 from lensbox.export.artifact_writer import save_artifact
 from lensbox.runtime.artifact_loading import load_artifact
 

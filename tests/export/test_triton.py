@@ -24,7 +24,7 @@ from user_detectors import Brightest, Landmarks, RedAndBlue
 from lensbox.errors import ArtifactError
 from lensbox.export import formats
 from lensbox.export.cli import export
-from lensbox.export.onnx_proof import proof_canvases
+from lensbox.export.proof_canvases import proof_canvases
 from lensbox.export.triton.config import LARGEST_BATCH
 from lensbox.export.triton.repository import make_repository
 from lensbox.export.triton.torchscript import make_torchscript

@@ -21,7 +21,7 @@ import tritonclient.grpc as client
 from free_port import free_port
 from torch import Tensor
 
-from lensbox.export.onnx_proof import proof_canvases
+from lensbox.export.proof_canvases import proof_canvases
 from lensbox.export.triton.repository import make_repository
 from lensbox.files import atomic_write
 from lensbox.model import FaceDetector
