@@ -150,7 +150,7 @@ class KeyFile:
         old, new = ({key.name for key in keys} for keys in (before, self.keys))
         _log.log(
             log_level,
-            "%s was read again: %d keys; new names: %s; gone: %s",
+            "%s was read again; keys: %d; new names: %s; gone: %s",
             *(self._path, len(self.keys), _listed(new - old), _listed(old - new)),
         )
         return now

@@ -80,7 +80,7 @@ def test_a_changed_file_counts(
     wait_until(lambda: file.keys.name_of(_BOB.encode()) == "bob")
     assert file.keys.name_of(_ALICE.encode()) is None
     assert [record.getMessage() for record in caplog.records] == [
-        f"{path} was read again: 1 keys; new names: bob; gone: alice"
+        f"{path} was read again; keys: 1; new names: bob; gone: alice"
     ]
 
 

@@ -81,7 +81,7 @@ def test_keys_and_rates_are_those_of_all_front_ends(
 
     keys.write_text(f"bob {_BOB}\n")
     wait_until(lambda: Counter(_ask(url, "none") for _ in range(1))[401] == 1)
-    wait_until(lambda: "was read again: 1 keys; new names: bob; gone: alice" in process.log)
+    wait_until(lambda: "was read again; keys: 1; new names: bob; gone: alice" in process.log)
     wait_until(lambda: {_ask(url, _ALICE) for _ in range(10)} == {401})
     assert _ask(url, _BOB) == 200
     assert process.log.count("the keys from before stay") == 1
