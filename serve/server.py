@@ -7,7 +7,7 @@ import logging
 import math
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import uvicorn
@@ -34,10 +34,12 @@ def run(
     ending: Ending,
     access: Access,
     engine: Engine | None = None,
+    on_tick: Callable[[], None] = lambda: None,
 ) -> Exception | None:
     """Serves on a bound socket. Returns None after SIGINT or SIGTERM, else why the model could not start.
 
     engine: one in other processes; others than this one then accept connections of the socket, too.
+    on_tick: called ten times a second, while the event loop turns.
     Threads that are stuck in a decoder or in the model are left behind.
     """
     failures: list[Exception] = []
@@ -91,6 +93,7 @@ def run(
             timeout_graceful_shutdown=_time_for_requests(settings),
         )
     )
+    server.each_tick = on_tick
     server.handshake_timeout = settings.header_timeout
     ending.ask = end
     if engine is None:
@@ -122,8 +125,10 @@ def _time_for_requests(settings: Settings) -> Any:
 class _Server(uvicorn.Server):
     end_at = math.inf  # on the clock of `time.monotonic`
     handshake_timeout = 60.0  # seconds
+    each_tick: Callable[[], None]
 
     async def on_tick(self, counter: int) -> bool:
+        self.each_tick()
         if time.monotonic() >= self.end_at:
             self.should_exit = True
         return await super().on_tick(counter)

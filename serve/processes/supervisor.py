@@ -22,6 +22,7 @@ from lensbox.serve.observability.logs import LogStyle
 from lensbox.serve.observability.shared_metrics import SharedMetrics, shared_metrics
 from lensbox.serve.processes import targets
 from lensbox.serve.processes.addresses import new_address
+from lensbox.serve.processes.pulse import Pulse
 from lensbox.serve.security.access import Access
 from lensbox.serve.settings import Settings
 
@@ -29,6 +30,7 @@ _log = logging.getLogger(__name__)
 
 _TICK = 0.1  # seconds; signals are seen so often
 _STABLE = 30.0  # seconds after which a process counts as sound again
+_SILENCE = 30.0  # seconds after which a front end whose event loop stands still is killed
 _LONGEST_PAUSE = 10.0  # seconds between starts of one that never is
 
 
@@ -40,7 +42,8 @@ class EngineStartError(LensboxError):
 
 @dataclass
 class _Child:
-    """A process, and how to start it. failures: starts in a row that came to nothing."""
+    """A process, and how to start it. failures: starts in a row that came to nothing; pulse: that of its
+    event loop, if it has one."""
 
     name: str
     target: Callable[..., None]
@@ -53,6 +56,7 @@ class _Child:
     failures: int = 0
     started: float = -math.inf
     restart_at: float = field(default=-math.inf)
+    pulse: Pulse | None = None
 
 
 def run(
@@ -90,9 +94,10 @@ def _run(
         _Child(f"the engine on {address.device}", targets.engine, (settings, address, log), True)
         for address in addresses
     ]
+    common = settings, listener, addresses, log, access
     frontends = [
-        _Child(f"front end {number + 1}", targets.frontend, (settings, listener, addresses, log, access))
-        for number in range(settings.frontends or 1)
+        _Child(f"front end {number + 1}", targets.frontend, (*common, pulse), pulse=pulse)
+        for number, pulse in enumerate(Pulse() for _ in range(settings.frontends or 1))
     ]
     children = [*engines, *frontends]
     said_ready = False
@@ -122,6 +127,7 @@ def _keep_alive(child: _Child, context: Any, metrics: SharedMetrics) -> None:
     if child.process is not None:
         code = child.process.exitcode
         if code is None:
+            _check_pulse(child)
             return
         long = time.monotonic() - child.started > _STABLE
         child.failures = 0 if long else child.failures + 1
@@ -135,11 +141,21 @@ def _keep_alive(child: _Child, context: Any, metrics: SharedMetrics) -> None:
     if child.reports:
         child.status, kept = context.Pipe(duplex=False)
         arguments = (*arguments, kept)
+    if child.pulse is not None:
+        child.pulse.reset()
     child.process = context.Process(target=child.target, args=arguments, daemon=True)
     child.process.start()
     child.started = time.monotonic()
     if kept is not None:
         kept.close()
+
+
+def _check_pulse(child: _Child) -> None:
+    """Kills a process that takes connections along and answers none of them: its clients then see that at
+    least."""
+    if child.pulse is not None and child.pulse.silence() > _SILENCE:
+        _log.error("%s has not moved for %g s and is killed", child.name, _SILENCE)
+        child.process.kill()
 
 
 def _hear(child: _Child) -> None:

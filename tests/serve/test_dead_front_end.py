@@ -6,6 +6,7 @@ import re
 import select
 import signal
 import socket
+import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,6 +14,8 @@ from pathlib import Path
 import httpx
 import pytest
 from serve_process import PATIENCE, ServeProcess
+
+from lensbox.serve.processes.pulse import Pulse
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="needs Linux' shared memory")
 
@@ -105,3 +108,40 @@ def test_others_go_on(process: ServeProcess, url: str, png: bytes, wait_until: C
     )
     wait_until(lambda: _value(url, "lensbox_restarts_total") == 1)
     assert "Traceback" not in process.log
+
+
+def test_one_that_stands_still_is_replaced(artifact_path: Path, wait_until: Callable[..., None]) -> None:
+    sooner = "import lensbox.serve.processes.supervisor as supervisor\nsupervisor._SILENCE = 3.0"
+    process = ServeProcess(artifact_path, "--frontends", "1", before=sooner)
+    try:
+        wait_until(lambda: process.url() is not None)
+        url = process.url() or ""
+        wait_until(lambda: _is_ready(url))
+        with httpx.Client(base_url=url, timeout=PATIENCE) as client:
+            assert client.get("/healthz").status_code == 200
+            (owner,) = set(_owners(int(url.rpartition(":")[2])).values())
+            os.kill(owner, signal.SIGSTOP)
+            with pytest.raises(httpx.TransportError):  # and not for ever
+                client.get("/healthz")
+        wait_until(lambda: _is_ready(url))
+        assert "front end 1 has not moved for 3 s and is killed" in process.log
+        assert process.end(signal.SIGTERM) == 0
+    finally:
+        process.close()
+
+
+def test_who_slept_itself_does_not_blame_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 0.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    pulse = Pulse()
+    now = 100.0
+    assert pulse.silence() == 0  # not begun
+    pulse.beat()
+    assert pulse.silence() == 0
+    for look in range(1, 11):
+        now += 0.1
+        assert pulse.silence() == pytest.approx(0.1 * look)
+    now += 1000.0
+    assert pulse.silence() < 2
+    pulse.beat()
+    assert pulse.silence() == 0
