@@ -16,6 +16,7 @@ _COUNTS = [
     "max_json_bytes",
     "max_pixels",
     "max_boxes",
+    "max_images",
     "max_requests",
     "max_connections",
     "max_client_connections",
@@ -26,7 +27,15 @@ _COUNTS = [
     "keep_alive_timeout",
     "rate_burst",
 ]
-_TIMES = {"max_delay", "header_timeout", "body_timeout", "send_timeout", "answer_timeout", "shutdown_delay"}
+_TIMES = {
+    "max_delay",
+    "header_timeout",
+    "body_timeout",
+    "send_timeout",
+    "answer_timeout",
+    "shutdown_delay",
+    "url_timeout",
+}
 
 
 def _settings(name: str, value: Any) -> Settings:
@@ -36,6 +45,7 @@ def _settings(name: str, value: Any) -> Settings:
 def test_every_number_is_checked_below() -> None:
     fields = {field.name for field in dataclasses.fields(Settings)}
     others = {"artifact", "device", "devices", "trusted", "public_key", "frontends", "rate_limit"}
+    others |= {"no_page", "url_allow"}
     safety = {"api_keys_file", "cors_origins", "tls_certificate", "tls_key", "otel_endpoint"}
     assert fields == {*_COUNTS, *_TIMES, *others, *safety}
 
@@ -54,7 +64,9 @@ def test_counts_have_a_bound_above(name: str) -> None:
         _settings(name, 10**15)
 
 
-@pytest.mark.parametrize("name", ["header_timeout", "body_timeout", "send_timeout", "answer_timeout"])
+@pytest.mark.parametrize(
+    "name", ["header_timeout", "body_timeout", "send_timeout", "answer_timeout", "url_timeout"]
+)
 @pytest.mark.parametrize("value", [0.0, -1.0, float("nan"), float("inf")])
 def test_times_are_positive_and_finite(name: str, value: float) -> None:
     with pytest.raises(ValueError, match=rf"^{name} must be above 0 and at most 86400, got {value}$"):
