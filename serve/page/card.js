@@ -1,6 +1,6 @@
 // What the page shows of one picture, or of the camera.
 
-import { draw, fit, words } from "./drawing.js";
+import { draw, words } from "./drawing.js";
 
 /** One card of the list. name: of the picture. model: what the service serves. onRemove: called when it goes. */
 export class Card {
@@ -17,6 +17,8 @@ export class Card {
     remove.addEventListener("click", () => {
       this.resized.disconnect();
       this.element.remove();
+      this.picture?.close();
+      this.picture = null;
       onRemove(this);
     });
     // Lines and letters keep their size when the page gets another.
@@ -28,11 +30,10 @@ export class Card {
     return this.element.querySelector(selector);
   }
 
-  /** The picture: an ImageBitmap or the like. */
+  /** The picture, an ImageBitmap, which the card closes when it needs it no more. */
   show(picture) {
-    this.picture?.close?.();
+    this.picture?.close();
     this.picture = picture;
-    fit(this.canvas, picture);
     this.draw();
   }
 
@@ -59,7 +60,9 @@ export class Card {
     this.find("details").hidden = true;
     const error = this.find(".error");
     error.textContent = problem.message;
-    error.title = problem.requestId ? `Request ${problem.requestId}` : "";
+    if (problem.requestId) {
+      error.append(Object.assign(document.createElement("small"), { textContent: `Request ${problem.requestId}` }));
+    }
     error.hidden = false;
     this.canvas.hidden = this.picture === null;
     this.draw();
@@ -74,7 +77,7 @@ export class Card {
     const rows = detections.map((detection) => {
       const row = document.createElement("tr");
       const numbers = detection.box.map((value) => value?.toFixed(1) ?? "–");
-      for (const text of [detection.label ?? "–", detection.score.toFixed(3), ...numbers]) {
+      for (const text of [detection.label ?? "–", detection.score?.toFixed(3) ?? "–", ...numbers]) {
         row.insertCell().textContent = text;
       }
       return row;

@@ -6,13 +6,20 @@ const COLORS = [
   "#ff806e", "#40f0e1", "#ffd6be", "#aae16e", "#c8d7ff", "#e1be5a",
 ];
 const OUTLINE = "#0a2814"; // beside lines, and of letters: seen on light and dark pictures
-const LONGEST = 2048; // pixels of a canvas' longer side; phones run out of memory beyond
+const LONGEST = 2048; // pixels of a longer side; with more, a few photographs fill a phone's memory
 
-/** Gives a canvas the shape of a picture. */
-export function fit(canvas, picture) {
-  const scale = Math.min(1, LONGEST / Math.max(picture.width, picture.height));
-  canvas.width = Math.max(1, Math.round(picture.width * scale));
-  canvas.height = Math.max(1, Math.round(picture.height * scale));
+/** The picture in an image file, upright, no larger than it is shown. Throws for what the browser cannot read. */
+export async function pictureOf(file) {
+  const whole = await createImageBitmap(file, { imageOrientation: "from-image" });
+  const scale = LONGEST / Math.max(whole.width, whole.height);
+  if (scale >= 1) return whole;
+  const smaller = await createImageBitmap(whole, {
+    resizeWidth: Math.max(1, Math.round(whole.width * scale)),
+    resizeHeight: Math.max(1, Math.round(whole.height * scale)),
+    resizeQuality: "medium",
+  });
+  whole.close();
+  return smaller;
 }
 
 /**
@@ -21,7 +28,11 @@ export function fit(canvas, picture) {
  */
 export function draw(canvas, picture, answer, model) {
   const context = canvas.getContext("2d");
-  context.drawImage(picture, 0, 0, canvas.width, canvas.height);
+  if (canvas.width !== picture.width || canvas.height !== picture.height) {
+    canvas.width = picture.width;
+    canvas.height = picture.height;
+  }
+  context.drawImage(picture, 0, 0);
   if (!answer) return;
   const unit = canvas.width / (canvas.clientWidth || canvas.width); // of the canvas, for a pixel of the page
   const x = canvas.width / answer.width;
@@ -30,6 +41,7 @@ export function draw(canvas, picture, answer, model) {
   for (const detection of [...answer.detections].reverse()) { // the best on top
     const index = Math.max(0, (model.classes ?? []).indexOf(detection.label));
     const color = COLORS[index % COLORS.length];
+    if (detection.box.includes(null)) continue; // what is no number comes as null
     const [x1, y1, x2, y2] = detection.box;
     const box = [x1 * x, y1 * y, (x2 - x1) * x, (y2 - y1) * y];
     for (const [style, width] of [[OUTLINE, 4], [color, 2]]) {

@@ -2,6 +2,7 @@
 
 import { openCamera } from "./camera.js";
 import { Card } from "./card.js";
+import { pictureOf } from "./drawing.js";
 import { detect, model as askModel, useKey } from "./service.js";
 
 const AT_A_TIME = 3; // requests; the service has other clients
@@ -29,7 +30,8 @@ async function connect() {
     if (problem.mayPass) setTimeout(connect, RECONNECT);
     return;
   }
-  const kinds = model.classes?.length ? `${model.classes.length} classes` : "one class";
+  const count = model.classes?.length ?? 1;
+  const kinds = count > 1 ? `${count} classes` : "one class";
   element("about").textContent = `${model.name} · ${kinds} · on ${model.service.device}`;
   document.title = `${model.name} · Lensbox`;
   element("thresholds").disabled = false;
@@ -82,7 +84,7 @@ function newCard(name, onRemove) {
 async function show(card, file) {
   card.waiting(true);
   try {
-    card.show(await createImageBitmap(file, { imageOrientation: "from-image" }));
+    card.show(await pictureOf(file));
   } catch {
     // No picture for the browser: the service says in words what is wrong with it.
     card.canvas.hidden = true;

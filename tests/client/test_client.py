@@ -1,6 +1,5 @@
 """The client: against a real service, and against answers that a test makes up."""
 
-import http.server
 import json
 import math
 import threading
@@ -13,6 +12,7 @@ import httpx
 import numpy as np
 import PIL.Image
 import pytest
+from made_up_service import made_up_service
 
 from lensbox.client import Client, Detection, ImageDetections, ServiceError, connection
 from lensbox.client.connection import _retry_after
@@ -364,40 +364,13 @@ def test_the_end_does_not_wait_for_further_tries() -> None:
 
 
 def test_connections_are_used_again() -> None:
-    connections = 0
-
-    class Handler(http.server.BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
-        def setup(self) -> None:
-            nonlocal connections
-            connections += 1
-            super().setup()
-
-        def do_POST(self) -> None:
-            self.rfile.read(int(self.headers["Content-Length"]))
-            body = json.dumps(NOTHING).encode()
-            self.send_response(200)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, *arguments: object) -> None:
-            pass
-
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        try:
-            with Client(f"http://127.0.0.1:{server.server_port}", connections=2) as client:
-                for _ in range(5):
-                    client.detect(b"file")
-                assert connections == 1
-                assert len(list(client.detect_many([b"file"] * 20))) == 20
-            assert connections <= 2
-        finally:
-            server.shutdown()
-            thread.join()
+    with made_up_service(lambda path, body: (200, NOTHING)) as service:
+        with Client(service.url, connections=2) as client:
+            for _ in range(5):
+                client.detect(b"file")
+            assert service.connections == 1
+            assert len(list(client.detect_many([b"file"] * 20))) == 20
+        assert service.connections <= 2
 
 
 # --- the package ---

@@ -15,10 +15,11 @@ import numpy as np
 import PIL.Image
 import PIL.ImageOps
 import pytest
+from made_up_service import made_up_service
 from user_detectors import Landmarks, RedAndBlue
 
 from lensbox.cli import main
-from lensbox.client import Detection, ImageDetections, cli
+from lensbox.client import Detection, ImageDetections
 from lensbox.client.formats import CSV_COLUMNS, make_format
 from lensbox.drawing.annotate import COLORS
 from lensbox.export.artifact_writer import save_artifact
@@ -250,18 +251,36 @@ def test_without_artifact_or_service_it_ends_with_3(
     assert re.fullmatch(r"lensbox detect: http://127\.0\.0\.1:9/? cannot be asked: .*\n", stderr)
 
 
-def test_the_key_of_the_environment_is_sent(run: Run, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    sent: list[str | None] = []
+def test_what_is_wrong_with_all_ends_it_and_what_with_one_does_not(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refused = {"code": "unauthorized", "detail": "a key must come"}
+    failed = {"code": "internal_error", "detail": "the service failed"}
 
-    def connect(_: str, api_key: str | None, *__: Any, **___: Any) -> None:
-        sent.append(api_key)
-        raise ValueError("the test has seen enough")
+    def answer(path: str, body: bytes) -> tuple[int, Any]:
+        if path == "/v1/model":
+            return 200, {"defaults": {}}
+        return status, (refused if status == 401 else failed)
 
-    monkeypatch.setattr(cli, "Client", connect)
-    for key in ("from-environment", ""):
-        monkeypatch.setenv("LENSBOX_API_KEY", key)
-        assert run("b.jpg", where=url)[0] == 2
-    assert sent == ["from-environment", None]
+    monkeypatch.setenv("LENSBOX_API_KEY", "from-environment")
+    with made_up_service(answer) as service:
+        status = 401
+        assert run("b.jpg", "a.PNG", where=service.url) == (
+            3,
+            "",
+            "lensbox detect: a key must come (401 unauthorized)\n",
+        )
+        assert set(service.keys) == {"Bearer from-environment"}
+        monkeypatch.setenv("LENSBOX_API_KEY", "")
+        service.keys.clear()
+        status = 500
+        code, stdout, stderr = run("b.jpg", "a.PNG", where=service.url)
+        assert set(service.keys) == {None}
+    assert code == 4
+    assert [entry["file"] for entry in entries(stdout)] == ["b.jpg", "a.PNG"]
+    assert stderr.splitlines() == [
+        f"lensbox detect: {name}: the service failed (500 internal_error)" for name in ("b.jpg", "a.PNG")
+    ]
 
 
 # --- on a terminal, and when nobody reads ---

@@ -72,6 +72,8 @@ def test_the_wheel_holds_every_folder_typed_and_the_sources_that_are_compiled_la
     folders = {name.split("/")[1] for name in names if name.startswith("lensbox/")}
     assert folders == {path.name for path in (REPOSITORY / "src" / "lensbox").iterdir()}
     assert all(f"lensbox/{folder}/py.typed" in names for folder in folders)
+    page = {f"lensbox/{path.relative_to(REPOSITORY)}" for path in (REPOSITORY / "serve" / "page").iterdir()}
+    assert {"lensbox/serve/page/index.html", "lensbox/serve/page/script.js"} <= page <= set(names)
     sources = {Path(name) for name in names if name.endswith(_SOURCES)}
     # The benchmarks compile sources of their own when they run. Users compile the C++ runtime.
     of_the_runtime = {
