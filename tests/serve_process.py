@@ -1,10 +1,13 @@
 """`lensbox serve` as a process of its own, for tests."""
 
+import contextlib
 import re
 import signal
 import subprocess
 import sys
 import threading
+import time
+from collections.abc import Iterator
 from pathlib import Path
 
 # How long a test waits, in seconds, for something that is sure to come. A GPU may need most of it to warm up.
@@ -61,3 +64,18 @@ class ServeProcess:
         self.process.kill()
         self.process.wait(PATIENCE)
         self.thread.join(PATIENCE)
+
+
+@contextlib.contextmanager
+def running_service(artifact: Path, *options: str) -> Iterator[str]:
+    """A service that is ready; gives its address."""
+    server = ServeProcess(artifact, *options)
+    try:
+        until = time.monotonic() + PATIENCE
+        while "ready:" not in server.log:
+            assert server.process.poll() is None, server.log
+            assert time.monotonic() < until, server.log
+            time.sleep(0.05)
+        yield server.url() or ""
+    finally:
+        server.close()

@@ -6,14 +6,13 @@ import shlex
 import shutil
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from built_runner import REPOSITORY, built_runner
-from serve_process import PATIENCE, ServeProcess
+from serve_process import PATIENCE, running_service
 
 from lensbox.ops import library_path
 from lensbox.samples.photos import save_photos
@@ -100,17 +99,9 @@ def test_the_command_of_the_device(folder: Path) -> None:
 def test_the_commands_of_the_service(folder: Path) -> None:
     serve, curl = (shlex.split(line) for line in SHELL if not line.startswith("lensbox_runner "))
     assert serve[:3] == ["lensbox", "serve", "--artifact"]
-    server = ServeProcess(folder / serve[3])
-    try:
-        until = time.monotonic() + PATIENCE
-        while "ready:" not in server.log:
-            assert server.process.poll() is None, server.log
-            assert time.monotonic() < until, server.log
-            time.sleep(0.05)
-        command = [part.replace("http://127.0.0.1:8000", server.url() or "") for part in curl]
+    with running_service(folder / serve[3]) as url:
+        command = [part.replace("http://127.0.0.1:8000", url) for part in curl]
         run = subprocess.run(
             command, cwd=folder, capture_output=True, text=True, timeout=PATIENCE, check=True
         )
         assert len(json.loads(run.stdout)["detections"]) == 1
-    finally:
-        server.close()

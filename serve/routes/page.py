@@ -16,28 +16,8 @@ _MEDIA_TYPES = {
     ".js": "text/javascript; charset=utf-8",
     ".svg": "image/svg+xml",
 }
-# Nothing from elsewhere, nothing inline; pictures and frames of the camera as the page itself made them.
-_POLICY = "; ".join(
-    (
-        "default-src 'none'",
-        "script-src 'self'",
-        "style-src 'self'",
-        "img-src 'self' blob: data:",
-        "media-src 'self' blob:",
-        "connect-src 'self'",
-        "base-uri 'none'",
-        "form-action 'none'",
-        "frame-ancestors 'none'",
-    )
-)
-_HEADERS = {
-    "Content-Security-Policy": _POLICY,
-    "X-Content-Type-Options": "nosniff",
-    "Referrer-Policy": "no-referrer",
-    "Permissions-Policy": "camera=(self), geolocation=(), microphone=()",
-    # A browser asks each time whether its copy is still right: a new version of the service is seen at once.
-    "Cache-Control": "no-cache",
-}
+# A browser asks each time whether its copy is still right: a new version of the service is seen at once.
+_CACHING = {"Cache-Control": "no-cache"}
 
 
 class _File(NamedTuple):
@@ -74,7 +54,7 @@ def _answer(request: Request, name: str) -> Response:
     file = _files().get(name)
     if file is None:
         raise HTTPException(404)
-    headers = {**_HEADERS, "ETag": file.etag}
+    headers = {**_CACHING, "ETag": file.etag}
     if request.headers.get("if-none-match") == file.etag:
         return Response(status_code=304, headers=headers)
     return Response(file.content, media_type=file.media_type, headers=headers)

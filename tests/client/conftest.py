@@ -1,13 +1,12 @@
 """A service in a process of its own, an artifact that it serves, and photographs."""
 
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import PIL.Image
 import pytest
-from serve_process import PATIENCE, ServeProcess
+from serve_process import running_service
 from small_detectors import save_random_artifact
 
 
@@ -19,16 +18,8 @@ def artifact_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def url(artifact_path: Path) -> Iterator[str]:
     """The address of a service that is ready."""
-    server = ServeProcess(artifact_path)
-    try:
-        until = time.monotonic() + PATIENCE
-        while "ready:" not in server.log:
-            assert server.process.poll() is None, server.log
-            assert time.monotonic() < until, server.log
-            time.sleep(0.05)
-        yield server.url() or ""
-    finally:
-        server.close()
+    with running_service(artifact_path) as url:
+        yield url
 
 
 @pytest.fixture(scope="session")

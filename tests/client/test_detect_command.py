@@ -16,6 +16,7 @@ import PIL.Image
 import PIL.ImageOps
 import pytest
 from made_up_service import made_up_service
+from serve_process import running_service
 from user_detectors import Landmarks, RedAndBlue
 
 from lensbox.cli import main
@@ -281,6 +282,20 @@ def test_what_is_wrong_with_all_ends_it_and_what_with_one_does_not(
     assert stderr.splitlines() == [
         f"lensbox detect: {name}: the service failed (500 internal_error)" for name in ("b.jpg", "a.PNG")
     ]
+
+
+def test_a_service_with_keys(
+    run: Run, artifact_path: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    keys = tmp_path / "keys"
+    keys.write_text("tests the-key-of-these-tests\n")
+    with running_service(artifact_path, "--api-keys-file", str(keys)) as url:
+        code, stdout, stderr = run("b.jpg", where=url)
+        assert (code, stdout) == (3, "")
+        assert re.fullmatch(r"lensbox detect: a key must come .* \(401 unauthorized, request \w+\)\n", stderr)
+        assert run("b.jpg", "--api-key", "the-key-of-these-tests", where=url)[0] == 0
+        monkeypatch.setenv("LENSBOX_API_KEY", "the-key-of-these-tests")
+        assert run("b.jpg", where=url)[0] == 0
 
 
 # --- on a terminal, and when nobody reads ---

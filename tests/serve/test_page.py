@@ -3,7 +3,7 @@
 import base64
 import functools
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +14,7 @@ from chromium import OPTIONS, chromium_path
 
 from lensbox.export.artifact_writer import save_artifact
 from lensbox.model import load_detector
+from lensbox.runtime.artifact_loading import load_artifact
 from lensbox.samples.photos import save_photos
 
 if TYPE_CHECKING:
@@ -229,24 +230,27 @@ def test_a_busy_service_is_asked_again(page: "Page", photos: dict[str, Path]) ->
 
 
 def test_a_key_is_asked_for_when_it_is_needed(
-    browser: "Browser", client: httpx.Client, photos: dict[str, Path]
+    browser: "Browser",
+    start_service: Callable[..., Any],
+    artifact_path: Path,
+    photos: dict[str, Path],
+    tmp_path: Path,
 ) -> None:
     from playwright.sync_api import expect
 
-    def guarded(route: "Route") -> None:
-        if route.request.headers.get("authorization") == "Bearer right":
-            route.continue_()
-        else:
-            route.fulfill(status=401, json={"detail": "a key must come", "code": "unauthorized"})
-
-    with browser.new_context(base_url=str(client.base_url)) as context:
+    keys = tmp_path / "keys"
+    keys.write_text("browser the-right-key-of-a-browser\n")
+    service = start_service(lambda: load_artifact(artifact_path), api_keys_file=keys)
+    with browser.new_context(base_url=str(service.client.base_url)) as context:
         page = context.new_page()
-        page.route("**/v1/**", guarded)
         page.goto("/")
         field = page.get_by_label("This service wants an API key.")
         expect(field).to_be_focused()
         choose(page, photos[HOPPER])
-        for key, message in (("wrong", "A key must come."), ("right", "face_detector")):
+        for key, message in (
+            ("the-wrong-key", "got one that is not known"),
+            ("the-right-key-of-a-browser", "face"),
+        ):
             field.fill(key)
             page.keyboard.press("Enter")
             expect(page.locator("#about")).to_contain_text(message)
@@ -257,7 +261,6 @@ def test_a_key_is_asked_for_when_it_is_needed(
         expect(page.locator("#about")).to_contain_text("face_detector")
         assert page.evaluate("Object.keys(localStorage).length + document.cookie.length") == 0
         other = context.new_page()
-        other.route("**/v1/**", guarded)
         other.goto("/")
         expect(other.locator("#key")).to_be_visible()
 
