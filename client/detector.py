@@ -59,10 +59,13 @@ def artifact_detector(
     # Imported here, as torch takes seconds to load, and is of no use to who asks a service.
     import json
 
-    from lensbox.runtime.artifact_loading import load_artifact
+    from lensbox.runtime.artifact_loading import load_artifact, read_file
     from lensbox.runtime.detection_json import detections_to_json
     from lensbox.runtime.device import choose_device
+    from lensbox.runtime.onnx_file import looks_like_onnx
 
+    if device == "auto" and looks_like_onnx(read_file(path)):
+        device = "cpu"  # the only one that such a file is for
     artifact = load_artifact(path, choose_device(device), trusted=trusted, public_key=public_key)
     # On a CPU, what a larger batch computes leaves the caches.
     size = batch_size or (8 if artifact.device.type == "cpu" else 64)

@@ -17,6 +17,7 @@ import PIL.ImageOps
 import pytest
 from made_up_service import made_up_service
 from serve_process import running_service
+from small_detectors import SHALLOW
 from user_detectors import Landmarks, RedAndBlue
 
 from lensbox.cli import main
@@ -24,6 +25,8 @@ from lensbox.client import Detection, ImageDetections
 from lensbox.client.formats import CSV_COLUMNS, make_format
 from lensbox.drawing.annotate import COLORS
 from lensbox.export.artifact_writer import save_artifact
+from lensbox.export.onnx_writer import save_onnx
+from lensbox.model import FaceDetector
 from lensbox.runtime.artifact_loading import load_artifact
 
 Run = Callable[..., tuple[int, str, str]]
@@ -296,6 +299,18 @@ def test_a_service_with_keys(
         assert run("b.jpg", "--api-key", "the-key-of-these-tests", where=url)[0] == 0
         monkeypatch.setenv("LENSBOX_API_KEY", "the-key-of-these-tests")
         assert run("b.jpg", where=url)[0] == 0
+
+
+def test_an_onnx_file_runs_on_the_cpu_whatever_else_there_is(
+    run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    path = tmp_path / "detector.onnx"
+    save_onnx(FaceDetector(SHALLOW).eval(), path, score_threshold=0.0)
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    code, stdout, stderr = run("b.jpg", "--artifact", path)
+    assert (code, stderr) == (0, "")
+    assert entries(stdout)[0]["detections"]
+    assert run("b.jpg", "--artifact", path, "--device", "cuda")[0] == 2
 
 
 # --- on a terminal, and when nobody reads ---
