@@ -4,6 +4,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 from torch import Tensor
 
 from lensbox.runtime.detection import Detections
@@ -32,7 +33,9 @@ def detections_to_json(found: Detections, classes: Sequence[str]) -> list[dict[s
 def numbers_to_json(values: Tensor) -> list[Any]:
     """Nested as the shape says; what is not finite is null."""
     numbers: list[Any] = values.tolist()
-    return numbers if bool(values.isfinite().all()) else [_without_nan(number) for number in numbers]
+    # By numpy: each call of torch would give Python's lock away, and wait for it.
+    is_finite = bool(np.isfinite(values.numpy()).all())
+    return numbers if is_finite else [_without_nan(number) for number in numbers]
 
 
 def _without_nan(value: Any) -> Any:

@@ -3,13 +3,14 @@
 pickle is safe here: both ends are processes of one service, which know each other by a random key.
 """
 
+import copyreg
 import io
 import pickle
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
+import numpy as np
 import torch
-from numpy.typing import NDArray
 
 
 def packed(value: Any) -> tuple[bytes, list[memoryview]]:
@@ -32,14 +33,22 @@ def unpacked(data: bytes, buffers: Sequence[memoryview] = ()) -> Any:
     return pickle.loads(data, buffers=buffers)
 
 
+def _parts(tensor: torch.Tensor) -> tuple[Any, ...]:
+    """How pickle takes a tensor apart: less by half than numpy would write and read for the same bytes."""
+    if tensor.dim() == 3 and not tensor.is_contiguous():  # an interleaved image: its rows as they lie
+        make, array = _interleaved, tensor.permute(1, 2, 0).contiguous().numpy()
+    else:
+        make, array = _tensor, tensor.contiguous().numpy()
+    return make, (pickle.PickleBuffer(array), array.dtype.str, array.shape)
+
+
+def _tensor(content: Any, dtype: str, shape: tuple[int, ...]) -> torch.Tensor:
+    return torch.from_numpy(np.ndarray(shape, dtype, content))
+
+
+def _interleaved(content: Any, dtype: str, shape: tuple[int, ...]) -> torch.Tensor:
+    return torch.from_numpy(np.ndarray(shape, dtype, content).transpose(2, 0, 1))
+
+
 class _Pickler(pickle.Pickler):
-    def reducer_override(self, value: Any) -> Any:
-        if not isinstance(value, torch.Tensor):
-            return NotImplemented
-        if value.dim() == 3 and not value.is_contiguous():  # an interleaved image: its rows as they lie
-            return _interleaved, (value.permute(1, 2, 0).contiguous().numpy(),)
-        return torch.from_numpy, (value.contiguous().numpy(),)
-
-
-def _interleaved(array: NDArray[Any]) -> torch.Tensor:
-    return torch.from_numpy(array).permute(2, 0, 1)
+    dispatch_table: ClassVar[dict[type, Any]] = {**copyreg.dispatch_table, torch.Tensor: _parts}

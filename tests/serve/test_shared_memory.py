@@ -89,6 +89,25 @@ def test_other_jobs_come_out_as_they_went_in() -> None:
     assert job.pairs.targets.dtype == torch.float64
 
 
+@pytest.mark.parametrize(
+    "values",
+    [torch.rand(2, 3, 4).permute(2, 0, 1), torch.zeros(0, 4), torch.tensor(3), torch.tensor([True, False])],
+    ids=["permuted", "empty", "number", "bool"],
+)
+def test_any_tensor_comes_out_as_it_went_in(values: torch.Tensor) -> None:
+    data, buffers = packed(values)
+    for found in (
+        unpacked(packed_whole(values)),
+        unpacked(data, [memoryview(bytearray(one)) for one in buffers]),
+    ):
+        assert (found.dtype, found.shape, found.is_contiguous()) == (
+            *(values.dtype, values.shape),
+            values.is_contiguous(),
+        )
+        assert torch.equal(found, values)
+        found.zero_()  # it may be written to
+
+
 def test_answers_come_out_as_they_went_in() -> None:
     found = Detections(torch.rand(3, 4), torch.rand(3), torch.arange(3), {"points": torch.rand(3, 5, 2)})
     result, error = unpacked(packed_whole((found, None)))

@@ -1,0 +1,92 @@
+"""Connections between processes of the service: messages in order, whatever the other end does."""
+
+import multiprocessing
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+from serve_process import PATIENCE
+
+from lensbox.serve.processes.link import Link
+
+Pair = tuple[Link, Link]
+
+
+@pytest.fixture
+def pair() -> Iterator[Pair]:
+    first, second = multiprocessing.Pipe()
+    links = Link(first, "first"), Link(second, "second")
+    yield links
+    for link in links:
+        link.close()
+
+
+def _read(link: Link, count: int) -> list[bytes]:
+    return [message for _, message in zip(range(count), link.received(), strict=False)]
+
+
+def test_messages_come_in_order_in_both_directions(pair: Pair) -> None:
+    messages = [bytes([number % 256]) * (number * 37 % 5000) for number in range(300)]
+    for link in pair:
+        for message in messages:
+            link.send(message)
+    for link in pair:
+        assert _read(link, len(messages)) == messages
+
+
+def test_sending_does_not_wait_for_who_does_not_read(pair: Pair) -> None:
+    first, second = pair
+    large = [bytes([number]) * (1 << 20) for number in range(20)]  # far more than a socket holds
+    begun = time.monotonic()
+    for message in large:
+        first.send(message)
+    first.send(b"the last")
+    first.flush(0.05)  # nobody reads: gives up
+    assert time.monotonic() - begun < PATIENCE / 2
+    assert _read(second, 21) == [*large, b"the last"]
+    first.flush(PATIENCE)
+    first.send(b"one more")  # at once again
+    assert _read(second, 1) == [b"one more"]
+
+
+def test_messages_of_threads_are_not_mixed(pair: Pair) -> None:
+    first, second = pair
+
+    def send(letter: bytes) -> None:
+        for size in range(1, 40):
+            first.send(letter * (size * 9973))
+
+    threads = [threading.Thread(target=send, args=(letter,)) for letter in (b"a", b"b", b"c")]
+    for thread in threads:
+        thread.start()
+    found = _read(second, 3 * 39)
+    for thread in threads:
+        thread.join()
+    for letter in (b"a", b"b", b"c"):
+        mine = [message for message in found if message[:1] == letter]
+        assert mine == [letter * (size * 9973) for size in range(1, 40)]
+
+
+def test_the_end_of_one_ends_the_other(pair: Pair) -> None:
+    first, second = pair
+    done = threading.Event()
+
+    def read() -> None:
+        assert _read(second, 1) == []
+        done.set()
+
+    threading.Thread(target=read, daemon=True).start()
+    first.close()
+    assert done.wait(PATIENCE)
+    second.send(b"lost")  # raises nothing
+    first.send(b"lost")
+
+
+def test_a_closed_link_leaves_no_thread(pair: Pair, wait_until: Callable[..., None]) -> None:
+    for link in pair:
+        link.send(bytes(1 << 22))  # each sender waits for its reader
+        link.close()
+    wait_until(
+        lambda: not any(thread.name in ("first-send", "second-send") for thread in threading.enumerate())
+    )
