@@ -64,7 +64,7 @@ $(BIN)/.torch:
 
 # Without build isolation: the op library is built against the torch that is installed.
 $(BIN)/.ops: $(BIN)/.torch pyproject.toml CMakeLists.txt $(call sources,ops) $(call builds,ops)
-	@echo "== Installing Python packages and building the op library (about a minute)"
+	@echo "== Installing Python packages and building the op library (about a minute; with CUDA, several)"
 	$(PIP) install --quiet cmake ninja "scikit-build-core>=0.11"
 	$(PIP) install --quiet --no-build-isolation --editable '.[dev]'
 	@touch $@

@@ -23,7 +23,9 @@ COMMANDS: dict[str, LazyCommand] = {
     "info": LazyCommand("lensbox.info.cli:info", "Say what an artifact is, or this installation."),
     "detect": LazyCommand("lensbox.client.cli:detect", "Find what is in image files.", extra="client"),
     "train": LazyCommand("lensbox.train.cli:train", "Train a face detector.", extra="train"),
-    "evaluate": LazyCommand("lensbox.train.cli:evaluate", "Measure a detector on WIDER FACE.", extra="train"),
+    "evaluate": LazyCommand(
+        "lensbox.train.cli:evaluate", "Score a detector on labelled photographs.", extra="train"
+    ),
     "stress": LazyCommand("lensbox.train.cli:stress", "Find the limits of a detector.", extra="demo"),
     "bench": LazyCommand(
         "lensbox.bench.cli:bench", "Time the ops, the detector, and the way to boxes.", extra="bench"

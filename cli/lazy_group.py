@@ -2,6 +2,7 @@
 
 import importlib
 from collections.abc import Mapping
+from difflib import get_close_matches
 from typing import Any
 
 import click
@@ -33,6 +34,17 @@ class LazyGroup(click.Group):
         except ModuleNotFoundError as error:
             raise self._missing_package(cmd_name, error) from error
         return found
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """The command that the arguments name. Raises UsageError, with the name that may be meant."""
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            for name in get_close_matches(args[0], self._lazy, 1):
+                error.message += f" Did you mean {name!r}?"
+            raise
 
     def invoke(self, ctx: click.Context) -> Any:
         """Runs the command that the arguments name."""

@@ -92,7 +92,7 @@ def _find(name: str) -> Callable[..., Any]:
         if isinstance(error, ModuleNotFoundError) and f"{module_name}.".startswith(f"{error.name}."):
             raise click.UsageError(
                 f"--model must name a module that can be imported, got {name!r}: {error} (looked in {here} "
-                "and where Python looks)"
+                f"and where Python looks){_hint(module_name)}"
             ) from error
         raise ArtifactError(f"importing {module_name} raised {_described(error)}") from error
     function = getattr(module, function_name, None)
@@ -101,6 +101,11 @@ def _find(name: str) -> Callable[..., Any]:
             f"--model must name a function or class of {module_name}, got {function_name!r}"
         )
     return function  # type: ignore[no-any-return]
+
+
+def _hint(module_name: str) -> str:
+    stem, dot, last = module_name.rpartition(".")
+    return f"; a module is named without .py: {stem}" if dot and last == "py" else ""
 
 
 def _described(error: Exception) -> str:

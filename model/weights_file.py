@@ -3,6 +3,7 @@
 import hashlib
 import json
 from pathlib import Path
+from zipfile import is_zipfile
 
 import safetensors
 import safetensors.torch
@@ -47,7 +48,8 @@ def load_detector(path: str | Path | None = None) -> FaceDetector:
             metadata = file.metadata() or {}
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
     except safetensors.SafetensorError as error:
-        raise InputError(f"{path} is not a safetensors file: {error}") from error
+        hint = " (is it an artifact? Weights are what `lensbox train` writes)" if is_zipfile(path) else ""
+        raise InputError(f"{path} is not a safetensors file: {error}{hint}") from error
     if CONFIG_KEY not in metadata:
         raise InputError(f"{path} has no {CONFIG_KEY!r} in its metadata: it was not written by save_detector")
     try:

@@ -39,6 +39,10 @@ def parse_artifact_file(data: bytes) -> ArtifactFile:
     undamaged, with the entries that torch writes, and its pickles describe tensors that lie inside it.
     """
     if not data.startswith(b"PK"):
+        if data[8:9] == b"{":  # after the length of a safetensors file's header
+            raise ValueError(
+                "is not a TorchScript file but holds weights: `lensbox export --weights` takes it"
+            )
         raise ValueError("is not a TorchScript file, which is a zip archive")
     try:
         entries = read_archive(data)

@@ -15,6 +15,7 @@ from lensbox.runtime.artifact import Artifact
 from lensbox.runtime.artifact_file import METADATA_FILE, ArtifactFile, parse_artifact_file
 from lensbox.runtime.carried_ops import load_carried_libraries
 from lensbox.runtime.code_check import ForeignCodeError, check_code
+from lensbox.runtime.device import choose_device, named_device
 from lensbox.runtime.metadata import SINGLE_IMAGE_FORMAT, ArtifactMetadata
 from lensbox.runtime.onnx_file import looks_like_onnx
 from lensbox.runtime.onnx_loading import load_onnx_bytes, read_onnx_metadata
@@ -36,7 +37,9 @@ def load_artifact(
     public_key: str | Path | None = None,
     onnx: OnnxOptions | None = None,
 ) -> Artifact:
-    """Loads an artifact onto a device; run its `self_test` before relying on it on a new machine.
+    """Loads an artifact onto a device: "cpu", "cuda", "cuda:1" or "auto".
+
+    Run its `self_test` before relying on it on a new machine.
 
     An artifact is a program: its code runs while it loads and whenever it is called. So the file is checked
     first, as a whole and for damage, and its code must use only operators that a detector needs: none that
@@ -55,7 +58,7 @@ def load_artifact(
     Raises ArtifactError, naming the file and the cause, if it is missing, damaged, not an artifact or of a
     newer format, if its code uses other operators, and if an operator that it needs is not registered or has
     a schema that does not fit; with `public_key`, also if the signature is absent or does not match.
-    DeviceError for an ONNX file and another device than the CPU.
+    DeviceError for a device that is not there, and for an ONNX file and another device than the CPU.
     """
     data = read_file(path)
     if public_key is not None:
@@ -96,9 +99,9 @@ def load_artifact_bytes(
     onnx: OnnxOptions | None = None,
 ) -> Artifact:
     """Loads an artifact from the content of its file, as `load_artifact` does; errors call it `name`."""
-    device = torch.device(device)
     if looks_like_onnx(data):
-        return load_onnx_bytes(data, name, device, onnx or OnnxOptions())
+        return load_onnx_bytes(data, name, named_device(str(device)), onnx or OnnxOptions())
+    device = choose_device(str(device))
     file, metadata = _parsed(data, name)
     # Before TorchScript sees the file: it would only say "Unknown builtin op".
     if trusted:

@@ -1,23 +1,35 @@
 """On which device an artifact runs."""
 
+import re
+
 import torch
 
 from lensbox.errors import DeviceError
 
 
 def choose_device(name: str) -> torch.device:
-    """The device of "cpu", "cuda", "cuda:1" or "auto". Raises DeviceError for a GPU that cannot be used."""
-    if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    if name.startswith("cuda") and not torch.cuda.is_available():
+    """The device of "cpu", "cuda", "cuda:1" or "auto".
+
+    Raises DeviceError for another name, and for a GPU that cannot be used.
+    """
+    device = named_device(name)
+    if device.type == "cuda" and not torch.cuda.is_available():
         reason = (
             "this torch was built without CUDA"
             if torch.version.cuda is None
             else f"this torch was built for CUDA {torch.version.cuda}, but no usable GPU was found"
         )
         raise DeviceError(f"device must be usable, got {name!r} with torch {torch.__version__}: {reason}")
-    device = torch.device(name)
     if device.type == "cuda" and device.index is not None and device.index >= torch.cuda.device_count():
         found = torch.cuda.device_count()
         raise DeviceError(f"device must be usable, got {name!r} where torch finds {found} of them")
     return device
+
+
+def named_device(name: str) -> torch.device:
+    """The same, whether it can be used or not; "auto" is one that can. Raises DeviceError for other names."""
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    if not re.fullmatch(r"cpu|cuda(:\d{1,3})?", name):
+        raise DeviceError(f"device must be cpu, cuda, cuda:N or auto, got {name!r}")
+    return torch.device(name)

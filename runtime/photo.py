@@ -42,7 +42,9 @@ def photo_of(image: Tensor | Photo, name: str) -> Photo:
         _check_pixels(image, name)
         return Photo.of(image)
     if not isinstance(image, Photo):
-        raise TypeError(f"{name} must be a tensor or a Photo, got {type(image).__name__}")
+        raise TypeError(
+            f"{name} must be a tensor or a Photo, got {type(image).__name__}; read_photo makes one of a file"
+        )
     _check_pixels(image.pixels, f"{name}.pixels")
     x1, y1, x2, y2 = image.window
     if not (-math.inf < x1 < x2 < math.inf and -math.inf < y1 < y2 < math.inf):  # false for NaN, too
@@ -58,6 +60,8 @@ def _check_pixels(pixels: Tensor, name: str) -> None:
     if pixels.dtype != torch.uint8:
         raise ValueError(f"{name} must be uint8, got {str(pixels.dtype).removeprefix('torch.')}")
     if pixels.dim() != 3 or pixels.shape[0] not in (1, 3, 4):
-        raise ValueError(f"{name} must have the shape [C, H, W] with C = 1, 3 or 4, got {list(pixels.shape)}")
+        shape = list(pixels.shape)
+        hint = "; permute(2, 0, 1) puts C first" if shape[2:] in ([1], [3], [4]) else ""
+        raise ValueError(f"{name} must have the shape [C, H, W] with C = 1, 3 or 4, got {shape}{hint}")
     if 0 in pixels.shape:
         raise ValueError(f"{name} must have at least one row and one column, got {list(pixels.shape)}")

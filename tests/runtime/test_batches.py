@@ -118,6 +118,10 @@ _PIXELS = torch.zeros(3, 5, 5, dtype=torch.uint8)
     [
         (_PIXELS.float(), " must be uint8, got float32"),
         (_PIXELS[:2], " must have the shape [C, H, W] with C = 1, 3 or 4, got [2, 5, 5]"),
+        (
+            _PIXELS.permute(1, 2, 0),
+            " must have the shape [C, H, W] with C = 1, 3 or 4, got [5, 5, 3]; permute(2, 0, 1) puts C first",
+        ),
         (_PIXELS[0], " must have the shape [C, H, W] with C = 1, 3 or 4, got [5, 5]"),
         (_PIXELS[:, :0], " must have at least one row and one column, got [3, 0, 5]"),
         (Photo(_PIXELS.int(), 5, 5, (0, 0, 5, 5)), ".pixels must be uint8, got int32"),

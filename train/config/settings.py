@@ -11,6 +11,7 @@ import dataclasses
 import json
 from collections.abc import Mapping
 from dataclasses import field
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from pydantic import AfterValidator, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
@@ -237,8 +238,9 @@ def config_from_mapping(values: Mapping[str, Any], base: TrainConfig | None = No
     changes: dict[str, dict[str, Any]] = {}
     for name, value in values.items():
         if name not in _GROUP_OF:
+            close = "".join(f" (did you mean {key!r}?)" for key in get_close_matches(str(name), _GROUP_OF, 1))
             known = ", ".join(sorted(_GROUP_OF))
-            raise ConfigError(f"unknown configuration key {name!r}; known keys: {known}")
+            raise ConfigError(f"unknown configuration key {name!r}{close}; known keys: {known}")
         changes.setdefault(_GROUP_OF[name], {})[name] = value
     own = changes.pop("", {})
     groups = {name: checked(getattr(config, name), group) for name, group in changes.items()}

@@ -23,6 +23,7 @@ from lensbox.errors import InputError
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".webp")
 ANNOTATION_PATTERN = "*_bbx_gt.txt"
 _NUMBERS = 10  # of a row; the name of a class follows
+_LAYOUT = "docs/training.md#your-photographs; examples/train.py makes it of a table"
 
 
 class DataError(InputError):
@@ -191,9 +192,12 @@ def _read_tar(path: Path, images: list[LabelledImage], problems: list[Problem]) 
                 assert file is not None  # isfile() above
                 texts[name] = file.read().decode("utf-8", errors="replace")
     except tarfile.TarError as error:
-        raise DataError(f"{path} must be an uncompressed tar file: {error}") from error
+        raise DataError(
+            f"{path} must be a folder or an uncompressed tar file of photographs and labels ({_LAYOUT}), "
+            f"got {error}"
+        ) from error
     if not texts:
-        raise DataError(f"{path} must hold a {ANNOTATION_PATTERN} file")
+        raise DataError(f"{path} must hold a {ANNOTATION_PATTERN} file ({_LAYOUT})")
     for annotation, text in texts.items():
         origin = f"{path}:{annotation}"
         entries, found = parse_annotations(text, origin)
@@ -210,7 +214,7 @@ def _read_tar(path: Path, images: list[LabelledImage], problems: list[Problem]) 
 def _read_folder(path: Path, images: list[LabelledImage], problems: list[Problem]) -> None:
     annotations = sorted(path.rglob(ANNOTATION_PATTERN))
     if not annotations:
-        raise DataError(f"folder {path} must hold a {ANNOTATION_PATTERN} file, at any depth")
+        raise DataError(f"folder {path} must hold a {ANNOTATION_PATTERN} file, at any depth ({_LAYOUT})")
     for annotation in annotations:
         entries, found = parse_annotations(
             annotation.read_text(encoding="utf-8", errors="replace"), str(annotation)
