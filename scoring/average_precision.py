@@ -30,6 +30,8 @@ BANDS: dict[str, tuple[float, float]] = {
     "tiny4-8": (4, 8),
 }
 MATCH_IOU = 0.5
+# An average precision is of detections from this score up.
+SCORE_THRESHOLD = 0.02
 LOW_MARGIN, HIGH_MARGIN = 0.7, 1.4
 
 
@@ -143,7 +145,13 @@ class Evaluation:
             care = (height >= low) & (height < high) & ~truth.ignore & truth.of_class(wanted)
             total += int(care.sum())
             order = self._order[index]
-            label, free = self._match(self._overlaps[index], care, len(order))
+            overlaps = self._overlaps[index]
+            if wanted is not None and found.classes is not None and truth.classes is not None:
+                # Those of other classes hit no label of this one.
+                overlaps = {
+                    rank: pairs for rank, pairs in overlaps.items() if found.classes[order[rank]] == wanted
+                }
+            label, free = self._match(overlaps, care, len(order))
             found_height = (found.boxes[:, 3] - found.boxes[:, 1])[order]
             outside = (found_height < low * LOW_MARGIN) | (found_height > high * HIGH_MARGIN)
             counted = np.flatnonzero(((label >= 0) | ~(free | outside)) & found.of_class(wanted)[order])

@@ -25,7 +25,7 @@ from lensbox.serve.observability.engine import observed_instance
 from lensbox.serve.observability.metrics import Metrics
 from lensbox.serve.observability.middleware import Observed
 from lensbox.serve.observability.tracing import start_tracing
-from lensbox.serve.routes import detect, health, loss, model, page
+from lensbox.serve.routes import detect, evaluate, health, loss, model, page
 from lensbox.serve.routes import metrics as metrics_route
 from lensbox.serve.security.access import Access
 from lensbox.serve.security.middleware import secured
@@ -115,7 +115,7 @@ def create_app(
     app.guarded = lambda inner: secured(inner, settings, access)
     app.traced = (lambda inner: inner) if tracing is None else tracing.app
     add_error_handlers(app)
-    for route in (health, model, detect, loss, metrics_route, v2):
+    for route in (health, model, detect, evaluate, loss, metrics_route, v2):
         app.include_router(route.router)
     if not settings.no_page:
         app.include_router(page.router)

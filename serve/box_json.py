@@ -201,12 +201,17 @@ def _check_count(name: str, what: str, count: int, most: int) -> None:
 
 def _check_boxes(name: str, boxes: list[Any]) -> None:
     for index, box in enumerate(boxes):
-        if not isinstance(box, list) or len(box) != 4:
-            raise _invalid(f"{name}[{index}] must be a box [x1, y1, x2, y2], got {shown(box)}")
-        for side, number in zip(("x1", "y1", "x2", "y2"), box, strict=True):
-            # By exact type: true and false are int to isinstance.
-            if type(number) not in (int, float) or not _is_finite(number):
-                raise _invalid(f"{side} of {name}[{index}] must be a finite number, got {shown(number)}")
+        check_box(f"{name}[{index}]", box)
+
+
+def check_box(name: str, box: Any) -> None:
+    """Raises ApiError (422) unless it is four finite numbers."""
+    if not isinstance(box, list) or len(box) != 4:
+        raise _invalid(f"{name} must be a box [x1, y1, x2, y2], got {shown(box)}")
+    for side, number in zip(("x1", "y1", "x2", "y2"), box, strict=True):
+        # By exact type: true and false are int to isinstance.
+        if type(number) not in (int, float) or not _is_finite(number):
+            raise _invalid(f"{side} of {name} must be a finite number, got {shown(number)}")
 
 
 def _is_finite(number: int | float) -> bool:

@@ -52,7 +52,7 @@ def read_image_list(
     if not is_form(content_type):
         question = read_question(body, max_images)
         images = question.pop("images")
-        sources = [_source(f"images[{index}]", image) for index, image in enumerate(images)]
+        sources = [as_source(f"images[{index}]", image) for index, image in enumerate(images)]
         return ImageList(sources, merged(parameters, question), True)
     parts = form_parts(body, content_type, max_images)
     for name, _ in parts:
@@ -76,22 +76,10 @@ def read_image_list(
 def read_question(body: bytes, max_images: int, most_arrays: int = 0, most_commas: int = 0) -> dict[str, Any]:
     """A JSON object with `images`, a list of 1 to `max_images` of them; the rest is not looked at.
 
-    most_arrays, most_commas: how many there may be beside those that images need. What has more is not
-    parsed: the parser stops every other thread of the process while it works. Raises ApiError: 413, 422.
+    most_arrays, most_commas: as for `read_json`, beside those that images need. Raises ApiError: 413, 422.
     """
-    spare = _SPARE + 16 * max_images
-    for what, sign, most in (
-        ("arrays", b"]", spare + most_arrays),
-        ("objects", b"{", spare + most_arrays),
-        ("quotes", b'"', spare + 16 * most_arrays),
-        ("commas", b",", spare + most_commas),
-    ):
-        if (count := body.count(sign)) > most:
-            raise ApiError(413, "too_many_images", f"the body must have at most {most} {what}, got {count}")
-    try:
-        question = parse_json(body)
-    except ValueError as error:
-        raise ApiError(422, "invalid_json", f"the body must be JSON: {error}") from None
+    of_images = 16 * max_images
+    question = read_json(body, of_images + most_arrays, of_images + most_commas)
     if not isinstance(question, dict) or "images" not in question:
         raise _invalid(f"the body must be an object with images, got {shown(question)}")
     images = question["images"]
@@ -103,7 +91,28 @@ def read_question(body: bytes, max_images: int, most_arrays: int = 0, most_comma
     return question
 
 
-def _source(name: str, image: Any) -> Source:
+def read_json(body: bytes, most_arrays: int, most_commas: int) -> Any:
+    """The value of a JSON text with no more arrays, objects, commas and strings than there may be.
+
+    What has more is not parsed: the parser stops every other thread of the process while it works. Raises
+    ApiError: 413, 422.
+    """
+    for what, sign, most in (
+        ("arrays", b"]", most_arrays),
+        ("objects", b"{", most_arrays),
+        ("quotes", b'"', 8 * most_arrays),
+        ("commas", b",", most_commas),
+    ):
+        if (count := body.count(sign)) > _SPARE + most:
+            message = f"the JSON of a request must have at most {_SPARE + most} {what}, got {count}"
+            raise ApiError(413, "too_many_images", message)
+    try:
+        return parse_json(body)
+    except ValueError as error:
+        raise ApiError(422, "invalid_json", f"the body must be JSON: {error}") from None
+
+
+def as_source(name: str, image: Any) -> Source:
     """What an element of `images` names. Raises ApiError (422) for another form than an image has."""
     if not isinstance(image, dict) or len(image) != 1 or next(iter(image)) not in ("data", "url"):
         raise _invalid(f'{name} must be {{"data": base64}} or {{"url": …}}, got {shown(image)}')

@@ -95,6 +95,78 @@ class ManyAnswers(BaseModel):
     images: list[DetectAnswer | ImageError] = Field(description="in the order of the images")
 
 
+class TargetBox(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    box: Box
+    label: str | None = Field(None, description="name of a class; needed where the artifact has `classes`")
+    ignore: bool = Field(False, description="neither a miss, nor is a detection of it a false alarm")
+
+
+Targets = Annotated[
+    list[Box | TargetBox], Field(description="boxes to find, in pixels of the upright photograph")
+]
+
+
+class LabelledData(ImageData):
+    targets: Targets
+
+
+class LabelledUrl(ImageUrl):
+    targets: Targets
+
+
+class EvaluateQuestion(DetectParameters):
+    """Documentation alone: the body is read by `labelled_images`, whose messages say more."""
+
+    images: list[LabelledData | LabelledUrl] = Field(min_length=1)
+
+
+class Counts(BaseModel):
+    score_threshold: float = Field(description="detections with a score above this count")
+    hits: int
+    false_alarms: int
+    misses: int
+    precision: float | None = Field(description="hits among the detections; null without detections")
+    recall: float | None = Field(description="hits among the boxes; null without boxes")
+
+
+class ClassFigures(Counts):
+    boxes: int
+    average_precision: float | None
+
+
+class ImageFigures(BaseModel):
+    width: int
+    height: int
+    hits: int
+    false_alarms: int
+    misses: int
+    missed: list[int] = Field(description="which of the image's targets were not found")
+    loss: float | None = Field(description="the model's loss of the hits; null without any")
+
+
+class EvaluateAnswer(Counts):
+    """Documentation alone: of all images that could be read."""
+
+    images: list[ImageFigures | ImageError] = Field(description="in the order of the images")
+    evaluated: int = Field(description="number of images that could be read")
+    match_iou: float = Field(description="a detection hits a box of its class with at least this IoU")
+    thresholds: list[Counts] = Field(description="the same at other score thresholds")
+    best_f1: float
+    recommended_threshold: float | None = Field(description="the score that gives the best F1")
+    average_precision: float | None = Field(
+        description="all-point interpolation, with classes the mean over those that have boxes; "
+        "null for one image"
+    )
+    classes: dict[str, ClassFigures] = Field(
+        {}, description="of each class that is there; only where the artifact has `classes`"
+    )
+    loss: float | None = Field(
+        description="the model's loss of all hits; null without any, or without a loss"
+    )
+
+
 class LossQuestion(BaseModel):
     """Documentation alone: the body is read by `box_json`, whose messages say more."""
 

@@ -55,9 +55,9 @@ async def loss(request: Request, _: Annotated[NoParameters, Query()]) -> Respons
         if isinstance(losses, LossUnsupportedError):
             raise ApiError(422, "unsupported_loss", str(losses))
         slots = int((asked.pairs.targets[:, 3] != 0).sum())
-        answer: dict[str, Any] = {"loss": _finite(losses.loss), "slots": slots}
+        answer: dict[str, Any] = {"loss": finite_or_none(losses.loss), "slots": slots}
         if losses.per_image is not None:
-            answer["per_image"] = [_finite(value) for value in losses.per_image]
+            answer["per_image"] = [finite_or_none(value) for value in losses.per_image]
         if losses.gradient is None:
             return JSONResponse(answer)
         gradient = losses.gradient
@@ -68,9 +68,9 @@ async def loss(request: Request, _: Annotated[NoParameters, Query()]) -> Respons
         return await result_for(request, service.json_parser.submit(write), deadline)
 
 
-def _finite(value: float) -> float | None:
+def finite_or_none(value: float | None) -> float | None:
     """A detector's own loss may be any number, and JSON has no NaN."""
-    return value if math.isfinite(value) else None
+    return value if value is not None and math.isfinite(value) else None
 
 
 def has_loss(model: Model) -> bool:

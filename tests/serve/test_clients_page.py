@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import PIL.Image
 import pytest
 from page_blocks import commands, read_blocks
 
@@ -55,7 +56,7 @@ def _without_data(text: str) -> str:
 def test_every_block_is_run() -> None:
     assert {language for language, _ in _BLOCKS} == {"console", "python"}
     assert sum(len(commands(block)) for language, block in _BLOCKS if language == "console") >= 10
-    assert sum(language == "python" for language, _ in _BLOCKS) == 3
+    assert sum(language == "python" for language, _ in _BLOCKS) == 4
 
 
 def test_the_commands_print_what_is_shown(client: httpx.Client, folder: Path) -> None:
@@ -67,8 +68,13 @@ def test_the_commands_print_what_is_shown(client: httpx.Client, folder: Path) ->
             if command.startswith("lensbox detect"):
                 _check_detections(command, printed, shown, folder)
                 continue
-            if "/v1/detect" in command and "hello" not in command:
+            if "-o drawn.png" in command:
+                with PIL.Image.open(folder / "drawn.png") as drawn:
+                    assert drawn.size == (200, 120)
+            elif "/v1/detect" in command and "hello" not in command and '"url"' not in command:
                 assert '"detections":[' in printed, (command, printed)
+            if "/v1/evaluate" in command:
+                assert '"evaluated":1' in printed, (command, printed)
             if "-i " in command:
                 assert "x-request-id: portrait-1" in printed
             if shown:

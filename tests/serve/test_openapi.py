@@ -47,6 +47,7 @@ _OPERATIONS = [
     "GET /metrics",
     "GET /v1/model",
     "POST /v1/detect",
+    "POST /v1/evaluate",
     "POST /v1/loss",
     "GET /v2",
     "GET /v2/health/live",

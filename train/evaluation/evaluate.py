@@ -11,6 +11,7 @@ from lensbox.errors import InputError
 from lensbox.runtime import Artifact
 from lensbox.scoring.average_precision import (
     BANDS,
+    SCORE_THRESHOLD,
     Evaluation,
     ImageDetections,
     threshold_of_best_f1,
@@ -19,7 +20,6 @@ from lensbox.train.evaluation.coco_precision import coco_precision, mean_precisi
 from lensbox.train.evaluation.evaluation_set import EvaluationSet
 from lensbox.train.evaluation.figures import ClassFigures, Figures
 
-SCORE_THRESHOLD = 0.02
 NMS_IOU = 0.5
 
 # (images uint8 [B, C, H, W], score threshold, IoU threshold) -> boxes, scores, counts; or, of a detector with
