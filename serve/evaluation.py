@@ -86,9 +86,10 @@ def _counts(curve: Curve, threshold: float) -> dict[str, Any]:
 
 def _by_class(matched: Evaluation, classes: Sequence[str], threshold: float) -> dict[str, dict[str, Any]]:
     """Of each class that is among the boxes or the detections."""
-    there = set()
-    for image in (*matched.labels, *matched.detections):
-        there |= set([] if image.classes is None else image.classes.tolist())
+    there: set[int] = set()
+    for found, image in zip(matched.detections, matched.labels, strict=True):
+        for labels in (found.classes, image.classes):
+            there |= set([] if labels is None else labels.tolist())
     curves = {classes[label]: matched.curve(0.0, math.inf, label) for label in sorted(there)}
     return {
         name: {

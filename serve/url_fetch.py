@@ -19,7 +19,7 @@ from lensbox.serve.url_rules import NotAllowedError, Target, UrlRules
 
 _MOST_REDIRECTS = 3
 _REDIRECTS = (301, 302, 303, 307, 308)
-_HEADERS = {
+_HEADERS: dict[bytes | str, bytes | str] = {
     "User-Agent": "lensbox",
     "Accept": "image/*",
     "Accept-Encoding": "identity",  # what inflates has no size that is known

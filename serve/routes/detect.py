@@ -46,7 +46,9 @@ _BODY: dict[str, Any] = {
         },
     }
 }
-_PICTURES = {200: {"content": {name: {"schema": _BINARY} for name in PICTURE_TYPES}}}
+_PICTURES: dict[int | str, dict[str, Any]] = {
+    200: {"content": {name: {"schema": _BINARY} for name in PICTURE_TYPES}}
+}
 
 
 @router.post(

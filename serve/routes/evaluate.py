@@ -76,15 +76,16 @@ async def evaluate(request: Request, parameters: Annotated[DetectParameters, Que
             read_labelled_images, body, content_type, parameters, settings.max_images, metadata.classes
         )
         del body  # of which there are copies now
-        sources, labels, asked = await result_for(request, reading, deadline)
+        labelled = await result_for(request, reading, deadline)
+        asked = labelled.parameters
         threshold = metadata.score_threshold if asked.score_threshold is None else asked.score_threshold
         least = asked.model_copy(update={"score_threshold": min(threshold, SCORE_THRESHOLD)})
 
         async def steps() -> dict[str, Any]:
-            found = await Finder(service, least, deadline).find_each(sources, size)
+            found = await Finder(service, least, deadline).find_each(labelled.sources, size)
             readable = [index for index, one in enumerate(found) if isinstance(one, Found)]
             of_readable = [one for one in found if isinstance(one, Found)]
-            wanted: list[ImageLabels] = [labels[index] for index in readable]
+            wanted: list[ImageLabels] = [labelled.labels[index] for index in readable]
             matching = service.decoders.run(
                 lambda until: figures(of_readable, wanted, metadata.classes, threshold), deadline.at
             )

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from box_reference import loss_reference, random_boxes
+from box_reference import Tolerance, loss_reference, random_boxes
 from torch import Tensor, nn
 from user_detectors import Brightest
 
@@ -14,7 +14,7 @@ from lensbox.ops import PackedTargets, jagged_giou_loss
 from lensbox.runtime import Artifact, load_artifact
 from lensbox.runtime.box_loss import BoxPairs, LossUnsupportedError
 
-_CLOSE = {"rtol": 1e-9, "atol": 1e-12}
+_CLOSE: Tolerance = {"rtol": 1e-9, "atol": 1e-12}
 
 
 class Distance(Brightest):

@@ -70,7 +70,7 @@ def test_the_commands_print_what_is_shown(client: httpx.Client, folder: Path) ->
                 continue
             if "-o drawn.png" in command:
                 with PIL.Image.open(folder / "drawn.png") as drawn:
-                    assert drawn.size == (200, 120)
+                    assert drawn.size == (512, 600)
             elif "/v1/detect" in command and "hello" not in command and '"url"' not in command:
                 assert '"detections":[' in printed, (command, printed)
             if "/v1/evaluate" in command:

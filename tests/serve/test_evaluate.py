@@ -63,7 +63,7 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def colors(path: Path, start_service: Callable[..., Any], wait_until: Callable[..., None]) -> httpx.Client:
-    client = start_service(lambda: load_artifact(path)).client
+    client: httpx.Client = start_service(lambda: load_artifact(path)).client
     wait_until(lambda: client.get("/readyz").status_code == 200)
     return client
 

@@ -10,7 +10,8 @@ from lensbox.serve.errors import ApiError
 from lensbox.serve.image_list import Url, has_image_list, read_image_list
 from lensbox.serve.schemas import DetectParameters
 
-_NONE = DetectParameters(score_threshold=None, iou_threshold=None, orientation=None)
+_NONE = DetectParameters.model_validate({})
+_WITH_IOU = DetectParameters.model_validate({"iou_threshold": 0.5})
 _FORM = "multipart/form-data; boundary=limit"
 _JSON = "application/json"
 
@@ -83,7 +84,7 @@ def test_json() -> None:
         "score_threshold": 0.25,
         "orientation": "stored",
     }
-    sources, parameters, is_many = _read(question, DetectParameters(iou_threshold=0.5))
+    sources, parameters, is_many = _read(question, _WITH_IOU)
     assert sources == [b"\x00\xffone", Url("https://host/{a},[b]"), b""]
     assert parameters == DetectParameters(score_threshold=0.25, iou_threshold=0.5, orientation="stored")
     assert is_many
@@ -148,7 +149,7 @@ def test_data_that_is_no_base64_is_an_error_in_its_place(text: str) -> None:
 )
 def test_what_is_no_list(body: Any, status: int, code: str, message: str) -> None:
     with pytest.raises(ApiError) as caught:
-        _read(body, DetectParameters(iou_threshold=0.5))
+        _read(body, _WITH_IOU)
     assert (caught.value.status, caught.value.code) == (status, code)
     assert message in caught.value.message
     assert len(caught.value.message) < 300

@@ -85,7 +85,7 @@ def test_parameters_of_the_query_and_of_the_body(client: httpx.Client, png: byte
         ("?score_threshold=0", {"json": {**json_of(png, png), "iou_threshold": 0.1}}),
         ("?score_threshold=0&iou_threshold=0.1", {"files": form_of(png, png)}),
     ):
-        for answer in client.post(f"/v1/detect{query}", **body).json()["images"]:  # type: ignore[arg-type]
+        for answer in client.post(f"/v1/detect{query}", **body).json()["images"]:
             assert_alike(answer, expected)
     twice = client.post("/v1/detect?score_threshold=0", json=both)
     assert twice.status_code == 422
@@ -105,7 +105,7 @@ def test_a_bad_image_has_a_problem_in_its_place(
     ]
     mixed = [png, *bad, png]
     for body in ({"files": form_of(*mixed)}, {"json": json_of(*mixed)}):
-        response = client.post("/v1/detect", **body)  # type: ignore[arg-type]
+        response = client.post("/v1/detect", **body)
         assert response.status_code == 200
         first, *errors, last = response.json()["images"]
         assert_alike(first, client.post("/v1/detect", content=png).json())
