@@ -1,5 +1,6 @@
 """Front ends and engines in processes of their own: what they answer, and what happens when one dies."""
 
+import json
 import os
 import signal
 import threading
@@ -109,6 +110,39 @@ def test_answers_are_those_of_the_artifact(
     model = httpx.get(f"{url}/v1/model", timeout=PATIENCE).json()
     assert model["weights_sha256"] == artifact.metadata.weights_sha256
     assert model["service"]["device"] == "cpu"
+
+
+def test_several_images_losses_and_figures_come_from_all_processes(
+    url: str, artifact: Artifact, encode: Callable[..., bytes]
+) -> None:
+    files = [encode("PNG"), encode("JPEG"), b"no image", encode("PNG", "L")]
+    alone = [artifact.detect_image(artifact.read_photo(files[index])) for index in (0, 1, 3)]
+    for _ in range(4):  # of both front ends and both engines
+        form = [("image", file) for file in files * 5]
+        answers = httpx.post(f"{url}/v1/detect", files=form, timeout=PATIENCE).json()["images"]
+        bad = answers[2::4]
+        assert [one["error"]["code"] for one in bad] == ["undecodable_image"] * 5
+        for index, expected in zip((0, 1, 3), alone, strict=True):
+            for answer in answers[index::4]:
+                scores = [one["score"] for one in answer["detections"]]
+                assert scores == pytest.approx(expected.scores.tolist(), rel=1e-4)
+
+        ragged = {"predictions": [[[0, 0, 1, 1], [0, 0, 2, 2]], []], "targets": [[[0, 0, 1, 1]], []]}
+        question = {**ragged, "weights": [3, 1], "per_image": True, "gradient": True}
+        loss = httpx.post(f"{url}/v1/loss", json=question, timeout=PATIENCE).json()
+        assert (loss["loss"], loss["slots"], loss["per_image"]) == (0, 1, [0, 0])
+        assert [len(image) for image in loss["gradient"]] == [2, 0]
+
+        targets = json.dumps([alone[0].boxes[:1].tolist(), [], []])
+        form = [("image", files[0]), ("image", files[2]), ("image", files[3])]
+        figures = httpx.post(
+            f"{url}/v1/evaluate", files=form, data={"targets": targets}, timeout=PATIENCE
+        ).json()
+        assert (figures["evaluated"], figures["hits"], figures["misses"]) == (2, 1, 0)
+        assert figures["loss"] == pytest.approx(0, abs=1e-4)
+        headers = {"Accept": "image/jpeg"}
+        drawn = httpx.post(f"{url}/v1/detect", content=files[0], headers=headers, timeout=PATIENCE)
+        assert drawn.content.startswith(b"\xff\xd8\xff")
 
 
 def test_metrics_are_those_of_all_processes(
