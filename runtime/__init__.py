@@ -3,6 +3,7 @@
 from lensbox.errors import ArtifactError
 from lensbox.runtime.artifact import Artifact
 from lensbox.runtime.artifact_loading import load_artifact
+from lensbox.runtime.box_loss import BoxPairs, Losses
 from lensbox.runtime.detection import Detections
 from lensbox.runtime.image_io import read_image, read_photo
 from lensbox.runtime.metadata import Canvas, Reading
@@ -12,8 +13,10 @@ from lensbox.runtime.photo import Photo
 __all__ = [
     "Artifact",
     "ArtifactError",
+    "BoxPairs",
     "Canvas",
     "Detections",
+    "Losses",
     "OnnxOptions",
     "Photo",
     "Reading",

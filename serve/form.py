@@ -26,6 +26,8 @@ def is_form(content_type: str | None) -> bool:
 
 def media_type(content_type: str | None) -> str:
     """That of a Content-Type, without parameters, in small letters; "" for none."""
+    if content_type is None or ";" not in content_type:
+        return (content_type or "").strip().lower()
     # Not every release of python-multipart lowers the case.
     return parse_options_header(content_type)[0].decode("latin-1").lower()
 

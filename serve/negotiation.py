@@ -20,6 +20,8 @@ def negotiated(accept: Sequence[str], offered: Sequence[str]) -> str:
     accept: the values of its Accept headers; without one, or with nothing legible in them, all are welcome.
     For each type the most exact range counts. Raises ApiError (406) if none is acceptable.
     """
+    if all(value in ("", "*/*") for value in accept):  # nearly always, so it had better cost nothing
+        return offered[0]
     ranges = [found for item in _ITEM.findall(",".join(accept)) if (found := _range(item)) is not None]
     if not ranges:
         return offered[0]

@@ -51,8 +51,9 @@ class Settings:
     Memory that the images of requests can take is bounded by
     `(max_requests + 4 * decode_threads) * max_body_bytes`: copies of files,
     `(20 * decode_threads + 8) * max_pixels`: WebP, the hungriest decoder, takes 16 bytes a pixel, beside the
-    4 of a finished image, one of which may wait though it is larger than `queue_bytes`; and
-    `4 * queue_bytes`: what waits, what is computed, and twice as much for the model's first step.
+    4 of a finished image, one of which may wait though it is larger than `queue_bytes`;
+    `4 * queue_bytes`: what waits, what is computed, and twice as much for the model's first step; and 50 MB
+    of each picture with boxes that a client is slow to take, at the very most: noise as PNG.
 
     Raises ValueError naming the setting, its rule and the value received.
     """
