@@ -1,6 +1,12 @@
 """Writes the artifact: `python export/script_model.py [--model MODULE:NAME] [--weights F] [--output F]`."""
 
 import sys
+from pathlib import Path
+
+# Python looks for modules in the folder of a script first; those of this one must not stand for others of their
+# name, such as onnx or triton.
+if sys.path and sys.path[0] and Path(sys.path[0]).resolve() == Path(__file__).resolve().parent:
+    del sys.path[0]
 
 from lensbox.cli import main
 

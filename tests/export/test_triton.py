@@ -25,9 +25,9 @@ from lensbox.errors import ArtifactError
 from lensbox.export import formats
 from lensbox.export.cli import export
 from lensbox.export.proof_canvases import proof_canvases
-from lensbox.export.triton.config import LARGEST_BATCH
-from lensbox.export.triton.repository import make_repository
-from lensbox.export.triton.torchscript import make_torchscript
+from lensbox.export.triton_repository.config import LARGEST_BATCH
+from lensbox.export.triton_repository.repository import make_repository
+from lensbox.export.triton_repository.torchscript import make_torchscript
 from lensbox.files import atomic_write
 from lensbox.model import Detector, FaceDetector, weights_sha256
 from lensbox.model.protocol_check import named
@@ -301,7 +301,7 @@ def test_a_torchscript_model_with_other_thresholds_is_refused(
     detector: FaceDetector, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source = "def forward(self, images: Tensor):\n    return self.detect(images, 0.3, 0.4)\n"
-    monkeypatch.setattr("lensbox.export.triton.torchscript._source", lambda *_: source)
+    monkeypatch.setattr("lensbox.export.triton_repository.torchscript._source", lambda *_: source)
     with pytest.raises(ArtifactError, match=r"model\.pt does not find what the detector finds"):
         make_torchscript(detector, "model.pt", (SCORE, OVERLAP), ())
 

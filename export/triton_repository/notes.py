@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from lensbox.export.triton.config import LARGEST_BATCH
+from lensbox.export.triton_repository.config import LARGEST_BATCH
 from lensbox.runtime.metadata import ArtifactMetadata
 from lensbox.runtime.onnx_loading import output_names
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from lensbox.export.artifact_writer import MadeArtifact
-from lensbox.export.triton.proof import prove_fixed
+from lensbox.export.triton_repository.proof import prove_fixed
 from lensbox.model import Detector
 from lensbox.runtime.artifact_file import METADATA_FILE
 from lensbox.runtime.onnx_file import HASH_KEY

@@ -11,10 +11,10 @@ from tritonclient.grpc import model_config_pb2 as triton
 from lensbox.export.artifact_writer import MadeArtifact, checked_for_export
 from lensbox.export.onnx_exporter import UnsupportedByOnnxError
 from lensbox.export.onnx_writer import make_onnx
-from lensbox.export.triton.config import THRESHOLDS, config_text, model_config
-from lensbox.export.triton.notes import notes
-from lensbox.export.triton.onnx_model import make_onnx_model
-from lensbox.export.triton.torchscript import make_torchscript
+from lensbox.export.triton_repository.config import THRESHOLDS, config_text, model_config
+from lensbox.export.triton_repository.notes import notes
+from lensbox.export.triton_repository.onnx_model import make_onnx_model
+from lensbox.export.triton_repository.torchscript import make_torchscript
 from lensbox.model import Detector
 
 _logger = logging.getLogger(__name__)

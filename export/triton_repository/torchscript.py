@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from lensbox.export.artifact_writer import MadeArtifact, make_artifact
-from lensbox.export.triton.proof import prove_fixed
+from lensbox.export.triton_repository.proof import prove_fixed
 from lensbox.model import Detector
 from lensbox.runtime.onnx_loading import output_names
 from lensbox.runtime.torchscript import quiet_torchscript, torchscript_call
