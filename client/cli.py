@@ -164,13 +164,18 @@ def _detect(
                 result = _drawn(file, result, detector, annotate)
             with step():
                 if isinstance(result, ImageDetections):
-                    click.echo(form(file.path, result), nl=False)
+                    _print(form(file.path, result))
                 else:
                     reason = _told(file.path, result)
-                    click.echo(form(file.path, reason), nl=False)
+                    _print(form(file.path, reason))
                     click.echo(f"{command}: {reason}", err=True)
                     code = ExitCode.BAD_INPUT
     return code
+
+
+def _print(lines: str) -> None:
+    # Names of files may hold bytes that are no text. As escapes of JSON they can be read back.
+    click.echo(lines.encode("utf-8", "backslashreplace").decode(), nl=False)
 
 
 def _drawn(

@@ -5,6 +5,7 @@ import io
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -114,6 +115,16 @@ def test_a_bad_file_is_one_line_and_stops_nothing(run: Run, url: str, tmp_path: 
             assert str(path) in error
         assert "no file in this folder ends with .jpg" in errors[2]
         assert all("detections" in found[index] for index in (1, 4))
+
+
+def test_a_name_that_is_no_text(run: Run, photos: Path, tmp_path: Path) -> None:
+    path = Path(os.fsdecode(os.fsencode(tmp_path) + b"/\xff\xc3\xa9.jpg"))
+    shutil.copy(photos / "b.jpg", path)
+    code, stdout, stderr = run(path, "--format", "jsonl")
+    assert (code, stderr) == (0, "")
+    assert Path(entries(stdout)[0]["file"]) == path
+    for name in ("csv", "table"):
+        assert "\\udcff\u00e9.jpg" in run(path, "--format", name)[1]
 
 
 def test_csv_has_a_row_for_each_detection(run: Run, tmp_path: Path) -> None:
