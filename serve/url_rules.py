@@ -86,9 +86,9 @@ def _rule(entry: str) -> _Rule:
     try:
         target = _target(url)
     except NotAllowedError as error:
-        raise ValueError(f"a URL that {error}, got {entry!r}") from None
+        raise ValueError(f"host names and URLs with commas between them, got {entry!r}: it {error}") from None
     if ("/" in entry) != ("://" in entry) or "?" in target.path or "#" in url or _climbs(target.path):
-        raise ValueError(f"host names or URLs without query, fragment and dot segments, got {entry!r}")
+        raise ValueError(f"host names, or URLs without query, fragment and dot segments, got {entry!r}")
     return _Rule(*target)
 
 

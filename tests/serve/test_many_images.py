@@ -3,6 +3,7 @@
 import base64
 import io
 import random
+import socket
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -180,6 +181,25 @@ def test_overload_and_deadlines_are_of_all_images(
     wait_until(lambda: running.service.instance.waiting == 0)
     assert client.post("/v1/detect", files=form_of(png, png)).status_code == 200
     assert running.service.in_progress == 0
+
+
+def test_images_of_a_client_that_hangs_up_are_not_computed(
+    start: Callable[..., Any], fake: Any, wait_until: WaitUntil, png: bytes
+) -> None:
+    running = start(max_batch=1)
+    fake.gate.clear()
+    request = httpx.Request("POST", running.client.base_url, files=form_of(*[png] * 9))
+    head = "POST /v1/detect HTTP/1.1\r\n" + "".join(
+        f"{name}: {value}\r\n" for name, value in request.headers.items()
+    )
+    url = running.client.base_url
+    with socket.create_connection((url.host, url.port), timeout=60) as connection:
+        connection.sendall(f"{head}\r\n".encode() + request.read())
+        wait_until(lambda: (len(fake.calls), running.service.instance.waiting) == (1, 1))
+    wait_until(lambda: running.service.in_progress == 0)
+    fake.gate.set()
+    assert running.client.post("/v1/detect", content=png).status_code == 200
+    assert len(fake.calls) == 2
 
 
 def test_a_model_that_fails_is_an_error_of_the_whole(
