@@ -6,8 +6,8 @@ pickle is safe here: both ends are processes of one service, which know each oth
 import copyreg
 import io
 import pickle
-from collections.abc import Sequence
-from typing import Any, ClassVar
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -17,14 +17,14 @@ def packed(value: Any) -> tuple[bytes, list[memoryview]]:
     """A value, and the bytes of its tensors, which are on the CPU, in their order."""
     buffers: list[pickle.PickleBuffer] = []
     stream = io.BytesIO()
-    _Pickler(stream, 5, buffer_callback=buffers.append).dump(value)
+    _pickler(stream, buffers.append).dump(value)
     return stream.getvalue(), [buffer.raw() for buffer in buffers]
 
 
 def packed_whole(value: Any) -> bytes:
     """A value with its tensors, in one."""
     stream = io.BytesIO()
-    _Pickler(stream, 5).dump(value)
+    _pickler(stream).dump(value)
     return stream.getvalue()
 
 
@@ -39,7 +39,7 @@ def _parts(tensor: torch.Tensor) -> tuple[Any, ...]:
         make, array = _interleaved, tensor.permute(1, 2, 0).contiguous().numpy()
     else:
         make, array = _tensor, tensor.contiguous().numpy()
-    return make, (pickle.PickleBuffer(array), array.dtype.str, array.shape)
+    return make, (pickle.PickleBuffer(array.data), array.dtype.str, array.shape)
 
 
 def _tensor(content: Any, dtype: str, shape: tuple[int, ...]) -> torch.Tensor:
@@ -50,5 +50,7 @@ def _interleaved(content: Any, dtype: str, shape: tuple[int, ...]) -> torch.Tens
     return torch.from_numpy(np.ndarray(shape, dtype, content).transpose(2, 0, 1))
 
 
-class _Pickler(pickle.Pickler):
-    dispatch_table: ClassVar[dict[type, Any]] = {**copyreg.dispatch_table, torch.Tensor: _parts}
+def _pickler(stream: io.BytesIO, on_buffer: Callable[[pickle.PickleBuffer], object] | None = None) -> Any:
+    pickler = pickle.Pickler(stream, 5, buffer_callback=on_buffer)
+    pickler.dispatch_table = {**copyreg.dispatch_table, torch.Tensor: _parts}
+    return pickler
