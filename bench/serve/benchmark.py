@@ -152,7 +152,11 @@ class _Run:
             connections=_MOST_CONNECTIONS,
             seconds=self._options.overload_seconds,
         )
-        self._report.overloaded = self._add(f"lensbox, open loop, {rate:.0f} requests/s", load, service)
+        self._report.overloaded = row = self._add(f"lensbox, open loop, {rate:.0f} requests/s", load, service)
+        statuses = row.answers.statuses
+        if unsent := statuses.get("unsent", 0):
+            share = unsent / sum(statuses.values())
+            self._report.notes.append(f"overload: {share:.0%} of the requests could not be sent in time")
         self._report.deadline = _DEADLINE_MS / 1000
 
     def _measure_memory(self, service: Service) -> None:

@@ -122,7 +122,9 @@ def test_figures() -> None:
         latency=Pair([0.013], [0.01]),
         canvases=Pair([30.0], [100.0]),
         saturated=_row("lensbox, 64 connections", 900),
-        overloaded=_row("lensbox, open loop, 360 requests/s", 880, 0.8, **{"503": 2000, "504": 10, "500": 1}),
+        overloaded=_row(
+            "lensbox, open loop, 360 requests/s", 880, 0.8, **{"503": 2000, "504": 10, "500": 1, "unsent": 5}
+        ),
         deadline=2.0,
         memory=1.03,
         recovery=6.0,
