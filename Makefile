@@ -56,7 +56,14 @@ artifact: $(ARTIFACT)
 
 # --- virtual environment and op library ------------------------------------------------------------------------
 
+# What would otherwise be said after minutes, or not at all.
 $(BIN)/.torch:
+	@$(PYTHON) -c 'import sys; sys.exit(not (3, 10) <= sys.version_info < (3, 14))' || { \
+	  echo "PYTHON must be Python 3.10 to 3.13, got $(PYTHON), $$($(PYTHON) --version 2>&1). Name another:"; \
+	  echo "  make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
+	@command -v $(firstword $(CXX)) > /dev/null || { \
+	  echo "There is no C++ compiler, $(CXX). Install one, then run make again:"; \
+	  echo "  sudo apt-get update && sudo apt-get install -y g++"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 	@echo "== Installing $(TORCH), which may take minutes"
 	$(PIP) install $(TORCH) numpy
@@ -94,7 +101,7 @@ $(RUNNER): $(BIN)/.ops $(call sources,cpp_runtime) $(call builds,cpp_runtime) $(
 
 $(ARTIFACT): $(BIN)/.ops $(wildcard model/*.py model/weights/*.safetensors export/*.py runtime/*.py)
 	@echo "== Exporting the detector"
-	$(BIN)/python export/script_model.py --output $@
+	$(BIN)/lensbox export --output $@
 
 # --- checks ------------------------------------------------------------------------------------------------------
 

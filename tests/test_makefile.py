@@ -1,0 +1,36 @@
+"""What make says before it begins, where it could only fail later."""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+from page_blocks import REPOSITORY
+
+
+def make(*arguments: str) -> "subprocess.CompletedProcess[str]":
+    command = ["make", "--no-print-directory", *arguments]
+    return subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=60, check=False)
+
+
+def python_of(folder: Path, fits: bool) -> str:
+    """An interpreter that says whether its version fits, and can do nothing else."""
+    path = folder / "python"
+    path.write_text(f"#!/bin/sh\ncase $1 in -c) exit {int(not fits)};; --version) echo Python 3.9.2;; esac\n")
+    path.chmod(0o755)
+    return f"PYTHON={path}"
+
+
+@pytest.mark.parametrize("goal", ["demo", "test", "lint"])
+def test_a_python_that_does_not_fit(goal: str, tmp_path: Path) -> None:
+    result = make(goal, f"VENV={tmp_path / 'venv'}", python_of(tmp_path, fits=False))
+    assert result.returncode == 2
+    assert f"got {tmp_path / 'python'}, Python 3.9.2. Name another:" in result.stdout
+    assert f"  make PYTHON=python3.12 {goal}\n" in result.stdout
+    assert list(tmp_path.iterdir()) == [tmp_path / "python"]
+
+
+def test_no_compiler(tmp_path: Path) -> None:
+    result = make("demo", f"VENV={tmp_path / 'venv'}", python_of(tmp_path, fits=True), "CXX=no-such-compiler")
+    assert result.returncode == 2
+    assert "There is no C++ compiler, no-such-compiler." in result.stdout
+    assert "apt-get install -y g++" in result.stdout
