@@ -28,7 +28,7 @@ def commands(console: str) -> list[tuple[str, str]]:
 def without_figures(text: str) -> list[str]:
     """The lines, with N for each number, version and hash, as they depend on the machine and on torch, and so
     does how far they are set apart."""
-    text = re.sub(r"\b[0-9a-f]{12,}\b|\d+(?:\.\d+)*(?:e-?\d+)?", "N", text)
+    text = re.sub(r"\b[0-9a-f]{12,}\b|\d+(?:\.\d+)*(?:e[+-]?\d+)?", "N", text)
     return [" ".join(line.split()) for line in text.splitlines()]
 
 
