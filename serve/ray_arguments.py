@@ -4,6 +4,7 @@ import dataclasses
 import types
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from lensbox.serve.observability.logs import FORMATS
@@ -14,9 +15,14 @@ DEFAULT_ARTIFACT = "artifacts/detector.pt"
 _WITHOUT_MEANING = (
     "devices",
     "frontends",
+    "header_timeout",
     "keep_alive_timeout",
+    "max_client_connections",
     "max_connections",
+    "send_timeout",
     "shutdown_delay",
+    "tls_certificate",
+    "tls_key",
 )
 _WORDS = {"true": True, "false": False}
 
@@ -84,12 +90,13 @@ def read_arguments(arguments: Mapping[str, Any]) -> Arguments:
             raise ValueError(f"there is no argument {name!r}; there are {', '.join(sorted(ours | theirs))}")
     settings = _made(Settings, {name: value for name, value in given.items() if name in theirs})
     scaling = _made(Scaling, {name: value for name, value in given.items() if name in ours})
-    # Replicas start in folders of their own.
-    key = settings.public_key
-    settings = replace(
-        settings, frontends=0, artifact=settings.artifact.absolute(), public_key=key and key.absolute()
-    )
-    return Arguments(settings, scaling)
+    return Arguments(replace(settings, frontends=0, **_absolute_paths(settings)), scaling)
+
+
+def _absolute_paths(settings: Settings) -> dict[str, Any]:
+    """Replicas start in folders of their own."""
+    values = {field.name: getattr(settings, field.name) for field in dataclasses.fields(settings)}
+    return {name: value.absolute() for name, value in values.items() if isinstance(value, Path)}
 
 
 def _made(kind: type[Options], values: Mapping[str, Any]) -> Options:

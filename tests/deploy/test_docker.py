@@ -103,7 +103,7 @@ def test_compose_gives_the_service_time_to_end() -> None:
     assert grace > settings_of(service["command"]).shutdown_timeout
     assert service["read_only"] is True
     assert service["tmpfs"] == ["/tmp"]
-    # Reachable from this machine alone: the service has no passwords.
+    # Reachable from this machine alone: nobody needs a key.
     assert all(port.startswith("127.0.0.1:") for port in service["ports"])
 
 

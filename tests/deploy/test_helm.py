@@ -23,8 +23,13 @@ HELM = os.environ.get("LENSBOX_HELM") or shutil.which("helm")
 GPU = {"gpu": {"count": 2, "runtimeClassName": "nvidia"}, "settings": {"frontends": 4, "trusted": True}}
 ALL = {
     **GPU,
+    "apiKeys": {"secretName": "names-and-keys"},
     "autoscaling": {"enabled": True, "targetQueueJobs": 8},
-    "serviceMonitor": {"enabled": True, "labels": {"release": "prometheus"}},
+    "serviceMonitor": {
+        "enabled": True,
+        "labels": {"release": "prometheus"},
+        "keySecret": {"name": "prometheus", "key": "key"},
+    },
     "imagePullSecrets": [{"name": "registry"}],
     "podAnnotations": {"note": "a"},
     "podLabels": {"team": "vision"},
@@ -95,6 +100,20 @@ def test_a_pod_on_gpus_asks_for_them() -> None:
     assert container["image"].endswith("-cuda")
     assert [container["resources"][side]["nvidia.com/gpu"] for side in ("requests", "limits")] == [2, 2]
     assert resources["Deployment"]["spec"]["template"]["spec"]["runtimeClassName"] == "nvidia"
+
+
+def test_keys_come_from_a_secret() -> None:
+    resources = rendered(ALL)
+    keys = settings_of(container_of(resources)["args"]).api_keys_file
+    assert keys is not None
+    mounts = {mount["mountPath"]: mount["name"] for mount in container_of(resources)["volumeMounts"]}
+    volumes = {
+        volume["name"]: volume for volume in resources["Deployment"]["spec"]["template"]["spec"]["volumes"]
+    }
+    secret = volumes[mounts[str(keys.parent)]]["secret"]
+    assert secret == {"secretName": "names-and-keys", "items": [{"key": "keys", "path": keys.name}]}
+    (endpoint,) = resources["ServiceMonitor"]["spec"]["endpoints"]
+    assert endpoint["authorization"] == {"credentials": {"name": "prometheus", "key": "key"}}
 
 
 def test_probes_ask_what_the_service_answers(tmp_path: Path) -> None:

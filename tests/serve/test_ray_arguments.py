@@ -37,6 +37,7 @@ def test_text_and_numbers_give_the_same() -> None:
 
 def test_paths_do_not_depend_on_the_folder_of_a_replica() -> None:
     assert read_arguments({}).settings.artifact == Path("artifacts/detector.pt").absolute()
+    assert read_arguments({"api_keys_file": "keys"}).settings.api_keys_file == Path("keys").absolute()
 
 
 def test_a_whole_number_is_a_number() -> None:
@@ -49,6 +50,7 @@ def test_a_whole_number_is_a_number() -> None:
         ({"artefact": "x"}, r"there is no argument 'artefact'; there are .*artifact, .*num_gpus"),
         ({"frontends": 2}, "frontends has no meaning under Ray, got 2"),
         ({"devices": "all"}, "devices has no meaning under Ray, got 'all'"),
+        ({"tls_key": "key.pem"}, "tls_key has no meaning under Ray, got 'key.pem'"),
         ({"threads": "two"}, "threads must be of the type int, got 'two'"),
         ({"threads": True}, "threads must be of the type int, got True"),
         ({"threads": 1.5}, "threads must be of the type int, got 1.5"),
