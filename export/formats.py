@@ -67,7 +67,7 @@ def make_files(
             )
         files[paths["onnx-network"]] = onnx_network(detector)
     if "triton" in paths:
-        from lensbox.export.triton_repository.repository import make_repository
+        from lensbox.export.triton_repository.files import make_repository
 
         files |= make_repository(detector, paths["triton"], *thresholds, precision.pictures)
     return files, "" if reference is None else parity_report(described, reference)

@@ -26,7 +26,7 @@ from lensbox.export import formats
 from lensbox.export.cli import export
 from lensbox.export.proof_canvases import proof_canvases
 from lensbox.export.triton_repository.config import LARGEST_BATCH
-from lensbox.export.triton_repository.repository import make_repository
+from lensbox.export.triton_repository.files import make_repository
 from lensbox.export.triton_repository.torchscript import make_torchscript
 from lensbox.files import atomic_write
 from lensbox.model import Detector, FaceDetector, weights_sha256

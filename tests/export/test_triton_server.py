@@ -22,7 +22,7 @@ from free_port import free_port
 from torch import Tensor
 
 from lensbox.export.proof_canvases import proof_canvases
-from lensbox.export.triton_repository.repository import make_repository
+from lensbox.export.triton_repository.files import make_repository
 from lensbox.files import atomic_write
 from lensbox.model import FaceDetector
 
