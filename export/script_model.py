@@ -3,8 +3,8 @@
 import sys
 from pathlib import Path
 
-# Python looks for modules in the folder of a script first; those of this one must not stand for others of their
-# name, such as onnx or triton.
+# Python looks for modules in the folder of a script first: those of this one must not stand for other ones of
+# the same name.
 if sys.path and sys.path[0] and Path(sys.path[0]).resolve() == Path(__file__).resolve().parent:
     del sys.path[0]
 
