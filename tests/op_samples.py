@@ -77,8 +77,14 @@ class Sample:
 
     @property
     def overload(self) -> torch._ops.OpOverload:
-        overload: torch._ops.OpOverload = getattr(torch.ops.lensbox, self.op).default
+        packet = getattr(torch.ops.lensbox, self.name_of_op)
+        overload: torch._ops.OpOverload = getattr(packet, self.op.partition(".")[2] or "default")
         return overload
+
+    @property
+    def name_of_op(self) -> str:
+        """Without its overload."""
+        return self.op.partition(".")[0]
 
     def leaves(self, inputs: Inputs) -> list[Any]:
         """The arguments, those that train as leaves."""
@@ -227,6 +233,11 @@ SAMPLES = [
         "nms of many candidates",
         "padded_nms",
         lambda i: (i.pred.repeat(1, 40, 1), _scores(i).repeat(1, 40), 0.3, 0.05, 1600, 50, None),
+    ),
+    Sample(
+        "nms with tensors as thresholds",
+        "padded_nms.tensor_thresholds",
+        lambda i: (i.pred, _scores(i), torch.tensor(0.3), torch.tensor(0.05), 300, 30, _kinds(i)),
     ),
     Sample("letterbox", "letterbox", lambda i: (list(i.photographs), 32, 48, 1, 0)),
     Sample("letterbox in colour", "letterbox", lambda i: (list(i.photographs), 300, 64, 3, 114)),

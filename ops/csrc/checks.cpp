@@ -133,6 +133,13 @@ void check_nms_arguments(const Tensor& boxes, const Tensor& scores, double iou_t
   TORCH_CHECK_VALUE(max_detections >= 1, op, ": max_detections must be at least 1, got ", max_detections);
 }
 
+void check_threshold_tensor(const char* name, const Tensor& threshold) {
+  constexpr const char* op = "lensbox::padded_nms";
+  check_floating_dtype(op, name, threshold);
+  TORCH_CHECK_VALUE(threshold.dim() == 0, op, ": ", name, " must be a tensor of no dimension, got the shape ",
+                    threshold.sym_sizes());
+}
+
 void check_letterbox_arguments(at::TensorList images, int64_t height, int64_t width, int64_t channels,
                                int64_t fill) {
   constexpr const char* op = "lensbox::letterbox";

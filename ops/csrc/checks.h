@@ -31,6 +31,9 @@ void check_nms_arguments(const Tensor& boxes, const Tensor& scores, double iou_t
                          double score_threshold, int64_t max_candidates, int64_t max_detections,
                          const std::optional<Tensor>& categories);
 
+// Of `padded_nms`, where they are tensors.
+void check_threshold_tensor(const char* name, const Tensor& threshold);
+
 void check_letterbox_arguments(at::TensorList images, int64_t height, int64_t width, int64_t channels,
                                int64_t fill);
 

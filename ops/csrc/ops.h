@@ -68,4 +68,12 @@ inline std::tuple<Tensor, Tensor> jagged_giou_loss_backward(const Tensor& grad, 
   return op.call(grad, pred, targets, offsets, normalizer, eps, output_mask);
 }
 
+inline std::tuple<Tensor, Tensor, Tensor, Tensor> padded_nms(const Tensor& boxes, const Tensor& scores,
+                                                             double iou_threshold, double score_threshold,
+                                                             int64_t max_candidates, int64_t max_detections,
+                                                             const std::optional<Tensor>& categories) {
+  static auto op = find_op<decltype(padded_nms)>("lensbox::padded_nms");
+  return op.call(boxes, scores, iou_threshold, score_threshold, max_candidates, max_detections, categories);
+}
+
 }  // namespace lensbox

@@ -40,6 +40,11 @@ TORCH_LIBRARY(lensbox, m) {
       "max_candidates,"
       " int max_detections, Tensor? categories=None)"
       " -> (Tensor boxes, Tensor scores, Tensor indices, Tensor counts)");
+  m.def(
+      "padded_nms.tensor_thresholds(Tensor boxes, Tensor scores, Tensor iou_threshold, Tensor "
+      "score_threshold,"
+      " int max_candidates, int max_detections, Tensor? categories=None)"
+      " -> (Tensor boxes, Tensor scores, Tensor indices, Tensor counts)");
 
   m.def(
       "letterbox(Tensor[] images, int height, int width, int channels=1, int fill=0)"

@@ -5,4 +5,5 @@
 // To train through kept boxes, index the inputs with `indices`.
 TORCH_LIBRARY_IMPL(lensbox, Autograd, m) {
   m.impl("padded_nms", torch::autograd::autogradNotImplementedFallback());
+  m.impl("padded_nms.tensor_thresholds", torch::autograd::autogradNotImplementedFallback());
 }
