@@ -99,7 +99,14 @@ def make_artifact(
         _logger.info("measuring what %s changes", precision.dtype)
         change = measured_precision(_compile(detector), module, precision, specification, thresholds)
     libraries = described_libraries(carried_ops)
-    metadata = dataclasses.replace(describe(detector, module, thresholds, change), libraries=tuple(libraries))
+    metadata = describe(
+        detector,
+        thresholds,
+        change,
+        ops=custom_op_schemas(module, methods_of(detector)),
+        converted=module if precision.dtype in ("float16", "bfloat16") else None,
+    )
+    metadata = dataclasses.replace(metadata, libraries=tuple(libraries))
 
     content = _written(module, metadata, libraries)
     _logger.info("loading the artifact back and running its self-test")
@@ -172,17 +179,19 @@ def _compile(detector: Detector, forward: str | None = None) -> torch.jit.Script
 
 def describe(
     detector: Detector,
-    module: torch.jit.ScriptModule | None,
     thresholds: tuple[float, float],
-    precision: Precision | None,
+    precision: Precision | None = None,
+    *,
+    ops: Sequence[str] = (),
+    converted: Any = None,
 ) -> ArtifactMetadata:
     """The metadata of a detector's artifact, for which a self-test is chosen.
 
-    module: what TorchScript made of it; None for a file without TorchScript, which needs no operators.
+    precision: None for float32. ops: schemas of the operators that the file calls. converted: what the
+    detector became in a reduced precision, see `build_self_test`.
     """
     _logger.info("choosing a self-test")
     dtype = precision.dtype if precision else "float32"
-    converted = module if dtype in ("float16", "bfloat16") else None
     try:
         self_test = build_self_test(detector, converted, MANTISSA_BITS[dtype])
     except RuntimeError as error:
@@ -207,7 +216,7 @@ def describe(
         reading=Reading(specification.orientation, specification.jpeg_oversampling),
         score_threshold=thresholds[0],
         iou_threshold=thresholds[1],
-        ops=() if module is None else tuple(custom_op_schemas(module, methods)),
+        ops=tuple(ops),
         methods=methods,
         self_test=self_test,
         classes=tuple(specification.classes),

@@ -1,6 +1,6 @@
 """Whether another runtime's detections are those of the detector, up to rounding."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -51,6 +51,14 @@ class Agreement:
                 "same score"
             )
         return "; ".join(failures)
+
+    def describe(self, batches: Sequence[int]) -> str:
+        """What was compared, in batches of these sizes, as the end of a sentence."""
+        return (
+            f"{self.detections} detections, in batches of {', '.join(map(str, batches))}, boxes within "
+            f"{self.boxes:.5f} px and scores within {self.scores:.6f}, {self.ties} exchanged for others of "
+            "the same score"
+        )
 
     def compare(
         self, expected: Answer, actual: Answer, score_threshold: float, slots: int, name: str

@@ -10,10 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from lensbox.errors import ArtifactError
-from lensbox.model.protocol_check import location
+from lensbox.export.graph_tracer import BATCH, innermost_reason, traced_detect
 
 OPSET = 18
-BATCH = "batch"
 
 _REGISTRY_LOGGER = "torch.onnx._internal.exporter._registration"
 # Of these the exporter knows what they mean, or says of which it does not.
@@ -53,14 +52,14 @@ def graph_to_onnx(
     scalars: by name, with an example. Raises OnnxExportError, naming operator or line, if there is no such
     graph.
     """
-    if images.shape[0] < 2:
-        raise ValueError(f"images must be a batch of at least 2, got the shape {list(images.shape)}")
     from lensbox.export.onnx_nms import TRANSLATIONS
 
-    examples = (images, *(torch.tensor(value, dtype=torch.float32) for value in scalars.values()))
-    shapes = ({0: torch.export.Dim(BATCH)}, *(None for _ in scalars))
+    thresholds = tuple(torch.tensor(value, dtype=torch.float32) for value in scalars.values())
     with _quiet_exporter(), torch.no_grad():
-        program = _traced(module, examples, shapes)
+        try:
+            program = traced_detect(module, images, thresholds)
+        except ArtifactError as error:
+            raise UnsupportedByOnnxError(str(error)) from error
         _refuse_unknown_operators(program)
         try:
             exported = torch.onnx.export(
@@ -73,27 +72,13 @@ def graph_to_onnx(
                 verbose=False,
             )
         except Exception as error:  # the exporter has many kinds, and wraps them in long reports
-            raise UnsupportedByOnnxError(
-                f"ONNX has no translation of the detector: {_reason(error)}"
-            ) from error
+            reason = innermost_reason(error)
+            raise UnsupportedByOnnxError(f"ONNX has no translation of the detector: {reason}") from error
     assert exported is not None
     model: onnx.ModelProto = exported.model_proto
     _drop_notes(model.graph)
     _name_batch(model)
     return model
-
-
-def _traced(
-    module: nn.Module, examples: tuple[Tensor, ...], shapes: "tuple[object, ...]"
-) -> torch.export.ExportedProgram:
-    try:
-        return torch.export.export(module, examples, dynamic_shapes=shapes, strict=False)
-    except Exception as error:  # whatever the user's code and the tracer raise
-        where = location(error)
-        raise UnsupportedByOnnxError(
-            "torch.export cannot make a graph of the detector for any batch and thresholds: "
-            f"{_reason(error)}" + (f" ({where})" if where else "")
-        ) from error
 
 
 def _refuse_unknown_operators(program: torch.export.ExportedProgram) -> None:
@@ -108,13 +93,6 @@ def _refuse_unknown_operators(program: torch.export.ExportedProgram) -> None:
             f"ONNX has no translation of the operators {', '.join(sorted(unknown))}; of Lensbox's own, "
             "lensbox::padded_nms has one"
         )
-
-
-def _reason(error: BaseException) -> str:
-    """The innermost cause's message up to its first empty line, on one line."""
-    while error.__cause__ is not None:
-        error = error.__cause__
-    return " ".join(str(error).strip().split("\n\n")[0].split()) or type(error).__name__
 
 
 def _drop_notes(graph: onnx.GraphProto) -> None:

@@ -1,8 +1,7 @@
 """`lensbox::padded_nms` in standard operators of ONNX.
 
-An exported graph takes its thresholds as inputs, but the op takes numbers, of which an export would make
-constants. So calls are caught on their way to it, whoever makes them, and become calls of an op with tensors
-in their place, which exists for the exporter alone; the exporter finds its meaning in `TRANSLATIONS`.
+Calls of it become calls of an op with tensors as thresholds (see `ReplacedNms`), which exists for the
+exporter alone; the exporter finds its meaning in `TRANSLATIONS`.
 
 The rules are those of the op (docs/ops.md): scores above the threshold, the best max_candidates of them, by
 score and then by index; of two boxes whose intersection is more than iou_threshold times their union, the
@@ -10,15 +9,14 @@ better one stays. ONNX leaves only the last of these to its runtimes: most divid
 that an IoU within a rounding error of the threshold may fall on the other side.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from onnxscript import opset18
 from torch import Tensor
-from torch.overrides import TorchFunctionMode
 
-import lensbox.ops  # noqa: F401 (registers torch.ops.lensbox)
+from lensbox.export.detect_graph import ReplacedNms
 
 op: Any = opset18  # its own types are too narrow for what its functions return
 _DTYPES = (torch.float32, torch.float16, torch.bfloat16)
@@ -61,23 +59,14 @@ def _(
     )
 
 
-class ThresholdsAsTensors(TorchFunctionMode):
+class ThresholdsAsTensors(ReplacedNms):
     """Within it, `torch.ops.lensbox.padded_nms` takes thresholds that are tensors, for the export to ONNX.
 
     Raises ValueError for float64 and for a number of boxes that varies.
     """
 
-    def __torch_function__(
-        self,
-        func: Any,
-        types: Sequence[type],
-        args: tuple[Any, ...] = (),
-        kwargs: Mapping[str, Any] | None = None,
-    ) -> Any:
-        """See torch.overrides."""
-        if func in (torch.ops.lensbox.padded_nms, torch.ops.lensbox.padded_nms.default):
-            func = _with_tensors
-        return func(*args, **(kwargs or {}))
+    def __init__(self) -> None:
+        super().__init__(_with_tensors)
 
 
 def _with_tensors(

@@ -10,10 +10,11 @@ import torch
 from torch import Tensor
 
 from lensbox.export.artifact_writer import MadeArtifact, checked_for_export, describe
-from lensbox.export.onnx_detect import DetectGraph
+from lensbox.export.detect_graph import DetectGraph
 from lensbox.export.onnx_exporter import OnnxExportError, UnsupportedByOnnxError, graph_to_onnx
+from lensbox.export.onnx_nms import ThresholdsAsTensors
 from lensbox.export.onnx_proof import prove
-from lensbox.export.own_methods import own_methods
+from lensbox.export.own_methods import LETTERBOX_METHODS, own_methods
 from lensbox.export.parity import Reference, compare_with_detector
 from lensbox.export.proof_canvases import BATCHES
 from lensbox.export.self_test_builder import one_thread
@@ -27,7 +28,6 @@ from lensbox.runtime.onnx_file import sealed
 _logger = logging.getLogger(__name__)
 
 _MAX_BYTES = (1 << 31) - 1  # of a protocol buffer
-_LETTERBOX = ("preprocess", "restore", "restore_points")
 
 
 def save_onnx(
@@ -70,14 +70,14 @@ def make_onnx(
     """
     detector, thresholds = checked_for_export(detector, score_threshold, iou_threshold)
     own = own_methods(detector)
-    if letterbox := [method for method in own if method in _LETTERBOX]:
+    if letterbox := [method for method in own if method in LETTERBOX_METHODS]:
         raise UnsupportedByOnnxError(
             f"the detector's own {' and '.join(letterbox)} cannot be exported: an ONNX file holds detect "
             "alone, and its runtimes fit and restore as Lensbox does (lensbox::letterbox)"
         )
     _logger.info("making an ONNX model of the detector")
     model = _model(detector, thresholds)
-    metadata = described or describe(detector, None, thresholds, None)
+    metadata = described or describe(detector, thresholds)
     methods = tuple(method for method in metadata.methods if method not in own)
     metadata = dataclasses.replace(metadata, ops=(), methods=methods, parity=())
     _describe_model(model, metadata)
@@ -88,15 +88,7 @@ def make_onnx(
     _logger.info("comparing it with the detector")
     with one_thread():
         agreement = prove(detector, load_artifact_bytes(content, name), pictures)
-    _logger.info(
-        "onnxruntime finds what PyTorch finds: %d detections, in batches of %s, boxes within %.5f px and "
-        "scores within %.6f, %d exchanged for others of the same score",
-        agreement.detections,
-        ", ".join(map(str, BATCHES)),
-        agreement.boxes,
-        agreement.scores,
-        agreement.ties,
-    )
+    _logger.info("onnxruntime finds what PyTorch finds: %s", agreement.describe(BATCHES))
     if reference is not None:
         rows = compare_with_detector(content, name, metadata, reference, ["cpu"], runs_in_cpp=False)
         metadata = dataclasses.replace(metadata, parity=rows)
@@ -110,7 +102,7 @@ def _model(detector: Detector, thresholds: tuple[float, float]) -> onnx.ModelPro
     size = specification.channels, specification.height, specification.width
     generator = torch.Generator().manual_seed(0)
     example = torch.randint(0, 256, (2, *size), dtype=torch.uint8, generator=generator)
-    graph = DetectGraph(detector).eval()
+    graph = DetectGraph(detector, ThresholdsAsTensors).eval()
     scalars = dict(zip(("score_threshold", "iou_threshold"), thresholds, strict=True))
     return graph_to_onnx(graph, example, scalars, graph.outputs)
 

@@ -9,6 +9,9 @@ from lensbox.export.self_test_images import draw_faces
 from lensbox.model import Detector
 from lensbox.ops.canvas import fit_to_canvases, restore_boxes, restore_points
 
+# Those that a file which holds `detect` alone cannot do without.
+LETTERBOX_METHODS = ("preprocess", "restore", "restore_points")
+
 
 def own_methods(detector: Detector) -> list[str]:
     """Those of `preprocess`, `restore`, `restore_points`, `loss` whose answers are not Lensbox's to the bit.
@@ -17,7 +20,7 @@ def own_methods(detector: Detector) -> list[str]:
     several shapes, whole and as windows of larger photographs.
     """
     answers = _Answers(detector)
-    methods = ("preprocess", "restore", "restore_points", "loss")
+    methods = (*LETTERBOX_METHODS, "loss")
     with torch.no_grad():
         return [name for name in methods if hasattr(detector, name) and not getattr(answers, name)()]
 

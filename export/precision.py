@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from lensbox.errors import ArtifactError
-from lensbox.export.precision_change import Detect, measure_change
+from lensbox.export.precision_change import Detect, PrecisionChange, measure_change
 from lensbox.export.reduced_precision import reduce_products
 from lensbox.export.self_test_images import draw_faces, draw_scene
 from lensbox.export.tf32 import TF32_MANTISSA_BITS, OperandRounding
@@ -24,7 +24,7 @@ DTYPES = ("float32", "tf32", "float16", "bfloat16")
 MANTISSA_BITS = {"float32": TF32_MANTISSA_BITS, "tf32": TF32_MANTISSA_BITS, "float16": 10, "bfloat16": 7}
 
 _DRAWN_PICTURES = 6  # of each kind
-_SCORE_LIMIT = TOLERANCES["cuda"].scores
+SCORE_LIMIT = TOLERANCES["cuda"].scores
 
 _CPU = torch.device("cpu")
 
@@ -78,18 +78,30 @@ def measured_precision(
     exact, converted: on the CPU. On it, TF32 is imitated. Raises ArtifactError beyond the tolerance, or where
     scores move by more than a self-test allows or clear detections get lost.
     """
-    drawn = [draw_faces(seed) for seed in range(_DRAWN_PICTURES)]
-    height, width = specification.height, specification.width
-    drawn += [draw_scene(seed, height, width) for seed in range(_DRAWN_PICTURES)]
-    pictures = [*drawn, *options.pictures]
+    pictures = measured_pictures(options, specification)
     canvases = (exact.preprocess([picture])[0].to(options.device) for picture in pictures)
     change = measure_change(
         _calling(exact, options.device, tf32=False),
         _calling(converted, options.device, tf32=options.dtype == "tf32"),
         canvases,
         thresholds,
-        _SCORE_LIMIT,
+        SCORE_LIMIT,
     )
+    return described_precision(change, options, thresholds)
+
+
+def measured_pictures(options: PrecisionOptions, specification: DetectorSpec) -> list[Tensor]:
+    """Drawn ones, and those of the options; uint8 [C, H, W]."""
+    height, width = specification.height, specification.width
+    drawn = [draw_faces(seed) for seed in range(_DRAWN_PICTURES)]
+    drawn += [draw_scene(seed, height, width) for seed in range(_DRAWN_PICTURES)]
+    return [*drawn, *options.pictures]
+
+
+def described_precision(
+    change: PrecisionChange, options: PrecisionOptions, thresholds: tuple[float, float]
+) -> Precision:
+    """What the metadata say of a change. Raises ArtifactError as `measured_precision` does."""
     if change.detections == 0:
         raise ArtifactError(
             f"the change by {options.dtype} cannot be measured: nothing is found in {change.pictures} "
@@ -104,10 +116,10 @@ def measured_precision(
         max_box_change=change.max_boxes,
         max_score_change=change.scores,
     )
-    if not change.max_boxes <= options.tolerance or not change.scores <= _SCORE_LIMIT or change.unmatched:
+    if not change.max_boxes <= options.tolerance or not change.scores <= SCORE_LIMIT or change.unmatched:
         raise ArtifactError(
             f"the detector cannot be exported: {describe_change(precision)}, and {change.unmatched} more "
-            f"have no counterpart; at most {options.tolerance:g} px (--tolerance), {_SCORE_LIMIT:g} and 0 "
+            f"have no counterpart; at most {options.tolerance:g} px (--tolerance), {SCORE_LIMIT:g} and 0 "
             "are allowed"
         )
     return precision

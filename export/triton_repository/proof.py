@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 
 from lensbox.errors import ArtifactError
+from lensbox.export.detect_proof import compare_batches
 from lensbox.export.detections_check import Agreement
-from lensbox.export.onnx_proof import compare_batches
 from lensbox.export.proof_canvases import BATCHES, proof_canvases
 from lensbox.export.self_test_builder import one_thread
 from lensbox.model import Detector

@@ -41,12 +41,13 @@ def detector() -> RedAndBlue:
 @pytest.fixture(scope="module")
 def metadata(detector: RedAndBlue) -> ArtifactMetadata:
     with torch.no_grad():
-        return describe(detector, None, (0.4, 0.3), None)
+        return describe(detector, (0.4, 0.3))
 
 
 def artifact_of(detector: Detector, metadata: ArtifactMetadata, error: Error) -> Any:
     report = SimpleNamespace(passed=True)
-    return SimpleNamespace(metadata=metadata, self_test=lambda: report, module=Other(detector, error))
+    module, device = Other(detector, error), torch.device("cpu")
+    return SimpleNamespace(metadata=metadata, self_test=lambda: report, module=module, device=device)
 
 
 def nothing(found: Found, images: Tensor, score: float, iou: float) -> None:
@@ -146,7 +147,7 @@ def test_the_users_pictures_are_part_of_it(detector: RedAndBlue, metadata: Artif
 def test_further_outputs_are_compared(output: str) -> None:
     landmarks = Landmarks().eval()
     with torch.no_grad():
-        metadata = describe(landmarks, None, (0.3, 0.5), None)
+        metadata = describe(landmarks, (0.3, 0.5))
 
     def shifted(found: Found, images: Tensor, score: float, iou: float) -> None:
         found[output] += 1

@@ -1,0 +1,38 @@
+"""The one place that talks to torch.export."""
+
+import torch
+from torch import Tensor, nn
+
+from lensbox.errors import ArtifactError
+from lensbox.model.protocol_check import location
+
+BATCH = "batch"
+
+
+def traced_detect(
+    module: nn.Module, images: Tensor, thresholds: tuple[Tensor, ...]
+) -> torch.export.ExportedProgram:
+    """A `DetectGraph`, or what has its inputs, as a graph for any batch.
+
+    images: an example with a batch of at least 2, since torch.export takes a size of 1 for a constant.
+    Raises ArtifactError, naming cause and line.
+    """
+    if images.shape[0] < 2:
+        raise ValueError(f"images must be a batch of at least 2, got the shape {list(images.shape)}")
+    shapes = ({0: torch.export.Dim(BATCH)}, *(None for _ in thresholds))
+    try:
+        with torch.no_grad():
+            return torch.export.export(module, (images, *thresholds), dynamic_shapes=shapes, strict=False)
+    except Exception as error:  # whatever the user's code and the tracer raise
+        where = location(error)
+        raise ArtifactError(
+            "torch.export cannot make a graph of the detector for any batch and thresholds: "
+            f"{innermost_reason(error)}" + (f" ({where})" if where else "")
+        ) from error
+
+
+def innermost_reason(error: BaseException) -> str:
+    """The innermost cause's message up to its first empty line, on one line."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return " ".join(str(error).strip().split("\n\n")[0].split()) or type(error).__name__
