@@ -15,7 +15,13 @@ from lensbox.cli.command import FILE, Command, fraction
 from lensbox.files import atomic_write
 
 DEFAULT_OUTPUT = Path("artifacts") / "detector"  # and the suffix of the format
-SUFFIXES = {"torchscript": ".pt", "onnx": ".onnx", "onnx-network": ".network.onnx", "triton": ".triton"}
+SUFFIXES = {
+    "torchscript": ".pt",
+    "aoti": ".pt2",
+    "onnx": ".onnx",
+    "onnx-network": ".network.onnx",
+    "triton": ".triton",
+}
 
 _logger = logging.getLogger(__name__)
 
@@ -77,16 +83,17 @@ def pixels(text: str) -> float:
     default=("torchscript",),
     callback=_formats,
     metavar="NAME",
-    help="torchscript: for every runtime of Lensbox. onnx: detect alone, in standard operators. "
-    "onnx-network: the face detector's raw predictions. triton: a folder, the model repository of a Triton "
-    "server. Several with commas, or repeated (docs/formats.md).",
+    help="torchscript: for every runtime of Lensbox. aoti: detect alone, compiled for this machine and "
+    "--device. onnx: detect alone, in standard operators. onnx-network: the face detector's raw predictions. "
+    "triton: a folder, the model repository of a Triton server. Several with commas, or repeated "
+    "(docs/formats.md).",
 )
 @click.option(
     "--output",
     type=_file,
     metavar="FILE",
-    help="File to write, or folder for triton; of several formats, each with its own suffix: .pt, .onnx, "
-    ".network.onnx, .triton. Default: artifacts/detector.pt and so on.",
+    help="File to write, or folder for triton; of several formats, each with its own suffix: .pt, .pt2, "
+    ".onnx, .network.onnx, .triton. Default: artifacts/detector.pt and so on.",
 )
 @click.option(
     "--score-threshold",
@@ -124,7 +131,7 @@ def pixels(text: str) -> float:
     "--device",
     type=click.Choice(["auto", "cpu", "cuda"]),
     default="cpu",
-    help="Where to measure it. The artifact runs on any device.",
+    help="Where to measure it, and what aoti compiles for. The other files run on any device.",
 )
 @click.option(
     "--pictures",
@@ -170,7 +177,7 @@ def export(
     runner: Path | None,
     report: Path | None,
 ) -> None:
-    """Writes a detector as an artifact with a self-test, TorchScript or ONNX, or for a Triton server.
+    """Writes a detector with a self-test: as TorchScript, compiled code, ONNX, or for a Triton server.
 
     The path of each file goes to stdout, progress and errors to stderr. SIGTERM ends the process with 143,
     and leaves nothing half-written, as SIGINT does.
@@ -186,11 +193,12 @@ def export(
         from lensbox.runtime.device import choose_device
         from lensbox.runtime.image_io import read_image
 
-        if pictures and not parity and dtype == "float32" and not {"onnx", "triton"} & {*formats}:
+        if pictures and not parity and dtype == "float32" and not {"aoti", "onnx", "triton"} & {*formats}:
             raise click.UsageError(
-                "--pictures must come with --parity, another --dtype than float32, or --format onnx or triton"
+                "--pictures must come with --parity, another --dtype than float32, or --format aoti, onnx or "
+                "triton"
             )
-        if dtype != "float32" and formats != ("torchscript",):
+        if dtype != "float32" and not {"torchscript", "aoti"}.issuperset(formats):
             raise click.UsageError(
                 "--dtype must be float32 for an ONNX file, whose runtimes choose themselves, and for a "
                 f"repository of Triton, which holds one, got {dtype}"
@@ -198,7 +206,7 @@ def export(
         if carry_ops and not ops:
             raise click.UsageError("--carry-ops must come with --ops")
         if carry_ops and "torchscript" not in formats:
-            raise click.UsageError("--carry-ops must come with --format torchscript: ONNX files carry none")
+            raise click.UsageError("--carry-ops must come with --format torchscript: other files carry none")
         if not parity and (runner is not None or report is not None):
             raise click.UsageError("--runner and --report must come with --parity")
         arguments = parse_options(options)

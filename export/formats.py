@@ -17,7 +17,7 @@ from lensbox.runtime.metadata import ArtifactMetadata
 _logger = logging.getLogger(__name__)
 
 _ONNX = ("onnx", "onnxruntime", "onnxscript")
-_COMPARED = {"torchscript", "onnx"}  # with the detector in every runtime; the others prove themselves
+_COMPARED = {"torchscript", "aoti", "onnx"}  # with the detector in every runtime; the others prove themselves
 _PACKAGES = {"onnx": _ONNX, "triton": (*_ONNX, "grpc", "tritonclient")}
 
 
@@ -31,10 +31,10 @@ def make_files(
 ) -> tuple[dict[Path, bytes], str]:
     """The content of each file, and their comparison with the detector as Markdown.
 
-    paths: by format, of which there are "torchscript", "onnx", "onnx-network" and "triton", whose path is a
-    folder; for all but the first the precision must be float32. thresholds: of scores and IoU, None for the
-    detector's. parity: where they are compared, None for nowhere. The other arguments and the errors are
-    those of `save_artifact` and `save_onnx`.
+    paths: by format, of which there are "torchscript", "aoti", "onnx", "onnx-network" and "triton", whose
+    path is a folder; for all but the first two the precision must be float32. thresholds: of scores and IoU, None
+    for the detector's. parity: where they are compared, None for nowhere. The other arguments and the errors
+    are those of `save_artifact`, `save_aoti` and `save_onnx`.
     """
     _require_packages(paths)
     files: dict[Path, bytes] = {}
@@ -48,6 +48,12 @@ def make_files(
         files[path], described[path] = make_artifact(
             detector, str(path), *thresholds, precision, carried_ops, reference
         )
+        _report(path, files[path], described[path])
+    if "aoti" in paths:
+        from lensbox.export.aoti_writer import make_aoti  # the compiler, which takes seconds to import
+
+        same, path = next(iter(described.values()), None), paths["aoti"]
+        files[path], described[path] = make_aoti(detector, str(path), *thresholds, precision, same, reference)
         _report(path, files[path], described[path])
     if "onnx" in paths:
         from lensbox.export.onnx_writer import make_onnx  # needs packages that TorchScript does without

@@ -34,7 +34,8 @@ class Artifact:
     torch's switches say; those are as they were once no method runs.
 
     module: has the methods of the newest format (`docs/artifact.md`), be it TorchScript, `SingleImageMethods`
-    or `OnnxMethods`. Call it inside of `torchscript_call`. rounded: whether it rounds on a CPU as on a GPU.
+    or `DetectOnlyMethods`. Call it inside of `torchscript_call`. rounded: whether it rounds on a CPU as on a
+    GPU.
     on_letterbox: if set, called for each batch of photographs with the seconds that pre-processing took.
     """
 
@@ -202,7 +203,7 @@ class Artifact:
         """Mean of 1 - GIoU over the slots that hold a target; a slot whose y2 is 0 is padding.
 
         predictions, targets: [..., 4] of the same shape, xyxy in the same unit, on any device. Raises
-        ValueError for other shapes, and for an ONNX file of a detector with a loss of its own.
+        ValueError for other shapes, and for a detector with a loss of its own whose file is not TorchScript.
         """
         if predictions.shape != targets.shape or predictions.dim() == 0 or predictions.shape[-1] != 4:
             raise ValueError(
@@ -244,8 +245,8 @@ class Artifact:
     def _check_loss(self) -> None:
         if self.module.loss is None:
             raise ValueError(
-                "loss must be asked of the detector's TorchScript artifact: it is the detector's own, and an "
-                "ONNX file holds detect alone"
+                "loss must be asked of the detector's TorchScript artifact: it is the detector's own, and "
+                "this file holds detect alone"
             )
 
     @contextlib.contextmanager

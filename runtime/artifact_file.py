@@ -1,12 +1,14 @@
 """What lies in an artifact's file, checked before torch sees it."""
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from lensbox.runtime.pickle_check import DamagedPickleError, check_pickle
 from lensbox.runtime.zip_archive import DamagedArchiveError, read_archive
 
 METADATA_FILE = "lensbox.json"
+METADATA_ENTRY = f"extra/{METADATA_FILE}"
 LIBRARIES = "extra/ops/"
 MAX_METADATA_SIZE = 16 << 20
 # All sources, and all pickles, together: checking takes hundreds of times their size in memory.
@@ -32,11 +34,10 @@ class ArtifactFile:
     libraries: dict[str, bytes]
 
 
-def parse_artifact_file(data: bytes) -> ArtifactFile:
-    """Checks the content of an artifact's file, all but the meaning of its metadata and its code.
+def read_entries(data: bytes) -> dict[str, bytes]:
+    """The content of each entry of an artifact's archive.
 
-    Raises ValueError, to be read after the file's name, unless it is a TorchScript archive with metadata,
-    undamaged, with the entries that torch writes, and its pickles describe tensors that lie inside it.
+    Raises ValueError, to be read after the file's name, unless it is an undamaged archive as torch writes it.
     """
     if not data.startswith(b"PK"):
         if data[8:9] == b"{":  # after the length of a safetensors file's header
@@ -45,20 +46,34 @@ def parse_artifact_file(data: bytes) -> ArtifactFile:
             )
         raise ValueError("is not a TorchScript file, which is a zip archive")
     try:
-        entries = read_archive(data)
+        return read_archive(data)
     except DamagedArchiveError as error:
         raise ValueError(f"is damaged: {error}") from error
-    if "data.pkl" not in entries:
-        raise ValueError("is not a TorchScript file")
-    if "constants.pkl" not in entries:
-        raise ValueError("is not a TorchScript file: it holds no code (was it written by torch.save?)")
-    metadata = entries.get(f"extra/{METADATA_FILE}")
+
+
+def checked_metadata(entries: Mapping[str, bytes]) -> bytes:
+    """The bytes of `lensbox.json`. Raises ValueError, to be read after the file's name."""
+    metadata = entries.get(METADATA_ENTRY)
     if metadata is None:
         raise ValueError(f"is not a Lensbox artifact: it holds no {METADATA_FILE}")
     if len(metadata) > MAX_METADATA_SIZE:
         raise ValueError(
             f"is damaged: its {METADATA_FILE} has {len(metadata)} bytes, at most {MAX_METADATA_SIZE} are read"
         )
+    return metadata
+
+
+def parse_artifact_file(entries: dict[str, bytes]) -> ArtifactFile:
+    """Checks the entries of an artifact's file, all but the meaning of its metadata and its code.
+
+    Raises ValueError, to be read after the file's name, unless it is a TorchScript archive with metadata,
+    with the entries that torch writes, and its pickles describe tensors that lie inside it.
+    """
+    if "data.pkl" not in entries:
+        raise ValueError("is not a TorchScript file")
+    if "constants.pkl" not in entries:
+        raise ValueError("is not a TorchScript file: it holds no code (was it written by torch.save?)")
+    metadata = checked_metadata(entries)
     foreign = [name for name in entries if not _ENTRY.fullmatch(name)]
     if foreign:
         raise ValueError(f"is not as torch writes it: it holds the entry {foreign[0]}")

@@ -1,8 +1,10 @@
-"""Loading an artifact: a TorchScript file with the extra file `lensbox.json`, or an ONNX file.
+"""Loading an artifact: a TorchScript file with the extra file `lensbox.json`, an ONNX file, or a package of
+compiled code.
 
 A TorchScript artifact's module is a frozen detector with the methods `preprocess`, `detect`, `restore` and
 `loss`; `lensbox.json` is written and read by `ArtifactMetadata`. `docs/artifact.md` says what is checked
-before torch sees a file; no other code opens one. ONNX files are the business of `onnx_loading`.
+before torch sees a file; no other code opens one. ONNX files are the business of `onnx_loading`, packages
+that of `aoti_loading`.
 """
 
 import io
@@ -11,8 +13,10 @@ from pathlib import Path
 import torch
 
 from lensbox.errors import ArtifactError
+from lensbox.runtime.aoti_file import is_package
+from lensbox.runtime.aoti_loading import load_package, read_package_metadata
 from lensbox.runtime.artifact import Artifact
-from lensbox.runtime.artifact_file import METADATA_FILE, ArtifactFile, parse_artifact_file
+from lensbox.runtime.artifact_file import METADATA_FILE, ArtifactFile, parse_artifact_file, read_entries
 from lensbox.runtime.carried_ops import load_carried_libraries
 from lensbox.runtime.code_check import ForeignCodeError, check_code
 from lensbox.runtime.device import choose_device, named_device
@@ -53,12 +57,13 @@ def load_artifact(
 
     A file that `lensbox export --format onnx` wrote is loaded as well, on the CPU. It holds operators of ONNX
     alone, so there is no code to check, nor to trust. onnx: what runs it, None for onnxruntime with as many
-    threads as torch uses.
+    threads as torch uses. One of `--format aoti` is machine code, which is loaded only if `trusted`, onto the
+    kind of device, of processor or GPU, and by the torch that it was compiled for.
 
     Raises ArtifactError, naming the file and the cause, if it is missing, damaged, not an artifact or of a
     newer format, if its code uses other operators, and if an operator that it needs is not registered or has
     a schema that does not fit; with `public_key`, also if the signature is absent or does not match.
-    DeviceError for a device that is not there, and for an ONNX file and another device than the CPU.
+    DeviceError for a device that is not there, and for a file that is not for that kind of device.
     """
     data = read_file(path)
     if public_key is not None:
@@ -87,7 +92,8 @@ def read_metadata(data: bytes, name: str) -> ArtifactMetadata:
     """
     if looks_like_onnx(data):
         return read_onnx_metadata(data, name)
-    return _parsed(data, name)[1]
+    entries = _entries(data, name)
+    return read_package_metadata(entries, name) if is_package(entries) else _parsed(entries, name)[1]
 
 
 def load_artifact_bytes(
@@ -101,8 +107,11 @@ def load_artifact_bytes(
     """Loads an artifact from the content of its file, as `load_artifact` does; errors call it `name`."""
     if looks_like_onnx(data):
         return load_onnx_bytes(data, name, named_device(str(device)), onnx or OnnxOptions())
+    entries = _entries(data, name)
+    if is_package(entries):
+        return load_package(data, entries, name, str(device), trusted)
     device = choose_device(str(device))
-    file, metadata = _parsed(data, name)
+    file, metadata = _parsed(entries, name)
     # Before TorchScript sees the file: it would only say "Unknown builtin op".
     if trusted:
         load_carried_libraries(name, metadata.libraries, file.libraries, metadata.ops)
@@ -117,9 +126,16 @@ def load_artifact_bytes(
     return Artifact(SingleImageMethods(module) if single else module, metadata, device)
 
 
-def _parsed(data: bytes, name: str) -> tuple[ArtifactFile, ArtifactMetadata]:
+def _entries(data: bytes, name: str) -> dict[str, bytes]:
     try:
-        file = parse_artifact_file(data)
+        return read_entries(data)
+    except ValueError as error:
+        raise ArtifactError(f"{name} {error}") from error
+
+
+def _parsed(entries: dict[str, bytes], name: str) -> tuple[ArtifactFile, ArtifactMetadata]:
+    try:
+        file = parse_artifact_file(entries)
     except ValueError as error:
         raise ArtifactError(f"{name} {error}") from error
     try:

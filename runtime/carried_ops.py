@@ -76,7 +76,7 @@ def _checked(artifact: str, library: Library, contents: Mapping[str, bytes]) -> 
         raise ArtifactError(f"{carried} with SHA-256 {library.sha256}, but its bytes have {found}")
     if library.platform != this_platform():
         raise ArtifactError(f"{carried}, built for {library.platform}; this machine is {this_platform()}")
-    if _minor(library.torch_version) != _minor(torch.__version__):
+    if minor_version(library.torch_version) != minor_version(torch.__version__):
         raise ArtifactError(
             f"{carried}, built for torch {library.torch_version}; installed is {torch.__version__}, and C++ "
             "interfaces change between minor versions"
@@ -98,5 +98,6 @@ def _open(artifact: str, library: Library, content: bytes) -> None:
             ) from error
 
 
-def _minor(version: str) -> str:
+def minor_version(version: str) -> str:
+    """'2.13' of '2.13.0+cpu'."""
     return ".".join(version.split(".")[:2])

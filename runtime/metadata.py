@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from lensbox.runtime.carried_ops import Library
+from lensbox.runtime.compiled import Compiled, read_compiled
 from lensbox.runtime.detection import Extra
 from lensbox.runtime.json_field import Field, FieldError
 from lensbox.runtime.metadata_parts import (
@@ -58,6 +59,7 @@ class ArtifactMetadata:
     precision: None for float32.
     libraries: op libraries that the artifact carries.
     parity: how near its answers were to those in PyTorch when it was written; empty where that was not asked.
+    compiled: what a package of machine code was compiled for; None for other files.
     """
 
     format_version: int
@@ -79,6 +81,12 @@ class ArtifactMetadata:
     precision: Precision | None = None
     libraries: tuple[Library, ...] = ()
     parity: tuple[Parity, ...] = ()
+    compiled: Compiled | None = None
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """Those of `detect_named`, in the order in which files that compute `detect` alone give them."""
+        return ("boxes", "scores", "counts", *(["labels"] if self.classes else []), *self.extras)
 
     def reading_in(self, orientation: Orientation | None) -> Reading:
         """`reading`, but for the orientation, if one is given. Raises ValueError if it is none."""
@@ -137,6 +145,7 @@ def _to_dict(metadata: ArtifactMetadata) -> dict[str, Any]:
         **({"precision": metadata.precision._asdict()} if metadata.precision else {}),
         **({"libraries": libraries} if libraries else {}),
         **({"parity": [row._asdict() for row in metadata.parity]} if metadata.parity else {}),
+        **({"compiled": metadata.compiled._asdict()} if metadata.compiled else {}),
         "defaults": {"score_threshold": metadata.score_threshold, "iou_threshold": metadata.iou_threshold},
         "ops": list(metadata.ops),
         "methods": list(metadata.methods),
@@ -168,6 +177,7 @@ def _read(document: Field, version: int) -> ArtifactMetadata:
         precision=None if single else read_precision(document),
         libraries=() if single else _libraries(document),
         parity=() if single else read_parity(document),
+        compiled=None if single else read_compiled(document),
     )
 
 

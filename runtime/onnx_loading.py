@@ -24,26 +24,23 @@ def load_onnx_bytes(data: bytes, name: str, device: torch.device, options: OnnxO
     if device.type != "cpu":
         raise DeviceError(f"device must be cpu for an ONNX file, got {device} for {name}")
     # Here and not above, so that whoever imports the runtime can report an op library that does not load.
-    from lensbox.runtime.onnx_methods import OnnxMethods
+    from lensbox.runtime.detect_only_methods import DetectOnlyMethods
 
     metadata, session = _opened(data, name, options.threads or torch.get_num_threads())
     run = session.run
     if options.runtime == "openvino":
         from lensbox.runtime.openvino_session import OpenvinoSession
 
-        run = OpenvinoSession(data, name, options, output_names(metadata)).run
+        run = OpenvinoSession(data, name, options, metadata.outputs).run
     rounded = options.precision != "float32"
-    return Artifact(OnnxMethods(run, metadata), metadata, device, rounded=rounded)
+    assert metadata.canvas is not None  # since format 2
+    methods = DetectOnlyMethods(run, metadata.canvas, device, "loss" in metadata.methods)
+    return Artifact(methods, metadata, device, rounded=rounded)
 
 
 def read_onnx_metadata(data: bytes, name: str) -> ArtifactMetadata:
     """The metadata of an ONNX file, checked as if it were to be loaded. Raises ArtifactError."""
     return _opened(data, name, threads=1)[0]
-
-
-def output_names(metadata: ArtifactMetadata) -> list[str]:
-    """The outputs of the model, in their order."""
-    return ["boxes", "scores", "counts", *(["labels"] if metadata.classes else []), *metadata.extras]
 
 
 def _opened(data: bytes, name: str, threads: int) -> tuple[ArtifactMetadata, OnnxruntimeSession]:

@@ -8,7 +8,6 @@ from tritonclient.grpc import model_config_pb2 as triton
 from lensbox.errors import ArtifactError
 from lensbox.export.proof_canvases import BATCHES
 from lensbox.runtime.metadata import ArtifactMetadata
-from lensbox.runtime.onnx_loading import output_names
 
 THRESHOLDS = ("score_threshold", "iou_threshold")
 LARGEST_BATCH = max(BATCHES)  # what has been proven
@@ -58,7 +57,7 @@ def model_config(
     config.input.add(name="images", data_type=triton.TYPE_UINT8, dims=shape)
     for threshold in optional:
         config.input.add(name=threshold, data_type=triton.TYPE_FP32, dims=[1], optional=True)
-    for output in output_names(metadata):
+    for output in metadata.outputs:
         _add_output(config, output, metadata)
     config.instance_group.add(count=1, kind=kind)
     # What comes while an instance is busy makes its next batch; nobody waits for a batch to fill up.

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 
 from lensbox.export.triton_repository.config import LARGEST_BATCH
 from lensbox.runtime.metadata import ArtifactMetadata
-from lensbox.runtime.onnx_loading import output_names
 
 _BACKENDS = {
     "pytorch": (
@@ -116,7 +115,7 @@ def notes(metadata: ArtifactMetadata, models: Sequence[str]) -> str:
             "the same for all images of a request |\n"
             for model in per_request
         ),
-        outputs="\n".join(_output_row(name, metadata) for name in output_names(metadata)),
+        outputs="\n".join(_output_row(name, metadata) for name in metadata.outputs),
         classes=f"\n`labels` are: {classes}.\n" if classes else "",
         score=metadata.score_threshold,
         overlap=metadata.iou_threshold,

@@ -14,7 +14,7 @@ from lensbox.export.triton_repository.proof import prove_fixed
 from lensbox.model import Detector
 from lensbox.runtime.artifact_file import METADATA_FILE
 from lensbox.runtime.onnx_file import HASH_KEY
-from lensbox.runtime.onnx_loading import INPUTS, output_names
+from lensbox.runtime.onnx_loading import INPUTS
 
 
 def make_onnx_model(detector: Detector, made: MadeArtifact, name: str, pictures: Sequence[Tensor]) -> bytes:
@@ -35,7 +35,7 @@ def make_onnx_model(detector: Detector, made: MadeArtifact, name: str, pictures:
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
     session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
-    names = output_names(made.metadata)
+    names = made.metadata.outputs
 
     def run(images: Tensor) -> dict[str, Tensor]:
         values = session.run(names, {"images": images.numpy()})

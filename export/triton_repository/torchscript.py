@@ -10,7 +10,6 @@ from torch import Tensor
 from lensbox.export.artifact_writer import MadeArtifact, make_artifact
 from lensbox.export.triton_repository.proof import prove_fixed
 from lensbox.model import Detector
-from lensbox.runtime.onnx_loading import output_names
 from lensbox.runtime.torchscript import quiet_torchscript, torchscript_call
 
 
@@ -19,7 +18,7 @@ def make_torchscript(
 ) -> MadeArtifact:
     """An artifact whose `forward` is `detect` at these thresholds.
 
-    It takes `images` and returns a tuple of the outputs, in the order of `output_names`: the backend takes
+    It takes `images` and returns a tuple of the outputs, in the order of `metadata.outputs`: the backend takes
     inputs by the names of arguments, and outputs whose names have no index in the order of `config.pbtxt`.
     Raises what `make_artifact` raises, and ArtifactError where `forward` finds other things than the
     detector.
@@ -27,7 +26,7 @@ def make_torchscript(
     made = make_artifact(detector, name, *thresholds, forward=_source(detector, thresholds))
     with quiet_torchscript():
         module = torch.jit.load(io.BytesIO(made.content))
-    names = output_names(made.metadata)
+    names = made.metadata.outputs
 
     def forward(images: Tensor) -> dict[str, Tensor]:
         with torchscript_call():

@@ -21,7 +21,7 @@ from file_reader import FileReader
 from image_mutations import mutated
 
 from lensbox.errors import InputError
-from lensbox.runtime.artifact_file import parse_artifact_file
+from lensbox.runtime.artifact_file import parse_artifact_file, read_entries
 from lensbox.runtime.code_check import check_code
 from lensbox.runtime.image_io import read_image
 from lensbox.runtime.metadata import ArtifactMetadata
@@ -47,7 +47,7 @@ def seeds() -> Iterator[int]:
 def refusal_in_python(data: bytes) -> str:
     """Why Python refuses an artifact before torch sees it; empty if it does not."""
     try:
-        file = parse_artifact_file(data)
+        file = parse_artifact_file(read_entries(data))
         metadata = ArtifactMetadata.from_json(file.metadata.decode())
         for entry, code in file.code.items():
             check_code(entry, code, metadata.ops)

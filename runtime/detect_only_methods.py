@@ -1,4 +1,4 @@
-"""The methods of an artifact whose file is an ONNX model, which computes `detect` alone."""
+"""The methods of an artifact whose file computes `detect` alone: an ONNX model, or compiled code."""
 
 from collections.abc import Callable, Mapping
 
@@ -6,24 +6,25 @@ import torch
 from torch import Tensor
 
 from lensbox.ops.canvas import fit_to_canvases, restore_boxes, restore_points
-from lensbox.runtime.metadata import ArtifactMetadata, Canvas
+from lensbox.runtime.metadata import Canvas
 
-# Canvases, uint8 [B, c, h, w] on the CPU with B from 1, and thresholds of scores and IoU, to outputs by name.
+# Canvases, uint8 [B, c, h, w] on the device, contiguous, with B from 1, and thresholds of scores and IoU, to
+# outputs by name.
 Run = Callable[[Tensor, float, float], Mapping[str, Tensor]]
 
 
-class OnnxMethods:
-    """The methods of the newest format: `detect` is the model's, the others are Lensbox's own functions.
+class DetectOnlyMethods:
+    """The methods of the newest format: `detect` is the file's, the others are Lensbox's own functions.
 
     They are those that `lensbox export` gives to a detector that brings none itself.
     """
 
-    def __init__(self, run: Run, metadata: ArtifactMetadata) -> None:
-        assert metadata.canvas is not None  # since format 2
+    def __init__(self, run: Run, canvas: Canvas, device: torch.device, has_loss: bool = True) -> None:
+        """has_loss: not where the detector has one of its own, which lies in its TorchScript artifact."""
         self._run = run
-        self._canvas: Canvas = metadata.canvas
-        # A detector's own loss lies in its TorchScript artifact alone.
-        self.loss = torch.ops.lensbox.masked_giou_loss if "loss" in metadata.methods else None
+        self._canvas = canvas
+        self._device = device
+        self.loss = torch.ops.lensbox.masked_giou_loss if has_loss else None
 
     def preprocess(self, images: list[Tensor], windows: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """See `fit_to_canvases`."""
@@ -49,6 +50,8 @@ class OnnxMethods:
                 f"images must have the shape [B, C, H, W] with C, H, W = {[channels, height, width]}, "
                 f"got {list(images.shape)}"
             )
+        if images.device.type != self._device.type or self._device.index not in (None, images.device.index):
+            raise ValueError(f"images must be on {self._device}, got {images.device}")
         if images.shape[0] == 0:  # of which not every operator of every runtime is sure
             found = self.detect_named(images.new_zeros(1, *images.shape[1:]), score_threshold, iou_threshold)
             return {name: value[:0] for name, value in found.items()}

@@ -1,0 +1,196 @@
+"""Writes the AOTInductor package of a detector: machine code, the fastest file for the GPU it is made on."""
+
+import dataclasses
+import logging
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, cast
+
+import torch
+from torch import Tensor, fx, nn
+
+from lensbox.errors import ArtifactError
+from lensbox.export.aoti_compiler import compile_graph, package, require_compiler
+from lensbox.export.aoti_proof import COMPILED_BATCHES, measure_compiled, prove_compiled
+from lensbox.export.artifact_writer import MadeArtifact, checked_for_export, describe
+from lensbox.export.detect_graph import DetectGraph, ReplacedNms
+from lensbox.export.graph_passes import custom_ops, fold_batch_norms, lay_out, reduce_products
+from lensbox.export.graph_tracer import traced_detect
+from lensbox.export.own_methods import LETTERBOX_METHODS, own_methods
+from lensbox.export.parity import Reference, compare_with_detector
+from lensbox.export.precision import PrecisionOptions
+from lensbox.export.self_test_builder import one_thread
+from lensbox.files import atomic_write
+from lensbox.model import Detector
+from lensbox.runtime.aoti_file import MODEL
+from lensbox.runtime.aoti_model import AotiModel
+from lensbox.runtime.artifact_file import METADATA_FILE
+from lensbox.runtime.artifact_loading import load_artifact_bytes
+from lensbox.runtime.compiled import this_machine
+from lensbox.runtime.detect_only_methods import DetectOnlyMethods, Run
+from lensbox.runtime.gpu_float32 import gpu_float32
+from lensbox.runtime.metadata import ArtifactMetadata, Canvas
+
+_logger = logging.getLogger(__name__)
+
+_EXAMPLES = 2  # images of the batch that is traced
+
+
+def save_aoti(
+    detector: Detector,
+    path: str | Path,
+    score_threshold: float | None = None,
+    iou_threshold: float | None = None,
+    precision: PrecisionOptions | None = None,
+) -> ArtifactMetadata:
+    """Writes a detector's `detect`, compiled by AOTInductor, as a file that describes and tests itself.
+
+    It is for the device of `precision`, its kind of GPU or processor, and this minor version of torch. The
+    thresholds are the defaults that it carries, None for the detector's; precision: None for float32 on the
+    CPU, whose pictures the file has to prove itself on, too.
+
+    Before the file is written it is loaded back, passes its self-test and finds what the detector finds (see
+    `aoti_proof`). Raises what `save_artifact` raises; ArtifactError also where there is no C++ compiler, for
+    a detector of which torch.export or AOTInductor make nothing, or with a `preprocess` or `restore` unlike
+    Lensbox's.
+    """
+    made = make_aoti(detector, str(path), score_threshold, iou_threshold, precision)
+    atomic_write(path, made.content)
+    return made.metadata
+
+
+def make_aoti(
+    detector: Detector,
+    name: str,
+    score_threshold: float | None = None,
+    iou_threshold: float | None = None,
+    precision: PrecisionOptions | None = None,
+    described: ArtifactMetadata | None = None,
+    reference: Reference | None = None,
+) -> MadeArtifact:
+    """The file that `save_aoti` writes; errors call it `name`.
+
+    described: the metadata of another file of the detector in float32, where there is one: in that precision
+    both then have the same self-test. reference: as for `make_artifact`.
+    """
+    options = precision or PrecisionOptions()
+    if options.dtype == "tf32" and options.device.type != "cuda":
+        raise ArtifactError(f"tf32 must be compiled for a GPU, got the device {options.device}")
+    require_compiler()
+    detector, thresholds = checked_for_export(detector, score_threshold, iou_threshold)
+    own = own_methods(detector)
+    if letterbox := [method for method in own if method in LETTERBOX_METHODS]:
+        raise ArtifactError(
+            f"the detector's own {' and '.join(letterbox)} cannot be exported: a package holds detect alone, "
+            "and its runtimes fit and restore as Lensbox does (lensbox::letterbox)"
+        )
+    code = _compiled(detector, thresholds, options)
+    if options.dtype == "float32":
+        metadata = described or describe(detector, thresholds)
+    else:
+        _logger.info("measuring what %s changes", options.dtype)
+        bare = package({MODEL: code.files}, {})
+        run = _from_cpu(AotiModel(bare, name, options.device, code.outputs), options)
+        change = measure_compiled(detector, run, options, thresholds)
+        converted = None if options.dtype == "tf32" else _methods(detector, run)
+        metadata = describe(detector, thresholds, change, converted=converted)
+    metadata = dataclasses.replace(
+        metadata,
+        ops=_needed_ops(code.ops, "loss" not in own),
+        methods=tuple(method for method in metadata.methods if method not in own),
+        libraries=(),
+        parity=(),
+        compiled=this_machine(options.device),
+    )
+    content = package({MODEL: code.files}, {METADATA_FILE: metadata.to_json()})
+    _logger.info("loading the package back and comparing it with the detector")
+    artifact = load_artifact_bytes(content, name, options.device, trusted=True)
+    report = artifact.self_test()
+    if not report.passed:
+        raise ArtifactError(f"the compiled code fails its self-test: {'; '.join(report.failures)}")
+    if options.dtype == "float32":
+        with one_thread():
+            agreement = prove_compiled(detector, artifact, options.pictures)
+        _logger.info("the compiled code finds what PyTorch finds: %s", agreement.describe(COMPILED_BATCHES))
+    if reference is not None:
+        rows = compare_with_detector(content, name, metadata, reference, [options.device.type])
+        metadata = dataclasses.replace(metadata, parity=rows)
+        content = package({MODEL: code.files}, {METADATA_FILE: metadata.to_json()})
+    return MadeArtifact(content, metadata)
+
+
+class _Code(NamedTuple):
+    """Compiled `detect`: files, names of its outputs, schemas of the operators that it calls."""
+
+    files: list[str]
+    outputs: tuple[str, ...]
+    ops: list[str]
+
+
+def _compiled(detector: Detector, thresholds: tuple[float, float], options: PrecisionOptions) -> _Code:
+    _logger.info("compiling the detector for %s, which takes a minute", options.device)
+    specification = detector.specification
+    size = specification.channels, specification.height, specification.width
+    generator = torch.Generator().manual_seed(0)
+    images = torch.randint(0, 256, (_EXAMPLES, *size), dtype=torch.uint8, generator=generator)
+    # On the CPU whatever the device: there they are read without waiting for it.
+    numbers = tuple(torch.tensor(value, dtype=torch.float64) for value in thresholds)
+    graph = DetectGraph(detector, _tensor_thresholds).eval().to(options.device)
+    inputs = (images.to(options.device), *numbers)
+    try:
+        program = traced_detect(graph, inputs[0], numbers)
+    finally:
+        cast(nn.Module, detector).cpu()  # shared with the graph
+    module = program.module(check_guards=False)
+    assert isinstance(module, fx.GraphModule)
+    fold_batch_norms(module)
+    if options.dtype in ("float16", "bfloat16"):
+        reduce_products(module, getattr(torch, options.dtype))
+    lay_out(module, torch.channels_last if options.device.type == "cuda" else torch.contiguous_format)
+    ops = custom_ops(module)
+    return _Code(compile_graph(module, inputs, options.dtype == "tf32"), graph.outputs, ops)
+
+
+def _tensor_thresholds() -> ReplacedNms:
+    def padded_nms(
+        boxes: Tensor,
+        scores: Tensor,
+        iou_threshold: Any,
+        score_threshold: Any,
+        *others: Any,
+        **keywords: Any,
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        iou, score = (
+            torch.as_tensor(value, dtype=torch.float64) for value in (iou_threshold, score_threshold)
+        )
+        found: tuple[Tensor, Tensor, Tensor, Tensor] = torch.ops.lensbox.padded_nms.tensor_thresholds(
+            boxes, scores, iou, score, *others, **keywords
+        )
+        return found
+
+    return ReplacedNms(padded_nms)
+
+
+def _from_cpu(model: AotiModel, options: PrecisionOptions) -> Run:
+    """The model for canvases on any device, with answers on the CPU."""
+
+    def run(images: Tensor, score_threshold: float, iou_threshold: float) -> Mapping[str, Tensor]:
+        with torch.inference_mode(), gpu_float32(options.device, options.dtype == "tf32"):
+            found = model.run(images.to(options.device), score_threshold, iou_threshold)
+            return {name: value.cpu() for name, value in found.items()}
+
+    return run
+
+
+def _methods(detector: Detector, run: Run) -> DetectOnlyMethods:
+    specification = detector.specification
+    canvas = Canvas(specification.height, specification.width, specification.channels, specification.fill)
+    return DetectOnlyMethods(run, canvas, torch.device("cpu"))
+
+
+def _needed_ops(compiled: Sequence[str], has_loss: bool) -> tuple[str, ...]:
+    """Those that the code calls, and those that the runtimes call beside it."""
+    beside = [torch.ops.lensbox.letterbox.default]
+    if has_loss:
+        beside.append(torch.ops.lensbox.masked_giou_loss.default)
+    return tuple(sorted({*compiled, *(str(op._schema) for op in beside)}))

@@ -1,0 +1,58 @@
+"""Loading an artifact's AOTInductor package: compiled `detect`, with `lensbox.json` beside it."""
+
+from collections.abc import Mapping
+
+from lensbox.errors import ArtifactError
+from lensbox.runtime.aoti_file import parse_package
+from lensbox.runtime.aoti_model import AotiModel
+from lensbox.runtime.artifact import Artifact
+from lensbox.runtime.artifact_file import METADATA_FILE
+from lensbox.runtime.compiled import require_machine
+from lensbox.runtime.device import named_device
+from lensbox.runtime.metadata import SINGLE_IMAGE_FORMAT, ArtifactMetadata
+from lensbox.runtime.op_library import require_ops
+
+
+def load_package(
+    data: bytes, entries: Mapping[str, bytes], name: str, device_name: str, trusted: bool
+) -> Artifact:
+    """Loads an artifact from the content of a package, and its entries; errors call it `name`.
+
+    device_name: "auto" for the kind of device that it was compiled for. Raises ArtifactError if it was not written by Lensbox, was compiled for another machine or torch, or is
+    not trusted, and where an operator is missing; DeviceError for another kind of device than its own.
+    """
+    metadata = read_package_metadata(entries, name)
+    if not trusted:
+        raise ArtifactError(
+            f"{name} holds machine code, which no check can judge and which runs with all your rights. If "
+            "you would run any program of those who made the file, load it as trusted (trusted=True, "
+            "--trusted)"
+        )
+    assert metadata.compiled is not None
+    device = named_device(metadata.compiled.device if device_name == "auto" else device_name)
+    require_machine(name, metadata.compiled, device)
+    require_ops(name, metadata.ops)
+    # Here and not above, so that whoever imports the runtime can report an op library that does not load.
+    from lensbox.runtime.detect_only_methods import DetectOnlyMethods
+
+    model = AotiModel(data, name, device, metadata.outputs)
+    assert metadata.canvas is not None  # since format 2
+    methods = DetectOnlyMethods(model.run, metadata.canvas, device, "loss" in metadata.methods)
+    return Artifact(methods, metadata, device)
+
+
+def read_package_metadata(entries: Mapping[str, bytes], name: str) -> ArtifactMetadata:
+    """The metadata of a package with these entries, whose code does not run. Raises ArtifactError."""
+    try:
+        text = parse_package(entries)
+    except ValueError as error:
+        raise ArtifactError(f"{name} {error}") from error
+    try:
+        metadata = ArtifactMetadata.from_json(text.decode())
+        if metadata.format_version == SINGLE_IMAGE_FORMAT:
+            raise ValueError(f"its format version is {SINGLE_IMAGE_FORMAT}, which packages never had")
+        if metadata.compiled is None:
+            raise ValueError("there is no entry compiled, which says for what machine the code is")
+    except ValueError as error:
+        raise ArtifactError(f"{name} has an unusable {METADATA_FILE}: {error}") from error
+    return metadata

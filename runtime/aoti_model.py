@@ -1,0 +1,56 @@
+"""The one place that talks to AOTInductor's loader: it runs the compiled code of a package."""
+
+import contextlib
+import os
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import torch
+from torch import Tensor
+
+from lensbox.errors import ArtifactError
+from lensbox.runtime.aoti_file import MODEL
+
+# Of the CPU; further calls wait for one of them. They share the weights.
+_MAX_CALLS = 8
+
+
+class AotiModel:
+    """Compiled `detect`; `run` may be called from several threads at once.
+
+    On a GPU it runs without AOTInductor's own bookkeeping, which asks for events of earlier runs, and that
+    cannot be captured in a CUDA graph; calls are launched one after another instead.
+    """
+
+    def __init__(self, data: bytes, name: str, device: torch.device, outputs: Sequence[str]) -> None:
+        """data: the whole package; the loader reads files alone, so it is written to a folder that no one
+        else can read, and removed. outputs: their names, in the order of the code. Raises ArtifactError."""
+        self._outputs = tuple(outputs)
+        self._device = device
+        single = device.type == "cuda"
+        self._turn = threading.Lock() if single else contextlib.nullcontext()
+        index = -1 if not single else torch.cuda.current_device() if device.index is None else device.index
+        with TemporaryDirectory(prefix="lensbox-") as folder:
+            path = Path(folder) / "detector.pt2"
+            path.write_bytes(data)
+            calls = 1 if single else min(_MAX_CALLS, os.cpu_count() or 1)
+            try:
+                self._loader = torch._C._aoti.AOTIModelPackageLoader(str(path), MODEL, single, calls, index)
+            except Exception as error:  # of the linker, and torch's own
+                raise ArtifactError(
+                    f"{name} cannot be loaded on {device} by torch {torch.__version__}: {error}"
+                ) from error
+
+    def run(self, images: Tensor, score_threshold: float, iou_threshold: float) -> Mapping[str, Tensor]:
+        """What `detect` finds, by name; images: uint8 [B, c, h, w], contiguous, on the device, B from 1.
+
+        The code itself checks nothing. Raises ArtifactError if it gives not as many outputs as it should.
+        """
+        thresholds = [torch.tensor(value, dtype=torch.float64) for value in (score_threshold, iou_threshold)]
+        with self._turn:
+            found = self._loader.boxed_run([images, *thresholds])
+        if len(found) != len(self._outputs):
+            raise ArtifactError(f"detect must give {', '.join(self._outputs)}, got {len(found)} tensors")
+        return dict(zip(self._outputs, found, strict=True))

@@ -1,0 +1,115 @@
+"""For which machine, and by which torch, a package of machine code was compiled."""
+
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+import torch
+
+from lensbox.errors import ArtifactError, DeviceError
+from lensbox.runtime.carried_ops import minor_version, this_platform
+from lensbox.runtime.device import choose_device
+from lensbox.runtime.json_field import Field
+
+MAX_CPU_FEATURES = 1000
+
+# Of all that Linux lists, what a compiler makes use of unasked: code for one processor ends with an illegal
+# instruction on another.
+_INSTRUCTIONS = re.compile(
+    r"s?sse.*|avx.*|amx.*|fma.*|f16c|bmi[12]|abm|popcnt|movbe|v?aes|v?pclmulqdq|gfni|sha.*|sm[34]|xop|tbm"
+    r"|asimd.*|sve.*|sme(?!p$).*|fphp|atomics|crc32|pmull|i8mm|bf16|i?lrcpc|jscvt|fcma|flagm2?|frint",  # ARM
+    re.ASCII,
+)
+_NAME = re.compile(r"[a-z0-9_.]{1,40}", re.ASCII)
+
+
+class Compiled(NamedTuple):
+    """device: "cpu" or "cuda". platform: such as "linux-x86_64". cpu_features: the instruction sets of the
+    processor that it was compiled on and for, in Linux's names. gpu_architecture: such as "sm_90"; "" for a
+    CPU."""
+
+    device: Literal["cpu", "cuda"]
+    torch_version: str
+    platform: str
+    cpu_features: tuple[str, ...]
+    gpu_architecture: str
+
+
+def this_machine(device: torch.device) -> Compiled:
+    """What the code is for that this process compiles for a device."""
+    return Compiled(
+        "cuda" if device.type == "cuda" else "cpu",
+        torch.__version__.split("+")[0],
+        this_platform(),
+        tuple(filter(_INSTRUCTIONS.fullmatch, this_cpu_features())),
+        _gpu_architecture(device) if device.type == "cuda" else "",
+    )
+
+
+def this_cpu_features() -> tuple[str, ...]:
+    """What Linux says of this machine's processor, sorted; nothing where there is no /proc/cpuinfo."""
+    try:
+        text = Path("/proc/cpuinfo").read_text(encoding="ascii", errors="replace")
+    except OSError:
+        return ()
+    found = re.search(r"^(?:flags|Features)\s*:\s*(.*)$", text, re.MULTILINE)
+    return tuple(sorted(set(found[1].split()))) if found else ()
+
+
+def require_machine(name: str, compiled: Compiled, device: torch.device) -> None:
+    """Raises ArtifactError, naming the file, if its code is not for this torch, system, processor and GPU;
+    DeviceError where it is for a device of another kind than `device`."""
+    made = f"{name} was compiled for"
+    again = "export the detector again, on a machine like this one"
+    if minor_version(compiled.torch_version) != minor_version(torch.__version__):
+        raise ArtifactError(
+            f"{made} torch {compiled.torch_version}; installed is {torch.__version__}, and C++ interfaces "
+            f"change between minor versions: {again}"
+        )
+    if compiled.device != device.type:
+        raise DeviceError(f"device must be {compiled.device}, for which {name} was compiled, got {device}")
+    if compiled.platform != this_platform():
+        raise ArtifactError(f"{made} {compiled.platform}; this machine is {this_platform()}: {again}")
+    if lacking := lacking_features(compiled.cpu_features, this_cpu_features()):
+        raise ArtifactError(f"{made} a processor with {', '.join(lacking)}, which this one lacks: {again}")
+    if compiled.device == "cuda" and _gpu_architecture(device) != compiled.gpu_architecture:
+        raise ArtifactError(
+            f"{made} a GPU of architecture {compiled.gpu_architecture}; that of {device} is "
+            f"{_gpu_architecture(device)}: {again}"
+        )
+
+
+def lacking_features(needed: Iterable[str], there: Iterable[str]) -> list[str]:
+    """Those that are needed and not there, in their order."""
+    present = set(there)
+    return [feature for feature in needed if feature not in present]
+
+
+def read_compiled(document: Field) -> Compiled | None:
+    """The entry `compiled` of the metadata, which need not be there. Raises FieldError."""
+    if "compiled" not in document.members():
+        return None
+    compiled = document["compiled"]
+    device = compiled["device"].text()
+    if device not in ("cpu", "cuda"):
+        compiled["device"].fail('"cpu" or "cuda"')
+    features = compiled["cpu_features"].items("names", most=MAX_CPU_FEATURES)
+    for feature in features:
+        if not _NAME.fullmatch(feature.text()):
+            feature.fail("a name of 1 to 40 small letters, digits, _ and .")
+    architecture = compiled["gpu_architecture"].text()
+    if (architecture == "") != (device == "cpu") or (architecture and not _NAME.fullmatch(architecture)):
+        compiled["gpu_architecture"].fail('"" for a CPU, else a name such as "sm_90"')
+    return Compiled(
+        device="cuda" if device == "cuda" else "cpu",
+        torch_version=compiled["torch_version"].text(),
+        platform=compiled["platform"].text(),
+        cpu_features=tuple(feature.text() for feature in features),
+        gpu_architecture=architecture,
+    )
+
+
+def _gpu_architecture(device: torch.device) -> str:
+    major, minor = torch.cuda.get_device_capability(choose_device(str(device)))
+    return f"sm_{major}{minor}"
