@@ -17,7 +17,10 @@ const CLI::Validator kFraction(
 CLI::App* add_command(CLI::App& app, Options& options, const std::string& name,
                       const std::string& description) {
   CLI::App* const command = app.add_subcommand(name, description);
-  command->add_option("--artifact", options.model.artifact, "The TorchScript artifact")->required();
+  command
+      ->add_option("--artifact", options.model.artifact,
+                   "The artifact: a TorchScript file or a package of machine code")
+      ->required();
   command
       ->add_option(
           "--ops", options.model.op_libraries,

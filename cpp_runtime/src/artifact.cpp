@@ -14,9 +14,12 @@
 #include "artifact_file.h"
 #include "captured_detect.h"
 #include "carried_ops.h"
+#include "compiled_for.h"
+#include "compiled_methods.h"
 #include "detect_batch.h"
 #include "detector_module.h"
 #include "gpu_float32.h"
+#include "script_methods.h"
 #include "torch_error.h"
 #include "torch_version.h"
 
@@ -52,6 +55,24 @@ torch::jit::Module load_module(const std::filesystem::path& path, const Artifact
                         file.metadata.torch_version + ", this program has " + std::string(kTorchDescription) +
                         ". torch says:\n" + torch_message(error));
   }
+}
+
+std::shared_ptr<const Methods> load_methods(const std::filesystem::path& path, const ArtifactFile& file,
+                                            c10::Device device) {
+  if (!file.is_package) return std::make_shared<ScriptMethods>(load_module(path, file, device));
+  return std::make_shared<CompiledMethods>(path, *file.bytes, file.metadata, device);
+}
+
+// Of a package, whose code is for one kind of machine and cannot be checked.
+void require_trusted_machine(const std::filesystem::path& path, const Metadata& metadata, c10::Device device,
+                             Trust trust) {
+  if (trust != Trust::kTrustCode) {
+    throw ArtifactError(
+        "artifact " + path.string() +
+        ": holds machine code, which no check can judge and which runs with all rights of this "
+        "program. If you know who wrote it, load it as trusted (lensbox_runner: --trusted).");
+  }
+  require_machine(path, *metadata.compiled, device);
 }
 
 void require_ops_of(const Metadata& metadata, c10::Device device,
@@ -132,6 +153,7 @@ Artifact Artifact::load(const std::filesystem::path& path, c10::Device device,
   LoadTimes times{};
   ArtifactFile file = read_artifact_file(path, trust, public_key);
   const Metadata& metadata = file.metadata;
+  if (file.is_package) require_trusted_machine(path, metadata, device, trust);
   times.checking = stopwatch.lap();
   const auto library = find_op_library(op_library);
   if (library) load_op_library(*library);
@@ -141,7 +163,7 @@ Artifact Artifact::load(const std::filesystem::path& path, c10::Device device,
   require_ops_of(metadata, device, library, trust);
   times.op_library = stopwatch.lap();
   const Outputs outputs{static_cast<int64_t>(metadata.classes.size()), metadata.extras};
-  auto module = std::make_shared<DetectorModule>(path.string(), load_module(path, file, device), outputs,
+  auto module = std::make_shared<DetectorModule>(path.string(), load_methods(path, file, device), outputs,
                                                  float32_of(metadata, device));
   times.module = stopwatch.lap();
   return {device, std::move(file.metadata), std::move(module), times};

@@ -6,6 +6,7 @@
 #include <fstream>
 
 #include "code_check.h"
+#include "identifier.h"
 #include "pickle_check.h"
 #include "signature.h"
 #include "zip_archive.h"
@@ -17,6 +18,8 @@ namespace fs = std::filesystem;
 
 constexpr const char* kMetadata = "extra/lensbox.json";
 constexpr const char* kLibraries = "extra/ops/";
+constexpr const char* kPackageMark = "archive_format";  // of all that torch.export writes
+constexpr const char* kCompiledCode = "data/aotinductor/detect/";
 constexpr uint64_t kMostMetadata = uint64_t{16} << 20;
 // All sources, and all pickles, together: checking takes many times their size in memory.
 constexpr uint64_t kMostCode = uint64_t{4} << 20;
@@ -68,8 +71,21 @@ std::string find_folder(const fs::path& artifact, const ZipArchive& archive) {
   return folder;
 }
 
-std::string read_metadata_text(const fs::path& artifact, const ZipArchive& archive,
-                               const std::string& folder) {
+// kind: what the file is, for errors.
+std::string read_metadata_text(const fs::path& artifact, const ZipArchive& archive, const std::string& folder,
+                               const std::string& kind) {
+  const ZipEntry* const entry = archive.find(folder + kMetadata);
+  if (!entry) {
+    fail(artifact, kind + ", but without lensbox.json: write it with export/script_model.py");
+  }
+  if (entry->size > kMostMetadata) {
+    fail(artifact, "its lensbox.json must be at most " + std::to_string(kMostMetadata) + " bytes, is " +
+                       std::to_string(entry->size));
+  }
+  return read_entry(*entry);
+}
+
+void check_is_script(const fs::path& artifact, const ZipArchive& archive, const std::string& folder) {
   for (const char* record : {"data.pkl", "version"}) {
     if (!archive.find(folder + record))
       fail(artifact, std::string("not a TorchScript file: it has no ") + record);
@@ -78,15 +94,6 @@ std::string read_metadata_text(const fs::path& artifact, const ZipArchive& archi
   if (!archive.find(folder + "constants.pkl")) {
     fail(artifact, "not a TorchScript file: it holds tensors, but no code (was it written by torch.save?)");
   }
-  const ZipEntry* const entry = archive.find(folder + kMetadata);
-  if (!entry) {
-    fail(artifact, "a TorchScript file, but without lensbox.json: write it with export/script_model.py");
-  }
-  if (entry->size > kMostMetadata) {
-    fail(artifact, "its lensbox.json must be at most " + std::to_string(kMostMetadata) + " bytes, is " +
-                       std::to_string(entry->size));
-  }
-  return read_entry(*entry);
 }
 
 bool is_number(std::string_view text) {
@@ -114,6 +121,18 @@ bool is_known(std::string_view name) {
   return std::ranges::find(kRecords, name) != std::end(kRecords) || is_code(name) || is_code_pickle(name) ||
          is_in(name, "extra/") || (is_in(name, "data/") && is_number(name.substr(5))) ||
          (is_in(name, "constants/") && is_number(name.substr(10)));
+}
+
+// torch's loader writes the files of the code into a folder of its own, by these names.
+bool is_known_in_package(std::string_view name) {
+  constexpr std::string_view kRecords[] = {"archive_format", "archive_version",        "version", "byteorder",
+                                           ".data/version",  ".data/serialization_id", kMetadata};
+  if (std::ranges::find(kRecords, name) != std::end(kRecords)) return true;
+  if (!is_in(name, kCompiledCode)) return false;
+  const std::string_view file = name.substr(std::string_view(kCompiledCode).size());
+  return continues_identifier(file[0]) && std::ranges::all_of(file, [](char c) {
+           return continues_identifier(c) || c == '.' || c == '+' || c == '-';
+         });
 }
 
 bool is_pickle(std::string_view name) {
@@ -176,6 +195,32 @@ std::map<std::string, std::string> read_libraries(const ZipArchive& archive, con
   return libraries;
 }
 
+// A package as Lensbox writes it: compiled code of detect, lensbox.json, and torch's own records.
+void check_package(const fs::path& artifact, const ZipArchive& archive, const std::string& folder) {
+  bool has_code = false;
+  for (const ZipEntry& entry : archive.entries()) {
+    const std::string name = entry.name.substr(folder.size());
+    has_code = has_code || (is_in(name, kCompiledCode) && name.ends_with(".so"));
+    if (!is_known_in_package(name)) fail(artifact, "not as Lensbox writes it: it holds the entry " + name);
+  }
+  if (!has_code) {
+    fail(artifact, std::string("holds no compiled code: it has no entry ") + kCompiledCode + "*.so");
+  }
+}
+
+ArtifactFile read_package(const fs::path& path, std::shared_ptr<const std::string> bytes,
+                          const ZipArchive& archive, const std::string& folder) {
+  const std::string text = read_metadata_text(path, archive, folder, "a package of torch.export");
+  check_package(path, archive, folder);
+  Metadata metadata = parse_metadata(text, path);
+  if (!metadata.compiled || !metadata.reading.canvas) {
+    fail(path,
+         "its lensbox.json is damaged: there is no entry compiled, which says for what machine the code "
+         "is, or its format version is 1");
+  }
+  return {std::move(bytes), std::move(metadata), {}, true};
+}
+
 }  // namespace
 
 ArtifactFile read_artifact_file(const fs::path& path, Trust trust,
@@ -184,14 +229,16 @@ ArtifactFile read_artifact_file(const fs::path& path, Trust trust,
   if (public_key) require_signature(*bytes, path, *public_key);
   const ZipArchive archive = open_archive(path, *bytes);
   const std::string folder = find_folder(path, archive);
-  const std::string text = read_metadata_text(path, archive, folder);
+  if (archive.find(folder + kPackageMark)) return read_package(path, bytes, archive, folder);
+  check_is_script(path, archive, folder);
+  const std::string text = read_metadata_text(path, archive, folder, "a TorchScript file");
   check_sizes(path, archive, folder);
   check_pickles(path, archive, folder);
   Metadata metadata = parse_metadata(text, path);
   if (trust == Trust::kCheckCode) check_code(path, archive, folder, metadata.ops);
   std::map<std::string, std::string> libraries;
   if (trust == Trust::kTrustCode) libraries = read_libraries(archive, folder, metadata);
-  return {bytes, std::move(metadata), std::move(libraries)};
+  return {bytes, std::move(metadata), std::move(libraries), false};
 }
 
 Metadata read_metadata(const fs::path& artifact, Trust trust, const std::optional<fs::path>& public_key) {

@@ -1,22 +1,19 @@
 #include "carried_ops.h"
 
 #include <ATen/core/interned_strings.h>
-#include <fcntl.h>
 #include <lensbox/error.h>
 #include <sys/utsname.h>
 #include <torch/csrc/jit/runtime/operator.h>
 #include <torch/version.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <cstdlib>
 #include <mutex>
 #include <set>
 #include <system_error>
 
 #include "op_build_info.h"
 #include "op_schema.h"
+#include "private_file.h"
 #include "sha256.h"
 #include "shared_library_file.h"
 #include "torch_version.h"
@@ -25,47 +22,6 @@ namespace lensbox {
 namespace {
 
 namespace fs = std::filesystem;
-
-// In the system's folder for temporary files, with a name that nobody can guess, and open to this user alone.
-class PrivateFolder {
- public:
-  PrivateFolder() {
-    std::string name = (fs::temp_directory_path() / "lensbox-XXXXXX").string();
-    if (mkdtemp(name.data()) == nullptr) throw std::system_error(errno, std::generic_category(), name);
-    path_ = name;
-  }
-
-  ~PrivateFolder() {
-    std::error_code ignored;
-    fs::remove_all(path_, ignored);
-  }
-
-  PrivateFolder(const PrivateFolder&) = delete;
-  PrivateFolder& operator=(const PrivateFolder&) = delete;
-
-  const fs::path& path() const { return path_; }
-
- private:
-  fs::path path_;
-};
-
-// A new file that only this user can read. Throws std::system_error.
-void write_private_file(const fs::path& path, std::string_view content) {
-  const auto check = [&](auto result) {
-    if (result < 0) throw std::system_error(errno, std::generic_category(), path.string());
-    return result;
-  };
-  const int file = check(open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
-  try {
-    while (!content.empty()) {
-      content.remove_prefix(check(write(file, content.data(), content.size())));
-    }
-  } catch (...) {
-    close(file);
-    throw;
-  }
-  check(close(file));
-}
 
 [[noreturn]] void fail(const fs::path& artifact, const CarriedLibrary& library, const std::string& reason) {
   throw ArtifactError("artifact " + artifact.string() + ": carries " + library.name + reason);

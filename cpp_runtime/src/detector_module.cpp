@@ -3,7 +3,6 @@
 #include <ATen/ATen.h>
 #include <lensbox/error.h>
 #include <torch/csrc/autograd/autograd.h>
-#include <torch/csrc/jit/runtime/graph_executor.h>
 
 #include <algorithm>
 
@@ -22,9 +21,9 @@ std::string described(const at::Tensor& tensor) {
 
 }  // namespace
 
-DetectorModule::DetectorModule(std::string path, torch::jit::Module module, Outputs outputs,
+DetectorModule::DetectorModule(std::string path, std::shared_ptr<const Methods> methods, Outputs outputs,
                                GpuFloat32 float32)
-    : path_(std::move(path)), module_(std::move(module)), outputs_(std::move(outputs)), float32_(float32) {}
+    : path_(std::move(path)), methods_(std::move(methods)), outputs_(std::move(outputs)), float32_(float32) {}
 
 Prepared DetectorModule::preprocess(const std::vector<at::Tensor>& images,
                                     const std::optional<at::Tensor>& windows) const {
@@ -121,12 +120,10 @@ void DetectorModule::fail(const std::string& reason) const {
 }
 
 c10::IValue DetectorModule::call(const char* method, std::vector<c10::IValue> arguments) const {
-  const auto found = module_.find_method(method);
-  if (!found) fail(std::string("has no method ") + method);
-  const torch::jit::GraphOptimizerEnabledGuard without_profiling(false);
+  if (!methods_->has(method)) fail(std::string("has no method ") + method);
   const GpuFloat32Scope arithmetic(float32_);
   try {
-    return (*found)(std::move(arguments));
+    return methods_->call(method, std::move(arguments));
   } catch (const std::exception& error) {
     fail(std::string("method ") + method + " failed:\n" + torch_message(error));
   }

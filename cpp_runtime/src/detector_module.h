@@ -3,14 +3,15 @@
 #include <ATen/core/Tensor.h>
 #include <lensbox/detection.h>
 #include <lensbox/torch/found.h>
-#include <torch/csrc/jit/api/module.h>
 
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "gpu_float32.h"
+#include "methods.h"
 
 namespace lensbox {
 
@@ -25,16 +26,14 @@ struct Outputs {
   std::vector<Extra> extras = {};
 };
 
-// The module in an artifact: its methods, by their types, with what they return checked. They run without
-// TorchScript's profiling executor, which would watch the first calls with a batch size and then compile, for
-// each size anew; the switch is put back after the call, and so are those of GpuFloat32. docs/artifact.md has
-// the methods.
+// The methods of an artifact, by their types, with what they return checked; the switches of GpuFloat32 are
+// put back after a call. docs/artifact.md has the methods.
 //
-// All methods throw ArtifactError with the path if the module has no such method, it fails, or it returns
+// All of them throw ArtifactError with the path if the artifact has no such method, it fails, or it returns
 // something else.
 class DetectorModule {
  public:
-  DetectorModule(std::string path, torch::jit::Module module, Outputs outputs = {},
+  DetectorModule(std::string path, std::shared_ptr<const Methods> methods, Outputs outputs = {},
                  GpuFloat32 float32 = GpuFloat32::kUntouched);
 
   const Outputs& outputs() const { return outputs_; }
@@ -70,7 +69,7 @@ class DetectorModule {
   void check_further_outputs(const Found& found) const;
 
   std::string path_;
-  torch::jit::Module module_;
+  std::shared_ptr<const Methods> methods_;
   Outputs outputs_;
   GpuFloat32 float32_;
 };

@@ -24,6 +24,8 @@ constexpr int64_t kMaxCanvasSide = 1 << 14;
 constexpr int64_t kMaxJpegOversampling = 1000;
 constexpr size_t kMostLibraries = 16;
 constexpr size_t kMostLibraryNameCharacters = 100;
+constexpr size_t kMostCpuFeatures = 1000;
+constexpr size_t kMostFeatureNameCharacters = 40;
 
 [[noreturn]] void fail(const fs::path& artifact, const std::string& reason) {
   throw ArtifactError("artifact " + artifact.string() + ": " + reason);
@@ -130,6 +132,39 @@ std::vector<CarriedLibrary> read_libraries(const JsonField& root) {
   return libraries;
 }
 
+bool is_feature_name(std::string_view name) {
+  const auto is_allowed = [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '_' || c == '.';
+  };
+  return !name.empty() && name.size() <= kMostFeatureNameCharacters && std::ranges::all_of(name, is_allowed);
+}
+
+std::optional<Compiled> read_compiled(const JsonField& root) {
+  if (!root.has("compiled")) return std::nullopt;
+  const JsonField field = root["compiled"];
+  Compiled compiled{.device = field["device"].text(),
+                    .torch_version = field["torch_version"].text(),
+                    .platform = field["platform"].text(),
+                    .cpu_features = {},
+                    .gpu_architecture = field["gpu_architecture"].text()};
+  if (compiled.device != "cpu" && compiled.device != "cuda") {
+    field["device"].fail("must be \"cpu\" or \"cuda\"");
+  }
+  for (const JsonField& item : field["cpu_features"].list(kMostCpuFeatures, "names")) {
+    compiled.cpu_features.push_back(item.text());
+    if (!is_feature_name(compiled.cpu_features.back())) {
+      item.fail("must be a name of 1 to " + std::to_string(kMostFeatureNameCharacters) +
+                " small letters, digits, _ and .");
+    }
+  }
+  const std::string& architecture = compiled.gpu_architecture;
+  if (architecture.empty() != (compiled.device == "cpu") ||
+      (!architecture.empty() && !is_feature_name(architecture))) {
+    field["gpu_architecture"].fail("must be \"\" for a CPU, else a name such as \"sm_90\"");
+  }
+  return compiled;
+}
+
 Metadata read_fields(Json document, const fs::path& artifact) {
   const JsonField root(document, "");
   Metadata metadata{};
@@ -146,6 +181,7 @@ Metadata read_fields(Json document, const fs::path& artifact) {
     metadata.extras = read_extras(root);
     metadata.precision = read_precision(root);
     metadata.libraries = read_libraries(root);
+    metadata.compiled = read_compiled(root);
   }
   metadata.torch_version = root["torch_version"].text();
   metadata.ops = read_ops(root["ops"]);

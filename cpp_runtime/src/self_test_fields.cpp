@@ -7,7 +7,7 @@ namespace {
 
 constexpr int64_t kMostPixels = 1 << 20;
 
-std::array<int64_t, 3> read_shape(const JsonField& field) {
+std::array<int64_t, 3> read_image_shape(const JsonField& field) {
   const std::vector<int64_t> shape = field.integers(1, kMostPixels);
   if (shape.size() != 3 || (shape[0] != 1 && shape[0] != 3 && shape[0] != 4)) {
     field.fail("must be [C, H, W] with 1, 3 or 4 channels");
@@ -96,7 +96,7 @@ Tolerance read_tolerance(const JsonField& field, const std::vector<Extra>& extra
 
 SelfTest read_self_test(const JsonField& field, size_t classes, const std::vector<Extra>& extras) {
   SelfTest test{};
-  test.image_shape = read_shape(field["image"]["shape"]);
+  test.image_shape = read_image_shape(field["image"]["shape"]);
   test.pixels = read_pixels(field["image"]["pixels"], test.image_shape);
   test.score_threshold = field["score_threshold"].number(0, 1);
   test.iou_threshold = field["iou_threshold"].number(0, 1);

@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "expect_error.h"
+#include "script_methods.h"
 
 namespace {
 
@@ -71,7 +72,9 @@ lensbox::DetectorModule pixel_detector() {
       "  return {'boxes': sums[:, :8].reshape([-1, 2, 4]) + score, 'scores': sums[:, -2:] * iou,\n"
       "          'counts': torch._cast_Int(sums[:, -1]), 'labels': torch._cast_Long(sums[:, 1:3]),\n"
       "          'eyes': sums[:, 3:7].reshape([-1, 2, 1, 2])}\n");
-  return {"model.pt", module, {2, {{"eyes", {1, 2}, lensbox::ExtraKind::kPoints}}}};
+  return {"model.pt",
+          std::make_shared<lensbox::ScriptMethods>(module),
+          {2, {{"eyes", {1, 2}, lensbox::ExtraKind::kPoints}}}};
 }
 
 class GraphsOnAGpu : public testing::Test {

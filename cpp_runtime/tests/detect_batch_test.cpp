@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "expect_error.h"
+#include "script_methods.h"
 
 namespace {
 
@@ -19,7 +20,7 @@ DetectorModule echo() {
       "def preprocess(self, images: List[Tensor], windows: Optional[Tensor]):\n"
       "  assert windows is not None\n"
       "  return images[0].new_zeros([len(images), 1, 2, 2]), windows\n");
-  return {"model.pt", module};
+  return {"model.pt", std::make_shared<lensbox::ScriptMethods>(module)};
 }
 
 Metadata format(int64_t version) {
@@ -103,7 +104,7 @@ DetectorModule named() {
       "def restore_points(self, points, geometry):\n"
       "  return points + 100\n");
   return {"model.pt",
-          module,
+          std::make_shared<lensbox::ScriptMethods>(module),
           {2, {{"eyes", {1, 2}, lensbox::ExtraKind::kPoints}, {"age", {}, lensbox::ExtraKind::kValues}}}};
 }
 

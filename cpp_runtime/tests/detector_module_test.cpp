@@ -7,6 +7,7 @@
 #include <torch/library.h>
 
 #include "expect_error.h"
+#include "script_methods.h"
 
 namespace {
 
@@ -34,7 +35,7 @@ struct TestOps : torch::jit::NativeResolver {
 DetectorModule with_method(const std::string& code) {
   torch::jit::Module module("Detector");
   module.define(code, std::make_shared<TestOps>());
-  return {"model.pt", module};
+  return {"model.pt", std::make_shared<lensbox::ScriptMethods>(module)};
 }
 
 TEST(DetectorModuleCalls, DoNotWatchAndCompile) {
@@ -82,7 +83,7 @@ DetectorModule with_names(const std::string& labels, const std::string& eyes, co
                 labels + eyes + age +
                 "'boxes': x[:, :12].view([2, 3, 4]), 'scores': x[:, :3], 'counts': x[:, 0]}\n");
   return {"model.pt",
-          module,
+          std::make_shared<lensbox::ScriptMethods>(module),
           {2, {{"eyes", {2, 2}, lensbox::ExtraKind::kPoints}, {"age", {}, lensbox::ExtraKind::kValues}}}};
 }
 
@@ -119,7 +120,7 @@ TEST(DetectNamed, ResultsAreChecked) {
   const auto with_code = [](const std::string& code) {
     torch::jit::Module module("Detector");
     module.define(code);
-    return DetectorModule("model.pt", module, {1, {}});
+    return DetectorModule("model.pt", std::make_shared<lensbox::ScriptMethods>(module), {1, {}});
   };
   refused(with_code("def detect(self, x, score: float, iou: float):\n  return x, x, x\n"),
           {"has no method detect_named"});

@@ -1,5 +1,5 @@
 """A small detector and its artifact."""
 
-from artifact_fixtures import artifact_path, detector
+from artifact_fixtures import artifact_path, detector, package_path
 
-__all__ = ["artifact_path", "detector"]
+__all__ = ["artifact_path", "detector", "package_path"]

@@ -68,7 +68,16 @@ struct CarriedLibrary {
   std::string platform;  // such as linux-x86_64
 };
 
-// What an artifact says about itself: the extra file lensbox.json inside the TorchScript archive.
+// For which machine, and by which torch, a package of machine code was compiled.
+struct Compiled {
+  std::string device;  // cpu or cuda
+  std::string torch_version;
+  std::string platform;                   // such as linux-x86_64
+  std::vector<std::string> cpu_features;  // the processor's instruction sets, in Linux's names
+  std::string gpu_architecture;           // such as sm_90; empty for a CPU
+};
+
+// What an artifact says about itself: the extra file lensbox.json inside the archive.
 struct Metadata {
   nlohmann::ordered_json document;  // all of it, in the order of the file
   int64_t format_version;
@@ -83,6 +92,7 @@ struct Metadata {
   std::vector<Extra> extras;           // further outputs for each detection
   std::optional<Precision> precision;  // none: float32
   std::vector<CarriedLibrary> libraries;
+  std::optional<Compiled> compiled;  // of a package of machine code alone
 };
 
 // Reads the text of lensbox.json strictly (see strict_json.h): every field that this library knows must be

@@ -1,0 +1,244 @@
+"""A package of machine code against the TorchScript file of the same detector: Python, C++ and HTTP."""
+
+import json
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import PIL.Image
+import pytest
+import torch
+from built_runner import built_runner
+from damaged_files import rewritten
+from serve_process import PATIENCE, ServeProcess
+from signing_keys import KEY, write_signed
+from torch import Tensor
+
+from lensbox.export.aoti_writer import save_aoti
+from lensbox.export.precision import PrecisionOptions
+from lensbox.export.self_test_images import draw_faces
+from lensbox.model import FaceDetector
+from lensbox.ops import library_path
+from lensbox.runtime import load_artifact
+
+LOW = 0.05  # a score threshold at which the small detector finds something in every picture
+Document = dict[str, Any]
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """Of different sizes; a large JPEG file among them, which is decoded at a smaller scale."""
+    folder = tmp_path_factory.mktemp("photos")
+    paths = []
+    for seed, factor in enumerate((3, 5, 40)):
+        pixels = draw_faces(seed).repeat_interleave(factor, 1).repeat_interleave(factor, 2)
+        paths.append(folder / f"{seed}.{'jpg' if factor == 40 else 'png'}")
+        PIL.Image.fromarray(pixels.permute(1, 2, 0).numpy()).save(paths[-1])
+    return paths
+
+
+def run(*arguments: object) -> "subprocess.CompletedProcess[str]":
+    line = [str(built_runner()), *map(str, arguments), "--ops", str(library_path())]
+    return subprocess.run(line, capture_output=True, text=True, check=False)
+
+
+def answer(*arguments: object) -> Document:
+    done = run(*arguments)
+    assert done.returncode == 0, done.stderr
+    document: Document = json.loads(done.stdout)
+    return document
+
+
+def assert_same(answers: list[Document], expected: list[Document]) -> None:
+    assert len(answers) == len(expected)
+    for one, other in zip(answers, expected, strict=True):
+        assert len(other["detections"]) > 0
+        for key, tolerance in (("box", 0.01), ("score", 1e-4)):
+            torch.testing.assert_close(_numbers(one, key), _numbers(other, key), rtol=1e-4, atol=tolerance)
+
+
+def _numbers(image: Document, key: str) -> Tensor:
+    return torch.tensor([detection[key] for detection in image["detections"]])
+
+
+class TestRunner:
+    def test_it_finds_the_same(self, artifact_path: Path, package_path: Path, photos: list[Path]) -> None:
+        arguments = [word for photo in photos for word in ("--image", photo)]
+        arguments += ["--score-threshold", LOW, "--batch", 2]
+        script = answer("detect", "--artifact", artifact_path, *arguments)["images"]
+        code = answer("detect", "--artifact", package_path, "--trusted", *arguments)["images"]
+        assert_same(code, script)
+        python = load_artifact(package_path, trusted=True)
+        for photo, image in zip(photos, code, strict=True):
+            found = python.detect_image(python.read_photo(photo), LOW)
+            torch.testing.assert_close(_numbers(image, "box"), found.boxes, rtol=1e-4, atol=0.01)
+
+    def test_self_test(self, package_path: Path) -> None:
+        report = answer("selftest", "--artifact", package_path, "--trusted")
+        assert report["passed"] is True
+        assert 0 <= report["loss_error"] <= 1e-5
+
+    def test_loss_and_its_gradient(self, artifact_path: Path, package_path: Path, tmp_path: Path) -> None:
+        paths = [tmp_path / "predictions.json", tmp_path / "targets.json"]
+        for path, boxes in zip(
+            paths, ([[0, 0, 8, 8], [1, 2, 5, 9]], [[1, 1, 9, 9], [1, 1, 6, 9]]), strict=True
+        ):
+            path.write_text(json.dumps(boxes))
+        boxes_of = ["--predictions", paths[0], "--targets", paths[1], "--gradient"]
+        losses = [
+            answer("loss", "--artifact", path, "--trusted", *boxes_of, tmp_path / f"{path.name}.json")["loss"]
+            for path in (artifact_path, package_path)
+        ]
+        assert losses[0] == losses[1] > 0
+        gradients = [(tmp_path / f"{path.name}.json").read_text() for path in (artifact_path, package_path)]
+        assert gradients[0] == gradients[1]
+
+    def test_info_needs_no_trust(self, package_path: Path) -> None:
+        document = answer("info", "--artifact", package_path)
+        del document["runner"]
+        metadata = load_artifact(package_path, trusted=True).metadata
+        assert document == json.loads(metadata.to_json())
+        assert document["compiled"]["device"] == "cpu"
+
+    def test_bench(self, package_path: Path) -> None:
+        arguments = [
+            "--batch-sizes",
+            2,
+            "--seconds",
+            0.05,
+            "--capture",
+        ]  # on a CPU there is nothing to capture
+        assert answer("bench", "--artifact", package_path, "--trusted", *arguments)
+
+    def test_a_signature_covers_it(self, package_path: Path, tmp_path: Path) -> None:
+        data = package_path.read_bytes()
+        path, key = write_signed(tmp_path, data, KEY.sign(data))
+        assert run("selftest", "--artifact", path, "--trusted", "--public-key", key).returncode == 0
+        path.write_bytes(data[:-1])
+        assert run("selftest", "--artifact", path, "--trusted", "--public-key", key).returncode == 3
+
+
+def compiled_for(**values: object) -> Callable[[dict[str, bytes]], None]:
+    def apply(entries: dict[str, bytes]) -> None:
+        (name,) = (name for name in entries if name.endswith("/extra/lensbox.json"))
+        document = json.loads(entries[name])
+        document["compiled"].update(values)
+        entries[name] = json.dumps(document).encode()
+
+    return apply
+
+
+def without(ending: str) -> Callable[[dict[str, bytes]], None]:
+    def apply(entries: dict[str, bytes]) -> None:
+        for name in [name for name in entries if name.endswith(ending)]:
+            del entries[name]
+
+    return apply
+
+
+def no_machine_code(entries: dict[str, bytes]) -> None:
+    entries.update({name: b"text" for name in entries if name.endswith(".so")})
+
+
+class TestRunnerRefuses:
+    def test_a_file_that_is_not_trusted(self, package_path: Path) -> None:
+        done = run("selftest", "--artifact", package_path)
+        assert (done.returncode, done.stdout) == (3, "")
+        assert "holds machine code" in done.stderr
+        assert "--trusted" in done.stderr
+
+    @pytest.mark.parametrize(
+        ("change", "code", "message"),
+        [
+            (compiled_for(torch_version="2.10.1"), 3, "was compiled for torch 2.10.1; this program has"),
+            (compiled_for(platform="linux-riscv64"), 3, "was compiled for linux-riscv64; this machine is"),
+            (compiled_for(cpu_features=["fpu", "fpu9"]), 3, "a processor with fpu9, which this one lacks"),
+            (
+                compiled_for(device="cuda", gpu_architecture="sm_90"),
+                2,
+                "device must be cuda, for which",
+            ),
+            (compiled_for(device="tpu"), 3, 'compiled.device must be "cpu" or "cuda"'),
+            (compiled_for(gpu_architecture="sm_90"), 3, "compiled.gpu_architecture must be"),
+            (compiled_for(cpu_features=["AVX"]), 3, "compiled.cpu_features[0] must be a name"),
+            (without("/extra/lensbox.json"), 3, "without lensbox.json"),
+            (without(".so"), 3, "holds no compiled code"),
+            (
+                lambda entries: entries.update({"archive/data/aotinductor/detect/../x": b""}),
+                3,
+                "not as Lensbox",
+            ),
+            (no_machine_code, 3, "cannot be loaded on cpu"),
+        ],
+    )
+    def test_what_does_not_fit(
+        self,
+        package_path: Path,
+        tmp_path: Path,
+        change: Callable[[dict[str, bytes]], None],
+        code: int,
+        message: str,
+    ) -> None:
+        path = tmp_path / "changed.pt2"
+        path.write_bytes(rewritten(package_path.read_bytes(), change))
+        done = run("selftest", "--artifact", path, "--trusted")
+        assert (done.returncode, done.stdout) == (code, ""), done.stderr
+        assert message in done.stderr
+        assert "changed.pt2" in done.stderr
+
+    @pytest.mark.parametrize("part", [0.0, 0.3, 0.6, 0.9, 0.9999])
+    def test_a_flipped_bit(self, package_path: Path, tmp_path: Path, part: float) -> None:
+        data = bytearray(package_path.read_bytes())
+        data[int(part * len(data))] ^= 1
+        path = tmp_path / "flipped.pt2"
+        path.write_bytes(data)
+        assert run("selftest", "--artifact", path, "--trusted").returncode == 3
+
+
+@pytest.fixture(scope="module")
+def client(package_path: Path) -> Iterator[httpx.Client]:
+    process = ServeProcess(package_path, "--trusted")
+    try:
+        deadline = time.monotonic() + PATIENCE
+        while (url := process.url()) is None:
+            assert time.monotonic() < deadline, process.log
+            time.sleep(0.05)
+        with httpx.Client(base_url=url, timeout=PATIENCE) as client:
+            while client.get("/readyz").status_code != 200:
+                assert time.monotonic() < deadline, process.log
+                time.sleep(0.05)
+            yield client
+    finally:
+        process.close()
+
+
+def test_the_service_finds_the_same(client: httpx.Client, artifact_path: Path, photos: list[Path]) -> None:
+    artifact = load_artifact(artifact_path)
+    for photo in photos:
+        found = client.post("/v1/detect", params={"score_threshold": LOW}, content=photo.read_bytes())
+        assert found.status_code == 200, found.text
+        wanted = artifact.detect_image(artifact.read_photo(photo), LOW)
+        torch.testing.assert_close(_numbers(found.json(), "box"), wanted.boxes, rtol=1e-4, atol=0.01)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", ["float32", "tf32", "float16"])
+def test_on_a_gpu(detector: FaceDetector, tmp_path: Path, dtype: str) -> None:
+    """Compiled there, it finds the same as captured graphs, in Python and in C++."""
+    path = tmp_path / "detector.pt2"
+    options = PrecisionOptions(dtype, torch.device("cuda"))
+    save_aoti(detector, path, score_threshold=0.25, iou_threshold=0.4, precision=options)
+    artifact = load_artifact(path, "cuda", trusted=True)
+    assert artifact.self_test().passed
+    canvases = torch.randint(0, 256, (5, 1, 256, 256), dtype=torch.uint8, device="cuda")
+    plain = artifact.detect(canvases)
+    artifact.capture([5])
+    for value, wanted in zip(artifact.detect(canvases), plain, strict=True):
+        assert torch.equal(value, wanted)
+    for capture in ([], ["--capture"]):
+        arguments = ["--batch-sizes", 5, "--seconds", 0.1, *capture]
+        assert answer("bench", "--artifact", path, "--trusted", "--device", "cuda", *arguments)
+    assert answer("selftest", "--artifact", path, "--trusted", "--device", "cuda")["passed"] is True
