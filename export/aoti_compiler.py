@@ -14,6 +14,8 @@ from torch import Tensor, fx
 from lensbox.errors import ArtifactError
 from lensbox.export.graph_tracer import innermost_reason
 
+_THREADS = 8  # for which loops are divided; with 1 they would not be
+
 
 def require_compiler() -> None:
     """Raises ArtifactError where there is no C++ compiler; before anything is computed."""
@@ -39,6 +41,9 @@ def compile_graph(graph_module: fx.GraphModule, inputs: Sequence[Tensor], tf32: 
         # On a CPU: weights packed as oneDNN computes with them, activations as part of the convolutions.
         # (Weights that are channels last come out wrong then, without a word: torch 2.13.)
         "freezing": not on_gpu,
+        # As many threads as the process that runs it has, not the one that compiles it.
+        "cpp.dynamic_threads": True,
+        "cpp.threads": _THREADS,
     }
     try:
         with _quiet_compiler(), torch.no_grad(), _tf32(tf32):

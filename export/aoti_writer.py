@@ -1,13 +1,14 @@
 """Writes the AOTInductor package of a detector: machine code, the fastest file for the GPU it is made on."""
 
+import copy
 import dataclasses
 import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor, fx, nn
+from torch import Tensor, fx
 
 from lensbox.errors import ArtifactError
 from lensbox.export.aoti_compiler import compile_graph, package, require_compiler
@@ -135,13 +136,10 @@ def _compiled(detector: Detector, thresholds: tuple[float, float], options: Prec
     images = torch.randint(0, 256, (_EXAMPLES, *size), dtype=torch.uint8, generator=generator)
     # On the CPU whatever the device: there they are read without waiting for it.
     numbers = tuple(torch.tensor(value, dtype=torch.float64) for value in thresholds)
-    graph = DetectGraph(detector, _tensor_thresholds).eval().to(options.device)
+    # A copy: what is moved are the parameters themselves, which the graph shares with the module.
+    graph = DetectGraph(copy.deepcopy(detector), _tensor_thresholds).eval().to(options.device)
     inputs = (images.to(options.device), *numbers)
-    try:
-        program = traced_detect(graph, inputs[0], numbers)
-    finally:
-        cast(nn.Module, detector).cpu()  # shared with the graph
-    module = program.module(check_guards=False)
+    module = traced_detect(graph, inputs[0], numbers).module(check_guards=False)
     assert isinstance(module, fx.GraphModule)
     fold_batch_norms(module)
     if options.dtype in ("float16", "bfloat16"):

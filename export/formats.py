@@ -32,9 +32,9 @@ def make_files(
     """The content of each file, and their comparison with the detector as Markdown.
 
     paths: by format, of which there are "torchscript", "aoti", "onnx", "onnx-network" and "triton", whose
-    path is a folder; for all but the first two the precision must be float32. thresholds: of scores and IoU, None
-    for the detector's. parity: where they are compared, None for nowhere. The other arguments and the errors
-    are those of `save_artifact`, `save_aoti` and `save_onnx`.
+    path is a folder; for all but the first two the precision must be float32. thresholds: of scores and IoU,
+    None for the detector's. parity: where they are compared, None for nowhere. The other arguments and the
+    errors are those of `save_artifact`, `save_aoti` and `save_onnx`.
     """
     _require_packages(paths)
     files: dict[Path, bytes] = {}

@@ -21,6 +21,7 @@ def describe_artifact(data: bytes, name: str) -> list[tuple[str, str]]:
         ("written by", f"lensbox {metadata.lensbox_version}, torch {metadata.torch_version}"),
         *_answers(metadata),
         ("operators", ", ".join(schema.split("(")[0] for schema in metadata.ops) or "none of a library's"),
+        *_machine(metadata),
         *(("carries", f"{library.name} for {library.platform}") for library in metadata.libraries),
         ("self-test", f"{len(metadata.self_test.scores)} detections"),
         *_parity(metadata),
@@ -33,8 +34,24 @@ def stored_metadata(data: bytes, name: str) -> str:
 
 
 def _format(data: bytes, metadata: ArtifactMetadata) -> str:
-    kind = "ONNX (detect alone)" if looks_like_onnx(data) else "TorchScript"
+    kind = "TorchScript"
+    if looks_like_onnx(data):
+        kind = "ONNX (detect alone)"
+    elif metadata.compiled is not None:
+        kind = "AOTInductor package (detect alone, machine code)"
     return f"{kind}, metadata of format {metadata.format_version}"
+
+
+def _machine(metadata: ArtifactMetadata) -> Iterator[tuple[str, str]]:
+    """What machine code was compiled for."""
+    if metadata.compiled is None:
+        return
+    device, torch_version, platform, features, architecture = metadata.compiled
+    yield (
+        "compiled for",
+        ", ".join([device, *([architecture] if architecture else []), platform, f"torch {torch_version}"]),
+    )
+    yield "processor with", " ".join(features)
 
 
 def _answers(metadata: ArtifactMetadata) -> Iterator[tuple[str, str]]:

@@ -18,8 +18,9 @@ def load_package(
 ) -> Artifact:
     """Loads an artifact from the content of a package, and its entries; errors call it `name`.
 
-    device_name: "auto" for the kind of device that it was compiled for. Raises ArtifactError if it was not written by Lensbox, was compiled for another machine or torch, or is
-    not trusted, and where an operator is missing; DeviceError for another kind of device than its own.
+    device_name: "auto" for the kind of device that it was compiled for. Raises ArtifactError if the package
+    was not written by Lensbox, was compiled for another machine or torch, or is not trusted, and where an
+    operator is missing; DeviceError for another kind of device than its own.
     """
     metadata = read_package_metadata(entries, name)
     if not trusted:

@@ -96,6 +96,18 @@ def read_metadata(data: bytes, name: str) -> ArtifactMetadata:
     return read_package_metadata(entries, name) if is_package(entries) else _parsed(entries, name)[1]
 
 
+def device_of_file(path: str | Path) -> str | None:
+    """The kind of device that a file is for, "cpu" or "cuda"; None for any, and for what is no artifact."""
+    try:
+        data = read_file(path)
+        if looks_like_onnx(data):
+            return "cpu"
+        compiled = read_metadata(data, str(path)).compiled
+    except ArtifactError:
+        return None
+    return None if compiled is None else compiled.device
+
+
 def load_artifact_bytes(
     data: bytes,
     name: str,

@@ -6,8 +6,8 @@ import torch
 
 from lensbox.errors import ExitCode, LensboxError
 from lensbox.runtime import Artifact, Photo, load_artifact
+from lensbox.runtime.artifact_loading import device_of_file
 from lensbox.runtime.device import choose_device
-from lensbox.runtime.onnx_file import looks_like_onnx
 from lensbox.serve.engine.batch_sizes import batch_sizes, largest_batch
 from lensbox.serve.settings import Settings
 
@@ -54,11 +54,9 @@ def load_model(settings: Settings) -> Artifact:
 
 
 def _device(settings: Settings) -> torch.device:
-    """The device of the settings, where "auto" for an ONNX file is the CPU. Raises DeviceError."""
-    if settings.device == "auto" and settings.artifact.is_file():
-        with settings.artifact.open("rb") as file:
-            if looks_like_onnx(file.read(1)):
-                return torch.device("cpu")
+    """The device of the settings, where "auto" is the one that the file is for. Raises DeviceError."""
+    if settings.device == "auto":
+        return choose_device(device_of_file(settings.artifact) or "auto")
     return choose_device(settings.device)
 
 

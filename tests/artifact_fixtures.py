@@ -1,10 +1,12 @@
 """The fixtures of all tests that read or write artifacts."""
 
+import fcntl
 from pathlib import Path
 
 import pytest
 from small_detectors import varied_detector
 
+from lensbox.export.aoti_writer import save_aoti
 from lensbox.export.artifact_writer import save_artifact
 from lensbox.export.onnx_writer import save_onnx
 from lensbox.model import FaceDetector
@@ -27,4 +29,18 @@ def onnx_path(detector: FaceDetector, tmp_path_factory: pytest.TempPathFactory) 
     """The same detector with the same thresholds."""
     path = tmp_path_factory.mktemp("onnx") / "detector.onnx"
     save_onnx(detector, path, score_threshold=0.25, iou_threshold=0.4)
+    return path
+
+
+@pytest.fixture(scope="session")
+def package_path(detector: FaceDetector, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same, compiled for the CPU, which takes long: where tests run in several processes, one does it."""
+    shared = tmp_path_factory.getbasetemp()
+    if shared.name.startswith("popen-"):  # pytest-xdist's folder of one process
+        shared = shared.parent
+    path = shared / "compiled.pt2"
+    with (shared / "compiled.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not path.exists():
+            save_aoti(detector, path, score_threshold=0.25, iou_threshold=0.4)
     return path

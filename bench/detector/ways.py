@@ -17,6 +17,7 @@ from lensbox.bench.detector.subject import Subject
 from lensbox.bench.detector.yunet import OUTPUTS, YuNet
 from lensbox.bench.peers.peer import UnavailableError
 from lensbox.errors import ArtifactError
+from lensbox.export.aoti_writer import save_aoti
 from lensbox.export.torchscript import script_and_freeze
 from lensbox.runtime.artifact_loading import load_artifact
 from lensbox.runtime.onnx_options import OnnxOptions
@@ -63,6 +64,16 @@ def _onnx_detect(options: OnnxOptions) -> Callable[[Subject], Call]:
         return lambda: detect(subject.canvas, subject.score_threshold, subject.iou_threshold)
 
     return load
+
+
+def _compiled_detect(subject: Subject) -> Call:
+    path = subject.folder / "detector.pt2"
+    try:
+        save_aoti(subject.detector, path)
+        detect = load_artifact(path, trusted=True).detect
+    except ArtifactError as error:  # such as a missing compiler
+        raise UnavailableError(str(error)) from error
+    return lambda: detect(subject.canvas, subject.score_threshold, subject.iou_threshold)
 
 
 def _optimized_detect(subject: Subject) -> Call:
@@ -114,6 +125,7 @@ WAYS = [
     Way(ONNX_DETECT, "detect", _onnx_detect(OnnxOptions())),
     Way("ONNX file detect, OpenVINO", "detect", _onnx_detect(OnnxOptions("openvino"))),
     Way("ONNX file detect, OpenVINO in bfloat16", "detect", _onnx_detect(_BFLOAT16), rounds=True),
+    Way("AOTInductor package detect", "detect", _compiled_detect, slow_to_start=True),
     Way("TorchScript detect, optimize_for_inference", "detect", _optimized_detect),
     Way("eager detect", "detect", _eager_detect),
     Way(TORCHSCRIPT_NETWORK, "network", _artifact_network),

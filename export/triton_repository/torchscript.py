@@ -18,8 +18,9 @@ def make_torchscript(
 ) -> MadeArtifact:
     """An artifact whose `forward` is `detect` at these thresholds.
 
-    It takes `images` and returns a tuple of the outputs, in the order of `metadata.outputs`: the backend takes
-    inputs by the names of arguments, and outputs whose names have no index in the order of `config.pbtxt`.
+    It takes `images` and returns a tuple of the outputs, in the order of `metadata.outputs`: the backend
+    takes inputs by the names of arguments, and outputs whose names have no index in the order of
+    `config.pbtxt`.
     Raises what `make_artifact` raises, and ArtifactError where `forward` finds other things than the
     detector.
     """
