@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pytest
 from small_detectors import save_random_artifact
@@ -102,7 +102,12 @@ def test_load_is_sent_from_its_own_cores(port: int, body: str) -> None:
 def test_cores_are_kept_where_there_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
     have = set(range(16))
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(have))
-    monkeypatch.setattr(os, "sched_setaffinity", lambda pid, cores: (have.clear(), have.update(cores)))
+
+    def take(pid: int, cores: set[int]) -> None:
+        have.intersection_update(cores)
+        have.update(cores)
+
+    monkeypatch.setattr(os, "sched_setaffinity", take)
     kept = load_cores()
     assert kept == [12, 13, 14, 15]
     with without(kept):
@@ -130,7 +135,9 @@ def test_figures() -> None:
         recovery=6.0,
         peers=[_row("LitServe, 1 workers, batch 1", 300), _row("LitServe, 8 workers, batch 8", 450)],
     )
-    said = {figure.name: (pytest.approx(figure.value), figure.must) for figure in figures(report, "cpu")}
+    said: dict[str, Any] = {
+        figure.name: (pytest.approx(figure.value), figure.must) for figure in figures(report, "cpu")
+    }
     assert said == {
         "ours / LitServe's best": (2.0, 1.3),
         "images/s by HTTP / in process at its best batch": (0.9, 0.8),
