@@ -132,7 +132,10 @@ TEST_F(GraphsOnAGpu, MayBeUsedInThreadsWithStreamsOfTheirOwn) {
 TEST(GraphsWithoutCuda, SayWhatToDo) {
   torch::jit::Module module("Detector");
   expect_error<lensbox::DeviceError>(
-      [&] { lensbox::record_detect_graphs({"model.pt", module}, at::zeros({1}), {1}, 0.5, 0.25); },
+      [&] {
+        lensbox::record_detect_graphs({"model.pt", std::make_shared<lensbox::ScriptMethods>(module)},
+                                      at::zeros({1}), {1}, 0.5, 0.25);
+      },
       {"not built into this program", "LENSBOX_CUDA_INCLUDE_DIR"});
 }
 
