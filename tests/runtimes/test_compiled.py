@@ -66,7 +66,7 @@ def _numbers(image: Document, key: str) -> Tensor:
 
 class TestRunner:
     def test_it_finds_the_same(self, artifact_path: Path, package_path: Path, photos: list[Path]) -> None:
-        arguments = [word for photo in photos for word in ("--image", photo)]
+        arguments: list[object] = [word for photo in photos for word in ("--image", photo)]
         arguments += ["--score-threshold", LOW, "--batch", 2]
         script = answer("detect", "--artifact", artifact_path, *arguments)["images"]
         code = answer("detect", "--artifact", package_path, "--trusted", *arguments)["images"]
