@@ -14,6 +14,7 @@ from lensbox.export import aoti_compiler, aoti_writer
 from lensbox.export.aoti_proof import COMPILED_BATCHES, measure_compiled
 from lensbox.export.aoti_writer import save_aoti
 from lensbox.export.precision import PrecisionOptions
+from lensbox.export.proof_canvases import proof_canvases
 from lensbox.export.self_test_images import draw_scene
 from lensbox.model import Detector, FaceDetector
 from lensbox.model.protocol_check import named
@@ -201,7 +202,7 @@ def test_labels_and_a_loss_of_its_own(tmp_path: Path) -> None:
     assert metadata.methods == ("preprocess", "detect", "restore", "detect_named")
     artifact = load_artifact(path, trusted=True)
     assert artifact.self_test().passed
-    canvases = torch.stack([draw_scene(seed, 192, 320) for seed in range(3)])
+    canvases = proof_canvases(detector, [])[6:12]  # drawn scenes
     found, wanted = artifact.detect_named(canvases), detector.detect(canvases, 0.4, 0.3)
     assert found.keys() == wanted.keys()
     for name, value in wanted.items():
