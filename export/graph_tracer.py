@@ -7,6 +7,8 @@ from lensbox.errors import ArtifactError
 from lensbox.model.protocol_check import location
 
 BATCH = "batch"
+# Some of torch's operators on GPUs put the batch into a dimension of the grid, and their graphs say so.
+_MOST = 65_535
 
 
 def traced_detect(
@@ -19,7 +21,7 @@ def traced_detect(
     """
     if images.shape[0] < 2:
         raise ValueError(f"images must be a batch of at least 2, got the shape {list(images.shape)}")
-    shapes = ({0: torch.export.Dim(BATCH)}, *(None for _ in thresholds))
+    shapes = ({0: torch.export.Dim(BATCH, max=_MOST)}, *(None for _ in thresholds))
     try:
         with torch.no_grad():
             return torch.export.export(module, (images, *thresholds), dynamic_shapes=shapes, strict=False)

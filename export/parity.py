@@ -56,8 +56,7 @@ class Reference:
     """
 
     def __init__(self, detector: Detector, thresholds: tuple[float, float], options: ParityOptions) -> None:
-        # Lower than the default, to find more.
-        self.thresholds = thresholds[0] / 10, thresholds[1]
+        self.thresholds = thresholds
         self.options = options
         self.canvases = proof_canvases(detector, options.pictures, max(options.batches))
 

@@ -5,6 +5,7 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <c10/core/DeviceGuard.h>
 #include <lensbox/error.h>
+#include <link.h>
 #include <torch/csrc/inductor/aoti_package/model_package_loader.h>
 
 #include <algorithm>
@@ -14,6 +15,7 @@
 
 #include "canvas_geometry.h"
 #include "private_file.h"
+#include "shared_library_file.h"
 #include "torch_error.h"
 #include "torch_version.h"
 
@@ -27,9 +29,24 @@ constexpr const char* kModel = "detect";
 // Of the CPU; further calls wait for one of them. They share the weights.
 constexpr size_t kMostCalls = 8;
 
+// The compiled code asks for libtorch.so, an empty library that a program linked with its parts may not have
+// opened. It lies beside them.
+void open_libtorch() {
+  fs::path folder;
+  const auto find = [](dl_phdr_info* object, size_t /*size*/, void* found) {
+    const fs::path library = object->dlpi_name;
+    if (library.filename() != "libtorch_cpu.so") return 0;
+    *static_cast<fs::path*>(found) = library.parent_path();
+    return 1;
+  };
+  // If it fails, the loader says what is missing.
+  if (dl_iterate_phdr(find, &folder) != 0) open_shared_library(folder / "libtorch.so");
+}
+
 std::unique_ptr<Loader> load(const fs::path& artifact, std::string_view bytes, c10::Device device) {
   const std::string named = "artifact " + artifact.string() + ": ";
   const size_t processors = std::max(1U, std::thread::hardware_concurrency());
+  open_libtorch();
   try {
     // The loader reads files alone, and needs this one no longer than while it loads.
     const PrivateFolder folder;

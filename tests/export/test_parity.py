@@ -20,7 +20,7 @@ from lensbox.runtime.artifact import Artifact
 from lensbox.runtime.artifact_loading import load_artifact, load_artifact_bytes
 from lensbox.runtime.metadata import Precision
 
-THRESHOLDS = (0.4, 0.3)
+THRESHOLDS = (0.04, 0.3)
 OPTIONS = ParityOptions(batches=(1, 5))
 
 
