@@ -216,7 +216,10 @@ class TestCommand:
     @pytest.mark.parametrize(
         ("arguments", "message"),
         [
-            (["--format", "onnx,tflite"], "must be of torchscript, aoti, onnx, onnx-network, triton, got 'tflite'"),
+            (
+                ["--format", "onnx,tflite"],
+                "must be of torchscript, aoti, onnx, onnx-network, triton, got 'tflite'",
+            ),
             (["--format", "onnx", "--dtype", "float16"], "--dtype must be float32 for an ONNX file"),
             (["--format", "onnx", "--ops", __file__, "--carry-ops"], "--carry-ops must come with"),
         ],
