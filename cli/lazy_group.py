@@ -42,9 +42,10 @@ class LazyGroup(click.Group):
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError as error:
-            for name in get_close_matches(args[0], self._lazy, 1):
-                error.message += f" Did you mean {name!r}?"
-            raise
+            near = get_close_matches(args[0], self._lazy, 1)
+            if not near:
+                raise
+            raise click.UsageError(f"{error.message} Did you mean {near[0]!r}?", ctx) from error
 
     def invoke(self, ctx: click.Context) -> Any:
         """Runs the command that the arguments name."""
