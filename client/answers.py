@@ -66,14 +66,36 @@ class ImageDetections:
 
 @dataclass(frozen=True)
 class LossAnswer:
-    """loss: the mean of 1 - GIoU over the slots whose target is not empty. slots: how many they are."""
+    """The loss of boxes.
+
+    loss: the mean of 1 - GIoU over the slots whose target is not empty, weighted where there are weights.
+    slots: how many they are. per_image: of each image alone, and gradient: d loss / d predictions, nested as
+    they are; both None unless asked for. A number that is not finite is NaN.
+    """
 
     loss: float
     slots: int
+    per_image: list[float] | None = None
+    gradient: list[Any] | None = None
+
+    @classmethod
+    def from_json(cls, answer: Any) -> "LossAnswer":
+        """Raises KeyError, TypeError or ValueError for what no service answers."""
+        per_image, gradient = answer.get("per_image"), answer.get("gradient")
+        return cls(
+            _number(answer["loss"]),
+            int(answer["slots"]),
+            None if per_image is None else [_number(value) for value in per_image],
+            None if gradient is None else _numbers(gradient),
+        )
 
 
 def _number(value: Any) -> float:
     return math.nan if value is None else float(value)
+
+
+def _numbers(values: list[Any]) -> list[Any]:
+    return [_numbers(value) if isinstance(value, list) else _number(value) for value in values]
 
 
 def _json_number(value: float) -> float | None:

@@ -3,12 +3,11 @@
 import re
 import threading
 from collections import deque
-from collections.abc import Generator, Iterable
+from collections.abc import Generator, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from types import TracebackType
 from typing import Any, Literal
 
-import numpy as np
 from numpy.typing import ArrayLike
 
 from lensbox.client.answers import ImageDetections, LossAnswer
@@ -18,6 +17,7 @@ from lensbox.errors import InputError, LensboxError
 
 Orientation = Literal["exif", "stored"]
 Parameters = dict[str, float | str]
+Boxes = ArrayLike | Sequence[ArrayLike]
 
 
 class Client:
@@ -108,17 +108,31 @@ class Client:
         """
         return self._detect_many(images, _parameters(score_threshold, iou_threshold, orientation))
 
-    def loss(self, predictions: ArrayLike, targets: ArrayLike) -> LossAnswer:
+    def loss(
+        self,
+        predictions: Boxes,
+        targets: Boxes,
+        *,
+        weights: Boxes | None = None,
+        per_image: bool = False,
+        gradient: bool = False,
+    ) -> LossAnswer:
         """The GIoU loss of boxes.
 
-        predictions, targets: both [N, 4] or both [B, N, 4], xyxy; a target whose y2 is 0 is padding. Raises
-        ServiceError.
+        predictions, targets: both [N, 4], both [B, N, 4], or lists of B arrays [n, 4] of any n, where the
+        first target of an image belongs to its first prediction, and so on; xyxy. A target whose y2 is 0 is
+        padding. weights: of each target, or of each image. per_image, gradient: whether to answer these, too.
+        Raises ServiceError.
         """
-        question = {"predictions": np.asarray(predictions).tolist(), "targets": np.asarray(targets).tolist()}
+        question = {"predictions": _nested(predictions), "targets": _nested(targets)}
+        if weights is not None:
+            question["weights"] = _nested(weights)
+        asked = {"per_image": per_image, "gradient": gradient}
+        question |= {name: True for name, wanted in asked.items() if wanted}
         answer = self._connection.ask("POST", "/v1/loss", json=question)
         try:
-            return LossAnswer(float(answer["loss"]), int(answer["slots"]))
-        except (KeyError, TypeError, ValueError) as error:
+            return LossAnswer.from_json(answer)
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise unexpected(answer) from error
 
     def metadata(self) -> dict[str, Any]:
@@ -171,6 +185,13 @@ class Client:
             finally:
                 stopped.set()
                 pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _nested(values: Any) -> Any:
+    """Lists of numbers, of arrays and lists of arrays, which may differ in length."""
+    if hasattr(values, "tolist"):
+        return values.tolist()
+    return [_nested(value) for value in values] if isinstance(values, list | tuple) else values
 
 
 def _parameters(
