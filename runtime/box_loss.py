@@ -8,8 +8,6 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from lensbox.ops import masked_giou_loss
-
 # Boxes and their targets, [..., 4] each, to a scalar.
 Loss = Callable[[Tensor, Tensor], Tensor]
 
@@ -67,6 +65,13 @@ class Losses(NamedTuple):
     gradient: Tensor | None
 
 
+def _giou_loss(predictions: Tensor, targets: Tensor, weights: Tensor | None = None) -> Tensor:
+    # By way of torch, which has the operator since the artifact was loaded. Importing `lensbox.ops` loads its
+    # library, and whoever imports the runtime is to be able to report one that does not load.
+    loss: Tensor = torch.ops.lensbox.masked_giou_loss(predictions, targets, weights)
+    return loss
+
+
 def is_giou_loss(loss: Loss, device: torch.device) -> bool:
     """Whether a loss is `masked_giou_loss`, by what it answers for made-up boxes and padding, to the bit."""
     generator = torch.Generator().manual_seed(0)
@@ -75,7 +80,7 @@ def is_giou_loss(loss: Loss, device: torch.device) -> bool:
     targets = boxes + 7
     targets[:, -1] = 0
     try:
-        return float(loss(boxes, targets)) == float(masked_giou_loss(boxes, targets))
+        return float(loss(boxes, targets)) == float(_giou_loss(boxes, targets))
     except (RuntimeError, ValueError):  # one that takes other boxes
         return False
 
@@ -95,7 +100,7 @@ def losses(loss: Loss, is_giou: bool, pairs: BoxPairs, per_image: bool, gradient
 
     def compute(part: BoxPairs) -> Tensor:
         if part.weights is not None:
-            return masked_giou_loss(part.predictions, part.targets, part.weights)
+            return _giou_loss(part.predictions, part.targets, part.weights)
         return loss(*_shaped(part, is_giou))
 
     alone = None

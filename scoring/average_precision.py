@@ -17,8 +17,6 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from lensbox.ops import box_iou
-
 Array = npt.NDArray[np.float64]
 
 # Height in canvas pixels, lower limit included.
@@ -104,6 +102,9 @@ class Curve:
 
 def iou_matrix(boxes1: Array, boxes2: Array) -> Array:
     """IoU [n, m] of boxes [n, 4] and [m, 4], xyxy."""
+    # Here and not above, so that a service can report an op library that does not load.
+    from lensbox.ops import box_iou
+
     iou: Array = box_iou(torch.from_numpy(boxes1), torch.from_numpy(boxes2)).numpy()
     return iou
 

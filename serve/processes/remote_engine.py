@@ -20,6 +20,7 @@ from lensbox.serve.processes.addresses import EngineAddress
 from lensbox.serve.processes.arena import Arena, aligned
 from lensbox.serve.processes.link import Link
 from lensbox.serve.processes.packing import packed, packed_whole, unpacked
+from lensbox.serve.processes.refusals import Refusals
 
 _log = logging.getLogger(__name__)
 
@@ -46,6 +47,7 @@ class RemoteEngine:
         self._most = most
         self._numbers = itertools.count()
         self._pending: dict[int, _Pending] = {}
+        self._refusals = Refusals()
         self._lock = threading.Lock()
         self._link: Link | None = None
         self._model: DescribedModel | None = None
@@ -86,7 +88,10 @@ class RemoteEngine:
         return self._model
 
     def check_room(self, deadline: float = math.inf) -> None:
-        """Raises OverloadError if `submit` would for want of places. Of time the engine itself decides."""
+        """Raises OverloadError if `submit` would for want of places, here or, as far as is known, in the
+        engine, whose queue other front ends fill as well. Of time the engine itself decides."""
+        if self._refusals.full:
+            raise OverloadError("the model's queue is full; try again later")
         if len(self._pending) >= self._most:
             raise OverloadError(f"{self._most} jobs already wait for the model; try again later")
 
@@ -177,6 +182,10 @@ class RemoteEngine:
             with self._lock:
                 pending = self._pending.pop(number)
             self._free(pending.offset)
+            if isinstance(error, OverloadError):
+                self._refusals.refused()
+            elif error is None:
+                self._refusals.answered()
             _settle(pending.future, result, error)
 
     def _disconnected(self) -> None:

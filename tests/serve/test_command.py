@@ -80,7 +80,7 @@ def test_nothing_that_a_client_sends_ends_the_process(
         assert client.post("/v1/detect", content=content).status_code in (400, 413)
     for content in [b"", b"{", b"[" * 1_000_000, b'{"predictions": NaN, "targets": []}', os.urandom(1000)]:
         assert client.post("/v1/loss", content=content).status_code in (400, 422)
-    for ragged in ([[0, 0, 1, 1], [0, 0, 1]], [[[0, 0, 1, 1]], []], [1, [2]], {"a": 1}):
+    for ragged in ([[0, 0, 1, 1], [0, 0, 1]], [[[0, 0, 1, 1]], 1], [1, [2]], {"a": 1}):
         response = client.post("/v1/loss", json={"predictions": ragged, "targets": ragged})
         assert response.status_code == 422
     for raw in (b"\x16\x03\x01 no HTTP\r\n\r\n", b"POST /v1/detect HTTP/1.1\r\nContent-Length: -5\r\n\r\n"):
