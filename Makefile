@@ -1,5 +1,6 @@
 # make demo         set everything up, export the detector, find faces with the C++ runner
 # make test         all tests: pytest, then ctest
+# make test-ray     installs Ray, and tests the service on a cluster of this machine
 # make browser      Chromium, for the tests of the page, if there is none
 # make lint         ruff, mypy, clang-format;  make format mends what it can
 # make cuda-check   compile every CUDA source for all architectures (needs nvcc, no GPU)
@@ -30,7 +31,7 @@ SYSTEM_HEADERS := $(addprefix /usr/include/,CLI/CLI.hpp nlohmann/json.hpp jpegli
 SYSTEM_PACKAGES := libcli11-dev nlohmann-json3-dev libjpeg-dev libpng-dev libssl-dev libgtest-dev
 
 .DELETE_ON_ERROR:
-.PHONY: help demo test browser lint format docs ops runner artifact cuda-check sanitize sanitize-ops sanitize-runtime clean
+.PHONY: help demo test test-ray browser lint format docs ops runner artifact cuda-check sanitize sanitize-ops sanitize-runtime clean
 
 help:
 	@sed -n 's/^# \?//p;/^$$/q' Makefile
@@ -42,6 +43,11 @@ demo: $(RUNNER) $(ARTIFACT)
 test: $(RUNNER) $(BIN)/.ops
 	$(BIN)/pytest -n auto --dist loadfile
 	$(BIN)/ctest --test-dir build/runner --output-on-failure
+
+# Ray is large, and few need it: it is no part of the packages that `make test` installs.
+test-ray: $(BIN)/.ops
+	$(PIP) install --quiet 'ray[serve]>=2.60'
+	LENSBOX_REQUIRE_RAY=1 $(BIN)/pytest tests/serve/test_ray.py
 
 # Ubuntu's package of Chromium is a snap, which containers do not have: there playwright brings its own.
 browser: $(BIN)/.ops
