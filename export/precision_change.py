@@ -12,6 +12,9 @@ from lensbox.ops import box_iou
 
 # A detection and its counterpart overlap by more than this.
 _SAME_IOU = 0.5
+# Of several that overlap a detection alike, its counterpart is the one of the nearest score: a score that
+# differs by 1 counts as much as this part of the IoU.
+_SCORE_SHARE = 0.01
 
 Detect = Callable[[Tensor, float, float], Mapping[str, Tensor]]
 
@@ -111,5 +114,6 @@ def matches(found: Found, other: Found) -> tuple[Tensor, Tensor]:
         return nothing.bool(), nothing
     overlap = box_iou(found.boxes, other.boxes)
     overlap = overlap.where(found.labels[:, None] == other.labels, 0.0)
-    best, index = overlap.max(dim=1)
-    return best > _SAME_IOU, index
+    apart = (found.scores[:, None] - other.scores).abs()
+    index = (overlap - _SCORE_SHARE * apart).argmax(dim=1)
+    return overlap.gather(1, index[:, None])[:, 0] > _SAME_IOU, index

@@ -79,8 +79,8 @@ def test_all_methods_of_a_service(url: str, photos: Path) -> None:
 def test_the_loss_of_ragged_boxes_with_weights(url: str) -> None:
     with Client(url) as client:
         answer = client.loss(
-            [np.array([[0, 0, 2, 2], [5, 5, 6, 6]]), [[0, 0, 4, 4]]],
-            [np.array([[1, 1, 3, 3]]), [[0, 0, 4, 2]]],
+            [np.array([[0, 0, 2, 2], [5, 5, 6, 6]]), np.array([[0, 0, 4, 4]])],
+            [[[1, 1, 3, 3]], [[0, 0, 4, 2]]],
             weights=(1, 3),
             per_image=True,
             gradient=True,

@@ -174,7 +174,7 @@ def test_the_options_of_the_command(
     err = capfd.readouterr().err
     assert "measuring what tf32 changes" in err
     assert "in 14 pictures on cpu" in err
-    assert "--pictures must come with --parity, another --dtype than float32, or --format onnx" in err
+    assert "--pictures must come with --parity, another --dtype than float32, or --format" in err
     metadata = json.loads(load_artifact(tmp_path / "a.pt").metadata.to_json())
     assert metadata["precision"]["pictures"] == 14
 

@@ -22,7 +22,8 @@ pytestmark = pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="needs L
 
 @pytest.fixture
 def process(artifact_path: Path) -> Iterator[ServeProcess]:
-    process = ServeProcess(artifact_path, "--frontends", "2")
+    # Time for bodies that arrive while a busy machine looks for who has which connection.
+    process = ServeProcess(artifact_path, "--frontends", "2", "--body-timeout", "300")
     yield process
     process.close()
 

@@ -82,13 +82,13 @@ def test_the_interface_is_described(client: httpx.Client) -> None:
     description = client.get("/openapi.json").json()
     assert description["info"]["version"] == client.get("/v1/model").json()["service"]["version"]
     paths = {path for path in description["paths"] if not path.startswith("/v2")}
-    assert paths == {"/healthz", "/readyz", "/v1/model", "/v1/detect", "/v1/loss", "/metrics"}
+    assert paths == {"/healthz", "/readyz", "/v1/model", "/v1/detect", "/v1/evaluate", "/v1/loss", "/metrics"}
     version = "/v2/models/{name}/versions/{version}"
     assert {f"{version}/infer", f"{version}/ready", version, "/v2"} < set(description["paths"])
     detect = description["paths"]["/v1/detect"]["post"]
     names = {parameter["name"] for parameter in detect["parameters"]}
     assert names == {"score_threshold", "iou_threshold", "orientation"}
-    assert set(detect["requestBody"]["content"]) == {"multipart/form-data", "image/*"}
+    assert set(detect["requestBody"]["content"]) == {"multipart/form-data", "image/*", "application/json"}
     for path in ("/v1/detect", "/v1/loss"):
         responses = description["paths"][path]["post"]["responses"]
         for status in ("400", "408", "413", "415", "422", "503", "504"):
