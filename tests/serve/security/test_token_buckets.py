@@ -80,7 +80,7 @@ def _take(buckets: TokenBuckets, count: int, answers: Any) -> None:
 
 def test_processes_share_them() -> None:
     buckets = TokenBuckets(1e-6, 500)
-    context = multiprocessing.get_context("forkserver")
+    context = multiprocessing.get_context("spawn")  # whatever other tests have done to a fork server
     answers = context.Queue()
     processes = [context.Process(target=_take, args=(buckets, 400, answers)) for _ in range(3)]
     for process in processes:
