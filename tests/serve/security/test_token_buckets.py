@@ -3,6 +3,7 @@
 import multiprocessing
 import random
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -78,7 +79,8 @@ def _take(buckets: TokenBuckets, count: int, answers: Any) -> None:
     answers.put(sum(buckets.take("a").allowed for _ in range(count)))
 
 
-def test_processes_share_them() -> None:
+def test_processes_share_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(Path(__file__).parents[3])  # where a spawned process finds `_take`
     buckets = TokenBuckets(1e-6, 500)
     context = multiprocessing.get_context("spawn")  # whatever other tests have done to a fork server
     answers = context.Queue()
