@@ -10,6 +10,7 @@ from lensbox.runtime.metadata import Orientation
 Box = tuple[float, float, float, float]
 Weight = Annotated[float, Field(ge=0, le=1e9)]
 Threshold = Annotated[float, Field(ge=0, le=1)]
+BINARY: dict[str, Any] = {"type": "string", "format": "binary"}
 
 
 class DetectParameters(BaseModel):

@@ -14,6 +14,7 @@ from lensbox.serve.negotiation import negotiated
 from lensbox.serve.picture import PICTURE_TYPES, picture
 from lensbox.serve.request_body import receive
 from lensbox.serve.schemas import (
+    BINARY,
     DetectAnswer,
     DetectParameters,
     DetectQuestion,
@@ -28,10 +29,9 @@ router = APIRouter(tags=["detect"])
 _JSON = "application/json"
 _VARY = {"Vary": "Accept"}
 
-_BINARY = {"type": "string", "format": "binary"}
 _FORM = {
     "type": "object",
-    "properties": {"image": {"type": "array", "items": _BINARY, "minItems": 1}, "file": _BINARY},
+    "properties": {"image": {"type": "array", "items": BINARY, "minItems": 1}, "file": BINARY},
     "minProperties": 1,
     "maxProperties": 1,
     "additionalProperties": False,
@@ -41,13 +41,13 @@ _BODY: dict[str, Any] = {
         "required": True,
         "content": {
             "multipart/form-data": {"schema": _FORM},
-            "image/*": {"schema": _BINARY},
+            "image/*": {"schema": BINARY},
             _JSON: {"schema": inlined(DetectQuestion)},
         },
     }
 }
 _PICTURES: dict[int | str, dict[str, Any]] = {
-    200: {"content": {name: {"schema": _BINARY} for name in PICTURE_TYPES}}
+    200: {"content": {name: {"schema": BINARY} for name in PICTURE_TYPES}}
 }
 
 

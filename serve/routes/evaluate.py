@@ -17,6 +17,7 @@ from lensbox.serve.labelled_images import read_labelled_images
 from lensbox.serve.request_body import receive
 from lensbox.serve.routes.loss import finite_or_none, has_loss
 from lensbox.serve.schemas import (
+    BINARY,
     DetectParameters,
     EvaluateAnswer,
     EvaluateQuestion,
@@ -27,11 +28,10 @@ from lensbox.serve.service import service_of
 
 router = APIRouter(tags=["evaluate"])
 
-_BINARY = {"type": "string", "format": "binary"}
 _FORM = {
     "type": "object",
     "properties": {
-        "image": {"type": "array", "items": _BINARY, "minItems": 1},
+        "image": {"type": "array", "items": BINARY, "minItems": 1},
         "targets": {"type": "string", "description": "JSON: of each image the list of its boxes"},
     },
     "required": ["image", "targets"],

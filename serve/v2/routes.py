@@ -11,7 +11,7 @@ from lensbox.serve.engine.jobs import CanvasJob
 from lensbox.serve.engine.model import Model
 from lensbox.serve.errors import ApiError, shown
 from lensbox.serve.request_body import receive_encoded
-from lensbox.serve.schemas import V2Error
+from lensbox.serve.schemas import BINARY, V2Error
 from lensbox.serve.service import Service, service_of
 from lensbox.serve.v2.infer_answer import MODEL_VERSION, InferAnswer, check_answer_size, infer_answer
 from lensbox.serve.v2.infer_request import InferRequest, header_length, read_infer_request
@@ -30,7 +30,7 @@ _BODY: dict[str, Any] = {
         "required": True,
         "content": {
             "application/json": {"schema": {"type": "object"}},
-            "application/octet-stream": {"schema": {"type": "string", "format": "binary"}},
+            "application/octet-stream": {"schema": BINARY},
         },
     }
 }
