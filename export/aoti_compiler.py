@@ -13,6 +13,7 @@ from torch import Tensor, fx
 
 from lensbox.errors import ArtifactError
 from lensbox.export.graph_tracer import innermost_reason
+from lensbox.export.tf32 import tf32_switch
 
 _THREADS = 8  # for which loops are divided; with 1 they would not be
 
@@ -46,7 +47,8 @@ def compile_graph(graph_module: fx.GraphModule, inputs: Sequence[Tensor], tf32: 
         "cpp.threads": _THREADS,
     }
     try:
-        with _quiet_compiler(), torch.no_grad(), _tf32(tf32):
+        # Kernels of Triton have TF32 built in; those of cuDNN and cuBLAS read the switch when they run.
+        with _quiet_compiler(), torch.no_grad(), tf32_switch(tf32):
             files: Any = torch._inductor.aot_compile(graph_module, tuple(inputs), options=options)
     except Exception as error:  # the compiler has many kinds, and no common one
         raise ArtifactError(f"AOTInductor cannot compile the detector: {_first_error(error)}") from error
@@ -84,18 +86,6 @@ def _first_error(error: BaseException) -> str:
     text = str(error)
     lines = [line.strip() for line in text.splitlines() if "error:" in line]
     return lines[0] if lines else innermost_reason(error)
-
-
-@contextlib.contextmanager
-def _tf32(on: bool) -> Iterator[None]:
-    """Kernels of Triton have it built in; those of cuDNN and cuBLAS read the switch when they run."""
-    convolutions, products = torch.backends.cudnn, torch.backends.cuda.matmul
-    before = convolutions.allow_tf32, products.allow_tf32
-    convolutions.allow_tf32 = products.allow_tf32 = on
-    try:
-        yield
-    finally:
-        convolutions.allow_tf32, products.allow_tf32 = before
 
 
 @contextlib.contextmanager

@@ -15,9 +15,9 @@ from lensbox.export.aoti_compiler import compile_graph, package, require_compile
 from lensbox.export.aoti_proof import COMPILED_BATCHES, measure_compiled, prove_compiled
 from lensbox.export.artifact_writer import MadeArtifact, checked_for_export, describe
 from lensbox.export.detect_graph import DetectGraph, ReplacedNms
+from lensbox.export.detect_only import detect_only_metadata, methods_left_behind
 from lensbox.export.graph_passes import custom_ops, fold_batch_norms, lay_out, reduce_products
 from lensbox.export.graph_tracer import traced_detect
-from lensbox.export.own_methods import LETTERBOX_METHODS, own_methods
 from lensbox.export.parity import Reference, compare_with_detector
 from lensbox.export.precision import PrecisionOptions
 from lensbox.export.self_test_builder import one_thread
@@ -79,12 +79,7 @@ def make_aoti(
         raise ArtifactError(f"tf32 must be compiled for a GPU, got the device {options.device}")
     require_compiler()
     detector, thresholds = checked_for_export(detector, score_threshold, iou_threshold)
-    own = own_methods(detector)
-    if letterbox := [method for method in own if method in LETTERBOX_METHODS]:
-        raise ArtifactError(
-            f"the detector's own {' and '.join(letterbox)} cannot be exported: a package holds detect alone, "
-            "and its runtimes fit and restore as Lensbox does (lensbox::letterbox)"
-        )
+    left_behind = methods_left_behind(detector, "a package")
     code = _compiled(detector, thresholds, options)
     if options.dtype == "float32":
         metadata = described or describe(detector, thresholds)
@@ -95,14 +90,8 @@ def make_aoti(
         change = measure_compiled(detector, run, options, thresholds)
         converted = None if options.dtype == "tf32" else _methods(detector, run)
         metadata = describe(detector, thresholds, change, converted=converted)
-    metadata = dataclasses.replace(
-        metadata,
-        ops=_needed_ops(code.ops, "loss" not in own),
-        methods=tuple(method for method in metadata.methods if method not in own),
-        libraries=(),
-        parity=(),
-        compiled=this_machine(options.device),
-    )
+    ops = _needed_ops(code.ops, "loss" not in left_behind)
+    metadata = detect_only_metadata(metadata, left_behind, ops, this_machine(options.device))
     content = package({MODEL: code.files}, {METADATA_FILE: metadata.to_json()})
     _logger.info("loading the package back and comparing it with the detector")
     artifact = load_artifact_bytes(content, name, options.device, trusted=True)

@@ -209,6 +209,14 @@ def export(
             raise click.UsageError("--carry-ops must come with --format torchscript: other files carry none")
         if not parity and (runner is not None or report is not None):
             raise click.UsageError("--runner and --report must come with --parity")
+        program = (runner or _runner()) if parity else None
+        if program is not None and not program.is_file():
+            raise click.UsageError(
+                f"--runner, or LENSBOX_RUNNER, must be the program lensbox_runner, got {program}"
+            )
+        paths = output_paths(output, formats)
+        if report in paths.values():
+            raise click.UsageError(f"--report must be another file than --output, got {report}")
         arguments = parse_options(options)
         load_op_libraries(ops)
         precision = PrecisionOptions(
@@ -227,11 +235,10 @@ def export(
             detector = load_model(model, weights, arguments)
         carried = ops if carry_ops else ()
         thresholds = score_threshold, iou_threshold
-        paths = output_paths(output, formats)
         compared = None
         if parity:
             devices = ("cpu",) if precision.device.type == "cpu" else ("cpu", precision.device.type)
-            compared = ParityOptions(devices, runner or _runner(), precision.pictures, tolerance)
+            compared = ParityOptions(devices, program, precision.pictures, tolerance)
         files, text = make_files(detector, paths, thresholds, precision, carried, compared)
         if report is not None:
             files[report] = text.encode()

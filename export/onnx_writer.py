@@ -11,10 +11,10 @@ from torch import Tensor
 
 from lensbox.export.artifact_writer import MadeArtifact, checked_for_export, describe
 from lensbox.export.detect_graph import DetectGraph
+from lensbox.export.detect_only import detect_only_metadata, methods_left_behind
 from lensbox.export.onnx_exporter import OnnxExportError, UnsupportedByOnnxError, graph_to_onnx
 from lensbox.export.onnx_nms import ThresholdsAsTensors
 from lensbox.export.onnx_proof import prove
-from lensbox.export.own_methods import LETTERBOX_METHODS, own_methods
 from lensbox.export.parity import Reference, compare_with_detector
 from lensbox.export.proof_canvases import BATCHES
 from lensbox.export.self_test_builder import one_thread
@@ -65,21 +65,14 @@ def make_onnx(
 ) -> MadeArtifact:
     """The file that `save_onnx` writes; errors call it `name`.
 
-    described: the metadata of the detector's TorchScript artifact in float32, where there is one: then both
-    have the same self-test. reference: as for `make_artifact`.
+    described: the metadata of another file of the detector in float32, where there is one: then both have the
+    same self-test. reference: as for `make_artifact`.
     """
     detector, thresholds = checked_for_export(detector, score_threshold, iou_threshold)
-    own = own_methods(detector)
-    if letterbox := [method for method in own if method in LETTERBOX_METHODS]:
-        raise UnsupportedByOnnxError(
-            f"the detector's own {' and '.join(letterbox)} cannot be exported: an ONNX file holds detect "
-            "alone, and its runtimes fit and restore as Lensbox does (lensbox::letterbox)"
-        )
+    left_behind = methods_left_behind(detector, "an ONNX file", UnsupportedByOnnxError)
     _logger.info("making an ONNX model of the detector")
     model = _model(detector, thresholds)
-    metadata = described or describe(detector, thresholds)
-    methods = tuple(method for method in metadata.methods if method not in own)
-    metadata = dataclasses.replace(metadata, ops=(), methods=methods, parity=())
+    metadata = detect_only_metadata(described or describe(detector, thresholds), left_behind)
     _describe_model(model, metadata)
     if model.ByteSize() > _MAX_BYTES:
         raise OnnxExportError(f"an ONNX file has at most {_MAX_BYTES} bytes, this one has {model.ByteSize()}")

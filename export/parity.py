@@ -1,9 +1,10 @@
 """How near an exported file comes to its detector with each runtime, on each device and in batches, and how
 long it takes; a file that strays is not written."""
 
+import math
 import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -115,37 +116,40 @@ def compare_with_detector(
     with one_thread():
         for device in (device for device in options.devices if device in devices):
             artifact = load_artifact_bytes(content, name, device, trusted=True)
-            for batch in options.batches:
-                rows.append(_checked(_python_answers(artifact, batch, reference), metadata, reference, name))
+            for answers in _python_answers(artifact, reference):
+                rows.append(_checked(answers, metadata, reference, name))
             if options.runner is None or not runs_in_cpp:
                 continue
             with RunnerTrial(options.runner, content, name, device, reference.canvases) as trial:
-                for batch in options.batches:
-                    answers = _runner_answers(trial, batch, metadata, reference)
+                for answers in _runner_answers(trial, metadata, reference):
                     rows.append(_checked(answers, metadata, reference, name))
     return tuple(rows)
 
 
-def _python_answers(artifact: Artifact, batch: int, reference: Reference) -> Answers:
-    found: list[Found] = []
-    for first in range(0, len(reference.canvases), batch):
-        answer = artifact.detect_named(reference.canvases[first : first + batch], *reference.thresholds)
-        found += [found_in(answer, index) for index in range(len(answer["counts"]))]
+def _python_answers(artifact: Artifact, reference: Reference) -> Iterator[Answers]:
     loss = None
     if "loss" in artifact.metadata.methods:
         loss = artifact.loss(reference.predictions, reference.targets)
-    milliseconds = reference.time(artifact.detect_named, batch)
-    return Answers("Python", artifact.device.type, batch, found, loss, milliseconds)
+    for batch in reference.options.batches:
+        found: list[Found] = []
+        for first in range(0, len(reference.canvases), batch):
+            answer = artifact.detect_named(reference.canvases[first : first + batch], *reference.thresholds)
+            found += [found_in(answer, index) for index in range(len(answer["counts"]))]
+        milliseconds = reference.time(artifact.detect_named, batch)
+        yield Answers("Python", artifact.device.type, batch, found, loss, milliseconds)
 
 
 def _runner_answers(
-    trial: RunnerTrial, batch: int, metadata: ArtifactMetadata, reference: Reference
-) -> Answers:
-    found = trial.detect(reference.thresholds, batch, metadata.classes, reference.slots)
+    trial: RunnerTrial, metadata: ArtifactMetadata, reference: Reference
+) -> Iterator[Answers]:
+    batches = reference.options.batches
     loss = None
     if "loss" in metadata.methods:
         loss = trial.loss(reference.predictions, reference.targets)
-    return Answers("C++", trial.device, batch, found, loss, trial.milliseconds(batch))
+    milliseconds = trial.milliseconds(batches)
+    for batch in batches:
+        found = trial.detect(reference.thresholds, batch, metadata.classes, reference.slots)
+        yield Answers("C++", trial.device, batch, found, loss, milliseconds[batch])
 
 
 def _checked(answers: Answers, metadata: ArtifactMetadata, reference: Reference, name: str) -> Parity:
@@ -155,9 +159,7 @@ def _checked(answers: Answers, metadata: ArtifactMetadata, reference: Reference,
     score_limit = TOLERANCES["cuda" if metadata.precision else answers.device].scores
     for expected, actual in zip(reference.found, answers.found, strict=True):
         change.compare(expected, actual, reference.thresholds[0], score_limit)
-    loss = None
-    if answers.loss is not None:
-        loss = abs(answers.loss - reference.loss) / abs(reference.loss)
+    loss = None if answers.loss is None else _relative_difference(answers.loss, reference.loss)
     row = Parity(
         runtime=answers.runtime,
         device=answers.device,
@@ -185,3 +187,10 @@ def _checked(answers: Answers, metadata: ArtifactMetadata, reference: Reference,
             f"{row.batch}: {'; '.join(faults)}"
         )
     return row
+
+
+def _relative_difference(value: float, expected: float) -> float:
+    """Where 0 is expected, as of a detector's own loss it may be, every other value is far off."""
+    if value == expected:
+        return 0.0
+    return abs(value - expected) / abs(expected) if expected else math.inf

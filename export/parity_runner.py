@@ -66,10 +66,10 @@ class RunnerTrial:
         answer = self._run("loss", "--predictions", files["predictions"], "--targets", files["targets"])
         return float(answer["loss"])
 
-    def milliseconds(self, batch: int) -> float:
-        """The median time of `detect` for canvases that lie on the device."""
-        answer = self._run("bench", "--batch-sizes", str(batch), "--seconds", _SECONDS)
-        return float(answer["batches"][0]["detect"]["p50_ms"])
+    def milliseconds(self, batches: Sequence[int]) -> dict[int, float]:
+        """The median time of `detect` for canvases that lie on the device, by batch size."""
+        answer = self._run("bench", "--batch-sizes", ",".join(map(str, batches)), "--seconds", _SECONDS)
+        return {row["batch"]: float(row["detect"]["p50_ms"]) for row in answer["batches"]}
 
     def _run(self, command: str, *options: str) -> Any:
         line = [self._runner, command, "--artifact", self._file, "--ops", library_path(), "--trusted"]

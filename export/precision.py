@@ -2,7 +2,7 @@
 
 import contextlib
 import io
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +13,7 @@ from lensbox.errors import ArtifactError
 from lensbox.export.precision_change import Detect, PrecisionChange, measure_change
 from lensbox.export.reduced_precision import reduce_products
 from lensbox.export.self_test_images import draw_faces, draw_scene
-from lensbox.export.tf32 import TF32_MANTISSA_BITS, OperandRounding
+from lensbox.export.tf32 import TF32_MANTISSA_BITS, OperandRounding, tf32_switch
 from lensbox.model import DetectorSpec
 from lensbox.model.protocol_check import answer_faults, named
 from lensbox.runtime.metadata import Precision
@@ -147,7 +147,7 @@ def _calling(module: torch.jit.ScriptModule, device: torch.device, tf32: bool) -
 
     def detect(canvas: Tensor, score_threshold: float, iou_threshold: float) -> Mapping[str, Tensor]:
         imitation = OperandRounding() if tf32 and device.type == "cpu" else contextlib.nullcontext()
-        with torchscript_call(), _tf32_switch(tf32), imitation:
+        with torchscript_call(), tf32_switch(tf32), imitation:
             return _answer(module, canvas, score_threshold, iou_threshold)
 
     return detect
@@ -162,14 +162,3 @@ def _on(module: torch.jit.ScriptModule, device: torch.device) -> torch.jit.Scrip
         copy = torch.jit.load(content, map_location=device)
     assert isinstance(copy, torch.jit.ScriptModule)
     return copy
-
-
-@contextlib.contextmanager
-def _tf32_switch(on: bool) -> Iterator[None]:
-    convolutions, products = torch.backends.cudnn, torch.backends.cuda.matmul
-    before = convolutions.allow_tf32, products.allow_tf32
-    convolutions.allow_tf32 = products.allow_tf32 = on
-    try:
-        yield
-    finally:
-        convolutions.allow_tf32, products.allow_tf32 = before

@@ -1,6 +1,8 @@
-"""TF32, NVIDIA's rounding of the operands of convolutions and matrix products, imitated on the CPU."""
+"""TF32, NVIDIA's rounding of the operands of convolutions and matrix products: torch's switch for GPUs, and
+an imitation on the CPU."""
 
-from collections.abc import Mapping, Sequence
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -16,6 +18,18 @@ _OPERANDS = {
     **dict.fromkeys(("conv_transpose1d", "conv_transpose2d", "conv_transpose3d"), (0, 1)),
     **dict.fromkeys(("addmm", "baddbmm", "addbmm"), (1, 2)),
 }
+
+
+@contextlib.contextmanager
+def tf32_switch(on: bool) -> Iterator[None]:
+    """Whether cuDNN and cuBLAS may use it, in the whole process."""
+    convolutions, products = torch.backends.cudnn, torch.backends.cuda.matmul
+    before = convolutions.allow_tf32, products.allow_tf32
+    convolutions.allow_tf32 = products.allow_tf32 = on
+    try:
+        yield
+    finally:
+        convolutions.allow_tf32, products.allow_tf32 = before
 
 
 class OperandRounding(TorchDispatchMode):

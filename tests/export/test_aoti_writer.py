@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 from torch import Tensor, nn
+from unusual_detectors import Deciding, FittingItsOwnWay
 from user_detectors import Brightest, RedAndBlue
 
 from lensbox.errors import ArtifactError
@@ -142,24 +143,10 @@ class TestReducedPrecision:
             save_aoti(Brightest(), tmp_path / "x.pt2", precision=PrecisionOptions("tf32", CPU))
 
 
-class Deciding(Brightest):
-    def detect(
-        self, images: Tensor, score_threshold: float, iou_threshold: float
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        if score_threshold > 0.5:
-            images = 255 - images
-        return super().detect(images, score_threshold, iou_threshold)
-
-
-class FittingItsOwnWay(Brightest):
-    def preprocess(self, images: list[Tensor], windows: Tensor | None) -> tuple[Tensor, Tensor]:
-        return torch.zeros(len(images), 1, 64, 64, dtype=torch.uint8), torch.ones(len(images), 6)
-
-
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (Deciding, r"(?s)torch.export cannot make a graph .*\(.*test_aoti_writer\.py:\d+\)"),
+        (Deciding, r"(?s)torch.export cannot make a graph .*\(.*unusual_detectors\.py:\d+\)"),
         (FittingItsOwnWay, "the detector's own preprocess cannot be exported: a package holds detect alone"),
     ],
 )

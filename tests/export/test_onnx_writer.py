@@ -1,5 +1,6 @@
 """The ONNX file of a whole detector: what it holds, what it finds, and which detectors get none."""
 
+import dataclasses
 from pathlib import Path
 
 import numpy as np
@@ -8,16 +9,19 @@ import pytest
 import torch
 from click.testing import CliRunner
 from torch import Tensor, nn
+from unusual_detectors import Deciding, FittingItsOwnWay, LosingItsOwnWay
 from user_detectors import Brightest, Landmarks, RedAndBlue
 
 from lensbox.export import formats, onnx_writer
-from lensbox.export.artifact_writer import save_artifact
+from lensbox.export.artifact_writer import describe, save_artifact
 from lensbox.export.cli import export
 from lensbox.export.onnx_exporter import OPSET, OnnxExportError, graph_to_onnx
-from lensbox.export.onnx_writer import save_onnx
+from lensbox.export.onnx_writer import make_onnx, save_onnx
 from lensbox.export.self_test_images import draw_scene
 from lensbox.model import Detector, FaceDetector, weights_sha256
 from lensbox.runtime import Detections, load_artifact
+from lensbox.runtime.carried_ops import Library
+from lensbox.runtime.compiled import this_machine
 from lensbox.runtime.metadata import ArtifactMetadata
 
 
@@ -127,31 +131,11 @@ class WithOpOfItsOwn(Brightest):
         return super().detect(images, score_threshold, iou_threshold)
 
 
-class Deciding(Brightest):
-    def detect(
-        self, images: Tensor, score_threshold: float, iou_threshold: float
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        if score_threshold > 0.5:
-            images = 255 - images
-        return super().detect(images, score_threshold, iou_threshold)
-
-
-class FittingItsOwnWay(Brightest):
-    def preprocess(self, images: list[Tensor], windows: Tensor | None) -> tuple[Tensor, Tensor]:
-        canvases = torch.zeros(len(images), 1, 64, 64, dtype=torch.uint8)
-        return canvases, torch.ones(len(images), 6)
-
-
-class LosingItsOwnWay(Brightest):
-    def loss(self, predictions: Tensor, targets: Tensor) -> Tensor:
-        return (predictions - targets).abs().mean()
-
-
 @pytest.mark.parametrize(
     ("make", "message"),
     [
         (WithOpOfItsOwn, "no translation of the operators test_onnx_writer::nothing"),
-        (Deciding, r"(?s)torch.export cannot make a graph .*\(.*test_onnx_writer\.py:\d+\)"),
+        (Deciding, r"(?s)torch.export cannot make a graph .*\(.*unusual_detectors\.py:\d+\)"),
         (
             FittingItsOwnWay,
             "the detector's own preprocess cannot be exported: an ONNX file holds detect alone",
@@ -171,6 +155,18 @@ def test_a_loss_of_its_own_stays_behind(tmp_path: Path) -> None:
     assert artifact.self_test().passed
     with pytest.raises(ValueError, match="loss must be asked of the detector's TorchScript artifact"):
         artifact.loss(torch.ones(1, 4), torch.ones(1, 4))
+
+
+def test_another_files_machine_and_libraries_stay_behind() -> None:
+    """Of the metadata that the files of one export share."""
+    of_a_package = dataclasses.replace(
+        describe(Brightest(), (0.5, 0.5)),
+        compiled=this_machine(torch.device("cpu")),
+        libraries=(Library("libmine.so", "0" * 64, "2.11.0", "linux-x86_64"),),
+    )
+    metadata = make_onnx(Brightest(), "detector.onnx", described=of_a_package).metadata
+    assert metadata.compiled is None
+    assert metadata.libraries == ()
 
 
 class TestCommand:

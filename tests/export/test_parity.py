@@ -9,6 +9,7 @@ import pytest
 import torch
 from built_runner import built_runner
 from torch import Tensor
+from unusual_detectors import LosingNothing
 from user_detectors import Landmarks, RedAndBlue
 
 from lensbox.cli import main
@@ -139,6 +140,16 @@ def test_a_loss_that_is_another(
         compare(made, reference)
 
 
+def test_a_loss_of_zero(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a detector's own may be: from it every other is infinitely far."""
+    reference = Reference(LosingNothing(), THRESHOLDS, OPTIONS)
+    made = make_artifact(LosingNothing(), "colors.pt", *THRESHOLDS)
+    assert [row.loss for row in compare(made, reference)] == [0.0, 0.0]
+    monkeypatch.setattr(Artifact, "loss", lambda self, predictions, targets: 1e-9)
+    with pytest.raises(ArtifactError, match="the loss changed by a part of inf"):
+        compare(made, reference)
+
+
 def test_another_precision_may_move_as_far_as_was_said(made: MadeArtifact) -> None:
     """And float32 no further than rounding does."""
     reference = Reference(RedAndBlue(), THRESHOLDS, dataclasses.replace(OPTIONS, tolerance=0.5))
@@ -171,7 +182,7 @@ def test_a_runner_that_fails(made: MadeArtifact, tmp_path: Path) -> None:
     with pytest.raises(ArtifactError, match=r"cannot be compared with .*runner: .*Permission"):
         compare(made, Reference(RedAndBlue(), THRESHOLDS, options))
     program.chmod(0o755)
-    with pytest.raises(ArtifactError, match="runner detect failed: no device"):
+    with pytest.raises(ArtifactError, match="runner loss failed: no device"):
         compare(made, Reference(RedAndBlue(), THRESHOLDS, options))
 
 
@@ -199,3 +210,18 @@ def test_the_command_without_it(tmp_path: Path, capfd: pytest.CaptureFixture[str
     assert load_artifact(tmp_path / "colors.pt").metadata.parity == ()
     assert main(["export", *model, "--report", str(tmp_path / "report.md")]) == 2
     assert "--runner and --report must come with --parity" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (
+            ["--runner", "missing"],
+            "must be the program lensbox_runner, got missing",
+        ),
+        (["--report", "x.onnx"], "--report must be another file than --output, got x.onnx"),
+    ],
+)
+def test_usage_errors(options: list[str], message: str, capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["export", "--format", "torchscript,onnx", "--output", "x", *options]) == 2
+    assert message in capfd.readouterr().err

@@ -1,0 +1,46 @@
+"""What the files have in common that hold `detect` alone: ONNX files and AOTInductor packages."""
+
+import dataclasses
+from collections.abc import Collection, Sequence
+
+from lensbox.errors import ArtifactError
+from lensbox.export.own_methods import LETTERBOX_METHODS, own_methods
+from lensbox.model import Detector
+from lensbox.runtime.compiled import Compiled
+from lensbox.runtime.metadata import ArtifactMetadata
+
+
+def methods_left_behind(
+    detector: Detector, kind: str, error: type[ArtifactError] = ArtifactError
+) -> list[str]:
+    """The detector's own methods, which such a file cannot bring along: at most `loss`.
+
+    kind: of file, as "an ONNX file". Raises `error` for the others, which detections need.
+    """
+    own = own_methods(detector)
+    if letterbox := [method for method in own if method in LETTERBOX_METHODS]:
+        raise error(
+            f"the detector's own {' and '.join(letterbox)} cannot be exported: {kind} holds detect alone, "
+            "and its runtimes fit and restore as Lensbox does (lensbox::letterbox)"
+        )
+    return own
+
+
+def detect_only_metadata(
+    metadata: ArtifactMetadata,
+    left_behind: Collection[str],
+    ops: Sequence[str] = (),
+    compiled: Compiled | None = None,
+) -> ArtifactMetadata:
+    """The metadata of such a file, from those of any file of the detector.
+
+    ops: schemas of the operators that it needs. compiled: for what machine it is, if it holds machine code.
+    """
+    return dataclasses.replace(
+        metadata,
+        ops=tuple(ops),
+        methods=tuple(method for method in metadata.methods if method not in left_behind),
+        libraries=(),
+        parity=(),
+        compiled=compiled,
+    )
