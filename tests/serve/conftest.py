@@ -226,6 +226,18 @@ def fake() -> Iterator[FakeArtifact]:
     fake.gate.set()
 
 
+@pytest.fixture
+def start(start_service: StartService, fake: FakeArtifact) -> Callable[..., Running]:
+    """Starts a service over the fake artifact with the settings of the test, and waits until it is ready."""
+
+    def start(**settings: Any) -> Running:
+        running = start_service(lambda: fake, **settings)
+        wait_until(lambda: running.client.get("/readyz").status_code == 200)
+        return running
+
+    return start
+
+
 @pytest.fixture(scope="session")
 def photograph() -> np.ndarray[Any, Any]:
     """A made-up color picture, uint8 [120, 200, 3], smooth enough for JPEG."""

@@ -38,11 +38,8 @@ def stuck(monkeypatch: pytest.MonkeyPatch) -> Iterator[StuckDecoder]:
     stuck.gate.set()
 
 
-def test_a_loss_does_not_wait_for_decoders(
-    start_service: Callable[..., Any], fake: Any, stuck: StuckDecoder, wait_until: Callable[..., None]
-) -> None:
-    running = start_service(lambda: fake, decode_threads=1, answer_timeout=0.5)
-    wait_until(lambda: running.client.get("/readyz").status_code == 200)
+def test_a_loss_does_not_wait_for_decoders(start: Callable[..., Any], stuck: StuckDecoder) -> None:
+    running = start(decode_threads=1, answer_timeout=0.5)
     response = running.client.post("/v1/detect", content=b"first")
     assert response.status_code == 504
     assert problem_of(response)["code"] == "deadline_exceeded"
@@ -50,11 +47,10 @@ def test_a_loss_does_not_wait_for_decoders(
 
 
 def test_a_service_that_can_decode_nothing_is_not_ready(
-    start_service: Callable[..., Any], fake: Any, stuck: StuckDecoder, wait_until: Callable[..., None]
+    start: Callable[..., Any], stuck: StuckDecoder, wait_until: Callable[..., None]
 ) -> None:
-    running = start_service(lambda: fake, decode_threads=1, answer_timeout=0.5)
+    running = start(decode_threads=1, answer_timeout=0.5)
     client: httpx.Client = running.client
-    wait_until(lambda: client.get("/readyz").status_code == 200)
     assert client.post("/v1/detect", content=b"first").status_code == 504
     wait_until(lambda: client.get("/readyz").status_code == 503)
     for response in (client.get("/readyz"), client.post("/v1/detect", content=b"second")):

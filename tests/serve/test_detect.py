@@ -261,10 +261,8 @@ def test_many_requests_at_once(client: httpx.Client, artifact: Artifact, encode:
 
 
 def test_nobody_decodes_for_longer_than_the_client_is_told_to_wait(
-    start_service: Callable[..., Any],
-    fake: Any,
+    start: Callable[..., Any],
     png: bytes,
-    wait_until: Callable[..., None],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     times_left = []
@@ -275,8 +273,7 @@ def test_nobody_decodes_for_longer_than_the_client_is_told_to_wait(
         return decode_photo(file, canvas, reading, limits, *arguments)
 
     monkeypatch.setattr(image_body, "decode_photo", decode)
-    running = start_service(lambda: fake, answer_timeout=20.0)
-    wait_until(lambda: running.client.get("/readyz").status_code == 200)
+    running = start(answer_timeout=20.0)
     assert running.client.post("/v1/detect", content=png).status_code == 200
     assert len(times_left) == 1
     assert 0 < times_left[0] <= 20

@@ -232,16 +232,14 @@ def test_a_detector_without_classes(client: httpx.Client, artifact: Artifact, pn
 
 
 def test_a_model_without_a_loss(
-    start_service: Callable[..., Any],
+    start: Callable[..., Any],
     fake: Any,
     monkeypatch: pytest.MonkeyPatch,
-    wait_until: Callable[..., None],
     png: bytes,
 ) -> None:
     monkeypatch.setattr(fake.metadata, "methods", ("preprocess", "detect", "restore"))
     monkeypatch.setattr(fake.metadata, "score_threshold", 0.3, raising=False)
-    client = start_service(lambda: fake).client
-    wait_until(lambda: client.get("/readyz").status_code == 200)
+    client = start().client
     answer = client.post("/v1/evaluate", **as_form([png], [[[1, 2, 3, 4]]])).json()
     assert (answer["hits"], answer["loss"], answer["images"][0]["loss"]) == (1, None, None)
     assert [name for name, _ in fake.calls] == ["detect"]

@@ -189,14 +189,12 @@ def test_too_many_boxes(client: httpx.Client) -> None:
 
 
 def test_a_model_without_a_loss_says_so(
-    start_service: Callable[..., Any],
+    start: Callable[..., Any],
     fake: Any,
     monkeypatch: pytest.MonkeyPatch,
-    wait_until: Callable[..., None],
 ) -> None:
     monkeypatch.setattr(fake.metadata, "methods", ("preprocess", "detect", "restore"))
-    with_model = start_service(lambda: fake).client
-    wait_until(lambda: with_model.get("/readyz").status_code == 200)
+    with_model = start().client
     response = with_model.post("/v1/loss", json={"predictions": _PREDICTIONS, "targets": _TARGETS})
     assert response.status_code == 422
     assert problem_of(response)["code"] == "no_loss"

@@ -42,18 +42,6 @@ def files(encode: Encode) -> list[bytes]:
     return [encode("PNG"), encode("JPEG"), buffer.getvalue(), encode("PNG", "L")]
 
 
-@pytest.fixture
-def start(start_service: Callable[..., Any], fake: Any, wait_until: WaitUntil) -> Callable[..., Any]:
-    """Starts a service over the fake artifact and waits until it is ready."""
-
-    def start(**settings: Any) -> Any:
-        running = start_service(lambda: fake, **settings)
-        wait_until(lambda: running.client.get("/readyz").status_code == 200)
-        return running
-
-    return start
-
-
 @pytest.mark.parametrize("as_json", [False, True])
 def test_the_answers_are_those_of_each_image_alone(
     client: httpx.Client, files: list[bytes], as_json: bool

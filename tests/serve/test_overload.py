@@ -45,18 +45,6 @@ class Requests:
         return sorted(response.status_code for response in self.responses)
 
 
-@pytest.fixture
-def start(start_service: Callable[..., Any], fake: Any, wait_until: WaitUntil) -> Callable[..., Any]:
-    """Starts a service over the fake artifact and waits until it is ready."""
-
-    def start(**settings: Any) -> Any:
-        running = start_service(lambda: fake, **settings)
-        wait_until(lambda: running.client.get("/readyz").status_code == 200)
-        return running
-
-    return start
-
-
 def _occupy(running: Any, fake: Any, wait_until: WaitUntil, png: bytes) -> Requests:
     """Starts one inference that lasts until the gate opens."""
     fake.gate.clear()
@@ -245,10 +233,9 @@ def test_a_defect_is_answered_without_its_details(start: Callable[..., Any], fak
 
 
 def test_the_end_waits_for_requests_in_progress(
-    start_service: Callable[..., Any], fake: Any, wait_until: WaitUntil, png: bytes
+    start: Callable[..., Any], fake: Any, wait_until: WaitUntil, png: bytes
 ) -> None:
-    running = start_service(lambda: fake)
-    wait_until(lambda: running.client.get("/readyz").status_code == 200)
+    running = start()
     requests = _occupy(running, fake, wait_until, png)
     requests.send("/v1/loss", json=_LOSS)
     wait_until(lambda: running.service.instance.waiting == 1)

@@ -41,18 +41,6 @@ def _value(samples: Samples, name: str, **labels: str) -> float:
     return samples[name, tuple(sorted(labels.items()))]
 
 
-@pytest.fixture
-def start(
-    start_service: Callable[..., Any], fake: Any, wait_until: Callable[..., None]
-) -> Callable[..., Any]:
-    def start(**settings: Any) -> Any:
-        running = start_service(lambda: fake, **settings)
-        wait_until(lambda: running.client.get("/readyz").status_code == 200)
-        return running
-
-    return start
-
-
 def test_requests_are_counted_by_route_and_status(start: Callable[..., Any], fake: Any, png: bytes) -> None:
     client = start().client
     fake.metadata = SimpleNamespace(name="fake", canvas=None, classes=())

@@ -72,11 +72,8 @@ def test_every_answer_has_an_id(client: httpx.Client, method: str, path: str, st
     assert _MADE.fullmatch(client.request(method, path).headers["x-request-id"])
 
 
-def test_the_answer_to_a_defect_has_one_too(
-    start_service: Callable[..., Any], fake: Any, wait_until: Callable[..., None], png: bytes
-) -> None:
-    client = start_service(lambda: fake).client
-    wait_until(lambda: client.get("/readyz").status_code == 200)
+def test_the_answer_to_a_defect_has_one_too(start: Callable[..., Any], fake: Any, png: bytes) -> None:
+    client = start().client
     fake.error = RuntimeError("a defect")
     response = client.post("/v1/detect", content=png, headers={"X-Request-ID": "mine"})
     assert (response.status_code, response.headers["x-request-id"]) == (500, "mine")

@@ -34,20 +34,8 @@ def keys(tmp_path: Path) -> Path:
     return path
 
 
-@pytest.fixture
-def start(
-    start_service: Callable[..., Any], fake: Any, wait_until: Callable[..., None]
-) -> Callable[..., httpx.Client]:
-    def start(**settings: Any) -> httpx.Client:
-        client: httpx.Client = start_service(lambda: fake, **settings).client
-        wait_until(lambda: client.get("/readyz").status_code == 200)
-        return client
-
-    return start
-
-
-def test_what_is_open_and_what_is_not(start: Callable[..., httpx.Client], keys: Path) -> None:
-    client = start(api_keys_file=keys)
+def test_what_is_open_and_what_is_not(start: Callable[..., Any], keys: Path) -> None:
+    client = start(api_keys_file=keys).client
     for path in _OPEN:
         assert client.get(path).status_code == 200, path
     assert client.get("/").status_code in (200, 404)  # the page, where there is one
@@ -67,10 +55,8 @@ def test_what_is_open_and_what_is_not(start: Callable[..., httpx.Client], keys: 
         {"X-API-Key": _BOB, "Authorization": "Basic of-a-proxy"},
     ],
 )
-def test_a_key_lets_in(
-    start: Callable[..., httpx.Client], keys: Path, png: bytes, headers: dict[str, str]
-) -> None:
-    client = start(api_keys_file=keys)
+def test_a_key_lets_in(start: Callable[..., Any], keys: Path, png: bytes, headers: dict[str, str]) -> None:
+    client = start(api_keys_file=keys).client
     assert client.post("/v1/detect", content=png, headers=headers).status_code == 200
     assert client.get("/v2", headers=headers).status_code == 200
 
@@ -90,9 +76,9 @@ def test_a_key_lets_in(
     ],
 )
 def test_anything_else_does_not(
-    start: Callable[..., httpx.Client], fake: Any, keys: Path, png: bytes, headers: list[tuple[str, str]]
+    start: Callable[..., Any], fake: Any, keys: Path, png: bytes, headers: list[tuple[str, str]]
 ) -> None:
-    client = start(api_keys_file=keys)
+    client = start(api_keys_file=keys).client
     response = client.post("/v1/detect", content=png, headers=headers)
     assert response.status_code == 401
     assert response.headers["www-authenticate"].startswith('Bearer realm="lensbox"')
@@ -100,8 +86,8 @@ def test_anything_else_does_not(
     assert client.get("/healthz").status_code == 200  # the same connection goes on
 
 
-def test_the_forms_of_a_refusal(start: Callable[..., httpx.Client], keys: Path) -> None:
-    client = start(api_keys_file=keys)
+def test_the_forms_of_a_refusal(start: Callable[..., Any], keys: Path) -> None:
+    client = start(api_keys_file=keys).client
     message = "a key must come as 'Authorization: Bearer KEY' or 'X-API-Key: KEY', got "
     response = client.get("/v1/model")
     assert response.headers["content-type"] == "application/problem+json"
@@ -120,9 +106,9 @@ def test_the_forms_of_a_refusal(start: Callable[..., httpx.Client], keys: Path) 
 
 
 def test_a_new_key_counts_while_the_service_runs(
-    start: Callable[..., httpx.Client], keys: Path, wait_until: Callable[..., None]
+    start: Callable[..., Any], keys: Path, wait_until: Callable[..., None]
 ) -> None:
-    client = start(api_keys_file=keys)
+    client = start(api_keys_file=keys).client
     new = "carol-0123456789abcdef"
     keys.write_text(f"carol {new}\n")
     wait_until(lambda: client.get("/v2", headers={"X-API-Key": new}).status_code == 200)
@@ -130,9 +116,9 @@ def test_a_new_key_counts_while_the_service_runs(
 
 
 def test_logs_have_names_and_never_keys(
-    start: Callable[..., httpx.Client], keys: Path, caplog: pytest.LogCaptureFixture, png: bytes
+    start: Callable[..., Any], keys: Path, caplog: pytest.LogCaptureFixture, png: bytes
 ) -> None:
-    client = start(api_keys_file=keys)
+    client = start(api_keys_file=keys).client
     caplog.handler.setFormatter(JsonFormatter())
     caplog.set_level(logging.DEBUG)
     wrong = "mallory-0123456789abcdef"
@@ -149,8 +135,8 @@ def test_logs_have_names_and_never_keys(
         assert key not in caplog.text
 
 
-def test_a_key_has_its_rate(start: Callable[..., httpx.Client], fake: Any, keys: Path, png: bytes) -> None:
-    client = start(api_keys_file=keys, rate_limit=0.01, rate_burst=2)
+def test_a_key_has_its_rate(start: Callable[..., Any], fake: Any, keys: Path, png: bytes) -> None:
+    client = start(api_keys_file=keys, rate_limit=0.01, rate_burst=2).client
     fake.metadata = SimpleNamespace(name="fake", canvas=None, classes=())
     alice, bob = {"X-API-Key": _ALICE}, {"X-API-Key": _BOB}
     for left in (1, 0):
@@ -176,8 +162,8 @@ def test_a_key_has_its_rate(start: Callable[..., httpx.Client], fake: Any, keys:
     assert client.get("/v2", headers=bob).status_code == 200
 
 
-def test_without_keys_an_address_has_its_rate(start: Callable[..., httpx.Client]) -> None:
-    client = start(rate_limit=0.01)
+def test_without_keys_an_address_has_its_rate(start: Callable[..., Any]) -> None:
+    client = start(rate_limit=0.01).client
     assert client.get("/v2").status_code == 200
     assert client.get("/v2").status_code == 429
     transport = httpx.HTTPTransport(local_address="127.0.0.2")
@@ -185,17 +171,17 @@ def test_without_keys_an_address_has_its_rate(start: Callable[..., httpx.Client]
         assert other.get("/v2").status_code == 200
 
 
-def test_nothing_is_asked_for_and_limited_by_default(start: Callable[..., httpx.Client]) -> None:
-    client = start()
+def test_nothing_is_asked_for_and_limited_by_default(start: Callable[..., Any]) -> None:
+    client = start().client
     for _ in range(50):
         response = client.get("/v2")
         assert response.status_code == 200
     assert "ratelimit" not in response.headers
 
 
-def test_the_interface_tells_of_keys_and_rates(start: Callable[..., httpx.Client], keys: Path) -> None:
-    plain = start().get("/openapi.json").json()
-    client = start(api_keys_file=keys, rate_limit=1000)
+def test_the_interface_tells_of_keys_and_rates(start: Callable[..., Any], keys: Path) -> None:
+    plain = start().client.get("/openapi.json").json()
+    client = start(api_keys_file=keys, rate_limit=1000).client
     schema = client.get("/openapi.json", headers={"X-API-Key": _ALICE}).json()
     assert "securitySchemes" not in plain["components"]
     assert set(schema["components"]["securitySchemes"]) == {"bearer", "key"}

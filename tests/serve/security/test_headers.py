@@ -29,11 +29,8 @@ def test_every_answer_has_them(client: httpx.Client, method: str, path: str, sta
     assert "http" not in policy
 
 
-def test_a_defect_s_answer_has_them(
-    start_service: Callable[..., Any], fake: Any, wait_until: Callable[..., None], png: bytes
-) -> None:
-    client = start_service(lambda: fake, cors_origins=_SHOP).client
-    wait_until(lambda: client.get("/readyz").status_code == 200)
+def test_a_defect_s_answer_has_them(start: Callable[..., Any], fake: Any, png: bytes) -> None:
+    client = start(cors_origins=_SHOP).client
     fake.error = RuntimeError("a defect")
     response = client.post("/v1/detect", content=png, headers={"Origin": _SHOP})
     assert response.status_code == 500

@@ -5,7 +5,7 @@ import json
 import math
 import socket
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -98,26 +98,16 @@ def test_labels_and_further_outputs_by_name(
 
 
 @pytest.fixture
-def start(
-    start_service: Callable[..., Any], fake: Any, wait_until: WaitUntil
-) -> Iterator[Callable[..., Any]]:
-    """Starts a service over the fake artifact, here with a canvas, and waits until it is ready."""
+def fake(fake: Any) -> Any:
+    """The fake artifact, here with a canvas."""
     fake.metadata = _METADATA
-
-    def start(**settings: Any) -> Any:
-        running = start_service(lambda: fake, **settings)
-        wait_until(lambda: running.client.get("/v2/health/ready").status_code == 200)
-        return running
-
-    yield start
-    fake.gate.set()
+    return fake
 
 
 def test_before_the_model_is_loaded(
     start_service: Callable[..., Any], fake: Any, wait_until: WaitUntil
 ) -> None:
     loading = threading.Event()
-    fake.metadata = _METADATA
 
     def load() -> Any:
         assert loading.wait(60)
