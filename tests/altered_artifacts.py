@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from damaged_files import rewritten
+from damaged_files import rewritten, with_bit_flipped
 
 Outcome = Literal["refused", "self-test fails", "good"]
 
@@ -76,7 +76,7 @@ def _flipped_in(entry: str, offset: int = 0) -> Callable[[bytes, Path], object]:
 
     def change(data: bytes) -> bytes:
         position = data.index(entry.encode()) + len(entry) + offset
-        return data[:position] + bytes([data[position] ^ 4]) + data[position + 1 :]
+        return with_bit_flipped(data, position, 2)
 
     return _content(change)
 
@@ -86,13 +86,12 @@ def _weight_flipped(data: bytes) -> bytes:
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
         weights = [info for info in archive.infolist() if "/constants/" in info.filename]
         content = archive.read(max(weights, key=lambda info: info.file_size))
-    return data.replace(content, bytes([content[0] ^ 1]) + content[1:])
+    return data.replace(content, with_bit_flipped(content, 0))
 
 
 def _time_touched(data: bytes) -> bytes:
     """A bit of the time of an entry in the directory."""
-    position = data.rindex(b"PK\1\2") + 12
-    return data[:position] + bytes([data[position] ^ 1]) + data[position + 1 :]
+    return with_bit_flipped(data, data.rindex(b"PK\1\2") + 12)
 
 
 def _doubled(data: bytes) -> bytes:

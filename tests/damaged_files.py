@@ -27,6 +27,13 @@ def archive_of(entries: Iterable[tuple[str, bytes]]) -> bytes:
     return content.getvalue()
 
 
+def with_bit_flipped(data: bytes, position: int, bit: int = 0) -> bytes:
+    """position: of the byte; from the end where negative."""
+    changed = bytearray(data)
+    changed[position] ^= 1 << bit
+    return bytes(changed)
+
+
 def flip_bits(data: bytes, rng: random.Random, count: int = 1) -> bytes:
     changed = bytearray(data)
     for _ in range(count):

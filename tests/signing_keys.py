@@ -12,6 +12,7 @@ from cryptography.hazmat.primitives.serialization import (
     PrivateFormat,
     PublicFormat,
 )
+from damaged_files import with_bit_flipped
 
 KEY = ed25519.Ed25519PrivateKey.from_private_bytes(bytes(range(32)))
 OTHER_KEY = ed25519.Ed25519PrivateKey.from_private_bytes(bytes(32))
@@ -23,7 +24,9 @@ def public_pem(
     return key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
 
 
-def private_pem(key: ed25519.Ed25519PrivateKey, password: bytes | None = None) -> bytes:
+def private_pem(
+    key: ed25519.Ed25519PrivateKey | ec.EllipticCurvePrivateKey, password: bytes | None = None
+) -> bytes:
     encryption = NoEncryption() if password is None else BestAvailableEncryption(password)
     return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, encryption)
 
@@ -39,7 +42,7 @@ BAD_SIGNATURES = {
     "absent": BadSignature(lambda data: None, "is not signed: there is no file"),
     "by another key": BadSignature(OTHER_KEY.sign, "does not match"),
     "of another file": BadSignature(lambda data: KEY.sign(data[:-1]), "does not match"),
-    "a flipped bit": BadSignature(lambda data: _flipped(KEY.sign(data)), "does not match"),
+    "a flipped bit": BadSignature(lambda data: with_bit_flipped(KEY.sign(data), 0), "does not match"),
     "zeros": BadSignature(lambda data: bytes(64), "does not match"),
     "empty": BadSignature(lambda data: b"", "must have 64 bytes"),
     "too short": BadSignature(lambda data: KEY.sign(data)[:-1], "must have 64 bytes"),
@@ -59,10 +62,6 @@ BAD_PUBLIC_KEYS = {
     + b"Zm9y" * 12
     + b"\n-----END PUBLIC KEY-----\n",
 }
-
-
-def _flipped(signature: bytes) -> bytes:
-    return bytes([signature[0] ^ 1]) + signature[1:]
 
 
 def write_signed(folder: Path, data: bytes, signature: bytes | None) -> tuple[Path, Path]:

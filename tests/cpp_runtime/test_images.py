@@ -26,6 +26,7 @@ from cpp_runtime.image_files import (
     pngs,
 )
 from cpp_runtime.running import Run
+from damaged_files import with_bit_flipped
 
 from lensbox.ops import library_path
 from lensbox.runtime.image_io import read_image
@@ -112,10 +113,8 @@ def test_chunks_and_segments_without_pixels_are_passed_over(read_all: ReadAll) -
 def test_every_flipped_bit_of_a_png_is_seen(read_all: ReadAll) -> None:
     picture = encoded(noise("RGB", 6, 5).quantize(4), "PNG")
     file = picture.replace(PNG_END, png_chunk(b"tEXt", b"Comment\0made for a test") + PNG_END)
-    flipped = [bytearray(file) for _ in range(8 * len(file))]
-    for bit, changed in enumerate(flipped):
-        changed[bit // 8] ^= 1 << bit % 8
-    first, *others = refused(read_all([file, *map(bytes, flipped)]))
+    flipped = [with_bit_flipped(file, bit // 8, bit % 8) for bit in range(8 * len(file))]
+    first, *others = refused(read_all([file, *flipped]))
     assert not first
     assert all(others)
 
@@ -141,7 +140,7 @@ def test_a_png_whose_checksums_are_good(read_all: ReadAll) -> None:
     good, *bad = read_all(
         [
             with_data(data[:3], data[3:]),
-            with_data(data[:-1] + bytes([data[-1] ^ 1])),  # the zlib stream's own checksum
+            with_data(with_bit_flipped(data, -1)),  # the zlib stream's own checksum
             with_data(data[:-4]),
             with_data(zlib.compress(rows[:3])),  # a row too few
             with_data(zlib.compress(rows + rows)),

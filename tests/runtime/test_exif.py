@@ -3,6 +3,7 @@
 import struct
 
 import pytest
+from damaged_files import with_bit_flipped
 from exif_files import ORIENTATION, SHORT, broken_exif, entry, exif, odd_exif, tiff
 
 from lensbox.runtime.exif import exif_orientation
@@ -30,8 +31,7 @@ def test_no_truncation_and_no_flipped_bit_raises() -> None:
         assert exif_orientation(data[:length]) == (6 if length >= 22 else 1)
     for position in range(len(data)):
         for bit in range(8):
-            flipped = data[:position] + bytes((data[position] ^ 1 << bit,)) + data[position + 1 :]
-            assert 1 <= exif_orientation(flipped) <= 8
+            assert 1 <= exif_orientation(with_bit_flipped(data, position, bit)) <= 8
 
 
 def test_a_directory_that_is_the_header() -> None:

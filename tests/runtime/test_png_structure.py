@@ -6,6 +6,7 @@ import numpy as np
 import PIL.Image
 import PIL.PngImagePlugin
 import pytest
+from damaged_files import with_bit_flipped
 from png_files import chunk, png_file
 
 from lensbox.errors import InputError
@@ -45,8 +46,7 @@ def test_a_file_without_metadata_and_other_files_stay_as_they_are() -> None:
 
 def test_a_chunk_that_is_left_out_must_be_whole() -> None:
     file = _encode(_PICTURE, dpi=(72, 72))
-    begin = file.index(b"pHYs")
-    damaged = file[: begin + 4] + bytes((file[begin + 4] ^ 1,)) + file[begin + 5 :]
+    damaged = with_bit_flipped(file, file.index(b"pHYs") + 4)
     with pytest.raises(InputError, match=r"broken PNG file \(bad checksum in chunk b'pHYs'\)"):
         without_metadata(damaged)
 
@@ -69,10 +69,9 @@ def test_no_flipped_bit_is_accepted(mode: str) -> None:
     file = _encode(_PICTURE.resize((9, 7)).convert(mode))
     for position in range(len(file)):
         for bit in range(8):
-            flipped = bytearray(file)
-            flipped[position] ^= 1 << bit
+            flipped = with_bit_flipped(file, position, bit)
             with pytest.raises(ValueError, match=r"must be an image|neither|PNG"):
-                read_image(bytes(flipped))
+                read_image(flipped)
 
 
 @pytest.mark.parametrize("cut", [1, 4, 12, 1000])

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from damaged_files import with_bit_flipped
 from signing_keys import BAD_PUBLIC_KEYS, BAD_SIGNATURES, KEY, write_signed
 
 from lensbox.errors import ArtifactError
@@ -36,8 +37,7 @@ def test_another_signature_is_refused_before_the_file_is_looked_at(
 
 def test_a_change_without_other_effects_is_noticed(artifact_path: Path, tmp_path: Path) -> None:
     data = artifact_path.read_bytes()
-    line = data.rindex(b"PK\1\2")
-    touched = data[: line + 12] + bytes([data[line + 12] ^ 1]) + data[line + 13 :]  # the time of an entry
+    touched = with_bit_flipped(data, data.rindex(b"PK\1\2") + 12)  # the time of an entry
     path, key = write_signed(tmp_path, touched, KEY.sign(data))
     load_artifact(path)
     with pytest.raises(ArtifactError, match="does not match"):

@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import datetime
 import http.server
 import socket
 import ssl
@@ -13,9 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
+from certificates import write_certificate
 
 from lensbox.serve import url_fetch
 from lensbox.serve.errors import ApiError
@@ -258,42 +255,12 @@ def test_resolving_gives_each_address_once() -> None:
     assert asyncio.run(url_fetch.resolve("127.0.0.1", 80)) == ["127.0.0.1"]
 
 
-def _certificate(folder: Path, host: str) -> tuple[ssl.SSLContext, Path]:
-    """A server's side for a self-signed certificate of a host, and the file of that."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, host)])
-    now = datetime.datetime.now(datetime.timezone.utc)
-    certificate = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(1)
-        .not_valid_before(now - datetime.timedelta(days=1))
-        .not_valid_after(now + datetime.timedelta(days=1))
-        .add_extension(x509.SubjectAlternativeName([x509.DNSName(host)]), False)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=None), True)
-        .sign(key, hashes.SHA256())
-    )
-    own, public = folder / "server.pem", folder / "public.pem"
-    public.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
-    own.write_bytes(
-        public.read_bytes()
-        + key.private_bytes(
-            serialization.Encoding.PEM,
-            serialization.PrivateFormat.PKCS8,
-            serialization.NoEncryption(),
-        )
-    )
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(own)
-    return context, public
-
-
 def test_certificates_are_those_of_the_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of the name in the URL, though the connection is made to an address."""
-    context, public = _certificate(tmp_path, "photos.example")
-    monkeypatch.setenv("SSL_CERT_FILE", str(public))
+    certificate, key = write_certificate(tmp_path, "photos.example")
+    monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, key)
     site = Site(context)
     try:
         for host, good in (("photos.example", True), ("other.example", False)):
@@ -308,14 +275,11 @@ def test_certificates_are_those_of_the_name(tmp_path: Path, monkeypatch: pytest.
     assert site.heads == [("/x", f"photos.example:{site.port}")]
 
 
-def test_images_by_url(
-    start_service: Callable[..., Any], fake: Any, wait_until: Callable[..., None], png: bytes, site: Site
-) -> None:
+def test_images_by_url(start: Callable[..., Any], png: bytes, site: Site) -> None:
     """Through the whole service: an image, what is none, and what is not allowed."""
     site.files = {"/a.png": png, "/b.png": b"hello"}
     here = f"http://127.0.0.1:{site.port}"
-    client = start_service(lambda: fake, url_allow=here, max_body_bytes=3 * len(png)).client
-    wait_until(lambda: client.get("/readyz").status_code == 200)
+    client = start(url_allow=here, max_body_bytes=3 * len(png)).client
     paths = ["/a.png", "/b.png", "/a.png"]
     urls = [{"url": f"{here}{path}"} for path in paths] + [{"url": "https://example.com/x.png"}]
     answer = client.post("/v1/detect", json={"images": urls})

@@ -1,8 +1,6 @@
 """HTTPS with a certificate that the test makes, and what is said of one that cannot be used."""
 
 import contextlib
-import datetime
-import ipaddress
 import signal
 import socket
 import ssl
@@ -12,41 +10,10 @@ from pathlib import Path
 
 import httpx
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
+from certificates import write_certificate
 from serve_process import PATIENCE, ServeProcess
 
-
-def _write_certificate(folder: Path, password: bytes | None = None) -> tuple[Path, Path]:
-    """A certificate of 127.0.0.1, signed by itself, and its key."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "lensbox")])
-    now = datetime.datetime.now(datetime.timezone.utc)
-    certificate = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - datetime.timedelta(days=1))
-        .not_valid_after(now + datetime.timedelta(days=1))
-        .add_extension(
-            x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]), critical=False
-        )
-        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-        .sign(key, hashes.SHA256())
-    )
-    folder.mkdir(exist_ok=True)
-    encryption: serialization.KeySerializationEncryption = serialization.NoEncryption()
-    if password is not None:
-        encryption = serialization.BestAvailableEncryption(password)
-    (folder / "key.pem").write_bytes(
-        key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, encryption)
-    )
-    (folder / "certificate.pem").write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
-    return folder / "certificate.pem", folder / "key.pem"
+_HOST = "127.0.0.1"
 
 
 def _options(certificate: Path, key: Path) -> list[str]:
@@ -55,7 +22,7 @@ def _options(certificate: Path, key: Path) -> list[str]:
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    return _write_certificate(tmp_path_factory.mktemp("tls"))
+    return write_certificate(tmp_path_factory.mktemp("tls"), _HOST)
 
 
 @pytest.fixture(scope="module", params=["0", "2"])
@@ -129,9 +96,9 @@ def test_what_cannot_be_used_is_one_message(
 ) -> None:
     certificate, key = files
     if kind == "other key":
-        key = _write_certificate(tmp_path / "other")[1]
+        key = write_certificate(tmp_path / "other", _HOST)[1]
     elif kind == "password":
-        certificate, key = _write_certificate(tmp_path / "locked", b"secret")
+        certificate, key = write_certificate(tmp_path / "locked", _HOST, b"secret")
     elif kind == "no file":
         certificate = tmp_path / "nothing.pem"
     else:

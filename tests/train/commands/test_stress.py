@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from damaged_files import with_bit_flipped
 from PIL import Image
 from small_detectors import save_random_artifact
 
@@ -52,9 +53,8 @@ def test_scoring_needs_no_package_that_only_training_needs() -> None:
 
 def test_a_damaged_artifact_is_said_in_a_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     artifact = save_random_artifact(tmp_path)
-    content = bytearray(artifact.read_bytes())
-    content[len(content) // 2] ^= 1
-    artifact.write_bytes(content)
+    content = artifact.read_bytes()
+    artifact.write_bytes(with_bit_flipped(content, len(content) // 2))
     arguments = ["--output", str(tmp_path / "s.png"), "--device", "cpu", "--artifact", str(artifact)]
     assert main(["stress", *arguments]) == ExitCode.UNUSABLE
     said = capsys.readouterr().err
