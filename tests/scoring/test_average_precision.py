@@ -1,8 +1,8 @@
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pytest
+from scored_boxes import found, labels
 
 from lensbox.scoring.average_precision import (
     BANDS,
@@ -12,16 +12,6 @@ from lensbox.scoring.average_precision import (
     ImageLabels,
     threshold_of_best_f1,
 )
-
-
-def labels(*boxes: Sequence[float], ignore: Sequence[int] = ()) -> ImageLabels:
-    array = np.array(boxes, float).reshape(-1, 4)
-    return ImageLabels(array, np.array([i in ignore for i in range(len(array))], bool))
-
-
-def found(*rows: Sequence[float]) -> ImageDetections:
-    array = np.array(rows, float).reshape(-1, 5)
-    return ImageDetections(array[:, :4], array[:, 4])
 
 
 def average(truth: Any, detections: Any, band: str = "all>=8") -> float:

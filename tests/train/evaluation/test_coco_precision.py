@@ -1,24 +1,13 @@
 import sys
-from collections.abc import Sequence
 
 import numpy as np
 import pytest
+from scored_boxes import found, labels
 
-from lensbox.scoring.average_precision import ImageDetections, ImageLabels
 from lensbox.train.evaluation.coco_precision import COCO_FIGURES, CocoMissingError, coco_lines, coco_precision
 
 SMALL = (0, 0, 20, 20)
 MEDIUM = (100, 100, 140, 140)
-
-
-def labels(*boxes: Sequence[float], ignore: Sequence[int] = ()) -> ImageLabels:
-    array = np.array(boxes, float).reshape(-1, 4)
-    return ImageLabels(array, np.array([i in ignore for i in range(len(array))], bool))
-
-
-def found(*rows: Sequence[float]) -> ImageDetections:
-    array = np.array(rows, float).reshape(-1, 5)
-    return ImageDetections(array[:, :4], array[:, 4])
 
 
 def test_by_hand() -> None:
