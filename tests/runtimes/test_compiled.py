@@ -2,8 +2,7 @@
 
 import json
 import subprocess
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +10,10 @@ import httpx
 import PIL.Image
 import pytest
 import torch
+from altered_packages import Change, compiled_for, no_machine_code, with_entry, without
 from built_runner import built_runner
-from damaged_files import rewritten
-from serve_process import PATIENCE, ServeProcess
+from damaged_files import rewritten, with_bit_flipped
+from serve_process import PATIENCE, running_service
 from signing_keys import KEY, write_signed
 from torch import Tensor
 
@@ -121,28 +121,6 @@ class TestRunner:
         assert run("selftest", "--artifact", path, "--trusted", "--public-key", key).returncode == 3
 
 
-def compiled_for(**values: object) -> Callable[[dict[str, bytes]], None]:
-    def apply(entries: dict[str, bytes]) -> None:
-        (name,) = (name for name in entries if name.endswith("/extra/lensbox.json"))
-        document = json.loads(entries[name])
-        document["compiled"].update(values)
-        entries[name] = json.dumps(document).encode()
-
-    return apply
-
-
-def without(ending: str) -> Callable[[dict[str, bytes]], None]:
-    def apply(entries: dict[str, bytes]) -> None:
-        for name in [name for name in entries if name.endswith(ending)]:
-            del entries[name]
-
-    return apply
-
-
-def no_machine_code(entries: dict[str, bytes]) -> None:
-    entries.update({name: b"text" for name in entries if name.endswith(".so")})
-
-
 class TestRunnerRefuses:
     def test_a_file_that_is_not_trusted(self, package_path: Path) -> None:
         done = run("selftest", "--artifact", package_path)
@@ -166,11 +144,7 @@ class TestRunnerRefuses:
             (compiled_for(cpu_features=["AVX"]), 3, "compiled.cpu_features[0] must be a name"),
             (without("/extra/lensbox.json"), 3, "without lensbox.json"),
             (without(".so"), 3, "holds no compiled code"),
-            (
-                lambda entries: entries.update({"archive/data/aotinductor/detect/../x": b""}),
-                3,
-                "not as Lensbox",
-            ),
+            (with_entry("data/aotinductor/detect/../x"), 3, "not as Lensbox"),
             (no_machine_code, 3, "cannot be loaded on cpu"),
         ],
     )
@@ -178,7 +152,7 @@ class TestRunnerRefuses:
         self,
         package_path: Path,
         tmp_path: Path,
-        change: Callable[[dict[str, bytes]], None],
+        change: Change,
         code: int,
         message: str,
     ) -> None:
@@ -191,28 +165,19 @@ class TestRunnerRefuses:
 
     @pytest.mark.parametrize("part", [0.0, 0.3, 0.6, 0.9, 0.9999])
     def test_a_flipped_bit(self, package_path: Path, tmp_path: Path, part: float) -> None:
-        data = bytearray(package_path.read_bytes())
-        data[int(part * len(data))] ^= 1
+        data = package_path.read_bytes()
         path = tmp_path / "flipped.pt2"
-        path.write_bytes(data)
+        path.write_bytes(with_bit_flipped(data, int(part * len(data))))
         assert run("selftest", "--artifact", path, "--trusted").returncode == 3
 
 
 @pytest.fixture(scope="module")
 def client(package_path: Path) -> Iterator[httpx.Client]:
-    process = ServeProcess(package_path, "--trusted")
-    try:
-        deadline = time.monotonic() + PATIENCE
-        while (url := process.url()) is None:
-            assert time.monotonic() < deadline, process.log
-            time.sleep(0.05)
-        with httpx.Client(base_url=url, timeout=PATIENCE) as client:
-            while client.get("/readyz").status_code != 200:
-                assert time.monotonic() < deadline, process.log
-                time.sleep(0.05)
-            yield client
-    finally:
-        process.close()
+    with (
+        running_service(package_path, "--trusted") as url,
+        httpx.Client(base_url=url, timeout=PATIENCE) as client,
+    ):
+        yield client
 
 
 def test_the_service_finds_the_same(client: httpx.Client, artifact_path: Path, photos: list[Path]) -> None:

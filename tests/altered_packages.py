@@ -1,0 +1,40 @@
+"""Changes of the entries of a package of machine code, for `damaged_files.rewritten`."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+Change = Callable[[dict[str, bytes]], None]
+
+
+def with_metadata(change: Callable[[dict[str, Any]], object]) -> Change:
+    def apply(entries: dict[str, bytes]) -> None:
+        (name,) = (name for name in entries if name.endswith("/extra/lensbox.json"))
+        document = json.loads(entries[name])
+        change(document)
+        entries[name] = json.dumps(document).encode()
+
+    return apply
+
+
+def compiled_for(**values: object) -> Change:
+    return with_metadata(lambda document: document["compiled"].update(values))
+
+
+def without(ending: str) -> Change:
+    def apply(entries: dict[str, bytes]) -> None:
+        names = [name for name in entries if name.endswith(ending)]
+        assert names
+        for name in names:
+            del entries[name]
+
+    return apply
+
+
+def with_entry(name: str) -> Change:
+    return lambda entries: entries.update({f"archive/{name}": b"x"})
+
+
+def no_machine_code(entries: dict[str, bytes]) -> None:
+    """What the linker refuses in place of the libraries."""
+    entries.update({name: b"no machine code" for name in entries if name.endswith(".so")})

@@ -1,0 +1,159 @@
+"""Artifacts whose file computes `detect` alone: the interface and the answers of the TorchScript file."""
+
+import io
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import PIL.Image
+import pytest
+import torch
+from damaged_files import with_bit_flipped
+from torch import Tensor
+
+from lensbox.errors import ArtifactError, InputError
+from lensbox.export.self_test_images import draw_faces
+from lensbox.runtime import Artifact, Detections, OnnxOptions, load_artifact
+
+LOW = 0.05  # a score threshold at which the small detector finds something in every picture
+
+
+@pytest.fixture(scope="module", params=["onnx_path", "package_path"])
+def path(request: pytest.FixtureRequest) -> Path:
+    """An ONNX file and a package of machine code."""
+    path: Path = request.getfixturevalue(request.param)
+    return path
+
+
+@pytest.fixture(scope="module")
+def artifact(path: Path) -> Artifact:
+    return load_artifact(path, trusted=True)
+
+
+@pytest.fixture(scope="module")
+def script(artifact_path: Path) -> Artifact:
+    return load_artifact(artifact_path)
+
+
+def assert_same(actual: Detections, expected: Detections) -> None:
+    torch.testing.assert_close(actual.boxes, expected.boxes, rtol=1e-4, atol=0.01)
+    torch.testing.assert_close(actual.scores, expected.scores, rtol=0, atol=1e-3)
+
+
+def picture(seed: int) -> Tensor:
+    return draw_faces(seed).repeat_interleave(5, dim=1).repeat_interleave(5, dim=2)
+
+
+def picture_file(seed: int) -> bytes:
+    file = io.BytesIO()
+    PIL.Image.fromarray(picture(seed).permute(1, 2, 0).numpy()).save(file, "JPEG", quality=95)
+    return file.getvalue()
+
+
+class TestTheSameInterface:
+    def test_self_test(self, artifact: Artifact) -> None:
+        report = artifact.self_test()
+        assert report.passed
+        assert report.max_score_error < 1e-4
+
+    def test_images_of_any_size_and_thresholds(self, artifact: Artifact, script: Artifact) -> None:
+        photographs = [picture(seed) for seed in range(5)]
+        for score, iou in ((LOW, None), (LOW / 2, 0.2), (0.9, 0.9)):
+            found = artifact.detect_images(photographs, score, iou)
+            for one, other in zip(found, script.detect_images(photographs, score, iou), strict=True):
+                assert_same(one, other)
+                assert len(other.scores) > 0 or score > LOW
+        alone = script.detect_image(photographs[0], LOW)
+        assert len(alone.scores) > 0
+        assert_same(artifact.detect_image(photographs[0], LOW), alone)
+
+    def test_files_and_photos(self, artifact: Artifact, script: Artifact) -> None:
+        files = [picture_file(0), b"no picture", picture_file(1)]
+        found = list(artifact.detect_files(files, batch_size=2, threads=1, score_threshold=LOW))
+        assert isinstance(found[1], InputError)
+        for index in (0, 2):
+            one, other = found[index], script.detect_image(script.read_photo(files[index]), LOW)
+            assert isinstance(one, Detections)
+            assert len(other.scores) > 0
+            assert_same(one, other)
+            assert_same(artifact.detect_image(artifact.read_photo(files[index]), LOW), other)
+
+    @pytest.mark.parametrize("batch", [1, 2, 3, 40])
+    def test_canvases_and_capture(self, artifact: Artifact, script: Artifact, batch: int) -> None:
+        canvases = torch.randint(0, 256, (batch, 1, 256, 256), dtype=torch.uint8)
+        artifact.capture([1, 2])
+        for value, wanted in zip(artifact.detect(canvases), script.detect(canvases), strict=True):
+            assert value.dtype == wanted.dtype
+            torch.testing.assert_close(value, wanted, rtol=1e-4, atol=0.01)
+        transposed = canvases.transpose(2, 3)  # not contiguous
+        torch.testing.assert_close(artifact.detect(transposed)[1], script.detect(transposed)[1])
+
+    def test_loss(self, artifact: Artifact, script: Artifact) -> None:
+        boxes = torch.tensor([[1.0, 2, 5, 7], [3, 3, 9, 8]])
+        assert artifact.loss(boxes, boxes + 1) == script.loss(boxes, boxes + 1)
+
+    def test_an_empty_batch(self, artifact: Artifact) -> None:
+        boxes, scores, counts = artifact.detect(torch.zeros(0, 1, 256, 256, dtype=torch.uint8))
+        assert (boxes.shape, scores.shape, counts.shape) == ((0, 256, 4), (0, 256), (0,))
+
+    def test_in_several_threads(self, artifact: Artifact) -> None:
+        canvases = [torch.randint(0, 256, (2, 1, 256, 256), dtype=torch.uint8) for _ in range(12)]
+        wanted = [artifact.detect(batch, LOW) for batch in canvases]
+        with ThreadPoolExecutor(10) as threads:
+            for found, expected in zip(
+                threads.map(lambda x: artifact.detect(x, LOW), canvases), wanted, strict=True
+            ):
+                for value, other in zip(found, expected, strict=True):
+                    assert torch.equal(value, other)
+
+    def test_it_may_have_any_name(self, path: Path, tmp_path: Path) -> None:
+        renamed = tmp_path / "detector.pt"
+        renamed.write_bytes(path.read_bytes())
+        assert load_artifact(renamed, trusted=True).self_test().passed
+
+
+def test_openvino_finds_the_same(onnx_path: Path, script: Artifact) -> None:
+    pytest.importorskip("openvino")
+    artifact = load_artifact(onnx_path, onnx=OnnxOptions(runtime="openvino", threads=1))
+    assert artifact.self_test().passed
+    for seed in range(3):
+        wanted = script.detect_image(picture(seed), LOW)
+        assert len(wanted.scores) > 0
+        assert_same(artifact.detect_image(picture(seed), LOW), wanted)
+
+
+class TestWrongCalls:
+    """The code itself would compute garbage from them."""
+
+    @pytest.mark.parametrize(
+        ("images", "message"),
+        [
+            (torch.zeros(1, 1, 256, 256), "images must be uint8, got float32"),
+            (
+                torch.zeros(1, 1, 256, 255, dtype=torch.uint8),
+                r"C, H, W = \[1, 256, 256\], got \[1, 1, 256, 255\]",
+            ),
+            (torch.zeros(1, 3, 256, 256, dtype=torch.uint8), r"got \[1, 3, 256, 256\]"),
+            (torch.zeros(1, 256, 256, dtype=torch.uint8), r"got \[1, 256, 256\]"),
+        ],
+    )
+    def test_canvases(self, artifact: Artifact, images: Tensor, message: str) -> None:
+        with pytest.raises(ValueError, match=message):
+            artifact.detect(images)
+
+    def test_another_device(self, artifact: Artifact) -> None:
+        with pytest.raises(ValueError, match="images must be on cpu, got meta"):
+            artifact.module.detect(torch.zeros(1, 1, 256, 256, dtype=torch.uint8, device="meta"), 0.5, 0.5)
+
+    @pytest.mark.parametrize("thresholds", [(1.5, None), (None, -0.1), (float("nan"), None)])
+    def test_thresholds(self, artifact: Artifact, thresholds: tuple[float | None, float | None]) -> None:
+        with pytest.raises(ValueError, match="must be between 0 and 1"):
+            artifact.detect(torch.zeros(1, 1, 256, 256, dtype=torch.uint8), *thresholds)
+
+
+@pytest.mark.parametrize("part", [0.0, 0.3, 0.6, 0.9, 0.9999])
+def test_a_flipped_bit_is_refused(path: Path, tmp_path: Path, part: float) -> None:
+    data = path.read_bytes()
+    flipped = tmp_path / f"flipped{path.suffix}"
+    flipped.write_bytes(with_bit_flipped(data, int(part * len(data))))
+    with pytest.raises(ArtifactError, match=rf"flipped\{path.suffix}"):
+        load_artifact(flipped, trusted=True)
