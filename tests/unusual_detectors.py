@@ -4,6 +4,8 @@ import torch
 from torch import Tensor
 from user_detectors import Brightest
 
+from lensbox.ops.canvas import fit_to_canvases
+
 
 class Deciding(Brightest):
     """Goes one way or another with a value, which no graph of torch.export does."""
@@ -18,8 +20,8 @@ class Deciding(Brightest):
 
 class FittingItsOwnWay(Brightest):
     def preprocess(self, images: list[Tensor], windows: Tensor | None) -> tuple[Tensor, Tensor]:
-        canvases = torch.zeros(len(images), 1, 64, 64, dtype=torch.uint8)
-        return canvases, torch.ones(len(images), 6)
+        canvases, geometry = fit_to_canvases(images, windows, 64, 64, 1, 7)
+        return canvases, geometry
 
 
 class LosingItsOwnWay(Brightest):

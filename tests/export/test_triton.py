@@ -19,7 +19,8 @@ from google.protobuf import json_format, text_format
 from torch import Tensor
 from triton_stub import backend_module, request
 from tritonclient.grpc import model_config_pb2 as triton
-from user_detectors import Brightest, Landmarks, RedAndBlue
+from unusual_detectors import FittingItsOwnWay
+from user_detectors import Landmarks, RedAndBlue
 
 from lensbox.errors import ArtifactError
 from lensbox.export import formats
@@ -32,7 +33,6 @@ from lensbox.files import atomic_write
 from lensbox.model import Detector, FaceDetector, weights_sha256
 from lensbox.model.protocol_check import named
 from lensbox.ops import library_path
-from lensbox.ops.canvas import fit_to_canvases
 from lensbox.runtime import load_artifact
 from lensbox.runtime.torchscript import quiet_torchscript, torchscript_call
 
@@ -252,12 +252,6 @@ def test_labels_and_extras(make: Any, tmp_path: Path, monkeypatch: pytest.Monkey
     notes = (tmp_path / "README.md").read_text(encoding="utf-8")
     assert all(f"output `{output}`" in notes for output in outputs)
     assert all(named_class in notes for named_class in detector.specification.classes)
-
-
-class FittingItsOwnWay(Brightest):
-    def preprocess(self, images: list[Tensor], windows: Tensor | None) -> tuple[Tensor, Tensor]:
-        canvases, geometry = fit_to_canvases(images, windows, 64, 64, 1, 7)
-        return canvases, geometry
 
 
 def test_what_onnx_cannot_express_has_the_torchscript_model_alone(
