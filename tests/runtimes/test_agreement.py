@@ -6,8 +6,7 @@ demo's two photographs, as PNG and as JPEG.
 
 import json
 import subprocess
-import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,7 @@ import pytest
 import torch
 from built_runner import built_runner
 from PIL.Image import Transpose
-from serve_process import PATIENCE, ServeProcess
+from serve_process import PATIENCE, running_service
 from torch import Tensor
 
 from lensbox.export.artifact_writer import save_artifact
@@ -114,19 +113,11 @@ def artifact(artifact_path: Path, device: str) -> Artifact:
 
 @pytest.fixture(scope="module")
 def client(artifact_path: Path, device: str) -> Iterator[httpx.Client]:
-    process = ServeProcess(artifact_path, "--device", device)
-    try:
-        deadline = time.monotonic() + PATIENCE
-        while (url := process.url()) is None:
-            assert time.monotonic() < deadline, process.log
-            time.sleep(0.05)
-        with httpx.Client(base_url=url, timeout=PATIENCE) as client:
-            while client.get("/readyz").status_code != 200:
-                assert time.monotonic() < deadline, process.log
-                time.sleep(0.05)
-            yield client
-    finally:
-        process.close()
+    with (
+        running_service(artifact_path, "--device", device) as url,
+        httpx.Client(base_url=url, timeout=PATIENCE) as client,
+    ):
+        yield client
 
 
 def ask_eager(detector: FaceDetector, photo: Path, device: str = "cpu") -> Answer:
@@ -150,10 +141,13 @@ def run_runner(artifact: Path, command: str, *arguments: str) -> dict[str, Any]:
     return answer
 
 
-def ask_runner(artifact: Path, photo: Path, device: str) -> Answer:
+def ask_runner(artifact: Path, photos: Sequence[Path], device: str) -> list[Answer]:
+    """Of each photograph by itself, not in a batch."""
     thresholds = ("--score-threshold", str(SCORE_THRESHOLD), "--iou-threshold", str(IOU_THRESHOLD))
-    out = run_runner(artifact, "detect", "--image", str(photo), "--device", device, *thresholds)
-    return from_json(out["images"][0]["detections"])
+    images = [word for photo in photos for word in ("--image", str(photo))]
+    out = run_runner(artifact, "detect", *images, "--batch", "1", "--device", device, *thresholds)
+    assert len(out["images"]) == len(photos)
+    return [from_json(image["detections"]) for image in out["images"]]
 
 
 def ask_http(client: httpx.Client, photo: Path) -> Answer:
@@ -197,7 +191,7 @@ def test_the_same_boxes_everywhere(
     assert expected.scores[0] > 0.5
     for answer in (
         ask_torchscript(artifact, photo),
-        ask_runner(artifact_path, photo, device),
+        *ask_runner(artifact_path, [photo], device),
         ask_http(client, photo),
     ):
         assert_same(answer, expected, TOLERANCES[device])
@@ -280,10 +274,11 @@ def test_files_of_every_kind_give_the_same_boxes(
     client: httpx.Client,
     tmp_path: Path,
 ) -> None:
-    for photo in kinds_of_files(photos, tmp_path):
+    files = list(kinds_of_files(photos, tmp_path))
+    for photo, of_runner in zip(files, ask_runner(artifact_path, files, device), strict=True):
         expected = ask_torchscript(artifact, photo)
         assert len(expected.scores) > 0, photo.name
-        for answer in (ask_runner(artifact_path, photo, device), ask_http(client, photo)):
+        for answer in (of_runner, ask_http(client, photo)):
             if device == "cpu":
                 assert answer.boxes.equal(expected.boxes), photo.name
                 assert answer.scores.equal(expected.scores), photo.name
@@ -299,4 +294,5 @@ def test_jpeg(
     expected = ask_torchscript(artifact, photo)
     assert len(expected.scores) > 0
     assert_same(ask_http(client, photo), expected, TOLERANCES[device])
-    assert_same(ask_runner(artifact_path, photo, device), expected, TOLERANCES[device])
+    (of_runner,) = ask_runner(artifact_path, [photo], device)
+    assert_same(of_runner, expected, TOLERANCES[device])
