@@ -140,12 +140,12 @@ sanitize: sanitize-ops sanitize-runtime
 # keeps memory to its end. torch.compile would build its C++ code without the sanitizers, so it is left out. Output
 # is not captured, since a report ends the process.
 sanitize-ops: $(BIN)/.ops
-	$(BIN)/cmake -S . -B build/sanitize -G Ninja -DLENSBOX_SANITIZE=ON -DLENSBOX_CUDA=OFF \
+	$(BIN)/cmake -S . -B build/sanitize -G Ninja -DLENSBOX_SANITIZE=ON -DLENSBOX_CUDA=OFF -DCMAKE_UNITY_BUILD=ON \
 	  -DPython_EXECUTABLE=$(abspath $(BIN)/python) -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN)/ninja)
 	$(BIN)/cmake --build build/sanitize
 	LD_PRELOAD="$$($(CXX) -print-file-name=libasan.so) $$($(CXX) -print-file-name=libubsan.so)" \
 	  ASAN_OPTIONS=detect_leaks=0 LENSBOX_OPS_LIBRARY=build/sanitize/ops/liblensbox_ops.so \
-	  $(BIN)/pytest tests/ops --deselect tests/ops/test_loader.py -k "not compile" -q -s
+	  $(BIN)/pytest -n auto tests/ops --deselect tests/ops/test_loader.py -k "not compile" -q -s
 
 # The program lensbox_runner itself is left out: what is in it beyond the library is its command line.
 sanitize-runtime: $(BIN)/.ops | $(SYSTEM_HEADERS)
