@@ -18,6 +18,7 @@ import torch
 from built_runner import built_runner
 
 import lensbox.export.cli
+from lensbox.cli import main
 from lensbox.errors import ArtifactError, ExitCode
 from lensbox.ops import library_path
 from lensbox.runtime.artifact_loading import load_artifact
@@ -304,15 +305,28 @@ def test_cpp_names_a_library_that_the_linker_refuses(
         (["--ops", "none.so"], ExitCode.UNUSABLE, "--ops must be a shared library, got none.so"),
         (["--ops", "blobs.py"], ExitCode.UNUSABLE, "--ops blobs.py cannot be loaded: "),
         (["--carry-ops"], ExitCode.USAGE, "--carry-ops must come with --ops"),
-        ([], ExitCode.UNUSABLE, "'_OpNamespace' 'example' object has no attribute 'peaks'"),
     ],
 )
 def test_what_is_wrong_is_one_sentence(
-    arguments: list[str], code: ExitCode, message: str, folder: Path
+    arguments: list[str],
+    code: ExitCode,
+    message: str,
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
 ) -> None:
-    result = export(folder, *arguments, "--output", "c.pt")
-    assert result.returncode == code
-    assert message in result.stderr
+    monkeypatch.chdir(folder)
+    assert main(["export", "--model", "blobs:Blobs", *arguments, "--output", "c.pt"]) == code
+    stderr = capfd.readouterr().err
+    assert message in stderr
+    assert "Traceback" not in stderr
+    assert not (folder / "c.pt").exists()
+
+
+def test_a_missing_operator_is_one_sentence(folder: Path) -> None:
+    result = export(folder, "--output", "c.pt")
+    assert result.returncode == ExitCode.UNUSABLE
+    assert "'_OpNamespace' 'example' object has no attribute 'peaks'" in result.stderr
     assert "Traceback" not in result.stderr
     assert not (folder / "c.pt").exists()
 
