@@ -48,7 +48,7 @@ void use_precision_of(const lensbox::Artifact& artifact) {
 std::function<void()> bare_detect(const lensbox::Artifact& artifact, const std::string& path,
                                   const at::Tensor& canvases, double score, double iou) {
   const c10::Device device = artifact.device();
-  if (artifact.metadata().compiled) {
+  if (artifact.metadata().file_kind == lensbox::FileKind::kPackage) {
     const auto loader = std::make_shared<torch::inductor::AOTIModelPackageLoader>(
         path, "detect", /*run_single_threaded=*/false, kMostCallers, device.index());
     const auto number = [](double value) { return at::scalar_tensor(value, at::dtype(at::kDouble)); };

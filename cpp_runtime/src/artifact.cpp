@@ -15,8 +15,9 @@
 #include "captured_detect.h"
 #include "carried_ops.h"
 #include "compiled_for.h"
-#include "compiled_methods.h"
+#include "compiled_detect.h"
 #include "detect_batch.h"
+#include "detect_only_methods.h"
 #include "detector_module.h"
 #include "gpu_float32.h"
 #include "script_methods.h"
@@ -59,8 +60,12 @@ torch::jit::Module load_module(const std::filesystem::path& path, const Artifact
 
 std::shared_ptr<const Methods> load_methods(const std::filesystem::path& path, const ArtifactFile& file,
                                             c10::Device device) {
-  if (!file.is_package) return std::make_shared<ScriptMethods>(load_module(path, file, device));
-  return std::make_shared<CompiledMethods>(path, *file.bytes, file.metadata, device);
+  if (file.metadata.file_kind == FileKind::kTorchScript) {
+    return std::make_shared<ScriptMethods>(load_module(path, file, device));
+  }
+  const auto compiled = std::make_shared<const CompiledDetect>(path, *file.bytes, device);
+  DetectOnlyMethods::Run run = [compiled](auto&&... arguments) { return compiled->run(arguments...); };
+  return std::make_shared<DetectOnlyMethods>(std::move(run), file.metadata, device);
 }
 
 // Of a package, whose code is for one kind of machine and cannot be checked.
@@ -153,7 +158,7 @@ Artifact Artifact::load(const std::filesystem::path& path, c10::Device device,
   LoadTimes times{};
   ArtifactFile file = read_artifact_file(path, trust, public_key);
   const Metadata& metadata = file.metadata;
-  if (file.is_package) require_trusted_machine(path, metadata, device, trust);
+  if (metadata.file_kind == FileKind::kPackage) require_trusted_machine(path, metadata, device, trust);
   times.checking = stopwatch.lap();
   const auto library = find_op_library(op_library);
   if (library) load_op_library(*library);

@@ -218,7 +218,8 @@ ArtifactFile read_package(const fs::path& path, std::shared_ptr<const std::strin
          "its lensbox.json is damaged: there is no entry compiled, which says for what machine the code "
          "is, or its format version is 1");
   }
-  return {std::move(bytes), std::move(metadata), {}, true};
+  metadata.file_kind = FileKind::kPackage;
+  return {std::move(bytes), std::move(metadata), {}};
 }
 
 }  // namespace
@@ -238,7 +239,7 @@ ArtifactFile read_artifact_file(const fs::path& path, Trust trust,
   if (trust == Trust::kCheckCode) check_code(path, archive, folder, metadata.ops);
   std::map<std::string, std::string> libraries;
   if (trust == Trust::kTrustCode) libraries = read_libraries(archive, folder, metadata);
-  return {bytes, std::move(metadata), std::move(libraries), false};
+  return {bytes, std::move(metadata), std::move(libraries)};
 }
 
 Metadata read_metadata(const fs::path& artifact, Trust trust, const std::optional<fs::path>& public_key) {

@@ -16,7 +16,6 @@ struct ArtifactFile {
   std::shared_ptr<const std::string> bytes;
   Metadata metadata;
   std::map<std::string, std::string> libraries;  // those of extra/ops/ by name; none unless it is trusted
-  bool is_package = false;                       // of AOTInductor, which holds machine code; else TorchScript
 };
 
 // Reads the file once and checks its signature if there is a public key, the archive, lensbox.json and,

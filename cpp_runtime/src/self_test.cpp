@@ -7,6 +7,8 @@
 #include <sstream>
 #include <variant>
 
+#include "detect_only_methods.h"
+
 namespace lensbox {
 namespace {
 
@@ -86,11 +88,6 @@ double extra_error(const std::vector<double>& expected, const std::vector<Detect
         detection.extras.at(index));
   }
   return error;
-}
-
-// A package of compiled code has none where it is the detector's own.
-bool has_loss(const Metadata& metadata) {
-  return !metadata.compiled || std::ranges::find(metadata.methods, "loss") != metadata.methods.end();
 }
 
 }  // namespace

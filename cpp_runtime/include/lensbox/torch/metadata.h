@@ -77,8 +77,15 @@ struct Compiled {
   std::string gpu_architecture;           // such as sm_90; empty for a CPU
 };
 
+// What an artifact's file is.
+enum class FileKind {
+  kTorchScript,
+  kPackage  // of AOTInductor: detect as machine code
+};
+
 // What an artifact says about itself: the extra file lensbox.json inside the archive.
 struct Metadata {
+  FileKind file_kind = FileKind::kTorchScript;
   nlohmann::ordered_json document;  // all of it, in the order of the file
   int64_t format_version;
   std::string torch_version;     // of the torch that wrote the artifact
