@@ -14,6 +14,7 @@ from torch import Tensor, fx
 from lensbox.errors import ArtifactError
 from lensbox.export.graph_tracer import innermost_reason
 from lensbox.export.tf32 import tf32_switch
+from lensbox.runtime.quiet_export import quiet_export
 
 _THREADS = 8  # for which loops are divided; with 1 they would not be
 
@@ -92,9 +93,7 @@ def _first_error(error: BaseException) -> str:
 def _quiet_compiler() -> Iterator[None]:
     """Silences what the compiler says of torch rather than of the detector. Not thread-safe, as Python's
     warning filters are shared by all threads."""
-    with warnings.catch_warnings():
-        # torch 2.11 to 2.13 use a class of their own that they have deprecated.
-        warnings.filterwarnings("ignore", r"`isinstance\(treespec, LeafSpec\)`", FutureWarning)
+    with quiet_export():
         # On a GPU it advises TF32, about which the caller has decided.
         warnings.filterwarnings("ignore", "TensorFloat32 tensor cores", UserWarning)
         yield

@@ -3,9 +3,9 @@
 import copy
 import dataclasses
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, fx
@@ -14,8 +14,8 @@ from lensbox.errors import ArtifactError
 from lensbox.export.aoti_compiler import compile_graph, package, require_compiler
 from lensbox.export.aoti_proof import COMPILED_BATCHES, measure_compiled, prove_compiled
 from lensbox.export.artifact_writer import MadeArtifact, checked_for_export, describe
-from lensbox.export.detect_graph import DetectGraph, ReplacedNms
-from lensbox.export.detect_only import detect_only_metadata, methods_left_behind
+from lensbox.export.detect_graph import DetectGraph, TensorThresholds, example_canvases
+from lensbox.export.detect_only import detect_only_metadata, methods_left_behind, needed_ops
 from lensbox.export.graph_passes import custom_ops, fold_batch_norms, lay_out, reduce_products
 from lensbox.export.graph_tracer import traced_detect
 from lensbox.export.parity import Reference, compare_with_detector
@@ -33,8 +33,6 @@ from lensbox.runtime.gpu_float32 import gpu_float32
 from lensbox.runtime.metadata import ArtifactMetadata, Canvas
 
 _logger = logging.getLogger(__name__)
-
-_EXAMPLES = 2  # images of the batch that is traced
 
 
 def save_aoti(
@@ -90,7 +88,7 @@ def make_aoti(
         change = measure_compiled(detector, run, options, thresholds)
         converted = None if options.dtype == "tf32" else _methods(detector, run)
         metadata = describe(detector, thresholds, change, converted=converted)
-    ops = _needed_ops(code.ops, "loss" not in left_behind)
+    ops = needed_ops(code.ops, left_behind)
     metadata = detect_only_metadata(metadata, left_behind, ops, this_machine(options.device))
     content = package({MODEL: code.files}, {METADATA_FILE: metadata.to_json()})
     _logger.info("loading the package back and comparing it with the detector")
@@ -119,15 +117,11 @@ class _Code(NamedTuple):
 
 def _compiled(detector: Detector, thresholds: tuple[float, float], options: PrecisionOptions) -> _Code:
     _logger.info("compiling the detector for %s, which takes a minute", options.device)
-    specification = detector.specification
-    size = specification.channels, specification.height, specification.width
-    generator = torch.Generator().manual_seed(0)
-    images = torch.randint(0, 256, (_EXAMPLES, *size), dtype=torch.uint8, generator=generator)
     # On the CPU whatever the device: there they are read without waiting for it.
     numbers = tuple(torch.tensor(value, dtype=torch.float64) for value in thresholds)
     # A copy: what is moved are the parameters themselves, which the graph shares with the module.
-    graph = DetectGraph(copy.deepcopy(detector), _tensor_thresholds).eval().to(options.device)
-    inputs = (images.to(options.device), *numbers)
+    graph = DetectGraph(copy.deepcopy(detector), TensorThresholds).eval().to(options.device)
+    inputs = (example_canvases(detector.specification).to(options.device), *numbers)
     module = traced_detect(graph, inputs[0], numbers).module(check_guards=False)
     assert isinstance(module, fx.GraphModule)
     fold_batch_norms(module)
@@ -136,26 +130,6 @@ def _compiled(detector: Detector, thresholds: tuple[float, float], options: Prec
     lay_out(module, torch.channels_last if options.device.type == "cuda" else torch.contiguous_format)
     ops = custom_ops(module)
     return _Code(compile_graph(module, inputs, options.dtype == "tf32"), graph.outputs, ops)
-
-
-def _tensor_thresholds() -> ReplacedNms:
-    def padded_nms(
-        boxes: Tensor,
-        scores: Tensor,
-        iou_threshold: Any,
-        score_threshold: Any,
-        *others: Any,
-        **keywords: Any,
-    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        iou, score = (
-            torch.as_tensor(value, dtype=torch.float64) for value in (iou_threshold, score_threshold)
-        )
-        found: tuple[Tensor, Tensor, Tensor, Tensor] = torch.ops.lensbox.padded_nms.tensor_thresholds(
-            boxes, scores, iou, score, *others, **keywords
-        )
-        return found
-
-    return ReplacedNms(padded_nms)
 
 
 def _from_cpu(model: AotiModel, options: PrecisionOptions) -> Run:
@@ -173,11 +147,3 @@ def _methods(detector: Detector, run: Run) -> DetectOnlyMethods:
     specification = detector.specification
     canvas = Canvas(specification.height, specification.width, specification.channels, specification.fill)
     return DetectOnlyMethods(run, canvas, torch.device("cpu"))
-
-
-def _needed_ops(compiled: Sequence[str], has_loss: bool) -> tuple[str, ...]:
-    """Those that the code calls, and those that the runtimes call beside it."""
-    beside = [torch.ops.lensbox.letterbox.default]
-    if has_loss:
-        beside.append(torch.ops.lensbox.masked_giou_loss.default)
-    return tuple(sorted({*compiled, *(str(op._schema) for op in beside)}))

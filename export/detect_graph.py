@@ -8,8 +8,10 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 import lensbox.ops  # noqa: F401 (registers torch.ops.lensbox)
-from lensbox.model import Detector
+from lensbox.model import Detector, DetectorSpec
 from lensbox.model.protocol_check import named
+
+_EXAMPLES = 2  # torch.export takes a batch of 1 for a constant
 
 
 class ReplacedNms(TorchFunctionMode):
@@ -36,6 +38,28 @@ class ReplacedNms(TorchFunctionMode):
         return func(*args, **(kwargs or {}))
 
 
+class TensorThresholds(ReplacedNms):
+    """Within it, `torch.ops.lensbox.padded_nms` is the overload whose thresholds are tensors."""
+
+    def __init__(self) -> None:
+        super().__init__(_with_tensor_thresholds)
+
+
+def _with_tensor_thresholds(
+    boxes: Tensor,
+    scores: Tensor,
+    iou_threshold: Any,
+    score_threshold: Any,
+    *others: Any,
+    **keywords: Any,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    iou, score = (torch.as_tensor(value, dtype=torch.float64) for value in (iou_threshold, score_threshold))
+    found: tuple[Tensor, Tensor, Tensor, Tensor] = torch.ops.lensbox.padded_nms.tensor_thresholds(
+        boxes, scores, iou, score, *others, **keywords
+    )
+    return found
+
+
 class DetectGraph(nn.Module):
     """outputs: the names of what `forward` returns, in their order."""
 
@@ -53,3 +77,10 @@ class DetectGraph(nn.Module):
         with torch.no_grad(), self._tensor_thresholds():
             found = named(self.detector.detect(images, score_threshold, iou_threshold))  # type: ignore[operator]
         return tuple(found[name] for name in self.outputs)
+
+
+def example_canvases(specification: DetectorSpec) -> Tensor:
+    """Noise on which `detect` is traced, uint8 [2, c, h, w], always the same."""
+    size = specification.channels, specification.height, specification.width
+    generator = torch.Generator().manual_seed(0)
+    return torch.randint(0, 256, (_EXAMPLES, *size), dtype=torch.uint8, generator=generator)

@@ -1,7 +1,9 @@
-"""What the files have in common that hold `detect` alone: ONNX files and AOTInductor packages."""
+"""What the files have in common that hold `detect` alone: ONNX files, AOTInductor packages, programs."""
 
 import dataclasses
 from collections.abc import Collection, Sequence
+
+import torch
 
 from lensbox.errors import ArtifactError
 from lensbox.export.own_methods import LETTERBOX_METHODS, own_methods
@@ -44,3 +46,11 @@ def detect_only_metadata(
         parity=(),
         compiled=compiled,
     )
+
+
+def needed_ops(called: Collection[str], left_behind: Collection[str]) -> tuple[str, ...]:
+    """Schemas of the operators that the file calls, and of those that the runtimes call beside it."""
+    beside = [torch.ops.lensbox.letterbox.default]
+    if "loss" not in left_behind:
+        beside.append(torch.ops.lensbox.masked_giou_loss.default)
+    return tuple(sorted({*called, *(str(op._schema) for op in beside)}))

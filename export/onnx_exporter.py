@@ -2,7 +2,6 @@
 
 import contextlib
 import logging
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
 
 import onnx
@@ -11,6 +10,7 @@ from torch import Tensor, nn
 
 from lensbox.errors import ArtifactError
 from lensbox.export.graph_tracer import BATCH, innermost_reason, traced_detect
+from lensbox.runtime.quiet_export import quiet_export
 
 OPSET = 18
 
@@ -116,9 +116,7 @@ def _quiet_exporter() -> Iterator[None]:
     logger = logging.getLogger(_REGISTRY_LOGGER)
     logger.addFilter(_is_about_the_module)
     try:
-        with warnings.catch_warnings():
-            # torch 2.11 to 2.13 use a class of their own that they have deprecated.
-            warnings.filterwarnings("ignore", r"`isinstance\(treespec, LeafSpec\)`", FutureWarning)
+        with quiet_export():
             yield
     finally:
         logger.removeFilter(_is_about_the_module)

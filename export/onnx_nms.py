@@ -17,9 +17,9 @@ from onnxscript import opset18
 from torch import Tensor
 
 from lensbox.export.detect_graph import ReplacedNms
+from lensbox.export.nms_arguments import with_plain_arguments
 
 op: Any = opset18  # its own types are too narrow for what its functions return
-_DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 
 
 @torch.library.custom_op("lensbox_onnx::padded_nms", mutates_args=())
@@ -66,53 +66,7 @@ class ThresholdsAsTensors(ReplacedNms):
     """
 
     def __init__(self) -> None:
-        super().__init__(_with_tensors)
-
-
-def _with_tensors(
-    boxes: Tensor,
-    scores: Tensor,
-    iou_threshold: Tensor | float,
-    score_threshold: Tensor | float,
-    max_candidates: int,
-    max_detections: int,
-    categories: Tensor | None = None,
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    count = boxes.shape[1]
-    if type(count) is not int:
-        raise ValueError(
-            "padded_nms must be given as many boxes of each image whatever the batch, for ONNX, got a number "
-            "that varies"
-        )
-    if boxes.dtype not in _DTYPES or scores.dtype not in _DTYPES:
-        raise ValueError(
-            f"padded_nms must be given boxes and scores of at most 32 bits, for ONNX, got {boxes.dtype} and "
-            f"{scores.dtype}"
-        )
-    candidates = min(max_candidates, count)
-    slots = min(max_detections, candidates)
-    # float32 holds every number of the shorter dtypes, and a threshold is rounded to it there, too.
-    found_boxes, found_scores, indices, counts = torch.ops.lensbox_onnx.padded_nms(
-        boxes.float(),
-        scores.float(),
-        _tensor(iou_threshold),
-        _tensor(score_threshold),
-        candidates,
-        slots,
-        categories,
-    )
-    unused = max_detections - slots
-    if unused > 0:
-        pad = torch.nn.functional.pad
-        found_boxes, found_scores = pad(found_boxes, (0, 0, 0, unused)), pad(found_scores, (0, unused))
-        indices = pad(indices, (0, unused), value=-1)
-    return found_boxes.to(boxes.dtype), found_scores.to(scores.dtype), indices, counts
-
-
-def _tensor(threshold: Tensor | float) -> Tensor:
-    return (
-        threshold.float() if isinstance(threshold, Tensor) else torch.tensor(threshold, dtype=torch.float32)
-    )
+        super().__init__(with_plain_arguments(torch.ops.lensbox_onnx.padded_nms, "ONNX"))
 
 
 def _translated(

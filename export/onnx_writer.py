@@ -6,11 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import onnx
-import torch
 from torch import Tensor
 
 from lensbox.export.artifact_writer import MadeArtifact, checked_for_export, describe
-from lensbox.export.detect_graph import DetectGraph
+from lensbox.export.detect_graph import DetectGraph, example_canvases
 from lensbox.export.detect_only import detect_only_metadata, methods_left_behind
 from lensbox.export.onnx_exporter import OnnxExportError, UnsupportedByOnnxError, graph_to_onnx
 from lensbox.export.onnx_nms import ThresholdsAsTensors
@@ -91,13 +90,9 @@ def make_onnx(
 
 
 def _model(detector: Detector, thresholds: tuple[float, float]) -> onnx.ModelProto:
-    specification = detector.specification
-    size = specification.channels, specification.height, specification.width
-    generator = torch.Generator().manual_seed(0)
-    example = torch.randint(0, 256, (2, *size), dtype=torch.uint8, generator=generator)
     graph = DetectGraph(detector, ThresholdsAsTensors).eval()
     scalars = dict(zip(("score_threshold", "iou_threshold"), thresholds, strict=True))
-    return graph_to_onnx(graph, example, scalars, graph.outputs)
+    return graph_to_onnx(graph, example_canvases(detector.specification), scalars, graph.outputs)
 
 
 def _describe_model(model: onnx.ModelProto, metadata: ArtifactMetadata) -> None:

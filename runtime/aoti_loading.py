@@ -9,8 +9,9 @@ from lensbox.runtime.artifact import Artifact
 from lensbox.runtime.artifact_file import METADATA_FILE
 from lensbox.runtime.compiled import require_machine
 from lensbox.runtime.device import named_device
-from lensbox.runtime.metadata import SINGLE_IMAGE_FORMAT, ArtifactMetadata
+from lensbox.runtime.metadata import ArtifactMetadata
 from lensbox.runtime.op_library import require_ops
+from lensbox.runtime.stored_metadata import read_stored
 
 
 def load_package(
@@ -48,12 +49,10 @@ def read_package_metadata(entries: Mapping[str, bytes], name: str) -> ArtifactMe
         text = parse_package(entries)
     except ValueError as error:
         raise ArtifactError(f"{name} {error}") from error
-    try:
-        metadata = ArtifactMetadata.from_json(text.decode())
-        if metadata.format_version == SINGLE_IMAGE_FORMAT:
-            raise ValueError(f"its format version is {SINGLE_IMAGE_FORMAT}, which packages never had")
-        if metadata.compiled is None:
-            raise ValueError("there is no entry compiled, which says for what machine the code is")
-    except ValueError as error:
-        raise ArtifactError(f"{name} has an unusable {METADATA_FILE}: {error}") from error
+    metadata = read_stored(text, name, "packages")
+    if metadata.compiled is None:
+        raise ArtifactError(
+            f"{name} has an unusable {METADATA_FILE}: there is no entry compiled, which says for what "
+            "machine the code is"
+        )
     return metadata

@@ -7,10 +7,11 @@ import torch
 from lensbox.errors import ArtifactError, DeviceError
 from lensbox.runtime.artifact import Artifact
 from lensbox.runtime.artifact_file import MAX_METADATA_SIZE, METADATA_FILE
-from lensbox.runtime.metadata import SINGLE_IMAGE_FORMAT, ArtifactMetadata
+from lensbox.runtime.metadata import ArtifactMetadata
 from lensbox.runtime.onnx_file import check_seal
 from lensbox.runtime.onnx_options import OnnxOptions
 from lensbox.runtime.onnxruntime_session import OnnxruntimeSession, Value
+from lensbox.runtime.stored_metadata import read_stored
 
 INPUTS = ("images", "score_threshold", "iou_threshold")
 
@@ -59,12 +60,7 @@ def _opened(data: bytes, name: str, threads: int) -> tuple[ArtifactMetadata, Onn
             f"{name} is damaged: its {METADATA_FILE} has {len(text)} characters, at most {MAX_METADATA_SIZE} "
             "are read"
         )
-    try:
-        metadata = ArtifactMetadata.from_json(text)
-        if metadata.format_version == SINGLE_IMAGE_FORMAT:
-            raise ValueError(f"its format version is {SINGLE_IMAGE_FORMAT}, which ONNX files never had")
-    except ValueError as error:
-        raise ArtifactError(f"{name} has an unusable {METADATA_FILE}: {error}") from error
+    metadata = read_stored(text, name, "ONNX files")
     _check_values(name, session, metadata)
     return metadata, session
 
