@@ -19,6 +19,7 @@ SUFFIXES = {
     "torchscript": ".pt",
     "aoti": ".pt2",
     "onnx": ".onnx",
+    "program": ".program.pt2",
     "onnx-network": ".network.onnx",
     "triton": ".triton",
 }
@@ -84,16 +85,22 @@ def pixels(text: str) -> float:
     callback=_formats,
     metavar="NAME",
     help="torchscript: for every runtime of Lensbox. aoti: detect alone, compiled for this machine and "
-    "--device. onnx: detect alone, in standard operators. onnx-network: the face detector's raw predictions. "
-    "triton: a folder, the model repository of a Triton server. Several with commas, or repeated "
-    "(docs/formats.md).",
+    "--device. onnx: detect alone, in standard operators. program: detect alone, as torch.export has it, for "
+    "other compilers. onnx-network: the face detector's raw predictions. triton: a folder, the model "
+    "repository of a Triton server. Several with commas, or repeated (docs/formats.md).",
+)
+@click.option(
+    "--plain-ops",
+    is_flag=True,
+    show_default=False,
+    help="Of program: torch's own operators alone, so that it loads where Lensbox is not installed.",
 )
 @click.option(
     "--output",
     type=_file,
     metavar="FILE",
     help="File to write, or folder for triton; of several formats, each with its own suffix: .pt, .pt2, "
-    ".onnx, .network.onnx, .triton. Default: artifacts/detector.pt and so on.",
+    ".onnx, .program.pt2, .network.onnx, .triton. Default: artifacts/detector.pt and so on.",
 )
 @click.option(
     "--score-threshold",
@@ -164,6 +171,7 @@ def export(
     weights: Path | None,
     options: tuple[str, ...],
     formats: tuple[str, ...],
+    plain_ops: bool,
     output: Path | None,
     score_threshold: float | None,
     iou_threshold: float | None,
@@ -177,7 +185,8 @@ def export(
     runner: Path | None,
     report: Path | None,
 ) -> None:
-    """Writes a detector with a self-test: as TorchScript, compiled code, ONNX, or for a Triton server.
+    """Writes a detector with a self-test: as TorchScript, compiled code, ONNX, a graph of torch.export, or
+    for a Triton server.
 
     The path of each file goes to stdout, progress and errors to stderr. SIGTERM ends the process with 143,
     and leaves nothing half-written, as SIGINT does.
@@ -193,15 +202,21 @@ def export(
         from lensbox.runtime.device import choose_device
         from lensbox.runtime.image_io import read_image
 
-        if pictures and not parity and dtype == "float32" and not {"aoti", "onnx", "triton"} & {*formats}:
+        proven = {"aoti", "onnx", "program", "triton"} & {*formats}
+        if pictures and not parity and dtype == "float32" and not proven:
             raise click.UsageError(
-                "--pictures must come with --parity, another --dtype than float32, or --format aoti, onnx or "
-                "triton"
+                "--pictures must come with --parity, another --dtype than float32, or --format aoti, onnx, "
+                "program or triton"
+            )
+        if plain_ops and "program" not in formats:
+            raise click.UsageError(
+                "--plain-ops must come with --format program: ONNX files hold standard operators anyway, the "
+                "others run in Lensbox's runtimes"
             )
         if dtype != "float32" and not {"torchscript", "aoti"}.issuperset(formats):
             raise click.UsageError(
-                "--dtype must be float32 for an ONNX file, whose runtimes choose themselves, and for a "
-                f"repository of Triton, which holds one, got {dtype}"
+                "--dtype must be float32 for an ONNX file or exported program, whose runtimes choose "
+                f"themselves, and for a repository of Triton, which holds an ONNX file, got {dtype}"
             )
         if carry_ops and not ops:
             raise click.UsageError("--carry-ops must come with --ops")
@@ -239,7 +254,7 @@ def export(
         if parity:
             devices = ("cpu",) if precision.device.type == "cpu" else ("cpu", precision.device.type)
             compared = ParityOptions(devices, program, precision.pictures, tolerance)
-        files, text = make_files(detector, paths, thresholds, precision, carried, compared)
+        files, text = make_files(detector, paths, thresholds, precision, carried, compared, plain_ops)
         if report is not None:
             files[report] = text.encode()
         for path, content in files.items():

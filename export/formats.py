@@ -17,7 +17,12 @@ from lensbox.runtime.metadata import ArtifactMetadata
 _logger = logging.getLogger(__name__)
 
 _ONNX = ("onnx", "onnxruntime", "onnxscript")
-_COMPARED = {"torchscript", "aoti", "onnx"}  # with the detector in every runtime; the others prove themselves
+_COMPARED = {
+    "torchscript",
+    "aoti",
+    "onnx",
+    "program",
+}  # with the detector in every runtime; the others prove themselves
 _PACKAGES = {"onnx": _ONNX, "triton": (*_ONNX, "grpc", "tritonclient")}
 
 
@@ -28,13 +33,15 @@ def make_files(
     precision: PrecisionOptions,
     carried_ops: Sequence[Path],
     parity: ParityOptions | None = None,
+    plain_ops: bool = False,
 ) -> tuple[dict[Path, bytes], str]:
     """The content of each file, and their comparison with the detector as Markdown.
 
-    paths: by format, of which there are "torchscript", "aoti", "onnx", "onnx-network" and "triton", whose
-    path is a folder; for all but the first two the precision must be float32. thresholds: of scores and IoU,
-    None for the detector's. parity: where they are compared, None for nowhere. The other arguments and the
-    errors are those of `save_artifact`, `save_aoti` and `save_onnx`.
+    paths: by format, of which there are "torchscript", "aoti", "onnx", "program", "onnx-network" and
+    "triton", whose path is a folder; for all but the first two the precision must be float32. thresholds: of
+    scores and IoU, None for the detector's. parity: where they are compared, None for nowhere. plain_ops: of
+    the program. The other arguments and the errors are those of `save_artifact`, `save_aoti`, `save_onnx` and
+    `save_program`.
     """
     _require_packages(paths)
     files: dict[Path, bytes] = {}
@@ -64,6 +71,14 @@ def make_files(
         same, path = next(iter(described.values()), None), paths["onnx"]
         files[path], described[path] = make_onnx(
             detector, str(path), *thresholds, precision.pictures, same, reference
+        )
+        _report(path, files[path], described[path])
+    if "program" in paths:
+        from lensbox.export.program_writer import make_program  # torch.export, which no other needs here
+
+        same, path = next(iter(described.values()), None), paths["program"]
+        files[path], described[path] = make_program(
+            detector, str(path), *thresholds, precision.pictures, plain_ops, same, reference
         )
         _report(path, files[path], described[path])
     if "onnx-network" in paths:

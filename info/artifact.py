@@ -3,9 +3,8 @@
 import hashlib
 from collections.abc import Iterator
 
-from lensbox.runtime.artifact_loading import read_metadata
+from lensbox.runtime.artifact_loading import kind_of_file, read_metadata
 from lensbox.runtime.metadata import ArtifactMetadata
-from lensbox.runtime.onnx_file import looks_like_onnx
 
 
 def describe_artifact(data: bytes, name: str) -> list[tuple[str, str]]:
@@ -34,11 +33,12 @@ def stored_metadata(data: bytes, name: str) -> str:
 
 
 def _format(data: bytes, metadata: ArtifactMetadata) -> str:
-    kind = "TorchScript"
-    if looks_like_onnx(data):
-        kind = "ONNX (detect alone)"
-    elif metadata.compiled is not None:
-        kind = "AOTInductor package (detect alone, machine code)"
+    kind = {
+        "torchscript": "TorchScript",
+        "onnx": "ONNX (detect alone)",
+        "aoti": "AOTInductor package (detect alone, machine code)",
+        "program": f"exported program (detect alone, {'' if metadata.ops else 'plain '}operators)",
+    }[kind_of_file(data)]
     return f"{kind}, metadata of format {metadata.format_version}"
 
 

@@ -1,14 +1,15 @@
-"""Loading an artifact: a TorchScript file with the extra file `lensbox.json`, an ONNX file, or a package of
-compiled code.
+"""Loading an artifact: a TorchScript file with the extra file `lensbox.json`, an ONNX file, a package of
+compiled code, or an exported program.
 
 A TorchScript artifact's module is a frozen detector with the methods `preprocess`, `detect`, `restore` and
 `loss`; `lensbox.json` is written and read by `ArtifactMetadata`. `docs/artifact.md` says what is checked
 before torch sees a file; no other code opens one. ONNX files are the business of `onnx_loading`, packages
-that of `aoti_loading`.
+that of `aoti_loading`, exported programs that of `program_loading`.
 """
 
 import io
 from pathlib import Path
+from typing import Literal
 
 import torch
 
@@ -25,10 +26,14 @@ from lensbox.runtime.onnx_file import looks_like_onnx
 from lensbox.runtime.onnx_loading import load_onnx_bytes, read_onnx_metadata
 from lensbox.runtime.onnx_options import OnnxOptions
 from lensbox.runtime.op_library import require_ops
+from lensbox.runtime.program_file import is_program
+from lensbox.runtime.program_loading import load_program, read_program_metadata
 from lensbox.runtime.signature import require_signature
 from lensbox.runtime.single_image import SingleImageMethods
 from lensbox.runtime.torchscript import quiet_torchscript
 from lensbox.runtime.zip_archive import MAX_FILE_SIZE
+
+FileKind = Literal["torchscript", "aoti", "onnx", "program"]  # by the names of `lensbox export --format`
 
 METHODS = ("preprocess", "detect", "restore", "loss")
 
@@ -58,7 +63,9 @@ def load_artifact(
     A file that `lensbox export --format onnx` wrote is loaded as well, on the CPU. It holds operators of ONNX
     alone, so there is no code to check, nor to trust. onnx: what runs it, None for onnxruntime with as many
     threads as torch uses. One of `--format aoti` is machine code, which is loaded only if `trusted`, onto the
-    kind of device, of processor or GPU, and by the torch that it was compiled for.
+    kind of device, of processor or GPU, and by the torch that it was compiled for. One of `--format program`
+    is a graph of torch.export, whose reader is none for files of strangers: it, too, is loaded only if
+    `trusted`, and on the CPU.
 
     Raises ArtifactError, naming the file and the cause, if it is missing, damaged, not an artifact or of a
     newer format, if its code uses other operators, and if an operator that it needs is not registered or has
@@ -93,7 +100,17 @@ def read_metadata(data: bytes, name: str) -> ArtifactMetadata:
     if looks_like_onnx(data):
         return read_onnx_metadata(data, name)
     entries = _entries(data, name)
+    if is_program(entries):
+        return read_program_metadata(entries, name)
     return read_package_metadata(entries, name) if is_package(entries) else _parsed(entries, name)[1]
+
+
+def kind_of_file(data: bytes) -> FileKind:
+    """What a file is that `read_metadata` reads, by its content."""
+    if looks_like_onnx(data):
+        return "onnx"
+    entries = read_entries(data)
+    return "program" if is_program(entries) else "aoti" if is_package(entries) else "torchscript"
 
 
 def device_of_file(path: str | Path) -> str | None:
@@ -103,6 +120,8 @@ def device_of_file(path: str | Path) -> str | None:
         if looks_like_onnx(data):
             return "cpu"
         compiled = read_metadata(data, str(path)).compiled
+        if kind_of_file(data) == "program":
+            return "cpu"
     except ArtifactError:
         return None
     return None if compiled is None else compiled.device
@@ -120,6 +139,8 @@ def load_artifact_bytes(
     if looks_like_onnx(data):
         return load_onnx_bytes(data, name, named_device(str(device)), onnx or OnnxOptions())
     entries = _entries(data, name)
+    if is_program(entries):
+        return load_program(data, entries, name, str(device), trusted)
     if is_package(entries):
         return load_package(data, entries, name, str(device), trusted)
     device = choose_device(str(device))
