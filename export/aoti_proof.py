@@ -15,10 +15,9 @@ from lensbox.export.detect_proof import in_batches, prove
 from lensbox.export.detections_check import Agreement
 from lensbox.export.precision import SCORE_LIMIT, PrecisionOptions, described_precision, measured_pictures
 from lensbox.export.precision_change import PrecisionChange, found_in
-from lensbox.export.proof_canvases import BATCHES
+from lensbox.export.proof_canvases import BATCHES, fit_pictures
 from lensbox.model import Detector
 from lensbox.model.protocol_check import answer_faults, named
-from lensbox.ops.canvas import fit_to_canvases
 from lensbox.runtime.artifact import Artifact
 from lensbox.runtime.detect_only_methods import Run
 from lensbox.runtime.metadata import Precision
@@ -43,9 +42,7 @@ def measure_compiled(
     """
     specification = detector.specification
     pictures = measured_pictures(options, specification)
-    canvases, _ = fit_to_canvases(
-        pictures, None, specification.height, specification.width, specification.channels, specification.fill
-    )
+    canvases = fit_pictures(detector, pictures)
     if faults := answer_faults(run(canvases[:1], 0.0, 0.5), specification, 1):
         raise ArtifactError("\n  ".join([f"the detector cannot be compiled in {options.dtype}:", *faults]))
     expected = [found_in(named(detector.detect(canvas[None], *thresholds))) for canvas in canvases]

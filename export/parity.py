@@ -1,6 +1,7 @@
 """How near an exported file comes to its detector with each runtime, on each device and in batches, and how
 long it takes; a file that strays is not written."""
 
+import copy
 import math
 import statistics
 import time
@@ -15,7 +16,7 @@ from torch import Tensor
 from lensbox.errors import ArtifactError
 from lensbox.export.parity_runner import RunnerTrial
 from lensbox.export.precision_change import Found, PrecisionChange, found_in
-from lensbox.export.proof_canvases import BATCHES, proof_canvases
+from lensbox.export.proof_canvases import BATCHES, fit_pictures, proof_canvases
 from lensbox.export.self_test_builder import one_thread
 from lensbox.model import Detector
 from lensbox.model.protocol_check import named
@@ -59,23 +60,32 @@ class Reference:
     def __init__(self, detector: Detector, thresholds: tuple[float, float], options: ParityOptions) -> None:
         self.thresholds = thresholds
         self.options = options
+        self._detector = detector
         self.canvases = proof_canvases(detector, options.pictures, max(options.batches))
-
-        def detect(canvases: Tensor, score: float, iou: float) -> Mapping[str, Tensor]:
-            with torch.no_grad():
-                return named(detector.detect(canvases, score, iou))
-
         with one_thread():
-            answers = [detect(canvas[None], *self.thresholds) for canvas in self.canvases]
+            answers = [self._detect(canvas[None], *self.thresholds) for canvas in self.canvases]
             self.found = [found_in(answer) for answer in answers]
             self.slots = answers[0]["scores"].shape[1]
-            self.milliseconds = {batch: self.time(detect, batch) for batch in options.batches}
+            self.milliseconds = {batch: self.time(self._detect, batch) for batch in options.batches}
         generator = torch.Generator().manual_seed(0)
         corners = 400 * torch.rand(2, 64, 2, 2, generator=generator)
         self.predictions, self.targets = torch.cat([corners.amin(dim=2), corners.amax(dim=2)], dim=-1)
         own = getattr(detector, "loss", torch.ops.lensbox.masked_giou_loss)
         with torch.no_grad():
             self.loss = float(own(self.predictions, self.targets))
+
+    def with_picture(self, picture: Tensor) -> "Reference":
+        """The same with one more picture, uint8 [C, H, W], in front."""
+        canvases = fit_pictures(self._detector, [picture])
+        more = copy.copy(self)
+        with one_thread():
+            more.found = [found_in(self._detect(canvases, *self.thresholds)), *self.found]
+        more.canvases = torch.cat([canvases, self.canvases])
+        return more
+
+    def _detect(self, canvases: Tensor, score: float, iou: float) -> Mapping[str, Tensor]:
+        with torch.no_grad():
+            return named(self._detector.detect(canvases, score, iou))
 
     def time(self, detect: Detect, batch: int) -> float:
         """Milliseconds of a batch, the median of some calls after one."""
@@ -107,12 +117,13 @@ def compare_with_detector(
     devices: Sequence[str] = ("cpu", "cuda"),
     runs_in_cpp: bool = True,
 ) -> tuple[Parity, ...]:
-    """The rows of one file, which messages call `name`.
+    """The rows of one file, which messages call `name`; its self-test's picture is compared, too.
 
     content: of the file; it is trusted, as it was just made. devices: on which it runs. runs_in_cpp: whether
     `lensbox_runner` takes it. Raises ArtifactError if it finds other things than the detector.
     """
     options, rows = reference.options, []
+    reference = reference.with_picture(metadata.self_test.image)
     with one_thread():
         for device in (device for device in options.devices if device in devices):
             artifact = load_artifact_bytes(content, name, device, trusted=True)

@@ -23,7 +23,7 @@ def proof_canvases(detector: Detector, pictures: Sequence[Tensor], least: int = 
     specification = detector.specification
     size = specification.height, specification.width
     drawn = [draw_faces(seed) for seed in range(_DRAWN)] + [draw_scene(seed, *size) for seed in range(_DRAWN)]
-    fitted, _ = fit_to_canvases([*pictures, *drawn], None, *size, specification.channels, specification.fill)
+    fitted = fit_pictures(detector, [*pictures, *drawn])
     generator = torch.Generator().manual_seed(0)
     shape = (_NOISE, specification.channels, *size)
     noise = torch.randint(0, 256, shape, dtype=torch.uint8, generator=generator)
@@ -31,4 +31,12 @@ def proof_canvases(detector: Detector, pictures: Sequence[Tensor], least: int = 
     # Mirrored copies fill the largest batch: other canvases for the same price.
     while len(canvases) < least:
         canvases = torch.cat([canvases, canvases[: least - len(canvases)].flip(3)])
+    return canvases
+
+
+def fit_pictures(detector: Detector, pictures: Sequence[Tensor]) -> Tensor:
+    """The pictures, uint8 [C, H, W], on canvases of the detector's, uint8 [N, c, h, w]."""
+    specification = detector.specification
+    height, width, channels = specification.height, specification.width, specification.channels
+    canvases, _ = fit_to_canvases(list(pictures), None, height, width, channels, specification.fill)
     return canvases

@@ -45,8 +45,10 @@ def test_a_file_that_answers_alike(made: MadeArtifact, reference: Reference) -> 
         ("Python", "cpu", 1),
         ("Python", "cpu", 5),
     ]
+    compared = reference.with_picture(made.metadata.self_test.image)
+    assert len(compared.found) == len(reference.found) + 1
     for row in rows:
-        assert row.detections == sum(len(found.scores) for found in reference.found) > 100
+        assert row.detections == sum(len(found.scores) for found in compared.found) > 100
         assert row.boxes < 0.01
         assert row.exchanged == 0
         assert row.loss == 0
@@ -129,6 +131,23 @@ def test_planted_errors(
 
     monkeypatch.setattr(parity, "load_artifact_bytes", load)
     with pytest.raises(ArtifactError, match=f"colors.pt .* in batches of {batch}: .*{message}"):
+        compare(made, reference)
+
+
+def test_an_error_in_the_self_tests_picture_alone(
+    made: MadeArtifact, reference: Reference, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    artifact = load_artifact_bytes(made.content, "colors.pt")
+    (canvas,), _ = artifact.module.preprocess([made.metadata.self_test.image])
+    detect_named = Artifact.detect_named
+
+    def wrong(self: Artifact, images: Tensor, *thresholds: Any) -> Found:
+        found = detect_named(self, images, *thresholds)
+        is_it = (images == canvas).flatten(1).all(dim=1)
+        return {**found, "scores": found["scores"] + 0.1 * is_it[:, None]}
+
+    monkeypatch.setattr(Artifact, "detect_named", wrong)
+    with pytest.raises(ArtifactError, match=r"scores changed by up to 0\.1"):
         compare(made, reference)
 
 
