@@ -1,19 +1,19 @@
-"""The one place that talks to torch.export."""
+"""The one place that makes graphs with torch.export."""
 
 import torch
 from torch import Tensor, nn
+from torch.export import ExportedProgram
 
 from lensbox.errors import ArtifactError
 from lensbox.model.protocol_check import location
+from lensbox.runtime.quiet_export import quiet_export
 
 BATCH = "batch"
 # Some of torch's operators on GPUs put the batch into a dimension of the grid, and their graphs say so.
 _MOST = 65_535
 
 
-def traced_detect(
-    module: nn.Module, images: Tensor, thresholds: tuple[Tensor, ...]
-) -> torch.export.ExportedProgram:
+def traced_detect(module: nn.Module, images: Tensor, thresholds: tuple[Tensor, ...]) -> ExportedProgram:
     """A `DetectGraph`, or what has its inputs, as a graph for any batch.
 
     images: an example with a batch of at least 2, since torch.export takes a size of 1 for a constant.
@@ -31,6 +31,19 @@ def traced_detect(
             "torch.export cannot make a graph of the detector for any batch and thresholds: "
             f"{innermost_reason(error)}" + (f" ({where})" if where else "")
         ) from error
+
+
+def in_core_aten(program: ExportedProgram) -> ExportedProgram:
+    """The graph with operators of Core ATen, into which torch decomposes others of ATen; those of libraries
+    stay. Raises ArtifactError."""
+    try:
+        with quiet_export():
+            decomposed: ExportedProgram = program.run_decompositions()
+    except Exception as error:  # torch's own, which are many
+        raise ArtifactError(
+            f"torch cannot decompose the detector's graph into Core ATen: {innermost_reason(error)}"
+        ) from error
+    return decomposed
 
 
 def innermost_reason(error: BaseException) -> str:

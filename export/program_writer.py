@@ -16,7 +16,7 @@ from lensbox.export.detect_graph import DetectGraph, TensorThresholds, example_c
 from lensbox.export.detect_only import detect_only_metadata, methods_left_behind, needed_ops
 from lensbox.export.detect_proof import prove
 from lensbox.export.graph_passes import custom_ops
-from lensbox.export.graph_tracer import innermost_reason, traced_detect
+from lensbox.export.graph_tracer import in_core_aten, traced_detect
 from lensbox.export.parity import Reference, compare_with_detector
 from lensbox.export.plain_nms import PlainNms
 from lensbox.export.proof_canvases import BATCHES
@@ -103,18 +103,11 @@ def make_program(
 def _program(detector: Detector, thresholds: tuple[float, float], plain_ops: bool) -> ExportedProgram:
     graph = DetectGraph(detector, PlainNms if plain_ops else TensorThresholds).eval()
     numbers = tuple(torch.tensor(value, dtype=torch.float32) for value in thresholds)
-    program = traced_detect(graph, example_canvases(detector.specification), numbers)
-    try:
-        with quiet_export():
-            decomposed: ExportedProgram = program.run_decompositions()
-    except Exception as error:  # torch's own, which are many
-        raise ArtifactError(
-            f"torch cannot decompose the detector's graph into Core ATen: {innermost_reason(error)}"
-        ) from error
-    for module in decomposed.graph_module.modules():
+    program = in_core_aten(traced_detect(graph, example_canvases(detector.specification), numbers))
+    for module in program.graph_module.modules():
         if isinstance(module, fx.GraphModule):
             _drop_notes(module)
-    return decomposed
+    return program
 
 
 def _drop_notes(module: fx.GraphModule) -> None:

@@ -20,6 +20,7 @@ constexpr const char* kMetadata = "extra/lensbox.json";
 constexpr const char* kLibraries = "extra/ops/";
 constexpr const char* kPackageMark = "archive_format";  // of all that torch.export writes
 constexpr const char* kCompiledCode = "data/aotinductor/detect/";
+constexpr const char* kProgram = "models/model.json";  // the graph of an exported program
 constexpr uint64_t kMostMetadata = uint64_t{16} << 20;
 // All sources, and all pickles, together: checking takes many times their size in memory.
 constexpr uint64_t kMostCode = uint64_t{4} << 20;
@@ -210,6 +211,11 @@ void check_package(const fs::path& artifact, const ZipArchive& archive, const st
 
 ArtifactFile read_package(const fs::path& path, std::shared_ptr<const std::string> bytes,
                           const ZipArchive& archive, const std::string& folder) {
+  if (archive.find(folder + kProgram)) {
+    fail(path,
+         "an exported program, which is for Python and for compilers: C++ runs what `lensbox export` "
+         "writes with --format torchscript or aoti");
+  }
   const std::string text = read_metadata_text(path, archive, folder, "a package of torch.export");
   check_package(path, archive, folder);
   Metadata metadata = parse_metadata(text, path);

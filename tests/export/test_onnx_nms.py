@@ -6,13 +6,13 @@ import onnx.reference
 import onnxruntime
 import pytest
 import torch
+from suppression_problems import COUNT, problem
 from torch import Tensor, nn
 
 from lensbox.export.onnx_exporter import OnnxExportError, graph_to_onnx
 from lensbox.export.onnx_nms import ThresholdsAsTensors
 
 OUTPUTS = ("boxes", "scores", "indices", "counts")
-COUNT = 40
 
 
 class Suppression(nn.Module):
@@ -33,18 +33,6 @@ class Suppression(nn.Module):
             boxes, scores, iou_threshold, score_threshold, self.candidates, self.slots, categories
         )
         return found
-
-
-def problem(seed: int, batch: int) -> Tensor:
-    """Boxes at whole pixels, some inverted; scores of which many are equal and some NaN; odd categories."""
-    generator = torch.Generator().manual_seed(seed)
-    boxes = torch.randint(0, 24, (batch, COUNT, 4), generator=generator).float()
-    boxes[..., 2:] += torch.randint(0, 12, (batch, COUNT, 2), generator=generator)
-    scores = torch.randint(0, 12, (batch, COUNT, 1), generator=generator) / 10
-    scores[:, ::9] = torch.nan
-    labels = torch.tensor([-7.0, 0.0, 3.0, 100_000.0])
-    categories = labels[torch.randint(0, 4, (batch, COUNT, 1), generator=generator)]
-    return torch.cat([boxes, scores, categories], dim=2)
 
 
 def model_of(module: Suppression) -> onnx.ModelProto:

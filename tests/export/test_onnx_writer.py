@@ -219,7 +219,7 @@ class TestCommand:
         [
             (
                 ["--format", "onnx,tflite"],
-                "must be of torchscript, aoti, onnx, onnx-network, triton, got 'tflite'",
+                "must be of torchscript, aoti, onnx, program, onnx-network, triton, got 'tflite'",
             ),
             (["--format", "onnx", "--dtype", "float16"], "--dtype must be float32 for an ONNX file"),
             (["--format", "onnx", "--ops", __file__, "--carry-ops"], "--carry-ops must come with"),
