@@ -35,11 +35,11 @@ def parity_report(files: Mapping[Path, ArtifactMetadata], reference: Reference) 
     return f"""# The files of one export against their detector
 
 Each file's `detect` and loss against those of the detector in PyTorch on the CPU, in float32 and one canvas
-at a time: {len(reference.canvases)} canvases with {_count(files)} detections, at a score threshold of
-{score:g} and an IoU threshold of {iou:g}. *Others* are detections that only one of the two finds, or that
-moved further than the export tolerates: of two boxes with scores that differ by less than rounding, either
-may suppress the other. *ms* is the time of a batch, in one CPU thread where the device is the CPU; the last
-column is that time divided by PyTorch's on the CPU.
+at a time: {len(reference.canvases)} canvases and the one of its self-test, with {_count(files)} detections,
+at a score threshold of {score:g} and an IoU threshold of {iou:g}. *Others* are detections that only one of
+the two finds, or that moved further than the export tolerates: of two boxes with scores that differ by less
+than rounding, either may suppress the other. *ms* is the time of a batch, in one CPU thread where the device
+is the CPU; the last column is that time divided by PyTorch's on the CPU.
 
 {table}
 

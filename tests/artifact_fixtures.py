@@ -5,10 +5,12 @@ from pathlib import Path
 
 import pytest
 from small_detectors import varied_detector
+from user_detectors import RedAndBlue
 
 from lensbox.export.aoti_writer import save_aoti
 from lensbox.export.artifact_writer import save_artifact
 from lensbox.export.onnx_writer import save_onnx
+from lensbox.export.program_writer import save_program
 from lensbox.model import FaceDetector
 
 
@@ -29,6 +31,14 @@ def onnx_path(detector: FaceDetector, tmp_path_factory: pytest.TempPathFactory) 
     """The same detector with the same thresholds."""
     path = tmp_path_factory.mktemp("onnx") / "detector.onnx"
     save_onnx(detector, path, score_threshold=0.25, iou_threshold=0.4)
+    return path
+
+
+@pytest.fixture(scope="session")
+def program_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Of `RedAndBlue(side=8)`, as its graph with plain operators is small."""
+    path = tmp_path_factory.mktemp("program") / "detector.program.pt2"
+    save_program(RedAndBlue(side=8).eval(), path, plain_ops=True)
     return path
 
 

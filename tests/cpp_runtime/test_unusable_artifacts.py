@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from lensbox.ops import library_path
 from lensbox.runtime.artifact_file import METADATA_FILE
 from lensbox.runtime.artifact_loading import load_artifact
+from lensbox.runtime.quiet_export import quiet_export
 
 
 def assert_refused(result: Completed, *parts: str) -> None:
@@ -34,6 +35,15 @@ class Plain(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return x
+
+
+def test_an_exported_program_is_named(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "detector.program.pt2"
+    with quiet_export():
+        torch.export.save(torch.export.export(nn.ReLU(), (torch.zeros(2),)), path)
+    for command in ("info", "selftest"):
+        result = run(command, "--artifact", path, "--trusted")
+        assert_refused(result, "detector.program.pt2: an exported program", "--format torchscript or aoti")
 
 
 def test_a_flipped_bit_is_refused_or_changes_nothing(

@@ -38,13 +38,6 @@ def colors() -> RedAndBlue:
 
 
 @pytest.fixture(scope="module")
-def program_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("program") / "detector.program.pt2"
-    save_program(colors(), path, plain_ops=True)
-    return path
-
-
-@pytest.fixture(scope="module")
 def canvases() -> Tensor:
     return proof_canvases(colors(), [])[4:9]
 

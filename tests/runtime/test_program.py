@@ -1,0 +1,150 @@
+"""Artifacts that are exported programs: the same interface and the same answers, for those who trust them."""
+
+import json
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from damaged_files import rewritten
+from torch import Tensor
+from user_detectors import RedAndBlue
+
+from lensbox.errors import ArtifactError, DeviceError
+from lensbox.export.artifact_writer import save_artifact
+from lensbox.export.self_test_images import draw_scene
+from lensbox.runtime import Artifact, load_artifact
+from lensbox.runtime.artifact_loading import device_of_file, kind_of_file, read_metadata
+
+LOW = 0.05
+
+
+@pytest.fixture(scope="module")
+def program(program_path: Path) -> Artifact:
+    return load_artifact(program_path, trusted=True)
+
+
+@pytest.fixture(scope="module")
+def script(tmp_path_factory: pytest.TempPathFactory) -> Artifact:
+    path = tmp_path_factory.mktemp("script") / "detector.pt"
+    save_artifact(RedAndBlue(side=8).eval(), path)
+    return load_artifact(path)
+
+
+class TestTheSameInterface:
+    def test_images_of_any_size(self, program: Artifact, script: Artifact) -> None:
+        photographs = [draw_scene(seed, 60 + 20 * seed, 90) for seed in range(3)]
+        found = program.detect_images(photographs, LOW)
+        for one, other in zip(found, script.detect_images(photographs, LOW), strict=True):
+            assert len(other.scores) > 0
+            torch.testing.assert_close(one.boxes, other.boxes)
+            torch.testing.assert_close(one.scores, other.scores)
+            assert torch.equal(one.labels, other.labels)
+
+    @pytest.mark.parametrize("batch", [0, 1, 3])
+    def test_canvases(self, program: Artifact, script: Artifact, batch: int) -> None:
+        canvases = torch.randint(0, 256, (batch, 3, 192, 320), dtype=torch.uint8)
+        program.capture([1, 2])
+        found, wanted = program.detect_named(canvases), script.detect_named(canvases)
+        assert found.keys() == wanted.keys()
+        for name, value in found.items():
+            torch.testing.assert_close(value, wanted[name], rtol=1e-4, atol=0.01)
+
+    def test_in_several_threads(self, program: Artifact) -> None:
+        canvases = [torch.randint(0, 256, (1, 3, 192, 320), dtype=torch.uint8) for _ in range(6)]
+        wanted = [program.detect(batch, LOW) for batch in canvases]
+        with ThreadPoolExecutor(3) as threads:
+            for found, expected in zip(
+                threads.map(lambda batch: program.detect(batch, LOW), canvases), wanted, strict=True
+            ):
+                assert all(map(torch.equal, found, expected))
+
+    def test_loss(self, program: Artifact, script: Artifact) -> None:
+        boxes = torch.tensor([[1.0, 2, 5, 7], [3, 3, 9, 8]])
+        assert program.loss(boxes, boxes + 1) == script.loss(boxes, boxes + 1)
+
+    @pytest.mark.parametrize(
+        ("images", "message"),
+        [
+            (torch.zeros(1, 3, 192, 320), "images must be uint8, got float32"),
+            (torch.zeros(1, 3, 192, 319, dtype=torch.uint8), r"got \[1, 3, 192, 319\]"),
+        ],
+    )
+    def test_wrong_canvases(self, program: Artifact, images: Tensor, message: str) -> None:
+        with pytest.raises(ValueError, match=message):
+            program.detect(images)
+
+
+def test_only_those_who_trust_it_load_it(program_path: Path) -> None:
+    with pytest.raises(ArtifactError, match=r"\.pt2 is an exported program, .*--trusted"):
+        load_artifact(program_path)
+    # What it is can be asked without showing it to torch.
+    data = program_path.read_bytes()
+    assert read_metadata(data, "a file").name == "red_and_blue"
+    assert kind_of_file(data) == "program"
+
+
+def test_it_is_for_the_cpu(program_path: Path) -> None:
+    assert device_of_file(program_path) == "cpu"
+    assert load_artifact(program_path, "auto", trusted=True).device.type == "cpu"
+    with pytest.raises(DeviceError, match=r"must be cpu for an exported program, got cuda for .*\.pt2"):
+        load_artifact(program_path, "cuda", trusted=True)
+
+
+def with_metadata(change: Callable[[dict[str, Any]], object]) -> Callable[[dict[str, bytes]], None]:
+    def apply(entries: dict[str, bytes]) -> None:
+        (name,) = (name for name in entries if name.endswith("/extra/lensbox.json"))
+        document = json.loads(entries[name])
+        change(document)
+        entries[name] = json.dumps(document).encode()
+
+    return apply
+
+
+def without_metadata(entries: dict[str, bytes]) -> None:
+    (name,) = (name for name in entries if name.endswith("/extra/lensbox.json"))
+    del entries[name]
+
+
+def with_a_foreign_entry(entries: dict[str, bytes]) -> None:
+    folder = next(iter(entries)).split("/")[0]
+    entries[f"{folder}/data/aotinductor/detect/x.so"] = b""
+
+
+def with_a_graph_of_nothing(entries: dict[str, bytes]) -> None:
+    (name,) = (name for name in entries if name.endswith("/models/model.json"))
+    entries[name] = b"{}"
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (without_metadata, "is not a Lensbox artifact: it holds no lensbox.json"),
+        (with_metadata(lambda found: found.update(format_version=1)), "which exported programs never had"),
+        (
+            with_metadata(lambda found: found["ops"].append("lensbox::padded_nms.new(Tensor x) -> Tensor")),
+            "needs the operator lensbox::padded_nms.new",
+        ),
+        (with_a_foreign_entry, "is not as Lensbox writes it: it holds the entry data/aotinductor"),
+        (with_a_graph_of_nothing, "cannot be loaded by torch .*, it was written by torch"),
+    ],
+)
+def test_what_does_not_fit(
+    program_path: Path, tmp_path: Path, change: Callable[[dict[str, bytes]], None], message: str
+) -> None:
+    path = tmp_path / "changed.pt2"
+    path.write_bytes(rewritten(program_path.read_bytes(), change))
+    with pytest.raises(ArtifactError, match=rf"(?s)changed\.pt2 .*{message}"):
+        load_artifact(path, trusted=True)
+
+
+@pytest.mark.parametrize("part", [0.0, 0.5, 0.9999])
+def test_a_flipped_bit(program_path: Path, tmp_path: Path, part: float) -> None:
+    data = bytearray(program_path.read_bytes())
+    data[int(part * len(data))] ^= 1
+    path = tmp_path / "flipped.pt2"
+    path.write_bytes(data)
+    with pytest.raises(ArtifactError, match=r"flipped\.pt2"):
+        load_artifact(path, trusted=True)
