@@ -17,6 +17,7 @@ from starlette.types import ASGIApp
 
 from lensbox.runtime import Artifact
 from lensbox.serve.decoding import Decoders
+from lensbox.serve.direct_routes import DirectRoutes
 from lensbox.serve.engine.devices import device_names
 from lensbox.serve.engine.engines import Engine, Engines
 from lensbox.serve.errors import add_error_handlers
@@ -119,6 +120,8 @@ def create_app(
         app.include_router(route.router)
     if not settings.no_page:
         app.include_router(page.router)
+    working = [route for module in (detect, evaluate, loss, v2) for route in module.router.routes]
+    app.add_middleware(DirectRoutes, routes=working, handlers=app.exception_handlers)
     return app
 
 

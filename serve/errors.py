@@ -73,7 +73,7 @@ def error_response(
     """The JSON answer of one error, in the shape of the protocol that `request` speaks."""
     content: dict[str, Any] = {"error": message}
     media_type = "application/json"
-    if not f"{request.url.path}/".startswith("/v2/"):
+    if not f"{request.scope['path']}/".startswith("/v2/"):
         content, media_type = problem(status, code, message), "application/problem+json"
     return JSONResponse(content, status, dict(headers or {}), media_type)
 

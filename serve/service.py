@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from fastapi import Request
 
+from lensbox.serve.deadline import Deadline
 from lensbox.serve.decoding import Decoders
 from lensbox.serve.engine.engines import Engine
 from lensbox.serve.engine.errors import NotReadyError, OverloadError
@@ -46,13 +47,15 @@ class Service:
         return ServiceState(ready, self.instance.waiting, self.in_progress)
 
     @contextmanager
-    def admitted(self) -> Iterator[None]:
-        """Counts a request in. For the event loop's thread alone.
+    def admitted(self, deadline: Deadline) -> Iterator[None]:
+        """Counts a request in, before its body is read. For the event loop's thread alone.
 
-        Raises OverloadError at the limit, and NotReadyError when the server gives the request up as it ends.
+        deadline: the client's own. Raises OverloadError at the limit and where the engine has no room, and
+        NotReadyError when the server gives the request up as it ends.
         """
         if self.in_progress >= self.settings.max_requests:
             raise OverloadError(f"{self.in_progress} requests are already in progress; try again later")
+        self.instance.check_room(deadline.at)
         self.in_progress += 1
         try:
             yield

@@ -7,6 +7,7 @@ from fastapi.responses import JSONResponse, Response
 
 from lensbox.runtime.detection_json import detections_to_json
 from lensbox.serve.answering import outcome_of, result_for
+from lensbox.serve.deadline import clients_deadline
 from lensbox.serve.detecting import Finder, Found
 from lensbox.serve.errors import ApiError, problem
 from lensbox.serve.image_list import has_image_list, read_image_list
@@ -71,7 +72,7 @@ async def detect(request: Request, parameters: Annotated[DetectParameters, Query
     service.check_ready()
     accept = request.headers.getlist("accept")
     wanted = negotiated(accept, (_JSON, *PICTURE_TYPES))
-    with service.admitted():
+    with service.admitted(clients_deadline(request)):
         body, deadline = await receive(request, settings.max_body_bytes, settings)
         instance.check_room(deadline.at)
         content_type = request.headers.get("content-type")

@@ -8,6 +8,7 @@ from fastapi.responses import JSONResponse, Response
 from lensbox.runtime.box_loss import Losses
 from lensbox.scoring.average_precision import SCORE_THRESHOLD, ImageLabels
 from lensbox.serve.answering import outcome_of, result_for, settled
+from lensbox.serve.deadline import clients_deadline
 from lensbox.serve.detecting import Finder, Found
 from lensbox.serve.engine.loss_job import LossJob
 from lensbox.serve.errors import ApiError, problem
@@ -65,7 +66,7 @@ async def evaluate(request: Request, parameters: Annotated[DetectParameters, Que
     service.check_ready()
     metadata = instance.ready_artifact().metadata
     content_type = request.headers.get("content-type", "")
-    with service.admitted():
+    with service.admitted(clients_deadline(request)):
         body, deadline = await receive(request, settings.max_body_bytes, settings)
         if not has_image_list(content_type):
             message = f"Content-Type must be multipart/form-data or application/json, got {content_type!r}"

@@ -11,6 +11,7 @@ from lensbox.runtime.box_loss import BoxPairs, LossUnsupportedError
 from lensbox.runtime.detection_json import numbers_to_json
 from lensbox.serve.answering import result_for
 from lensbox.serve.box_json import read_loss_request
+from lensbox.serve.deadline import clients_deadline
 from lensbox.serve.engine.loss_job import LossJob
 from lensbox.serve.engine.model import Model
 from lensbox.serve.errors import ApiError
@@ -44,7 +45,7 @@ async def loss(request: Request, _: Annotated[NoParameters, Query()]) -> Respons
             "no_loss",
             "the model must have a loss, and this file has none: serve the TorchScript artifact",
         )
-    with service.admitted():
+    with service.admitted(clients_deadline(request)):
         body, deadline = await receive(request, settings.max_json_bytes, settings)
         parsing = service.json_parser.submit(read_loss_request, body, settings.max_boxes)
         computing = followed(

@@ -6,7 +6,7 @@ from fastapi import APIRouter, Request, Response
 
 from lensbox.serve.answering import result_for
 from lensbox.serve.compression import accepted_encoding, check_encoding, compress, decompress
-from lensbox.serve.deadline import Deadline
+from lensbox.serve.deadline import Deadline, clients_deadline
 from lensbox.serve.engine.jobs import CanvasJob
 from lensbox.serve.engine.model import Model
 from lensbox.serve.errors import ApiError, shown
@@ -85,7 +85,7 @@ async def infer(request: Request, name: str, version: str = MODEL_VERSION) -> Re
     """What the model finds on canvases."""
     service = service_of(request)
     artifact = _model(request, name, version)
-    with service.admitted():
+    with service.admitted(clients_deadline(request)):
         question, deadline = await _read(request, service, artifact)
         check_answer_size(len(question.canvases), question.wanted)
         job = CanvasJob(question.canvases, question.score_threshold, question.iou_threshold)
