@@ -17,7 +17,7 @@ from starlette.types import ASGIApp
 
 from lensbox.runtime import Artifact
 from lensbox.serve.decoding import Decoders
-from lensbox.serve.direct_routes import DirectRoutes
+from lensbox.serve.direct_routes import DirectEndpoints, DirectRoutes
 from lensbox.serve.engine.devices import device_names
 from lensbox.serve.engine.engines import Engine, Engines
 from lensbox.serve.errors import add_error_handlers
@@ -115,21 +115,28 @@ def create_app(
     app.access = access
     app.guarded = lambda inner: secured(inner, settings, access)
     app.traced = (lambda inner: inner) if tracing is None else tracing.app
+    app.is_traced = tracing is not None
+    working = [route for module in (detect, evaluate, loss, v2) for route in module.router.routes]
+    app.endpoints = DirectEndpoints(working)
     add_error_handlers(app)
     for route in (health, model, detect, evaluate, loss, metrics_route, v2):
         app.include_router(route.router)
     if not settings.no_page:
         app.include_router(page.router)
-    working = [route for module in (detect, evaluate, loss, v2) for route in module.router.routes]
-    app.add_middleware(DirectRoutes, routes=working, handlers=app.exception_handlers)
+    app.add_middleware(DirectRoutes, endpoints=app.endpoints, handlers=app.exception_handlers)
     return app
 
 
 class App(FastAPI):
-    """Observed from outside of all that answers: also of the answer to a defect."""
+    """Observed from outside of all that answers: also of the answer to a defect.
+
+    endpoints: those that do the work.
+    """
 
     metrics: Metrics
     access: Access
+    endpoints: DirectEndpoints
+    is_traced: bool
     guarded: Callable[[ASGIApp], ASGIApp]
     traced: Callable[[ASGIApp], ASGIApp]
 

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from lensbox.serve.early_protocol import Refusal, early_protocol
 from lensbox.serve.security.client_address import network_of
 from lensbox.serve.slow_clients import Patience, is_idle, patient_protocol
 
@@ -56,13 +57,14 @@ def connection_class(
     limit_of_a_client: int | None = None,
     patience: Patience = _PATIENCE,
     on_closed: Callable[[str], None] = lambda reason: None,
+    refusal: Refusal | None = None,
 ) -> Any:
     """uvicorn's HTTP/1.1 connections, of which at most `limit` stay open, and `limit_of_a_client` of one
     client, an IPv4 address or an IPv6 network: the longest idle one is closed, of the client that has most of
     them.
 
     on_closed: called with the reason when a connection is closed for one of these limits: "crowded",
-    "client_limit", or what `patient_protocol` says.
+    "client_limit", or what `patient_protocol` says. refusal: as `early_protocol` asks for it.
     """
     # In the order in which they were last busy. A dict, because it keeps that order and removes in O(1).
     connections: dict[Any, None] = {}
@@ -81,7 +83,7 @@ def connection_class(
         reasons[reason].log()
         on_closed(reason)
 
-    class Connection(patient_protocol(patience, report)):  # type: ignore[misc]
+    class Connection(early_protocol(patient_protocol(patience, report), refusal)):  # type: ignore[misc]
         def connection_made(self, transport: asyncio.Transport) -> None:
             super().connection_made(transport)
             self._network = network_of(self.client[0]) if self.client else ""

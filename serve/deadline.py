@@ -39,11 +39,15 @@ NO_DEADLINE = Deadline(math.inf, math.inf)
 
 
 def clients_deadline(request: Request) -> Deadline:
-    """What the client asks for in X-Request-Timeout-Ms, from now on; NO_DEADLINE without that header.
+    """What the client asks for in X-Request-Timeout-Ms, as `deadline_of`."""
+    return deadline_of(request.headers.get(HEADER))
+
+
+def deadline_of(text: str | None) -> Deadline:
+    """The deadline that a value of X-Request-Timeout-Ms means, from now on; NO_DEADLINE without one.
 
     Raises ApiError (422) unless it is a whole number from 1 to a day's milliseconds.
     """
-    text = request.headers.get(HEADER)
     if text is None:
         return NO_DEADLINE
     # isdecimal takes the digits of all scripts, and int reads them; ten digits are more than a day has.

@@ -15,54 +15,70 @@ from starlette.routing import BaseRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 
-class _Endpoint(NamedTuple):
+class Endpoint(NamedTuple):
     """An endpoint of POST, and the models of its query parameters by their names."""
 
     route: APIRoute
     queries: Mapping[str, Callable[[], BaseModel]]
 
 
-class DirectRoutes:
-    """Middleware for FastAPI, which calls the endpoints of POST among `routes`, and leaves all else to it.
+class Found(NamedTuple):
+    """An endpoint, and what a path has in the places of its parameters."""
 
-    These endpoints take the request, parts of the path as text, and models of query parameters that all have
-    defaults; they return a response. handlers: answer what they raise, by its type, as FastAPI has them.
+    endpoint: Endpoint
+    parts: Mapping[str, str]
+
+
+class DirectEndpoints:
+    """The endpoints of POST among `routes`.
+
+    They take the request, parts of the path as text, and models of query parameters that all have defaults;
+    they return a response.
     """
 
-    def __init__(
-        self, app: ASGIApp, routes: Iterable[BaseRoute], handlers: Mapping[Any, Callable[..., Any]]
-    ) -> None:
-        self._app = app
-        self._handlers = handlers
+    def __init__(self, routes: Iterable[BaseRoute]) -> None:
         self._endpoints = [
-            _Endpoint(route, _query_models(route.endpoint))
+            Endpoint(route, _query_models(route.endpoint))
             for route in routes
             if isinstance(route, APIRoute) and route.methods == {"POST"}
         ]
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if (
-            scope["type"] != "http"
-            or scope["method"] != "POST"
-            or scope["query_string"]
-            or scope.get("root_path")
-        ):
-            await self._app(scope, receive, send)
-            return
+    def find(self, path: str) -> Found | None:
+        """The one for a path."""
         for endpoint in self._endpoints:
-            if (matched := endpoint.route.path_regex.match(scope["path"])) is not None:
-                await self._answer(endpoint, matched.groupdict(), scope, receive, send)
-                return
-        await self._app(scope, receive, send)
+            if (matched := endpoint.route.path_regex.match(path)) is not None:
+                return Found(endpoint, matched.groupdict())
+        return None
 
-    async def _answer(
-        self, endpoint: _Endpoint, parts: Mapping[str, str], scope: Scope, receive: Receive, send: Send
+
+class DirectRoutes:
+    """Middleware for FastAPI, which calls `endpoints` where it can, and leaves all else to it.
+
+    handlers: answer what an endpoint raises, by its type, as FastAPI has them.
+    """
+
+    def __init__(
+        self, app: ASGIApp, endpoints: DirectEndpoints, handlers: Mapping[Any, Callable[..., Any]]
     ) -> None:
-        scope["route"] = endpoint.route
+        self._app = app
+        self._endpoints = endpoints
+        self._handlers = handlers
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        is_plain = scope["type"] == "http" and scope["method"] == "POST" and not scope["query_string"]
+        found = self._endpoints.find(scope["path"]) if is_plain and not scope.get("root_path") else None
+        if found is None:
+            await self._app(scope, receive, send)
+        else:
+            await self._answer(found, scope, receive, send)
+
+    async def _answer(self, found: Found, scope: Scope, receive: Receive, send: Send) -> None:
+        (route, queries), parts = found
+        scope["route"] = route
         request = Request(scope, receive, send)
-        queries = {name: model() for name, model in endpoint.queries.items()}
         try:
-            response = await endpoint.route.endpoint(request, **parts, **queries)
+            models = {name: model() for name, model in queries.items()}
+            response = await route.endpoint(request, **parts, **models)
         except Exception as error:
             handler = next((self._handlers[kind] for kind in _kinds(error) if kind in self._handlers), None)
             if handler is None:
@@ -72,7 +88,7 @@ class DirectRoutes:
 
 
 def _query_models(endpoint: Callable[..., Any]) -> dict[str, Callable[[], BaseModel]]:
-    found = {}
+    found: dict[str, Callable[[], BaseModel]] = {}
     for name, parameter in inspect.signature(endpoint).parameters.items():
         model = (*get_args(parameter.annotation), None)[0]
         if isinstance(model, type) and issubclass(model, BaseModel):

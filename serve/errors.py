@@ -71,9 +71,20 @@ def error_response(
     request: Request, status: int, code: str, message: str, headers: Mapping[str, str] | None = None
 ) -> JSONResponse:
     """The JSON answer of one error, in the shape of the protocol that `request` speaks."""
+    return _response(request.scope["path"], status, code, message, headers)
+
+
+def overloaded(path: str, message: str, headers: Mapping[str, str] = RETRY_AFTER) -> JSONResponse:
+    """The answer to a request for which there is no room."""
+    return _response(path, 503, "overloaded", message, headers)
+
+
+def _response(
+    path: str, status: int, code: str, message: str, headers: Mapping[str, str] | None
+) -> JSONResponse:
     content: dict[str, Any] = {"error": message}
     media_type = "application/json"
-    if not f"{request.scope['path']}/".startswith("/v2/"):
+    if not f"{path}/".startswith("/v2/"):
         content, media_type = problem(status, code, message), "application/problem+json"
     return JSONResponse(content, status, dict(headers or {}), media_type)
 
@@ -84,7 +95,10 @@ async def _on_api_error(request: Request, error: Exception) -> Response:
 
 
 async def _on_overloaded(request: Request, error: Exception) -> Response:
-    return error_response(request, 503, "overloaded", str(error), RETRY_AFTER)
+    headers = dict(RETRY_AFTER)
+    if "expect" in request.headers:  # who waits for leave to send a body may send it now, or may not
+        headers["Connection"] = "close"
+    return overloaded(request.scope["path"], str(error), headers)
 
 
 async def _on_late(request: Request, error: Exception) -> Response:

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import functools
 import gc
 import logging
 import math
@@ -14,6 +15,7 @@ import uvicorn
 
 from lensbox.serve.app import create_app
 from lensbox.serve.connections import capacity, connection_class, warn_when_out_of_files
+from lensbox.serve.early_refusals import early_refusal
 from lensbox.serve.ending import Ending
 from lensbox.serve.engine.engines import Engine
 from lensbox.serve.listener import url_of
@@ -82,6 +84,7 @@ def run(
                 settings.max_client_connections,
                 Patience(settings.header_timeout, settings.body_timeout, settings.send_timeout),
                 app.metrics.connection_closed,
+                functools.partial(early_refusal, app),
             ),
             ws="none",
             # One at a time where others accept, too: who is free takes the next.

@@ -46,6 +46,12 @@ class Service:
             ready = False
         return ServiceState(ready, self.instance.waiting, self.in_progress)
 
+    def check_room(self, deadline: float) -> None:
+        """Raises OverloadError if there is no room for another request, which has time until `deadline`."""
+        if self.in_progress >= self.settings.max_requests:
+            raise OverloadError(f"{self.in_progress} requests are already in progress; try again later")
+        self.instance.check_room(deadline)
+
     @contextmanager
     def admitted(self, deadline: Deadline) -> Iterator[None]:
         """Counts a request in, before its body is read. For the event loop's thread alone.
@@ -53,9 +59,7 @@ class Service:
         deadline: the client's own. Raises OverloadError at the limit and where the engine has no room, and
         NotReadyError when the server gives the request up as it ends.
         """
-        if self.in_progress >= self.settings.max_requests:
-            raise OverloadError(f"{self.in_progress} requests are already in progress; try again later")
-        self.instance.check_room(deadline.at)
+        self.check_room(deadline.at)
         self.in_progress += 1
         try:
             yield

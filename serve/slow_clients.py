@@ -34,9 +34,14 @@ def patient_protocol(patience: Patience, on_given_up: Callable[[str], None]) -> 
 
     Body and answer of a request in progress are the app's matter. on_given_up: called with the reason,
     "slow_request" or "slow_reader", when a connection is cut.
+
+    What builds on it answers a request itself by setting `skips_body` when its head is complete, and
+    `has_skipped` when its body is over.
     """
 
     class PatientProtocol(_Protocol):  # type: ignore[misc]
+        skips_body = has_skipped = False
+
         def connection_made(self, transport: asyncio.Transport) -> None:
             super().connection_made(transport)
             self._head_bytes = 0
@@ -47,10 +52,11 @@ def patient_protocol(patience: Patience, on_given_up: Callable[[str], None]) -> 
             super().data_received(data)
             if self.transport.is_closing():
                 return
-            if not is_idle(self):
+            if not is_idle(self) or self.has_skipped:
                 self._receiving.stop()
                 self._head_bytes = 0
-            elif self.cycle is not None and self.cycle.more_body:
+                self.has_skipped = False
+            elif self.skips_body or (self.cycle is not None and self.cycle.more_body):
                 self._receiving.start(patience.body, self._give_up_request)
             else:
                 self._receiving.start(patience.head, self._give_up_request)

@@ -42,10 +42,14 @@ class Observed:
         try:
             await self._app(scope, receive, send_with_id)
         finally:
-            seconds = time.perf_counter() - start
-            self._metrics.request_answered(_route(scope), status, seconds)
-            if _log.isEnabledFor(logging.INFO):
-                _log_request(scope, status, seconds, CURRENT.get() or ids)
+            report(self._metrics, scope, status, time.perf_counter() - start, CURRENT.get() or ids)
+
+
+def report(metrics: Metrics, scope: Scope, status: int, seconds: float, ids: RequestIds) -> None:
+    """Counts and logs a request that has been answered."""
+    metrics.request_answered(_route(scope), status, seconds)
+    if _log.isEnabledFor(logging.INFO):
+        _log_request(scope, status, seconds, ids)
 
 
 def _route(scope: Scope) -> str:

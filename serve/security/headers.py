@@ -24,6 +24,12 @@ _HEADERS = [
 ]
 
 
+def security_headers(path: str) -> list[tuple[bytes, bytes]]:
+    """Those of an answer to a request for that path."""
+    policy = _DOCS_POLICY if path in _DOCS else _PAGE_POLICY
+    return [*_HEADERS, (b"content-security-policy", policy.encode())]
+
+
 class SecurityHeaders:
     """An ASGI application whose answers all have these headers, errors among them."""
 
@@ -34,8 +40,7 @@ class SecurityHeaders:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        policy = _DOCS_POLICY if scope["path"] in _DOCS else _PAGE_POLICY
-        headers = [*_HEADERS, (b"content-security-policy", policy.encode())]
+        headers = security_headers(scope["path"])
 
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":

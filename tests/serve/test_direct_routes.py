@@ -9,7 +9,7 @@ from fastapi import FastAPI, Query, Request
 from fastapi.responses import JSONResponse
 from fastapi.routing import APIRoute
 
-from lensbox.serve.direct_routes import DirectRoutes
+from lensbox.serve.direct_routes import DirectEndpoints, DirectRoutes
 from lensbox.serve.errors import ApiError, add_error_handlers
 from lensbox.serve.schemas import DetectParameters
 
@@ -36,7 +36,7 @@ def _app(ways: list[str]) -> FastAPI:
     async def look(name: str) -> str:
         return name
 
-    app.add_middleware(DirectRoutes, routes=app.routes, handlers=app.exception_handlers)
+    app.add_middleware(DirectRoutes, endpoints=DirectEndpoints(app.routes), handlers=app.exception_handlers)
     return app
 
 
