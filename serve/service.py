@@ -50,7 +50,7 @@ class Service:
         """Raises OverloadError if there is no room for another request, which has time until `deadline`."""
         if self.in_progress >= self.settings.max_requests:
             raise OverloadError(f"{self.in_progress} requests are already in progress; try again later")
-        self.instance.check_room(deadline)
+        self.instance.check_room(deadline, self.in_progress)
 
     @contextmanager
     def admitted(self, deadline: Deadline) -> Iterator[None]:

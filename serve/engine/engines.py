@@ -19,7 +19,8 @@ class Engine(Protocol):
     """What computes jobs: an `Instance` in this process, one in another process, or several of them.
 
     `ready_artifact` describes the model; it raises NotReadyError, as `submit` does, where there is none.
-    `check_room` raises OverloadError if `submit` would. `waiting`: jobs that have not begun. `loaded`:
+    `check_room` raises OverloadError if `submit` would, or is likely to once the images of `requests` that
+    are in progress have been decoded. `waiting`: jobs that have not begun. `loaded`:
     whether there is a model, ready or not. `missing`: why some engines of several are not ready. `stop`
     ends it in time, or returns False. `device`: what the model computes on, None before it is loaded.
     """
@@ -28,7 +29,7 @@ class Engine(Protocol):
 
     def ready_artifact(self) -> Model: ...
 
-    def check_room(self, deadline: float = math.inf) -> None: ...
+    def check_room(self, deadline: float = math.inf, requests: int = 0) -> None: ...
 
     def submit(self, job: Job[Result], deadline: float = math.inf) -> "Future[Result]": ...
 
@@ -62,12 +63,13 @@ class Engines:
         """That of one that is ready. Raises NotReadyError, which says why the first is not."""
         return self._first(lambda engine: engine.ready_artifact())
 
-    def check_room(self, deadline: float = math.inf) -> None:
+    def check_room(self, deadline: float = math.inf, requests: int = 0) -> None:
         """Raises OverloadError if none has room in time, and NotReadyError if none is ready."""
+        share = requests // len(self._engines)
 
         def check(engine: Engine) -> None:
             engine.ready_artifact()
-            engine.check_room(deadline)
+            engine.check_room(deadline, share)
 
         self._first(check)
 

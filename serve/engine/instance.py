@@ -126,7 +126,7 @@ class Instance:
         """Jobs in the queue, without those that run."""
         return len(self._queue)
 
-    def check_room(self, deadline: float = math.inf) -> None:
+    def check_room(self, deadline: float = math.inf, requests: int = 0) -> None:
         """Raises OverloadError if `submit` would: asked before work is spent on decoding.
 
         A job is refused where those before it take more than half of its time. Else, once more comes than can

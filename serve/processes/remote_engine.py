@@ -47,7 +47,7 @@ class RemoteEngine:
         self._most = most
         self._numbers = itertools.count()
         self._pending: dict[int, _Pending] = {}
-        self._refusals = Refusals()
+        self._refusals = Refusals(most)
         self._lock = threading.Lock()
         self._link: Link | None = None
         self._model: DescribedModel | None = None
@@ -87,18 +87,17 @@ class RemoteEngine:
             raise NotReadyError(self._why_not())
         return self._model
 
-    def check_room(self, deadline: float = math.inf) -> None:
+    def check_room(self, deadline: float = math.inf, requests: int = 0) -> None:
         """Raises OverloadError if `submit` would for want of places, here or, as far as is known, in the
         engine, whose queue other front ends fill as well. Of time the engine itself decides."""
-        if self._refusals.full:
+        if not self._refusals.has_room(max(requests, len(self._pending))):
             raise OverloadError("the model's queue is full; try again later")
-        if len(self._pending) >= self._most:
-            raise OverloadError(f"{self._most} jobs already wait for the model; try again later")
+        self._check_places()
 
     def submit(self, job: Job[Result], deadline: float = math.inf) -> "Future[Result]":
         """As `Instance.submit`; the future, too, may raise OverloadError: other front ends fill the queue."""
         self.ready_artifact()
-        self.check_room(deadline)
+        self._check_places()
         data, buffers = packed(job)
         offset, blocks = self._write(buffers)
         number, future = next(self._numbers), Future[Result]()
@@ -127,6 +126,10 @@ class RemoteEngine:
             link.close()
         self._thread.join(timeout)
         return not self._thread.is_alive()
+
+    def _check_places(self) -> None:
+        if len(self._pending) >= self._most:
+            raise OverloadError(f"{self._most} jobs already wait for the model; try again later")
 
     def _why_not(self) -> str:
         if not self._loaded:
@@ -180,10 +183,11 @@ class RemoteEngine:
         for message in link.received():
             number, result, error = unpacked(message)
             with self._lock:
+                jobs = len(self._pending)
                 pending = self._pending.pop(number)
             self._free(pending.offset)
             if isinstance(error, OverloadError):
-                self._refusals.refused()
+                self._refusals.refused(jobs)
             elif error is None:
                 self._refusals.answered()
             _settle(pending.future, result, error)

@@ -40,7 +40,7 @@ class FakeEngine:
             raise self.failure
         return self.name
 
-    def check_room(self, deadline: float = 0.0) -> None:
+    def check_room(self, deadline: float = 0.0, requests: int = 0) -> None:
         if self.failure is not None:
             raise self.failure
 
