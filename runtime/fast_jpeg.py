@@ -68,6 +68,12 @@ def decode_usual_jpeg(
     return Photo(torch.from_numpy(upright.transpose(2, 0, 1)), width, height, window)
 
 
+def is_quick_jpeg(file: bytes, most_pixels: int) -> bool:
+    """Whether a file is a usual JPEG of few pixels and one scan."""
+    header = usual_header(file) if _IS_USABLE else None
+    return header is not None and not header.has_more_scans and header.width * header.height <= most_pixels
+
+
 def _is_affordable(file: bytes, header: JpegHeader, limits: ImageLimits) -> bool:
     """Whether the file is within all limits, and decoded so soon that no deadline need be watched."""
     pixels = header.width * header.height

@@ -1,7 +1,9 @@
 """Waits for a worker thread without blocking the event loop, and gives up when the client does."""
 
 import asyncio
-from collections.abc import Coroutine
+import contextlib
+import threading
+from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
@@ -19,19 +21,33 @@ async def result_for(request: Request, future: "Future[Result]", deadline: Deadl
     If the client hangs up or the time runs out first, the future is cancelled: a job still in its queue is
     then never run. Raises HangUpError, DeadlineError, or what the future raises.
     """
-    waiting = asyncio.wrap_future(future)
+    loop, thread = asyncio.get_running_loop(), threading.get_ident()
+
+    def watch(wake: Callable[[], None]) -> None:
+        def tell(_: object) -> None:
+            if threading.get_ident() == thread:
+                wake()
+            else:
+                with contextlib.suppress(RuntimeError):  # the loop has ended, and with it who waits
+                    loop.call_soon_threadsafe(wake)
+
+        future.add_done_callback(tell)
+
     try:
-        return await _in_time(request, waiting, deadline)
+        await _in_time(request, future.done, watch, deadline)
+        if future.cancelled():  # by who ends the service
+            raise asyncio.CancelledError
+        return future.result()
     finally:
         future.cancel()  # before anybody is answered; does nothing if it has begun
-        waiting.cancel()
 
 
 async def outcome_of(request: Request, steps: "Coroutine[Any, Any, Result]", deadline: Deadline) -> Result:
     """As `result_for`, of a coroutine of several steps, which is cancelled."""
     task = asyncio.create_task(steps)
     try:
-        return await _in_time(request, task, deadline)
+        await _in_time(request, task.done, lambda wake: task.add_done_callback(lambda _: wake()), deadline)
+        return task.result()
     finally:
         task.cancel()
         await asyncio.wait([task])  # until it has cancelled its own
@@ -46,18 +62,35 @@ async def settled(future: "Future[Result]") -> Result:
         future.cancel()
 
 
-async def _in_time(request: Request, waiting: "asyncio.Future[Result]", deadline: Deadline) -> Result:
-    """What `waiting` gives. Raises HangUpError and DeadlineError."""
+async def _in_time(
+    request: Request,
+    is_done: Callable[[], bool],
+    watch: Callable[[Callable[[], None]], None],
+    deadline: Deadline,
+) -> None:
+    """Returns when something is done. Raises HangUpError and DeadlineError.
+
+    watch: is given what is to be called, in the event loop's thread, when it is. asyncio.wait would take two
+    turns of the loop more.
+    """
+    loop = asyncio.get_running_loop()
+    woken: asyncio.Future[None] = loop.create_future()
+
+    def wake() -> None:
+        if not woken.done():
+            woken.set_result(None)
+
+    watch(wake)
     hang_up = asyncio.create_task(_hang_up(request))
+    hang_up.add_done_callback(lambda _: wake())
+    timer = loop.call_later(deadline.left, wake)
     try:
-        either: set[asyncio.Future[Any]] = {waiting, hang_up}
-        await asyncio.wait(either, timeout=deadline.left, return_when=asyncio.FIRST_COMPLETED)
-        if waiting.done():
-            return waiting.result()
-        if hang_up.done():
-            raise HangUpError
-        raise deadline.error()
+        await woken
+        if is_done():
+            return
+        raise HangUpError if hang_up.done() else deadline.error()
     finally:
+        timer.cancel()
         hang_up.cancel()
 
 

@@ -41,8 +41,8 @@ class Finder:
     parameters: DetectParameters
     deadline: Deadline
 
-    def find(self, file: bytes) -> "Future[tuple[Photo, Detections]]":
-        """The photograph in a file as the model wants it, and what is in it."""
+    def find(self, file: bytes, is_alone: bool = False) -> "Future[tuple[Photo, Detections]]":
+        """The photograph in a file as the model wants it, and what is in it. is_alone: as for `Decoders`."""
         service, parameters, deadline = self.service, self.parameters, self.deadline
         artifact = service.instance.ready_artifact()
         canvas, reading = artifact.metadata.canvas, artifact.reading(parameters.orientation)
@@ -51,7 +51,7 @@ class Finder:
             job = DetectJob(photo, parameters.score_threshold, parameters.iou_threshold)
             return service.instance.submit(job, deadline.at)
 
-        return followed(service.decoders.submit(file, canvas, reading, deadline.at), ask)
+        return followed(service.decoders.submit(file, canvas, reading, deadline.at, is_alone), ask)
 
     async def find_each(self, sources: Sequence[Source], used: int) -> list[Found | ApiError]:
         """What is in each image, or why it cannot be read. used: bytes of the body that they came in.

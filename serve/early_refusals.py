@@ -34,19 +34,19 @@ def early_refusal(app: App, head: RequestHead) -> bytes | None:
     if head.method != b"POST" or service is None or app.is_traced:
         return None
     begun = time.perf_counter()
-    raw_path = head.target.partition(b"?")[0]
-    path = raw_path.decode("ascii", "replace")
-    found = app.endpoints.find(path)
-    if found is None or any(name in _LEFT_TO_THE_APP for name, _ in head.headers):
-        return None
     try:
-        service.check_ready()
         service.check_room(deadline_of(_value(head, _DEADLINE)).at)
         return None
     except (ApiError, NotReadyError):
         return None
     except OverloadError as error:
-        before, behind = _lines(path, str(error))
+        message = str(error)
+    raw_path = head.target.partition(b"?")[0]
+    path = raw_path.decode("ascii", "replace")
+    found = app.endpoints.find(path)
+    if found is None or not service.is_ready or any(name in _LEFT_TO_THE_APP for name, _ in head.headers):
+        return None
+    before, behind = _lines(path, message)
     ids = request_ids(head.headers)
     scope: dict[str, Any] = {
         "method": "POST",

@@ -37,13 +37,18 @@ class Service:
         if self.decoders.stuck:
             raise NotReadyError("every decoder is busy with an image that takes too long")
 
-    def state(self) -> ServiceState:
-        """How it stands now."""
+    @property
+    def is_ready(self) -> bool:
+        """Whether `check_ready` raises nothing."""
         try:
             self.check_ready()
-            ready = not self.ending
         except NotReadyError:
-            ready = False
+            return False
+        return True
+
+    def state(self) -> ServiceState:
+        """How it stands now."""
+        ready = self.is_ready and not self.ending
         return ServiceState(ready, self.instance.waiting, self.in_progress)
 
     def check_room(self, deadline: float) -> None:

@@ -1,12 +1,13 @@
 """A connection between two processes of the service."""
 
+import asyncio
 import contextlib
 import os
 import socket
 import struct
 import threading
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -51,18 +52,46 @@ class Link:
                     return
                 yield message
 
+    def receive_in(
+        self, loop: asyncio.AbstractEventLoop, take: Callable[[bytes], None], on_end: Callable[[], None]
+    ) -> None:
+        """Instead of `received`: calls `take` with each message, in the thread of an event loop, which need
+        not be woken up by another then, and at last `on_end`. For that thread."""
+        received = bytearray()
+
+        def read() -> None:
+            try:
+                piece = self._socket.recv(_READ_AHEAD, socket.MSG_DONTWAIT)
+            except BlockingIOError:
+                return
+            except OSError:
+                piece = b""
+            if not piece:
+                loop.remove_reader(self._socket)
+                on_end()
+                return
+            received.extend(piece)
+            for message in _taken_from(received):
+                take(message)
+
+        loop.add_reader(self._socket, read)
+
     def flush(self, timeout: float) -> None:
         """Waits until what was sent so far is on its way."""
         with self._changed:
             self._changed.wait_for(lambda: self._closed or not self._unsent, timeout)
 
-    def close(self) -> None:
+    def end(self) -> None:
         """Ends `received` at both ends."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)  # closing alone would not wake a thread that waits for it
+
+    def close(self) -> None:
+        """Ends it, and gives the connection back. Not before `on_end` where an event loop receives."""
+        self.end()
         self._socket.close()
 
     def _send_at_once(self, pieces: list[bytes | memoryview]) -> list[bytes | memoryview]:
@@ -94,3 +123,16 @@ class Link:
             with self._changed:
                 self._unsent.popleft()
                 self._changed.notify_all()
+
+
+def _taken_from(received: bytearray) -> list[bytes]:
+    """The whole messages at the beginning, which are taken away."""
+    messages, begin = [], 0
+    while len(received) >= begin + _LENGTH.size:
+        end = begin + _LENGTH.size + _LENGTH.unpack_from(received, begin)[0]
+        if len(received) < end:
+            break
+        messages.append(bytes(memoryview(received)[begin + _LENGTH.size : end]))
+        begin = end
+    del received[:begin]
+    return messages

@@ -1,5 +1,6 @@
 """An engine in another process, as a front end sees it."""
 
+import asyncio
 import contextlib
 import itertools
 import logging
@@ -53,10 +54,12 @@ class RemoteEngine:
         self._model: DescribedModel | None = None
         self._loaded = False
         self._stopped = threading.Event()
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._thread = threading.Thread(target=self._run, name="lensbox-engine-link", daemon=True)
 
     def start(self) -> None:
-        """Begins to connect."""
+        """Begins to connect. For the thread of the event loop, which takes the answers."""
+        self._loop = asyncio.get_running_loop()
         self._thread.start()
 
     @property
@@ -123,7 +126,7 @@ class RemoteEngine:
         with self._lock:
             link = self._link
         if link is not None:
-            link.close()
+            link.end()
         self._thread.join(timeout)
         return not self._thread.is_alive()
 
@@ -180,17 +183,25 @@ class RemoteEngine:
             self._link = link
             self._model = DescribedModel(ArtifactMetadata.from_json(metadata), torch.device(device))
             self._loaded = True
-        for message in link.received():
-            number, result, error = unpacked(message)
-            with self._lock:
-                jobs = len(self._pending)
-                pending = self._pending.pop(number)
-            self._free(pending.offset)
-            if isinstance(error, OverloadError):
-                self._refusals.refused(jobs)
-            elif error is None:
-                self._refusals.answered()
-            _settle(pending.future, result, error)
+        ended = threading.Event()
+        loop = self._loop
+        assert loop is not None
+        with contextlib.suppress(RuntimeError):  # the loop has ended
+            loop.call_soon_threadsafe(link.receive_in, loop, self._take, ended.set)
+            ended.wait()
+
+    def _take(self, message: bytes) -> None:
+        """An answer of the engine."""
+        number, result, error = unpacked(message)
+        with self._lock:
+            jobs = len(self._pending)
+            pending = self._pending.pop(number)
+        self._free(pending.offset)
+        if isinstance(error, OverloadError):
+            self._refusals.refused(jobs)
+        elif error is None:
+            self._refusals.answered()
+        _settle(pending.future, result, error)
 
     def _disconnected(self) -> None:
         with self._lock:

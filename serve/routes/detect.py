@@ -99,7 +99,8 @@ async def detect(request: Request, parameters: Annotated[DetectParameters, Query
 
 async def _answer_one(request: Request, file: bytes, finder: Finder, wanted: str) -> Response:
     service, deadline = finder.service, finder.deadline
-    photo, detections = await result_for(request, finder.find(file), deadline)
+    finding = finder.find(file, is_alone=service.in_progress == 1)
+    photo, detections = await result_for(request, finding, deadline)
     metadata = service.instance.ready_artifact().metadata
     answer = _answer(Found(photo.width, photo.height, detections), metadata.classes)
     if wanted == _JSON:

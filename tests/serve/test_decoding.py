@@ -1,10 +1,12 @@
 """Decoders that are stuck: who waits for them, who does not, and who is told."""
 
+import io
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import httpx
+import PIL.Image
 import pytest
 import torch
 from problems import problem_of
@@ -13,7 +15,9 @@ from lensbox.runtime.image_io import DEFAULT_READING
 from lensbox.runtime.photo import Photo
 from lensbox.serve import decoding
 from lensbox.serve.decoding import Decoders
+from lensbox.serve.errors import ApiError
 
+PATIENCE = 60.0
 _LOSS = {"predictions": [[0, 0, 1, 1]], "targets": [[0, 0, 1, 1]]}
 
 
@@ -77,3 +81,48 @@ def test_one_free_decoder_is_enough(stuck: StuckDecoder, wait_until: Callable[..
     assert first.result(60).pixels.shape == second.result(60).pixels.shape == (3, 4, 5)
     assert not decoders.stuck
     decoders.stop()
+
+
+def test_only_what_is_quick_is_decoded_in_the_callers_thread(
+    encode: Callable[..., bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    decode, threads = decoding.photo_from_file, set()
+
+    def noted(*arguments: Any) -> Photo:
+        threads.add(threading.get_ident())
+        return decode(*arguments)
+
+    monkeypatch.setattr(decoding, "photo_from_file", noted)
+    decoders = Decoders(threads=1, max_pixels=10_000_000, time_limit=PATIENCE)
+
+    def is_decoded_here(file: bytes, is_alone: bool) -> bool:
+        threads.clear()
+        decoders.submit(file, None, DEFAULT_READING, is_alone=is_alone).result(PATIENCE)
+        return threads == {threading.get_ident()}
+
+    small = encode("JPEG")
+    assert is_decoded_here(small, is_alone=True)
+    assert not is_decoded_here(small, is_alone=False)
+    for slow in (encode("PNG"), encode("JPEG", progressive=True), _jpeg(1024, 1024), small + bytes(1 << 18)):
+        assert not is_decoded_here(slow, is_alone=True)
+    with pytest.raises(ApiError):
+        decoders.submit(small[: len(small) // 2], None, DEFAULT_READING, is_alone=True).result(PATIENCE)
+    decoders.stop()
+
+
+def test_the_callers_thread_does_not_overtake_the_others(
+    stuck: StuckDecoder, encode: Callable[..., bytes], wait_until: Callable[..., None]
+) -> None:
+    decoders = Decoders(threads=2, max_pixels=10_000_000, time_limit=PATIENCE)
+    first = decoders.submit(b"first", None, DEFAULT_READING)
+    wait_until(lambda: stuck.bodies == [b"first"])
+    second = decoders.submit(encode("JPEG"), None, DEFAULT_READING, is_alone=True)  # else it would not return
+    stuck.gate.set()
+    assert first.result(PATIENCE).width == second.result(PATIENCE).width == 5
+    decoders.stop()
+
+
+def _jpeg(width: int, height: int) -> bytes:
+    buffer = io.BytesIO()
+    PIL.Image.new("L", (width, height)).save(buffer, "JPEG")
+    return buffer.getvalue()

@@ -1,5 +1,6 @@
 """Connections between processes of the service: messages in order, whatever the other end does."""
 
+import asyncio
 import multiprocessing
 import threading
 import time
@@ -66,6 +67,28 @@ def test_messages_of_threads_are_not_mixed(pair: Pair) -> None:
     for letter in (b"a", b"b", b"c"):
         mine = [message for message in found if message[:1] == letter]
         assert mine == [letter * (size * 9973) for size in range(1, 40)]
+
+
+def test_an_event_loop_receives_as_a_thread_does(pair: Pair) -> None:
+    first, second = pair
+    # Many in one piece, and some in many pieces.
+    messages = [bytes([number % 256]) * size for number, size in enumerate([0, 1, 7, 3000, 300_000] * 50)]
+    found: list[bytes] = []
+
+    async def receive() -> None:
+        loop, ended = asyncio.get_running_loop(), asyncio.Event()
+        second.receive_in(loop, found.append, ended.set)
+        sending = loop.run_in_executor(None, lambda: [first.send(message) for message in messages])
+        await asyncio.wait_for(sending, PATIENCE)
+        until = time.monotonic() + PATIENCE
+        while len(found) < len(messages) and time.monotonic() < until:
+            await asyncio.sleep(0.001)
+        assert not ended.is_set()
+        first.end()
+        await asyncio.wait_for(ended.wait(), PATIENCE)
+
+    asyncio.run(receive())
+    assert found == messages
 
 
 def test_the_end_of_one_ends_the_other(pair: Pair) -> None:
