@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from lensbox.bench.serve.report import ServeReport
 
-_TOLD = {"200", "503", "504", "unsent"}  # the last is no answer, but the sender's own word
+_TOLD = {"200", "503", "504", "unsent", "late"}  # the last two are no answers, but the sender's own words
 
 
 class Figure(NamedTuple):

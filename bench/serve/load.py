@@ -6,18 +6,28 @@ Closed loop: each connection asks again once it is answered. Open loop: requests
 whether or not earlier ones are answered, as those of many independent clients do, and are timed from the
 moment at which they were due. One that this process is late for is not sent: its own slowness is not the
 service's.
+
+Neither has a task or a future for a request: a sender that shares its cores with the service takes as little
+of them as it can, and says how much that was.
 """
 
 import asyncio
 import contextlib
 import json
+import re
+import socket
 import sys
 import time
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 _MOST_LATE = 0.1  # seconds
+_PAUSE = 0.01  # seconds after which the closed loop tries a broken connection again
+_LAST_ANSWERS = 60.0  # seconds that are waited for answers after the end
+_LENGTH = re.compile(rb"\r\ncontent-length: *(\d+)\r\n", re.IGNORECASE)
+_CLOSE = re.compile(rb"\r\nconnection: *close\r\n", re.IGNORECASE)
 
 
 @dataclass
@@ -45,13 +55,16 @@ class Load:
 @dataclass
 class Answers:
     """statuses: how often each came; "failed" for a connection that broke, "unsent" for requests for which no
-    connection was left, or no time. seconds: those of the answers with 200. duration: of the time that was
-    counted. total: all answers, counted or not."""
+    connection was left, "late" for those that the sender had no time for. seconds: those of the answers with
+    200. duration: of the time that was counted. total: all answers, counted or not. cpu: seconds of CPU time
+    that sending them took; busy: the same as a share of the whole time, of the busiest sender."""
 
     statuses: dict[str, int]
     seconds: list[float]
     duration: float
     total: int = 0
+    cpu: float = 0.0
+    busy: float = 0.0
 
 
 @dataclass
@@ -64,7 +77,7 @@ class _Record:
 
     def add(self, status: str, asked: float) -> None:
         now = time.perf_counter()
-        self.total += status != "unsent"
+        self.total += status not in ("unsent", "late")
         if not self.begin <= now <= self.end:
             return
         self.statuses[status] += 1
@@ -73,58 +86,72 @@ class _Record:
 
 
 class _Connection(asyncio.Protocol):
-    """Below asyncio's streams, which would take a core of their own for some thousand answers a second."""
+    """One request at a time. on_answer: called with each answer's status, and with when it was asked for."""
 
-    def __init__(self, load: Load, request: bytes) -> None:
+    def __init__(
+        self, load: Load, request: bytes, on_answer: Callable[["_Connection", str, float], None]
+    ) -> None:
         self._load = load
         self._request = request
+        self._on_answer = on_answer
         self._transport: asyncio.Transport | None = None
-        self._received = bytearray()
-        self._answer: asyncio.Future[str] | None = None
+        self._received = b""
+        self._asked: float | None = None  # None: nothing is in progress
+        self._connecting: asyncio.Task[None] | None = None
 
-    async def ask(self) -> str:
-        """The status of one answer. Connects where no connection is open."""
-        loop = asyncio.get_running_loop()
-        self._received.clear()
-        self._answer = loop.create_future()
-        try:
-            if self._transport is None:
-                self._transport, _ = await loop.create_connection(
-                    lambda: self, self._load.host, self._load.port
-                )
+    def ask(self, asked: float) -> None:
+        """Sends the request. Connects where no connection is open."""
+        self._asked = asked
+        if self._transport is None:
+            self._connecting = asyncio.ensure_future(self._connect())
+        else:
             self._transport.write(self._request)
-            return await self._answer
-        except (OSError, ValueError):
-            self.close()
-            return "failed"
+
+    async def _connect(self) -> None:
+        loop = asyncio.get_running_loop()
+        try:
+            await loop.create_connection(lambda: self, self._load.host, self._load.port)
+        except OSError:
+            self._answered("failed")
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        # Room for a whole request: what a socket does not take at once is copied, and sent later.
+        connected = transport.get_extra_info("socket")
+        connected.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 2 * len(self._request))
+        self._transport = transport
+        transport.write(self._request)
 
     def data_received(self, data: bytes) -> None:
-        self._received += data
-        end = self._received.find(b"\r\n\r\n")
-        if end < 0 or self._answer is None or self._answer.done():
+        self._received = received = self._received + data if self._received else data
+        end = received.find(b"\r\n\r\n")
+        if end < 0:
             return
-        head = bytes(self._received[: end + 2]).lower()
-        _, _, length = head.partition(b"\r\ncontent-length:")
-        try:
-            size = int(length.partition(b"\r\n")[0])
-        except ValueError as error:
-            self._answer.set_exception(error)
-            return
-        if len(self._received) < end + 4 + size:
-            return
-        if b"connection: close" in head:
+        length = _LENGTH.search(received, 0, end + 2)
+        if length is None:
             self.close()
-        self._answer.set_result(head[9:12].decode())
+            self._answered("failed")
+        elif len(received) >= end + 4 + int(length[1]):
+            self._received = b""
+            if _CLOSE.search(received, 0, end + 2):
+                self.close()
+            self._answered(received[9:12].decode())
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
-        if self._answer is not None and not self._answer.done():
-            self._answer.set_exception(exc or ConnectionError())
+        self._received = b""
+        self._answered("failed")
 
     def close(self) -> None:
         if self._transport is not None:
+            self._transport.set_protocol(asyncio.Protocol())  # nobody waits for its end
             self._transport.close()
         self._transport = None
+
+    def _answered(self, status: str) -> None:
+        asked, self._asked = self._asked, None
+        if asked is not None:
+            self._on_answer(self, status, asked)
 
 
 async def run(load: Load) -> Answers:
@@ -132,56 +159,81 @@ async def run(load: Load) -> Answers:
     body = Path(load.body).read_bytes()
     head = [f"POST {load.path} HTTP/1.1", f"Host: {load.host}", f"Content-Length: {len(body)}", *load.headers]
     request = "\r\n".join([*head, "", ""]).encode() + body
-    started = time.perf_counter()
+    cpu, started = time.process_time(), time.perf_counter()
     end = started + load.seconds
     record = _Record(started + load.warm_seconds, end)
-    connections = [_Connection(load, request) for _ in range(load.connections)]
     if load.rate is None:
-        await _closed(load, connections, record, end)
+        await _closed(load, request, record, end)
     else:
-        await _open(load, connections, record, end)
+        await _open(load, load.rate, request, record, end)
+    cpu, now = time.process_time() - cpu, time.perf_counter()
+    return Answers(
+        dict(record.statuses),
+        record.seconds,
+        min(end, now) - record.begin,
+        record.total,
+        cpu,
+        cpu / (now - started),
+    )
+
+
+async def _closed(load: Load, request: bytes, record: _Record, end: float) -> None:
+    loop = asyncio.get_running_loop()
+    over = loop.create_future()
+    asked_so_far = waiting = 0
+
+    def ask(connection: _Connection) -> None:
+        nonlocal asked_so_far, waiting
+        now = time.perf_counter()
+        if now < end and (load.most is None or asked_so_far < load.most):
+            asked_so_far += 1
+            connection.ask(now)
+        else:
+            waiting -= 1
+            if not waiting:
+                over.set_result(None)
+
+    def go_on(connection: _Connection, status: str, asked: float) -> None:
+        record.add(status, asked)
+        if status == "failed":
+            loop.call_later(_PAUSE, ask, connection)
+        else:
+            ask(connection)
+
+    connections = [_Connection(load, request, go_on) for _ in range(load.connections)]
+    waiting = len(connections)
+    for connection in connections:
+        loop.call_soon(ask, connection)
+    await over
     for connection in connections:
         connection.close()
-    duration = min(end, time.perf_counter()) - record.begin
-    return Answers(dict(record.statuses), record.seconds, duration, record.total)
 
 
-async def _closed(load: Load, connections: list[_Connection], record: _Record, end: float) -> None:
-    asked_so_far = 0
-
-    async def repeat(connection: _Connection) -> None:
-        nonlocal asked_so_far
-        while (asked := time.perf_counter()) < end and (load.most is None or asked_so_far < load.most):
-            asked_so_far += 1
-            status = await connection.ask()
-            record.add(status, asked)
-            if status == "failed":
-                await asyncio.sleep(0.01)
-
-    await asyncio.gather(*map(repeat, connections))
-
-
-async def _open(load: Load, idle: list[_Connection], record: _Record, end: float) -> None:
-    assert load.rate is not None
-    free = list(idle)
-    running: set[asyncio.Task[None]] = set()
-
-    async def ask(connection: _Connection, due: float) -> None:
-        record.add(await connection.ask(), due)
+async def _open(load: Load, rate: float, request: bytes, record: _Record, end: float) -> None:
+    def go_on(connection: _Connection, status: str, asked: float) -> None:
+        record.add(status, asked)
         free.append(connection)
 
+    connections = [_Connection(load, request, go_on) for _ in range(load.connections)]
+    free = list(connections)
     due = time.perf_counter()
     while due < end:
         # Also when this process is late: answers are to be read.
         await asyncio.sleep(max(0.0, due - time.perf_counter()))
-        if free and time.perf_counter() < due + _MOST_LATE:
-            task = asyncio.ensure_future(ask(free.pop(), due))
-            running.add(task)
-            task.add_done_callback(running.discard)
-        else:
-            record.add("unsent", due)
-        due += 1 / load.rate
-    await asyncio.gather(*running)
+        now = time.perf_counter()
+        while due <= now and due < end:
+            if now >= due + _MOST_LATE:
+                record.add("late", due)
+            elif free:
+                free.pop().ask(due)
+            else:
+                record.add("unsent", due)
+            due += 1 / rate
+    until = time.perf_counter() + _LAST_ANSWERS
+    while len(free) < len(connections) and time.perf_counter() < until:
+        await asyncio.sleep(0.01)
+    for connection in connections:
+        connection.close()
 
 
 def main() -> None:

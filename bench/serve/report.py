@@ -12,7 +12,8 @@ from lensbox.bench.serve.load import Answers
 class Row:
     """One load of one service.
 
-    images: of each request. cpu: seconds that the service's processes used for all answers, counted or not.
+    images: of each request. cpu: seconds that the service's processes used for all answers, counted or not,
+    beside those of `answers` that those used who sent.
     """
 
     name: str
@@ -34,7 +35,8 @@ class Row:
         times = " ".join(f"p{share:g} {1000 * self.percentile(share / 100):.1f}" for share in (50, 90, 99))
         cpu = ""
         if self.cpu is not None and self.answers.total:
-            cpu = f", {1000 * self.cpu / self.answers.total:.2f} ms of CPU time a request"
+            sent, served = (1000 * cpu / self.answers.total for cpu in (self.answers.cpu, self.cpu))
+            cpu = f", {sent:.2f} ms of CPU time to send and {served:.2f} ms of CPU time a request"
         return f"{self.name}: {self.rate:.1f} images/s, {times} ms{cpu}, statuses {self.answers.statuses}"
 
 

@@ -97,7 +97,14 @@ def apply_load(load: Load, processes: int = 1, cores: Sequence[int] = ()) -> Ans
             statuses[status] = statuses.get(status, 0) + count
     seconds = [second for part in parts for second in part.seconds]
     duration = max(part.duration for part in parts)
-    return Answers(statuses, seconds, duration, sum(part.total for part in parts))
+    return Answers(
+        statuses,
+        seconds,
+        duration,
+        sum(part.total for part in parts),
+        sum(part.cpu for part in parts),
+        max(part.busy for part in parts),
+    )
 
 
 def _wait_until_ready(process: "subprocess.Popen[bytes]", url: str) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import threading
+import time
 from collections import Counter
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -20,6 +21,8 @@ from lensbox.bench.serve.options import Options
 from lensbox.bench.serve.report import Pair, Row, ServeReport
 from lensbox.bench.serve.services import apply_load
 
+PATIENCE = 60.0
+
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
@@ -30,10 +33,17 @@ class _Handler(BaseHTTPRequestHandler):
         self.connections.add(self.client_address)
         self.headers_seen.add(self.headers.get("X-Test", ""))
         self.rfile.read(int(self.headers["Content-Length"]))
+        if self.path == "/slow":
+            time.sleep(0.1)
         self.send_response(200 if self.path == "/good" else 503)
         self.send_header("Content-Length", "2")
+        if self.path == "/close":
+            self.send_header("Connection", "close")
         self.end_headers()
-        self.wfile.write(b"{}")
+        for piece in (b"{", b"}"):
+            self.wfile.write(piece)
+            if self.path == "/pieces":
+                time.sleep(0.02)
 
     def log_message(self, *_: object) -> None:
         pass
@@ -79,6 +89,36 @@ def test_open_loop_sends_at_its_rate(port: int, body: str) -> None:
     assert 46 <= sum(answers.statuses.values()) <= 52
     assert set(answers.statuses) <= {"503", "unsent"}
     assert answers.seconds == []
+
+
+def test_what_the_sender_has_no_time_for_is_late(
+    port: int, body: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lensbox.bench.serve.load._MOST_LATE", 0.0)  # any time is too much
+    load = Load("127.0.0.1", port, "/good", body, [], connections=2, seconds=0.2, rate=50.0)
+    answers = asyncio.run(run(load))
+    assert set(answers.statuses) == {"late"}
+    assert answers.total == 0
+
+
+def test_requests_that_find_no_connection_are_unsent(port: int, body: str) -> None:
+    load = Load("127.0.0.1", port, "/slow", body, [], connections=1, seconds=1.0, rate=50.0)
+    answers = asyncio.run(run(load))
+    assert answers.statuses["unsent"] > answers.statuses["503"] > 0
+
+
+def test_the_sender_tells_what_it_took(port: int, body: str) -> None:
+    load = Load("127.0.0.1", port, "/good", body, [], connections=2, seconds=0.3)
+    answers = apply_load(load, processes=2)
+    assert 0 < answers.cpu < PATIENCE
+    assert 0 < answers.busy <= 1
+
+
+def test_answers_in_pieces_and_closed_connections_are_counted(port: int, body: str) -> None:
+    for path in ("/pieces", "/close"):
+        load = Load("127.0.0.1", port, path, body, [], connections=2, seconds=PATIENCE, most=10)
+        assert asyncio.run(run(load)).statuses == {"503": 10}
+    assert len(_Handler.connections) == 2 + 10
 
 
 def test_what_is_not_there_fails(body: str) -> None:
@@ -168,5 +208,5 @@ def test_a_row_can_be_run_alone(artifact_path: Path, capsys: pytest.CaptureFixtu
     options = Options(artifact_path, "cpu", rows=("latency",), seconds=0.4)
     found = run_benchmark(options, print)
     assert [figure.name for figure in found] == ["p50 of one connection / in process"]
-    assert found[0].value > 1
+    assert 0 < found[0].value < PATIENCE
     assert "ms of CPU time a request, statuses {'200':" in capsys.readouterr().out
