@@ -1,5 +1,6 @@
 """What all tests share: where they run, and that a missing GPU can be made a failure."""
 
+import logging
 import os
 import signal
 
@@ -17,6 +18,10 @@ from chromium import missing_for_browser
 
 REQUIRE_GPU = os.environ.get("LENSBOX_REQUIRE_GPU") == "1"
 REQUIRE_BROWSER = os.environ.get("LENSBOX_REQUIRE_BROWSER") == "1"
+
+
+# torch's compiler logs itself in hundreds of lines, which pytest would show with every failure.
+logging.getLogger("torch.__trace").addFilter(lambda record: False)
 
 
 def _gpu_is_usable() -> bool:
