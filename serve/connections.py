@@ -9,8 +9,11 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from uvicorn.protocols.utils import get_remote_addr
+
 from lensbox.serve.early_protocol import Refusal, early_protocol
 from lensbox.serve.security.client_address import network_of
+from lensbox.serve.security.handshake import handshaking_protocol
 from lensbox.serve.slow_clients import Patience, is_idle, patient_protocol
 
 _log = logging.getLogger(__name__)
@@ -61,7 +64,7 @@ def connection_class(
 ) -> Any:
     """uvicorn's HTTP/1.1 connections, of which at most `limit` stay open, and `limit_of_a_client` of one
     client, an IPv4 address or an IPv6 network: the longest idle one is closed, of the client that has most of
-    them.
+    them. One in its TLS handshake is idle.
 
     on_closed: called with the reason when a connection is closed for one of these limits: "crowded",
     "client_limit", or what `patient_protocol` says. refusal: as `early_protocol` asks for it.
@@ -83,10 +86,13 @@ def connection_class(
         reasons[reason].log()
         on_closed(reason)
 
-    class Connection(early_protocol(patient_protocol(patience, report), refusal)):  # type: ignore[misc]
+    http = early_protocol(patient_protocol(patience, report), refusal)
+
+    class Connection(handshaking_protocol(http, patience.head)):  # type: ignore[misc]
         def connection_made(self, transport: asyncio.Transport) -> None:
             super().connection_made(transport)
-            self._network = network_of(self.client[0]) if self.client else ""
+            client = get_remote_addr(transport)
+            self._network = network_of(client[0]) if client else ""
             connections[self] = None
             clients[self._network] += 1
             if limit_of_a_client is not None and clients[self._network] > limit_of_a_client:

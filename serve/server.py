@@ -97,7 +97,6 @@ def run(
         )
     )
     server.each_tick = on_tick
-    server.handshake_timeout = settings.header_timeout
     ending.ask = end
     if engine is None:
         _log.info("listening on %s, loading %s", url, settings.artifact)
@@ -127,7 +126,6 @@ def _time_for_requests(settings: Settings) -> Any:
 
 class _Server(uvicorn.Server):
     end_at = math.inf  # on the clock of `time.monotonic`
-    handshake_timeout = 60.0  # seconds
     each_tick: Callable[[], None]
 
     async def on_tick(self, counter: int) -> bool:
@@ -142,14 +140,8 @@ class _Server(uvicorn.Server):
         await super().startup(sockets=[])
         config = self.config
         for listener in sockets or []:
-            # As uvicorn does it, but for a client that does not go on with TLS: it would have a minute.
-            server = await loop.create_server(
-                self._connection,
-                sock=listener,
-                ssl=config.ssl,
-                ssl_handshake_timeout=self.handshake_timeout if config.ssl else None,
-                backlog=config.backlog,
-            )
+            # As uvicorn does it, but for TLS: the connections begin it themselves.
+            server = await loop.create_server(self._connection, sock=listener, backlog=config.backlog)
             self.servers.append(server)
             # To asyncio `backlog` is how many connections it accepts at once, too; here it is that alone.
             listener.listen(_BACKLOG)
