@@ -1,4 +1,4 @@
-"""Average precision of boxes at IoU 0.5 (all-point interpolation), by bands of box height.
+"""Average precision of boxes (all-point interpolation, or COCO's), by bands of box height.
 
 A box is scored in the band of its labelled height. Boxes of other bands and ignored ones neither count as
 misses nor make a detection that hits them a false alarm (WIDER FACE's rule, Yang et al. 2016,
@@ -27,7 +27,11 @@ BANDS: dict[str, tuple[float, float]] = {
     "small8-16": (8, 16),
     "tiny4-8": (4, 8),
 }
+# IoU from which a detection hits a box, unless another is asked for.
 MATCH_IOU = 0.5
+# Those over which COCO takes the mean, and the recalls at which it samples precision.
+COCO_IOUS: tuple[float, ...] = tuple(np.linspace(0.5, 0.95, 10).tolist())
+COCO_RECALLS = np.linspace(0, 1, 101)
 # An average precision is of detections from this score up.
 SCORE_THRESHOLD = 0.02
 LOW_MARGIN, HIGH_MARGIN = 0.7, 1.4
@@ -96,8 +100,18 @@ class Curve:
         """Area under the precision-recall curve made monotone; NaN for a band without boxes."""
         if not self.total:
             return float("nan")
-        envelope = np.maximum.accumulate(self.precision[::-1])[::-1]
-        return float(np.sum(np.diff(np.concatenate([[0.0], self.recall])) * envelope))
+        return float(np.sum(np.diff(np.concatenate([[0.0], self.recall])) * self._envelope()))
+
+    def coco_average_precision(self) -> float:
+        """Mean of the same curve at 101 recalls, as COCO has it; NaN for a band without boxes."""
+        if not self.total:
+            return float("nan")
+        reached = np.searchsorted(self.recall, COCO_RECALLS)
+        return float(np.append(self._envelope(), 0.0)[reached].mean())
+
+    def _envelope(self) -> Array:
+        """At each rank the best precision there or later."""
+        return np.asarray(np.maximum.accumulate(self.precision[::-1])[::-1], np.float64)
 
 
 def iou_matrix(boxes1: Array, boxes2: Array) -> Array:
@@ -110,21 +124,31 @@ def iou_matrix(boxes1: Array, boxes2: Array) -> Array:
 
 
 class Evaluation:
-    """Matches detections with labels once, then scores any band quickly.
+    """Compares detections with labels once, then scores any band quickly.
+
+    Args:
+        least_iou: least `match_iou` that a curve can be asked for.
 
     Raises:
         ValueError: labels and detections are not of as many images.
     """
 
-    def __init__(self, labels: Sequence[ImageLabels], detections: Sequence[ImageDetections]) -> None:
+    def __init__(
+        self,
+        labels: Sequence[ImageLabels],
+        detections: Sequence[ImageDetections],
+        least_iou: float = MATCH_IOU,
+    ) -> None:
         if len(labels) != len(detections):
             raise ValueError(
                 f"labels and detections must be of as many images, got {len(labels)} and {len(detections)}"
             )
         self.labels = labels
         self.detections = detections
+        self._least_iou = least_iou
         self._order: list[npt.NDArray[np.int64]] = []
-        # Per image: rank of a detection -> [(label, IoU)] with IoU >= MATCH_IOU. Few detections have any.
+        # Per image: rank of a detection -> [(label, IoU)] with IoU >= least_iou, best first, of equal ones by
+        # label. Few detections have any.
         self._overlaps: list[dict[int, list[tuple[int, float]]]] = []
         for truth, found in zip(labels, detections, strict=True):
             order = np.argsort(-found.scores, kind="stable")
@@ -133,13 +157,24 @@ class Evaluation:
                 matrix = iou_matrix(found.boxes[order], truth.boxes)
                 if found.classes is not None and truth.classes is not None:
                     matrix = matrix * (found.classes[order][:, None] == truth.classes)
-                for rank, label in zip(*np.nonzero(matrix >= MATCH_IOU), strict=True):
-                    overlaps.setdefault(int(rank), []).append((int(label), float(matrix[rank, label])))
+                ranks, near = np.nonzero(matrix >= least_iou)
+                ious = matrix[ranks, near]
+                best_first = np.lexsort((near, -ious, ranks))
+                pairs = (part[best_first].tolist() for part in (ranks, near, ious))
+                for rank, label, iou in zip(*pairs, strict=True):
+                    overlaps.setdefault(rank, []).append((label, iou))
             self._order.append(order)
             self._overlaps.append(overlaps)
 
-    def curve(self, low: float, high: float, wanted: int | None = None) -> Curve:
-        """Returns the ranked detections of the band of heights [low, high), of all classes or of one."""
+    def curve(
+        self, low: float, high: float, wanted: int | None = None, match_iou: float = MATCH_IOU
+    ) -> Curve:
+        """Returns the ranked detections of the band of heights [low, high), of all classes or of one.
+
+        match_iou: IoU from which a detection hits a box. Raises ValueError if it is below `least_iou`.
+        """
+        if not match_iou >= self._least_iou:
+            raise ValueError(f"match_iou must be at least least_iou, {self._least_iou}, got {match_iou}")
         scores, images, ranks, labels, total = [], [], [], [], 0
         for index, (truth, found) in enumerate(zip(self.labels, self.detections, strict=True)):
             height = truth.boxes[:, 3] - truth.boxes[:, 1]
@@ -152,7 +187,7 @@ class Evaluation:
                 overlaps = {
                     rank: pairs for rank, pairs in overlaps.items() if found.classes[order[rank]] == wanted
                 }
-            label, free = self._match(overlaps, care, len(order))
+            label, free = self._match(overlaps, care, len(order), match_iou)
             found_height = (found.boxes[:, 3] - found.boxes[:, 1])[order]
             outside = (found_height < low * LOW_MARGIN) | (found_height > high * HIGH_MARGIN)
             counted = np.flatnonzero(((label >= 0) | ~(free | outside)) & found.of_class(wanted)[order])
@@ -170,21 +205,31 @@ class Evaluation:
 
     @staticmethod
     def _match(
-        overlaps: dict[int, list[tuple[int, float]]], care: npt.NDArray[np.bool_], count: int
+        overlaps: dict[int, list[tuple[int, float]]],
+        care: npt.NDArray[np.bool_],
+        count: int,
+        match_iou: float,
     ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
         """Greedy matching by falling score. Returns took [count]: the label of the band that it took, or -1;
         and free [count]: hit only labels that do not count, so it is neither right nor wrong."""
         took, free = np.full(count, -1, np.int64), np.zeros(count, np.bool_)
-        taken: set[int] = set()
+        is_open = care.tolist()
+        counts = list(is_open)
         for rank in sorted(overlaps):
-            pairs = overlaps[rank]
-            open_pairs = [(iou, -label) for label, iou in pairs if care[label] and label not in taken]
-            if open_pairs:
-                took[rank] = -max(open_pairs)[1]
-                taken.add(int(took[rank]))
-            else:
-                free[rank] = any(not care[label] for label, _ in pairs)
+            for label, iou in overlaps[rank]:
+                if iou < match_iou:
+                    break
+                if is_open[label]:
+                    took[rank], free[rank] = label, False
+                    is_open[label] = False
+                    break
+                free[rank] |= not counts[label]
         return took, free
+
+    def coco_average_precision(self, wanted: int | None = None) -> float:
+        """Mean of COCO's average precision over IoU 0.5, 0.55, … 0.95, of boxes of all heights."""
+        curves = (self.curve(0.0, np.inf, wanted, iou) for iou in COCO_IOUS)
+        return float(np.mean([curve.coco_average_precision() for curve in curves]))
 
     def table(self, wanted: int | None = None) -> dict[str, float]:
         """Average precision by band, of all boxes as if they were of one class, or of one class."""

@@ -10,6 +10,7 @@ import torch
 
 from lensbox.runtime.box_loss import BoxPairs
 from lensbox.scoring.average_precision import (
+    COCO_IOUS,
     MATCH_IOU,
     Curve,
     Evaluation,
@@ -33,30 +34,34 @@ class Figures:
 
 
 def figures(
-    found: Sequence[Found], labels: Sequence[ImageLabels], classes: Sequence[str], threshold: float
+    found: Sequence[Found],
+    labels: Sequence[ImageLabels],
+    classes: Sequence[str],
+    threshold: float,
+    match_iou: float = MATCH_IOU,
 ) -> Figures:
     """Those of detections with scores from `SCORE_THRESHOLD` up, and the boxes of the same images.
 
-    threshold: score above which detections count in the counts.
+    threshold: score above which detections count in the counts. match_iou: IoU from which one hits a box.
     """
     detections = [_detections(one) for one in found]
-    matched = Evaluation(labels, detections)
-    curve = matched.curve(0.0, math.inf)
+    matched = Evaluation(labels, detections, min(match_iou, *COCO_IOUS))
+    curve = matched.curve(0.0, math.inf, match_iou=match_iou)
     best, best_f1 = threshold_of_best_f1(curve)
     total: dict[str, Any] = {
-        "match_iou": MATCH_IOU,
+        "match_iou": match_iou,
         **_counts(curve, threshold),
         "thresholds": [_counts(curve, at) for at in THRESHOLDS],
         "best_f1": best_f1,
         "recommended_threshold": _number(best),
     }
-    precision = curve.average_precision()
+    precisions = _precisions(matched, curve)
     if classes:
-        by_class = _by_class(matched, classes, threshold)
+        by_class = _by_class(matched, classes, threshold, match_iou)
         total["classes"] = by_class
-        known = [one["average_precision"] for one in by_class.values() if one["boxes"]]
-        precision = sum(known) / len(known) if known else math.nan
-    total["average_precision"] = _number(precision) if len(found) > 1 else None
+        known = [one for one in by_class.values() if one["boxes"]]
+        precisions = {name: _mean([one[name] for one in known]) for name in precisions}
+    total |= precisions if len(found) > 1 else dict.fromkeys(precisions)
 
     above = curve.hits & (curve.scores > threshold)
     hits = [np.flatnonzero(above & (curve.image == index)) for index in range(len(found))]
@@ -84,20 +89,34 @@ def _counts(curve: Curve, threshold: float) -> dict[str, Any]:
     }
 
 
-def _by_class(matched: Evaluation, classes: Sequence[str], threshold: float) -> dict[str, dict[str, Any]]:
+def _precisions(matched: Evaluation, curve: Curve, wanted: int | None = None) -> dict[str, float | None]:
+    """Average precision of a curve, and COCO's; null is that of no boxes."""
+    return {
+        "average_precision": _number(curve.average_precision()),
+        "average_precision_50_95": _number(matched.coco_average_precision(wanted)),
+    }
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    return sum(values) / len(values) if values else None
+
+
+def _by_class(
+    matched: Evaluation, classes: Sequence[str], threshold: float, match_iou: float
+) -> dict[str, dict[str, Any]]:
     """Of each class that is among the boxes or the detections."""
     there: set[int] = set()
     for found, image in zip(matched.detections, matched.labels, strict=True):
         for labels in (found.classes, image.classes):
             there |= set([] if labels is None else labels.tolist())
-    curves = {classes[label]: matched.curve(0.0, math.inf, label) for label in sorted(there)}
+    curves = {label: matched.curve(0.0, math.inf, label, match_iou) for label in sorted(there)}
     return {
-        name: {
+        classes[label]: {
             "boxes": curve.total,
             **_counts(curve, threshold),
-            "average_precision": _number(curve.average_precision()),
+            **_precisions(matched, curve, label),
         }
-        for name, curve in curves.items()
+        for label, curve in curves.items()
     }
 
 

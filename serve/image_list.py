@@ -3,7 +3,7 @@
 import base64
 import binascii
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from pydantic import ValidationError
 
@@ -11,6 +11,8 @@ from lensbox.serve.errors import ApiError, parameter_message, shown
 from lensbox.serve.form import form_parts, is_form, media_type
 from lensbox.serve.json_body import parse_json
 from lensbox.serve.schemas import DetectParameters
+
+Parameters = TypeVar("Parameters", bound=DetectParameters)
 
 IMAGE_FIELDS = ("image", "file")
 _SPARE = 256  # of each sign, for the rest of the body and what stands in strings
@@ -130,7 +132,7 @@ def decoded(name: str, text: str) -> bytes | ApiError:
         return ApiError(400, "undecodable_image", f"{name} must be base64 (RFC 4648, 4): {error}")
 
 
-def merged(parameters: DetectParameters, given: Mapping[str, Any]) -> DetectParameters:
+def merged(parameters: Parameters, given: Mapping[str, Any]) -> Parameters:
     """Parameters of the query and of a body together. Raises ApiError (422)."""
     of_query = parameters.model_dump(exclude_none=True)
     for name in given:

@@ -10,7 +10,7 @@ from lensbox.serve.box_json import check_box
 from lensbox.serve.errors import ApiError, shown
 from lensbox.serve.form import form_parts, is_form
 from lensbox.serve.image_list import Source, as_source, merged, read_json, read_question
-from lensbox.serve.schemas import DetectParameters
+from lensbox.serve.schemas import EvaluateParameters
 
 MOST_TARGETS = 4096  # matching compares each with each detection of its image
 _KEYS = {"box", "label", "ignore"}
@@ -21,13 +21,13 @@ class LabelledImages(NamedTuple):
 
     sources: list[Source]
     labels: list[ImageLabels]
-    parameters: DetectParameters
+    parameters: EvaluateParameters
 
 
 def read_labelled_images(
     body: bytes,
     content_type: str,
-    parameters: DetectParameters,
+    parameters: EvaluateParameters,
     max_images: int,
     classes: Sequence[str],
 ) -> LabelledImages:

@@ -31,6 +31,16 @@ class DetectParameters(BaseModel):
     )
 
 
+class EvaluateParameters(DetectParameters):
+    """Query parameters of /v1/evaluate."""
+
+    match_iou: Annotated[float, Field(gt=0, le=1)] | None = Field(
+        None,
+        description="A detection hits a box of its class with at least this IoU. Default: 0.5. "
+        "(`iou_threshold` is that of non-maximum suppression.)",
+    )
+
+
 class NoParameters(BaseModel):
     """Of an endpoint without query parameters: any is an error."""
 
@@ -117,7 +127,7 @@ class LabelledUrl(ImageUrl):
     targets: Targets
 
 
-class EvaluateQuestion(DetectParameters):
+class EvaluateQuestion(EvaluateParameters):
     """Documentation alone: the body is read by `labelled_images`, whose messages say more."""
 
     images: list[LabelledData | LabelledUrl] = Field(min_length=1)
@@ -135,6 +145,7 @@ class Counts(BaseModel):
 class ClassFigures(Counts):
     boxes: int
     average_precision: float | None
+    average_precision_50_95: float | None
 
 
 class ImageFigures(BaseModel):
@@ -159,6 +170,10 @@ class EvaluateAnswer(Counts):
     average_precision: float | None = Field(
         description="all-point interpolation, with classes the mean over those that have boxes; "
         "null for one image"
+    )
+    average_precision_50_95: float | None = Field(
+        description="COCO's: the mean over IoU 0.5, 0.55, … 0.95, each sampled at 101 recalls, with classes "
+        "the mean over those that have boxes; null for one image"
     )
     classes: dict[str, ClassFigures] = Field(
         {}, description="of each class that is there; only where the artifact has `classes`"

@@ -6,7 +6,7 @@ from fastapi import APIRouter, Query, Request
 from fastapi.responses import JSONResponse, Response
 
 from lensbox.runtime.box_loss import Losses
-from lensbox.scoring.average_precision import SCORE_THRESHOLD, ImageLabels
+from lensbox.scoring.average_precision import MATCH_IOU, SCORE_THRESHOLD, ImageLabels
 from lensbox.serve.answering import outcome_of, result_for, settled
 from lensbox.serve.deadline import clients_deadline
 from lensbox.serve.detecting import Finder, Found
@@ -19,8 +19,8 @@ from lensbox.serve.request_body import receive
 from lensbox.serve.routes.loss import finite_or_none, has_loss
 from lensbox.serve.schemas import (
     BINARY,
-    DetectParameters,
     EvaluateAnswer,
+    EvaluateParameters,
     EvaluateQuestion,
     inlined,
     problems,
@@ -55,7 +55,7 @@ _BODY: dict[str, Any] = {
     responses=problems(400, 408, 413, 415, 422, 503, 504),
     openapi_extra=_BODY,
 )
-async def evaluate(request: Request, parameters: Annotated[DetectParameters, Query()]) -> Response:
+async def evaluate(request: Request, parameters: Annotated[EvaluateParameters, Query()]) -> Response:
     """How well the model does on images whose boxes are given: hits, false alarms, misses, precision, loss.
 
     The body is a multipart form with the field `image` once for each image and `targets`, or JSON. An image
@@ -80,6 +80,7 @@ async def evaluate(request: Request, parameters: Annotated[DetectParameters, Que
         labelled = await result_for(request, reading, deadline)
         asked = labelled.parameters
         threshold = metadata.score_threshold if asked.score_threshold is None else asked.score_threshold
+        match_iou = MATCH_IOU if asked.match_iou is None else asked.match_iou
         least = asked.model_copy(update={"score_threshold": min(threshold, SCORE_THRESHOLD)})
 
         async def steps() -> dict[str, Any]:
@@ -88,7 +89,8 @@ async def evaluate(request: Request, parameters: Annotated[DetectParameters, Que
             of_readable = [one for one in found if isinstance(one, Found)]
             wanted: list[ImageLabels] = [labelled.labels[index] for index in readable]
             matching = service.decoders.run(
-                lambda until: figures(of_readable, wanted, metadata.classes, threshold), deadline.at
+                lambda until: figures(of_readable, wanted, metadata.classes, threshold, match_iou),
+                deadline.at,
             )
             matched = await settled(matching)
             losses = None

@@ -21,7 +21,7 @@ async def model(request: Request) -> dict[str, Any]:
     image = {key: value for key, value in metadata["self_test"]["image"].items() if key != "pixels"}
     limits = {
         name: getattr(service.settings, name)
-        for name in ("max_body_bytes", "max_json_bytes", "max_pixels", "max_boxes")
+        for name in ("max_body_bytes", "max_json_bytes", "max_pixels", "max_boxes", "max_images")
     }
     return {
         **metadata,
