@@ -23,7 +23,7 @@ from lensbox.errors import ExitCode, InputError, LensboxError
 
 _COUNT = click.IntRange(1, 4096)
 # Of the artifact in this process, and of a service: options that say nothing of the other.
-_IN_PROCESS = ("artifact", "device", "batch", "decode_threads", "trusted", "public_key")
+_IN_PROCESS = ("artifact", "device", "decode_threads", "trusted", "public_key")
 _OF_SERVICE = ("api_key", "timeout", "connections")
 
 
@@ -63,7 +63,7 @@ def _device(text: str) -> str:
     metavar="NAME",
     help="cpu, cuda, cuda:N; auto: cuda where torch sees a GPU.",
 )
-@click.option("--batch", type=_COUNT, show_default="8 on a CPU, 64 on a GPU", help="Images at a time.")
+@click.option("--batch", type=_COUNT, show_default="8, and 64 on a GPU here", help="Images at a time.")
 @click.option(
     "--decode-threads", type=_COUNT, show_default="one a CPU, at most 8", help="Files read at a time."
 )
@@ -141,7 +141,7 @@ def _detector(options: dict[str, Any]) -> Iterator[Detector]:
     except ValueError as error:
         raise click.UsageError(str(error)) from error
     with client:
-        yield service_detector(client, question)
+        yield service_detector(client, question, options["batch"])
 
 
 def _detect(

@@ -1,23 +1,29 @@
 """The client of a service."""
 
+import json
 import re
 import threading
-from collections import deque
-from collections.abc import Generator, Iterable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Generator, Iterable, Sequence
 from types import TracebackType
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from numpy.typing import ArrayLike
 
 from lensbox.client.answers import ImageDetections, LossAnswer
 from lensbox.client.errors import unexpected
+from lensbox.client.evaluation import Evaluation, Targets, targets_json
 from lensbox.client.image_bytes import Image, image_bytes
-from lensbox.errors import InputError, LensboxError
+from lensbox.client.many import BATCH_SIZE, ManyImages, of_one
+from lensbox.client.model import Limits, Model
+from lensbox.errors import LensboxError
+
+if TYPE_CHECKING:
+    from lensbox.client.connection import Answer
 
 Orientation = Literal["exif", "stored"]
 Parameters = dict[str, float | str]
 Boxes = ArrayLike | Sequence[ArrayLike]
+Typed = TypeVar("Typed")
 
 
 class Client:
@@ -62,6 +68,8 @@ class Client:
             raise ModuleNotFoundError(message, name="httpx") from error
         self._connection = Connection(url, api_key, timeout, retries, connections, transport)
         self._connections = connections
+        self._limits: Limits | None = None
+        self._limits_lock = threading.Lock()
 
     def __enter__(self) -> "Client":
         return self
@@ -90,7 +98,34 @@ class Client:
         orientation, "exif" or "stored", are the artifact's where they are None. Raises ServiceError,
         ValueError, TypeError, and OSError for a file that cannot be read.
         """
-        return self._detect(image, _parameters(score_threshold, iou_threshold, orientation), None)
+        parameters = _parameters(score_threshold, iou_threshold, orientation)
+        return of_one(
+            self._connection.ask("POST", "/v1/detect", content=image_bytes(image), parameters=parameters)
+        )
+
+    def annotate(
+        self,
+        image: Image,
+        *,
+        file_format: Literal["png", "jpeg"] = "png",
+        score_threshold: float | None = None,
+        iou_threshold: float | None = None,
+        orientation: Orientation | None = None,
+    ) -> bytes:
+        """An image with what is in it drawn on it, as a PNG or JPEG file; the rest is that of `detect`."""
+        if file_format not in ("png", "jpeg"):
+            raise ValueError(f"file_format must be 'png' or 'jpeg', got {file_format!r}")
+        media_type = f"image/{file_format}"
+        answer = self._connection.ask(
+            "POST",
+            "/v1/detect",
+            content=image_bytes(image),
+            parameters=_parameters(score_threshold, iou_threshold, orientation),
+            accept=media_type,
+        )
+        if answer.media_type != media_type:
+            raise unexpected(answer.content)
+        return answer.content
 
     def detect_many(
         self,
@@ -99,14 +134,59 @@ class Client:
         score_threshold: float | None = None,
         iou_threshold: float | None = None,
         orientation: Orientation | None = None,
+        batch_size: int = BATCH_SIZE,
     ) -> Generator[ImageDetections | LensboxError, None, None]:
         """What is in each of many images, in their order, over several connections at once.
 
         images: each as for `detect`, taken from the iterable as they are needed. One that cannot be read or
         is not answered is the InputError or ServiceError that says why, and stops nothing. Closing the
-        generator early asks for no more. Raises ValueError.
+        generator early asks for no more. batch_size: images of one request, at most: never more than the
+        service takes, and fewer while its answers take long. With 1 each is sent by itself, as soon as there
+        is a free connection. Raises ValueError.
         """
-        return self._detect_many(images, _parameters(score_threshold, iou_threshold, orientation))
+        if batch_size < 1:
+            raise ValueError(f"batch_size must be at least 1, got {batch_size}")
+        parameters = _parameters(score_threshold, iou_threshold, orientation)
+        many = ManyImages(self._connection, parameters, batch_size, self._limits_of_service)
+        return many.results(images, self._connections)
+
+    def evaluate(
+        self,
+        images: Iterable[Image],
+        targets: Iterable[Targets],
+        *,
+        score_threshold: float | None = None,
+        iou_threshold: float | None = None,
+        match_iou: float | None = None,
+        orientation: Orientation | None = None,
+    ) -> Evaluation:
+        """How well the detector does on images whose boxes are known, all in one request.
+
+        images: each as for `detect`, as many as the service takes (`model().limits.max_images`): figures of
+        several requests cannot be added up. targets: of each image the boxes that are in it, [n, 4] or
+        `Target`s. match_iou: above 0 and at most 1; a detection hits a box of its class from this IoU on, 0.5
+        where it is None. The rest, and what is raised, is that of `detect`.
+        """
+        parameters = _parameters(score_threshold, iou_threshold, orientation)
+        if match_iou is not None:
+            if not 0 < match_iou <= 1:  # true for NaN, too
+                raise ValueError(f"match_iou must be above 0 and at most 1, got {match_iou:g}")
+            parameters["match_iou"] = float(match_iou)
+        files = [("image", image_bytes(image)) for image in images]
+        boxes = [targets_json(of_image) for of_image in targets]
+        if not files or len(files) != len(boxes):
+            raise ValueError(
+                "images and targets must be as many, and at least one, "
+                f"got {len(files)} images and {len(boxes)} targets"
+            )
+        answer = self._connection.ask(
+            "POST",
+            "/v1/evaluate",
+            files=files,
+            fields={"targets": json.dumps(boxes)},
+            parameters=parameters,
+        )
+        return _typed(answer, lambda document: Evaluation.from_json(document, answer.request_id))
 
     def loss(
         self,
@@ -129,62 +209,41 @@ class Client:
             question["weights"] = _nested(weights)
         asked = {"per_image": per_image, "gradient": gradient}
         question |= {name: True for name, wanted in asked.items() if wanted}
-        answer = self._connection.ask("POST", "/v1/loss", json=question)
-        try:
-            return LossAnswer.from_json(answer)
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
-            raise unexpected(answer) from error
+        return _typed(self._connection.ask("POST", "/v1/loss", json=question), LossAnswer.from_json)
+
+    def model(self) -> Model:
+        """What runs there, and the limits of a request. Raises ServiceError."""
+        return _typed(self._connection.ask("GET", "/v1/model"), Model.from_json)
 
     def metadata(self) -> dict[str, Any]:
-        """What GET /v1/model tells of the artifact and the service. Raises ServiceError."""
-        answer = self._connection.ask("GET", "/v1/model")
+        """All that GET /v1/model tells of the artifact and the service. Raises ServiceError."""
+        answer = self._connection.ask("GET", "/v1/model").json()
         if not isinstance(answer, dict) or "defaults" not in answer:
             raise unexpected(answer)
         return answer
+
+    def alive(self) -> bool:
+        """Whether the service answers at all, ready or not. Asked once."""
+        return self._connection.status("/healthz") == 200
 
     def ready(self) -> bool:
         """Whether the service takes requests now; False too where there is none. Asked once."""
         return self._connection.status("/readyz") == 200
 
-    def _detect(
-        self, image: Image, parameters: Parameters, stopped: threading.Event | None
-    ) -> ImageDetections:
-        answer = self._connection.ask(
-            "POST", "/v1/detect", stopped, content=image_bytes(image), parameters=parameters
-        )
-        try:
-            return ImageDetections.from_json(answer)
-        except (KeyError, TypeError, ValueError) as error:
-            raise unexpected(answer) from error
+    def _limits_of_service(self) -> Limits:
+        with self._limits_lock:
+            if self._limits is None:
+                self._limits = self.model().limits
+            return self._limits
 
-    def _detect_many(
-        self, images: Iterable[Image], parameters: Parameters
-    ) -> Generator[ImageDetections | LensboxError, None, None]:
-        stopped = threading.Event()
 
-        def result(image: Image) -> ImageDetections | LensboxError:
-            try:
-                return self._detect(image, parameters, stopped)
-            except LensboxError as error:
-                return error
-            except OSError as error:  # such as FileNotFoundError
-                return InputError(f"{error.filename} cannot be read: {error.strerror}")
-            except (ValueError, TypeError) as error:
-                return InputError(str(error))
-
-        waiting: deque[Future[ImageDetections | LensboxError]] = deque()
-        with ThreadPoolExecutor(self._connections, thread_name_prefix="lensbox-client") as pool:
-            try:
-                for image in images:
-                    waiting.append(pool.submit(result, image))
-                    # As many again are ready to be sent while the first answer is awaited.
-                    if len(waiting) == 2 * self._connections:
-                        yield waiting.popleft().result()
-                while waiting:
-                    yield waiting.popleft().result()
-            finally:
-                stopped.set()
-                pool.shutdown(wait=False, cancel_futures=True)
+def _typed(answer: "Answer", read: Callable[[Any], Typed]) -> Typed:
+    """The JSON of an answer, read. Raises ServiceError for what no service answers."""
+    document = answer.json()
+    try:
+        return read(document)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise unexpected(document) from error
 
 
 def _nested(values: Any) -> Any:

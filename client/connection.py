@@ -2,10 +2,12 @@
 
 import email.utils
 import importlib.metadata
+import json
 import random
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import httpx
@@ -15,6 +17,22 @@ from lensbox.client.errors import SHOWN, ServiceError, unexpected
 _FIRST_WAIT = 0.25  # seconds before the second try; doubled with each
 _LONGEST_WAIT = 60.0  # a service that asks for more has no time for us
 _AGAIN = (429, 503)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A good one. request_id: by which the service's log knows the request."""
+
+    content: bytes
+    media_type: str
+    request_id: str | None
+
+    def json(self) -> Any:
+        """Raises ServiceError for what is no JSON."""
+        try:
+            return json.loads(self.content)
+        except ValueError as error:
+            raise unexpected(self.content.decode("utf-8", "replace")) from error
 
 
 class Connection:
@@ -42,7 +60,7 @@ class Connection:
             limits=httpx.Limits(max_connections=connections, max_keepalive_connections=connections),
             transport=transport,
         )
-        self._timeout = timeout
+        self.timeout = timeout
         self._retries = retries
 
     def close(self) -> None:
@@ -64,20 +82,31 @@ class Connection:
         *,
         content: bytes | None = None,
         json: Any = None,
+        files: Sequence[tuple[str, bytes]] | None = None,
+        fields: Mapping[str, str] | None = None,
         parameters: Mapping[str, Any] | None = None,
-    ) -> Any:
-        """The JSON of a good answer. Raises ServiceError.
+        accept: str = "*/*",
+    ) -> Answer:
+        """The answer to a request, if it is a good one. Raises ServiceError.
 
+        content, json, or files and fields of a form: the body. accept: the form that the answer shall have.
         Asked again are, `retries` times, requests that are answered 503 or 429, after the seconds in
         `Retry-After` or a wait that doubles, and those whose connection broke: no request changes anything,
         so it does no harm to ask twice. Once `stopped` is set there is no further try.
         """
-        headers = {"X-Request-Timeout-Ms": str(max(1, round(1000 * self._timeout)))}
+        headers = {"Accept": accept, "X-Request-Timeout-Ms": str(max(1, round(1000 * self.timeout)))}
         for attempt in range(self._retries + 1):
             wait = _FIRST_WAIT * 2**attempt
             try:
                 response = self._http.request(
-                    method, path, content=content, json=json, params=parameters, headers=headers
+                    method,
+                    path,
+                    content=content,
+                    json=json,
+                    files=files,
+                    data=fields,
+                    params=parameters,
+                    headers=headers,
                 )
             except httpx.TransportError as error:
                 failure = self._no_answer(error)
@@ -87,7 +116,8 @@ class Connection:
                     raise failure from error
             else:
                 if response.is_success:
-                    return _json_of(response)
+                    media_type = response.headers.get("Content-Type", "").partition(";")[0]
+                    return Answer(response.content, media_type, response.headers.get("X-Request-ID"))
                 failure = _failure(response)
                 if response.status_code not in _AGAIN:
                     raise failure
@@ -101,7 +131,7 @@ class Connection:
 
     def _no_answer(self, error: httpx.TransportError) -> ServiceError:
         if isinstance(error, httpx.TimeoutException):
-            detail = f"{self._http.base_url} gave no answer within {self._timeout:g} seconds"
+            detail = f"{self._http.base_url} gave no answer within {self.timeout:g} seconds"
         else:
             detail = f"{self._http.base_url} cannot be asked: {error or type(error).__name__}"
         return ServiceError(None, "no_answer", detail)
@@ -111,18 +141,10 @@ def _waited_in_vain(seconds: float, stopped: threading.Event | None) -> bool:
     return (stopped or threading.Event()).wait(seconds)
 
 
-def _json_of(response: httpx.Response) -> Any:
-    try:
-        return response.json()
-    except ValueError as error:
-        raise unexpected(response.text, response.status_code) from error
-
-
 def _failure(response: httpx.Response) -> ServiceError:
     request_id = response.headers.get("X-Request-ID")
     try:
-        problem = response.json()
-        return ServiceError(response.status_code, str(problem["code"]), str(problem["detail"]), request_id)
+        return ServiceError.from_problem(response.json(), response.status_code, request_id)
     except (ValueError, KeyError, TypeError):  # of a proxy between us
         text = " ".join(response.text.split())[:SHOWN]
         detail = f"the answer was {response.status_code} {response.reason_phrase}: {text!r}"

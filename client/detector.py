@@ -7,6 +7,7 @@ from typing import Any
 
 from lensbox.client.answers import ImageDetections
 from lensbox.client.client import Client, Orientation
+from lensbox.client.many import BATCH_SIZE
 from lensbox.errors import LensboxError
 
 Results = Generator[ImageDetections | LensboxError, None, None]
@@ -32,8 +33,9 @@ class Detector:
     orientation: str
 
 
-def service_detector(client: Client, question: Question) -> Detector:
-    """Asks a service, several files at a time. Raises ServiceError."""
+def service_detector(client: Client, question: Question, batch_size: int | None) -> Detector:
+    """Asks a service, several files at a time. batch_size: files of one request, at most. Raises
+    ServiceError."""
 
     def detect(files: Sequence[Path]) -> Results:
         return client.detect_many(
@@ -41,6 +43,7 @@ def service_detector(client: Client, question: Question) -> Detector:
             score_threshold=question.score_threshold,
             iou_threshold=question.iou_threshold,
             orientation=question.orientation,
+            batch_size=batch_size or BATCH_SIZE,
         )
 
     return _described(detect, client.metadata(), question)

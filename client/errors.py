@@ -1,5 +1,8 @@
 """What goes wrong between a client and its service."""
 
+from collections.abc import Mapping
+from typing import Any
+
 from lensbox.errors import ExitCode, LensboxError
 
 # Statuses that are about one image and say nothing of the next.
@@ -27,6 +30,13 @@ class ServiceError(LensboxError):
         self.code = code
         self.detail = detail
         self.request_id = request_id
+
+    @classmethod
+    def from_problem(
+        cls, problem: Mapping[str, Any], status: int, request_id: str | None = None
+    ) -> "ServiceError":
+        """Of a problem document (RFC 9457) with `code`. Raises KeyError, TypeError for another one."""
+        return cls(status, str(problem["code"]), str(problem["detail"]), request_id)
 
     @property
     def is_of_one_image(self) -> bool:

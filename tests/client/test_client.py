@@ -4,7 +4,7 @@ import json
 import math
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,14 +12,12 @@ import httpx
 import numpy as np
 import PIL.Image
 import pytest
+from fake_transport import NOTHING, faked, in_turn, problem
 from made_up_service import made_up_service
 
 from lensbox.client import Client, Detection, ImageDetections, ServiceError, connection
 from lensbox.client.connection import _retry_after
 from lensbox.errors import InputError
-
-NOTHING = {"width": 4, "height": 3, "detections": []}
-Answer = Callable[[httpx.Request], httpx.Response]
 
 
 @pytest.fixture
@@ -33,28 +31,6 @@ def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
     monkeypatch.setattr(connection, "_waited_in_vain", waited)
     return seconds
-
-
-def faked(answer: Answer, **options: Any) -> Client:
-    return Client("http://service/below/", transport=httpx.MockTransport(answer), **options)
-
-
-def in_turn(*answers: httpx.Response | Exception) -> tuple[Answer, list[httpx.Request]]:
-    """Gives each answer once, and the requests that came."""
-    remaining, requests = iter(answers), []
-
-    def answer(request: httpx.Request) -> httpx.Response:
-        requests.append(request)
-        given = next(remaining)
-        if isinstance(given, Exception):
-            raise given
-        return given
-
-    return answer, requests
-
-
-def problem(status: int, code: str, detail: str = "it is so", **headers: str) -> httpx.Response:
-    return httpx.Response(status, json={"code": code, "detail": detail, "status": status}, headers=headers)
 
 
 # --- against a service ---
@@ -354,7 +330,7 @@ def test_many_are_asked_at_once_and_taken_as_needed() -> None:
         return httpx.Response(200, json={**NOTHING, "width": int(request.content)})
 
     with faked(answer, connections=3) as client:
-        results = client.detect_many(images())
+        results = client.detect_many(images(), batch_size=1)
         first = [next(results) for _ in range(5)]
         assert [found.width for found in first if isinstance(found, ImageDetections)] == [0, 1, 2, 3, 4]
         assert taken <= 5 + 2 * 3
@@ -373,7 +349,7 @@ def test_the_end_does_not_wait_for_further_tries() -> None:
         return problem(503, "overloaded", **{"Retry-After": "45"})
 
     with faked(answer, connections=2) as client:
-        results = client.detect_many([b"0", b"1", b"2", b"3", b"4"])
+        results = client.detect_many([b"0", b"1", b"2", b"3", b"4"], batch_size=1)
         next(results)
         assert asked.wait(60)
         start = time.monotonic()

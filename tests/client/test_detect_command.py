@@ -63,7 +63,7 @@ def entries(stdout: str) -> list[dict[str, Any]]:
 )
 def test_both_ways_find_the_same(run: Run, url: str, options: tuple[str, ...]) -> None:
     own = run(".", "--recursive", "--batch", "1", *options)
-    asked = run(".", "--recursive", "--connections", "1", *options, where=url)
+    asked = run(".", "--recursive", "--connections", "1", "--batch", "1", *options, where=url)
     assert own == asked
     code, stdout, stderr = own
     assert (code, stderr) == (0, "")

@@ -1,0 +1,173 @@
+"""Many images: several in a request, several requests at a time."""
+
+import itertools
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+from lensbox.client.answers import ImageDetections
+from lensbox.client.errors import ServiceError, unexpected
+from lensbox.client.image_bytes import Image, image_bytes
+from lensbox.client.model import Limits
+from lensbox.errors import InputError, LensboxError
+
+if TYPE_CHECKING:
+    from lensbox.client.connection import Answer, Connection
+
+Result = ImageDetections | LensboxError
+
+BATCH_SIZE = 8  # images of a request, at most, unless another number is asked for
+_OF_A_PART = 512  # bytes of a form beside a file, at most
+# A request with more images takes longer, and there is a time for its answer. Of that:
+_SOON, _LATE = 1 / 16, 1 / 4
+
+
+class Pace:
+    """How many images the next request has: one at first, and twice as many whenever an answer comes soon.
+
+    So a service that takes a second for an image is not asked for eight at once by each connection. timeout:
+    seconds for an answer.
+    """
+
+    def __init__(self, timeout: float) -> None:
+        self._soon, self._late = _SOON * timeout, _LATE * timeout
+        self.images = 1
+
+    def answered(self, seconds: float, most: int) -> None:
+        """After an answer; most: images of a request."""
+        if seconds < self._soon:
+            self.images = min(most, 2 * self.images)
+        elif seconds > self._late:
+            self.images = max(1, self.images // 2)
+
+
+class ManyImages:
+    """One call of `Client.detect_many`.
+
+    batch_size: images of a request, at most. limits: gives those of the service; asked where there are
+    several images in a request.
+    """
+
+    def __init__(
+        self,
+        connection: "Connection",
+        parameters: dict[str, float | str],
+        batch_size: int,
+        limits: Callable[[], Limits],
+    ) -> None:
+        self._connection = connection
+        self._parameters = parameters
+        self._batch_size = batch_size
+        self._limits = limits
+        self._pace = Pace(connection.timeout)
+        self._stopped = threading.Event()
+
+    def results(self, images: Iterable[Image], connections: int) -> Generator[Result, None, None]:
+        """Of each image, in their order; closing it asks for no more."""
+        remaining = iter(images)
+        waiting: deque[Future[list[Result]]] = deque()
+        with ThreadPoolExecutor(connections, thread_name_prefix="lensbox-client") as pool:
+            try:
+                while batch := list(itertools.islice(remaining, self._pace.images)):
+                    waiting.append(pool.submit(self._of_batch, batch))
+                    # As many again are ready to be sent while the first answer is awaited.
+                    if len(waiting) == 2 * connections:
+                        yield from waiting.popleft().result()
+                while waiting:
+                    yield from waiting.popleft().result()
+            finally:
+                self._stopped.set()
+                pool.shutdown(wait=False, cancel_futures=True)
+
+    def _of_batch(self, images: Sequence[Image]) -> list[Result]:
+        most_images, most_bytes = self._most()
+        results: dict[int, Result] = {}
+        for files in _requests(images, results, most_images, most_bytes):
+            begin = time.monotonic()
+            of_files = self._of_files(list(files.values()))
+            self._pace.answered(time.monotonic() - begin, min(most_images, self._batch_size))
+            results.update(zip(files, of_files, strict=True))
+        return [results[index] for index in range(len(images))]
+
+    def _most(self) -> tuple[int, int]:
+        """Images and bytes of a request. Of a service that does not tell, a request has one image."""
+        if self._batch_size == 1:
+            return 1, 0
+        try:
+            limits = self._limits()
+        except ServiceError:  # what is wrong is told of each image
+            return 1, 0
+        return limits.max_images, limits.max_body_bytes
+
+    def _of_files(self, files: Sequence[bytes]) -> list[Result]:
+        try:
+            if len(files) == 1:
+                return [of_one(self._ask(content=files[0]))]
+            return _of_each(self._ask(files=[("image", file) for file in files]), len(files))
+        except ServiceError as error:
+            if len(files) == 1 or not error.is_of_one_image or self._stopped.is_set():
+                return [error] * len(files)
+        # One of them may be to blame for it.
+        return [result for file in files for result in self._of_files([file])]
+
+    def _ask(self, **body: Any) -> "Answer":
+        return self._connection.ask("POST", "/v1/detect", self._stopped, parameters=self._parameters, **body)
+
+
+def _requests(
+    images: Sequence[Image], results: dict[int, Result], most_images: int, most_bytes: int
+) -> Iterator[dict[int, bytes]]:
+    """Files by their places, as many at a time as go into a request, read when it is their turn. One that
+    cannot be read is an error in `results`."""
+    files: dict[int, bytes] = {}
+    size = 0
+    for index, image in enumerate(images):
+        file = _file(image)
+        if isinstance(file, InputError):
+            results[index] = file
+            continue
+        if files and (len(files) == most_images or size + len(file) + _OF_A_PART > most_bytes):
+            yield files
+            files, size = {}, 0
+        files[index] = file
+        size += len(file) + _OF_A_PART
+    if files:
+        yield files
+
+
+def _file(image: Image) -> bytes | InputError:
+    try:
+        return image_bytes(image)
+    except OSError as error:  # such as FileNotFoundError
+        return InputError(f"{error.filename} cannot be read: {error.strerror}")
+    except (ValueError, TypeError) as error:
+        return InputError(str(error))
+
+
+def of_one(answer: "Answer") -> ImageDetections:
+    """Of an answer to one image. Raises ServiceError."""
+    document = answer.json()
+    try:
+        return ImageDetections.from_json(document)
+    except (KeyError, TypeError, ValueError) as error:
+        raise unexpected(document) from error
+
+
+def _of_each(answer: "Answer", count: int) -> list[Result]:
+    document = answer.json()
+    try:
+        results = [_one_of_many(one, answer.request_id) for one in document["images"]]
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise unexpected(document) from error
+    if len(results) != count:
+        raise unexpected(document)
+    return results
+
+
+def _one_of_many(one: dict[str, Any], request_id: str | None) -> Result:
+    if "error" in one:
+        return ServiceError.from_problem(one["error"], one["error"]["status"], request_id)
+    return ImageDetections.from_json(one)

@@ -1,0 +1,226 @@
+"""Many images in a request: how many, which, in what order, and what becomes of bad ones."""
+
+import email
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from fake_transport import NOTHING, faked, problem
+
+from lensbox.client import Client, ImageDetections, ServiceError
+from lensbox.client.many import Pace
+from lensbox.errors import InputError, LensboxError
+
+LIMITS = {
+    "max_images": 3,
+    "max_body_bytes": 1 << 20,
+    "max_json_bytes": 1 << 20,
+    "max_pixels": 10,
+    "max_boxes": 10,
+}
+MODEL = {
+    "name": "made_up",
+    "defaults": {"score_threshold": 0.5, "iou_threshold": 0.25},
+    "service": {"version": "1", "torch": "2", "device": "cpu", "limits": LIMITS},
+}
+
+
+def images_of(request: httpx.Request) -> list[bytes]:
+    """The files in a request: one as it is, several in a form."""
+    content_type = request.headers.get("Content-Type", "")
+    if not content_type.startswith("multipart/form-data"):
+        return [request.content]
+    form = email.message_from_bytes(f"Content-Type: {content_type}\r\n\r\n".encode() + request.content)
+    parts: Any = form.get_payload()
+    assert all('name="image"' in part["Content-Disposition"] for part in parts)
+    return [part.get_payload(decode=True) for part in parts]
+
+
+def answered(images: list[bytes]) -> httpx.Response:
+    """A service that sees a number in each file, its width."""
+    found = [{**NOTHING, "width": int(image)} for image in images]
+    return httpx.Response(200, json=found[0] if len(found) == 1 else {"images": found})
+
+
+class Service:
+    """requests: the images of each, in the order in which they came. model: what /v1/model answers."""
+
+    def __init__(
+        self, answer: Callable[[list[bytes]], httpx.Response] = answered, model: Any = MODEL
+    ) -> None:
+        self.requests: list[list[bytes]] = []
+        self.model = model
+        self.asked_for_model = 0
+        self._answer = answer
+
+    def __call__(self, request: httpx.Request) -> httpx.Response:
+        if request.url.path.endswith("/v1/model"):
+            self.asked_for_model += 1
+            return httpx.Response(200, json=self.model)
+        images = images_of(request)
+        self.requests.append(images)
+        return self._answer(images)
+
+
+def numbers(results: list[ImageDetections | LensboxError]) -> list[int | str]:
+    return [one.width if isinstance(one, ImageDetections) else str(one) for one in results]
+
+
+def test_requests_have_as_many_images_as_the_service_takes() -> None:
+    service = Service()
+    with faked(service, connections=2) as client:
+        results = list(client.detect_many(str(number).encode() for number in range(40)))
+    assert numbers(results) == list(range(40))
+    sizes = [len(images) for images in service.requests]
+    assert max(sizes) == 3
+    assert len(sizes) < 25  # some have one, while it is not known how fast the service is
+    assert service.asked_for_model == 1
+
+
+@pytest.mark.parametrize(("batch_size", "most"), [(1, 1), (2, 2), (100, 3)])
+def test_a_batch_is_no_larger_than_asked_for(batch_size: int, most: int) -> None:
+    service = Service()
+    with faked(service, connections=1) as client:
+        images = [str(number).encode() for number in range(20)]
+        assert numbers(list(client.detect_many(images, batch_size=batch_size))) == list(range(20))
+    assert max(len(images) for images in service.requests) == most
+    assert service.asked_for_model == (batch_size > 1)
+
+
+def test_a_body_is_no_larger_than_the_service_takes() -> None:
+    """Files of 400 bytes; two of them, and what a form has beside them, fit."""
+    service = Service(
+        model={**MODEL, "service": {**MODEL["service"], "limits": {**LIMITS, "max_body_bytes": 2000}}}
+    )  # type: ignore[dict-item]
+    sizes: list[int] = []
+
+    def transport(request: httpx.Request) -> httpx.Response:
+        sizes.append(len(request.content))
+        return service(request)
+
+    with faked(transport, connections=1) as client:
+        images = [str(number).encode().rjust(400) for number in range(20)]
+        images[9] = b"9".rjust(5000)  # too large for any request: what the service says of it counts
+        assert numbers(list(client.detect_many(images))) == list(range(20))
+    assert max(len(images) for images in service.requests) == 2
+    assert sorted(sizes)[-2:] == [max(size for size in sizes if size < 5000), 5000]
+    assert max(size for size in sizes if size < 5000) <= 2000
+
+
+def test_bad_images_are_errors_in_their_places(url: str, photos: Path) -> None:
+    good = [photos / "b.jpg", photos / "a.PNG", photos / "turned.jpg"]
+    images: list[Any] = [*good * 6, b"hello", photos / "missing.jpg", 7, *good * 6]
+    with Client(url, connections=2) as client:
+        alone = list(client.detect_many(images, batch_size=1))
+        together = list(client.detect_many(images, batch_size=8))
+    assert len(together) == len(alone) == len(images)
+    for one, other in zip(together, alone, strict=True):
+        if isinstance(other, ImageDetections):
+            assert isinstance(one, ImageDetections)
+            assert (one.width, one.height) == (other.width, other.height)
+            scores = [found.score for found in other.detections]
+            assert [found.score for found in one.detections] == pytest.approx(scores, abs=1e-5)
+        else:
+            assert type(one) is type(other)
+    hello, missing, number = together[18:21]
+    assert isinstance(hello, ServiceError)
+    assert (hello.status, hello.code, hello.is_of_one_image) == (400, "undecodable_image", True)
+    assert hello.request_id
+    assert isinstance(missing, InputError)
+    assert isinstance(number, InputError)
+    assert str(number).endswith("got int")
+
+
+def test_an_image_that_fails_its_request_fails_alone() -> None:
+    """A defect of the service, say."""
+
+    def answer(images: list[bytes]) -> httpx.Response:
+        return problem(500, "internal_error") if b"13" in images else answered(images)
+
+    service = Service(answer)
+    with faked(service, connections=1) as client:
+        results = list(client.detect_many(str(number).encode() for number in range(20)))
+    assert [index for index, result in enumerate(results) if isinstance(result, ServiceError)] == [13]
+    failed = [images for images in service.requests if b"13" in images]
+    assert [len(images) for images in failed] == [3, 1]
+
+
+def test_what_is_wrong_with_all_is_said_of_each_and_asked_once() -> None:
+    def answer(images: list[bytes]) -> httpx.Response:
+        return problem(401, "unauthorized") if b"10" in images else answered(images)
+
+    service = Service(answer)
+    with faked(service, connections=1) as client:
+        results = list(client.detect_many(str(number).encode() for number in range(20)))
+    (refused,) = [images for images in service.requests if b"10" in images]
+    assert len(refused) == 3
+    failed = {index for index, result in enumerate(results) if isinstance(result, ServiceError)}
+    assert failed == {int(image) for image in refused}
+
+
+def test_a_request_of_many_is_sent_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lensbox.client.connection._waited_in_vain", lambda seconds, stopped: False)
+    refused: list[list[bytes]] = []
+
+    def answer(images: list[bytes]) -> httpx.Response:
+        if len(images) > 1 and images not in refused:
+            refused.append(images)
+            return problem(503, "overloaded", **{"Retry-After": "1"})
+        return answered(images)
+
+    service = Service(answer)
+    with faked(service, connections=1) as client:
+        images = [str(number).encode() for number in range(20)]
+        assert numbers(list(client.detect_many(images))) == list(range(20))
+    assert refused
+
+
+@pytest.mark.parametrize("model", [{}, {**MODEL, "service": {}}, [], None])
+def test_a_service_that_does_not_tell_its_limits_gets_one_at_a_time(model: Any) -> None:
+    service = Service(model=model)
+    with faked(service, connections=1) as client:
+        images = [str(number).encode() for number in range(9)]
+        assert numbers(list(client.detect_many(images))) == list(range(9))
+    assert all(len(images) == 1 for images in service.requests)
+
+
+@pytest.mark.parametrize(
+    "document",
+    [{"images": []}, {"images": [NOTHING] * 4}, {"images": [{}] * 3}, {"images": 3}, [NOTHING] * 3],
+)
+def test_answers_that_are_not_of_a_service(document: Any) -> None:
+    def answer(images: list[bytes]) -> httpx.Response:
+        return answered(images) if len(images) < 3 else httpx.Response(200, content=json.dumps(document))
+
+    with faked(Service(answer), connections=1) as client:
+        results = list(client.detect_many(str(number).encode() for number in range(20)))
+    errors = [result for result in results if isinstance(result, ServiceError)]
+    assert errors
+    assert {error.code for error in errors} == {"unexpected_answer"}
+
+
+def test_the_pace_follows_the_answers() -> None:
+    pace = Pace(timeout=32.0)
+    sizes = []
+    for seconds in (0.1, 0.1, 1.9, 1.9, 5.0, 9.0, 9.0, 0.1, math.inf, math.inf, math.inf):
+        pace.answered(seconds, most=6)
+        sizes.append(pace.images)
+    assert sizes == [2, 4, 6, 6, 6, 3, 1, 2, 1, 1, 1]
+
+
+def test_a_wrong_batch_size_is_refused() -> None:
+    with faked(Service()) as client, pytest.raises(ValueError, match="batch_size must be at least 1, got 0"):
+        client.detect_many([], batch_size=0)
+
+
+def test_the_model_and_its_limits_are_typed(url: str) -> None:
+    with Client(url) as client:
+        model, metadata = client.model(), client.metadata()
+    assert (model.name, model.classes, model.device) == (metadata["name"], (), "cpu")
+    assert model.score_threshold == metadata["defaults"]["score_threshold"]
+    assert model.limits.max_images == 32
+    assert model.limits.max_body_bytes == metadata["service"]["limits"]["max_body_bytes"]
