@@ -102,7 +102,8 @@ def test_wrong_evaluations_are_not_asked_for(arguments: Any, message: str) -> No
 
 
 def test_answers_that_are_no_evaluations() -> None:
-    for document in ({}, [], {"images": []}):
+    documents: tuple[Any, ...] = ({}, [], {"images": []})
+    for document in documents:
         with faked(in_turn(httpx.Response(200, json=document))[0]) as client:
             with pytest.raises(ServiceError) as caught:
                 client.evaluate([b"x"], [[]])

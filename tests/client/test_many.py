@@ -22,7 +22,7 @@ LIMITS = {
     "max_pixels": 10,
     "max_boxes": 10,
 }
-MODEL = {
+MODEL: dict[str, Any] = {
     "name": "made_up",
     "defaults": {"score_threshold": 0.5, "iou_threshold": 0.25},
     "service": {"version": "1", "torch": "2", "device": "cpu", "limits": LIMITS},
@@ -95,7 +95,7 @@ def test_a_body_is_no_larger_than_the_service_takes() -> None:
     """Files of 400 bytes; two of them, and what a form has beside them, fit."""
     service = Service(
         model={**MODEL, "service": {**MODEL["service"], "limits": {**LIMITS, "max_body_bytes": 2000}}}
-    )  # type: ignore[dict-item]
+    )
     sizes: list[int] = []
 
     def transport(request: httpx.Request) -> httpx.Response:

@@ -23,7 +23,7 @@ def found(*rows: Sequence[float]) -> ImageDetections:
 
 
 def hits(matched: Evaluation, match_iou: float) -> list[bool]:
-    return matched.curve(0, np.inf, match_iou=match_iou).hits.tolist()
+    return [bool(hit) for hit in matched.curve(0, np.inf, match_iou=match_iou).hits]
 
 
 def test_a_detection_hits_from_its_iou_on() -> None:

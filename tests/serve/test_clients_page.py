@@ -56,7 +56,7 @@ def _without_data(text: str) -> str:
 def test_every_block_is_run() -> None:
     assert {language for language, _ in _BLOCKS} == {"console", "python"}
     assert sum(len(commands(block)) for language, block in _BLOCKS if language == "console") >= 10
-    assert sum(language == "python" for language, _ in _BLOCKS) == 4
+    assert sum(language == "python" for language, _ in _BLOCKS) == 6
 
 
 def test_the_commands_print_what_is_shown(client: httpx.Client, folder: Path) -> None:
@@ -75,6 +75,7 @@ def test_the_commands_print_what_is_shown(client: httpx.Client, folder: Path) ->
                 assert '"detections":[' in printed, (command, printed)
             if "/v1/evaluate" in command:
                 assert '"evaluated":1' in printed, (command, printed)
+                assert f'"match_iou":{0.75 if "?match_iou" in command else 0.5}' in printed
             if "-i " in command:
                 assert "x-request-id: portrait-1" in printed
             if shown:
