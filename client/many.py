@@ -41,14 +41,18 @@ class Pace:
         if seconds < self._soon:
             self.images = min(most, 2 * self.images)
         elif seconds > self._late:
-            self.images = max(1, self.images // 2)
+            self.failed()
+
+    def failed(self) -> None:
+        """After a request that all its images could have a part in."""
+        self.images = max(1, self.images // 2)
 
 
 class ManyImages:
     """One call of `Client.detect_many`.
 
-    batch_size: images of a request, at most. limits: gives those of the service; asked where there are
-    several images in a request.
+    batch_size: images of a request, at most. limits: gives those of the service; called for several images in
+    a request.
     """
 
     def __init__(
@@ -63,6 +67,9 @@ class ManyImages:
         self._batch_size = batch_size
         self._limits = limits
         self._pace = Pace(connection.timeout)
+        self._lock = threading.Lock()
+        self._most: int | None = None  # images of a request; None until it is known
+        self._most_bytes = 0
         self._stopped = threading.Event()
 
     def results(self, images: Iterable[Image], connections: int) -> Generator[Result, None, None]:
@@ -83,42 +90,47 @@ class ManyImages:
                 pool.shutdown(wait=False, cancel_futures=True)
 
     def _of_batch(self, images: Sequence[Image]) -> list[Result]:
-        most_images, most_bytes = self._most()
         results: dict[int, Result] = {}
-        for files in _requests(images, results, most_images, most_bytes):
-            begin = time.monotonic()
-            of_files = self._of_files(list(files.values()))
-            self._pace.answered(time.monotonic() - begin, min(most_images, self._batch_size))
-            results.update(zip(files, of_files, strict=True))
+        for files in _requests(images, results, self._most_bytes):
+            results.update(zip(files, self._of_files(list(files.values())), strict=True))
         return [results[index] for index in range(len(images))]
 
-    def _most(self) -> tuple[int, int]:
-        """Images and bytes of a request. Of a service that does not tell, a request has one image."""
-        if self._batch_size == 1:
-            return 1, 0
-        try:
-            limits = self._limits()
-        except ServiceError:  # what is wrong is told of each image
-            return 1, 0
-        return limits.max_images, limits.max_body_bytes
-
     def _of_files(self, files: Sequence[bytes]) -> list[Result]:
+        """Of one request, if all goes well."""
+        begin = time.monotonic()
         try:
             if len(files) == 1:
-                return [of_one(self._ask(content=files[0]))]
-            return _of_each(self._ask(files=[("image", file) for file in files]), len(files))
+                results: list[Result] = [of_one(self._ask(content=files[0]))]
+            else:
+                results = _of_each(self._ask(files=[("image", file) for file in files]), len(files))
         except ServiceError as error:
             if len(files) == 1 or not error.is_of_one_image or self._stopped.is_set():
                 return [error] * len(files)
-        # One of them may be to blame for it.
+        else:
+            self._pace.answered(time.monotonic() - begin, self._most_images())
+            return results
+        # One of them may be to blame for it, or that they are so many.
+        self._pace.failed()
         return [result for file in files for result in self._of_files([file])]
+
+    def _most_images(self) -> int:
+        """Of a request; it has one to a service that does not tell. Asked once one was answered."""
+        with self._lock:
+            if self._most is None:
+                try:
+                    limits = self._limits() if self._batch_size > 1 else None
+                except ServiceError:
+                    limits = None
+                self._most = min(self._batch_size, limits.max_images) if limits else 1
+                self._most_bytes = limits.max_body_bytes if limits else 0
+            return self._most
 
     def _ask(self, **body: Any) -> "Answer":
         return self._connection.ask("POST", "/v1/detect", self._stopped, parameters=self._parameters, **body)
 
 
 def _requests(
-    images: Sequence[Image], results: dict[int, Result], most_images: int, most_bytes: int
+    images: Sequence[Image], results: dict[int, Result], most_bytes: int
 ) -> Iterator[dict[int, bytes]]:
     """Files by their places, as many at a time as go into a request, read when it is their turn. One that
     cannot be read is an error in `results`."""
@@ -129,7 +141,7 @@ def _requests(
         if isinstance(file, InputError):
             results[index] = file
             continue
-        if files and (len(files) == most_images or size + len(file) + _OF_A_PART > most_bytes):
+        if files and size + len(file) + _OF_A_PART > most_bytes:
             yield files
             files, size = {}, 0
         files[index] = file

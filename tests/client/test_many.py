@@ -2,7 +2,6 @@
 
 import email
 import json
-import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -186,6 +185,17 @@ def test_a_service_that_does_not_tell_its_limits_gets_one_at_a_time(model: Any) 
         images = [str(number).encode() for number in range(9)]
         assert numbers(list(client.detect_many(images))) == list(range(9))
     assert all(len(images) == 1 for images in service.requests)
+    assert service.asked_for_model == 1
+
+
+def test_limits_are_asked_for_once_an_image_was_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where there is no service, nobody waits twice to learn of it."""
+    monkeypatch.setattr("lensbox.client.connection._waited_in_vain", lambda seconds, stopped: False)
+    service = Service(lambda images: problem(503, "not_ready"))
+    with faked(service, connections=1, retries=2) as client:
+        results = list(client.detect_many([b"0", b"1"]))
+    assert all(isinstance(result, ServiceError) and result.status == 503 for result in results)
+    assert (len(service.requests), service.asked_for_model) == (6, 0)
 
 
 @pytest.mark.parametrize(
@@ -206,7 +216,7 @@ def test_answers_that_are_not_of_a_service(document: Any) -> None:
 def test_the_pace_follows_the_answers() -> None:
     pace = Pace(timeout=32.0)
     sizes = []
-    for seconds in (0.1, 0.1, 1.9, 1.9, 5.0, 9.0, 9.0, 0.1, math.inf, math.inf, math.inf):
+    for seconds in (0.1, 0.1, 1.9, 1.9, 5.0, 9.0, 9.0, 0.1, 8.1, 9.0, 9.0):
         pace.answered(seconds, most=6)
         sizes.append(pace.images)
     assert sizes == [2, 4, 6, 6, 6, 3, 1, 2, 1, 1, 1]
