@@ -22,7 +22,7 @@ def test_every_option_is_documented(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_every_error_code_is_documented() -> None:
     source = "".join(path.read_text(encoding="utf-8") for path in _SERVE.rglob("*.py"))
-    codes = set(re.findall(r'(?:ApiError\(|error_response\(request,)\s*\d{3},\s*"(\w+)"', source))
+    codes = set(re.findall(r'(?:ApiError\(|_response\((?:request|path),)\s*\d{3},\s*"(\w+)"', source))
     assert {"overloaded", "body_too_large", "invalid_boxes"} <= codes
     assert [code for code in sorted(codes) if f"`{code}`" not in _TEXT] == []
 
