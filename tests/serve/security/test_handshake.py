@@ -143,3 +143,22 @@ def test_the_end_does_not_wait_for_handshakes(start: Callable[..., ServeProcess]
         assert process.end(signal.SIGTERM) == 0
     assert time.monotonic() - begin < 20  # of the 30 that requests in progress have
     assert "Traceback" not in process.log
+
+
+def test_a_handshake_that_drips_has_no_more_time(
+    start: Callable[..., ServeProcess], files: tuple[Path, Path]
+) -> None:
+    process = start("--header-timeout", "2")
+    context = ssl.create_default_context(cafile=files[0])
+    hello = _first_bytes(context)
+    begin = time.monotonic()
+    with socket.create_connection(_address(process), timeout=PATIENCE) as slow:
+        sent = 0
+        while _is_open(slow):
+            # At this pace it would take a minute and more.
+            with contextlib.suppress(OSError):
+                sent += slow.send(hello[sent : sent + 1])
+            time.sleep(0.2)
+            assert time.monotonic() - begin < 30
+    assert sent < len(hello)
+    assert httpx.get(f"{process.url()}/healthz", verify=context, timeout=PATIENCE).status_code == 200
