@@ -19,9 +19,13 @@ class Target:
     ignore: bool = False
 
     def to_json(self) -> dict[str, Any]:
-        """As the service takes it."""
+        """As the service takes it. Raises ValueError for a box that is none."""
+        try:
+            x1, y1, x2, y2 = (float(side) for side in self.box)
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"a target must be a box x1, y1, x2, y2, got {self.box!r}") from error
         label = {} if self.label is None else {"label": self.label}
-        return {"box": [float(side) for side in self.box], **label, "ignore": self.ignore}
+        return {"box": [x1, y1, x2, y2], **label, "ignore": self.ignore}
 
 
 Targets = ArrayLike | Iterable[Target | ArrayLike]
@@ -29,11 +33,8 @@ Targets = ArrayLike | Iterable[Target | ArrayLike]
 
 
 def targets_json(targets: Any) -> list[Any]:
-    """The boxes of an image as the service takes them."""
-    return [
-        target.to_json() if isinstance(target, Target) else [float(side) for side in target]
-        for target in targets
-    ]
+    """The boxes of an image as the service takes them. Raises ValueError."""
+    return [(target if isinstance(target, Target) else Target(target)).to_json() for target in targets]
 
 
 @dataclass(frozen=True)

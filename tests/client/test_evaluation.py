@@ -90,6 +90,9 @@ def test_boxes_may_be_arrays(url: str, photos: Path) -> None:
     [
         (([b"x"], []), "got 1 images and 0 targets"),
         (([], []), "at least one, got 0 images and 0 targets"),
+        (([b"x"], [[{"box": [0, 0, 1, 1]}]]), r"must be a box x1, y1, x2, y2, got \{'box'"),
+        (([b"x"], [[Target((0, 0, 1))]]), r"must be a box x1, y1, x2, y2, got \(0, 0, 1\)"),
+        (([b"x"], [[7]]), "must be a box x1, y1, x2, y2, got 7"),
         (([b"x"], [[]], 0.0), "match_iou must be above 0 and at most 1, got 0"),
         (([b"x"], [[]], math.nan), "match_iou must be above 0 and at most 1, got nan"),
     ],
