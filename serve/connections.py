@@ -15,6 +15,7 @@ from lensbox.serve.early_protocol import Refusal, early_protocol
 from lensbox.serve.security.client_address import network_of
 from lensbox.serve.security.handshake import handshaking_protocol
 from lensbox.serve.slow_clients import Patience, is_idle, patient_protocol
+from lensbox.serve.whole_answers import whole_answers_protocol
 
 _log = logging.getLogger(__name__)
 
@@ -86,7 +87,7 @@ def connection_class(
         reasons[reason].log()
         on_closed(reason)
 
-    http = early_protocol(patient_protocol(patience, report), refusal)
+    http = early_protocol(whole_answers_protocol(patient_protocol(patience, report)), refusal)
 
     class Connection(handshaking_protocol(http, patience.head)):  # type: ignore[misc]
         def connection_made(self, transport: asyncio.Transport) -> None:
