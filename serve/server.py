@@ -8,7 +8,7 @@ import logging
 import math
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import uvicorn
@@ -27,6 +27,7 @@ from lensbox.serve.slow_clients import Patience
 _log = logging.getLogger(__name__)
 
 _BACKLOG = 1024  # connections that may wait to be accepted
+_MOST_WAITING = 64  # that are accepted at a tick
 
 
 def run(
@@ -97,6 +98,7 @@ def run(
         )
     )
     server.each_tick = on_tick
+    server.is_one_of_several = engine is not None
     ending.ask = end
     if engine is None:
         _log.info("listening on %s, loading %s", url, settings.artifact)
@@ -127,9 +129,17 @@ def _time_for_requests(settings: Settings) -> Any:
 class _Server(uvicorn.Server):
     end_at = math.inf  # on the clock of `time.monotonic`
     each_tick: Callable[[], None]
+    is_one_of_several = False  # that accept from the same sockets
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self._listeners: list[socket.socket] = []
+        self._accepting: set[asyncio.Task[Any]] = set()
 
     async def on_tick(self, counter: int) -> bool:
         self.each_tick()
+        if self.is_one_of_several:
+            self.accept_waiting(self._listeners)
         if time.monotonic() >= self.end_at:
             self.should_exit = True
         return await super().on_tick(counter)
@@ -143,8 +153,23 @@ class _Server(uvicorn.Server):
             # As uvicorn does it, but for TLS: the connections begin it themselves.
             server = await loop.create_server(self._connection, sock=listener, backlog=config.backlog)
             self.servers.append(server)
+            self._listeners.append(listener)
             # To asyncio `backlog` is how many connections it accepts at once, too; here it is that alone.
             listener.listen(_BACKLOG)
+
+    def accept_waiting(self, listeners: Sequence[socket.socket]) -> None:
+        """Accepts what has come since the last tick. One at a time, which shares connections among several
+        servers, a busy event loop would come to as seldom as it gets through all of its others: new clients
+        would wait for seconds."""
+        loop = asyncio.get_running_loop()
+        for listener in listeners:
+            with contextlib.suppress(OSError):  # none waits; of other errors asyncio tells
+                for _ in range(_MOST_WAITING):
+                    accepted, _ = listener.accept()
+                    accepted.setblocking(False)
+                    task = loop.create_task(loop.connect_accepted_socket(self._connection, accepted))
+                    self._accepting.add(task)
+                    task.add_done_callback(self._accepting.discard)
 
     def _connection(self) -> asyncio.Protocol:
         state = self.server_state, self.lifespan.state

@@ -16,6 +16,8 @@ from serve_process import PATIENCE, ServeProcess
 
 from lensbox.serve import connections
 from lensbox.serve.connections import allow_files, connection_class, warn_when_out_of_files
+from lensbox.serve.listener import listen
+from lensbox.serve.server import _Server
 
 # For good: a process may not raise its hard limit again.
 _FEW_FILES = "import resource; resource.setrlimit(resource.RLIMIT_NOFILE, (100, 100))"
@@ -147,6 +149,28 @@ def test_what_cannot_be_accepted_is_one_warning(caplog: pytest.LogCaptureFixture
         assert caplog.records[-1].getMessage() == "something else"
     finally:
         loop.close()
+
+
+def test_what_waits_for_a_busy_loop_is_accepted_at_once() -> None:
+    config = uvicorn.Config(_answer, lifespan="off", http=connection_class(10), log_level="critical")
+    config.load()
+    with listen("127.0.0.1", 0) as listener:
+        listener.setblocking(False)
+
+        async def accept(count: int) -> int:
+            server = _Server(config)
+            server.lifespan = config.lifespan_class(config)
+            clients = [socket.create_connection(listener.getsockname()[:2]) for _ in range(count)]
+            server.accept_waiting([listener])
+            while len(server.server_state.connections) < count:
+                await asyncio.sleep(0.01)
+            for client in clients:
+                await asyncio.to_thread(client.sendall, b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+                assert (await asyncio.to_thread(client.recv, 4096)).startswith(b"HTTP/1.1 204 ")
+                client.close()
+            return len(clients)
+
+        assert asyncio.run(asyncio.wait_for(accept(5), PATIENCE)) == 5
 
 
 def test_idle_connections_keep_nobody_out(artifact_path: Path, wait_until: Callable[..., None]) -> None:
