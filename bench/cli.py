@@ -8,8 +8,9 @@ import click
 
 from lensbox.bench.groups import GROUPS
 from lensbox.bench.serve.rows import ROWS
-from lensbox.cli.command import FILE, Command, seconds
+from lensbox.cli.command import FILE, Command, require_runner, seconds
 from lensbox.cli.reporting import start_reporting
+from lensbox.cli.writable import require_writable_folder
 from lensbox.errors import DeviceError, ExitCode
 
 if TYPE_CHECKING:
@@ -62,6 +63,7 @@ def ops(
     """Times the box ops beside what a user would pick instead. Each is checked first."""
     from lensbox.bench.benchmark import Options, run
 
+    _check_folders(output=output)
     report = run(Options(_present(device), output, quick, only, threads, time_limit), _say)
     return EXIT_WRONG if _own_defects(report) else ExitCode.GOOD
 
@@ -84,6 +86,7 @@ def article(
     """
     from lensbox.bench.article.benchmark import Options, run
 
+    _check_folders(output=output, trace=trace)
     report = run(Options(_present(device), output, trace, quick, batch, threads), _say)
     return EXIT_WRONG if _own_article_defects(report) else ExitCode.GOOD
 
@@ -121,6 +124,7 @@ def detector(
     Each is checked first. Shows what the time of TorchScript and onnxruntime is made of. With --artifact,
     times any detector for several batch sizes, from canvases and from images.
     """
+    _check_folders(output=output)
     if artifact is not None:
         from lensbox.bench.detector import artifact_times
 
@@ -167,6 +171,8 @@ def photo(
     from lensbox.bench.photo.benchmark import Options, own_defects, run
     from lensbox.model import load_detector
 
+    require_runner(runner)
+    _check_folders(output=output)
     options = Options(_present(device), output, quick, threads, runner)
     return EXIT_WRONG if own_defects(run(load_detector(weights), options, _say)) else ExitCode.GOOD
 
@@ -238,6 +244,13 @@ def serve(
         peers=litserve or PEERS,
     )
     run(options, _say)
+
+
+def _check_folders(**folders: Path | None) -> None:
+    """Raises OutputError for a folder, by the name of its option, that cannot be written to."""
+    for option, folder in folders.items():
+        if folder is not None:
+            require_writable_folder(f"--{option}", folder)
 
 
 def _present(device: str | None) -> str:

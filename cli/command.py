@@ -1,6 +1,7 @@
 """What all commands and their options have in common."""
 
 import math
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
@@ -54,7 +55,12 @@ class Command(click.Command):
         except LensboxError as error:
             raise CommandError(ctx.command_path, str(error), error.exit_code) from error
         except OSError as error:  # a file that cannot be read or written, a full disk
-            raise CommandError(ctx.command_path, str(error), ExitCode.UNUSABLE) from error
+            raise CommandError(ctx.command_path, _in_words(error), ExitCode.UNUSABLE) from error
+
+
+def _in_words(error: OSError) -> str:
+    """Without the number, which says nothing to a user."""
+    return f"{error.filename}: {error.strerror}" if error.filename and error.strerror else str(error)
 
 
 def spread(arguments: Sequence[str], repeatable: set[str]) -> list[str]:
@@ -83,6 +89,14 @@ def require_at_most_one(options: Mapping[str, Any], *names: str) -> None:
     given = [f"--{name}" for name in names if options[name] not in (None, False)]
     if len(given) > 1:
         raise click.UsageError(f"{' and '.join(given)} must not be given together")
+
+
+def require_runner(program: Path | None) -> None:
+    """Raises UsageError where `--runner`, if it is given, names no program."""
+    if program is not None and not (program.is_file() and os.access(program, os.X_OK)):
+        raise click.UsageError(
+            f"--runner, or LENSBOX_RUNNER, must be the program lensbox_runner, got {program}"
+        )
 
 
 def seconds(text: str) -> float:

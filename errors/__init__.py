@@ -33,6 +33,12 @@ class DeviceError(LensboxError, RuntimeError):
     exit_code = ExitCode.USAGE
 
 
+class OutputError(LensboxError, ValueError):
+    """What a command is to write cannot be written where its options say."""
+
+    exit_code = ExitCode.USAGE
+
+
 class ArtifactError(LensboxError, RuntimeError):
     """The artifact cannot be written, loaded or trusted; the message says why."""
 

@@ -8,11 +8,17 @@ import signal
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import FrameType
+from typing import TYPE_CHECKING
 
 import click
 
-from lensbox.cli.command import FILE, Command, fraction
+from lensbox.cli.command import FILE, Command, fraction, require_runner
+from lensbox.cli.writable import require_writable_file, require_writable_folder
+from lensbox.errors import InputError
 from lensbox.files import atomic_write
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 DEFAULT_OUTPUT = Path("artifacts") / "detector"  # and the suffix of the format
 SUFFIXES = {
@@ -200,7 +206,6 @@ def export(
         from lensbox.export.user_ops import load_op_libraries
         from lensbox.model import Detector, load_detector, recommended_threshold
         from lensbox.runtime.device import choose_device
-        from lensbox.runtime.image_io import read_image
 
         proven = {"aoti", "onnx", "program", "triton"} & {*formats}
         if pictures and not parity and dtype == "float32" and not proven:
@@ -225,17 +230,18 @@ def export(
         if not parity and (runner is not None or report is not None):
             raise click.UsageError("--runner and --report must come with --parity")
         program = (runner or _runner()) if parity else None
-        if program is not None and not program.is_file():
-            raise click.UsageError(
-                f"--runner, or LENSBOX_RUNNER, must be the program lensbox_runner, got {program}"
-            )
+        require_runner(program)
         paths = output_paths(output, formats)
         if report in paths.values():
             raise click.UsageError(f"--report must be another file than --output, got {report}")
+        for name, path in paths.items():
+            (require_writable_folder if name == "triton" else require_writable_file)("--output", path)
+        if report is not None:
+            require_writable_file("--report", report)
         arguments = parse_options(options)
         load_op_libraries(ops)
         precision = PrecisionOptions(
-            dtype, choose_device(device), tolerance, [read_image(path) for path in pictures]
+            dtype, choose_device(device), tolerance, [_picture(path) for path in pictures]
         )
         detector: Detector
         if model is None:
@@ -293,6 +299,16 @@ def sign(new_key: Path | None, key: Path | None, artifacts: tuple[Path, ...]) ->
     elif key is not None:
         for artifact in artifacts:
             click.echo(sign_file(artifact, key))
+
+
+def _picture(path: Path) -> "Tensor":
+    """A photograph of `--pictures`."""
+    from lensbox.runtime.image_io import read_image
+
+    try:
+        return read_image(path)
+    except FileNotFoundError as error:
+        raise InputError(f"--pictures must name an image file, got {path}") from error
 
 
 def _runner() -> Path | None:

@@ -28,7 +28,7 @@ class RunnerTrial:
 
     def __init__(self, runner: Path, content: bytes, name: str, device: str, canvases: Tensor) -> None:
         self.device = device
-        self._runner = runner
+        self._runner = runner.absolute()  # a bare name would be looked for in PATH
         self._folder = tempfile.TemporaryDirectory(prefix="lensbox-")
         self._file = Path(self._folder.name) / f"detector{Path(name).suffix}"
         self._file.write_bytes(content)

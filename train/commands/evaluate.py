@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 
+from lensbox.cli.writable import require_writable_file, require_writable_folder
 from lensbox.files import atomic_write
 from lensbox.train.commands.arguments import EvaluateArguments
 from lensbox.train.commands.choices import chosen_detector, chosen_device, load_labelled
 from lensbox.train.evaluation.evaluate import detect_photographs, evaluate, score
 from lensbox.train.evaluation.pictures import write_pictures
-from lensbox.train.writable import require_writable_file, require_writable_folder
 
 
 def run_evaluate(arguments: EvaluateArguments) -> None:

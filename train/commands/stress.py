@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from lensbox.cli.writable import require_writable_file
 from lensbox.errors import ArtifactError
 from lensbox.samples.photos import face_free_photos
 from lensbox.train.commands.arguments import StressArguments
@@ -17,7 +18,6 @@ from lensbox.train.stress.stress_test import (
     stress_test,
     table,
 )
-from lensbox.train.writable import require_writable_file
 
 
 def run_stress(arguments: StressArguments) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import torch
 
+from lensbox.cli.writable import require_writable_file, require_writable_folder
 from lensbox.model import read_metadata
 from lensbox.train.commands.arguments import TrainArguments
 from lensbox.train.commands.choices import chosen_device, load_labelled, report_problems
@@ -33,7 +34,6 @@ from lensbox.train.run.run import CHECKPOINT_FILE, RunOptions, TrainingRun
 from lensbox.train.run.step_profile import profile_lines
 from lensbox.train.views.draws import draw, view_counts
 from lensbox.train.views.make_views import make_views
-from lensbox.train.writable import require_writable_file, require_writable_folder
 
 NO_STEP_LIMIT = 10**9
 
@@ -57,6 +57,8 @@ def _train(arguments: TrainArguments) -> None:
         return
     device = _join(chosen_device(arguments.device))
     _check_output(arguments)
+    if arguments.val:
+        read_wider_face(arguments.val, arguments.strict)  # before the photographs are decoded
     origin = _origin(arguments, config)
     store, pool = _photographs(arguments, config, device, origin)
     logger.info("%d photographs decoded after %.1f s", len(store), time.monotonic() - started)

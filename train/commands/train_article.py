@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from lensbox.cli.writable import require_writable_folder
 from lensbox.files import atomic_write
 from lensbox.train.article.run import (
     HELD_OUT,
@@ -29,7 +30,6 @@ from lensbox.train.run import process_group
 from lensbox.train.run.arithmetic import use_fast_kernels
 from lensbox.train.run.progress_bar import open_progress_bar
 from lensbox.train.run.run import CHECKPOINT_FILE, CONFIG_FILE
-from lensbox.train.writable import require_writable_folder
 
 FIGURES_FILE = "figures.json"
 # Folders of `--output`.

@@ -41,12 +41,17 @@ def _checked(rule: str, holds: Callable[[Any], bool]) -> AfterValidator:
     return AfterValidator(check)
 
 
+def at_most(most: int) -> AfterValidator:
+    """For numbers above which a setting is a typing mistake."""
+    return _checked(f"at most {most}", lambda value: value <= most)
+
+
 def _leaves_something(trim: Sequence[float]) -> bool:
     left, top, right, bottom = trim
     return min(trim) > -1 and left + right < 1 and top + bottom < 1
 
 
-Number = Annotated[float, BeforeValidator(as_number)]
+Number = Annotated[float, BeforeValidator(as_number), Field(allow_inf_nan=False)]
 Share = Annotated[Number, Field(ge=0, le=1)]
 ShareBelowOne = Annotated[Number, Field(ge=0, lt=1)]
 Positive = Annotated[Number, Field(gt=0)]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import field
 from difflib import get_close_matches
@@ -34,6 +35,7 @@ from lensbox.train.config.bounds import (
     Trims,
     Weights,
     as_number,
+    at_most,
     bounds_in_words,
 )
 from lensbox.train.errors import ConfigError
@@ -50,7 +52,7 @@ class OptimizerSettings:
     """How many steps, of how many views, and how far each one goes."""
 
     steps: Count = 15_000
-    batch_size: Count = 256
+    batch_size: Annotated[Count, at_most(65_536)] = 256
     learning_rate: Positive = 4e-3
     final_learning_rate: NotNegative = 2e-5
     weight_decay: NotNegative = 0.05
@@ -124,7 +126,7 @@ class DataSettings:
     source_weights: Weights = field(default_factory=dict)
     source_trims: Trims = field(default_factory=dict)
     resident_images: Count = 60_000  # larger data sets pass through a pool of this many on the device
-    workers: CountOrNone = 8
+    workers: Annotated[CountOrNone, at_most(1024)] = 8
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -267,7 +269,10 @@ def _complaint(error: ErrorDetails, rules: FieldInfo, given: Any) -> str:
     if error["type"] == "value_error":  # raised in this package, with rule and value
         return str(error["ctx"]["error"])
     default = rules.get_default(call_default_factory=True)
-    if "ctx" in error and error["ctx"].keys() & {"ge", "gt", "le", "lt"}:
+    is_endless = error["type"] == "finite_number" and isinstance(default, float)
+    if is_endless and math.isinf(as_number(given)):
+        return f"must be finite, got {given!r}"
+    if is_endless or ("ctx" in error and error["ctx"].keys() & {"ge", "gt", "le", "lt"}):
         got = as_number(given) if isinstance(default, float) else given
         return f"must be {bounds_in_words(rules)}, got {got!r}"
     return f"must be like {default!r}, got {given!r}"

@@ -22,7 +22,7 @@ from torch import Tensor
 from lensbox.errors import InputError
 from lensbox.train.data.box_slots import BoxSlots, fill_slots
 from lensbox.train.data.folds import fold_index
-from lensbox.train.data.wider_face import LabelledImage, Problem
+from lensbox.train.data.wider_face import LabelledImage, Problem, none_readable
 
 SIDE = 416
 
@@ -65,11 +65,15 @@ class ImageStore:
 
 
 class Decoded(NamedTuple):
-    """pixels uint8 [h, w], or [h, w, 3] in RGB; boxes float32 [n, 4] in these pixels; ignore bool [n]."""
+    """pixels uint8 [h, w], or [h, w, 3] in RGB; boxes float32 [n, 4] in these pixels; ignore bool [n].
+
+    problem: that some boxes lie outside of the photograph, where nothing can be found; they are ignored.
+    """
 
     pixels: npt.NDArray[np.uint8]
     boxes: npt.NDArray[np.float32]
     ignore: npt.NDArray[np.bool_]
+    problem: Problem | None = None
 
 
 def decode_image(image: LabelledImage, side: int = SIDE, mode: Literal["L", "RGB"] = "L") -> Decoded:
@@ -83,16 +87,22 @@ def decode_image(image: LabelledImage, side: int = SIDE, mode: Literal["L", "RGB
             picture = file.convert(mode)
     except (OSError, UnidentifiedImageError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
         raise OSError(f"image {image.name} cannot be read: {error}") from error
-    boxes = image.boxes
+    boxes, (width, height) = image.boxes, picture.size
+    outside = (boxes[:, :2] >= [width, height]).any(1) | (boxes[:, 2:] <= 0).any(1)
+    problem = _outside(image, int(outside.sum()), width, height) if outside.any() else None
     long_side = max(picture.size)
     if long_side > side:
-        width, height = picture.size
         new_size = (max(1, round(width * side / long_side)), max(1, round(height * side / long_side)))
         # BILINEAR in Pillow widens its filter when it shrinks: the same antialiasing as the letterbox.
         picture = picture.resize(new_size, Image.Resampling.BILINEAR)
         ratio = np.array([new_size[0] / width, new_size[1] / height] * 2, np.float32)
         boxes = boxes * ratio
-    return Decoded(np.asarray(picture, np.uint8), boxes, image.ignore)
+    return Decoded(np.asarray(picture, np.uint8), boxes, image.ignore | outside, problem)
+
+
+def _outside(image: LabelledImage, count: int, width: int, height: int) -> Problem:
+    message = f"{count} of {len(image.boxes)} boxes outside of the photograph, {width} x {height} pixels"
+    return Problem(image.origin, f"{message}; ignored")
 
 
 def try_decode(image: LabelledImage) -> Decoded | Problem:
@@ -148,6 +158,8 @@ def load_images(
             if isinstance(decoded, Problem):
                 problems.append(decoded)
                 continue
+            if decoded.problem is not None:
+                problems.append(decoded.problem)
             height, width = decoded.pixels.shape
             pixels[len(kept), :height, :width] = torch.from_numpy(decoded.pixels.copy())
             kept.append(index)
@@ -156,7 +168,7 @@ def load_images(
             ignore.append(torch.from_numpy(decoded.ignore))
             sizes.append((width, height))
     if not kept:
-        raise InputError(f"data must hold at least one readable image, got none of {len(images)}")
+        raise none_readable("readable image", f"{len(images)} of them", problems)
     chances = torch.tensor([float(of_source(images[i], weights or {}, 1.0)) for i in kept])
     slots = fill_slots(boxes, ignore, max(capacity, *map(len, boxes)))
     tensors = store_tensors(pixels[: len(kept)], torch.tensor(sizes), slots, chances, device)

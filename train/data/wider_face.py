@@ -10,7 +10,7 @@ several. The published archives (`wider_face_split/wider_face_train_bbx_gt.txt` 
 from __future__ import annotations
 
 import tarfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -23,6 +23,8 @@ from lensbox.errors import InputError
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".webp")
 ANNOTATION_PATTERN = "*_bbx_gt.txt"
 _NUMBERS = 10  # of a row; the name of a class follows
+_QUOTED = 80  # characters of a line that is no label
+_FURTHEST = 1e6  # pixels; no photograph is as large
 _LAYOUT = "docs/training.md#your-photographs; examples/train.py makes it of a table"
 
 
@@ -76,12 +78,13 @@ class Problem:
 
 
 def read_wider_face(
-    paths: Iterable[str | Path], strict: bool = False
+    paths: Sequence[str | Path], strict: bool = False
 ) -> tuple[list[LabelledImage], list[Problem]]:
     """Returns the labelled images of all folders and tar shards, and what had to be skipped.
 
     Raises:
-        DataError: a path does not exist or holds no annotation file, or, with `strict`, on the first problem.
+        DataError: a path does not exist or holds no annotation file, no image has labels that can be read;
+            with `strict`, on the first problem.
     """
     images: list[LabelledImage] = []
     problems: list[Problem] = []
@@ -94,7 +97,15 @@ def read_wider_face(
             raise DataError(f"data path must be a folder or a tar file that exists, got {path}")
         if strict and problems:
             raise DataError(str(problems[0]))
+    if not images:
+        raise none_readable("labelled image", ", ".join(map(str, paths)), problems)
     return images, problems
+
+
+def none_readable(what: str, where: str, problems: Sequence[Problem]) -> DataError:
+    """The error of data of which nothing is left, with the first of what was skipped."""
+    first = f"; {problems[0]}" if problems else ""
+    return DataError(f"data must hold at least one {what} ({_LAYOUT}), got none in {where}{first}")
 
 
 @dataclass(frozen=True)
@@ -124,11 +135,14 @@ def parse_annotations(text: str, file_name: str) -> tuple[list[_Entry], list[Pro
         if not name:
             continue
         if not _is_image_name(name):
-            report(start, f"expected an image file name, got {name!r}")
+            report(start, f"expected an image file name, got {name[:_QUOTED]!r}")
             continue
         count_text = lines[position].strip() if position < len(lines) else ""
         if not count_text.isdigit():
-            report(position, f"expected the number of boxes of {name}, got {count_text!r}; image skipped")
+            report(
+                position,
+                f"expected the number of boxes of {name}, got {count_text[:_QUOTED]!r}; image skipped",
+            )
             continue
         position += 1
         count = int(count_text)
@@ -176,8 +190,10 @@ def _parse_row(row: str) -> _Row | str:
     except ValueError:
         return f"a box must be numbers, got {row.strip()!r}"
     x, y, width, height = values[:4]
-    if not np.isfinite(values[:4]).all() or width <= 0 or height <= 0:
-        return f"width and height must be above 0, got {row.strip()!r}"
+    is_near = all(abs(value) <= _FURTHEST for value in values[:4])  # false for NaN
+    if not is_near or width <= 0 or height <= 0:
+        rule = f"width and height must be above 0, and all within {_FURTHEST:.0f} pixels"
+        return f"{rule}, got {row.strip()!r}"
     return _Row((x, y, x + width, y + height), len(values) > 7 and values[7] != 0, name)
 
 

@@ -19,7 +19,7 @@ from lensbox.ops import letterbox
 from lensbox.runtime.metadata import Canvas
 from lensbox.scoring.average_precision import Array, ImageLabels
 from lensbox.train.data.image_store import decode_image
-from lensbox.train.data.wider_face import LabelledImage, Problem
+from lensbox.train.data.wider_face import LabelledImage, Problem, none_readable
 
 FACE_CANVAS = Canvas(CANVAS_SIZE, CANVAS_SIZE)
 
@@ -71,7 +71,7 @@ def load_evaluation_set(
     """
     numbers = {name: label for label, name in enumerate(classes)}
 
-    def prepare(image: LabelledImage) -> tuple[Tensor, ImageLabels, Place] | Problem:
+    def prepare(image: LabelledImage) -> tuple[Tensor, ImageLabels, Place, Problem | None] | Problem:
         try:
             decoded = decode_image(image, side=1 << 30, mode="L" if canvas.channels == 1 else "RGB")
         except OSError as error:
@@ -81,10 +81,11 @@ def load_evaluation_set(
         place = Place(*(geometry[0, i : i + 2].repeat(2).double().numpy() for i in (0, 2)))
         boxes, ignore = place.boxes(decoded.boxes), decoded.ignore
         if not classes:
-            return canvases[0], ImageLabels(boxes, ignore), place
+            return canvases[0], ImageLabels(boxes, ignore), place, decoded.problem
         labels = np.array([numbers.get(name, -1) for name in image.classes], np.int64)
         known = labels >= 0
-        return canvases[0], ImageLabels(boxes[known], ignore[known], labels[known]), place
+        known_labels = ImageLabels(boxes[known], ignore[known], labels[known])
+        return canvases[0], known_labels, place, decoded.problem
 
     canvases, labels, files, places, problems = [], [], [], [], []
     with ThreadPoolExecutor(max(1, workers)) as pool:
@@ -96,8 +97,9 @@ def load_evaluation_set(
             canvases.append(prepared[0])
             labels.append(prepared[1])
             places.append(prepared[2])
+            problems += [problem for problem in prepared[3:] if problem is not None]
     if not canvases:
-        raise InputError(f"evaluation data must hold at least one readable image, got none of {len(images)}")
+        raise none_readable("readable image", f"{len(images)} of them", problems)
     if classes:
         problems += _other_classes(images, numbers)
         if not any(len(image.boxes) for image in labels):

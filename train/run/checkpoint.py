@@ -34,6 +34,10 @@ def load_checkpoint(path: Path) -> dict[str, Any]:
         raise FileNotFoundError(f"checkpoint must be a file that exists, got {path}")
     if not zipfile.is_zipfile(path):
         raise InputError(f"{path} must be a checkpoint, got a file that torch.save did not write")
+    with zipfile.ZipFile(path) as archive:
+        is_torchscript = any(name.endswith("/constants.pkl") for name in archive.namelist())
+    if is_torchscript:
+        raise InputError(f"{path} must be a checkpoint, got an artifact: --artifact takes it")
     try:
         state = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # a damaged archive or pickle may fail in any way

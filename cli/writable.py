@@ -5,18 +5,18 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
-from lensbox.train.errors import ConfigError
+from lensbox.errors import OutputError
 
 
 def require_writable_file(option: str, path: Path) -> None:
-    """Makes the folder of a file to write later. Raises ConfigError, naming the option, if it cannot be."""
+    """Makes the folder of a file to write later. Raises OutputError, naming the option, if it cannot be."""
     if path.is_dir():
-        raise ConfigError(f"{option} must be a file, got the folder {path}")
+        raise OutputError(f"{option} must be a file, got the folder {path}")
     _require_writable(option, "a file", path.parent, path)
 
 
 def require_writable_folder(option: str, path: Path) -> None:
-    """Makes a folder to write to later. Raises ConfigError, naming the option, if it cannot be."""
+    """Makes a folder to write to later. Raises OutputError, naming the option, if it cannot be."""
     _require_writable(option, "a folder", path, path)
 
 
@@ -26,4 +26,4 @@ def _require_writable(option: str, kind: str, folder: Path, path: Path) -> None:
         with tempfile.TemporaryFile(dir=folder):
             pass
     except OSError as error:
-        raise ConfigError(f"{option} must be {kind} that can be written, got {path}: {error}") from error
+        raise OutputError(f"{option} must be {kind} that can be written, got {path}: {error}") from error
