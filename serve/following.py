@@ -44,12 +44,15 @@ def followed(
         except BaseException as error:
             _fail(both, error)
 
-    def cancel(done: "Future[tuple[First, Second]]") -> None:
+    def end(done: "Future[tuple[First, Second]]") -> None:
         if done.cancelled():
             for step in steps:
                 step.cancel()
+        # A step knows `both` by its callbacks, and with it would keep its result, a photograph, in memory until
+        # the garbage collector comes.
+        steps.clear()
 
-    both.add_done_callback(cancel)
+    both.add_done_callback(end)
     first.add_done_callback(go_on)
     return both
 

@@ -32,7 +32,7 @@ from lensbox.bench.serve.services import Service, apply_load, descendants, runni
 CONNECTIONS = 64
 CANVASES = 32  # in a request of the Open Inference Protocol, over a quarter of the connections
 _TURNS = 3
-_MOST_CONNECTIONS = 1000  # as many as the service keeps open
+_MOST_CONNECTIONS = 800  # fewer than the service keeps open: of those each front end has a share
 _DEADLINE_MS = 2000
 _BOXES = ("predictions", "targets")
 _FIRST_REQUESTS = 1000  # before the memory is looked at for the first time

@@ -1,5 +1,7 @@
 """Two steps of a request, one after the other."""
 
+import gc
+import weakref
 from concurrent.futures import CancelledError, Future
 from typing import Any
 
@@ -78,3 +80,29 @@ def test_a_result_after_cancelling_is_dropped(first: "Future[int]", second: "Fut
     assert both.cancel()
     second.set_result("late")
     assert both.cancelled()
+
+
+class Large:
+    """Stands in for a photograph."""
+
+
+def _two_steps() -> "tuple[Future[tuple[Large, int]], weakref.ref[Large]]":
+    """What has been followed to its end, and what may know its first result."""
+    first: Future[Large] = Future()
+    second: Future[int] = Future()
+    both = followed(first, lambda _: second)
+    large = Large()
+    first.set_result(large)
+    second.set_result(1)
+    return both, weakref.ref(large)
+
+
+def test_nothing_stays_in_memory_until_the_garbage_collector_comes() -> None:
+    gc.disable()
+    try:
+        both, large = _two_steps()
+        assert large() is both.result(0)[0]
+        del both
+        assert large() is None
+    finally:
+        gc.enable()
