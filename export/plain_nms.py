@@ -2,10 +2,10 @@
 
 The rules are those of the op (docs/ops.md): scores above the threshold, the best max_candidates of them, by
 score and then by index; of two boxes whose intersection is more than iou_threshold times their union, the
-better one stays. Products and sums are those of the op, in its order. Only boxes with a side longer than
-2**60 pixels, whose areas overflow float32, suppress nothing here.
+better one stays. Products and sums are those of the op, in its order. Only boxes of more than 2**128 square
+pixels, whose areas overflow float32, suppress nothing here.
 
-No shape depends on data, and there is no loop in the graph, since few compilers take one. Greedy suppression
+No shape depends on data, and there is no loop in the graph: compilers refuse `while_loop`. Greedy suppression
 is sequential, each box that is kept deciding which is the next: the graph has a step of three operators for
 each slot of the result, whether a detection fills it or not.
 """
