@@ -14,10 +14,12 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 import pytest
 import torch
+from built_runner import runner_onnxruntime
 from chromium import missing_for_browser
 
 REQUIRE_GPU = os.environ.get("LENSBOX_REQUIRE_GPU") == "1"
 REQUIRE_BROWSER = os.environ.get("LENSBOX_REQUIRE_BROWSER") == "1"
+REQUIRE_ONNX_RUNNER = os.environ.get("LENSBOX_REQUIRE_ONNX_RUNNER") == "1"
 
 
 # torch's compiler logs itself in hundreds of lines, which pytest would show with every failure.
@@ -45,6 +47,10 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         )
     if item.get_closest_marker("browser") is not None and (missing := missing_for_browser()):
         _leave_out(f"needs {missing}", "LENSBOX_REQUIRE_BROWSER", REQUIRE_BROWSER)
+    if item.get_closest_marker("onnx_runner") is not None and runner_onnxruntime() is None:
+        _leave_out(
+            "needs a lensbox_runner with onnxruntime", "LENSBOX_REQUIRE_ONNX_RUNNER", REQUIRE_ONNX_RUNNER
+        )
 
 
 def _leave_out(reason: str, variable: str, is_required: bool) -> None:

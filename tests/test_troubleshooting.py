@@ -23,7 +23,10 @@ def texts() -> list[str]:
             elif isinstance(node, ast.JoinedStr):
                 values = [value.value for value in node.values if isinstance(value, ast.Constant)]
                 found.append("".join(str(value) for value in values))
-    return found + [path.read_text(encoding="utf-8") for path in (REPOSITORY / "ops").rglob("*.cmake")]
+    found += [path.read_text(encoding="utf-8") for path in (REPOSITORY / "ops").rglob("*.cmake")]
+    # Of C++, with the pieces of a text that goes on in the next line joined.
+    sources = (REPOSITORY / "cpp_runtime" / "src").glob("*.cpp")
+    return found + [re.sub(r'"\s+"', "", path.read_text(encoding="utf-8")) for path in sources]
 
 
 @pytest.mark.parametrize("message", MESSAGES)

@@ -2,12 +2,17 @@
 
 #include <ATen/ATen.h>
 #include <ATen/Context.h>
+#include <ATen/Parallel.h>
 #include <c10/core/InferenceMode.h>
 #include <lensbox/error.h>
 #include <torch/csrc/inductor/aoti_package/model_package_loader.h>
 #include <torch/csrc/jit/serialization/import.h>
 
+#include <fstream>
+#include <iterator>
 #include <memory>
+
+#include "onnx_session.h"
 
 namespace {
 
@@ -43,11 +48,20 @@ void use_precision_of(const lensbox::Artifact& artifact) {
   }
 }
 
+std::string read_bytes(const std::string& path) {
+  std::ifstream stream(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(stream), {}};
+}
+
 // The method detect without any of Lensbox's code around it. The file is the one that was checked when the
 // artifact was loaded.
 std::function<void()> bare_detect(const lensbox::Artifact& artifact, const std::string& path,
                                   const at::Tensor& canvases, double score, double iou) {
   const c10::Device device = artifact.device();
+  if (artifact.metadata().file_kind == lensbox::FileKind::kOnnx) {
+    const auto session = lensbox::open_onnx_session(path, read_bytes(path), at::get_num_threads());
+    return [session, canvases, score, iou] { session->run(canvases, score, iou); };
+  }
   if (artifact.metadata().file_kind == lensbox::FileKind::kPackage) {
     const auto loader = std::make_shared<torch::inductor::AOTIModelPackageLoader>(
         path, "detect", /*run_single_threaded=*/false, kMostCallers, device.index());

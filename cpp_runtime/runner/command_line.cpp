@@ -19,7 +19,7 @@ CLI::App* add_command(CLI::App& app, Options& options, const std::string& name,
   CLI::App* const command = app.add_subcommand(name, description);
   command
       ->add_option("--artifact", options.model.artifact,
-                   "The artifact: a TorchScript file or a package of machine code")
+                   "The artifact: a TorchScript file, an ONNX file, or a package of machine code")
       ->required();
   command
       ->add_option(

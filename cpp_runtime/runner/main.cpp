@@ -40,6 +40,12 @@ void send_prints_to_stderr() {
   torch::jit::setPrintHandler([](const std::string& text) { std::cerr << text; });
 }
 
+std::string version() {
+  const auto onnxruntime = lensbox::onnxruntime_version();
+  return "lensbox_runner " LENSBOX_VERSION " (libtorch " TORCH_VERSION +
+         (onnxruntime ? ", onnxruntime " + *onnxruntime : std::string()) + ")";
+}
+
 int fail(ExitCode code, const std::string& message) {
   std::cerr << "lensbox_runner: " << message << '\n';
   return static_cast<int>(code);
@@ -60,7 +66,7 @@ int main(int argc, char** argv) {
   keep_freed_memory();
   CLI::App app{"Runs a Lensbox artifact without Python.", "lensbox_runner"};
   app.footer(kExitCodes);
-  app.set_version_flag("--version", "lensbox_runner " LENSBOX_VERSION " (libtorch " TORCH_VERSION ")");
+  app.set_version_flag("--version", version);
   app.require_subcommand(1);
   Options options;
   add_commands(app, options);

@@ -14,12 +14,13 @@
 #include "artifact_file.h"
 #include "captured_detect.h"
 #include "carried_ops.h"
-#include "compiled_for.h"
 #include "compiled_detect.h"
+#include "compiled_for.h"
 #include "detect_batch.h"
 #include "detect_only_methods.h"
 #include "detector_module.h"
 #include "gpu_float32.h"
+#include "onnx_session.h"
 #include "script_methods.h"
 #include "torch_error.h"
 #include "torch_version.h"
@@ -63,8 +64,13 @@ std::shared_ptr<const Methods> load_methods(const std::filesystem::path& path, c
   if (file.metadata.file_kind == FileKind::kTorchScript) {
     return std::make_shared<ScriptMethods>(load_module(path, file, device));
   }
-  const auto compiled = std::make_shared<const CompiledDetect>(path, *file.bytes, device);
-  DetectOnlyMethods::Run run = [compiled](auto&&... arguments) { return compiled->run(arguments...); };
+  DetectOnlyMethods::Run run;
+  if (file.metadata.file_kind == FileKind::kOnnx) {
+    run = [session = file.session](auto&&... arguments) { return session->run(arguments...); };
+  } else {
+    const auto compiled = std::make_shared<const CompiledDetect>(path, *file.bytes, device);
+    run = [compiled](auto&&... arguments) { return compiled->run(arguments...); };
+  }
   return std::make_shared<DetectOnlyMethods>(std::move(run), file.metadata, device);
 }
 
@@ -80,10 +86,15 @@ void require_trusted_machine(const std::filesystem::path& path, const Metadata& 
   require_machine(path, *metadata.compiled, device);
 }
 
+// ONNX files do not list what Lensbox calls around them.
+std::vector<std::string> ops_of(const Metadata& metadata) {
+  return metadata.file_kind == FileKind::kOnnx ? DetectOnlyMethods::ops(metadata) : metadata.ops;
+}
+
 void require_ops_of(const Metadata& metadata, c10::Device device,
                     const std::optional<std::filesystem::path>& library, Trust trust) {
   try {
-    require_ops(metadata.ops, device, library);
+    require_ops(ops_of(metadata), device, library);
   } catch (const ArtifactError& error) {
     if (trust == Trust::kTrustCode || metadata.libraries.empty()) throw;
     std::string carried;
@@ -159,6 +170,9 @@ Artifact Artifact::load(const std::filesystem::path& path, c10::Device device,
   ArtifactFile file = read_artifact_file(path, trust, public_key);
   const Metadata& metadata = file.metadata;
   if (metadata.file_kind == FileKind::kPackage) require_trusted_machine(path, metadata, device, trust);
+  if (metadata.file_kind == FileKind::kOnnx && !device.is_cpu()) {
+    throw DeviceError("device must be cpu for an ONNX file, got " + device.str() + " for " + path.string());
+  }
   times.checking = stopwatch.lap();
   const auto library = find_op_library(op_library);
   if (library) load_op_library(*library);

@@ -7,6 +7,7 @@
 
 #include "code_check.h"
 #include "identifier.h"
+#include "onnx_file.h"
 #include "pickle_check.h"
 #include "signature.h"
 #include "zip_archive.h"
@@ -21,7 +22,6 @@ constexpr const char* kLibraries = "extra/ops/";
 constexpr const char* kPackageMark = "archive_format";  // of all that torch.export writes
 constexpr const char* kCompiledCode = "data/aotinductor/detect/";
 constexpr const char* kProgram = "models/model.json";  // the graph of an exported program
-constexpr uint64_t kMostMetadata = uint64_t{16} << 20;
 // All sources, and all pickles, together: checking takes many times their size in memory.
 constexpr uint64_t kMostCode = uint64_t{4} << 20;
 constexpr uint64_t kMostBytes = (uint64_t{1} << 31) - 1;
@@ -225,7 +225,7 @@ ArtifactFile read_package(const fs::path& path, std::shared_ptr<const std::strin
          "is, or its format version is 1");
   }
   metadata.file_kind = FileKind::kPackage;
-  return {std::move(bytes), std::move(metadata), {}};
+  return {std::move(bytes), std::move(metadata)};
 }
 
 }  // namespace
@@ -234,6 +234,10 @@ ArtifactFile read_artifact_file(const fs::path& path, Trust trust,
                                 const std::optional<fs::path>& public_key) {
   const auto bytes = std::make_shared<const std::string>(read_bytes(path));
   if (public_key) require_signature(*bytes, path, *public_key);
+  if (looks_like_onnx(*bytes)) {
+    OnnxFile file = open_onnx_file(path, *bytes);
+    return {bytes, std::move(file.metadata), {}, std::move(file.session)};
+  }
   const ZipArchive archive = open_archive(path, *bytes);
   const std::string folder = find_folder(path, archive);
   if (archive.find(folder + kPackageMark)) return read_package(path, bytes, archive, folder);

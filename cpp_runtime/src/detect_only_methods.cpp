@@ -13,6 +13,12 @@
 namespace lensbox {
 namespace {
 
+constexpr const char* kLetterbox =
+    "lensbox::letterbox(Tensor[] images, int height, int width, int channels=1, int fill=0)"
+    " -> (Tensor canvases, Tensor geometry)";
+constexpr const char* kGiouLoss =
+    "lensbox::masked_giou_loss(Tensor pred, Tensor target, Tensor? weight=None, float eps=1e-7) -> Tensor";
+
 at::Tensor giou_loss(const at::Tensor& predictions, const at::Tensor& targets) {
   using Loss = at::Tensor(const at::Tensor&, const at::Tensor&, const std::optional<at::Tensor>&, double);
   static const auto op =
@@ -41,6 +47,12 @@ DetectOnlyMethods::DetectOnlyMethods(Run run, const Metadata& metadata, c10::Dev
 
 bool DetectOnlyMethods::has(const std::string& name) const {
   return std::ranges::find(methods_, name) != methods_.end();
+}
+
+std::vector<std::string> DetectOnlyMethods::ops(const Metadata& metadata) {
+  std::vector<std::string> schemas{kLetterbox};
+  if (has_loss(metadata)) schemas.emplace_back(kGiouLoss);
+  return schemas;
 }
 
 c10::IValue DetectOnlyMethods::call(const std::string& name, std::vector<c10::IValue> arguments) const {

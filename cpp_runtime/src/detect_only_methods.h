@@ -13,7 +13,7 @@ namespace lensbox {
 // do without.
 bool has_loss(const Metadata& metadata);
 
-// Those of an artifact whose file computes detect alone, as packages do: all others are
+// Those of an artifact whose file computes detect alone, as packages and ONNX files do: all others are
 // Lensbox's own, as the export gives them to a detector that brings none itself. A loss of the detector's own
 // is not there.
 //
@@ -30,6 +30,9 @@ class DetectOnlyMethods final : public Methods {
 
   bool has(const std::string& name) const override;
   c10::IValue call(const std::string& name, std::vector<c10::IValue> arguments) const override;
+
+  // The schemas of the ops that they call.
+  static std::vector<std::string> ops(const Metadata& metadata);
 
  private:
   std::vector<at::Tensor> detect(const at::Tensor& canvases, double score_threshold,

@@ -8,9 +8,9 @@ namespace lensbox {
 
 std::string sha256(std::string_view /*bytes*/) {
   throw ArtifactError(
-      "op libraries that an artifact carries are opened only once their hash was checked, and this program "
-      "was "
-      "built without OpenSSL: build it where libssl-dev is installed");
+      "ONNX files, and op libraries that an artifact carries, are opened only once their SHA-256 was "
+      "checked, "
+      "and this program was built without OpenSSL: build it where libssl-dev is installed");
 }
 
 }  // namespace lensbox

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from built_runner import runner_onnxruntime
 from cpp_runtime.running import Rewrite, Run
 
 from lensbox.ops import library_path
@@ -17,7 +18,9 @@ def test_version_is_the_package_version(run: Run) -> None:
     torch_version = torch.__version__.split("+")[0]
     version = importlib.metadata.version("lensbox")
     assert result.code == 0
-    assert result.stdout == f"lensbox_runner {version} (libtorch {torch_version})\n"
+    onnxruntime = runner_onnxruntime()
+    libraries = f"libtorch {torch_version}" + (f", onnxruntime {onnxruntime}" if onnxruntime else "")
+    assert result.stdout == f"lensbox_runner {version} ({libraries})\n"
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["detect", "--help"]])

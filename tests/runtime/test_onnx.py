@@ -1,16 +1,14 @@
 """Artifacts that are ONNX files: their runtimes, and which files are refused."""
 
-import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
-import onnx
 import pytest
+from onnx_files import REFUSED, Change, other_weights, resealed
 
 from lensbox.errors import ArtifactError, DeviceError
 from lensbox.runtime import OnnxOptions, load_artifact
-from lensbox.runtime.onnx_file import sealed
 from lensbox.runtime.onnxruntime_session import OnnxruntimeSession
 
 
@@ -43,39 +41,6 @@ class TestWrongOptions:
             OnnxOptions(**{field: value})  # type: ignore[arg-type]
 
 
-def resealed(data: bytes, change: Callable[[onnx.ModelProto], None]) -> bytes:
-    """The file after a change by somebody who knows how it is sealed."""
-    model = onnx.load_model_from_string(data)
-    kept = {entry.key: entry.value for entry in model.metadata_props if entry.key != "lensbox.sha256"}
-    onnx.helper.set_model_props(model, kept)
-    change(model)
-    return sealed(model.SerializeToString())
-
-
-def with_metadata(change: Callable[[dict[str, object]], object]) -> Callable[[onnx.ModelProto], None]:
-    def apply(model: onnx.ModelProto) -> None:
-        for entry in model.metadata_props:
-            if entry.key == "lensbox.json":
-                document = json.loads(entry.value)
-                change(document)
-                entry.value = json.dumps(document)
-
-    return apply
-
-
-def without_metadata(model: onnx.ModelProto) -> None:
-    onnx.helper.set_model_props(model, {})
-
-
-def other_output(model: onnx.ModelProto) -> None:
-    del model.graph.output[2]
-
-
-def other_operator(model: onnx.ModelProto) -> None:
-    model.graph.node[0].domain = "some.where"
-    model.opset_import.append(onnx.helper.make_opsetid("some.where", 1))
-
-
 class TestDamagedFiles:
     @pytest.mark.parametrize(
         "change", [lambda data: data[:-1], lambda data: data[:1000], lambda data: data + b"x"]
@@ -88,27 +53,9 @@ class TestDamagedFiles:
         with pytest.raises(ArtifactError, match=r"other\.onnx is no artifact as Lensbox wrote it"):
             load_artifact(path)
 
-    @pytest.mark.parametrize(
-        ("change", "message"),
-        [
-            (without_metadata, "it holds no lensbox.json"),
-            (with_metadata(lambda found: found.update(format_version=99)), "its format version is 99"),
-            (with_metadata(lambda found: found.update(format_version=1)), "which ONNX files never had"),
-            (with_metadata(lambda found: found.pop("defaults")), "it is malformed: .*defaults"),
-            (
-                with_metadata(lambda found: found["canvas"].update(height=128)),  # type: ignore[attr-defined]
-                r"its input images must be uint8 \[any, 1, 128, 256\], it is uint8 \[any, 1, 256, 256\]",
-            ),
-            (
-                with_metadata(lambda found: found.update(extras={"age": {"shape": [], "kind": "values"}})),
-                "extras",
-            ),
-            (other_output, "must have the outputs boxes, scores, counts, it has boxes, scores"),
-            (other_operator, "cannot be loaded by onnxruntime"),
-        ],
-    )
+    @pytest.mark.parametrize(("change", "message", "_"), REFUSED)
     def test_what_does_not_fit(
-        self, onnx_path: Path, tmp_path: Path, change: Callable[[onnx.ModelProto], None], message: str
+        self, onnx_path: Path, tmp_path: Path, change: Change, message: str, _: str
     ) -> None:
         path = tmp_path / "changed.onnx"
         path.write_bytes(resealed(onnx_path.read_bytes(), change))
@@ -116,13 +63,8 @@ class TestDamagedFiles:
             load_artifact(path)
 
     def test_other_weights_fail_the_self_test(self, onnx_path: Path, tmp_path: Path) -> None:
-        def change(model: onnx.ModelProto) -> None:
-            for value in model.graph.initializer:
-                if value.name.endswith("head4.prediction.weight"):
-                    value.raw_data = bytes(len(value.raw_data))
-
         path = tmp_path / "changed.onnx"
-        path.write_bytes(resealed(onnx_path.read_bytes(), change))
+        path.write_bytes(resealed(onnx_path.read_bytes(), other_weights))
         assert not load_artifact(path).self_test().passed
 
 

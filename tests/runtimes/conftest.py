@@ -1,5 +1,23 @@
-"""A small detector and its artifact."""
+"""A small detector, its artifacts, and photographs for it."""
 
-from artifact_fixtures import artifact_path, detector, package_path
+from pathlib import Path
 
-__all__ = ["artifact_path", "detector", "package_path"]
+import PIL.Image
+import pytest
+from artifact_fixtures import artifact_path, detector, onnx_path, package_path
+
+from lensbox.export.self_test_images import draw_faces
+
+__all__ = ["artifact_path", "detector", "onnx_path", "package_path"]
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """Of different sizes; a large JPEG file among them, which is decoded at a smaller scale."""
+    folder = tmp_path_factory.mktemp("photos")
+    paths = []
+    for seed, factor in enumerate((3, 5, 40)):
+        pixels = draw_faces(seed).repeat_interleave(factor, 1).repeat_interleave(factor, 2)
+        paths.append(folder / f"{seed}.{'jpg' if factor == 40 else 'png'}")
+        PIL.Image.fromarray(pixels.permute(1, 2, 0).numpy()).save(paths[-1])
+    return paths

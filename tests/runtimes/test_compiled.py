@@ -1,67 +1,22 @@
 """A package of machine code against the TorchScript file of the same detector: Python, C++ and HTTP."""
 
 import json
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import httpx
-import PIL.Image
 import pytest
 import torch
 from altered_packages import Change, compiled_for, no_machine_code, with_entry, without
-from built_runner import built_runner
 from damaged_files import rewritten, with_bit_flipped
+from runtimes.asking import LOW, answer, assert_same, numbers, run
 from serve_process import PATIENCE, running_service
 from signing_keys import KEY, write_signed
-from torch import Tensor
 
 from lensbox.export.aoti_writer import save_aoti
 from lensbox.export.precision import PrecisionOptions
-from lensbox.export.self_test_images import draw_faces
 from lensbox.model import FaceDetector
-from lensbox.ops import library_path
 from lensbox.runtime import load_artifact
-
-LOW = 0.05  # a score threshold at which the small detector finds something in every picture
-Document = dict[str, Any]
-
-
-@pytest.fixture(scope="module")
-def photos(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    """Of different sizes; a large JPEG file among them, which is decoded at a smaller scale."""
-    folder = tmp_path_factory.mktemp("photos")
-    paths = []
-    for seed, factor in enumerate((3, 5, 40)):
-        pixels = draw_faces(seed).repeat_interleave(factor, 1).repeat_interleave(factor, 2)
-        paths.append(folder / f"{seed}.{'jpg' if factor == 40 else 'png'}")
-        PIL.Image.fromarray(pixels.permute(1, 2, 0).numpy()).save(paths[-1])
-    return paths
-
-
-def run(*arguments: object) -> "subprocess.CompletedProcess[str]":
-    line = [str(built_runner()), *map(str, arguments), "--ops", str(library_path())]
-    return subprocess.run(line, capture_output=True, text=True, check=False)
-
-
-def answer(*arguments: object) -> Document:
-    done = run(*arguments)
-    assert done.returncode == 0, done.stderr
-    document: Document = json.loads(done.stdout)
-    return document
-
-
-def assert_same(answers: list[Document], expected: list[Document]) -> None:
-    assert len(answers) == len(expected)
-    for one, other in zip(answers, expected, strict=True):
-        assert len(other["detections"]) > 0
-        for key, tolerance in (("box", 0.01), ("score", 1e-4)):
-            torch.testing.assert_close(_numbers(one, key), _numbers(other, key), rtol=1e-4, atol=tolerance)
-
-
-def _numbers(image: Document, key: str) -> Tensor:
-    return torch.tensor([detection[key] for detection in image["detections"]])
 
 
 class TestRunner:
@@ -74,7 +29,7 @@ class TestRunner:
         python = load_artifact(package_path, trusted=True)
         for photo, image in zip(photos, code, strict=True):
             found = python.detect_image(python.read_photo(photo), LOW)
-            torch.testing.assert_close(_numbers(image, "box"), found.boxes, rtol=1e-4, atol=0.01)
+            torch.testing.assert_close(numbers(image, "box"), found.boxes, rtol=1e-4, atol=0.01)
 
     def test_self_test(self, package_path: Path) -> None:
         report = answer("selftest", "--artifact", package_path, "--trusted")
@@ -186,7 +141,7 @@ def test_the_service_finds_the_same(client: httpx.Client, artifact_path: Path, p
         found = client.post("/v1/detect", params={"score_threshold": LOW}, content=photo.read_bytes())
         assert found.status_code == 200, found.text
         wanted = artifact.detect_image(artifact.read_photo(photo), LOW)
-        torch.testing.assert_close(_numbers(found.json(), "box"), wanted.boxes, rtol=1e-4, atol=0.01)
+        torch.testing.assert_close(numbers(found.json(), "box"), wanted.boxes, rtol=1e-4, atol=0.01)
 
 
 @pytest.mark.gpu

@@ -21,6 +21,7 @@ from user_detectors import Landmarks, RedAndBlue
 
 from lensbox.errors import ArtifactError
 from lensbox.export.artifact_writer import save_artifact
+from lensbox.export.onnx_writer import save_onnx
 from lensbox.ops import library_path
 from lensbox.runtime.artifact import Artifact
 from lensbox.runtime.artifact_loading import load_artifact
@@ -40,6 +41,7 @@ def paths(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("artifacts")
     for name, make in DETECTORS.items():
         save_artifact(make(), folder / f"{name}.pt")  # type: ignore[arg-type]  # (checked by save_artifact)
+        save_onnx(make(), folder / f"{name}.onnx")  # type: ignore[arg-type]
     return {name: folder / f"{name}.pt" for name in DETECTORS}
 
 
@@ -102,10 +104,12 @@ def assert_equal(found: list[Values], expected: list[Values]) -> None:
 
 @pytest.mark.parametrize("name", DETECTORS)
 @pytest.mark.parametrize("options", [(), ("--batch", "3")])
+@pytest.mark.parametrize("suffix", [".pt", pytest.param(".onnx", marks=pytest.mark.onnx_runner)])
 def test_python_and_cpp_find_the_same(
-    name: Name, options: tuple[str, ...], paths: dict[str, Path], photos: list[Path]
+    name: Name, options: tuple[str, ...], suffix: str, paths: dict[str, Path], photos: list[Path]
 ) -> None:
-    artifact = load_artifact(paths[name])
+    path = paths[name].with_suffix(suffix)
+    artifact = load_artifact(path)
     read = [artifact.read_photo(photo) for photo in photos]
     if options:  # the same batch, as convolutions of another sum in another order
         found = artifact.detect_images(read[:3], *THRESHOLDS[name])
@@ -114,7 +118,7 @@ def test_python_and_cpp_find_the_same(
         found = [artifact.detect_image(photo, *THRESHOLDS[name]) for photo in read]
     expected = [as_json(image, artifact) for image in found]
     assert [len(image) == 0 for image in expected] == [photo.stem == "dark" for photo in photos]
-    for image, other in zip(detect(paths[name], photos, name, *options), expected, strict=True):
+    for image, other in zip(detect(path, photos, name, *options), expected, strict=True):
         assert_equal(image, other)
 
 

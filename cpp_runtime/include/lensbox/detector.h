@@ -36,7 +36,8 @@ struct Thresholds {
 //
 // Const methods may be called from several threads at once, and find what they find in one. On the CPU each
 // call computes in the threads of libtorch (OpenMP), whose number is the program's business:
-// OMP_NUM_THREADS=1 is best where several threads detect.
+// OMP_NUM_THREADS=1 is best where several threads detect. The calls of a detector from an ONNX file share as
+// many threads of onnxruntime as libtorch had when it was loaded; with one, each computes in its own.
 //
 // Every method throws lensbox::Error and nothing else: ArtifactError if a method of the artifact fails or
 // returns what it must not, InputError for arguments as its comment says, and Error with kInternal for what

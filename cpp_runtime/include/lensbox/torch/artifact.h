@@ -22,8 +22,9 @@ class DetectorModule;
 struct Found;
 
 // Checks an artifact and returns its lensbox.json without running anything of it, so this needs no op
-// library. Throws ArtifactError if the file is absent, no TorchScript archive, damaged in any byte that
-// matters, has no sound lensbox.json or one of a newer format, or has code that is not trusted.
+// library (an ONNX file needs onnxruntime). Throws ArtifactError if the file is absent, no artifact, damaged
+// in any byte that matters, has no sound lensbox.json or one of a newer format, or has code that is not
+// trusted.
 // docs/artifact.md has the rules.
 //
 // public_key: a PEM file with an Ed25519 key. Then the artifact must be signed by its owner, in
@@ -33,7 +34,7 @@ LENSBOX_API Metadata read_metadata(const std::filesystem::path& artifact, Trust 
 
 // Milliseconds that the parts of Artifact::load took.
 struct LoadTimes {
-  double checking;    // the file read and checked
+  double checking;    // the file read and checked, and an ONNX file opened
   double op_library;  // opened, and the ops looked up in it
   double module;      // torch's part: the code compiled, the weights on the device
 };
@@ -50,8 +51,9 @@ struct LossAndGradient {
 class LENSBOX_API Artifact {
  public:
   // Reads the file once, checks it as read_metadata does, opens the op library (see find_op_library), those
-  // that the artifact carries if it is trusted, and loads what was checked onto `device`. Throws
-  // ArtifactError.
+  // that the artifact carries if it is trusted, and loads what was checked onto `device`. An ONNX file runs
+  // on the CPU alone, in as many threads as libtorch has when it is loaded. Throws ArtifactError, and
+  // DeviceError if the file is not for that kind of device.
   //
   // On a GPU, its methods run without TF32, so that the GPU finds what the CPU finds, or with TF32 if
   // metadata().precision says so. torch's switches for that belong to the process: they are as they were once

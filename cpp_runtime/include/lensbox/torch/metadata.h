@@ -80,10 +80,12 @@ struct Compiled {
 // What an artifact's file is.
 enum class FileKind {
   kTorchScript,
-  kPackage  // of AOTInductor: detect as machine code
+  kPackage,  // of AOTInductor: detect as machine code
+  kOnnx      // detect in operators of ONNX
 };
 
-// What an artifact says about itself: the extra file lensbox.json inside the archive.
+// What an artifact says about itself: the extra file lensbox.json inside the archive, or the property of that
+// name of an ONNX model.
 struct Metadata {
   FileKind file_kind = FileKind::kTorchScript;
   nlohmann::ordered_json document;  // all of it, in the order of the file

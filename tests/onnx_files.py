@@ -1,0 +1,82 @@
+"""ONNX files that are not as the export wrote them, though they are sealed: one table of cases for the
+runtimes in Python and C++."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import onnx
+
+from lensbox.runtime.onnx_file import sealed
+
+Change = Callable[[onnx.ModelProto], None]
+
+
+def resealed(data: bytes, change: Change) -> bytes:
+    """The file after a change by somebody who knows how it is sealed."""
+    model = onnx.load_model_from_string(data)
+    kept = {entry.key: entry.value for entry in model.metadata_props if entry.key != "lensbox.sha256"}
+    onnx.helper.set_model_props(model, kept)
+    change(model)
+    return sealed(model.SerializeToString())
+
+
+def _with_metadata(change: Callable[[dict[str, Any]], object]) -> Change:
+    def apply(model: onnx.ModelProto) -> None:
+        for entry in model.metadata_props:
+            if entry.key == "lensbox.json":
+                document = json.loads(entry.value)
+                change(document)
+                entry.value = json.dumps(document)
+
+    return apply
+
+
+def _without_metadata(model: onnx.ModelProto) -> None:
+    onnx.helper.set_model_props(model, {})
+
+
+def _other_output(model: onnx.ModelProto) -> None:
+    del model.graph.output[2]
+
+
+def _other_operator(model: onnx.ModelProto) -> None:
+    model.graph.node[0].domain = "some.where"
+    model.opset_import.append(onnx.helper.make_opsetid("some.where", 1))
+
+
+def other_weights(model: onnx.ModelProto) -> None:
+    """That the small detector's self-test notices; the file loads."""
+    for value in model.graph.initializer:
+        if value.name.endswith("head4.prediction.weight"):
+            value.raw_data = bytes(len(value.raw_data))
+
+
+def _alike(change: Change, message: str) -> tuple[Change, str, str]:
+    return change, message, message
+
+
+# What to change, and a regular expression for what the error says in Python, and in C++.
+REFUSED: list[tuple[Change, str, str]] = [
+    (_without_metadata, "it holds no lensbox.json", "without lensbox.json"),
+    (
+        _with_metadata(lambda found: found.update(format_version=99)),
+        "its format version is 99",
+        "has format version 99",
+    ),
+    _alike(_with_metadata(lambda found: found.update(format_version=1)), "which ONNX files never had"),
+    (
+        _with_metadata(lambda found: found.pop("defaults")),
+        "it is malformed: .*defaults",
+        "damaged: .*defaults",
+    ),
+    _alike(
+        _with_metadata(lambda found: found["canvas"].update(height=128)),
+        r"its input images must be uint8 \[any, 1, 128, 256\], it is uint8 \[any, 1, 256, 256\]",
+    ),
+    _alike(
+        _with_metadata(lambda found: found.update(extras={"age": {"shape": [], "kind": "values"}})), "extras"
+    ),
+    _alike(_other_output, "must have the outputs boxes, scores, counts, it has boxes, scores"),
+    _alike(_other_operator, "cannot be loaded by onnxruntime"),
+]

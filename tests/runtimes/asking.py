@@ -1,0 +1,38 @@
+"""Questions to the built runner, and whether its answers are alike."""
+
+import json
+import subprocess
+from typing import Any
+
+import torch
+from built_runner import built_runner
+from torch import Tensor
+
+from lensbox.ops import library_path
+
+LOW = 0.05  # a score threshold at which the small detector finds something in every picture
+Document = dict[str, Any]
+
+
+def run(*arguments: object) -> "subprocess.CompletedProcess[str]":
+    line = [str(built_runner()), *map(str, arguments), "--ops", str(library_path())]
+    return subprocess.run(line, capture_output=True, text=True, check=False)
+
+
+def answer(*arguments: object) -> Document:
+    done = run(*arguments)
+    assert done.returncode == 0, done.stderr
+    document: Document = json.loads(done.stdout)
+    return document
+
+
+def assert_same(answers: list[Document], expected: list[Document]) -> None:
+    assert len(answers) == len(expected)
+    for one, other in zip(answers, expected, strict=True):
+        assert len(other["detections"]) > 0
+        for key, tolerance in (("box", 0.01), ("score", 1e-4)):
+            torch.testing.assert_close(numbers(one, key), numbers(other, key), rtol=1e-4, atol=tolerance)
+
+
+def numbers(image: Document, key: str) -> Tensor:
+    return torch.tensor([detection[key] for detection in image["detections"]])

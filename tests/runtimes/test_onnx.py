@@ -1,0 +1,220 @@
+"""An ONNX file in C++: what Python finds with the same file, and what TorchScript finds.
+
+Labels and further outputs are the business of `test_named_outputs.py`.
+"""
+
+import json
+import re
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from built_runner import built_runner, runner_onnxruntime
+from damaged_files import with_bit_flipped
+from onnx_files import REFUSED, Change, other_weights, resealed
+from runtimes.asking import LOW, Document, answer, assert_same, numbers, run
+from signing_keys import KEY, write_signed
+from unusual_detectors import LosingItsOwnWay
+
+from lensbox.export.onnx_network import onnx_network
+from lensbox.export.onnx_writer import save_onnx
+from lensbox.export.self_test_images import draw_faces
+from lensbox.model import FaceDetector
+from lensbox.ops import library_path
+from lensbox.runtime import load_artifact
+
+needs_onnxruntime = pytest.mark.onnx_runner
+
+
+def detect(path: Path, photos: list[Path], *options: object) -> list[Document]:
+    images: list[Document] = answer(
+        "detect", "--artifact", path, "--image", *photos, "--score-threshold", LOW, *options
+    )["images"]
+    return images
+
+
+@needs_onnxruntime
+class TestRunner:
+    @pytest.mark.parametrize("options", [(), ("--batch", 2), ("--threads", 2)])
+    def test_it_finds_the_same(
+        self, artifact_path: Path, onnx_path: Path, photos: list[Path], options: tuple[object, ...]
+    ) -> None:
+        found = detect(onnx_path, photos, *options)
+        assert_same(found, detect(artifact_path, photos, *options))
+        python = load_artifact(onnx_path)
+        for photo, image in zip(photos, found, strict=True):
+            expected = python.detect_image(python.read_photo(photo), LOW)
+            torch.testing.assert_close(numbers(image, "box"), expected.boxes, rtol=1e-5, atol=1e-3)
+            torch.testing.assert_close(numbers(image, "score"), expected.scores, rtol=0, atol=1e-5)
+
+    def test_with_one_thread_and_one_image_to_the_bit(self, onnx_path: Path, photos: list[Path]) -> None:
+        """The same library, the same canvases: nothing is left to differ."""
+        python = load_artifact(onnx_path)
+        for photo, image in zip(photos, detect(onnx_path, photos), strict=True):
+            expected = python.detect_image(python.read_photo(photo), LOW)
+            assert torch.equal(numbers(image, "box"), expected.boxes)
+            assert torch.equal(numbers(image, "score"), expected.scores)
+
+    def test_other_thresholds(self, onnx_path: Path, photos: list[Path]) -> None:
+        python = load_artifact(onnx_path)
+        (image,) = detect(onnx_path, photos[:1], "--iou-threshold", 0.2)
+        expected = python.detect_image(python.read_photo(photos[0]), LOW, 0.2)
+        assert torch.equal(numbers(image, "box"), expected.boxes)
+        usual = python.detect_image(python.read_photo(photos[0]), LOW)
+        assert len(expected.scores) < len(usual.scores)
+
+    def test_frames_on_stdin(self, onnx_path: Path) -> None:
+        frame = draw_faces(0)[0]
+        frames = [frame, frame.flip(0), frame.flip(1)]
+        height, width = frame.shape
+        line = [built_runner(), "detect", "--artifact", onnx_path, "--raw", f"{width}x{height}", "gray8"]
+        line += ["--score-threshold", LOW, "--batch", 2, "--ops", library_path()]
+        stdin = b"".join(frame.numpy().tobytes() for frame in frames)
+        done = subprocess.run([*map(str, line)], input=stdin, capture_output=True, check=True)
+        found = [json.loads(text) for text in done.stdout.splitlines()]
+        python = load_artifact(onnx_path)
+        for frame, image in zip(frames, found, strict=True):
+            expected = python.detect_image(frame[None], LOW)
+            torch.testing.assert_close(numbers(image, "box"), expected.boxes, rtol=1e-5, atol=1e-3)
+
+    def test_self_test(self, onnx_path: Path) -> None:
+        report = answer("selftest", "--artifact", onnx_path)
+        assert report["passed"] is True
+        assert report["max_score_error"] < 1e-4
+        assert 0 <= report["loss_error"] <= 1e-5
+
+    def test_other_weights_fail_the_self_test(self, onnx_path: Path, tmp_path: Path) -> None:
+        path = tmp_path / "changed.onnx"
+        path.write_bytes(resealed(onnx_path.read_bytes(), other_weights))
+        done = run("selftest", "--artifact", path)
+        assert done.returncode == 3
+        assert json.loads(done.stdout)["passed"] is False
+
+    def test_loss_and_its_gradient(self, artifact_path: Path, onnx_path: Path, tmp_path: Path) -> None:
+        predictions, targets = tmp_path / "predictions.json", tmp_path / "targets.json"
+        predictions.write_text("[[0, 0, 8, 8], [1, 2, 5, 9]]")
+        targets.write_text("[[1, 1, 9, 9], [1, 1, 6, 9]]")
+        boxes_of = ["--predictions", predictions, "--targets", targets, "--gradient", "-"]
+        script, graph = (answer("loss", "--artifact", path, *boxes_of) for path in (artifact_path, onnx_path))
+        assert script == graph
+        assert graph["loss"] > 0
+
+    def test_a_loss_of_its_own_stays_behind(self, tmp_path: Path) -> None:
+        path = tmp_path / "own.onnx"
+        save_onnx(LosingItsOwnWay(), path)
+        assert answer("selftest", "--artifact", path)["passed"] is True
+        boxes = tmp_path / "boxes.json"
+        boxes.write_text("[[0, 0, 8, 8]]")
+        done = run("loss", "--artifact", path, "--predictions", boxes, "--targets", boxes)
+        assert done.returncode == 3
+        assert "has no method loss" in done.stderr
+
+    def test_info(self, onnx_path: Path) -> None:
+        document = answer("info", "--artifact", onnx_path)
+        assert document.pop("runner")["onnxruntime"] == runner_onnxruntime()
+        assert document == json.loads(load_artifact(onnx_path).metadata.to_json())
+
+    def test_bench(self, onnx_path: Path) -> None:
+        options = ["--batch-sizes", 2, "--seconds", 0.05, "--callers", 4, "--capture"]
+        (batch,) = answer("bench", "--artifact", onnx_path, *options)["batches"]
+        assert batch["module"]["p50_ms"] > 0
+
+    def test_a_signature_covers_it(self, onnx_path: Path, tmp_path: Path) -> None:
+        data = onnx_path.read_bytes()
+        path, key = write_signed(tmp_path, data, KEY.sign(data))
+        assert run("selftest", "--artifact", path, "--public-key", key).returncode == 0
+        path.write_bytes(resealed(data, other_weights))
+        done = run("selftest", "--artifact", path, "--public-key", key)
+        assert done.returncode == 3
+        assert "does not match" in done.stderr
+
+    def test_it_may_have_any_name(self, artifact_path: Path, onnx_path: Path, tmp_path: Path) -> None:
+        for source, name in ((onnx_path, "detector.pt"), (artifact_path, "detector.onnx")):
+            path = tmp_path / name
+            path.write_bytes(source.read_bytes())
+            assert answer("selftest", "--artifact", path)["passed"] is True
+
+
+def refused(path: Path) -> str:
+    """What the runner says; it ends with exit code 3 and prints nothing."""
+    done = run("selftest", "--artifact", path)
+    assert (done.returncode, done.stdout) == (3, ""), done.stderr
+    assert path.name in done.stderr
+    return done.stderr
+
+
+class TestRunnerRefuses:
+    @needs_onnxruntime
+    @pytest.mark.parametrize(("change", "_", "message"), REFUSED)
+    def test_what_does_not_fit(
+        self, onnx_path: Path, tmp_path: Path, change: Change, _: str, message: str
+    ) -> None:
+        path = tmp_path / "changed.onnx"
+        path.write_bytes(resealed(onnx_path.read_bytes(), change))
+        text = refused(path)
+        assert re.search(message, text, re.DOTALL), text
+        assert run("info", "--artifact", path).returncode == 3
+
+    @pytest.mark.parametrize("part", [0.0, 0.3, 0.6, 0.9, 0.9999])
+    def test_a_flipped_bit(self, onnx_path: Path, tmp_path: Path, part: float) -> None:
+        data = onnx_path.read_bytes()
+        path = tmp_path / "flipped.onnx"
+        path.write_bytes(with_bit_flipped(data, int(part * len(data))))
+        assert re.search("lensbox.sha256|not a TorchScript file", refused(path))
+
+    @pytest.mark.parametrize(
+        "change",
+        [lambda data: data[:-1], lambda data: data[:1000], lambda data: data[:1], lambda data: data + b"x"],
+    )
+    def test_cut_or_lengthened(
+        self, onnx_path: Path, tmp_path: Path, change: Callable[[bytes], bytes]
+    ) -> None:
+        path = tmp_path / "other.onnx"
+        path.write_bytes(change(onnx_path.read_bytes()))
+        assert "no artifact as Lensbox wrote it: it does not end with its lensbox.sha256" in refused(path)
+
+    def test_a_network_alone(self, detector: FaceDetector, tmp_path: Path) -> None:
+        path = tmp_path / "network.onnx"
+        path.write_bytes(onnx_network(detector))
+        assert "or a network alone" in refused(path)
+
+    @needs_onnxruntime
+    def test_another_device(self, onnx_path: Path) -> None:
+        done = run("selftest", "--artifact", onnx_path, "--device", "cuda")
+        assert (done.returncode, done.stdout) == (2, "")
+        if torch.cuda.is_available():
+            assert "device must be cpu for an ONNX file, got cuda" in done.stderr
+
+    @needs_onnxruntime
+    def test_without_the_op_library(self, onnx_path: Path) -> None:
+        line = [str(built_runner()), "selftest", "--artifact", str(onnx_path)]
+        done = subprocess.run(line, capture_output=True, text=True, check=False, env={})
+        assert done.returncode == 3
+        assert "needs the op lensbox::letterbox, which is not registered" in done.stderr
+
+    def test_without_onnxruntime(
+        self, onnx_path: Path, artifact_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Built without it, or not finding it; other files need none."""
+        monkeypatch.setenv("LENSBOX_ONNXRUNTIME", str(tmp_path / "missing.so"))
+        assert "an ONNX file, which needs onnxruntime" in refused(onnx_path)
+        assert run("info", "--artifact", onnx_path).returncode == 3
+        assert answer("selftest", "--artifact", artifact_path)["passed"] is True
+
+    @needs_onnxruntime
+    def test_what_is_not_onnxruntime(
+        self, onnx_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        library = tmp_path / "library.so"
+        for content, message in (
+            (b"no library", "library.so cannot be used: .*file too short|invalid ELF header"),
+            (library_path().read_bytes()[:5000], "library.so cannot be used: it is cut off"),
+        ):
+            library.write_bytes(content)
+            monkeypatch.setenv("LENSBOX_ONNXRUNTIME", str(library))
+            text = refused(onnx_path)
+            assert re.search(message, text, re.DOTALL), text
+        monkeypatch.setenv("LENSBOX_ONNXRUNTIME", str(library_path()))
+        assert "undefined symbol: OrtGetApiBase" in refused(onnx_path)
