@@ -82,7 +82,7 @@ def make_onnx(
         agreement = prove(detector, load_artifact_bytes(content, name), pictures)
     _logger.info("onnxruntime finds what PyTorch finds: %s", agreement.describe(BATCHES))
     if reference is not None:
-        rows = compare_with_detector(content, name, metadata, reference, ["cpu"], runs_in_cpp=False)
+        rows = compare_with_detector(content, name, metadata, reference, ["cpu"])
         metadata = dataclasses.replace(metadata, parity=rows)
         _describe_model(model, metadata)
         content = sealed(model.SerializeToString())

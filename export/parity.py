@@ -2,6 +2,7 @@
 long it takes; a file that strays is not written."""
 
 import copy
+import logging
 import math
 import statistics
 import time
@@ -14,7 +15,7 @@ import torch
 from torch import Tensor
 
 from lensbox.errors import ArtifactError
-from lensbox.export.parity_runner import RunnerTrial
+from lensbox.export.parity_runner import RunnerTrial, has_onnxruntime
 from lensbox.export.precision_change import Found, PrecisionChange, found_in
 from lensbox.export.proof_canvases import BATCHES, fit_pictures, proof_canvases
 from lensbox.export.self_test_builder import one_thread
@@ -23,7 +24,10 @@ from lensbox.model.protocol_check import named
 from lensbox.runtime.artifact import Artifact
 from lensbox.runtime.artifact_loading import load_artifact_bytes
 from lensbox.runtime.metadata import ArtifactMetadata, Parity
+from lensbox.runtime.onnx_file import looks_like_onnx
 from lensbox.runtime.self_test import TOLERANCES
+
+_logger = logging.getLogger(__name__)
 
 # Of two boxes whose scores differ by less than rounding does, either may suppress the other.
 _MOST_EXCHANGED = 0.01
@@ -120,18 +124,23 @@ def compare_with_detector(
     """The rows of one file, which messages call `name`; its self-test's picture is compared, too.
 
     content: of the file; it is trusted, as it was just made. devices: on which it runs. runs_in_cpp: whether
-    `lensbox_runner` takes it. Raises ArtifactError if it finds other things than the detector.
+    `lensbox_runner` takes it, of ONNX files at least if it has onnxruntime. Raises ArtifactError if it finds
+    other things than the detector.
     """
     options, rows = reference.options, []
     reference = reference.with_picture(metadata.self_test.image)
+    runner = options.runner if runs_in_cpp else None
+    if runner is not None and looks_like_onnx(content) and not has_onnxruntime(runner):
+        _logger.info("%s is not compared in C++: %s has no onnxruntime", name, runner)
+        runner = None
     with one_thread():
         for device in (device for device in options.devices if device in devices):
             artifact = load_artifact_bytes(content, name, device, trusted=True)
             for answers in _python_answers(artifact, reference):
                 rows.append(_checked(answers, metadata, reference, name))
-            if options.runner is None or not runs_in_cpp:
+            if runner is None:
                 continue
-            with RunnerTrial(options.runner, content, name, device, reference.canvases) as trial:
+            with RunnerTrial(runner, content, name, device, reference.canvases) as trial:
                 for answers in _runner_answers(trial, metadata, reference):
                     rows.append(_checked(answers, metadata, reference, name))
     return tuple(rows)

@@ -20,6 +20,11 @@ _SECONDS = "0.1"  # for timing one batch size
 _TIMEOUT = 600  # seconds; a program that hangs must not hold up an export for ever
 
 
+def has_onnxruntime(runner: Path) -> bool:
+    """Whether `lensbox_runner` takes ONNX files, as it says. Raises ArtifactError if it cannot be asked."""
+    return ", onnxruntime " in _output_of(runner, "--version")
+
+
 class RunnerTrial:
     """A file and canvases in a folder of their own, as the program reads them.
 
@@ -72,18 +77,23 @@ class RunnerTrial:
         return {row["batch"]: float(row["detect"]["p50_ms"]) for row in answer["batches"]}
 
     def _run(self, command: str, *options: str) -> Any:
-        line = [self._runner, command, "--artifact", self._file, "--ops", library_path(), "--trusted"]
+        line = ["--artifact", self._file, "--ops", library_path(), "--trusted"]
         line += ["--device", self.device, *options]
-        try:
-            done = subprocess.run(
-                [*map(str, line)], capture_output=True, text=True, check=False, timeout=_TIMEOUT
-            )
-        except (OSError, subprocess.TimeoutExpired) as error:
-            raise ArtifactError(f"the file cannot be compared with {self._runner}: {error}") from error
-        if done.returncode != 0:
-            reason = done.stderr.strip() or f"exit code {done.returncode}"
-            raise ArtifactError(f"{self._runner} {command} failed: {reason}")
-        return json.loads(done.stdout)
+        return json.loads(_output_of(self._runner, command, *map(str, line)))
+
+
+def _output_of(runner: Path, command: str, *options: str) -> str:
+    """What it prints. Raises ArtifactError if it fails."""
+    try:
+        done = subprocess.run(
+            [str(runner), command, *options], capture_output=True, text=True, check=False, timeout=_TIMEOUT
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise ArtifactError(f"the file cannot be compared with {runner}: {error}") from error
+    if done.returncode != 0:
+        reason = done.stderr.strip() or f"exit code {done.returncode}"
+        raise ArtifactError(f"{runner} {command} failed: {reason}")
+    return done.stdout
 
 
 def _found(detections: Sequence[dict[str, Any]], classes: Sequence[str], slots: int) -> Found:

@@ -1,6 +1,7 @@
 """An export compares its files with the detector in each runtime, and refuses those that stray."""
 
 import dataclasses
+import logging
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from lensbox.cli import main
 from lensbox.errors import ArtifactError
 from lensbox.export import parity
 from lensbox.export.artifact_writer import MadeArtifact, make_artifact
+from lensbox.export.onnx_writer import make_onnx
 from lensbox.export.parity import ParityOptions, Reference, compare_with_detector
 from lensbox.runtime.artifact import Artifact
 from lensbox.runtime.artifact_loading import load_artifact, load_artifact_bytes
@@ -192,6 +194,32 @@ def test_the_runner_is_compared_as_well(make: Callable[[], Any]) -> None:
     assert [row.batch for row in rows] == [1, 5]
     assert all(row.boxes < 0.01 and row.exchanged == 0 and row.milliseconds > 0 for row in rows)
     assert all(row.loss is not None and row.loss < 1e-6 for row in rows)
+
+
+@pytest.mark.onnx_runner
+@pytest.mark.parametrize("make", [RedAndBlue, Landmarks])
+def test_the_runner_is_compared_with_an_onnx_file(make: Callable[[], Any]) -> None:
+    reference = Reference(make(), THRESHOLDS, dataclasses.replace(OPTIONS, runner=built_runner()))
+    metadata = make_onnx(make(), "a.onnx", *THRESHOLDS, reference=reference).metadata
+    assert [(row.runtime, row.batch) for row in metadata.parity] == [
+        ("Python", 1),
+        ("Python", 5),
+        ("C++", 1),
+        ("C++", 5),
+    ]
+    assert all(row.boxes < 0.01 and row.exchanged == 0 for row in metadata.parity)
+    assert all(row.loss is not None and row.loss < 1e-6 for row in metadata.parity)
+
+
+def test_a_runner_without_onnxruntime_is_left_out(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    program = tmp_path / "runner"
+    program.write_text("#!/bin/sh\necho 'lensbox_runner 0.1.0 (libtorch 2.13.0)'\n")
+    program.chmod(0o755)
+    reference = Reference(RedAndBlue(), THRESHOLDS, dataclasses.replace(OPTIONS, runner=program))
+    with caplog.at_level(logging.INFO):
+        metadata = make_onnx(RedAndBlue(), "a.onnx", *THRESHOLDS, reference=reference).metadata
+    assert {row.runtime for row in metadata.parity} == {"Python"}
+    assert f"a.onnx is not compared in C++: {program} has no onnxruntime" in caplog.text
 
 
 def test_a_runner_that_fails(made: MadeArtifact, tmp_path: Path) -> None:
