@@ -48,8 +48,8 @@ def followed(
         if done.cancelled():
             for step in steps:
                 step.cancel()
-        # A step knows `both` by its callbacks, and with it would keep its result, a photograph, in memory until
-        # the garbage collector comes.
+        # Steps know `both` by their callbacks: in a circle with it they would keep their results, photographs
+        # among them, in memory until the garbage collector comes.
         steps.clear()
 
     both.add_done_callback(end)
