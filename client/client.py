@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Generator, Iterable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from urllib.parse import urlsplit
 
 from numpy.typing import ArrayLike
 
@@ -51,6 +52,10 @@ class Client:
     ) -> None:
         if not re.match(r"https?://[^/]", url):
             raise ValueError(f"url must begin with http:// or https:// and a host, got {url!r}")
+        try:
+            _ = urlsplit(url).port  # raises; the system would take 99999 modulo 65536
+        except ValueError as error:
+            raise ValueError(f"url must have a port from 0 to 65535, got {url!r}") from error
         if api_key is not None and not re.fullmatch(r"[!-~]+", api_key):
             raise ValueError("api_key must be of visible ASCII characters")  # and is not shown
         if not 0.001 <= timeout <= 86_400:  # false for NaN

@@ -44,6 +44,10 @@ def read_entries(data: bytes) -> dict[str, bytes]:
             raise ValueError(
                 "is not a TorchScript file but holds weights: `lensbox export --weights` takes it"
             )
+        if not data:
+            raise ValueError("is not a TorchScript file: it is empty")
+        if data.startswith((b"\xff\xd8\xff", b"\x89PNG")):
+            raise ValueError("is not a TorchScript file but an image")
         raise ValueError("is not a TorchScript file, which is a zip archive")
     try:
         return read_archive(data)

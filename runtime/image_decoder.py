@@ -68,7 +68,8 @@ def decode_photo(
     except PIL.Image.DecompressionBombError as error:
         raise TooManyPixelsError(str(error)) from error
     except PIL.UnidentifiedImageError as error:
-        raise InputError("its format is unknown, or its header is damaged") from error
+        reason = "its format is unknown, or its header is damaged" if file else "it is empty"
+        raise InputError(reason) from error
     except Exception as error:  # decoders raise a dozen types on broken files
         raise InputError(str(error) or type(error).__name__) from error
 

@@ -59,6 +59,14 @@ std::optional<std::string> unknown_subcommand(const CLI::App& app) {
   return unused[0] + ": it must be info, selftest, detect, loss or bench (--help)";
 }
 
+// Nor does it say which of the words that it did not expect are options, and lists them backwards.
+std::optional<std::string> unknown_option(const CLI::App& app) {
+  for (const std::string& word : app.remaining(/*recurse=*/true)) {
+    if (word.starts_with("--")) return word + " (--help has all)";
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -75,6 +83,7 @@ int main(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     if (const auto name = unknown_subcommand(app))
       return fail(ExitCode::kUsage, "there is no subcommand " + *name);
+    if (const auto name = unknown_option(app)) return fail(ExitCode::kUsage, "there is no option " + *name);
     return app.exit(error) == 0 ? 0 : static_cast<int>(ExitCode::kUsage);
   } catch (const UsageError& error) {
     return fail(ExitCode::kUsage, error.what());

@@ -46,13 +46,24 @@ std::string read_bytes(const fs::path& artifact) {
   return bytes;
 }
 
+// Of a file that is no archive, where people confuse files: what it is instead, or where the archive ends
+// wrongly.
+std::string what_it_is(std::string_view bytes, const std::string& otherwise) {
+  if (bytes.empty()) return ": it is empty";
+  // A safetensors file begins with the length of its header, which is JSON.
+  if (bytes.size() > 8 && bytes[8] == '{') return " but holds weights: `lensbox export --weights` takes it";
+  if (bytes.starts_with("\xff\xd8\xff") || bytes.starts_with("\x89PNG")) return " but an image";
+  if (bytes[0] == '\x08') return " but ONNX, which Python runs";  // ir_version, which comes first
+  return ": " + otherwise;
+}
+
 ZipArchive open_archive(const fs::path& artifact, std::string_view bytes) {
   constexpr std::string_view kZipFile = "PK\x03\x04";
   try {
     return ZipArchive(bytes);
   } catch (const ZipError& error) {
-    fail(artifact, (bytes.starts_with(kZipFile) ? "damaged or truncated: " : "not a TorchScript file: ") +
-                       std::string(error.what()));
+    if (bytes.starts_with(kZipFile)) fail(artifact, std::string("damaged or truncated: ") + error.what());
+    fail(artifact, "not a TorchScript file" + what_it_is(bytes, error.what()));
   }
 }
 
@@ -77,7 +88,7 @@ std::string read_metadata_text(const fs::path& artifact, const ZipArchive& archi
                                const std::string& kind) {
   const ZipEntry* const entry = archive.find(folder + kMetadata);
   if (!entry) {
-    fail(artifact, kind + ", but without lensbox.json: write it with export/script_model.py");
+    fail(artifact, kind + ", but without lensbox.json: write it with `lensbox export`");
   }
   if (entry->size > kMostMetadata) {
     fail(artifact, "its lensbox.json must be at most " + std::to_string(kMostMetadata) + " bytes, is " +

@@ -163,6 +163,8 @@ def test_wrong_questions_are_not_asked(how: dict[str, Any], message: str) -> Non
     [
         ("127.0.0.1:8000", {}, "url must begin with http://"),
         ("http://", {}, "url must begin"),
+        ("http://127.0.0.1:99999", {}, "url must have a port from 0 to 65535"),
+        ("http://127.0.0.1:http", {}, "url must have a port from 0 to 65535"),
         ("http://a", {"timeout": math.nan}, "timeout must be"),
         ("http://a", {"retries": -1}, "retries must be at least 0, got -1"),
         ("http://a", {"connections": 0}, "connections must be at least 1, got 0"),

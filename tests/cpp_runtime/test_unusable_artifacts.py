@@ -105,7 +105,9 @@ def test_saved_tensors(run: Run, tmp_path: Path) -> None:
 
 def test_torchscript_without_metadata(run: Run, tmp_path: Path) -> None:
     path = save_script(Plain(), tmp_path / "plain.pt")
-    assert_refused(run("selftest", "--artifact", path), "plain.pt", "without lensbox.json", "script_model.py")
+    assert_refused(
+        run("selftest", "--artifact", path), "plain.pt", "without lensbox.json", "`lensbox export`"
+    )
 
 
 def test_a_newer_format(run: Run, rewrite: Rewrite) -> None:
@@ -484,3 +486,18 @@ def test_an_artifact_without_loss(run: Run, save_stand_in: SaveStandIn, tmp_path
     boxes.write_text("[[0, 0, 1, 1]]")
     result = run("loss", "--artifact", save_stand_in(StandIn()), "--predictions", boxes, "--targets", boxes)
     assert_refused(result, "has no method loss")
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (b"", "it is empty"),
+        (b"\xff\xd8\xff\xe0 and so on", "but an image"),
+        (b"\x10\0\0\0\0\0\0\0{}", "but holds weights: `lensbox export --weights` takes it"),
+        (b"\x08\x0a", "but ONNX, which Python runs"),
+    ],
+)
+def test_what_a_file_is_instead(run: Run, tmp_path: Path, content: bytes, reason: str) -> None:
+    path = tmp_path / "other.pt"
+    path.write_bytes(content)
+    assert_refused(run("info", "--artifact", path), "other.pt: not a TorchScript file", reason)

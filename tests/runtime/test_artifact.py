@@ -113,6 +113,10 @@ def test_file_that_is_missing_or_no_artifact_is_refused(tmp_path: Path) -> None:
     text.write_text("not an artifact")
     with pytest.raises(ArtifactError, match=r"text\.pt is not a TorchScript file"):
         load_artifact(text)
+    for content, reason in ((b"", "it is empty"), (b"\xff\xd8\xff\xe0", "but an image")):
+        text.write_bytes(content)
+        with pytest.raises(ArtifactError, match=rf"text\.pt is not a TorchScript file.* {reason}$"):
+            load_artifact(text)
     archive = tmp_path / "archive.pt"
     with zipfile.ZipFile(archive, "w") as file:
         file.writestr("other/content", "")

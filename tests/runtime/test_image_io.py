@@ -128,6 +128,12 @@ def test_what_cannot_be_decoded_is_refused(content: bytes, tmp_path: Path) -> No
         read_image(path)
 
 
+def test_an_empty_file_is_said_to_be_empty(tmp_path: Path) -> None:
+    (tmp_path / "bad.png").touch()
+    with pytest.raises(ValueError, match=r"bad\.png must be an image that Pillow can decode: it is empty$"):
+        read_image(tmp_path / "bad.png")
+
+
 def test_damaged_compressed_data_is_refused() -> None:
     noise = np.random.default_rng(0).integers(0, 256, (64, 64), dtype=np.uint8)
     content = bytearray(encode(PIL.Image.fromarray(noise)))
