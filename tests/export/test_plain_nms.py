@@ -104,7 +104,7 @@ class _Suppression(nn.Module):
             found: tuple[Tensor, ...] = torch.ops.lensbox.padded_nms(
                 images[..., :4].to(self.dtype),
                 images[..., 4],
-                iou_threshold,  # type: ignore[arg-type]
+                iou_threshold,
                 score_threshold,
                 20,
                 10,

@@ -99,7 +99,7 @@ def test_a_process_with_torch_alone_runs_it(program_path: Path, canvases: Tensor
     torch.save((canvases, [torch.tensor(value) for value in THRESHOLDS]), questions)
     environment = {name: value for name, value in os.environ.items() if not name.startswith("LENSBOX_")}
     environment["PYTHONPATH"] = str(Path(torch.__file__).parents[1])
-    command = [sys.executable, "-c", IN_TORCH_ALONE, program_path, questions, answers]
+    command = [sys.executable, "-c", IN_TORCH_ALONE, *map(str, (program_path, questions, answers))]
     subprocess.run(command, env=environment, cwd=tmp_path, check=True, timeout=600)
     wanted = [named(colors().detect(batch, *THRESHOLDS)) for batch in (canvases[:1], canvases)]
     for found, expected in zip(torch.load(answers), wanted, strict=True):

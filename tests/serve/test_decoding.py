@@ -16,6 +16,7 @@ from lensbox.runtime.photo import Photo
 from lensbox.serve import decoding
 from lensbox.serve.decoding import Decoders
 from lensbox.serve.errors import ApiError
+from lensbox.serve.image_body import photo_from_file
 
 PATIENCE = 60.0
 _LOSS = {"predictions": [[0, 0, 1, 1]], "targets": [[0, 0, 1, 1]]}
@@ -86,7 +87,7 @@ def test_one_free_decoder_is_enough(stuck: StuckDecoder, wait_until: Callable[..
 def test_only_what_is_quick_is_decoded_in_the_callers_thread(
     encode: Callable[..., bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    decode, threads = decoding.photo_from_file, set()
+    decode, threads = photo_from_file, set()
 
     def noted(*arguments: Any) -> Photo:
         threads.add(threading.get_ident())

@@ -78,7 +78,12 @@ def test_an_event_loop_receives_as_a_thread_does(pair: Pair) -> None:
     async def receive() -> None:
         loop, ended = asyncio.get_running_loop(), asyncio.Event()
         second.receive_in(loop, found.append, ended.set)
-        sending = loop.run_in_executor(None, lambda: [first.send(message) for message in messages])
+
+        def send() -> None:
+            for message in messages:
+                first.send(message)
+
+        sending = loop.run_in_executor(None, send)
         await asyncio.wait_for(sending, PATIENCE)
         until = time.monotonic() + PATIENCE
         while len(found) < len(messages) and time.monotonic() < until:
