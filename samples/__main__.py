@@ -7,10 +7,12 @@ Writes the nine photographs of `photos.py`, `train.csv` (Grace Hopper, and six p
 import argparse
 import csv
 import io
+from importlib.util import find_spec
 from pathlib import Path
 
 import PIL.Image
 
+from lensbox.errors import ExitCode
 from lensbox.files import atomic_write
 from lensbox.samples.photos import DRAWN_BOXES, face_free_photos, save_photos
 
@@ -22,6 +24,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m lensbox.samples", description=__doc__)
     parser.add_argument("folder", type=Path, help="where to write them; made if it is not there")
     folder: Path = parser.parse_args().folder
+    if missing := [name for name in ("matplotlib", "skimage") if find_spec(name) is None]:
+        message = f"the photographs come with {' and '.join(missing)}: pip install 'lensbox[demo]'"
+        parser.exit(ExitCode.UNUSABLE, f"{parser.prog}: {message}\n")
+    if folder.exists() and not folder.is_dir():
+        parser.error(f"folder must be a folder, got the file {folder}")
     names = [path.name for path in save_photos(folder)]
     for name, pixels in face_free_photos().items():
         names.append(f"{name}.png")

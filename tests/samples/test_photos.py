@@ -2,7 +2,9 @@ from pathlib import Path
 
 import numpy as np
 import PIL.Image
+import pytest
 
+from lensbox.samples import __main__ as command
 from lensbox.samples.photos import DRAWN_BOXES, FACE_FREE, face_free_photos, gray_portraits, save_photos
 
 
@@ -29,3 +31,26 @@ def test_face_free_photographs_are_photographs() -> None:
         assert pixels.ndim == 2 or pixels.shape[2] == 3, name
         assert min(pixels.shape[:2]) >= 256, name
         assert pixels.std() > 10, name
+
+
+def test_packages_that_are_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(command, "find_spec", lambda name: None)
+    monkeypatch.setattr("sys.argv", ["samples", str(tmp_path / "photos")])
+    with pytest.raises(SystemExit) as ended:
+        command.main()
+    assert ended.value.code == 3
+    assert "come with matplotlib and skimage: pip install 'lensbox[demo]'" in capsys.readouterr().err
+    assert not (tmp_path / "photos").exists()
+
+
+def test_a_file_in_the_place_of_the_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setattr("sys.argv", ["samples", str(tmp_path / "file")])
+    with pytest.raises(SystemExit) as ended:
+        command.main()
+    assert ended.value.code == 2
+    assert "folder must be a folder, got the file" in capsys.readouterr().err
