@@ -63,3 +63,9 @@ def test_a_gpu_that_is_not_there(run: Run, artifact: Path) -> None:
 def test_auto_is_a_device(run: Run, artifact: Path) -> None:
     document = run("info", "--artifact", artifact, "--device", "auto").json()
     assert document["runner"]["device"] == ("cuda:0" if torch.cuda.is_available() else "cpu")
+
+
+def test_an_option_that_is_not_there(run: Run) -> None:
+    result = run("detect", *MODEL, "--image", "a.jpg", "--treshold", "1")
+    assert (result.code, result.stdout) == (2, "")
+    assert result.stderr == "lensbox_runner: there is no option --treshold (--help has all)\n"
