@@ -53,7 +53,6 @@ std::string what_it_is(std::string_view bytes, const std::string& otherwise) {
   // A safetensors file begins with the length of its header, which is JSON.
   if (bytes.size() > 8 && bytes[8] == '{') return " but holds weights: `lensbox export --weights` takes it";
   if (bytes.starts_with("\xff\xd8\xff") || bytes.starts_with("\x89PNG")) return " but an image";
-  if (bytes[0] == '\x08') return " but ONNX, which Python runs";  // ir_version, which comes first
   return ": " + otherwise;
 }
 

@@ -494,7 +494,6 @@ def test_an_artifact_without_loss(run: Run, save_stand_in: SaveStandIn, tmp_path
         (b"", "it is empty"),
         (b"\xff\xd8\xff\xe0 and so on", "but an image"),
         (b"\x10\0\0\0\0\0\0\0{}", "but holds weights: `lensbox export --weights` takes it"),
-        (b"\x08\x0a", "but ONNX, which Python runs"),
     ],
 )
 def test_what_a_file_is_instead(run: Run, tmp_path: Path, content: bytes, reason: str) -> None:
