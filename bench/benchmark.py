@@ -8,7 +8,6 @@ from pathlib import Path
 import torch
 
 from lensbox.bench import ops_report
-from lensbox.bench.allocator import keep_freed_memory
 from lensbox.bench.bandwidth import copy_bandwidth
 from lensbox.bench.cases import Case, all_cases
 from lensbox.bench.check import WrongAnswerError
@@ -22,6 +21,7 @@ from lensbox.bench.plots import write_plots
 from lensbox.bench.results import write_csv
 from lensbox.bench.threads import cpu_threads
 from lensbox.files import atomic_write
+from lensbox.runtime.freed_memory import keep_freed_memory
 
 
 @dataclass(frozen=True)

@@ -65,11 +65,14 @@ def artifact_detector(
     from lensbox.runtime.artifact_loading import load_artifact, read_file
     from lensbox.runtime.detection_json import detections_to_json
     from lensbox.runtime.device import choose_device
+    from lensbox.runtime.freed_memory import keep_freed_memory
     from lensbox.runtime.onnx_file import looks_like_onnx
 
     if device == "auto" and looks_like_onnx(read_file(path)):
         device = "cpu"  # the only one that such a file is for
     artifact = load_artifact(path, choose_device(device), trusted=trusted, public_key=public_key)
+    if artifact.device.type == "cpu":
+        keep_freed_memory()
     # On a CPU, what a larger batch computes leaves the caches.
     size = batch_size or (8 if artifact.device.type == "cpu" else 64)
 

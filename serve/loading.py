@@ -8,6 +8,7 @@ from lensbox.errors import ExitCode, LensboxError
 from lensbox.runtime import Artifact, Photo, load_artifact
 from lensbox.runtime.artifact_loading import device_of_file
 from lensbox.runtime.device import choose_device
+from lensbox.runtime.freed_memory import keep_freed_memory
 from lensbox.serve.engine.batch_sizes import batch_sizes, largest_batch
 from lensbox.serve.settings import Settings
 
@@ -26,6 +27,8 @@ class StartupError(LensboxError, RuntimeError):
 def load_model(settings: Settings) -> Artifact:
     """Loads the artifact, runs its self-test and warms it up. Call it in the thread that will use it.
 
+    On a CPU the process then keeps the memory that it frees.
+
     Raises StartupError with a message that says what to do: no such device, op library not loadable, artifact
     missing or unreadable, self-test failed.
     """
@@ -33,6 +36,8 @@ def load_model(settings: Settings) -> Artifact:
         torch.set_num_threads(settings.threads)  # per thread, hence here
     try:
         device = _device(settings)
+        if device.type == "cpu":
+            keep_freed_memory()
         if device.index is not None:
             torch.cuda.set_device(device)  # per thread
         with torch.inference_mode(

@@ -12,7 +12,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lensbox.bench.allocator import keep_freed_memory
 from lensbox.bench.article import article_report
 from lensbox.bench.article.chart import write_chart
 from lensbox.bench.article.results import ArticleReport, RowResult, write_article_csv
@@ -38,6 +37,7 @@ from lensbox.bench.timing import (
     summarize,
 )
 from lensbox.files import atomic_write
+from lensbox.runtime.freed_memory import keep_freed_memory
 
 CPU_NOTE = (
     "A CPU runs the experiment scaled down: a small batch, a small net in float32, not compiled, nothing to "

@@ -8,7 +8,6 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from lensbox.bench.allocator import keep_freed_memory
 from lensbox.bench.check import WrongAnswerError
 from lensbox.bench.comparison import Outcome, call_series, clock_of, compare, complete_series
 from lensbox.bench.environment import environment
@@ -21,6 +20,7 @@ from lensbox.bench.timing import MICROSECONDS, Series
 from lensbox.errors import ArtifactError
 from lensbox.files import atomic_write
 from lensbox.runtime import Artifact, load_artifact
+from lensbox.runtime.freed_memory import keep_freed_memory
 from lensbox.runtime.self_test import TOLERANCES, max_error
 
 _EFFORT = Effort(rounds=30, sample_seconds=0.02, figure_seconds=3.0)

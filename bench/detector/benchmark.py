@@ -9,7 +9,6 @@ from pathlib import Path
 
 import torch
 
-from lensbox.bench.allocator import keep_freed_memory
 from lensbox.bench.comparison import call_series, clock_of, compare
 from lensbox.bench.detector import detector_report
 from lensbox.bench.detector.check import check_way
@@ -31,6 +30,7 @@ from lensbox.bench.threads import cpu_threads
 from lensbox.bench.timing import Series
 from lensbox.files import atomic_write
 from lensbox.model import FaceDetector
+from lensbox.runtime.freed_memory import keep_freed_memory
 
 _PACKAGES = ("onnx", "onnxscript", "onnxruntime", "openvino")
 # Many short samples of a few calls: on a busy machine the median is then that of the undisturbed ones.

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import torch
 
-from lensbox.bench.allocator import keep_freed_memory
 from lensbox.bench.bandwidth import copy_bandwidth
 from lensbox.bench.environment import environment
 from lensbox.bench.measurement import Effort
@@ -27,6 +26,7 @@ from lensbox.bench.photo.subject import make_subject
 from lensbox.bench.threads import cpu_threads
 from lensbox.files import atomic_write
 from lensbox.model import FaceDetector
+from lensbox.runtime.freed_memory import keep_freed_memory
 from lensbox.runtime.metadata import ArtifactMetadata
 
 _PACKAGES = ("pillow", "opencv-python-headless")

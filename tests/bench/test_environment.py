@@ -1,7 +1,6 @@
 """What a run says about the machine, and why the benchmark's own sources could not be built."""
 
 import platform
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +8,6 @@ import pytest
 import torch
 
 from lensbox.bench import extension
-from lensbox.bench.allocator import keep_freed_memory
 from lensbox.bench.bandwidth import cache_bytes
 from lensbox.bench.environment import environment
 from lensbox.bench.peers.peer import UnavailableError
@@ -32,12 +30,6 @@ def test_the_environment_names_the_gpu_and_its_driver() -> None:
     assert torch.cuda.get_device_name() in lines["GPU"]
     assert "driver unknown" not in lines["GPU"]
     assert cache_bytes(torch.device("cuda")) > 1 << 20
-
-
-@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="mallopt is glibc's")
-def test_freed_memory_is_kept() -> None:
-    assert sys.platform == "linux"
-    assert keep_freed_memory()
 
 
 def test_missing_sources_are_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

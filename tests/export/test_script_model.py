@@ -128,8 +128,7 @@ def test_a_full_disk_leaves_the_old_artifact_and_a_message(tmp_path: Path) -> No
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000)),
     )
     assert result.returncode == 3, result.stderr
-    assert "lensbox export: " in result.stderr
-    assert f"cannot be written: File too large: '{output}'" in result.stderr
+    assert f"{output}: cannot be written: File too large" in result.stderr
     assert "Traceback" not in result.stderr
     assert output.read_bytes() == b"old"
     assert list(tmp_path.iterdir()) == [output]
