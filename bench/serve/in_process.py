@@ -8,6 +8,7 @@ from functools import partial
 import torch
 
 from lensbox.runtime import load_artifact
+from lensbox.runtime.freed_memory import keep_freed_memory
 from lensbox.runtime.metadata import Canvas
 from lensbox.serve.engine.batch_sizes import LARGEST_ON_GPU, batch_sizes
 
@@ -20,6 +21,7 @@ class InProcess:
 
     def __init__(self, artifact: str, device: str, threads: int, file: bytes) -> None:
         torch.set_num_threads(threads)
+        keep_freed_memory()  # as the service does on a CPU
         self._artifact = load_artifact(artifact, torch.device(device))
         self._file = file
         self._sizes = _ON_CPU if device == "cpu" else _ON_GPU
