@@ -6,7 +6,7 @@ It is a zip archive as torch.export's `package_pt2` writes it, read as strictly 
 import re
 from collections.abc import Mapping
 
-from lensbox.runtime.artifact_file import METADATA_ENTRY, checked_metadata
+from lensbox.runtime.artifact_file import METADATA_ENTRY, check_entries, checked_metadata
 
 MODEL = "detect"
 _CODE = f"data/aotinductor/{MODEL}/"
@@ -34,7 +34,5 @@ def parse_package(entries: Mapping[str, bytes]) -> bytes:
     metadata = checked_metadata(entries)
     if not any(name.startswith(_CODE) and name.endswith(".so") for name in entries):
         raise ValueError(f"holds no compiled code: it has no entry {_CODE}*.so")
-    foreign = [name for name in entries if not _ENTRY.fullmatch(name)]
-    if foreign:
-        raise ValueError(f"is not as Lensbox writes it: it holds the entry {foreign[0]}")
+    check_entries(entries, _ENTRY, "Lensbox")
     return metadata

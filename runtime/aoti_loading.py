@@ -8,10 +8,10 @@ from lensbox.runtime.aoti_model import AotiModel
 from lensbox.runtime.artifact import Artifact
 from lensbox.runtime.artifact_file import METADATA_FILE
 from lensbox.runtime.compiled import require_machine
+from lensbox.runtime.detect_only_loading import detect_only_artifact, read_stored
 from lensbox.runtime.device import named_device
 from lensbox.runtime.metadata import ArtifactMetadata
 from lensbox.runtime.op_library import require_ops
-from lensbox.runtime.stored_metadata import read_stored
 
 
 def load_package(
@@ -34,13 +34,7 @@ def load_package(
     device = named_device(metadata.compiled.device if device_name == "auto" else device_name)
     require_machine(name, metadata.compiled, device)
     require_ops(name, metadata.ops)
-    # Here and not above, so that whoever imports the runtime can report an op library that does not load.
-    from lensbox.runtime.detect_only_methods import DetectOnlyMethods
-
-    model = AotiModel(data, name, device, metadata.outputs)
-    assert metadata.canvas is not None  # since format 2
-    methods = DetectOnlyMethods(model.run, metadata.canvas, device, "loss" in metadata.methods)
-    return Artifact(methods, metadata, device)
+    return detect_only_artifact(AotiModel(data, name, device, metadata.outputs).run, metadata, device)
 
 
 def read_package_metadata(entries: Mapping[str, bytes], name: str) -> ArtifactMetadata:

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from lensbox.errors import ArtifactError
 from lensbox.runtime.aoti_file import MODEL
+from lensbox.runtime.detect_only_loading import by_name
 
 # Of the CPU; further calls wait for one of them. They share the weights.
 _MAX_CALLS = 8
@@ -51,6 +52,4 @@ class AotiModel:
         thresholds = [torch.tensor(value, dtype=torch.float64) for value in (score_threshold, iou_threshold)]
         with self._turn:
             found = self._loader.boxed_run([images, *thresholds])
-        if len(found) != len(self._outputs):
-            raise ArtifactError(f"detect must give {', '.join(self._outputs)}, got {len(found)} tensors")
-        return dict(zip(self._outputs, found, strict=True))
+        return by_name(found, self._outputs)

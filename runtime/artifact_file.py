@@ -67,6 +67,16 @@ def checked_metadata(entries: Mapping[str, bytes]) -> bytes:
     return metadata
 
 
+def check_entries(entries: Mapping[str, bytes], known: re.Pattern[str], writer: str) -> None:
+    """Raises ValueError, to be read after the file's name, for an entry with a name that is not `known`.
+
+    writer: who writes none of that kind.
+    """
+    foreign = [name for name in entries if not known.fullmatch(name)]
+    if foreign:
+        raise ValueError(f"is not as {writer} writes it: it holds the entry {foreign[0]}")
+
+
 def parse_artifact_file(entries: dict[str, bytes]) -> ArtifactFile:
     """Checks the entries of an artifact's file, all but the meaning of its metadata and its code.
 
@@ -78,9 +88,7 @@ def parse_artifact_file(entries: dict[str, bytes]) -> ArtifactFile:
     if "constants.pkl" not in entries:
         raise ValueError("is not a TorchScript file: it holds no code (was it written by torch.save?)")
     metadata = checked_metadata(entries)
-    foreign = [name for name in entries if not _ENTRY.fullmatch(name)]
-    if foreign:
-        raise ValueError(f"is not as torch writes it: it holds the entry {foreign[0]}")
+    check_entries(entries, _ENTRY, "torch")
     for what, pattern, most in (("code", _CODE, MAX_CODE_SIZE), ("pickles", _PICKLE, MAX_PICKLES_SIZE)):
         size = sum(len(content) for name, content in entries.items() if pattern.fullmatch(name))
         if size > most:

@@ -8,6 +8,7 @@ that of `aoti_loading`, exported programs that of `program_loading`.
 """
 
 import io
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal
 
@@ -100,17 +101,14 @@ def read_metadata(data: bytes, name: str) -> ArtifactMetadata:
     if looks_like_onnx(data):
         return read_onnx_metadata(data, name)
     entries = _entries(data, name)
-    if is_program(entries):
-        return read_program_metadata(entries, name)
-    return read_package_metadata(entries, name) if is_package(entries) else _parsed(entries, name)[1]
+    return _metadata_of(_kind_of(entries), entries, name)
 
 
 def kind_of_file(data: bytes) -> FileKind:
     """What a file is that `read_metadata` reads, by its content."""
     if looks_like_onnx(data):
         return "onnx"
-    entries = read_entries(data)
-    return "program" if is_program(entries) else "aoti" if is_package(entries) else "torchscript"
+    return _kind_of(read_entries(data))
 
 
 def device_of_file(path: str | Path) -> str | None:
@@ -119,12 +117,12 @@ def device_of_file(path: str | Path) -> str | None:
         data = read_file(path)
         if looks_like_onnx(data):
             return "cpu"
-        compiled = read_metadata(data, str(path)).compiled
-        if kind_of_file(data) == "program":
-            return "cpu"
+        entries = _entries(data, str(path))
+        kind = _kind_of(entries)
+        compiled = _metadata_of(kind, entries, str(path)).compiled
     except ArtifactError:
         return None
-    return None if compiled is None else compiled.device
+    return "cpu" if kind == "program" else None if compiled is None else compiled.device
 
 
 def load_artifact_bytes(
@@ -139,9 +137,10 @@ def load_artifact_bytes(
     if looks_like_onnx(data):
         return load_onnx_bytes(data, name, named_device(str(device)), onnx or OnnxOptions())
     entries = _entries(data, name)
-    if is_program(entries):
+    kind = _kind_of(entries)
+    if kind == "program":
         return load_program(data, entries, name, str(device), trusted)
-    if is_package(entries):
+    if kind == "aoti":
         return load_package(data, entries, name, str(device), trusted)
     device = choose_device(str(device))
     file, metadata = _parsed(entries, name)
@@ -164,6 +163,18 @@ def _entries(data: bytes, name: str) -> dict[str, bytes]:
         return read_entries(data)
     except ValueError as error:
         raise ArtifactError(f"{name} {error}") from error
+
+
+def _kind_of(entries: Mapping[str, bytes]) -> FileKind:
+    """Of an archive. A program is asked for first: it looks like a package, too."""
+    return "program" if is_program(entries) else "aoti" if is_package(entries) else "torchscript"
+
+
+def _metadata_of(kind: FileKind, entries: dict[str, bytes], name: str) -> ArtifactMetadata:
+    """Raises ArtifactError."""
+    if kind == "program":
+        return read_program_metadata(entries, name)
+    return read_package_metadata(entries, name) if kind == "aoti" else _parsed(entries, name)[1]
 
 
 def _parsed(entries: dict[str, bytes], name: str) -> tuple[ArtifactFile, ArtifactMetadata]:

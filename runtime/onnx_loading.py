@@ -7,11 +7,11 @@ import torch
 from lensbox.errors import ArtifactError, DeviceError
 from lensbox.runtime.artifact import Artifact
 from lensbox.runtime.artifact_file import MAX_METADATA_SIZE, METADATA_FILE
+from lensbox.runtime.detect_only_loading import detect_only_artifact, read_stored
 from lensbox.runtime.metadata import ArtifactMetadata
 from lensbox.runtime.onnx_file import check_seal
 from lensbox.runtime.onnx_options import OnnxOptions
 from lensbox.runtime.onnxruntime_session import OnnxruntimeSession, Value
-from lensbox.runtime.stored_metadata import read_stored
 
 INPUTS = ("images", "score_threshold", "iou_threshold")
 
@@ -24,19 +24,13 @@ def load_onnx_bytes(data: bytes, name: str, device: torch.device, options: OnnxO
     """
     if device.type != "cpu":
         raise DeviceError(f"device must be cpu for an ONNX file, got {device} for {name}")
-    # Here and not above, so that whoever imports the runtime can report an op library that does not load.
-    from lensbox.runtime.detect_only_methods import DetectOnlyMethods
-
     metadata, session = _opened(data, name, options.threads or torch.get_num_threads())
     run = session.run
     if options.runtime == "openvino":
         from lensbox.runtime.openvino_session import OpenvinoSession
 
         run = OpenvinoSession(data, name, options, metadata.outputs).run
-    rounded = options.precision != "float32"
-    assert metadata.canvas is not None  # since format 2
-    methods = DetectOnlyMethods(run, metadata.canvas, device, "loss" in metadata.methods)
-    return Artifact(methods, metadata, device, rounded=rounded)
+    return detect_only_artifact(run, metadata, device, rounded=options.precision != "float32")
 
 
 def read_onnx_metadata(data: bytes, name: str) -> ArtifactMetadata:

@@ -6,7 +6,7 @@ It is a zip archive as `torch.export.save` writes it, read as strictly as a Torc
 import re
 from collections.abc import Mapping
 
-from lensbox.runtime.artifact_file import METADATA_ENTRY, checked_metadata
+from lensbox.runtime.artifact_file import METADATA_ENTRY, check_entries, checked_metadata
 
 _GRAPH = "models/model.json"
 _ENTRY = re.compile(
@@ -28,7 +28,5 @@ def parse_program(entries: Mapping[str, bytes]) -> bytes:
     Raises ValueError, to be read after the file's name, if it holds anything that Lensbox does not put there.
     """
     metadata = checked_metadata(entries)
-    foreign = [name for name in entries if not _ENTRY.fullmatch(name)]
-    if foreign:
-        raise ValueError(f"is not as Lensbox writes it: it holds the entry {foreign[0]}")
+    check_entries(entries, _ENTRY, "Lensbox")
     return metadata

@@ -8,12 +8,12 @@ from torch import Tensor
 
 from lensbox.errors import ArtifactError, DeviceError
 from lensbox.runtime.artifact import Artifact
+from lensbox.runtime.detect_only_loading import by_name, detect_only_artifact, read_stored
 from lensbox.runtime.device import named_device
 from lensbox.runtime.metadata import ArtifactMetadata
 from lensbox.runtime.op_library import require_ops
 from lensbox.runtime.program_file import parse_program
 from lensbox.runtime.quiet_export import quiet_export
-from lensbox.runtime.stored_metadata import read_stored
 
 
 def load_program(
@@ -36,13 +36,8 @@ def load_program(
     if device.type != "cpu":
         raise DeviceError(f"device must be cpu for an exported program, got {device} for {name}")
     require_ops(name, metadata.ops)
-    # Here and not above, so that whoever imports the runtime can report an op library that does not load.
-    from lensbox.runtime.detect_only_methods import DetectOnlyMethods
-
     program = _ProgramModel(_module_of(data, name, metadata), metadata.outputs)
-    assert metadata.canvas is not None  # since format 2
-    methods = DetectOnlyMethods(program.run, metadata.canvas, device, "loss" in metadata.methods)
-    return Artifact(methods, metadata, device)
+    return detect_only_artifact(program.run, metadata, device)
 
 
 def read_program_metadata(entries: Mapping[str, bytes], name: str) -> ArtifactMetadata:
@@ -65,10 +60,7 @@ class _ProgramModel:
     def run(self, images: Tensor, score_threshold: float, iou_threshold: float) -> Mapping[str, Tensor]:
         """What `detect` finds, by name. Raises ArtifactError if it gives not as many outputs as it should."""
         thresholds = [torch.tensor(value, dtype=torch.float32) for value in (score_threshold, iou_threshold)]
-        found = self._module(images, *thresholds)
-        if len(found) != len(self._outputs):
-            raise ArtifactError(f"detect must give {', '.join(self._outputs)}, got {len(found)} tensors")
-        return dict(zip(self._outputs, found, strict=True))
+        return by_name(self._module(images, *thresholds), self._outputs)
 
 
 def _module_of(data: bytes, name: str, metadata: ArtifactMetadata) -> Callable[..., Sequence[Tensor]]:

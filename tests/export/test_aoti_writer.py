@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from unusual_detectors import Deciding, FittingItsOwnWay
 from user_detectors import Brightest, RedAndBlue
+from wrong_models import wrong_in_batches_of
 
 from lensbox.errors import ArtifactError
 from lensbox.export import aoti_compiler, aoti_writer
@@ -79,15 +80,7 @@ def test_code_that_is_wrong_in_batches_of_one_size_is_refused(
     detector: FaceDetector, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, batch: int
 ) -> None:
     """As AOTInductor did once, without a word."""
-    run = AotiModel.run
-
-    def wrong(self: AotiModel, images: Tensor, score: float, iou: float) -> Mapping[str, Tensor]:
-        found = dict(run(self, images, score, iou))
-        if len(images) == batch:
-            found["boxes"] = found["boxes"] + 52
-        return found
-
-    monkeypatch.setattr(AotiModel, "run", wrong)
+    monkeypatch.setattr(AotiModel, "run", wrong_in_batches_of(batch, AotiModel.run))
     with pytest.raises(ArtifactError, match=f"fails its self-test|does not find .* in a batch of {batch},"):
         save(detector, tmp_path / "out")
     assert not list((tmp_path / "out").iterdir())

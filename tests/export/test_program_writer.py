@@ -6,7 +6,6 @@ import re
 import subprocess
 import sys
 import zipfile
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ from click.testing import CliRunner
 from torch import Tensor
 from unusual_detectors import Deciding, FittingItsOwnWay, LosingItsOwnWay
 from user_detectors import Brightest, Landmarks, RedAndBlue
+from wrong_models import wrong_in_batches_of
 
 from lensbox.errors import ArtifactError
 from lensbox.export import plain_nms, program_writer
@@ -121,15 +121,7 @@ class TestRefusals:
     def test_a_graph_that_is_wrong_in_batches_of_one_size(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, batch: int
     ) -> None:
-        run = _ProgramModel.run
-
-        def wrong(self: _ProgramModel, images: Tensor, score: float, iou: float) -> Mapping[str, Tensor]:
-            found = dict(run(self, images, score, iou))
-            if len(images) == batch:
-                found["boxes"] = found["boxes"] + 52
-            return found
-
-        monkeypatch.setattr(_ProgramModel, "run", wrong)
+        monkeypatch.setattr(_ProgramModel, "run", wrong_in_batches_of(batch, _ProgramModel.run))
         with pytest.raises(ArtifactError, match=f"fails its self-test|does not find .* a batch of {batch},"):
             save_program(colors(), tmp_path / "detector.pt2", plain_ops=True)
         assert not list(tmp_path.iterdir())

@@ -1,13 +1,13 @@
 """Artifacts whose file computes `detect` alone: the interface and the answers of the TorchScript file."""
 
 import io
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import PIL.Image
 import pytest
 import torch
 from damaged_files import with_bit_flipped
+from in_threads import assert_same_in_threads
 from torch import Tensor
 
 from lensbox.errors import ArtifactError, InputError
@@ -97,13 +97,7 @@ class TestTheSameInterface:
 
     def test_in_several_threads(self, artifact: Artifact) -> None:
         canvases = [torch.randint(0, 256, (2, 1, 256, 256), dtype=torch.uint8) for _ in range(12)]
-        wanted = [artifact.detect(batch, LOW) for batch in canvases]
-        with ThreadPoolExecutor(10) as threads:
-            for found, expected in zip(
-                threads.map(lambda x: artifact.detect(x, LOW), canvases), wanted, strict=True
-            ):
-                for value, other in zip(found, expected, strict=True):
-                    assert torch.equal(value, other)
+        assert_same_in_threads(artifact, canvases, LOW, threads=10)
 
     def test_it_may_have_any_name(self, path: Path, tmp_path: Path) -> None:
         renamed = tmp_path / "detector.pt"

@@ -1,14 +1,13 @@
 """Artifacts that are exported programs: the same interface and the same answers, for those who trust them."""
 
-import json
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
-from damaged_files import rewritten
+from altered_packages import with_entry, with_metadata, without
+from damaged_files import rewritten, with_bit_flipped
+from in_threads import assert_same_in_threads
 from torch import Tensor
 from user_detectors import RedAndBlue
 
@@ -54,12 +53,7 @@ class TestTheSameInterface:
 
     def test_in_several_threads(self, program: Artifact) -> None:
         canvases = [torch.randint(0, 256, (1, 3, 192, 320), dtype=torch.uint8) for _ in range(6)]
-        wanted = [program.detect(batch, LOW) for batch in canvases]
-        with ThreadPoolExecutor(3) as threads:
-            for found, expected in zip(
-                threads.map(lambda batch: program.detect(batch, LOW), canvases), wanted, strict=True
-            ):
-                assert all(map(torch.equal, found, expected))
+        assert_same_in_threads(program, canvases, LOW, threads=3)
 
     def test_loss(self, program: Artifact, script: Artifact) -> None:
         boxes = torch.tensor([[1.0, 2, 5, 7], [3, 3, 9, 8]])
@@ -93,26 +87,6 @@ def test_it_is_for_the_cpu(program_path: Path) -> None:
         load_artifact(program_path, "cuda", trusted=True)
 
 
-def with_metadata(change: Callable[[dict[str, Any]], object]) -> Callable[[dict[str, bytes]], None]:
-    def apply(entries: dict[str, bytes]) -> None:
-        (name,) = (name for name in entries if name.endswith("/extra/lensbox.json"))
-        document = json.loads(entries[name])
-        change(document)
-        entries[name] = json.dumps(document).encode()
-
-    return apply
-
-
-def without_metadata(entries: dict[str, bytes]) -> None:
-    (name,) = (name for name in entries if name.endswith("/extra/lensbox.json"))
-    del entries[name]
-
-
-def with_a_foreign_entry(entries: dict[str, bytes]) -> None:
-    folder = next(iter(entries)).split("/")[0]
-    entries[f"{folder}/data/aotinductor/detect/x.so"] = b""
-
-
 def with_a_graph_of_nothing(entries: dict[str, bytes]) -> None:
     (name,) = (name for name in entries if name.endswith("/models/model.json"))
     entries[name] = b"{}"
@@ -121,13 +95,16 @@ def with_a_graph_of_nothing(entries: dict[str, bytes]) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (without_metadata, "is not a Lensbox artifact: it holds no lensbox.json"),
+        (without("/extra/lensbox.json"), "is not a Lensbox artifact: it holds no lensbox.json"),
         (with_metadata(lambda found: found.update(format_version=1)), "which exported programs never had"),
         (
             with_metadata(lambda found: found["ops"].append("lensbox::padded_nms.new(Tensor x) -> Tensor")),
             "needs the operator lensbox::padded_nms.new",
         ),
-        (with_a_foreign_entry, "is not as Lensbox writes it: it holds the entry data/aotinductor"),
+        (
+            with_entry("data/aotinductor/detect/x.so"),
+            "is not as Lensbox writes it: it holds the entry data/aotinductor",
+        ),
         (with_a_graph_of_nothing, "cannot be loaded by torch .*, it was written by torch"),
     ],
 )
@@ -142,9 +119,8 @@ def test_what_does_not_fit(
 
 @pytest.mark.parametrize("part", [0.0, 0.5, 0.9999])
 def test_a_flipped_bit(program_path: Path, tmp_path: Path, part: float) -> None:
-    data = bytearray(program_path.read_bytes())
-    data[int(part * len(data))] ^= 1
+    data = program_path.read_bytes()
     path = tmp_path / "flipped.pt2"
-    path.write_bytes(data)
+    path.write_bytes(with_bit_flipped(data, int(part * len(data))))
     with pytest.raises(ArtifactError, match=r"flipped\.pt2"):
         load_artifact(path, trusted=True)
