@@ -3,9 +3,9 @@
 import json
 import re
 import threading
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import Any, Literal
 from urllib.parse import urlsplit
 
 from numpy.typing import ArrayLike
@@ -14,17 +14,13 @@ from lensbox.client.answers import ImageDetections, LossAnswer
 from lensbox.client.errors import unexpected
 from lensbox.client.evaluation import Evaluation, Targets, targets_json
 from lensbox.client.image_bytes import Image, image_bytes
-from lensbox.client.many import BATCH_SIZE, ManyImages, of_one
+from lensbox.client.many import BATCH_SIZE, ManyImages
 from lensbox.client.model import Limits, Model
 from lensbox.errors import LensboxError
-
-if TYPE_CHECKING:
-    from lensbox.client.connection import Answer
 
 Orientation = Literal["exif", "stored"]
 Parameters = dict[str, float | str]
 Boxes = ArrayLike | Sequence[ArrayLike]
-Typed = TypeVar("Typed")
 
 
 class Client:
@@ -104,9 +100,8 @@ class Client:
         ValueError, TypeError, and OSError for a file that cannot be read.
         """
         parameters = _parameters(score_threshold, iou_threshold, orientation)
-        return of_one(
-            self._connection.ask("POST", "/v1/detect", content=image_bytes(image), parameters=parameters)
-        )
+        answer = self._connection.ask("POST", "/v1/detect", content=image_bytes(image), parameters=parameters)
+        return answer.read(ImageDetections.from_json)
 
     def annotate(
         self,
@@ -191,7 +186,7 @@ class Client:
             fields={"targets": json.dumps(boxes)},
             parameters=parameters,
         )
-        return _typed(answer, lambda document: Evaluation.from_json(document, answer.request_id))
+        return answer.read(lambda document: Evaluation.from_json(document, answer.request_id))
 
     def loss(
         self,
@@ -214,11 +209,11 @@ class Client:
             question["weights"] = _nested(weights)
         asked = {"per_image": per_image, "gradient": gradient}
         question |= {name: True for name, wanted in asked.items() if wanted}
-        return _typed(self._connection.ask("POST", "/v1/loss", json=question), LossAnswer.from_json)
+        return self._connection.ask("POST", "/v1/loss", json=question).read(LossAnswer.from_json)
 
     def model(self) -> Model:
         """What runs there, and the limits of a request. Raises ServiceError."""
-        return _typed(self._connection.ask("GET", "/v1/model"), Model.from_json)
+        return self._connection.ask("GET", "/v1/model").read(Model.from_json)
 
     def metadata(self) -> dict[str, Any]:
         """All that GET /v1/model tells of the artifact and the service. Raises ServiceError."""
@@ -240,15 +235,6 @@ class Client:
             if self._limits is None:
                 self._limits = self.model().limits
             return self._limits
-
-
-def _typed(answer: "Answer", read: Callable[[Any], Typed]) -> Typed:
-    """The JSON of an answer, read. Raises ServiceError for what no service answers."""
-    document = answer.json()
-    try:
-        return read(document)
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise unexpected(document) from error
 
 
 def _nested(values: Any) -> Any:

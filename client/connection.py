@@ -6,9 +6,9 @@ import json
 import random
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import httpx
 
@@ -17,6 +17,8 @@ from lensbox.client.errors import SHOWN, ServiceError, unexpected
 _FIRST_WAIT = 0.25  # seconds before the second try; doubled with each
 _LONGEST_WAIT = 60.0  # a service that asks for more has no time for us
 _AGAIN = (429, 503)
+
+Typed = TypeVar("Typed")
 
 
 @dataclass(frozen=True)
@@ -33,6 +35,14 @@ class Answer:
             return json.loads(self.content)
         except ValueError as error:
             raise unexpected(self.content.decode("utf-8", "replace")) from error
+
+    def read(self, read: Callable[[Any], Typed]) -> Typed:
+        """What `read` makes of the JSON. Raises ServiceError for what no service answers."""
+        document = self.json()
+        try:
+            return read(document)
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise unexpected(document) from error
 
 
 class Connection:

@@ -9,7 +9,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 from lensbox.client.answers import ImageDetections
-from lensbox.client.errors import ServiceError, unexpected
+from lensbox.client.errors import ServiceError
 from lensbox.client.image_bytes import Image, image_bytes
 from lensbox.client.model import Limits
 from lensbox.errors import InputError, LensboxError
@@ -100,7 +100,7 @@ class ManyImages:
         begin = time.monotonic()
         try:
             if len(files) == 1:
-                results: list[Result] = [of_one(self._ask(content=files[0]))]
+                results: list[Result] = [self._ask(content=files[0]).read(ImageDetections.from_json)]
             else:
                 results = _of_each(self._ask(files=[("image", file) for file in files]), len(files))
         except ServiceError as error:
@@ -159,24 +159,16 @@ def _file(image: Image) -> bytes | InputError:
         return InputError(str(error))
 
 
-def of_one(answer: "Answer") -> ImageDetections:
-    """Of an answer to one image. Raises ServiceError."""
-    document = answer.json()
-    try:
-        return ImageDetections.from_json(document)
-    except (KeyError, TypeError, ValueError) as error:
-        raise unexpected(document) from error
-
-
 def _of_each(answer: "Answer", count: int) -> list[Result]:
-    document = answer.json()
-    try:
+    """Of an answer to several images. Raises ServiceError."""
+
+    def read(document: Any) -> list[Result]:
         results = [_one_of_many(one, answer.request_id) for one in document["images"]]
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise unexpected(document) from error
-    if len(results) != count:
-        raise unexpected(document)
-    return results
+        if len(results) != count:
+            raise ValueError(f"an answer must have {count} images, got {len(results)}")
+        return results
+
+    return answer.read(read)
 
 
 def _one_of_many(one: dict[str, Any], request_id: str | None) -> Result:
