@@ -21,7 +21,8 @@ class InProcess:
 
     def __init__(self, artifact: str, device: str, threads: int, file: bytes) -> None:
         torch.set_num_threads(threads)
-        keep_freed_memory()  # as the service does on a CPU
+        if device == "cpu":
+            keep_freed_memory()  # as the service does
         self._artifact = load_artifact(artifact, torch.device(device))
         self._file = file
         self._sizes = _ON_CPU if device == "cpu" else _ON_GPU
