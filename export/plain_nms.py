@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from lensbox.export.detect_graph import ReplacedNms
-from lensbox.export.nms_arguments import with_plain_arguments
+from lensbox.export.nms_arguments import Found, with_plain_arguments
 
 _NOTHING = -torch.inf  # the score of what is no candidate, or no longer
 
@@ -39,7 +39,7 @@ def plain_padded_nms(
     max_candidates: int,
     max_detections: int,
     categories: Tensor | None = None,
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+) -> Found:
     """`padded_nms` of float32 with max_detections <= max_candidates <= N; thresholds: float32 []."""
     scores = torch.where(scores > score_threshold, scores, _NOTHING)  # a NaN is not greater
     index = torch.arange(scores.shape[1], device=scores.device).expand_as(scores)

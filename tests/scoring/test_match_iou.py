@@ -1,25 +1,14 @@
 """Hits at other IoUs than 0.5, and COCO's mean over ten of them."""
 
-from collections.abc import Sequence
-
 import numpy as np
 import pytest
+from scored_boxes import found, labels
 
 from lensbox.scoring.average_precision import COCO_IOUS, Evaluation, ImageDetections, ImageLabels
 from lensbox.train.evaluation.coco_precision import coco_precision
 
 SMALL = (0, 0, 20, 20)
 LARGE = (100, 100, 140, 140)
-
-
-def labels(*boxes: Sequence[float], ignore: Sequence[int] = ()) -> ImageLabels:
-    array = np.array(boxes, float).reshape(-1, 4)
-    return ImageLabels(array, np.array([index in ignore for index in range(len(array))], bool))
-
-
-def found(*rows: Sequence[float]) -> ImageDetections:
-    array = np.array(rows, float).reshape(-1, 5)
-    return ImageDetections(array[:, :4], array[:, 4])
 
 
 def hits(matched: Evaluation, match_iou: float) -> list[bool]:
