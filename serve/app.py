@@ -26,6 +26,7 @@ from lensbox.serve.observability.engine import observed_instance
 from lensbox.serve.observability.metrics import Metrics
 from lensbox.serve.observability.middleware import Observed
 from lensbox.serve.observability.tracing import start_tracing
+from lensbox.serve.processes.peers import Peers
 from lensbox.serve.routes import detect, evaluate, health, loss, model, page
 from lensbox.serve.routes import metrics as metrics_route
 from lensbox.serve.security.access import Access
@@ -52,6 +53,7 @@ def create_app(
     engine: Engine | None = None,
     access: Access | None = None,
     tracing: "Tracing | None" = None,
+    peers: Peers | None = None,
 ) -> "App":
     """The ASGI application. It answers at once; /readyz tells when the model is ready.
 
@@ -61,6 +63,7 @@ def create_app(
     engine: one that is there already, in other processes, instead of one that calls `load`.
     access: who may ask, shared with other processes; default: as `settings` say. Raises KeyFileError.
     tracing: takes the spans of requests; default: as `settings` and the environment say. Raises TracingError.
+    peers: other processes that accept the same connections. /readyz waits for them.
     """
 
     metrics = Metrics()
@@ -86,7 +89,7 @@ def create_app(
         # Apart from the decoders: a loss does not wait for images. One thread, because parsing holds the GIL.
         json_parser = ThreadPoolExecutor(1, thread_name_prefix="lensbox-json")
         urls = UrlFetcher(UrlRules(settings.url_allow), settings.url_timeout)
-        app.state.service = service = Service(settings, instance, decoders, json_parser, urls, metrics)
+        app.state.service = service = Service(settings, instance, decoders, json_parser, urls, metrics, peers)
         metrics.watch(service.state)
         instance.start()
         if access.key_file is not None:

@@ -20,6 +20,7 @@ from lensbox.serve.ending import Ending
 from lensbox.serve.engine.engines import Engine
 from lensbox.serve.listener import url_of
 from lensbox.serve.observability.logs import LogStyle
+from lensbox.serve.processes.peers import Peers
 from lensbox.serve.security.access import Access
 from lensbox.serve.settings import Settings
 from lensbox.serve.slow_clients import Patience
@@ -37,12 +38,13 @@ def run(
     ending: Ending,
     access: Access,
     engine: Engine | None = None,
-    on_tick: Callable[[], None] = lambda: None,
+    peers: Peers | None = None,
 ) -> Exception | None:
     """Serves on a bound socket. Returns None after SIGINT or SIGTERM, else why the model could not start.
 
-    engine: one in other processes; others than this one then accept connections of the socket, too.
-    on_tick: called ten times a second, while the event loop turns.
+    engine: one in other processes.
+    peers: others that accept connections of the socket, too. They are told ten times a second how this one
+        is, while its event loop turns.
     Threads that are stuck in a decoder or in the model are left behind.
     """
     failures: list[Exception] = []
@@ -69,7 +71,7 @@ def run(
         service.ending = True
         server.end_at = time.monotonic() + _delay(settings)
 
-    app = create_app(settings, on_started=on_started, engine=engine, access=access)
+    app = create_app(settings, on_started=on_started, engine=engine, access=access, peers=peers)
     room = capacity(settings.max_connections)
     server = _Server(
         uvicorn.Config(
@@ -97,8 +99,9 @@ def run(
             timeout_graceful_shutdown=_time_for_requests(settings),
         )
     )
-    server.each_tick = on_tick
-    server.is_one_of_several = engine is not None
+    if peers is not None:
+        server.each_tick = lambda: peers.beat(app.state.service.is_ready)
+    server.is_one_of_several = peers is not None
     ending.ask = end
     if engine is None:
         _log.info("listening on %s, loading %s", url, settings.artifact)
@@ -128,7 +131,7 @@ def _time_for_requests(settings: Settings) -> Any:
 
 class _Server(uvicorn.Server):
     end_at = math.inf  # on the clock of `time.monotonic`
-    each_tick: Callable[[], None]
+    each_tick: Callable[[], None] = staticmethod(lambda: None)
     is_one_of_several = False  # that accept from the same sockets
 
     def __init__(self, config: uvicorn.Config) -> None:

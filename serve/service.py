@@ -13,6 +13,7 @@ from lensbox.serve.decoding import Decoders
 from lensbox.serve.engine.engines import Engine
 from lensbox.serve.engine.errors import NotReadyError, OverloadError
 from lensbox.serve.observability.metrics import Metrics, ServiceState
+from lensbox.serve.processes.peers import Peers
 from lensbox.serve.settings import Settings
 from lensbox.serve.url_fetch import UrlFetcher
 
@@ -20,7 +21,8 @@ from lensbox.serve.url_fetch import UrlFetcher
 @dataclass
 class Service:
     """settings, the model's instance, the threads that decode and parse, what fetches images, what is
-    measured, how many requests with a body are in progress, and whether the service is about to end."""
+    measured, the other processes that serve, how many requests with a body are in progress, and whether the
+    service is about to end."""
 
     settings: Settings
     instance: Engine
@@ -28,6 +30,7 @@ class Service:
     json_parser: ThreadPoolExecutor
     urls: UrlFetcher
     metrics: Metrics
+    peers: Peers | None = None
     in_progress: int = 0
     ending: bool = False
 
@@ -36,6 +39,14 @@ class Service:
         self.instance.ready_artifact()
         if self.decoders.stuck:
             raise NotReadyError("every decoder is busy with an image that takes too long")
+
+    def check_available(self) -> None:
+        """Raises NotReadyError unless balancers should send requests here, whichever process they come to."""
+        if self.ending:
+            raise NotReadyError("the service is shutting down")
+        self.check_ready()
+        if self.peers is not None:
+            self.peers.check_ready()
 
     @property
     def is_ready(self) -> bool:

@@ -11,7 +11,7 @@ from lensbox.serve.observability.logs import LogStyle
 from lensbox.serve.processes.addresses import EngineAddress
 from lensbox.serve.processes.arena import Arena
 from lensbox.serve.processes.child import begin_child, end_child
-from lensbox.serve.processes.pulse import Pulse
+from lensbox.serve.processes.peers import Peers
 from lensbox.serve.processes.remote_engine import RemoteEngine
 from lensbox.serve.security.access import Access
 from lensbox.serve.server import run
@@ -26,7 +26,7 @@ def main(
     addresses: Sequence[EngineAddress],
     log: LogStyle,
     access: Access,
-    pulse: Pulse,
+    peers: Peers,
 ) -> None:
     """Serves until SIGTERM. The process ends with 0."""
     begin_child("lensbox-http", log)
@@ -36,7 +36,7 @@ def main(
     most = settings.queue_size + (settings.max_batch or LARGEST_ON_GPU)
     engine = Engines([RemoteEngine(address, arena, most) for address in addresses])
     with listener:
-        run(share, listener, log, ending, access, engine, pulse.beat)
+        run(share, listener, log, ending, access, engine, peers)
     end_child(0)
 
 

@@ -1,4 +1,4 @@
-"""Shows one process that the event loop of another still turns."""
+"""Shows other processes that the event loop of one still turns, and whether it can take requests."""
 
 import mmap
 import os
@@ -6,17 +6,17 @@ import time
 from multiprocessing.reduction import DupFd
 from typing import Any
 
-_SIZE = 8  # bytes of the count
+_COUNT = 8  # bytes
+_SIZE = _COUNT + 1
 _LONGEST_LOOK = (
     0.5  # seconds that count from one look to the next: the watching process may have slept itself
 )
 
 
 class Pulse:
-    """A count that one process moves on, and another looks at. The latter makes it and starts the former with
-    it.
+    """A count that one process moves on and others look at, and whether that process waits for what it needs.
 
-    Before the first `beat` nothing is expected of it.
+    One of the others makes it, and starts the former with it. Before the first `beat` nothing is expected.
     """
 
     def __init__(self) -> None:
@@ -33,9 +33,14 @@ class Pulse:
     def __reduce__(self) -> Any:
         return _attached, (DupFd(self._file),)
 
-    def beat(self) -> None:
-        """Says that all is well."""
-        self._memory[:] = (self._count() + 1).to_bytes(_SIZE, "little")
+    def beat(self, is_ready: bool = True) -> None:
+        """Says that the process is alive, and whether it can do its work."""
+        self._memory[:] = (self._count() + 1).to_bytes(_COUNT, "little") + bytes([not is_ready])
+
+    @property
+    def waits(self) -> bool:
+        """Whether the last beat was of a process that cannot do its work yet."""
+        return bool(self._memory[_COUNT])
 
     def silence(self) -> float:
         """For how many seconds the count has stood still, as far as this process has looked on."""
@@ -52,7 +57,7 @@ class Pulse:
         self._memory[:] = bytes(_SIZE)
 
     def _count(self) -> int:
-        return int.from_bytes(self._memory, "little")
+        return int.from_bytes(self._memory[:_COUNT], "little")
 
 
 def _attached(file: Any) -> Pulse:

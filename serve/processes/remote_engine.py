@@ -26,6 +26,7 @@ from lensbox.serve.processes.refusals import Refusals
 _log = logging.getLogger(__name__)
 
 _RETRY = 0.05  # seconds between attempts to connect
+_FIRST_ATTEMPT = 5.0  # seconds; one that ends is a matter of milliseconds
 
 Result = TypeVar("Result")
 
@@ -53,14 +54,19 @@ class RemoteEngine:
         self._link: Link | None = None
         self._model: DescribedModel | None = None
         self._loaded = False
+        self._tried = threading.Event()
         self._stopped = threading.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread = threading.Thread(target=self._run, name="lensbox-engine-link", daemon=True)
 
     def start(self) -> None:
-        """Begins to connect. For the thread of the event loop, which takes the answers."""
+        """Begins to connect. For the thread of the event loop, which takes the answers.
+
+        Waits for the first attempt: whoever comes while the model is there refuses nobody.
+        """
         self._loop = asyncio.get_running_loop()
         self._thread.start()
+        self._tried.wait(_FIRST_ATTEMPT)
 
     @property
     def waiting(self) -> int:
@@ -162,6 +168,7 @@ class RemoteEngine:
             try:
                 connection = Client(self._address.path, "AF_UNIX", self._address.key)
             except (OSError, EOFError):
+                self._tried.set()
                 self._stopped.wait(_RETRY)
                 continue
             try:
@@ -169,6 +176,7 @@ class RemoteEngine:
                 connection.send(self._arena.size)
                 send_handle(connection, self._arena.file, None)
             except (OSError, EOFError):  # it ended while it said who it is
+                self._tried.set()
                 connection.close()
                 continue
             link = Link(connection, "lensbox-engine-link")
@@ -183,6 +191,7 @@ class RemoteEngine:
             self._link = link
             self._model = DescribedModel(ArtifactMetadata.from_json(metadata), torch.device(device))
             self._loaded = True
+        self._tried.set()
         ended = threading.Event()
         loop = self._loop
         assert loop is not None

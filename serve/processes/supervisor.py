@@ -22,6 +22,7 @@ from lensbox.serve.observability.logs import LogStyle
 from lensbox.serve.observability.shared_metrics import SharedMetrics, shared_metrics
 from lensbox.serve.processes import targets
 from lensbox.serve.processes.addresses import new_address
+from lensbox.serve.processes.peers import Peers
 from lensbox.serve.processes.pulse import Pulse
 from lensbox.serve.security.access import Access
 from lensbox.serve.settings import Settings
@@ -95,9 +96,10 @@ def _run(
         for address in addresses
     ]
     common = settings, listener, addresses, log, access
+    pulses = [Pulse() for _ in range(settings.frontends or 1)]
     frontends = [
-        _Child(f"front end {number + 1}", targets.frontend, (*common, pulse), pulse=pulse)
-        for number, pulse in enumerate(Pulse() for _ in range(settings.frontends or 1))
+        _Child(f"front end {number + 1}", targets.frontend, (*common, Peers(pulses, number)), pulse=pulse)
+        for number, pulse in enumerate(pulses)
     ]
     children = [*engines, *frontends]
     said_ready = False

@@ -2,7 +2,6 @@
 
 from fastapi import APIRouter, Request
 
-from lensbox.serve.engine.errors import NotReadyError
 from lensbox.serve.schemas import Health, problems
 from lensbox.serve.service import service_of
 
@@ -17,9 +16,8 @@ async def healthz() -> Health:
 
 @router.get("/readyz", response_model_exclude_defaults=True, responses=problems(503))
 async def readyz(request: Request) -> Health:
-    """200 once the model is loaded, has passed its self-test and is warm; 503: send requests elsewhere."""
+    """200 once the model is loaded, has passed its self-test and is warm, and every process that accepts
+    requests can use it; 503: send requests elsewhere."""
     service = service_of(request)
-    if service.ending:
-        raise NotReadyError("the service is shutting down")
-    service.check_ready()
+    service.check_available()
     return Health(status="ready", missing=service.instance.missing)

@@ -52,16 +52,17 @@ async def server_live() -> dict[str, bool]:
 
 @router.get("/health/ready", responses={503: {"model": V2Error}})
 async def server_ready(request: Request) -> dict[str, bool]:
-    """200 once the model is loaded, has passed its self-test and is warm."""
-    service_of(request).instance.ready_artifact()
+    """As /readyz."""
+    service_of(request).check_available()
     return {"ready": True}
 
 
 @router.get("/models/{name}/ready", responses=_ERRORS)
 @router.get("/models/{name}/versions/{version}/ready", responses=_ERRORS)
 async def model_ready(request: Request, name: str, version: str = MODEL_VERSION) -> dict[str, Any]:
-    """200 once this model is ready."""
+    """200 while /readyz says yes, for this model."""
     _model(request, name, version)
+    service_of(request).check_available()
     return {"name": name, "ready": True}
 
 
