@@ -1,6 +1,7 @@
 """`lensbox bench`: times ops, detector, the way from photographs to boxes, and the article's step."""
 
 import logging
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,17 +18,19 @@ if TYPE_CHECKING:
     from lensbox.bench.article.results import ArticleReport
     from lensbox.bench.detector.results import DetectorReport
     from lensbox.bench.ops_report import Report
+    from lensbox.bench.serve.options import Peer
 
 # Lensbox's own op or artifact was wrong, or failed.
 EXIT_WRONG = ExitCode.DEFECT
 
 
-def _peer(text: str) -> tuple[int, int]:
-    """Workers and batch size, as "8x32"."""
-    workers, _, batch = text.partition("x")
-    if not (workers.isdecimal() and batch.isdecimal() and int(workers) and int(batch)):
-        raise click.BadParameter(f"must be WORKERSxBATCH, such as 8x32, got {text!r}")
-    return int(workers), int(batch)
+def _peer(text: str) -> "Peer":
+    """Workers, batch size and threads, as "8x32" or "1x8x2"."""
+    from lensbox.bench.serve.options import Peer
+
+    if not re.fullmatch(r"[1-9]\d{0,3}(x[1-9]\d{0,3}){1,2}", text, re.ASCII):
+        raise click.BadParameter(f"must be WORKERSxBATCH[xTHREADS], such as 8x32 or 1x8x2, got {text!r}")
+    return Peer(*map(int, text.split("x")))
 
 
 _device = click.option(
@@ -201,8 +204,8 @@ def photo(
     "--litserve",
     type=_peer,
     multiple=True,
-    metavar="WORKERSxBATCH...",
-    help="Default: 1x1 1x8 1x32 8x1 8x8 8x32.",
+    metavar="WORKERSxBATCH[xTHREADS]...",
+    help="Default: 1x1 1x8 1x32 8x1 8x8 8x32, each with as many threads as the service.",
 )
 @click.option("--quick", is_flag=True, help="No peers.")
 @_threads
@@ -216,7 +219,7 @@ def serve(
     frontends: int | None,
     load_processes: int | None,
     requests: int | None,
-    litserve: tuple[tuple[int, int], ...],
+    litserve: tuple["Peer", ...],
     quick: bool,
     threads: int,
 ) -> None:

@@ -25,7 +25,7 @@ from lensbox.bench.serve.cores import load_cores, without
 from lensbox.bench.serve.figures import Figure, figures
 from lensbox.bench.serve.in_process import InProcess
 from lensbox.bench.serve.load import Load
-from lensbox.bench.serve.options import Options
+from lensbox.bench.serve.options import Options, Peer
 from lensbox.bench.serve.report import Pair, Row, ServeReport
 from lensbox.bench.serve.services import Service, apply_load, descendants, running
 
@@ -218,18 +218,21 @@ class _Run:
             self._report.notes.append("LitServe is not installed")
             return
         body = self._written("json", json.dumps({"image": base64.b64encode(self._file).decode()}).encode())
-        for workers, batch in self._options.peers:
-            name = f"LitServe, {workers} workers, batch {batch}"
+        for peer in self._options.peers:
+            name = f"LitServe, {peer.workers} workers, batch {peer.batch}"
+            if peer.threads is not None:
+                name += f", threads {peer.threads}"
             try:
-                with running(partial(self._litserve_command, workers, batch), "/health") as service:
+                with running(partial(self._litserve_command, peer), "/health") as service:
                     load = self._load(service, "/predict", body, ["Content-Type: application/json"])
                     self._report.peers.append(self._add(name, load, service))
             except RuntimeError as error:
                 self._report.notes.append(f"{name}: {error}")
 
-    def _litserve_command(self, workers: int, batch: int, port: int) -> list[str]:
+    def _litserve_command(self, peer: Peer, port: int) -> list[str]:
         options = self._options
-        numbers = [str(number) for number in (port, workers, batch, options.threads)]
+        threads = peer.threads or options.threads
+        numbers = [str(number) for number in (port, peer.workers, peer.batch, threads)]
         module = "lensbox.bench.serve.litserve_peer"
         return [sys.executable, "-m", module, str(options.artifact), options.device, *numbers]
 

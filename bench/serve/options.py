@@ -2,11 +2,20 @@
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from lensbox.bench.serve.rows import ROWS
 
-# Workers and batch sizes of LitServe.
-PEERS = tuple((workers, batch) for workers in (1, 8) for batch in (1, 8, 32))
+
+class Peer(NamedTuple):
+    """How LitServe is run. threads: of one inference on a CPU; None: as many as the service's."""
+
+    workers: int
+    batch: int
+    threads: int | None = None
+
+
+PEERS = tuple(Peer(workers, batch) for workers in (1, 8) for batch in (1, 8, 32))
 
 
 @dataclass(frozen=True)
@@ -17,7 +26,7 @@ class Options:
     512 x 512. rows: of `ROWS`. seconds: of each load; overload_seconds: of the one that is too much.
     frontends: of our service; None is its default. load_processes: that send; None is one, or one for each
     core that is kept for them. requests: after which the memory is looked at for the second time. threads:
-    of one inference on a CPU. peers: as `PEERS`.
+    of one inference on a CPU.
     """
 
     artifact: Path
@@ -30,4 +39,4 @@ class Options:
     load_processes: int | None = None
     requests: int = 100_000
     threads: int = 1
-    peers: tuple[tuple[int, int], ...] = PEERS
+    peers: tuple[Peer, ...] = PEERS

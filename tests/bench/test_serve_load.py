@@ -13,13 +13,15 @@ from typing import Any, ClassVar
 import pytest
 from small_detectors import save_random_artifact
 
+from lensbox.bench.serve import benchmark
 from lensbox.bench.serve.benchmark import run as run_benchmark
 from lensbox.bench.serve.cores import load_cores, without
 from lensbox.bench.serve.figures import Figure, figures
 from lensbox.bench.serve.load import Answers, Load, run
-from lensbox.bench.serve.options import Options
+from lensbox.bench.serve.options import PEERS, Options, Peer
 from lensbox.bench.serve.report import Pair, Row, ServeReport
 from lensbox.bench.serve.services import apply_load
+from lensbox.cli import main
 
 PATIENCE = 60.0
 
@@ -210,3 +212,18 @@ def test_a_row_can_be_run_alone(artifact_path: Path, capsys: pytest.CaptureFixtu
     assert [figure.name for figure in found] == ["p50 of one connection / in process"]
     assert 0 < found[0].value < PATIENCE
     assert "ms of CPU time a request, statuses {'200':" in capsys.readouterr().out
+
+
+def test_how_litserve_is_run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    asked: list[Options] = []
+    monkeypatch.setattr(benchmark, "run", lambda options, say: asked.append(options))
+    command = ["bench", "serve", "--device", "cpu"]
+    assert main(command) == 0
+    assert main([*command, "--litserve", "8x32", "--litserve", "1x8x2"]) == 0
+    assert [options.peers for options in asked] == [PEERS, (Peer(8, 32), Peer(1, 8, 2))]
+    for wrong in ("8", "8x", "0x1", "1x8x2x3", "axb", "1x8x0"):
+        assert main([*command, "--litserve", wrong]) == 2
+        assert f"must be WORKERSxBATCH[xTHREADS], such as 8x32 or 1x8x2, got '{wrong}'" in (
+            " ".join(capsys.readouterr().err.split())
+        )
+    assert len(asked) == 2
