@@ -19,7 +19,7 @@ COMMANDS: dict[str, LazyCommand] = {
     "export": LazyCommand(
         "lensbox.export.cli:export", "Write a detector's files: TorchScript, ONNX, Triton."
     ),
-    "sign": LazyCommand("lensbox.export.cli:sign", "Sign artifacts.", extra="sign"),
+    "sign": LazyCommand("lensbox.export.sign_cli:sign", "Sign artifacts.", extra="sign"),
     "info": LazyCommand("lensbox.info.cli:info", "Say what an artifact is, or this installation."),
     "detect": LazyCommand("lensbox.client.cli:detect", "Find what is in image files.", extra="client"),
     "train": LazyCommand("lensbox.train.cli:train", "Train a face detector.", extra="train"),

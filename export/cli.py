@@ -3,32 +3,24 @@
 import contextlib
 import logging
 import math
-import os
 import signal
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from lensbox.cli.command import FILE, Command, fraction, require_runner
-from lensbox.cli.writable import require_writable_file, require_writable_folder
+from lensbox.cli.command import FILE, Command, fraction
 from lensbox.errors import InputError
+from lensbox.export.arguments import ExportArguments
+from lensbox.export.output_paths import SUFFIXES
 from lensbox.files import atomic_write
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-DEFAULT_OUTPUT = Path("artifacts") / "detector"  # and the suffix of the format
-SUFFIXES = {
-    "torchscript": ".pt",
-    "aoti": ".pt2",
-    "onnx": ".onnx",
-    "program": ".program.pt2",
-    "onnx-network": ".network.onnx",
-    "triton": ".triton",
-}
+    from lensbox.model import Detector
 
 _logger = logging.getLogger(__name__)
 
@@ -46,14 +38,6 @@ def _formats(context: click.Context, parameter: click.Parameter, texts: tuple[st
     if unknown := sorted(names - SUFFIXES.keys()):
         raise click.BadParameter(f"must be of {', '.join(SUFFIXES)}, got {', '.join(map(repr, unknown))}")
     return tuple(name for name in SUFFIXES if name in names)
-
-
-def output_paths(output: Path | None, formats: Sequence[str]) -> dict[str, Path]:
-    """Where each format goes: one alone to the very file that was named, several beside each other."""
-    if output is not None and len(formats) == 1:
-        return {formats[0]: output}
-    stem = DEFAULT_OUTPUT if output is None else output.with_suffix("")
-    return {name: stem.with_name(stem.name + SUFFIXES[name]) for name in formats}
 
 
 def pixels(text: str) -> float:
@@ -172,133 +156,59 @@ def pixels(text: str) -> float:
     help="lensbox_runner, to compare in C++ as well. Default: the environment variable LENSBOX_RUNNER.",
 )
 @click.option("--report", type=_file, metavar="FILE", help="Write the comparison as Markdown, too.")
-def export(
-    model: str | None,
-    weights: Path | None,
-    options: tuple[str, ...],
-    formats: tuple[str, ...],
-    plain_ops: bool,
-    output: Path | None,
-    score_threshold: float | None,
-    iou_threshold: float | None,
-    ops: tuple[Path, ...],
-    carry_ops: bool,
-    dtype: str,
-    device: str,
-    pictures: tuple[Path, ...],
-    tolerance: float,
-    parity: bool,
-    runner: Path | None,
-    report: Path | None,
-) -> None:
+def export(**arguments: Any) -> None:
     """Writes a detector with a self-test: as TorchScript, compiled code, ONNX, a graph of torch.export, or
     for a Triton server.
 
     The path of each file goes to stdout, progress and errors to stderr. SIGTERM ends the process with 143,
     and leaves nothing half-written, as SIGINT does.
     """
+    asked = ExportArguments(**arguments)
     with _orderly_sigterm():
-        # Imported here, as torch takes seconds to load: `--help` must not wait for it.
-        from lensbox.export.formats import make_files
-        from lensbox.export.model_loader import load_model, parse_options
-        from lensbox.export.parity import ParityOptions
-        from lensbox.export.precision import PrecisionOptions
-        from lensbox.export.user_ops import load_op_libraries
-        from lensbox.model import Detector, load_detector, recommended_threshold
-        from lensbox.runtime.device import choose_device
-
-        proven = {"aoti", "onnx", "program", "triton"} & {*formats}
-        if pictures and not parity and dtype == "float32" and not proven:
-            raise click.UsageError(
-                "--pictures must come with --parity, another --dtype than float32, or --format aoti, onnx, "
-                "program or triton"
-            )
-        if plain_ops and "program" not in formats:
-            raise click.UsageError(
-                "--plain-ops must come with --format program: ONNX files hold standard operators anyway, the "
-                "others run in Lensbox's runtimes"
-            )
-        if dtype != "float32" and not {"torchscript", "aoti"}.issuperset(formats):
-            raise click.UsageError(
-                "--dtype must be float32 for an ONNX file or exported program, whose runtimes choose "
-                f"themselves, and for a repository of Triton, which holds an ONNX file, got {dtype}"
-            )
-        if carry_ops and not ops:
-            raise click.UsageError("--carry-ops must come with --ops")
-        if carry_ops and "torchscript" not in formats:
-            raise click.UsageError("--carry-ops must come with --format torchscript: other files carry none")
-        if not parity and (runner is not None or report is not None):
-            raise click.UsageError("--runner and --report must come with --parity")
-        program = (runner or _runner()) if parity else None
-        require_runner(program)
-        paths = output_paths(output, formats)
-        if report in paths.values():
-            raise click.UsageError(f"--report must be another file than --output, got {report}")
-        for name, path in paths.items():
-            (require_writable_folder if name == "triton" else require_writable_file)("--output", path)
-        if report is not None:
-            require_writable_file("--report", report)
-        arguments = parse_options(options)
-        load_op_libraries(ops)
-        precision = PrecisionOptions(
-            dtype, choose_device(device), tolerance, [_picture(path) for path in pictures]
-        )
-        detector: Detector
-        if model is None:
-            if arguments:
-                raise click.UsageError("--option must come with --model: the face detector takes none")
-            _logger.info("loading the weights")
-            detector = load_detector(weights)
-            if score_threshold is None:
-                score_threshold = recommended_threshold(weights)
-        else:
-            _logger.info("making the detector")
-            detector = load_model(model, weights, arguments)
-        carried = ops if carry_ops else ()
-        thresholds = score_threshold, iou_threshold
-        compared = None
-        if parity:
-            devices = ("cpu",) if precision.device.type == "cpu" else ("cpu", precision.device.type)
-            compared = ParityOptions(devices, program, precision.pictures, tolerance)
-        files, text = make_files(detector, paths, thresholds, precision, carried, compared, plain_ops)
-        if report is not None:
-            files[report] = text.encode()
-        for path, content in files.items():
+        asked.check()
+        for path, content in _files(asked).items():
             atomic_write(path, content)
             click.echo(path)
 
 
-@click.command(cls=Command)
-@click.option(
-    "--new-key",
-    type=FILE,
-    metavar="FILE",
-    help="Make a pair of keys: FILE, to keep secret, and FILE.pub, for those who load what you sign.",
-)
-@click.option("--key", type=FILE, metavar="FILE", help="The private key to sign with.")
-@click.option(
-    "--artifact", "artifacts", type=FILE, multiple=True, metavar="FILE", help="File to sign. May be repeated."
-)
-def sign(new_key: Path | None, key: Path | None, artifacts: tuple[Path, ...]) -> None:
-    """Signs artifacts, so that whoever has your public key can tell that they are yours (--public-key).
+def _files(asked: ExportArguments) -> dict[Path, bytes]:
+    """The content of each file that is to be written."""
+    # Imported here, as torch takes seconds to load: `--help` must not wait for it.
+    from lensbox.export.formats import make_files
+    from lensbox.export.parity import ParityOptions
+    from lensbox.export.precision import PrecisionOptions
+    from lensbox.export.user_ops import load_op_libraries
+    from lensbox.runtime.device import choose_device
 
-    Writes FILE.sig beside each FILE. The paths of what is written go to stdout.
-    """
-    if (new_key is None) == (key is None and not artifacts):
-        raise click.UsageError("give --new-key FILE alone, or --key FILE with --artifact FILE")
-    if new_key is None and (key is None or not artifacts):
-        raise click.UsageError("--key and --artifact must be given together")
+    load_op_libraries(asked.ops)
+    pictures = [_picture(path) for path in asked.pictures]
+    precision = PrecisionOptions(asked.dtype, choose_device(asked.device), asked.tolerance, pictures)
+    detector, score_threshold = _detector(asked)
+    parity = None
+    if asked.parity:
+        devices = tuple(dict.fromkeys(("cpu", precision.device.type)))
+        parity = ParityOptions(devices, asked.program, pictures, asked.tolerance)
+    thresholds = score_threshold, asked.iou_threshold
+    carried = asked.ops if asked.carry_ops else ()
+    files, report = make_files(detector, asked.paths, thresholds, precision, carried, parity, asked.plain_ops)
+    if asked.report is not None:
+        files[asked.report] = report.encode()
+    return files
 
-    from lensbox.export.signing import make_keys, sign_file  # imports torch
 
-    if new_key is not None:
-        public_key = make_keys(new_key)
-        _logger.info("%s signs and must stay secret; %s checks", new_key, public_key)
-        click.echo(new_key)
-        click.echo(public_key)
-    elif key is not None:
-        for artifact in artifacts:
-            click.echo(sign_file(artifact, key))
+def _detector(asked: ExportArguments) -> "tuple[Detector, float | None]":
+    """The detector, and the score threshold that is asked for or that its weights recommend."""
+    from lensbox.export.model_loader import load_model, parse_options
+    from lensbox.model import load_detector, recommended_threshold
+
+    if asked.model is not None:
+        _logger.info("making the detector")
+        return load_model(asked.model, asked.weights, parse_options(asked.options)), asked.score_threshold
+    _logger.info("loading the weights")
+    detector = load_detector(asked.weights)
+    if asked.score_threshold is not None:
+        return detector, asked.score_threshold
+    return detector, recommended_threshold(asked.weights)
 
 
 def _picture(path: Path) -> "Tensor":
@@ -309,11 +219,6 @@ def _picture(path: Path) -> "Tensor":
         return read_image(path)
     except FileNotFoundError as error:
         raise InputError(f"--pictures must name an image file, got {path}") from error
-
-
-def _runner() -> Path | None:
-    """The one that the environment names."""
-    return Path(name) if (name := os.environ.get("LENSBOX_RUNNER")) else None
 
 
 @contextlib.contextmanager
