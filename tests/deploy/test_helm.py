@@ -194,6 +194,8 @@ def test_the_autoscaler_asks_for_a_metric_that_exists() -> None:
     [
         ({"settings": {"port": 9000}}, "'port'"),
         ({"settings": {"--threads": 2}}, "'--threads'"),
+        ({"settings": {"max-pixel": 1_000_000}}, "'max-pixel'"),
+        ({"gpu": {"counts": 1}}, "counts"),
         ({"replicas": 3}, "replicas"),
         ({"artifact": {"path": "/tmp/detector.pt"}}, "path"),
         ({"autoscaling": {"enabled": True, "targetCPU": None}}, "targetCPU or a targetQueueJobs"),
