@@ -7,6 +7,7 @@ from importlib.metadata import PackageNotFoundError, version
 import click
 
 from lensbox.cli.commands import COMMANDS
+from lensbox.cli.environment import warn_of_unknown_variables
 from lensbox.cli.lazy_group import LazyGroup
 from lensbox.cli.reporting import reporting
 from lensbox.errors import ExitCode
@@ -55,5 +56,8 @@ def _version(package: str) -> str:
     callback=_print_version,
     help="Show the versions of Lensbox, torch and Python, and exit.",
 )
-def lensbox() -> None:
+@click.pass_context
+def lensbox(context: click.Context) -> None:
     """The deployment bundle for detectors that depend on custom CUDA ops."""
+    if context.invoked_subcommand != "serve":  # it has a log of its own, and warns there
+        warn_of_unknown_variables()

@@ -1,5 +1,6 @@
 """`lensbox serve`."""
 
+import errno
 import socket
 from collections.abc import Callable
 from dataclasses import Field, fields, replace
@@ -9,6 +10,7 @@ from typing import Any, cast
 import click
 
 from lensbox.cli.command import FILE, Command
+from lensbox.cli.environment import warn_of_unknown_variables
 from lensbox.errors import DeviceError, ExitCode, LensboxError
 from lensbox.serve.ending import Ending, end_process
 from lensbox.serve.listener import listen
@@ -104,10 +106,14 @@ def serve(host: str, port: int, log_level: str, log_format: str, **values: Any) 
         raise click.UsageError(str(error)) from error
     log = LogStyle(log_level, log_format)
     log.start()
+    warn_of_unknown_variables()
     try:
         listener = listen(host, port)
     except OSError as error:
-        raise CannotStartError(f"cannot start: {host} port {port} cannot be listened on: {error}") from error
+        hint = "; --port chooses another, 0 a free one" if error.errno == errno.EADDRINUSE else ""
+        raise CannotStartError(
+            f"cannot start: {host} port {port} cannot be listened on: {error}{hint}"
+        ) from error
     ending = Ending(settings.shutdown_timeout)
 
     with listener:

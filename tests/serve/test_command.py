@@ -161,6 +161,21 @@ def test_a_port_in_use(artifact_path: Path) -> None:
         port = str(other.getsockname()[1])
         message = _refusal("--artifact", str(artifact_path), "--port", port)
     assert f"127.0.0.1 port {port} cannot be listened on: " in message
+    assert "--port chooses another" in message
+
+
+def test_a_variable_that_nothing_reads(tmp_path: Path) -> None:
+    options = ["--artifact", str(tmp_path / "none"), "--log-level", "warning", "--log-format", "json"]
+    result = subprocess.run(
+        [*SERVE_COMMAND, "--port", "0", *options],
+        env={**os.environ, "LENSBOX_PORT": "9000"},
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+    )
+    entry = json.loads(result.stderr.splitlines()[0])
+    assert entry["level"] == "warning"
+    assert entry["message"].startswith("the environment variable LENSBOX_PORT has no effect")
 
 
 @pytest.mark.parametrize(
