@@ -33,6 +33,14 @@ def _peer(text: str) -> "Peer":
     return Peer(*map(int, text.split("x")))
 
 
+def _load_seconds(text: str) -> float:
+    """For how long requests are sent: shorter, and there might be no answer to count."""
+    value = seconds(text)
+    if value < 0.1:
+        raise click.BadParameter(f"must be at least 0.1, got {text}")
+    return value
+
+
 _device = click.option(
     "--device", type=click.Choice(["cpu", "cuda"]), help="Default: cuda where there is a GPU."
 )
@@ -185,8 +193,10 @@ def photo(
 @click.option("--image", type=FILE, metavar="F", help="What is sent. Default: a made-up JPEG of 512 x 512.")
 @_device
 @click.option("--only", type=click.Choice(ROWS), multiple=True, metavar="NAME...", help=", ".join(ROWS))
-@click.option("--seconds", "duration", type=seconds, default=8.0, metavar="S", help="Of each load.")
-@click.option("--overload-seconds", type=seconds, metavar="S", help="Default: 60; --seconds with --quick.")
+@click.option("--seconds", "duration", type=_load_seconds, default=8.0, metavar="S", help="Of each load.")
+@click.option(
+    "--overload-seconds", type=_load_seconds, metavar="S", help="Default: 60; --seconds with --quick."
+)
 @click.option("--frontends", type=click.IntRange(0), metavar="N", help="Default: the service's own.")
 @click.option(
     "--load-processes",
@@ -262,7 +272,9 @@ def _present(device: str | None) -> str:
 
     has_gpu = torch.cuda.is_available()
     if device == "cuda" and not has_gpu:
-        raise DeviceError("--device cuda: PyTorch finds no NVIDIA GPU")
+        from lensbox.runtime.device import why_no_gpu
+
+        raise DeviceError(f"--device cuda: PyTorch finds no NVIDIA GPU, with {why_no_gpu()}")
     return device or ("cuda" if has_gpu else "cpu")
 
 

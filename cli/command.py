@@ -10,7 +10,8 @@ import click
 
 from lensbox.errors import ExitCode, LensboxError
 
-FILE = click.Path(path_type=Path)
+# Whether it can be read is found out by who reads it: click would call a file without permission wrong usage.
+FILE = click.Path(path_type=Path, readable=False)
 
 _GIVEN = "lensbox.given_arguments"
 

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import tempfile
 from pathlib import Path
 
-from lensbox.errors import OutputError
+from lensbox.errors import OutputError, system_reason
 
 
 def require_writable_file(option: str, path: Path) -> None:
     """Makes the folder of a file to write later. Raises OutputError, naming the option, if it cannot be."""
-    if path.is_dir():
-        raise OutputError(f"{option} must be a file, got the folder {path}")
+    with contextlib.suppress(OSError):  # of a folder that may not be entered: the next line says so
+        if path.is_dir():
+            raise OutputError(f"{option} must be a file, got the folder {path}")
     _require_writable(option, "a file", path.parent, path)
 
 
@@ -26,4 +28,6 @@ def _require_writable(option: str, kind: str, folder: Path, path: Path) -> None:
         with tempfile.TemporaryFile(dir=folder):
             pass
     except OSError as error:
-        raise OutputError(f"{option} must be {kind} that can be written, got {path}: {error}") from error
+        raise OutputError(
+            f"{option} must be {kind} that can be written, got {path}: {system_reason(error)}"
+        ) from error

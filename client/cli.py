@@ -16,7 +16,7 @@ from lensbox.client.client import Client
 from lensbox.client.detector import Detector, Question, artifact_detector, service_detector
 from lensbox.client.drawings import check_drawings, draw
 from lensbox.client.errors import ServiceError
-from lensbox.client.file_list import ListedFile, list_files
+from lensbox.client.file_list import ListedFile, is_folder, list_files
 from lensbox.client.formats import FORMATS, make_format
 from lensbox.client.progress import progress
 from lensbox.errors import ExitCode, InputError, LensboxError
@@ -89,7 +89,7 @@ def detect(
     cannot be read is told on stderr, the others go on, and the exit code is 4.
     """
     _check_options(context, options)
-    if annotate is not None and any(folder.is_dir() and _is_same(folder, annotate) for folder in files):
+    if annotate is not None and any(is_folder(folder) and _is_same(folder, annotate) for folder in files):
         raise click.UsageError(f"--annotate must be another folder than one of the images, got {annotate}")
     listed = list_files(files, recursive, annotate)
     if annotate is not None:

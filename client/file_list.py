@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from lensbox.errors import InputError
+from lensbox.errors import InputError, system_reason
 
 ENDINGS = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif")
 
@@ -29,18 +29,26 @@ def list_files(arguments: Sequence[Path], recursive: bool, drawings: Path | None
     """
     files: list[ListedFile] = []
     for argument in arguments:
-        if argument.is_dir():
+        if is_folder(argument):
             files += _of_folder(argument, recursive, drawings)
         else:
             files.append(ListedFile(argument, Path(f"{argument.stem}.png")))
     return files
 
 
+def is_folder(path: Path) -> bool:
+    """Whether it is known to be one. Never raises."""
+    try:
+        return path.is_dir()
+    except OSError:  # in a folder that may not be entered: who reads it as a file says so
+        return False
+
+
 def _of_folder(folder: Path, recursive: bool, drawings: Path | None) -> list[ListedFile]:
     try:
         paths = sorted(_images_in(folder, recursive, drawings))
     except OSError as error:
-        return [ListedFile(folder, Path(), InputError(f"the folder cannot be read: {error.strerror}"))]
+        return [ListedFile(folder, Path(), InputError(f"the folder cannot be read: {system_reason(error)}"))]
     if not paths:
         hint = "" if recursive else " (--recursive also looks into the folders in it)"
         fault = InputError(f"no file in this folder ends with {', '.join(ENDINGS)}{hint}")

@@ -27,6 +27,11 @@ class LensboxError(Exception):
     exit_code = ExitCode.DEFECT
 
 
+def system_reason(error: OSError) -> str:
+    """Why a file could not be read or written, for a message that names the file: without number and path."""
+    return error.strerror or str(error) or type(error).__name__
+
+
 class DeviceError(LensboxError, RuntimeError):
     """The device asked for is not there."""
 

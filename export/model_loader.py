@@ -14,7 +14,7 @@ import safetensors.torch
 import torch
 from torch import Tensor, nn
 
-from lensbox.errors import ArtifactError, InputError
+from lensbox.errors import ArtifactError, InputError, system_reason
 from lensbox.model import Detector
 from lensbox.model.protocol_check import location
 
@@ -124,7 +124,10 @@ def _load_weights(module: nn.Module, path: Path) -> None:
 
 def _read_weights(path: Path) -> dict[str, Tensor]:
     try:
+        path.open("rb").close()  # safetensors calls a file missing, whatever keeps it from opening it
         return safetensors.torch.load_file(path)
+    except OSError as error:
+        raise InputError(f"--weights {path} cannot be read: {system_reason(error)}") from error
     except safetensors.SafetensorError as not_safetensors:
         try:
             state = torch.load(path, map_location="cpu", weights_only=True)

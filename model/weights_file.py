@@ -10,7 +10,7 @@ import safetensors.torch
 import torch
 from torch import Tensor, nn
 
-from lensbox.errors import InputError
+from lensbox.errors import InputError, system_reason
 from lensbox.files import atomic_write
 from lensbox.model.config import DetectorConfig
 from lensbox.model.face_detector import FaceDetector
@@ -44,9 +44,12 @@ def load_detector(path: str | Path | None = None) -> FaceDetector:
     if not path.is_file():
         raise InputError(f"path must be a weights file (.safetensors), got {path}")
     try:
+        path.open("rb").close()  # safetensors calls a file missing, whatever keeps it from opening it
         with safetensors.safe_open(path, framework="pt") as file:
             metadata = file.metadata() or {}
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {system_reason(error)}") from error
     except safetensors.SafetensorError as error:
         hint = " (is it an artifact? Weights are what `lensbox train` writes)" if is_zipfile(path) else ""
         raise InputError(f"{path} is not a safetensors file: {error}{hint}") from error

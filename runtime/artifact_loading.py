@@ -14,7 +14,7 @@ from typing import Literal
 
 import torch
 
-from lensbox.errors import ArtifactError
+from lensbox.errors import ArtifactError, system_reason
 from lensbox.runtime.aoti_file import is_package
 from lensbox.runtime.aoti_loading import load_package, read_package_metadata
 from lensbox.runtime.artifact import Artifact
@@ -90,7 +90,7 @@ def read_file(path: str | Path) -> bytes:
             raise ArtifactError(f"{path} must have at most {MAX_FILE_SIZE} bytes, got {size}")
         return path.read_bytes()
     except OSError as error:
-        raise ArtifactError(f"{path} cannot be read: {error}") from error
+        raise ArtifactError(f"{path} cannot be read: {system_reason(error)}") from error
 
 
 def read_metadata(data: bytes, name: str) -> ArtifactMetadata:

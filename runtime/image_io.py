@@ -4,7 +4,7 @@ from pathlib import Path
 
 from torch import Tensor
 
-from lensbox.errors import InputError
+from lensbox.errors import InputError, system_reason
 from lensbox.runtime.image_decoder import decode_photo
 from lensbox.runtime.image_limits import ImageLimits
 from lensbox.runtime.metadata import Canvas, Orientation, Reading
@@ -29,6 +29,15 @@ def read_image(source: str | Path | bytes, orientation: Orientation = "exif") ->
     return read_photo(source, reading=Reading(orientation=orientation)).pixels
 
 
+def _content(path: Path) -> bytes:
+    try:
+        if path.is_file():
+            return path.read_bytes()
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {system_reason(error)}") from error
+    raise FileNotFoundError(f"source must be an image file, got {path}")
+
+
 def read_photo(
     source: str | Path | bytes, canvas: Canvas | None = None, reading: Reading = DEFAULT_READING
 ) -> Photo:
@@ -38,10 +47,8 @@ def read_photo(
     for a gray one without their colors. Without a canvas, as `read_image`, which says what it raises.
     """
     name = "the image data" if isinstance(source, bytes) else str(source)
-    if not isinstance(source, bytes) and not Path(source).is_file():
-        raise FileNotFoundError(f"source must be an image file, got {name}")
+    file = source if isinstance(source, bytes) else _content(Path(source))
     try:
-        file = source if isinstance(source, bytes) else Path(source).read_bytes()
         return decode_photo(file, canvas, reading, ImageLimits(max_pieces=MAX_PIECES))
     except (InputError, OSError) as error:
         raise InputError(f"{name} must be an image that Pillow can decode: {error}") from error

@@ -8,7 +8,7 @@ import contextlib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lensbox.errors import ArtifactError
+from lensbox.errors import ArtifactError, system_reason
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
@@ -54,7 +54,9 @@ def _read_signature(path: Path) -> bytes:
         with signature_file.open("rb") as file:
             signature = file.read(_SIGNATURE_SIZE + 1)
     except OSError as error:
-        raise ArtifactError(f"{signature_file}, the signature of {path}, cannot be read: {error}") from error
+        raise ArtifactError(
+            f"{signature_file}, the signature of {path}, cannot be read: {system_reason(error)}"
+        ) from error
     if len(signature) != _SIGNATURE_SIZE:
         size = f"{len(signature)}" if len(signature) < _SIGNATURE_SIZE else "more"
         raise ArtifactError(
@@ -72,7 +74,7 @@ def _read_public_key(path: Path) -> "Ed25519PublicKey":
         with path.open("rb") as file:
             content = file.read(_MAX_KEY_SIZE)
     except OSError as error:
-        raise ArtifactError(f"the public key {path} cannot be read: {error}") from error
+        raise ArtifactError(f"the public key {path} cannot be read: {system_reason(error)}") from error
     key: object = None
     with contextlib.suppress(ValueError, UnsupportedAlgorithm):
         key = load_pem_public_key(content)

@@ -31,6 +31,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
             "holds weights: `lensbox export --weights` takes it",
         ),
         (f"info {SHIPPED_WEIGHTS}", 3, "holds weights: `lensbox export --weights` takes it"),
+        ("bench serve --seconds 0", 2, "must be at least 0.1, got 0"),
+        ("bench serve --overload-seconds 0", 2, "must be at least 0.1, got 0"),
+        ("export --output /proc/detector.pt", 2, "got /proc/detector.pt: No such file or directory"),
         ("export --model my_detector.py:make", 2, "a module is named without .py: my_detector"),
     ],
 )

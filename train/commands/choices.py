@@ -13,6 +13,7 @@ from lensbox.model import recommended_threshold
 from lensbox.model.weights_file import DEFAULT_THRESHOLD
 from lensbox.ops import letterbox
 from lensbox.runtime import Artifact, Canvas
+from lensbox.runtime.device import why_no_gpu
 from lensbox.runtime.torchscript import torchscript_call
 from lensbox.train.commands.arguments import DetectorArguments
 from lensbox.train.data.wider_face import DataError, Problem, read_wider_face
@@ -38,7 +39,9 @@ def chosen_device(name: str | None) -> torch.device:
     if device.type not in ("cpu", "cuda"):
         raise DeviceError(f"--device must be a device such as cpu or cuda:0, got {name}")
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
-        raise DeviceError(f"--device must be one that this machine has, got {name}")
+        count = torch.cuda.device_count()
+        found = f"where torch finds {count} GPUs" if count else f"with {why_no_gpu()}"
+        raise DeviceError(f"--device must be one that this machine has, got {name} {found}")
     return device
 
 

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from lensbox.errors import system_reason
 from lensbox.train.errors import ConfigError
 
 
@@ -18,7 +19,9 @@ def config_from_yaml(path: Path) -> dict[str, Any]:
     try:
         text = path.read_text(encoding="utf-8")
         values = json.loads(text) if path.suffix == ".json" else _parse_yaml(text)
-    except (OSError, UnicodeDecodeError) as error:
+    except OSError as error:
+        raise ConfigError(f"configuration file {path} cannot be read: {system_reason(error)}") from error
+    except UnicodeDecodeError as error:
         raise ConfigError(f"configuration file {path} cannot be read: {error}") from error
     except ValueError as error:
         raise ConfigError(f"configuration file {path} must hold {_format(path)}: {error}") from error

@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from lensbox.errors import InputError
+from lensbox.errors import InputError, system_reason
 
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".webp")
 ANNOTATION_PATTERN = "*_bbx_gt.txt"
@@ -228,6 +228,10 @@ def _read_tar(path: Path, images: list[LabelledImage], problems: list[Problem]) 
 
 
 def _read_folder(path: Path, images: list[LabelledImage], problems: list[Problem]) -> None:
+    try:
+        next(path.iterdir(), None)  # rglob passes over folders that cannot be read
+    except OSError as error:
+        raise DataError(f"folder {path} cannot be read: {system_reason(error)}") from error
     annotations = sorted(path.rglob(ANNOTATION_PATTERN))
     if not annotations:
         raise DataError(f"folder {path} must hold a {ANNOTATION_PATTERN} file, at any depth ({_LAYOUT})")
