@@ -1,6 +1,7 @@
 """`lensbox serve`."""
 
 import errno
+import re
 import socket
 from collections.abc import Callable
 from dataclasses import Field, fields, replace
@@ -47,7 +48,7 @@ def _setting_option(setting: "Field[Any]") -> Callable[[Callable[..., Any]], Cal
     elif setting.metadata.get("is_file"):
         how["type"] = FILE
     elif name == "device":
-        how["type"] = click.Choice(DEVICES)
+        how |= {"type": _device, "metavar": "[auto|cpu|cuda|cuda:N]"}
     elif isinstance(default, str):
         how["metavar"] = setting.metadata.get("metavar", "NAMES")
     elif isinstance(default, bool):
@@ -59,6 +60,13 @@ def _setting_option(setting: "Field[Any]") -> Callable[[Callable[..., Any]], Cal
     else:
         how["type"] = float if isinstance(default, float) else int
     return click.option(option, name, **how)
+
+
+def _device(text: str) -> str:
+    """One of DEVICES or a GPU by its number, for an option's `type`."""
+    if re.fullmatch(r"cuda:\d{1,3}", text):
+        return text
+    return str(click.Choice(DEVICES).convert(text, None, None))
 
 
 def _mebibytes(text: str) -> int:

@@ -154,6 +154,7 @@ def test_a_missing_op_library(artifact_path: Path, tmp_path: Path) -> None:
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
 def test_a_missing_gpu(artifact_path: Path) -> None:
     assert "got 'cuda' with torch" in _refusal("--artifact", str(artifact_path), "--device", "cuda")
+    assert "got 'cuda:1' with torch" in _refusal("--artifact", str(artifact_path), "--device", "cuda:1")
 
 
 def test_a_port_in_use(artifact_path: Path) -> None:
