@@ -3,11 +3,11 @@
 #include <lensbox/error.h>
 
 #include <algorithm>
-#include <fstream>
 
 #include "code_check.h"
 #include "identifier.h"
 #include "onnx_file.h"
+#include "open_file.h"
 #include "pickle_check.h"
 #include "signature.h"
 #include "zip_archive.h"
@@ -31,16 +31,15 @@ constexpr uint64_t kMostBytes = (uint64_t{1} << 31) - 1;
 }
 
 std::string read_bytes(const fs::path& artifact) {
+  OpenedFile opened = open_file(artifact);
+  if (!opened.fault.empty()) fail(artifact, opened.fault);
   std::error_code error;
-  if (!fs::exists(artifact, error)) fail(artifact, "no such file");
-  if (!fs::is_regular_file(artifact, error)) fail(artifact, "not a file");
   const uint64_t size = fs::file_size(artifact, error);
   if (!error && size > kMostBytes) {
     fail(artifact, "must be smaller than 2 GiB, is " + std::to_string(size) + " bytes");
   }
   std::string bytes(error ? 0 : size, '\0');
-  std::ifstream stream(artifact, std::ios::binary);
-  if (error || !stream.read(bytes.data(), static_cast<std::streamsize>(bytes.size()))) {
+  if (error || !opened.stream.read(bytes.data(), static_cast<std::streamsize>(bytes.size()))) {
     fail(artifact, "cannot be read");
   }
   return bytes;

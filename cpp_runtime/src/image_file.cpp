@@ -4,10 +4,10 @@
 
 #include <algorithm>
 #include <array>
-#include <fstream>
 #include <limits>
 
 #include "jpeg_decoder.h"
+#include "open_file.h"
 #include "png_decoder.h"
 
 namespace lensbox {
@@ -35,16 +35,15 @@ StoredImage decode(std::span<const uint8_t> file, const ReadOptions& options) {
 }
 
 std::vector<uint8_t> read_bytes(const fs::path& path) {
+  OpenedFile opened = open_file(path);
+  if (!opened.fault.empty()) fail(path, opened.fault);
   std::error_code error;
-  if (!fs::exists(path, error)) fail(path, "no such file");
-  if (!fs::is_regular_file(path, error)) fail(path, "not a file");
   const uintmax_t size = fs::file_size(path, error);
   if (error) fail(path, "cannot be read");
   if (size == 0) fail(path, "the file is empty");
   if (size > kMaxFileSize) fail(path, "at most " + std::to_string(kMaxFileSize) + " bytes are accepted");
   std::vector<uint8_t> bytes(size);
-  std::ifstream stream(path, std::ios::binary);
-  if (!stream.read(reinterpret_cast<char*>(bytes.data()), static_cast<std::streamsize>(size))) {
+  if (!opened.stream.read(reinterpret_cast<char*>(bytes.data()), static_cast<std::streamsize>(size))) {
     fail(path, "cannot be read");
   }
   return bytes;

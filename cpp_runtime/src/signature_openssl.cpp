@@ -3,11 +3,12 @@
 #include <openssl/evp.h>
 #include <openssl/pem.h>
 
-#include <fstream>
+#include <filesystem>
 #include <iterator>
 #include <memory>
 #include <string>
 
+#include "open_file.h"
 #include "signature.h"
 
 namespace lensbox {
@@ -22,13 +23,11 @@ using Key = std::unique_ptr<EVP_PKEY, decltype(&EVP_PKEY_free)>;
 
 // Up to `most` bytes of a file. Throws ArtifactError that begins with `what` the file is.
 std::string read_start(const fs::path& path, size_t most, const std::string& what) {
-  std::error_code error;
-  if (!fs::exists(path, error)) throw ArtifactError(what + ": no such file");
-  if (fs::is_directory(path, error)) throw ArtifactError(what + ": not a file");
-  std::ifstream stream(path, std::ios::binary);
+  auto [stream, fault] = open_file(path, true);
+  if (!fault.empty()) throw ArtifactError(what + ": " + fault);
   std::string bytes(most, '\0');
   stream.read(bytes.data(), static_cast<std::streamsize>(most));
-  if (!stream.is_open() || stream.bad()) throw ArtifactError(what + ": cannot be read");
+  if (stream.bad()) throw ArtifactError(what + ": cannot be read");
   bytes.resize(static_cast<size_t>(stream.gcount()));
   return bytes;
 }

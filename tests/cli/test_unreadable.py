@@ -2,11 +2,13 @@
 
 import json
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from PIL import Image
-from unprivileged import run_unprivileged
+from unprivileged import unprivileged
 
 from lensbox.model.weights_file import SHIPPED_WEIGHTS
 
@@ -40,6 +42,12 @@ _COMMAND_LINES = {
 }
 
 
+def run(program: str, *arguments: str) -> str:
+    """What a program in Python prints."""
+    command = unprivileged(sys.executable, "-c", program, *arguments)
+    return subprocess.run(command, capture_output=True, text=True, timeout=600, check=True).stdout
+
+
 @pytest.fixture
 def places(tmp_path: Path, artifact_path: Path) -> dict[str, Path]:
     """Files and a folder that nobody may read, and some that one may."""
@@ -61,7 +69,7 @@ def places(tmp_path: Path, artifact_path: Path) -> dict[str, Path]:
 
 def test_the_reason_is_said(places: dict[str, Path]) -> None:
     lines = [[word.format(**places) for word in line.split()] for line in _COMMAND_LINES]
-    ends = json.loads(run_unprivileged(_COMMANDS, json.dumps(lines)).stdout)
+    ends = json.loads(run(_COMMANDS, json.dumps(lines)))
     for line, (code, said), (expected, message) in zip(
         _COMMAND_LINES, ends, _COMMAND_LINES.values(), strict=True
     ):
@@ -73,7 +81,7 @@ def test_the_reason_is_said(places: dict[str, Path]) -> None:
 def test_the_other_files_go_on(places: dict[str, Path]) -> None:
     names = [str(places[name]) for name in ("locked_photo", "photo", "secret")]
     program = "import sys; from lensbox.cli import main; print(int(main(sys.argv[1:])))"
-    ran = run_unprivileged(program, "detect", *names, "--artifact", str(places["good"]))
-    *answers, code = ran.stdout.splitlines()
+    printed = run(program, "detect", *names, "--artifact", str(places["good"]))
+    *answers, code = printed.splitlines()
     assert code == "4"
     assert [("error" in json.loads(line)) for line in answers] == [True, False, True]
