@@ -47,7 +47,19 @@ class Command(click.Command):
             if isinstance(parameter, click.Option) and parameter.multiple
             for name in parameter.opts
         }
-        return super().parse_args(ctx, spread(args, repeatable))
+        try:
+            return super().parse_args(ctx, spread(args, repeatable))
+        except click.UsageError as error:
+            if "unexpected extra argument" not in error.message:
+                raise
+            message = f"{error.message}: each value follows its option{self._such_as()}"
+            raise click.UsageError(message, ctx) from error
+
+    def _such_as(self) -> str:
+        """The option that is most often meant where one is left out."""
+        names = {name for parameter in self.params for name in parameter.opts}
+        meant = next((name for name in ("--artifact", "--data", "--output") if name in names), None)
+        return f", such as {meant}" if meant else ""
 
     def invoke(self, ctx: click.Context) -> Any:
         """Runs the command. Errors that its user can mend become CommandError, all others pass."""

@@ -48,6 +48,8 @@ class Client:
     ) -> None:
         if not re.match(r"https?://[^/]", url):
             raise ValueError(f"url must begin with http:// or https:// and a host, got {url!r}")
+        if endpoint := re.search(r"/v1/(detect|evaluate|loss|model)/?$", url):
+            raise ValueError(f"url must be that of the service alone, without {endpoint[0]}, got {url!r}")
         try:
             _ = urlsplit(url).port  # raises; the system would take 99999 modulo 65536
         except ValueError as error:

@@ -162,6 +162,8 @@ def test_wrong_questions_are_not_asked(how: dict[str, Any], message: str) -> Non
     ("url", "options", "message"),
     [
         ("127.0.0.1:8000", {}, "url must begin with http://"),
+        ("http://a:8000/v1/detect", {}, "must be that of the service alone, without /v1/detect, got 'http"),
+        ("http://a/behind/v1/loss/", {}, "must be that of the service alone, without /v1/loss/, got"),
         ("http://", {}, "url must begin"),
         ("http://127.0.0.1:99999", {}, "url must have a port from 0 to 65535"),
         ("http://127.0.0.1:http", {}, "url must have a port from 0 to 65535"),
