@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from lensbox.cli import main
-from lensbox.cli.environment import unknown_variables
+from lensbox.cli.environment import USED, unknown_variables
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 _POD = {
@@ -54,6 +54,11 @@ def test_what_the_code_reads_is_known() -> None:
     found = {name for text in texts for pattern in (read, named) for name in pattern.findall(text)}
     assert {"LENSBOX_OPS_LIBRARY", "LENSBOX_API_KEY", "LENSBOX_REQUIRE_HELM"} <= found
     assert not list(unknown_variables(dict.fromkeys(found, "")))
+
+
+def test_the_page_lists_them() -> None:
+    page = (REPOSITORY / "docs" / "troubleshooting.md").read_text(encoding="utf-8")
+    assert set(re.findall(r"^\| `(LENSBOX_\w+)` \|", page, re.MULTILINE)) == set(USED)
 
 
 def test_a_command_warns_once(
