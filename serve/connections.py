@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.protocols.utils import get_remote_addr
 
 from lensbox.serve.early_protocol import Refusal, early_protocol
@@ -79,7 +80,11 @@ def connection_class(
             "more than %s connections of a client: its own that have been idle longest are closed",
             limit_of_a_client,
         ),
-        "slow_request": _Warning("a request's head took longer than %g s: it is given up", patience.head),
+        "slow_request": _Warning(
+            "a request's head took longer than %g s, or what came of a body behind its answer longer than "
+            "%g s: it is given up",
+            *(patience.head, patience.body),
+        ),
         "slow_reader": _Warning("an answer was not taken within %g s: it is given up", patience.answer),
     }
 
@@ -87,7 +92,8 @@ def connection_class(
         reasons[reason].log()
         on_closed(reason)
 
-    http = early_protocol(whole_answers_protocol(patient_protocol(patience, report)), refusal)
+    early = early_protocol(whole_answers_protocol(HttpToolsProtocol), refusal)
+    http = patient_protocol(early, patience, report)
 
     class Connection(handshaking_protocol(http, patience.head)):  # type: ignore[misc]
         def connection_made(self, transport: asyncio.Transport) -> None:

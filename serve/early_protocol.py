@@ -1,9 +1,14 @@
 """Connections on which requests can be answered by their heads alone, below ASGI."""
 
+import asyncio
+import logging
 from collections.abc import Callable, Sequence
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 from lensbox.serve.slow_clients import is_idle
+
+_log = logging.getLogger(__name__)
 
 
 class RequestHead(NamedTuple):
@@ -19,55 +24,46 @@ class RequestHead(NamedTuple):
 Refusal = Callable[[RequestHead], "bytes | None"]
 
 _STATUS_LINE = b"HTTP/1.1 503 Service Unavailable\r\n"
+# What uvicorn looks at of a connection's request: it drops what comes of the body of this one.
+_ANSWERED = SimpleNamespace(response_complete=True, message_event=asyncio.Event())
 
 
 def early_protocol(protocol: Any, refusal: Refusal | None) -> Any:
-    """`protocol`, one of `patient_protocol`, whose requests `refusal` may answer: with the headers and the
-    body of a 503, or None to leave a request to the app.
+    """`protocol`, uvicorn's by httptools, whose requests `refusal` may answer: with the headers and the body
+    of a 503, or None to leave a request to the app. What it raises leaves it to the app, too.
 
-    The connection stays open, and what comes of the request's body is dropped. For httptools; with h11 the
-    app answers everything.
+    The connection stays open, and what comes of the request's body is dropped.
     """
-    if refusal is None or not hasattr(protocol, "on_headers_complete"):
+    if refusal is None:
         return protocol
     ask = refusal
 
     class EarlyProtocol(protocol):  # type: ignore[misc]
         def on_headers_complete(self) -> None:
+            answer = self._refusal()
+            if answer is None:
+                super().on_headers_complete()
+                return
+            lines = [b": ".join(header) + b"\r\n" for header in self.server_state.default_headers]
+            self.transport.write(b"".join((_STATUS_LINE, *lines, answer)))
+            self.cycle = _ANSWERED
+            self.on_response_complete()
+
+        def _refusal(self) -> bytes | None:
             parser = self.parser
             # A connection that is to be closed, or whose client takes no answers, is left to uvicorn.
             if (
-                is_idle(self)
-                and not self.flow.write_paused
-                and parser.get_http_version() == "1.1"
-                and parser.should_keep_alive()
-                and not parser.should_upgrade()
+                not is_idle(self)
+                or self.flow.write_paused
+                or parser.get_http_version() != "1.1"
+                or not parser.should_keep_alive()
+                or parser.should_upgrade()
             ):
-                answer = ask(RequestHead(parser.get_method(), self.url, self.headers, self.client))
-                if answer is not None:
-                    self.skips_body = True
-                    self._send_at_once(answer)
-                    return
-            super().on_headers_complete()
-
-        def on_body(self, body: bytes) -> None:
-            if not self.skips_body:
-                super().on_body(body)
-
-        def on_message_complete(self) -> None:
-            if not self.skips_body:
-                super().on_message_complete()
-                return
-            self.skips_body, self.has_skipped = False, True
-            self._receiving.stop()
-            self.on_response_complete()  # uvicorn waits for the next request
-
-        def on_message_begin(self) -> None:
-            super().on_message_begin()
-            self.has_skipped = False
-
-        def _send_at_once(self, answer: bytes) -> None:
-            lines = [b": ".join(header) + b"\r\n" for header in self.server_state.default_headers]
-            self.transport.write(b"".join((_STATUS_LINE, *lines, answer)))
+                return None
+            try:
+                return ask(RequestHead(parser.get_method(), self.url, self.headers, self.client))
+            except Exception:  # which the parser would take for a fault of the client's
+                _log.exception("a request could not be looked at early, and is left to the app")
+                return None
 
     return EarlyProtocol

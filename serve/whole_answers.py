@@ -11,9 +11,7 @@ _SMALL = 1 << 16  # bytes that are copied faster than sent apart
 
 
 def whole_answers_protocol(protocol: Any) -> Any:
-    """`protocol`, one of uvicorn's by httptools, with such answers. By h11 they stay apart."""
-    if not hasattr(protocol, "on_headers_complete"):
-        return protocol
+    """`protocol`, uvicorn's by httptools, with such answers."""
 
     class WholeAnswersProtocol(protocol):  # type: ignore[misc]
         def connection_made(self, transport: asyncio.Transport) -> None:
@@ -24,6 +22,11 @@ def whole_answers_protocol(protocol: Any) -> Any:
             super().on_headers_complete()
             if self.cycle is not None:
                 self.cycle.transport = self._gathering
+
+        def on_response_complete(self) -> None:
+            # Else what the connection itself writes could come before an answer without a body.
+            self._gathering.flush()
+            super().on_response_complete()
 
     return WholeAnswersProtocol
 
@@ -40,22 +43,23 @@ class _Gathering:
     def write(self, data: bytes) -> None:
         if not self._kept:
             self._kept = data
-            self._loop.call_soon(self._flush)
+            self._loop.call_soon(self.flush)
         elif len(data) < _SMALL:
             self._kept += data
-            self._flush()
+            self.flush()
         else:
-            self._flush()
+            self.flush()
             self._transport.write(data)
 
     def is_closing(self) -> bool:
         return self._transport.is_closing()
 
     def close(self) -> None:
-        self._flush()
+        self.flush()
         self._transport.close()
 
-    def _flush(self) -> None:
+    def flush(self) -> None:
+        """Writes what was kept."""
         if self._kept:
             kept, self._kept = self._kept, b""
             self._transport.write(kept)

@@ -13,7 +13,7 @@ import httpx
 import pytest
 import uvicorn
 
-from lensbox.serve import decoding
+from lensbox.serve import decoding, early_refusals
 from lensbox.serve.app import App, create_app
 from lensbox.serve.connections import connection_class
 from lensbox.serve.early_protocol import RequestHead
@@ -169,6 +169,30 @@ def test_a_body_that_does_not_come_ends_the_connection(serve_full: Callable[...,
         assert _read(stream)[0].startswith(b"HTTP/1.1 503 ")
         with contextlib.suppress(ConnectionResetError):
             assert stream.read() == b""
+
+
+def test_the_rest_of_a_body_has_its_own_time(serve_full: Callable[..., Full]) -> None:
+    full = serve_full(Patience(0.3, 30, 60))
+    with full.connect() as connection, connection.makefile("rb") as stream:
+        connection.sendall(_head(3))
+        assert _read(stream)[0].startswith(b"HTTP/1.1 503 ")
+        threading.Event().wait(0.8)  # more than a head has
+        connection.sendall(b"abc" + _ALIVE)
+        assert _read(stream)[0].startswith(b"HTTP/1.1 200 ")
+
+
+def test_a_defect_here_leaves_the_answer_to_the_app(
+    serve_full: Callable[..., Full], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    full = serve_full()
+
+    def fail(headers: Any) -> None:
+        raise RuntimeError("a defect")
+
+    monkeypatch.setattr(early_refusals, "request_ids", fail)
+    answer = httpx.post(f"{full.url}/v1/detect", content=b"x", timeout=PATIENCE)
+    assert (answer.status_code, answer.json()["code"]) == (503, "overloaded")
+    assert [str(record.exc_info[1]) for record in caplog.records if record.exc_info] == ["a defect"]
 
 
 def test_an_idle_connection_is_not_taken_for_a_slow_one(serve_full: Callable[..., Full]) -> None:

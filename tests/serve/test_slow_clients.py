@@ -10,9 +10,7 @@ from typing import Any
 
 import pytest
 import uvicorn
-from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from lensbox.serve import slow_clients
 from lensbox.serve.connections import connection_class
 from lensbox.serve.slow_clients import Patience
 
@@ -38,10 +36,20 @@ async def _app(scope: Any, receive: Any, send: Any) -> None:
 class Server:
     """A server with its limits. closed: connections that it closed, by reason."""
 
-    def __init__(self, start: Callable[[uvicorn.Config], str], limit: int, patience: Patience, **more: Any):
+    def __init__(
+        self,
+        start: Callable[[uvicorn.Config], str],
+        limit: int,
+        patience: Patience,
+        keep_alive: int = 5,
+        **more: Any,
+    ):
         self.closed: Counter[str] = Counter()
         protocol = connection_class(limit, patience=patience, on_closed=self._close, **more)
-        url = start(uvicorn.Config(_app, lifespan="off", http=protocol, log_level="critical"))
+        config = uvicorn.Config(
+            _app, lifespan="off", http=protocol, log_level="critical", timeout_keep_alive=keep_alive
+        )
+        url = start(config)
         host, port = url.removeprefix("http://").split(":")
         self.address = host, int(port)
 
@@ -53,20 +61,18 @@ class Server:
         return stack.enter_context(connection)
 
 
-@pytest.fixture(params=["httptools", "h11"])
-def start(
-    request: pytest.FixtureRequest,
-    monkeypatch: pytest.MonkeyPatch,
-    url_of_server: Callable[[uvicorn.Config], str],
-) -> Callable[..., Server]:
-    """Starts a server with limits, over each of the two parsers."""
-    if request.param == "h11":
-        monkeypatch.setattr(slow_clients, "_Protocol", H11Protocol)
+@pytest.fixture
+def start(url_of_server: Callable[[uvicorn.Config], str]) -> Callable[..., Server]:
+    """Starts a server with limits."""
 
     def start(
-        limit: int = 1000, head: float = _NEVER, body: float = _NEVER, answer: float = _NEVER
+        limit: int = 1000,
+        head: float = _NEVER,
+        body: float = _NEVER,
+        answer: float = _NEVER,
+        keep_alive: int = 5,
     ) -> Server:
-        return Server(url_of_server, limit, Patience(head, body, answer))
+        return Server(url_of_server, limit, Patience(head, body, answer), keep_alive)
 
     return start
 
@@ -167,17 +173,66 @@ def test_the_rest_of_a_body_that_was_answered_early_has_its_time(
         _ask(client)
 
 
+@pytest.mark.parametrize("path", ["/", "/early"])
+def test_the_connection_stays_as_long_as_any_behind_a_whole_body(
+    start: Callable[..., Server], path: str, stack: contextlib.ExitStack
+) -> None:
+    server = start(head=_LATE, body=_LATE, keep_alive=3)
+    client = server.connect(stack)
+    for _ in range(2):
+        client.sendall(f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Length: 8\r\n\r\n".encode())
+        if path == "/early":
+            assert client.recv(4096).startswith(b"HTTP/1.1 204 ")
+        client.sendall(bytes(8))
+        if path == "/":
+            assert client.recv(4096).startswith(b"HTTP/1.1 204 ")
+        time.sleep(2 * _LATE)
+    begun = time.monotonic()
+    assert _is_cut(client)  # as an idle one
+    assert time.monotonic() - begun > _LATE
+    assert not server.closed
+
+
+def _endless(client: socket.socket, line: bytes) -> bytes:
+    """What a server answers to a megabyte of such lines; b"" where it ends the connection instead."""
+    try:
+        for _ in range(1000):
+            client.sendall(line)
+        return client.recv(4096)
+    except (BrokenPipeError, ConnectionResetError):
+        return b""
+
+
+_LONG_LINE = b"X: " + b"x" * 1000 + b"\r\n"
+
+
 def test_a_head_without_end_is_refused(start: Callable[..., Server], stack: contextlib.ExitStack) -> None:
     client = start().connect(stack)
     client.sendall(_HEAD)
-    answer = b""
-    with contextlib.suppress(OSError):  # the server does not read on
-        for number in range(1000):
-            client.sendall(f"X-{number}: {'x' * 1000}\r\n".encode())
-        answer = client.recv(4096)
-        while b"\r\n" not in answer:
-            answer += client.recv(4096)
-    assert answer[:12] in (b"HTTP/1.1 431", b"HTTP/1.1 400", b"")  # lost where the client still sent
+    assert _endless(client, _LONG_LINE)[:12] in (b"HTTP/1.1 431", b"")  # lost where the client still sent
+
+
+def test_a_head_without_end_is_refused_behind_a_body_that_was_answered_early(
+    start: Callable[..., Server], stack: contextlib.ExitStack
+) -> None:
+    client = start().connect(stack)
+    client.sendall(b"POST /early HTTP/1.1\r\nHost: x\r\nContent-Length: 8\r\n\r\n")
+    assert client.recv(4096).startswith(b"HTTP/1.1 204 ")
+    client.sendall(bytes(8) + _HEAD)
+    assert _endless(client, _LONG_LINE)[:12] in (b"HTTP/1.1 431", b"")
+
+
+@pytest.mark.parametrize("line", [_LONG_LINE, b"x" * 1000], ids=["lines", "one line"])
+@pytest.mark.parametrize("path", ["/", "/early"])
+def test_trailers_without_end_are_refused(
+    start: Callable[..., Server], path: str, line: bytes, stack: contextlib.ExitStack
+) -> None:
+    client = start(body=_NEVER).connect(stack)
+    client.sendall(f"POST {path} HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n".encode())
+    if path == "/early":
+        assert client.recv(4096).startswith(b"HTTP/1.1 204 ")
+    client.sendall(b"1\r\nx\r\n0\r\nX: y" + line)
+    assert _endless(client, line) == b""
 
 
 def test_an_answer_that_is_not_taken_is_given_up(
