@@ -5,11 +5,12 @@ import logging
 import mmap
 import os
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import CancelledError, Future
 from dataclasses import replace
 from functools import partial
-from multiprocessing.connection import Connection, Listener
+from multiprocessing.connection import Connection, Listener, answer_challenge, deliver_challenge
 from multiprocessing.reduction import recv_handle
 from typing import Any
 
@@ -27,6 +28,7 @@ from lensbox.serve.settings import Settings
 _log = logging.getLogger(__name__)
 
 _FLUSH_TIMEOUT = 2.0  # seconds
+_PAUSE = 0.1  # seconds, for want of open files or memory
 
 
 def main(settings: Settings, address: EngineAddress, log: LogStyle, status: "Connection[Any, Any]") -> None:
@@ -51,8 +53,8 @@ def main(settings: Settings, address: EngineAddress, log: LogStyle, status: "Con
         end_child(1)
     links: list[Link] = []
     # Bound before the supervisor is told; a listener of the same name must be gone by then.
-    listener = Listener(address.path, "AF_UNIX", backlog=64, authkey=address.key)
-    threading.Thread(target=_accept, args=(listener, engine, links), daemon=True).start()
+    listener = Listener(address.path, "AF_UNIX", backlog=64)
+    threading.Thread(target=accept, args=(listener, address.key, engine, links), daemon=True).start()
     status.send(None)
     engine.join()
     if engine.state is State.FAILED:
@@ -62,25 +64,30 @@ def main(settings: Settings, address: EngineAddress, log: LogStyle, status: "Con
     end_child(1)
 
 
-def _accept(listener: Listener, engine: Instance, links: list[Link]) -> None:
+def accept(listener: Listener, key: bytes, engine: Instance, links: list[Link]) -> None:
+    """Answers front ends, each in a thread of its own, which adds itself to `links` while it does."""
     while True:
         try:
             connection = listener.accept()
-        except Exception as error:  # of a client that is none of ours, or that ended meanwhile
-            _log.debug("a connection failed: %s", error)
+        except OSError as error:
+            _log.warning("a front end cannot connect: %s", error)
+            time.sleep(_PAUSE)
             continue
-        threading.Thread(target=_serve, args=(connection, engine, links), daemon=True).start()
+        threading.Thread(target=_serve, args=(connection, key, engine, links), daemon=True).start()
 
 
-def _serve(connection: "Connection[Any, Any]", engine: Instance, links: list[Link]) -> None:
+def _serve(connection: "Connection[Any, Any]", key: bytes, engine: Instance, links: list[Link]) -> None:
     """Answers one front end until it is gone."""
     try:
+        # As `Listener` would: in its thread, whoever connects and says nothing would keep all others out.
+        deliver_challenge(connection, key)
+        answer_challenge(connection, key)
         model = engine.ready_artifact()
         connection.send((model.metadata.to_json(), str(model.device)))
         size = connection.recv()
         file = recv_handle(connection)
     except Exception as error:
-        _log.debug("a front end is gone before it said anything: %s", error)
+        _log.debug("a front end was none, or is gone before it said anything: %s", error)
         connection.close()
         return
     memory = memoryview(mmap.mmap(file, size))
@@ -121,7 +128,10 @@ def _answering(link: Link, futures: "dict[int, Future[Any]]", number: int) -> "C
 def _answer(number: int, result: Any, error: BaseException | None) -> bytes:
     """The number of a job, and its result or error, as bytes."""
     if error is None:
-        return packed_whole((number, result, None))
+        try:
+            return packed_whole((number, result, None))
+        except Exception as failure:  # a front end waits for an answer whatever a model makes
+            error = failure
     if not isinstance(error, CancelledError) and not _is_told(error):
         _log.error("a request failed", exc_info=error)
     with contextlib.suppress(Exception):  # exceptions exist that cannot be pickled, or not unpickled

@@ -204,7 +204,10 @@ class RemoteEngine:
         number, result, error = unpacked(message)
         with self._lock:
             jobs = len(self._pending)
-            pending = self._pending.pop(number)
+            pending = self._pending.pop(number, None)
+        if pending is None:  # others may come in the same piece
+            _log.error("an engine has answered what nobody waits for")
+            return
         self._free(pending.offset)
         if isinstance(error, OverloadError):
             self._refusals.refused(jobs)

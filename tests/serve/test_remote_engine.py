@@ -1,0 +1,151 @@
+"""A front end and an engine, both of this process: what becomes of jobs, answers and shared memory."""
+
+import asyncio
+import logging
+import os
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from serve_process import PATIENCE
+
+from lensbox.runtime.artifact import Artifact
+from lensbox.runtime.photo import Photo
+from lensbox.serve.engine.jobs import DetectJob
+from lensbox.serve.processes.addresses import EngineAddress, new_address
+from lensbox.serve.processes.packing import packed_whole
+
+pytestmark = pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="needs Linux' shared memory")
+
+if hasattr(os, "memfd_create"):
+    from multiprocessing.connection import Listener
+
+    from lensbox.serve.processes.arena import Arena
+    from lensbox.serve.processes.engine_process import accept
+    from lensbox.serve.processes.link import Link
+    from lensbox.serve.processes.remote_engine import RemoteEngine
+
+
+class FakeEngine:
+    """Takes jobs, and leaves it to a test what they come to."""
+
+    def __init__(self, artifact: Artifact) -> None:
+        self.jobs: list[Future[Any]] = []
+        self._model = SimpleNamespace(metadata=artifact.metadata, device=torch.device("cpu"))
+
+    def ready_artifact(self) -> Any:
+        return self._model
+
+    def submit(self, job: Any, deadline: float) -> "Future[Any]":
+        self.jobs.append(Future())
+        return self.jobs[-1]
+
+
+class Pair:
+    """An engine and the front end that asks it."""
+
+    def __init__(self, artifact: Artifact, wait_until: Callable[[Callable[[], bool]], None]) -> None:
+        self.engine = FakeEngine(artifact)
+        self.arena = Arena(1 << 20)
+        self.address: EngineAddress = new_address("cpu")
+        self.links: list[Link] = []
+        self.wait_until = wait_until
+        self._listener = Listener(self.address.path, "AF_UNIX", backlog=64)
+        arguments: Any = self._listener, self.address.key, self.engine, self.links
+        threading.Thread(target=accept, args=arguments, daemon=True).start()
+        self.remote = RemoteEngine(self.address, self.arena, 8)
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever)
+
+    def connect(self) -> None:
+        self._thread.start()
+        self._loop.call_soon_threadsafe(self.remote.start)
+        self.wait_until(lambda: self.remote.loaded and bool(self.links))
+
+    def submit(self) -> "Future[Any]":
+        """A job that has come to the engine."""
+        count = len(self.engine.jobs)
+        photo = Photo.of(torch.zeros([3, 8, 8], dtype=torch.uint8))
+        future = self.remote.submit(DetectJob(photo, None, None))
+        self.wait_until(lambda: len(self.engine.jobs) == count + 1)
+        return future
+
+    def close(self) -> None:
+        if self._thread.is_alive():
+            assert self.remote.stop(PATIENCE)
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join(PATIENCE)
+        self._loop.close()
+
+
+@pytest.fixture
+def pair(artifact: Artifact, wait_until: Callable[[Callable[[], bool]], None]) -> Iterator[Pair]:
+    pair = Pair(artifact, wait_until)
+    yield pair
+    pair.close()
+
+
+def test_answers_come_to_who_asked_and_give_the_memory_back(pair: Pair) -> None:
+    pair.connect()
+    futures = [pair.submit() for _ in range(3)]
+    assert not pair.arena.is_empty
+    for number in (2, 0):
+        pair.engine.jobs[number].set_result(number)
+        assert futures[number].result(PATIENCE) == number
+    futures[1].cancel()
+    pair.wait_until(pair.engine.jobs[1].cancelled)
+    pair.wait_until(lambda: pair.arena.is_empty and pair.remote.waiting == 0)
+
+
+def test_a_result_that_cannot_be_sent_fails_its_request_alone(
+    pair: Pair, caplog: pytest.LogCaptureFixture
+) -> None:
+    pair.connect()
+    first, second = pair.submit(), pair.submit()
+    pair.engine.jobs[0].set_result(threading.Lock())  # as would be a tensor of a dtype that numpy has not
+    with pytest.raises(Exception, match="cannot pickle"):
+        first.result(PATIENCE)
+    pair.engine.jobs[1].set_result("good")
+    assert second.result(PATIENCE) == "good"
+    pair.wait_until(lambda: pair.arena.is_empty and pair.remote.waiting == 0)
+    assert "a request failed" in caplog.text
+
+
+def test_an_answer_that_nobody_waits_for_loses_no_other(pair: Pair, caplog: pytest.LogCaptureFixture) -> None:
+    pair.connect()
+    future = pair.submit()
+    stray, answer = packed_whole((99, None, None)), packed_whole((0, "good", None))
+    with caplog.at_level(logging.ERROR):
+        # In one piece, as answers come from a busy engine.
+        pieces = [len(message).to_bytes(8, "little") + message for message in (stray, answer)]
+        pair.links[0]._socket.sendall(b"".join(pieces))
+        assert future.result(PATIENCE) == "good"
+    assert "nobody waits for" in caplog.text
+    assert pair.arena.is_empty
+
+
+def test_who_connects_and_says_nothing_keeps_nobody_out(pair: Pair) -> None:
+    with socket.socket(socket.AF_UNIX) as stranger:
+        stranger.connect(pair.address.path)
+        pair.connect()
+        future = pair.submit()
+        pair.engine.jobs[0].set_result("good")
+        assert future.result(PATIENCE) == "good"
+
+
+def test_an_engine_that_is_gone_fails_what_it_had(pair: Pair) -> None:
+    pair.connect()
+    future = pair.submit()
+    pair.links[0].end()
+    with pytest.raises(Exception, match="has ended; try again later"):
+        future.result(PATIENCE)
+    assert pair.arena.is_empty
+    pair.wait_until(lambda: not pair.remote.missing)  # it is asked again
+    again = pair.submit()
+    pair.engine.jobs[-1].set_result("good")
+    assert again.result(PATIENCE) == "good"
