@@ -246,6 +246,8 @@ class Settings:
             value = getattr(self, setting.name)
             if "most" in setting.metadata and value is not None:
                 _check_number(setting.name, value, setting.metadata)
+        if self.rate_burst is not None and not self.rate_limit:
+            raise ValueError(f"rate_burst must come with rate_limit, got {self.rate_burst} alone")
 
 
 def _check_number(name: str, value: float, bounds: Mapping[str, Any]) -> None:

@@ -39,7 +39,8 @@ _TIMES = {
 
 
 def _settings(name: str, value: Any) -> Settings:
-    return Settings(Path("a"), **{name: value})
+    needed = {"rate_limit": 1.0} if name == "rate_burst" else {}
+    return Settings(Path("a"), **{**needed, name: value})
 
 
 def test_every_number_is_checked_below() -> None:
@@ -115,6 +116,11 @@ def test_a_rate_may_be_none(value: float) -> None:
     with pytest.raises(ValueError, match=rf"^rate_limit must be at (least 0|most 1000000), got {value}$"):
         _settings("rate_limit", value)
     assert _settings("rate_limit", 0.0).rate_limit == 0
+
+
+def test_a_burst_comes_with_its_rate() -> None:
+    with pytest.raises(ValueError, match=r"^rate_burst must come with rate_limit, got 20 alone$"):
+        Settings(Path("a"), rate_burst=20)
 
 
 @pytest.mark.parametrize("value", ["", "*", "https://a.example", "http://localhost:3000,https://[::1]:8443"])
