@@ -17,6 +17,9 @@ from lensbox.client.errors import SHOWN, ServiceError, unexpected
 _FIRST_WAIT = 0.25  # seconds before the second try; doubled with each
 _LONGEST_WAIT = 60.0  # a service that asks for more has no time for us
 _AGAIN = (429, 503)
+# UnicodeError: of the system, for what can be no name of a host.
+_NO_ANSWER = (httpx.RequestError, UnicodeError)
+_BROKEN = (httpx.ReadError, httpx.WriteError, httpx.CloseError, httpx.RemoteProtocolError)
 
 Typed = TypeVar("Typed")
 
@@ -63,13 +66,16 @@ class Connection:
         headers = {"User-Agent": f"lensbox-client/{_version()}"}
         if api_key:
             headers["Authorization"] = f"Bearer {api_key}"
-        self._http = httpx.Client(
-            base_url=url,
-            headers=headers,
-            timeout=timeout,
-            limits=httpx.Limits(max_connections=connections, max_keepalive_connections=connections),
-            transport=transport,
-        )
+        try:
+            self._http = httpx.Client(
+                base_url=url,
+                headers=headers,
+                timeout=timeout,
+                limits=httpx.Limits(max_connections=connections, max_keepalive_connections=connections),
+                transport=transport,
+            )
+        except httpx.InvalidURL as error:
+            raise ValueError(f"url must be a URL: {error}, got {url!r}") from error
         self.timeout = timeout
         self._retries = retries
 
@@ -81,7 +87,7 @@ class Connection:
         """The status of GET `path`, asked once; None without an answer."""
         try:
             return self._http.get(path).status_code
-        except httpx.TransportError:
+        except _NO_ANSWER:
             return None
 
     def ask(
@@ -118,11 +124,9 @@ class Connection:
                     params=parameters,
                     headers=headers,
                 )
-            except httpx.TransportError as error:
+            except _NO_ANSWER as error:
                 failure = self._no_answer(error)
-                if not isinstance(error, (httpx.NetworkError, httpx.RemoteProtocolError)) or isinstance(
-                    error, httpx.ConnectError
-                ):
+                if not isinstance(error, _BROKEN):
                     raise failure from error
             else:
                 if response.is_success:
@@ -139,7 +143,7 @@ class Connection:
                 raise failure
         raise AssertionError("the last try returns or raises")
 
-    def _no_answer(self, error: httpx.TransportError) -> ServiceError:
+    def _no_answer(self, error: Exception) -> ServiceError:
         if isinstance(error, httpx.TimeoutException):
             detail = f"{self._http.base_url} gave no answer within {self.timeout:g} seconds"
         else:
@@ -166,8 +170,10 @@ def _retry_after(response: httpx.Response) -> float:
     text = response.headers.get("Retry-After", "")
     if text.isdecimal() and text.isascii():
         return float(text)
-    date = email.utils.parsedate_tz(text)
-    return 0.0 if date is None else max(0.0, email.utils.mktime_tz(date) - time.time())
+    try:
+        return max(0.0, email.utils.parsedate_to_datetime(text).timestamp() - time.time())
+    except (ValueError, OverflowError):
+        return 0.0
 
 
 def _version() -> str:

@@ -28,6 +28,10 @@ def image_bytes(image: Image) -> bytes:
     if isinstance(image, np.ndarray):
         return _png(_picture(image))
     if isinstance(image, PIL.Image.Image):
+        try:
+            image.load()  # of a file that is read only now
+        except Exception as error:  # decoders raise a dozen types on broken files
+            raise ValueError(f"image must be a whole picture: {error or type(error).__name__}") from error
         return _png(image if image.mode in _PNG_MODES else image.convert("RGB"))
     raise TypeError(
         "image must be a path, the bytes of a file, a picture of Pillow's or an array, "

@@ -6,6 +6,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lensbox.client.answers import ImageDetections
@@ -154,7 +155,8 @@ def _file(image: Image) -> bytes | InputError:
     try:
         return image_bytes(image)
     except OSError as error:  # such as FileNotFoundError
-        return InputError(f"{error.filename} cannot be read: {error.strerror}")
+        name = image if isinstance(image, str | Path) else "image"
+        return InputError(f"{name} cannot be read: {error.strerror or error}")
     except (ValueError, TypeError) as error:
         return InputError(str(error))
 

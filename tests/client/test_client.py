@@ -1,5 +1,6 @@
 """The client: against a real service, and against answers that a test makes up."""
 
+import io
 import json
 import math
 import threading
@@ -167,6 +168,7 @@ def test_wrong_questions_are_not_asked(how: dict[str, Any], message: str) -> Non
         ("http://", {}, "url must begin"),
         ("http://127.0.0.1:99999", {}, "url must have a port from 0 to 65535"),
         ("http://127.0.0.1:http", {}, "url must have a port from 0 to 65535"),
+        ("http://a\0b", {}, "url must be a URL: Invalid non-printable ASCII"),
         ("http://a", {"timeout": math.nan}, "timeout must be"),
         ("http://a", {"retries": -1}, "retries must be at least 0, got -1"),
         ("http://a", {"connections": 0}, "connections must be at least 1, got 0"),
@@ -181,6 +183,33 @@ def test_a_bad_key_is_refused_and_not_shown() -> None:
     with pytest.raises(ValueError, match="api_key") as caught:
         Client("http://a", api_key="secret\r\nHost: b")
     assert "secret" not in str(caught.value)
+
+
+def test_a_file_that_cannot_be_read_to_its_end_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(path: Path) -> bytes:
+        raise OSError(5, "Input/output error")  # of `read`, which knows of no name
+
+    monkeypatch.setattr(Path, "read_bytes", fail)
+    with faked(in_turn()[0]) as client:
+        (found,) = client.detect_many(["some/a.jpg"])
+    assert isinstance(found, InputError)
+    assert str(found) == "some/a.jpg cannot be read: Input/output error"
+
+
+@pytest.mark.parametrize("file_format", ["PNG", "JPEG"])
+def test_a_broken_picture_stops_no_other(file_format: str) -> None:
+    whole = io.BytesIO()
+    PIL.Image.effect_noise((400, 400), 50).save(whole, file_format)
+    content = whole.getvalue()
+    # Of PNG the name of a later chunk, which to Pillow is a SyntaxError.
+    cut = content.rindex(b"IDAT") if file_format == "PNG" else len(content) // 2
+    broken = content[:cut] + (b"ID\0T" + content[cut + 4 :] if file_format == "PNG" else b"")
+    images = [PIL.Image.open(io.BytesIO(file)) for file in (broken, content)]
+    with faked(in_turn(httpx.Response(200, json=NOTHING))[0]) as client:
+        first, second = client.detect_many(images, batch_size=1)
+    assert isinstance(first, InputError)
+    assert str(first).startswith("image must be a whole picture: ")
+    assert isinstance(second, ImageDetections)
 
 
 # --- what is sent, and asked again ---
@@ -231,7 +260,16 @@ def test_nobody_waits_for_an_hour(waits: list[float]) -> None:
     assert (len(requests), waits) == (1, [])
 
 
-@pytest.mark.parametrize("error", [httpx.ConnectError("refused"), httpx.ReadTimeout("late")])
+@pytest.mark.parametrize(
+    "error",
+    [
+        httpx.ConnectError("refused"),
+        httpx.ReadTimeout("late"),
+        httpx.DecodingError("no gzip"),
+        UnicodeError("label empty or too long"),
+    ],
+    ids=lambda error: type(error).__name__,
+)
 def test_no_answer_is_an_error(waits: list[float], error: Exception) -> None:
     answer, requests = in_turn(error)
     with faked(answer, timeout=1.5) as client, pytest.raises(ServiceError, match="http://service") as caught:
@@ -278,6 +316,7 @@ def test_ready_is_asked_once_and_never_raises() -> None:
         (httpx.Response(200, json={}), True),
         (problem(503, "not_ready"), False),
         (httpx.ConnectError("refused"), False),
+        (httpx.DecodingError("no gzip"), False),
     ):
         answer, requests = in_turn(given)
         with faked(answer) as client:
@@ -291,6 +330,7 @@ def test_retry_after_is_seconds_or_a_date() -> None:
 
     assert seconds("7") == 7
     assert seconds("soon") == seconds("-3") == seconds("") == 0
+    assert seconds("Fri, 01 Jan 99999 00:00:00 GMT") == 0
     in_a_minute = time.strftime("%a, %d %b %Y %H:%M:%S GMT", time.gmtime(time.time() + 60))
     assert 50 < seconds(in_a_minute) <= 60
     assert seconds("Fri, 01 Jan 2010 00:00:00 GMT") == 0
