@@ -168,7 +168,7 @@ def _engine(
     def count(failure: Exception | None) -> None:
         nonlocal starting
         with lock:
-            starting -= 1
+            starting -= failure is None
             if failure is not None or starting == 0:
                 on_started(failure)
 

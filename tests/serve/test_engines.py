@@ -1,17 +1,22 @@
 """Several engines as one, and which devices have some."""
 
 import os
+import threading
+from collections.abc import Callable
 from concurrent.futures import Future
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 
 from lensbox.errors import DeviceError
+from lensbox.serve import app
 from lensbox.serve.engine.devices import device_names, frontend_count
 from lensbox.serve.engine.engines import Engines
 from lensbox.serve.engine.errors import NotReadyError, OverloadError
+from lensbox.serve.observability.metrics import Metrics
 from lensbox.serve.settings import Settings
 
 _needs_no_gpu = pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
@@ -119,3 +124,29 @@ def test_front_ends_are_for_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     assert frontend_count(_settings(frontends=3), ["cpu"]) == 3
     monkeypatch.setattr("sys.platform", "darwin")
     assert frontend_count(_settings(), ["cuda"]) == 0
+
+
+def test_engines_are_not_ready_where_one_cannot_start(
+    monkeypatch: pytest.MonkeyPatch, wait_until: Callable[[Callable[[], bool]], None]
+) -> None:
+    """Of a service of one process with several devices."""
+    told: list[Exception | None] = []
+    failed = threading.Event()
+
+    def load(settings: Settings) -> Any:
+        if settings.device == "cpu":
+            raise RuntimeError("no such device")
+        assert failed.wait(60)  # the other one is there later
+        return SimpleNamespace(device=torch.device("cpu"))
+
+    def on_started(failure: Exception | None) -> None:
+        told.append(failure)
+        failed.set()
+
+    monkeypatch.setattr(app, "load_model", load)
+    settings = Settings(Path("unused"), devices="cpu,cuda:0")
+    engines = app._engine(settings, None, on_started, Metrics())
+    engines.start()
+    wait_until(lambda: engines.loaded)
+    assert engines.stop(60)
+    assert [str(failure) for failure in told] == ["no such device"]
