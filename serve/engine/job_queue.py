@@ -75,7 +75,8 @@ class JobQueue:
         """The next jobs that somebody still waits for, marked as running; None when closed and empty.
 
         They are of one group and of `most_images` images together, or one larger job. Where there are fewer,
-        others may join them for up to `delay` seconds after the first of them came. Blocks.
+        others may join them for up to `delay` seconds after the first of them came, and no longer than half
+        of the time that any of them has. Blocks.
         """
         while True:
             with self._changed:
@@ -141,7 +142,8 @@ class JobQueue:
         is_full = sum(entry.job.images for entry in batch) >= most_images
         if is_full or batch[0].job.group is None:
             return 0.0
-        return batch[0].queued + delay - time.monotonic()
+        in_time = min((entry.queued + entry.deadline) / 2 for entry in batch)
+        return min(batch[0].queued + delay, in_time) - time.monotonic()
 
     def _drop_given_up(self) -> list[Entry]:
         """Removes jobs that nobody waits for any more; returns those whose time was over."""

@@ -272,6 +272,17 @@ def test_images_wait_for_others_for_the_delay_alone(make: Callable[..., Instance
     assert fake.batches == [3, 1]
 
 
+def test_an_image_in_a_hurry_does_not_wait_for_others_too_long(make: Callable[..., Instance]) -> None:
+    instance = make(max_delay=1000.0, queue_size=9)
+    photo = Photo.of(torch.zeros(3, 4, 4, dtype=torch.uint8))
+    jobs = [DetectJob(photo, None, None)] * 2
+    deadlines = [math.inf, time.monotonic() + 0.6]  # of which both take no more than a half
+    begun = time.monotonic()
+    for future in [instance.submit(job, deadline) for job, deadline in zip(jobs, deadlines, strict=True)]:
+        assert len(future.result(_PATIENCE).boxes) == 1
+    assert time.monotonic() - begun < 1
+
+
 def test_a_bad_image_does_not_fail_its_batch(
     make: Callable[..., Instance], fake: Any, wait_until: Callable[..., None]
 ) -> None:
