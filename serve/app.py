@@ -21,6 +21,7 @@ from lensbox.serve.direct_routes import DirectEndpoints, DirectRoutes
 from lensbox.serve.engine.devices import device_names
 from lensbox.serve.engine.engines import Engine, Engines
 from lensbox.serve.errors import add_error_handlers
+from lensbox.serve.leave_to_send import LeaveToSend
 from lensbox.serve.loading import load_model
 from lensbox.serve.observability.engine import observed_instance
 from lensbox.serve.observability.metrics import Metrics
@@ -149,7 +150,8 @@ class App(FastAPI):
         return super().openapi()
 
     def build_middleware_stack(self) -> ASGIApp:
-        return Observed(self.traced(self.guarded(super().build_middleware_stack())), self.metrics)
+        guarded = LeaveToSend(self.guarded(super().build_middleware_stack()))
+        return Observed(self.traced(guarded), self.metrics)
 
 
 def _engine(

@@ -74,9 +74,9 @@ def error_response(
     return _response(request.scope["path"], status, code, message, headers)
 
 
-def overloaded(path: str, message: str, headers: Mapping[str, str] = RETRY_AFTER) -> JSONResponse:
+def overloaded(path: str, message: str) -> JSONResponse:
     """The answer to a request for which there is no room."""
-    return _response(path, 503, "overloaded", message, headers)
+    return _response(path, 503, "overloaded", message, RETRY_AFTER)
 
 
 def _response(
@@ -95,10 +95,7 @@ async def _on_api_error(request: Request, error: Exception) -> Response:
 
 
 async def _on_overloaded(request: Request, error: Exception) -> Response:
-    headers = dict(RETRY_AFTER)
-    if "expect" in request.headers:  # who waits for leave to send a body may send it now, or may not
-        headers["Connection"] = "close"
-    return overloaded(request.scope["path"], str(error), headers)
+    return overloaded(request.scope["path"], str(error))
 
 
 async def _on_late(request: Request, error: Exception) -> Response:

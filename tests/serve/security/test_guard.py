@@ -2,6 +2,7 @@
 
 import json
 import logging
+import socket
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -44,6 +45,43 @@ def test_what_is_open_and_what_is_not(start: Callable[..., Any], keys: Path) -> 
             assert client.request(method, path).status_code == 401, (method, path)
     assert client.get("/metrics", headers={"X-API-Key": _ALICE}).status_code == 200
     assert client.get("/nothing", headers={"X-API-Key": _ALICE}).status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("path", "key", "answer"),
+    [
+        ("/v1/detect", "", b"HTTP/1.1 401 "),
+        ("/v1/nothing", _ALICE, b"HTTP/1.1 404 "),
+        ("/v1/detect", _ALICE, b"HTTP/1.1 413 "),
+        ("/v1/detect?a=b", _ALICE, b"HTTP/1.1 422 "),
+    ],
+)
+def test_who_has_no_leave_to_send_a_body_is_told_to_go(
+    start: Callable[..., Any], keys: Path, path: str, key: str, answer: bytes
+) -> None:
+    url = start(api_keys_file=keys, max_body_bytes=2000).client.base_url
+    head = f"POST {path} HTTP/1.1\r\nHost: x\r\nX-API-Key: {key}\r\nExpect: 100-continue\r\n"
+    with socket.create_connection((url.host, url.port), timeout=60) as connection:
+        connection.sendall(f"{head}Content-Length: 3000\r\n\r\n".encode())
+        received = b"".join(iter(lambda: connection.recv(4096), b""))  # until the service ends it
+    assert received.startswith(answer)
+    assert b"\r\nconnection: close\r\n" in received
+
+
+def test_who_has_leave_to_send_a_body_may_go_on(start: Callable[..., Any], keys: Path, png: bytes) -> None:
+    url = start(api_keys_file=keys).client.base_url
+    head = f"POST /v1/detect HTTP/1.1\r\nHost: x\r\nX-API-Key: {_ALICE}\r\nExpect: 100-continue\r\n"
+    with (
+        socket.create_connection((url.host, url.port), timeout=60) as connection,
+        connection.makefile("rb") as stream,
+    ):
+        for _ in range(2):
+            connection.sendall(f"{head}Content-Length: {len(png)}\r\n\r\n".encode())
+            assert stream.read(25) == b"HTTP/1.1 100 Continue\r\n\r\n"
+            connection.sendall(png)
+            lines = list(iter(stream.readline, b"\r\n"))
+            assert lines[0] == b"HTTP/1.1 200 OK\r\n"
+            stream.read(next(int(line[16:]) for line in lines if line.startswith(b"content-length: ")))
 
 
 @pytest.mark.parametrize(
