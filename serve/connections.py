@@ -16,6 +16,7 @@ from lensbox.serve.early_protocol import Refusal, early_protocol
 from lensbox.serve.security.client_address import network_of
 from lensbox.serve.security.handshake import handshaking_protocol
 from lensbox.serve.slow_clients import Patience, is_idle, patient_protocol
+from lensbox.serve.upgrade_offers import offers_left_alone
 from lensbox.serve.whole_answers import whole_answers_protocol
 
 _log = logging.getLogger(__name__)
@@ -93,7 +94,7 @@ def connection_class(
         on_closed(reason)
 
     early = early_protocol(whole_answers_protocol(HttpToolsProtocol), refusal)
-    http = patient_protocol(early, patience, report)
+    http = offers_left_alone(patient_protocol(early, patience, report))
 
     class Connection(handshaking_protocol(http, patience.head)):  # type: ignore[misc]
         def connection_made(self, transport: asyncio.Transport) -> None:

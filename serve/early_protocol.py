@@ -57,7 +57,6 @@ def early_protocol(protocol: Any, refusal: Refusal | None) -> Any:
                 or self.flow.write_paused
                 or parser.get_http_version() != "1.1"
                 or not parser.should_keep_alive()
-                or parser.should_upgrade()
             ):
                 return None
             try:

@@ -5,6 +5,7 @@ import re
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+import pytest
 import uvicorn
 from uvicorn.server import ServerState
 
@@ -43,6 +44,12 @@ class _Transport:
 
     def get_extra_info(self, name: str) -> None:
         return None
+
+    def pause_reading(self) -> None:
+        pass
+
+    def resume_reading(self) -> None:
+        pass
 
     @property
     def statuses(self) -> list[bytes]:
@@ -119,6 +126,58 @@ def test_trailers_are_no_headers() -> None:
 
     assert _talk(talk, _Transport()).statuses == [b"200"]
     assert [name for name, _ in scopes[0]["headers"]] == [b"host", b"transfer-encoding"]
+
+
+_OFFER = b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABk\r\n"
+_BODIES = {
+    "length": (b"Content-Length: 5\r\n\r\n", b"hello"),
+    "chunks": (b"Transfer-Encoding: chunked\r\n\r\n", b"2\r\nhe\r\n3\r\nllo\r\n0\r\n\r\n"),
+    "none": (b"\r\n", b""),
+}
+
+
+@pytest.mark.parametrize("step", [1, 40, 1 << 20])
+@pytest.mark.parametrize("kind", _BODIES)
+def test_offers_of_another_protocol_are_left_alone(kind: str, step: int) -> None:
+    """As Java's HttpClient makes them. step: bytes that come at once."""
+    received: list[bytes] = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        body, more = b"", True
+        while more:
+            message = await receive()
+            body, more = body + message["body"], message["more_body"]
+        received.append(body)
+        await _app(scope, receive, send)
+
+    head, body = _BODIES[kind]
+    requests = (b"PUT / HTTP/1.1\r\nHost: x\r\n" + _OFFER + head + body) * 3 + _HEAD
+
+    async def talk(connection: Any) -> None:
+        connection.app = app
+        for begin in range(0, len(requests), step):
+            connection.data_received(requests[begin : begin + step])
+            await asyncio.sleep(0)
+        await asyncio.sleep(0.05)
+
+    assert _talk(talk, _Transport()).statuses == [b"200"] * 4
+    assert received == [b"hello" if body else b""] * 3 + [b""]
+
+
+def test_requests_with_an_offer_are_refused_as_others() -> None:
+    async def talk(connection: Any) -> None:
+        request = b"POST / HTTP/1.1\r\nHost: x\r\n" + _OFFER + b"Content-Length: 5\r\n\r\nhello"
+        connection.data_received(request * 2 + _HEAD)
+        await asyncio.sleep(0.05)
+
+    assert _talk(talk, _Transport()).statuses == [b"503", b"503", b"200"]
+
+
+def test_nobody_connects_to_elsewhere() -> None:
+    async def talk(connection: Any) -> None:
+        connection.data_received(b"CONNECT x:1 HTTP/1.1\r\nHost: x\r\n\r\n")
+
+    assert _talk(talk, _Transport()).statuses == [b"400"]
 
 
 def test_a_client_that_takes_no_refusal_of_nonsense_is_given_up() -> None:
