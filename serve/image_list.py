@@ -15,6 +15,7 @@ from lensbox.serve.schemas import DetectParameters
 Parameters = TypeVar("Parameters", bound=DetectParameters)
 
 IMAGE_FIELDS = ("image", "file")
+_KEY_OF_BODY = "key of the body"
 _SPARE = 256  # of each sign, for the rest of the body and what stands in strings
 
 
@@ -135,14 +136,17 @@ def decoded(name: str, text: str) -> bytes | ApiError:
 def merged(parameters: Parameters, given: Mapping[str, Any]) -> Parameters:
     """Parameters of the query and of a body together. Raises ApiError (422)."""
     of_query = parameters.model_dump(exclude_none=True)
-    for name in given:
+    for name, value in given.items():
+        if name not in type(parameters).model_fields:  # of any letters, which pydantic would not name
+            fault = {"type": "extra_forbidden", "loc": (name,), "input": value}
+            raise ApiError(422, "invalid_parameter", parameter_message(fault, _KEY_OF_BODY))
         if name in of_query:
             message = f"{name} must be given in the query or in the body, got both"
             raise ApiError(422, "invalid_parameter", message)
     try:
         return type(parameters).model_validate({**of_query, **given}, strict=True)
     except ValidationError as error:
-        message = parameter_message(error.errors()[0], "key of the body")
+        message = parameter_message(error.errors()[0], _KEY_OF_BODY)
         raise ApiError(422, "invalid_parameter", message) from None
 
 

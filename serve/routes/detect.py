@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Query, Request
+from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import JSONResponse, Response
 
 from lensbox.runtime.detection_json import detections_to_json
@@ -13,6 +13,7 @@ from lensbox.serve.errors import ApiError, problem
 from lensbox.serve.image_list import has_image_list, read_image_list
 from lensbox.serve.negotiation import negotiated
 from lensbox.serve.picture import PICTURE_TYPES, picture
+from lensbox.serve.query import check_each_once
 from lensbox.serve.request_body import receive
 from lensbox.serve.schemas import (
     BINARY,
@@ -25,7 +26,7 @@ from lensbox.serve.schemas import (
 )
 from lensbox.serve.service import service_of
 
-router = APIRouter(tags=["detect"])
+router = APIRouter(tags=["detect"], dependencies=[Depends(check_each_once)])
 
 _JSON = "application/json"
 _VARY = {"Vary": "Accept"}

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Query, Request
+from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import JSONResponse, Response
 
 from lensbox.runtime.box_loss import Losses
@@ -15,6 +15,7 @@ from lensbox.serve.errors import ApiError, problem
 from lensbox.serve.evaluation import Figures, figures
 from lensbox.serve.image_list import has_image_list
 from lensbox.serve.labelled_images import read_labelled_images
+from lensbox.serve.query import check_each_once
 from lensbox.serve.request_body import receive
 from lensbox.serve.routes.loss import finite_or_none, has_loss
 from lensbox.serve.schemas import (
@@ -27,7 +28,7 @@ from lensbox.serve.schemas import (
 )
 from lensbox.serve.service import service_of
 
-router = APIRouter(tags=["evaluate"])
+router = APIRouter(tags=["evaluate"], dependencies=[Depends(check_each_once)])
 
 _FORM = {
     "type": "object",

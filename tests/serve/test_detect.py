@@ -165,6 +165,16 @@ def test_thresholds_out_of_range(client: httpx.Client, png: bytes, name: str, va
     assert error["message"].endswith(f", got {value!r}")
 
 
+@pytest.mark.parametrize("path", ["/v1/detect", "/v1/evaluate"])
+def test_a_parameter_comes_once(client: httpx.Client, png: bytes, path: str) -> None:
+    twice = {"score_threshold": [0.25, 0.5], "iou_threshold": 0.5}
+    response = client.post(path, content=png, params=twice)
+    assert response.status_code == 422
+    error = problem_of(response)
+    assert error["code"] == "invalid_parameter"
+    assert error["message"] == "the query parameter 'score_threshold' must come once, got it 2 times"
+
+
 def test_a_misspelled_parameter_is_not_ignored(client: httpx.Client, png: bytes) -> None:
     response = client.post("/v1/detect?score_treshold=0.9", content=png)
     assert response.status_code == 422

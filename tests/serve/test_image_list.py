@@ -128,6 +128,12 @@ def test_data_that_is_no_base64_is_an_error_in_its_place(text: str) -> None:
             "there is no key of the body 'score_treshold'; it came with the value 0.5",
         ),
         (
+            {"images": [_data(b"x")], "\ud800": 1},  # half of a pair, which JSON can write and UTF-8 cannot
+            422,
+            "invalid_parameter",
+            r"there is no key of the body '\ud800'; it came with the value 1",
+        ),
+        (
             {"images": [_data(b"x")], "score_threshold": 1.5},
             422,
             "invalid_parameter",
