@@ -82,7 +82,8 @@ class UrlFetcher:
         network = _CheckedNetwork(self._rules)
         async with (
             httpcore.AsyncConnectionPool(self._tls, network_backend=network) as pool,
-            pool.stream("GET", where, headers=_HEADERS) as response,
+            # httpcore itself would write an address of IPv6 without brackets.
+            pool.stream("GET", where, headers={"Host": target.authority, **_HEADERS}) as response,
         ):
             if response.status in _REDIRECTS:
                 return _header(response.headers, b"location")

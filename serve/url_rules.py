@@ -26,6 +26,12 @@ class Target(NamedTuple):
     port: int
     path: str
 
+    @property
+    def authority(self) -> str:
+        """As the header Host has it."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return host if self.port == _PORTS[self.scheme] else f"{host}:{self.port}"
+
 
 class NotAllowedError(ValueError):
     """A URL or an address that no rule allows."""

@@ -122,6 +122,18 @@ def test_a_listed_address_is_fetched_from(site: Site) -> None:
     assert site.heads == [("/a/b.jpg?c=%20d", f"127.0.0.1:{site.port}")]
 
 
+def test_an_address_of_ipv6_is_named_in_brackets(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    names(monkeypatch, ["127.0.0.1"])
+    allowed = f"http://[2606:4700::1]:{site.port}/"
+    assert fetched(f"{allowed}x", f"{allowed},127.0.0.1") == b"/x"
+    assert site.heads == [("/x", f"[2606:4700::1]:{site.port}")]
+
+
+@pytest.mark.parametrize("url", ["http://a.example/x", "https://a.example:443/", "http://a.example:80"])
+def test_the_usual_port_is_not_named(url: str) -> None:
+    assert UrlRules(url).check(url).authority == "a.example"
+
+
 def test_nothing_is_fetched_without_an_allow_list(site: Site) -> None:
     status, code, message = refused(f"http://127.0.0.1:{site.port}/", "")
     assert (status, code) == (422, "url_not_allowed")
