@@ -21,6 +21,7 @@ from lensbox.serve.direct_routes import DirectEndpoints, DirectRoutes
 from lensbox.serve.engine.devices import device_names
 from lensbox.serve.engine.engines import Engine, Engines
 from lensbox.serve.errors import add_error_handlers
+from lensbox.serve.head_requests import HeadAsGet
 from lensbox.serve.leave_to_send import LeaveToSend
 from lensbox.serve.loading import load_model
 from lensbox.serve.observability.engine import observed_instance
@@ -150,7 +151,8 @@ class App(FastAPI):
         return super().openapi()
 
     def build_middleware_stack(self) -> ASGIApp:
-        guarded = LeaveToSend(self.guarded(super().build_middleware_stack()))
+        answering = HeadAsGet(super().build_middleware_stack())
+        guarded = LeaveToSend(self.guarded(answering))
         return Observed(self.traced(guarded), self.metrics)
 
 

@@ -38,13 +38,13 @@ def _files() -> dict[str, _File]:
     return found
 
 
-@router.api_route("/", methods=["GET", "HEAD"])
+@router.get("/")
 async def page(request: Request) -> Response:
     """The page, which asks the service by /v1/model and /v1/detect."""
     return _answer(request, "index.html")
 
 
-@router.api_route("/page/{name}", methods=["GET", "HEAD"])
+@router.get("/page/{name}")
 async def page_file(request: Request, name: str) -> Response:
     """What the page is made of."""
     return _answer(request, name)
