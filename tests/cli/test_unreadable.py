@@ -53,10 +53,10 @@ def places(tmp_path: Path, artifact_path: Path) -> dict[str, Path]:
     """Files and a folder that nobody may read, and some that one may."""
     photo, secret = tmp_path / "photo.jpg", tmp_path / "secret"
     Image.new("RGB", (64, 64)).save(photo)
-    locked = {
-        "locked_photo": shutil.copy(photo, tmp_path / "locked.jpg"),
-        "artifact": shutil.copy(artifact_path, tmp_path / "locked.pt"),
-        "weights": shutil.copy(SHIPPED_WEIGHTS, tmp_path / "locked.safetensors"),
+    locked: dict[str, Path] = {
+        "locked_photo": Path(shutil.copy(photo, tmp_path / "locked.jpg")),
+        "artifact": Path(shutil.copy(artifact_path, tmp_path / "locked.pt")),
+        "weights": Path(shutil.copy(SHIPPED_WEIGHTS, tmp_path / "locked.safetensors")),
         "config": tmp_path / "locked.yaml",
     }
     locked["config"].write_text("steps: 1\n")

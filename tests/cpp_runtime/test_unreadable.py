@@ -39,7 +39,7 @@ def test_photographs(runner: Path, artifact: Path, locked: Path, tmp_path: Path)
 
 
 def test_an_artifact(runner: Path, artifact: Path, locked: Path, tmp_path: Path) -> None:
-    secret = shutil.copy(artifact, tmp_path / "secret.pt")
+    secret = Path(shutil.copy(artifact, tmp_path / "secret.pt"))
     secret.chmod(0)
     for path in (secret, locked / "detector.pt"):
         ran = run(runner, "selftest", "--artifact", path)

@@ -167,8 +167,8 @@ def test_thresholds_out_of_range(client: httpx.Client, png: bytes, name: str, va
 
 @pytest.mark.parametrize("path", ["/v1/detect", "/v1/evaluate"])
 def test_a_parameter_comes_once(client: httpx.Client, png: bytes, path: str) -> None:
-    twice = {"score_threshold": [0.25, 0.5], "iou_threshold": 0.5}
-    response = client.post(path, content=png, params=twice)
+    twice = "score_threshold=0.25&score_threshold=0.5&iou_threshold=0.5"
+    response = client.post(f"{path}?{twice}", content=png)
     assert response.status_code == 422
     error = problem_of(response)
     assert error["code"] == "invalid_parameter"
