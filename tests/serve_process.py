@@ -31,6 +31,7 @@ class ServeProcess:
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             text=True,
+            start_new_session=True,  # as a terminal's job
         )
         self.lines: list[str] = []
         self.thread = threading.Thread(target=self._read)

@@ -12,6 +12,7 @@ import socket
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from multiprocessing import forkserver, resource_tracker
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
@@ -86,6 +87,7 @@ def _run(
 ) -> Exception | None:
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(list(targets.PRELOADED))
+    _start_fork_server()
     asked: list[bool] = []
     ending.ask = lambda: asked.append(True)
     url = url_of(listener, settings.scheme)
@@ -122,6 +124,16 @@ def _run(
     return None
 
 
+def _start_fork_server() -> None:
+    """Starts it with SIGINT blocked: Ctrl+C comes to it as well, and would end it until it ignores that."""
+    resource_tracker.ensure_running()  # which the fork server needs, and which leaves SIGINT unblocked
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        forkserver.ensure_running()
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 def _keep_alive(child: _Child, context: Any, metrics: SharedMetrics) -> None:
     """Starts a process that is not there, and hears what it reports."""
     if child.status is not None:
@@ -145,8 +157,9 @@ def _keep_alive(child: _Child, context: Any, metrics: SharedMetrics) -> None:
         arguments = (*arguments, kept)
     if child.pulse is not None:
         child.pulse.reset()
-    child.process = context.Process(target=child.target, args=arguments, daemon=True)
-    child.process.start()
+    process = context.Process(target=child.target, args=arguments, daemon=True)
+    process.start()
+    child.process = process
     child.started = time.monotonic()
     if kept is not None:
         kept.close()

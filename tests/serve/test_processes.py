@@ -29,14 +29,18 @@ def _children(pid: int) -> list[int]:
         return []
 
 
-def _workers(process: ServeProcess) -> dict[str, list[int]]:
-    """The pids of engines and front ends. Only front ends have a child, their watchdog."""
-    servers = [
+def _fork_servers(process: ServeProcess) -> list[int]:
+    """The pid of the one that there is."""
+    return [
         child
         for child in _children(process.process.pid)
         if b"forkserver" in Path(f"/proc/{child}/cmdline").read_bytes()
     ]
-    workers = _children(servers[0]) if servers else []
+
+
+def _workers(process: ServeProcess) -> dict[str, list[int]]:
+    """The pids of engines and front ends. Only front ends have a child, their watchdog."""
+    workers = [child for server in _fork_servers(process) for child in _children(server)]
     frontends = [worker for worker in workers if _children(worker)]
     return {"engines": [worker for worker in workers if worker not in frontends], "frontends": frontends}
 
@@ -254,5 +258,20 @@ def test_a_lost_supervisor_takes_its_processes_with_it(
         workers = [pid for pids in _workers(process).values() for pid in pids]
         process.process.kill()
         wait_until(lambda: not any(Path(f"/proc/{pid}").exists() and _is_alive(pid) for pid in workers))
+    finally:
+        process.close()
+
+
+@pytest.mark.parametrize("delay", [0.0, 0.3, 0.6, 0.9])
+def test_ctrl_c_while_it_loads(artifact_path: Path, wait_until: Callable[..., None], delay: float) -> None:
+    """It comes to all processes of the terminal's job; the fork server imports torch for a second."""
+    process = ServeProcess(artifact_path, "--frontends", "1")
+    try:
+        wait_until(lambda: process.process.poll() is not None or bool(_fork_servers(process)))
+        time.sleep(delay)
+        os.killpg(process.process.pid, signal.SIGINT)
+        assert process.process.wait(PATIENCE) == 0, process.log
+        process.thread.join(PATIENCE)
+        assert "Traceback" not in process.log
     finally:
         process.close()
