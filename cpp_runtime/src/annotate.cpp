@@ -1,4 +1,5 @@
 #include <lensbox/annotate.h>
+#include <lensbox/error.h>
 
 #include <algorithm>
 #include <array>
@@ -10,6 +11,7 @@
 #include <vector>
 
 #include "glyphs.h"
+#include "new_image.h"
 
 namespace lensbox {
 namespace {
@@ -160,6 +162,8 @@ int to_pixel(float coordinate, int size) {
 
 Image annotate(const Image& image, std::span<const Detection> detections,
                std::span<const std::string> classes, std::span<const Extra> extras) {
+  check_image(image);
+  if (image.channels == 2) throw InputError("image: channels must be 1, 3 or 4, got 2");
   Image annotated = in_color(image);
   const Sizes sizes(std::min(image.width, image.height));
   for (size_t i = detections.size(); i-- > 0;) {

@@ -5,9 +5,12 @@
 #include <memory>
 #include <utility>
 
+#include "new_image.h"
+
 namespace lensbox {
 
 at::Tensor to_tensor(Image image) {
+  check_image(image);
   const std::array<int64_t, 3> shape{image.height, image.width, image.channels};
   auto pixels = std::make_shared<std::vector<uint8_t>>(std::move(image.pixels));
   uint8_t* const data = pixels->data();

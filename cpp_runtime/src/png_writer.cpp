@@ -4,11 +4,13 @@
 #include <unistd.h>
 
 #include <array>
+#include <cerrno>
 #include <cstdio>
 #include <string>
 #include <utility>
 
 #include "guarded_call.h"
+#include "new_image.h"
 
 namespace lensbox {
 namespace {
@@ -18,13 +20,24 @@ namespace fs = std::filesystem;
 // A file beside `path` that takes its name when it is complete, and else is removed.
 class PartialFile {
  public:
-  explicit PartialFile(const fs::path& path)
-      : path_(path), partial_(path.string() + "." + std::to_string(getpid()) + ".partial") {
-    stream_ = std::fopen(partial_.c_str(), "wbx");
+  explicit PartialFile(const fs::path& path) : path_(path) {
+    // A process that was killed leaves its file, and its number comes again: in a container, every time.
+    constexpr int kMostLeft = 1000;
+    const std::string start = path.string() + "." + std::to_string(getpid());
+    for (int left = 0; left < kMostLeft; ++left) {
+      std::string name = start;
+      if (left > 0) name.append("-").append(std::to_string(left));
+      name += ".partial";
+      stream_ = std::fopen(name.c_str(), "wbx");
+      if (stream_ != nullptr) partial_ = name;
+      if (stream_ != nullptr || errno != EEXIST) return;
+    }
   }
 
   ~PartialFile() {
-    if (stream_ != nullptr) discard();
+    if (stream_ != nullptr) std::fclose(stream_);
+    std::error_code ignored;
+    if (!partial_.empty()) fs::remove(partial_, ignored);
   }
 
   PartialFile(const PartialFile&) = delete;
@@ -35,22 +48,17 @@ class PartialFile {
 
   // Whether all that was written has reached the file, which has its name then.
   bool finish() {
-    if (std::fflush(stream_) != 0) return false;
+    // Some file systems say only now that the disk is full.
+    if (std::fclose(std::exchange(stream_, nullptr)) != 0) return false;
     std::error_code error;
     fs::rename(partial_, path_, error);
-    if (error) return false;
-    return std::fclose(std::exchange(stream_, nullptr)) == 0;
+    if (!error) partial_.clear();
+    return !error;
   }
 
  private:
-  void discard() {
-    std::fclose(stream_);
-    std::error_code ignored;
-    fs::remove(partial_, ignored);
-  }
-
   fs::path path_;
-  fs::path partial_;
+  fs::path partial_;  // empty if there is none
   std::FILE* stream_ = nullptr;
 };
 
@@ -99,6 +107,7 @@ class PngEncoder {
 }  // namespace
 
 void write_png(const fs::path& path, const Image& image) {
+  check_image(image);
   PartialFile file(path);
   if (file.stream() == nullptr || !PngEncoder().encode(image, file.stream()) || !file.finish()) {
     throw InputError("image " + path.string() + ": cannot be written");

@@ -1,10 +1,13 @@
 #include <gtest/gtest.h>
 #include <lensbox/annotate.h>
+#include <lensbox/error.h>
 
 #include <algorithm>
 #include <limits>
 #include <set>
 #include <string>
+
+#include "expect_error.h"
 
 namespace {
 
@@ -44,6 +47,16 @@ TEST(Annotate, DrawsTheEdgesAndLeavesTheInsideAndTheRest) {
 TEST(Annotate, WithoutDetectionsChangesNothing) {
   const Image image = plain_image(20, 10, 3);
   EXPECT_EQ(annotate(image, {}).pixels, image.pixels);
+}
+
+TEST(Annotate, RefusesImagesThatItCannotDrawOn) {
+  const std::vector<Detection> detections{{{0, 0, 20, 10}, 0.9F}};
+  Image short_by_one = plain_image(20, 10, 3);
+  short_by_one.pixels.pop_back();
+  expect_error<lensbox::InputError>([&] { annotate(short_by_one, detections); },
+                                    {"image: pixels must be 20 x 10 x 3 = 600 bytes, got 599"});
+  expect_error<lensbox::InputError>([&] { annotate(plain_image(20, 10, 2), detections); },
+                                    {"image: channels must be 1, 3 or 4, got 2"});
 }
 
 TEST(Annotate, TurnsGrayToColor) {

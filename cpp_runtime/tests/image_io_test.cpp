@@ -2,6 +2,7 @@
 #include <lensbox/error.h>
 #include <lensbox/image_io.h>
 #include <lensbox/torch/image_tensor.h>
+#include <unistd.h>
 #include <zlib.h>
 
 #include "expect_error.h"
@@ -109,6 +110,31 @@ TEST_F(ImageIo, WritesOverAFileAndLeavesNothingElse) {
   lensbox::write_png(folder_ / "x.png", gradient(13, 7, 1));
   EXPECT_EQ(lensbox::read_image(folder_ / "x.png").width, 13);
   EXPECT_EQ(std::distance(fs::directory_iterator(folder_), {}), 1);
+}
+
+TEST_F(ImageIo, WritesWhereAProcessOfThisNumberWasKilledWhileItWrote) {
+  const std::string left = "x.png." + std::to_string(getpid()) + ".partial";
+  write(left, "half a file");
+  lensbox::write_png(folder_ / "x.png", gradient(2, 2, 3));
+  EXPECT_EQ(lensbox::read_image(folder_ / "x.png").width, 2);
+  EXPECT_EQ(bytes_of(folder_ / left), "half a file");
+}
+
+TEST_F(ImageIo, RefusesImagesWhosePixelsAreNotThere) {
+  Image short_by_one = gradient(13, 7, 3);
+  short_by_one.pixels.pop_back();
+  const auto refused = [&](const Image& image, const char* rule) {
+    expect_error<lensbox::InputError>([&] { lensbox::write_png(folder_ / "x.png", image); }, {"image", rule});
+    expect_error<lensbox::InputError>([&] { lensbox::to_tensor(image); }, {"image", rule});
+  };
+  refused(short_by_one, "pixels must be 13 x 7 x 3 = 273 bytes, got 272");
+  refused({2, 2, 3, {}}, "got 0");
+  refused({1 << 20, 1 << 20, 4, {}}, "= 4398046511104 bytes, got 0");
+  refused({0, 2, 3, {}}, "width and height must be at least 1, got 0 x 2");
+  refused({2, -1, 3, {}}, "got 2 x -1");
+  refused({2, 1, 0, {}}, "channels must be");
+  refused({2, 1, 5, std::vector<uint8_t>(10)}, "got 5");
+  EXPECT_FALSE(fs::exists(folder_ / "x.png"));
 }
 
 TEST_F(ImageIo, AFailedWriteLeavesNothing) {
