@@ -243,7 +243,7 @@ Loss Artifact::loss(const at::Tensor& predictions, const at::Tensor& targets) co
   check_boxes(predictions, targets);
   const c10::InferenceMode inference_mode;
   const at::Tensor value = module_->loss(predictions.to(device_), targets.to(device_));
-  return {value.item<double>(), slots(targets)};
+  return {module_->value_of(value), slots(targets)};
 }
 
 LossAndGradient Artifact::loss_and_gradient(const at::Tensor& predictions, const at::Tensor& targets) const {
@@ -253,7 +253,7 @@ LossAndGradient Artifact::loss_and_gradient(const at::Tensor& predictions, const
   const at::AutoGradMode with_gradient(true);
   const at::Tensor leaf = predictions.to(device_, /*non_blocking=*/false, /*copy=*/true).requires_grad_();
   const at::Tensor value = module_->loss(leaf, targets.to(device_).clone());
-  return {{value.item<double>(), slots(targets)}, module_->gradient(value, leaf).cpu()};
+  return {{module_->value_of(value), slots(targets)}, module_->gradient(value, leaf).cpu()};
 }
 
 }  // namespace lensbox

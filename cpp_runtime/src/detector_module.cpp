@@ -99,11 +99,15 @@ at::Tensor DetectorModule::loss(const at::Tensor& predictions, const at::Tensor&
   return call_for_tensors("loss", {predictions, targets}, 1)[0];
 }
 
-at::Tensor DetectorModule::gradient(const at::Tensor& loss, const at::Tensor& predictions) const {
-  if (loss.numel() != 1 || !loss.requires_grad()) {
-    fail("method loss must return one number that has a gradient, got " + shape(loss) +
-         (loss.requires_grad() ? "" : " without one"));
+double DetectorModule::value_of(const at::Tensor& loss) const {
+  if (loss.numel() != 1 || loss.is_complex()) {
+    fail("method loss must return one number, got " + described(loss));
   }
+  return loss.item<double>();
+}
+
+at::Tensor DetectorModule::gradient(const at::Tensor& loss, const at::Tensor& predictions) const {
+  if (!loss.requires_grad()) fail("method loss must return one number that has a gradient, got one without");
   const GpuFloat32Scope arithmetic(float32_);
   try {
     const auto gradients = torch::autograd::grad({loss.sum()}, {predictions}, /*grad_outputs=*/{},

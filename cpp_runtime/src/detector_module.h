@@ -55,7 +55,9 @@ class DetectorModule {
 
   at::Tensor loss(const at::Tensor& predictions, const at::Tensor& targets) const;
 
-  // Of what loss returned, with respect to the predictions that it was given.
+  // Of what loss returned.
+  double value_of(const at::Tensor& loss) const;
+  // Likewise, with respect to the predictions that it was given.
   at::Tensor gradient(const at::Tensor& loss, const at::Tensor& predictions) const;
 
   [[noreturn]] void fail(const std::string& reason) const;

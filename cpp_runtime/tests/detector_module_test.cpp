@@ -130,6 +130,18 @@ TEST(DetectNamed, ResultsAreChecked) {
           {"must return the tensor boxes, got Int"});
 }
 
+TEST(LossValue, IsOneNumber) {
+  const DetectorModule detector = with_method("def loss(self, a, b):\n  return a + b\n");
+  const auto value = [&](at::IntArrayRef shape) {
+    return detector.value_of(detector.loss(at::ones(shape), at::ones(shape)));
+  };
+  EXPECT_EQ(value({}), 2);
+  EXPECT_EQ(value({1, 1}), 2);
+  expect_error<lensbox::ArtifactError>([&] { value({3}); },
+                                       {"model.pt", "method loss must return one number, got Float [3]"});
+  expect_error<lensbox::ArtifactError>([&] { value({0}); }, {"got Float [0]"});
+}
+
 TEST(RestorePoints, KeepsShapeAndType) {
   const DetectorModule good =
       with_method("def restore_points(self, points, geometry):\n  return points + 1\n");
