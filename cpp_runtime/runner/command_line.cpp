@@ -5,14 +5,17 @@
 
 namespace {
 
-const CLI::Validator kFraction(
-    [](std::string& text) {
-      double value = NAN;
-      return CLI::detail::lexical_cast(text, value) && value >= 0 && value <= 1
-                 ? std::string()
-                 : "must be a number from 0 to 1, got " + text;
-    },
-    "0..1");
+// CLI::Range takes NaN for a number of any range.
+CLI::Validator number_from(double least, double most) {
+  const std::string range = CLI::detail::to_string(least) + " to " + CLI::detail::to_string(most);
+  const auto fault = [=](std::string& text) {
+    double value = NAN;
+    return CLI::detail::lexical_cast(text, value) && value >= least && value <= most
+               ? std::string()
+               : "must be a number from " + range + ", got " + text;
+  };
+  return {fault, range};
+}
 
 CLI::App* add_command(CLI::App& app, Options& options, const std::string& name,
                       const std::string& description) {
@@ -46,10 +49,12 @@ CLI::App* add_command(CLI::App& app, Options& options, const std::string& name,
 void add_detect(CLI::App& app, Options& options) {
   DetectOptions& detect = options.detect;
   CLI::App* const command = add_command(app, options, "detect", "Find objects in photographs or frames");
-  command->add_option("--image", detect.images,
-                      "JPEG or PNG files, and folders: of a folder, all files whose names end with .jpg, "
-                      ".jpeg or .png");
-  command->add_flag("--recursive", detect.recursive, "Also look into the folders below a folder");
+  CLI::Option* const image =
+      command->add_option("--image", detect.images,
+                          "JPEG or PNG files, and folders: of a folder, all files whose names end with .jpg, "
+                          ".jpeg or .png");
+  command->add_flag("--recursive", detect.recursive, "Also look into the folders below a folder")
+      ->needs(image);
   command
       ->add_option_function<std::vector<std::string>>(
           "--raw", [&detect](const auto& text) { detect.raw = parse_raw_format(text[0], text[1]); },
@@ -58,13 +63,15 @@ void add_detect(CLI::App& app, Options& options) {
   command->add_option("--video", detect.video, "Frames of a video file, or of the camera with that number");
   command->add_flag("--json-lines", detect.json_lines,
                     "Print one JSON document a line for each file, at once (always so for frames)");
-  command->add_option("--annotate", detect.annotate,
-                      "Also write the images with the boxes drawn: a .png file for one, or a folder with a "
-                      "slash at the end");
+  command
+      ->add_option("--annotate", detect.annotate,
+                   "Also write the images with the boxes drawn: a .png file for one, or a folder with a "
+                   "slash at the end")
+      ->needs(image);
   command->add_option("--score-threshold", detect.score_threshold, "Default: the artifact's")
-      ->check(kFraction);
+      ->check(number_from(0, 1));
   command->add_option("--iou-threshold", detect.iou_threshold, "Of NMS. Default: the artifact's")
-      ->check(kFraction);
+      ->check(number_from(0, 1));
   command
       ->add_option_function<std::string>(
           "--orientation",
@@ -73,7 +80,8 @@ void add_detect(CLI::App& app, Options& options) {
           },
           "exif: turn photographs upright as EXIF says; stored: leave them as they lie. Default: the "
           "artifact's")
-      ->check(CLI::IsMember({"exif", "stored"}));
+      ->check(CLI::IsMember({"exif", "stored"}))
+      ->needs(image);
   command->add_option("--batch", detect.batch, "Photographs or frames for the detector at a time")
       ->check(CLI::Range(1, 1024))
       ->capture_default_str();
@@ -81,7 +89,8 @@ void add_detect(CLI::App& app, Options& options) {
       ->add_option("--decode-threads", detect.decode_threads,
                    "Threads that read photographs beside the detector")
       ->check(CLI::Range(1, 1024))
-      ->capture_default_str();
+      ->capture_default_str()
+      ->needs(image);
   command->add_flag("--capture", detect.capture,
                     "On a GPU, run the detector as a CUDA graph for batches of this size");
 }
@@ -105,7 +114,7 @@ void add_bench(CLI::App& app, Options& options) {
       ->check(CLI::Range(1, 4096))
       ->capture_default_str();
   command->add_option("--seconds", options.bench.seconds, "Measure each figure for so long")
-      ->check(CLI::Range(0.001, 3600.0))
+      ->check(number_from(0.001, 3600))
       ->capture_default_str();
   command
       ->add_option("--callers", options.bench.callers,

@@ -51,12 +51,20 @@ void write_json(const std::string& file, const Json& document) {
   if (!stream) throw lensbox::InputError("gradient: cannot write the file " + file);
 }
 
+void refuse_to_overwrite(const std::string& option, const std::string& boxes, const std::string& gradient) {
+  std::error_code error;  // one of them is not there
+  if (boxes == "-" || gradient == "-" || !std::filesystem::equivalent(boxes, gradient, error)) return;
+  throw UsageError("--gradient would be written over the file of " + option + ", got '" + gradient + "'");
+}
+
 }  // namespace
 
 ExitCode run_loss(const ModelOptions& model, const LossOptions& options) {
   if (options.predictions == "-" && options.targets == "-") {
     throw UsageError("only one of --predictions and --targets can be read from stdin");
   }
+  refuse_to_overwrite("--predictions", options.predictions, options.gradient);
+  refuse_to_overwrite("--targets", options.targets, options.gradient);
   const at::Tensor predictions =
       lensbox::parse_boxes(read_json(options.predictions, "predictions"), "predictions");
   const at::Tensor targets = lensbox::parse_boxes(read_json(options.targets, "targets"), "targets");

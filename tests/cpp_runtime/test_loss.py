@@ -157,6 +157,14 @@ class WithoutGradient(SquaredDistance):
         return (predictions > targets).sum().double()
 
 
+class ForEachBox(SquaredDistance):
+    """Forgets to take the mean."""
+
+    @torch.jit.export
+    def loss(self, predictions: Tensor, targets: Tensor) -> Tensor:
+        return (predictions - targets).square().sum(-1)
+
+
 def loss_arguments(folder: Path, predictions: Any, targets: Any) -> list[str | Path]:
     (folder / "p.json").write_text(json.dumps(predictions))
     (folder / "t.json").write_text(json.dumps(targets))
@@ -243,3 +251,28 @@ def test_same_gradient_on_the_gpu(run: Run, artifact: Path, tmp_path: Path) -> N
     gradient = torch.tensor(result.json()["gradient"], dtype=torch.float64)
     expected = python_gradient(artifact, BATCHED_PREDICTIONS, BATCHED_TARGETS)
     torch.testing.assert_close(gradient, expected, atol=1e-9, rtol=0)
+
+
+@pytest.mark.parametrize("options", [[], ["--gradient", "-"]])
+def test_a_loss_of_several_numbers(
+    run: Run, save_stand_in: SaveStandIn, tmp_path: Path, options: list[str]
+) -> None:
+    files = loss_arguments(tmp_path, PREDICTIONS, TARGETS)
+    result = run("loss", "--artifact", save_stand_in(ForEachBox()), *files, *options)
+    assert (result.code, result.stdout) == (3, "")
+    assert f"method loss must return one number, got Double [{len(PREDICTIONS)}]" in result.stderr
+
+
+@pytest.mark.parametrize("option", ["--predictions", "--targets"])
+def test_the_gradient_is_not_written_over_the_boxes(
+    run: Run, artifact: Path, tmp_path: Path, option: str
+) -> None:
+    files = loss_arguments(tmp_path, PREDICTIONS, TARGETS)
+    boxes = Path(files[files.index(option) + 1])
+    before = boxes.read_bytes()
+    link = tmp_path / "link.json"
+    link.symlink_to(boxes)
+    result = run("loss", "--artifact", artifact, *files, "--gradient", link)
+    assert (result.code, result.stdout) == (2, "")
+    assert f"--gradient would be written over the file of {option}, got '{link}'" in result.stderr
+    assert boxes.read_bytes() == before
