@@ -5,9 +5,9 @@
 #include "commands.h"
 #include "detect_images.h"
 #include "detect_stream.h"
-#include "json_output.h"
 #include "model.h"
 #include "raw_frames.h"
+#include "standard_streams.h"
 #include "stop_signal.h"
 #include "usage_error.h"
 #include "video_frames.h"
@@ -19,9 +19,6 @@ void require_one_source(const DetectOptions& options) {
   if (sources != 1) {
     throw UsageError("detect needs one of --image, --raw and --video, got " + std::to_string(sources) +
                      " of them");
-  }
-  if (options.images.empty() && !options.annotate.empty()) {
-    throw UsageError("--annotate is for --image: frames are not drawn on");
   }
 }
 

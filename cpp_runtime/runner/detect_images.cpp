@@ -13,6 +13,7 @@
 #include "image_list.h"
 #include "json_output.h"
 #include "model.h"
+#include "standard_streams.h"
 
 namespace {
 

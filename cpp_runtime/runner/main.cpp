@@ -10,12 +10,13 @@
 #include <CLI/CLI.hpp>
 #include <iostream>
 #include <optional>
+#include <sstream>
 
 #include "command_line.h"
 #include "commands.h"
-#include "json_output.h"
 #include "keep_freed_memory.h"
 #include "process_start.h"
+#include "standard_streams.h"
 #include "usage_error.h"
 
 namespace {
@@ -67,10 +68,26 @@ std::optional<std::string> unknown_option(const CLI::App& app) {
   return std::nullopt;
 }
 
+// The exit code, unless there is a command to run. Throws UsageError.
+std::optional<ExitCode> parse(CLI::App& app, int argc, char** argv) {
+  try {
+    app.parse(argc, argv);
+    return std::nullopt;
+  } catch (const CLI::ParseError& error) {
+    if (const auto name = unknown_subcommand(app)) throw UsageError("there is no subcommand " + *name);
+    if (const auto name = unknown_option(app)) throw UsageError("there is no option " + *name);
+    std::ostringstream help;
+    if (app.exit(error, help, std::cerr) != 0) return ExitCode::kUsage;
+    write_stdout(help.str());
+    return ExitCode::kGood;
+  }
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   note_main_reached();
+  reserve_closed_streams();
   keep_freed_memory();
   CLI::App app{"Runs a Lensbox artifact without Python.", "lensbox_runner"};
   app.footer(kExitCodes);
@@ -78,19 +95,9 @@ int main(int argc, char** argv) {
   app.require_subcommand(1);
   Options options;
   add_commands(app, options);
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    if (const auto name = unknown_subcommand(app))
-      return fail(ExitCode::kUsage, "there is no subcommand " + *name);
-    if (const auto name = unknown_option(app)) return fail(ExitCode::kUsage, "there is no option " + *name);
-    return app.exit(error) == 0 ? 0 : static_cast<int>(ExitCode::kUsage);
-  } catch (const UsageError& error) {
-    return fail(ExitCode::kUsage, error.what());
-  }
-
   send_prints_to_stderr();
   try {
+    if (const auto code = parse(app, argc, argv)) return static_cast<int>(*code);
     return static_cast<int>(run(app, options));
   } catch (const ClosedOutput&) {
     return static_cast<int>(ExitCode::kGood);  // whoever asked has heard enough

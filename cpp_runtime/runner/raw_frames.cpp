@@ -10,7 +10,7 @@
 #include <string>
 #include <system_error>
 
-#include "json_output.h"
+#include "standard_streams.h"
 
 RawFrames::RawFrames(int input, int output, const RawFormat& format, const lensbox::ReadOptions& reading,
                      size_t slots, const StopSignal& stop)
@@ -46,12 +46,13 @@ void RawFrames::check_end() const {
 bool RawFrames::wait_for_input() const {
   std::array<pollfd, 3> descriptors{{{.fd = input_, .events = POLLIN, .revents = 0},
                                      {.fd = stop_.descriptor(), .events = POLLIN, .revents = 0},
-                                     // No events: only the other end's closing is reported.
+                                     // No events: only the other end's closing is reported, of a pipe as an
+                                     // error, of a socket or a terminal as a hang-up.
                                      {.fd = output_, .events = 0, .revents = 0}}};
   while (poll(descriptors.data(), descriptors.size(), -1) < 0) {
     if (errno != EINTR) throw std::system_error(errno, std::generic_category(), "cannot wait for frames");
   }
   if (descriptors[1].revents != 0) return false;
-  if ((descriptors[2].revents & POLLERR) != 0) throw ClosedOutput();
+  if ((descriptors[2].revents & (POLLERR | POLLHUP)) != 0) throw ClosedOutput();
   return true;
 }
