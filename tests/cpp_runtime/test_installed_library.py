@@ -110,6 +110,34 @@ def test_another_major_version_is_not_taken(installed: Path, tmp_path: Path) -> 
     assert b'compatible with requested version "7.0"' in b" ".join(result.stderr.split())
 
 
+def test_both_halves_may_be_asked_for_by_name(installed: Path, tmp_path: Path) -> None:
+    (tmp_path / "CMakeLists.txt").write_text(
+        "cmake_minimum_required(VERSION 3.24)\nproject(wants_both LANGUAGES CXX)\n"
+        "find_package(Lensbox REQUIRED COMPONENTS runtime torch)\n"
+    )
+    output("cmake", "-S", tmp_path, "-B", tmp_path / "build", f"-DCMAKE_PREFIX_PATH={installed}")
+
+
+def test_the_library_shows_nothing_but_its_interface(installed: Path) -> None:
+    library = installed / "lib" / "liblensbox_runtime.so"
+    shown = [
+        line.split(maxsplit=2)[2]
+        for line in output("nm", "--dynamic", "--demangle", "--defined-only", library).splitlines()
+    ]
+    assert "lensbox::library_version()" in shown
+    own = re.compile(r"((typeinfo|typeinfo name|vtable) for )?lensbox::")
+    assert [symbol for symbol in shown if not own.match(symbol)] == []
+
+
+def test_programs_ask_for_the_library_of_their_interface(installed: Path) -> None:
+    """Which a minor version may change while the major one is 0."""
+    version = output(installed / "bin" / "lensbox_runner", "--version").split()[1]
+    major, minor, _ = version.split(".")
+    interface = f"0.{minor}" if major == "0" else major
+    library = installed / "lib" / "liblensbox_runtime.so"
+    assert f"[liblensbox_runtime.so.{interface}]" in output("readelf", "--dynamic", library)
+
+
 def test_a_project_may_contain_it(tmp_path: Path) -> None:
     (tmp_path / "CMakeLists.txt").write_text(
         "cmake_minimum_required(VERSION 3.24)\nproject(contains_it LANGUAGES CXX)\n"
