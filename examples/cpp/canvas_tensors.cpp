@@ -5,6 +5,7 @@
 #include <lensbox/torch/artifact.h>
 #include <lensbox/torch/device.h>
 
+#include <exception>
 #include <iostream>
 
 int main(int argc, char** argv) {
@@ -27,5 +28,8 @@ int main(int argc, char** argv) {
   } catch (const lensbox::Error& error) {
     std::cerr << error.what() << '\n';
     return static_cast<int>(error.code());
+  } catch (const std::exception& error) {  // of libtorch, as this half passes it on
+    std::cerr << error.what() << '\n';
+    return 1;
   }
 }

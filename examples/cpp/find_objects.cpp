@@ -5,6 +5,7 @@
 #include <lensbox/image_io.h>
 
 #include <iostream>
+#include <string>
 
 int main(int argc, char** argv) {
   if (argc < 3 || argc > 4) {
@@ -23,7 +24,8 @@ int main(int argc, char** argv) {
     }
     if (argc == 4) {
       const lensbox::Image photo = lensbox::read_image(argv[2], metadata.reading.orientation);
-      lensbox::write_png(argv[3], lensbox::annotate(photo, found.detections));
+      lensbox::write_png(argv[3],
+                         lensbox::annotate(photo, found.detections, metadata.classes, metadata.extras));
     }
     return 0;
   } catch (const lensbox::Error& error) {

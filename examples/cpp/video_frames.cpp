@@ -5,10 +5,13 @@
 #include <lensbox/detector.h>
 
 #include <charconv>
+#include <cstdint>
 #include <cstring>
+#include <exception>
 #include <iostream>
 #include <mutex>
 #include <thread>
+#include <utility>
 #include <vector>
 
 namespace {
@@ -32,14 +35,17 @@ lensbox::ImageView view_of(const std::vector<uint8_t>& frame, int64_t width, int
           .chroma_stride = (width + 1) / 2 * 2};
 }
 
+// Frames in and lines out, for several threads.
 class Frames {
  public:
-  // The next frame's number from 0 on, or -1 at the end.
+  // The next frame's number from 0 on, or -1 at the end, and after stop().
   int64_t read(std::vector<uint8_t>& frame) {
-    const std::lock_guard lock(mutex_);
-    const bool is_whole =
-        static_cast<bool>(std::cin.read(reinterpret_cast<char*>(frame.data()), std::ssize(frame)));
-    return is_whole ? next_++ : -1;
+    const std::lock_guard lock(reading_);
+    if (failure()) return -1;
+    std::cin.read(reinterpret_cast<char*>(frame.data()), std::ssize(frame));
+    if (std::cin) return next_++;
+    if (std::cin.gcount() > 0) std::cerr << "the last frame is cut off\n";
+    return -1;
   }
 
   void print(int64_t number, size_t found) {
@@ -47,10 +53,40 @@ class Frames {
     std::cout << "frame " << number << ": " << found << '\n';
   }
 
+  // No thread shall take another frame.
+  void stop(std::exception_ptr failure) {
+    const std::lock_guard lock(mutex_);
+    if (!failure_) failure_ = std::move(failure);
+  }
+
+  // Why the first thread stopped, if one did.
+  std::exception_ptr failure() const {
+    const std::lock_guard lock(mutex_);
+    return failure_;
+  }
+
  private:
-  std::mutex mutex_;
+  std::mutex reading_;  // may be held for long: nobody who prints must wait for it
   int64_t next_ = 0;
+  mutable std::mutex mutex_;
+  std::exception_ptr failure_;
 };
+
+// Of the whole frame: luma, and a pair of chroma for each 2 x 2 pixels.
+int64_t frame_size(int64_t width, int64_t height) {
+  return width * height + (width + 1) / 2 * 2 * ((height + 1) / 2);
+}
+
+void detect_frames(const lensbox::Detector& detector, int64_t width, int64_t height, Frames& frames) {
+  try {
+    std::vector<uint8_t> frame(static_cast<size_t>(frame_size(width, height)));
+    for (int64_t i = frames.read(frame); i >= 0; i = frames.read(frame)) {
+      frames.print(i, detector.detect(view_of(frame, width, height)).size());
+    }
+  } catch (...) {
+    frames.stop(std::current_exception());
+  }
+}
 
 }  // namespace
 
@@ -65,26 +101,12 @@ int main(int argc, char** argv) {
   try {
     const lensbox::Detector detector = lensbox::Detector::load(argv[1]);
     Frames frames;
-    std::exception_ptr failure;
-    std::mutex failure_mutex;
-    const auto work = [&] {
-      try {
-        std::vector<uint8_t> frame(
-            static_cast<size_t>(width * height + (width + 1) / 2 * 2 * ((height + 1) / 2)));
-        for (int64_t i = frames.read(frame); i >= 0; i = frames.read(frame)) {
-          frames.print(i, detector.detect(view_of(frame, width, height)).size());
-        }
-      } catch (...) {
-        const std::lock_guard lock(failure_mutex);
-        failure = std::current_exception();
-      }
-    };
     {
       std::vector<std::jthread> workers;
       for (int64_t i = 0; i < threads; ++i)
-        workers.emplace_back(work);
+        workers.emplace_back([&] { detect_frames(detector, width, height, frames); });
     }
-    if (failure) std::rethrow_exception(failure);
+    if (frames.failure()) std::rethrow_exception(frames.failure());
     return 0;
   } catch (const lensbox::Error& error) {
     std::cerr << error.what() << '\n';

@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 from pathlib import Path
+from typing import IO
 
 import numpy as np
 import pytest
@@ -14,10 +15,37 @@ from build_tools import path_with_build_tools
 from built_runner import REPOSITORY
 from cpp_runtime.conftest import OPS_LIBRARY
 from cpp_runtime.image_files import noise
-from cpp_runtime.running import Run
+from cpp_runtime.running import Run, SaveStandIn
 from PIL import Image
+from torch import Tensor
+from user_detectors import RedAndBlue
+
+from lensbox.export.artifact_writer import save_artifact
 
 HEADERS = REPOSITORY / "cpp_runtime" / "include" / "lensbox"
+
+
+class FailsInTheDark(torch.nn.Module):
+    """A detector that finds nothing, and fails on black frames."""
+
+    @torch.jit.export
+    def preprocess(self, images: list[Tensor], windows: Tensor | None) -> tuple[Tensor, Tensor]:
+        if int(images[0].max()) == 0:
+            raise ValueError("this frame is too dark")
+        return torch.zeros(1, 1, 8, 8), torch.ones(1, 6)
+
+    @torch.jit.export
+    def detect(
+        self, canvases: Tensor, score_threshold: float, iou_threshold: float
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        return torch.zeros(1, 1, 4), torch.zeros(1, 1), torch.zeros(1, dtype=torch.int64)
+
+    @torch.jit.export
+    def restore(self, boxes: Tensor, geometry: Tensor) -> Tensor:
+        return boxes
+
+    def forward(self, image: Tensor) -> Tensor:
+        return image
 
 
 def run(*command: "str | Path", stdin: bytes = b"") -> "subprocess.CompletedProcess[bytes]":
@@ -69,6 +97,20 @@ def test_a_program_finds_what_the_runner_finds(
         assert drawn.size == (90, 70)
 
 
+def test_a_program_draws_what_the_runner_draws(examples: Path, run: Run, tmp_path: Path) -> None:
+    """With the names and colors of the classes."""
+    artifact, photo = tmp_path / "red_and_blue.pt", tmp_path / "photo.png"
+    save_artifact(RedAndBlue(), artifact)
+    pixels = np.full((96, 160, 3), 110, np.uint8)
+    pixels[20:32, 10:22] = (250, 10, 10)
+    pixels[60:72, 120:132] = (10, 10, 240)
+    Image.fromarray(pixels).save(photo)
+    lines = output(examples / "find_objects", artifact, photo, tmp_path / "drawing.png").splitlines()
+    assert {line.split()[0] for line in lines} == {"blue", "red"}
+    run("detect", "--artifact", artifact, "--image", photo, "--annotate", tmp_path / "runner.png").json()
+    assert (tmp_path / "drawing.png").read_bytes() == (tmp_path / "runner.png").read_bytes()
+
+
 def test_a_program_ends_with_the_code_of_the_error(examples: Path, artifact: Path, tmp_path: Path) -> None:
     damaged = tmp_path / "damaged.pt"
     damaged.write_bytes(artifact.read_bytes()[:-100])
@@ -87,6 +129,30 @@ def test_threads_look_at_frames_in_memory(examples: Path, artifact: Path, run: R
     frames = (luma.tobytes() + bytes([128]) * (90 * 35)) * 6
     lines = output(examples / "video_frames", artifact, "90", "70", "3", stdin=frames).splitlines()
     assert sorted(lines) == [f"frame {i}: {len(image['detections'])}" for i in range(6)]
+
+
+def send(stream: IO[bytes], frame: bytes, count: int) -> None:
+    for _ in range(count):
+        stream.write(frame)
+        stream.flush()
+
+
+def test_the_first_failure_ends_all_threads(examples: Path, save_stand_in: SaveStandIn) -> None:
+    command = [examples / "video_frames", save_stand_in(FailsInTheDark()), "90", "70", "2"]
+    size = 90 * 70 + 90 * 35
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=subprocess.DEVNULL, stderr=pipe) as process:
+        assert process.stdin is not None
+        try:
+            send(process.stdin, bytes([200]) * size, 3)
+            send(process.stdin, bytes(size), 1)
+            with pytest.raises(BrokenPipeError):
+                send(process.stdin, bytes([200]) * size, 5000)
+            assert process.wait(timeout=60) == 3
+            assert process.stderr is not None
+            assert b"this frame is too dark" in process.stderr.read()
+        finally:
+            process.kill()
 
 
 def test_tensors_go_in_and_out(examples: Path, artifact: Path) -> None:

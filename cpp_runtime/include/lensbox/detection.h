@@ -17,8 +17,8 @@ using ExtraValues = std::variant<std::vector<float>, std::vector<int64_t>>;
 struct Detection {
   Box box;
   float score;                           // 0..1
-  int64_t label = 0;                     // index into Metadata::classes, 0 where there are none
-  std::vector<ExtraValues> extras = {};  // in the order of Metadata::extras
+  int64_t label = 0;                     // index into the artifact's classes, 0 where there are none
+  std::vector<ExtraValues> extras = {};  // in the order of the artifact's extras
 };
 
 enum class ExtraKind {

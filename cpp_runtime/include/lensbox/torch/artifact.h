@@ -19,7 +19,6 @@ namespace lensbox {
 
 class CapturedDetect;
 class DetectorModule;
-struct Found;
 
 // Checks an artifact and returns its lensbox.json without running anything of it, so this needs no op
 // library (an ONNX file needs onnxruntime). Throws ArtifactError if the file is absent, no artifact, damaged
