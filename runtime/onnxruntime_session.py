@@ -1,5 +1,6 @@
 """The one place that talks to onnxruntime: it runs an artifact's ONNX file on the CPU."""
 
+import os
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -42,6 +43,9 @@ class OnnxruntimeSession:
         options.inter_op_num_threads = 1
         # Only what ends a call: the rest is advice to whoever exports.
         options.log_severity_level = 4
+        # Weights that the model says lie in other files are looked for where there can be none. Else they are
+        # taken from the current folder, and no hash and no signature of the artifact covers them.
+        options.add_session_config_entry("session.model_external_initializers_file_folder_path", os.devnull)
         try:
             self._session = onnxruntime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
         except Exception as error:  # onnxruntime's errors have no common base

@@ -3,9 +3,11 @@ runtimes in Python and C++."""
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import onnx
+import onnx.external_data_helper
 
 from lensbox.runtime.onnx_file import sealed
 
@@ -50,6 +52,14 @@ def other_weights(model: onnx.ModelProto) -> None:
     for value in model.graph.initializer:
         if value.name.endswith("head4.prediction.weight"):
             value.raw_data = bytes(len(value.raw_data))
+
+
+def weights_in_the_current_folder(model: onnx.ModelProto) -> None:
+    """Moves the largest ones to a file of that folder, as ONNX allows."""
+    value = max(model.graph.initializer, key=lambda value: len(value.raw_data))
+    Path("weights.bin").write_bytes(value.raw_data)
+    onnx.external_data_helper.set_external_data(value, "weights.bin", 0, len(value.raw_data))
+    value.ClearField("raw_data")
 
 
 def _alike(change: Change, message: str) -> tuple[Change, str, str]:

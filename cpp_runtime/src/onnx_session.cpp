@@ -63,6 +63,9 @@ Ort::SessionOptions session_options(int threads) {
   options.SetInterOpNumThreads(1);
   // Only what ends a call: the rest is advice to whoever exports.
   options.SetLogSeverityLevel(ORT_LOGGING_LEVEL_FATAL);
+  // Weights that the model says lie in other files are looked for where there can be none. Else onnxruntime
+  // takes them from the current folder, and no hash and no signature of the artifact covers them.
+  options.AddConfigEntry("session.model_external_initializers_file_folder_path", "/dev/null");
   return options;
 }
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from onnx_files import REFUSED, Change, other_weights, resealed
+from onnx_files import REFUSED, Change, other_weights, resealed, weights_in_the_current_folder
 
 from lensbox.errors import ArtifactError, DeviceError
 from lensbox.runtime import OnnxOptions, load_artifact
@@ -60,6 +60,16 @@ class TestDamagedFiles:
         path = tmp_path / "changed.onnx"
         path.write_bytes(resealed(onnx_path.read_bytes(), change))
         with pytest.raises(ArtifactError, match=rf"(?s)changed\.onnx .*{message}"):
+            load_artifact(path)
+
+    def test_weights_outside_of_the_file(
+        self, onnx_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """No signature would cover them."""
+        monkeypatch.chdir(tmp_path)
+        path = tmp_path / "changed.onnx"
+        path.write_bytes(resealed(onnx_path.read_bytes(), weights_in_the_current_folder))
+        with pytest.raises(ArtifactError, match=r"(?s)changed\.onnx cannot be loaded .*weights\.bin"):
             load_artifact(path)
 
     def test_other_weights_fail_the_self_test(self, onnx_path: Path, tmp_path: Path) -> None:

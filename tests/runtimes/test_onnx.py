@@ -13,7 +13,7 @@ import pytest
 import torch
 from built_runner import built_runner, runner_onnxruntime
 from damaged_files import with_bit_flipped
-from onnx_files import REFUSED, Change, other_weights, resealed
+from onnx_files import REFUSED, Change, other_weights, resealed, weights_in_the_current_folder
 from runtimes.asking import LOW, Document, answer, assert_same, numbers, run
 from signing_keys import KEY, write_signed
 from unusual_detectors import LosingItsOwnWay
@@ -156,6 +156,16 @@ class TestRunnerRefuses:
         text = refused(path)
         assert re.search(message, text, re.DOTALL), text
         assert run("info", "--artifact", path).returncode == 3
+
+    @needs_onnxruntime
+    def test_weights_outside_of_the_file(
+        self, onnx_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """No signature would cover them."""
+        monkeypatch.chdir(tmp_path)
+        path = tmp_path / "changed.onnx"
+        path.write_bytes(resealed(onnx_path.read_bytes(), weights_in_the_current_folder))
+        assert re.search("cannot be loaded by onnxruntime .*weights.bin", refused(path), re.DOTALL)
 
     @pytest.mark.parametrize("part", [0.0, 0.3, 0.6, 0.9, 0.9999])
     def test_a_flipped_bit(self, onnx_path: Path, tmp_path: Path, part: float) -> None:
