@@ -17,7 +17,7 @@ from lensbox.export.precision import SCORE_LIMIT, PrecisionOptions, described_pr
 from lensbox.export.precision_change import PrecisionChange, found_in
 from lensbox.export.proof_canvases import BATCHES, fit_pictures
 from lensbox.model import Detector
-from lensbox.model.protocol_check import answer_faults, named
+from lensbox.model.protocol_check import answer_faults, named, slots_of
 from lensbox.runtime.artifact import Artifact
 from lensbox.runtime.detect_only_methods import Run
 from lensbox.runtime.metadata import Precision
@@ -45,14 +45,16 @@ def measure_compiled(
     canvases = fit_pictures(detector, pictures)
     if faults := answer_faults(run(canvases[:1], 0.0, 0.5), specification, 1):
         raise ArtifactError("\n  ".join([f"the detector cannot be compiled in {options.dtype}:", *faults]))
-    expected = [found_in(named(detector.detect(canvas[None], *thresholds))) for canvas in canvases]
+    answers = [named(detector.detect(canvas[None], *thresholds)) for canvas in canvases]
+    slots = slots_of(answers)
+    expected = [found_in(answer, slots) for answer in answers]
     precisions = []
     for batch in COMPILED_BATCHES:
         change = PrecisionChange()
         for first, found in in_batches(lambda images: run(images, *thresholds), canvases, batch):
             for index in range(len(found["counts"])):
                 wanted = expected[(first + index) % len(expected)]
-                change.compare(wanted, found_in(found, index), thresholds[0], SCORE_LIMIT)
+                change.compare(wanted, found_in(found, slots, index), thresholds[0], SCORE_LIMIT)
         change.pictures = len(pictures)
         try:
             precisions.append(described_precision(change, options, thresholds))

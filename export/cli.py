@@ -187,7 +187,7 @@ def _files(asked: ExportArguments) -> dict[Path, bytes]:
     parity = None
     if asked.parity:
         devices = tuple(dict.fromkeys(("cpu", precision.device.type)))
-        parity = ParityOptions(devices, asked.program, pictures, asked.tolerance)
+        parity = ParityOptions(devices, asked.program, asked.ops, pictures, asked.tolerance)
     thresholds = score_threshold, asked.iou_threshold
     carried = asked.ops if asked.carry_ops else ()
     files, report = make_files(detector, asked.paths, thresholds, precision, carried, parity, asked.plain_ops)

@@ -9,7 +9,7 @@ from lensbox.errors import ArtifactError
 from lensbox.export.detections_check import Agreement, Answer
 from lensbox.export.proof_canvases import BATCHES, proof_canvases
 from lensbox.model import Detector
-from lensbox.model.protocol_check import named
+from lensbox.model.protocol_check import named, slots_of
 from lensbox.runtime.artifact import Artifact
 from lensbox.runtime.gpu_float32 import gpu_float32
 
@@ -66,6 +66,7 @@ def compare_batches(
 
     expected: what the detector finds on each of them alone.
     """
+    slots = slots_of(expected)
     for first, found in in_batches(lambda images: detect_named(images, *thresholds), canvases, batch):
         for index in range(len(found["counts"])):
             wanted = expected[(first + index) % len(expected)]
@@ -73,7 +74,7 @@ def compare_batches(
                 _of_image(wanted, 0),
                 _of_image(found, index),
                 thresholds[0],
-                wanted["scores"].shape[1],
+                slots,
                 f"canvas {first + index} in a batch of {batch}, thresholds {thresholds[0]:g} and "
                 f"{thresholds[1]:g}",
             )

@@ -61,9 +61,10 @@ class Agreement:
         )
 
     def compare(
-        self, expected: Answer, actual: Answer, score_threshold: float, slots: int, name: str
+        self, expected: Answer, actual: Answer, score_threshold: float, slots: int | None, name: str
     ) -> None:
-        """Adds what is found in one image, called `name`. slots: the most that can be found."""
+        """Adds what is found in one image, called `name`. slots: the most that can be found, None for any
+        number."""
         self.detections += len(expected["scores"])
         wrong = [output for output in expected if _malformed(expected[output], actual[output])]
         if wrong:
@@ -79,7 +80,7 @@ class Agreement:
             boxes = (expected["boxes"][found] - actual["boxes"][index]).abs()
             self.boxes = max(self.boxes, float(boxes.max()))
         for first, second, is_found in ((expected, actual, found), (actual, expected, same.any(dim=0))):
-            full = len(second["scores"]) == slots
+            full = 0 < len(second["scores"]) == slots
             least = float(second["scores"].min()) if full else score_threshold
             clear = first["scores"] > least + SCORE_TOLERANCE
             lost = clear & ~is_found

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -19,8 +19,9 @@ from lensbox.export.parity_runner import RunnerTrial, has_onnxruntime
 from lensbox.export.precision_change import Found, PrecisionChange, found_in
 from lensbox.export.proof_canvases import BATCHES, fit_pictures, proof_canvases
 from lensbox.export.self_test_builder import one_thread
+from lensbox.export.wrapper import deployed
 from lensbox.model import Detector
-from lensbox.model.protocol_check import named
+from lensbox.model.protocol_check import named, slots_of
 from lensbox.runtime.artifact import Artifact
 from lensbox.runtime.artifact_loading import load_artifact_bytes
 from lensbox.runtime.metadata import ArtifactMetadata, Parity
@@ -42,13 +43,14 @@ Detect = Callable[[Tensor, float, float], Mapping[str, Tensor]]
 class ParityOptions:
     """Where the files of an export are compared.
 
-    devices: "cpu", "cuda" or both. runner: the program `lensbox_runner`, None to leave out C++. pictures:
-    uint8 [C, H, W], beside drawn ones and noise. tolerance: the largest change of a box in another precision
-    than float32, in canvas pixels.
+    devices: "cpu", "cuda" or both. runner: the program `lensbox_runner`, None to leave out C++. ops: op
+    libraries of the detector's own, for the runner. pictures: uint8 [C, H, W], beside drawn ones and noise.
+    tolerance: the largest change of a box in another precision than float32, in canvas pixels.
     """
 
     devices: tuple[str, ...] = ("cpu",)
     runner: Path | None = None
+    ops: Sequence[Path] = ()
     pictures: Sequence[Tensor] = ()
     tolerance: float = 2.0
     batches: tuple[int, ...] = BATCHES
@@ -57,8 +59,8 @@ class ParityOptions:
 class Reference:
     """What the detector finds, in PyTorch, on the CPU, in float32 and one canvas at a time.
 
-    canvases: uint8 [N, c, h, w]. found: as many. slots: the most that can be found in one. milliseconds: of a
-    batch, by its size.
+    canvases: uint8 [N, c, h, w]. found: as many. slots: the most that can be found in one, None for any
+    number. milliseconds: of a batch, by its size.
     """
 
     def __init__(self, detector: Detector, thresholds: tuple[float, float], options: ParityOptions) -> None:
@@ -68,8 +70,8 @@ class Reference:
         self.canvases = proof_canvases(detector, options.pictures, max(options.batches))
         with one_thread():
             answers = [self._detect(canvas[None], *self.thresholds) for canvas in self.canvases]
-            self.found = [found_in(answer) for answer in answers]
-            self.slots = answers[0]["scores"].shape[1]
+            self.slots = slots_of(answers)
+            self.found = [found_in(answer, self.slots) for answer in answers]
             self.milliseconds = {batch: self.time(self._detect, batch) for batch in options.batches}
         generator = torch.Generator().manual_seed(0)
         corners = 400 * torch.rand(2, 64, 2, 2, generator=generator)
@@ -83,9 +85,22 @@ class Reference:
         canvases = fit_pictures(self._detector, [picture])
         more = copy.copy(self)
         with one_thread():
-            more.found = [found_in(self._detect(canvases, *self.thresholds)), *self.found]
+            more.found = [found_in(self._detect(canvases, *self.thresholds), self.slots), *self.found]
         more.canvases = torch.cat([canvases, self.canvases])
         return more
+
+    def found_in_photographs(self) -> list[Found]:
+        """What there is in the canvases as photographs: fitted and restored as the detector does, which clips
+        boxes."""
+        module: Any = deployed(self._detector)
+        found = []
+        with torch.no_grad(), one_thread():
+            for photograph in self.canvases:
+                canvases, geometry = module.preprocess([photograph], None)
+                answer = self._detect(canvases, *self.thresholds)
+                restored = {**answer, "boxes": module.restore(answer["boxes"], geometry)}
+                found.append(found_in(restored, self.slots))
+        return found
 
     def _detect(self, canvases: Tensor, score: float, iou: float) -> Mapping[str, Tensor]:
         with torch.no_grad():
@@ -103,12 +118,16 @@ class Reference:
 
 
 class Answers(NamedTuple):
-    """What a runtime gave with one batch size: detections by canvas, the loss or None, and in what time."""
+    """What a runtime gave with one batch size, and in what time.
+
+    found: by canvas, or photograph. expected: what the detector finds there. loss: None for a file without.
+    """
 
     runtime: Literal["Python", "C++"]
     device: str
     batch: int
     found: Sequence[Found]
+    expected: Sequence[Found]
     loss: float | None
     milliseconds: float
 
@@ -140,7 +159,8 @@ def compare_with_detector(
                 rows.append(_checked(answers, metadata, reference, name))
             if runner is None:
                 continue
-            with RunnerTrial(runner, content, name, device, reference.canvases) as trial:
+            ops = () if metadata.libraries else options.ops  # those that it carries are to be proven, too
+            with RunnerTrial(runner, content, name, device, reference.canvases, ops) as trial:
                 for answers in _runner_answers(trial, metadata, reference):
                     rows.append(_checked(answers, metadata, reference, name))
     return tuple(rows)
@@ -154,9 +174,10 @@ def _python_answers(artifact: Artifact, reference: Reference) -> Iterator[Answer
         found: list[Found] = []
         for first in range(0, len(reference.canvases), batch):
             answer = artifact.detect_named(reference.canvases[first : first + batch], *reference.thresholds)
-            found += [found_in(answer, index) for index in range(len(answer["counts"]))]
+            found += [found_in(answer, reference.slots, index) for index in range(len(answer["counts"]))]
         milliseconds = reference.time(artifact.detect_named, batch)
-        yield Answers("Python", artifact.device.type, batch, found, loss, milliseconds)
+        device = artifact.device.type
+        yield Answers("Python", device, batch, found, reference.found, loss, milliseconds)
 
 
 def _runner_answers(
@@ -167,9 +188,10 @@ def _runner_answers(
     if "loss" in metadata.methods:
         loss = trial.loss(reference.predictions, reference.targets)
     milliseconds = trial.milliseconds(batches)
+    expected = reference.found_in_photographs()
     for batch in batches:
         found = trial.detect(reference.thresholds, batch, metadata.classes, reference.slots)
-        yield Answers("C++", trial.device, batch, found, loss, milliseconds[batch])
+        yield Answers("C++", trial.device, batch, found, expected, loss, milliseconds[batch])
 
 
 def _checked(answers: Answers, metadata: ArtifactMetadata, reference: Reference, name: str) -> Parity:
@@ -177,14 +199,14 @@ def _checked(answers: Answers, metadata: ArtifactMetadata, reference: Reference,
     change = PrecisionChange()
     limit = reference.options.tolerance if metadata.precision else _BOXES
     score_limit = TOLERANCES["cuda" if metadata.precision else answers.device].scores
-    for expected, actual in zip(reference.found, answers.found, strict=True):
+    for expected, actual in zip(answers.expected, answers.found, strict=True):
         change.compare(expected, actual, reference.thresholds[0], score_limit)
     loss = None if answers.loss is None else _relative_difference(answers.loss, reference.loss)
     row = Parity(
         runtime=answers.runtime,
         device=answers.device,
         batch=answers.batch,
-        detections=sum(len(expected.scores) for expected in reference.found),
+        detections=sum(len(expected.scores) for expected in answers.expected),
         boxes=max(change.boxes, default=0.0),
         scores=change.scores,
         exchanged=change.unmatched + sum(not moved <= limit for moved in change.boxes),

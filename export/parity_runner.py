@@ -1,6 +1,7 @@
 """The answers and times of `lensbox_runner`, for the comparison of an exported file with its detector."""
 
 import json
+import math
 import subprocess
 import tempfile
 from collections.abc import Sequence
@@ -26,13 +27,23 @@ def has_onnxruntime(runner: Path) -> bool:
 
 
 class RunnerTrial:
-    """A file and canvases in a folder of their own, as the program reads them.
+    """A file and photographs in a folder of their own, as the program reads them.
 
-    canvases: uint8 [N, c, h, w]; as photographs of just that size they are what the detector sees.
+    canvases: uint8 [N, c, h, w], which are the photographs. ops: libraries that the file needs beside
+    Lensbox's own.
     """
 
-    def __init__(self, runner: Path, content: bytes, name: str, device: str, canvases: Tensor) -> None:
+    def __init__(
+        self,
+        runner: Path,
+        content: bytes,
+        name: str,
+        device: str,
+        canvases: Tensor,
+        ops: Sequence[Path] = (),
+    ) -> None:
         self.device = device
+        self._ops = [library_path(), *(path.absolute() for path in ops)]
         self._runner = runner.absolute()  # a bare name would be looked for in PATH
         self._folder = tempfile.TemporaryDirectory(prefix="lensbox-")
         self._file = Path(self._folder.name) / f"detector{Path(name).suffix}"
@@ -53,9 +64,10 @@ class RunnerTrial:
         self._folder.cleanup()
 
     def detect(
-        self, thresholds: tuple[float, float], batch: int, classes: Sequence[str], slots: int
+        self, thresholds: tuple[float, float], batch: int, classes: Sequence[str], slots: int | None
     ) -> list[Found]:
-        """What it finds in each canvas. classes: names by label. slots: the most that can be found in one."""
+        """What it finds in each photograph, in its pixels. classes: names by label. slots: the most that can
+        be found in one, None for any number."""
         score, iou = map(str, thresholds)
         options = ["--score-threshold", score, "--iou-threshold", iou, "--batch", str(batch)]
         answer = self._run("detect", *options, "--image", *self._images)
@@ -77,8 +89,9 @@ class RunnerTrial:
         return {row["batch"]: float(row["detect"]["p50_ms"]) for row in answer["batches"]}
 
     def _run(self, command: str, *options: str) -> Any:
-        line = ["--artifact", self._file, "--ops", library_path(), "--trusted"]
-        line += ["--device", self.device, *options]
+        line = ["--artifact", self._file, "--trusted", "--device", self.device, *options]
+        for library in self._ops:
+            line += ["--ops", library]
         return json.loads(_output_of(self._runner, command, *map(str, line)))
 
 
@@ -96,8 +109,13 @@ def _output_of(runner: Path, command: str, *options: str) -> str:
     return done.stdout
 
 
-def _found(detections: Sequence[dict[str, Any]], classes: Sequence[str], slots: int) -> Found:
-    boxes = torch.tensor([one["box"] for one in detections], dtype=torch.float32).reshape(-1, 4)
-    scores = torch.tensor([one["score"] for one in detections], dtype=torch.float32)
+def _found(detections: Sequence[dict[str, Any]], classes: Sequence[str], slots: int | None) -> Found:
+    boxes = torch.tensor([[_number(side) for side in one["box"]] for one in detections])
+    scores = torch.tensor([_number(one["score"]) for one in detections])
     labels = torch.tensor([classes.index(one["label"]) if classes else 0 for one in detections]).long()
-    return Found(boxes, scores, labels, full=len(detections) == slots)
+    return Found(boxes.float().reshape(-1, 4), scores.float(), labels, full=0 < len(detections) == slots)
+
+
+def _number(value: float | None) -> float:
+    """JSON has null for what is not finite."""
+    return math.nan if value is None else value

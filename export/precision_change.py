@@ -5,9 +5,11 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from lensbox.model.protocol_check import slots_of
 from lensbox.ops import box_iou
 
 # A detection and its counterpart overlap by more than this.
@@ -45,7 +47,7 @@ class PrecisionChange:
             index = index[matched]
             self.boxes += (first.boxes[matched] - second.boxes[index]).abs().amax(dim=1).tolist()
             scores = (first.scores[matched] - second.scores[index]).abs().max()
-            self.scores = max(self.scores, float(scores))
+            self.scores = float(np.maximum(self.scores, float(scores)))  # unlike `max`, it keeps a NaN
 
     @property
     def detections(self) -> int:
@@ -64,7 +66,7 @@ class PrecisionChange:
 
 
 class Found(NamedTuple):
-    """boxes float32 [n, 4], scores float32 [n], labels int64 [n]; full: there were no slots for more."""
+    """boxes float32 [n, 4], scores float32 [n], labels int64 [n]; full: there was no room for more."""
 
     boxes: Tensor
     scores: Tensor
@@ -91,20 +93,21 @@ def measure_change(
     `score_limit` of the threshold, or of the last one where all slots are taken.
     """
     change = PrecisionChange()
-    for canvas in canvases:
-        first, second = (found_in(detect(canvas, *thresholds)) for detect in (exact, changed))
-        change.compare(first, second, thresholds[0], score_limit)
+    answers = [(exact(canvas, *thresholds), changed(canvas, *thresholds)) for canvas in canvases]
+    slots = slots_of(first for first, _ in answers)
+    for first, second in answers:
+        change.compare(found_in(first, slots), found_in(second, slots), thresholds[0], score_limit)
     return change
 
 
-def found_in(found: Mapping[str, Tensor], index: int = 0) -> Found:
-    """Of one canvas of a batch, on the CPU."""
-    count, slots = int(found["counts"][index]), found["scores"].shape[1]
-    labels = found.get("labels", torch.zeros_like(found["scores"], dtype=torch.int64))
+def found_in(answer: Mapping[str, Tensor], slots: int | None, index: int = 0) -> Found:
+    """Of one canvas of a batch, on the CPU. slots: the most that there can be, None for any number."""
+    count = int(answer["counts"][index])
+    labels = answer.get("labels", torch.zeros_like(answer["scores"], dtype=torch.int64))
     boxes, scores, labels = (
-        value[index, :count].cpu() for value in (found["boxes"], found["scores"], labels)
+        value[index, :count].cpu() for value in (answer["boxes"], answer["scores"], labels)
     )
-    return Found(boxes, scores, labels, full=count == slots)
+    return Found(boxes, scores, labels, full=0 < count == slots)
 
 
 def matches(found: Found, other: Found) -> tuple[Tensor, Tensor]:
@@ -113,6 +116,9 @@ def matches(found: Found, other: Found) -> tuple[Tensor, Tensor]:
         nothing = torch.zeros(len(found.scores), dtype=torch.int64)
         return nothing.bool(), nothing
     overlap = box_iou(found.boxes, other.boxes)
+    # Boxes without an area, as those beyond a photograph's edge become, overlap nothing.
+    equal = (found.boxes[:, None] == other.boxes).all(dim=2)
+    overlap = overlap.masked_fill(equal, 1.0)
     overlap = overlap.where(found.labels[:, None] == other.labels, 0.0)
     apart = (found.scores[:, None] - other.scores).abs()
     index = (overlap - _SCORE_SHARE * apart).argmax(dim=1)

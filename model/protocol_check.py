@@ -2,7 +2,7 @@
 
 import inspect
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -42,6 +42,12 @@ def missing(detector: object) -> list[str]:
 def named(found: Any) -> Answer:
     """What `detect` returned, which must follow the protocol, by name; a tuple has boxes, scores, counts."""
     return dict(zip(("boxes", "scores", "counts"), found, strict=True)) if isinstance(found, tuple) else found
+
+
+def slots_of(answers: Iterable[Answer]) -> int | None:
+    """The most detections that `detect` can give for a canvas: the K of its answers; None where that varies."""
+    slots = {answer["scores"].shape[1] for answer in answers}
+    return slots.pop() if len(slots) == 1 else None
 
 
 def answer_faults(found: object, specification: DetectorSpec, batch: int) -> list[str]:

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 from user_detectors import Brightest
 
-from lensbox.ops.canvas import fit_to_canvases
+from lensbox.ops.canvas import fit_to_canvases, restore_boxes
 
 
 class Deciding(Brightest):
@@ -32,3 +32,55 @@ class LosingItsOwnWay(Brightest):
 class LosingNothing(Brightest):
     def loss(self, predictions: Tensor, targets: Tensor) -> Tensor:
         return torch.zeros([])
+
+
+class BrightestRows(Brightest):
+    """The four brightest cells, in boxes that reach beyond the canvas, some as a whole."""
+
+    def detect(
+        self, images: Tensor, score_threshold: float, iou_threshold: float
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        boxes, scores = self.cells(images)
+        return boxes, scores, (scores > score_threshold).sum(dim=1)
+
+    def cells(self, images: Tensor) -> tuple[Tensor, Tensor]:
+        cells = torch.nn.functional.avg_pool2d(images.float() / 255, 16)
+        scores, index = cells.flatten(1).topk(4)
+        corner = torch.stack([index % 4, index // 4], dim=-1) * 16.0 - 20.0
+        return torch.cat([corner, corner + 18.0], dim=-1), scores
+
+
+class AsManySlotsAsNeeded(BrightestRows):
+    """Of several images, those that one of them needs: none where nothing is found."""
+
+    def detect(
+        self, images: Tensor, score_threshold: float, iou_threshold: float
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        boxes, scores = self.cells(images)
+        counts = (scores > score_threshold).sum(dim=1)
+        most = int(counts.max())
+        return boxes[:, :most], scores[:, :most], counts
+
+
+class CompleteAsTheProtocolHasIt(BrightestRows):
+    """All methods of an artifact, marked; `windows` has no default, as in `MoreOfADetector`."""
+
+    @torch.jit.export
+    def preprocess(self, images: list[Tensor], windows: Tensor | None) -> tuple[Tensor, Tensor]:
+        canvases, geometry = fit_to_canvases(images, windows, 64, 64, 1, 0)
+        return canvases, geometry
+
+    @torch.jit.export
+    def detect(
+        self, images: Tensor, score_threshold: float, iou_threshold: float
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        boxes, scores = self.cells(images)
+        return boxes, scores, (scores > score_threshold).sum(dim=1)
+
+    @torch.jit.export
+    def restore(self, boxes: Tensor, geometry: Tensor) -> Tensor:
+        return restore_boxes(boxes, geometry)
+
+    @torch.jit.export
+    def loss(self, predictions: Tensor, targets: Tensor) -> Tensor:
+        return (predictions - targets).abs().mean()

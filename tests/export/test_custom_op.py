@@ -125,6 +125,15 @@ def test_nothing_of_it_stays_in_the_temporary_folder(folder: Path, tmp_path: Pat
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize("options", [[], ["--carry-ops"]])
+def test_the_export_compares_it_in_cpp(options: list[str], folder: Path, tmp_path: Path) -> None:
+    """With the library that it was given, or that the file carries."""
+    options = ["--ops", f"build/{LIBRARY}", *options]
+    result = export(folder, *options, "--runner", built_runner(), "--output", tmp_path / "blobs.pt")
+    assert result.returncode == 0, result.stderr
+    assert "C++ on cpu in batches of 32: boxes within " in result.stderr
+
+
 def _entry(file: zipfile.ZipFile, name: str) -> bytes:
     return next(file.read(entry) for entry in file.namelist() if entry.endswith(f"/{name}"))
 

@@ -10,8 +10,8 @@ import pytest
 import torch
 from built_runner import built_runner
 from torch import Tensor
-from unusual_detectors import LosingNothing
-from user_detectors import Landmarks, RedAndBlue
+from unusual_detectors import AsManySlotsAsNeeded, BrightestRows, FittingItsOwnWay, LosingNothing
+from user_detectors import Brightest, Landmarks, RedAndBlue
 
 from lensbox.cli import main
 from lensbox.errors import ArtifactError
@@ -186,7 +186,41 @@ def test_another_precision_may_move_as_far_as_was_said(made: MadeArtifact) -> No
         compare(rounded, reference)
 
 
-@pytest.mark.parametrize("make", [RedAndBlue, Landmarks])
+def test_scores_that_are_no_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the one detection that there is: it still has its box."""
+    reference = Reference(Brightest(), THRESHOLDS, OPTIONS)
+    made = make_artifact(Brightest(), "brightest.pt", *THRESHOLDS)
+    detect_named = Artifact.detect_named
+
+    def wrong(self: Artifact, images: Tensor, *thresholds: Any) -> Found:
+        found = detect_named(self, images, *thresholds)
+        return {**found, "scores": found["scores"] * torch.nan}
+
+    monkeypatch.setattr(Artifact, "detect_named", wrong)
+    with pytest.raises(ArtifactError, match="scores changed by up to nan"):
+        compare(made, reference)
+
+
+def test_a_detector_with_as_many_slots_as_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In some canvases that is none; in the others, all slots are taken, and yet there was room for more."""
+    reference = Reference(AsManySlotsAsNeeded(), (0.6, 0.5), OPTIONS)
+    made = make_artifact(AsManySlotsAsNeeded(), "rows.pt", 0.6, 0.5)
+    assert {len(found.scores) for found in reference.found} >= {0, 3}
+    assert [row.exchanged for row in compare(made, reference)] == [0, 0]
+    detect_named = Artifact.detect_named
+
+    def without_the_last(self: Artifact, images: Tensor, *thresholds: Any) -> Found:
+        found = detect_named(self, images, *thresholds)
+        return {**found, "counts": (found["counts"] - 1).clamp(min=0)}
+
+    monkeypatch.setattr(Artifact, "detect_named", without_the_last)
+    with pytest.raises(ArtifactError, match="are others"):
+        compare(made, reference)
+
+
+@pytest.mark.parametrize(
+    "make", [RedAndBlue, Landmarks, BrightestRows, AsManySlotsAsNeeded, FittingItsOwnWay]
+)
 def test_the_runner_is_compared_as_well(make: Callable[[], Any]) -> None:
     reference = Reference(make(), THRESHOLDS, dataclasses.replace(OPTIONS, runner=built_runner()))
     metadata = make_artifact(make(), "a.pt", *THRESHOLDS, reference=reference).metadata
