@@ -1,5 +1,6 @@
 """Makes of any detector a module with all the methods of an artifact."""
 
+import inspect
 from typing import Any, Final, cast
 
 import torch
@@ -18,6 +19,7 @@ def deployed(detector: Detector) -> nn.Module:
     """
     assert isinstance(detector, nn.Module)
     complete = all(_is_exported(getattr(detector, method, None)) for method in METHODS)
+    complete = complete and _takes_whole_photographs(cast(Any, detector).preprocess)
     return detector if complete and not _returns_dict(detector) else DetectorWrapper(detector)
 
 
@@ -31,6 +33,15 @@ def methods_of(detector: Detector) -> tuple[str, ...]:
 
 def _is_exported(method: Any) -> bool:
     return getattr(method, "_torchscript_modifier", None) is torch._jit_internal.FunctionModifiers.EXPORT
+
+
+def _takes_whole_photographs(preprocess: Any) -> bool:
+    """Whether `windows` may be left out, as the protocol does not ask, but an artifact's method allows."""
+    try:
+        inspect.signature(preprocess).bind([])
+    except TypeError:
+        return False
+    return True
 
 
 def _returns_dict(detector: Detector) -> bool:

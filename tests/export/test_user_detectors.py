@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 from torch import Tensor, nn
+from unusual_detectors import AsManySlotsAsNeeded, BrightestRows, CompleteAsTheProtocolHasIt
 from user_detectors import Brightest, Landmarks, RedAndBlue
 
 from lensbox.errors import ArtifactError
@@ -74,6 +75,19 @@ def test_the_smallest_detector_gets_all_methods(saved: Saved) -> None:
     assert found.boxes.tolist() == [[96, 32, 128, 64]]
     boxes = torch.tensor([[0.0, 0, 10, 10]])
     assert artifact.loss(boxes, boxes) == pytest.approx(0, abs=1e-6)
+
+
+@pytest.mark.parametrize("make", [AsManySlotsAsNeeded, CompleteAsTheProtocolHasIt])
+def test_unusual_detectors_find_what_their_usual_sibling_finds(
+    make: Callable[[], nn.Module], saved: Saved
+) -> None:
+    artifact, usual = saved(make()), BrightestRows()
+    assert artifact.self_test().passed
+    for image in torch.randint(0, 256, (3, 1, 64, 64), dtype=torch.uint8):
+        found = artifact.detect_image(image, score_threshold=0.52)
+        boxes, scores, counts = usual.detect(image[None], 0.52, 0.5)
+        assert torch.equal(found.scores, scores[0, : counts[0]])
+        assert torch.equal(found.boxes, boxes[0, : counts[0]].clamp(0, 64))
 
 
 def test_two_classes_on_a_wide_canvas(saved: Saved) -> None:
