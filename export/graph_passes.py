@@ -42,6 +42,8 @@ def fold_batch_norms(graph_module: fx.GraphModule) -> int:
         trains, _, eps = norm.args[5:8]
         if convolution.weight is None or mean is None or variance is None or trains:
             continue
+        if convolution.computes_bias or any(map(_is_computed, norm.args[1:3], (weight, bias))):
+            continue
         fused = fuse_conv_bn_weights(
             nn.Parameter(convolution.weight, False), convolution.bias, mean, variance, eps, weight, bias
         )
@@ -65,7 +67,8 @@ def reduce_products(graph_module: fx.GraphModule, dtype: torch.dtype) -> None:
             _cast_input(graph, node, torch.float32)
         elif node.target in _PRODUCTS:
             product = _Product(graph_module, node)
-            if product.weight is not None and product.weight.dtype == torch.float32:
+            weight = product.weight
+            if weight is not None and weight.dtype == torch.float32 and not product.computes_bias:
                 _cast_input(graph, node, dtype)
                 product.replace(*(None if value is None else value.to(dtype) for value in product.parameters))
         elif node.target is _aten._assert_tensor_metadata.default:
@@ -106,6 +109,7 @@ class _Product:
         self._module, self._node = graph_module, node
         arguments = [*node.args, *(None,) * 3]
         self.parameters = _Parameters(*(_value(graph_module, argument) for argument in arguments[1:3]))
+        self.computes_bias = _is_computed(arguments[2], self.parameters.bias)
 
     @property
     def weight(self) -> Tensor | None:
@@ -130,11 +134,16 @@ class _Product:
 
 
 def _value(graph_module: fx.GraphModule, node: Any) -> Tensor | None:
-    """The parameter or buffer that a node is, or None."""
+    """The parameter or buffer that a node is, or None: there is no such parameter, or it is computed."""
     if not isinstance(node, fx.Node) or node.op != "get_attr":
         return None
     value: Any = reduce(getattr, str(node.target).split("."), graph_module)
     return value.detach() if isinstance(value, Tensor) else None
+
+
+def _is_computed(argument: Any, value: Tensor | None) -> bool:
+    """Whether a parameter is there, but not as a stored tensor: `value` is what `_value` says of it."""
+    return argument is not None and value is None
 
 
 def _cast_input(graph: fx.Graph, node: fx.Node, dtype: torch.dtype) -> None:

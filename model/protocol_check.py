@@ -45,7 +45,8 @@ def named(found: Any) -> Answer:
 
 
 def slots_of(answers: Iterable[Answer]) -> int | None:
-    """The most detections that `detect` can give for a canvas: the K of its answers; None where that varies."""
+    """The most detections that there can be in a canvas: K of these answers of `detect`; None where
+    it varies."""
     slots = {answer["scores"].shape[1] for answer in answers}
     return slots.pop() if len(slots) == 1 else None
 

@@ -59,6 +59,31 @@ def test_batch_norms_are_folded_where_nothing_else_looks(x: Tensor) -> None:
     torch.testing.assert_close(graph(x), net(x), rtol=1e-5, atol=1e-5)
 
 
+class Computed(nn.Module):
+    """Parameters that the graph computes: of a convolution, and of the norm behind another."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.rand(3, 3, 1, 1))
+        self.offset = nn.Parameter(torch.rand(3))
+        self.norm = nn.BatchNorm2d(3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.norm(nn.functional.conv2d(x, self.weight, self.offset * 2).float())
+        mean, variance = self.norm.running_mean, self.norm.running_var
+        x = nn.functional.conv2d(x, self.weight, self.offset)
+        return nn.functional.batch_norm(x, mean, variance, self.offset * 3, self.offset + 1)
+
+
+def test_computed_parameters_stay(x: Tensor) -> None:
+    net = Computed()
+    graph = traced(net, x)
+    assert fold_batch_norms(graph) == 0
+    torch.testing.assert_close(graph(x), net(x))
+    reduce_products(graph, torch.bfloat16)
+    torch.testing.assert_close(graph(x), net(x), rtol=0.02, atol=0.02)
+
+
 def test_all_of_the_face_detector_are_folded() -> None:
     detector = varied_detector(0.2)
     images = torch.randint(0, 256, (2, 1, 256, 256)).float()
