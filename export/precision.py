@@ -12,6 +12,7 @@ from torch import Tensor
 from lensbox.errors import ArtifactError
 from lensbox.export.precision_change import Detect, PrecisionChange, measure_change
 from lensbox.export.reduced_precision import reduce_products
+from lensbox.export.scripting_hints import hint_for
 from lensbox.export.self_test_images import draw_faces, draw_scene
 from lensbox.export.tf32 import TF32_MANTISSA_BITS, OperandRounding, tf32_switch
 from lensbox.model import DetectorSpec
@@ -48,21 +49,23 @@ def in_precision(
 ) -> torch.jit.ScriptModule:
     """The module, with the products of its `detect` in float16 or bfloat16 where that is the dtype.
 
-    Raises ArtifactError if what `detect` returns is not float32 any more.
+    Raises ArtifactError if `detect` cannot be called, or what it returns is not float32 any more.
     """
     module = compile_module()
     if dtype in ("float16", "bfloat16"):
         methods = [name for name in ("forward", "detect", "detect_named") if hasattr(module, name)]
         reduce_products(module, methods, getattr(torch, dtype))
-        canvas = torch.zeros(
-            1, specification.channels, specification.height, specification.width, dtype=torch.uint8
-        )
-        try:
+    canvas = torch.zeros(
+        1, specification.channels, specification.height, specification.width, dtype=torch.uint8
+    )
+    try:
+        with torchscript_call():
             faults = answer_faults(_answer(module, canvas, 0.0, 0.5), specification, 1)
-        except RuntimeError as error:  # an operator that does not take this dtype
-            faults = [str(error).strip().splitlines()[-1]]
-        if faults:
-            raise ArtifactError("\n  ".join([f"the detector cannot be exported in {dtype}:", *faults]))
+    except (RuntimeError, ValueError) as error:  # an operator that does not take this dtype, for example
+        reason = str(error).strip().splitlines()[-1]
+        faults = [text for text in (reason, hint_for(reason, "")) if text]
+    if faults:
+        raise ArtifactError("\n  ".join([f"the detector cannot be exported in {dtype}:", *faults]))
     return module
 
 

@@ -93,10 +93,12 @@ def measure_change(
     `score_limit` of the threshold, or of the last one where all slots are taken.
     """
     change = PrecisionChange()
-    answers = [(exact(canvas, *thresholds), changed(canvas, *thresholds)) for canvas in canvases]
-    slots = slots_of(first for first, _ in answers)
-    for first, second in answers:
-        change.compare(found_in(first, slots), found_in(second, slots), thresholds[0], score_limit)
+    pairs = [(exact(canvas, *thresholds), changed(canvas, *thresholds)) for canvas in canvases]
+    first, second = (
+        [found_in(answer, slots_of(answers)) for answer in answers] for answers in zip(*pairs, strict=True)
+    )
+    for one, other in zip(first, second, strict=True):
+        change.compare(one, other, thresholds[0], score_limit)
     return change
 
 

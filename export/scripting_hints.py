@@ -1,4 +1,4 @@
-"""What to do about the mistakes that TorchScript's compiler meets most often."""
+"""What to do about the mistakes that TorchScript meets most often."""
 
 import re
 from typing import NamedTuple
@@ -41,6 +41,10 @@ _HINTS = (
     _Hint(
         r"has no attribute '(?P<name>\w+)' .*must have consistent type",
         "all values of a dict or list must have one type: make {name} several attributes",
+    ),
+    _Hint(
+        r"Parametrization is not working",
+        'compute the weights before: torch.nn.utils.parametrize.remove_parametrizations(layer, "weight")',
     ),
     _Hint(r"JoinedStr", "an f-string may hold plain {{values}} alone, without =, ! and formats"),
     _Hint(r"function definitions|Lambda", "make it a method, or a function of the file"),

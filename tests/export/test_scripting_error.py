@@ -206,3 +206,25 @@ def test_a_second_attempt_says_the_same(kind: type[Plain], tmp_path: Path) -> No
             save_artifact(kind(), tmp_path / "a.pt")
         messages.append(str(caught.value))
     assert messages[0] == messages[1]
+
+
+class Parametrized(Brightest):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = torch.nn.utils.parametrizations.weight_norm(nn.Conv2d(1, 1, 1))
+
+    def detect(
+        self, images: Tensor, score_threshold: float, iou_threshold: float
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        scores = self.layer(images.float() / 255).amax(dim=(2, 3)).sigmoid()
+        boxes = torch.ones(images.shape[0], 1, 4)
+        return boxes, scores, (scores[:, 0] > score_threshold).int()
+
+
+def test_what_compiles_and_cannot_be_called(tmp_path: Path) -> None:
+    with pytest.raises(ArtifactError) as caught:
+        save_artifact(Parametrized(), tmp_path / "a.pt")
+    first, reason, advice = str(caught.value).splitlines()
+    assert first == "the detector cannot be exported in float32:"
+    assert "Parametrization is not working with scripting." in reason
+    assert "torch.nn.utils.parametrize.remove_parametrizations(layer, " in advice
