@@ -1,5 +1,11 @@
 """The one place that makes graphs with torch.export."""
 
+import contextlib
+import io
+import logging
+import sys
+from collections.abc import Iterator
+
 import torch
 from torch import Tensor, nn
 from torch.export import ExportedProgram
@@ -11,6 +17,7 @@ from lensbox.runtime.quiet_export import quiet_export
 BATCH = "batch"
 # Some of torch's operators on GPUs put the batch into a dimension of the grid, and their graphs say so.
 _MOST = 65_535
+_ADVICE = "\n  pixels and thresholds must decide neither which way the code goes nor how large a tensor is"
 
 
 def traced_detect(module: nn.Module, images: Tensor, thresholds: tuple[Tensor, ...]) -> ExportedProgram:
@@ -23,14 +30,34 @@ def traced_detect(module: nn.Module, images: Tensor, thresholds: tuple[Tensor, .
         raise ValueError(f"images must be a batch of at least 2, got the shape {list(images.shape)}")
     shapes = ({0: torch.export.Dim(BATCH, max=_MOST)}, *(None for _ in thresholds))
     try:
-        with torch.no_grad():
+        with torch.no_grad(), _without_graphs():
             return torch.export.export(module, (images, *thresholds), dynamic_shapes=shapes, strict=False)
     except Exception as error:  # whatever the user's code and the tracer raise
-        where = location(error)
+        where, reason = location(error), innermost_reason(error)
+        advice = _ADVICE if "data-dependent" in reason else ""
         raise ArtifactError(
             "torch.export cannot make a graph of the detector for any batch and thresholds: "
-            f"{innermost_reason(error)}" + (f" ({where})" if where else "")
+            f"{reason}{f' ({where})' if where else ''}{advice}"
         ) from error
+
+
+@contextlib.contextmanager
+def _without_graphs() -> Iterator[None]:
+    """Keeps off stderr what torch.export prints of a failure: the whole graph, which buries the reason. Not
+    thread-safe, as all threads share stderr."""
+    logger = logging.getLogger("torch.fx.experimental.symbolic_shapes")
+    printed = io.StringIO()
+    logger.addFilter(_is_no_search_for_code)
+    try:
+        with contextlib.redirect_stderr(printed):
+            yield
+        sys.stderr.write(printed.getvalue())  # of the user's code
+    finally:
+        logger.removeFilter(_is_no_search_for_code)
+
+
+def _is_no_search_for_code(record: logging.LogRecord) -> bool:
+    return not record.getMessage().startswith("Unable to find user code")
 
 
 def in_core_aten(program: ExportedProgram) -> ExportedProgram:

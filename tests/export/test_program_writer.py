@@ -13,7 +13,7 @@ import pytest
 import torch
 from click.testing import CliRunner
 from torch import Tensor
-from unusual_detectors import Deciding, FittingItsOwnWay, LosingItsOwnWay
+from unusual_detectors import AsManySlotsAsNeeded, Deciding, FittingItsOwnWay, LosingItsOwnWay
 from user_detectors import Brightest, Landmarks, RedAndBlue
 from wrong_models import wrong_in_batches_of
 
@@ -152,6 +152,14 @@ class TestRefusals:
         with pytest.raises(ArtifactError, match=message):
             save_program(make(), tmp_path / "detector.pt2")
         assert not list(tmp_path.iterdir())
+
+    @pytest.mark.parametrize("make", [Deciding, AsManySlotsAsNeeded])
+    def test_a_decision_is_named_without_the_whole_graph(
+        self, make: type[Brightest], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    ) -> None:
+        with pytest.raises(ArtifactError, match=r"unusual_detectors\.py:\d+\)\n  pixels and thresholds must"):
+            save_program(make(), tmp_path / "detector.pt2")
+        assert capfd.readouterr() == ("", "")
 
 
 class Comparing(Brightest):
