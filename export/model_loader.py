@@ -16,7 +16,8 @@ from torch import Tensor, nn
 
 from lensbox.errors import ArtifactError, InputError, system_reason
 from lensbox.model import Detector
-from lensbox.model.protocol_check import location
+from lensbox.model.protocol_check import kind_of, location
+from lensbox.model.weights_file import misfit
 
 
 def load_model(name: str, weights: Path | None, options: Mapping[str, Any]) -> Detector:
@@ -30,22 +31,23 @@ def load_model(name: str, weights: Path | None, options: Mapping[str, Any]) -> D
     """
     function = _find(name)
     keywords = dict(options)
-    takes_weights = "weights" in inspect.signature(function).parameters
+    signature = _signature(function, name)
+    takes_weights = "weights" in signature.parameters
     if takes_weights and weights is not None:
         keywords["weights"] = weights
     try:
-        inspect.signature(function).bind(**keywords)
+        signature.bind(**keywords)
     except TypeError as error:
         given = ", ".join(keywords) or "none"
         raise click.UsageError(
-            f"--option must give what {name}{inspect.signature(function)} takes, got {given}: {error}"
+            f"--option must give what {name}{signature} takes, got {given}: {error}"
         ) from error
     try:
         module = function(**keywords)
     except Exception as error:  # whatever the user's code raises
         raise ArtifactError(f"{name} raised {_described(error)}") from error
     if not isinstance(module, nn.Module):
-        raise ArtifactError(f"{name} must return a torch.nn.Module, got {type(module).__name__}")
+        raise ArtifactError(f"{name} must return a torch.nn.Module, got {kind_of(module)}")
     if weights is not None and not takes_weights:
         _load_weights(module, weights)
     detector: Any = module  # whether it is one is checked when it is written
@@ -103,6 +105,15 @@ def _find(name: str) -> Callable[..., Any]:
     return function  # type: ignore[no-any-return]
 
 
+def _signature(function: Callable[..., Any], name: str) -> inspect.Signature:
+    try:
+        return inspect.signature(function)
+    except ValueError as error:  # of some that are written in C
+        raise click.UsageError(
+            f"--model must name a function or class with known arguments, got {name!r}: {error}"
+        ) from error
+
+
 def _hint(module_name: str) -> str:
     stem, dot, last = module_name.rpartition(".")
     return f"; a module is named without .py: {stem}" if dot and last == "py" else ""
@@ -116,10 +127,12 @@ def _described(error: Exception) -> str:
 def _load_weights(module: nn.Module, path: Path) -> None:
     if not path.is_file():
         raise InputError(f"--weights must be a file, got {path}")
+    tensors = _read_weights(path)
     try:
-        module.load_state_dict(_read_weights(path))
-    except RuntimeError as error:  # torch lists what is missing, unexpected, or of another shape
-        raise InputError(f"{path} does not fit the detector: {' '.join(str(error).split())}") from error
+        module.load_state_dict(tensors)
+    except RuntimeError as error:  # torch says it in a line for each tensor
+        reason = misfit(tensors, module.state_dict(), "the detector") or " ".join(str(error).split())
+        raise InputError(f"{path}: {reason}") from error
 
 
 def _read_weights(path: Path) -> dict[str, Tensor]:
@@ -135,6 +148,12 @@ def _read_weights(path: Path) -> dict[str, Tensor]:
             raise InputError(
                 f"{path} is neither a safetensors file ({not_safetensors}) nor a state dict of torch.save"
             ) from error
-    if not isinstance(state, dict) or not all(isinstance(value, Tensor) for value in state.values()):
-        raise InputError(f"{path} must hold a state dict, names and tensors, got {type(state).__name__}")
+    rule = f"{path} must hold a state dict, names and tensors"
+    if not isinstance(state, dict):
+        raise InputError(f"{rule}, got {kind_of(state)}")
+    for key, value in state.items():
+        if not isinstance(value, Tensor):
+            raise InputError(
+                f"{rule}, got {kind_of(value)} as {key!r} (of a checkpoint, save the state dict alone)"
+            )
     return state

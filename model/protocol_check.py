@@ -31,7 +31,7 @@ def missing(detector: object) -> list[str]:
     parameter or buffer; its training mode is left as it is.
     """
     if not isinstance(detector, nn.Module):
-        return [f"a detector must be a torch.nn.Module, got {_kind(detector)}"]
+        return [f"a detector must be a torch.nn.Module, got {kind_of(detector)}"]
     faults = _faults_of_members(detector)
     if faults:
         return faults
@@ -64,7 +64,7 @@ def answer_faults(found: object, specification: DetectorSpec, batch: int) -> lis
             return [f"detect must return boxes, scores and counts, got a tuple of {len(found)}"]
         found = named(found)
     if not isinstance(found, dict):
-        return [f"detect must return a tuple or a dict of tensors, got {_kind(found)}"]
+        return [f"detect must return a tuple or a dict of tensors, got {kind_of(found)}"]
     wanted = {"boxes", "scores", "counts", *_further_names(specification)}
     lacking = sorted(wanted - set(found))
     if lacking:
@@ -81,6 +81,11 @@ def location(error: BaseException) -> str:
     """Where in its user's code an error arose, 'file:line': the innermost frame outside torch and Lensbox."""
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if is_users(frame.filename)]
     return f"{frames[-1].filename}:{frames[-1].lineno}" if frames else ""
+
+
+def kind_of(value: object) -> str:
+    """What something is that should be something else, for errors."""
+    return f"a {value.__name__} (call it)" if isinstance(value, type) else type(value).__name__
 
 
 def is_users(file: str) -> bool:
@@ -101,7 +106,7 @@ def _faults_of_members(detector: nn.Module) -> list[str]:
         faults.append(f"it lacks the specification: add to __init__: {_LINE_FOR_SPECIFICATION}")
     elif not isinstance(specification, DetectorSpec):
         faults.append(
-            f"specification must be a DetectorSpec, got {_kind(specification)}: {_LINE_FOR_SPECIFICATION}"
+            f"specification must be a DetectorSpec, got {kind_of(specification)}: {_LINE_FOR_SPECIFICATION}"
         )
     member = inspect.getattr_static(detector, "specification", None)
     if isinstance(member, property) and not _is_unused(member):
@@ -192,7 +197,7 @@ def _faults_of_tensors(found: Answer, specification: DetectorSpec, batch: int) -
     """Kinds, dtypes and shapes."""
     for name, value in found.items():
         if not isinstance(value, Tensor):
-            return [f"detect must return {name} as a tensor, got {_kind(value)}"]
+            return [f"detect must return {name} as a tensor, got {kind_of(value)}"]
     boxes = found["boxes"]
     slots = boxes.shape[1] if boxes.dim() == 3 else -1
     if list(boxes.shape) != [batch, slots, 4]:
@@ -250,7 +255,7 @@ def _tensor_faults(method: str, found: Any, wanted: Sequence[tuple[str, list[int
     values = found if isinstance(found, tuple) else (found,)
     rule = ", ".join(f"{name} {_dtype(dtype)} {shape}" for name, shape, dtype in wanted)
     got = ", ".join(
-        f"{_dtype(value.dtype)} {list(value.shape)}" if isinstance(value, Tensor) else _kind(value)
+        f"{_dtype(value.dtype)} {list(value.shape)}" if isinstance(value, Tensor) else kind_of(value)
         for value in values
     )
     fits = len(values) == len(wanted) and all(
@@ -283,10 +288,6 @@ def _unknown_output(name: str, value: object) -> str:
 
 def _range(values: Tensor) -> str:
     return f"{values.min():.6g} to {values.max():.6g}"
-
-
-def _kind(value: object) -> str:
-    return f"a {value.__name__} (call it)" if isinstance(value, type) else type(value).__name__
 
 
 def _dtype(dtype: torch.dtype) -> str:

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from zipfile import is_zipfile
 
@@ -59,7 +60,8 @@ def load_detector(path: str | Path | None = None) -> FaceDetector:
         detector = FaceDetector(DetectorConfig.from_json(metadata[CONFIG_KEY]))
     except ValueError as error:
         raise InputError(f"{path} does not hold a face detector: {error}") from error
-    _check_tensors(path, tensors, detector.state_dict())
+    if (reason := misfit(tensors, detector.state_dict(), "the config")) is not None:
+        raise InputError(f"{path}: {reason}")
     detector.load_state_dict(tensors)
     if (reason := non_finite_weights(detector)) is not None:
         raise InputError(f"{path}: {reason}")
@@ -112,8 +114,11 @@ def weights_sha256(detector: nn.Module) -> str:
     return digest.hexdigest()
 
 
-def _check_tensors(path: Path, tensors: dict[str, Tensor], expected: dict[str, Tensor]) -> None:
-    """Says in one line what torch's own check would say in one line per tensor."""
+def misfit(tensors: Mapping[str, Tensor], expected: Mapping[str, Tensor], owner: str) -> str | None:
+    """A sentence on the tensors that differ in name or shape from those of a state dict; None if none does.
+
+    owner: of the state dict, as "the config". It says in one line what torch says in one for each tensor.
+    """
     actual_shapes = {name: list(value.shape) for name, value in tensors.items()}
     expected_shapes = {name: list(value.shape) for name, value in expected.items()}
     wrong = sorted(
@@ -121,9 +126,10 @@ def _check_tensors(path: Path, tensors: dict[str, Tensor], expected: dict[str, T
         for name in actual_shapes.keys() | expected_shapes.keys()
         if actual_shapes.get(name) != expected_shapes.get(name)
     )
-    if wrong:
-        first = wrong[0]
-        raise InputError(
-            f"{path}: {len(wrong)} tensors do not fit the config; the first, {first}, must have the shape "
-            f"{expected_shapes.get(first, 'of no tensor')}, got {actual_shapes.get(first, 'no tensor')}"
-        )
+    if not wrong:
+        return None
+    first = wrong[0]
+    return (
+        f"{len(wrong)} tensors do not fit {owner}; the first, {first}, must have the shape "
+        f"{expected_shapes.get(first, 'of no tensor')}, got {actual_shapes.get(first, 'no tensor')}"
+    )

@@ -55,6 +55,10 @@ def broken():
 
 def no_module():
     return 7
+
+
+def no_object():
+    return Bright
 '''
 
 
@@ -160,7 +164,28 @@ def test_the_same_weights_give_the_same_artifact_either_way(folder: Path) -> Non
         (
             ["--model", "mine.detectors:Bright", "--weights", "w.safetensors", "--option", "channels=3"],
             ExitCode.BAD_INPUT,
-            "w.safetensors does not fit the detector: Error(s) in loading state_dict for Bright: size",
+            "w.safetensors: 2 tensors do not fit the detector; the first, cells.bias, must have the shape "
+            "[3], got [2]",
+        ),
+        (
+            ["--model", "mine.detectors:Bright", "--weights", "checkpoint.pt"],
+            ExitCode.BAD_INPUT,
+            "checkpoint.pt must hold a state dict, names and tensors, got int as 'epoch' (of a checkpoint, ",
+        ),
+        (
+            ["--model", "mine.detectors:Bright", "--weights", "list.pt"],
+            ExitCode.BAD_INPUT,
+            "list.pt must hold a state dict, names and tensors, got list",
+        ),
+        (
+            ["--model", "mine.detectors:no_object"],
+            ExitCode.UNUSABLE,
+            "mine.detectors:no_object must return a torch.nn.Module, got a Bright (call it)",
+        ),
+        (
+            ["--model", "builtins:dict"],
+            ExitCode.USAGE,
+            "--model must name a function or class with known arguments, got 'builtins:dict': no signature",
         ),
     ],
 )
@@ -168,6 +193,8 @@ def test_what_is_wrong_is_one_sentence(
     arguments: list[str], code: ExitCode, message: str, folder: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     safetensors.torch.save_file(state(), folder / "w.safetensors")
+    torch.save({"epoch": 3, "model": state()}, folder / "checkpoint.pt")
+    torch.save([*state().values()], folder / "list.pt")
     assert main(["export", *arguments, "--output", "a.pt"]) == code
     err = capfd.readouterr().err
     assert message in " ".join(err.split())
