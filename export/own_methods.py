@@ -17,12 +17,20 @@ def own_methods(detector: Detector) -> list[str]:
     """Those of `preprocess`, `restore`, `restore_points`, `loss` whose answers are not Lensbox's to the bit.
 
     A detector may have methods that only call Lensbox's, so what counts is what they answer: for pictures of
-    several shapes, whole and as windows of larger photographs.
+    several shapes, whole and as windows of larger photographs. One that does not take all that Lensbox's
+    takes is its own.
     """
     answers = _Answers(detector)
     methods = (*LETTERBOX_METHODS, "loss")
     with torch.no_grad():
-        return [name for name in methods if hasattr(detector, name) and not getattr(answers, name)()]
+        return [name for name in methods if hasattr(detector, name) and not _answers_alike(answers, name)]
+
+
+def _answers_alike(answers: "_Answers", method: str) -> bool:
+    try:
+        return bool(getattr(answers, method)())
+    except Exception:  # whatever the user's code raises
+        return False
 
 
 class _Answers:

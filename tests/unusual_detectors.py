@@ -84,3 +84,32 @@ class CompleteAsTheProtocolHasIt(BrightestRows):
     @torch.jit.export
     def loss(self, predictions: Tensor, targets: Tensor) -> Tensor:
         return (predictions - targets).abs().mean()
+
+
+class TakingLessThanLensbox(Brightest):
+    """Methods that refuse what Lensbox's own take."""
+
+    def preprocess(self, images: list[Tensor], windows: Tensor | None) -> tuple[Tensor, Tensor]:
+        for image in images:
+            if image.shape[0] == 4:
+                raise ValueError("images must not be transparent")
+        canvases, geometry = fit_to_canvases(images, windows, 64, 64, 1, 0)
+        return canvases, geometry
+
+
+class LosingOfBoxesWithoutImages(Brightest):
+    def loss(self, predictions: Tensor, targets: Tensor) -> Tensor:
+        if predictions.dim() != 2:
+            raise ValueError("predictions must be [N, 4]")
+        return (predictions - targets).abs().mean()
+
+
+class NeverAlone(Brightest):
+    """Fails where the export asks for one canvas, after it was found to follow the protocol."""
+
+    def detect(
+        self, images: Tensor, score_threshold: float, iou_threshold: float
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        if images.shape[0] == 1:
+            raise ValueError("images must be several")
+        return super().detect(images, score_threshold, iou_threshold)

@@ -10,7 +10,13 @@ import pytest
 import torch
 from click.testing import CliRunner
 from torch import Tensor, nn
-from unusual_detectors import Deciding, FittingItsOwnWay, LosingItsOwnWay
+from unusual_detectors import (
+    Deciding,
+    FittingItsOwnWay,
+    LosingItsOwnWay,
+    LosingOfBoxesWithoutImages,
+    TakingLessThanLensbox,
+)
 from user_detectors import Brightest, Landmarks, RedAndBlue
 
 from lensbox.export import formats, onnx_writer
@@ -145,6 +151,7 @@ class WithOpOfItsOwn(Brightest):
             FittingItsOwnWay,
             "the detector's own preprocess cannot be exported: an ONNX file holds detect alone",
         ),
+        (TakingLessThanLensbox, "the detector's own preprocess cannot be exported"),
     ],
 )
 def test_what_onnx_cannot_say_is_named(make: type[Brightest], message: str, tmp_path: Path) -> None:
@@ -153,8 +160,9 @@ def test_what_onnx_cannot_say_is_named(make: type[Brightest], message: str, tmp_
     assert not list(tmp_path.iterdir())
 
 
-def test_a_loss_of_its_own_stays_behind(tmp_path: Path) -> None:
-    metadata = save_onnx(LosingItsOwnWay(), tmp_path / "detector.onnx")
+@pytest.mark.parametrize("make", [LosingItsOwnWay, LosingOfBoxesWithoutImages])
+def test_a_loss_of_its_own_stays_behind(make: type[Brightest], tmp_path: Path) -> None:
+    metadata = save_onnx(make(), tmp_path / "detector.onnx")
     assert metadata.methods == ("preprocess", "detect", "restore")
     artifact = load_artifact(tmp_path / "detector.onnx")
     assert artifact.self_test().passed
