@@ -70,7 +70,7 @@ def load_detector(path: str | Path | None = None) -> FaceDetector:
 
 def non_finite_weights(detector: nn.Module) -> str | None:
     """A sentence on the first tensor of the detector that holds NaN or infinity; None if all are finite."""
-    for name, value in detector.state_dict().items():
+    for name, value in _tensors(detector).items():
         wrong = int((~value.isfinite()).sum())
         if wrong:
             return (
@@ -107,11 +107,17 @@ def weights_sha256(detector: nn.Module) -> str:
     It identifies the weights themselves, whatever file or metadata they travel with.
     """
     digest = hashlib.sha256()
-    for name, value in sorted(detector.state_dict().items()):
+    for name, value in sorted(_tensors(detector).items()):
         tensor = value.detach().cpu().contiguous()
         digest.update(json.dumps([name, str(tensor.dtype), list(tensor.shape)]).encode())
         digest.update(tensor.reshape(-1).view(torch.uint8).numpy().tobytes())
     return digest.hexdigest()
+
+
+def _tensors(detector: nn.Module) -> dict[str, Tensor]:
+    """The state without what `get_extra_state` of a module adds, which may be of any kind."""
+    state = detector.state_dict()
+    return {name: value for name, value in state.items() if isinstance(value, Tensor)}
 
 
 def misfit(tensors: Mapping[str, Tensor], expected: Mapping[str, Tensor], owner: str) -> str | None:

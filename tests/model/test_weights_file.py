@@ -7,7 +7,7 @@ import pytest
 import safetensors
 import safetensors.torch
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from lensbox.errors import InputError
 from lensbox.model import (
@@ -19,6 +19,7 @@ from lensbox.model import (
     save_detector,
     weights_sha256,
 )
+from lensbox.model.weights_file import non_finite_weights
 
 
 def test_round_trip(detector: FaceDetector, canvases: Tensor, tmp_path: Path) -> None:
@@ -122,3 +123,17 @@ def test_weights_of_another_size_are_refused(detector: FaceDetector, tmp_path: P
         ValueError, match=r"tensors do not fit the config; the first, .*, must have the shape \[.*, got \["
     ):
         load_detector(path)
+
+
+def test_what_a_module_adds_to_its_state_is_no_weight() -> None:
+    class WithNotes(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Conv2d(1, 1, 1)
+
+        def get_extra_state(self) -> dict[str, int]:
+            return {"version": 2}
+
+    module = WithNotes()
+    assert non_finite_weights(module) is None
+    assert len(weights_sha256(module)) == 64
