@@ -84,12 +84,13 @@ def make_files(
     if "onnx-network" in paths:
         from lensbox.export.onnx_network import onnx_network
 
-        if not isinstance(detector, FaceDetector):
+        alone = checked_for_export(detector, *thresholds)[0]
+        if not isinstance(alone, FaceDetector):
             raise ArtifactError(
                 "a network alone can be exported of the face detector, whose raw predictions are known, "
                 f"got {type(detector).__name__}: --format onnx takes any detector"
             )
-        files[paths["onnx-network"]] = onnx_network(detector)
+        files[paths["onnx-network"]] = onnx_network(alone)
     if "triton" in paths:
         from lensbox.export.triton_repository.files import make_repository
 

@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from lensbox.cli import main
 from lensbox.export import onnx_network
 from lensbox.export.onnx_exporter import OnnxExportError, to_onnx
 from lensbox.export.onnx_network import save_onnx_network
@@ -111,3 +112,11 @@ class TestPredictionFailures:
             "boxes must be torch.float32 of shape [1, 2, 4], got torch.float64 of shape [1, 2, 4]",
             "logits must be torch.float32 of shape [1, 2], got torch.float32 of shape [1, 1]",
         ]
+
+
+def test_the_command_takes_a_detector_as_it_was_made(tmp_path: Path) -> None:
+    """In training mode."""
+    path = tmp_path / "network.onnx"
+    model = ["--model", "lensbox.model:FaceDetector", "--format", "onnx-network"]
+    assert main(["export", *model, "--output", str(path)]) == 0
+    onnx.checker.check_model(path)
