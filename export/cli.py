@@ -175,6 +175,7 @@ def _files(asked: ExportArguments) -> dict[Path, bytes]:
     """The content of each file that is to be written."""
     # Imported here, as torch takes seconds to load: `--help` must not wait for it.
     from lensbox.export.formats import make_files
+    from lensbox.export.model_loader import naming_its_errors
     from lensbox.export.parity import ParityOptions
     from lensbox.export.precision import PrecisionOptions
     from lensbox.export.user_ops import load_op_libraries
@@ -190,7 +191,10 @@ def _files(asked: ExportArguments) -> dict[Path, bytes]:
         parity = ParityOptions(devices, asked.program, asked.ops, pictures, asked.tolerance)
     thresholds = score_threshold, asked.iou_threshold
     carried = asked.ops if asked.carry_ops else ()
-    files, report = make_files(detector, asked.paths, thresholds, precision, carried, parity, asked.plain_ops)
+    with naming_its_errors(detector):
+        files, report = make_files(
+            detector, asked.paths, thresholds, precision, carried, parity, asked.plain_ops
+        )
     if asked.report is not None:
         files[asked.report] = report.encode()
     return files

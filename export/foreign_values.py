@@ -18,7 +18,7 @@ def places_of_values(module: nn.Module, kind: str) -> list[tuple[str, int]]:
     Looked for in the methods of the module and of those inside it.
     """
     places = []
-    for method in _methods(module):
+    for method in python_methods(module):
         if not is_users(method.__code__.co_filename):
             continue
         try:
@@ -32,7 +32,8 @@ def places_of_values(module: nn.Module, kind: str) -> list[tuple[str, int]]:
     return list(dict.fromkeys(places))
 
 
-def _methods(module: nn.Module) -> Iterator[FunctionType]:
+def python_methods(module: nn.Module) -> Iterator[FunctionType]:
+    """Those of the module, of its base classes, and of all modules inside it."""
     classes = dict.fromkeys(base for part in module.modules() for base in type(part).__mro__)
     for kind in classes:
         yield from (member for member in vars(kind).values() if isinstance(member, FunctionType))

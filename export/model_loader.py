@@ -1,12 +1,14 @@
 """Makes the detector that `--model package.module:function` names."""
 
+import contextlib
 import importlib
 import inspect
 import json
 import sys
-from collections.abc import Callable, Mapping, Sequence
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import click
 import safetensors
@@ -14,9 +16,10 @@ import safetensors.torch
 import torch
 from torch import Tensor, nn
 
-from lensbox.errors import ArtifactError, InputError, system_reason
+from lensbox.errors import ArtifactError, InputError, LensboxError, system_reason
+from lensbox.export.foreign_values import python_methods
 from lensbox.model import Detector
-from lensbox.model.protocol_check import kind_of, location
+from lensbox.model.protocol_check import is_users, kind_of, location
 from lensbox.model.weights_file import misfit
 
 
@@ -68,6 +71,22 @@ def parse_options(texts: Sequence[str]) -> dict[str, Any]:
             raise click.UsageError(f"--option must give each key once, got {key} twice")
         options[key] = _value(value)
     return options
+
+
+@contextlib.contextmanager
+def naming_its_errors(detector: Detector) -> Iterator[None]:
+    """Within it, what the user's code of a detector raises is an ArtifactError with its line; all else
+    passes."""
+    try:
+        yield
+    except LensboxError:
+        raise
+    except Exception as error:  # whatever the user's code raises
+        files = {method.__code__.co_filename for method in python_methods(cast(nn.Module, detector))}
+        frames = traceback.extract_tb(error.__traceback__)
+        if not any(frame.filename in files and is_users(frame.filename) for frame in frames):
+            raise
+        raise ArtifactError(f"the detector raised {_described(error)}") from error
 
 
 def _value(text: str) -> Any:

@@ -183,6 +183,11 @@ def test_the_same_weights_give_the_same_artifact_either_way(folder: Path) -> Non
             "mine.detectors:no_object must return a torch.nn.Module, got a Bright (call it)",
         ),
         (
+            ["--model", "unusual_detectors:NeverAlone", "--output", "a.pt"],
+            ExitCode.UNUSABLE,
+            "lensbox export: the detector raised ValueError: images must be several (",
+        ),
+        (
             ["--model", "builtins:dict"],
             ExitCode.USAGE,
             "--model must name a function or class with known arguments, got 'builtins:dict': no signature",
