@@ -18,5 +18,13 @@ def output_paths(output: Path | None, formats: Sequence[str]) -> dict[str, Path]
     """Where each format goes: one alone to the very file that was named, several beside each other."""
     if output is not None and len(formats) == 1:
         return {formats[0]: output}
-    stem = DEFAULT_OUTPUT if output is None else output.with_suffix("")
+    stem = DEFAULT_OUTPUT if output is None else _without_suffix(output)
     return {name: stem.with_name(stem.name + SUFFIXES[name]) for name in formats}
+
+
+def _without_suffix(output: Path) -> Path:
+    """Without that of a format, which may have two dots, or any other; the end of `v1.2` is none."""
+    for suffix in sorted(SUFFIXES.values(), key=len, reverse=True):
+        if output.name.endswith(suffix) and output.name != suffix:
+            return output.with_name(output.name.removesuffix(suffix))
+    return output if output.suffix[1:].isdecimal() else output.with_suffix("")

@@ -24,6 +24,7 @@ from lensbox.export.artifact_writer import describe, save_artifact
 from lensbox.export.cli import export
 from lensbox.export.onnx_exporter import OPSET, OnnxExportError
 from lensbox.export.onnx_writer import make_onnx, save_onnx
+from lensbox.export.output_paths import output_paths
 from lensbox.export.self_test_images import draw_scene
 from lensbox.model import Detector, FaceDetector, weights_sha256
 from lensbox.runtime import Detections, load_artifact
@@ -194,6 +195,17 @@ class TestCommand:
         assert graph.weights_sha256 == script.weights_sha256
         assert graph.lensbox_version == script.lensbox_version
         assert graph.self_test.image.equal(script.self_test.image)
+
+    @pytest.mark.parametrize(
+        ("output", "stem"),
+        [("a", "a"), ("a.any", "a"), ("a.pt", "a"), ("a.program.pt2", "a"), ("v1.2", "v1.2"), (".pt", ".pt")],
+    )
+    def test_several_formats_share_a_stem(self, output: str, stem: str) -> None:
+        paths = output_paths(Path("deep") / output, ["torchscript", "program"])
+        assert paths == {
+            "torchscript": Path("deep") / f"{stem}.pt",
+            "program": Path("deep") / f"{stem}.program.pt2",
+        }
 
     def test_one_format_takes_the_very_name(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.syspath_prepend(str(Path(__file__).parents[1]))
