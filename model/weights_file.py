@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from zipfile import is_zipfile
@@ -69,9 +70,14 @@ def load_detector(path: str | Path | None = None) -> FaceDetector:
 
 
 def non_finite_weights(detector: nn.Module) -> str | None:
-    """A sentence on the first tensor of the detector that holds NaN or infinity; None if all are finite."""
+    """A sentence on the first tensor of the detector that holds NaN or infinity; None if all are finite.
+
+    Buffers may hold -infinity: masks that are added before a softmax do.
+    """
+    parameters = {name for name, _ in detector.named_parameters(remove_duplicate=False)}
     for name, value in _tensors(detector).items():
-        wrong = int((~value.isfinite()).sum())
+        fine = value.isfinite() if name in parameters else value < math.inf  # NaN fails
+        wrong = int((~fine).sum())
         if wrong:
             return (
                 f"the weights must be finite, got {wrong} of {value.numel()} values NaN or infinite in {name}"

@@ -138,7 +138,7 @@ def send(stream: IO[bytes], frame: bytes, count: int) -> None:
 
 
 def test_the_first_failure_ends_all_threads(examples: Path, save_stand_in: SaveStandIn) -> None:
-    command = [examples / "video_frames", save_stand_in(FailsInTheDark()), "90", "70", "2"]
+    command = [str(examples / "video_frames"), str(save_stand_in(FailsInTheDark())), "90", "70", "2"]
     size = 90 * 70 + 90 * 35
     pipe = subprocess.PIPE
     with subprocess.Popen(command, stdin=pipe, stdout=subprocess.DEVNULL, stderr=pipe) as process:

@@ -1,6 +1,7 @@
 """Weights files: what is saved comes back, and what does not fit is refused."""
 
 import json
+import math
 from pathlib import Path
 
 import pytest
@@ -137,3 +138,25 @@ def test_what_a_module_adds_to_its_state_is_no_weight() -> None:
     module = WithNotes()
     assert non_finite_weights(module) is None
     assert len(weights_sha256(module)) == 64
+
+
+class Masked(nn.Module):
+    """As attention has it: what is masked out gets -inf before the softmax."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(3))
+        self.mask: Tensor
+        self.register_buffer("mask", torch.full((3, 3), -math.inf).triu(1))
+
+
+def test_masks_may_be_infinite_and_weights_not() -> None:
+    module = Masked()
+    assert non_finite_weights(module) is None
+    for wrong in (math.nan, math.inf):
+        module.mask[0, 0] = wrong
+        assert "got 1 of 9 values NaN or infinite in mask" in str(non_finite_weights(module))
+    module.mask[0, 0] = 0
+    with torch.no_grad():
+        module.weight[1] = math.inf
+    assert "got 1 of 3 values NaN or infinite in weight" in str(non_finite_weights(module))
