@@ -8,7 +8,7 @@ import click
 
 from lensbox.cli.command import require_runner
 from lensbox.cli.writable import require_writable_file, require_writable_folder
-from lensbox.export.output_paths import output_paths
+from lensbox.export.output_paths import SUFFIXES, foreign_suffix, output_paths
 
 # Proven on `--pictures`, whatever else is measured.
 _PROVEN = frozenset({"aoti", "onnx", "program", "triton"})
@@ -63,6 +63,7 @@ class ExportArguments:
 
     def _check_options(self) -> None:
         formats = {*self.formats}
+        promised = foreign_suffix(self.output, self.formats)
         for is_wrong, message in (
             (
                 self.pictures and not self.parity and self.dtype == "float32" and not _PROVEN & formats,
@@ -91,6 +92,11 @@ class ExportArguments:
             (
                 self.model is None and self.options,
                 "--option must come with --model: the face detector takes none",
+            ),
+            (
+                promised,
+                f"--output must not end as the files of another format, got {self.output}: give --format "
+                f"{promised}, or a name that ends in {SUFFIXES[self.formats[0]]}",
             ),
         ):
             if is_wrong:

@@ -22,6 +22,13 @@ def output_paths(output: Path | None, formats: Sequence[str]) -> dict[str, Path]
     return {name: stem.with_name(stem.name + SUFFIXES[name]) for name in formats}
 
 
+def foreign_suffix(output: Path | None, formats: Sequence[str]) -> str | None:
+    """The format that the end of a file's name promises, where one alone is written, and another."""
+    if output is None or len(formats) != 1 or SUFFIXES[formats[0]].endswith(output.suffix):
+        return None
+    return next((name for name, suffix in SUFFIXES.items() if output.suffix == suffix), None)
+
+
 def _without_suffix(output: Path) -> Path:
     """Without that of a format, which may have two dots, or any other; the end of `v1.2` is none."""
     for suffix in sorted(SUFFIXES.values(), key=len, reverse=True):

@@ -12,6 +12,7 @@ import torch
 import lensbox.export.cli
 from lensbox.cli import main
 from lensbox.errors import ExitCode
+from lensbox.export.output_paths import SUFFIXES, foreign_suffix, output_paths
 from lensbox.model import DetectorConfig, FaceDetector, save_detector, weights_sha256
 from lensbox.runtime.artifact_loading import load_artifact
 
@@ -88,6 +89,32 @@ def test_usage_errors(arguments: list[str], capsys: pytest.CaptureFixture[str]) 
 def test_an_empty_output_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["export", "--output", ""]) == ExitCode.USAGE
     assert "Invalid value for '--output': must name a file, got ''" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "promised", "suffix"),
+    [
+        (["--output", "detector.onnx"], "onnx", ".pt"),
+        (["--output", "detector.pt2"], "aoti", ".pt"),
+        (["--output", "detector.pt", "--format", "program"], "torchscript", ".program.pt2"),
+    ],
+)
+def test_a_name_that_promises_another_format(
+    arguments: list[str], promised: str, suffix: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["export", *arguments]) == ExitCode.USAGE
+    error = " ".join(capsys.readouterr().err.split())
+    assert f"--output must not end as the files of another format, got {arguments[1]}: " in error
+    assert f": give --format {promised}, or a name that ends in {suffix}" in error
+
+
+def test_any_other_name_may_be_given() -> None:
+    for name, suffix in SUFFIXES.items():
+        for output in (f"x{suffix}", "x", "v1.2", "x.bin", "x.program.pt2" if name == "aoti" else "x"):
+            assert foreign_suffix(Path(output), [name]) is None
+            assert output_paths(Path(output), [name]) == {name: Path(output)}
+    assert foreign_suffix(Path("x.onnx"), ["torchscript", "onnx"]) is None
+    assert foreign_suffix(None, ["torchscript"]) is None
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
