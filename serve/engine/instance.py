@@ -13,7 +13,7 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from enum import IntEnum
 from typing import Any, TypeVar
@@ -71,6 +71,7 @@ class Instance:
         self._state_lock = threading.Lock()
         self._failure = ""
         self._running = 0  # images
+        self._largest = 1  # images of one call, once the model is loaded
         self._seconds_an_image = 0.0
         self._artifact: Artifact | None = None
 
@@ -132,24 +133,23 @@ class Instance:
         A job is refused where those before it take more than half of its time. Else, once more comes than can
         be done, all would wait until they are late, and nobody would get an answer.
         """
-        expected = self._seconds_an_image * (self._queue.images + self._running)
-        if 0 < deadline - time.monotonic() < 2 * expected:
-            raise OverloadError(
-                f"the jobs before it take {expected:.2f} seconds, more than half of its time; try again later"
-            )
+        self._check_time(deadline, 1)
         self._queue.check_room()
 
     def submit(self, job: Job[Result], deadline: float = math.inf) -> "Future[Result]":
         """Queues a job; cancelling the future before its turn drops the job.
 
-        deadline: on the clock of `time.monotonic`; a job whose turn comes later is not computed, and its
-        future raises DeadlineError. Raises NotReadyError, or OverloadError when the queue is full.
+        A job of more images than one call takes is computed in parts, has a turn for each, and can be
+        cancelled until the last. deadline: on the clock of `time.monotonic`; what has its turn later is not
+        computed, and its future raises DeadlineError. Raises NotReadyError, or OverloadError when the queue
+        is full.
         """
         self.ready_artifact()
-        self.check_room(deadline)
+        self._check_time(deadline, job.images)
         future: Future[Result] = Future()
+        parts = job.parts(self._largest) if job.images > self._largest else None
         try:
-            self._queue.put(Entry(job, future, deadline))
+            self._queue.put(Entry(job, future, deadline, parts))
         except ClosedError:
             self.ready_artifact()
             raise
@@ -167,17 +167,20 @@ class Instance:
             artifact = self._start_up()
             if artifact is None:
                 return
-            largest = self._settings.max_batch or largest_batch(artifact.device)
-            while (batch := self._queue.take(largest, self._settings.max_delay / 1000)) is not None:
+            while (batch := self._queue.take(self._largest, self._settings.max_delay / 1000)) is not None:
                 begun = time.monotonic()
-                self._running = sum(entry.job.images for entry in batch)
-                waited = [begun - entry.queued for entry in batch]
-                self._answer(artifact, batch, largest)
+                self._running = sum(entry.left for entry in batch)
+                images = min(self._running, self._largest)
+                waited = [begun - entry.queued for entry in batch if not entry.results]
+                if batch[0].parts is None:
+                    self._answer(artifact, batch)
+                else:
+                    self._compute_part(artifact, batch[0], batch[0].parts)
                 seconds = time.monotonic() - begun
-                self._on_batch(self._running, seconds, waited)
+                self._on_batch(images, seconds, waited)
                 # The last ten or so batches count; the first is all there is.
                 weight = _PACE_WEIGHT if self._seconds_an_image else 1.0
-                self._seconds_an_image += weight * (seconds / self._running - self._seconds_an_image)
+                self._seconds_an_image += weight * (seconds / images - self._seconds_an_image)
                 self._running = 0
                 # Kept, the last images would stay in memory until the next ones come.
                 del batch
@@ -189,24 +192,56 @@ class Instance:
             self._fail(str(error) or type(error).__name__)
             self._on_started(error)
             return None
+        self._largest = self._settings.max_batch or largest_batch(self._artifact.device)
         self._advance(State.READY)
         self._on_started(None)
         return self._artifact
 
-    def _answer(self, artifact: Artifact, batch: Sequence[Entry], largest: int) -> None:
+    def _check_time(self, deadline: float, images: int) -> None:
+        """Raises OverloadError where a job of so many images would wait for too long."""
+        before = self._queue.images + self._running
+        if images <= self._largest:
+            # It waits for those of its kind, for one part of a large job before each batch of them, and for
+            # what runs.
+            before = min(before, 2 * (self._queue.images_before_small + self._largest))
+        expected = self._seconds_an_image * before
+        if 0 < deadline - time.monotonic() < 2 * expected:
+            raise OverloadError(
+                f"the jobs before it take {expected:.2f} seconds, more than half of its time; try again later"
+            )
+
+    def _answer(self, artifact: Artifact, batch: Sequence[Entry]) -> None:
         jobs = [entry.job for entry in batch]
         try:
-            results: Sequence[Any] = jobs[0].run(artifact, jobs, largest)
+            results: Sequence[Any] = jobs[0].run(artifact, jobs)
         except Exception as error:
             if self._check_model(artifact) and len(batch) > 1:
                 # One of them was bad, or they were too many at once: the others must not pay for it.
                 for entry in batch:
-                    self._answer(artifact, [entry], largest)
+                    self._answer(artifact, [entry])
                 return
             for entry in batch:
                 entry.future.set_exception(error)
         else:
             for entry, result in zip(batch, results, strict=True):
+                entry.future.set_result(result)
+
+    def _compute_part(self, artifact: Artifact, entry: Entry, parts: Iterator[Job[Any]]) -> None:
+        """One call of the model for a large job, which answers it or gives it back to the queue."""
+        try:
+            part = next(parts)
+            entry.results += part.run(artifact, [part])
+            entry.left -= part.images
+            if entry.left:
+                self._queue.put_back(entry)
+                return
+            result = entry.job.joined(entry.results)
+        except Exception as error:
+            self._check_model(artifact)
+            if entry.begins():
+                entry.future.set_exception(error)
+        else:
+            if entry.begins():
                 entry.future.set_result(result)
 
     def _check_model(self, artifact: Artifact) -> bool:

@@ -1,7 +1,7 @@
 """What an engine can be asked for. Jobs are data, so those of one group are computed together."""
 
-from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 import torch
@@ -16,7 +16,7 @@ class Job(Protocol[Result]):
     """Something to compute with the model, in the engine's thread.
 
     `group`: jobs of equal groups may be computed in one batch; None: this one runs alone. `images`: how many
-    places of a batch it takes. `nbytes`: of its tensors.
+    places of a batch it takes. `nbytes`: of its tensors. One of several images has parts.
     """
 
     @property
@@ -29,13 +29,22 @@ class Job(Protocol[Result]):
     def nbytes(self) -> int: ...
 
     @staticmethod
-    def run(artifact: Artifact, jobs: Sequence[Any], largest: int) -> Sequence[Result]:
-        """The results of jobs of one group, in their order. largest: most images of one call of the model."""
+    def run(artifact: Artifact, jobs: Sequence[Any]) -> Sequence[Result]:
+        """The results of jobs of one group, in their order, from one call of the model."""
         ...
+
+    def parts(self, largest: int) -> "Iterator[Job[Result]]":
+        """Jobs of `largest` images, the last of those that are left, which together are this one."""
+        yield self
+
+    def joined(self, results: Sequence[Any]) -> Result:
+        """The result of this job from those of all its parts."""
+        result: Result = results[0]
+        return result
 
 
 @dataclass(frozen=True)
-class DetectJob:
+class DetectJob(Job[Detections]):
     """What is in one photograph. A threshold of None is the artifact's default."""
 
     photo: Photo
@@ -55,7 +64,7 @@ class DetectJob:
         return self.photo.pixels.nbytes
 
     @staticmethod
-    def run(artifact: Artifact, jobs: "Sequence[DetectJob]", largest: int) -> list[Detections]:
+    def run(artifact: Artifact, jobs: "Sequence[DetectJob]") -> list[Detections]:
         return artifact.detect_images(
             [job.photo for job in jobs], jobs[0].score_threshold, jobs[0].iou_threshold
         )
@@ -77,11 +86,11 @@ class CanvasDetections(NamedTuple):
 
 
 @dataclass(frozen=True)
-class CanvasJob:
+class CanvasJob(Job[CanvasDetections]):
     """What is in canvases, uint8 [n, c, h, w] on the CPU, as the artifact's `canvas` says; n is at least 1.
 
-    More canvases than a batch takes are computed one batch after the other. A threshold of None is the
-    artifact's default. Raises ValueError for another dtype or number of dimensions.
+    A threshold of None is the artifact's default. Raises ValueError for another dtype or number of
+    dimensions.
     """
 
     canvases: Tensor
@@ -107,17 +116,30 @@ class CanvasJob:
         return self.canvases.nbytes
 
     @staticmethod
-    def run(artifact: Artifact, jobs: "Sequence[CanvasJob]", largest: int) -> list[CanvasDetections]:
+    def run(artifact: Artifact, jobs: "Sequence[CanvasJob]") -> list[CanvasDetections]:
         canvases = _together([job.canvases for job in jobs], pinned=artifact.device.type == "cuda")
-        thresholds = jobs[0].score_threshold, jobs[0].iou_threshold
-        found = [artifact.detect_named(part, *thresholds) for part in canvases.split(largest)]
-        columns = {name: torch.cat([part[name].cpu() for part in found]) for name in found[0]}
+        found = artifact.detect_named(canvases, jobs[0].score_threshold, jobs[0].iou_threshold)
+        columns = {name: column.cpu() for name, column in found.items()}
         columns["counts"] = columns["counts"].long()
         sizes = [job.images for job in jobs]
         parts = {name: column.split(sizes) for name, column in columns.items()}
         return [
             _canvas_detections({name: part[job] for name, part in parts.items()}) for job in range(len(jobs))
         ]
+
+    def parts(self, largest: int) -> "Iterator[CanvasJob]":
+        for canvases in self.canvases.split(largest):
+            yield replace(self, canvases=canvases)
+
+    def joined(self, results: Sequence[CanvasDetections]) -> CanvasDetections:
+        labels = [part.labels for part in results if part.labels is not None]
+        return CanvasDetections(
+            boxes=torch.cat([part.boxes for part in results]),
+            scores=torch.cat([part.scores for part in results]),
+            counts=torch.cat([part.counts for part in results]),
+            labels=torch.cat(labels) if labels else None,
+            extras={name: torch.cat([part.extras[name] for part in results]) for name in results[0].extras},
+        )
 
 
 def _canvas_detections(outputs: dict[str, Tensor]) -> CanvasDetections:

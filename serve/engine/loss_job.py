@@ -5,10 +5,11 @@ from dataclasses import dataclass
 
 from lensbox.runtime import Artifact
 from lensbox.runtime.box_loss import BoxPairs, Losses, LossUnsupportedError
+from lensbox.serve.engine.jobs import Job
 
 
 @dataclass(frozen=True)
-class LossJob:
+class LossJob(Job[Losses | LossUnsupportedError]):
     """The loss of boxes with their targets.
 
     per_image, gradient: as `Artifact.losses` takes them. most_slots: how many boxes there may be where a
@@ -34,9 +35,7 @@ class LossJob:
         return self.pairs.predictions.nbytes + self.pairs.targets.nbytes
 
     @staticmethod
-    def run(
-        artifact: Artifact, jobs: "Sequence[LossJob]", largest: int
-    ) -> list[Losses | LossUnsupportedError]:
+    def run(artifact: Artifact, jobs: "Sequence[LossJob]") -> list[Losses | LossUnsupportedError]:
         return [_losses(artifact, job) for job in jobs]
 
 

@@ -17,6 +17,7 @@ from lensbox.serve.engine.errors import DeadlineError, NotReadyError, OverloadEr
 from lensbox.serve.engine.instance import Instance, State
 from lensbox.serve.engine.jobs import CanvasJob, DetectJob
 from lensbox.serve.engine.loss_job import LossJob
+from lensbox.serve.engine.timed_job import TimedJob
 from lensbox.serve.settings import Settings
 
 _PATIENCE = 60.0
@@ -379,8 +380,152 @@ def test_canvases_are_cut_into_batches_and_joined(
     assert torch.cat([part.boxes for part in found])[:, 0, 0].tolist() == list(range(14))
     assert all(part.counts.tolist() == [1] * len(part.boxes) and part.labels is None for part in found)
     assert found[2].counts.dtype == torch.int64
-    # 1 and 2 and one of the last share a batch; the 9 have three; the other is alone.
-    assert [shape[0] for _, (shape, *_) in fake.calls[1:]] == [4, 4, 4, 1, 1]
+    # 1 and 2 and one of the last share a batch; the 9 have three, after whose first it is the other's turn.
+    assert [shape[0] for _, (shape, *_) in fake.calls[1:]] == [4, 4, 1, 4, 1]
+
+
+def _large(value: int = 0) -> CanvasJob:
+    """One that takes five calls of an instance with `max_batch=2`."""
+    return CanvasJob(torch.full([10, 1, 2, 2], value, dtype=torch.uint8))
+
+
+def _begin_large(instance: Instance, fake: Any, wait_until: Callable[..., None], **submitted: Any) -> Any:
+    """Submits a large job and returns its future once its first part is computed behind the closed gate."""
+    fake.gate.clear()
+    future = instance.submit(_large(), **submitted)
+    wait_until(lambda: len(fake.calls) == 1)
+    return future
+
+
+def test_a_large_job_that_is_given_up_is_not_computed_to_its_end(
+    make: Callable[..., Instance], fake: Any, wait_until: Callable[..., None]
+) -> None:
+    instance = make(max_batch=2)
+    large = _begin_large(instance, fake, wait_until)
+    assert large.cancel()
+    fake.gate.set()
+    assert instance.submit(_LOSS).result(_PATIENCE) == _ANSWER
+    wait_until(lambda: instance.waiting == 0)
+    assert [name for name, _ in fake.calls] == ["canvases", "loss"]
+
+
+def test_a_large_job_that_is_late_is_not_computed_to_its_end(
+    make: Callable[..., Instance], fake: Any, wait_until: Callable[..., None]
+) -> None:
+    instance = make(max_batch=2)
+    deadline = time.monotonic() + 0.2
+    large = _begin_large(instance, fake, wait_until, deadline=deadline)
+    wait_until(lambda: time.monotonic() > deadline)
+    fake.gate.set()
+    with pytest.raises(DeadlineError):
+        large.result(_PATIENCE)
+    assert instance.submit(_LOSS).result(_PATIENCE) == _ANSWER
+    assert [name for name, _ in fake.calls] == ["canvases", "loss"]
+
+
+def test_jobs_of_one_call_have_their_turn_between_the_parts_of_large_ones(
+    make: Callable[..., Instance], fake: Any, wait_until: Callable[..., None]
+) -> None:
+    instance = make(queue_size=20, max_batch=2)
+    first = _begin_large(instance, fake, wait_until)
+    second = instance.submit(_large(7))
+    small = [instance.submit(_LOSS), *(instance.submit(_photo()) for _ in range(3))]
+    fake.gate.set()
+    for future in (first, second, *small):
+        future.result(_PATIENCE)
+    assert first.result().boxes[:, 0, 0].tolist() == [0] * 10
+    assert second.result().boxes[:, 0, 0].tolist() == [7] * 10
+    turns = ["canvases", "loss", "canvases", "detect", "detect", "canvases", "detect", *["canvases"] * 7]
+    assert [name for name, _ in fake.calls] == turns
+
+
+def test_images_do_not_wait_for_others_while_a_large_job_does(
+    make: Callable[..., Instance], fake: Any, wait_until: Callable[..., None]
+) -> None:
+    instance = make(max_batch=2, max_delay=1000.0, queue_size=9)
+    large = _begin_large(instance, fake, wait_until)
+    small = instance.submit(_photo())
+    begun = time.monotonic()
+    fake.gate.set()
+    large.result(_PATIENCE)
+    small.result(_PATIENCE)
+    assert time.monotonic() - begun < 0.9
+
+
+def test_a_bad_part_fails_its_job_alone(
+    make: Callable[..., Instance], fake: Any, wait_until: Callable[..., None]
+) -> None:
+    instance = make(max_batch=2, queue_size=9)
+    large = _begin_large(instance, fake, wait_until)
+    fake.error = ValueError("a bad canvas")
+    fake.gate.set()
+    with pytest.raises(ValueError, match="a bad canvas"):
+        large.result(_PATIENCE)
+    fake.error = None
+    assert instance.submit(_LOSS).result(_PATIENCE) == _ANSWER
+    assert [name for name, _ in fake.calls] == ["canvases", "loss"]
+    assert len(instance.submit(_large()).result(_PATIENCE).boxes) == 10
+
+
+def test_a_model_that_is_given_up_answers_a_large_job_too(
+    make: Callable[..., Instance], fake: Any, wait_until: Callable[..., None]
+) -> None:
+    instance = make(max_batch=2, queue_size=9)
+    large = _begin_large(instance, fake, wait_until)
+    fake.bad_shape = (3, 9, 9)
+    fake.self_test_error = RuntimeError("CUDA error: an illegal memory access was encountered")
+    other = instance.submit(_photo(3, 9, 9))  # its turn is after the first part
+    fake.gate.set()
+    with pytest.raises(ValueError, match="a bad image"):
+        other.result(_PATIENCE)
+    with pytest.raises(NotReadyError, match="cannot be used: after an error"):
+        large.result(_PATIENCE)
+    assert len(fake.calls) == 2
+
+
+def test_a_large_job_is_timed_from_its_first_part_to_its_last(
+    make: Callable[..., Instance], fake: Any
+) -> None:
+    begun = time.monotonic()
+    timed = make(max_batch=4).submit(TimedJob(_large(7))).result(_PATIENCE)
+    assert fake.batches == [1, 1, 1]
+    assert timed.result.boxes[:, 0, 0].tolist() == [7] * 10
+    assert timed.images == 10
+    assert begun < timed.begun < timed.ended < time.monotonic()
+
+
+def test_stop_finishes_a_large_job(
+    make: Callable[..., Instance], fake: Any, wait_until: Callable[..., None]
+) -> None:
+    instance = make(max_batch=2)
+    large = _begin_large(instance, fake, wait_until)
+    assert not instance.stop(0.01)
+    fake.gate.set()
+    assert instance.stop(_PATIENCE)
+    assert len(large.result(0).boxes) == 10
+
+
+def test_a_job_of_one_call_is_not_refused_for_a_large_one_that_it_does_not_wait_for(
+    make: Callable[..., Instance], fake: Any, wait_until: Callable[..., None]
+) -> None:
+    instance = make(queue_size=20, max_batch=2)
+    slow = _begin(instance, fake, wait_until)
+    time.sleep(0.1)
+    fake.gate.set()  # an image takes at least 0.1 seconds, as far as anybody knows
+    slow.result(_PATIENCE)
+    wait_until(lambda: not instance._running)
+    pace = instance._seconds_an_image
+    fake.calls.clear()
+    large = _begin_large(instance, fake, wait_until)
+    # Before it are the part that runs and at most one more; before another large one, ten images.
+    in_time = time.monotonic() + 12 * pace
+    instance.check_room(in_time)
+    small = instance.submit(_photo(), in_time)
+    with pytest.raises(OverloadError, match="more than half of its time"):
+        instance.submit(_large(), in_time)
+    fake.gate.set()
+    large.result(_PATIENCE)
+    small.result(_PATIENCE)
 
 
 @pytest.mark.parametrize(

@@ -32,19 +32,20 @@ WaitUntil = Callable[[Callable[[], bool]], None]
 
 _CANVAS = (1, 2, 3)
 _METADATA = SimpleNamespace(name="fake", canvas=Canvas(2, 3), classes=(), extras={}, output={})
-_HEADER = json.dumps(
-    {
-        "inputs": [
-            {
-                "name": "images",
-                "shape": [1, *_CANVAS],
-                "datatype": "UINT8",
-                "parameters": {"binary_data_size": 6},
-            }
-        ],
-        "parameters": {"binary_data_output": True},
+
+
+def _header(count: int) -> bytes:
+    """The JSON of a request with so many canvases."""
+    images = {
+        "name": "images",
+        "shape": [count, *_CANVAS],
+        "datatype": "UINT8",
+        "parameters": {"binary_data_size": 6 * count},
     }
-).encode()
+    return json.dumps({"inputs": [images], "parameters": {"binary_data_output": True}}).encode()
+
+
+_HEADER = _header(1)
 _BODY: dict[str, Any] = {"content": _HEADER + bytes([7] * 6), "headers": {HEADER_LENGTH: str(len(_HEADER))}}
 _INFER = "/v2/models/fake/infer"
 
@@ -141,6 +142,33 @@ def test_an_artifact_that_does_not_tell_its_canvas(start: Callable[..., Any], fa
 def _waits(running: Any, fake: Any, jobs: int) -> bool:
     """Whether so many jobs wait behind one that runs."""
     return bool(fake.calls) and running.service.instance.waiting == jobs
+
+
+@pytest.mark.parametrize("ends", ["late", "hangs up"])
+def test_no_more_of_a_large_batch_is_computed_than_somebody_waits_for(
+    start: Callable[..., Any], fake: Any, wait_until: WaitUntil, ends: str
+) -> None:
+    running = start(max_batch=2)
+    header = _header(10)
+    content, lengths = header + bytes(60), {HEADER_LENGTH: str(len(header))}
+    fake.gate.clear()
+    if ends == "late":
+        hurry = {"X-Request-Timeout-Ms": "300"}
+        response = running.client.post(_INFER, content=content, headers={**lengths, **hurry})
+        assert response.status_code == 504
+    else:
+        url = running.client.base_url
+        request = httpx.Request("POST", url, content=content, headers=lengths)
+        fields = "".join(f"{name}: {value}\r\n" for name, value in request.headers.items())
+        with socket.create_connection((url.host, url.port), timeout=60) as connection:
+            connection.sendall(f"POST {_INFER} HTTP/1.1\r\n{fields}\r\n".encode() + content)
+            wait_until(partial(_waits, running, fake, 0))
+        wait_until(lambda: running.service.in_progress == 0)
+    fake.gate.set()
+    assert running.client.post(_INFER, **_BODY).status_code == 200
+    assert [shape[0] for _, (shape, *_) in fake.calls] == [2, 1]
+    assert running.client.post(_INFER, content=content, headers=lengths).status_code == 200
+    assert [shape[0] for _, (shape, *_) in fake.calls[2:]] == [2] * 5
 
 
 def test_a_full_queue(start: Callable[..., Any], fake: Any, wait_until: WaitUntil) -> None:
