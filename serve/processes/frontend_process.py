@@ -6,13 +6,12 @@ from dataclasses import replace
 
 from lensbox.serve.ending import Ending
 from lensbox.serve.engine.batch_sizes import LARGEST_ON_GPU
-from lensbox.serve.engine.engines import Engines
 from lensbox.serve.observability.logs import LogStyle
 from lensbox.serve.processes.addresses import EngineAddress
 from lensbox.serve.processes.arena import Arena
 from lensbox.serve.processes.child import begin_child, end_child
 from lensbox.serve.processes.peers import Peers
-from lensbox.serve.processes.remote_engine import RemoteEngine
+from lensbox.serve.processes.remote_engine import RemoteEngine, RemoteEngines
 from lensbox.serve.security.access import Access
 from lensbox.serve.server import run
 from lensbox.serve.settings import Settings
@@ -34,7 +33,7 @@ def main(
     share = replace(settings, max_connections=-(-settings.max_connections // (settings.frontends or 1)))
     arena = Arena(arena_size(settings))
     most = settings.queue_size + (settings.max_batch or LARGEST_ON_GPU)
-    engine = Engines([RemoteEngine(address, arena, most) for address in addresses])
+    engine = RemoteEngines([RemoteEngine(address, arena, most) for address in addresses])
     with listener:
         run(share, listener, log, ending, access, engine, peers)
     end_child(0)

@@ -6,6 +6,8 @@ import itertools
 import logging
 import math
 import threading
+import time
+from collections.abc import Sequence
 from concurrent.futures import Future, InvalidStateError
 from multiprocessing.connection import Client
 from multiprocessing.reduction import send_handle
@@ -14,6 +16,7 @@ from typing import Any, NamedTuple, TypeVar
 import torch
 
 from lensbox.runtime.metadata import ArtifactMetadata
+from lensbox.serve.engine.engines import Engines
 from lensbox.serve.engine.errors import NotReadyError, OverloadError
 from lensbox.serve.engine.jobs import Job
 from lensbox.serve.engine.model import DescribedModel
@@ -26,7 +29,7 @@ from lensbox.serve.processes.refusals import Refusals
 _log = logging.getLogger(__name__)
 
 _RETRY = 0.05  # seconds between attempts to connect
-_FIRST_ATTEMPT = 5.0  # seconds; one that ends is a matter of milliseconds
+_FIRST_ATTEMPTS = 5.0  # seconds for all of them; one that ends is a matter of milliseconds
 
 Result = TypeVar("Result")
 
@@ -60,13 +63,13 @@ class RemoteEngine:
         self._thread = threading.Thread(target=self._run, name="lensbox-engine-link", daemon=True)
 
     def start(self) -> None:
-        """Begins to connect. For the thread of the event loop, which takes the answers.
-
-        Waits for the first attempt: whoever comes while the model is there refuses nobody.
-        """
+        """Begins to connect. For the thread of the event loop, which takes the answers."""
         self._loop = asyncio.get_running_loop()
         self._thread.start()
-        self._tried.wait(_FIRST_ATTEMPT)
+
+    def wait_for_first_attempt(self, timeout: float) -> None:
+        """Blocks until it has connected or failed to, `timeout` seconds at most."""
+        self._tried.wait(timeout)
 
     @property
     def waiting(self) -> int:
@@ -225,6 +228,25 @@ class RemoteEngine:
             self._free(pending.offset)
             error = NotReadyError(f"the engine on {self._address.device} has ended; try again later")
             _settle(pending.future, None, error)
+
+
+class RemoteEngines(Engines):
+    """Several of them as one."""
+
+    def __init__(self, engines: Sequence[RemoteEngine]) -> None:
+        super().__init__(engines)
+        self._remote = engines
+
+    def start(self) -> None:
+        """Begins to connect to all of them. For the thread of the event loop, which takes the answers.
+
+        Waits for the first attempts: whoever comes while the model is there refuses nobody. They are made at
+        the same time, so that several engines that say nothing take no longer than one.
+        """
+        super().start()
+        until = time.monotonic() + _FIRST_ATTEMPTS
+        for engine in self._remote:
+            engine.wait_for_first_attempt(max(0.0, until - time.monotonic()))
 
 
 def _settle(future: "Future[Any]", result: Any, error: Exception | None) -> None:

@@ -1,11 +1,13 @@
 """A front end and an engine, both of this process: what becomes of jobs, answers and shared memory."""
 
 import asyncio
+import contextlib
 import logging
 import os
 import socket
 import threading
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import Future
 from types import SimpleNamespace
 from typing import Any
@@ -25,10 +27,11 @@ pytestmark = pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="needs L
 if hasattr(os, "memfd_create"):
     from multiprocessing.connection import Listener
 
+    from lensbox.serve.processes import remote_engine
     from lensbox.serve.processes.arena import Arena
     from lensbox.serve.processes.engine_process import accept
     from lensbox.serve.processes.link import Link
-    from lensbox.serve.processes.remote_engine import RemoteEngine
+    from lensbox.serve.processes.remote_engine import RemoteEngine, RemoteEngines
 
 
 class FakeEngine:
@@ -61,6 +64,11 @@ class Pair:
         self.remote = RemoteEngine(self.address, self.arena, 8)
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever)
+
+    def run(self, steps: "Coroutine[Any, Any, None]") -> None:
+        """Runs a coroutine in the event loop that takes answers."""
+        self._thread.start()
+        asyncio.run_coroutine_threadsafe(steps, self._loop).result(PATIENCE)
 
     def connect(self) -> None:
         self._thread.start()
@@ -149,3 +157,38 @@ def test_an_engine_that_is_gone_fails_what_it_had(pair: Pair) -> None:
     again = pair.submit()
     pair.engine.jobs[-1].set_result("good")
     assert again.result(PATIENCE) == "good"
+
+
+def test_engines_that_say_nothing_keep_a_front_end_waiting_for_one_time_alone(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(remote_engine, "_FIRST_ATTEMPTS", 1.0)
+    with contextlib.ExitStack() as stack:
+        addresses = [new_address("cpu") for _ in range(8)]
+        for address in addresses:
+            stack.enter_context(Listener(address.path, "AF_UNIX"))  # which takes connections, and is silent
+        silent = [RemoteEngine(address, pair.arena, 8) for address in addresses]
+        engines = RemoteEngines([*silent, pair.remote])
+        took: list[float] = []
+
+        async def start() -> None:
+            begun = time.monotonic()
+            engines.start()
+            took.append(time.monotonic() - begun)
+
+        pair.run(start())
+        assert 1.0 <= took[0] < 5.0
+        pair.wait_until(lambda: pair.remote.loaded)
+        assert len(engines.missing) == 8
+        for engine in silent:
+            engine.stop(0)
+
+
+def test_a_front_end_does_not_begin_before_it_has_tried_to_connect(pair: Pair) -> None:
+    """Else its first requests would be told that the model is loading."""
+
+    async def start() -> None:
+        RemoteEngines([pair.remote]).start()
+        assert pair.remote.loaded
+
+    pair.run(start())
