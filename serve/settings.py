@@ -1,5 +1,6 @@
 """Every limit and time-out of the service, with its bounds and its reason."""
 
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
@@ -203,6 +204,10 @@ class Settings:
     """From the end of a body to its answer. Only a stuck device takes that long. A client that has less time
     says so in X-Request-Timeout-Ms."""
 
+    engine_timeout: float = _delay(60.0, "seconds of one call of the model before it is given up; 0: never")
+    """For one call of the model, a batch: `call_limit` says when it is longer. A call that never returns, as
+    on a GPU that is gone, would leave the service ready and answering nothing but 504. 0: never."""
+
     shutdown_delay: float = _delay(1.0, "seconds after SIGTERM in which only /readyz says no")
     """How long after SIGTERM requests are still accepted, while /readyz already says no, so that a balancer
     learns of it first: a little more than its interval. At most a quarter of `shutdown_timeout`."""
@@ -214,6 +219,14 @@ class Settings:
     keep_alive_timeout: int = _count(75, _DAY, "seconds that an idle connection stays open")
     """How long an idle connection stays open: longer than the 60 s after which common load balancers drop
     theirs, so that they never send a request down a connection that is just being closed."""
+
+    def call_limit(self, loading: float) -> float:
+        """Seconds that one call of the model may take before it counts as one that never returns.
+
+        Nobody waits for one that takes longer than `answer_timeout`; on a slow machine it may take as long as
+        `loading` all the same, in which the model was called with batches of every size.
+        """
+        return max(self.engine_timeout, self.answer_timeout, loading) if self.engine_timeout else math.inf
 
     @property
     def scheme(self) -> str:

@@ -80,3 +80,27 @@ def running_service(artifact: Path, *options: str) -> Iterator[str]:
         yield server.url() or ""
     finally:
         server.close()
+
+
+def workers(process: ServeProcess) -> dict[str, list[int]]:
+    """The pids of engines and front ends. Only front ends have a child, their watchdog."""
+    found = [child for server in fork_servers(process) for child in _children(server)]
+    frontends = [worker for worker in found if _children(worker)]
+    return {"engines": [worker for worker in found if worker not in frontends], "frontends": frontends}
+
+
+def fork_servers(process: ServeProcess) -> list[int]:
+    """The pid of the one that there is."""
+    return [
+        child
+        for child in _children(process.process.pid)
+        if b"forkserver" in Path(f"/proc/{child}/cmdline").read_bytes()
+    ]
+
+
+def _children(pid: int) -> list[int]:
+    """None of a process that has just ended."""
+    try:
+        return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    except (FileNotFoundError, ProcessLookupError):
+        return []

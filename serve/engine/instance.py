@@ -9,6 +9,7 @@ Jobs that wait are taken together: nobody waits for a batch to fill up unless `m
 model finds more of them when it is free.
 """
 
+import contextlib
 import logging
 import math
 import threading
@@ -72,6 +73,9 @@ class Instance:
         self._failure = ""
         self._running = 0  # images
         self._largest = 1  # images of one call, once the model is loaded
+        self._call_limit = math.inf  # seconds
+        self._call_begun = math.inf  # of the call that the model is in, on the clock of `time.monotonic`
+        self._stuck_call = math.inf  # the last one that the log has heard of
         self._seconds_an_image = 0.0
         self._artifact: Artifact | None = None
 
@@ -98,9 +102,25 @@ class Instance:
             return [str(error)]
         return []
 
-    def join(self) -> None:
-        """Waits until the model has been given up."""
-        self._thread.join()
+    @property
+    def stuck(self) -> str:
+        """Why the model counts as stuck in a call, as on a GPU that is gone; "" while it does not.
+
+        Once it returns after all, it does no longer.
+        """
+        begun, limit = self._call_begun, self._call_limit
+        if time.monotonic() - begun <= limit:
+            return ""
+        reason = f"the model has not returned from a call for {limit:g} seconds; restart the service"
+        if begun != self._stuck_call:
+            self._stuck_call = begun
+            _log.error(reason)
+        return reason
+
+    def join(self, timeout: float) -> bool:
+        """Waits until the model has been given up; False if time ran out."""
+        self._thread.join(timeout)
+        return not self._thread.is_alive()
 
     @property
     def loaded(self) -> bool:
@@ -120,6 +140,8 @@ class Instance:
             raise NotReadyError("the service is shutting down")
         if self._state is State.LOADING or self._artifact is None:
             raise NotReadyError("the model is still loading")
+        if stuck := self.stuck:
+            raise NotReadyError(stuck)
         return self._artifact
 
     @property
@@ -159,8 +181,7 @@ class Instance:
         """Refuses new jobs, finishes those in the queue, ends the thread. Blocks; False if time ran out."""
         self._advance(State.STOPPED)
         self._queue.close()
-        self._thread.join(timeout)
-        return not self._thread.is_alive()
+        return self.join(timeout)
 
     def _run(self) -> None:
         with torch.inference_mode():
@@ -186,6 +207,7 @@ class Instance:
                 del batch
 
     def _start_up(self) -> Artifact | None:
+        begun = time.monotonic()
         try:
             self._artifact = self._load()
         except Exception as error:
@@ -193,6 +215,7 @@ class Instance:
             self._on_started(error)
             return None
         self._largest = self._settings.max_batch or largest_batch(self._artifact.device)
+        self._call_limit = self._settings.call_limit(time.monotonic() - begun)
         self._advance(State.READY)
         self._on_started(None)
         return self._artifact
@@ -211,9 +234,8 @@ class Instance:
             )
 
     def _answer(self, artifact: Artifact, batch: Sequence[Entry]) -> None:
-        jobs = [entry.job for entry in batch]
         try:
-            results: Sequence[Any] = jobs[0].run(artifact, jobs)
+            results = self._computed(artifact, [entry.job for entry in batch])
         except Exception as error:
             if self._check_model(artifact) and len(batch) > 1:
                 # One of them was bad, or they were too many at once: the others must not pay for it.
@@ -230,7 +252,7 @@ class Instance:
         """One call of the model for a large job, which answers it or gives it back to the queue."""
         try:
             part = next(parts)
-            entry.results += part.run(artifact, [part])
+            entry.results += self._computed(artifact, [part])
             entry.left -= part.images
             if entry.left:
                 self._queue.put_back(entry)
@@ -244,6 +266,19 @@ class Instance:
             if entry.begins():
                 entry.future.set_result(result)
 
+    def _computed(self, artifact: Artifact, jobs: Sequence[Job[Any]]) -> Sequence[Any]:
+        with self._call():
+            return jobs[0].run(artifact, jobs)
+
+    @contextlib.contextmanager
+    def _call(self) -> Iterator[None]:
+        """Around a call of the model: `stuck` tells if it takes too long."""
+        self._call_begun = time.monotonic()
+        try:
+            yield
+        finally:
+            self._call_begun = math.inf
+
     def _check_model(self, artifact: Artifact) -> bool:
         """Whether the model is as good as before a failure. Gives it up if it fails its self-test, too.
 
@@ -254,7 +289,8 @@ class Instance:
         if self._state is State.FAILED:
             return False
         try:
-            failures = artifact.self_test().failures
+            with self._call():
+                failures = artifact.self_test().failures
         except Exception as error:
             _log.exception("the self-test after a failed request failed")
             failures = [type(error).__name__]

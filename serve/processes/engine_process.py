@@ -14,7 +14,7 @@ from multiprocessing.connection import Connection, Listener, answer_challenge, d
 from multiprocessing.reduction import recv_handle
 from typing import Any
 
-from lensbox.serve.engine.instance import Instance, State
+from lensbox.serve.engine.instance import Instance
 from lensbox.serve.loading import load_model
 from lensbox.serve.observability.engine import observed_instance
 from lensbox.serve.observability.logs import LogStyle
@@ -23,18 +23,24 @@ from lensbox.serve.processes.addresses import EngineAddress
 from lensbox.serve.processes.child import begin_child, end_child
 from lensbox.serve.processes.link import Link
 from lensbox.serve.processes.packing import packed_whole, unpacked
+from lensbox.serve.processes.pulse import Pulse
 from lensbox.serve.settings import Settings
 
 _log = logging.getLogger(__name__)
 
 _FLUSH_TIMEOUT = 2.0  # seconds
+_BEAT = 0.5  # seconds
+_LOOKS = 5  # in a row that find the model stuck: where the whole process has slept, the call may yet return
 _PAUSE = 0.1  # seconds, for want of open files or memory
 
 
-def main(settings: Settings, address: EngineAddress, log: LogStyle, status: "Connection[Any, Any]") -> None:
-    """Runs until the supervisor ends it, or until its model fails. The process ends with 0 or 1.
+def main(
+    settings: Settings, address: EngineAddress, log: LogStyle, pulse: Pulse, status: "Connection[Any, Any]"
+) -> None:
+    """Runs until the supervisor ends it, or until its model fails or is stuck. The process ends with 1.
 
-    status: tells the supervisor None once the engine is ready, or else why it could not start.
+    pulse: beats once the engine is ready. status: tells the supervisor None once it is, or else why it could
+    not start.
     """
     begin_child("lensbox-engine", log)
     settings = replace(settings, device=address.device, devices="")
@@ -55,13 +61,26 @@ def main(settings: Settings, address: EngineAddress, log: LogStyle, status: "Con
     # Bound before the supervisor is told; a listener of the same name must be gone by then.
     listener = Listener(address.path, "AF_UNIX", backlog=64)
     threading.Thread(target=accept, args=(listener, address.key, engine, links), daemon=True).start()
+    pulse.beat()
     status.send(None)
-    engine.join()
-    if engine.state is State.FAILED:
-        _log.error("the engine on %s ends: %s", address.device, engine.failure)
-    for link in links:
+    reason = until_given_up(engine, pulse)
+    _log.error("the engine on %s ends: %s", address.device, reason)
+    for link in list(links):
         link.flush(_FLUSH_TIMEOUT)
+        link.end()  # a process that a driver keeps from ending would keep its connections as well
     end_child(1)
+
+
+def until_given_up(engine: Instance, pulse: Pulse) -> str:
+    """Beats while the model is in use. Returns why it no longer can be, once those who waited are told."""
+    looks = 0
+    while not engine.join(_BEAT):
+        pulse.beat()
+        stuck = engine.stuck
+        looks = looks + 1 if stuck else 0
+        if looks == _LOOKS:
+            return stuck
+    return engine.failure
 
 
 def accept(listener: Listener, key: bytes, engine: Instance, links: list[Link]) -> None:

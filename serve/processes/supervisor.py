@@ -11,7 +11,7 @@ import signal
 import socket
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from multiprocessing import forkserver, resource_tracker
 from multiprocessing.connection import Connection, wait
 from typing import Any
@@ -22,7 +22,7 @@ from lensbox.serve.listener import url_of
 from lensbox.serve.observability.logs import LogStyle
 from lensbox.serve.observability.shared_metrics import SharedMetrics, shared_metrics
 from lensbox.serve.processes import targets
-from lensbox.serve.processes.addresses import new_address
+from lensbox.serve.processes.addresses import EngineAddress, new_address
 from lensbox.serve.processes.peers import Peers
 from lensbox.serve.processes.pulse import Pulse
 from lensbox.serve.security.access import Access
@@ -33,6 +33,7 @@ _log = logging.getLogger(__name__)
 _TICK = 0.1  # seconds; signals are seen so often
 _STABLE = 30.0  # seconds after which a process counts as sound again
 _SILENCE = 30.0  # seconds after which a front end whose event loop stands still is killed
+_ENGINE_SILENCE = 10.0  # the same of an engine, once it should have ended itself
 _LONGEST_PAUSE = 10.0  # seconds between starts of one that never is
 
 
@@ -44,12 +45,14 @@ class EngineStartError(LensboxError):
 
 @dataclass
 class _Child:
-    """A process, and how to start it. failures: starts in a row that came to nothing; pulse: that of its
-    event loop, if it has one."""
+    """A process, and how to start it. failures: starts in a row that came to nothing; patience: seconds in
+    which its pulse may stand still, for one that took so long until it was ready."""
 
     name: str
     target: Callable[..., None]
     arguments: tuple[Any, ...]
+    pulse: Pulse
+    patience: Callable[[float], float]
     reports: bool = False
     process: Any = None
     status: "Connection[Any, Any] | None" = None
@@ -57,8 +60,8 @@ class _Child:
     was_ready: bool = False
     failures: int = 0
     started: float = -math.inf
-    restart_at: float = field(default=-math.inf)
-    pulse: Pulse | None = None
+    loading: float = 0.0
+    restart_at: float = -math.inf
 
 
 def run(
@@ -93,14 +96,17 @@ def _run(
     url = url_of(listener, settings.scheme)
     _log.info("listening on %s, loading %s", url, settings.artifact)
     addresses = [new_address(device) for device in devices]
-    engines = [
-        _Child(f"the engine on {address.device}", targets.engine, (settings, address, log), True)
-        for address in addresses
-    ]
+    engines = [_engine(settings, address, log) for address in addresses]
     common = settings, listener, addresses, log, access
     pulses = [Pulse() for _ in range(settings.frontends or 1)]
     frontends = [
-        _Child(f"front end {number + 1}", targets.frontend, (*common, Peers(pulses, number)), pulse=pulse)
+        _Child(
+            f"front end {number + 1}",
+            targets.frontend,
+            (*common, Peers(pulses, number)),
+            pulse,
+            lambda _: _SILENCE,
+        )
         for number, pulse in enumerate(pulses)
     ]
     children = [*engines, *frontends]
@@ -122,6 +128,18 @@ def _run(
             if child.process is not None:
                 child.process.kill()
     return None
+
+
+def _engine(settings: Settings, address: EngineAddress, log: LogStyle) -> _Child:
+    pulse = Pulse()
+    return _Child(
+        f"the engine on {address.device}",
+        targets.engine,
+        (settings, address, log, pulse),
+        pulse,
+        lambda loading: settings.call_limit(loading) + _ENGINE_SILENCE,
+        reports=True,
+    )
 
 
 def _start_fork_server() -> None:
@@ -155,8 +173,7 @@ def _keep_alive(child: _Child, context: Any, metrics: SharedMetrics) -> None:
     if child.reports:
         child.status, kept = context.Pipe(duplex=False)
         arguments = (*arguments, kept)
-    if child.pulse is not None:
-        child.pulse.reset()
+    child.pulse.reset()
     process = context.Process(target=child.target, args=arguments, daemon=True)
     process.start()
     child.process = process
@@ -168,8 +185,10 @@ def _keep_alive(child: _Child, context: Any, metrics: SharedMetrics) -> None:
 def _check_pulse(child: _Child) -> None:
     """Kills a process that takes connections along and answers none of them: its clients then see that at
     least."""
-    if child.pulse is not None and child.pulse.silence() > _SILENCE:
-        _log.error("%s has not moved for %g s and is killed", child.name, _SILENCE)
+    patience = child.patience(child.loading)
+    if child.pulse.silence() > patience:
+        _log.error("%s has not moved for %g s and is killed", child.name, patience)
+        child.pulse.reset()  # this is said once, though it may take its time to end
         child.process.kill()
 
 
@@ -184,6 +203,7 @@ def _hear(child: _Child) -> None:
     else:
         if failure is None:
             child.ready = child.was_ready = True
+            child.loading = time.monotonic() - child.started
         elif not child.was_ready:
             raise EngineStartError(failure)
         else:

@@ -12,37 +12,13 @@ from typing import Any
 
 import httpx
 import pytest
-from serve_process import PATIENCE, ServeProcess
+from serve_process import PATIENCE, ServeProcess, fork_servers, workers
 
 from lensbox.runtime.artifact import Artifact
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="needs Linux' shared memory")
 
 _LOSS = {"predictions": [[0, 0, 1, 1]], "targets": [[0, 0, 1, 1]]}
-
-
-def _children(pid: int) -> list[int]:
-    """None of a process that has just ended."""
-    try:
-        return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-    except (FileNotFoundError, ProcessLookupError):
-        return []
-
-
-def _fork_servers(process: ServeProcess) -> list[int]:
-    """The pid of the one that there is."""
-    return [
-        child
-        for child in _children(process.process.pid)
-        if b"forkserver" in Path(f"/proc/{child}/cmdline").read_bytes()
-    ]
-
-
-def _workers(process: ServeProcess) -> dict[str, list[int]]:
-    """The pids of engines and front ends. Only front ends have a child, their watchdog."""
-    workers = [child for server in _fork_servers(process) for child in _children(server)]
-    frontends = [worker for worker in workers if _children(worker)]
-    return {"engines": [worker for worker in workers if worker not in frontends], "frontends": frontends}
 
 
 @pytest.fixture(scope="module")
@@ -180,14 +156,14 @@ def test_errors_come_as_from_one_process(url: str, png: bytes) -> None:
 def test_a_process_that_is_killed_is_replaced(
     kind: str, process: ServeProcess, url: str, png: bytes, wait_until: Callable[..., None]
 ) -> None:
-    wait_until(lambda: all(len(pids) == 2 for pids in _workers(process).values()))
+    wait_until(lambda: all(len(pids) == 2 for pids in workers(process).values()))
     askers = Askers(url, png)
     try:
         wait_until(lambda: len(askers.answers) > 10)
-        killed = _workers(process)[kind]
+        killed = workers(process)[kind]
         for pid in killed:
             os.kill(pid, signal.SIGKILL)
-        wait_until(lambda: all(len(pids) == 2 for pids in _workers(process).values()))
+        wait_until(lambda: all(len(pids) == 2 for pids in workers(process).values()))
         wait_until(lambda: _is_whole(url))
         before = len(askers.answers)
         wait_until(lambda: Counter(status for _, status in askers.answers[before:])["200"] > 10)
@@ -195,7 +171,7 @@ def test_a_process_that_is_killed_is_replaced(
         statuses = askers.stop()
     # Nothing hangs: those whose engine died are told so, and those whose front end died see it.
     assert set(statuses) <= {"200", "503"} if kind == "engines" else {"200", "503", "broken"}
-    assert not set(killed) & set(_workers(process)[kind])
+    assert not set(killed) & set(workers(process)[kind])
     assert "SIGKILL) is started again" in process.log
     assert "Traceback" not in process.log
 
@@ -205,13 +181,13 @@ def test_what_was_accepted_is_answered_at_the_end(process: ServeProcess, url: st
     try:
         while len(askers.answers) < 10:
             time.sleep(0.01)
-        workers = [pid for pids in _workers(process).values() for pid in pids]
+        running = [pid for pids in workers(process).values() for pid in pids]
         assert process.end(signal.SIGTERM) == 0
     finally:
         statuses = askers.stop()
     # Broken are those that came when nobody listened any more.
     assert set(statuses) <= {"200", "broken"}
-    assert not any(Path(f"/proc/{pid}").exists() and _is_alive(pid) for pid in workers)
+    assert not any(Path(f"/proc/{pid}").exists() and _is_alive(pid) for pid in running)
     assert "Traceback" not in process.log
 
 
@@ -225,12 +201,12 @@ def test_a_second_signal_ends_all_processes(artifact_path: Path, wait_until: Cal
         wait_until(lambda: process.url() is not None)
         url = process.url() or ""
         wait_until(lambda: _is_whole(url))
-        workers = [pid for pids in _workers(process).values() for pid in pids]
-        assert len(workers) == 2
+        running = [pid for pids in workers(process).values() for pid in pids]
+        assert len(running) == 2
         process.process.send_signal(signal.SIGTERM)
         time.sleep(0.2)  # two of the same number that wait together are one
         assert process.end(signal.SIGTERM) in (0, 128 + signal.SIGTERM)
-        wait_until(lambda: not any(Path(f"/proc/{pid}").exists() and _is_alive(pid) for pid in workers))
+        wait_until(lambda: not any(Path(f"/proc/{pid}").exists() and _is_alive(pid) for pid in running))
     finally:
         process.close()
 
@@ -255,9 +231,9 @@ def test_a_lost_supervisor_takes_its_processes_with_it(
         wait_until(lambda: process.url() is not None)
         url: Any = process.url()
         wait_until(lambda: _is_whole(url))
-        workers = [pid for pids in _workers(process).values() for pid in pids]
+        running = [pid for pids in workers(process).values() for pid in pids]
         process.process.kill()
-        wait_until(lambda: not any(Path(f"/proc/{pid}").exists() and _is_alive(pid) for pid in workers))
+        wait_until(lambda: not any(Path(f"/proc/{pid}").exists() and _is_alive(pid) for pid in running))
     finally:
         process.close()
 
@@ -267,7 +243,7 @@ def test_ctrl_c_while_it_loads(artifact_path: Path, wait_until: Callable[..., No
     """It comes to all processes of the terminal's job; the fork server imports torch for a second."""
     process = ServeProcess(artifact_path, "--frontends", "1")
     try:
-        wait_until(lambda: process.process.poll() is not None or bool(_fork_servers(process)))
+        wait_until(lambda: process.process.poll() is not None or bool(fork_servers(process)))
         time.sleep(delay)
         os.killpg(process.process.pid, signal.SIGINT)
         assert process.process.wait(PATIENCE) == 0, process.log

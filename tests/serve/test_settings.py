@@ -1,6 +1,7 @@
 """Settings refuse what cannot work."""
 
 import dataclasses
+import math
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,7 @@ _TIMES = {
     "body_timeout",
     "send_timeout",
     "answer_timeout",
+    "engine_timeout",
     "shutdown_delay",
     "url_timeout",
 }
@@ -149,3 +151,17 @@ def test_collectors_that_cannot_be(value: str) -> None:
     with pytest.raises(ValueError, match=r"^otel_endpoint must be an http or https URL without a query, got"):
         _settings("otel_endpoint", value)
     assert _settings("otel_endpoint", "http://collector:4318/otlp").otel_endpoint
+
+
+def test_a_call_may_take_as_long_as_anything_that_is_known_to_be_slow() -> None:
+    settings = Settings(Path("a"), engine_timeout=60.0, answer_timeout=30.0)
+    assert settings.call_limit(5.0) == 60
+    assert settings.call_limit(90.0) == 90
+    assert dataclasses.replace(settings, answer_timeout=120.0).call_limit(90.0) == 120
+    assert dataclasses.replace(settings, engine_timeout=0.0).call_limit(90.0) == math.inf
+
+
+@pytest.mark.parametrize("value", [-1.0, float("nan"), 3601.0])
+def test_the_limit_of_a_call_is_at_most_an_hour(value: float) -> None:
+    with pytest.raises(ValueError, match=rf"^engine_timeout must be at (least 0|most 3600), got {value}$"):
+        _settings("engine_timeout", value)
