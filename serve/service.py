@@ -40,6 +40,11 @@ class Service:
         if self.decoders.stuck:
             raise NotReadyError("every decoder is busy with an image that takes too long")
 
+    def check_alive(self) -> None:
+        """Raises NotReadyError where only another process can help."""
+        if reason := self.instance.lost:
+            raise NotReadyError(reason)
+
     def check_available(self) -> None:
         """Raises NotReadyError unless balancers should send requests here, whichever process they come to."""
         if self.ending:

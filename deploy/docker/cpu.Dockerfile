@@ -26,7 +26,7 @@ RUN useradd --uid 10001 --no-create-home --shell /usr/sbin/nologin lensbox
 USER 10001:10001
 WORKDIR /models
 EXPOSE 8000
-# As long as /healthz answers; whether it should get requests is for /readyz to say.
+# As long as /healthz answers 200; whether it should get requests is for /readyz to say.
 HEALTHCHECK --interval=10s --timeout=5s --start-period=120s \
     CMD ["python", "-c", "import urllib.request; urllib.request.urlopen('http://127.0.0.1:8000/healthz', timeout=4)"]
 STOPSIGNAL SIGTERM

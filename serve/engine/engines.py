@@ -21,7 +21,8 @@ class Engine(Protocol):
     `ready_artifact` describes the model; it raises NotReadyError, as `submit` does, where there is none.
     `check_room` raises OverloadError if `submit` would, or is likely to once the images of `requests` that
     are in progress have been decoded. `waiting`: jobs that have not begun. `loaded`:
-    whether there is a model, ready or not. `missing`: why some engines of several are not ready. `stop`
+    whether there is a model, ready or not. `missing`: why some engines of several are not ready. `lost`: why
+    none of them will have a model again in this process, "" while one may. `stop`
     ends it in time, or returns False. `device`: what the model computes on, None before it is loaded.
     """
 
@@ -46,6 +47,9 @@ class Engine(Protocol):
 
     @property
     def missing(self) -> list[str]: ...
+
+    @property
+    def lost(self) -> str: ...
 
 
 class Engines:
@@ -96,6 +100,12 @@ class Engines:
     def device(self) -> torch.device | None:
         """That of the first that is loaded."""
         return next((engine.device for engine in self._engines if engine.device is not None), None)
+
+    @property
+    def lost(self) -> str:
+        """Why the first is lost, if all are."""
+        reasons = [engine.lost for engine in self._engines]
+        return reasons[0] if all(reasons) else ""
 
     @property
     def missing(self) -> list[str]:

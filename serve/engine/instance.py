@@ -117,6 +117,13 @@ class Instance:
             _log.error(reason)
         return reason
 
+    @property
+    def lost(self) -> str:
+        """Why the model that was there has to be loaded anew, by another process; "" while it has not."""
+        if self._state is State.FAILED and self._artifact is not None:
+            return f"the model cannot be used: {self._failure}"
+        return self.stuck
+
     def join(self, timeout: float) -> bool:
         """Waits until the model has been given up; False if time ran out."""
         self._thread.join(timeout)

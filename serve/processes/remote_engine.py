@@ -87,6 +87,11 @@ class RemoteEngine:
         return None if self._model is None else self._model.device
 
     @property
+    def lost(self) -> str:
+        """Nothing: the supervisor starts another process in its place."""
+        return ""
+
+    @property
     def missing(self) -> list[str]:
         """Why it is not ready, if it is not."""
         return [] if self._model is not None else [self._why_not()]

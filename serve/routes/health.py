@@ -8,9 +8,11 @@ from lensbox.serve.service import service_of
 router = APIRouter(tags=["health"])
 
 
-@router.get("/healthz", response_model_exclude_defaults=True)
-async def healthz() -> Health:
-    """200 while the process answers at all. Failing this check means: restart the process."""
+@router.get("/healthz", response_model_exclude_defaults=True, responses=problems(503))
+async def healthz(request: Request) -> Health:
+    """200 while the process answers, and its model has not been given up. Failing this check means: restart
+    the process."""
+    service_of(request).check_alive()
     return Health(status="alive", missing=[])
 
 

@@ -44,9 +44,10 @@ async def server_metadata(request: Request) -> dict[str, Any]:
     return {"name": "lensbox", "version": request.app.version, "extensions": ["binary_tensor_data"]}
 
 
-@router.get("/health/live")
-async def server_live() -> dict[str, bool]:
-    """200 while the process answers at all."""
+@router.get("/health/live", responses={503: {"model": V2Error}})
+async def server_live(request: Request) -> dict[str, bool]:
+    """As /healthz."""
+    service_of(request).check_alive()
     return {"live": True}
 
 

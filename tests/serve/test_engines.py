@@ -28,6 +28,7 @@ class FakeEngine:
     def __init__(self, name: str, waiting: int, failure: Exception | None = None) -> None:
         self.name, self.waiting, self.failure = name, waiting, failure
         self.loaded = self.stopped = False
+        self.lost = ""
 
     @property
     def device(self) -> torch.device | None:
@@ -150,3 +151,13 @@ def test_engines_are_not_ready_where_one_cannot_start(
     wait_until(lambda: engines.loaded)
     assert engines.stop(60)
     assert [str(failure) for failure in told] == ["no such device"]
+
+
+def test_they_are_lost_when_all_are() -> None:
+    first, second = FakeEngine("first", 0), FakeEngine("second", 0)
+    both = Engines([first, second])
+    assert both.lost == ""
+    first.lost = "its context is ruined"
+    assert both.lost == ""
+    second.lost = "gone"
+    assert both.lost == "its context is ruined"

@@ -58,8 +58,14 @@ def test_a_lost_device_ends_readiness(start: Callable[..., Any], fake: Any) -> N
     response = client.post("/v1/loss", json={"predictions": [], "targets": []})
     assert response.status_code == 500
     assert "CUDA" not in response.text
-    assert client.get("/readyz").status_code == 503
-    assert client.get("/healthz").status_code == 200
+    reason = (
+        "the model cannot be used: after an error it fails its self-test (RuntimeError); restart the service"
+    )
+    for path in ("/readyz", "/healthz"):  # the latter so that it is restarted
+        response = client.get(path)
+        assert response.status_code == 503
+        assert problem_of(response) == {"code": "not_ready", "message": reason}
+    assert client.get("/v2/health/live").json() == {"error": reason}
 
 
 def test_model_describes_what_is_served(client: httpx.Client, artifact: Artifact) -> None:

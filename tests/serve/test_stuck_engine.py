@@ -50,13 +50,14 @@ def test_readiness_ends_with_a_call_that_does_not_return(
         for response in (client.get("/readyz"), client.post("/v1/detect", content=png)):
             assert response.status_code == 503
             assert problem_of(response) == {"code": "not_ready", "message": reason}
-        assert client.get("/healthz").status_code == 200
+        assert client.get("/healthz").status_code == 503
         assert "lensbox_ready 0.0" in client.get("/metrics").text
         assert [record.message for record in caplog.records].count(reason) == 1
     else:  # never
         time.sleep(0.5)
     fake.gate.set()
     wait_until(lambda: client.get("/readyz").status_code == 200)
+    assert client.get("/healthz").status_code == 200
     assert client.post("/v1/detect", content=png).status_code == 200
 
 
