@@ -10,6 +10,8 @@ USER 0:0
 RUN apt-get update && apt-get install --yes --no-install-recommends wget && rm -rf /var/lib/apt/lists/* \
  && pip install --no-cache-dir "ray[serve]==2.60.0"
 ENV RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH=lensbox.serve.ray_proxy:middlewares RAY_USAGE_STATS_ENABLED=0 HOME=/tmp
+# KubeRay before 1.4 starts Ray from a login shell, which forgets PATH.
+RUN echo "PATH=/opt/lensbox/bin:\$PATH" > /etc/profile.d/lensbox.sh
 USER 10001:10001
 # Ray's own commands start what runs here.
 HEALTHCHECK NONE

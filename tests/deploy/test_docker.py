@@ -88,6 +88,12 @@ def test_the_image_for_ray_asks_for_503() -> None:
     assert last(dockerfile, "USER") == f"{USER}:{USER}"
 
 
+def test_ray_is_found_from_a_login_shell() -> None:
+    # From which KubeRay before 1.4 starts it: /etc/profile sets PATH anew.
+    commands = [rest for name, rest in instructions(DEPLOY / "docker" / "ray.Dockerfile") if name == "RUN"]
+    assert r"echo PATH=/opt/lensbox/bin:\$PATH > /etc/profile.d/lensbox.sh" in commands
+
+
 @pytest.mark.parametrize("name", ["compose.yaml", "compose.gpu.yaml"])
 def test_compose_starts_what_the_service_takes(name: str) -> None:
     service = read_yaml(DEPLOY / name)["services"]["lensbox"]
@@ -102,9 +108,16 @@ def test_compose_gives_the_service_time_to_end() -> None:
     grace = int(service["stop_grace_period"].removesuffix("s"))
     assert grace > settings_of(service["command"]).shutdown_timeout
     assert service["read_only"] is True
-    assert service["tmpfs"] == ["/tmp"]
+    assert service["tmpfs"] == ["/tmp:exec"]  # Docker's own default, noexec, refuses libraries of artifacts
     # Reachable from this machine alone: nobody needs a key.
     assert all(port.startswith("127.0.0.1:") for port in service["ports"])
+
+
+def test_nobody_can_sign_in_to_grafana() -> None:
+    environment = read_yaml(DEPLOY / "compose.yaml")["services"]["grafana"]["environment"]
+    assert environment["GF_AUTH_ANONYMOUS_ORG_ROLE"] == "Viewer"
+    # Its first user is admin, whose password is admin.
+    assert environment["GF_SECURITY_DISABLE_INITIAL_ADMIN_CREATION"] == "true"
 
 
 def test_prometheus_and_grafana_find_each_other() -> None:

@@ -29,7 +29,10 @@ ALL = {
         "enabled": True,
         "labels": {"release": "prometheus"},
         "keySecret": {"name": "prometheus", "key": "key"},
+        "tlsConfig": {"serverName": "detector.example.com"},
     },
+    "tls": {"secretName": "certificate"},
+    "env": [{"name": "FORWARDED_ALLOW_IPS", "value": "10.0.0.0/8"}],
     "imagePullSecrets": [{"name": "registry"}],
     "podAnnotations": {"note": "a"},
     "podLabels": {"team": "vision"},
@@ -114,6 +117,76 @@ def test_keys_come_from_a_secret() -> None:
     assert secret == {"secretName": "names-and-keys", "items": [{"key": "keys", "path": keys.name}]}
     (endpoint,) = resources["ServiceMonitor"]["spec"]["endpoints"]
     assert endpoint["authorization"] == {"credentials": {"name": "prometheus", "key": "key"}}
+
+
+def test_https_is_spoken_by_all_or_by_none() -> None:
+    resources = rendered(ALL)
+    container = container_of(resources)
+    settings = settings_of(container["args"])
+    assert settings.tls_certificate is not None
+    assert settings.tls_key is not None
+    (volume,) = (
+        volume["name"]
+        for volume in resources["Deployment"]["spec"]["template"]["spec"]["volumes"]
+        if volume.get("secret") == {"secretName": "certificate"}
+    )
+    (mount,) = (mount["mountPath"] for mount in container["volumeMounts"] if mount["name"] == volume)
+    # The entries that a secret of type kubernetes.io/tls has.
+    assert (str(settings.tls_certificate), str(settings.tls_key)) == (f"{mount}/tls.crt", f"{mount}/tls.key")
+    (endpoint,) = resources["ServiceMonitor"]["spec"]["endpoints"]
+    assert (endpoint["scheme"], endpoint["tlsConfig"]) == ("https", {"serverName": "detector.example.com"})
+    for values, scheme in ((ALL, "HTTPS"), ({}, "HTTP")):
+        container = container_of(rendered(values))
+        probes = (container[f"{name}Probe"]["httpGet"] for name in ("startup", "readiness", "liveness"))
+        assert {probe["scheme"] for probe in probes} == {scheme}
+    assert settings_of(container["args"]).tls_certificate is None
+
+
+def test_large_numbers_stay_whole() -> None:
+    values = {
+        "settings": {"max-pixels": 80_000_000, "rate-limit": 0.5, "cors-origins": "https://a.example"},
+        "autoscaling": {"enabled": True, "targetQueueJobs": 2_000_000},
+    }
+    resources = rendered(values)
+    settings = settings_of(container_of(resources)["args"])
+    assert (settings.max_pixels, settings.rate_limit) == (80_000_000, 0.5)
+    assert settings.cors_origins == "https://a.example"
+    metrics = resources["HorizontalPodAutoscaler"]["spec"]["metrics"]
+    assert "2000000" in [metric["pods"]["target"]["averageValue"] for metric in metrics if "pods" in metric]
+
+
+@pytest.mark.parametrize(
+    "volume",
+    [{"hostPath": {"path": "/data"}}, {"persistentVolumeClaim": {"claimName": "mine"}}],
+    ids=["other", "claim"],
+)
+def test_a_volume_has_one_source(volume: dict[str, Any]) -> None:
+    deployment = rendered({"artifact": {"volume": volume}})["Deployment"]
+    (models,) = (v for v in deployment["spec"]["template"]["spec"]["volumes"] if v["name"] == "models")
+    (kind,) = volume
+    assert set(models) == {"name", kind}
+    assert models[kind].items() >= volume[kind].items()
+
+
+def test_the_environment_and_the_update_can_be_set() -> None:
+    update = {"maxUnavailable": 1, "maxSurge": 0}
+    resources = rendered({**ALL, "rollingUpdate": update})
+    assert container_of(resources)["env"] == ALL["env"]
+    assert resources["Deployment"]["spec"]["strategy"] == {"rollingUpdate": update}
+
+
+def test_labels_may_stand_for_versions_of_a_build(tmp_path: Path) -> None:
+    chart = shutil.copytree(CHART, tmp_path / "lensbox")
+    about = chart / "Chart.yaml"
+    about.write_text(about.read_text(encoding="utf-8").replace("0.1.0", "0.1.0+abc"), encoding="utf-8")
+    assert HELM is not None
+    command = [HELM, "template", "detector", str(chart)]
+    ran = subprocess.run(command, capture_output=True, text=True, check=True)
+    for resource in documents(ran.stdout):
+        validate(resource)
+        labels = resource["metadata"]["labels"]
+        assert labels["helm.sh/chart"] == "lensbox-0.1.0_abc"  # a label has no "+"
+        assert labels["app.kubernetes.io/version"] == "0.1.0_abc"
 
 
 def test_probes_ask_what_the_service_answers(tmp_path: Path) -> None:

@@ -12,7 +12,16 @@ from lensbox.serve.cli import serve
 
 CHART = DEPLOY / "helm" / "lensbox"
 SCHEMA = json.loads((CHART / "values.schema.json").read_text(encoding="utf-8"))
-OF_THE_CHART = {"api-keys-file", "artifact", "device", "devices", "host", "port"}
+OF_THE_CHART = {
+    "api-keys-file",
+    "artifact",
+    "device",
+    "devices",
+    "host",
+    "port",
+    "tls-certificate",
+    "tls-key",
+}
 
 
 def test_settings_are_the_options_of_the_service() -> None:
