@@ -7,8 +7,9 @@ export async function openCamera() {
   if (!navigator.mediaDevices) {
     throw new Error("Browsers give the camera only to pages from https:// or from this very machine.");
   }
+  let stream = null;
   try {
-    const stream = await navigator.mediaDevices.getUserMedia({
+    stream = await navigator.mediaDevices.getUserMedia({
       video: { facingMode: "environment", width: { ideal: 1280 } },
     });
     const video = document.createElement("video");
@@ -18,6 +19,7 @@ export async function openCamera() {
     await video.play();
     return new Camera(stream, video);
   } catch (error) {
+    if (stream) stop(stream); // else the camera would stay on
     const reasons = {
       NotAllowedError: "This page may not use the camera: the browser’s settings can allow it.",
       NotFoundError: "There is no camera.",
@@ -33,8 +35,11 @@ class Camera {
     this.video = video;
   }
 
-  /** The present frame, and it as a JPEG file. */
+  /** The present frame, and it as a JPEG file. Throws an Error once the camera is gone. */
   async frame() {
+    if (this.stream.getVideoTracks().every((track) => track.readyState === "ended")) {
+      throw new Error("The camera is gone: it was unplugged, or the browser took it away.");
+    }
     const { videoWidth: width, videoHeight: height } = this.video;
     const canvas = new OffscreenCanvas(width, height);
     canvas.getContext("2d").drawImage(this.video, 0, 0);
@@ -43,7 +48,11 @@ class Camera {
   }
 
   close() {
-    for (const track of this.stream.getTracks()) track.stop();
+    stop(this.stream);
     this.video.srcObject = null;
   }
+}
+
+function stop(stream) {
+  for (const track of stream.getTracks()) track.stop();
 }

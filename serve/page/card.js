@@ -12,6 +12,7 @@ export class Card {
     this.element = document.getElementById("card").content.firstElementChild.cloneNode(true);
     this.canvas = this.find("canvas");
     this.find("h2").textContent = name;
+    this.canvas.setAttribute("aria-label", name);
     const remove = this.find(".remove");
     remove.setAttribute("aria-label", `Remove ${name}`);
     remove.addEventListener("click", () => {
@@ -32,6 +33,7 @@ export class Card {
 
   /** The picture, an ImageBitmap, which the card closes when it needs it no more. */
   show(picture) {
+    if (!this.element.isConnected) return picture.close(); // the card went while the file was read
     this.picture?.close();
     this.picture = picture;
     this.draw();
@@ -55,6 +57,7 @@ export class Card {
   /** Why nothing was found. */
   failed(problem) {
     this.answer = null;
+    this.canvas.setAttribute("aria-label", this.name);
     this.waiting(false);
     this.find(".summary").textContent = "";
     this.find("details").hidden = true;

@@ -58,7 +58,7 @@ export function draw(canvas, picture, answer, model) {
 
 /** A label and a score in percent. */
 export function words(detection) {
-  const percent = `${Math.round(100 * detection.score)}%`;
+  const percent = detection.score === null ? "–" : `${Math.round(100 * detection.score)}%`;
   return detection.label ? `${detection.label} ${percent}` : percent;
 }
 

@@ -3,7 +3,7 @@
 import { openCamera } from "./camera.js";
 import { Card } from "./card.js";
 import { pictureOf } from "./drawing.js";
-import { detect, model as askModel, useKey } from "./service.js";
+import { detect, isKey, model as askModel, useKey } from "./service.js";
 
 const AT_A_TIME = 3; // requests; the service has other clients
 const RECONNECT = 2000; // milliseconds, while the service loads its model or is not there
@@ -18,6 +18,7 @@ let live = null; // the camera and its card
 const pictures = new Map(); // card: its file, and the controller of its request
 const waiting = []; // cards
 let asking = 0;
+let reading = Promise.resolve(); // the files, one after the other: many large ones at once would fill the memory
 
 // --- the service ---
 
@@ -26,18 +27,24 @@ async function connect() {
     model = await askModel();
   } catch (problem) {
     fail(problem);
-    element("about").textContent = problem.message;
+    about(problem.message);
     if (problem.mayPass) setTimeout(connect, RECONNECT);
     return;
   }
   const count = model.classes?.length ?? 1;
   const kinds = count > 1 ? `${count} classes` : "one class";
-  element("about").textContent = `${model.name} · ${kinds} · on ${model.service.device}`;
+  about(`${model.name} · ${kinds} · on ${model.service.device}`);
   document.title = `${model.name} · Lensbox`;
   element("thresholds").disabled = false;
   reset();
   for (const card of pictures.keys()) card.model = model;
+  if (live) live.card.model = model;
   askAgain();
+}
+
+/** Says something of the service: screen readers read it when it is new. */
+function about(text) {
+  if (element("about").textContent !== text) element("about").textContent = text;
 }
 
 /** Shows the field for a key if it was that. */
@@ -46,6 +53,12 @@ function fail(problem) {
   element("key").hidden = false;
   element("key-value").focus();
 }
+
+element("key-value").addEventListener("input", (event) => {
+  const text = event.target.value.trim();
+  const isWrong = text !== "" && !isKey(text);
+  event.target.setCustomValidity(isWrong ? "A key has letters, digits and signs of ASCII alone, and no spaces." : "");
+});
 
 element("key").addEventListener("submit", (event) => {
   event.preventDefault();
@@ -65,7 +78,8 @@ function add(files) {
       pictures.delete(gone);
     });
     pictures.set(card, { file, controller: null });
-    show(card, file).then(() => enqueue(card));
+    card.waiting(true);
+    reading = reading.then(() => show(card, file)).then(() => enqueue(card));
   }
 }
 
@@ -82,7 +96,7 @@ function newCard(name, onRemove) {
 }
 
 async function show(card, file) {
-  card.waiting(true);
+  if (!pictures.has(card)) return; // it went before its turn
   try {
     card.show(await pictureOf(file));
   } catch {
@@ -179,6 +193,7 @@ for (const slider of Object.values(sliders)) {
   });
 }
 element("reset").addEventListener("click", () => {
+  clearTimeout(timer);
   reset();
   askAgain();
 });
@@ -207,7 +222,6 @@ async function startCamera() {
     if (live !== mine) return;
     card.failed(problem);
     fail(problem);
-    announce(problem.message);
     stopCamera();
   }
 }

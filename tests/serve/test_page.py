@@ -265,6 +265,83 @@ def test_a_key_is_asked_for_when_it_is_needed(
         expect(other.locator("#key")).to_be_visible()
 
 
+def test_a_key_that_cannot_be_sent_is_refused_at_the_field(
+    browser: "Browser", start_service: Callable[..., Any], artifact_path: Path, tmp_path: Path
+) -> None:
+    from playwright.sync_api import expect
+
+    keys = tmp_path / "keys"
+    keys.write_text("browser the-right-key-of-a-browser\n")
+    service = start_service(lambda: load_artifact(artifact_path), api_keys_file=keys)
+    with browser.new_context(base_url=str(service.client.base_url)) as context:
+        page = context.new_page()
+        # As where all cookies are blocked.
+        page.add_init_script(
+            "Object.defineProperty(window, 'sessionStorage', { get() { throw new DOMException('denied'); } })"
+        )
+        page.goto("/")
+        field = page.get_by_label("This service wants an API key.")
+        expect(field).to_be_focused()
+        for key in ("la-cl\u00e9-du-navigateur", "the right key"):
+            field.fill(key)
+            page.keyboard.press("Enter")
+            assert "ASCII" in field.evaluate("(field) => field.validationMessage")
+            expect(field).to_be_visible()
+            expect(page.locator("#about")).to_contain_text("key")
+        field.fill(" the-right-key-of-a-browser ")
+        page.keyboard.press("Enter")
+        expect(page.locator("#about")).to_contain_text("face_detector")
+
+
+def test_an_answer_that_is_no_service_s_is_told(page: "Page") -> None:
+    from playwright.sync_api import expect
+
+    page.route("**/v1/model", lambda route: route.fulfill(status=200, body="<title>Sign in</title>"))
+    page.reload()
+    expect(page.locator("#about")).to_have_text("What answers here is no service of Lensbox.")
+    page.unroute("**/v1/model")
+    expect(page.locator("#about")).to_contain_text("face_detector")  # it may have been a proxy's
+
+
+def test_a_file_that_is_gone_is_no_service_that_is_gone(
+    page: "Page", photos: dict[str, Path], tmp_path: Path
+) -> None:
+    from playwright.sync_api import expect
+
+    path = tmp_path / HOPPER
+    path.write_bytes(photos[HOPPER].read_bytes())
+    choose(page, path)
+    expect(cards(page, HOPPER).locator(".summary")).to_contain_text("1 found")
+    path.unlink()
+    move(page, "#score", 0.5)
+    expect(cards(page, HOPPER).get_by_role("alert")).to_contain_text("The file cannot be read.")
+    # Nothing is said any more of what was found before.
+    expect(cards(page, HOPPER).locator("canvas")).to_have_attribute("aria-label", HOPPER)
+
+
+def test_files_are_read_one_after_the_other(page: "Page", photos: dict[str, Path]) -> None:
+    from playwright.sync_api import expect
+
+    page.evaluate(
+        """() => {
+            const real = window.createImageBitmap;
+            let reading = 0;
+            window.most = 0;
+            window.createImageBitmap = async (...given) => {
+                window.most = Math.max(window.most, ++reading);
+                try {
+                    return await real(...given);
+                } finally {
+                    reading -= 1;
+                }
+            };
+        }"""
+    )
+    choose(page, *[photos[HOPPER]] * 4)
+    expect(cards(page, HOPPER).locator(".summary", has_text="1 found")).to_have_count(4)
+    assert page.evaluate("window.most") == 1
+
+
 def test_frames_of_the_camera_come_one_after_the_other(page: "Page") -> None:
     from playwright.sync_api import expect
 
@@ -310,6 +387,42 @@ def test_without_a_camera_that_is_said(page: "Page") -> None:
     page.get_by_role("button", name="Start the camera").click()
     expect(cards(page, "Camera").get_by_role("alert")).to_have_text("There is no camera.")
     expect(page.get_by_role("button", name="Start the camera")).to_be_visible()
+
+
+def keep_streams(page: "Page") -> None:
+    """Lets a test see the tracks that the page has got, in `window.tracks`."""
+    page.evaluate(
+        """() => {
+            const real = navigator.mediaDevices.getUserMedia.bind(navigator.mediaDevices);
+            window.tracks = [];
+            navigator.mediaDevices.getUserMedia = async (wanted) => {
+                const stream = await real(wanted);
+                window.tracks.push(...stream.getTracks());
+                return stream;
+            };
+        }"""
+    )
+
+
+def test_a_camera_that_is_unplugged_is_told(page: "Page") -> None:
+    from playwright.sync_api import expect
+
+    keep_streams(page)
+    page.get_by_role("button", name="Start the camera").click()
+    expect(cards(page, "Camera").locator(".summary")).to_contain_text("found")
+    page.evaluate("window.tracks.forEach((track) => track.stop())")
+    expect(cards(page, "Camera").get_by_role("alert")).to_contain_text("The camera is gone")
+    expect(page.get_by_role("button", name="Start the camera")).to_be_visible()
+
+
+def test_a_camera_whose_picture_cannot_be_shown_is_let_go(page: "Page") -> None:
+    from playwright.sync_api import expect
+
+    keep_streams(page)
+    page.evaluate("() => { HTMLMediaElement.prototype.play = () => Promise.reject(new Error('no codec')); }")
+    page.get_by_role("button", name="Start the camera").click()
+    expect(cards(page, "Camera").get_by_role("alert")).to_have_text("The camera cannot be used: no codec")
+    assert page.evaluate("window.tracks.map((track) => track.readyState)") == ["ended"]
 
 
 def test_it_can_be_used_with_the_keyboard_alone(page: "Page", photos: dict[str, Path]) -> None:
