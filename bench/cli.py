@@ -279,9 +279,9 @@ def _present(device: str | None) -> str:
 
 
 def _own_defects(report: "Report") -> bool:
-    from lensbox.bench.peers.registry import LENSBOX
+    from lensbox.bench.peers.registry import OWN
 
-    return any(row.peer == LENSBOX and row.note.startswith(("WRONG", "failed")) for row in report.rows)
+    return any(row.peer in OWN and row.note.startswith(("WRONG", "failed")) for row in report.rows)
 
 
 def _own_detector_defects(report: "DetectorReport") -> bool:

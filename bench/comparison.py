@@ -53,7 +53,12 @@ def compare(ways: Mapping[Key, Callable[[], Series]]) -> dict[Key, Outcome]:
             series[key] = prepare()
         except Exception as error:  # one way's failure must not cost the figures of the others
             outcomes[key] = Outcome(note=failure_note(error))
-    outcomes |= {key: Outcome(summarize(samples)) for key, samples in interleave(series).items()}
+
+    def failed(key: Key, error: Exception) -> None:
+        outcomes[key] = Outcome(note=failure_note(error))
+
+    samples = interleave(series, failed)
+    outcomes |= {key: Outcome(summarize(of_key)) for key, of_key in samples.items()}
     return {key: outcomes[key] for key in ways}
 
 

@@ -83,7 +83,11 @@ def _run_case(case: Case, effort: Effort, copy_bytes_per_second: float) -> list[
             series.update(_prepare(case, workload, peer, effort, rows))
         except Exception as error:  # one peer's failure must not cost the figures of the others
             rows.append(Row(case, peer.name, "", note=failure_note(error)))
-    for (peer_name, measure), samples in interleave(series).items():
+
+    def failed(key: tuple[str, Measure], error: Exception) -> None:
+        rows.append(Row(case, *key, note=failure_note(error)))
+
+    for (peer_name, measure), samples in interleave(series, failed).items():
         summary = summarize(samples)
         share = None
         # Shares of the memory's speed make sense where the memory is read: cold inputs, or the CPU.

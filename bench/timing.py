@@ -186,18 +186,38 @@ class Series:
     rounds: int
 
 
-def interleave(series: Mapping[Key, Series]) -> dict[Key, list[float]]:
+def interleave(
+    series: Mapping[Key, Series], failed: Callable[[Key, Exception], None] | None = None
+) -> dict[Key, list[float]]:
     """Takes the samples of all series in turn, so that a disturbance meets all of them and not one. A series
-    with fewer rounds than the longest has them spread evenly. One sample of each goes first, uncounted."""
+    with fewer rounds than the longest has them spread evenly. One sample of each goes first, uncounted.
+
+    failed: called with a series that raises and what it raised; the others go on without it. Without it, the
+    first that raises ends all.
+    """
     samples: dict[Key, list[float]] = {name: [] for name in series}
     longest = max((entry.rounds for entry in series.values()), default=0)
+
+    def take(name: Key) -> float | None:
+        try:
+            return series[name].sampler()
+        except Exception as error:
+            if failed is None:
+                raise
+            del samples[name]
+            failed(name, error)
+            return None
+
     with _without_garbage_collection():
-        for entry in series.values():
-            entry.sampler()
+        for name in series:
+            take(name)
         for turn in range(longest):
-            for name, entry in series.items():
-                if (turn + 1) * entry.rounds // longest > turn * entry.rounds // longest:
-                    samples[name].append(entry.sampler())
+            for name in [*samples]:
+                rounds = series[name].rounds
+                if (turn + 1) * rounds // longest > turn * rounds // longest:
+                    sample = take(name)
+                    if sample is not None:
+                        samples[name].append(sample)
     return samples
 
 

@@ -31,7 +31,7 @@ ARROWS: dict[str, set[str]] = {
     "bench/detector": {"cli", "errors", "files", "info", "ops", "model", "runtime", "export", "samples"},
     "bench/photo": {"cli", "errors", "files", "info", "ops", "model", "runtime", "export", "samples"},
     "bench/photo/hostile": {"errors", "runtime", "serve"},
-    "bench/serve": {"runtime", "serve"},
+    "bench/serve": {"errors", "runtime", "serve"},
     "cli": {"errors"},
     "info": {"cli", "errors", "ops", "runtime"},
 }

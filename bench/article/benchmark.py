@@ -118,10 +118,14 @@ def measure(
             failures[row.name] = failure_note(error)
     series = {(name, PHASED): Series(one.phases, one.rounds) for name, one in timed.items()}
     series |= {(name, WHOLE): Series(one.step, one.rounds) for name, one in timed.items() if one.step}
-    samples = interleave(series)
+
+    def failed(key: tuple[str, str], error: Exception) -> None:
+        failures[key[0]] = failure_note(error)
+
+    samples = interleave(series, failed)
     results = []
     for row in rows:
-        if row.name not in timed:
+        if row.name in failures:
             results.append(RowResult(row.name, row.published, note=failures[row.name]))
             continue
         one, whole = timed[row.name], samples.get((row.name, WHOLE))

@@ -17,6 +17,8 @@ LENSBOX = "lensbox"
 LENSBOX_JAGGED = "lensbox jagged"
 LENSBOX_WITH_GRADIENT = "lensbox, one op for both"
 LENSBOX_ANY_WEIGHT = "lensbox, int32 weights"
+# A defect of these is Lensbox's own.
+OWN = (LENSBOX, LENSBOX_JAGGED, LENSBOX_WITH_GRADIENT, LENSBOX_ANY_WEIGHT)
 EAGER = "eager"
 ARTICLE_KERNEL = "article's kernel"
 TRITON = "triton"

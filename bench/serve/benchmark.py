@@ -147,6 +147,9 @@ class _Run:
         """Open loop: requests come whether or not earlier ones were answered, with a deadline each."""
         assert self._report.saturated is not None
         rate = 4 * self._report.saturated.rate
+        if not rate:
+            self._report.notes.append("overload: not even the closed loop was answered with 200")
+            return
         load = replace(
             self._load(service, headers=[f"X-Request-Timeout-Ms: {_DEADLINE_MS}"]),
             rate=rate,
@@ -225,7 +228,10 @@ class _Run:
             try:
                 with running(partial(self._litserve_command, peer), "/health") as service:
                     load = self._load(service, "/predict", body, ["Content-Type: application/json"])
-                    self._report.peers.append(self._add(name, load, service))
+                    row = self._add(name, load, service)
+                self._report.peers.append(row)
+                if not row.rate:
+                    self._report.notes.append(f"{name}: no answer with 200, but {row.answers.statuses}")
             except RuntimeError as error:
                 self._report.notes.append(f"{name}: {error}")
 

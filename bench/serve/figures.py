@@ -44,8 +44,8 @@ def figures(report: ServeReport, device: str) -> list[Figure]:
         found.append(Figure(name, value, *(gpu if on_gpu else cpu), is_most))
 
     saturated, overloaded = report.saturated, report.overloaded
-    if saturated and report.peers:
-        best = max(row.rate for row in report.peers)
+    best = max((row.rate for row in report.peers), default=0.0)
+    if saturated and best:
         add("ours / LitServe's best", saturated.rate / best, (3, 8), (1.3, 2))
     if report.throughput:
         name = "images/s by HTTP / in process at its best batch"

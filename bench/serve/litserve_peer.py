@@ -13,6 +13,7 @@ import litserve
 import torch
 
 from lensbox.runtime import load_artifact
+from lensbox.runtime.freed_memory import keep_freed_memory
 
 
 class DetectApi(litserve.LitAPI):  # type: ignore[misc]
@@ -25,6 +26,8 @@ class DetectApi(litserve.LitAPI):  # type: ignore[misc]
 
     def setup(self, device: str) -> None:
         torch.set_num_threads(self.threads)
+        if torch.device(device).type == "cpu":
+            keep_freed_memory()  # as the service does
         self.artifact = load_artifact(self.artifact_path, torch.device(device))
         file = torch.zeros([1, 512, 512], dtype=torch.uint8)
         for size in (1, self.max_batch_size):

@@ -190,7 +190,7 @@ async def _closed(load: Load, request: bytes, record: _Record, end: float) -> No
             connection.ask(now)
         else:
             waiting -= 1
-            if not waiting:
+            if not waiting and not over.done():
                 over.set_result(None)
 
     def go_on(connection: _Connection, status: str, asked: float) -> None:
@@ -204,7 +204,8 @@ async def _closed(load: Load, request: bytes, record: _Record, end: float) -> No
     waiting = len(connections)
     for connection in connections:
         loop.call_soon(ask, connection)
-    await over
+    with contextlib.suppress(asyncio.TimeoutError):  # a service that never answers is left
+        await asyncio.wait_for(over, max(0.0, end - time.perf_counter()) + _LAST_ANSWERS)
     for connection in connections:
         connection.close()
 

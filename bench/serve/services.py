@@ -7,16 +7,25 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 import urllib.request
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import IO
 
 from lensbox.bench.serve.load import Answers, Load
+from lensbox.errors import ExitCode, LensboxError
 
 _START_TIMEOUT = 180.0  # seconds
 _END_TIMEOUT = 40.0
+
+
+class NotReadyError(LensboxError, RuntimeError):
+    """A service did not start; the message has the last thing that it said."""
+
+    exit_code = ExitCode.UNUSABLE
 
 
 @dataclass(frozen=True)
@@ -50,44 +59,51 @@ def descendants(pid: int) -> list[int]:
 def running(command: Callable[[int], Sequence[str]], ready_path: str) -> Iterator[Service]:
     """Starts the command for a free port, waits until GET `ready_path` answers 200, and ends it.
 
-    Raises RuntimeError if it never does.
+    Raises NotReadyError if it never does.
     """
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    process = subprocess.Popen(
-        command(port), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True
-    )
-    try:
-        _wait_until_ready(process, f"http://127.0.0.1:{port}{ready_path}")
-        yield Service(port, process.pid)
-    finally:
-        left = descendants(process.pid)
-        process.send_signal(signal.SIGTERM)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.communicate(timeout=_END_TIMEOUT)
-        for pid in [process.pid, *left]:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-        process.wait()
+    # A file: a pipe that nobody reads would stop a service that says much.
+    with tempfile.TemporaryFile() as said:
+        process = subprocess.Popen(
+            command(port), stdout=subprocess.DEVNULL, stderr=said, start_new_session=True
+        )
+        try:
+            _wait_until_ready(process, f"http://127.0.0.1:{port}{ready_path}", said)
+            yield Service(port, process.pid)
+        finally:
+            left = descendants(process.pid)
+            process.send_signal(signal.SIGTERM)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(timeout=_END_TIMEOUT)
+            for pid in [process.pid, *left]:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            process.wait()
 
 
 def apply_load(load: Load, processes: int = 1, cores: Sequence[int] = ()) -> Answers:
     """The answers to a load that is shared by some processes, on these cores if any are given."""
-    share = asdict(load) | {
-        "connections": max(1, load.connections // processes),
-        "rate": None if load.rate is None else load.rate / processes,
-        "most": None if load.most is None else -(-load.most // processes),
-    }
-    question = json.dumps(share).encode()
+    processes = min(processes, load.connections)
+    whole, more = divmod(load.connections, processes)
+    shares = [
+        asdict(load)
+        | {
+            "connections": whole + (index < more),
+            "rate": None if load.rate is None else load.rate / processes,
+            "most": None if load.most is None else -(-load.most // processes),
+        }
+        for index in range(processes)
+    ]
     command = [sys.executable, "-m", "lensbox.bench.serve.load"]
     clients = [
         subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) for _ in range(processes)
     ]
-    for client in clients:
+    for client, share in zip(clients, shares, strict=True):
         if cores:
             os.sched_setaffinity(client.pid, cores)
         assert client.stdin is not None
-        client.stdin.write(question)
+        client.stdin.write(json.dumps(share).encode())
         client.stdin.close()
         client.stdin = None
     parts = [Answers(**json.loads(client.communicate()[0])) for client in clients]
@@ -107,7 +123,8 @@ def apply_load(load: Load, processes: int = 1, cores: Sequence[int] = ()) -> Ans
     )
 
 
-def _wait_until_ready(process: "subprocess.Popen[bytes]", url: str) -> None:
+def _wait_until_ready(process: "subprocess.Popen[bytes]", url: str, said: IO[bytes]) -> None:
+    """said: its stderr."""
     deadline = time.monotonic() + _START_TIMEOUT
     while time.monotonic() < deadline and process.poll() is None:
         with contextlib.suppress(OSError), urllib.request.urlopen(url, timeout=5) as answer:
@@ -115,8 +132,10 @@ def _wait_until_ready(process: "subprocess.Popen[bytes]", url: str) -> None:
                 return
         time.sleep(0.2)
     process.kill()
-    said = process.communicate()[1].decode(errors="replace").strip().splitlines()
-    raise RuntimeError(f"it did not become ready: {said[-1] if said else 'it said nothing'}")
+    process.wait()
+    said.seek(0)
+    lines = said.read().decode(errors="replace").strip().splitlines()
+    raise NotReadyError(f"it did not become ready: {lines[-1] if lines else 'it said nothing'}")
 
 
 def _proportional_size(pid: int) -> int:

@@ -96,20 +96,22 @@ def _broken(_: torch.device) -> Loss:
 
 
 @pytest.mark.usefixtures("small_cases")
+@pytest.mark.parametrize("name", ["lensbox", "lensbox jagged"])
 @pytest.mark.parametrize(
     ("load", "note"), [(_shifted, "WRONG: the loss is off"), (_broken, "failed: RuntimeError")]
 )
 def test_a_wrong_answer_of_our_own_is_not_timed_and_fails_the_run(
     load: Callable[[torch.device], Loss],
     note: str,
+    name: str,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    peers = [Peer("lensbox", load), Peer("eager", eager.load_loss)]
+    peers = [Peer(name, load), Peer("eager", eager.load_loss)]
     monkeypatch.setattr(registry, "LOSS_PEERS", peers)
     assert main(["bench", "ops", "--device", "cpu", "--quick", "--only", "headline"]) == EXIT_WRONG
     printed = capsys.readouterr().out
-    assert f"  - lensbox: {note}" in printed
+    assert f"  - {name}: {note}" in printed
     assert "\neager " in printed
     assert "long trace" not in printed
 

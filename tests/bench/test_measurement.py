@@ -1,17 +1,19 @@
 """Which figures a case on a GPU has, with stand-ins for the GPU: what is captured, what is not and why."""
 
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
 
 from lensbox.bench import measurement
 from lensbox.bench.cases import Case
+from lensbox.bench.comparison import compare
 from lensbox.bench.measurement import QUICK, run_case
 from lensbox.bench.peers import concatenation, eager, per_sample, registry
 from lensbox.bench.peers.peer import Peer
 from lensbox.bench.results import Row
-from lensbox.bench.timing import Run, Sampler
+from lensbox.bench.timing import Run, Sampler, Series
 from lensbox.bench.workload import Workload, make_workload
 
 PEERS = [
@@ -100,6 +102,24 @@ def test_a_failed_capture_leaves_the_call_time(captures: Captures, monkeypatch: 
     assert note == (
         "not available: no CUDA graph: RuntimeError: operation not permitted when stream is capturing"
     )
+
+
+def test_a_measure_that_fails_while_it_is_sampled_leaves_the_others(
+    captures: Captures, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails() -> float:
+        raise RuntimeError("out of memory")
+
+    monkeypatch.setattr(measurement, "graph_sampler", lambda *_, **__: fails)
+    rows = run_case(Case("headline", "loss", "forward", "cuda", 4, 8), QUICK, 1e12)
+    assert measured(rows, "lensbox") == {"call"}
+    (note,) = [row.note for row in rows if row.peer == "lensbox" and row.measure == "graph"]
+    assert note == "failed: RuntimeError: out of memory"
+    for series in ({"bad": fails, "good": lambda: 1.0}, {"good": lambda: 1.0, "bad": fails}):
+        outcomes = compare({name: partial(Series, sampler, 3) for name, sampler in series.items()})
+        assert list(outcomes) == list(series)
+        assert outcomes["bad"].note == "failed: RuntimeError: out of memory"
+        assert outcomes["good"].summary is not None
 
 
 def test_quick_leaves_out_what_compiles(captures: Captures, monkeypatch: pytest.MonkeyPatch) -> None:

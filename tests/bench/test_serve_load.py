@@ -2,10 +2,13 @@
 
 import asyncio
 import os
+import socket
+import sys
 import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, ClassVar
@@ -13,7 +16,8 @@ from typing import Any, ClassVar
 import pytest
 from small_detectors import save_random_artifact
 
-from lensbox.bench.serve import benchmark
+from lensbox.bench.serve import benchmark, services
+from lensbox.bench.serve import load as load_module
 from lensbox.bench.serve.benchmark import run as run_benchmark
 from lensbox.bench.serve.cores import load_cores, without
 from lensbox.bench.serve.figures import Figure, figures
@@ -22,6 +26,7 @@ from lensbox.bench.serve.options import PEERS, Options, Peer
 from lensbox.bench.serve.report import Pair, Row, ServeReport
 from lensbox.bench.serve.services import apply_load
 from lensbox.cli import main
+from lensbox.errors import ExitCode
 
 PATIENCE = 60.0
 
@@ -133,6 +138,57 @@ def test_closed_loop_ends_after_the_most_requests(port: int, body: str) -> None:
     answers = apply_load(load, processes=2)
     assert answers.statuses == {"200": 20}
     assert answers.duration < 30
+
+
+def test_a_service_that_never_answers_is_left(body: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(load_module, "_LAST_ANSWERS", 0.2)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        load = Load("127.0.0.1", silent.getsockname()[1], "/", body, [], connections=2, seconds=0.1)
+        answers = asyncio.run(asyncio.wait_for(run(load), PATIENCE / 2))
+    assert (answers.statuses, answers.total) == ({}, 0)
+
+
+def test_processes_share_all_connections(port: int, body: str) -> None:
+    load = Load("127.0.0.1", port, "/good", body, [], connections=5, seconds=1.5)
+    assert set(apply_load(load, processes=3).statuses) == {"200"}
+    assert len(_Handler.connections) == 5
+    _Handler.connections.clear()
+    apply_load(replace(load, connections=1, seconds=0.5), processes=2)
+    assert len(_Handler.connections) == 1
+
+
+_TALKATIVE = """
+import http.server, sys
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200)
+        self.end_headers()
+sys.stderr.write("x" * 300_000)
+http.server.HTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()
+"""
+
+
+def test_a_service_may_say_much(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(services, "_START_TIMEOUT", 20.0)
+    with services.running(lambda port: [sys.executable, "-c", _TALKATIVE, str(port)], "/") as service:
+        assert service.process
+
+
+def test_a_service_that_does_not_start_is_told_in_a_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    artifact = str(tmp_path / "none.pt")
+    command = ["bench", "serve", "--device", "cpu", "--artifact", artifact, "--only", "recovery"]
+    assert main(command) == ExitCode.UNUSABLE
+    error = capsys.readouterr().err
+    assert error.startswith("lensbox bench serve: it did not become ready: lensbox serve: cannot start: ")
+    assert "none.pt" in error
+
+
+def test_services_that_answer_nothing_have_no_figures() -> None:
+    peers = [_row("LitServe, 1 workers, batch 1", 0, **{"500": 7})]
+    report = ServeReport(saturated=_row("lensbox, 64 connections", 900), peers=peers)
+    assert figures(report, "cpu") == []
 
 
 def test_load_is_sent_from_its_own_cores(port: int, body: str) -> None:
