@@ -30,6 +30,15 @@ builds = $(shell find $(1) -type f \( -name '*.cmake' -o -name CMakeLists.txt \)
 SYSTEM_HEADERS := $(addprefix /usr/include/,CLI/CLI.hpp nlohmann/json.hpp jpeglib.h png.h openssl/evp.h gtest/gtest.h)
 SYSTEM_PACKAGES := libcli11-dev nlohmann-json3-dev libjpeg-dev libpng-dev libssl-dev libgtest-dev
 
+# What is installed is written into .torch. Where another one is asked for, it is installed anew, and all that is built
+# on it.
+TORCH_INSTALLED := $(strip $(shell cat $(BIN)/.torch 2> /dev/null))
+ifneq ($(TORCH_INSTALLED),)
+ifneq ($(TORCH_INSTALLED),$(strip $(TORCH)))
+.PHONY: $(BIN)/.torch
+endif
+endif
+
 .DELETE_ON_ERROR:
 .PHONY: help demo test test-ray browser lint format docs ops runner artifact cuda-check sanitize sanitize-ops sanitize-runtime clean
 
@@ -74,7 +83,7 @@ $(BIN)/.torch:
 	$(PYTHON) -m venv $(VENV)
 	@echo "== Installing $(TORCH), which may take minutes"
 	$(PIP) install $(TORCH) numpy
-	@touch $@
+	@echo '$(TORCH)' > $@
 
 # Without build isolation: the op library is built against the torch that is installed.
 $(BIN)/.ops: $(BIN)/.torch pyproject.toml CMakeLists.txt $(call sources,ops) $(call builds,ops)

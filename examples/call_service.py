@@ -20,13 +20,14 @@ async def main() -> int:
     parser.add_argument("photos", type=Path, nargs="+", metavar="photo")
     parser.add_argument("--url", default="http://127.0.0.1:8000")
     options = parser.parse_args()
-    limits = httpx.Limits(max_connections=AT_ONCE)
-    async with httpx.AsyncClient(base_url=options.url, timeout=60, limits=limits) as client:
-        calls = (detect(client, photo) for photo in options.photos)
+    # Not by httpx' limit of connections: waiting for one counts as waiting for an answer.
+    places = asyncio.Semaphore(AT_ONCE)
+    async with httpx.AsyncClient(base_url=options.url, timeout=60) as client:
+        calls = (detect(client, photo, places) for photo in options.photos)
         answers = await asyncio.gather(*calls, return_exceptions=True)
     for photo, answer in zip(options.photos, answers, strict=True):
         if isinstance(answer, BaseException):
-            print(f"{photo}: {answer}", file=sys.stderr)
+            print(f"{photo}: {str(answer) or type(answer).__name__}", file=sys.stderr)
             continue
         print(f"{photo}, {answer['width']} x {answer['height']} pixels")
         for found in answer["detections"]:
@@ -36,10 +37,11 @@ async def main() -> int:
     return int(any(isinstance(answer, BaseException) for answer in answers))
 
 
-async def detect(client: httpx.AsyncClient, photo: Path) -> dict[str, Any]:
+async def detect(client: httpx.AsyncClient, photo: Path, places: asyncio.Semaphore) -> dict[str, Any]:
     """Size and detections of a photograph. docs/clients.md also has deadlines and when to try again."""
     try:
-        response = await client.post("/v1/detect", content=photo.read_bytes())
+        async with places:
+            response = await client.post("/v1/detect", content=photo.read_bytes())
     except httpx.ConnectError as error:
         message = f"no service at {client.base_url}: {error}; start one with `lensbox serve`"
         raise RuntimeError(message) from error

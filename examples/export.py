@@ -9,7 +9,7 @@ import sys
 from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from pathlib import Path
 
-from lensbox.errors import LensboxError
+from lensbox.errors import ExitCode, LensboxError
 from lensbox.export.artifact_writer import save_artifact
 from lensbox.export.onnx_writer import save_onnx
 from lensbox.model import load_detector, recommended_threshold
@@ -24,21 +24,22 @@ def main() -> int:
     options = parser.parse_args()
     try:
         export(options.photo, options.weights, options.output)
-    except LensboxError as error:
+    except (LensboxError, OSError) as error:
         print(f"export.py: {error}", file=sys.stderr)
-        return error.exit_code
+        return error.exit_code if isinstance(error, LensboxError) else ExitCode.BAD_INPUT
     return 0
 
 
 def export(photo: Path, weights: Path | None, output: Path) -> None:
     detector = load_detector(weights)
     threshold = recommended_threshold(weights)
+    file = photo.read_bytes()  # before the export, for which nobody should wait in vain
     # Each is loaded back and must find what the detector finds before it is written.
     save_artifact(detector, output / "detector.pt", score_threshold=threshold)
     save_onnx(detector, output / "detector.onnx", score_threshold=threshold)
     for path in (output / "detector.pt", output / "detector.onnx"):
         artifact = load_artifact(path, device="cpu")
-        found = artifact.detect_image(artifact.read_photo(photo))
+        found = artifact.detect_image(artifact.read_photo(file))
         print(f"{path}, {artifact.metadata.name}:")
         for score, (x1, y1, x2, y2) in zip(found.scores.tolist(), found.boxes.tolist(), strict=True):
             print(f"  score {score:.3f}, x {x1:.1f} to {x2:.1f}, y {y1:.1f} to {y2:.1f}")

@@ -29,6 +29,23 @@ def test_a_python_that_does_not_fit(goal: str, tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [tmp_path / "python"]
 
 
+def test_another_torch_is_installed_anew(tmp_path: Path) -> None:
+    (tmp_path / "bin").mkdir()
+    stamp = tmp_path / "bin" / ".torch"
+
+    def plan(torch: str) -> str:
+        return make("--dry-run", "ops", f"VENV={tmp_path}", f"TORCH={torch}").stdout
+
+    stamp.write_text("torch==2.12.0\n")
+    assert "Installing torch" not in plan("torch==2.12.0")
+    assert "Installing torch==2.13.0" in plan("torch==2.13.0")
+    assert "Installing Python packages and building the op library" in plan("torch==2.13.0")
+    stamp.unlink()
+    assert "Installing torch==2.12.0" in plan("torch==2.12.0")
+    # The recipe writes what the next run compares.
+    assert f"echo 'torch==2.12.0' > {stamp}" in plan("torch==2.12.0")
+
+
 def test_no_compiler(tmp_path: Path) -> None:
     result = make("demo", f"VENV={tmp_path / 'venv'}", python_of(tmp_path, fits=True), "CXX=no-such-compiler")
     assert result.returncode == 2

@@ -34,3 +34,14 @@ def test_weights_that_are_not_there(
     program = load_example("export.py", monkeypatch, "photo.jpg", "--weights", tmp_path / "none.safetensors")
     assert program["main"]() == 4
     assert f"got {tmp_path / 'none.safetensors'}" in capsys.readouterr().err
+
+
+def test_a_photograph_that_is_not_there_is_told_before_the_export(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    program = load_example("export.py", monkeypatch, tmp_path / "none.jpg", "--output", tmp_path)
+    assert program["main"]() == 4
+    error = capsys.readouterr().err
+    assert error.startswith("export.py: ")
+    assert f"{tmp_path / 'none.jpg'}" in error
+    assert list(tmp_path.iterdir()) == []
