@@ -74,16 +74,16 @@ def report_differences(ours: dict[str, Tensor], theirs: list[dict[str, Tensor]],
         apart = (boxes[:, None] - mine["boxes"]).abs().amax(dim=2)
         other_class = torch.tensor(labels, device=boxes.device)[:, None] != mine["labels"]
         apart[other_class] = float("inf")
-        if apart.numel() == 0:
-            continue
-        distance, partner = apart.min(dim=1)
-        paired = distance <= MOST_PIXELS
-        # What only one of both has must lie at the threshold.
-        only_theirs = best[~paired]
-        only_mine = mine["scores"][apart.min(dim=0).values > MOST_PIXELS]
+        # What only one of both has must lie at the threshold: all of it, where the other has found nothing.
+        only_theirs, only_mine = best, mine["scores"]
+        if apart.numel() > 0:
+            distance, partner = apart.min(dim=1)
+            paired = distance <= MOST_PIXELS
+            only_theirs = best[~paired]
+            only_mine = mine["scores"][apart.min(dim=0).values > MOST_PIXELS]
         alone += int((torch.cat([only_theirs, only_mine]) > THRESHOLD + MOST_SCORE).sum())
-        pairs += int(paired.sum())
-        if paired.any():
+        if apart.numel() > 0 and paired.any():
+            pairs += int(paired.sum())
             pixels = max(pixels, float(distance[paired].max()))
             scores = max(scores, float((best - mine["scores"][partner])[paired].abs().max()))
     print(
