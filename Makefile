@@ -30,12 +30,14 @@ builds = $(shell find $(1) -type f \( -name '*.cmake' -o -name CMakeLists.txt \)
 SYSTEM_HEADERS := $(addprefix /usr/include/,CLI/CLI.hpp nlohmann/json.hpp jpeglib.h png.h openssl/evp.h gtest/gtest.h)
 SYSTEM_PACKAGES := libcli11-dev nlohmann-json3-dev libjpeg-dev libpng-dev libssl-dev libgtest-dev
 
-# What is installed is written into .torch. Where another one is asked for, it is installed anew, and all that is built
-# on it.
+# What is installed is written into .torch. Where TORCH asks for another one, it is installed anew, and all that is built
+# on it; without TORCH what is there stays.
 TORCH_INSTALLED := $(strip $(shell cat $(BIN)/.torch 2> /dev/null))
 ifneq ($(TORCH_INSTALLED),)
+ifneq ($(origin TORCH),file)
 ifneq ($(TORCH_INSTALLED),$(strip $(TORCH)))
 .PHONY: $(BIN)/.torch
+endif
 endif
 endif
 

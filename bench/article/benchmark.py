@@ -170,7 +170,8 @@ def _check(row: Row[Any], loss: Callable[[Tensor, Any], Tensor], subject: Subjec
 def _write(output: Path, report: ArticleReport) -> None:
     write_article_csv(output / "article.csv", report)
     try:
-        write_chart(output / "article.png", report)
+        if any(result.phases for result in report.rows):
+            write_chart(output / "article.png", report)
     except ModuleNotFoundError as error:
         report.notes.append(f"No chart: the Python package {error.name!r} is not installed.")
     atomic_write(output / "article.md", article_report.markdown(report).encode())

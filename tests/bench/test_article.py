@@ -4,6 +4,7 @@ import csv
 import gzip
 import itertools
 import json
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from lensbox.bench.check import check_loss
 from lensbox.bench.cli import EXIT_WRONG
 from lensbox.bench.inputs import make_loss_batch
 from lensbox.bench.measurement import Effort
+from lensbox.bench.peers import eager
 from lensbox.bench.peers.peer import PaddedLoss, UnavailableError
 from lensbox.bench.timing import Summary
 from lensbox.cli import main
@@ -213,6 +215,33 @@ def test_a_wrong_answer_of_our_own_is_not_timed_and_fails_the_run(
     printed = capsys.readouterr().out
     assert "batch 2, " in printed
     assert "- Lensbox, padded: WRONG: the loss is off" in printed
+
+
+@pytest.mark.parametrize("good_calls", [5, 6, 9])
+def test_a_row_that_fails_while_it_is_timed_leaves_the_others(subject: Subject, good_calls: int) -> None:
+    calls = 0
+
+    def loss(pred: Tensor, target: Tensor) -> Tensor:
+        nonlocal calls
+        calls += 1
+        if calls > good_calls:
+            raise RuntimeError("out of memory")
+        return eager.padded_loss(pred, target)
+
+    broken = Row("broken", PADDED, lambda _: loss)
+    good = Row("good", PADDED, lambda _: eager.padded_loss)
+    first, second = measure([broken, good], subject, SHORT, time.perf_counter)
+    assert (first.phases, first.step) == ({}, None)
+    assert first.note == "failed: RuntimeError: out of memory"
+    assert second.step is not None
+    assert set(second.phases) == set(PHASES)
+
+
+def test_a_run_without_figures_still_tells_why(tmp_path: Path) -> None:
+    failed = RowResult("padding", published.PADDING, note="failed: RuntimeError: out of memory")
+    report = ArticleReport([("torch", "2")], FOR_A_CPU, [failed])
+    benchmark._write(tmp_path, report)
+    assert "out of memory" in (tmp_path / "article.md").read_text(encoding="utf-8")
 
 
 def test_without_a_gpu_cuda_is_refused(
