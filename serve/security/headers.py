@@ -2,12 +2,12 @@
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-# The page has its scripts and styles in files of its own, and nothing comes from elsewhere. blob: are
-# pictures that a person has dropped. frame-ancestors: no other page shows this one inside itself.
+# The page has its scripts and styles in files of its own, and nothing comes from elsewhere: pictures and
+# frames of the camera are drawn on a canvas, without an address. frame-ancestors: no other page may show it
+# inside itself.
 _PAGE_POLICY = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob: data:; "
-    "media-src 'self' blob:; connect-src 'self'; manifest-src 'self'; base-uri 'none'; form-action 'self'; "
-    "frame-ancestors 'none'"
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
+    "manifest-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
 )
 # FastAPI's pages of the interface, /docs and /redoc, load what they show it with.
 _DOCS_POLICY = (

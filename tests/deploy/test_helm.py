@@ -168,6 +168,11 @@ def test_a_volume_has_one_source(volume: dict[str, Any]) -> None:
     assert models[kind].items() >= volume[kind].items()
 
 
+def test_a_path_may_have_any_signs() -> None:
+    path = "/models/new: a #1.onnx"
+    assert str(settings_of(container_of(rendered({"artifact": {"path": path}}))["args"]).artifact) == path
+
+
 def test_the_environment_and_the_update_can_be_set() -> None:
     update = {"maxUnavailable": 1, "maxSurge": 0}
     resources = rendered({**ALL, "rollingUpdate": update})

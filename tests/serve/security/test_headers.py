@@ -27,6 +27,8 @@ def test_every_answer_has_them(client: httpx.Client, method: str, path: str, sta
     assert "default-src 'none';" in policy
     assert "unsafe" not in policy
     assert "http" not in policy
+    assert "blob:" not in policy
+    assert "data:" not in policy
 
 
 def test_a_defect_s_answer_has_them(start: Callable[..., Any], fake: Any, png: bytes) -> None:
