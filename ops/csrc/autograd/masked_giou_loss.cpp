@@ -17,8 +17,10 @@ class MaskedGiouLossFunction : public torch::autograd::Function<MaskedGiouLossFu
                         const std::optional<Tensor>& weight, double eps) {
     at::AutoDispatchBelowADInplaceOrView below_autograd;
     const auto [loss, normalizer] = masked_giou_loss_forward(pred, target, weight, eps);
-    // Beside the inputs only two scalars are kept; the loss itself is what the gradient of the weight needs.
-    context->save_for_backward({pred, target, weight.value_or(Tensor()), loss, normalizer});
+    // Beside the inputs only scalars are kept. The gradient of the weight needs the loss, and no other does:
+    // a copy, since the caller may go on with `loss += ...`, which autograd refuses for what it has kept.
+    const Tensor kept_loss = weight.has_value() && weight->requires_grad() ? loss.clone() : normalizer;
+    context->save_for_backward({pred, target, weight.value_or(Tensor()), kept_loss, normalizer});
     context->saved_data["eps"] = eps;
     return loss;
   }
