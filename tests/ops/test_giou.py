@@ -81,6 +81,18 @@ def check_gradients(
         assert error <= (TOLERANCE[ours.dtype]["rtol"] + TOLERANCE[ours.dtype]["atol"]) * scale
 
 
+@pytest.mark.parametrize("function", [giou, pairwise_giou])
+def test_sums_of_gradients_too_large_for_their_dtype_saturate(
+    device: torch.device, function: Callable[[Tensor, Tensor], Tensor]
+) -> None:
+    box = torch.tensor([[[0, 0, 0.001, 0.001]]], dtype=torch.float16, device=device, requires_grad=True)
+    others = torch.tensor([0, 0, 0.002, 0.0015], dtype=torch.float16, device=device).expand(1000, 1, 4)
+    function(box, others).sum().backward()
+    assert box.grad is not None
+    assert box.grad.isfinite().all()
+    assert box.grad.max() == torch.finfo(torch.float16).max
+
+
 def test_shapes_broadcast(device: torch.device) -> None:
     for shape1, shape2 in [
         ((4,), (4,)),

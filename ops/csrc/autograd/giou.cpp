@@ -1,4 +1,3 @@
-#include <ATen/ExpandUtils.h>
 #include <torch/csrc/autograd/autograd_not_implemented_fallback.h>
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/library.h>
@@ -27,9 +26,9 @@ class GiouFunction : public torch::autograd::Function<GiouFunction> {
     const std::array<bool, 2> mask = {context->needs_input_grad(0), context->needs_input_grad(1)};
     const auto [grad1, grad2] =
         giou_backward(grads[0], saved[0], saved[1], context->saved_data["eps"].toDouble(), mask);
-    // The op gives gradients of the broadcast shape; a broadcast input gathers those of all its copies.
-    return {mask[0] ? at::sum_to(grad1, saved[0].sym_sizes()) : Tensor(),
-            mask[1] ? at::sum_to(grad2, saved[1].sym_sizes()) : Tensor(), Tensor()};
+    // The op gives gradients of the broadcast shape.
+    return {mask[0] ? sum_of_copies(grad1, saved[0]) : Tensor(),
+            mask[1] ? sum_of_copies(grad2, saved[1]) : Tensor(), Tensor()};
   }
 };
 

@@ -1,4 +1,3 @@
-#include <ATen/ExpandUtils.h>
 #include <torch/csrc/autograd/autograd_not_implemented_fallback.h>
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/library.h>
@@ -28,8 +27,8 @@ class PairwiseGiouFunction : public torch::autograd::Function<PairwiseGiouFuncti
     const auto [grad1, grad2] =
         pairwise_giou_backward(grads[0], saved[0], saved[1], context->saved_data["eps"].toDouble(), mask);
     // Gradients come with the broadcast batch dimensions.
-    return {mask[0] ? at::sum_to(grad1, saved[0].sym_sizes()) : Tensor(),
-            mask[1] ? at::sum_to(grad2, saved[1].sym_sizes()) : Tensor(), Tensor()};
+    return {mask[0] ? sum_of_copies(grad1, saved[0]) : Tensor(),
+            mask[1] ? sum_of_copies(grad2, saved[1]) : Tensor(), Tensor()};
   }
 };
 
