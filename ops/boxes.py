@@ -141,7 +141,7 @@ def padded_nms(
         boxes: `[B, N, 4]`, floating-point.
         scores: `[B, N]`, floating-point; NaN never passes.
         iou_threshold: between 0 and 1.
-        score_threshold: any number; -inf lets every score pass.
+        score_threshold: any number; -inf lets every score above it pass.
         max_candidates, max_detections: at least 1.
         categories: `[B, N]` int64; boxes of different categories do not suppress each other.
 

@@ -26,7 +26,7 @@ def box_iou(boxes1: Tensor, boxes2: Tensor) -> Tensor:
 
 def generalized_box_iou(boxes1: Tensor, boxes2: Tensor) -> Tensor:
     """Generalized IoU of every pair: `[N, 4]`, `[M, 4]` -> `[N, M]`."""
-    return pairwise_giou(boxes1, boxes2)
+    return pairwise_giou(_upcast(boxes1), _upcast(boxes2))
 
 
 def generalized_box_iou_loss(
@@ -77,7 +77,9 @@ def _kept(boxes: Tensor, scores: Tensor, categories: Tensor | None, iou_threshol
     count = boxes.shape[0]
     if count == 0:
         return torch.empty(0, dtype=torch.int64, device=boxes.device)
-    # torchvision ranks every box, those with a score of NaN first; here such boxes are never kept.
+    # torchvision ranks every box, those with a score of NaN first; here such boxes are never kept. Those with
+    # -inf are, so they become the lowest number, which is above the threshold.
+    scores = scores.clamp(min=torch.finfo(scores.dtype).min)
     kept = padded_nms(boxes[None], scores[None], iou_threshold, -float("inf"), count, count, categories)
     return kept.indices[0, : int(kept.counts[0])]
 

@@ -71,6 +71,13 @@ def test_loss_of_half_precision_is_float32(device: torch.device) -> None:
     assert generalized_box_iou_loss(boxes, boxes).dtype == torch.float32
 
 
+def test_generalized_iou_of_half_precision_is_float32(device: torch.device) -> None:
+    boxes = random_boxes(5, dtype=torch.float16).to(device)
+    gious = generalized_box_iou(boxes, boxes)
+    assert gious.dtype == torch.float32
+    assert torch.equal(gious, generalized_box_iou(boxes.float(), boxes.float()))
+
+
 def test_unknown_reduction() -> None:
     with pytest.raises(ValueError, match="Invalid Value for arg 'reduction': 'max"):
         generalized_box_iou_loss(torch.zeros(1, 4), torch.zeros(1, 4), reduction="max")
@@ -91,6 +98,14 @@ def test_nms_of_no_boxes(device: torch.device) -> None:
     kept = nms(torch.zeros(0, 4, device=device), torch.zeros(0, device=device), 0.5)
     assert kept.shape == (0,)
     assert kept.dtype == torch.int64
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+def test_nms_keeps_scores_of_minus_infinity(device: torch.device, dtype: torch.dtype) -> None:
+    boxes = torch.tensor([[0.0, 0, 1, 1], [5, 5, 6, 6], [8, 8, 9, 9]], device=device)
+    scores = torch.tensor([-float("inf"), 1, float("nan")], dtype=dtype, device=device)
+    assert nms(boxes, scores, 0.5).tolist() == [1, 0]
+    assert batched_nms(boxes, scores, torch.zeros(3, device=device), 0.5).tolist() == [1, 0]
 
 
 @pytest.mark.parametrize(
