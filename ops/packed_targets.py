@@ -40,7 +40,11 @@ class PackedTargets:
         """
         if len(rows) == 0:
             raise ValueError("rows must hold at least one image, got none")
-        columns, dtype = rows[0].shape[-1], rows[0].dtype
+        columns, dtype = (rows[0].shape[-1] if rows[0].dim() > 0 else 0), rows[0].dtype
+        if columns == 0:
+            raise ValueError(
+                f"rows must be [n, columns] with at least one column, got {list(rows[0].shape)} for image 0"
+            )
         for image, tensor in enumerate(rows):
             if tensor.dim() != 2 or tensor.shape[1] != columns or tensor.dtype != dtype:
                 raise ValueError(

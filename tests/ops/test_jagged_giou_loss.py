@@ -119,6 +119,13 @@ BROKEN_OFFSETS = {
 }
 
 
+def test_broken_offset_of_no_images() -> None:
+    with pytest.raises(
+        ValueError, match=r"offsets must be \[0\] where pred has no images, got offsets\[0\] = 7"
+    ):
+        jagged_giou_loss(torch.zeros(0, 3, 4), torch.zeros(0, 4), torch.tensor([7]))
+
+
 @pytest.mark.parametrize("offsets", BROKEN_OFFSETS.values(), ids=BROKEN_OFFSETS.keys())
 def test_broken_offsets(device: torch.device, offsets: list[int]) -> None:
     pred = random_boxes(2, 3).to(device).requires_grad_()

@@ -27,6 +27,8 @@ std::vector<Segment> read_segments(const char* op, const Tensor& pred, const Ten
   });
   TORCH_CHECK_VALUE(images > 0 || targets.size(0) == 0, op,
                     ": targets must be empty where pred has no images, got ", targets.sizes());
+  TORCH_CHECK_VALUE(images > 0 || ends[0] == 0, op,
+                    ": offsets must be [0] where pred has no images, got offsets[0] = ", ends[0]);
   std::vector<Segment> segments(images);
   for (int64_t image = 0; image < images; ++image) {
     const int64_t first = ends[image], end = ends[image + 1];
