@@ -87,6 +87,8 @@ def parse_artifact_file(entries: dict[str, bytes]) -> ArtifactFile:
         raise ValueError("is not a TorchScript file")
     if "constants.pkl" not in entries:
         raise ValueError("is not a TorchScript file: it holds no code (was it written by torch.save?)")
+    if "version" not in entries:
+        raise ValueError("is not a TorchScript file: it holds no version")
     metadata = checked_metadata(entries)
     check_entries(entries, _ENTRY, "torch")
     for what, pattern, most in (("code", _CODE, MAX_CODE_SIZE), ("pickles", _PICKLE, MAX_PICKLES_SIZE)):

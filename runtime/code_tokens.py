@@ -60,7 +60,8 @@ def tokens(code: bytes) -> Iterator[Token]:
         kind, word = str(match.lastgroup), match[0]
         if kind == "space":
             line += word.count("\n")
-            fits = "\n" not in word or depth.start_line(len(word) - word.rindex("\n") - 1)
+            begun = word.split("\n")[match.start() > 0 :]  # the first line begins with the file
+            fits = all(depth.start_line(len(indentation)) for indentation in begun)
         elif previous in _GLUED and word.startswith(_GLUED[previous]) and word != _GLUED[previous]:
             raise UnreadableCodeError(f"torch would misread {previous!r} before {word!r}", line)
         else:

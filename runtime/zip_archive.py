@@ -4,6 +4,7 @@ torch's own reader looks at no checksum and takes positions on trust. Python's `
 forgives what torch reads differently: entries that overlap, bytes between them, two directories.
 """
 
+import re
 import struct
 import zlib
 from dataclasses import dataclass
@@ -19,6 +20,8 @@ _SIZES_FOLLOW = 0x0008
 _KNOWN_FLAGS = 0x0800 | _SIZES_FOLLOW | 0x0006
 # With this attribute, torch reads nothing and leaves the bytes of a weight uninitialised.
 _DOS_FOLDER = 0x10
+
+_CONTROL = re.compile(rb"[\x00-\x1f\x7f]")
 
 _LOCAL = struct.Struct("<4s5H3I2H")
 _DESCRIPTOR = struct.Struct("<4s3I")
@@ -63,7 +66,7 @@ def read_archive(data: bytes) -> dict[str, bytes]:
             )
         contents[name], position = _read_entry(data, entry)
         folders.add(folder)
-        lowered.add(name.lower())  # torch finds entries by names without regard to capitals
+        lowered.add(name.encode().lower())  # torch finds entries without regard to ASCII's capitals
     if position != start:
         raise DamagedArchiveError(f"its directory begins at {start}, not at {position}")
     if len(lowered) != len(entries):
@@ -125,8 +128,10 @@ def _split(name: bytes) -> tuple[str, str]:
     except UnicodeDecodeError as error:
         raise DamagedArchiveError(f"the name {name!r} of an entry is not UTF-8") from error
     folder, slash, rest = text.partition("/")
-    if not (folder and slash and rest) or not text.isprintable():
+    if not (folder and slash and rest):
         raise DamagedArchiveError(f"its entry {text!r} does not lie in a folder")
+    if _CONTROL.search(name) or rest.endswith("/"):
+        raise DamagedArchiveError(f"it has the entry {text!r}, whose name is no file's")
     return folder, rest
 
 

@@ -69,7 +69,7 @@ ZipArchive open_archive(const fs::path& artifact, std::string_view bytes) {
 std::string find_folder(const fs::path& artifact, const ZipArchive& archive) {
   const auto& entries = archive.entries();
   const size_t slash = entries.empty() ? std::string::npos : entries[0].name.find('/');
-  if (slash == std::string::npos)
+  if (slash == std::string::npos || slash == 0)
     fail(artifact, "not a TorchScript file: its entries are not below one folder");
   const std::string folder = entries[0].name.substr(0, slash + 1);
   for (const ZipEntry& entry : entries) {
@@ -115,12 +115,16 @@ bool is_in(std::string_view name, std::string_view folder) {
   return name.starts_with(folder) && name.size() > folder.size();
 }
 
+bool is_in_code(std::string_view name, std::string_view ending) {
+  return name.ends_with(ending) && is_in(name.substr(0, name.size() - ending.size()), "code/");
+}
+
 bool is_code(std::string_view name) {
-  return is_in(name, "code/") && name.ends_with(".py");
+  return is_in_code(name, ".py");
 }
 
 bool is_code_pickle(std::string_view name) {
-  return is_in(name, "code/") && name.ends_with(".debug_pkl");
+  return is_in_code(name, ".debug_pkl");
 }
 
 // Whether torch.jit.save writes such an entry. torch's reader takes others for these, since it ignores case,

@@ -96,13 +96,14 @@ class Check {
     constexpr const char* kForm = "it uses getattr other than as getattr(value, \"NAME\")";
     if (text(index + 1) != "(") return kForm;
     const size_t end = closing_bracket(index + 1);
+    if (end == tokens_.size()) return kForm;
     const std::string_view name = text(end - 1);
     if (text(end - 2) != "," || !name.starts_with('"') || name.find('\\') != std::string_view::npos)
       return kForm;
     return attribute_fault(name.substr(1, name.size() - 2));
   }
 
-  // Of the bracket at `begin`, or the last token. At least `begin` + 2 where there is more than the bracket.
+  // Of the bracket at `begin`; behind the last token where there is none.
   size_t closing_bracket(size_t begin) const {
     int depth = 0;
     size_t end = begin;

@@ -49,7 +49,7 @@ struct Value {
   int64_t number = 0;             // of an integer; of a storage, how many items it has
   std::string text{};             // of a text; of a global, its module and name
   Values items{};                 // of a tuple
-  int depth = 0;                  // how deep tuples, lists, dicts and objects lie within each other
+  int depth = 0;                  // how deep tensors, tuples, lists, dicts and objects lie within each other
   bool is_growing = false;        // whether a list or dict may still get items
   std::optional<bool> is_data{};  // of a tuple, once it has been asked
 };
@@ -111,11 +111,13 @@ int64_t item_size(std::string_view global) {
 // themselves by what a pickle says.
 bool is_class(std::string_view global) {
   const size_t blank = global.find(' ');
+  if (blank == std::string_view::npos || global.starts_with("__torch__.torch.classes")) return false;
+  const std::string_view module_name = global.substr(0, blank), name = global.substr(blank + 1);
   const auto is_word_or_dot = [](char c) { return continues_identifier(c) || c == '.'; };
-  const std::string_view module_name = global.substr(0, blank);
-  return blank != std::string_view::npos && is_identifier(global.substr(blank + 1)) &&
-         (module_name == "__torch__" || module_name.starts_with("__torch__.")) &&
-         std::ranges::all_of(module_name, is_word_or_dot) && !global.starts_with("__torch__.torch.classes");
+  return (module_name == "__torch__" || module_name.starts_with("__torch__.")) &&
+         std::ranges::all_of(module_name, is_word_or_dot) && !module_name.ends_with('.') &&
+         module_name.find("..") == std::string_view::npos && !name.empty() &&
+         std::ranges::all_of(name, continues_identifier);
 }
 
 // (storage, offset, sizes, strides, requires_grad, hooks)
@@ -134,7 +136,7 @@ Pointer rebuild_tensor(const Values& arguments) {
     fail("it has a tensor with sizes or strides that none can have");
   }
   if (std::ranges::any_of(sizes, [](const Pointer& size) { return size->number == 0; }))
-    return make({Kind::kTensor});
+    return make({.kind = Kind::kTensor, .depth = 1});
   const int64_t count = arguments[0]->number;
   int64_t last = arguments[1]->number;
   for (size_t i = 0; i < sizes.size() && last < count; ++i) {
@@ -144,7 +146,7 @@ Pointer rebuild_tensor(const Values& arguments) {
     last = stride != 0 && steps > (count - last) / stride ? count : last + steps * stride;
   }
   if (last >= count) fail("it has a tensor that does not lie inside its storage of " + std::to_string(count));
-  return make({Kind::kTensor});
+  return make({.kind = Kind::kTensor, .depth = 1});
 }
 
 Pointer restore_type_tag(const Values& arguments) {

@@ -27,8 +27,8 @@ struct ZipEntry {
 // own reader takes much on trust: checksums, the copy of each entry's description that lies before its data,
 // names that differ in case alone.
 //
-// The archive must fill the whole buffer: entries one after another in the order of the directory, the
-// directory, and the end records, with no gap, no overlap and no comment at the end. Both what torch and what
+// The archive must fill the whole buffer: entries one after another, the directory, in any order of its own,
+// and the end records, with no gap, no overlap and no comment at the end. Both what torch and what
 // Python's zipfile write are like this; entries of 4 GiB or more are not supported. Every entry is stored or
 // deflated, not encrypted; is described alike in the directory and before its data; has a name that no other
 // has (torch ignores case, so does this); and has the right checksum. Together the entries are at most max(64

@@ -7,6 +7,8 @@
 //   load <artifact>      also loads it, and runs its self-test
 //   photo <image>        reads an image for a small gray canvas, at a reduced size where it is large
 //   image <image>        reads an image at full size, in its own colors
+//   pickle <file>        checks a pickle, with the records data/0 of 64 bytes and data/1 of 8
+//   code <file>          checks a TorchScript source, with no declared ops
 //
 // and is answered by one line: "read", or "refused: " and the message of an ArtifactError or InputError.
 // Anything else ends the program.
@@ -18,11 +20,31 @@
 #include <lensbox/torch/self_test.h>
 
 #include <algorithm>
+#include <fstream>
 #include <iostream>
+#include <iterator>
 #include <stdexcept>
 #include <string>
 
+#include "code_check.h"
+#include "pickle_check.h"
+
 namespace {
+
+std::string bytes_of(const std::string& file) {
+  std::ifstream stream(file, std::ios::binary);
+  return {std::istreambuf_iterator<char>(stream), {}};
+}
+
+void refuse_where(const std::optional<std::string>& fault) {
+  if (fault) throw lensbox::ArtifactError(*fault);
+}
+
+std::optional<uint64_t> record_size(const std::string& name) {
+  if (name == "data/0") return 64;
+  if (name == "data/1") return 8;
+  return std::nullopt;
+}
 
 void read(const std::string& how, const std::string& file) {
   if (how == "info") {
@@ -35,6 +57,10 @@ void read(const std::string& how, const std::string& file) {
         {.canvas = lensbox::Canvas{.height = 24, .width = 32, .channels = 1, .fill = 0}, .reading = {}});
   } else if (how == "image") {
     lensbox::read_image(file);
+  } else if (how == "pickle") {
+    refuse_where(lensbox::pickle_fault(bytes_of(file), "data", record_size));
+  } else if (how == "code") {
+    refuse_where(lensbox::code_fault(bytes_of(file), {}));
   } else {
     throw std::invalid_argument("no such way to read a file: " + how);
   }
