@@ -231,8 +231,7 @@ class _Walker:
         target, state = self._pop(2)
         if _kind(target) != "new":
             raise DamagedPickleError("it gives a state to what is no new object")
-        _require_data([state])
-        self.stack.append(_Node("object", depth=_depth([state])))
+        self.stack.append(_object(state))
 
     def persistent(self) -> None:
         """A storage: ('storage', type, key, device, number of items)."""
@@ -255,13 +254,14 @@ class _Walker:
 
     def reduce(self) -> None:
         function, arguments = self._pop(2)
+        if _is_class(function):  # an enumeration, of which `arguments` is a value
+            self.stack.append(_object(arguments))
+            return
         if _kind(function) != "global" or _kind(arguments) != "tuple":
             raise DamagedPickleError("it calls what is no function")
         call = _CALLS.get(function.content)
         if call is None:
-            if not _is_class(function):
-                raise DamagedPickleError(f"it calls {function.content!r}")
-            call = _enumerator
+            raise DamagedPickleError(f"it calls {function.content!r}")
         self.stack.append(call(arguments.content))
 
     def stop(self) -> None:
@@ -347,9 +347,9 @@ def _type_tag(arguments: list[Any]) -> Any:
     return value
 
 
-def _enumerator(arguments: list[Any]) -> _Node:
-    _require_data(arguments)
-    return _Node("object", depth=_depth(arguments))
+def _object(state: Any) -> _Node:
+    _require_data([state])
+    return _Node("object", depth=_depth([state]))
 
 
 def _empty_dict(arguments: list[Any]) -> _Node:

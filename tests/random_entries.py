@@ -86,6 +86,7 @@ def _value(rng: random.Random, depth: int) -> bytes:
             b"}" + _text(rng) + one + b"s",
             _global(rng) + b")\x81" + one + b"b",
             _global(rng) + b"(" + items + b"tR",
+            _global(rng) + one + b"R",
             _tensor(rng),
             _tensor(rng),
             _named("torch.jit._pickle restore_type_tag") + b"(" + one + _text(rng) + b"tR",

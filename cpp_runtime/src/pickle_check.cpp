@@ -182,9 +182,9 @@ Pointer device(const Values& arguments) {
   return make({.kind = Kind::kObject, .depth = 1});
 }
 
-Pointer enumerator(const Values& arguments) {
-  require_data(arguments);
-  return make({.kind = Kind::kObject, .depth = depth_above(arguments)});
+Pointer object_of(const Pointer& state) {
+  require_data({state});
+  return make({.kind = Kind::kObject, .depth = depth_above({state})});
 }
 
 using Function = Pointer (*)(const Values&);
@@ -202,8 +202,7 @@ Function function_of(std::string_view global) {
       {"torch.jit._pickle build_tensorlist", build_list},
   };
   const auto found = std::ranges::find(kFunctions, global, &std::pair<std::string_view, Function>::first);
-  if (found != std::end(kFunctions)) return found->second;
-  return is_class(global) ? enumerator : nullptr;
+  return found == std::end(kFunctions) ? nullptr : found->second;
 }
 
 // Opcodes and their arguments.
@@ -347,7 +346,7 @@ class Walker {
     std::string name(reader_.line());
     name += ' ';
     name += reader_.line();
-    if (!function_of(name) && item_size(name) == 0) {
+    if (!function_of(name) && item_size(name) == 0 && !is_class(name)) {
       fail("it names '" + name.substr(0, 100) + "', which torch does not write for a detector");
     }
     push({.kind = Kind::kGlobal, .text = std::move(name)});
@@ -389,8 +388,7 @@ class Walker {
   void give_state() {
     const Values values = pop(2);  // object, state
     if (values[0]->kind != Kind::kNew) fail("it gives a state to what is no new object");
-    require_data({values[1]});
-    push({.kind = Kind::kObject, .depth = depth_above({values[1]})});
+    stack_.push_back(object_of(values[1]));
   }
 
   // ("storage", type, record, device, number of items)
@@ -415,6 +413,10 @@ class Walker {
 
   void call() {
     const Values values = pop(2);  // function, arguments
+    if (values[0]->kind == Kind::kGlobal && is_class(values[0]->text)) {
+      stack_.push_back(object_of(values[1]));  // an enumeration, and a value of it
+      return;
+    }
     if (values[0]->kind != Kind::kGlobal || values[1]->kind != Kind::kTuple)
       fail("it calls what is no function");
     const Function function = function_of(values[0]->text);

@@ -114,6 +114,13 @@ TEST(PickleFault, RefusesForeignNames) {
             "");
 }
 
+TEST(PickleFault, AcceptsValuesOfEnumerations) {
+  EXPECT_EQ(fault("c__torch__\nSide\nK\2R."), "");
+  EXPECT_EQ(fault("c__torch__\nSide\n" + text("left") + "R."), "");
+  expect_refused("c__torch__\nSide\nc__torch__\nSide\nR.", "where a value must be");
+  expect_refused("c__torch__\nSide\n(R.", "its stack is empty too early");
+}
+
 TEST(PickleFault, RefusesDamage) {
   for (const std::string& pickle : {""s, "."s, "N"s, "NN."s, "N.N"s, "(."s, "t."s, "R."s, "b."s, "q\0."s,
                                     "h\0N."s, "Nq\5."s, "Nr\xff\xff\xff\xff."s, "X\xff\xff\xff\xff."s,

@@ -2,8 +2,10 @@
 
 import io
 import pickle
+import time
 import zipfile
 from collections.abc import Callable
+from enum import Enum
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +44,22 @@ class Part(nn.Module):
         return x + self.grid.sum() + self.sizes[0] + self.names["a"] + self.pair[0] + self.weight.sum()
 
 
+class Side(Enum):
+    LEFT = 1
+    RIGHT = 2
+
+
+class Sided(nn.Module):
+    side: Side
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.side = Side.RIGHT
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + 1 if self.side == Side.RIGHT else x
+
+
 def pickles_of(module: nn.Module) -> tuple[dict[str, bytes], dict[str, bytes]]:
     content = io.BytesIO()
     with quiet_torchscript():
@@ -49,6 +67,19 @@ def pickles_of(module: nn.Module) -> tuple[dict[str, bytes], dict[str, bytes]]:
     with zipfile.ZipFile(content) as archive:
         entries = {name.partition("/")[2]: archive.read(name) for name in archive.namelist()}
     return {name: data for name, data in entries.items() if name.endswith("pkl")}, entries
+
+
+def test_values_of_enumerations_pass() -> None:
+    pickles, entries = pickles_of(Sided())
+    check_pickle(pickles["data.pkl"], "data", entries)
+
+
+def test_what_is_called_often_is_looked_at_once() -> None:
+    calls = b"(" + b"N" * 30_000 + b"tq\0c__torch__\nSide\nq\1" + b"h\1h\0R" * 6_000
+    start = time.process_time()
+    with pytest.raises(DamagedPickleError):  # its stack is not empty at its end
+        check_pickle(b"\x80\2" + calls + b".", "data", {})
+    assert time.process_time() - start < 2  # looking again each time would take ten or more
 
 
 def test_what_torch_writes_passes() -> None:

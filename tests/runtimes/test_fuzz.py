@@ -114,6 +114,12 @@ def test_both_refuse_the_same_entries(
         assert (outcome == "read") == (reason == ""), f"seed {seed}: Python: {reason}; C++: {outcome}"
 
 
+def test_a_pickle_that_calls_often_with_much_is_soon_refused(reader: FileReader, tmp_path: Path) -> None:
+    path = tmp_path / "entry"
+    path.write_bytes(b"\x80\2(" + b"N" * 2_000_000 + b"tq\0c__torch__\nA\nq\1" + b"h\1h\0R" * 400_000 + b".")
+    assert reader.outcome("pickle", path).startswith("refused: ")
+
+
 NAMES = {
     "usual": ("d/extra/x", True),
     "no folder": ("/extra/x", False),
