@@ -7,6 +7,7 @@ import torch
 from box_reference import random_boxes
 from torch import Tensor
 from torch.autograd import forward_ad
+from torch.utils.checkpoint import checkpoint
 
 from lensbox.ops import giou, jagged_giou_loss, masked_giou_loss, pairwise_giou
 
@@ -50,6 +51,14 @@ def test_tangents_are_refused(device: torch.device, function: Function) -> None:
         ):
             with pytest.raises(RuntimeError, match="jvp is not implemented"):
                 function(*inputs)
+
+
+@every_function
+def test_a_checkpoint_gives_the_same_gradient(device: torch.device, function: Function) -> None:
+    a, b = random_boxes(6).to(device).requires_grad_(), random_boxes(6).to(device)
+    (expected,) = torch.autograd.grad(function(a, b).sum(), a)
+    (gradient,) = torch.autograd.grad(checkpoint(function, a, b, use_reentrant=False).sum(), a)
+    assert torch.equal(gradient, expected)
 
 
 @every_function

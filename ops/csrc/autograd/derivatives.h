@@ -34,7 +34,8 @@ inline at::Tensor sum_of_copies(const at::Tensor& grad, const at::Tensor& input)
 }
 
 // While it lives, ops go straight to their kernels. A backward has it, unless second derivatives are asked
-// for: those are refused by what it would go past.
+// for: those are refused by what it would go past. It begins behind get_saved_variables(), since that may run
+// a whole forward again, which needs autograd (torch.utils.checkpoint).
 class BelowAutogradInBackward {
  public:
   BelowAutogradInBackward() {

@@ -23,8 +23,8 @@ class JaggedGiouLossFunction : public torch::autograd::Function<JaggedGiouLossFu
   }
 
   static variable_list backward(AutogradContext* context, const variable_list& grads) {
-    const BelowAutogradInBackward below_autograd;
     const auto saved = context->get_saved_variables();
+    const BelowAutogradInBackward below_autograd;
     const std::array<bool, 2> mask = {context->needs_input_grad(0), context->needs_input_grad(1)};
     const auto [grad_pred, grad_targets] = jagged_giou_loss_backward(
         grads[0], saved[0], saved[1], saved[2], saved[3], context->saved_data["eps"].toDouble(), mask);

@@ -26,8 +26,8 @@ class MaskedGiouLossFunction : public torch::autograd::Function<MaskedGiouLossFu
   }
 
   static variable_list backward(AutogradContext* context, const variable_list& grads) {
-    const BelowAutogradInBackward below_autograd;
     const auto saved = context->get_saved_variables();
+    const BelowAutogradInBackward below_autograd;
     const Tensor &pred = saved[0], &target = saved[1], &weight = saved[2], &loss = saved[3],
                  &normalizer = saved[4];
     const std::array<bool, 3> mask = {context->needs_input_grad(0), context->needs_input_grad(1),

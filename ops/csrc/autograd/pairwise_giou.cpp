@@ -21,8 +21,8 @@ class PairwiseGiouFunction : public torch::autograd::Function<PairwiseGiouFuncti
   }
 
   static variable_list backward(AutogradContext* context, const variable_list& grads) {
-    const BelowAutogradInBackward below_autograd;
     const auto saved = context->get_saved_variables();
+    const BelowAutogradInBackward below_autograd;
     const std::array<bool, 2> mask = {context->needs_input_grad(0), context->needs_input_grad(1)};
     const auto [grad1, grad2] =
         pairwise_giou_backward(grads[0], saved[0], saved[1], context->saved_data["eps"].toDouble(), mask);
