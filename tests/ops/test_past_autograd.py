@@ -68,7 +68,7 @@ def test_results_may_be_added_to_in_place(device: torch.device, function: Functi
     result = function(a, b)
     result *= 2
     (gradient,) = torch.autograd.grad(result.sum(), a)
-    assert torch.equal(gradient, expected)
+    torch.testing.assert_close(gradient, expected, rtol=1e-6, atol=0)
 
 
 def test_a_weighted_loss_may_be_added_to_in_place(device: torch.device) -> None:
