@@ -12,7 +12,7 @@ from __future__ import annotations
 import tarfile
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePath, PurePosixPath
 from typing import NamedTuple
 
 import numpy as np
@@ -22,6 +22,7 @@ from lensbox.errors import InputError, system_reason
 
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".webp")
 ANNOTATION_PATTERN = "*_bbx_gt.txt"
+_ENCODING = "utf-8-sig"  # Windows begins a file with a byte order mark
 _NUMBERS = 10  # of a row; the name of a class follows
 _QUOTED = 80  # characters of a line that is no label
 _FURTHEST = 1e6  # pixels; no photograph is as large
@@ -116,10 +117,19 @@ class _Entry:
     ignore: npt.NDArray[np.bool_]
     classes: tuple[str, ...]
 
+    def says_the_same_as(self, other: _Entry) -> bool:
+        """Whether both have the same boxes, in the same order."""
+        return (
+            np.array_equal(self.boxes, other.boxes)
+            and np.array_equal(self.ignore, other.ignore)
+            and self.classes == other.classes
+        )
+
 
 def parse_annotations(text: str, file_name: str) -> tuple[list[_Entry], list[Problem]]:
-    """Parses the text of a `*_bbx_gt.txt`. Bad rows are left out and reported; an entry whose count or
-    rows cannot be read is left out as a whole, for an image with unknown faces teaches the wrong thing."""
+    """Parses the text of a `*_bbx_gt.txt`. Bad rows are left out and reported. An entry whose count cannot be
+    read or does not fit its rows, and all entries of an image that has several with different boxes, are left
+    out as a whole, for an image with unknown faces teaches the wrong thing."""
     lines = text.splitlines()
     entries: list[_Entry] = []
     problems: list[Problem] = []
@@ -138,7 +148,7 @@ def parse_annotations(text: str, file_name: str) -> tuple[list[_Entry], list[Pro
             report(start, f"expected an image file name, got {name[:_QUOTED]!r}")
             continue
         count_text = lines[position].strip() if position < len(lines) else ""
-        if not count_text.isdigit():
+        if not count_text.isdecimal():
             report(
                 position,
                 f"expected the number of boxes of {name}, got {count_text[:_QUOTED]!r}; image skipped",
@@ -166,7 +176,25 @@ def parse_annotations(text: str, file_name: str) -> tuple[list[_Entry], list[Pro
             position += 1  # the line of zeros
         array = np.array(boxes, np.float32).reshape(-1, 4)
         entries.append(_Entry(name, start + 1, array, np.array(ignore, np.bool_), tuple(classes)))
-    return entries, problems
+    return _without_contradictions(entries, file_name, problems), problems
+
+
+def _without_contradictions(
+    entries: Sequence[_Entry], file_name: str, problems: list[Problem]
+) -> list[_Entry]:
+    """One entry an image. Those of an image that is listed again with other boxes are all left out."""
+    first: dict[str, _Entry] = {}
+    contradicted: set[str] = set()
+    for entry in entries:
+        before = first.setdefault(entry.name, entry)
+        if before is entry:
+            continue
+        message = f"image {entry.name} is listed again, at first in line {before.line}"
+        if not entry.says_the_same_as(before):
+            contradicted.add(entry.name)
+            message += ", with other boxes; image skipped"
+        problems.append(Problem(f"{file_name}:{entry.line}", message))
+    return [entry for name, entry in first.items() if name not in contradicted]
 
 
 def _is_image_name(text: str) -> bool:
@@ -200,13 +228,14 @@ def _parse_row(row: str) -> _Row | str:
 def _read_tar(path: Path, images: list[LabelledImage], problems: list[Problem]) -> None:
     try:
         with tarfile.open(path, "r:") as archive:
-            members = {member.name: member for member in archive if member.isfile()}
-            names = [name for name in members if Path(name).match(ANNOTATION_PATTERN)]
+            # Without "./" before each name, as `tar -C photos .` writes them.
+            members = {str(PurePosixPath(member.name)): member for member in archive if member.isfile()}
+            names = [name for name in members if _is_annotation(PurePosixPath(name))]
             texts = {}
             for name in names:
                 file = archive.extractfile(members[name])
                 assert file is not None  # isfile() above
-                texts[name] = file.read().decode("utf-8", errors="replace")
+                texts[name] = file.read().decode(_ENCODING, errors="replace")
     except tarfile.TarError as error:
         raise DataError(
             f"{path} must be a folder or an uncompressed tar file of photographs and labels ({_LAYOUT}), "
@@ -218,9 +247,9 @@ def _read_tar(path: Path, images: list[LabelledImage], problems: list[Problem]) 
         origin = f"{path}:{annotation}"
         entries, found = parse_annotations(text, origin)
         problems.extend(found)
-        folder = Path(annotation).parent
+        folder = PurePosixPath(annotation).parent
         for entry in entries:
-            member = members.get((folder / "images" / entry.name).as_posix())
+            member = members.get(str(folder / "images" / entry.name))
             if member is None:
                 problems.append(Problem(f"{origin}:{entry.line}", f"image {entry.name} is not in the shard"))
                 continue
@@ -232,12 +261,12 @@ def _read_folder(path: Path, images: list[LabelledImage], problems: list[Problem
         next(path.iterdir(), None)  # rglob passes over folders that cannot be read
     except OSError as error:
         raise DataError(f"folder {path} cannot be read: {system_reason(error)}") from error
-    annotations = sorted(path.rglob(ANNOTATION_PATTERN))
+    annotations = sorted(filter(_is_annotation, path.rglob(ANNOTATION_PATTERN)))
     if not annotations:
         raise DataError(f"folder {path} must hold a {ANNOTATION_PATTERN} file, at any depth ({_LAYOUT})")
     for annotation in annotations:
         entries, found = parse_annotations(
-            annotation.read_text(encoding="utf-8", errors="replace"), str(annotation)
+            annotation.read_text(encoding=_ENCODING, errors="replace"), str(annotation)
         )
         problems.extend(found)
         roots = _image_roots(annotation)
@@ -249,6 +278,11 @@ def _read_folder(path: Path, images: list[LabelledImage], problems: list[Problem
                 problems.append(Problem(f"{annotation}:{entry.line}", message))
                 continue
             images.append(_labelled(entry, file, 0, -1, str(annotation)))
+
+
+def _is_annotation(path: PurePath) -> bool:
+    # macOS keeps attributes of a file beside it, in one whose name begins with "._".
+    return path.match(ANNOTATION_PATTERN) and not path.name.startswith("._")
 
 
 def _image_roots(annotation: Path) -> Sequence[Path]:

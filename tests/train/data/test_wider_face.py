@@ -1,8 +1,10 @@
+import subprocess
 import tarfile
 from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from lensbox.train.data.image_store import decode_image, load_images, trim_boxes
 from lensbox.train.data.wider_face import DataError, parse_annotations, read_wider_face
@@ -40,6 +42,9 @@ def test_parses_boxes_ignore_flags_and_empty_images() -> None:
         ("a.jpg\n3\n1 2 3 4\nb.jpg\n1\n1 1 1 1\n", 1, "announces 3 boxes and has 1", ["b.jpg"]),
         ("a.jpg\n2\n1 2 3 4", 1, "announces 2 boxes and has 1", []),
         ("a.jpg\n1\n1 2 nan 4\n", 3, "above 0", ["a.jpg"]),
+        ("a.jpg\n²\n1 2 3 4\nb.jpg\n1\n1 1 1 1\n", 2, "number of boxes", ["b.jpg"]),
+        ("a.jpg\n1\n1 2 3 4\nb.jpg\n0\na.jpg\n1\n1 2 3 4\n", 6, "listed again", ["a.jpg", "b.jpg"]),
+        ("a.jpg\n1\n1 2 3 4\nb.jpg\n0\na.jpg\n1\n5 6 7 8\n", 6, "with other boxes", ["b.jpg"]),
     ],
 )
 def test_reports_bad_rows_with_their_line_and_goes_on(
@@ -62,6 +67,34 @@ def test_folder_and_shard_hold_the_same(faces_folder: Path, faces_shard: Path) -
         assert one.source in ("0--Event", "other")
         assert one.read_bytes() == other.read_bytes()
         np.testing.assert_array_equal(one.boxes, other.boxes)
+
+
+@pytest.fixture
+def one_photograph(tmp_path: Path) -> Path:
+    """A folder of one photograph with one face."""
+    folder = tmp_path / "photos"
+    (folder / "images").mkdir(parents=True)
+    Image.new("L", (40, 30), 128).save(folder / "images" / "a.png")
+    (folder / "x_bbx_gt.txt").write_text("a.png\n1\n1 2 30 20\n")
+    return folder
+
+
+def test_a_shard_of_the_current_folder(one_photograph: Path, tmp_path: Path) -> None:
+    """`tar -C photos -cf photos.tar .` begins every name with "./"."""
+    subprocess.run(["tar", "-C", one_photograph, "-cf", tmp_path / "photos.tar", "."], check=True)
+    images, problems = read_wider_face([tmp_path / "photos.tar"])
+    assert [image.name for image in images] == ["a.png"]
+    assert images[0].read_bytes() == (one_photograph / "images" / "a.png").read_bytes()
+    assert not problems
+
+
+def test_what_windows_and_macos_add_does_not_matter(one_photograph: Path) -> None:
+    labels = one_photograph / "x_bbx_gt.txt"
+    labels.write_bytes(b"\xef\xbb\xbf" + labels.read_bytes().replace(b"\n", b"\r\n"))
+    (one_photograph / "._x_bbx_gt.txt").write_bytes(b"\0\5\x16\7\0\2\0\0Mac OS X")
+    images, problems = read_wider_face([one_photograph])
+    assert [image.name for image in images] == ["a.png"]
+    assert not problems
 
 
 def test_published_archives_are_understood(tmp_path: Path, faces_folder: Path) -> None:
