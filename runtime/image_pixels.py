@@ -27,7 +27,7 @@ def upright_pixels(
     for box in _tiles(image.width, image.height):
         before_each_tile()
         part = image if box == (0, 0, *image.size) else image.crop(box)
-        tile = upright_image(_converted(part, mode), orientation)
+        tile = upright_image(converted(part, mode), orientation)
         left, top, right, bottom = upright_box(box, image.size, orientation)
         values = np.frombuffer(tile.tobytes(), np.uint8)
         upright[top:bottom, left:right] = values.reshape(tile.height, tile.width, len(mode))
@@ -50,8 +50,9 @@ def target_mode(mode: str) -> str:
     return "L" if mode in ("1", "LA", "La", "F") or mode.startswith("I") else "RGB"
 
 
-def _converted(tile: PIL.Image.Image, mode: str) -> PIL.Image.Image:
-    if tile.mode.startswith("I"):
+def converted(image: PIL.Image.Image, mode: str) -> PIL.Image.Image:
+    """An image in the mode "L", "RGB" or "RGBA"; the same one if it is in this mode."""
+    if image.mode.startswith("I"):
         # 16-bit gray. Pillow's own conversion would clip at 255 instead of dropping the low byte.
-        return PIL.Image.fromarray((np.asarray(tile).clip(0, 65535) >> 8).astype(np.uint8))
-    return tile if tile.mode == mode else tile.convert(mode)
+        image = PIL.Image.fromarray((np.asarray(image).clip(0, 65535) >> 8).astype(np.uint8))
+    return image if image.mode == mode else image.convert(mode)

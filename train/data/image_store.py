@@ -16,10 +16,11 @@ import numpy as np
 import numpy.typing as npt
 import torch
 import torch.nn.functional as F  # noqa: N812
-from PIL import Image, UnidentifiedImageError
+from PIL import Image
 from torch import Tensor
 
 from lensbox.errors import InputError
+from lensbox.runtime.image_pixels import converted
 from lensbox.train.data.box_slots import BoxSlots, fill_slots
 from lensbox.train.data.folds import fold_index
 from lensbox.train.data.wider_face import LabelledImage, Problem, none_readable
@@ -84,8 +85,9 @@ def decode_image(image: LabelledImage, side: int = SIDE, mode: Literal["L", "RGB
     """
     try:
         with Image.open(io.BytesIO(image.read_bytes())) as file:
-            picture = file.convert(mode)
-    except (OSError, UnidentifiedImageError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+            picture = converted(file, mode)
+            picture.load()
+    except Exception as error:  # decoders raise a dozen types on broken files
         raise OSError(f"image {image.name} cannot be read: {error}") from error
     boxes, (width, height) = image.boxes, picture.size
     outside = (boxes[:, :2] >= [width, height]).any(1) | (boxes[:, 2:] <= 0).any(1)

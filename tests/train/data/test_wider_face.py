@@ -1,3 +1,4 @@
+import struct
 import subprocess
 import tarfile
 from pathlib import Path
@@ -6,8 +7,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from lensbox.train.data.image_store import decode_image, load_images, trim_boxes
-from lensbox.train.data.wider_face import DataError, parse_annotations, read_wider_face
+from lensbox.runtime.image_io import read_image
+from lensbox.train.data.image_store import decode_image, load_images, trim_boxes, try_decode
+from lensbox.train.data.wider_face import DataError, Problem, parse_annotations, read_wider_face
 
 GOOD = """a/one.jpg
 2
@@ -143,6 +145,29 @@ def test_large_photographs_shrink_with_their_boxes(faces_folder: Path) -> None:
     assert max(small.pixels.shape) == 100
     ratio = small.pixels.shape[1] / full.pixels.shape[1]
     np.testing.assert_allclose(small.boxes[:, [0, 2]], full.boxes[:, [0, 2]] * ratio, rtol=1e-5)
+
+
+def test_sixteen_bits_are_what_the_runtime_makes_of_them(one_photograph: Path) -> None:
+    ramp = np.arange(40 * 30, dtype=np.uint16).reshape(30, 40) * 54
+    file = one_photograph / "images" / "a.png"
+    Image.fromarray(ramp).save(file)
+    image = read_wider_face([one_photograph])[0][0]
+    np.testing.assert_array_equal(decode_image(image).pixels, ramp >> 8)
+    np.testing.assert_array_equal(decode_image(image).pixels, read_image(file)[0].numpy())
+    assert decode_image(image, mode="RGB").pixels.shape == (30, 40, 3)
+
+
+def test_whatever_a_decoder_raises_is_of_one_photograph(
+    one_photograph: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object) -> None:
+        raise struct.error("unpack requires a buffer of 4 bytes")
+
+    monkeypatch.setattr(Image, "open", broken)
+    image = read_wider_face([one_photograph])[0][0]
+    problem = try_decode(image)
+    assert isinstance(problem, Problem)
+    assert problem.message == "image a.png cannot be read: unpack requires a buffer of 4 bytes"
 
 
 def test_trim_cuts_shares_of_the_side() -> None:
