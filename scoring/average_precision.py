@@ -237,13 +237,21 @@ class Evaluation:
 
 
 def threshold_of_best_f1(curve: Curve) -> tuple[float, float]:
-    """Returns the score that gives the best F1 (harmonic mean of precision and recall), and that F1.
+    """Returns the threshold that gives the best F1 (harmonic mean of precision and recall), and that F1.
 
-    (NaN, 0) without detections or labels.
+    Detections with higher scores count: it is the largest float32 number below the lowest of theirs. (NaN, 0)
+    without detections or labels.
     """
     if not curve.total or not len(curve.scores):
         return float("nan"), 0.0
     precision, recall = curve.precision, curve.recall
     f1 = 2 * precision * recall / np.maximum(precision + recall, 1e-9)
+    # No threshold parts detections of equal scores.
+    f1[:-1][curve.scores[:-1] == curve.scores[1:]] = 0.0
     best = int(f1.argmax())
-    return float(curve.scores[best]), float(f1[best])
+    return _below(curve.scores[best]), float(f1[best])
+
+
+def _below(score: float) -> float:
+    nearest = np.float32(score)
+    return float(nearest if nearest < score else np.nextafter(nearest, np.float32(-np.inf)))

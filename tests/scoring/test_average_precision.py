@@ -133,7 +133,27 @@ def test_threshold_of_best_f1_maximises_f1() -> None:
         np.array([2, 0, -1, 1]),
     )
     # F1 by cut: 2/5, 4/6, 4/7, 6/8
-    assert threshold_of_best_f1(curve) == (0.6, 0.75)
+    threshold, f1 = threshold_of_best_f1(curve)
+    assert f1 == 0.75
+    # The detection of score 0.6 counts, also where scores are float32: those above the threshold do.
+    assert np.nextafter(np.float32(0.6), np.float32(0)) == threshold < 0.6
+
+
+def test_no_threshold_parts_equal_scores() -> None:
+    """The hit comes first, but whatever lets it pass lets three false alarms pass too: F1 2/5, not 1."""
+    curve = Evaluation(
+        [labels((0, 0, 10, 10))],
+        [found((0, 0, 10, 10, 0.5), *((x, 50, x + 10, 60, 0.5) for x in (0, 20, 40)))],
+    ).curve(*BANDS["all>=8"])
+    threshold, f1 = threshold_of_best_f1(curve)
+    assert f1 == pytest.approx(2 / 5)
+    assert (curve.scores > threshold).sum() == 4
+
+
+def test_at_the_best_threshold_the_only_face_is_found() -> None:
+    score = float(np.float32(0.9))
+    curve = Evaluation([labels((0, 0, 10, 10))], [found((0, 0, 10, 10, score))]).curve(*BANDS["all>=8"])
+    assert np.float32(score) > np.float32(threshold_of_best_f1(curve)[0])
 
 
 def test_other_numbers_of_images_are_refused() -> None:
