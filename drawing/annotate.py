@@ -55,7 +55,7 @@ def annotate(
     classes: names that have a color each, by turns. points: which of the extras are points.
     scale: pixels of the picture per pixel of the boxes.
     """
-    drawn = picture.convert("RGB")
+    drawn = _eight_bit(picture).convert("RGB")
     sizes, pen = _Sizes.of(drawn), ImageDraw.Draw(drawn)
     font = ImageFont.load_default(sizes.text)
     for one in reversed(found):
@@ -72,6 +72,13 @@ def annotate(
                 _disc(pen, x * scale, y * scale, sizes, color)
         _tag(pen, drawn.width, corners, _text(label, one["score"]), font, color)
     return drawn
+
+
+def _eight_bit(picture: Image.Image) -> Image.Image:
+    """Gray of 16 bits without the low byte; Pillow's own conversion would clip at 255."""
+    if not picture.mode.startswith("I"):
+        return picture
+    return picture.convert("I").point(lambda level: level * (1 / 256)).convert("L")
 
 
 def _pixel(value: float, side: int) -> int:

@@ -67,3 +67,9 @@ def test_absurd_numbers_are_drawn_as_far_as_they_can_be() -> None:
     assert annotate(picture, found, points=("eyes",)).size == (64, 64)
     assert pixels(annotate(picture, found[1:2])).max() == 0
     assert annotate(Image.new("RGBA", (1, 1)), found).mode == "RGB"
+
+
+def test_gray_of_sixteen_bits_is_not_clipped() -> None:
+    levels = np.arange(64 * 64, dtype=np.uint16).reshape(64, 64) * 16
+    for picture in (Image.fromarray(levels), Image.fromarray(levels.astype(np.int32))):
+        assert (pixels(annotate(picture, [])) == (levels >> 8)[..., None]).all()
