@@ -1,5 +1,6 @@
 """`lensbox train --dataset random --model article`: what it shows, what it leaves, how it goes on."""
 
+import dataclasses
 import itertools
 import json
 from pathlib import Path
@@ -84,6 +85,13 @@ def test_a_resumed_run_ends_as_an_uninterrupted_one(tmp_path: Path) -> None:
     assert outcome.before == whole.before
     expected = whole.net.state_dict()
     assert all(torch.equal(value, expected[name]) for name, value in resumed.net.state_dict().items())
+
+
+def test_a_resumed_run_follows_its_new_learning_rate(tmp_path: Path) -> None:
+    ArticleRun("1 - GIoU", SMALL, RunOptions(tmp_path, CPU)).train()
+    slower = dataclasses.replace(SMALL, learning_rate=SMALL.learning_rate / 10)
+    resumed = ArticleRun("1 - GIoU", slower, RunOptions(tmp_path, CPU, resume=True))
+    assert [group["lr"] for group in resumed.optimizer.param_groups] == [slower.learning_rate]
 
 
 def test_a_checkpoint_of_the_other_objective_is_refused(tmp_path: Path) -> None:

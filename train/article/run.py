@@ -24,6 +24,7 @@ from lensbox.train.article.random_batches import held_out_batch, load_batches
 from lensbox.train.article.settings import ArticleConfig
 from lensbox.train.errors import TrainingError
 from lensbox.train.run.checkpoint import load_checkpoint, save_checkpoint
+from lensbox.train.run.optimizer import load_moments
 from lensbox.train.run.progress_bar import ProgressBar
 from lensbox.train.run.run import CHECKPOINT_FILE
 from lensbox.train.run.scalar_log import ScalarLog
@@ -163,7 +164,7 @@ class ArticleRun:
                 f"{self._checkpoint} must hold a run of {self._kind()}, got {checkpoint.get('article')}"
             )
         self.net.load_state_dict(checkpoint["net"])
-        self.optimizer.load_state_dict(checkpoint["optimizer"])
+        load_moments(self.optimizer, checkpoint["optimizer"])
         self.step = int(checkpoint["step"])
         return float(checkpoint["before"])
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -29,11 +30,17 @@ def make_optimizer(
 
 
 def share_rate(optimizer: torch.optim.AdamW, rate: Tensor, capturable: bool) -> None:
-    """Makes the optimiser read `rate`, also after a state was loaded, which replaces it."""
+    """Makes the optimiser read `rate`, also after a state was loaded, which puts a copy in its place."""
     for group in optimizer.param_groups:
         group["lr"] = rate
-        # A checkpoint may come from another device or configuration.
         group["capturable"] = capturable
+
+
+def load_moments(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> None:
+    """Takes up the moments and step counts of a `state_dict`. Rates, weight decay and all other options stay
+    what the configuration made them: a resumed run may have changed them."""
+    options = optimizer.state_dict()["param_groups"]
+    optimizer.load_state_dict({**state, "param_groups": options})
 
 
 def join_gradients(parameters: Sequence[Tensor], quality: Tensor) -> None:

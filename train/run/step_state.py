@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from lensbox.train.run import process_group
+from lensbox.train.run.optimizer import load_moments
 from lensbox.train.run.random_state import random_state, set_random_state
 from lensbox.train.run.step import TrainStep
 
@@ -27,7 +28,7 @@ def load_step_state(step: TrainStep, state: dict[str, Any]) -> None:
     """Takes up what `step_state` returned; call it before the step is compiled and captured."""
     step.model.load_state_dict(state["model"])
     step.average.detector.load_state_dict(state["average"])
-    step.optimizer.load_state_dict(state["optimizer"])
+    load_moments(step.optimizer, state["optimizer"])
     step.share_rate()  # loading replaced it
     step.step = int(state["step"])
     generators, rank = state["generators"], process_group.rank()

@@ -21,6 +21,7 @@ from lensbox.train.evaluation.evaluation_set import load_evaluation_set
 from lensbox.train.evaluation.figures import Figures
 from lensbox.train.run import run as trainer
 from lensbox.train.run.checkpoint import load_checkpoint
+from lensbox.train.run.run import TrainingRun
 from lensbox.train.run.step import TrainStep
 
 CONFIG = SHORT_RUN.replace(steps=6, ema_decay=0.9, ema_warmup=2.0)
@@ -134,6 +135,12 @@ def test_resuming_with_another_detector_is_refused(store: ImageStore, tmp_path: 
     config = CONFIG.replace(model="base")
     with pytest.raises(ValueError, match="must hold the detector"):
         train(store, config, run_options(tmp_path, resume=True))
+
+
+def test_a_resumed_run_follows_its_new_weight_decay(store: ImageStore, tmp_path: Path) -> None:
+    interrupt(store, CONFIG.replace(weight_decay=0.05), run_options(tmp_path), after=1)
+    resumed = TrainingRun(store, CONFIG.replace(weight_decay=0.5), run_options(tmp_path, resume=True))
+    assert [group["weight_decay"] for group in resumed.step.optimizer.param_groups] == [0.5, 0.0]
 
 
 def test_a_run_saves_its_configuration_before_its_first_step(store: ImageStore, tmp_path: Path) -> None:
