@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import pickle
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -34,14 +35,19 @@ def load_checkpoint(path: Path) -> dict[str, Any]:
         raise FileNotFoundError(f"checkpoint must be a file that exists, got {path}")
     if not zipfile.is_zipfile(path):
         raise InputError(f"{path} must be a checkpoint, got a file that torch.save did not write")
-    with zipfile.ZipFile(path) as archive:
-        is_torchscript = any(name.endswith("/constants.pkl") for name in archive.namelist())
+    try:
+        with zipfile.ZipFile(path) as archive:
+            is_torchscript = any(name.endswith("/constants.pkl") for name in archive.namelist())
+        state = None if is_torchscript else torch.load(path, map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError as error:  # its message advises to run whatever code the file holds
+        raise InputError(
+            f"{path} must be a checkpoint, got a file that is damaged or holds more than tensors, numbers and "
+            "text"
+        ) from error
+    except Exception as error:  # a damaged archive or pickle may fail in any way
+        raise InputError(f"{path} must be a checkpoint, got a damaged file: {error}") from error
     if is_torchscript:
         raise InputError(f"{path} must be a checkpoint, got an artifact: --artifact takes it")
-    try:
-        state = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:  # a damaged archive or pickle may fail in any way
-        raise InputError(f"{path} must be a checkpoint: {error}") from error
     if not isinstance(state, dict) or state.get("format") != FORMAT:
         raise InputError(f"{path} must be a checkpoint of format {FORMAT}")
     return state
