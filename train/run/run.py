@@ -191,6 +191,11 @@ class TrainingRun:
             self.progress = max(self.progress, share)
             if self.progress >= 1:
                 return
+            # Before saving: a run that takes the checkpoint up takes its progress for evaluated.
+            if evaluations and self.progress >= evaluations[0]:
+                evaluations.popleft()
+                if validation is not None and process_group.is_first():
+                    self._evaluate_between(log, delivery, validation)
             if due:
                 self._save()
                 saved = time.monotonic()
@@ -199,10 +204,6 @@ class TrainingRun:
                 refill()
             _throttle(in_flight, self.options.device)
             log.after_step(self.progress, self.options.seconds())
-            if evaluations and self.progress >= evaluations[0]:
-                evaluations.popleft()
-                if validation is not None and process_group.is_first():
-                    self._evaluate_between(log, delivery, validation)
 
     def _evaluate_between(self, log: RunLog, delivery: Delivery, validation: EvaluationSet) -> None:
         start = time.monotonic()

@@ -107,6 +107,24 @@ def test_a_resumed_run_remembers_its_best(
     assert (tmp_path / "best.safetensors").read_bytes() == before
 
 
+@pytest.mark.parametrize("after", range(4))
+def test_an_interruption_loses_no_evaluation(
+    store: ImageStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, after: int
+) -> None:
+    """Whichever step is cut short, the evaluation in the middle is done before it or after resuming."""
+    scored: list[int] = []
+
+    def score(step: TrainStep, *_: object, **__: object) -> Figures:
+        scored.append(step.step)
+        return Figures({"all>=8": 0.5}, 1, 1, 0.4, 0.7)
+
+    monkeypatch.setattr(trainer, "score", score)
+    config = CONFIG.replace(evaluations=1, steps=4)
+    interrupt(store, config, run_options(tmp_path), after, ANY_DATA)
+    train(store, config, run_options(tmp_path, resume=True), ANY_DATA)
+    assert sorted(set(scored)) == [2, 4]
+
+
 def test_resuming_a_compiled_run_continues_it_too(
     store: ImageStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
