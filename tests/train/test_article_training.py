@@ -59,6 +59,10 @@ def test_the_command_trains_both_ways(tmp_path: Path, capsys: pytest.CaptureFixt
     assert capsys.readouterr().out.splitlines()[:4] == printed.splitlines()[:4]
     assert (tmp_path / FOLDERS["1 - GIoU"] / "checkpoint.pt").read_bytes() == weights
 
+    # A run that begins anew leaves no checkpoint of the earlier one in its place.
+    assert main([*COMMAND, "--output", str(tmp_path), "--set", *TINY, "steps=1"]) == 0
+    assert (tmp_path / FOLDERS["1 - GIoU"] / "earlier_checkpoint.pt").read_bytes() == weights
+
 
 @pytest.mark.gpu
 def test_it_trains_on_a_gpu_in_bfloat16(tmp_path: Path) -> None:

@@ -28,6 +28,7 @@ from lensbox.train.commands.given_settings import given_settings
 from lensbox.train.errors import ConfigError
 from lensbox.train.run import process_group
 from lensbox.train.run.arithmetic import use_fast_kernels
+from lensbox.train.run.checkpoint import set_aside
 from lensbox.train.run.progress_bar import open_progress_bar
 from lensbox.train.run.run import CHECKPOINT_FILE, CONFIG_FILE
 
@@ -64,6 +65,9 @@ def run_train_article(arguments: TrainArguments) -> None:
     folders = {objective: arguments.output / folder for objective, folder in FOLDERS.items()}
     if arguments.resume and not any((folder / CHECKPOINT_FILE).is_file() for folder in folders.values()):
         raise ConfigError(f"--resume: there must be a checkpoint in {arguments.output}, got none")
+    if not arguments.resume:
+        for folder in folders.values():
+            set_aside(folder / CHECKPOINT_FILE)
     atomic_write(arguments.output / CONFIG_FILE, (config.to_json() + "\n").encode())
     outcomes: dict[Objective, Outcome] = {}
     for objective in OBJECTIVES:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import logging
 import pickle
 import zipfile
 from pathlib import Path
@@ -16,12 +17,23 @@ from lensbox.model import DetectorConfig, FaceDetector
 
 FORMAT = 2
 
+logger = logging.getLogger(__name__)
+
 
 def save_checkpoint(path: Path, state: dict[str, Any]) -> None:
     """Saves `state` (tensors, numbers, text, containers of them); the file appears whole or not at all."""
     buffer = io.BytesIO()
     torch.save({"format": FORMAT, **state}, buffer)
     atomic_write(path, buffer.getvalue())
+
+
+def set_aside(path: Path) -> None:
+    """Renames the checkpoint that an earlier run left, before another run begins in its folder: interrupted
+    before its own first one, that run would be taken up from it."""
+    if path.is_file():
+        earlier = path.with_name(f"earlier_{path.name}")
+        path.replace(earlier)
+        logger.warning("%s of an earlier run is now %s; --resume would have gone on with it", path, earlier)
 
 
 def load_checkpoint(path: Path) -> dict[str, Any]:

@@ -29,7 +29,7 @@ from lensbox.train.evaluation.evaluate import evaluate
 from lensbox.train.evaluation.evaluation_set import EvaluationSet
 from lensbox.train.evaluation.figures import Figures
 from lensbox.train.run import process_group
-from lensbox.train.run.checkpoint import load_checkpoint, save_checkpoint
+from lensbox.train.run.checkpoint import load_checkpoint, save_checkpoint, set_aside
 from lensbox.train.run.compile_and_capture import compile_and_capture
 from lensbox.train.run.delivery import Delivery
 from lensbox.train.run.initial_weights import InitialWeights, check_layout
@@ -149,6 +149,8 @@ class TrainingRun:
                 f"got {options.time_limit:g} s"
             )
         if process_group.is_first():
+            if not options.resume:
+                set_aside(options.output / CHECKPOINT_FILE)
             text = json.dumps(json.loads(config.to_json()), indent=2) + "\n"
             atomic_write(options.output / CONFIG_FILE, text.encode())
         settings = config.optimizer

@@ -148,6 +148,24 @@ def test_resuming_a_finished_run_changes_nothing(store: ImageStore, tmp_path: Pa
     assert all(torch.equal(value, after[name]) for name, value in before.items())
 
 
+def test_a_run_is_never_taken_up_from_an_earlier_one(
+    store: ImageStore, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A run begun anew in the same folder is cut short before its first checkpoint."""
+
+    def cut() -> None:
+        raise KeyboardInterrupt
+
+    train(store, CONFIG.replace(steps=2), run_options(tmp_path))
+    before = (tmp_path / "checkpoint.pt").read_bytes()
+    with pytest.raises(KeyboardInterrupt):
+        TrainingRun(store, CONFIG, run_options(tmp_path)).train(refill=cut)
+    with pytest.raises(FileNotFoundError, match=r"checkpoint\.pt"):
+        train(store, CONFIG, run_options(tmp_path, resume=True))
+    assert (tmp_path / "earlier_checkpoint.pt").read_bytes() == before
+    assert "of an earlier run is now" in caplog.text
+
+
 def test_resuming_with_another_detector_is_refused(store: ImageStore, tmp_path: Path) -> None:
     interrupt(store, CONFIG, run_options(tmp_path), after=1)
     config = CONFIG.replace(model="base")
