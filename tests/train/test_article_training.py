@@ -179,6 +179,9 @@ def test_photographs_need_data_and_take_a_model_s_size(capsys: pytest.CaptureFix
     assert json.loads(capsys.readouterr().out)["model"] == "small"
 
 
-def test_a_wrong_name_names_the_known_ones() -> None:
+def test_wrong_settings_are_refused() -> None:
+    with pytest.raises(ConfigError, match="seed: must be between"):
+        article_config({"seed": 2**60})
+    next(load_batches(article_config({"seed": 2**42}), 0, pin_memory=False))
     with pytest.raises(ConfigError, match=r"unknown configuration key 'step'.* known keys: seed, channels"):
         article_config({"step": 3})

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 from pydantic import Strict
 from pydantic.dataclasses import dataclass
 
-from lensbox.train.config.bounds import Count, CountOrNone, Positive
+from lensbox.train.config.bounds import Count, CountOrNone, Positive, Seed
 from lensbox.train.config.settings import STRICT, checked
 from lensbox.train.errors import ConfigError
 
@@ -22,7 +22,7 @@ class ArticleConfig:
     The article's own net has the channels 32, 64, 128 and 256 and 16384 hidden values; its batches hold 1024.
     """
 
-    seed: int = 0
+    seed: Seed = 0
     channels: Annotated[tuple[Count, Count, Count, Count], Strict(False)] = (2, 4, 8, 8)
     hidden: Count = 64
     samples: Count = 1_000_000

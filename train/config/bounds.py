@@ -59,6 +59,8 @@ NotNegative = Annotated[Number, Field(ge=0)]
 AtLeastOne = Annotated[Number, Field(ge=1)]
 Count = Annotated[int, Field(ge=1)]
 CountOrNone = Annotated[int, Field(ge=0)]
+# Generators take 64 bits, and what is seeded for each process, step or sample adds to or multiplies a seed.
+Seed = Annotated[int, Field(ge=-(2**42), le=2**42)]
 
 _Pair = Annotated[tuple[Number, Number], Strict(False), BeforeValidator(_as_many(2))]
 _Sides = Annotated[tuple[Number, Number, Number, Number], Strict(False), BeforeValidator(_as_many(4))]

@@ -17,7 +17,7 @@ def config_from_yaml(path: Path) -> dict[str, Any]:
         ConfigError: the file cannot be read, or holds anything else.
     """
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8-sig")  # Windows begins files with a mark
         values = json.loads(text) if path.suffix == ".json" else _parse_yaml(text)
     except OSError as error:
         raise ConfigError(f"configuration file {path} cannot be read: {system_reason(error)}") from error

@@ -30,6 +30,7 @@ from lensbox.train.config.bounds import (
     Positive,
     Range,
     RisingPairs,
+    Seed,
     Share,
     ShareBelowOne,
     Trims,
@@ -183,7 +184,7 @@ class TrainConfig:
     """Everything that decides a run besides data, device and time limit."""
 
     model: Annotated[str, AfterValidator(_size_that_exists)] = "base"
-    seed: int = 0
+    seed: Seed = 0
 
     optimizer: OptimizerSettings = OptimizerSettings()
     average: AverageSettings = AverageSettings()
@@ -275,4 +276,6 @@ def _complaint(error: ErrorDetails, rules: FieldInfo, given: Any) -> str:
     if is_endless or ("ctx" in error and error["ctx"].keys() & {"ge", "gt", "le", "lt"}):
         got = as_number(given) if isinstance(default, float) else given
         return f"must be {bounds_in_words(rules)}, got {got!r}"
+    if isinstance(default, bool):
+        return f"must be true or false, got {given!r}"
     return f"must be like {default!r}, got {given!r}"

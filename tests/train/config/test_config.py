@@ -42,7 +42,10 @@ def test_values_are_converted_to_the_type_of_their_key() -> None:
         ({"level_sizes": [[1, 2, 3]]}, r"level_sizes: must have 2 values, got \[1, 2, 3\]"),
         ({"level_sizes": [[2, 1]]}, "level_sizes: must be rising pairs"),
         ({"steps": True}, "steps: must be like"),
-        ({"compile": 1}, "compile: must be like"),
+        ({"compile": 1}, "compile: must be true or false, got 1"),
+        ({"compile": "True"}, "compile: must be true or false, got 'True'"),  # as --set compile=True gives it
+        ({"seed": 2**64}, "seed: must be between -4398046511104 and 4398046511104, got 18446744073709551616"),
+        ({"seed": 1.5}, "seed: must be like 0, got 1.5"),
         ({"crop_window": [1, 2, 3]}, "crop_window: must have 2 values"),
         ({"mosaic_share": 1.5}, "mosaic_share: must be between 0 and 1, got 1.5"),
         ({"cover_chance": -0.1}, "cover_chance: must be between 0 and 1, got -0.1"),
@@ -87,6 +90,8 @@ def test_files(tmp_path: Path) -> None:
     assert config_from_mapping(config_from_yaml(tmp_path / "c.yaml")) == TrainConfig().replace(steps=5)
     (tmp_path / "c.json").write_text('{"steps": 5}')
     assert config_from_yaml(tmp_path / "c.json") == {"steps": 5}
+    (tmp_path / "marked.json").write_text('{"steps": 5}', encoding="utf-8-sig")
+    assert config_from_yaml(tmp_path / "marked.json") == {"steps": 5}
     (tmp_path / "empty.yaml").write_text("")
     assert config_from_yaml(tmp_path / "empty.yaml") == {}
     (tmp_path / "list.yaml").write_text("- 1\n")
