@@ -67,3 +67,28 @@ def test_a_folder_is_no_file(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="cannot be written"):
         atomic_write(folder, b"")
     assert list(tmp_path.iterdir()) == [folder]
+
+
+def test_a_link_stays_one(tmp_path: Path) -> None:
+    target, link = tmp_path / "disk" / "file", tmp_path / "file"
+    target.parent.mkdir()
+    for content in (b"the file is not there yet", b"now it is"):
+        link.unlink(missing_ok=True)
+        link.symlink_to(target)
+        atomic_write(link, content)
+        assert link.is_symlink()
+        assert target.read_bytes() == content
+
+
+def test_what_is_no_file_is_written_to(tmp_path: Path) -> None:
+    """As root, `--json /dev/null` would otherwise leave the machine without one."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        atomic_write(pipe, b"content")
+        assert os.read(reader, 100) == b"content"
+    finally:
+        os.close(reader)
+    assert stat.S_ISFIFO(pipe.stat().st_mode)
+    assert list(tmp_path.iterdir()) == [pipe]
