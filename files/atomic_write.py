@@ -8,7 +8,7 @@ def atomic_write(path: str | Path, content: bytes) -> None:
     """Writes a file, and the folders that it needs; it appears whole, or the old one stays.
 
     The content lies on the disk before the file gets its name. Its permissions are those of any new file. If
-    the process is killed half-way, `NAME.PID.partial` may stay beside it. Of a link, the file that it names is
+    the process is killed half-way, `NAME.PID.partial` may stay beside it. A link stays, and what it names is
     written; what is no file, such as /dev/null or a pipe, is written to. Raises OSError that names the file.
     """
     path = Path(path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import math
@@ -87,7 +88,8 @@ def _train(arguments: TrainArguments) -> None:
         if first:
             print("\n".join(lines))
         return
-    with open_progress_bar(first) as bar, TrainingRun(store, config, options) as run:
+    ending = contextlib.closing(pool) if pool else contextlib.nullcontext()
+    with ending, open_progress_bar(first) as bar, TrainingRun(store, config, options) as run:
         outcome = run.train(validation, pool.refill if pool else None, bar)
     if first:
         if outcome.figures is not None:

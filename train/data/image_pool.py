@@ -7,8 +7,10 @@ the photographs that have been there longest. The training step, captured or not
 
 from __future__ import annotations
 
+import contextlib
 import queue
 import threading
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 
@@ -28,6 +30,9 @@ from lensbox.train.data.image_store import (
     try_decode,
 )
 from lensbox.train.data.wider_face import LabelledImage, Problem
+from lensbox.train.errors import TrainingError
+
+CLOSE_SECONDS = 20.0
 
 Sample = tuple[Tensor, Tensor, Tensor, Tensor]
 
@@ -117,19 +122,23 @@ class ImagePool:
             num_workers=workers,
             collate_fn=partial(collate, capacity=slots),
             pin_memory=device.type == "cuda",
-            persistent_workers=workers > 0,
             # A fork would copy a process that has already initialised CUDA.
             multiprocessing_context="spawn" if workers > 0 else None,
         )
         self._loader = loader
-        self._ready: queue.Queue[tuple[Tensor, ...]] = queue.Queue(maxsize=2)
+        self._ready: queue.Queue[tuple[Tensor, ...] | Exception] = queue.Queue(maxsize=2)
         self._thread: threading.Thread | None = None
+        self._closed = threading.Event()
         self._device = device
 
     def refill(self, wait: bool = False) -> None:
         """Puts a decoded batch, if one is ready, in the place of the oldest photographs.
 
         Neither workers nor device are waited for, unless `wait` asks for a batch.
+
+        Raises:
+            TrainingError: a worker has ended, as it does where memory is short: from now on the photographs
+                would stay the same.
         """
         if self._thread is None:
             # Not before the first step: pinning memory in a thread would break the capture of a CUDA graph.
@@ -139,6 +148,8 @@ class ImagePool:
             fresh = self._ready.get(block=wait)
         except queue.Empty:
             return
+        if isinstance(fresh, Exception):
+            raise TrainingError(f"the workers that decode photographs must go on, got {fresh!r}") from fresh
         tensors: StoreTensors = self.store.tensors
         count = len(fresh[0])
         slots = (torch.arange(count) + self.replaced) % len(self.store)
@@ -147,6 +158,24 @@ class ImagePool:
             place.index_copy_(0, slots, value.to(self._device, non_blocking=True))
         self.replaced += count
 
+    def close(self) -> None:
+        """Ends the workers. What the store holds stays; there is no `refill` afterwards.
+
+        One that is busy for longer than CLOSE_SECONDS, as with a disk that does not answer, ends with the
+        process.
+        """
+        self._closed.set()
+        latest = time.monotonic() + CLOSE_SECONDS
+        while self._thread is not None and self._thread.is_alive() and time.monotonic() < latest:
+            with contextlib.suppress(queue.Empty):  # it may wait for a place
+                self._ready.get_nowait()
+            self._thread.join(0.05)
+
     def _fetch(self) -> None:
-        for batch in self._loader:
-            self._ready.put(batch)
+        try:
+            for batch in self._loader:
+                self._ready.put(batch)
+                if self._closed.is_set():
+                    return  # with the iterator, the workers end
+        except Exception as error:
+            self._ready.put(error)

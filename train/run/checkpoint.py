@@ -53,8 +53,7 @@ def load_checkpoint(path: Path) -> dict[str, Any]:
         state = None if is_torchscript else torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:  # its message advises to run whatever code the file holds
         raise InputError(
-            f"{path} must be a checkpoint, got a file that is damaged or holds more than tensors, numbers and "
-            "text"
+            f"{path} must be a checkpoint, got a file that is damaged or holds more than tensors and numbers"
         ) from error
     except Exception as error:  # a damaged archive or pickle may fail in any way
         raise InputError(f"{path} must be a checkpoint, got a damaged file: {error}") from error

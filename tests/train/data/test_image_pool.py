@@ -1,3 +1,6 @@
+import multiprocessing
+from collections.abc import Iterator
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
@@ -7,6 +10,7 @@ import torch
 from lensbox.train.data.image_pool import DecodingDataset, ImagePool, WeightedSampler
 from lensbox.train.data.image_store import load_images
 from lensbox.train.data.wider_face import read_wider_face
+from lensbox.train.errors import TrainingError
 
 
 @pytest.mark.parametrize("workers", [0, 1])
@@ -38,6 +42,39 @@ def test_photographs_are_exchanged_in_place(faces_folder: Path, workers: int) ->
         assert int(tensors.counts[slot]) == int(everything.counts[match[0]])
         held = sorted(tensors.boxes[slot, : int(tensors.counts[slot])].tolist())
         assert held == sorted(everything.boxes[match[0], : int(everything.counts[match[0]])].tolist())
+
+
+@pytest.fixture
+def pool_of_one_worker(faces_folder: Path) -> Iterator[tuple[ImagePool, BaseProcess]]:
+    """A pool at work, and its worker."""
+    images, _ = read_wider_face([faces_folder])
+    settings: dict[str, Any] = {"weights": {}, "trims": {}, "capacity": 4, "batch_size": 3}
+    others = set(multiprocessing.active_children())
+    pool = ImagePool(images, torch.device("cpu"), resident=5, workers=1, **settings)
+    pool.refill(wait=True)
+    (worker,) = set(multiprocessing.active_children()) - others
+    yield pool, worker
+    pool.close()
+
+
+def test_a_worker_that_is_killed_ends_the_run(pool_of_one_worker: tuple[ImagePool, BaseProcess]) -> None:
+    """Without it, the photographs on the device would never be exchanged again."""
+    pool, worker = pool_of_one_worker
+
+    def refill_often() -> None:
+        for _ in range(10):  # some batches were ready
+            pool.refill(wait=True)
+
+    worker.kill()
+    with pytest.raises(TrainingError, match="workers that decode photographs must go on, got"):
+        refill_often()
+
+
+def test_a_closed_pool_has_no_worker(pool_of_one_worker: tuple[ImagePool, BaseProcess]) -> None:
+    pool, worker = pool_of_one_worker
+    assert worker.is_alive()
+    pool.close()
+    assert not worker.is_alive()
 
 
 def test_unreadable_photographs_are_black(tmp_path: Path) -> None:
