@@ -8,6 +8,7 @@ import logging
 import math
 import platform
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -20,8 +21,14 @@ from lensbox.train.commands.given_settings import given_settings
 from lensbox.train.config.settings import TrainConfig, config_from_mapping
 from lensbox.train.data.folds import LEFT_OUT, parse_fold, without_fold
 from lensbox.train.data.image_pool import ImagePool
-from lensbox.train.data.image_store import ImageStore, load_images
-from lensbox.train.data.wider_face import read_wider_face
+from lensbox.train.data.image_store import ImageStore, load_images, unknown_sources
+from lensbox.train.data.wider_face import (
+    DataError,
+    LabelledImage,
+    Problem,
+    read_wider_face,
+    shared_photographs,
+)
 from lensbox.train.errors import ConfigError
 from lensbox.train.evaluation.contact_sheet import save_contact_sheet
 from lensbox.train.loss.teachers import load_teachers
@@ -58,10 +65,12 @@ def _train(arguments: TrainArguments) -> None:
         return
     device = _join(chosen_device(arguments.device))
     _check_output(arguments)
-    if arguments.val:
-        read_wider_face(arguments.val, arguments.strict)  # before the photographs are decoded
     origin = _origin(arguments, config)
-    store, pool = _photographs(arguments, config, device, origin)
+    images, problems = _labelled(arguments, config, origin)
+    if arguments.val:  # before the photographs are decoded
+        _warn_of_shared(images, read_wider_face(arguments.val, arguments.strict)[0])
+    store, pool = _photographs(images, config, device, origin)
+    report_problems(problems + store.problems, arguments.strict)
     logger.info("%d photographs decoded after %.1f s", len(store), time.monotonic() - started)
     if arguments.contact_sheet is not None:
         _draw_sheet(store, config, device, arguments.contact_sheet)
@@ -151,13 +160,36 @@ def _origin(arguments: TrainArguments, config: TrainConfig) -> Origin:
     return Origin(initial, left_out, teachers)
 
 
-def _photographs(
-    arguments: TrainArguments, config: TrainConfig, device: torch.device, origin: Origin
-) -> tuple[ImageStore, ImagePool | None]:
-    """Decodes the photographs onto the device, or, if they are too many, as many as it may hold at a time."""
+def _labelled(
+    arguments: TrainArguments, config: TrainConfig, origin: Origin
+) -> tuple[list[LabelledImage], list[Problem]]:
+    """The photographs to train on, not yet decoded, and what had to be skipped."""
     images, problems = read_wider_face(arguments.data, arguments.strict)
+    settings = config.data
+    for key, named in (("source_weights", settings.source_weights), ("source_trims", settings.source_trims)):
+        for name in unknown_sources(images, named):
+            logger.warning("%s names %r, a source of which there is no photograph", key, name)
     if origin.left_out is not None:
         images = without_fold(images, origin.left_out)
+        if not images:
+            raise DataError(f"--leave-out {origin.left_out} must leave photographs to train on, got none")
+    return images, problems
+
+
+def _warn_of_shared(images: Sequence[LabelledImage], validation: Sequence[LabelledImage]) -> None:
+    if shared := shared_photographs(validation, images):
+        logger.warning(
+            "%d of %d photographs of --val are in --data too, such as %s: the figures will be too good",
+            len(shared),
+            len(validation),
+            shared[0],
+        )
+
+
+def _photographs(
+    images: Sequence[LabelledImage], config: TrainConfig, device: torch.device, origin: Origin
+) -> tuple[ImageStore, ImagePool | None]:
+    """Decodes the photographs onto the device, or, if they are too many, as many as it may hold at a time."""
     settings, folds = config.data, origin.teachers.folds
     capacity = max(config.boxes.max_targets, config.boxes.max_ignored)
     pool = None
@@ -189,7 +221,6 @@ def _photographs(
             workers=settings.workers,
             folds=folds,
         )
-    report_problems(problems + store.problems, arguments.strict)
     return store, pool
 
 

@@ -7,7 +7,7 @@ tile: 169 kB each, so tens of thousands fit beside the training itself.
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, TypeVar
@@ -120,6 +120,14 @@ def of_source(image: LabelledImage, values: Mapping[str, Value], default: Value)
     (`<n>--<Event>`)."""
     family = "wider" if "--" in image.source else image.source
     return values.get(image.source, values.get(family, default))
+
+
+def unknown_sources(images: Sequence[LabelledImage], named: Iterable[str]) -> list[str]:
+    """Which of the named sources, in the words of `of_source`, no photograph is of."""
+    sources = {image.source for image in images}
+    if any("--" in source for source in sources):
+        sources.add("wider")
+    return [name for name in named if name not in sources]
 
 
 def trim_boxes(boxes: npt.NDArray[np.float32], trim: Sequence[float]) -> npt.NDArray[np.float32]:

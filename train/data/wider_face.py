@@ -67,6 +67,13 @@ class LabelledImage:
             return file.read(self.size)
 
 
+def shared_photographs(images: Sequence[LabelledImage], others: Sequence[LabelledImage]) -> list[str]:
+    """Names of the photographs of `images` that are among `others` too, by name and boxes, for a copy lies
+    elsewhere. Of those without boxes, which may be others of the same name, nothing is said."""
+    known = {(image.name, image.boxes.tobytes()) for image in others if len(image.boxes)}
+    return [image.name for image in images if (image.name, image.boxes.tobytes()) in known]
+
+
 @dataclass(frozen=True)
 class Problem:
     """Something in the data that was skipped, with the file and line it stands in."""

@@ -16,6 +16,7 @@ from short_runs import TINY
 from lensbox.cli import main
 from lensbox.errors import ExitCode
 from lensbox.train.commands.train import NO_STEP_LIMIT
+from lensbox.train.data.folds import fold_index
 from lensbox.train.evaluation.coco_precision import COCO_FIGURES
 
 
@@ -180,6 +181,31 @@ def test_bad_data_is_skipped_or_stops_a_strict_run(
     assert main(["train", *arguments, "--strict", "--set", *TINY]) == 4
     assert "x_bbx_gt.txt:4" in capsys.readouterr().err
     assert main(["train", "--data", str(tmp_path / "absent"), "--device", "cpu"]) == 4
+
+
+def test_likely_mistakes_are_said(
+    faces_folder: Path, faces_shard: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Photographs that are trained and scored on, and sources that there are none of."""
+    arguments = ["--device", "cpu", "--contact-sheet", str(tmp_path / "s.png"), "--data", str(faces_folder)]
+    named = 'source_weights={"wider": 1, "otter": 0}', 'source_trims={"other": [0, 0, 0, 0.1]}'
+    assert main(["train", *arguments, "--val", str(faces_shard), "--set", *TINY, *named]) == 0
+    said = capsys.readouterr().err.splitlines()
+    shared = "12 of 12 photographs of --val are in --data too, such as other/0.png"
+    assert f"warning: {shared}: the figures will be too good" in said
+    assert "warning: source_weights names 'otter', a source of which there is no photograph" in said
+    assert sum(line.startswith("warning") for line in said) == 2
+
+
+def test_a_fold_must_leave_photographs(
+    faces_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "images").symlink_to(faces_folder / "images")
+    (tmp_path / "x_bbx_gt.txt").write_text("other/0.png\n0\n")
+    arguments = ["--data", str(tmp_path), "--device", "cpu", "--output", str(tmp_path / "run")]
+    fold = fold_index("other/0.png", 2) + 1
+    assert main(["train", *arguments, "--leave-out", f"{fold}/2"]) == ExitCode.BAD_INPUT
+    assert f"--leave-out {fold}/2 must leave photographs to train on, got none" in capsys.readouterr().err
 
 
 def test_an_output_that_is_a_file_is_refused_before_anything_is_decoded(
