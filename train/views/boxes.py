@@ -14,14 +14,15 @@ from lensbox.train.views.tiles import Tiles
 
 
 def map_boxes(store: StoreTensors, tiles: Tiles) -> MappedBoxes:
-    """Maps the boxes of every tile's photograph onto the canvas and clips them to the tile's rectangle."""
+    """Maps the boxes of every tile's photograph onto the canvas and clips them to what the tile shows of the
+    photograph: where a label reaches beyond it, only padding is in view."""
     source = store.boxes[tiles.image]
     scale = torch.cat([tiles.scale, tiles.scale], dim=1)[:, None]
     offset = torch.cat([tiles.offset, tiles.offset], dim=1)[:, None]
     mapped = source * scale + offset
     low = torch.minimum(mapped[..., :2], mapped[..., 2:])  # mirrored boxes have their sides swapped
     high = torch.maximum(mapped[..., :2], mapped[..., 2:])
-    corner, far = tiles.rectangle[:, None, :2], tiles.rectangle[:, None, 2:]
+    corner, far = _shown(store.sizes[tiles.image], tiles)
     clipped_low = torch.minimum(torch.maximum(low, corner), far)
     clipped_high = torch.minimum(torch.maximum(high, corner), far)
     visible = (clipped_high - clipped_low).prod(2) / (high - low).prod(2).clamp(min=1e-6)
@@ -31,6 +32,16 @@ def map_boxes(store: StoreTensors, tiles: Tiles) -> MappedBoxes:
     labelled = slot < store.counts[tiles.image][:, None]
     whole, clipped = torch.cat([low, high], dim=2), torch.cat([clipped_low, clipped_high], dim=2)
     return MappedBoxes(whole, clipped, visible, used, labelled)
+
+
+def _shown(size: Tensor, tiles: Tiles) -> tuple[Tensor, Tensor]:
+    """Corners [T, 1, 2] of what tiles show of photographs of `size` [T, 2], on the canvas."""
+    start, end = tiles.offset, tiles.offset + tiles.scale * size
+    corner, far = (
+        torch.minimum(torch.maximum(edge, tiles.rectangle[:, :2]), tiles.rectangle[:, 2:])
+        for edge in (torch.minimum(start, end), torch.maximum(start, end))
+    )
+    return corner[:, None], far[:, None]
 
 
 def view_boxes(

@@ -140,6 +140,24 @@ def test_visible_share_decides_between_target_ignored_and_dropped(
     assert not ignored[0, 1:].any()
 
 
+@pytest.mark.parametrize(
+    ("below", "find", "ignore"), [(30.0, True, False), (70.0, False, True), (90.0, False, False)]
+)
+@pytest.mark.parametrize("mirrored", [False, True])
+def test_padding_shows_nothing_of_a_box(below: float, find: bool, ignore: bool, mirrored: bool) -> None:
+    """A label that reaches beyond the photograph, 400 px high, ends with it, though the canvas goes on."""
+    store = one_box_store([10.0, 300.0 + below, 90.0, 400.0 + below])
+    tiles = tiles_for([-0.5 if mirrored else 0.5, 0.5], [200.0 if mirrored else 0.0, 10.0])
+    boxes, found, ignored = judge_boxes(map_boxes(store, tiles), CONFIG.boxes)
+    assert boxes[0, 0].tolist() == [
+        155.0 if mirrored else 5.0,
+        160 + below / 2,
+        195.0 if mirrored else 45.0,
+        210,
+    ]
+    assert (bool(found[0, 0]), bool(ignored[0, 0])) == (find, ignore)
+
+
 def test_low_and_flagged_boxes_are_ignored() -> None:
     tiles = tiles_for([0.1, 0.1], [0.0, 0.0])
     _, found, ignored = judge_boxes(map_boxes(one_box_store([0.0, 0.0, 40.0, 44.0]), tiles), CONFIG.boxes)
