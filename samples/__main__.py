@@ -12,7 +12,7 @@ from pathlib import Path
 
 import PIL.Image
 
-from lensbox.errors import ExitCode
+from lensbox.errors import ExitCode, system_reason
 from lensbox.files import atomic_write
 from lensbox.samples.photos import DRAWN_BOXES, face_free_photos, save_photos
 
@@ -29,6 +29,14 @@ def main() -> None:
         parser.exit(ExitCode.UNUSABLE, f"{parser.prog}: {message}\n")
     if folder.exists() and not folder.is_dir():
         parser.error(f"folder must be a folder, got the file {folder}")
+    try:
+        _write(folder)
+    except OSError as error:
+        message = f"{error.filename or folder} cannot be written: {system_reason(error)}"
+        parser.exit(ExitCode.UNUSABLE, f"{parser.prog}: {message}\n")
+
+
+def _write(folder: Path) -> None:
     names = [path.name for path in save_photos(folder)]
     for name, pixels in face_free_photos().items():
         names.append(f"{name}.png")

@@ -54,3 +54,15 @@ def test_a_file_in_the_place_of_the_folder(
         command.main()
     assert ended.value.code == 2
     assert "folder must be a folder, got the file" in capsys.readouterr().err
+
+
+def test_a_folder_that_cannot_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setattr("sys.argv", ["samples", str(tmp_path / "file" / "photos")])
+    with pytest.raises(SystemExit) as ended:
+        command.main()
+    assert ended.value.code == 3
+    said = capsys.readouterr().err
+    assert f"python -m lensbox.samples: {tmp_path / 'file' / 'photos'} cannot be written: " in said

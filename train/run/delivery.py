@@ -63,6 +63,12 @@ class Delivery:
             "device": torch.cuda.get_device_name(step.device) if on_gpu else "cpu",
             "platform": platform.platform(),
         }
-        metadata = {"recipe": self.config.to_json(), FIGURES_KEY: json.dumps(summary), **self.facts}
+        facts = {name: _as_unicode(fact) for name, fact in self.facts.items()}
+        metadata = {"recipe": self.config.to_json(), FIGURES_KEY: json.dumps(summary), **facts}
         save_detector(step.average.detector, self.folder / name, metadata)
         return summary
+
+
+def _as_unicode(text: str) -> str:
+    """Paths may hold bytes that are no UTF-8, which Python hands on as lone surrogates; metadata may not."""
+    return text.encode(errors="backslashreplace").decode()

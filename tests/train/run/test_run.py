@@ -2,6 +2,7 @@
 
 import json
 import logging
+import os
 import time
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ import pytest
 import torch
 from short_runs import CPU, SHORT_RUN, interrupt, run_options, train
 
-from lensbox.model import DetectorConfig, FaceDetector, load_detector
+from lensbox.model import DetectorConfig, FaceDetector, load_detector, read_metadata
 from lensbox.train.config.reading import config_from_yaml
 from lensbox.train.config.settings import config_from_mapping
 from lensbox.train.data.image_store import ImageStore
@@ -184,6 +185,13 @@ def test_a_run_saves_its_configuration_before_its_first_step(store: ImageStore, 
     assert config_from_mapping(config_from_yaml(tmp_path / "config.json")) == CONFIG.replace(
         checkpoint_seconds=1e-9
     )
+
+
+def test_weights_may_come_of_a_path_that_is_no_unicode(store: ImageStore, tmp_path: Path) -> None:
+    command = "lensbox train --data " + os.fsdecode(b"caf\xe9")
+    train(store, CONFIG.replace(steps=1), run_options(tmp_path, recipe={"command": command}))
+    said = r"lensbox train --data caf\udce9"
+    assert read_metadata(tmp_path / "weights.safetensors")["command"] == said
 
 
 def test_failed_interim_evaluation_does_not_end_the_run(
