@@ -53,8 +53,9 @@ class Pulse:
         return self._silence
 
     def reset(self) -> None:
-        """For another process in the place of one that has ended."""
+        """For another process in the place of one that has ended. It may beat before it is looked at."""
         self._memory[:] = bytes(_SIZE)
+        self._seen = self._silence = 0.0
 
     def _count(self) -> int:
         return int.from_bytes(self._memory[:_COUNT], "little")

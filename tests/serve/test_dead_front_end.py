@@ -146,3 +146,20 @@ def test_who_slept_itself_does_not_blame_others(monkeypatch: pytest.MonkeyPatch)
     assert pulse.silence() < 2
     pulse.beat()
     assert pulse.silence() == 0
+
+
+def test_the_next_process_begins_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also one that is as quick as the first, and has beaten as often when it is looked at again."""
+    now = 0.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    pulse = Pulse()
+    pulse.beat()
+    pulse.silence()
+    for _ in range(10):
+        now += 0.4
+        pulse.silence()
+    assert pulse.silence() == pytest.approx(4)
+    pulse.reset()
+    pulse.beat()
+    now += 0.1
+    assert pulse.silence() == 0
