@@ -19,7 +19,7 @@ from lensbox.serve.processes.addresses import new_address
 from lensbox.serve.processes.arena import Arena
 from lensbox.serve.processes.peers import Peers
 from lensbox.serve.processes.pulse import Pulse
-from lensbox.serve.processes.remote_engine import RemoteEngine
+from lensbox.serve.processes.remote_engine import RemoteEngine, RemoteEngines
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="needs Linux' shared memory")
 
@@ -43,13 +43,9 @@ def test_one_that_accepts_and_has_no_model_is_seen_by_the_others() -> None:
     first.check_ready()
 
 
-def _beat(peers: Peers) -> None:
-    peers.beat(False)
-
-
 def test_processes_share_what_they_say() -> None:
     pulses = [Pulse(), Pulse()]
-    process = multiprocessing.get_context("spawn").Process(target=_beat, args=(Peers(pulses, 1),))
+    process = multiprocessing.get_context("spawn").Process(target=Peers(pulses, 1).beat, args=(False,))
     process.start()
     process.join(60)
     assert process.exitcode == 0
@@ -91,7 +87,7 @@ def test_who_comes_while_the_model_is_there_can_use_it_at_once(artifact: Artifac
     thread.start()
 
     async def start() -> None:
-        remote = RemoteEngine(address, Arena(1 << 16), 4)
+        remote = RemoteEngines([RemoteEngine(address, Arena(1 << 16), 4)])
         remote.start()
         assert remote.ready_artifact().metadata.to_json() == artifact.metadata.to_json()
         ended.set()
@@ -104,7 +100,7 @@ def test_who_comes_while_the_model_is_there_can_use_it_at_once(artifact: Artifac
 
 def test_a_start_does_not_wait_for_a_model_that_is_not_there() -> None:
     async def start() -> None:
-        remote = RemoteEngine(new_address("cpu"), Arena(1 << 16), 4)
+        remote = RemoteEngines([RemoteEngine(new_address("cpu"), Arena(1 << 16), 4)])
         begun = time.monotonic()
         remote.start()
         assert time.monotonic() - begun < 4
