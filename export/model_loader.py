@@ -16,11 +16,11 @@ import safetensors.torch
 import torch
 from torch import Tensor, nn
 
-from lensbox.errors import ArtifactError, InputError, LensboxError, system_reason
+from lensbox.errors import ArtifactError, InputError, LensboxError
 from lensbox.export.foreign_values import python_methods
 from lensbox.model import Detector
 from lensbox.model.protocol_check import is_users, kind_of, location
-from lensbox.model.weights_file import misfit
+from lensbox.model.weights_file import misfit, opening
 
 
 def load_model(name: str, weights: Path | None, options: Mapping[str, Any]) -> Detector:
@@ -156,10 +156,8 @@ def _load_weights(module: nn.Module, path: Path) -> None:
 
 def _read_weights(path: Path) -> dict[str, Tensor]:
     try:
-        path.open("rb").close()  # safetensors calls a file missing, whatever keeps it from opening it
-        return safetensors.torch.load_file(path)
-    except OSError as error:
-        raise InputError(f"--weights {path} cannot be read: {system_reason(error)}") from error
+        with opening(path, f"--weights {path}"):
+            return safetensors.torch.load_file(path)
     except safetensors.SafetensorError as not_safetensors:
         try:
             state = torch.load(path, map_location="cpu", weights_only=True)

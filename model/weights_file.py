@@ -1,9 +1,10 @@
 """Weights as safetensors, with the config that they fit in the file's metadata."""
 
+import contextlib
 import hashlib
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from zipfile import is_zipfile
 
@@ -46,12 +47,9 @@ def load_detector(path: str | Path | None = None) -> FaceDetector:
     if not path.is_file():
         raise InputError(f"path must be a weights file (.safetensors), got {path}")
     try:
-        path.open("rb").close()  # safetensors calls a file missing, whatever keeps it from opening it
-        with safetensors.safe_open(path, framework="pt") as file:
+        with opening(path, str(path)), safetensors.safe_open(path, framework="pt") as file:
             metadata = file.metadata() or {}
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
-    except OSError as error:
-        raise InputError(f"{path} cannot be read: {system_reason(error)}") from error
     except safetensors.SafetensorError as error:
         hint = " (is it an artifact? Weights are what `lensbox train` writes)" if is_zipfile(path) else ""
         raise InputError(f"{path} is not a safetensors file: {error}{hint}") from error
@@ -67,6 +65,17 @@ def load_detector(path: str | Path | None = None) -> FaceDetector:
     if (reason := non_finite_weights(detector)) is not None:
         raise InputError(f"{path}: {reason}")
     return detector.eval()
+
+
+@contextlib.contextmanager
+def opening(path: Path, name: str) -> Iterator[None]:
+    """Within it safetensors may open a file: what keeps it from that is an InputError that calls the file
+    `name`."""
+    try:
+        path.open("rb").close()  # safetensors calls a file missing, whatever keeps it from opening it
+        yield
+    except OSError as error:
+        raise InputError(f"{name} cannot be read: {system_reason(error)}") from error
 
 
 def non_finite_weights(detector: nn.Module) -> str | None:
