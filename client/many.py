@@ -13,7 +13,7 @@ from lensbox.client.answers import ImageDetections
 from lensbox.client.errors import ServiceError
 from lensbox.client.image_bytes import Image, image_bytes
 from lensbox.client.model import Limits
-from lensbox.errors import InputError, LensboxError
+from lensbox.errors import InputError, LensboxError, system_reason
 
 if TYPE_CHECKING:
     from lensbox.client.connection import Answer, Connection
@@ -156,7 +156,7 @@ def _file(image: Image) -> bytes | InputError:
         return image_bytes(image)
     except OSError as error:  # such as FileNotFoundError
         name = image if isinstance(image, str | Path) else "image"
-        return InputError(f"{name} cannot be read: {error.strerror or error}")
+        return InputError(f"{name} cannot be read: {system_reason(error)}")
     except (ValueError, TypeError) as error:
         return InputError(str(error))
 

@@ -94,6 +94,11 @@ class Instance:
         return self._failure
 
     @property
+    def _unusable(self) -> str:
+        """What a request is told once the model was given up."""
+        return f"the model cannot be used: {self._failure}"
+
+    @property
     def missing(self) -> list[str]:
         """Why there is no model, if there is none."""
         try:
@@ -121,7 +126,7 @@ class Instance:
     def lost(self) -> str:
         """Why the model that was there has to be loaded anew, by another process; "" while it has not."""
         if self._state is State.FAILED and self._artifact is not None:
-            return f"the model cannot be used: {self._failure}"
+            return self._unusable
         return self.stuck
 
     def join(self, timeout: float) -> bool:
@@ -142,7 +147,7 @@ class Instance:
     def ready_artifact(self) -> Artifact:
         """The loaded artifact, for its metadata. Raises NotReadyError, which says why there is none."""
         if self._state is State.FAILED:
-            raise NotReadyError(f"the model cannot be used: {self._failure}")
+            raise NotReadyError(self._unusable)
         if self._state is State.STOPPED:
             raise NotReadyError("the service is shutting down")
         if self._state is State.LOADING or self._artifact is None:
@@ -310,7 +315,7 @@ class Instance:
         self._advance(State.FAILED)
         self._queue.close()
         for entry in self._queue.take_all():
-            entry.future.set_exception(NotReadyError(f"the model cannot be used: {reason}"))
+            entry.future.set_exception(NotReadyError(self._unusable))
 
     def _advance(self, state: State) -> None:
         with self._state_lock:
