@@ -229,19 +229,21 @@ def test_a_busy_service_is_asked_again(page: "Page", photos: dict[str, Path]) ->
     assert refused == 2
 
 
-def test_a_key_is_asked_for_when_it_is_needed(
-    browser: "Browser",
-    start_service: Callable[..., Any],
-    artifact_path: Path,
-    photos: dict[str, Path],
-    tmp_path: Path,
-) -> None:
-    from playwright.sync_api import expect
-
+@pytest.fixture
+def guarded_url(start_service: Callable[..., Any], artifact_path: Path, tmp_path: Path) -> str:
+    """That of a service that wants a key."""
     keys = tmp_path / "keys"
     keys.write_text("browser the-right-key-of-a-browser\n")
     service = start_service(lambda: load_artifact(artifact_path), api_keys_file=keys)
-    with browser.new_context(base_url=str(service.client.base_url)) as context:
+    return str(service.client.base_url)
+
+
+def test_a_key_is_asked_for_when_it_is_needed(
+    browser: "Browser", guarded_url: str, photos: dict[str, Path]
+) -> None:
+    from playwright.sync_api import expect
+
+    with browser.new_context(base_url=guarded_url) as context:
         page = context.new_page()
         page.goto("/")
         field = page.get_by_label("This service wants an API key.")
@@ -265,15 +267,10 @@ def test_a_key_is_asked_for_when_it_is_needed(
         expect(other.locator("#key")).to_be_visible()
 
 
-def test_a_key_that_cannot_be_sent_is_refused_at_the_field(
-    browser: "Browser", start_service: Callable[..., Any], artifact_path: Path, tmp_path: Path
-) -> None:
+def test_a_key_that_cannot_be_sent_is_refused_at_the_field(browser: "Browser", guarded_url: str) -> None:
     from playwright.sync_api import expect
 
-    keys = tmp_path / "keys"
-    keys.write_text("browser the-right-key-of-a-browser\n")
-    service = start_service(lambda: load_artifact(artifact_path), api_keys_file=keys)
-    with browser.new_context(base_url=str(service.client.base_url)) as context:
+    with browser.new_context(base_url=guarded_url) as context:
         page = context.new_page()
         # As where all cookies are blocked.
         page.add_init_script(
