@@ -141,7 +141,8 @@ def test_the_first_failure_ends_all_threads(examples: Path, save_stand_in: SaveS
     command = [str(examples / "video_frames"), str(save_stand_in(FailsInTheDark())), "90", "70", "2"]
     size = 90 * 70 + 90 * 35
     pipe = subprocess.PIPE
-    with subprocess.Popen(command, stdin=pipe, stdout=subprocess.DEVNULL, stderr=pipe) as process:
+    # Unbuffered: what a failed write leaves in a buffer would be written again when the pipe is closed.
+    with subprocess.Popen(command, stdin=pipe, stdout=subprocess.DEVNULL, stderr=pipe, bufsize=0) as process:
         assert process.stdin is not None
         try:
             send(process.stdin, bytes([200]) * size, 3)
