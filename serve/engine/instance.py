@@ -52,6 +52,8 @@ class Instance:
     on_started: called once in the thread with None when the model is ready, else with load's exception.
     on_batch: called in the thread after each batch, with its number of images, the seconds that it took, and
         those that each of its jobs had waited.
+    receive: as for `JobQueue`, where jobs come from other processes. The thread waits in it, and alone
+        submits.
     """
 
     def __init__(
@@ -60,12 +62,13 @@ class Instance:
         settings: Settings,
         on_started: Callable[[Exception | None], None],
         on_batch: Callable[[int, float, list[float]], None] = lambda images, seconds, waited: None,
+        receive: Callable[[float], None] | None = None,
     ) -> None:
         self._load = load
         self._on_started = on_started
         self._on_batch = on_batch
         self._settings = settings
-        self._queue = JobQueue(settings.queue_size, settings.queue_bytes)
+        self._queue = JobQueue(settings.queue_size, settings.queue_bytes, receive)
         # A daemon: a device that never answers must not keep the process from ending.
         self._thread = threading.Thread(target=self._run, name="lensbox-inference", daemon=True)
         self._state = State.LOADING
@@ -170,20 +173,22 @@ class Instance:
         self._check_time(deadline, 1)
         self._queue.check_room()
 
-    def submit(self, job: Job[Result], deadline: float = math.inf) -> "Future[Result]":
+    def submit(
+        self, job: Job[Result], deadline: float = math.inf, asked: float | None = None
+    ) -> "Future[Result]":
         """Queues a job; cancelling the future before its turn drops the job.
 
         A job of more images than one call takes is computed in parts, has a turn for each, and can be
         cancelled until the last. deadline: on the clock of `time.monotonic`; what has its turn later is not
-        computed, and its future raises DeadlineError. Raises NotReadyError, or OverloadError when the queue
-        is full.
+        computed, and its future raises DeadlineError. asked: on the same clock, since when the job waits;
+        None: since now. Raises NotReadyError, or OverloadError when the queue is full.
         """
         self.ready_artifact()
         self._check_time(deadline, job.images)
         future: Future[Result] = Future()
         parts = job.parts(self._largest) if job.images > self._largest else None
         try:
-            self._queue.put(Entry(job, future, deadline, parts))
+            self._queue.put(Entry(job, future, deadline, parts, time.monotonic() if asked is None else asked))
         except ClosedError:
             self.ready_artifact()
             raise

@@ -3,13 +3,15 @@
 import threading
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any
 
 from lensbox.serve.engine.errors import DeadlineError, OverloadError
 from lensbox.serve.engine.jobs import Job
+
+_LOOK = 1.0  # seconds after which one that waits in `receive` looks whether the queue was closed
 
 
 class ClosedError(Exception):
@@ -49,16 +51,18 @@ class JobQueue:
     is done: in turns both would end as late as the last.
 
     size: most jobs that wait. nbytes: most bytes of their tensors; a job that is larger has its place when no
-    other waits.
+    other waits. receive: waits for jobs of other processes, for at most so many seconds, and puts them. It is
+    called by `take`, whose thread is then the only one that puts any: none has to be woken up.
     """
 
-    def __init__(self, size: int, nbytes: int) -> None:
+    def __init__(self, size: int, nbytes: int, receive: Callable[[float], None] | None = None) -> None:
         self._size = size
         self._nbytes = nbytes
         self._entries: deque[Entry] = deque()
         self._bytes = self._images = self._images_in_parts = 0
         self._part_was_last = False
         self._closed = False
+        self._receive = receive
         self._changed = threading.Condition()
 
     def __len__(self) -> int:
@@ -111,7 +115,10 @@ class JobQueue:
         `delay` seconds after the first of them came, and no longer than half of the time that any of them
         has. Blocks.
         """
+        wait: float | None = 0.0
         while True:
+            if self._receive is not None:
+                self._receive(_LOOK if wait is None else wait)
             with self._changed:
                 dropped = self._drop_given_up()
                 batch = self._batch(most_images)
@@ -120,13 +127,15 @@ class JobQueue:
                 if ready:
                     self._remove(batch)
                     self._part_was_last = False
-                elif not dropped:  # else they are told first
+                elif not dropped and self._receive is None:  # else they are told first
                     self._changed.wait(wait)
             _fail_late(dropped)
             if ready and not batch:
                 return None
             if ready and (running := [entry for entry in batch if entry.parts is not None or entry.begins()]):
                 return running
+            if ready or dropped:
+                wait = 0.0
 
     def close(self) -> None:
         """From now on `put` raises ClosedError, and `take` ends once it has given out what waits."""

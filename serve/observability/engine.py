@@ -13,6 +13,7 @@ def observed_instance(
     settings: Settings,
     on_started: Callable[[Exception | None], None],
     metrics: Metrics,
+    receive: Callable[[float], None] | None = None,
 ) -> Instance:
     """As `Instance`, not started yet."""
     letterbox: list[float] = []  # seconds of the batch that is computed; for the engine's thread alone
@@ -26,6 +27,6 @@ def observed_instance(
         metrics.batch_computed(images, seconds, waited, sum(letterbox))
         letterbox.clear()
 
-    instance = Instance(load_observed, settings, on_started, on_batch)
+    instance = Instance(load_observed, settings, on_started, on_batch, receive)
     metrics.watch_device(lambda: instance.device)
     return instance

@@ -1,13 +1,10 @@
 """The process of one engine: takes jobs from front ends, and ends when its model is given up."""
 
-import contextlib
 import logging
 import mmap
 import os
 import threading
 import time
-from collections.abc import Callable
-from concurrent.futures import CancelledError, Future
 from dataclasses import replace
 from functools import partial
 from multiprocessing.connection import Connection, Listener, answer_challenge, deliver_challenge
@@ -21,8 +18,8 @@ from lensbox.serve.observability.logs import LogStyle
 from lensbox.serve.observability.metrics import Metrics
 from lensbox.serve.processes.addresses import EngineAddress
 from lensbox.serve.processes.child import begin_child, end_child
+from lensbox.serve.processes.front_ends import FrontEnd, FrontEnds
 from lensbox.serve.processes.link import Link
-from lensbox.serve.processes.packing import packed_whole, unpacked
 from lensbox.serve.processes.pulse import Pulse
 from lensbox.serve.settings import Settings
 
@@ -51,23 +48,23 @@ def main(
         failures.extend([failure] if failure is not None else [])
         started.set()
 
-    engine = observed_instance(partial(load_model, settings), settings, on_started, Metrics())
+    front_ends = FrontEnds()
+    engine = observed_instance(
+        partial(load_model, settings), settings, on_started, Metrics(), front_ends.receive
+    )
     engine.start()
     started.wait()
     if failures:
         status.send(str(failures[0]) or type(failures[0]).__name__)
         end_child(1)
-    links: list[Link] = []
     # Bound before the supervisor is told; a listener of the same name must be gone by then.
     listener = Listener(address.path, "AF_UNIX", backlog=64)
-    threading.Thread(target=accept, args=(listener, address.key, engine, links), daemon=True).start()
+    threading.Thread(target=accept, args=(listener, address.key, engine, front_ends), daemon=True).start()
     pulse.beat()
     status.send(None)
     reason = until_given_up(engine, pulse)
     _log.error("the engine on %s ends: %s", address.device, reason)
-    for link in list(links):
-        link.flush(_FLUSH_TIMEOUT)
-        link.end()  # a process that a driver keeps from ending would keep its connections as well
+    front_ends.end(_FLUSH_TIMEOUT)
     end_child(1)
 
 
@@ -83,8 +80,8 @@ def until_given_up(engine: Instance, pulse: Pulse) -> str:
     return engine.failure
 
 
-def accept(listener: Listener, key: bytes, engine: Instance, links: list[Link]) -> None:
-    """Answers front ends, each in a thread of its own, which adds itself to `links` while it does."""
+def accept(listener: Listener, key: bytes, engine: Instance, front_ends: FrontEnds) -> None:
+    """Adds front ends that connect."""
     while True:
         try:
             connection = listener.accept()
@@ -92,11 +89,11 @@ def accept(listener: Listener, key: bytes, engine: Instance, links: list[Link]) 
             _log.warning("a front end cannot connect: %s", error)
             time.sleep(_PAUSE)
             continue
-        threading.Thread(target=_serve, args=(connection, key, engine, links), daemon=True).start()
+        threading.Thread(target=_meet, args=(connection, key, engine, front_ends), daemon=True).start()
 
 
-def _serve(connection: "Connection[Any, Any]", key: bytes, engine: Instance, links: list[Link]) -> None:
-    """Answers one front end until it is gone."""
+def _meet(connection: "Connection[Any, Any]", key: bytes, engine: Instance, front_ends: FrontEnds) -> None:
+    """Tells a front end what the model is, and takes its shared memory."""
     try:
         # As `Listener` would: in its thread, whoever connects and says nothing would keep all others out.
         deliver_challenge(connection, key)
@@ -111,54 +108,4 @@ def _serve(connection: "Connection[Any, Any]", key: bytes, engine: Instance, lin
         return
     memory = memoryview(mmap.mmap(file, size))
     os.close(file)
-    link = Link(connection, "lensbox-front-end")
-    links.append(link)
-    futures: dict[int, Future[Any]] = {}
-    for message in link.received():
-        number, data, blocks, deadline = unpacked(message)
-        if data is None:
-            if (future := futures.get(number)) is not None:
-                future.cancel()
-            continue
-        try:
-            job = unpacked(data, [memory[begin : begin + length] for begin, length in blocks])
-            future = engine.submit(job, deadline)
-        except Exception as error:
-            link.send(_answer(number, None, error))
-            continue
-        futures[number] = future
-        future.add_done_callback(_answering(link, futures, number))
-    # It has ended: nobody waits for what it asked.
-    for future in list(futures.values()):
-        future.cancel()
-    links.remove(link)
-    link.close()
-
-
-def _answering(link: Link, futures: "dict[int, Future[Any]]", number: int) -> "Callable[[Future[Any]], None]":
-    def answer(done: "Future[Any]") -> None:
-        futures.pop(number, None)
-        error = CancelledError() if done.cancelled() else done.exception()
-        link.send(_answer(number, None if error else done.result(), error))
-
-    return answer
-
-
-def _answer(number: int, result: Any, error: BaseException | None) -> bytes:
-    """The number of a job, and its result or error, as bytes."""
-    if error is None:
-        try:
-            return packed_whole((number, result, None))
-        except Exception as failure:  # a front end waits for an answer whatever a model makes
-            error = failure
-    if not isinstance(error, CancelledError) and not _is_told(error):
-        _log.error("a request failed", exc_info=error)
-    with contextlib.suppress(Exception):  # exceptions exist that cannot be pickled, or not unpickled
-        unpacked(exact := packed_whole((number, None, error)))
-        return exact
-    return packed_whole((number, None, RuntimeError(f"{type(error).__name__}: {error}")))
-
-
-def _is_told(error: BaseException) -> bool:
-    """Whether clients are told what was wrong, so that the log need not."""
-    return type(error).__module__ == "lensbox.serve.engine.errors"
+    front_ends.add(FrontEnd(Link(connection, "lensbox-front-end"), memory, engine))

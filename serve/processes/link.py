@@ -7,7 +7,7 @@ import socket
 import struct
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -26,6 +26,7 @@ class Link:
     def __init__(self, connection: "Connection[Any, Any]", name: str) -> None:
         self._socket = socket.socket(fileno=os.dup(connection.fileno()))
         connection.close()
+        self._received = bytearray()
         self._unsent: deque[bytes | memoryview] = deque()
         self._changed = threading.Condition()
         self._closed = False
@@ -43,35 +44,36 @@ class Link:
                 self._unsent.extend(pieces)
                 self._changed.notify_all()
 
-    def received(self) -> Iterator[bytes]:
-        """Messages as they come, until the other end is gone."""
-        with contextlib.suppress(OSError), self._socket.makefile("rb", _READ_AHEAD) as stream:
-            while len(length := stream.read(_LENGTH.size)) == _LENGTH.size:
-                message = stream.read(size := _LENGTH.unpack(length)[0])
-                if len(message) < size:
-                    return
-                yield message
+    def fileno(self) -> int:
+        """What to wait for until there is something to receive."""
+        return self._socket.fileno()
+
+    def received(self) -> list[bytes] | None:
+        """The messages that have come since the last call; None once the other end is gone. Does not wait."""
+        try:
+            piece = self._socket.recv(_READ_AHEAD, socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return []
+        except OSError:
+            return None
+        if not piece:
+            return None
+        self._received += piece
+        return _taken_from(self._received)
 
     def receive_in(
         self, loop: asyncio.AbstractEventLoop, take: Callable[[bytes], None], on_end: Callable[[], None]
     ) -> None:
-        """Instead of `received`: calls `take` with each message, in the thread of an event loop, which need
-        not be woken up by another then, and at last `on_end`. For that thread."""
-        received = bytearray()
+        """Calls `take` with each message, in the thread of an event loop, and at last `on_end`. For that
+        thread."""
 
         def read() -> None:
-            try:
-                piece = self._socket.recv(_READ_AHEAD, socket.MSG_DONTWAIT)
-            except BlockingIOError:
-                return
-            except OSError:
-                piece = b""
-            if not piece:
+            messages = self.received()
+            if messages is None:
                 loop.remove_reader(self._socket)
                 on_end()
                 return
-            received.extend(piece)
-            for message in _taken_from(received):
+            for message in messages:
                 take(message)
 
         loop.add_reader(self._socket, read)

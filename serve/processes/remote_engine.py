@@ -128,10 +128,10 @@ class RemoteEngine:
 
         def tell_cancelled(done: "Future[Result]") -> None:
             if done.cancelled():
-                link.send(packed_whole((number, None, (), 0.0)))
+                link.send(packed_whole((number, None, (), 0.0, 0.0)))
 
         future.add_done_callback(tell_cancelled)
-        link.send(packed_whole((number, data, blocks, deadline)))
+        link.send(packed_whole((number, data, blocks, time.monotonic(), deadline)))
         return future
 
     def stop(self, timeout: float) -> bool:

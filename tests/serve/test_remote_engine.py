@@ -30,7 +30,7 @@ if hasattr(os, "memfd_create"):
     from lensbox.serve.processes import remote_engine
     from lensbox.serve.processes.arena import Arena
     from lensbox.serve.processes.engine_process import accept
-    from lensbox.serve.processes.link import Link
+    from lensbox.serve.processes.front_ends import FrontEnd, FrontEnds
     from lensbox.serve.processes.remote_engine import RemoteEngine, RemoteEngines
 
 
@@ -44,7 +44,7 @@ class FakeEngine:
     def ready_artifact(self) -> Any:
         return self._model
 
-    def submit(self, job: Any, deadline: float) -> "Future[Any]":
+    def submit(self, job: Any, deadline: float, asked: float) -> "Future[Any]":
         self.jobs.append(Future())
         return self.jobs[-1]
 
@@ -56,14 +56,26 @@ class Pair:
         self.engine = FakeEngine(artifact)
         self.arena = Arena(1 << 20)
         self.address: EngineAddress = new_address("cpu")
-        self.links: list[Link] = []
         self.wait_until = wait_until
+        self._front_ends = FrontEnds()
         self._listener = Listener(self.address.path, "AF_UNIX", backlog=64)
-        arguments: Any = self._listener, self.address.key, self.engine, self.links
+        arguments: Any = self._listener, self.address.key, self.engine, self._front_ends
         threading.Thread(target=accept, args=arguments, daemon=True).start()
+        self._closed = False
+        self._receiver = threading.Thread(target=self._receive)
+        self._receiver.start()
         self.remote = RemoteEngine(self.address, self.arena, 8)
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever)
+
+    @property
+    def front_ends(self) -> "list[FrontEnd]":
+        """Those that are connected."""
+        return list(self._front_ends._by_file.values())
+
+    def _receive(self) -> None:
+        while not self._closed:
+            self._front_ends.receive(0.01)
 
     def run(self, steps: "Coroutine[Any, Any, None]") -> None:
         """Runs a coroutine in the event loop that takes answers."""
@@ -73,7 +85,7 @@ class Pair:
     def connect(self) -> None:
         self._thread.start()
         self._loop.call_soon_threadsafe(self.remote.start)
-        self.wait_until(lambda: self.remote.loaded and bool(self.links))
+        self.wait_until(lambda: self.remote.loaded and bool(self.front_ends))
 
     def submit(self) -> "Future[Any]":
         """A job that has come to the engine."""
@@ -89,6 +101,8 @@ class Pair:
             self._loop.call_soon_threadsafe(self._loop.stop)
             self._thread.join(PATIENCE)
         self._loop.close()
+        self._closed = True
+        self._receiver.join(PATIENCE)
 
 
 @pytest.fixture
@@ -131,10 +145,34 @@ def test_an_answer_that_nobody_waits_for_loses_no_other(pair: Pair, caplog: pyte
     with caplog.at_level(logging.ERROR):
         # In one piece, as answers come from a busy engine.
         pieces = [len(message).to_bytes(8, "little") + message for message in (stray, answer)]
-        pair.links[0]._socket.sendall(b"".join(pieces))
+        pair.front_ends[0].link._socket.sendall(b"".join(pieces))
         assert future.result(PATIENCE) == "good"
     assert "nobody waits for" in caplog.text
     assert pair.arena.is_empty
+
+
+def test_a_front_end_that_is_gone_cancels_its_jobs(pair: Pair) -> None:
+    pair.connect()
+    pair.submit()
+    assert pair.remote.stop(PATIENCE)
+    pair.wait_until(pair.engine.jobs[0].cancelled)
+    assert pair.front_ends == []
+
+
+def test_what_is_not_understood_ends_one_front_end_alone(
+    pair: Pair, caplog: pytest.LogCaptureFixture
+) -> None:
+    pair.connect()
+    (stranger,) = pair.front_ends
+    link = pair.remote._link
+    assert link is not None
+    link.send(b"nothing that was pickled")
+    pair.wait_until(lambda: stranger not in pair.front_ends)
+    assert "a front end is not understood" in caplog.text
+    pair.wait_until(lambda: bool(pair.front_ends) and not pair.remote.missing)  # it connects again
+    future = pair.submit()
+    pair.engine.jobs[0].set_result("good")
+    assert future.result(PATIENCE) == "good"
 
 
 def test_who_connects_and_says_nothing_keeps_nobody_out(pair: Pair) -> None:
@@ -149,7 +187,7 @@ def test_who_connects_and_says_nothing_keeps_nobody_out(pair: Pair) -> None:
 def test_an_engine_that_is_gone_fails_what_it_had(pair: Pair) -> None:
     pair.connect()
     future = pair.submit()
-    pair.links[0].end()
+    pair.front_ends[0].link.end()
     with pytest.raises(Exception, match="has ended; try again later"):
         future.result(PATIENCE)
     assert pair.arena.is_empty
