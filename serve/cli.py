@@ -80,7 +80,7 @@ def _mebibytes(text: str) -> int:
 def _run(settings: Settings, listener: socket.socket, log: LogStyle, ending: Ending) -> Exception | None:
     """Serves until the end. Returns why it could not start, or None."""
     # Imported after the arguments are known to be good, and signals are answered: this imports torch.
-    from lensbox.serve.engine.devices import device_names, frontend_count
+    from lensbox.serve.engine.devices import busy_poll, device_names, frontend_count
 
     try:
         check_certificate(settings)
@@ -93,6 +93,7 @@ def _run(settings: Settings, listener: socket.socket, log: LogStyle, ending: End
         from lensbox.serve.processes import supervisor
 
         settings = replace(settings, frontends=count)
+        settings = replace(settings, busy_poll=busy_poll(settings, devices))
         return supervisor.run(settings, devices, listener, log, ending, access)
     from lensbox.serve import server
 

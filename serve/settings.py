@@ -78,6 +78,18 @@ class Settings:
     """Processes that speak HTTP and decode images, beside one for each engine. 0: all in one process, the
     default on a CPU. None on a GPU: three for every four CPUs, 12 at most."""
 
+    busy_poll: int | None = field(
+        default=None,
+        metadata={
+            "least": 0,
+            "most": 100,
+            "summary": "milliseconds that processes wait for each other awake",
+        },
+    )
+    """Milliseconds for which an engine without jobs, and a front end that waits for its one job, stay awake,
+    as long as waits are shorter than that: an answer comes sooner by what waking up takes, for a CPU that is
+    busy. 0: never. None: 4 where all devices are GPUs and no process has to share a CPU."""
+
     trusted: bool = field(
         default=False, metadata={"summary": "do not check the artifact's code: it may do what you may do"}
     )

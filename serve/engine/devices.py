@@ -1,4 +1,4 @@
-"""Which devices have engines, and how many front ends feed them."""
+"""Which devices have engines, how many front ends feed them, and whether these wait awake."""
 
 import os
 import sys
@@ -7,6 +7,7 @@ from lensbox.errors import DeviceError
 from lensbox.serve.settings import Settings
 
 _MOST_FRONTENDS = 12
+_BUSY_POLL = 4  # milliseconds
 
 
 def device_names(settings: Settings) -> list[str]:
@@ -27,6 +28,15 @@ def frontend_count(settings: Settings, devices: list[str]) -> int:
     if not sys.platform.startswith("linux") or not _uses_gpu(devices[0]):
         return 0
     return max(1, min(_MOST_FRONTENDS, len(os.sched_getaffinity(0)) * 3 // 4))
+
+
+def busy_poll(settings: Settings, devices: list[str]) -> int:
+    """Milliseconds for which processes that wait for each other stay awake: by default a few where engines are
+    on GPUs alone and every process has a CPU; beside one on a CPU they would take from the model's."""
+    if settings.busy_poll is not None:
+        return settings.busy_poll
+    has_cpus = (settings.frontends or 0) + len(devices) <= len(os.sched_getaffinity(0))
+    return _BUSY_POLL if has_cpus and all(map(_uses_gpu, devices)) else 0
 
 
 def _uses_gpu(device: str) -> bool:

@@ -48,7 +48,7 @@ def main(
         failures.extend([failure] if failure is not None else [])
         started.set()
 
-    front_ends = FrontEnds()
+    front_ends = FrontEnds((settings.busy_poll or 0) / 1000)
     engine = observed_instance(
         partial(load_model, settings), settings, on_started, Metrics(), front_ends.receive
     )

@@ -12,6 +12,7 @@ from concurrent.futures import CancelledError, Future
 from typing import Any
 
 from lensbox.serve.engine.instance import Instance
+from lensbox.serve.processes.busy_wait import BusyWait
 from lensbox.serve.processes.link import Link
 from lensbox.serve.processes.packing import packed_whole, unpacked
 
@@ -67,11 +68,16 @@ class FrontEnd:
 
 
 class FrontEnds:
-    """All that are connected. `add` and `end` are for any thread."""
+    """All that are connected. `add` and `end` are for any thread.
 
-    def __init__(self) -> None:
+    busy_poll: seconds for which the engine stays awake when it has nothing to do.
+    """
+
+    def __init__(self, busy_poll: float = 0.0) -> None:
         self._by_file: dict[int, FrontEnd] = {}
         self._epoll = select.epoll()
+        self._busy_poll = busy_poll
+        self._wait = BusyWait(busy_poll)
 
     def add(self, front_end: FrontEnd) -> None:
         """From now on what it sends is received."""
@@ -81,7 +87,7 @@ class FrontEnds:
 
     def receive(self, timeout: float) -> None:
         """Waits for at most so many seconds until one sends something, and takes what all have sent."""
-        for file, _ in self._epoll.poll(timeout):
+        for file, _ in self._waited_for(timeout):
             front_end = self._by_file[file]
             try:
                 is_there = front_end.receive()
@@ -92,6 +98,19 @@ class FrontEnds:
                 self._epoll.unregister(file)
                 del self._by_file[file]
                 front_end.forget()
+
+    def _waited_for(self, timeout: float) -> list[tuple[int, int]]:
+        events = self._epoll.poll(0)
+        if events or timeout <= 0:
+            return events
+        if timeout < self._busy_poll:  # others may join a batch until then
+            return self._epoll.poll(timeout)
+        self._wait.begin()
+        while self._wait.goes_on and not events:
+            events = self._epoll.poll(0)
+        events = events or self._epoll.poll(timeout)
+        self._wait.end()
+        return events
 
     def end(self, timeout: float) -> None:
         """Ends the connections, once what was sent is on its way. timeout: seconds for each."""

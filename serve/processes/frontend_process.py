@@ -33,7 +33,8 @@ def main(
     share = replace(settings, max_connections=-(-settings.max_connections // (settings.frontends or 1)))
     arena = Arena(arena_size(settings))
     most = settings.queue_size + (settings.max_batch or LARGEST_ON_GPU)
-    engine = RemoteEngines([RemoteEngine(address, arena, most) for address in addresses])
+    busy_poll = (settings.busy_poll or 0) / 1000
+    engine = RemoteEngines([RemoteEngine(address, arena, most, busy_poll) for address in addresses])
     with listener:
         run(share, listener, log, ending, access, engine, peers)
     end_child(0)

@@ -22,6 +22,7 @@ from lensbox.serve.engine.jobs import Job
 from lensbox.serve.engine.model import DescribedModel
 from lensbox.serve.processes.addresses import EngineAddress
 from lensbox.serve.processes.arena import Arena, aligned
+from lensbox.serve.processes.busy_wait import BusyWait
 from lensbox.serve.processes.link import Link
 from lensbox.serve.processes.packing import packed, packed_whole, unpacked
 from lensbox.serve.processes.refusals import Refusals
@@ -43,10 +44,11 @@ class RemoteEngine:
     """Hands jobs over, and connects again when the other process was replaced by a fresh one.
 
     arena: where the bytes of jobs are written, shared with the other process. most: jobs that may be handed
-    over and not answered.
+    over and not answered. busy_poll: seconds for which the event loop stays awake while a lone job is
+    computed.
     """
 
-    def __init__(self, address: EngineAddress, arena: Arena, most: int) -> None:
+    def __init__(self, address: EngineAddress, arena: Arena, most: int, busy_poll: float = 0.0) -> None:
         self._address = address
         self._arena = arena
         self._most = most
@@ -60,11 +62,13 @@ class RemoteEngine:
         self._tried = threading.Event()
         self._stopped = threading.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._loop_thread = 0
+        self._wait = BusyWait(busy_poll)
         self._thread = threading.Thread(target=self._run, name="lensbox-engine-link", daemon=True)
 
     def start(self) -> None:
         """Begins to connect. For the thread of the event loop, which takes the answers."""
-        self._loop = asyncio.get_running_loop()
+        self._loop, self._loop_thread = asyncio.get_running_loop(), threading.get_ident()
         self._thread.start()
 
     def wait_for_first_attempt(self, timeout: float) -> None:
@@ -132,6 +136,9 @@ class RemoteEngine:
 
         future.add_done_callback(tell_cancelled)
         link.send(packed_whole((number, data, blocks, time.monotonic(), deadline)))
+        if self._is_lone and threading.get_ident() == self._loop_thread:
+            self._wait.begin()
+            self._stay_awake()
         return future
 
     def stop(self, timeout: float) -> bool:
@@ -143,6 +150,16 @@ class RemoteEngine:
             link.end()
         self._thread.join(timeout)
         return not self._thread.is_alive()
+
+    @property
+    def _is_lone(self) -> bool:
+        """Whether one job is computed, and the event loop may have nothing else to do."""
+        return len(self._pending) == 1
+
+    def _stay_awake(self) -> None:
+        """Lets the event loop turn on, which sleeps while there is nothing for its next turn."""
+        if self._is_lone and self._wait.goes_on and self._loop is not None:
+            self._loop.call_soon(self._stay_awake)
 
     def _check_places(self) -> None:
         if len(self._pending) >= self._most:
@@ -217,6 +234,8 @@ class RemoteEngine:
             _log.error("an engine has answered what nobody waits for")
             return
         self._free(pending.offset)
+        if jobs == 1:
+            self._wait.end()
         if isinstance(error, OverloadError):
             self._refusals.refused(jobs)
         elif error is None:

@@ -13,7 +13,7 @@ import torch
 
 from lensbox.errors import DeviceError
 from lensbox.serve import app
-from lensbox.serve.engine.devices import device_names, frontend_count
+from lensbox.serve.engine.devices import busy_poll, device_names, frontend_count
 from lensbox.serve.engine.engines import Engines
 from lensbox.serve.engine.errors import NotReadyError, OverloadError
 from lensbox.serve.observability.metrics import Metrics
@@ -125,6 +125,17 @@ def test_front_ends_are_for_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     assert frontend_count(_settings(frontends=3), ["cpu"]) == 3
     monkeypatch.setattr("sys.platform", "darwin")
     assert frontend_count(_settings(), ["cuda"]) == 0
+
+
+def test_who_has_a_cpu_of_its_own_beside_a_gpu_waits_awake(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)), raising=False)
+    assert busy_poll(_settings(frontends=7), ["cuda"]) == 4
+    assert busy_poll(_settings(frontends=6), ["cuda:0", "cuda:1"]) == 4
+    assert busy_poll(_settings(frontends=7), ["cuda:0", "cuda:1"]) == 0
+    assert busy_poll(_settings(frontends=1), ["cpu"]) == 0
+    assert busy_poll(_settings(frontends=1), ["cuda:0", "cpu"]) == 0
+    assert busy_poll(_settings(frontends=1, busy_poll=9), ["cpu"]) == 9
+    assert busy_poll(_settings(frontends=1, busy_poll=0), ["cuda"]) == 0
 
 
 def test_engines_are_not_ready_where_one_cannot_start(

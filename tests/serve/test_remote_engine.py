@@ -52,19 +52,24 @@ class FakeEngine:
 class Pair:
     """An engine and the front end that asks it."""
 
-    def __init__(self, artifact: Artifact, wait_until: Callable[[Callable[[], bool]], None]) -> None:
+    def __init__(
+        self,
+        artifact: Artifact,
+        wait_until: Callable[[Callable[[], bool]], None],
+        busy_poll: float = 0.0,
+    ) -> None:
         self.engine = FakeEngine(artifact)
         self.arena = Arena(1 << 20)
         self.address: EngineAddress = new_address("cpu")
         self.wait_until = wait_until
-        self._front_ends = FrontEnds()
+        self._front_ends = FrontEnds(busy_poll)
         self._listener = Listener(self.address.path, "AF_UNIX", backlog=64)
         arguments: Any = self._listener, self.address.key, self.engine, self._front_ends
         threading.Thread(target=accept, args=arguments, daemon=True).start()
         self._closed = False
         self._receiver = threading.Thread(target=self._receive)
         self._receiver.start()
-        self.remote = RemoteEngine(self.address, self.arena, 8)
+        self.remote = RemoteEngine(self.address, self.arena, 8, busy_poll)
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever)
 
@@ -87,11 +92,26 @@ class Pair:
         self._loop.call_soon_threadsafe(self.remote.start)
         self.wait_until(lambda: self.remote.loaded and bool(self.front_ends))
 
+    def submit_in_loop(self) -> "Future[Any]":
+        """A job that the event loop's thread hands over."""
+
+        async def submit() -> None:
+            futures.append(self._submit())
+
+        count = len(self.engine.jobs)
+        futures: list[Future[Any]] = []
+        asyncio.run_coroutine_threadsafe(submit(), self._loop).result(PATIENCE)
+        self.wait_until(lambda: len(self.engine.jobs) == count + 1)
+        return futures[0]
+
+    def _submit(self) -> "Future[Any]":
+        photo = Photo.of(torch.zeros([3, 8, 8], dtype=torch.uint8))
+        return self.remote.submit(DetectJob(photo, None, None))
+
     def submit(self) -> "Future[Any]":
         """A job that has come to the engine."""
         count = len(self.engine.jobs)
-        photo = Photo.of(torch.zeros([3, 8, 8], dtype=torch.uint8))
-        future = self.remote.submit(DetectJob(photo, None, None))
+        future = self._submit()
         self.wait_until(lambda: len(self.engine.jobs) == count + 1)
         return future
 
@@ -157,6 +177,37 @@ def test_a_front_end_that_is_gone_cancels_its_jobs(pair: Pair) -> None:
     assert pair.remote.stop(PATIENCE)
     pair.wait_until(pair.engine.jobs[0].cancelled)
     assert pair.front_ends == []
+
+
+def test_the_event_loop_stays_awake_for_a_lone_job_after_a_short_wait(
+    artifact: Artifact, wait_until: Callable[[Callable[[], bool]], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pair = Pair(artifact, wait_until, busy_poll=PATIENCE)
+    turns: list[None] = []
+
+    def is_lone(remote: RemoteEngine) -> bool:
+        turns.append(None)
+        return len(remote._pending) == 1
+
+    monkeypatch.setattr(RemoteEngine, "_is_lone", property(is_lone))
+    try:
+        pair.connect()
+        first = pair.submit_in_loop()
+        time.sleep(0.1)
+        assert len(turns) == 2  # asked by `submit` itself: no wait has been short yet
+        pair.engine.jobs[0].set_result("good")
+        assert first.result(PATIENCE) == "good"
+        second = pair.submit_in_loop()
+        pair.wait_until(lambda: len(turns) > 100)
+        pair.engine.jobs[1].set_result("good")
+        assert second.result(PATIENCE) == "good"
+        pair.wait_until(lambda: pair.remote.waiting == 0)
+        time.sleep(0.05)
+        before = len(turns)
+        time.sleep(0.1)
+        assert len(turns) == before
+    finally:
+        pair.close()
 
 
 def test_what_is_not_understood_ends_one_front_end_alone(

@@ -47,7 +47,16 @@ def _settings(name: str, value: Any) -> Settings:
 
 def test_every_number_is_checked_below() -> None:
     fields = {field.name for field in dataclasses.fields(Settings)}
-    others = {"artifact", "device", "devices", "trusted", "public_key", "frontends", "rate_limit"}
+    others = {
+        "artifact",
+        "device",
+        "devices",
+        "trusted",
+        "public_key",
+        "frontends",
+        "busy_poll",
+        "rate_limit",
+    }
     others |= {"no_page", "url_allow"}
     safety = {"api_keys_file", "cors_origins", "tls_certificate", "tls_key", "otel_endpoint"}
     assert fields == {*_COUNTS, *_TIMES, *others, *safety}
@@ -111,6 +120,13 @@ def test_front_ends_may_be_none(value: int) -> None:
     with pytest.raises(ValueError, match=rf"^frontends must be at (least 0|most 256), got {value}$"):
         _settings("frontends", value)
     assert _settings("frontends", 0).frontends == 0
+
+
+@pytest.mark.parametrize("value", [-1, 101])
+def test_processes_stay_awake_for_a_tenth_of_a_second_at_most(value: int) -> None:
+    with pytest.raises(ValueError, match=rf"^busy_poll must be at (least 0|most 100), got {value}$"):
+        _settings("busy_poll", value)
+    assert _settings("busy_poll", 0).busy_poll == 0
 
 
 @pytest.mark.parametrize("value", [-1.0, float("nan"), 1e7])
