@@ -31,8 +31,8 @@ def frontend_count(settings: Settings, devices: list[str]) -> int:
 
 
 def busy_poll(settings: Settings, devices: list[str]) -> int:
-    """Milliseconds for which processes that wait for each other stay awake: by default a few where engines are
-    on GPUs alone and every process has a CPU; beside one on a CPU they would take from the model's."""
+    """Milliseconds for which processes that wait for each other stay awake: by default a few where devices
+    are GPUs alone and every process has a CPU. Beside a model on a CPU they would take from its time."""
     if settings.busy_poll is not None:
         return settings.busy_poll
     has_cpus = (settings.frontends or 0) + len(devices) <= len(os.sched_getaffinity(0))
