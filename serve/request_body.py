@@ -7,10 +7,13 @@ from typing import Any
 
 import anyio
 from fastapi import Request
+from starlette.requests import ClientDisconnect
 
 from lensbox.serve.deadline import Deadline, clients_deadline
 from lensbox.serve.errors import ApiError
 from lensbox.serve.settings import Settings
+
+Body = bytes | bytearray
 
 
 async def receive(request: Request, limit: int, settings: Settings) -> tuple[bytes, Deadline]:
@@ -18,7 +21,7 @@ async def receive(request: Request, limit: int, settings: Settings) -> tuple[byt
     encoding = request.headers.get("content-encoding", "identity")
     if encoding.lower() != "identity":
         raise ApiError(415, "unsupported_encoding", f"Content-Encoding must be identity, got {encoding!r}")
-    body, deadline = await receive_encoded(request, limit, settings)
+    body, deadline = await _receive(request, limit, settings)
     return bytes(body), deadline
 
 
@@ -26,11 +29,17 @@ async def receive_encoded(request: Request, limit: int, settings: Settings) -> t
     """The whole body, of at most `limit` bytes, in its Content-Encoding, and until when it is to be answered.
 
     That is `answer_timeout` from the end of the body on, or what X-Request-Timeout-Ms says, from now on, if
-    that comes sooner. Raises DeadlineError, and ApiError as `read_body` and `clients_deadline` do.
+    that comes sooner. Raises DeadlineError; ApiError as `clients_deadline` does, and for the body: 400 empty,
+    408 too slow, 413 too large.
     """
+    body, deadline = await _receive(request, limit, settings)
+    return body if isinstance(body, bytearray) else bytearray(body), deadline
+
+
+async def _receive(request: Request, limit: int, settings: Settings) -> tuple[Body, Deadline]:
     asked = clients_deadline(request)
     try:
-        body = await read_body(request, limit, min(settings.body_timeout, asked.left))
+        body = await _read(request, limit, min(settings.body_timeout, asked.left))
     except ApiError as error:
         if error.status == 408 and not asked.left:
             raise asked.error() from None
@@ -38,12 +47,8 @@ async def receive_encoded(request: Request, limit: int, settings: Settings) -> t
     return body, min(asked, Deadline.after(settings.answer_timeout), key=lambda deadline: deadline.at)
 
 
-async def read_body(request: Request, limit: int, timeout: float) -> bytearray:
-    """The whole body, at most `limit` bytes, received within `timeout` seconds.
-
-    The limit holds while the body arrives, so it also holds for chunked bodies, which declare no length.
-    Raises ApiError: 400 empty, 408 too slow, 413 too large.
-    """
+async def _read(request: Request, limit: int, timeout: float) -> Body:
+    """The limit holds while the body arrives, so it also holds for chunked ones, which declare no length."""
     declared = request.headers.get("content-length")
     if declared is not None and int(declared) > limit:  # the server has checked that it is a number
         raise _too_large(limit, f"a Content-Length of {declared}")
@@ -63,22 +68,33 @@ async def read_body(request: Request, limit: int, timeout: float) -> bytearray:
 
 if sys.version_info >= (3, 11):  # a tenth of anyio's time
 
-    async def _within(seconds: float, steps: Coroutine[Any, Any, bytearray]) -> bytearray:
+    async def _within(seconds: float, steps: Coroutine[Any, Any, Body]) -> Body:
         async with asyncio.timeout(seconds):
             return await steps
 else:
 
-    async def _within(seconds: float, steps: Coroutine[Any, Any, bytearray]) -> bytearray:
+    async def _within(seconds: float, steps: Coroutine[Any, Any, Body]) -> Body:
         with anyio.fail_after(seconds):
             return await steps
 
 
-async def _collect(request: Request, limit: int) -> bytearray:
-    body = bytearray()
-    async for chunk in request.stream():
+async def _collect(request: Request, limit: int) -> Body:
+    """A body that comes in one piece, as those of photographs mostly do, is not copied."""
+    body: Body = b""
+    is_whole = False
+    while not is_whole:
+        message = await request.receive()
+        if message["type"] == "http.disconnect":
+            raise ClientDisconnect
+        chunk = message.get("body", b"")
         if len(body) + len(chunk) > limit:
             raise _too_large(limit, f"{len(body) + len(chunk)} and maybe more")
-        body += chunk
+        if not body:
+            body = chunk
+        elif chunk:
+            body = body if isinstance(body, bytearray) else bytearray(body)
+            body += chunk
+        is_whole = not message.get("more_body", False)
     return body
 
 

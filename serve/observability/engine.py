@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 from lensbox.runtime import Artifact
+from lensbox.runtime.device_timer import DeviceTimer
 from lensbox.serve.engine.instance import Instance
 from lensbox.serve.observability.metrics import Metrics
 from lensbox.serve.settings import Settings
@@ -16,7 +17,7 @@ def observed_instance(
     receive: Callable[[float], None] | None = None,
 ) -> Instance:
     """As `Instance`, not started yet."""
-    letterbox: list[float] = []  # seconds of the batch that is computed; for the engine's thread alone
+    letterbox: list[DeviceTimer] = []  # of the batch that is computed; for the engine's thread alone
 
     def load_observed() -> Artifact:
         artifact = load()
@@ -24,7 +25,8 @@ def observed_instance(
         return artifact
 
     def on_batch(images: int, seconds: float, waited: list[float]) -> None:
-        metrics.batch_computed(images, seconds, waited, sum(letterbox))
+        # The device has long been past it, and the batch is answered: nobody waits for this.
+        metrics.batch_computed(images, seconds, waited, sum(timer.seconds() for timer in letterbox))
         letterbox.clear()
 
     instance = Instance(load_observed, settings, on_started, on_batch, receive)

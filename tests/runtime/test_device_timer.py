@@ -33,14 +33,14 @@ def test_of_a_gpu() -> None:
 
 def test_an_artifact_tells_how_long_it_letterboxed(artifact_path: Path) -> None:
     artifact = load_artifact(artifact_path)
-    times: list[float] = []
+    timers: list[DeviceTimer] = []
     image = torch.zeros(1, 40, 60, dtype=torch.uint8)
     artifact.detect_image(image)
-    artifact.on_letterbox = times.append
+    artifact.on_letterbox = timers.append
     artifact.detect_images([image, image])
     artifact.detect(torch.zeros(1, *_canvas(artifact), dtype=torch.uint8))
-    assert len(times) == 1
-    assert 0 < times[0] < 60
+    assert len(timers) == 1
+    assert 0 < timers[0].seconds() < 60
 
 
 def _canvas(artifact: Artifact) -> tuple[int, int, int]:
