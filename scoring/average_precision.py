@@ -46,9 +46,10 @@ class ImageLabels:
     ignore: npt.NDArray[np.bool_]
     classes: npt.NDArray[np.int64] | None = None
 
-    def of_class(self, wanted: int | None) -> npt.NDArray[np.bool_]:
-        """bool [n], all True for None."""
-        return _of_class(self.classes, len(self.boxes), wanted)
+    @property
+    def class_indices(self) -> npt.NDArray[np.int64]:
+        """int64 [n], that of each box."""
+        return _class_indices(self.classes, len(self.boxes))
 
 
 @dataclass(frozen=True)
@@ -60,15 +61,19 @@ class ImageDetections:
     scores: Array
     classes: npt.NDArray[np.int64] | None = None
 
-    def of_class(self, wanted: int | None) -> npt.NDArray[np.bool_]:
-        """bool [n], all True for None."""
-        return _of_class(self.classes, len(self.boxes), wanted)
+    @property
+    def class_indices(self) -> npt.NDArray[np.int64]:
+        """int64 [n], that of each box."""
+        return _class_indices(self.classes, len(self.boxes))
 
 
-def _of_class(classes: npt.NDArray[np.int64] | None, count: int, wanted: int | None) -> npt.NDArray[np.bool_]:
-    if wanted is None:
-        return np.ones(count, np.bool_)
-    return np.full(count, wanted == 0) if classes is None else classes == wanted
+def _class_indices(classes: npt.NDArray[np.int64] | None, count: int) -> npt.NDArray[np.int64]:
+    return np.zeros(count, np.int64) if classes is None else classes
+
+
+def _of_class(image: ImageLabels | ImageDetections, wanted: int | None) -> npt.NDArray[np.bool_]:
+    """bool [n]: which boxes are of a class; all of them for None."""
+    return np.full(len(image.boxes), True) if wanted is None else image.class_indices == wanted
 
 
 @dataclass(frozen=True)
@@ -155,8 +160,7 @@ class Evaluation:
             overlaps: dict[int, list[tuple[int, float]]] = {}
             if len(truth.boxes) and len(order):
                 matrix = iou_matrix(found.boxes[order], truth.boxes)
-                if found.classes is not None and truth.classes is not None:
-                    matrix = matrix * (found.classes[order][:, None] == truth.classes)
+                matrix = matrix * (found.class_indices[order][:, None] == truth.class_indices)
                 ranks, near = np.nonzero(matrix >= least_iou)
                 ious = matrix[ranks, near]
                 best_first = np.lexsort((near, -ious, ranks))
@@ -178,19 +182,17 @@ class Evaluation:
         scores, images, ranks, labels, total = [], [], [], [], 0
         for index, (truth, found) in enumerate(zip(self.labels, self.detections, strict=True)):
             height = truth.boxes[:, 3] - truth.boxes[:, 1]
-            care = (height >= low) & (height < high) & ~truth.ignore & truth.of_class(wanted)
+            care = (height >= low) & (height < high) & ~truth.ignore & _of_class(truth, wanted)
             total += int(care.sum())
             order = self._order[index]
             overlaps = self._overlaps[index]
-            if wanted is not None and found.classes is not None and truth.classes is not None:
-                # Those of other classes hit no label of this one.
-                overlaps = {
-                    rank: pairs for rank, pairs in overlaps.items() if found.classes[order[rank]] == wanted
-                }
+            of_class = _of_class(found, wanted)[order]
+            # Those of other classes hit no label of this one.
+            overlaps = {rank: pairs for rank, pairs in overlaps.items() if of_class[rank]}
             label, free = self._match(overlaps, care, len(order), match_iou)
             found_height = (found.boxes[:, 3] - found.boxes[:, 1])[order]
             outside = (found_height < low * LOW_MARGIN) | (found_height > high * HIGH_MARGIN)
-            counted = np.flatnonzero(((label >= 0) | ~(free | outside)) & found.of_class(wanted)[order])
+            counted = np.flatnonzero(((label >= 0) | ~(free | outside)) & of_class)
             scores.append(found.scores[order[counted]])
             images.append(np.full(len(counted), index, np.int64))
             ranks.append(order[counted])

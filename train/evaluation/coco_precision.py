@@ -128,10 +128,9 @@ def _found_rows(image: ImageDetections) -> list[dict[str, Any]]:
 
 
 def _boxes(image: ImageLabels | ImageDetections) -> list[dict[str, Any]]:
-    classes = [0] * len(image.boxes) if image.classes is None else image.classes.tolist()
     return [
         {"category_id": label, "bbox": [x1, y1, x2 - x1, y2 - y1], "area": (x2 - x1) * (y2 - y1)}
-        for (x1, y1, x2, y2), label in zip(image.boxes.tolist(), classes, strict=True)
+        for (x1, y1, x2, y2), label in zip(image.boxes.tolist(), image.class_indices.tolist(), strict=True)
     ]
 
 

@@ -95,12 +95,14 @@ def test_a_class_is_scored_as_if_it_were_alone() -> None:
     figures = coco_precision(labels, found, CLASSES)
     for wanted in range(CLASSES):
         alone_labels = [
-            ImageLabels(image.boxes[image.of_class(wanted)], image.ignore[image.of_class(wanted)])
+            ImageLabels(image.boxes[of_class], image.ignore[of_class])
             for image in labels
+            for of_class in [image.class_indices == wanted]
         ]
         alone_found = [
-            ImageDetections(image.boxes[image.of_class(wanted)], image.scores[image.of_class(wanted)])
+            ImageDetections(image.boxes[of_class], image.scores[of_class])
             for image in found
+            for of_class in [image.class_indices == wanted]
         ]
         assert matched.table(wanted) == pytest.approx(
             Evaluation(alone_labels, alone_found).table(), nan_ok=True
@@ -174,3 +176,16 @@ def test_data_without_the_classes_are_refused(tmp_path: Path) -> None:
         InputError, match="boxes of the detector's classes, c0, c1, c2, c3, c4 and 2 more, got none"
     ):
         load_evaluation_set(images, canvas=Canvas(60, 80, 3), classes=[f"c{number}" for number in range(7)])
+
+
+@pytest.mark.parametrize("without", ["labels", "detections"])
+def test_boxes_without_classes_are_of_class_0(without: str) -> None:
+    boxes = np.array([[0.0, 0, 20, 20], [50, 50, 70, 70]])
+    classes = np.array([0, 1])
+    labels = ImageLabels(boxes, np.zeros(2, bool), None if without == "labels" else classes)
+    found = ImageDetections(boxes, np.array([0.9, 0.8]), None if without == "detections" else classes)
+    matched = Evaluation([labels], [found])
+    # The second box is of class 1 on one side and of class 0 on the other: no hit, whichever side that is.
+    assert matched.curve(*BANDS["all>=8"]).average_precision() == pytest.approx(0.5, abs=1e-3)
+    of_zero = matched.curve(*BANDS["all>=8"], 0).average_precision()
+    assert of_zero == pytest.approx(0.5 if without == "labels" else 1.0, abs=1e-3)
