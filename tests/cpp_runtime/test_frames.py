@@ -3,6 +3,8 @@
 import json
 import os
 import signal
+import socket
+import struct
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -29,7 +31,9 @@ def start(runner: Path, artifact: Path) -> Start:
     """Starts the program for frames, with pipes."""
 
     @contextmanager
-    def start_program(*options: str, size: str = f"{WIDTH}x{HEIGHT}", pixels: str = "gray8") -> Iterator[Any]:
+    def start_program(
+        *options: str, size: str = f"{WIDTH}x{HEIGHT}", pixels: str = "gray8", stdin: Any = subprocess.PIPE
+    ) -> Iterator[Any]:
         command: list[str | Path] = [
             runner,
             "detect",
@@ -42,7 +46,7 @@ def start(runner: Path, artifact: Path) -> Start:
         ]
         environment = {**os.environ, "LENSBOX_OPS_LIBRARY": str(library_path())}
         pipe = subprocess.PIPE
-        with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, env=environment) as process:
+        with subprocess.Popen(command, stdin=stdin, stdout=pipe, stderr=pipe, env=environment) as process:
             try:
                 yield process
             finally:
@@ -132,6 +136,23 @@ def test_a_truncated_last_frame(start: Start, batch: str) -> None:
     size = WIDTH * HEIGHT
     expected = f"the last frame is truncated: got {size - 1} bytes, a frame of 90x70 gray8 has {size}\n"
     assert errors == f"lensbox_runner: {expected}"
+
+
+def test_what_came_before_a_stream_broke_is_answered(start: Start, artifact: Path) -> None:
+    frames = pictures("L")[:2]
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        ours = socket.create_connection(server.getsockname())
+        theirs, _ = server.accept()
+    with theirs, start("--batch", "3", stdin=theirs) as process:
+        ours.sendall(frames.tobytes())
+        # Closed in this way the connection is reset, and reading fails after what has come.
+        ours.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        ours.close()
+        code, lines, errors = finish(process)
+    assert (code, errors) == (1, "lensbox_runner: cannot read frames: Connection reset by peer\n")
+    assert len(lines) == 2
+    for number, (line, frame) in enumerate(zip(lines, frames, strict=True)):
+        assert_found(line, number, frame, artifact)
 
 
 def test_a_frame_may_come_in_pieces(start: Start, artifact: Path) -> None:

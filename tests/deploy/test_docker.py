@@ -129,11 +129,15 @@ def test_prometheus_and_grafana_find_each_other() -> None:
     assert host in compose["services"]
     assert int(port) == PORT
     assert job.get("metrics_path", "/metrics") == "/metrics"
+    volumes = [volume.split(":")[:2] for volume in compose["services"]["prometheus"]["volumes"]]
+    mounted = {target: DEPLOY / source for source, target in volumes if source.startswith("./")}
+    for rules in prometheus["rule_files"]:  # beside the file that names them
+        assert mounted[f"/etc/prometheus/{rules}"].exists()
     (source,) = read_yaml(DEPLOY / "grafana/provisioning/datasources/prometheus.yaml")["datasources"]
     assert source["url"].split("/")[2].split(":")[0] in compose["services"]
     (provider,) = read_yaml(DEPLOY / "grafana/provisioning/dashboards/lensbox.yaml")["providers"]
-    volumes = [volume.split(":") for volume in compose["services"]["grafana"]["volumes"]]
-    targets = {target: DEPLOY / source for source, target, *_ in volumes if source.startswith("./")}
+    shown = [volume.split(":") for volume in compose["services"]["grafana"]["volumes"]]
+    targets = {target: DEPLOY / source for source, target, *_ in shown if source.startswith("./")}
     assert all(path.exists() for path in targets.values())
     dashboard = f"{provider['options']['path']}/lensbox.json"
     assert targets[dashboard].resolve() == DEPLOY / "grafana" / "lensbox.json"

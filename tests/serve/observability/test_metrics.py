@@ -1,4 +1,4 @@
-"""GET /metrics, and the dashboard that shows it."""
+"""GET /metrics, the dashboard that shows it, and the alerts that watch it."""
 
 import contextlib
 import json
@@ -16,11 +16,14 @@ from typing import Any
 import httpx
 import pytest
 import torch
+import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 from lensbox.serve.observability.shared_metrics import SHARED_FOLDER
 
-_DASHBOARD = Path(__file__).parents[3] / "deploy" / "grafana" / "lensbox.json"
+_DEPLOY = Path(__file__).parents[3] / "deploy"
+_DASHBOARD = _DEPLOY / "grafana" / "lensbox.json"
+_ALERTS = _DEPLOY / "prometheus" / "alerts.yml"
 _LOSS = {"predictions": [[0, 0, 1, 1]], "targets": [[0, 0, 1, 1]]}
 
 Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
@@ -157,16 +160,26 @@ def _expressions(panel: Any) -> list[str]:
     return [target["expr"] for target in panel["targets"]]
 
 
+def _alerts() -> list[Any]:
+    (group,) = yaml.safe_load(_ALERTS.read_text(encoding="utf-8"))["groups"]
+    rules: list[Any] = group["rules"]
+    return rules
+
+
+def _existing(families: dict[str, Any]) -> set[str]:
+    """The names that samples have, where there are any."""
+    endings = {"counter": ["_total"], "histogram": ["_bucket", "_sum", "_count"], "gauge": [""]}
+    return {name + ending for name, family in families.items() for ending in endings.get(family.type, [])}
+
+
+def _families(client: httpx.Client) -> dict[str, Any]:
+    return {family.name: family for family in text_string_to_metric_families(client.get("/metrics").text)}
+
+
 def test_the_dashboard_shows_what_exists(client: httpx.Client, png: bytes) -> None:
     client.post("/v1/detect", content=png)
-    text = client.get("/metrics").text
-    families = {family.name: family for family in text_string_to_metric_families(text)}
-    endings = {"counter": ["_total"], "histogram": ["_bucket", "_sum", "_count"], "gauge": [""]}
-    exist = {
-        name + ending: {label for sample in family.samples for label in sample.labels}
-        for name, family in families.items()
-        for ending in endings.get(family.type, [])
-    }
+    families = _families(client)
+    exist = _existing(families)
     dashboard = json.loads(_DASHBOARD.read_text(encoding="utf-8"))
     assert len(dashboard["panels"]) >= 10
     used = set()
@@ -181,17 +194,40 @@ def test_the_dashboard_shows_what_exists(client: httpx.Client, png: bytes) -> No
     assert {name for name in own if not any(use.startswith(name) for use in used)} == set()
 
 
-def test_the_dashboard_filters_and_groups_by_labels_that_exist(client: httpx.Client, png: bytes) -> None:
+def test_alerts_watch_what_exists(client: httpx.Client, png: bytes) -> None:
+    client.post("/v1/detect", content=png)
+    exist = _existing(_families(client))
+    alerts = _alerts()
+    assert len({alert["alert"] for alert in alerts}) == len(alerts) >= 7
+    for alert in alerts:
+        assert alert["labels"]["severity"] in ("critical", "warning")
+        assert set(alert["annotations"]) == {"summary", "description"}
+        names = re.findall(r"\blensbox_\w+", alert["expr"])
+        assert names or "up{" in alert["expr"]
+        assert set(names) <= exist, alert["expr"]
+
+
+def test_alerts_watch_routes_that_exist(client: httpx.Client, png: bytes) -> None:
+    client.post("/v1/detect", content=png)
+    routes = {sample.labels["route"] for sample in _families(client)["lensbox_requests"].samples}
+    for alert in _alerts():
+        assert set(re.findall(r"route=\"([^\"]*)\"", alert["expr"])) <= routes, alert["expr"]
+
+
+def test_the_dashboard_and_alerts_filter_and_group_by_labels_that_exist(
+    client: httpx.Client, png: bytes
+) -> None:
     client.post("/v1/detect", content=png)
     labels = {"le", "job", "instance", "device", "kind"}  # what Prometheus adds; what a CPU has none of
-    for family in text_string_to_metric_families(client.get("/metrics").text):
+    for family in _families(client).values():
         labels |= {label for sample in family.samples for label in sample.labels}
-    for panel in json.loads(_DASHBOARD.read_text(encoding="utf-8"))["panels"]:
-        for expression in _expressions(panel):
-            grouped = re.findall(r"by \(([^)]*)\)", expression)
-            used = {label.strip() for group in grouped for label in group.split(",")}
-            used |= set(re.findall(r"(\w+)=~?\"", expression))
-            assert used <= labels, expression
+    panels = json.loads(_DASHBOARD.read_text(encoding="utf-8"))["panels"]
+    shown = [expression for panel in panels for expression in _expressions(panel)]
+    for expression in [*shown, *(alert["expr"] for alert in _alerts())]:
+        grouped = re.findall(r"by \(([^)]*)\)", expression)
+        used = {label.strip() for group in grouped for label in group.split(",")}
+        used |= set(re.findall(r"(\w+)(?:=~?|!=)\"", expression))
+        assert used <= labels, expression
 
 
 _PROCESS = """
