@@ -88,7 +88,7 @@ class Settings:
     )
     """Milliseconds for which an engine without jobs, and a front end that waits for its one job, stay awake,
     as long as waits are shorter than that: an answer comes sooner by what waking up takes, for a CPU that is
-    busy. 0: never. None: 4 where all devices are GPUs and no process has to share a CPU."""
+    busy. 0: never. None: 4 where all devices are GPUs and there are more CPUs than processes."""
 
     trusted: bool = field(
         default=False, metadata={"summary": "do not check the artifact's code: it may do what you may do"}

@@ -1,9 +1,9 @@
 """Which devices have engines, how many front ends feed them, and whether these wait awake."""
 
-import os
 import sys
 
 from lensbox.errors import DeviceError
+from lensbox.serve.engine.usable_cpus import usable_cpus
 from lensbox.serve.settings import Settings
 
 _MOST_FRONTENDS = 12
@@ -27,16 +27,16 @@ def frontend_count(settings: Settings, devices: list[str]) -> int:
         return settings.frontends
     if not sys.platform.startswith("linux") or not _uses_gpu(devices[0]):
         return 0
-    return max(1, min(_MOST_FRONTENDS, len(os.sched_getaffinity(0)) * 3 // 4))
+    return max(1, min(_MOST_FRONTENDS, usable_cpus() * 3 // 4))
 
 
 def busy_poll(settings: Settings, devices: list[str]) -> int:
     """Milliseconds for which processes that wait for each other stay awake: by default a few where devices
-    are GPUs alone and every process has a CPU. Beside a model on a CPU they would take from its time."""
+    are GPUs alone and there are more CPUs than processes. A model on a CPU they would take the time of."""
     if settings.busy_poll is not None:
         return settings.busy_poll
-    has_cpus = (settings.frontends or 0) + len(devices) <= len(os.sched_getaffinity(0))
-    return _BUSY_POLL if has_cpus and all(map(_uses_gpu, devices)) else 0
+    has_room = (settings.frontends or 0) + len(devices) < usable_cpus()
+    return _BUSY_POLL if has_room and all(map(_uses_gpu, devices)) else 0
 
 
 def _uses_gpu(device: str) -> bool:

@@ -1,6 +1,5 @@
 """Several engines as one, and which devices have some."""
 
-import os
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -13,6 +12,7 @@ import torch
 
 from lensbox.errors import DeviceError
 from lensbox.serve import app
+from lensbox.serve.engine import devices
 from lensbox.serve.engine.devices import busy_poll, device_names, frontend_count
 from lensbox.serve.engine.engines import Engines
 from lensbox.serve.engine.errors import NotReadyError, OverloadError
@@ -118,7 +118,7 @@ def test_all_gpus_of_none_are_refused() -> None:
 
 
 def test_front_ends_are_for_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)), raising=False)
+    monkeypatch.setattr(devices, "usable_cpus", lambda: 8)
     monkeypatch.setattr("sys.platform", "linux")
     assert frontend_count(_settings(), ["cpu"]) == 0
     assert frontend_count(_settings(), ["cuda:1"]) == 6
@@ -127,11 +127,11 @@ def test_front_ends_are_for_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     assert frontend_count(_settings(), ["cuda"]) == 0
 
 
-def test_who_has_a_cpu_of_its_own_beside_a_gpu_waits_awake(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)), raising=False)
-    assert busy_poll(_settings(frontends=7), ["cuda"]) == 4
-    assert busy_poll(_settings(frontends=6), ["cuda:0", "cuda:1"]) == 4
-    assert busy_poll(_settings(frontends=7), ["cuda:0", "cuda:1"]) == 0
+def test_processes_beside_gpus_wait_awake_where_there_are_more_cpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(devices, "usable_cpus", lambda: 8)
+    assert busy_poll(_settings(frontends=6), ["cuda"]) == 4
+    assert busy_poll(_settings(frontends=5), ["cuda:0", "cuda:1"]) == 4
+    assert busy_poll(_settings(frontends=6), ["cuda:0", "cuda:1"]) == 0
     assert busy_poll(_settings(frontends=1), ["cpu"]) == 0
     assert busy_poll(_settings(frontends=1), ["cuda:0", "cpu"]) == 0
     assert busy_poll(_settings(frontends=1, busy_poll=9), ["cpu"]) == 9
