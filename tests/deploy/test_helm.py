@@ -21,7 +21,7 @@ from lensbox.serve.settings import Settings
 CHART = DEPLOY / "helm" / "lensbox"
 HELM = os.environ.get("LENSBOX_HELM") or shutil.which("helm")
 GPU = {"gpu": {"count": 2, "runtimeClassName": "nvidia"}, "settings": {"frontends": 4, "trusted": True}}
-ALL = {
+ALL: dict[str, Any] = {
     **GPU,
     "apiKeys": {"secretName": "names-and-keys"},
     "autoscaling": {"enabled": True, "targetQueueJobs": 8},
@@ -32,6 +32,18 @@ ALL = {
         "tlsConfig": {"serverName": "detector.example.com"},
     },
     "tls": {"secretName": "certificate"},
+    "ingress": {
+        "enabled": True,
+        "className": "nginx",
+        "host": "detector.example.com",
+        "tlsSecretName": "outside",
+        "annotations": {"nginx.ingress.kubernetes.io/proxy-body-size": "16m"},
+    },
+    "networkPolicy": {
+        "enabled": True,
+        "from": [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "ingress"}}}],
+        "egress": [{"to": [{"podSelector": {"matchLabels": {"app": "collector"}}}]}],
+    },
     "env": [{"name": "FORWARDED_ALLOW_IPS", "value": "10.0.0.0/8"}],
     "imagePullSecrets": [{"name": "registry"}],
     "podAnnotations": {"note": "a"},
@@ -117,6 +129,43 @@ def test_keys_come_from_a_secret() -> None:
     assert secret == {"secretName": "names-and-keys", "items": [{"key": "keys", "path": keys.name}]}
     (endpoint,) = resources["ServiceMonitor"]["spec"]["endpoints"]
     assert endpoint["authorization"] == {"credentials": {"name": "prometheus", "key": "key"}}
+
+
+def test_the_ingress_leads_to_the_service() -> None:
+    assert not {"Ingress", "NetworkPolicy"} & set(rendered())
+    resources = rendered(ALL)
+    ingress = resources["Ingress"]["spec"]
+    assert ingress["ingressClassName"] == "nginx"
+    assert ingress["tls"] == [{"hosts": ["detector.example.com"], "secretName": "outside"}]
+    (rule,) = ingress["rules"]
+    (path,) = rule["http"]["paths"]
+    (port,) = resources["Service"]["spec"]["ports"]
+    assert (rule["host"], path["path"], path["pathType"]) == ("detector.example.com", "/", "Prefix")
+    assert path["backend"]["service"] == {
+        "name": resources["Service"]["metadata"]["name"],
+        "port": {"name": port["name"]},
+    }
+    plain = rendered({"ingress": {"enabled": True, "host": "a.example"}})["Ingress"]["spec"]
+    assert not {"tls", "ingressClassName"} & set(plain)
+    ran = helm("template", values={"ingress": {"enabled": True}})
+    assert ran.returncode != 0
+    assert "ingress.host must be the name by which clients ask" in ran.stderr
+
+
+def test_a_network_policy_is_about_the_pods_and_their_port() -> None:
+    resources = rendered(ALL)
+    policy = resources["NetworkPolicy"]["spec"]
+    labels = resources["Deployment"]["spec"]["template"]["metadata"]["labels"]
+    assert policy["podSelector"]["matchLabels"].items() <= labels.items()
+    (incoming,) = policy["ingress"]
+    (port,) = container_of(resources)["ports"]
+    assert incoming["ports"] == [{"port": port["name"], "protocol": "TCP"}]
+    assert incoming["from"] == ALL["networkPolicy"]["from"]
+    assert policy["egress"] == ALL["networkPolicy"]["egress"]
+    closed = rendered({"networkPolicy": {"enabled": True}})["NetworkPolicy"]["spec"]
+    assert closed["policyTypes"] == ["Ingress", "Egress"]
+    assert closed["egress"] == []
+    assert "from" not in closed["ingress"][0]
 
 
 def test_https_is_spoken_by_all_or_by_none() -> None:
