@@ -13,6 +13,7 @@ from lensbox.serve.settings import Settings
 DEFAULT_ARTIFACT = "artifacts/detector.pt"
 # Ray's proxies listen, and each replica is one process with one engine.
 _WITHOUT_MEANING = (
+    "busy_poll",
     "devices",
     "frontends",
     "header_timeout",

@@ -49,6 +49,7 @@ def test_a_whole_number_is_a_number() -> None:
     [
         ({"artefact": "x"}, r"there is no argument 'artefact'; there are .*artifact, .*num_gpus"),
         ({"frontends": 2}, "frontends has no meaning under Ray, got 2"),
+        ({"busy_poll": 4}, "busy_poll has no meaning under Ray, got 4"),
         ({"devices": "all"}, "devices has no meaning under Ray, got 'all'"),
         ({"tls_key": "key.pem"}, "tls_key has no meaning under Ray, got 'key.pem'"),
         ({"threads": "two"}, "threads must be of the type int, got 'two'"),
