@@ -34,6 +34,7 @@ _logger = logging.getLogger(__name__)
 _MOST_EXCHANGED = 0.01
 _BOXES = 0.05  # pixels of the canvas that float32 may move a box, on any device
 _LOSS = 1e-5
+_EXTRAS = 1e-3  # as a part of the largest value in the canvas, of float32 as well
 _SECONDS = 0.1  # for timing one batch size, and at least one call after the first
 
 Detect = Callable[[Tensor, float, float], Mapping[str, Tensor]]
@@ -99,6 +100,8 @@ class Reference:
                 canvases, geometry = module.preprocess([photograph], None)
                 answer = self._detect(canvases, *self.thresholds)
                 restored = {**answer, "boxes": module.restore(answer["boxes"], geometry)}
+                for name in self._detector.specification.points:
+                    restored[name] = module.restore_points(answer[name], geometry)
                 found.append(found_in(restored, self.slots))
         return found
 
@@ -198,6 +201,7 @@ def _checked(answers: Answers, metadata: ArtifactMetadata, reference: Reference,
     """How far the answers are from the detector's. Raises ArtifactError beyond what rounding explains."""
     change = PrecisionChange()
     limit = reference.options.tolerance if metadata.precision else _BOXES
+    extras_limit = math.inf if metadata.precision else _EXTRAS
     score_limit = TOLERANCES["cuda" if metadata.precision else answers.device].scores
     for expected, actual in zip(answers.expected, answers.found, strict=True):
         change.compare(expected, actual, reference.thresholds[0], score_limit)
@@ -209,15 +213,25 @@ def _checked(answers: Answers, metadata: ArtifactMetadata, reference: Reference,
         detections=sum(len(expected.scores) for expected in answers.expected),
         boxes=max(change.boxes, default=0.0),
         scores=change.scores,
-        exchanged=change.unmatched + sum(not moved <= limit for moved in change.boxes),
+        exchanged=change.unmatched
+        + sum(
+            not (moved <= limit and apart <= extras_limit)
+            for moved, apart in zip(change.boxes, change.extras, strict=True)
+        ),
         loss=loss,
         milliseconds=answers.milliseconds,
     )
+    apart = max(change.extras, default=0.0)
     faults = []
     if row.exchanged > _MOST_EXCHANGED * row.detections:
         faults.append(
             f"{row.exchanged} of {row.detections} detections are others, or moved by more than {limit:g} px "
             f"of the canvas (by up to {row.boxes:.3g})"
+            + (
+                f", or have other extras (by up to {apart:.3g} of the largest)"
+                if not apart <= extras_limit
+                else ""
+            )
         )
     if not row.scores <= score_limit:
         faults.append(f"scores changed by up to {row.scores:.3g}, of which {score_limit:g} are allowed")

@@ -113,9 +113,16 @@ def _found(detections: Sequence[dict[str, Any]], classes: Sequence[str], slots: 
     boxes = torch.tensor([[_number(side) for side in one["box"]] for one in detections])
     scores = torch.tensor([_number(one["score"]) for one in detections])
     labels = torch.tensor([classes.index(one["label"]) if classes else 0 for one in detections]).long()
-    return Found(boxes.float().reshape(-1, 4), scores.float(), labels, full=0 < len(detections) == slots)
+    full = 0 < len(detections) == slots
+    names = detections[0].get("extras", ()) if detections else ()
+    extras = {name: torch.tensor([_numbers(one["extras"][name]) for one in detections]) for name in names}
+    return Found(boxes.float().reshape(-1, 4), scores.float(), labels, full, extras)
 
 
 def _number(value: float | None) -> float:
     """JSON has null for what is not finite."""
     return math.nan if value is None else value
+
+
+def _numbers(value: Any) -> Any:
+    return [_numbers(item) for item in value] if isinstance(value, list) else _number(value)

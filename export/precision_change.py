@@ -18,6 +18,8 @@ _SAME_IOU = 0.5
 # differs by 1 counts as much as this part of the IoU.
 _SCORE_SHARE = 0.01
 
+_NO_EXTRAS = frozenset({"boxes", "scores", "counts", "labels"})
+
 Detect = Callable[[Tensor, float, float], Mapping[str, Tensor]]
 
 
@@ -28,12 +30,15 @@ class PrecisionChange:
     boxes: the largest difference of each detection's sides, in canvas pixels. It is small, as a rule; where
     two boxes nearly tie, suppression may keep another one, which makes it several pixels. scores: the largest
     difference. unmatched: detections that only one finds, although their score is not near the threshold.
+    extras: the largest difference of what else each detection has, as a part of the largest value in its
+    canvas; as many as boxes.
     """
 
     pictures: int = 0
     boxes: list[float] = field(default_factory=list)
     scores: float = 0.0
     unmatched: int = 0
+    extras: list[float] = field(default_factory=list)
 
     def compare(self, first: "Found", second: "Found", score_threshold: float, score_limit: float) -> None:
         """Adds what two detectors find in one canvas. score_limit: see `measure_change`."""
@@ -48,6 +53,7 @@ class PrecisionChange:
             self.boxes += (first.boxes[matched] - second.boxes[index]).abs().amax(dim=1).tolist()
             scores = (first.scores[matched] - second.scores[index]).abs().max()
             self.scores = float(np.maximum(self.scores, float(scores)))  # unlike `max`, it keeps a NaN
+            self.extras += _extras_apart(first, second, matched, index).tolist()
 
     @property
     def detections(self) -> int:
@@ -66,12 +72,14 @@ class PrecisionChange:
 
 
 class Found(NamedTuple):
-    """boxes float32 [n, 4], scores float32 [n], labels int64 [n]; full: there was no room for more."""
+    """boxes float32 [n, 4], scores float32 [n], labels int64 [n]; full: there was no room for more. extras:
+    what else there is, by name, [n, ...]."""
 
     boxes: Tensor
     scores: Tensor
     labels: Tensor
     full: bool
+    extras: Mapping[str, Tensor]
 
     def least_score(self, threshold: float) -> float:
         """What a detection needed to be among these."""
@@ -109,7 +117,8 @@ def found_in(answer: Mapping[str, Tensor], slots: int | None, index: int = 0) ->
     boxes, scores, labels = (
         value[index, :count].cpu() for value in (answer["boxes"], answer["scores"], labels)
     )
-    return Found(boxes, scores, labels, full=0 < count == slots)
+    extras = {name: value[index, :count].cpu() for name, value in answer.items() if name not in _NO_EXTRAS}
+    return Found(boxes, scores, labels, 0 < count == slots, extras)
 
 
 def matches(found: Found, other: Found) -> tuple[Tensor, Tensor]:
@@ -125,3 +134,19 @@ def matches(found: Found, other: Found) -> tuple[Tensor, Tensor]:
     apart = (found.scores[:, None] - other.scores).abs()
     index = (overlap - _SCORE_SHARE * apart).argmax(dim=1)
     return overlap.gather(1, index[:, None])[:, 0] > _SAME_IOU, index
+
+
+def _extras_apart(found: Found, other: Found, matched: Tensor, index: Tensor) -> Tensor:
+    """float64 [m], of the m detections that are matched, with the other one's at `index`."""
+    apart = torch.zeros(len(index), dtype=torch.float64)
+    for name, values in found.extras.items():
+        wanted, actual = (
+            numbers.double().reshape(len(index), -1)
+            for numbers in (values[matched], other.extras[name][index])
+        )
+        scale = values.double().nan_to_num(0, 0, 0).abs().amax().clamp(min=1e-12)
+        # What is no number on both sides, or infinite, is the same.
+        same = (wanted == actual) | (wanted.isnan() & actual.isnan())
+        differences = ((wanted - actual).abs() / scale).masked_fill(same, 0.0)
+        apart = torch.maximum(apart, differences.amax(dim=1))
+    return apart

@@ -84,6 +84,8 @@ class Landmarks(nn.Module):
         generator = torch.Generator().manual_seed(1)
         self.features = nn.Conv2d(1, width, 8, stride=8)
         self.features.weight.data = torch.randn(width, 1, 8, 8, generator=generator)
+        assert self.features.bias is not None
+        self.features.bias.data = torch.randn(width, generator=generator)
 
     def detect(self, images: Tensor, score_threshold: float, iou_threshold: float) -> dict[str, Tensor]:
         gray = images.float() / 255

@@ -136,6 +136,28 @@ def test_planted_errors(
         compare(made, reference)
 
 
+@pytest.mark.parametrize("name", ["corners", "embedding", "cell"])
+def test_planted_errors_of_what_else_there_is(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    thresholds = (0.3, 0.5)
+    made = make_artifact(Landmarks(), "landmarks.pt", *thresholds)
+    reference = Reference(Landmarks(), thresholds, OPTIONS)
+    for row in compare_with_detector(made.content, "landmarks.pt", made.metadata, reference):
+        assert (row.exchanged, row.detections > 50) == (0, True)
+
+    class Wrong(Artifact):
+        def detect_named(self, images: Tensor, *thresholds: Any) -> Found:
+            found = super().detect_named(images, *thresholds)
+            return {**found, name: (found[name] * 1.1).to(found[name].dtype)}
+
+    def load(*arguments: Any, **options: Any) -> Artifact:
+        artifact = load_artifact_bytes(*arguments, **options)
+        return Wrong(artifact.module, artifact.metadata, artifact.device)
+
+    monkeypatch.setattr(parity, "load_artifact_bytes", load)
+    with pytest.raises(ArtifactError, match=r"or have other extras \(by up to 0\.[01]"):
+        compare_with_detector(made.content, "landmarks.pt", made.metadata, reference)
+
+
 def test_an_error_in_the_self_tests_picture_alone(
     made: MadeArtifact, reference: Reference, monkeypatch: pytest.MonkeyPatch
 ) -> None:
