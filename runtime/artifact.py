@@ -36,8 +36,8 @@ class Artifact:
     module: has the methods of the newest format (`docs/artifact.md`), be it TorchScript, `SingleImageMethods`
     or `DetectOnlyMethods`. Call it inside of `torchscript_call`. rounded: whether it rounds on a CPU as on a
     GPU.
-    on_letterbox: if set, called for each batch of photographs with the timer of its pre-processing, which has
-        been stopped. Asking it for seconds is left to the one who is called, and to when nobody waits.
+    on_letterbox: if set, called for each batch of photographs that was computed, with the timer of its
+        pre-processing. Asking that for seconds is left to who is called, and to when nobody waits.
     """
 
     on_letterbox: Callable[[DeviceTimer], None] | None = None
@@ -290,11 +290,12 @@ class Artifact:
             windows = images.pop() if has_windows else None
             timer = None if self.on_letterbox is None else DeviceTimer(self.device)
             canvases, geometry = self.module.preprocess(images, windows)
-            if timer is not None and self.on_letterbox is not None:
+            if timer is not None:
                 timer.stop()
-                self.on_letterbox(timer)
             boxes, scores, counts, *outputs = self._detect(canvases, thresholds)
             found = to_host(self.module.restore(boxes, geometry), scores, counts)
+            if timer is not None and self.on_letterbox is not None:
+                self.on_letterbox(timer)  # the device has long been past it
             further = {
                 name: self._restored(name, output, geometry).cpu().numpy()
                 for name, output in zip(self._further, outputs, strict=True)

@@ -25,10 +25,17 @@ def observed_instance(
         return artifact
 
     def on_batch(images: int, seconds: float, waited: list[float]) -> None:
-        # The device has long been past it, and the batch is answered: nobody waits for this.
-        metrics.batch_computed(images, seconds, waited, sum(timer.seconds() for timer in letterbox))
+        # The batch is answered: nobody waits for this.
+        metrics.batch_computed(images, seconds, waited, sum(map(_seconds, letterbox)))
         letterbox.clear()
 
     instance = Instance(load_observed, settings, on_started, on_batch, receive)
     metrics.watch_device(lambda: instance.device)
     return instance
+
+
+def _seconds(timer: DeviceTimer) -> float:
+    try:
+        return timer.seconds()
+    except RuntimeError:  # another job of the batch has ruined the context meanwhile; the model is given up
+        return 0.0
