@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from lensbox.export.predictions_check import BOX_RELATIVE_TOLERANCE, BOX_TOLERANCE
+from lensbox.export.self_test_builder import VALUE_TOLERANCES
 from lensbox.ops import box_iou
 from lensbox.runtime.self_test import TOLERANCES
 
@@ -15,7 +16,7 @@ Answer = Mapping[
 ]  # boxes, scores, and what else there is for each detection of one image, [n, ...]
 
 SCORE_TOLERANCE = TOLERANCES["cpu"].scores
-_VALUE_TOLERANCE = 1e-3  # as a part of the largest value
+_VALUE_TOLERANCE = VALUE_TOLERANCES["cpu"]
 # Two boxes of which one suppresses the other overlap by the IoU threshold, which few set below this.
 _OVERLAP = 0.3
 # Of two boxes whose scores differ by less than rounding does, either may stay. That is rare.

@@ -18,7 +18,7 @@ from lensbox.errors import ArtifactError
 from lensbox.export.parity_runner import RunnerTrial, has_onnxruntime
 from lensbox.export.precision_change import Found, PrecisionChange, found_in
 from lensbox.export.proof_canvases import BATCHES, fit_pictures, proof_canvases
-from lensbox.export.self_test_builder import one_thread
+from lensbox.export.self_test_builder import VALUE_TOLERANCES, one_thread
 from lensbox.export.wrapper import deployed
 from lensbox.model import Detector
 from lensbox.model.protocol_check import named, slots_of
@@ -34,7 +34,6 @@ _logger = logging.getLogger(__name__)
 _MOST_EXCHANGED = 0.01
 _BOXES = 0.05  # pixels of the canvas that float32 may move a box, on any device
 _LOSS = 1e-5
-_EXTRAS = 1e-3  # as a part of the largest value in the canvas, of float32 as well
 _SECONDS = 0.1  # for timing one batch size, and at least one call after the first
 
 Detect = Callable[[Tensor, float, float], Mapping[str, Tensor]]
@@ -201,7 +200,7 @@ def _checked(answers: Answers, metadata: ArtifactMetadata, reference: Reference,
     """How far the answers are from the detector's. Raises ArtifactError beyond what rounding explains."""
     change = PrecisionChange()
     limit = reference.options.tolerance if metadata.precision else _BOXES
-    extras_limit = math.inf if metadata.precision else _EXTRAS
+    extras_limit = math.inf if metadata.precision else VALUE_TOLERANCES[answers.device]
     score_limit = TOLERANCES["cuda" if metadata.precision else answers.device].scores
     for expected, actual in zip(answers.expected, answers.found, strict=True):
         change.compare(expected, actual, reference.thresholds[0], score_limit)

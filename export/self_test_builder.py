@@ -21,7 +21,7 @@ _LOSS_PREDICTIONS = [[10, 10, 30.5, 31], [40, 5.25, 60, 25], [0, 0, 8, 8], [12, 
 _LOSS_TARGETS = [[12, 9, 33, 30], [42, 8, 58, 30], [20, 20, 28, 30], [8, 16, 24, 36], [0, 0, 0, 0]]
 
 # Of values of a detector's own: what float32 and TF32 may change, as a part of the largest of them.
-_VALUE_TOLERANCES = {"cpu": 1e-3, "cuda": 2e-2}
+VALUE_TOLERANCES = {"cpu": 1e-3, "cuda": 2e-2}
 # TF32 on a device sums in another order than its imitation: allow several times what that one changes.
 _TF32_SLACK = 4.0
 
@@ -135,6 +135,6 @@ def _expected_extra(points: bool, exact: Tensor, rounded: Tensor) -> ExpectedExt
         limits = {device: tolerance.boxes for device, tolerance in TOLERANCES.items()}
         return ExpectedExtra("points", exact.double(), limits)
     largest = float(exact.abs().max()) if exact.is_floating_point() else 0.0
-    limits = {device: part * largest for device, part in _VALUE_TOLERANCES.items()}
+    limits = {device: part * largest for device, part in VALUE_TOLERANCES.items()}
     limits["cuda"] = max(limits["cuda"], _TF32_SLACK * float((rounded - exact).abs().max()))
     return ExpectedExtra("values", exact.double(), limits)
