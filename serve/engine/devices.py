@@ -35,8 +35,10 @@ def busy_poll(settings: Settings, devices: list[str]) -> int:
     are GPUs alone and there are more CPUs than processes. A model on a CPU they would take the time of."""
     if settings.busy_poll is not None:
         return settings.busy_poll
+    if not all(map(_uses_gpu, devices)):
+        return 0
     has_room = (settings.frontends or 0) + len(devices) < usable_cpus()
-    return _BUSY_POLL if has_room and all(map(_uses_gpu, devices)) else 0
+    return _BUSY_POLL if has_room else 0
 
 
 def _uses_gpu(device: str) -> bool:
