@@ -7,7 +7,7 @@ from datetime import datetime, timezone
 
 import torch
 
-from lensbox.info.machine import cpu_name, driver_version, package_version
+from lensbox.common.machine import cpu_name, driver_version, package_version
 from lensbox.ops import library_path, read_build_info
 
 

@@ -10,7 +10,6 @@ from typing import Any
 
 import click
 
-from lensbox.cli.command import FILE, Command, fraction, seconds
 from lensbox.client.answers import ImageDetections
 from lensbox.client.client import Client
 from lensbox.client.detector import Detector, Question, artifact_detector, service_detector
@@ -19,7 +18,8 @@ from lensbox.client.errors import ServiceError
 from lensbox.client.file_list import ListedFile, is_folder, list_files
 from lensbox.client.formats import FORMATS, make_format
 from lensbox.client.progress import progress
-from lensbox.errors import ExitCode, InputError, LensboxError
+from lensbox.common.command import FILE, Command, fraction, seconds
+from lensbox.common.errors import ExitCode, InputError, LensboxError
 
 _COUNT = click.IntRange(1, 4096)
 # Of the artifact in this process, and of a service: options that say nothing of the other.

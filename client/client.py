@@ -16,7 +16,7 @@ from lensbox.client.evaluation import Evaluation, Targets, targets_json
 from lensbox.client.image_bytes import Image, image_bytes
 from lensbox.client.many import BATCH_SIZE, ManyImages
 from lensbox.client.model import Limits, Model
-from lensbox.errors import LensboxError
+from lensbox.common.errors import LensboxError
 
 Orientation = Literal["exif", "stored"]
 Parameters = dict[str, float | str]

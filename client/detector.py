@@ -8,7 +8,7 @@ from typing import Any
 from lensbox.client.answers import ImageDetections
 from lensbox.client.client import Client, Orientation
 from lensbox.client.many import BATCH_SIZE
-from lensbox.errors import LensboxError
+from lensbox.common.errors import LensboxError
 
 Results = Generator[ImageDetections | LensboxError, None, None]
 

@@ -11,9 +11,9 @@ import PIL.ImageOps
 from lensbox.client.answers import ImageDetections
 from lensbox.client.detector import Detector
 from lensbox.client.file_list import ListedFile
-from lensbox.drawing import annotate
-from lensbox.errors import InputError
-from lensbox.files import atomic_write
+from lensbox.common.annotate import annotate
+from lensbox.common.atomic_write import atomic_write
+from lensbox.common.errors import InputError
 
 
 def check_drawings(folder: Path, files: Sequence[ListedFile]) -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from lensbox.errors import ExitCode, LensboxError
+from lensbox.common.errors import ExitCode, LensboxError
 
 # Statuses that are about one image and say nothing of the next.
 _OF_ONE_IMAGE = frozenset({400, 408, 413, 415, 500, 504})

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from lensbox.errors import InputError, system_reason
+from lensbox.common.errors import InputError, system_reason
 
 ENDINGS = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif")
 

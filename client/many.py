@@ -13,7 +13,7 @@ from lensbox.client.answers import ImageDetections
 from lensbox.client.errors import ServiceError
 from lensbox.client.image_bytes import Image, image_bytes
 from lensbox.client.model import Limits
-from lensbox.errors import InputError, LensboxError, system_reason
+from lensbox.common.errors import InputError, LensboxError, system_reason
 
 if TYPE_CHECKING:
     from lensbox.client.connection import Answer, Connection

@@ -9,7 +9,7 @@ import sys
 from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from pathlib import Path
 
-from lensbox.errors import ExitCode, LensboxError
+from lensbox.common.errors import ExitCode, LensboxError
 from lensbox.export.artifact_writer import save_artifact
 from lensbox.export.onnx_writer import save_onnx
 from lensbox.model import load_detector, recommended_threshold

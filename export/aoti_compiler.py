@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
-from lensbox.errors import ArtifactError
+from lensbox.common.errors import ArtifactError
 from lensbox.export.graph_tracer import innermost_reason
 from lensbox.export.tf32 import tf32_switch
 from lensbox.runtime.quiet_export import quiet_export

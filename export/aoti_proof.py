@@ -10,7 +10,7 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from lensbox.errors import ArtifactError
+from lensbox.common.errors import ArtifactError
 from lensbox.export.detect_proof import in_batches, prove
 from lensbox.export.detections_check import Agreement
 from lensbox.export.precision import SCORE_LIMIT, PrecisionOptions, described_precision, measured_pictures

@@ -10,7 +10,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, fx
 
-from lensbox.errors import ArtifactError
+from lensbox.common.atomic_write import atomic_write
+from lensbox.common.errors import ArtifactError
 from lensbox.export.aoti_compiler import compile_graph, package, require_compiler
 from lensbox.export.aoti_proof import COMPILED_BATCHES, measure_compiled, prove_compiled
 from lensbox.export.artifact_writer import MadeArtifact, checked_for_export, describe
@@ -21,7 +22,6 @@ from lensbox.export.graph_tracer import traced_detect
 from lensbox.export.parity import Reference, compare_with_detector
 from lensbox.export.precision import PrecisionOptions
 from lensbox.export.self_test_builder import one_thread
-from lensbox.files import atomic_write
 from lensbox.model import Detector
 from lensbox.runtime.aoti_file import MODEL
 from lensbox.runtime.aoti_model import AotiModel

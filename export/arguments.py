@@ -6,8 +6,8 @@ from pathlib import Path
 
 import click
 
-from lensbox.cli.command import require_runner
-from lensbox.cli.writable import require_writable_file, require_writable_folder
+from lensbox.common.command import require_runner
+from lensbox.common.writable import require_writable_file, require_writable_folder
 from lensbox.export.output_paths import SUFFIXES, foreign_suffix, output_paths
 
 # Proven on `--pictures`, whatever else is measured.

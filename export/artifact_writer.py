@@ -12,7 +12,8 @@ import torch
 from torch import nn
 
 import lensbox.ops
-from lensbox.errors import ArtifactError, InputError
+from lensbox.common.atomic_write import atomic_write
+from lensbox.common.errors import ArtifactError, InputError
 from lensbox.export.parity import Reference, compare_with_detector
 from lensbox.export.precision import (
     MANTISSA_BITS,
@@ -25,7 +26,6 @@ from lensbox.export.self_test_builder import build_self_test
 from lensbox.export.torchscript import custom_op_schemas, script_and_freeze
 from lensbox.export.user_ops import described_libraries
 from lensbox.export.wrapper import DetectorWrapper, deployed, methods_of
-from lensbox.files import atomic_write
 from lensbox.model import Detector, DetectorSpec, missing, weights_sha256
 from lensbox.model.protocol_check import named
 from lensbox.model.weights_file import non_finite_weights

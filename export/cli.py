@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from lensbox.cli.command import FILE, Command, fraction
-from lensbox.errors import InputError
+from lensbox.common.atomic_write import atomic_write
+from lensbox.common.command import FILE, Command, fraction
+from lensbox.common.errors import InputError
 from lensbox.export.arguments import ExportArguments
 from lensbox.export.output_paths import SUFFIXES
-from lensbox.files import atomic_write
 
 if TYPE_CHECKING:
     from torch import Tensor

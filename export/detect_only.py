@@ -5,7 +5,7 @@ from collections.abc import Collection, Sequence
 
 import torch
 
-from lensbox.errors import ArtifactError
+from lensbox.common.errors import ArtifactError
 from lensbox.export.own_methods import LETTERBOX_METHODS, own_methods
 from lensbox.model import Detector
 from lensbox.runtime.compiled import Compiled

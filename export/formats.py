@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
-from lensbox.errors import ArtifactError
+from lensbox.common.errors import ArtifactError
 from lensbox.export.artifact_writer import checked_for_export, make_artifact
 from lensbox.export.parity import ParityOptions, Reference
 from lensbox.export.parity_report import parity_report

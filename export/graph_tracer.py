@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.export import ExportedProgram
 
-from lensbox.errors import ArtifactError
+from lensbox.common.errors import ArtifactError
 from lensbox.model.protocol_check import location
 from lensbox.runtime.quiet_export import quiet_export
 

@@ -16,7 +16,7 @@ import safetensors.torch
 import torch
 from torch import Tensor, nn
 
-from lensbox.errors import ArtifactError, InputError, LensboxError
+from lensbox.common.errors import ArtifactError, InputError, LensboxError
 from lensbox.export.foreign_values import python_methods
 from lensbox.model import Detector
 from lensbox.model.protocol_check import is_users, kind_of, location

@@ -8,7 +8,7 @@ import onnx
 import torch
 from torch import Tensor, nn
 
-from lensbox.errors import ArtifactError
+from lensbox.common.errors import ArtifactError
 from lensbox.export.graph_tracer import BATCH, innermost_reason, traced_detect
 from lensbox.runtime.quiet_export import quiet_export
 

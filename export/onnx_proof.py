@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from lensbox.errors import ArtifactError
+from lensbox.common.errors import ArtifactError
 from lensbox.export import detect_proof
 from lensbox.export.detections_check import Agreement
 from lensbox.export.onnx_exporter import OnnxExportError

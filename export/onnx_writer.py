@@ -8,6 +8,7 @@ from pathlib import Path
 import onnx
 from torch import Tensor
 
+from lensbox.common.atomic_write import atomic_write
 from lensbox.export.artifact_writer import MadeArtifact, checked_for_export, describe
 from lensbox.export.detect_graph import DetectGraph, example_canvases
 from lensbox.export.detect_only import detect_only_metadata, methods_left_behind
@@ -17,7 +18,6 @@ from lensbox.export.onnx_proof import prove
 from lensbox.export.parity import Reference, compare_with_detector
 from lensbox.export.proof_canvases import BATCHES
 from lensbox.export.self_test_builder import one_thread
-from lensbox.files import atomic_write
 from lensbox.model import Detector
 from lensbox.runtime.artifact_file import METADATA_FILE
 from lensbox.runtime.artifact_loading import load_artifact_bytes

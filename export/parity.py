@@ -14,7 +14,7 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from lensbox.errors import ArtifactError
+from lensbox.common.errors import ArtifactError
 from lensbox.export.parity_runner import RunnerTrial, has_onnxruntime
 from lensbox.export.precision_change import Found, PrecisionChange, found_in
 from lensbox.export.proof_canvases import BATCHES, fit_pictures, proof_canvases

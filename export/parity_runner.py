@@ -13,7 +13,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from lensbox.errors import ArtifactError
+from lensbox.common.errors import ArtifactError
 from lensbox.export.precision_change import Found
 from lensbox.ops import library_path
 

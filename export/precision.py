@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lensbox.errors import ArtifactError
+from lensbox.common.errors import ArtifactError
 from lensbox.export.precision_change import Detect, PrecisionChange, measure_change
 from lensbox.export.reduced_precision import reduce_products
 from lensbox.export.scripting_hints import hint_for

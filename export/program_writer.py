@@ -10,7 +10,8 @@ import torch
 from torch import Tensor, fx
 from torch.export import ExportedProgram
 
-from lensbox.errors import ArtifactError
+from lensbox.common.atomic_write import atomic_write
+from lensbox.common.errors import ArtifactError
 from lensbox.export.artifact_writer import MadeArtifact, checked_for_export, describe
 from lensbox.export.detect_graph import DetectGraph, TensorThresholds, example_canvases
 from lensbox.export.detect_only import detect_only_metadata, methods_left_behind, needed_ops
@@ -21,7 +22,6 @@ from lensbox.export.parity import Reference, compare_with_detector
 from lensbox.export.plain_nms import PlainNms
 from lensbox.export.proof_canvases import BATCHES
 from lensbox.export.self_test_builder import one_thread
-from lensbox.files import atomic_write
 from lensbox.model import Detector
 from lensbox.runtime.artifact_file import METADATA_FILE
 from lensbox.runtime.artifact_loading import load_artifact_bytes

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from lensbox.cli.command import FILE, Command
+from lensbox.common.command import FILE, Command
 
 _logger = logging.getLogger(__name__)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 
-from lensbox.errors import ArtifactError
+from lensbox.common.errors import ArtifactError
 from lensbox.runtime.carried_ops import Library, this_platform
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,99}", re.ASCII)

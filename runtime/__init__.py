@@ -1,6 +1,6 @@
 """Runs artifacts from Python: the twin of `cpp_runtime/`."""
 
-from lensbox.errors import ArtifactError
+from lensbox.common.errors import ArtifactError
 from lensbox.runtime.artifact import Artifact
 from lensbox.runtime.artifact_loading import load_artifact
 from lensbox.runtime.box_loss import BoxPairs, Losses

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from lensbox.errors import ArtifactError
+from lensbox.common.errors import ArtifactError
 from lensbox.runtime.aoti_file import parse_package
 from lensbox.runtime.aoti_model import AotiModel
 from lensbox.runtime.artifact import Artifact

@@ -10,7 +10,7 @@ from tempfile import TemporaryDirectory
 import torch
 from torch import Tensor
 
-from lensbox.errors import ArtifactError
+from lensbox.common.errors import ArtifactError
 from lensbox.runtime.aoti_file import MODEL
 from lensbox.runtime.detect_only_loading import by_name
 

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lensbox.errors import InputError
+from lensbox.common.errors import InputError
 from lensbox.runtime.box_loss import BoxPairs, Losses, is_giou_loss, losses
 from lensbox.runtime.captured_detect import CapturedDetect, Found, Thresholds
 from lensbox.runtime.detection import Detections, FileDetections, check_labels, detections

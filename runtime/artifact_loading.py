@@ -14,7 +14,7 @@ from typing import Literal
 
 import torch
 
-from lensbox.errors import ArtifactError, system_reason
+from lensbox.common.errors import ArtifactError, system_reason
 from lensbox.runtime.aoti_file import is_package
 from lensbox.runtime.aoti_loading import load_package, read_package_metadata
 from lensbox.runtime.artifact import Artifact

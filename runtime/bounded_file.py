@@ -4,7 +4,7 @@ import time
 from io import BytesIO
 from math import inf
 
-from lensbox.errors import InputError
+from lensbox.common.errors import InputError
 
 
 class BoundedFile(BytesIO):

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import torch
 
-from lensbox.errors import ArtifactError
+from lensbox.common.errors import ArtifactError
 from lensbox.runtime.op_library import op_name, registered_schemas
 
 _opening = threading.Lock()

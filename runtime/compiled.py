@@ -7,7 +7,7 @@ from typing import Literal, NamedTuple
 
 import torch
 
-from lensbox.errors import ArtifactError, DeviceError
+from lensbox.common.errors import ArtifactError, DeviceError
 from lensbox.runtime.carried_ops import minor_version, this_platform
 from lensbox.runtime.device import choose_device
 from lensbox.runtime.json_field import Field

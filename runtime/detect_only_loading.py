@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from lensbox.errors import ArtifactError
+from lensbox.common.errors import ArtifactError
 from lensbox.runtime.artifact import Artifact
 from lensbox.runtime.artifact_file import METADATA_FILE
 from lensbox.runtime.metadata import SINGLE_IMAGE_FORMAT, ArtifactMetadata

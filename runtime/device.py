@@ -4,7 +4,7 @@ import re
 
 import torch
 
-from lensbox.errors import DeviceError
+from lensbox.common.errors import DeviceError
 
 
 def choose_device(name: str) -> torch.device:

@@ -8,7 +8,7 @@ import PIL.Image
 from PIL.JpegImagePlugin import JpegImageFile
 from PIL.PngImagePlugin import PngImageFile
 
-from lensbox.errors import InputError
+from lensbox.common.errors import InputError
 from lensbox.runtime import jpeg_structure, png_structure
 from lensbox.runtime.bounded_file import BoundedFile
 from lensbox.runtime.fast_jpeg import decode_usual_jpeg

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from torch import Tensor
 
-from lensbox.errors import InputError, system_reason
+from lensbox.common.errors import InputError, system_reason
 from lensbox.runtime.image_decoder import decode_photo
 from lensbox.runtime.image_limits import ImageLimits
 from lensbox.runtime.metadata import Canvas, Orientation, Reading

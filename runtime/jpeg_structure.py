@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from lensbox.errors import InputError
+from lensbox.common.errors import InputError
 
 # Markers of ITU-T T.81, table B.1: each is the byte 0xFF and then one of these.
 _END_OF_IMAGE = 0xD9

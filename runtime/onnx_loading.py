@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 import torch
 
-from lensbox.errors import ArtifactError, DeviceError
+from lensbox.common.errors import ArtifactError, DeviceError
 from lensbox.runtime.artifact import Artifact
 from lensbox.runtime.artifact_file import MAX_METADATA_SIZE, METADATA_FILE
 from lensbox.runtime.detect_only_loading import detect_only_artifact, read_stored

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lensbox.errors import ArtifactError
+from lensbox.common.errors import ArtifactError
 
 
 class Value(NamedTuple):

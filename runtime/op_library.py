@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import torch
 
-from lensbox.errors import ArtifactError
+from lensbox.common.errors import ArtifactError
 
 
 def require_ops(artifact: str, needed: Sequence[str]) -> None:

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lensbox.errors import ArtifactError
+from lensbox.common.errors import ArtifactError
 from lensbox.runtime.onnx_options import OnnxOptions
 
 

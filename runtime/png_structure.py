@@ -4,7 +4,7 @@ import zlib
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from lensbox.errors import InputError
+from lensbox.common.errors import InputError
 
 _SIGNATURE = b"\x89PNG\r\n\x1a\n"
 _CRITICAL = (b"IHDR", b"PLTE", b"IDAT", b"IEND")

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 import torch
 from torch import Tensor
 
-from lensbox.errors import ArtifactError, DeviceError
+from lensbox.common.errors import ArtifactError, DeviceError
 from lensbox.runtime.artifact import Artifact
 from lensbox.runtime.detect_only_loading import by_name, detect_only_artifact, read_stored
 from lensbox.runtime.device import named_device

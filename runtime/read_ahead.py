@@ -6,7 +6,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import islice
 from typing import TypeVar
 
-from lensbox.errors import InputError
+from lensbox.common.errors import InputError
 from lensbox.runtime.photo import Photo
 
 _MAX_GROUP = 8

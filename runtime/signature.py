@@ -8,7 +8,7 @@ import contextlib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lensbox.errors import ArtifactError, system_reason
+from lensbox.common.errors import ArtifactError, system_reason
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey

@@ -1,6 +1,6 @@
 """The chunks of a WebP file."""
 
-from lensbox.errors import InputError
+from lensbox.common.errors import InputError
 
 _EXIF_HEADER = b"Exif\0\0"  # of JPEG files alone, but some writers put it into WebP files too
 

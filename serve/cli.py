@@ -10,9 +10,9 @@ from typing import Any, cast
 
 import click
 
-from lensbox.cli.command import FILE, Command
-from lensbox.cli.environment import warn_of_unknown_variables
-from lensbox.errors import DeviceError, ExitCode, LensboxError
+from lensbox.common.command import FILE, Command
+from lensbox.common.environment import warn_of_unknown_variables
+from lensbox.common.errors import DeviceError, ExitCode, LensboxError
 from lensbox.serve.ending import Ending, end_process
 from lensbox.serve.listener import listen
 from lensbox.serve.observability.logs import FORMATS, LogStyle

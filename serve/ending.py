@@ -9,7 +9,7 @@ from collections.abc import Callable
 from types import FrameType
 from typing import NoReturn
 
-from lensbox.errors import ExitCode
+from lensbox.common.errors import ExitCode
 from lensbox.serve import watchdog
 
 _log = logging.getLogger(__name__)

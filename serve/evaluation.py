@@ -9,7 +9,8 @@ import numpy as np
 import torch
 
 from lensbox.runtime.box_loss import BoxPairs
-from lensbox.scoring.average_precision import (
+from lensbox.serve.detecting import Found
+from lensbox.train.average_precision import (
     COCO_IOUS,
     MATCH_IOU,
     Curve,
@@ -18,7 +19,6 @@ from lensbox.scoring.average_precision import (
     ImageLabels,
     threshold_of_best_f1,
 )
-from lensbox.serve.detecting import Found
 
 THRESHOLDS = tuple(tenth / 10 for tenth in range(1, 10))
 

@@ -9,7 +9,7 @@ from PIL.JpegImagePlugin import JpegImageFile
 from PIL.PngImagePlugin import PngImageFile
 from PIL.WebPImagePlugin import WebPImageFile
 
-from lensbox.errors import InputError
+from lensbox.common.errors import InputError
 from lensbox.runtime.image_decoder import TooManyPixelsError, decode_photo
 from lensbox.runtime.image_io import MAX_PIECES
 from lensbox.runtime.image_limits import ImageLimits

@@ -5,12 +5,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from lensbox.scoring.average_precision import ImageLabels
 from lensbox.serve.box_json import check_box
 from lensbox.serve.errors import ApiError, shown
 from lensbox.serve.form import form_parts, is_form
 from lensbox.serve.image_list import Source, as_source, merged, read_json, read_question
 from lensbox.serve.schemas import EvaluateParameters
+from lensbox.train.average_precision import ImageLabels
 
 MOST_TARGETS = 4096  # matching compares each with each detection of its image
 _KEYS = {"box", "label", "ignore"}

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import torch
 
-from lensbox.errors import ExitCode, LensboxError
+from lensbox.common.errors import ExitCode, LensboxError
 from lensbox.runtime import Artifact, Photo, load_artifact
 from lensbox.runtime.artifact_loading import device_of_file
 from lensbox.runtime.device import choose_device

@@ -7,7 +7,7 @@ from typing import Any
 
 from PIL import Image
 
-from lensbox.drawing import annotate
+from lensbox.common.annotate import annotate
 from lensbox.runtime.metadata import ArtifactMetadata, Reading
 from lensbox.serve.image_body import photo_from_file
 

@@ -29,7 +29,7 @@ def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (clone / "build" / "runner").symlink_to(built_runner().parent)
     command = clone / "bin" / "lensbox"
     command.parent.mkdir()
-    command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m lensbox.cli "$@"\n')
+    command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m lensbox.common "$@"\n')
     command.chmod(0o755)
     return clone
 

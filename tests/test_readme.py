@@ -14,8 +14,8 @@ import torch
 from built_runner import REPOSITORY, built_runner
 from serve_process import PATIENCE, running_service
 
+from lensbox.common.sample_photos import save_photos
 from lensbox.ops import library_path
-from lensbox.samples.photos import save_photos
 
 README = (REPOSITORY / "README.md").read_text(encoding="utf-8")
 USE = README[README.index("\n## Use\n") : README.index("\n## What was tested where\n")]
@@ -70,7 +70,7 @@ def test_the_command_of_the_shell(folder: Path) -> None:
     command, _, shown = block.partition("\n")
     words = shlex.split(command.removeprefix("$ lensbox "))
     run = subprocess.run(
-        [sys.executable, "-m", "lensbox.cli", *words, "--format", "table"],
+        [sys.executable, "-m", "lensbox.common", *words, "--format", "table"],
         cwd=folder,
         capture_output=True,
         text=True,

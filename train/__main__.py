@@ -2,7 +2,7 @@
 
 import sys
 
-from lensbox.cli import main
+from lensbox.common.main import main
 
 if __name__ == "__main__":
     sys.exit(main(["train", *sys.argv[1:]]))

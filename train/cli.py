@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from lensbox.cli.command import FILE, Command, fraction, given_arguments, require_at_most_one
+from lensbox.common.command import FILE, Command, fraction, given_arguments, require_at_most_one
 from lensbox.train.commands.arguments import (
     DetectorArguments,
     EvaluateArguments,

@@ -1,6 +1,6 @@
-"""What only training raises; the other reasons are `lensbox.errors`'."""
+"""What only training raises; the other reasons are `lensbox.common.errors`'."""
 
-from lensbox.errors import ExitCode, LensboxError
+from lensbox.common.errors import ExitCode, LensboxError
 
 
 class ConfigError(LensboxError, ValueError):

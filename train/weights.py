@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from lensbox.errors import InputError
+from lensbox.common.errors import InputError
 from lensbox.model import FaceDetector, load_detector
 
 

@@ -16,7 +16,7 @@ from lensbox.bench.detector.onnx_session import (
 from lensbox.bench.detector.subject import Subject
 from lensbox.bench.detector.yunet import OUTPUTS, YuNet
 from lensbox.bench.peers.peer import UnavailableError
-from lensbox.errors import ArtifactError
+from lensbox.common.errors import ArtifactError
 from lensbox.export.aoti_writer import save_aoti
 from lensbox.export.torchscript import script_and_freeze
 from lensbox.runtime.artifact_loading import load_artifact

@@ -12,7 +12,7 @@ from lensbox.bench.photo.photographs import small_photographs
 from lensbox.bench.photo.previous_code import read_image
 from lensbox.bench.photo.subject import Subject
 from lensbox.bench.timing import MICROSECONDS, Pace, Series, complete_sampler, nothing
-from lensbox.errors import InputError
+from lensbox.common.errors import InputError
 from lensbox.runtime.artifact import Artifact
 from lensbox.runtime.detection import Detections
 

@@ -97,7 +97,7 @@ class _Run:
     @contextlib.contextmanager
     def _ours(self, frontends: int | None) -> Iterator[Service]:
         options = self._options
-        command = [sys.executable, "-m", "lensbox.cli", "serve", "--artifact", str(options.artifact)]
+        command = [sys.executable, "-m", "lensbox.common", "serve", "--artifact", str(options.artifact)]
         command += ["--device", options.device, "--log-level", "error", "--threads", str(options.threads)]
         if frontends is not None:
             command += ["--frontends", str(frontends)]

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import IO
 
 from lensbox.bench.serve.load import Answers, Load
-from lensbox.errors import ExitCode, LensboxError
+from lensbox.common.errors import ExitCode, LensboxError
 
 _START_TIMEOUT = 180.0  # seconds
 _END_TIMEOUT = 40.0

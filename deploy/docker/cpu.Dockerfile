@@ -17,7 +17,7 @@ COPY . /source
 RUN pip install --no-cache-dir --no-build-isolation \
     --config-settings=cmake.define.LENSBOX_CUDA=OFF "/source[serve,onnx]" \
  && pip uninstall --yes cmake ninja scikit-build-core \
- && python -m lensbox.info
+ && lensbox info
 
 FROM python:3.12-slim-bookworm
 COPY --from=build /opt/lensbox /opt/lensbox

@@ -24,7 +24,7 @@ RUN pip install --no-cache-dir --no-build-isolation \
     --config-settings=cmake.define.LENSBOX_CUDA=ON \
     --config-settings=cmake.define.LENSBOX_CUDA_ARCHITECTURES="$ARCHITECTURES" "/source[serve]" \
  && pip uninstall --yes cmake ninja scikit-build-core \
- && python -m lensbox.info
+ && lensbox info
 
 FROM nvidia/cuda:${CUDA}-base-ubuntu24.04
 # hadolint ignore=DL3008

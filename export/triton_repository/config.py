@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from google.protobuf import text_format
 from tritonclient.grpc import model_config_pb2 as triton
 
-from lensbox.errors import ArtifactError
+from lensbox.common.errors import ArtifactError
 from lensbox.export.proof_canvases import BATCHES
 from lensbox.runtime.metadata import ArtifactMetadata
 

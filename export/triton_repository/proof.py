@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 import torch
 from torch import Tensor
 
-from lensbox.errors import ArtifactError
+from lensbox.common.errors import ArtifactError
 from lensbox.export.detect_proof import compare_batches
 from lensbox.export.detections_check import Agreement
 from lensbox.export.proof_canvases import BATCHES, proof_canvases

@@ -2,7 +2,7 @@
 
 import sys
 
-from lensbox.errors import DeviceError
+from lensbox.common.errors import DeviceError
 from lensbox.serve.engine.usable_cpus import usable_cpus
 from lensbox.serve.settings import Settings
 

@@ -5,7 +5,7 @@ import logging
 from datetime import datetime, timezone
 from typing import Any, NamedTuple
 
-from lensbox.cli.reporting import start_reporting
+from lensbox.common.reporting import start_reporting
 from lensbox.serve.observability.request_ids import CURRENT
 
 FORMATS = ("text", "json")

@@ -16,7 +16,7 @@ from multiprocessing import forkserver, resource_tracker
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
-from lensbox.errors import ExitCode, LensboxError
+from lensbox.common.errors import ExitCode, LensboxError
 from lensbox.serve.ending import Ending
 from lensbox.serve.listener import url_of
 from lensbox.serve.observability.logs import LogStyle

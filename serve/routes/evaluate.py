@@ -6,7 +6,6 @@ from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import JSONResponse, Response
 
 from lensbox.runtime.box_loss import Losses
-from lensbox.scoring.average_precision import MATCH_IOU, SCORE_THRESHOLD, ImageLabels
 from lensbox.serve.answering import outcome_of, result_for, settled
 from lensbox.serve.deadline import clients_deadline
 from lensbox.serve.detecting import Finder, Found
@@ -27,6 +26,7 @@ from lensbox.serve.schemas import (
     problems,
 )
 from lensbox.serve.service import service_of
+from lensbox.train.average_precision import MATCH_IOU, SCORE_THRESHOLD, ImageLabels
 
 router = APIRouter(tags=["evaluate"], dependencies=[Depends(check_each_once)])
 

@@ -11,7 +11,7 @@ import threading
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from lensbox.errors import ExitCode, LensboxError
+from lensbox.common.errors import ExitCode, LensboxError
 
 _log = logging.getLogger(__name__)
 

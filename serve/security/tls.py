@@ -2,7 +2,7 @@
 
 import ssl
 
-from lensbox.errors import ExitCode, LensboxError
+from lensbox.common.errors import ExitCode, LensboxError
 from lensbox.serve.settings import Settings
 
 

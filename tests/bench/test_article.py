@@ -27,8 +27,8 @@ from lensbox.bench.measurement import Effort
 from lensbox.bench.peers import eager
 from lensbox.bench.peers.peer import PaddedLoss, UnavailableError
 from lensbox.bench.timing import Summary
-from lensbox.cli import main
-from lensbox.errors import ExitCode
+from lensbox.common.errors import ExitCode
+from lensbox.common.main import main
 
 TINY = replace(FOR_A_CPU, batch=3, channels=(1, 1, 1, 1), hidden=2)
 SHORT = Effort(rounds=3, figure_seconds=0.0, leave_out_slow_starts=True)

@@ -10,8 +10,8 @@ from user_detectors import RedAndBlue
 
 from lensbox.bench.check import WrongAnswerError
 from lensbox.bench.detector import artifact_times
-from lensbox.cli import main
-from lensbox.errors import ExitCode
+from lensbox.common.errors import ExitCode
+from lensbox.common.main import main
 from lensbox.export.artifact_writer import save_artifact
 
 

@@ -18,8 +18,8 @@ from lensbox.bench.peers import eager, registry
 from lensbox.bench.peers.peer import Loss, Peer
 from lensbox.bench.timing import Sampler, graph_sampler
 from lensbox.bench.workload import Workload
-from lensbox.cli import main
-from lensbox.errors import ExitCode
+from lensbox.common.errors import ExitCode
+from lensbox.common.main import main
 
 
 @pytest.fixture

@@ -24,8 +24,8 @@ from lensbox.bench.detector.subject import Subject, make_subject
 from lensbox.bench.detector.ways import Call, Way
 from lensbox.bench.peers.peer import UnavailableError
 from lensbox.bench.timing import Summary
-from lensbox.cli import main
-from lensbox.errors import ExitCode
+from lensbox.common.errors import ExitCode
+from lensbox.common.main import main
 from lensbox.model import FaceDetector, save_detector
 
 

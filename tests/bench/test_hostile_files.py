@@ -12,7 +12,7 @@ from lensbox.bench.photo.hostile.budget import MOST_BYTES
 from lensbox.bench.photo.hostile.decode_time import LARGEST_SIDE, Decoder, DecodeTime, measure
 from lensbox.bench.photo.hostile.files import HOSTILE_FILES, HostileFile
 from lensbox.bench.photo.hostile.service_decoder import decode
-from lensbox.errors import InputError
+from lensbox.common.errors import InputError
 from lensbox.runtime.jpeg_structure import allowed_scans, check_jpeg
 from lensbox.runtime.metadata import Canvas, Reading
 from lensbox.serve.settings import Settings

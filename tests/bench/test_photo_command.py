@@ -17,8 +17,8 @@ from lensbox.bench.photo.file_cases import file_case
 from lensbox.bench.photo.hostile.files import HOSTILE_FILES
 from lensbox.bench.photo.photographs import jpeg_photograph
 from lensbox.bench.photo.subject import Subject
-from lensbox.cli import main
-from lensbox.errors import ExitCode
+from lensbox.common.errors import ExitCode
+from lensbox.common.main import main
 
 
 @pytest.fixture

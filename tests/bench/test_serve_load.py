@@ -25,8 +25,8 @@ from lensbox.bench.serve.load import Answers, Load, run
 from lensbox.bench.serve.options import PEERS, Options, Peer
 from lensbox.bench.serve.report import Pair, Row, ServeReport
 from lensbox.bench.serve.services import apply_load
-from lensbox.cli import main
-from lensbox.errors import ExitCode
+from lensbox.common.errors import ExitCode
+from lensbox.common.main import main
 
 PATIENCE = 60.0
 

@@ -18,7 +18,7 @@ from made_up_service import made_up_service
 
 from lensbox.client import Client, Detection, ImageDetections, ServiceError, connection
 from lensbox.client.connection import _retry_after
-from lensbox.errors import InputError
+from lensbox.common.errors import InputError
 
 
 @pytest.fixture

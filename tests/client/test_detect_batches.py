@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from made_up_service import made_up_service
 
-from lensbox.cli import main
+from lensbox.common.main import main
 
 NOTHING = {"width": 4, "height": 3, "detections": []}
 LIMITS = dict.fromkeys(("max_body_bytes", "max_json_bytes", "max_pixels", "max_boxes"), 1 << 24)

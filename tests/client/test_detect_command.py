@@ -21,10 +21,10 @@ from serve_process import running_service
 from small_detectors import SHALLOW
 from user_detectors import Landmarks, RedAndBlue
 
-from lensbox.cli import main
 from lensbox.client import Detection, ImageDetections
 from lensbox.client.formats import CSV_COLUMNS, make_format
-from lensbox.drawing.annotate import COLORS
+from lensbox.common.annotate import COLORS
+from lensbox.common.main import main
 from lensbox.export.artifact_writer import save_artifact
 from lensbox.export.onnx_writer import save_onnx
 from lensbox.model import FaceDetector
@@ -331,7 +331,7 @@ def test_on_a_terminal_there_are_a_table_and_a_bar(artifact_path: Path, photos: 
     (tmp_path / "bad.jpg").write_text("hello")
     code = (
         "import os, pty, sys\n"
-        "status = pty.spawn([sys.executable, '-m', 'lensbox.cli', *sys.argv[1:]])\n"
+        "status = pty.spawn([sys.executable, '-m', 'lensbox.common', *sys.argv[1:]])\n"
         "sys.exit(os.waitstatus_to_exitcode(status))"
     )
     result = subprocess.run(
@@ -365,7 +365,7 @@ def test_lines_come_at_once_and_a_closed_pipe_is_no_failure(artifact_path: Path,
     command = [
         sys.executable,
         "-m",
-        "lensbox.cli",
+        "lensbox.common",
         "detect",
         "--artifact",
         str(artifact_path),
@@ -386,7 +386,7 @@ def test_lines_come_at_once_and_a_closed_pipe_is_no_failure(artifact_path: Path,
 def test_asking_a_service_takes_no_torch(url: str, photos: Path) -> None:
     code = (
         "import sys\n"
-        "from lensbox.cli import main\n"
+        "from lensbox.common.main import main\n"
         f"assert main(['detect', 'b.jpg', '--url', {url!r}]) == 0\n"
         "sys.exit('torch' in sys.modules)"
     )

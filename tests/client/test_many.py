@@ -12,7 +12,7 @@ from fake_transport import NOTHING, faked, problem
 
 from lensbox.client import Client, ImageDetections, ServiceError
 from lensbox.client.many import Pace
-from lensbox.errors import InputError, LensboxError
+from lensbox.common.errors import InputError, LensboxError
 
 LIMITS = {
     "max_images": 3,

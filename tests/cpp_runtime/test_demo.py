@@ -6,8 +6,8 @@ import torch
 from cpp_runtime.running import SaveStandIn
 from torch import Tensor, nn
 
+from lensbox.common.sample_photos import DRAWN_BOXES
 from lensbox.cpp_runtime import demo
-from lensbox.samples.photos import DRAWN_BOXES
 
 
 class OneFace(nn.Module):

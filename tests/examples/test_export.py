@@ -7,9 +7,9 @@ import pytest
 from example_programs import load_example
 from small_detectors import varied_detector
 
+from lensbox.common.sample_photos import save_photos
 from lensbox.model import save_detector
 from lensbox.runtime import load_artifact
-from lensbox.samples.photos import save_photos
 
 
 def test_both_files_find_the_same(

@@ -11,7 +11,7 @@ from unusual_detectors import Deciding, FittingItsOwnWay
 from user_detectors import Brightest, RedAndBlue
 from wrong_models import wrong_in_batches_of
 
-from lensbox.errors import ArtifactError
+from lensbox.common.errors import ArtifactError
 from lensbox.export import aoti_compiler, aoti_writer
 from lensbox.export.aoti_proof import COMPILED_BATCHES, measure_compiled
 from lensbox.export.aoti_writer import save_aoti

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from lensbox.errors import ArtifactError
+from lensbox.common.errors import ArtifactError
 from lensbox.export.artifact_writer import save_artifact
 from lensbox.model import FaceDetector, weights_sha256
 from lensbox.runtime.artifact_loading import load_artifact

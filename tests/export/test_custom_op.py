@@ -18,8 +18,8 @@ import torch
 from built_runner import built_runner
 
 import lensbox.export.cli
-from lensbox.cli import main
-from lensbox.errors import ArtifactError, ExitCode
+from lensbox.common.errors import ArtifactError, ExitCode
+from lensbox.common.main import main
 from lensbox.ops import library_path
 from lensbox.runtime.artifact_loading import load_artifact
 from lensbox.runtime.carried_ops import Library, load_carried_libraries, this_platform
@@ -58,7 +58,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 # Runs in a process of its own: an operator that is registered stays.
 LOAD = """
 import sys
-from lensbox.errors import ArtifactError
+from lensbox.common.errors import ArtifactError
 from lensbox.runtime import load_artifact
 path, trusted, *libraries = sys.argv[1:]
 import torch

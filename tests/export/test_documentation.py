@@ -39,7 +39,7 @@ def test_the_command_prints_what_the_page_shows(command: str, output: str | None
     words = shlex.split(command)
     assert words[:2] == ["lensbox", "export"]
     result = subprocess.run(
-        [sys.executable, "-m", "lensbox.cli", *words[1:]],
+        [sys.executable, "-m", "lensbox.common", *words[1:]],
         cwd=folder,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

@@ -10,8 +10,8 @@ import safetensors.torch
 import torch
 
 import lensbox.export.cli
-from lensbox.cli import main
-from lensbox.errors import ExitCode
+from lensbox.common.errors import ExitCode
+from lensbox.common.main import main
 from lensbox.export.model_loader import parse_options
 from lensbox.runtime import load_artifact
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from lensbox.cli import main
+from lensbox.common.main import main
 from lensbox.export import onnx_network
 from lensbox.export.onnx_exporter import OnnxExportError, to_onnx
 from lensbox.export.onnx_network import save_onnx_network

@@ -13,8 +13,8 @@ from torch import Tensor
 from unusual_detectors import AsManySlotsAsNeeded, BrightestRows, FittingItsOwnWay, LosingNothing
 from user_detectors import Brightest, Landmarks, RedAndBlue
 
-from lensbox.cli import main
-from lensbox.errors import ArtifactError
+from lensbox.common.errors import ArtifactError
+from lensbox.common.main import main
 from lensbox.export import parity
 from lensbox.export.artifact_writer import MadeArtifact, make_artifact
 from lensbox.export.onnx_writer import make_onnx

@@ -5,7 +5,7 @@ import torch
 from suppression_problems import COUNT, problem
 from torch import Tensor, nn
 
-from lensbox.errors import ArtifactError
+from lensbox.common.errors import ArtifactError
 from lensbox.export.graph_tracer import in_core_aten, traced_detect
 from lensbox.export.plain_nms import PlainNms
 

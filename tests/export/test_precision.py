@@ -11,8 +11,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from lensbox.cli import main
-from lensbox.errors import ArtifactError, ExitCode
+from lensbox.common.errors import ArtifactError, ExitCode
+from lensbox.common.main import main
 from lensbox.export.artifact_writer import save_artifact
 from lensbox.export.precision import PrecisionOptions
 from lensbox.export.precision_change import measure_change

@@ -17,7 +17,7 @@ from unusual_detectors import AsManySlotsAsNeeded, Deciding, FittingItsOwnWay, L
 from user_detectors import Brightest, Landmarks, RedAndBlue
 from wrong_models import wrong_in_batches_of
 
-from lensbox.errors import ArtifactError
+from lensbox.common.errors import ArtifactError
 from lensbox.export import plain_nms, program_writer
 from lensbox.export.cli import export
 from lensbox.export.graph_tracer import in_core_aten

@@ -10,8 +10,8 @@ import pytest
 import torch
 
 import lensbox.export.cli
-from lensbox.cli import main
-from lensbox.errors import ExitCode
+from lensbox.common.errors import ExitCode
+from lensbox.common.main import main
 from lensbox.export.output_paths import SUFFIXES, foreign_suffix, output_paths
 from lensbox.model import DetectorConfig, FaceDetector, save_detector, weights_sha256
 from lensbox.runtime.artifact_loading import load_artifact

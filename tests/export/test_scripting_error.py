@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from user_detectors import Brightest
 
-from lensbox.errors import ArtifactError
+from lensbox.common.errors import ArtifactError
 from lensbox.export.artifact_writer import save_artifact
 from lensbox.model import Detector
 

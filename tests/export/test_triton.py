@@ -22,14 +22,14 @@ from tritonclient.grpc import model_config_pb2 as triton
 from unusual_detectors import FittingItsOwnWay
 from user_detectors import Landmarks, RedAndBlue
 
-from lensbox.errors import ArtifactError
+from lensbox.common.atomic_write import atomic_write
+from lensbox.common.errors import ArtifactError
 from lensbox.export import formats
 from lensbox.export.cli import export
 from lensbox.export.proof_canvases import proof_canvases
 from lensbox.export.triton_repository.config import LARGEST_BATCH
 from lensbox.export.triton_repository.files import make_repository
 from lensbox.export.triton_repository.torchscript import make_torchscript
-from lensbox.files import atomic_write
 from lensbox.model import Detector, FaceDetector, weights_sha256
 from lensbox.model.protocol_check import named
 from lensbox.ops import library_path

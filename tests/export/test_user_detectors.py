@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from unusual_detectors import AsManySlotsAsNeeded, BrightestRows, CompleteAsTheProtocolHasIt
 from user_detectors import Brightest, Landmarks, RedAndBlue
 
-from lensbox.errors import ArtifactError
+from lensbox.common.errors import ArtifactError
 from lensbox.export.artifact_writer import save_artifact
 from lensbox.export.self_test_builder import build_self_test
 from lensbox.export.tf32 import OperandRounding

@@ -10,7 +10,7 @@ import safetensors.torch
 import torch
 from torch import Tensor, nn
 
-from lensbox.errors import InputError
+from lensbox.common.errors import InputError
 from lensbox.model import (
     DetectorConfig,
     FaceDetector,

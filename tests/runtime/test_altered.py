@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from altered_artifacts import ALTERED
 
-from lensbox.errors import ArtifactError
+from lensbox.common.errors import ArtifactError
 from lensbox.runtime.artifact_loading import load_artifact
 
 _PAGE = Path(__file__).parents[2] / "docs" / "artifact.md"

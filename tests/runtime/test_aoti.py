@@ -8,7 +8,7 @@ from altered_packages import Change, compiled_for, no_machine_code, with_entry, 
 from damaged_files import rewritten, with_bit_flipped
 from signing_keys import KEY, public_pem
 
-from lensbox.errors import ArtifactError, DeviceError
+from lensbox.common.errors import ArtifactError, DeviceError
 from lensbox.runtime import compiled, load_artifact
 from lensbox.runtime.artifact_loading import read_metadata
 from lensbox.runtime.compiled import lacking_features

@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from lensbox.errors import ArtifactError
+from lensbox.common.errors import ArtifactError
 from lensbox.model import FaceDetector
 from lensbox.runtime.artifact_loading import load_artifact
 from lensbox.runtime.detection import Detections

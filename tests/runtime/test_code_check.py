@@ -11,7 +11,7 @@ from damaged_files import rewritten
 from torch import Tensor, nn
 
 import lensbox.ops  # noqa: F401 (registers torch.ops.lensbox)
-from lensbox.errors import ArtifactError
+from lensbox.common.errors import ArtifactError
 from lensbox.export.torchscript import script_and_freeze
 from lensbox.runtime import code_check
 from lensbox.runtime.artifact_file import METADATA_FILE

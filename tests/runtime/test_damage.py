@@ -9,7 +9,7 @@ from damaged_files import DAMAGES, EDITS, damaged, with_bit_flipped
 from loading_in_children import outcome_of
 
 import lensbox.ops
-from lensbox.errors import ArtifactError
+from lensbox.common.errors import ArtifactError
 from lensbox.runtime.artifact_loading import load_artifact, load_artifact_bytes
 
 

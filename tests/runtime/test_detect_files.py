@@ -10,7 +10,7 @@ import PIL.Image
 import pytest
 import torch
 
-from lensbox.errors import InputError
+from lensbox.common.errors import InputError
 from lensbox.runtime.artifact import Artifact
 from lensbox.runtime.artifact_loading import load_artifact
 from lensbox.runtime.detection import Detections

@@ -10,7 +10,7 @@ from damaged_files import with_bit_flipped
 from in_threads import assert_same_in_threads
 from torch import Tensor
 
-from lensbox.errors import ArtifactError, InputError
+from lensbox.common.errors import ArtifactError, InputError
 from lensbox.export.self_test_images import draw_faces
 from lensbox.runtime import Artifact, Detections, OnnxOptions, load_artifact
 

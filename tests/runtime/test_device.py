@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from lensbox.errors import DeviceError
+from lensbox.common.errors import DeviceError
 from lensbox.runtime import load_artifact
 from lensbox.runtime.device import choose_device
 

@@ -16,7 +16,7 @@ import pytest
 from exif_files import exif, jpeg_with_exif
 from image_mutations import mutated
 
-from lensbox.errors import InputError
+from lensbox.common.errors import InputError
 from lensbox.runtime import fast_jpeg, image_decoder
 from lensbox.runtime.fast_jpeg import decode_usual_jpeg
 from lensbox.runtime.image_decoder import decode_photo

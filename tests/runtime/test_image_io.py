@@ -10,7 +10,7 @@ import pytest
 import torch
 from png_files import chunk, png_file
 
-from lensbox.errors import InputError
+from lensbox.common.errors import InputError
 from lensbox.runtime import image_pixels
 from lensbox.runtime.image_decoder import TooManyPixelsError, decode_photo
 from lensbox.runtime.image_io import DEFAULT_READING, MAX_PIECES, read_image

@@ -7,7 +7,7 @@ import numpy as np
 import PIL.Image
 import pytest
 
-from lensbox.errors import InputError
+from lensbox.common.errors import InputError
 from lensbox.runtime.image_io import read_image
 from lensbox.runtime.jpeg_structure import check_jpeg, without_metadata
 

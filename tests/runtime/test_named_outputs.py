@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from user_detectors import RedAndBlue
 
-from lensbox.errors import ArtifactError
+from lensbox.common.errors import ArtifactError
 from lensbox.export.artifact_writer import save_artifact
 from lensbox.runtime import Artifact, load_artifact
 

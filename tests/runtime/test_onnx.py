@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from onnx_files import REFUSED, Change, other_weights, resealed, weights_in_the_current_folder
 
-from lensbox.errors import ArtifactError, DeviceError
+from lensbox.common.errors import ArtifactError, DeviceError
 from lensbox.runtime import OnnxOptions, load_artifact
 from lensbox.runtime.onnxruntime_session import OnnxruntimeSession
 

@@ -22,7 +22,7 @@ from exif_files import (
 )
 from png_files import chunk
 
-from lensbox.errors import InputError
+from lensbox.common.errors import InputError
 from lensbox.runtime import image_pixels
 from lensbox.runtime.image_io import read_image
 from lensbox.runtime.orientation import orientation_of, upright_box, upright_size

@@ -11,7 +11,7 @@ import pytest
 import torch
 from exif_files import exif, jpeg_with_exif, png_with_exif
 
-from lensbox.errors import InputError
+from lensbox.common.errors import InputError
 from lensbox.runtime.image_decoder import TooManyPixelsError, decode_photo
 from lensbox.runtime.image_io import DEFAULT_READING, read_image, read_photo
 from lensbox.runtime.image_limits import ImageLimits

@@ -14,7 +14,7 @@ import torch
 from damaged_files import rewritten
 from torch import Tensor, nn
 
-from lensbox.errors import ArtifactError
+from lensbox.common.errors import ArtifactError
 from lensbox.runtime.artifact_loading import load_artifact
 from lensbox.runtime.pickle_check import DamagedPickleError, check_pickle
 from lensbox.runtime.torchscript import quiet_torchscript

@@ -9,7 +9,7 @@ import pytest
 from damaged_files import with_bit_flipped
 from png_files import chunk, png_file
 
-from lensbox.errors import InputError
+from lensbox.common.errors import InputError
 from lensbox.runtime.image_io import read_image
 from lensbox.runtime.png_structure import without_metadata
 

@@ -11,7 +11,7 @@ from in_threads import assert_same_in_threads
 from torch import Tensor
 from user_detectors import RedAndBlue
 
-from lensbox.errors import ArtifactError, DeviceError
+from lensbox.common.errors import ArtifactError, DeviceError
 from lensbox.export.artifact_writer import save_artifact
 from lensbox.export.self_test_images import draw_scene
 from lensbox.runtime import Artifact, load_artifact

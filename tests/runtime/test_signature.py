@@ -9,7 +9,7 @@ import torch
 from damaged_files import with_bit_flipped
 from signing_keys import BAD_PUBLIC_KEYS, BAD_SIGNATURES, KEY, write_signed
 
-from lensbox.errors import ArtifactError
+from lensbox.common.errors import ArtifactError
 from lensbox.runtime import artifact_loading, signature
 from lensbox.runtime.artifact_loading import load_artifact
 

@@ -20,13 +20,13 @@ from PIL.Image import Transpose
 from serve_process import PATIENCE, running_service
 from torch import Tensor
 
+from lensbox.common.sample_photos import DRAWN_BOXES, save_photos
 from lensbox.export.artifact_writer import save_artifact
 from lensbox.model import FaceDetector, load_detector
 from lensbox.ops import library_path
 from lensbox.runtime.artifact import Artifact
 from lensbox.runtime.artifact_loading import load_artifact
 from lensbox.runtime.image_io import read_image
-from lensbox.samples.photos import DRAWN_BOXES, save_photos
 
 PHOTOS = [name.split(".")[0] for name in DRAWN_BOXES]
 # Low enough that more than the one clear face is compared.

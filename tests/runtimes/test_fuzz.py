@@ -23,7 +23,7 @@ from file_reader import FileReader
 from image_mutations import mutated
 from random_entries import random_code, random_pickle
 
-from lensbox.errors import InputError
+from lensbox.common.errors import InputError
 from lensbox.runtime.artifact_file import parse_artifact_file, read_entries
 from lensbox.runtime.code_check import check_code
 from lensbox.runtime.image_io import read_image

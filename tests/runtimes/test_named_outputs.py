@@ -19,14 +19,14 @@ from built_runner import built_runner
 from torch import nn
 from user_detectors import Landmarks, RedAndBlue
 
-from lensbox.errors import ArtifactError
+from lensbox.common.errors import ArtifactError
+from lensbox.common.sample_photos import save_photos
 from lensbox.export.artifact_writer import save_artifact
 from lensbox.export.onnx_writer import save_onnx
 from lensbox.ops import library_path
 from lensbox.runtime.artifact import Artifact
 from lensbox.runtime.artifact_loading import load_artifact
 from lensbox.runtime.detection import Detections
-from lensbox.samples.photos import save_photos
 
 Name = Literal["classes", "points"]
 Values = dict[str, Any]

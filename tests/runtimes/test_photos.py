@@ -13,7 +13,7 @@ from cpp_runtime.photo_pixels import CanvasSize, cpp_photos
 from exif_files import broken_exif, exif, jpeg_with_exif, odd_exif, png_with_exif
 from torch import Tensor
 
-from lensbox.errors import InputError
+from lensbox.common.errors import InputError
 from lensbox.ops import letterbox
 from lensbox.runtime.image_io import read_photo
 from lensbox.runtime.metadata import Canvas, Orientation, Reading

@@ -35,7 +35,7 @@ def _run(command: str, folder: Path, client: httpx.Client) -> str:
     own = command.replace(_ADDRESS, client.base_url.netloc.decode()).replace(
         "python -c", f"{sys.executable} -c"
     )
-    own = re.sub(r"^lensbox ", f"{sys.executable} -m lensbox.cli ", own)
+    own = re.sub(r"^lensbox ", f"{sys.executable} -m lensbox.common ", own)
     result = subprocess.run(
         ["bash", "-c", own.replace("curl ", "curl --fail-with-body --max-time 60 ")],
         cwd=folder,

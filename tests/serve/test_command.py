@@ -14,8 +14,8 @@ import pytest
 import torch
 from serve_process import PATIENCE, SERVE_COMMAND, ServeProcess
 
-from lensbox.cli import main
-from lensbox.errors import ExitCode
+from lensbox.common.errors import ExitCode
+from lensbox.common.main import main
 from lensbox.runtime.artifact import Artifact
 from lensbox.serve.listener import listen, url_of
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import lensbox.serve
-from lensbox.cli import main
+from lensbox.common.main import main
 from lensbox.serve.observability.metrics import Metrics, ServiceState
 
 _SERVE = Path(lensbox.serve.__file__).parent

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from lensbox.errors import DeviceError
+from lensbox.common.errors import DeviceError
 from lensbox.serve import app
 from lensbox.serve.engine import devices
 from lensbox.serve.engine.devices import busy_poll, device_names, frontend_count

@@ -15,7 +15,7 @@ from user_detectors import RedAndBlue
 
 from lensbox.export.artifact_writer import save_artifact
 from lensbox.runtime import load_artifact
-from lensbox.scoring.average_precision import Evaluation, ImageDetections, ImageLabels
+from lensbox.train.average_precision import Evaluation, ImageDetections, ImageLabels
 
 RED, BLUE = (250, 10, 10), (10, 10, 240)
 CLASSES = ("red", "blue")

@@ -12,10 +12,10 @@ import PIL.Image
 import pytest
 from chromium import OPTIONS, chromium_path
 
+from lensbox.common.sample_photos import save_photos
 from lensbox.export.artifact_writer import save_artifact
 from lensbox.model import load_detector
 from lensbox.runtime.artifact_loading import load_artifact
-from lensbox.samples.photos import save_photos
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Locator, Page, Route

@@ -12,8 +12,7 @@ import pytest
 from problems import problem_of
 from user_detectors import RedAndBlue
 
-from lensbox.drawing import annotate
-from lensbox.drawing.annotate import COLORS
+from lensbox.common.annotate import COLORS, annotate
 from lensbox.export.artifact_writer import save_artifact
 from lensbox.runtime import load_artifact
 from lensbox.serve import picture as picture_module

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from lensbox.cli import main
-from lensbox.errors import ExitCode, InputError
+from lensbox.common.errors import ExitCode, InputError
+from lensbox.common.main import main
 from lensbox.ops import PackedTargets
 from lensbox.train.article.random_batches import load_batches
 from lensbox.train.article.run import ArticleRun, Objective, RunOptions

@@ -17,7 +17,7 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from lensbox.errors import InputError
+from lensbox.common.errors import InputError
 from lensbox.model import ArticleNet
 from lensbox.ops import PackedTargets, jagged_giou_loss
 from lensbox.train.article.random_batches import held_out_batch, load_batches

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import torch
 
-from lensbox.errors import DeviceError
+from lensbox.common.errors import DeviceError
 from lensbox.model import recommended_threshold
 from lensbox.model.weights_file import DEFAULT_THRESHOLD
 from lensbox.ops import letterbox

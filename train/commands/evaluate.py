@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 
-from lensbox.cli.writable import require_writable_file, require_writable_folder
-from lensbox.files import atomic_write
+from lensbox.common.atomic_write import atomic_write
+from lensbox.common.writable import require_writable_file, require_writable_folder
 from lensbox.train.commands.arguments import EvaluateArguments
 from lensbox.train.commands.choices import chosen_detector, chosen_device, load_labelled
 from lensbox.train.evaluation.evaluate import detect_photographs, evaluate, score
@@ -13,7 +13,7 @@ from lensbox.train.evaluation.pictures import write_pictures
 
 
 def run_evaluate(arguments: EvaluateArguments) -> None:
-    """Runs `lensbox evaluate`. Raises one of `lensbox.errors`, with its exit code, or OSError."""
+    """Runs `lensbox evaluate`. Raises one of `lensbox.common.errors`, with its exit code, or OSError."""
     device = chosen_device(arguments.detector.device)
     if arguments.report is not None:
         require_writable_folder("--report", arguments.report)

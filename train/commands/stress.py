@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from lensbox.cli.writable import require_writable_file
-from lensbox.errors import ArtifactError
-from lensbox.samples.photos import face_free_photos
+from lensbox.common.errors import ArtifactError
+from lensbox.common.sample_photos import face_free_photos
+from lensbox.common.writable import require_writable_file
 from lensbox.train.commands.arguments import StressArguments
 from lensbox.train.commands.choices import chosen_detector, chosen_device
 from lensbox.train.evaluation.contact_sheet import save_picture
@@ -21,7 +21,7 @@ from lensbox.train.stress.stress_test import (
 
 
 def run_stress(arguments: StressArguments) -> None:
-    """Runs `lensbox stress`. Raises one of `lensbox.errors`, with its exit code, or OSError."""
+    """Runs `lensbox stress`. Raises one of `lensbox.common.errors`, with its exit code, or OSError."""
     device = chosen_device(arguments.detector.device)
     require_writable_file("--output", arguments.output)
     chosen = chosen_detector(arguments.detector, device)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import torch
 
-from lensbox.cli.writable import require_writable_file, require_writable_folder
+from lensbox.common.writable import require_writable_file, require_writable_folder
 from lensbox.model import read_metadata
 from lensbox.train.commands.arguments import TrainArguments
 from lensbox.train.commands.choices import chosen_device, load_labelled, report_problems
@@ -49,7 +49,7 @@ logger = logging.getLogger(__name__)
 
 
 def run_train(arguments: TrainArguments) -> None:
-    """Runs `lensbox train`. Raises one of `lensbox.errors`, with its exit code, or OSError."""
+    """Runs `lensbox train`. Raises one of `lensbox.common.errors`, with its exit code, or OSError."""
     _train(arguments)
     # Not after an error: the others may be waiting for this process, and leaving would wait for them. Once it
     # has ended, torchrun ends them.

@@ -11,8 +11,8 @@ from typing import Any
 
 import torch
 
-from lensbox.cli.writable import require_writable_folder
-from lensbox.files import atomic_write
+from lensbox.common.atomic_write import atomic_write
+from lensbox.common.writable import require_writable_folder
 from lensbox.train.article.run import (
     HELD_OUT,
     OBJECTIVES,
@@ -51,7 +51,7 @@ _REFUSED: dict[str, Any] = {
 
 def run_train_article(arguments: TrainArguments) -> None:
     """Trains twice from the same net: minimising the mean GIoU, which the article's function returns as the
-    loss, and minimising 1 - GIoU. Raises one of `lensbox.errors`, with its exit code, or OSError."""
+    loss, and minimising 1 - GIoU. Raises one of `lensbox.common.errors`, with its exit code, or OSError."""
     started = time.monotonic()
     _refuse(arguments)
     config = article_config(given_settings(arguments))

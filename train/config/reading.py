@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from lensbox.errors import system_reason
+from lensbox.common.errors import system_reason
 from lensbox.train.errors import ConfigError
 
 

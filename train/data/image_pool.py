@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Sampler
 
-from lensbox.errors import InputError
+from lensbox.common.errors import InputError
 from lensbox.train.data.box_slots import fill_slots
 from lensbox.train.data.image_store import (
     SIDE,

@@ -19,7 +19,7 @@ import torch.nn.functional as F  # noqa: N812
 from PIL import Image
 from torch import Tensor
 
-from lensbox.errors import InputError
+from lensbox.common.errors import InputError
 from lensbox.runtime.image_pixels import converted
 from lensbox.train.data.box_slots import BoxSlots, fill_slots
 from lensbox.train.data.folds import fold_index

@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from lensbox.errors import InputError, system_reason
+from lensbox.common.errors import InputError, system_reason
 
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".webp")
 ANNOTATION_PATTERN = "*_bbx_gt.txt"

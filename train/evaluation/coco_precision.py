@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from lensbox.errors import ExitCode, LensboxError
-from lensbox.scoring.average_precision import Array, ImageDetections, ImageLabels
+from lensbox.common.errors import ExitCode, LensboxError
+from lensbox.train.average_precision import Array, ImageDetections, ImageLabels
 
 MAX_DETECTIONS = 100
 # Name -> (IoU threshold, or None for the mean over 0.5, 0.55, … 0.95; range of areas).

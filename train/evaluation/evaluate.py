@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 import torch
 from torch import Tensor
 
-from lensbox.errors import InputError
+from lensbox.common.errors import InputError
 from lensbox.runtime import Artifact
-from lensbox.scoring.average_precision import (
+from lensbox.train.average_precision import (
     BANDS,
     SCORE_THRESHOLD,
     Evaluation,

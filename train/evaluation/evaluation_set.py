@@ -13,11 +13,11 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from lensbox.errors import InputError
+from lensbox.common.errors import InputError
 from lensbox.model.config import CANVAS_SIZE
 from lensbox.ops import letterbox
 from lensbox.runtime.metadata import Canvas
-from lensbox.scoring.average_precision import Array, ImageLabels
+from lensbox.train.average_precision import Array, ImageLabels
 from lensbox.train.data.image_store import decode_image
 from lensbox.train.data.wider_face import LabelledImage, Problem, none_readable
 

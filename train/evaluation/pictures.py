@@ -11,8 +11,8 @@ import numpy.typing as npt
 import torch
 from PIL import Image
 
-from lensbox.files import atomic_write
-from lensbox.scoring.average_precision import (
+from lensbox.common.atomic_write import atomic_write
+from lensbox.train.average_precision import (
     BANDS,
     Curve,
     Evaluation,

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
-from lensbox.scoring.average_precision import Array, ImageDetections
+from lensbox.train.average_precision import Array, ImageDetections
 from lensbox.train.evaluation.contact_sheet import IGNORED_COLOR
 from lensbox.train.evaluation.pictures import FOUND_COLOR
 from lensbox.train.stress.degradations import Pixels

@@ -15,10 +15,10 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from lensbox.common.sample_photos import DRAWN_BOXES, gray_portraits
 from lensbox.model.config import CANVAS_SIZE
 from lensbox.ops import letterbox
-from lensbox.samples.photos import DRAWN_BOXES, gray_portraits
-from lensbox.scoring.average_precision import MATCH_IOU, Array, ImageDetections, iou_matrix
+from lensbox.train.average_precision import MATCH_IOU, Array, ImageDetections, iou_matrix
 from lensbox.train.evaluation.evaluate import Detect, detect_all
 from lensbox.train.stress.degradations import Factor, Pixels, Portrait, Step, place
 

@@ -19,7 +19,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from serve_process import PATIENCE, ServeProcess
 
-from lensbox.cli import main
+from lensbox.common.main import main
 from lensbox.serve.app import create_app
 from lensbox.serve.observability import tracing as choice
 from lensbox.serve.observability.spans import Tracing

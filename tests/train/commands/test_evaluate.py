@@ -8,8 +8,8 @@ import torch
 from PIL import Image
 from small_detectors import save_random_artifact
 
-from lensbox.cli import main
-from lensbox.errors import ExitCode
+from lensbox.common.errors import ExitCode
+from lensbox.common.main import main
 from lensbox.export.artifact_writer import save_artifact
 from lensbox.export.signing import make_keys, sign_file
 from lensbox.model import DetectorConfig, FaceDetector, save_detector

@@ -10,8 +10,8 @@ from PIL import Image
 from torch import Tensor
 from user_detectors import RedAndBlue
 
-from lensbox.cli import main
-from lensbox.errors import ExitCode
+from lensbox.common.errors import ExitCode
+from lensbox.common.main import main
 from lensbox.export.artifact_writer import save_artifact
 from lensbox.train.evaluation.contact_sheet import BoxSet, contact_sheet
 

@@ -11,8 +11,8 @@ from damaged_files import with_bit_flipped
 from PIL import Image
 from small_detectors import save_random_artifact
 
-from lensbox.cli import main
-from lensbox.errors import ExitCode
+from lensbox.common.errors import ExitCode
+from lensbox.common.main import main
 from lensbox.model import DetectorConfig, FaceDetector, save_detector
 from lensbox.train.stress.degradations import FACTORS
 from lensbox.train.stress.stress_sheet import GAP, TILE

@@ -13,8 +13,8 @@ import pytest
 from PIL import Image
 from short_runs import TINY
 
-from lensbox.cli import main
-from lensbox.errors import ExitCode
+from lensbox.common.errors import ExitCode
+from lensbox.common.main import main
 from lensbox.train.commands.train import NO_STEP_LIMIT
 from lensbox.train.data.folds import fold_index
 from lensbox.train.evaluation.coco_precision import COCO_FIGURES

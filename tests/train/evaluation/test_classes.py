@@ -10,9 +10,9 @@ from PIL import Image
 from pycocotools.coco import COCO  # type: ignore[import, unused-ignore]
 from pycocotools.cocoeval import COCOeval  # type: ignore[import, unused-ignore]
 
-from lensbox.errors import InputError
+from lensbox.common.errors import InputError
 from lensbox.runtime import Canvas
-from lensbox.scoring.average_precision import BANDS, Evaluation, ImageDetections, ImageLabels
+from lensbox.train.average_precision import BANDS, Evaluation, ImageDetections, ImageLabels
 from lensbox.train.data.wider_face import parse_annotations, read_wider_face
 from lensbox.train.evaluation.coco_precision import coco_lines, coco_precision, mean_precision
 from lensbox.train.evaluation.evaluation_set import load_evaluation_set

@@ -8,7 +8,7 @@ import torch
 from short_runs import SHORT_RUN, interrupt, run_options, train
 from torch import Tensor
 
-from lensbox.cli import main
+from lensbox.common.main import main
 from lensbox.model import (
     DetectorConfig,
     FaceDetector,

@@ -9,7 +9,7 @@ import safetensors
 import torch
 from short_runs import CPU, SHORT_RUN, interrupt, run_options, train
 
-from lensbox.cli import main
+from lensbox.common.main import main
 from lensbox.model import DetectorConfig, FaceDetector, load_detector, save_detector, weights_sha256
 from lensbox.train.config.settings import TrainConfig
 from lensbox.train.data.image_store import ImageStore

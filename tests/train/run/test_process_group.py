@@ -22,7 +22,7 @@ def test_one_file_alone_asks_torch_about_other_processes() -> None:
 
 RANK = """
 import os, sys, torch
-from lensbox.cli import main
+from lensbox.common.main import main
 from lensbox.train.run.step import TrainStep
 real = TrainStep.draw_views
 views, stop_after = [], int(sys.argv[2])

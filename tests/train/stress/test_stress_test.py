@@ -5,9 +5,9 @@ import pytest
 import torch
 from torch import Tensor
 
+from lensbox.common.sample_photos import FACE_FREE
 from lensbox.model import load_detector
-from lensbox.samples.photos import FACE_FREE
-from lensbox.scoring.average_precision import ImageDetections
+from lensbox.train.average_precision import ImageDetections
 from lensbox.train.evaluation.contact_sheet import IGNORED_COLOR
 from lensbox.train.evaluation.pictures import FOUND_COLOR
 from lensbox.train.stress.degradations import Factor, Portrait, Step

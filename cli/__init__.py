@@ -1,5 +1,0 @@
-"""The `lensbox` console command."""
-
-from lensbox.cli.main import main
-
-__all__ = ["main"]

@@ -1,0 +1,1 @@
+"""What all commands share: errors, options, reports and files; and the `lensbox` command itself."""

@@ -1,0 +1,128 @@
+"""What all commands and their options have in common."""
+
+import math
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import IO, Any
+
+import click
+
+from lensbox.common.errors import ExitCode, LensboxError
+
+# Whether it can be read is found out by who reads it: click would call a file without permission wrong usage.
+FILE = click.Path(path_type=Path, readable=False)
+
+_GIVEN = "lensbox.given_arguments"
+
+
+class CommandError(click.ClickException):
+    """What ended a command, said in one message that begins with the command's name."""
+
+    def __init__(self, command: str, message: str, exit_code: ExitCode) -> None:
+        super().__init__(f"{command}: {message}")
+        self.exit_code = exit_code  # type: ignore[misc]  # (click declares it for classes)
+
+    def show(self, file: IO[Any] | None = None) -> None:
+        """Prints the message to stderr, or to `file`."""
+        click.echo(self.message, file=file, err=file is None)
+
+
+class Command(click.Command):
+    """A command whose options show their defaults, and where one that may be repeated takes several values.
+
+    `--data a b` is short for `--data a --data b`, so that shells can expand `--data shards/*.tar`.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        settings = {"show_default": True, "help_option_names": ["-h", "--help"]}
+        super().__init__(*args, **{"context_settings": settings, **kwargs})
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Reads the arguments, after `spread`."""
+        ctx.meta[_GIVEN] = list(args)
+        repeatable = {
+            name
+            for parameter in self.params
+            if isinstance(parameter, click.Option) and parameter.multiple
+            for name in parameter.opts
+        }
+        try:
+            return super().parse_args(ctx, spread(args, repeatable))
+        except click.UsageError as error:
+            if "unexpected extra argument" not in error.message:
+                raise
+            message = f"{error.message}: each value follows its option{self._such_as()}"
+            raise click.UsageError(message, ctx) from error
+
+    def _such_as(self) -> str:
+        """The option that is most often meant where one is left out."""
+        names = {name for parameter in self.params for name in parameter.opts}
+        meant = next((name for name in ("--artifact", "--data", "--output") if name in names), None)
+        return f", such as {meant}" if meant else ""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Runs the command. Errors that its user can mend become CommandError, all others pass."""
+        try:
+            return super().invoke(ctx)
+        except LensboxError as error:
+            raise CommandError(ctx.command_path, str(error), error.exit_code) from error
+        except OSError as error:  # a file that cannot be read or written, a full disk
+            raise CommandError(ctx.command_path, _in_words(error), ExitCode.UNUSABLE) from error
+
+
+def _in_words(error: OSError) -> str:
+    """Without the number, which says nothing to a user."""
+    return f"{error.filename}: {error.strerror}" if error.filename and error.strerror else str(error)
+
+
+def spread(arguments: Sequence[str], repeatable: set[str]) -> list[str]:
+    """Gives each further value of a repeatable option the option's name. For commands without arguments."""
+    spread_out: list[str] = []
+    option, has_value = "", False
+    for argument in arguments:
+        if argument.startswith("-"):
+            option, has_value = argument.partition("=")[0], "=" in argument
+        elif option in repeatable and has_value:
+            spread_out.append(option)
+        else:
+            has_value = True
+        spread_out.append(argument)
+    return spread_out
+
+
+def given_arguments() -> list[str]:
+    """The arguments of the command that runs, as its user gave them."""
+    arguments: list[str] = click.get_current_context().meta[_GIVEN]
+    return arguments
+
+
+def require_at_most_one(options: Mapping[str, Any], *names: str) -> None:
+    """Raises UsageError where two options of which each excludes the others are given."""
+    given = [f"--{name}" for name in names if options[name] not in (None, False)]
+    if len(given) > 1:
+        raise click.UsageError(f"{' and '.join(given)} must not be given together")
+
+
+def require_runner(program: Path | None) -> None:
+    """Raises UsageError where `--runner`, if it is given, names no program."""
+    if program is not None and not (program.is_file() and os.access(program, os.X_OK)):
+        raise click.UsageError(
+            f"--runner, or LENSBOX_RUNNER, must be the program lensbox_runner, got {program}"
+        )
+
+
+def seconds(text: str) -> float:
+    """A finite time of at least 0, for an option's `type`."""
+    value = float(text)
+    if not 0 <= value < math.inf:  # written so that NaN fails
+        raise click.BadParameter(f"must be finite and at least 0, got {text}")
+    return value
+
+
+def fraction(text: str) -> float:
+    """A number between 0 and 1, for an option's `type`."""
+    value = float(text)
+    if not 0 <= value <= 1:
+        raise click.BadParameter(f"must be between 0 and 1, got {text}")
+    return value

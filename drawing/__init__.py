@@ -1,5 +1,0 @@
-"""Draws detections on pictures. Needs Pillow alone."""
-
-from lensbox.drawing.annotate import annotate
-
-__all__ = ["annotate"]

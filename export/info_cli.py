@@ -1,0 +1,37 @@
+"""`lensbox info`: what a file is, or what this installation is made of."""
+
+from pathlib import Path
+
+import click
+
+from lensbox.common.command import FILE, Command
+
+
+@click.command(cls=Command)
+@click.argument("file", required=False, type=FILE, metavar="[FILE]")
+@click.option(
+    "--json", "as_json", is_flag=True, show_default=False, help="Print the metadata as they are stored."
+)
+def info(file: Path | None, as_json: bool) -> None:
+    """Says what an artifact is, whatever its format, without running it.
+
+    Without a FILE, it prints the versions and devices of this installation, for bug reports.
+    """
+    if file is None:
+        if as_json:
+            raise click.UsageError("--json must come with a FILE")
+        from lensbox.runtime.report import report
+
+        lines = report()
+    else:
+        # Imported here, as torch takes seconds to load: `--help` must not wait for it.
+        from lensbox.runtime.artifact_loading import read_file
+        from lensbox.runtime.describe_artifact import describe_artifact, stored_metadata
+
+        data = read_file(file)
+        if as_json:
+            click.echo(stored_metadata(data, str(file)))
+            return
+        lines = describe_artifact(data, str(file))
+    for name, value in lines:
+        click.echo(f"{name}: {value}")

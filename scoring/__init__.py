@@ -1,1 +1,0 @@
-"""How well detections fit labelled boxes."""

@@ -1,0 +1,74 @@
+"""Detections drawn on pictures."""
+
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+from lensbox.common.annotate import COLORS, OUTLINE, annotate
+
+
+def pixels(picture: Image.Image) -> Any:
+    return np.asarray(picture)
+
+
+def test_a_box_is_framed_in_the_color_of_its_class() -> None:
+    gray = Image.new("L", (200, 100), 128)
+    found = [
+        {"box": [120.2, 30.0, 180.0, 80.0], "score": 0.9, "label": "blue"},
+        {"box": [20.0, 30.0, 80.0, 80.0], "score": 0.4, "label": "red"},
+    ]
+    drawn = pixels(annotate(gray, found, classes=("red", "blue")))
+    assert drawn.shape == (100, 200, 3)
+    # One pixel of color just inside the box, the outline beside it, and nothing in the middle.
+    for x, color in ((20, COLORS[0]), (120, COLORS[1])):
+        assert tuple(drawn[60, x]) == color
+        assert tuple(drawn[60, x - 1]) == tuple(drawn[60, x + 1]) == OUTLINE
+        assert tuple(drawn[60, x - 2]) == tuple(drawn[60, x + 20]) == (128, 128, 128)
+    assert tuple(drawn[79, 150]) == COLORS[1]
+    assert pixels(gray).max() == 128  # a copy was drawn on
+
+
+def test_a_tag_stands_on_the_box_or_hangs_inside_it() -> None:
+    picture = Image.new("RGB", (200, 100))
+    for y, inside in ((40.0, False), (3.0, True)):
+        found = [{"box": [20.0, y, 120.0, 90.0], "score": 0.873, "label": ""}]
+        drawn = pixels(annotate(picture, found))
+        above, below = drawn[: int(y) - 1, 25:60], drawn[int(y) + 3 : int(y) + 10, 25:35]
+        assert bool((above == COLORS[0]).all(-1).any()) is not inside
+        assert bool((below == COLORS[0]).all(-1).any()) is inside
+
+
+def test_boxes_are_scaled_to_a_smaller_picture() -> None:
+    drawn = pixels(
+        annotate(Image.new("RGB", (100, 100)), [{"box": [40, 120, 160, 180], "score": 1.0}], scale=0.5)
+    )
+    assert tuple(drawn[75, 20]) == COLORS[0]
+    assert tuple(drawn[89, 50]) == COLORS[0]
+
+
+def test_points_are_discs() -> None:
+    found = [{"box": [10, 40, 90, 90], "score": 0.5, "extras": {"eyes": [[[40, 60], [70, 60]]], "age": 31.5}}]
+    drawn = pixels(annotate(Image.new("RGB", (100, 100)), found, points=("eyes",)))
+    assert tuple(drawn[60, 40]) == tuple(drawn[60, 70]) == COLORS[0]
+    assert not drawn[60, 55].any()
+
+
+def test_absurd_numbers_are_drawn_as_far_as_they_can_be() -> None:
+    picture = Image.new("RGB", (64, 64))
+    found: list[dict[str, Any]] = [
+        {"box": [-1e30, -1e30, 1e30, 1e30], "score": 2.0, "label": "x" * 1000},
+        {"box": [None, 0, 1, 1], "score": 0.5},
+        {"box": [50, 50, 10, 10], "score": None, "extras": {"eyes": [[None, 1], [1e300, 4]]}},
+        {"box": [200, 200, 300, 300], "score": -1},
+        {"box": [5, 5, 5, 5], "score": 0},
+    ]
+    assert annotate(picture, found, points=("eyes",)).size == (64, 64)
+    assert pixels(annotate(picture, found[1:2])).max() == 0
+    assert annotate(Image.new("RGBA", (1, 1)), found).mode == "RGB"
+
+
+def test_gray_of_sixteen_bits_is_not_clipped() -> None:
+    levels = np.arange(64 * 64, dtype=np.uint16).reshape(64, 64) * 16
+    for picture in (Image.fromarray(levels), Image.fromarray(levels.astype(np.int32))):
+        assert (pixels(annotate(picture, [])) == (levels >> 8)[..., None]).all()

@@ -1,0 +1,94 @@
+"""One file: whole, or as it was before."""
+
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from lensbox.common.atomic_write import atomic_write
+
+
+def test_content_folders_and_permissions(tmp_path: Path) -> None:
+    path = tmp_path / "deep" / "folder" / "file"
+    atomic_write(path, b"first")
+    atomic_write(str(path), b"second")
+    assert path.read_bytes() == b"second"
+    plain = tmp_path / "plain"
+    plain.touch()
+    assert stat.S_IMODE(path.stat().st_mode) == stat.S_IMODE(plain.stat().st_mode)
+    assert [file.name for file in path.parent.iterdir()] == ["file"]
+
+
+@pytest.mark.parametrize("stage", ["write", "fsync", "replace"])
+def test_a_failure_leaves_the_old_file_and_nothing_else(
+    stage: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"old")
+
+    def fail(*arguments: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    if stage == "write":
+        monkeypatch.setattr(Path, "open", lambda self, mode: open("/dev/full", mode))  # noqa: PTH123, SIM115
+    elif stage == "fsync":
+        monkeypatch.setattr(os, "fsync", fail)
+    else:
+        monkeypatch.setattr(Path, "replace", fail)
+    with pytest.raises(OSError, match=r"cannot be written: No space left on device: '.*file'") as caught:
+        atomic_write(path, b"new" * 100_000)
+    assert caught.value.errno == 28
+    monkeypatch.undo()
+    assert path.read_bytes() == b"old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_an_interruption_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(descriptor: int) -> None:
+        assert len(list(tmp_path.iterdir())) == 1  # the partial file
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "fsync", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        atomic_write(tmp_path / "file", b"new")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("name", ["", "..", "/"])
+def test_what_names_no_file_is_refused(name: str) -> None:
+    with pytest.raises(IsADirectoryError, match="path must name a file, got"):
+        atomic_write(name, b"")
+
+
+def test_a_folder_is_no_file(tmp_path: Path) -> None:
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    with pytest.raises(OSError, match="cannot be written"):
+        atomic_write(folder, b"")
+    assert list(tmp_path.iterdir()) == [folder]
+
+
+def test_a_link_stays_one(tmp_path: Path) -> None:
+    target, link = tmp_path / "disk" / "file", tmp_path / "file"
+    target.parent.mkdir()
+    for content in (b"the file is not there yet", b"now it is"):
+        link.unlink(missing_ok=True)
+        link.symlink_to(target)
+        atomic_write(link, content)
+        assert link.is_symlink()
+        assert target.read_bytes() == content
+
+
+def test_what_is_no_file_is_written_to(tmp_path: Path) -> None:
+    """As root, `--json /dev/null` would otherwise leave the machine without one."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        atomic_write(pipe, b"content")
+        assert os.read(reader, 100) == b"content"
+    finally:
+        os.close(reader)
+    assert stat.S_ISFIFO(pipe.stat().st_mode)
+    assert list(tmp_path.iterdir()) == [pipe]

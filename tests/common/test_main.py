@@ -1,0 +1,209 @@
+"""The `lensbox` command."""
+
+import importlib.metadata
+import logging
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import pytest
+
+from lensbox.common.command import Command, seconds, spread
+from lensbox.common.commands import COMMANDS, LazyCommand
+from lensbox.common.errors import ArtifactError, DeviceError, ExitCode, InputError, LensboxError
+from lensbox.common.main import main
+
+
+def _run_python(code: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+
+
+def _replace_export(monkeypatch: pytest.MonkeyPatch, command: click.Command) -> None:
+    """Lets `lensbox export` run another command."""
+    monkeypatch.setattr("lensbox.export.cli.export", command)
+
+
+def _raising(error: BaseException) -> click.Command:
+    @click.command(cls=Command)
+    def export() -> None:
+        raise error
+
+    return export
+
+
+@pytest.mark.parametrize("option", ["-h", "--help"])
+def test_help_lists_every_command(option: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([option]) == 0
+    output = capsys.readouterr().out
+    for name, command in COMMANDS.items():
+        assert f"  {name} " in output
+        assert command.summary in output
+
+
+def test_version_names_the_package_and_torch(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--version"]) == 0
+    words = capsys.readouterr().out.split()
+    assert words[0] == "lensbox"
+    assert words[1] == importlib.metadata.version("lensbox")
+    assert importlib.metadata.version("torch") in " ".join(words)
+
+
+@pytest.mark.parametrize(
+    "arguments", [["--help"], ["--version"], ["unknown"], *([name, "--help"] for name in COMMANDS)]
+)
+def test_answers_about_itself_do_not_import_torch(arguments: list[str]) -> None:
+    result = _run_python(
+        "import sys\n"
+        "from lensbox.common.main import main\n"
+        f"code = main({arguments})\n"
+        f"assert code == {0 if arguments != ['unknown'] else 2}, code\n"
+        "sys.exit('torch' in sys.modules)"
+    )
+    assert result.returncode == 0, result.stderr
+
+
+def test_without_a_command_help_goes_to_stderr(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == ExitCode.USAGE
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith("Usage: lensbox")
+
+
+@pytest.mark.parametrize(
+    ("name", "message"), [("srve", "No such command 'srve'"), ("--prot", "No such option '--prot'")]
+)
+def test_an_unknown_word_is_named(name: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([name]) == ExitCode.USAGE
+    assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_target_is_a_command_whose_options_have_help(name: str) -> None:
+    module, _, attribute = COMMANDS[name].target.partition(":")
+    command = getattr(importlib.import_module(module), attribute)
+    leaves = command.commands.values() if isinstance(command, click.Group) else [command]
+    for leaf in leaves:
+        assert isinstance(leaf, Command)
+        assert leaf.help
+        options = [parameter for parameter in leaf.params if isinstance(parameter, click.Option)]
+        assert [option.name for option in options if not option.help] == []
+
+
+@pytest.mark.parametrize("package", ["fastapi", "uvicorn", "python_multipart"])
+def test_a_missing_package_names_the_extra(package: str) -> None:
+    # None in sys.modules makes the import fail as if the package were not installed.
+    result = _run_python(
+        "import sys\n"
+        f"sys.modules[{package!r}] = None\n"
+        "from lensbox.common.main import main\n"
+        "sys.exit(main(['serve', '--port', '0']))"
+    )
+    assert result.returncode == 3
+    assert f"lensbox serve: the Python package '{package}' is not installed" in result.stderr
+    assert "pip install 'lensbox[serve]'" in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_a_command_without_an_extra_names_the_package(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(COMMANDS, "export", LazyCommand("no_such_package.module:export", "summary"))
+    assert main(["export"]) == 3
+    message = capsys.readouterr().err
+    assert "'no_such_package' is not installed" in message
+    assert "pip install 'lensbox'" in message
+
+
+def test_a_missing_module_of_this_package_is_a_defect(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(COMMANDS, "export", LazyCommand("lensbox.export.no_such_module:export", "summary"))
+    with pytest.raises(ModuleNotFoundError, match="no_such_module"):
+        main(["export"])
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (InputError("boxes must be [N, 4], got [3]"), ExitCode.BAD_INPUT),
+        (ArtifactError("it is damaged"), ExitCode.UNUSABLE),
+        (DeviceError("there is no GPU"), ExitCode.USAGE),
+        (OSError(28, "No space left on device"), ExitCode.UNUSABLE),
+    ],
+)
+def test_errors_that_a_user_can_mend_are_one_message(
+    error: Exception, code: ExitCode, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _replace_export(monkeypatch, _raising(error))
+    assert main(["export"]) == code
+    assert capsys.readouterr().err == f"lensbox export: {error}\n"
+
+
+def test_other_errors_keep_their_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    _replace_export(monkeypatch, _raising(RuntimeError("CUDA out of memory")))
+    with pytest.raises(RuntimeError, match="CUDA out of memory"):
+        main(["export"])
+
+
+def test_an_interrupt_ends_with_the_shells_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    _replace_export(monkeypatch, _raising(KeyboardInterrupt()))
+    assert main(["export"]) == 130
+
+
+def test_every_error_of_the_package_has_an_exit_code_of_the_table() -> None:
+    for subclass in LensboxError.__subclasses__():
+        assert subclass.exit_code in ExitCode
+
+
+@pytest.mark.parametrize(
+    ("given", "read"),
+    [
+        ("--data a b c --out x", "--data a --data b --data c --out x"),
+        ("--data=a b --quick --data c", "--data=a --data b --quick --data c"),
+        ("--out x y", "--out x y"),
+        ("--data a --out - --data b", "--data a --out - --data b"),
+    ],
+)
+def test_a_repeatable_option_takes_several_values(given: str, read: str) -> None:
+    assert spread(given.split(), {"--data"}) == read.split()
+
+
+@pytest.mark.parametrize("text", ["nan", "inf", "-1"])
+def test_times_are_finite(text: str) -> None:
+    with pytest.raises(click.BadParameter, match=f"at least 0, got {text}"):
+        seconds(text)
+
+
+def test_progress_goes_to_stderr_and_warnings_say_so(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    @click.command(cls=Command)
+    def export() -> None:
+        logging.getLogger("lensbox.export").info("half done")
+        logging.getLogger("lensbox.export").warning("odd weights")
+        logging.getLogger("torch").info("not for the user")
+        click.echo("the result")
+
+    _replace_export(monkeypatch, export)
+    assert main(["export"]) == 0
+    assert capsys.readouterr() == ("the result\n", "half done\nwarning: odd weights\n")
+
+
+def test_shells_can_complete_the_names_of_commands() -> None:
+    command = Path(sys.executable).with_name("lensbox")
+    environment = {
+        **os.environ,
+        "_LENSBOX_COMPLETE": "bash_complete",
+        "COMP_WORDS": "lensbox e",
+        "COMP_CWORD": "1",
+    }
+    result = subprocess.run([command], env=environment, capture_output=True, text=True, timeout=60)
+    assert result.stdout.split() == ["plain,export", "plain,evaluate"]
+
+
+def test_runs_as_a_module() -> None:
+    result = subprocess.run(
+        [sys.executable, "-m", "lensbox.common", "nonsense"], capture_output=True, text=True, timeout=60
+    )
+    assert result.returncode == 2
+    assert "No such command 'nonsense'" in result.stderr

@@ -1,0 +1,161 @@
+from typing import Any
+
+import numpy as np
+import pytest
+from scored_boxes import found, labels
+
+from lensbox.train.average_precision import (
+    BANDS,
+    Curve,
+    Evaluation,
+    ImageDetections,
+    ImageLabels,
+    threshold_of_best_f1,
+)
+
+
+def average(truth: Any, detections: Any, band: str = "all>=8") -> float:
+    return Evaluation(truth, detections).curve(*BANDS[band]).average_precision()
+
+
+def test_perfect_missed_and_absent() -> None:
+    box = (0, 0, 10, 10)
+    assert average([labels(box)], [found((*box, 0.9))]) == 1.0
+    assert average([labels(box)], [found()]) == 0.0
+    assert np.isnan(average([labels()], [found((*box, 0.9))]))
+
+
+def test_false_alarms_by_rank() -> None:
+    box, other = (0, 0, 10, 10), (50, 50, 60, 60)
+    # Hit after one false alarm: precision 1/2 at recall 1.
+    assert average([labels(box)], [found((*other, 0.9), (*box, 0.8))]) == 0.5
+    # Recall 1/2 at precision 1, then recall 1 at precision 2/3.
+    truth = [labels(box, other)]
+    assert average(truth, [found((*box, 0.9), (80, 80, 90, 90, 0.8), (*other, 0.7))]) == pytest.approx(
+        0.5 * 1 + 0.5 * 2 / 3
+    )
+
+
+def test_second_detection_of_a_face_is_a_false_alarm() -> None:
+    box = (0, 0, 10, 10)
+    curve = Evaluation([labels(box)], [found((*box, 0.9), (0, 0, 10, 11, 0.8))]).curve(8, 1e9)
+    assert curve.hits.tolist() == [True, False]
+
+
+def test_ignored_and_out_of_band_boxes_are_neither_right_nor_wrong() -> None:
+    box, small = (0, 0, 20, 20), (50, 50, 56, 56)
+    truth = [labels(box, small, (100, 100, 120, 120), ignore=(2,))]
+    detections = [found((*small, 0.9), (100, 100, 120, 120, 0.8), (*box, 0.7))]
+    assert average(truth, detections, "medium16-32") == 1.0
+    assert average(truth, detections, "tiny4-8") == 1.0
+
+
+def test_false_alarm_counts_in_the_bands_near_its_height() -> None:
+    box = (0, 0, 40, 40)
+    for height, counts in ((22, False), (23, True), (300, True)):
+        detections = [found((100, 0, 130, height, 0.9), (*box, 0.5))]
+        assert average([labels(box)], detections, "large>=32") == (0.5 if counts else 1.0)
+    # 1.4 x 16 = 22.4 above the small band
+    small = (0, 0, 10, 10)
+    for height, counts in ((22, True), (23, False)):
+        detections = [found((100, 0, 130, height, 0.9), (*small, 0.5))]
+        assert average([labels(small)], detections, "small8-16") == (0.5 if counts else 1.0)
+
+
+def test_iou_of_exactly_one_half_matches() -> None:
+    assert average([labels((0, 0, 10, 10))], [found((0, 0, 10, 20, 0.9))]) == 1.0
+    assert average([labels((0, 0, 10, 10))], [found((0, 0, 10, 20.1, 0.9))]) == 0.0
+
+
+# Average precision of `random_case(seed)` by band, computed with the reference implementation that scores
+# the held-back events (its loops follow WIDER FACE's rule literally).
+REFERENCE = {
+    0: (0.5396918683726274, 0.6857505258535006, 0.38113765763222285, 0.4125, 0.2575757575757575),
+    1: (0.46808806851109086, 0.6585787296994194, 0.44197443181818186, 0.3366846738695478, 0.3585264408793821),
+    2: (0.35348503961142996, 0.39531057178116, 0.2665948275862069, 0.419602766595368, 0.2545739974311403),
+    3: (0.4907943525095346, 0.7326042181578514, 0.4686609686609686, 0.3789089279122502, 0.40293947494449406),
+}
+
+
+def random_case(seed: int) -> tuple[list[ImageLabels], list[ImageDetections]]:
+    rng = np.random.default_rng(seed)
+    truth, detections = [], []
+    for _ in range(12):
+        count = int(rng.integers(1, 15))
+        height = np.exp(rng.uniform(np.log(3), np.log(60), count))
+        width = height * rng.uniform(0.6, 1.2, count)
+        corner = rng.uniform(0, 140, (count, 2))
+        boxes = np.concatenate([corner, corner + np.stack([width, height], 1)], 1)
+        guesses = int(rng.integers(0, 40))
+        noise = rng.normal(0, 1, (guesses, 4)) * rng.choice([0.2, 1.0, 3.0], (guesses, 1))
+        guess = boxes[rng.integers(0, count, guesses)] + noise
+        scores = rng.random(guesses)
+        if seed % 2:
+            scores = np.round(scores, 1)  # many ties
+        truth.append(ImageLabels(boxes, rng.random(count) < 0.2))
+        detections.append(ImageDetections(guess, scores))
+    return truth, detections
+
+
+@pytest.mark.parametrize("seed", sorted(REFERENCE))
+def test_agrees_with_the_reference(seed: int) -> None:
+    table = Evaluation(*random_case(seed)).table()
+    np.testing.assert_allclose([table[band] for band in BANDS], REFERENCE[seed], rtol=0, atol=1e-9)
+
+
+def test_curve_tells_which_detection_it_ranks() -> None:
+    box = (0, 0, 10, 10)
+    curve = Evaluation([labels(), labels(box)], [found((*box, 0.3)), found((*box, 0.2), (*box, 0.9))]).curve(
+        8, 1e9
+    )
+    assert curve.image.tolist() == [1, 0, 1]
+    assert curve.detection.tolist() == [1, 0, 0]
+    assert curve.hits.tolist() == [True, False, False]
+    assert curve.label.tolist() == [0, -1, -1]
+
+
+def test_a_curve_tells_which_box_each_detection_took() -> None:
+    first, second = (0, 0, 10, 10), (0, 0, 10, 14)
+    # The best takes the box that it fits best, the next one what is left.
+    detections = found((*second, 0.9), (*second, 0.8), (50, 50, 60, 60, 0.7))
+    curve = Evaluation([labels(first, second)], [detections]).curve(0, np.inf)
+    assert curve.label.tolist() == [1, 0, -1]
+    assert curve.hits.tolist() == [True, True, False]
+
+
+def test_threshold_of_best_f1_maximises_f1() -> None:
+    curve = Curve(
+        np.array([0.9, 0.8, 0.7, 0.6]),
+        np.array([True, True, False, True]),
+        4,
+        np.zeros(4, int),
+        np.zeros(4, int),
+        np.array([2, 0, -1, 1]),
+    )
+    # F1 by cut: 2/5, 4/6, 4/7, 6/8
+    threshold, f1 = threshold_of_best_f1(curve)
+    assert f1 == 0.75
+    # The detection of score 0.6 counts, also where scores are float32: those above the threshold do.
+    assert np.nextafter(np.float32(0.6), np.float32(0)) == threshold < 0.6
+
+
+def test_no_threshold_parts_equal_scores() -> None:
+    """The hit comes first, but whatever lets it pass lets three false alarms pass too: F1 2/5, not 1."""
+    curve = Evaluation(
+        [labels((0, 0, 10, 10))],
+        [found((0, 0, 10, 10, 0.5), *((x, 50, x + 10, 60, 0.5) for x in (0, 20, 40)))],
+    ).curve(*BANDS["all>=8"])
+    threshold, f1 = threshold_of_best_f1(curve)
+    assert f1 == pytest.approx(2 / 5)
+    assert (curve.scores > threshold).sum() == 4
+
+
+def test_at_the_best_threshold_the_only_face_is_found() -> None:
+    score = float(np.float32(0.9))
+    curve = Evaluation([labels((0, 0, 10, 10))], [found((0, 0, 10, 10, score))]).curve(*BANDS["all>=8"])
+    assert np.float32(score) > np.float32(threshold_of_best_f1(curve)[0])
+
+
+def test_other_numbers_of_images_are_refused() -> None:
+    with pytest.raises(ValueError, match="got 1 and 0"):
+        Evaluation([labels()], [])
