@@ -20,7 +20,7 @@ from lensbox.bench.peers.peer import UnavailableError
 from lensbox.bench.plots import write_plots
 from lensbox.bench.results import write_csv
 from lensbox.bench.threads import cpu_threads
-from lensbox.common.atomic_write import atomic_write
+from lensbox.common.files import atomic_write
 from lensbox.runtime.freed_memory import keep_freed_memory
 
 

@@ -11,8 +11,8 @@ from lensbox.bench.groups import GROUPS
 from lensbox.bench.serve.rows import ROWS
 from lensbox.common.command import FILE, Command, require_runner, seconds
 from lensbox.common.errors import DeviceError, ExitCode
+from lensbox.common.files import require_writable_folder
 from lensbox.common.reporting import start_reporting
-from lensbox.common.writable import require_writable_folder
 
 if TYPE_CHECKING:
     from lensbox.bench.article.results import ArticleReport

@@ -11,7 +11,7 @@ from lensbox.bench.exercise import Point, predicted_gain
 from lensbox.bench.peers.registry import LENSBOX, LENSBOX_JAGGED
 from lensbox.bench.results import Measure, Row
 from lensbox.bench.table import number
-from lensbox.common.atomic_write import atomic_write
+from lensbox.common.files import atomic_write
 
 OURS_COLOR = "#c8102e"
 COLORS = ("#1f4e79", "#7a9e3f", "#8064a2", "#d9822b", "#4bacc6", "#7f7f7f")

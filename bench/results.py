@@ -9,7 +9,7 @@ from typing import Any, Literal, TypedDict
 
 from lensbox.bench.cases import Case, short_name
 from lensbox.bench.timing import Summary
-from lensbox.common.atomic_write import atomic_write
+from lensbox.common.files import atomic_write
 
 # graph: inputs in the cache, the latency of a call. graph cold: inputs from device memory, for bandwidth.
 Measure = Literal["call", "complete", "graph", "graph cold", ""]

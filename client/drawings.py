@@ -12,8 +12,8 @@ from lensbox.client.answers import ImageDetections
 from lensbox.client.detector import Detector
 from lensbox.client.file_list import ListedFile
 from lensbox.common.annotate import annotate
-from lensbox.common.atomic_write import atomic_write
 from lensbox.common.errors import InputError
+from lensbox.common.files import atomic_write
 
 
 def check_drawings(folder: Path, files: Sequence[ListedFile]) -> None:

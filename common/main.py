@@ -1,16 +1,121 @@
-"""Runs `lensbox <command> [options]` and returns its exit code."""
+"""The `lensbox` command: the table of its commands, each imported only when it runs, and the entry point.
 
+`lensbox --help` must not wait for torch, so help reads the table and imports nothing.
+"""
+
+from __future__ import annotations
+
+import importlib
 import platform
-from collections.abc import Sequence
-from importlib.metadata import PackageNotFoundError, version
+from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
+from typing import Any, NamedTuple
 
 import click
+from click.shell_completion import CompletionItem
 
-from lensbox.common.commands import COMMANDS
-from lensbox.common.environment import warn_of_unknown_variables
+from lensbox.common.command import CommandError
 from lensbox.common.errors import ExitCode
-from lensbox.common.lazy_group import LazyGroup
-from lensbox.common.reporting import reporting
+from lensbox.common.machine import package_version
+from lensbox.common.reporting import reporting, warn_of_unknown_variables
+
+
+class LazyCommand(NamedTuple):
+    """One command: where its click command lives, what it does, and the extra that brings its packages.
+
+    target: "module:name" of a `click.Command`. Importing the module must not import torch: `--help` does it.
+    extra: name of an optional dependency group of the package, or "" when the base installation is enough.
+    """
+
+    target: str
+    summary: str
+    extra: str = ""
+
+
+COMMANDS: dict[str, LazyCommand] = {
+    "export": LazyCommand(
+        "lensbox.export.cli:export", "Write a detector's files: TorchScript, ONNX, Triton."
+    ),
+    "sign": LazyCommand("lensbox.export.sign_cli:sign", "Sign artifacts.", extra="sign"),
+    "info": LazyCommand("lensbox.export.info_cli:info", "Say what an artifact is, or this installation."),
+    "detect": LazyCommand("lensbox.client.cli:detect", "Find what is in image files.", extra="client"),
+    "train": LazyCommand("lensbox.train.cli:train", "Train a face detector.", extra="train"),
+    "evaluate": LazyCommand(
+        "lensbox.train.cli:evaluate", "Score a detector on labelled photographs.", extra="train"
+    ),
+    "stress": LazyCommand("lensbox.train.cli:stress", "Find the limits of a detector.", extra="demo"),
+    "bench": LazyCommand(
+        "lensbox.bench.cli:bench", "Time the ops, the detector, and the way to boxes.", extra="bench"
+    ),
+    "serve": LazyCommand("lensbox.serve.cli:serve", "Answer detection requests over HTTP.", extra="serve"),
+}
+
+
+class LazyGroup(click.Group):
+    """commands_by_name: the table of commands; help shows their summaries without importing them."""
+
+    def __init__(self, *args: Any, commands_by_name: Mapping[str, LazyCommand], **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._lazy = commands_by_name
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """In the order of the table."""
+        return list(self._lazy)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Imports the command's module."""
+        if cmd_name not in self._lazy:
+            return None
+        module, _, name = self._lazy[cmd_name].target.partition(":")
+        try:
+            found: click.Command = getattr(importlib.import_module(module), name)
+        except ModuleNotFoundError as error:
+            raise self._missing_package(cmd_name, error) from error
+        return found
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """The command that the arguments name. Raises UsageError, with the name that may be meant."""
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            near = get_close_matches(args[0], self._lazy, 1)
+            if not near:
+                raise
+            raise click.UsageError(f"{error.message} Did you mean {near[0]!r}?", ctx) from error
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Runs the command that the arguments name."""
+        try:
+            return super().invoke(ctx)
+        except ModuleNotFoundError as error:
+            raise self._missing_package(str(ctx.invoked_subcommand), error) from error
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The table's summaries."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, command.summary) for name, command in self._lazy.items()])
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """The names of commands, and the group's own options."""
+        names = [
+            CompletionItem(name, help=command.summary)
+            for name, command in self._lazy.items()
+            if name.startswith(incomplete)
+        ]
+        return names + click.Command.shell_complete(self, ctx, incomplete)
+
+    def _missing_package(self, command: str, error: ModuleNotFoundError) -> Exception:
+        package = (error.name or "").partition(".")[0]
+        if package in ("", "lensbox"):
+            return error  # a defect of this package, not of the installation
+        extra = self._lazy[command].extra
+        requirement = f"lensbox[{extra}]" if extra else "lensbox"
+        message = (
+            f"the Python package {package!r} is not installed; install it with\n  pip install '{requirement}'"
+        )
+        return CommandError(f"lensbox {command}", message, ExitCode.UNUSABLE)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -34,15 +139,10 @@ def _print_version(context: click.Context, _: click.Parameter, wanted: bool) -> 
     if wanted and not context.resilient_parsing:
         # From package metadata: importing torch is slow.
         python = platform.python_version()
-        click.echo(f"lensbox {_version('lensbox')} (torch {_version('torch')}, Python {python})")
+        click.echo(
+            f"lensbox {package_version('lensbox')} (torch {package_version('torch')}, Python {python})"
+        )
         context.exit()
-
-
-def _version(package: str) -> str:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return "not installed"
 
 
 @click.group(

@@ -1,11 +1,25 @@
-"""How all commands report: progress and errors through logging, to stderr; stdout is for results."""
+"""How commands report: progress, warnings and errors through logging to stderr; stdout is for results."""
 
 import contextlib
 import logging
+import os
+import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from difflib import get_close_matches
 
 LOG_FORMAT = "%(levelname)s: %(message)s"
+
+USED = ("LENSBOX_API_KEY", "LENSBOX_ONNXRUNTIME", "LENSBOX_OPS_LIBRARY", "LENSBOX_RUNNER")
+# Of this repository's tests and documents: they may be set in a shell that runs a command as well.
+_OF_DEVELOPMENT = re.compile(
+    r"LENSBOX_(REQUIRE_\w+|FUZZ_SECONDS|HELM|READ_FILES|REPOSITORY_URL|TRITONSERVER)"
+)
+# What Kubernetes sets in each pod for a service whose name begins with "lensbox".
+_OF_KUBERNETES = re.compile(r"\w+_SERVICE_(HOST|PORT(_\w+)?)|\w+_PORT(_\d+_\w+)?")
+
+
+_log = logging.getLogger(__name__)
 
 
 class _ProgressFormatter(logging.Formatter):
@@ -41,3 +55,22 @@ def start_reporting(level: int | str = logging.INFO, as_log: bool = False) -> No
     root.handlers[:] = [handler]
     root.setLevel(logging.WARNING)
     logging.getLogger("lensbox").setLevel(level)
+
+
+def warn_of_unknown_variables() -> None:
+    """Warns of each variable LENSBOX_... that nothing reads, with the name that may be meant."""
+    for message in unknown_variables(os.environ):
+        _log.warning(message)
+
+
+def unknown_variables(environment: Mapping[str, str]) -> Iterator[str]:
+    """A message for each variable LENSBOX_... that nothing reads."""
+    in_a_pod = "KUBERNETES_SERVICE_HOST" in environment
+    for name in sorted(environment):
+        if not name.startswith("LENSBOX_") or name in USED or _OF_DEVELOPMENT.fullmatch(name):
+            continue
+        if in_a_pod and _OF_KUBERNETES.fullmatch(name):
+            continue
+        near = get_close_matches(name, USED, 1, cutoff=0.8)
+        hint = f"did you mean {near[0]}?" if near else f"those that have one: {', '.join(USED)}"
+        yield f"the environment variable {name} has no effect ({hint})"

@@ -1,22 +1,78 @@
-"""`python -m lensbox.common.samples FOLDER`: photographs to try things with, and their boxes as tables.
+"""Sample photographs that anyone may show, from installed packages: two portraits, seven without a face.
 
-Writes the nine photographs of `photos.py`, `train.csv` (Grace Hopper, and six pictures without a face) and
-`val.csv` (the astronaut, and one without), a row a face: the file, then the box, x1, y1, x2, y2 in pixels.
+`python -m lensbox.common.samples FOLDER` writes them, and their boxes as two tables: `train.csv` (Grace
+Hopper and six photographs without a face) and `val.csv` (the astronaut and one without). A table has a row
+per face: the file, then x1, y1, x2, y2 in pixels.
+
+matplotlib has Grace Hopper's portrait (US Navy, public domain); the others are scikit-image's, whose
+documentation gives their terms. The astronaut Eileen Collins and the Hubble deep field (NASA) and the rocket
+(SpaceX) are in the public domain, the rest are CC0.
 """
 
 import argparse
 import csv
 import io
+import shutil
 from importlib.util import find_spec
 from pathlib import Path
 
+import numpy as np
+import numpy.typing as npt
 import PIL.Image
 
-from lensbox.common.atomic_write import atomic_write
 from lensbox.common.errors import ExitCode, system_reason
-from lensbox.common.sample_photos import DRAWN_BOXES, face_free_photos, save_photos
+from lensbox.common.files import atomic_write
 
-_TO_SCORE_ON = ("astronaut.png", "cat.png")
+Pixels = npt.NDArray[np.uint8]
+
+# The face in each portrait, xyxy in pixels: forehead to chin, without hair, hat and ears. Drawn by eye, on
+# enlargements with a grid.
+DRAWN_BOXES = {
+    "grace_hopper.jpg": [180, 133, 355, 330],
+    "astronaut.png": [181, 75, 272, 178],
+}
+# Functions of skimage.data. Not `camera` and `coins`: a photographer, and heads on the coins.
+FACE_FREE = ("brick", "cat", "coffee", "grass", "gravel", "hubble_deep_field", "rocket")
+_TO_SCORE_ON = ("astronaut.png", "cat.png")  # the photographs of val.csv
+
+
+def save_photos(folder: Path) -> list[Path]:
+    """Writes the two portraits into the folder, as their packages have them; returns their paths."""
+    folder.mkdir(parents=True, exist_ok=True)
+    hopper, astronaut = (folder / name for name in DRAWN_BOXES)
+    shutil.copyfile(_hopper(), hopper)
+    PIL.Image.fromarray(_astronaut()).save(astronaut)
+    return [hopper, astronaut]
+
+
+def gray_portraits() -> dict[str, Pixels]:
+    """The two portraits, by the names of `DRAWN_BOXES`: uint8 [H, W]."""
+    with PIL.Image.open(_hopper()) as hopper:
+        pictures = [hopper.convert("L"), PIL.Image.fromarray(_astronaut()).convert("L")]
+    return {name: np.array(picture) for name, picture in zip(DRAWN_BOXES, pictures, strict=True)}
+
+
+def face_free_photos() -> dict[str, Pixels]:
+    """The photographs of `FACE_FREE` by name: uint8 [H, W], gray, or [H, W, 3], RGB."""
+    import skimage.data
+
+    return {name: getattr(skimage.data, name)() for name in FACE_FREE}
+
+
+# Both packages are imported where they are used: that takes seconds, and `--help` must not wait for it.
+
+
+def _hopper() -> Path:
+    from matplotlib.cbook import get_sample_data
+
+    return Path(str(get_sample_data("grace_hopper.jpg", asfileobj=False)))
+
+
+def _astronaut() -> Pixels:
+    import skimage.data
+
+    pixels: Pixels = skimage.data.astronaut()  # type: ignore[no-untyped-call]  # skimage has no annotations
+    return pixels
 
 
 def main() -> None:

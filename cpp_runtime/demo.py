@@ -15,8 +15,8 @@ from typing import Any
 
 import PIL.Image
 
-from lensbox.common.atomic_write import atomic_write
-from lensbox.common.sample_photos import DRAWN_BOXES, save_photos
+from lensbox.common.files import atomic_write
+from lensbox.common.samples import DRAWN_BOXES, save_photos
 
 REPOSITORY = Path(__file__).resolve().parents[1]  # the package may be linked to from elsewhere
 GAP = 12  # between the pictures, pixels

@@ -10,8 +10,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, fx
 
-from lensbox.common.atomic_write import atomic_write
 from lensbox.common.errors import ArtifactError
+from lensbox.common.files import atomic_write
 from lensbox.export.aoti_compiler import compile_graph, package, require_compiler
 from lensbox.export.aoti_proof import COMPILED_BATCHES, measure_compiled, prove_compiled
 from lensbox.export.artifact_writer import MadeArtifact, checked_for_export, describe

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from lensbox.common.command import require_runner
-from lensbox.common.writable import require_writable_file, require_writable_folder
+from lensbox.common.files import require_writable_file, require_writable_folder
 from lensbox.export.output_paths import SUFFIXES, foreign_suffix, output_paths
 
 # Proven on `--pictures`, whatever else is measured.

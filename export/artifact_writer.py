@@ -12,8 +12,8 @@ import torch
 from torch import nn
 
 import lensbox.ops
-from lensbox.common.atomic_write import atomic_write
 from lensbox.common.errors import ArtifactError, InputError
+from lensbox.common.files import atomic_write
 from lensbox.export.parity import Reference, compare_with_detector
 from lensbox.export.precision import (
     MANTISSA_BITS,

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from lensbox.common.atomic_write import atomic_write
 from lensbox.common.command import FILE, Command, fraction
 from lensbox.common.errors import InputError
+from lensbox.common.files import atomic_write
 from lensbox.export.arguments import ExportArguments
 from lensbox.export.output_paths import SUFFIXES
 

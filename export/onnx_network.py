@@ -11,7 +11,7 @@ import onnxruntime
 import torch
 
 import lensbox.ops
-from lensbox.common.atomic_write import atomic_write
+from lensbox.common.files import atomic_write
 from lensbox.export.onnx_exporter import OnnxExportError, to_onnx
 from lensbox.export.predictions_check import prediction_failures
 from lensbox.export.self_test_images import draw_faces

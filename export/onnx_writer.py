@@ -8,7 +8,7 @@ from pathlib import Path
 import onnx
 from torch import Tensor
 
-from lensbox.common.atomic_write import atomic_write
+from lensbox.common.files import atomic_write
 from lensbox.export.artifact_writer import MadeArtifact, checked_for_export, describe
 from lensbox.export.detect_graph import DetectGraph, example_canvases
 from lensbox.export.detect_only import detect_only_metadata, methods_left_behind

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, fx
 from torch.export import ExportedProgram
 
-from lensbox.common.atomic_write import atomic_write
 from lensbox.common.errors import ArtifactError
+from lensbox.common.files import atomic_write
 from lensbox.export.artifact_writer import MadeArtifact, checked_for_export, describe
 from lensbox.export.detect_graph import DetectGraph, TensorThresholds, example_canvases
 from lensbox.export.detect_only import detect_only_metadata, methods_left_behind, needed_ops

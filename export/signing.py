@@ -13,8 +13,8 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_private_key,
 )
 
-from lensbox.common.atomic_write import atomic_write
 from lensbox.common.errors import InputError
+from lensbox.common.files import atomic_write
 from lensbox.runtime.signature import signature_path
 from lensbox.runtime.zip_archive import MAX_FILE_SIZE
 

@@ -13,8 +13,8 @@ import safetensors.torch
 import torch
 from torch import Tensor, nn
 
-from lensbox.common.atomic_write import atomic_write
 from lensbox.common.errors import InputError, system_reason
+from lensbox.common.files import atomic_write
 from lensbox.model.config import DetectorConfig
 from lensbox.model.face_detector import FaceDetector
 

@@ -11,8 +11,8 @@ from typing import Any, cast
 import click
 
 from lensbox.common.command import FILE, Command
-from lensbox.common.environment import warn_of_unknown_variables
 from lensbox.common.errors import DeviceError, ExitCode, LensboxError
+from lensbox.common.reporting import warn_of_unknown_variables
 from lensbox.serve.ending import Ending, end_process
 from lensbox.serve.listener import listen
 from lensbox.serve.observability.logs import FORMATS, LogStyle

@@ -8,7 +8,7 @@ import click
 import pytest
 from test_documents import REPOSITORY, pages
 
-from lensbox.common.commands import COMMANDS
+from lensbox.common.main import COMMANDS
 
 # Up to the end of the line or of the piece of code, or to the next program.
 _LINE = re.compile(r"\blensbox (?P<name>(?:bench )?[a-z]+)(?P<rest>[^\n`|;]*)")

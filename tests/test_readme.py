@@ -14,7 +14,7 @@ import torch
 from built_runner import REPOSITORY, built_runner
 from serve_process import PATIENCE, running_service
 
-from lensbox.common.sample_photos import save_photos
+from lensbox.common.samples import save_photos
 from lensbox.ops import library_path
 
 README = (REPOSITORY / "README.md").read_text(encoding="utf-8")

@@ -36,7 +36,7 @@ from lensbox.bench.timing import (
     interleave,
     summarize,
 )
-from lensbox.common.atomic_write import atomic_write
+from lensbox.common.files import atomic_write
 from lensbox.runtime.freed_memory import keep_freed_memory
 
 CPU_NOTE = (

@@ -17,8 +17,8 @@ from lensbox.bench.results import summary_columns, write_records
 from lensbox.bench.table import format_markdown, format_text, number, spread
 from lensbox.bench.threads import cpu_threads
 from lensbox.bench.timing import MICROSECONDS, Series
-from lensbox.common.atomic_write import atomic_write
 from lensbox.common.errors import ArtifactError
+from lensbox.common.files import atomic_write
 from lensbox.runtime import Artifact, load_artifact
 from lensbox.runtime.freed_memory import keep_freed_memory
 from lensbox.runtime.self_test import TOLERANCES, max_error

@@ -28,7 +28,7 @@ from lensbox.bench.measurement import Effort
 from lensbox.bench.peers.peer import UnavailableError
 from lensbox.bench.threads import cpu_threads
 from lensbox.bench.timing import Series
-from lensbox.common.atomic_write import atomic_write
+from lensbox.common.files import atomic_write
 from lensbox.model import FaceDetector
 from lensbox.runtime.freed_memory import keep_freed_memory
 

@@ -24,7 +24,7 @@ from lensbox.bench.photo.results import PhotoReport, write_csv_files
 from lensbox.bench.photo.runner import runner_differences
 from lensbox.bench.photo.subject import make_subject
 from lensbox.bench.threads import cpu_threads
-from lensbox.common.atomic_write import atomic_write
+from lensbox.common.files import atomic_write
 from lensbox.model import FaceDetector
 from lensbox.runtime.freed_memory import keep_freed_memory
 from lensbox.runtime.metadata import ArtifactMetadata

@@ -1,7 +1,7 @@
 """The photographs that are timed.
 
 No package that is installed anyway has a large photograph of people in the public domain, so they are made of
-the two small portraits of `lensbox.common.sample_photos`: one fills the left, copies of both stand in rows to
+the two small portraits of `lensbox.common.samples`: one fills the left, copies of both stand in rows to
 its right. What enlarging takes from a picture is put back as a camera would: edges are sharpened, and every
 pixel gets noise. A JPEG file then takes about as many bits a pixel as one from a camera, and as long to
 decode.
@@ -20,7 +20,7 @@ import PIL.Image
 import PIL.ImageFilter
 import PIL.ImageOps
 
-from lensbox.common.sample_photos import Pixels, save_photos
+from lensbox.common.samples import Pixels, save_photos
 
 _ROWS = 3  # of small portraits
 _NOISE = 3.0  # standard deviation in gray levels: 1.6 bits a pixel of 4000 x 3000 at quality 90

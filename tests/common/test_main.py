@@ -11,9 +11,8 @@ import click
 import pytest
 
 from lensbox.common.command import Command, seconds, spread
-from lensbox.common.commands import COMMANDS, LazyCommand
 from lensbox.common.errors import ArtifactError, DeviceError, ExitCode, InputError, LensboxError
-from lensbox.common.main import main
+from lensbox.common.main import COMMANDS, LazyCommand, main
 
 
 def _run_python(code: str) -> "subprocess.CompletedProcess[str]":

@@ -6,7 +6,7 @@ import torch
 from cpp_runtime.running import SaveStandIn
 from torch import Tensor, nn
 
-from lensbox.common.sample_photos import DRAWN_BOXES
+from lensbox.common.samples import DRAWN_BOXES
 from lensbox.cpp_runtime import demo
 
 

@@ -22,8 +22,8 @@ from tritonclient.grpc import model_config_pb2 as triton
 from unusual_detectors import FittingItsOwnWay
 from user_detectors import Landmarks, RedAndBlue
 
-from lensbox.common.atomic_write import atomic_write
 from lensbox.common.errors import ArtifactError
+from lensbox.common.files import atomic_write
 from lensbox.export import formats
 from lensbox.export.cli import export
 from lensbox.export.proof_canvases import proof_canvases

@@ -21,7 +21,7 @@ import tritonclient.grpc as client
 from free_port import free_port
 from torch import Tensor
 
-from lensbox.common.atomic_write import atomic_write
+from lensbox.common.files import atomic_write
 from lensbox.export.proof_canvases import proof_canvases
 from lensbox.export.triton_repository.files import make_repository
 from lensbox.model import FaceDetector

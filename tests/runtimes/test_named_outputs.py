@@ -20,7 +20,7 @@ from torch import nn
 from user_detectors import Landmarks, RedAndBlue
 
 from lensbox.common.errors import ArtifactError
-from lensbox.common.sample_photos import save_photos
+from lensbox.common.samples import save_photos
 from lensbox.export.artifact_writer import save_artifact
 from lensbox.export.onnx_writer import save_onnx
 from lensbox.ops import library_path

@@ -12,7 +12,7 @@ import PIL.Image
 import pytest
 from chromium import OPTIONS, chromium_path
 
-from lensbox.common.sample_photos import save_photos
+from lensbox.common.samples import save_photos
 from lensbox.export.artifact_writer import save_artifact
 from lensbox.model import load_detector
 from lensbox.runtime.artifact_loading import load_artifact

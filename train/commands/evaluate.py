@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 
-from lensbox.common.atomic_write import atomic_write
-from lensbox.common.writable import require_writable_file, require_writable_folder
+from lensbox.common.files import atomic_write, require_writable_file, require_writable_folder
 from lensbox.train.commands.arguments import EvaluateArguments
 from lensbox.train.commands.choices import chosen_detector, chosen_device, load_labelled
 from lensbox.train.evaluation.evaluate import detect_photographs, evaluate, score

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from lensbox.common.errors import ArtifactError
-from lensbox.common.sample_photos import face_free_photos
-from lensbox.common.writable import require_writable_file
+from lensbox.common.files import require_writable_file
+from lensbox.common.samples import face_free_photos
 from lensbox.train.commands.arguments import StressArguments
 from lensbox.train.commands.choices import chosen_detector, chosen_device
 from lensbox.train.evaluation.contact_sheet import save_picture

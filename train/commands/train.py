@@ -13,7 +13,7 @@ from pathlib import Path
 
 import torch
 
-from lensbox.common.writable import require_writable_file, require_writable_folder
+from lensbox.common.files import require_writable_file, require_writable_folder
 from lensbox.model import read_metadata
 from lensbox.train.commands.arguments import TrainArguments
 from lensbox.train.commands.choices import chosen_device, load_labelled, report_problems

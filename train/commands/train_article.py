@@ -11,8 +11,7 @@ from typing import Any
 
 import torch
 
-from lensbox.common.atomic_write import atomic_write
-from lensbox.common.writable import require_writable_folder
+from lensbox.common.files import atomic_write, require_writable_folder
 from lensbox.train.article.run import (
     HELD_OUT,
     OBJECTIVES,

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from PIL import Image, ImageDraw
 from torch import Tensor
 
-from lensbox.common.atomic_write import atomic_write
+from lensbox.common.files import atomic_write
 
 TARGET_COLOR = (60, 255, 90)
 IGNORED_COLOR = (255, 90, 60)

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import torch
 from PIL import Image
 
-from lensbox.common.atomic_write import atomic_write
+from lensbox.common.files import atomic_write
 from lensbox.train.average_precision import (
     BANDS,
     Curve,

@@ -11,8 +11,8 @@ from typing import Any
 
 import torch
 
-from lensbox.common.atomic_write import atomic_write
 from lensbox.common.errors import InputError
+from lensbox.common.files import atomic_write
 from lensbox.model import DetectorConfig, FaceDetector
 
 FORMAT = 2

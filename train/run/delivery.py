@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from lensbox.common.atomic_write import atomic_write
+from lensbox.common.files import atomic_write
 from lensbox.model import save_detector
 from lensbox.model.weights_file import FIGURES_KEY
 from lensbox.train.config.settings import TrainConfig

@@ -18,8 +18,8 @@ from typing import Any, NamedTuple
 
 import torch
 
-from lensbox.common.atomic_write import atomic_write
 from lensbox.common.errors import InputError
+from lensbox.common.files import atomic_write
 from lensbox.model import DetectorConfig, FaceDetector
 from lensbox.train.config.settings import TrainConfig
 from lensbox.train.data.image_store import ImageStore

@@ -9,7 +9,7 @@ from math import isnan
 from pathlib import Path
 from typing import Any
 
-from lensbox.common.atomic_write import atomic_write
+from lensbox.common.files import atomic_write
 
 
 class ScalarLog:

@@ -15,7 +15,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from lensbox.common.sample_photos import DRAWN_BOXES, gray_portraits
+from lensbox.common.samples import DRAWN_BOXES, gray_portraits
 from lensbox.model.config import CANVAS_SIZE
 from lensbox.ops import letterbox
 from lensbox.train.average_precision import MATCH_IOU, Array, ImageDetections, iou_matrix

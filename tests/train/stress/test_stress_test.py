@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from lensbox.common.sample_photos import FACE_FREE
+from lensbox.common.samples import FACE_FREE
 from lensbox.model import load_detector
 from lensbox.train.average_precision import ImageDetections
 from lensbox.train.evaluation.contact_sheet import IGNORED_COLOR

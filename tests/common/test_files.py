@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from lensbox.common.atomic_write import atomic_write
+from lensbox.common.files import atomic_write
 
 
 def test_content_folders_and_permissions(tmp_path: Path) -> None:

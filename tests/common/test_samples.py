@@ -5,7 +5,7 @@ import PIL.Image
 import pytest
 
 from lensbox.common import samples as command
-from lensbox.common.sample_photos import DRAWN_BOXES, FACE_FREE, face_free_photos, gray_portraits, save_photos
+from lensbox.common.samples import DRAWN_BOXES, FACE_FREE, face_free_photos, gray_portraits, save_photos
 
 
 def test_drawn_boxes_lie_in_the_portraits(tmp_path: Path) -> None:

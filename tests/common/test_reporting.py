@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from lensbox.common.environment import USED, unknown_variables
 from lensbox.common.main import main
+from lensbox.common.reporting import USED, unknown_variables
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 _POD = {

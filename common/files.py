@@ -1,0 +1,67 @@
+"""Write files whole, and check before long work that they can be written."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+from pathlib import Path
+
+from lensbox.common.errors import OutputError, system_reason
+
+
+def atomic_write(path: str | Path, content: bytes) -> None:
+    """Write a file, and the folders it needs; the file appears whole, or the old one stays.
+
+    The content is on the disk before the file gets its name. A killed process may leave `NAME.PID.partial`.
+    A symbolic link stays: its target is written. A device or a pipe is written to. Raises OSError that names
+    the file.
+    """
+    path = Path(path)
+    if path.name in ("", ".."):
+        raise IsADirectoryError(f"path must name a file, got {str(path)!r}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if path.exists() and not path.is_file() and not path.is_dir():
+            with path.open("wb") as device:
+                device.write(content)
+        else:
+            _replace(Path(os.path.realpath(path)) if path.is_symlink() else path, content)
+    except OSError as error:
+        raise OSError(error.errno, f"cannot be written: {error.strerror}", str(path)) from error
+
+
+def _replace(path: Path, content: bytes) -> None:
+    partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
+    try:
+        with partial.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def require_writable_file(option: str, path: Path) -> None:
+    """Make the folder of a file to write later. Raise OutputError, which names the option, on failure."""
+    with contextlib.suppress(OSError):  # a folder without permission: the next line reports it
+        if path.is_dir():
+            raise OutputError(f"{option} must be a file, got the folder {path}")
+    _require_writable(option, "a file", path.parent, path)
+
+
+def require_writable_folder(option: str, path: Path) -> None:
+    """Make a folder to write to later. Raise OutputError, which names the option, on failure."""
+    _require_writable(option, "a folder", path, path)
+
+
+def _require_writable(option: str, kind: str, folder: Path, path: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise OutputError(
+            f"{option} must be {kind} that can be written, got {path}: {system_reason(error)}"
+        ) from error
