@@ -5,18 +5,17 @@
 # make lint         ruff, mypy, clang-format;  make format mends what it can
 # make cuda-check   compile every CUDA source for all architectures (needs nvcc, no GPU)
 # make docs         the pages as a site, in build/docs; a broken link is an error
-# make sanitize     under AddressSanitizer and UBSan: the CPU tests of the ops, the C++ runtime's unit tests, and files
-#                   damaged at random through it; one part: sanitize-ops, sanitize-runtime
+# make sanitize     under AddressSanitizer and UBSan: the CPU tests of the ops and the C++ runtime's unit tests;
+#                   one part: sanitize-ops, sanitize-runtime
 #
 # Variables: PYTHON, the interpreter to make the virtual environment with (python3); VENV, where it lies (.venv);
-# TORCH, what pip installs as torch (torch==2.13.0); CUDA_ARCHITECTURES, for cuda-check; FUZZ_SECONDS, for each of the 11
-# kinds of damage in sanitize-runtime (5); RUNNER_OPTIONS, more options for CMake when it configures the C++ runner.
+# TORCH, what pip installs as torch (torch==2.13.0); CUDA_ARCHITECTURES, for cuda-check;
+# RUNNER_OPTIONS, more options for CMake when it configures the C++ runner.
 
 PYTHON ?= python3
 VENV ?= .venv
 TORCH ?= torch==2.13.0
 CUDA_ARCHITECTURES ?= 75-real;80-real;86-real;89-real;90-real;100-real;120
-FUZZ_SECONDS ?= 5
 
 BIN := $(VENV)/bin
 PIP := $(BIN)/pip --disable-pip-version-check
@@ -165,10 +164,8 @@ sanitize-runtime: $(BIN)/.ops | $(SYSTEM_HEADERS)
 	$(BIN)/cmake -S cpp_runtime -B build/sanitize-runtime -G Ninja -DLENSBOX_SANITIZE=ON -DCMAKE_BUILD_TYPE=None -DCMAKE_UNITY_BUILD=ON \
 	  -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN)/ninja) \
 	  -DCMAKE_PREFIX_PATH="$$($(BIN)/python -c 'import torch; print(torch.utils.cmake_prefix_path)')"
-	$(BIN)/cmake --build build/sanitize-runtime --target lensbox_runtime_tests read_files
+	$(BIN)/cmake --build build/sanitize-runtime --target lensbox_runtime_tests
 	$(BIN)/ctest --test-dir build/sanitize-runtime --output-on-failure
-	LENSBOX_READ_FILES=build/sanitize-runtime/tests/read_files LENSBOX_FUZZ_SECONDS=$(FUZZ_SECONDS) \
-	  $(BIN)/pytest -n auto tests/runtimes/test_fuzz.py
 
 clean:
 	rm -rf build artifacts

@@ -62,11 +62,11 @@ def artifact_detector(
     # Imported here, as torch takes seconds to load, and is of no use to who asks a service.
     import json
 
+    from lensbox.artifact.archive import looks_like_onnx
     from lensbox.runtime.artifact_loading import load_artifact, read_file
     from lensbox.runtime.detection_json import detections_to_json
     from lensbox.runtime.device import choose_device
     from lensbox.runtime.freed_memory import keep_freed_memory
-    from lensbox.runtime.onnx_file import looks_like_onnx
 
     if device == "auto" and looks_like_onnx(read_file(path)):
         device = "cpu"  # the only one that such a file is for

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
+from lensbox.artifact.seal import sealed_zip
 from lensbox.common.errors import ArtifactError
 from lensbox.export.graph_tracer import innermost_reason
 from lensbox.export.tf32 import tf32_switch
@@ -57,7 +58,7 @@ def compile_graph(graph_module: fx.GraphModule, inputs: Sequence[Tensor], tf32: 
 
 
 def package(models: Mapping[str, Sequence[str]], texts: Mapping[str, str]) -> bytes:
-    """The archive of compiled models, each by its name, and of further files, `extra/NAME`.
+    """Return the sealed archive of compiled models, each by its name, and of further files, `extra/NAME`.
 
     The models' sources stay behind, as they hold paths of this machine.
     """
@@ -70,7 +71,7 @@ def package(models: Mapping[str, Sequence[str]], texts: Mapping[str, str]) -> by
             for name, compiled in models.items()
         }
         package_pt2(archive, aoti_files=files, extra_files=dict(texts))
-    return archive.getvalue()
+    return sealed_zip(archive.getvalue())
 
 
 def _without_source(file: Path, folder: Path) -> str:

@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 import lensbox.ops
+from lensbox.artifact.seal import sealed_zip
 from lensbox.common.errors import ArtifactError, InputError
 from lensbox.common.files import atomic_write
 from lensbox.export.parity import Reference, compare_with_detector
@@ -129,7 +130,7 @@ def _written(
         extra_files: dict[str, str | bytes] = {METADATA_FILE: metadata.to_json()}
         extra_files |= {f"ops/{library.name}": data for library, data in libraries.items()}
         torch.jit.save(module, content, _extra_files=extra_files)
-    return content.getvalue()
+    return sealed_zip(content.getvalue())
 
 
 def checked_for_export(

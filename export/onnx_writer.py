@@ -8,6 +8,7 @@ from pathlib import Path
 import onnx
 from torch import Tensor
 
+from lensbox.artifact.seal import sealed_onnx
 from lensbox.common.files import atomic_write
 from lensbox.export.artifact_writer import MadeArtifact, checked_for_export, describe
 from lensbox.export.detect_graph import DetectGraph, example_canvases
@@ -22,7 +23,6 @@ from lensbox.model import Detector
 from lensbox.runtime.artifact_file import METADATA_FILE
 from lensbox.runtime.artifact_loading import load_artifact_bytes
 from lensbox.runtime.metadata import ArtifactMetadata
-from lensbox.runtime.onnx_file import sealed
 
 _logger = logging.getLogger(__name__)
 
@@ -75,7 +75,7 @@ def make_onnx(
     _describe_model(model, metadata)
     if model.ByteSize() > _MAX_BYTES:
         raise OnnxExportError(f"an ONNX file has at most {_MAX_BYTES} bytes, this one has {model.ByteSize()}")
-    content = sealed(model.SerializeToString())
+    content = sealed_onnx(model.SerializeToString())
     onnx.checker.check_model(content, full_check=True)
     _logger.info("comparing it with the detector")
     with one_thread():
@@ -85,7 +85,7 @@ def make_onnx(
         rows = compare_with_detector(content, name, metadata, reference, ["cpu"])
         metadata = dataclasses.replace(metadata, parity=rows)
         _describe_model(model, metadata)
-        content = sealed(model.SerializeToString())
+        content = sealed_onnx(model.SerializeToString())
     return MadeArtifact(content, metadata)
 
 

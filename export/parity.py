@@ -14,6 +14,7 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Tensor
 
+from lensbox.artifact.archive import looks_like_onnx
 from lensbox.common.errors import ArtifactError
 from lensbox.export.parity_runner import RunnerTrial, has_onnxruntime
 from lensbox.export.precision_change import Found, PrecisionChange, found_in
@@ -25,7 +26,6 @@ from lensbox.model.protocol_check import named, slots_of
 from lensbox.runtime.artifact import Artifact
 from lensbox.runtime.artifact_loading import load_artifact_bytes
 from lensbox.runtime.metadata import ArtifactMetadata, Parity
-from lensbox.runtime.onnx_file import looks_like_onnx
 from lensbox.runtime.self_test import TOLERANCES
 
 _logger = logging.getLogger(__name__)

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, fx
 from torch.export import ExportedProgram
 
+from lensbox.artifact.seal import sealed_zip
 from lensbox.common.errors import ArtifactError
 from lensbox.common.files import atomic_write
 from lensbox.export.artifact_writer import MadeArtifact, checked_for_export, describe
@@ -123,4 +124,4 @@ def _written(program: ExportedProgram, metadata: ArtifactMetadata) -> bytes:
     content = io.BytesIO()
     with quiet_export():
         torch.export.save(program, content, extra_files={METADATA_FILE: metadata.to_json()})
-    return content.getvalue()
+    return sealed_zip(content.getvalue())

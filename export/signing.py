@@ -1,4 +1,4 @@
-"""Signing artifacts: makes the keys and signatures that `lensbox.runtime.signature` checks."""
+"""Signing artifacts: makes the keys and signatures that `lensbox.artifact.signature` checks."""
 
 import os
 from pathlib import Path
@@ -13,10 +13,11 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_private_key,
 )
 
+from lensbox.artifact.archive import MAX_FILE_SIZE
+from lensbox.artifact.seal import check_seal, seal_of
+from lensbox.artifact.signature import signature_path
 from lensbox.common.errors import InputError
 from lensbox.common.files import atomic_write
-from lensbox.runtime.signature import signature_path
-from lensbox.runtime.zip_archive import MAX_FILE_SIZE
 
 
 def make_keys(path: Path) -> Path:
@@ -38,16 +39,21 @@ def make_keys(path: Path) -> Path:
 
 
 def sign_file(path: Path, key: Path) -> Path:
-    """Signs a file with a private key; returns the path of the signature, written anew.
+    """Sign the seal of an artifact file with a private key; return the path of the signature, written anew.
 
-    Raises InputError if the key is none, OSError if a file cannot be read or written.
+    Raises InputError if the key is none or the file has no seal, OSError if a file cannot be read or written.
     """
     private_key = _read_private_key(key)
     size = path.stat().st_size
     if size > MAX_FILE_SIZE:
         raise InputError(f"{path} must have at most {MAX_FILE_SIZE} bytes, as artifacts do, got {size}")
     target = signature_path(path)
-    atomic_write(target, private_key.sign(path.read_bytes()))
+    data = path.read_bytes()
+    try:
+        check_seal(data)
+    except ValueError as error:
+        raise InputError(f"{path} {error}") from error
+    atomic_write(target, private_key.sign(seal_of(data)))
     return target
 
 

@@ -1,23 +1,15 @@
 """What lies in an AOTInductor package, checked before torch sees it: compiled code and `lensbox.json`.
 
-It is a zip archive as torch.export's `package_pt2` writes it, read as strictly as a TorchScript artifact.
+It is a zip archive as torch.export's `package_pt2` writes it.
 """
 
-import re
 from collections.abc import Mapping
 
-from lensbox.runtime.artifact_file import METADATA_ENTRY, check_entries, checked_metadata
+from lensbox.runtime.artifact_file import checked_metadata
 
 MODEL = "detect"
 _CODE = f"data/aotinductor/{MODEL}/"
 _FORMAT = "archive_format"
-
-# Names of files, which torch's loader writes into a folder of its own.
-_ENTRY = re.compile(
-    rf"{_CODE}\w[\w.+-]*|archive_format|archive_version|version|byteorder"
-    rf"|\.data/(version|serialization_id)|{METADATA_ENTRY}",
-    re.ASCII,
-)
 
 
 def is_package(entries: Mapping[str, bytes]) -> bool:
@@ -28,11 +20,9 @@ def is_package(entries: Mapping[str, bytes]) -> bool:
 def parse_package(entries: Mapping[str, bytes]) -> bytes:
     """The metadata of a package with these entries, by their names without the folder that all lie in.
 
-    Raises ValueError, to be read after the file's name, unless it holds compiled code of `detect`, and
-    nothing else than what Lensbox puts there.
+    Raises ValueError, to be read after the file's name, unless it holds compiled code of `detect`.
     """
     metadata = checked_metadata(entries)
     if not any(name.startswith(_CODE) and name.endswith(".so") for name in entries):
         raise ValueError(f"holds no compiled code: it has no entry {_CODE}*.so")
-    check_entries(entries, _ENTRY, "Lensbox")
     return metadata

@@ -14,25 +14,23 @@ from typing import Literal
 
 import torch
 
+from lensbox.artifact.archive import MAX_FILE_SIZE, looks_like_onnx, read_entries
+from lensbox.artifact.signature import require_signature
 from lensbox.common.errors import ArtifactError, system_reason
 from lensbox.runtime.aoti_file import is_package
 from lensbox.runtime.aoti_loading import load_package, read_package_metadata
 from lensbox.runtime.artifact import Artifact
-from lensbox.runtime.artifact_file import METADATA_FILE, ArtifactFile, parse_artifact_file, read_entries
+from lensbox.runtime.artifact_file import METADATA_FILE, ArtifactFile, parse_artifact_file
 from lensbox.runtime.carried_ops import load_carried_libraries
-from lensbox.runtime.code_check import ForeignCodeError, check_code
 from lensbox.runtime.device import choose_device, named_device
 from lensbox.runtime.metadata import SINGLE_IMAGE_FORMAT, ArtifactMetadata
-from lensbox.runtime.onnx_file import looks_like_onnx
 from lensbox.runtime.onnx_loading import load_onnx_bytes, read_onnx_metadata
 from lensbox.runtime.onnx_options import OnnxOptions
 from lensbox.runtime.op_library import require_ops
 from lensbox.runtime.program_file import is_program
 from lensbox.runtime.program_loading import load_program, read_program_metadata
-from lensbox.runtime.signature import require_signature
 from lensbox.runtime.single_image import SingleImageMethods
 from lensbox.runtime.torchscript import quiet_torchscript
-from lensbox.runtime.zip_archive import MAX_FILE_SIZE
 
 FileKind = Literal["torchscript", "aoti", "onnx", "program"]  # by the names of `lensbox export --format`
 
@@ -51,11 +49,8 @@ def load_artifact(
 
     Run its `self_test` before relying on it on a new machine.
 
-    An artifact is a program: its code runs while it loads and whenever it is called. So the file is checked
-    first, as a whole and for damage, and its code must use only operators that a detector needs: none that
-    touches files, processes or settings. That is no sandbox: code that passes can still compute forever or
-    take all memory. `trusted`, for a file from people whose programs you would run, leaves out the check of
-    the code, and opens the op libraries that the artifact carries; all other checks stay.
+    A TorchScript artifact is a program: it loads as `python file.py` runs, with all rights of the process.
+    `trusted` opens the op libraries that the artifact carries.
 
     public_key: a PEM file with an Ed25519 public key. Then the file must be signed by its owner, in PATH.sig
     (`lensbox sign`), and nothing of it is looked at before that is known; what loads are the bytes that were
@@ -148,8 +143,6 @@ def load_artifact_bytes(
     if trusted:
         load_carried_libraries(name, metadata.libraries, file.libraries, metadata.ops)
     _require_ops(name, metadata, trusted)
-    if not trusted:
-        _check_code(file, name, metadata)
     module = _load_module(data, name, device)
     missing = [method for method in _methods_of(metadata) if not hasattr(module, method)]
     if missing:
@@ -206,18 +199,6 @@ def _methods_of(metadata: ArtifactMetadata) -> list[str]:
     further = ["detect_named"] if metadata.classes or metadata.extras else []
     has_points = any(extra.kind == "points" for extra in metadata.extras.values())
     return [*METHODS, *further, *(["restore_points"] if has_points else [])]
-
-
-def _check_code(file: ArtifactFile, name: str, metadata: ArtifactMetadata) -> None:
-    try:
-        for entry, code in file.code.items():
-            check_code(entry, code, metadata.ops)
-    except ForeignCodeError as error:
-        raise ArtifactError(
-            f"{name} holds code that no detector needs, and an artifact's code runs while it loads: {error}. "
-            "If you would run any program of those who made the file, load it as trusted (trusted=True, "
-            "--trusted)"
-        ) from error
 
 
 def _load_module(data: bytes, name: str, device: torch.device) -> torch.jit.ScriptModule:

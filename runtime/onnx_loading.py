@@ -4,12 +4,12 @@ from collections.abc import Mapping, Sequence
 
 import torch
 
+from lensbox.artifact.seal import check_seal
 from lensbox.common.errors import ArtifactError, DeviceError
 from lensbox.runtime.artifact import Artifact
 from lensbox.runtime.artifact_file import MAX_METADATA_SIZE, METADATA_FILE
 from lensbox.runtime.detect_only_loading import detect_only_artifact, read_stored
 from lensbox.runtime.metadata import ArtifactMetadata
-from lensbox.runtime.onnx_file import check_seal
 from lensbox.runtime.onnx_options import OnnxOptions
 from lensbox.runtime.onnxruntime_session import OnnxruntimeSession, Value
 

@@ -9,11 +9,11 @@ import onnxruntime
 import torch
 from torch import Tensor
 
+from lensbox.artifact.seal import MARKER
 from lensbox.export.artifact_writer import MadeArtifact
 from lensbox.export.triton_repository.proof import prove_fixed
 from lensbox.model import Detector
 from lensbox.runtime.artifact_file import METADATA_FILE
-from lensbox.runtime.onnx_file import HASH_KEY
 from lensbox.runtime.onnx_loading import INPUTS
 
 
@@ -28,7 +28,7 @@ def make_onnx_model(detector: Detector, made: MadeArtifact, name: str, pictures:
         model.graph.initializer.append(onnx.numpy_helper.from_array(np.float32(value), threshold))
     _remove(model.graph.input, "name", INPUTS[1:])
     # It is no artifact any more: its description would not fit, nor its hash.
-    _remove(model.metadata_props, "key", (METADATA_FILE, HASH_KEY))
+    _remove(model.metadata_props, "key", (METADATA_FILE, MARKER.decode()))
     content: bytes = model.SerializeToString()
     onnx.checker.check_model(content, full_check=True)
 

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 from cpp_runtime.running import Run
-from signing_keys import BAD_PUBLIC_KEYS, BAD_SIGNATURES, KEY, write_signed
+from signing_keys import BAD_PUBLIC_KEYS, BAD_SIGNATURES, signature_of, write_signed
 
 
 @pytest.mark.parametrize("command", ["info", "selftest"])
 def test_a_signed_artifact_runs(run: Run, artifact: Path, tmp_path: Path, command: str) -> None:
     data = artifact.read_bytes()
-    path, key = write_signed(tmp_path, data, KEY.sign(data))
+    path, key = write_signed(tmp_path, data, signature_of(data))
     result = run(command, "--artifact", path, "--public-key", key)
     assert result.code == 0, result.stderr
 
@@ -47,7 +47,7 @@ def test_every_command_checks(run: Run, artifact: Path, tmp_path: Path, argument
 @pytest.mark.parametrize("case", BAD_PUBLIC_KEYS)
 def test_what_is_no_public_key(case: str, run: Run, artifact: Path, tmp_path: Path) -> None:
     data = artifact.read_bytes()
-    path, key = write_signed(tmp_path, data, KEY.sign(data))
+    path, key = write_signed(tmp_path, data, signature_of(data))
     key.write_bytes(BAD_PUBLIC_KEYS[case])
     result = run("info", "--artifact", path, "--public-key", key)
     assert (result.code, result.stdout) == (3, "")

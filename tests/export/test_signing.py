@@ -6,6 +6,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from damaged_files import archive_of
 from signing_keys import KEY, private_pem, public_pem
 
 from lensbox.common.errors import ArtifactError, ExitCode
@@ -56,7 +57,7 @@ def test_a_file_that_is_exported_again_is_signed_again(
     secret: Path, artifact_path: Path, tmp_path: Path
 ) -> None:
     path, public = tmp_path / "detector.pt", tmp_path / "release.key.pub"
-    path.write_bytes(b"an older one")
+    path.write_bytes(archive_of([("detector/an older one", b"")]))
     assert main(["sign", "--key", str(secret), "--artifact", str(path)]) == 0
     shutil.copyfile(artifact_path, path)
     with pytest.raises(ArtifactError, match="does not match"):
@@ -83,6 +84,13 @@ def test_what_is_no_private_key(
     assert main(["sign", "--key", str(key), "--artifact", str(path)]) == ExitCode.BAD_INPUT
     assert f"lensbox sign: {key} {message}" in capsys.readouterr().err
     assert not (tmp_path / "detector.pt.sig").exists()
+
+
+def test_a_file_without_a_seal(secret: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "detector.pt"
+    path.write_bytes(b"content")
+    assert main(["sign", "--key", str(secret), "--artifact", str(path)]) == ExitCode.BAD_INPUT
+    assert f"{path} is damaged or no artifact" in capsys.readouterr().err
 
 
 def test_files_that_are_not_there(secret: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -118,7 +126,9 @@ def test_openssl_checks_the_signature(secret: Path, artifact_path: Path, tmp_pat
     path = tmp_path / "detector.pt"
     shutil.copyfile(artifact_path, path)
     assert main(["sign", "--key", str(secret), "--artifact", str(path)]) == 0
-    check = f"openssl pkeyutl -verify -pubin -inkey {secret}.pub -rawin -in {path} -sigfile {path}.sig"
+    seal = tmp_path / "seal"
+    seal.write_bytes(path.read_bytes()[-64:])  # tail -c 64
+    check = f"openssl pkeyutl -verify -pubin -inkey {secret}.pub -rawin -in {seal} -sigfile {path}.sig"
     assert "Verified Successfully" in subprocess.check_output(check.split(), text=True)
-    path.write_bytes(path.read_bytes()[:-1])
+    seal.write_bytes(b"0" * 64)
     assert subprocess.run(check.split(), capture_output=True).returncode != 0

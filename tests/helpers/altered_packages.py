@@ -31,14 +31,6 @@ def without(ending: str) -> Change:
     return apply
 
 
-def with_entry(name: str) -> Change:
-    def apply(entries: dict[str, bytes]) -> None:
-        folder = next(iter(entries)).partition("/")[0]
-        entries[f"{folder}/{name}"] = b"x"
-
-    return apply
-
-
 def no_machine_code(entries: dict[str, bytes]) -> None:
     """What the linker refuses in place of the libraries."""
     entries.update({name: b"no machine code" for name in entries if name.endswith(".so")})

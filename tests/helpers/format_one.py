@@ -9,6 +9,7 @@ import torch.nn.functional as F  # noqa: N812 (the name every torch user knows)
 from torch import Tensor, nn
 
 import lensbox.ops  # noqa: F401 (registers torch.ops.lensbox)
+from lensbox.artifact.seal import sealed_zip
 from lensbox.runtime.artifact_file import METADATA_FILE
 from lensbox.runtime.torchscript import quiet_torchscript
 
@@ -120,5 +121,5 @@ def save_format_one(path: Path) -> Path:
     with quiet_torchscript():
         module = torch.jit.freeze(torch.jit.script(detector), preserved_attrs=list(METHODS))
         torch.jit.save(module, content, _extra_files={METADATA_FILE: json.dumps(metadata)})
-    path.write_bytes(content.getvalue())
+    path.write_bytes(sealed_zip(content.getvalue()))
     return path

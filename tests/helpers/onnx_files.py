@@ -9,7 +9,7 @@ from typing import Any
 import onnx
 import onnx.external_data_helper
 
-from lensbox.runtime.onnx_file import sealed
+from lensbox.artifact.seal import sealed_onnx
 
 Change = Callable[[onnx.ModelProto], None]
 
@@ -20,7 +20,7 @@ def resealed(data: bytes, change: Change) -> bytes:
     kept = {entry.key: entry.value for entry in model.metadata_props if entry.key != "lensbox.sha256"}
     onnx.helper.set_model_props(model, kept)
     change(model)
-    return sealed(model.SerializeToString())
+    return sealed_onnx(model.SerializeToString())
 
 
 def _with_metadata(change: Callable[[dict[str, Any]], object]) -> Change:

@@ -14,8 +14,15 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from damaged_files import with_bit_flipped
 
+from lensbox.artifact.seal import seal_of
+
 KEY = ed25519.Ed25519PrivateKey.from_private_bytes(bytes(range(32)))
 OTHER_KEY = ed25519.Ed25519PrivateKey.from_private_bytes(bytes(32))
+
+
+def signature_of(data: bytes, key: ed25519.Ed25519PrivateKey = KEY) -> bytes:
+    """Return the signature of an artifact file's content."""
+    return key.sign(seal_of(data))
 
 
 def public_pem(
@@ -40,13 +47,13 @@ class BadSignature(NamedTuple):
 
 BAD_SIGNATURES = {
     "absent": BadSignature(lambda data: None, "is not signed: there is no file"),
-    "by another key": BadSignature(OTHER_KEY.sign, "does not match"),
-    "of another file": BadSignature(lambda data: KEY.sign(data[:-1]), "does not match"),
-    "a flipped bit": BadSignature(lambda data: with_bit_flipped(KEY.sign(data), 0), "does not match"),
+    "by another key": BadSignature(lambda data: signature_of(data, OTHER_KEY), "does not match"),
+    "of another file": BadSignature(lambda data: signature_of(data[:-1]), "does not match"),
+    "a flipped bit": BadSignature(lambda data: with_bit_flipped(signature_of(data), 0), "does not match"),
     "zeros": BadSignature(lambda data: bytes(64), "does not match"),
     "empty": BadSignature(lambda data: b"", "must have 64 bytes"),
-    "too short": BadSignature(lambda data: KEY.sign(data)[:-1], "must have 64 bytes"),
-    "too long": BadSignature(lambda data: KEY.sign(data) + b"\n", "must have 64 bytes"),
+    "too short": BadSignature(lambda data: signature_of(data)[:-1], "must have 64 bytes"),
+    "too long": BadSignature(lambda data: signature_of(data) + b"\n", "must have 64 bytes"),
 }
 
 BAD_PUBLIC_KEYS = {

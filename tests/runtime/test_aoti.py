@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from altered_packages import Change, compiled_for, no_machine_code, with_entry, with_metadata, without
+from altered_packages import Change, compiled_for, no_machine_code, with_metadata, without
 from damaged_files import rewritten, with_bit_flipped
-from signing_keys import KEY, public_pem
+from signing_keys import KEY, public_pem, signature_of
 
 from lensbox.common.errors import ArtifactError, DeviceError
 from lensbox.runtime import compiled, load_artifact
@@ -28,7 +28,7 @@ class TestWhoMayLoadIt:
         path, key = tmp_path / "detector.pt2", tmp_path / "key.pub"
         path.write_bytes(data)
         key.write_bytes(public_pem(KEY))
-        (tmp_path / "detector.pt2.sig").write_bytes(KEY.sign(data))
+        (tmp_path / "detector.pt2.sig").write_bytes(signature_of(data))
         assert load_artifact(path, trusted=True, public_key=key).self_test().passed
         path.write_bytes(with_bit_flipped(data, 100))
         with pytest.raises(ArtifactError, match="signature"):
@@ -58,8 +58,6 @@ class TestUnusableFiles:
             (compiled_for(gpu_architecture="sm_90"), "compiled.gpu_architecture must be"),
             (without("/extra/lensbox.json"), "it holds no lensbox.json"),
             (without(".so"), r"holds no compiled code: it has no entry data/aotinductor/detect/\*\.so"),
-            (with_entry("data/aotinductor/detect/../../x.so"), "is not as Lensbox writes it"),
-            (with_entry("data/aotinductor/detect/.x.so"), "is not as Lensbox writes it"),
         ],
     )
     def test_what_does_not_fit(
@@ -107,7 +105,7 @@ class TestUnusableFiles:
         path = tmp_path / "program.pt2"
         program = torch.export.export(torch.nn.ReLU(), (torch.zeros(2),))
         torch.export.save(program, path)
-        with pytest.raises(ArtifactError, match=r"program\.pt2 is not a Lensbox artifact"):
+        with pytest.raises(ArtifactError, match=r"program\.pt2 is damaged or no artifact"):
             load_artifact(path, trusted=True)
 
 

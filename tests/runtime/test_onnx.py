@@ -50,7 +50,7 @@ class TestDamagedFiles:
     ) -> None:
         path = tmp_path / "other.onnx"
         path.write_bytes(change(onnx_path.read_bytes()))
-        with pytest.raises(ArtifactError, match=r"other\.onnx is no artifact as Lensbox wrote it"):
+        with pytest.raises(ArtifactError, match=r"other\.onnx is damaged"):
             load_artifact(path)
 
     @pytest.mark.parametrize(("change", "message", "_"), REFUSED)

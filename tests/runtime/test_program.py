@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from altered_packages import with_entry, with_metadata, without
+from altered_packages import with_metadata, without
 from damaged_files import rewritten, with_bit_flipped
 from in_threads import assert_same_in_threads
 from torch import Tensor
@@ -100,10 +100,6 @@ def with_a_graph_of_nothing(entries: dict[str, bytes]) -> None:
         (
             with_metadata(lambda found: found["ops"].append("lensbox::padded_nms.new(Tensor x) -> Tensor")),
             "needs the operator lensbox::padded_nms.new",
-        ),
-        (
-            with_entry("data/aotinductor/detect/x.so"),
-            "is not as Lensbox writes it: it holds the entry data/aotinductor",
         ),
         (with_a_graph_of_nothing, "cannot be loaded by torch .*, it was written by torch"),
     ],

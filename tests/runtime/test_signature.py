@@ -6,17 +6,18 @@ from pathlib import Path
 
 import pytest
 import torch
-from damaged_files import with_bit_flipped
-from signing_keys import BAD_PUBLIC_KEYS, BAD_SIGNATURES, KEY, write_signed
+from damaged_files import rewritten
+from signing_keys import BAD_PUBLIC_KEYS, BAD_SIGNATURES, signature_of, write_signed
 
+from lensbox.artifact import signature
 from lensbox.common.errors import ArtifactError
-from lensbox.runtime import artifact_loading, signature
+from lensbox.runtime import artifact_loading
 from lensbox.runtime.artifact_loading import load_artifact
 
 
 def test_a_signed_artifact_loads(artifact_path: Path, tmp_path: Path) -> None:
     data = artifact_path.read_bytes()
-    path, key = write_signed(tmp_path, data, KEY.sign(data))
+    path, key = write_signed(tmp_path, data, signature_of(data))
     assert load_artifact(path, public_key=key).self_test().passed
     assert load_artifact(str(path), public_key=str(key), trusted=True).self_test().passed
 
@@ -35,10 +36,9 @@ def test_another_signature_is_refused_before_the_file_is_looked_at(
         load_artifact(path, trusted=trusted, public_key=key)
 
 
-def test_a_change_without_other_effects_is_noticed(artifact_path: Path, tmp_path: Path) -> None:
+def test_a_change_with_a_new_seal_is_noticed(artifact_path: Path, tmp_path: Path) -> None:
     data = artifact_path.read_bytes()
-    touched = with_bit_flipped(data, data.rindex(b"PK\1\2") + 12)  # the time of an entry
-    path, key = write_signed(tmp_path, touched, KEY.sign(data))
+    path, key = write_signed(tmp_path, rewritten(data, lambda entries: None), signature_of(data))
     load_artifact(path)
     with pytest.raises(ArtifactError, match="does not match"):
         load_artifact(path, public_key=key)
@@ -48,7 +48,7 @@ def test_what_loads_are_the_bytes_that_were_signed(
     artifact_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     data = artifact_path.read_bytes()
-    path, key = write_signed(tmp_path, data, KEY.sign(data))
+    path, key = write_signed(tmp_path, data, signature_of(data))
     check = signature.require_signature
 
     def check_then_exchange(file: Path, content: bytes, public_key: Path) -> None:
@@ -64,7 +64,7 @@ def test_what_loads_are_the_bytes_that_were_signed(
 @pytest.mark.parametrize("case", BAD_PUBLIC_KEYS)
 def test_what_is_no_public_key(case: str, artifact_path: Path, tmp_path: Path) -> None:
     data = artifact_path.read_bytes()
-    path, key = write_signed(tmp_path, data, KEY.sign(data))
+    path, key = write_signed(tmp_path, data, signature_of(data))
     key.write_bytes(BAD_PUBLIC_KEYS[case])
     with pytest.raises(
         ArtifactError, match=r"release\.key\.pub must be a PEM file with an Ed25519 public key"
@@ -89,7 +89,7 @@ def test_without_cryptography(artifact_path: Path, tmp_path: Path, monkeypatch: 
 
     monkeypatch.setattr(builtins, "__import__", refuse)
     data = artifact_path.read_bytes()
-    path, key = write_signed(tmp_path, data, KEY.sign(data))
+    path, key = write_signed(tmp_path, data, signature_of(data))
     load_artifact(path)
     with pytest.raises(ArtifactError, match=r"cannot be checked: .* 'cryptography' .*\n.*lensbox\[sign\]"):
         load_artifact(path, public_key=key)

@@ -15,7 +15,7 @@ from built_runner import built_runner, runner_onnxruntime
 from damaged_files import with_bit_flipped
 from onnx_files import REFUSED, Change, other_weights, resealed, weights_in_the_current_folder
 from runtimes.asking import LOW, Document, answer, assert_same, numbers, run
-from signing_keys import KEY, write_signed
+from signing_keys import signature_of, write_signed
 from unusual_detectors import LosingItsOwnWay
 
 from lensbox.export.onnx_network import onnx_network
@@ -123,7 +123,7 @@ class TestRunner:
 
     def test_a_signature_covers_it(self, onnx_path: Path, tmp_path: Path) -> None:
         data = onnx_path.read_bytes()
-        path, key = write_signed(tmp_path, data, KEY.sign(data))
+        path, key = write_signed(tmp_path, data, signature_of(data))
         assert run("selftest", "--artifact", path, "--public-key", key).returncode == 0
         path.write_bytes(resealed(data, other_weights))
         done = run("selftest", "--artifact", path, "--public-key", key)

@@ -1,13 +1,14 @@
-"""Whose an artifact is: a detached Ed25519 signature over its file, with the libraries that it carries.
+"""The signature of an artifact: Ed25519, over the 64 digits of the file's seal.
 
-That of FILE lies beside it in FILE.sig, 64 bytes as they are. Keys are PEM files. OpenSSL reads all of them:
-docs/artifact.md has the commands.
+The signature of FILE lies beside it in FILE.sig, as 64 raw bytes. Keys are PEM files. docs/artifact.md has
+the commands by which OpenSSL makes and checks the same files.
 """
 
 import contextlib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from lensbox.artifact.seal import check_seal, seal_of
 from lensbox.common.errors import ArtifactError, system_reason
 
 if TYPE_CHECKING:
@@ -18,15 +19,15 @@ _MAX_KEY_SIZE = 1 << 16
 
 
 def signature_path(path: Path) -> Path:
-    """Where the signature of a file lies."""
+    """Return where the signature of a file lies."""
     return path.with_name(f"{path.name}.sig")
 
 
 def require_signature(path: Path, data: bytes, public_key: Path) -> None:
-    """Checks that the owner of a key signed `data`, the content of the file `path`.
+    """Check that the owner of a public key signed `data`, the content of the file `path`.
 
-    Raises ArtifactError if the signature is absent, malformed or another's, the key is none, or the package
-    cryptography is missing.
+    Nothing of the file is parsed. Raises ArtifactError if the seal or the signature is missing or does not
+    match, the key file holds no Ed25519 key, or the package cryptography is not installed.
     """
     try:
         from cryptography.exceptions import InvalidSignature
@@ -38,7 +39,11 @@ def require_signature(path: Path, data: bytes, public_key: Path) -> None:
     key = _read_public_key(public_key)
     signature = _read_signature(path)
     try:
-        key.verify(signature, data)
+        check_seal(data)
+    except ValueError as error:
+        raise ArtifactError(f"{path} {error}") from error
+    try:
+        key.verify(signature, seal_of(data))
     except InvalidSignature as error:
         raise ArtifactError(
             f"{path} is not what the owner of {public_key} signed: {signature_path(path)} does not match. "

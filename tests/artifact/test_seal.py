@@ -1,0 +1,71 @@
+"""The seal finds every damage before a file is parsed, and torch reads sealed files."""
+
+import io
+import random
+import zipfile
+from pathlib import Path
+
+import pytest
+from damaged_files import archive_of, with_bit_flipped
+
+from lensbox.artifact.archive import read_entries
+from lensbox.artifact.seal import MARKER, check_seal, seal_of, sealed_onnx, sealed_zip
+
+_ARCHIVE = archive_of([("detector/extra/lensbox.json", b"{}"), ("detector/data.pkl", bytes(5000))])
+_MODEL = sealed_onnx(b"\x08\x09" + bytes(3000))
+
+
+@pytest.mark.parametrize("data", [_ARCHIVE, _MODEL], ids=["zip", "onnx"])
+def test_a_sealed_file_ends_with_the_hash_of_what_lies_before(data: bytes) -> None:
+    check_seal(data)
+    assert MARKER in data[:-64]
+    assert seal_of(data) == data[-64:]
+
+
+def test_finds_500_single_flipped_bits(artifact_path: Path, onnx_path: Path) -> None:
+    rng = random.Random(0)
+    for path in (artifact_path, onnx_path):
+        data = path.read_bytes()
+        for _ in range(250):
+            changed = with_bit_flipped(data, rng.randrange(len(data)), rng.randrange(8))
+            with pytest.raises(ValueError, match="seal"):
+                check_seal(changed)
+
+
+@pytest.mark.parametrize("data", [_ARCHIVE, _MODEL], ids=["zip", "onnx"])
+def test_finds_each_flipped_byte_of_the_seal(data: bytes) -> None:
+    for position in range(-80, 0):
+        with pytest.raises(ValueError, match="seal"):
+            check_seal(with_bit_flipped(data, position))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda data: data[:-1],
+        lambda data: data[:-1000],
+        lambda data: data + b"\0",
+        lambda data: b"PK\3\4" + data,
+        lambda data: b"",
+        lambda data: data[-64:],
+        lambda data: data[:-64] + data[-64:].upper(),
+    ],
+)
+def test_finds_what_is_cut_off_or_added(change: object) -> None:
+    assert callable(change)
+    with pytest.raises(ValueError, match="seal"):
+        check_seal(change(_ARCHIVE))
+
+
+def test_refuses_to_seal_twice() -> None:
+    with pytest.raises(ValueError, match="a zip archive without a comment"):
+        sealed_zip(_ARCHIVE)
+    with pytest.raises(ValueError, match="a zip archive without a comment"):
+        sealed_zip(b"text")
+
+
+def test_python_reads_a_sealed_archive() -> None:
+    with zipfile.ZipFile(io.BytesIO(_ARCHIVE)) as archive:
+        assert archive.comment == MARKER + b"=" + seal_of(_ARCHIVE)
+        assert archive.testzip() is None
+    assert read_entries(_ARCHIVE) == {"extra/lensbox.json": b"{}", "data.pkl": bytes(5000)}
