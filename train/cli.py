@@ -1,32 +1,63 @@
-"""The options of `lensbox train`, `lensbox evaluate` and `lensbox stress`, whose work is in `commands/`."""
+"""The commands `lensbox train`, `lensbox evaluate` and `lensbox stress`.
+
+Bodies import what they need when they run: torch takes seconds to load, and `--help` must not wait for it.
+"""
 
 from __future__ import annotations
 
-import dataclasses
 import shlex
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import click
 
 from lensbox.common.command import FILE, Command, fraction, given_arguments, require_at_most_one
-from lensbox.train.commands.arguments import (
-    DetectorArguments,
-    EvaluateArguments,
-    StressArguments,
-    TrainArguments,
-)
+from lensbox.common.files import atomic_write, require_writable_file, require_writable_folder
 
-# The bodies are imported in the callbacks, as torch takes seconds to load: `--help` must not wait for it.
 
-_data = click.option("--data", multiple=True, required=True, metavar="PATH...", help="Folders or tar shards.")
+@dataclass(frozen=True)
+class TrainArguments:
+    """The options of `lensbox train`; `command` is its command line, for the record of the run."""
+
+    data: tuple[str, ...]
+    strict: bool
+    val: tuple[str, ...]
+    output: Path
+    config: tuple[Path, ...]
+    sets: tuple[str, ...]
+    time_limit: float | None
+    device: str | None
+    resume: bool
+    weights: Path | None
+    teachers: tuple[Path, ...]
+    leave_out: str | None
+    profile: bool
+    tensorboard: bool
+    contact_sheet: Path | None
+    print_config: bool
+    command: str
+
+
+@dataclass(frozen=True)
+class DetectorArguments:
+    """The options that name a detector and its device."""
+
+    weights: Path | None
+    checkpoint: Path | None
+    artifact: Path | None
+    trusted: bool
+    public_key: Path | None
+    device: str | None
+
+
 _strict = click.option("--strict", is_flag=True, help="Stop at the first problem in the data.")
-_device = click.option("--device", help="Such as cpu or cuda:0. Default: cuda where there is a GPU.")
+_device = click.option("--device", help="Such as cpu or cuda:0. Default: cuda if there is a GPU.")
 
 
 def _with_detector(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Adds the options that name a detector and its device."""
+    """Add the options of `DetectorArguments`."""
     for option in (
         _device,
         click.option("--public-key", type=FILE, help="Whose signature --artifact must have: a PEM file."),
@@ -104,33 +135,58 @@ def train(dataset: str, model: str | None, **options: Any) -> None:
             f"got --dataset {dataset} and --model {model or 'not at all'}"
         )
     if dataset == "random":
-        from lensbox.train.commands.train_article import run_train_article
+        from lensbox.train.article.run import run_train_article
 
         run_train_article(arguments)
         return
     if not arguments.data:
         raise click.UsageError("Missing option '--data'.")
-    from lensbox.train.commands.train import run_train
+    from lensbox.train.train import run_train
 
-    named = () if model is None else (f"model={model}",)  # what --set says of it counts
-    run_train(dataclasses.replace(arguments, sets=(*named, *arguments.sets)))
+    named = () if model is None else (f"model={model}",)  # --set overrides --model
+    run_train(replace(arguments, sets=(*named, *arguments.sets)))
 
 
 @click.command(cls=Command)
-@_data
+@click.option("--data", multiple=True, required=True, metavar="PATH...", help="Folders or tar shards.")
 @_strict
 @_with_detector
 @click.option("--coco", is_flag=True, help="COCO's average precision too (pycocotools).")
 @click.option("--report", type=FILE, metavar="FOLDER", help="Draw curves, misses, false alarms.")
-@click.option("--json", type=FILE, metavar="FILE", help="Also write the figures there.")
+@click.option("--json", "json_file", type=FILE, metavar="FILE", help="Also write the figures there.")
 def evaluate(
-    data: tuple[str, ...], strict: bool, coco: bool, report: Path | None, json: Path | None, **detector: Any
+    data: tuple[str, ...],
+    strict: bool,
+    coco: bool,
+    report: Path | None,
+    json_file: Path | None,
+    **options: Any,
 ) -> None:
     """Measures average precision at IoU 0.5 by box height, and by class where the detector has some."""
-    arguments = EvaluateArguments(_detector(detector), data, strict, coco, report, json)
-    from lensbox.train.commands.evaluate import run_evaluate
+    arguments = _detector(options)
+    import json
 
-    run_evaluate(arguments)
+    from lensbox.train.choices import chosen_detector, chosen_device, load_labelled
+    from lensbox.train.evaluation.evaluate import detect_photographs, evaluate, score
+    from lensbox.train.evaluation.pictures import write_pictures
+
+    device = chosen_device(arguments.device)
+    if report is not None:
+        require_writable_folder("--report", report)
+    if json_file is not None:
+        require_writable_file("--json", json_file)
+    chosen = chosen_detector(arguments, device)
+    photographs = load_labelled(data, strict, chosen.canvas, chosen.classes)
+    if chosen.artifact is None:
+        figures, matched = evaluate(chosen.detect, photographs, device, coco)
+    else:
+        figures, matched = score(detect_photographs(chosen.artifact, photographs), photographs, coco)
+    print("\n".join(figures.lines()))
+    if report is not None:
+        write_pictures(photographs, matched, report)
+        print(f"wrote {report}")
+    if json_file is not None:
+        atomic_write(json_file, (json.dumps(figures.to_json(), indent=2) + "\n").encode())
 
 
 @click.command(cls=Command)
@@ -142,9 +198,13 @@ def evaluate(
     help="Least score of a face. Default: what weights or artifact recommend, otherwise 0.5.",
 )
 @_with_detector
-def stress(output: Path, threshold: float | None, **detector: Any) -> None:
+def stress(output: Path, threshold: float | None, **options: Any) -> None:
     """Degrades two portraits in the public domain until the detector misses them; draws where."""
-    arguments = StressArguments(_detector(detector), output, threshold)
-    from lensbox.train.commands.stress import run_stress
+    arguments = _detector(options)
+    from lensbox.train.choices import chosen_device, chosen_face_detector
+    from lensbox.train.stress.stress_test import run_stress
 
-    run_stress(arguments)
+    device = chosen_device(arguments.device)
+    require_writable_file("--output", output)
+    chosen = chosen_face_detector(arguments, device)
+    run_stress(chosen.detect, chosen.threshold if threshold is None else threshold, device, output)

@@ -11,7 +11,7 @@ from torch import Tensor
 from lensbox.bench.article.targets import SLOTS
 from lensbox.bench.timing import nothing
 from lensbox.model import ArticleNet
-from lensbox.train.data.fake_dataset import FakeDataset
+from lensbox.train.article.random_data import FakeDataset
 
 
 @dataclass(frozen=True)

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 import torch
 
-from lensbox.train.config.settings import TrainConfig
 from lensbox.train.data.image_store import ImageStore
 from lensbox.train.evaluation.evaluation_set import EvaluationSet
 from lensbox.train.run.run import Outcome, RunOptions, TrainingRun
+from lensbox.train.settings import TrainConfig
 
 CPU = torch.device("cpu")
 

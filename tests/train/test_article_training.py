@@ -11,10 +11,8 @@ import torch
 from lensbox.common.errors import ExitCode, InputError
 from lensbox.common.main import main
 from lensbox.ops import PackedTargets
-from lensbox.train.article.random_batches import load_batches
-from lensbox.train.article.run import ArticleRun, Objective, RunOptions
-from lensbox.train.article.settings import ArticleConfig, article_config
-from lensbox.train.commands.train_article import FOLDERS
+from lensbox.train.article.random_data import ArticleConfig, article_config, load_batches
+from lensbox.train.article.run import FOLDERS, ArticleRun, Objective, RunOptions
 from lensbox.train.errors import ConfigError, TrainingError
 
 CPU = torch.device("cpu")

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from lensbox.model import load_detector, read_metadata
-from lensbox.train.config.reading import config_from_yaml
-from lensbox.train.config.settings import config_from_mapping
+from lensbox.train.settings import config_from_mapping
+from lensbox.train.settings_files import config_from_yaml
 
 RECIPES = Path(__file__).parents[2] / "train" / "recipes"
 QUICK = (

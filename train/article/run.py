@@ -1,4 +1,4 @@
-"""Trains the article's net on its random data, and shows which way its objective leads.
+"""Train the article's net on its random data, and show which way its objective leads.
 
 The article's function returns the mean GIoU of the boxes, and calls it the loss. `Objective` has both: to
 minimise that, and to minimise 1 - GIoU, which is what `lensbox.ops` computes.
@@ -6,28 +6,35 @@ minimise that, and to minimise 1 - GIoU, which is what `lensbox.ops` computes.
 
 from __future__ import annotations
 
+import dataclasses
+import json
 import logging
 import math
+import platform
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
 
 from lensbox.common.errors import InputError
+from lensbox.common.files import atomic_write, require_writable_folder
 from lensbox.model import ArticleNet
 from lensbox.ops import PackedTargets, jagged_giou_loss
-from lensbox.train.article.random_batches import held_out_batch, load_batches
-from lensbox.train.article.settings import ArticleConfig
-from lensbox.train.errors import TrainingError
-from lensbox.train.run.checkpoint import load_checkpoint, save_checkpoint
+from lensbox.train.article.random_data import ArticleConfig, article_config, held_out_batch, load_batches
+from lensbox.train.choices import chosen_device
+from lensbox.train.cli import TrainArguments
+from lensbox.train.errors import ConfigError, TrainingError
+from lensbox.train.run import process_group
+from lensbox.train.run.arithmetic import use_fast_kernels
+from lensbox.train.run.checkpoint import load_checkpoint, save_checkpoint, set_aside
 from lensbox.train.run.optimizer import load_moments
-from lensbox.train.run.progress_bar import ProgressBar
+from lensbox.train.run.reports import ProgressBar, ScalarLog, open_progress_bar
 from lensbox.train.run.run import CHECKPOINT_FILE
-from lensbox.train.run.scalar_log import ScalarLog
+from lensbox.train.settings_files import CONFIG_FILE, given_settings
 
 Objective = Literal["1 - GIoU", "mean GIoU"]
 OBJECTIVES: tuple[Objective, ...] = ("mean GIoU", "1 - GIoU")
@@ -175,3 +182,83 @@ def make_net(config: ArticleConfig) -> ArticleNet:
     with torch.no_grad():
         net.output.bias.copy_(torch.tensor(FIRST_BOX).repeat(net.detections))
     return net
+
+
+FIGURES_FILE = "figures.json"
+# Folders of `--output`.
+FOLDERS: dict[Objective, str] = {"mean GIoU": "minimise_mean_giou", "1 - GIoU": "minimise_1_minus_giou"}
+# Options that are about photographs or detectors, and what each is where it is not given.
+_REFUSED: dict[str, Any] = {
+    "data": (),
+    "strict": False,
+    "val": (),
+    "time_limit": None,
+    "weights": None,
+    "teachers": (),
+    "leave_out": None,
+    "profile": False,
+    "contact_sheet": None,
+}
+
+
+def run_train_article(arguments: TrainArguments) -> None:
+    """Trains twice from the same net: minimising the mean GIoU, which the article's function returns as the
+    loss, and minimising 1 - GIoU. Raises one of `lensbox.common.errors`, with its exit code, or OSError."""
+    started = time.monotonic()
+    _refuse(arguments)
+    config = article_config(given_settings(arguments))
+    if arguments.print_config:
+        print(config.to_json())
+        return
+    device = chosen_device(arguments.device)
+    if device.type == "cuda":
+        use_fast_kernels()
+    require_writable_folder("--output", arguments.output)
+    folders = {objective: arguments.output / folder for objective, folder in FOLDERS.items()}
+    if arguments.resume and not any((folder / CHECKPOINT_FILE).is_file() for folder in folders.values()):
+        raise ConfigError(f"--resume: there must be a checkpoint in {arguments.output}, got none")
+    if not arguments.resume:
+        for folder in folders.values():
+            set_aside(folder / CHECKPOINT_FILE)
+    atomic_write(arguments.output / CONFIG_FILE, (config.to_json() + "\n").encode())
+    outcomes: dict[Objective, Outcome] = {}
+    for objective in OBJECTIVES:
+        options = RunOptions(folders[objective], device, arguments.resume, arguments.tensorboard)
+        with open_progress_bar() as bar:
+            outcomes[objective] = ArticleRun(objective, config, options).train(bar)
+    figures = {
+        "mean_giou": {objective: outcome._asdict() for objective, outcome in outcomes.items()},
+        "config": dataclasses.asdict(config),
+        "command": arguments.command,
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu",
+    }
+    path = arguments.output / FIGURES_FILE
+    atomic_write(path, (json.dumps(figures, indent=2) + "\n").encode())
+    print("\n".join(outcome_lines(outcomes, config)))
+    print(f"wrote {path} after {time.monotonic() - started:.0f} s", flush=True)
+
+
+def outcome_lines(outcomes: Mapping[Objective, Outcome], config: ArticleConfig) -> list[str]:
+    """The table that shows which objective leads where."""
+    lines = [
+        f"mean GIoU of {HELD_OUT} samples that training did not see; {config.steps} steps of "
+        f"{config.batch_size} samples",
+        f"{'minimised':<12}{'before':>9}{'after':>9}",
+    ]
+    for objective, outcome in outcomes.items():
+        verdict = "better" if outcome.after > outcome.before else "worse"
+        lines.append(f"{objective:<12}{outcome.before:9.4f}{outcome.after:9.4f}  {verdict}")
+    return lines
+
+
+def _refuse(arguments: TrainArguments) -> None:
+    for name, absent in _REFUSED.items():
+        if getattr(arguments, name) != absent:
+            option = "--" + {"teachers": "teacher"}.get(name, name).replace("_", "-")
+            raise ConfigError(f"{option} must not be given with --dataset random")
+    if process_group.announced() > 1:
+        raise ConfigError(
+            f"--dataset random trains in one process, got {process_group.announced()} from torchrun"
+        )

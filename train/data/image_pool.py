@@ -19,11 +19,11 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Sampler
 
 from lensbox.common.errors import InputError
-from lensbox.train.data.box_slots import fill_slots
 from lensbox.train.data.image_store import (
     SIDE,
     ImageStore,
     StoreTensors,
+    fill_slots,
     load_images,
     of_source,
     trim_boxes,

@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 
 from lensbox.ops import box_iou
-from lensbox.train.config.settings import AssignmentSettings
 from lensbox.train.errors import ConfigError
+from lensbox.train.settings import AssignmentSettings
 
 NEIGHBOURHOOD = 3
 

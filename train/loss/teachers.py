@@ -15,10 +15,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from lensbox.model import FaceDetector, read_metadata, weights_sha256
+from lensbox.common.errors import InputError
+from lensbox.model import FaceDetector, load_detector, read_metadata, weights_sha256
 from lensbox.train.data.folds import LEFT_OUT, Fold, parse_fold
 from lensbox.train.errors import ConfigError
-from lensbox.train.weights import load_weights
 
 Predict = Callable[[Tensor], tuple[Tensor, Tensor]]
 
@@ -57,6 +57,18 @@ class Taught(NamedTuple):
 
     boxes: Tensor
     scores: Tensor
+
+
+def load_weights(path: Path | None) -> FaceDetector:
+    """The detector of a file that `save_detector` wrote, of any size; None is the shipped one.
+
+    Raises:
+        InputError: there is no such file, or it does not hold a detector.
+    """
+    try:
+        return load_detector(path)
+    except FileNotFoundError as error:
+        raise InputError(str(error)) from error
 
 
 def load_teachers(paths: Sequence[Path]) -> Teachers:

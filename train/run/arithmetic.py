@@ -9,7 +9,7 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
-from lensbox.train.config.settings import SpeedSettings
+from lensbox.train.settings import SpeedSettings
 
 Net = TypeVar("Net", bound=torch.nn.Module)
 

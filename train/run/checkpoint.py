@@ -1,4 +1,4 @@
-"""Checkpoint files: a run as `run` saved it, or the weight average in it."""
+"""Checkpoint files: everything that the next step depends on, or the weight average alone."""
 
 from __future__ import annotations
 

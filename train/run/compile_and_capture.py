@@ -1,7 +1,7 @@
-"""Makes a training step fast: compiles its parts and captures the whole into a CUDA graph.
+"""Make a training step fast: compile its parts, capture the whole into a CUDA graph; and time it.
 
 On CUDA the step is compiled in pieces (views; teachers; net and loss) and captured into one graph, so that a
-small net is not bound by kernel launches. What of that fails is reported and runs plainly.
+small net is not bound by kernel launches. What fails is reported and runs plainly.
 """
 
 from __future__ import annotations
@@ -16,9 +16,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lensbox.train.loss.detection_loss import Losses
-from lensbox.train.run.random_state import end_capture_of_random_numbers, random_state, set_random_state
-from lensbox.train.run.step import TrainStep
+from lensbox.train.loss.detection_loss import Losses, detection_loss
+from lensbox.train.run.step import TrainStep, end_capture_of_random_numbers, random_state, set_random_state
 
 WARMUP_STEPS = 4
 
@@ -136,3 +135,86 @@ def _capture(step: TrainStep, progress: float) -> list[str]:
 
 def _reason(error: Exception) -> str:
     return f"{type(error).__name__}: {str(error)[:800]}"
+
+
+UNITLESS = ("loss_share", "images_per_second")
+
+
+def profile_lines(step: TrainStep) -> list[str]:
+    """What `profile_step` finds, for people."""
+    return [
+        f"{name:18} {value:10.3f}{'' if name in UNITLESS else ' ms'}"
+        for name, value in profile_step(step).items()
+    ]
+
+
+def profile_step(step: TrainStep, repeats: int = 50) -> dict[str, float]:
+    """Times a prepared step, in milliseconds (medians of `repeats` runs).
+
+    Returns:
+        step: all of it. views: drawing a batch. teachers: their predictions, if there are any. loss:
+        assignment, loss and its backward down to the predictions, compiled and captured as the step is.
+        loss_share: loss / step.
+        images_per_second.
+    """
+    whole = _median(lambda: step.run(1.0), step.device, repeats)
+    views = _median(_captured(step.draw_views, step), step.device, repeats)
+
+    batch = step.draw_views()
+    taught = step.ask_teachers(batch.images)
+    with torch.no_grad():
+        boxes, logits = step.model(batch.images)
+    boxes = boxes.float().detach().requires_grad_()
+    logits = logits.float().detach().requires_grad_()
+
+    def loss_of(boxes: torch.Tensor, logits: torch.Tensor) -> torch.Tensor:
+        targets = (batch.targets, batch.ignored)
+        return detection_loss(boxes, logits, *targets, step.levels, step.config, taught).total
+
+    compiled = torch.compile(loss_of, dynamic=False) if step.config.speed.compile else loss_of
+
+    def loss_and_backward() -> None:
+        boxes.grad = logits.grad = None
+        compiled(boxes, logits).backward()
+
+    loss = _median(_captured(loss_and_backward, step), step.device, repeats)
+    teachers = {}
+    if step.teachers:
+        ask = _captured(lambda: step.ask_teachers(batch.images), step)
+        teachers["teachers"] = _median(ask, step.device, repeats)
+    return {
+        "step": whole,
+        "views": views,
+        **teachers,
+        "loss": loss,
+        "loss_share": loss / whole,
+        "images_per_second": 1000 * step.config.optimizer.batch_size / whole,
+    }
+
+
+def _captured(function: Callable[[], Any], step: TrainStep) -> Callable[[], Any]:
+    """`function` as a CUDA graph, where the step itself is one."""
+    if "CUDA graph" not in step.mode:
+        return function
+    stream = torch.cuda.Stream(step.device)
+    stream.wait_stream(torch.cuda.current_stream(step.device))
+    with torch.cuda.stream(stream):
+        for _ in range(3):
+            function()
+    torch.cuda.current_stream(step.device).wait_stream(stream)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        function()
+    return graph.replay
+
+
+def _median(function: Callable[[], Any], device: torch.device, repeats: int) -> float:
+    times = []
+    for index in range(repeats + 3):
+        start = time.perf_counter()
+        function()
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+        if index >= 3:
+            times.append(1000 * (time.perf_counter() - start))
+    return sorted(times)[len(times) // 2]

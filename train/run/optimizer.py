@@ -1,14 +1,75 @@
-"""AdamW with a learning rate that a captured step can be told anew, and gradients of several processes."""
+"""How weights change: schedule, AdamW, gradients of several processes, and the weight average.
+
+Progress goes from 0 to 1 over a run.
+"""
 
 from __future__ import annotations
 
+import copy
+import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.optim.swa_utils import update_bn
 
+from lensbox.model import FaceDetector
+from lensbox.train.data.image_store import StoreTensors
 from lensbox.train.run import process_group
+from lensbox.train.run.arithmetic import Arithmetic
+from lensbox.train.settings import AverageSettings, OptimizerSettings, TrainConfig, ViewSettings
+from lensbox.train.views.draws import draw, plain_views, view_counts
+from lensbox.train.views.make_views import make_views
+
+
+@dataclass(frozen=True)
+class Clock:
+    """Turns steps and seconds into progress, whichever is further.
+
+    Attributes:
+        steps: optimiser steps of the whole run.
+        seconds: end of the run on the clock that `progress` is given, or None for no limit.
+        start_step, start_seconds, start_progress: where this process took the run up. A run that time had
+            brought further than its steps spreads the rest over the steps that are left.
+    """
+
+    steps: int
+    seconds: float | None = None
+    start_step: int = 0
+    start_seconds: float = 0.0
+    start_progress: float = 0.0
+
+    def progress(self, step: int, seconds: float) -> float:
+        share = step / self.steps
+        if self.start_progress > self.start_step / self.steps:
+            left = max(self.steps - self.start_step, 1)
+            share = self.start_progress + (1 - self.start_progress) * (step - self.start_step) / left
+        if self.seconds is not None:
+            span = max(self.seconds - self.start_seconds, 1e-6)
+            passed = max(seconds - self.start_seconds, 0.0) / span
+            share = max(share, self.start_progress + (1 - self.start_progress) * passed)
+        return min(share, 1.0)
+
+
+def learning_rate(progress: float, settings: OptimizerSettings) -> float:
+    """Linear warm-up, then a cosine down to the final rate."""
+    if progress < settings.warmup_progress:
+        return settings.learning_rate * max(progress / settings.warmup_progress, 1e-3)
+    share = (progress - settings.warmup_progress) / (1 - settings.warmup_progress)
+    cosine = 0.5 * (1 + math.cos(math.pi * share))
+    return settings.final_learning_rate + (settings.learning_rate - settings.final_learning_rate) * cosine
+
+
+def ema_weight(step: int, settings: AverageSettings) -> float:
+    """Weight of the newest parameters in the average: large at first, so that it forgets the start."""
+    return 1 - min(settings.ema_decay, (1 + step) / (settings.ema_warmup + step))
+
+
+def mosaic_on(progress: float, settings: ViewSettings) -> float:
+    """1 while mosaics are drawn, 0 in the last part of the run."""
+    return 1.0 if progress < 1 - settings.plain_progress else 0.0
 
 
 def make_optimizer(
@@ -61,3 +122,44 @@ def join_gradients(parameters: Sequence[Tensor], quality: Tensor) -> None:
     parts = torch.split(flat, [gradient.numel() for gradient in gradients])
     for gradient, part in zip(gradients, parts, strict=True):
         gradient.copy_(part.view_as(gradient))
+
+
+class WeightAverage:
+    """A detector that follows the one being trained.
+
+    Attributes:
+        detector: has the averaged weights, in eval mode.
+    """
+
+    def __init__(self, model: FaceDetector) -> None:
+        self.detector = copy.deepcopy(model).eval().requires_grad_(False)
+        self._learned = floating_point_state(model)
+        self._averaged = floating_point_state(self.detector)
+
+    @torch.no_grad()
+    def update(self, weight: Tensor) -> None:
+        """average += weight · (model - average), batch norm's statistics included."""
+        difference = torch._foreach_sub(self._learned, self._averaged)
+        torch._foreach_mul_(difference, weight)
+        torch._foreach_add_(self._averaged, difference)
+
+    def recalibrate(self, store: StoreTensors, config: TrainConfig, arithmetic: Arithmetic) -> None:
+        """Measures the average's batch-norm statistics anew, on whole photographs.
+
+        The average of many nets' statistics is not the statistics of the average net (Izmailov et al. 2018,
+        arXiv:1803.05407): with a high rate and a long average that cost several points of precision. And
+        whole photographs are what the detector will see, augmented views are not.
+        """
+        plain, device = plain_views(config), arithmetic.device
+        counts, no_mosaics = view_counts(plain), torch.zeros((), device=device)
+        generator = torch.Generator(device).manual_seed(config.seed)  # training draws go on as ever
+        batches = -(-config.average.recalibration_views // config.optimizer.batch_size)
+        draws = (draw(counts, no_mosaics, device, generator) for _ in range(batches))
+        if batches:
+            views = (make_views(store, each, counts, plain) for each in draws)
+            update_bn((arithmetic.lay_out(each.images) for each in views), self.detector)
+
+
+def floating_point_state(model: torch.nn.Module) -> list[Tensor]:
+    """Weights and statistics, but not batch norm's counters."""
+    return [value for value in model.state_dict(keep_vars=True).values() if value.is_floating_point()]

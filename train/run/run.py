@@ -21,7 +21,6 @@ import torch
 from lensbox.common.errors import InputError
 from lensbox.common.files import atomic_write
 from lensbox.model import DetectorConfig, FaceDetector
-from lensbox.train.config.settings import TrainConfig
 from lensbox.train.data.image_store import ImageStore
 from lensbox.train.errors import TrainingError
 from lensbox.train.evaluation.coco_precision import CocoMissingError
@@ -29,19 +28,21 @@ from lensbox.train.evaluation.evaluate import evaluate
 from lensbox.train.evaluation.evaluation_set import EvaluationSet
 from lensbox.train.evaluation.figures import Figures
 from lensbox.train.run import process_group
-from lensbox.train.run.checkpoint import load_checkpoint, save_checkpoint, set_aside
+from lensbox.train.run.checkpoint import (
+    load_checkpoint,
+    save_checkpoint,
+    set_aside,
+)
 from lensbox.train.run.compile_and_capture import compile_and_capture
 from lensbox.train.run.delivery import Delivery
-from lensbox.train.run.initial_weights import InitialWeights, check_layout
-from lensbox.train.run.origin import Origin, check_same_origin
-from lensbox.train.run.progress_bar import ProgressBar
-from lensbox.train.run.run_log import RunLog
-from lensbox.train.run.schedule import Clock
+from lensbox.train.run.optimizer import Clock
+from lensbox.train.run.origin import InitialWeights, Origin, check_layout, check_same_origin
+from lensbox.train.run.reports import ProgressBar, RunLog
 from lensbox.train.run.step import TrainStep
-from lensbox.train.run.step_state import load_step_state, step_state
+from lensbox.train.settings import TrainConfig
+from lensbox.train.settings_files import CONFIG_FILE
 
 CHECKPOINT_FILE = "checkpoint.pt"
-CONFIG_FILE = "config.json"
 STEPS_IN_FLIGHT = 3
 
 logger = logging.getLogger(__name__)
@@ -232,8 +233,10 @@ class TrainingRun:
         return figures
 
     def _save(self) -> None:
-        """Writes the checkpoint. The first process does; all must call it, see `step_state`. A broken state
-        takes no good one's place."""
+        """Write the checkpoint in the first process; all processes must call this, see `TrainStep.state`.
+
+        Raise TrainingError, and keep the last checkpoint, if weights are not finite.
+        """
         step = self.step
         if not step.is_finite():
             raise TrainingError(
@@ -242,7 +245,7 @@ class TrainingRun:
         if process_group.is_first():
             step.recalibrate()  # for who scores the checkpoint
         checkpoint = {
-            "step": step_state(step),
+            "step": step.state(),
             "progress": self.progress,
             "best": self.best,
             "detector": step.model.config.to_json(),
@@ -256,7 +259,7 @@ class TrainingRun:
         expected = self.step.model.config.to_json()
         if checkpoint.get("detector") != expected:
             raise InputError(f"{path} must hold the detector {expected}, got {checkpoint.get('detector')}")
-        load_step_state(self.step, checkpoint["step"])
+        self.step.load_state(checkpoint["step"])
         before = checkpoint.get("origin", {})
         check_same_origin(self.origin, before)
         self.progress, self.best = float(checkpoint["progress"]), float(checkpoint.get("best", -1.0))

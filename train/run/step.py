@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from lensbox.model import FaceDetector
 from lensbox.model.config import CANVAS_SIZE
-from lensbox.train.config.settings import TrainConfig
 from lensbox.train.data.image_store import StoreTensors
 from lensbox.train.errors import ConfigError
 from lensbox.train.loss.assignment import make_levels
@@ -22,9 +22,18 @@ from lensbox.train.loss.detection_loss import Losses, detection_loss
 from lensbox.train.loss.teachers import Taught, Teachers, teach
 from lensbox.train.run import process_group
 from lensbox.train.run.arithmetic import Arithmetic, keep_wide_depthwise_float32
-from lensbox.train.run.optimizer import join_gradients, make_optimizer, share_rate
-from lensbox.train.run.schedule import ema_weight, learning_rate, mosaic_on
-from lensbox.train.run.weight_average import WeightAverage, floating_point_state
+from lensbox.train.run.optimizer import (
+    WeightAverage,
+    ema_weight,
+    floating_point_state,
+    join_gradients,
+    learning_rate,
+    load_moments,
+    make_optimizer,
+    mosaic_on,
+    share_rate,
+)
+from lensbox.train.settings import TrainConfig
 from lensbox.train.views.draws import Draws, draw, view_counts
 from lensbox.train.views.make_views import Views, make_views
 
@@ -155,9 +164,29 @@ class TrainStep:
         """Whether every weight is a finite number (waits for the device)."""
         return bool(torch.stack(torch._foreach_norm(floating_point_state(self.model))).isfinite().all())
 
-    def share_rate(self) -> None:
-        """Lets the optimiser read this step's learning rate again, after a state was loaded into it."""
-        share_rate(self.optimizer, self._rate, self._capturable)
+    def state(self) -> dict[str, Any]:
+        """Return everything that the next step depends on. All processes must call it, because each one's
+        random numbers are part of the state."""
+        return {
+            "model": self.model.state_dict(),
+            "average": self.average.detector.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "step": self.step,
+            "generators": process_group.gather(random_state(self.device)),
+        }
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        """Load what `state` returned. Call it before the step is compiled and captured."""
+        self.model.load_state_dict(state["model"])
+        self.average.detector.load_state_dict(state["average"])
+        load_moments(self.optimizer, state["optimizer"])
+        share_rate(self.optimizer, self._rate, self._capturable)  # loading replaced the tensor
+        self.step = int(state["step"])
+        generators, rank = state["generators"], process_group.rank()
+        if rank < len(generators):
+            set_random_state(generators[rank], self.device)
+        else:  # more processes than before: the new ones draw views of their own
+            torch.manual_seed(self.config.seed + 1 + rank + self.step)
 
     def _make_views(self, draws: Draws) -> Views:
         return make_views(self.store, draws, self.counts, self.config)
@@ -192,3 +221,25 @@ class LossSums:
         *sums, steps = self._sums.tolist()
         self._sums.zero_()
         return {name: value / max(steps, 1.0) for name, value in zip(self.NAMES, sums, strict=True)}
+
+
+def random_state(device: torch.device) -> dict[str, Tensor]:
+    """The states of the default generators, of the CPU and of `device`."""
+    state = {"cpu": torch.get_rng_state()}
+    if device.type == "cuda":
+        state["cuda"] = torch.cuda.get_rng_state(device)
+    return state
+
+
+def set_random_state(state: dict[str, Tensor], device: torch.device) -> None:
+    """Takes up what `random_state` returned."""
+    torch.set_rng_state(state["cpu"])
+    if device.type == "cuda" and "cuda" in state:
+        torch.cuda.set_rng_state(state["cuda"], device)
+
+
+def end_capture_of_random_numbers() -> None:
+    """After a failed capture, torch 2.11 takes the generator for captured still and refuses every later draw.
+    A copy of its state is not captured."""
+    generator = torch.cuda.default_generators[torch.cuda.current_device()]
+    generator.graphsafe_set_state(generator.clone_state())

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from lensbox.model.config import CANVAS_SIZE
-from lensbox.train.config.settings import TrainConfig
+from lensbox.train.settings import TrainConfig
 from lensbox.train.views.photometric import COVER_DRAWS, LIGHT_DRAWS, PHOTOMETRIC_DRAWS
 from lensbox.train.views.rotation import TURN_DRAWS
 

@@ -13,14 +13,13 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from lensbox.train.config.settings import TrainConfig
 from lensbox.train.data.image_store import StoreTensors
+from lensbox.train.settings import TrainConfig
 from lensbox.train.views.boxes import map_boxes, view_boxes
 from lensbox.train.views.draws import PIXEL_DRAWS, Draws, ViewCounts
 from lensbox.train.views.photometric import light_from_a_side, paint_covers, photometric
-from lensbox.train.views.rendering import compose, render_tiles
 from lensbox.train.views.rotation import draw_turn, turn_pixels
-from lensbox.train.views.tiles import place_tiles
+from lensbox.train.views.tiles import compose, place_tiles, render_tiles
 
 
 class Views(NamedTuple):

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from lensbox.train.data.box_slots import fill_slots
+from lensbox.train.data.image_store import fill_slots
 
 
 def test_ignored_boxes_come_last() -> None:

@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from lensbox.ops import collate_packed
-from lensbox.train.data.fake_dataset import FakeDataset
+from lensbox.train.article.random_data import FakeDataset
 
 
 def test_fake_dataset_has_the_articles_distribution() -> None:

@@ -3,11 +3,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from lensbox.train.config.settings import TrainConfig
 from lensbox.train.data.folds import Fold, fold_index, parse_fold, without_fold
 from lensbox.train.data.image_store import load_images
 from lensbox.train.data.wider_face import read_wider_face
 from lensbox.train.errors import ConfigError
+from lensbox.train.settings import TrainConfig
 from lensbox.train.views.draws import draw, view_counts
 from lensbox.train.views.tiles import place_tiles
 

@@ -4,8 +4,8 @@ import torch
 
 from lensbox.model import ArticleNet
 from lensbox.ops import masked_giou_loss
-from lensbox.train.data.box_slots import fill_slots
-from lensbox.train.data.fake_dataset import FakeDataset
+from lensbox.train.article.random_data import FakeDataset
+from lensbox.train.data.image_store import fill_slots
 
 
 def article_run(sign: int) -> tuple[float, float]:

@@ -3,8 +3,8 @@ import torch
 from torch import Tensor
 
 from lensbox.ops import box_iou
-from lensbox.train.config.settings import TrainConfig
 from lensbox.train.loss.assignment import assign, candidate_cells, ignored_cells, make_levels
+from lensbox.train.settings import TrainConfig
 
 CONFIG = TrainConfig()
 LEVELS = make_levels((4, 8, 16, 32), CONFIG.assignment.level_sizes, 256)

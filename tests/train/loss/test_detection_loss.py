@@ -5,10 +5,10 @@ import torch
 from torch import Tensor
 
 from lensbox.model import DetectorConfig, FaceDetector
-from lensbox.train.config.settings import TrainConfig
 from lensbox.train.loss.assignment import assign, make_levels
 from lensbox.train.loss.detection_loss import detection_loss
-from lensbox.train.run.schedule import Clock, ema_weight, learning_rate, mosaic_on
+from lensbox.train.run.optimizer import Clock, ema_weight, learning_rate, mosaic_on
+from lensbox.train.settings import TrainConfig
 
 CONFIG = TrainConfig().replace(max_targets=4, max_ignored=4)
 LEVELS = make_levels((4, 8, 16, 32), CONFIG.assignment.level_sizes, 256)

@@ -22,8 +22,7 @@ from lensbox.train.data.image_store import ImageStore
 from lensbox.train.data.wider_face import read_wider_face
 from lensbox.train.errors import ConfigError
 from lensbox.train.loss.assignment import make_levels
-from lensbox.train.loss.detection_loss import detection_loss
-from lensbox.train.loss.distillation import distillation_loss
+from lensbox.train.loss.detection_loss import detection_loss, distillation_loss
 from lensbox.train.loss.teachers import Predict, Taught, Teachers, load_teachers, teach
 from lensbox.train.run.origin import Origin
 

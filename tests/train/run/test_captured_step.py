@@ -7,12 +7,12 @@ import pytest
 import torch
 
 from lensbox.model import DetectorConfig, FaceDetector
-from lensbox.train.config.settings import TrainConfig
 from lensbox.train.data.image_store import load_images
 from lensbox.train.data.wider_face import read_wider_face
 from lensbox.train.loss.teachers import Teachers
 from lensbox.train.run.compile_and_capture import WARMUP_STEPS, compile_and_capture
 from lensbox.train.run.step import TrainStep
+from lensbox.train.settings import TrainConfig
 
 pytestmark = pytest.mark.gpu
 

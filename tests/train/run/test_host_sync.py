@@ -11,11 +11,11 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
 
 from lensbox.model import DetectorConfig, FaceDetector
-from lensbox.train.config.settings import TrainConfig
 from lensbox.train.data.image_store import SIDE, StoreTensors
 from lensbox.train.loss.assignment import make_levels
 from lensbox.train.loss.detection_loss import detection_loss
 from lensbox.train.loss.teachers import teach
+from lensbox.train.settings import TrainConfig
 from lensbox.train.views.draws import draw, view_counts
 from lensbox.train.views.make_views import make_views
 

@@ -11,14 +11,13 @@ from short_runs import CPU, SHORT_RUN, interrupt, run_options, train
 
 from lensbox.common.main import main
 from lensbox.model import DetectorConfig, FaceDetector, load_detector, save_detector, weights_sha256
-from lensbox.train.config.settings import TrainConfig
 from lensbox.train.data.image_store import ImageStore
 from lensbox.train.errors import ConfigError
 from lensbox.train.run.checkpoint import load_checkpoint
-from lensbox.train.run.initial_weights import load_initial_weights
-from lensbox.train.run.origin import Origin
+from lensbox.train.run.origin import Origin, load_initial_weights
 from lensbox.train.run.run import RunOptions
 from lensbox.train.run.step import TrainStep
+from lensbox.train.settings import TrainConfig
 
 # Without recalibration, what is delivered is the average as it is.
 CONFIG = SHORT_RUN.replace(seed=3, steps=2, log_seconds=1e-9, recalibration_views=0)

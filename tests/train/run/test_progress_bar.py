@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from lensbox.train.run.progress_bar import open_progress_bar
+from lensbox.train.run.reports import open_progress_bar
 
 
 class Terminal(io.StringIO):

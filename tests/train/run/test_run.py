@@ -12,8 +12,6 @@ import torch
 from short_runs import CPU, SHORT_RUN, interrupt, run_options, train
 
 from lensbox.model import DetectorConfig, FaceDetector, load_detector, read_metadata
-from lensbox.train.config.reading import config_from_yaml
-from lensbox.train.config.settings import config_from_mapping
 from lensbox.train.data.image_store import ImageStore
 from lensbox.train.data.wider_face import read_wider_face
 from lensbox.train.errors import TrainingError
@@ -24,6 +22,8 @@ from lensbox.train.run import run as trainer
 from lensbox.train.run.checkpoint import load_checkpoint
 from lensbox.train.run.run import TrainingRun
 from lensbox.train.run.step import TrainStep
+from lensbox.train.settings import config_from_mapping
+from lensbox.train.settings_files import config_from_yaml
 
 CONFIG = SHORT_RUN.replace(steps=6, ema_decay=0.9, ema_warmup=2.0)
 ANY_DATA: Any = object()  # for runs whose scoring is replaced

@@ -2,7 +2,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from lensbox.train.run.scalar_log import ScalarLog
+from lensbox.train.run.reports import ScalarLog
 
 
 def lines(folder: Path) -> list[Any]:

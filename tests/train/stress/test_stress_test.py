@@ -8,18 +8,20 @@ from torch import Tensor
 from lensbox.common.samples import FACE_FREE
 from lensbox.model import load_detector
 from lensbox.train.average_precision import ImageDetections
-from lensbox.train.evaluation.contact_sheet import IGNORED_COLOR
-from lensbox.train.evaluation.pictures import FOUND_COLOR
+from lensbox.train.evaluation.pictures import FOUND_COLOR, IGNORED_COLOR
 from lensbox.train.stress.degradations import Factor, Portrait, Step
-from lensbox.train.stress.stress_sheet import GAP, LINE, TILE, stress_sheet
 from lensbox.train.stress.stress_test import (
+    GAP,
+    LINE,
     SHIFTS,
+    TILE,
     FaceFreeResult,
     FactorResult,
     Trial,
     false_alarm_line,
     sample_portraits,
     search_face_free,
+    stress_sheet,
     stress_test,
     table,
 )

@@ -7,11 +7,10 @@ import torch
 from torch import Tensor
 
 from lensbox.model.config import CANVAS_SIZE
-from lensbox.train.config.settings import TrainConfig
-from lensbox.train.data.box_slots import fill_slots
-from lensbox.train.data.image_store import SIDE, StoreTensors, store_tensors
+from lensbox.train.data.image_store import SIDE, StoreTensors, fill_slots, store_tensors
+from lensbox.train.settings import TrainConfig
 from lensbox.train.stress.degradations import turned_box
-from lensbox.train.views.box_selection import MappedBoxes, judge_boxes
+from lensbox.train.views.boxes import MappedBoxes, judge_boxes
 from lensbox.train.views.draws import PIXEL_DRAWS, ViewCounts, draw
 from lensbox.train.views.make_views import make_views
 from lensbox.train.views.rotation import Turn, draw_turn, turn_boxes, turn_pixels

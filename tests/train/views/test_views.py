@@ -6,16 +6,13 @@ import torch
 
 from lensbox.model.config import CANVAS_SIZE
 from lensbox.ops import letterbox
-from lensbox.train.config.settings import TrainConfig
-from lensbox.train.data.box_slots import fill_slots
-from lensbox.train.data.image_store import SIDE, StoreTensors, load_images, store_tensors
+from lensbox.train.data.image_store import SIDE, StoreTensors, fill_slots, load_images, store_tensors
 from lensbox.train.data.wider_face import read_wider_face
-from lensbox.train.views.box_selection import judge_boxes
-from lensbox.train.views.boxes import map_boxes
+from lensbox.train.settings import TrainConfig
+from lensbox.train.views.boxes import judge_boxes, map_boxes
 from lensbox.train.views.draws import ViewCounts, draw, plain_views, view_counts
 from lensbox.train.views.make_views import make_views
-from lensbox.train.views.rendering import render_tiles
-from lensbox.train.views.tiles import Tiles, letterbox_map, place_tiles
+from lensbox.train.views.tiles import Tiles, letterbox_map, place_tiles, render_tiles
 
 CONFIG = TrainConfig().replace(max_targets=8, max_ignored=8, photometric=0.0, batch_size=24)
 SIZES = [(416, 300), (200, 416), (90, 70), (416, 416), (300, 31), (1, 50)]

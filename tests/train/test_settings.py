@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from lensbox.model import read_metadata
-from lensbox.train.config.reading import config_from_yaml, parse_assignment
-from lensbox.train.config.settings import TrainConfig, config_from_mapping
 from lensbox.train.errors import ConfigError
+from lensbox.train.settings import TrainConfig, config_from_mapping
+from lensbox.train.settings_files import config_from_yaml, parse_assignment
 
 
 def test_values_are_converted_to_the_type_of_their_key() -> None:
@@ -109,7 +109,7 @@ def test_files_that_cannot_be_read_are_named(tmp_path: Path) -> None:
 
 
 def test_the_page_lists_every_key_with_its_default() -> None:
-    page = (Path(__file__).parents[3] / "docs" / "training.md").read_text()
+    page = (Path(__file__).parents[2] / "docs" / "training.md").read_text()
     for name, value in TrainConfig().flat().items():
         assert f"| `{name}` | {json.dumps(value)} |" in page
 

@@ -15,9 +15,9 @@ from short_runs import TINY
 
 from lensbox.common.errors import ExitCode
 from lensbox.common.main import main
-from lensbox.train.commands.train import NO_STEP_LIMIT
 from lensbox.train.data.folds import fold_index
 from lensbox.train.evaluation.coco_precision import COCO_FIGURES
+from lensbox.train.train import NO_STEP_LIMIT
 
 
 def strict_json(path: Path) -> Any:

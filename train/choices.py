@@ -8,20 +8,20 @@ from typing import NamedTuple
 
 import torch
 
-from lensbox.common.errors import DeviceError
+from lensbox.common.errors import ArtifactError, DeviceError
 from lensbox.model import recommended_threshold
 from lensbox.model.weights_file import DEFAULT_THRESHOLD
 from lensbox.ops import letterbox
 from lensbox.runtime import Artifact, Canvas
 from lensbox.runtime.device import why_no_gpu
 from lensbox.runtime.torchscript import torchscript_call
-from lensbox.train.commands.arguments import DetectorArguments
+from lensbox.train.cli import DetectorArguments
 from lensbox.train.data.wider_face import DataError, Problem, read_wider_face
 from lensbox.train.errors import ConfigError
 from lensbox.train.evaluation.evaluate import Detect
 from lensbox.train.evaluation.evaluation_set import FACE_CANVAS, EvaluationSet, load_evaluation_set
+from lensbox.train.loss.teachers import load_weights
 from lensbox.train.run.checkpoint import load_average
-from lensbox.train.weights import load_weights
 
 MOST_PROBLEMS = 20
 
@@ -85,6 +85,18 @@ def chosen_detector(arguments: DetectorArguments, device: torch.device) -> Chose
     if arguments.checkpoint is not None:
         return Chosen(load_average(arguments.checkpoint).to(device).detect, DEFAULT_THRESHOLD)
     return Chosen(load_weights(arguments.weights).to(device).detect, recommended_threshold(arguments.weights))
+
+
+def chosen_face_detector(arguments: DetectorArguments, device: torch.device) -> Chosen:
+    """Return the detector that the options name. Raise ArtifactError if it is no detector of faces."""
+    chosen = chosen_detector(arguments, device)
+    if chosen.canvas != FACE_CANVAS or chosen.classes:
+        raise ArtifactError(
+            f"--artifact must be a detector of faces, with a gray canvas of {FACE_CANVAS.width}x"
+            f"{FACE_CANVAS.height} pixels and no classes, got {arguments.artifact} with "
+            f"{chosen.canvas} and {len(chosen.classes)} classes"
+        )
+    return chosen
 
 
 def _fits_as_lensbox(artifact: Artifact, canvas: Canvas) -> bool:

@@ -13,7 +13,7 @@ from user_detectors import RedAndBlue
 from lensbox.common.errors import ExitCode
 from lensbox.common.main import main
 from lensbox.export.artifact_writer import save_artifact
-from lensbox.train.evaluation.contact_sheet import BoxSet, contact_sheet
+from lensbox.train.evaluation.pictures import BoxSet, contact_sheet
 
 COLORS = {"red": (250, 10, 10), "blue": (10, 10, 240)}
 

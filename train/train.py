@@ -15,10 +15,8 @@ import torch
 
 from lensbox.common.files import require_writable_file, require_writable_folder
 from lensbox.model import read_metadata
-from lensbox.train.commands.arguments import TrainArguments
-from lensbox.train.commands.choices import chosen_device, load_labelled, report_problems
-from lensbox.train.commands.given_settings import given_settings
-from lensbox.train.config.settings import TrainConfig, config_from_mapping
+from lensbox.train.choices import chosen_device, load_labelled, report_problems
+from lensbox.train.cli import TrainArguments
 from lensbox.train.data.folds import LEFT_OUT, parse_fold, without_fold
 from lensbox.train.data.image_pool import ImagePool
 from lensbox.train.data.image_store import ImageStore, load_images, unknown_sources
@@ -30,16 +28,17 @@ from lensbox.train.data.wider_face import (
     shared_photographs,
 )
 from lensbox.train.errors import ConfigError
-from lensbox.train.evaluation.contact_sheet import save_contact_sheet
+from lensbox.train.evaluation.pictures import save_contact_sheet
 from lensbox.train.loss.teachers import load_teachers
 from lensbox.train.run import process_group
 from lensbox.train.run.arithmetic import use_fast_kernels
+from lensbox.train.run.compile_and_capture import profile_lines
 from lensbox.train.run.delivery import LAST_FILE
-from lensbox.train.run.initial_weights import load_initial_weights
-from lensbox.train.run.origin import Origin
-from lensbox.train.run.progress_bar import open_progress_bar
+from lensbox.train.run.origin import Origin, load_initial_weights
+from lensbox.train.run.reports import open_progress_bar
 from lensbox.train.run.run import CHECKPOINT_FILE, RunOptions, TrainingRun
-from lensbox.train.run.step_profile import profile_lines
+from lensbox.train.settings import TrainConfig, config_from_mapping
+from lensbox.train.settings_files import given_settings
 from lensbox.train.views.draws import draw, view_counts
 from lensbox.train.views.make_views import make_views
 

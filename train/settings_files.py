@@ -1,4 +1,4 @@
-"""Reads settings from files and from the command line."""
+"""Read settings from files and from the command line."""
 
 from __future__ import annotations
 
@@ -7,7 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from lensbox.common.errors import system_reason
+from lensbox.train.cli import TrainArguments
 from lensbox.train.errors import ConfigError
+
+CONFIG_FILE = "config.json"  # in the folder of a run
 
 
 def config_from_yaml(path: Path) -> dict[str, Any]:
@@ -54,3 +57,15 @@ def _parse_yaml(text: str) -> Any:
         return yaml.safe_load(text)
     except yaml.YAMLError as error:
         raise ValueError(str(error)) from error
+
+
+def given_settings(arguments: TrainArguments) -> dict[str, Any]:
+    """What the files and `--set` say, for a resumed run laid over what it had, by the names of settings."""
+    values: dict[str, Any] = {}
+    earlier = arguments.output / CONFIG_FILE
+    if arguments.resume and earlier.is_file():
+        values.update(config_from_yaml(earlier))
+    for path in arguments.config:
+        values.update(config_from_yaml(path))
+    values.update(parse_assignment(text) for text in arguments.sets)
+    return values

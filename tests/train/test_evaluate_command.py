@@ -15,7 +15,6 @@ from lensbox.export.signing import make_keys, sign_file
 from lensbox.model import DetectorConfig, FaceDetector, save_detector
 from lensbox.runtime.artifact import Artifact
 from lensbox.runtime.artifact_loading import load_artifact
-from lensbox.train.commands import evaluate as evaluate_module
 
 
 def test_evaluates_an_artifact_like_its_weights(
@@ -115,6 +114,6 @@ def test_running_out_of_memory_is_not_called_bad_data(
     def broken(*_args: object, **_kwargs: object) -> None:
         raise torch.OutOfMemoryError("CUDA out of memory")
 
-    monkeypatch.setattr(evaluate_module, "evaluate", broken)
+    monkeypatch.setattr("lensbox.train.evaluation.evaluate.evaluate", broken)
     with pytest.raises(torch.OutOfMemoryError):
         main(["evaluate", "--data", str(faces_shard), "--device", "cpu"])

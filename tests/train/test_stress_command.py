@@ -15,12 +15,12 @@ from lensbox.common.errors import ExitCode
 from lensbox.common.main import main
 from lensbox.model import DetectorConfig, FaceDetector, save_detector
 from lensbox.train.stress.degradations import FACTORS
-from lensbox.train.stress.stress_sheet import GAP, TILE
+from lensbox.train.stress.stress_test import GAP, TILE
 
 
 @pytest.fixture
 def few_factors(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lensbox.train.commands.stress.FACTORS", (FACTORS[0], FACTORS[-1]))
+    monkeypatch.setattr("lensbox.train.stress.stress_test.FACTORS", (FACTORS[0], FACTORS[-1]))
 
 
 def test_command(few_factors: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -47,7 +47,8 @@ def test_command(few_factors: None, tmp_path: Path, capsys: pytest.CaptureFixtur
 
 def test_scoring_needs_no_package_that_only_training_needs() -> None:
     program = "import sys; sys.modules |= dict.fromkeys(('pydantic', 'yaml', 'tqdm', 'pycocotools')); "
-    program += "import lensbox.train.commands.evaluate, lensbox.train.commands.stress"
+    modules = ("choices", "evaluation.pictures", "stress.stress_test")
+    program += "; ".join(f"import lensbox.train.{module}" for module in modules)
     subprocess.run([sys.executable, "-c", program], check=True, timeout=300)
 
 

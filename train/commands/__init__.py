@@ -1,1 +1,0 @@
-"""The commands `lensbox train`, `lensbox evaluate` and `lensbox stress`."""

@@ -1,1 +1,0 @@
-"""What decides a run besides data, device and time."""

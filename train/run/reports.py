@@ -1,0 +1,202 @@
+"""Report how far a run is: log lines or a progress bar, `log.jsonl`, and TensorBoard."""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from math import isnan
+from pathlib import Path
+from typing import Any, TextIO
+
+from lensbox.common.files import atomic_write
+from lensbox.train.errors import TrainingError
+from lensbox.train.evaluation.figures import Figures
+from lensbox.train.run import process_group
+from lensbox.train.run.optimizer import Clock, learning_rate
+from lensbox.train.run.step import TrainStep
+
+
+class ProgressBar:
+    """A tqdm bar over a run's progress, 0 to 1, with elapsed time and time left.
+
+    Raises:
+        ImportError: tqdm is not installed.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        from tqdm import tqdm  # optional: only a terminal needs it
+
+        self._bar = tqdm(
+            total=1.0,
+            file=stream,
+            dynamic_ncols=True,
+            # Time left by the mean rate since the start: compiling and evaluations make the last rate jump.
+            smoothing=0,
+            bar_format="{percentage:5.1f}%|{bar}| {elapsed}<{remaining}{postfix}",
+        )
+
+    def begin(self, progress: float) -> None:
+        """Starts its clock where the run starts or goes on: loading and compiling are no part of the rate."""
+        self._bar.reset()
+        self._bar.initial = self._bar.n = progress
+        self._bar.refresh()
+
+    def advance(self, progress: float) -> None:
+        """Moves the bar. Cheap enough for every step: it is drawn ten times a second at most."""
+        self._bar.update(progress - self._bar.n)
+
+    def show(self, text: str) -> None:
+        """Shows `text` right of the bar from now on."""
+        self._bar.set_postfix_str(text, refresh=False)
+
+    def close(self) -> None:
+        """Leaves what it shows where it is."""
+        self._bar.close()
+
+
+@contextmanager
+def open_progress_bar(wanted: bool = True) -> Iterator[ProgressBar | None]:
+    """A bar on standard error, with log lines above it; None if it is not wanted, standard error is no
+    terminal or tqdm is not installed."""
+    bar = _bar_on_terminal() if wanted else None
+    if bar is None:
+        yield None
+        return
+    from tqdm.contrib.logging import logging_redirect_tqdm
+
+    with logging_redirect_tqdm([logging.getLogger("lensbox")]):
+        try:
+            yield bar
+        finally:
+            bar.close()
+
+
+def _bar_on_terminal() -> ProgressBar | None:
+    if not sys.stderr.isatty():
+        return None
+    try:
+        return ProgressBar(sys.stderr)
+    except ImportError:
+        return None
+
+
+class ScalarLog:
+    """Appends one line of JSON per report; the same numbers go to TensorBoard on request.
+
+    Args:
+        step: where the run takes up: what an interrupted run logged after its checkpoint is dropped.
+    """
+
+    def __init__(self, folder: Path, step: int = 0, tensorboard: bool = False) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self._path = folder / "log.jsonl"
+        kept = _lines_up_to(step, self._path) if step else []
+        atomic_write(self._path, "".join(kept).encode())
+        self._writer: Any = None
+        if tensorboard:
+            from torch.utils.tensorboard import SummaryWriter  # optional, and slow to import
+
+            self._writer = SummaryWriter(str(folder / "tensorboard"), purge_step=step + 1 if step else None)
+
+    def write(self, step: int, values: Mapping[str, float]) -> None:
+        """Logs numbers; one that is NaN is null in JSON, which has no NaN, and left out of TensorBoard."""
+        numbers = {name: None if isnan(value) else value for name, value in values.items()}
+        with self._path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps({"step": step, "time": time.time(), **numbers}) + "\n")
+        if self._writer is not None:
+            for name, number in numbers.items():
+                if number is not None:
+                    self._writer.add_scalar(name, number, step)
+            self._writer.flush()
+
+
+def _lines_up_to(step: int, path: Path) -> list[str]:
+    if not path.is_file():
+        return []
+    lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+    # An interruption may have cut the last line short.
+    return [line for line in lines if line.endswith("\n") and json.loads(line)["step"] <= step]
+
+
+logger = logging.getLogger(__name__)
+
+
+class RunLog:
+    """Logs a line a report, or shows it on the bar, and appends the same numbers to `log.jsonl`.
+
+    Args:
+        folder: of the run. resumed: keep what was logged up to the step that the run takes up.
+        tensorboard: log there too.
+    """
+
+    def __init__(
+        self,
+        step: TrainStep,
+        clock: Clock,
+        folder: Path,
+        *,
+        resumed: bool,
+        tensorboard: bool,
+        bar: ProgressBar | None,
+    ) -> None:
+        self._step, self._clock, self._bar = step, clock, bar
+        start = step.step if resumed else 0
+        self._file = ScalarLog(folder, start, tensorboard) if process_group.is_first() else None
+        self._last_time, self._last_step = time.monotonic(), step.step
+
+    def leave_out(self, seconds: float) -> None:
+        """Keeps time that was not spent on steps out of the rate."""
+        self._last_time += seconds
+
+    def after_step(self, progress: float, seconds: float) -> None:
+        """Reports if it is time to, `seconds` after the run's start."""
+        if self._bar is not None:
+            self._bar.advance(progress)
+        if time.monotonic() - self._last_time >= self._step.config.reports.log_seconds:
+            self.report(progress, seconds)
+
+    def report(self, progress: float, seconds: float) -> None:
+        """Reports the steps since the last time. Raises TrainingError for a loss that is not finite."""
+        if self._bar is not None:
+            self._bar.advance(progress)
+        step, settings = self._step, self._step.config.optimizer
+        steps = step.step - self._last_step
+        if not steps:
+            return
+        sums = step.read_sums()
+        now = time.monotonic()
+        rate = steps * settings.batch_size * process_group.size() / max(now - self._last_time, 1e-9)
+        self._last_time, self._last_step = now, step.step
+        if not all(map(math.isfinite, sums.values())):
+            raise TrainingError(f"loss must be finite, got {sums} at step {step.step}")
+        if self._bar is not None:
+            self._bar.show(f"step {step.step}, {rate:.0f} img/s, loss {sums['loss']:.4f}")
+        else:
+            logger.info("%s", self._line(progress, seconds, rate, sums))
+        if self._file is not None:
+            values = {"learning_rate": learning_rate(progress, settings), **sums}
+            self._file.write(step.step, {"progress": progress, "images_per_second": rate, **values})
+
+    def _line(self, progress: float, seconds: float, rate: float, sums: dict[str, float]) -> str:
+        done = max(progress - self._clock.start_progress, 1e-6)
+        left = (seconds - self._clock.start_seconds) * (1 - progress) / done
+        rate_now = learning_rate(progress, self._step.config.optimizer)
+        taught = f" taught {sums['distillation']:.4f}" if self._step.teachers else ""
+        return (
+            f"{progress:6.1%} step {self._step.step:6d}  {rate:8.0f} img/s  loss {sums['loss']:.4f} "
+            f"(cls {sums['classification']:.4f} box {sums['box']:.4f}{taught})  "
+            f"positives {sums['positives']:.1f}  lr {rate_now:.2e}  {seconds:.0f} s, "
+            f"left {left:.0f} s"
+        )
+
+    def evaluation(self, figures: Figures, progress: float) -> None:
+        """Records what an evaluation found."""
+        if self._file is not None:
+            values = {f"AP {name}": value for name, value in figures.average_precision.items()}
+            values |= {f"COCO {name}": value for name, value in (figures.coco or {}).items()}
+            self._file.write(self._step.step, {"progress": progress, **values})
