@@ -11,6 +11,9 @@ MAX_FILE_SIZE = (1 << 31) - 1
 # All entries together may hold that many bytes, or four times the size of the file.
 MIN_CONTENT_LIMIT = 64 << 20
 
+INPUTS = ("images", "score_threshold", "iou_threshold")  # of the models in ONNX files
+MODEL = "detect"  # the name of the model in a package of machine code
+
 _ONNX_FIRST_FIELD = b"\x08"  # ModelProto.ir_version, which every writer puts first
 
 

@@ -10,6 +10,7 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
+from lensbox.artifact.metadata import Precision
 from lensbox.common.errors import ArtifactError
 from lensbox.export.detect_proof import in_batches, prove
 from lensbox.export.detections_check import Agreement
@@ -20,7 +21,6 @@ from lensbox.model import Detector
 from lensbox.model.protocol_check import answer_faults, named, slots_of
 from lensbox.runtime.artifact import Artifact
 from lensbox.runtime.detect_only_methods import Run
-from lensbox.runtime.metadata import Precision
 
 COMPILED_BATCHES = (*BATCHES, 256)
 

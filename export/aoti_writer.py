@@ -10,6 +10,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, fx
 
+from lensbox.artifact.archive import MODEL
+from lensbox.artifact.metadata import METADATA_FILE, ArtifactMetadata, Canvas
 from lensbox.common.errors import ArtifactError
 from lensbox.common.files import atomic_write
 from lensbox.export.aoti_compiler import compile_graph, package, require_compiler
@@ -23,14 +25,11 @@ from lensbox.export.parity import Reference, compare_with_detector
 from lensbox.export.precision import PrecisionOptions
 from lensbox.export.self_test_builder import one_thread
 from lensbox.model import Detector
-from lensbox.runtime.aoti_file import MODEL
 from lensbox.runtime.aoti_model import AotiModel
-from lensbox.runtime.artifact_file import METADATA_FILE
 from lensbox.runtime.artifact_loading import load_artifact_bytes
 from lensbox.runtime.compiled import this_machine
 from lensbox.runtime.detect_only_methods import DetectOnlyMethods, Run
 from lensbox.runtime.gpu_float32 import gpu_float32
-from lensbox.runtime.metadata import ArtifactMetadata, Canvas
 
 _logger = logging.getLogger(__name__)
 

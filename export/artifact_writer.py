@@ -12,7 +12,19 @@ import torch
 from torch import nn
 
 import lensbox.ops
+from lensbox.artifact.metadata import (
+    FORMAT_VERSION,
+    METADATA_FILE,
+    ArtifactMetadata,
+    Canvas,
+    Extra,
+    Library,
+    Precision,
+    Reading,
+    Thresholds,
+)
 from lensbox.artifact.seal import sealed_zip
+from lensbox.artifact.self_test import SelfTest
 from lensbox.common.errors import ArtifactError, InputError
 from lensbox.common.files import atomic_write
 from lensbox.export.parity import Reference, compare_with_detector
@@ -30,12 +42,7 @@ from lensbox.export.wrapper import DetectorWrapper, deployed, methods_of
 from lensbox.model import Detector, DetectorSpec, missing, weights_sha256
 from lensbox.model.protocol_check import named
 from lensbox.model.weights_file import non_finite_weights
-from lensbox.runtime.artifact_file import METADATA_FILE
 from lensbox.runtime.artifact_loading import load_artifact_bytes
-from lensbox.runtime.carried_ops import Library
-from lensbox.runtime.detection import Extra
-from lensbox.runtime.metadata import FORMAT_VERSION, ArtifactMetadata, Canvas, Precision, Reading
-from lensbox.runtime.self_test import SelfTest
 from lensbox.runtime.torchscript import quiet_torchscript
 
 _logger = logging.getLogger(__name__)
@@ -215,8 +222,7 @@ def describe(
         output=_outputs(detector),
         canvas=Canvas(specification.height, specification.width, specification.channels, specification.fill),
         reading=Reading(specification.orientation, specification.jpeg_oversampling),
-        score_threshold=thresholds[0],
-        iou_threshold=thresholds[1],
+        defaults=Thresholds(*thresholds),
         ops=tuple(ops),
         methods=methods,
         self_test=self_test,

@@ -18,12 +18,12 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from lensbox.artifact.self_test import TOLERANCES
 from lensbox.export.self_test_choice import Choice
 from lensbox.export.self_test_images import draw_scene
 from lensbox.export.tf32 import TF32_MANTISSA_BITS, OperandRounding
 from lensbox.model import DetectorSpec
 from lensbox.model.protocol_check import answer_faults
-from lensbox.runtime.self_test import TOLERANCES
 
 _PICTURES = 12
 _PICTURES_WITH_CLASSES = 36

@@ -5,11 +5,10 @@ from collections.abc import Collection, Sequence
 
 import torch
 
+from lensbox.artifact.metadata import ArtifactMetadata, Compiled
 from lensbox.common.errors import ArtifactError
 from lensbox.export.own_methods import LETTERBOX_METHODS, own_methods
 from lensbox.model import Detector
-from lensbox.runtime.compiled import Compiled
-from lensbox.runtime.metadata import ArtifactMetadata
 
 
 def methods_left_behind(

@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from lensbox.artifact.self_test import TOLERANCES
 from lensbox.export.predictions_check import BOX_RELATIVE_TOLERANCE, BOX_TOLERANCE
 from lensbox.export.self_test_builder import VALUE_TOLERANCES
 from lensbox.ops import box_iou
-from lensbox.runtime.self_test import TOLERANCES
 
 Answer = Mapping[
     str, Tensor

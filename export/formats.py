@@ -6,13 +6,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
+from lensbox.artifact.metadata import ArtifactMetadata
 from lensbox.common.errors import ArtifactError
 from lensbox.export.artifact_writer import checked_for_export, make_artifact
 from lensbox.export.parity import ParityOptions, Reference
 from lensbox.export.parity_report import parity_report
 from lensbox.export.precision import PrecisionOptions, describe_change
 from lensbox.model import Detector, FaceDetector
-from lensbox.runtime.metadata import ArtifactMetadata
 
 _logger = logging.getLogger(__name__)
 

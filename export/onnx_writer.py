@@ -8,6 +8,7 @@ from pathlib import Path
 import onnx
 from torch import Tensor
 
+from lensbox.artifact.metadata import METADATA_FILE, ArtifactMetadata
 from lensbox.artifact.seal import sealed_onnx
 from lensbox.common.files import atomic_write
 from lensbox.export.artifact_writer import MadeArtifact, checked_for_export, describe
@@ -20,9 +21,7 @@ from lensbox.export.parity import Reference, compare_with_detector
 from lensbox.export.proof_canvases import BATCHES
 from lensbox.export.self_test_builder import one_thread
 from lensbox.model import Detector
-from lensbox.runtime.artifact_file import METADATA_FILE
 from lensbox.runtime.artifact_loading import load_artifact_bytes
-from lensbox.runtime.metadata import ArtifactMetadata
 
 _logger = logging.getLogger(__name__)
 

@@ -15,6 +15,8 @@ import torch
 from torch import Tensor
 
 from lensbox.artifact.archive import looks_like_onnx
+from lensbox.artifact.metadata import ArtifactMetadata, Parity
+from lensbox.artifact.self_test import TOLERANCES
 from lensbox.common.errors import ArtifactError
 from lensbox.export.parity_runner import RunnerTrial, has_onnxruntime
 from lensbox.export.precision_change import Found, PrecisionChange, found_in
@@ -25,8 +27,6 @@ from lensbox.model import Detector
 from lensbox.model.protocol_check import named, slots_of
 from lensbox.runtime.artifact import Artifact
 from lensbox.runtime.artifact_loading import load_artifact_bytes
-from lensbox.runtime.metadata import ArtifactMetadata, Parity
-from lensbox.runtime.self_test import TOLERANCES
 
 _logger = logging.getLogger(__name__)
 

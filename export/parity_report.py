@@ -6,8 +6,8 @@ from pathlib import Path
 
 import torch
 
+from lensbox.artifact.metadata import ArtifactMetadata, Parity
 from lensbox.export.parity import Reference
-from lensbox.runtime.metadata import ArtifactMetadata, Parity
 
 _HEAD = (
     "file",

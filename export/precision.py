@@ -9,6 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from lensbox.artifact.metadata import Precision
+from lensbox.artifact.self_test import TOLERANCES
 from lensbox.common.errors import ArtifactError
 from lensbox.export.precision_change import Detect, PrecisionChange, measure_change
 from lensbox.export.reduced_precision import reduce_products
@@ -17,8 +19,6 @@ from lensbox.export.self_test_images import draw_faces, draw_scene
 from lensbox.export.tf32 import TF32_MANTISSA_BITS, OperandRounding, tf32_switch
 from lensbox.model import DetectorSpec
 from lensbox.model.protocol_check import answer_faults, named
-from lensbox.runtime.metadata import Precision
-from lensbox.runtime.self_test import TOLERANCES
 from lensbox.runtime.torchscript import quiet_torchscript, torchscript_call
 
 DTYPES = ("float32", "tf32", "float16", "bfloat16")

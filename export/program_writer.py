@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, fx
 from torch.export import ExportedProgram
 
+from lensbox.artifact.metadata import METADATA_FILE, ArtifactMetadata
 from lensbox.artifact.seal import sealed_zip
 from lensbox.common.errors import ArtifactError
 from lensbox.common.files import atomic_write
@@ -24,9 +25,7 @@ from lensbox.export.plain_nms import PlainNms
 from lensbox.export.proof_canvases import BATCHES
 from lensbox.export.self_test_builder import one_thread
 from lensbox.model import Detector
-from lensbox.runtime.artifact_file import METADATA_FILE
 from lensbox.runtime.artifact_loading import load_artifact_bytes
-from lensbox.runtime.metadata import ArtifactMetadata
 from lensbox.runtime.quiet_export import quiet_export
 
 _logger = logging.getLogger(__name__)

@@ -8,13 +8,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from lensbox.artifact.self_test import TOLERANCES, ExpectedExtra, SelfTest, Tolerance, max_error
 from lensbox.export.clear_answers import clearest_answers
 from lensbox.export.clear_predictions import clearest_predictions
 from lensbox.export.self_test_choice import Choice
 from lensbox.export.tf32 import TF32_MANTISSA_BITS, OperandRounding
 from lensbox.export.wrapper import deployed
 from lensbox.model import Detector, DetectorSpec, FaceDetector
-from lensbox.runtime.self_test import TOLERANCES, ExpectedExtra, SelfTest, Tolerance, max_error
 
 # Two overlapping pairs, one disjoint, one box inside another, and a slot of padding.
 _LOSS_PREDICTIONS = [[10, 10, 30.5, 31], [40, 5.25, 60, 25], [0, 0, 8, 8], [12, 20, 20, 30], [3, 4, 9, 9]]

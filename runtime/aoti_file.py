@@ -5,9 +5,9 @@ It is a zip archive as torch.export's `package_pt2` writes it.
 
 from collections.abc import Mapping
 
+from lensbox.artifact.archive import MODEL
 from lensbox.runtime.artifact_file import checked_metadata
 
-MODEL = "detect"
 _CODE = f"data/aotinductor/{MODEL}/"
 _FORMAT = "archive_format"
 

@@ -2,15 +2,14 @@
 
 from collections.abc import Mapping
 
+from lensbox.artifact.metadata import METADATA_FILE, ArtifactMetadata
 from lensbox.common.errors import ArtifactError
 from lensbox.runtime.aoti_file import parse_package
 from lensbox.runtime.aoti_model import AotiModel
 from lensbox.runtime.artifact import Artifact
-from lensbox.runtime.artifact_file import METADATA_FILE
 from lensbox.runtime.compiled import require_machine
 from lensbox.runtime.detect_only_loading import detect_only_artifact, read_stored
 from lensbox.runtime.device import named_device
-from lensbox.runtime.metadata import ArtifactMetadata
 from lensbox.runtime.op_library import require_ops
 
 
@@ -43,7 +42,7 @@ def read_package_metadata(entries: Mapping[str, bytes], name: str) -> ArtifactMe
         text = parse_package(entries)
     except ValueError as error:
         raise ArtifactError(f"{name} {error}") from error
-    metadata = read_stored(text, name, "packages")
+    metadata = read_stored(text, name)
     if metadata.compiled is None:
         raise ArtifactError(
             f"{name} has an unusable {METADATA_FILE}: there is no entry compiled, which says for what "

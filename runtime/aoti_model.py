@@ -10,8 +10,8 @@ from tempfile import TemporaryDirectory
 import torch
 from torch import Tensor
 
+from lensbox.artifact.archive import MODEL
 from lensbox.common.errors import ArtifactError
-from lensbox.runtime.aoti_file import MODEL
 from lensbox.runtime.detect_only_loading import by_name
 
 # Of the CPU; further calls wait for one of them. They share the weights.

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from lensbox.artifact.metadata import ArtifactMetadata, Orientation, Reading
 from lensbox.common.errors import InputError
 from lensbox.runtime.box_loss import BoxPairs, Losses, is_giou_loss, losses
 from lensbox.runtime.captured_detect import CapturedDetect, Found, Thresholds
@@ -16,7 +17,6 @@ from lensbox.runtime.detection import Detections, FileDetections, check_labels, 
 from lensbox.runtime.device_timer import DeviceTimer
 from lensbox.runtime.gpu_float32 import gpu_float32
 from lensbox.runtime.image_io import read_photo
-from lensbox.runtime.metadata import ArtifactMetadata, Orientation, Reading
 from lensbox.runtime.photo import Photo, photo_of
 from lensbox.runtime.read_ahead import read_batches
 from lensbox.runtime.self_test import SelfTestReport, run_self_test
@@ -72,7 +72,7 @@ class Artifact:
 
         Raises ValueError for an orientation that is neither "exif" nor "stored".
         """
-        return self.metadata.reading_in(orientation)
+        return self.metadata.reading.with_orientation(orientation)
 
     def detect_image(
         self,

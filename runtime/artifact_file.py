@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-METADATA_FILE = "lensbox.json"
+from lensbox.artifact.metadata import METADATA_FILE
+
 METADATA_ENTRY = f"extra/{METADATA_FILE}"
 LIBRARIES = "extra/ops/"
-MAX_METADATA_SIZE = 16 << 20
 
 
 @dataclass(frozen=True)
@@ -22,10 +22,6 @@ def checked_metadata(entries: Mapping[str, bytes]) -> bytes:
     metadata = entries.get(METADATA_ENTRY)
     if metadata is None:
         raise ValueError(f"is not a Lensbox artifact: it holds no {METADATA_FILE}")
-    if len(metadata) > MAX_METADATA_SIZE:
-        raise ValueError(
-            f"is damaged: its {METADATA_FILE} has {len(metadata)} bytes, at most {MAX_METADATA_SIZE} are read"
-        )
     return metadata
 
 

@@ -15,21 +15,20 @@ from typing import Literal
 import torch
 
 from lensbox.artifact.archive import MAX_FILE_SIZE, looks_like_onnx, read_entries
+from lensbox.artifact.metadata import METADATA_FILE, ArtifactMetadata
 from lensbox.artifact.signature import require_signature
 from lensbox.common.errors import ArtifactError, system_reason
 from lensbox.runtime.aoti_file import is_package
 from lensbox.runtime.aoti_loading import load_package, read_package_metadata
 from lensbox.runtime.artifact import Artifact
-from lensbox.runtime.artifact_file import METADATA_FILE, ArtifactFile, parse_artifact_file
+from lensbox.runtime.artifact_file import ArtifactFile, parse_artifact_file
 from lensbox.runtime.carried_ops import load_carried_libraries
 from lensbox.runtime.device import choose_device, named_device
-from lensbox.runtime.metadata import SINGLE_IMAGE_FORMAT, ArtifactMetadata
 from lensbox.runtime.onnx_loading import load_onnx_bytes, read_onnx_metadata
 from lensbox.runtime.onnx_options import OnnxOptions
 from lensbox.runtime.op_library import require_ops
 from lensbox.runtime.program_file import is_program
 from lensbox.runtime.program_loading import load_program, read_program_metadata
-from lensbox.runtime.single_image import SingleImageMethods
 from lensbox.runtime.torchscript import quiet_torchscript
 
 FileKind = Literal["torchscript", "aoti", "onnx", "program"]  # by the names of `lensbox export --format`
@@ -147,8 +146,7 @@ def load_artifact_bytes(
     missing = [method for method in _methods_of(metadata) if not hasattr(module, method)]
     if missing:
         raise ArtifactError(f"{name} lacks the methods {', '.join(missing)}")
-    single = metadata.format_version == SINGLE_IMAGE_FORMAT
-    return Artifact(SingleImageMethods(module) if single else module, metadata, device)
+    return Artifact(module, metadata, device)
 
 
 def _entries(data: bytes, name: str) -> dict[str, bytes]:
@@ -176,7 +174,7 @@ def _parsed(entries: dict[str, bytes], name: str) -> tuple[ArtifactFile, Artifac
     except ValueError as error:
         raise ArtifactError(f"{name} {error}") from error
     try:
-        return file, ArtifactMetadata.from_json(file.metadata.decode())
+        return file, ArtifactMetadata.from_json(file.metadata)
     except ValueError as error:
         raise ArtifactError(f"{name} has an unusable {METADATA_FILE}: {error}") from error
 

@@ -6,24 +6,15 @@ import tempfile
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 import torch
 
+from lensbox.artifact.metadata import Library
 from lensbox.common.errors import ArtifactError
 from lensbox.runtime.op_library import op_name, registered_schemas
 
 _opening = threading.Lock()
 _opened: set[str] = set()  # hashes; to register an operator twice ends the process
-
-
-class Library(NamedTuple):
-    """A shared library in the artifact's entry `extra/ops/NAME`, and what it was built for."""
-
-    name: str
-    sha256: str
-    torch_version: str
-    platform: str
 
 
 def this_platform() -> str:

@@ -3,16 +3,13 @@
 import re
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Literal, NamedTuple
 
 import torch
 
+from lensbox.artifact.metadata import Compiled
 from lensbox.common.errors import ArtifactError, DeviceError
 from lensbox.runtime.carried_ops import minor_version, this_platform
 from lensbox.runtime.device import choose_device
-from lensbox.runtime.json_field import Field
-
-MAX_CPU_FEATURES = 1000
 
 # Of all that Linux lists, what a compiler makes use of unasked: code for one processor ends with an illegal
 # instruction on another.
@@ -21,19 +18,6 @@ _INSTRUCTIONS = re.compile(
     r"|asimd.*|sve.*|sme(?!p$).*|fphp|atomics|crc32|pmull|i8mm|bf16|i?lrcpc|jscvt|fcma|flagm2?|frint",  # ARM
     re.ASCII,
 )
-_NAME = re.compile(r"[a-z0-9_.]{1,40}", re.ASCII)
-
-
-class Compiled(NamedTuple):
-    """device: "cpu" or "cuda". platform: such as "linux-x86_64". cpu_features: the instruction sets of the
-    processor that it was compiled on and for, in Linux's names. gpu_architecture: such as "sm_90"; "" for a
-    CPU."""
-
-    device: Literal["cpu", "cuda"]
-    torch_version: str
-    platform: str
-    cpu_features: tuple[str, ...]
-    gpu_architecture: str
 
 
 def this_machine(device: torch.device) -> Compiled:
@@ -84,30 +68,6 @@ def lacking_features(needed: Iterable[str], there: Iterable[str]) -> list[str]:
     """Those that are needed and not there, in their order."""
     present = set(there)
     return [feature for feature in needed if feature not in present]
-
-
-def read_compiled(document: Field) -> Compiled | None:
-    """The entry `compiled` of the metadata, which need not be there. Raises FieldError."""
-    if "compiled" not in document.members():
-        return None
-    compiled = document["compiled"]
-    device = compiled["device"].text()
-    if device not in ("cpu", "cuda"):
-        compiled["device"].fail('"cpu" or "cuda"')
-    features = compiled["cpu_features"].items("names", most=MAX_CPU_FEATURES)
-    for feature in features:
-        if not _NAME.fullmatch(feature.text()):
-            feature.fail("a name of 1 to 40 small letters, digits, _ and .")
-    architecture = compiled["gpu_architecture"].text()
-    if (architecture == "") != (device == "cpu") or (architecture and not _NAME.fullmatch(architecture)):
-        compiled["gpu_architecture"].fail('"" for a CPU, else a name such as "sm_90"')
-    return Compiled(
-        device="cuda" if device == "cuda" else "cpu",
-        torch_version=compiled["torch_version"].text(),
-        platform=compiled["platform"].text(),
-        cpu_features=tuple(feature.text() for feature in features),
-        gpu_architecture=architecture,
-    )
 
 
 def _gpu_architecture(device: torch.device) -> str:

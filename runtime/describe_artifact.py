@@ -3,8 +3,8 @@
 import hashlib
 from collections.abc import Iterator
 
+from lensbox.artifact.metadata import ArtifactMetadata
 from lensbox.runtime.artifact_loading import kind_of_file, read_metadata
-from lensbox.runtime.metadata import ArtifactMetadata
 
 
 def describe_artifact(data: bytes, name: str) -> list[tuple[str, str]]:
@@ -46,20 +46,17 @@ def _machine(metadata: ArtifactMetadata) -> Iterator[tuple[str, str]]:
     """What machine code was compiled for."""
     if metadata.compiled is None:
         return
-    device, torch_version, platform, features, architecture = metadata.compiled
-    yield (
-        "compiled for",
-        ", ".join([device, *([architecture] if architecture else []), platform, f"torch {torch_version}"]),
-    )
-    yield "processor with", " ".join(features)
+    made = metadata.compiled
+    words = [made.device, made.gpu_architecture, made.platform, f"torch {made.torch_version}"]
+    yield "compiled for", ", ".join(word for word in words if word)
+    yield "processor with", " ".join(made.cpu_features)
 
 
 def _answers(metadata: ArtifactMetadata) -> Iterator[tuple[str, str]]:
     """What it takes and finds."""
-    if metadata.canvas is not None:
-        height, width, channels, _ = metadata.canvas
-        yield "canvas", f"{width} x {height}, {'gray' if channels == 1 else 'RGB'}"
-        yield "photographs", f"orientation {metadata.reading.orientation}"
+    canvas = metadata.canvas
+    yield "canvas", f"{canvas.width} x {canvas.height}, {'gray' if canvas.channels == 1 else 'RGB'}"
+    yield "photographs", f"orientation {metadata.reading.orientation}"
     yield "thresholds", f"score {metadata.score_threshold:g}, IoU {metadata.iou_threshold:g}"
     yield "methods", ", ".join(metadata.methods)
     if metadata.classes:

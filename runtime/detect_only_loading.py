@@ -6,27 +6,20 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from lensbox.artifact.metadata import METADATA_FILE, ArtifactMetadata
 from lensbox.common.errors import ArtifactError
 from lensbox.runtime.artifact import Artifact
-from lensbox.runtime.artifact_file import METADATA_FILE
-from lensbox.runtime.metadata import SINGLE_IMAGE_FORMAT, ArtifactMetadata
 
 if TYPE_CHECKING:
     from lensbox.runtime.detect_only_methods import Run
 
 
-def read_stored(text: str | bytes, name: str, kind: str) -> ArtifactMetadata:
-    """The metadata in the text; errors call the file `name`, files like it `kind`. Raises ArtifactError.
-
-    None of these files is older than the second format.
-    """
+def read_stored(text: str | bytes, name: str) -> ArtifactMetadata:
+    """Return the metadata in a text; errors call the file `name`. Raises ArtifactError."""
     try:
-        metadata = ArtifactMetadata.from_json(text if isinstance(text, str) else text.decode())
-        if metadata.format_version == SINGLE_IMAGE_FORMAT:
-            raise ValueError(f"its format version is {SINGLE_IMAGE_FORMAT}, which {kind} never had")
+        return ArtifactMetadata.from_json(text)
     except ValueError as error:
         raise ArtifactError(f"{name} has an unusable {METADATA_FILE}: {error}") from error
-    return metadata
 
 
 def detect_only_artifact(
@@ -36,7 +29,6 @@ def detect_only_artifact(
     # Here and not above, so that whoever imports the runtime can report an op library that does not load.
     from lensbox.runtime.detect_only_methods import DetectOnlyMethods
 
-    assert metadata.canvas is not None  # since format 2
     methods = DetectOnlyMethods(run, metadata.canvas, device, "loss" in metadata.methods)
     return Artifact(methods, metadata, device, rounded=rounded)
 

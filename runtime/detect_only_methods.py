@@ -5,8 +5,8 @@ from collections.abc import Callable, Mapping
 import torch
 from torch import Tensor
 
+from lensbox.artifact.metadata import Canvas
 from lensbox.ops.canvas import fit_to_canvases, restore_boxes, restore_points
-from lensbox.runtime.metadata import Canvas
 
 # Canvases, uint8 [B, c, h, w] on the device, contiguous, with B from 1, and thresholds of scores and IoU, to
 # outputs by name.
@@ -28,8 +28,7 @@ class DetectOnlyMethods:
 
     def preprocess(self, images: list[Tensor], windows: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """See `fit_to_canvases`."""
-        height, width, channels, fill = self._canvas
-        return fit_to_canvases(images, windows, height, width, channels, fill)
+        return fit_to_canvases(images, windows, *self._canvas.as_tuple)
 
     def detect(
         self, images: Tensor, score_threshold: float, iou_threshold: float
@@ -42,13 +41,12 @@ class DetectOnlyMethods:
         self, images: Tensor, score_threshold: float, iou_threshold: float
     ) -> Mapping[str, Tensor]:
         """All outputs by name. Raises ValueError for other canvases than the detector's."""
-        height, width, channels, _ = self._canvas
+        canvas = [self._canvas.channels, self._canvas.height, self._canvas.width]
         if images.dtype != torch.uint8:
             raise ValueError(f"images must be uint8, got {str(images.dtype).removeprefix('torch.')}")
-        if images.dim() != 4 or list(images.shape[1:]) != [channels, height, width]:
+        if images.dim() != 4 or list(images.shape[1:]) != canvas:
             raise ValueError(
-                f"images must have the shape [B, C, H, W] with C, H, W = {[channels, height, width]}, "
-                f"got {list(images.shape)}"
+                f"images must have the shape [B, C, H, W] with C, H, W = {canvas}, got {list(images.shape)}"
             )
         if images.device.type != self._device.type or self._device.index not in (None, images.device.index):
             raise ValueError(f"images must be on {self._device}, got {images.device}")

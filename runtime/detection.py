@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -33,16 +33,6 @@ class FileDetections(NamedTuple):
     width: int
     height: int
     detections: Detections
-
-
-class Extra(NamedTuple):
-    """What a detector gives for each detection beside box, score and label.
-
-    kind: "points", xy in canvas pixels, which `restore_points` takes to those of the photograph; or "values".
-    """
-
-    shape: tuple[int, ...]
-    kind: Literal["points", "values"]
 
 
 def detections(

@@ -14,12 +14,12 @@ import PIL.Image
 import torch
 from numpy.typing import NDArray
 
+from lensbox.artifact.metadata import Canvas, Reading
 from lensbox.runtime.exif import exif_orientation
 from lensbox.runtime.image_limits import ImageLimits
 from lensbox.runtime.jpeg_header import JpegHeader, usual_header
 from lensbox.runtime.jpeg_reduction import jpeg_reduction
 from lensbox.runtime.jpeg_structure import most_scans
-from lensbox.runtime.metadata import Canvas, Reading
 from lensbox.runtime.orientation import upright_array, upright_box, upright_size
 from lensbox.runtime.photo import Photo
 

@@ -8,6 +8,7 @@ import PIL.Image
 from PIL.JpegImagePlugin import JpegImageFile
 from PIL.PngImagePlugin import PngImageFile
 
+from lensbox.artifact.metadata import Canvas, Reading
 from lensbox.common.errors import InputError
 from lensbox.runtime import jpeg_structure, png_structure
 from lensbox.runtime.bounded_file import BoundedFile
@@ -15,8 +16,7 @@ from lensbox.runtime.fast_jpeg import decode_usual_jpeg
 from lensbox.runtime.image_limits import NO_LIMITS, ImageLimits
 from lensbox.runtime.image_pixels import target_mode, upright_pixels
 from lensbox.runtime.jpeg_reduction import jpeg_reduction
-from lensbox.runtime.metadata import Canvas, Reading
-from lensbox.runtime.orientation import check_orientation, orientation_of, upright_box, upright_size
+from lensbox.runtime.orientation import orientation_of, upright_box, upright_size
 from lensbox.runtime.photo import Photo
 
 _RUN_LENGTH_READS = 1 << 20  # of a byte or two, half a second in all
@@ -36,11 +36,9 @@ def decode_photo(
     """Decodes the bytes of an image file as `read_photo` does, within limits, which are of its full size.
 
     open_image: reads the header; one of Pillow's classes for a single format, or `PIL.Image.open` for all.
-    Raises TooManyPixelsError, TimeoutError after the deadline, MemoryError, ValueError for an orientation
-    that is neither "exif" nor "stored", and InputError, which says what is wrong but not with which file, for
-    everything else that a decoder may raise.
+    Raises TooManyPixelsError, TimeoutError after the deadline, MemoryError, and InputError, which says what
+    is wrong but not with which file, for everything else that a decoder may raise.
     """
-    check_orientation(reading.orientation)
     if (photo := decode_usual_jpeg(file, canvas, reading, limits)) is not None:
         return photo
     try:

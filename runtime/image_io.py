@@ -4,10 +4,10 @@ from pathlib import Path
 
 from torch import Tensor
 
+from lensbox.artifact.metadata import Canvas, Orientation, Reading
 from lensbox.common.errors import InputError, system_reason
 from lensbox.runtime.image_decoder import decode_photo
 from lensbox.runtime.image_limits import ImageLimits
-from lensbox.runtime.metadata import Canvas, Orientation, Reading
 from lensbox.runtime.photo import Photo
 
 DEFAULT_READING = Reading()
@@ -26,7 +26,7 @@ def read_image(source: str | Path | bytes, orientation: Orientation = "exif") ->
     naming the file, if it is not an image that Pillow can decode, has more than 179 million pixels, which
     Pillow refuses, is a JPEG file that `check_jpeg` refuses, or consists of more than MAX_PIECES pieces.
     """
-    return read_photo(source, reading=Reading(orientation=orientation)).pixels
+    return read_photo(source, reading=DEFAULT_READING.with_orientation(orientation)).pixels
 
 
 def _content(path: Path) -> bytes:

@@ -4,16 +4,14 @@ from collections.abc import Mapping, Sequence
 
 import torch
 
+from lensbox.artifact.archive import INPUTS
+from lensbox.artifact.metadata import METADATA_FILE, ArtifactMetadata
 from lensbox.artifact.seal import check_seal
 from lensbox.common.errors import ArtifactError, DeviceError
 from lensbox.runtime.artifact import Artifact
-from lensbox.runtime.artifact_file import MAX_METADATA_SIZE, METADATA_FILE
 from lensbox.runtime.detect_only_loading import detect_only_artifact, read_stored
-from lensbox.runtime.metadata import ArtifactMetadata
 from lensbox.runtime.onnx_options import OnnxOptions
 from lensbox.runtime.onnxruntime_session import OnnxruntimeSession, Value
-
-INPUTS = ("images", "score_threshold", "iou_threshold")
 
 
 def load_onnx_bytes(data: bytes, name: str, device: torch.device, options: OnnxOptions) -> Artifact:
@@ -49,19 +47,13 @@ def _opened(data: bytes, name: str, threads: int) -> tuple[ArtifactMetadata, Onn
         raise ArtifactError(
             f"{name} is not a Lensbox artifact: it holds no {METADATA_FILE} (a network alone has none)"
         )
-    if len(text) > MAX_METADATA_SIZE:
-        raise ArtifactError(
-            f"{name} is damaged: its {METADATA_FILE} has {len(text)} characters, at most {MAX_METADATA_SIZE} "
-            "are read"
-        )
-    metadata = read_stored(text, name, "ONNX files")
+    metadata = read_stored(text, name)
     _check_values(name, session, metadata)
     return metadata, session
 
 
 def _check_values(name: str, session: OnnxruntimeSession, metadata: ArtifactMetadata) -> None:
     """Raises ArtifactError unless the model's inputs and outputs are those of the metadata."""
-    assert metadata.canvas is not None
     canvas = (metadata.canvas.channels, metadata.canvas.height, metadata.canvas.width)
     inputs = {"images": Value(("uint8",), (None, *canvas))}
     inputs |= dict.fromkeys(INPUTS[1:], Value(("float",), ()))

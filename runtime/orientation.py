@@ -27,12 +27,6 @@ _MIRRORED_TOP_BOTTOM = (3, 4, 6, 7)
 _TRANSPOSED = (5, 6, 7, 8)
 
 
-def check_orientation(option: str) -> None:
-    """Raises ValueError for an option that is neither "exif" nor "stored"."""
-    if option not in ("exif", "stored"):
-        raise ValueError(f"orientation must be 'exif' or 'stored', got {option!r}")
-
-
 def orientation_of(file: bytes, max_pieces: int | None = None) -> int:
     """The orientation, 1 to 8, that the EXIF data of a JPEG, PNG or WebP file tell; else 1.
 

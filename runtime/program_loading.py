@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 import torch
 from torch import Tensor
 
+from lensbox.artifact.metadata import ArtifactMetadata
 from lensbox.common.errors import ArtifactError, DeviceError
 from lensbox.runtime.artifact import Artifact
 from lensbox.runtime.detect_only_loading import by_name, detect_only_artifact, read_stored
 from lensbox.runtime.device import named_device
-from lensbox.runtime.metadata import ArtifactMetadata
 from lensbox.runtime.op_library import require_ops
 from lensbox.runtime.program_file import parse_program
 from lensbox.runtime.quiet_export import quiet_export
@@ -47,7 +47,7 @@ def read_program_metadata(entries: Mapping[str, bytes], name: str) -> ArtifactMe
         text = parse_program(entries)
     except ValueError as error:
         raise ArtifactError(f"{name} {error}") from error
-    return read_stored(text, name, "exported programs")
+    return read_stored(text, name)
 
 
 class _ProgramModel:

@@ -1,4 +1,4 @@
-"""The self-test that travels with an artifact: a small input and what the detector made of it.
+"""Run the self-test that travels with an artifact.
 
 Every runtime runs the same procedure: preprocess([image]), detect(canvases, thresholds), restore(boxes,
 geometry), and loss(predictions, targets); where there are labels or extras, detect_named(canvases,
@@ -6,62 +6,14 @@ thresholds) and restore_points(points, geometry), too. Count, order and labels m
 the tolerance of the device.
 """
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
-
-@dataclass(frozen=True)
-class Tolerance:
-    """How far results may lie from the expected ones: boxes in pixels, the rest absolute."""
-
-    boxes: float
-    scores: float
-    loss: float
-
-
-# Float32 on the CPU repeats itself up to the order of sums; TF32 convolutions keep 11 bits of every product.
-TOLERANCES = {
-    "cpu": Tolerance(boxes=0.01, scores=0.001, loss=1e-5),
-    "cuda": Tolerance(boxes=0.5, scores=0.02, loss=1e-5),
-}
-
-
-@dataclass(frozen=True)
-class ExpectedExtra:
-    """A further output of the detections: float64 [n, ...], points in pixels of the image.
-
-    tolerances: the largest absolute difference by device type, 'cuda' for all but 'cpu'.
-    """
-
-    kind: Literal["points", "values"]
-    values: Tensor
-    tolerances: Mapping[str, float]
-
-
-@dataclass(frozen=True)
-class SelfTest:
-    """Input and expected output; boxes are xyxy in pixels of `image`.
-
-    image: uint8 [C, H, W]; boxes: float32 [n, 4], restored; scores: float32 [n], best first;
-    loss_predictions, loss_targets: float32 [m, 4]; tolerances: by device type, 'cuda' for all but 'cpu';
-    labels: int64 [n], None for a detector without classes; extras: by name.
-    """
-
-    image: Tensor
-    score_threshold: float
-    iou_threshold: float
-    boxes: Tensor
-    scores: Tensor
-    loss_predictions: Tensor
-    loss_targets: Tensor
-    loss: float
-    tolerances: dict[str, Tolerance]
-    labels: Tensor | None = None
-    extras: Mapping[str, ExpectedExtra] = field(default_factory=dict)
+from lensbox.artifact.self_test import ExpectedExtra, SelfTest, max_error, tolerance_failures
 
 
 @dataclass(frozen=True)
@@ -136,17 +88,3 @@ def _extra_failures(
         unit = "px" if extra.kind == "points" else ""
         errors.append((name, unit, error, extra.tolerances[device_type]))
     return tolerance_failures(errors)
-
-
-def tolerance_failures(errors: Iterable[tuple[str, str, float, float]]) -> list[str]:
-    """A sentence for each (name, unit, largest error, limit) whose error is beyond the limit, or NaN."""
-    return [
-        f"{name} differ by up to {error:.6g}{unit}, at most {limit:g}{unit} is allowed"
-        for name, unit, error, limit in errors
-        if not error <= limit  # written so that NaN fails
-    ]
-
-
-def max_error(actual: Tensor, expected: Tensor) -> float:
-    """The largest absolute difference; 0 without elements, NaN where one is NaN."""
-    return float((actual - expected).abs().max()) if expected.numel() else 0.0

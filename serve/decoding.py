@@ -8,8 +8,8 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
+from lensbox.artifact.metadata import Canvas, Reading
 from lensbox.runtime.fast_jpeg import is_quick_jpeg
-from lensbox.runtime.metadata import Canvas, Reading
 from lensbox.runtime.photo import Photo
 from lensbox.serve.image_body import photo_from_file
 

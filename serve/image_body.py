@@ -9,11 +9,11 @@ from PIL.JpegImagePlugin import JpegImageFile
 from PIL.PngImagePlugin import PngImageFile
 from PIL.WebPImagePlugin import WebPImageFile
 
+from lensbox.artifact.metadata import Canvas, Reading
 from lensbox.common.errors import InputError
 from lensbox.runtime.image_decoder import TooManyPixelsError, decode_photo
 from lensbox.runtime.image_io import MAX_PIECES
 from lensbox.runtime.image_limits import ImageLimits
-from lensbox.runtime.metadata import Canvas, Reading
 from lensbox.runtime.photo import Photo
 from lensbox.serve.engine.errors import DeadlineError
 from lensbox.serve.errors import ApiError, shown

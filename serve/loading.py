@@ -72,9 +72,8 @@ def warm_up(artifact: Artifact, sizes: Sequence[int]) -> None:
         for channels in (1, 3, 4):
             pixels = torch.zeros([_WARM_HEIGHT, _WARM_WIDTH, channels], dtype=torch.uint8).permute(2, 0, 1)
             artifact.detect_images([Photo.of(pixels)])
-            if artifact.metadata.canvas is not None:  # as JPEG files are, at half their size
-                size = 2 * _WARM_WIDTH, 2 * _WARM_HEIGHT
-                artifact.detect_images([Photo(pixels, *size, (0, 0, *size))])
+            size = 2 * _WARM_WIDTH, 2 * _WARM_HEIGHT  # as JPEG files are decoded, at half their size
+            artifact.detect_images([Photo(pixels, *size, (0, 0, *size))])
         if "loss" in artifact.metadata.methods:
             artifact.loss(boxes, boxes)
             artifact.loss(boxes[None], boxes[None])

@@ -7,8 +7,8 @@ from typing import Any
 
 from PIL import Image
 
+from lensbox.artifact.metadata import ArtifactMetadata, Reading
 from lensbox.common.annotate import annotate
-from lensbox.runtime.metadata import ArtifactMetadata, Reading
 from lensbox.serve.image_body import photo_from_file
 
 # As many bytes as the largest answers of /v2: whoever is slow to take an answer keeps it in memory.

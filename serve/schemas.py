@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from lensbox.runtime.metadata import Orientation
+from lensbox.artifact.metadata import Orientation
 
 Box = tuple[float, float, float, float]
 Weight = Annotated[float, Field(ge=0, le=1e9)]

@@ -78,7 +78,7 @@ def chosen_detector(arguments: DetectorArguments, device: torch.device) -> Chose
         artifact = load_artifact(
             arguments.artifact, device, trusted=arguments.trusted, public_key=arguments.public_key
         )
-        canvas = artifact.metadata.canvas or FACE_CANVAS
+        canvas = artifact.metadata.canvas
         detect = artifact.detect_named if artifact.classes else artifact.detect
         own = None if _fits_as_lensbox(artifact, canvas) else artifact
         return Chosen(detect, artifact.metadata.score_threshold, canvas, artifact.classes, own)
@@ -105,7 +105,7 @@ def _fits_as_lensbox(artifact: Artifact, canvas: Canvas) -> bool:
     image = torch.randint(0, 256, (3, 40, 120), dtype=torch.uint8, generator=generator)
     with torchscript_call():
         canvases, _ = artifact.module.preprocess([image.to(artifact.device)])
-    return torch.equal(canvases.cpu(), letterbox([image], *canvas)[0])
+    return torch.equal(canvases.cpu(), letterbox([image], *canvas.as_tuple)[0])
 
 
 def load_labelled(

@@ -8,6 +8,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from lensbox.artifact.self_test import TOLERANCES, max_error
 from lensbox.bench.check import WrongAnswerError
 from lensbox.bench.comparison import Outcome, call_series, clock_of, compare, complete_series
 from lensbox.bench.environment import environment
@@ -21,7 +22,6 @@ from lensbox.common.errors import ArtifactError
 from lensbox.common.files import atomic_write
 from lensbox.runtime import Artifact, load_artifact
 from lensbox.runtime.freed_memory import keep_freed_memory
-from lensbox.runtime.self_test import TOLERANCES, max_error
 
 _EFFORT = Effort(rounds=30, sample_seconds=0.02, figure_seconds=3.0)
 _QUICK = Effort(rounds=7, sample_seconds=0.01, figure_seconds=0.5)
@@ -152,7 +152,7 @@ def _require_same(actual: tuple[Tensor, ...], expected: tuple[Tensor, ...]) -> N
 
 def _canvas(artifact: Artifact) -> str:
     canvas = artifact.metadata.canvas
-    return f"canvas {canvas.width}x{canvas.height}x{canvas.channels}" if canvas else "format 1"
+    return f"canvas {canvas.width}x{canvas.height}x{canvas.channels}"
 
 
 def _images_per_second(batch: int, found: Outcome) -> str:

@@ -3,11 +3,11 @@
 import torch
 from torch import Tensor
 
+from lensbox.artifact.self_test import TOLERANCES, Tolerance, max_error, tolerance_failures
 from lensbox.bench.check import WrongAnswerError
 from lensbox.bench.detector.subject import Subject
 from lensbox.bench.detector.ways import Call, Way
 from lensbox.export.predictions_check import prediction_failures
-from lensbox.runtime.self_test import TOLERANCES, Tolerance, max_error, tolerance_failures
 
 _ROUNDED = Tolerance(boxes=3.0, scores=0.05, loss=0.0)  # for eight bits of mantissa
 

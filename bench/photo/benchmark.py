@@ -8,6 +8,7 @@ from pathlib import Path
 
 import torch
 
+from lensbox.artifact.metadata import ArtifactMetadata
 from lensbox.bench.bandwidth import copy_bandwidth
 from lensbox.bench.environment import environment
 from lensbox.bench.measurement import Effort
@@ -27,7 +28,6 @@ from lensbox.bench.threads import cpu_threads
 from lensbox.common.files import atomic_write
 from lensbox.model import FaceDetector
 from lensbox.runtime.freed_memory import keep_freed_memory
-from lensbox.runtime.metadata import ArtifactMetadata
 
 _PACKAGES = ("pillow", "opencv-python-headless")
 _EFFORT = Effort(rounds=30, sample_seconds=0.02, figure_seconds=4.0)

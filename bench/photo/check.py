@@ -3,12 +3,12 @@
 import torch
 from torch import Tensor
 
+from lensbox.artifact.self_test import TOLERANCES, max_error, tolerance_failures
 from lensbox.bench.check import WrongAnswerError
 from lensbox.bench.photo import reference
 from lensbox.bench.photo.subject import Subject
 from lensbox.ops.torchvision_api import box_iou
 from lensbox.runtime.detection import Detections
-from lensbox.runtime.self_test import TOLERANCES, max_error, tolerance_failures
 
 # A peer decodes and resizes in its own way: faces that are hardly found may be lost, others move a little.
 _CLEAR_SCORE = 0.7

@@ -5,6 +5,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
+from lensbox.artifact.self_test import TOLERANCES, max_error
 from lensbox.bench.check import WrongAnswerError
 from lensbox.bench.comparison import complete_series
 from lensbox.bench.measurement import Effort
@@ -14,7 +15,6 @@ from lensbox.bench.photo.photographs import small_photographs
 from lensbox.bench.photo.subject import Subject
 from lensbox.bench.timing import Series
 from lensbox.runtime.artifact import Artifact
-from lensbox.runtime.self_test import TOLERANCES, max_error
 
 DETECT = "detect"
 PLAIN, CAPTURED = "lensbox, plain calls", "lensbox, captured"

@@ -6,9 +6,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from lensbox.artifact.metadata import Canvas
 from lensbox.bench.peers.peer import UnavailableError
 from lensbox.bench.photo.reference import fit
-from lensbox.runtime.metadata import Canvas
 
 
 def load_opencv(threads: int) -> Any:

@@ -15,7 +15,7 @@ import PIL.ImageOps
 import torch
 from torch import Tensor
 
-from lensbox.runtime.metadata import Canvas
+from lensbox.artifact.metadata import Canvas
 
 _OVERSAMPLING = 2
 _REDUCTIONS = (8, 4, 2, 1)

@@ -10,13 +10,13 @@ from typing import Any
 
 import torch
 
+from lensbox.artifact.self_test import max_error
 from lensbox.bench.peers.peer import UnavailableError
 from lensbox.bench.photo.photographs import Photograph
 from lensbox.bench.threads import cpu_threads
 from lensbox.ops import library_path
 from lensbox.runtime.artifact import Artifact
 from lensbox.runtime.artifact_loading import load_artifact
-from lensbox.runtime.self_test import max_error
 
 _SECONDS = 600  # for all photographs
 _THREADS = 1

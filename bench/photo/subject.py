@@ -5,12 +5,12 @@ from pathlib import Path
 
 import torch
 
+from lensbox.artifact.metadata import Canvas
 from lensbox.bench.photo.previous_code import PreviousCode
 from lensbox.export.artifact_writer import save_artifact
 from lensbox.model import FaceDetector
 from lensbox.runtime.artifact import Artifact
 from lensbox.runtime.artifact_loading import load_artifact
-from lensbox.runtime.metadata import Canvas
 
 
 @dataclass(frozen=True)
@@ -38,5 +38,4 @@ def make_subject(detector: FaceDetector, folder: Path, device: str, threads: int
     save_artifact(detector, file)
     artifact = load_artifact(file, device)
     canvas = artifact.metadata.canvas
-    assert canvas is not None, "the newest format has one"
     return Subject(file, artifact, canvas, PreviousCode(artifact, canvas.width), threads)

@@ -128,9 +128,6 @@ class _Run:
             self._say(f"in process, one photograph: p50 {1000 * pair.in_process[-1]:.2f} ms")
 
     def _measure_canvases(self, service: Service, in_process: InProcess) -> None:
-        if in_process.canvas is None:
-            self._report.notes.append("canvases: the artifact is of format 1, which tells no canvas")
-            return
         self._report.canvases = pair = Pair()
         model = json.load(urllib.request.urlopen(f"http://127.0.0.1:{service.port}/v1/model"))
         body, headers = canvases_body(in_process.canvas, CANVASES)

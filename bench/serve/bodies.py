@@ -6,7 +6,7 @@ import json
 import numpy as np
 import PIL.Image
 
-from lensbox.runtime.metadata import Canvas
+from lensbox.artifact.metadata import Canvas
 
 
 def made_up_jpeg() -> bytes:

@@ -7,9 +7,9 @@ from functools import partial
 
 import torch
 
+from lensbox.artifact.metadata import Canvas
 from lensbox.runtime import load_artifact
 from lensbox.runtime.freed_memory import keep_freed_memory
-from lensbox.runtime.metadata import Canvas
 from lensbox.serve.engine.batch_sizes import LARGEST_ON_GPU, batch_sizes
 
 _ON_CPU = (1, 2, 4, 8, 16)
@@ -30,8 +30,8 @@ class InProcess:
         self.best_batch = self._sizes[-1]
 
     @property
-    def canvas(self) -> Canvas | None:
-        """That of the detector; None for an artifact of format 1."""
+    def canvas(self) -> Canvas:
+        """The detector's canvas."""
         return self._artifact.metadata.canvas
 
     def find_best_batch(self, seconds: float, say: Callable[[str], None]) -> None:
@@ -58,7 +58,6 @@ class InProcess:
 
     def canvas_rate(self, seconds: float) -> float:
         """Canvases a second, in the largest batches, from the CPU and with boxes back on it."""
-        assert self.canvas is not None
         size = self._sizes[-1]
         shape = [size, self.canvas.channels, self.canvas.height, self.canvas.width]
         canvases = torch.zeros(shape, dtype=torch.uint8)

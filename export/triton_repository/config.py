@@ -5,9 +5,9 @@ from collections.abc import Mapping, Sequence
 from google.protobuf import text_format
 from tritonclient.grpc import model_config_pb2 as triton
 
+from lensbox.artifact.metadata import ArtifactMetadata
 from lensbox.common.errors import ArtifactError
 from lensbox.export.proof_canvases import BATCHES
-from lensbox.runtime.metadata import ArtifactMetadata
 
 THRESHOLDS = ("score_threshold", "iou_threshold")
 LARGEST_BATCH = max(BATCHES)  # what has been proven
@@ -51,7 +51,6 @@ def model_config(
     the backend, or of the model.
     """
     canvas = metadata.canvas
-    assert canvas is not None  # since format 2
     shape = [canvas.channels, canvas.height, canvas.width]
     config = triton.ModelConfig(name=name, backend=backend, max_batch_size=LARGEST_BATCH)
     config.input.add(name="images", data_type=triton.TYPE_UINT8, dims=shape)

@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
+from lensbox.artifact.metadata import ArtifactMetadata
 from lensbox.export.triton_repository.config import LARGEST_BATCH
-from lensbox.runtime.metadata import ArtifactMetadata
 
 _BACKENDS = {
     "pytorch": (
@@ -95,7 +95,6 @@ The backend leaves TF32 on, torch's default on GPUs, where Lensbox computes in f
 def notes(metadata: ArtifactMetadata, models: Sequence[str]) -> str:
     """The content of README.md. models: their names, `NAME_BACKEND`, that of the PyTorch backend first."""
     canvas = metadata.canvas
-    assert canvas is not None  # since format 2
     per_request = [model for model in models if model.endswith("_python")]
     classes = ", ".join(f"{label} {name}" for label, name in enumerate(metadata.classes))
     return _TEXT.format(

@@ -9,12 +9,12 @@ import onnxruntime
 import torch
 from torch import Tensor
 
+from lensbox.artifact.archive import INPUTS
+from lensbox.artifact.metadata import METADATA_FILE
 from lensbox.artifact.seal import MARKER
 from lensbox.export.artifact_writer import MadeArtifact
 from lensbox.export.triton_repository.proof import prove_fixed
 from lensbox.model import Detector
-from lensbox.runtime.artifact_file import METADATA_FILE
-from lensbox.runtime.onnx_loading import INPUTS
 
 
 def make_onnx_model(detector: Detector, made: MadeArtifact, name: str, pictures: Sequence[Tensor]) -> bytes:

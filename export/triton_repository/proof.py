@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 import torch
 from torch import Tensor
 
+from lensbox.artifact.metadata import ArtifactMetadata
 from lensbox.common.errors import ArtifactError
 from lensbox.export.detect_proof import compare_batches
 from lensbox.export.detections_check import Agreement
@@ -12,7 +13,6 @@ from lensbox.export.proof_canvases import BATCHES, proof_canvases
 from lensbox.export.self_test_builder import one_thread
 from lensbox.model import Detector
 from lensbox.model.protocol_check import named
-from lensbox.runtime.metadata import ArtifactMetadata
 
 
 @torch.no_grad()

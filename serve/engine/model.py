@@ -5,7 +5,7 @@ from typing import Protocol
 
 import torch
 
-from lensbox.runtime.metadata import ArtifactMetadata, Orientation, Reading
+from lensbox.artifact.metadata import ArtifactMetadata, Orientation, Reading
 
 
 class Model(Protocol):
@@ -29,4 +29,4 @@ class DescribedModel:
 
     def reading(self, orientation: Orientation | None = None) -> Reading:
         """As `Artifact.reading`."""
-        return self.metadata.reading_in(orientation)
+        return self.metadata.reading.with_orientation(orientation)

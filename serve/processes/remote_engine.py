@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import torch
 
-from lensbox.runtime.metadata import ArtifactMetadata
+from lensbox.artifact.metadata import ArtifactMetadata
 from lensbox.serve.engine.engines import Engines
 from lensbox.serve.engine.errors import NotReadyError, OverloadError
 from lensbox.serve.engine.jobs import Job

@@ -4,8 +4,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from lensbox.runtime.metadata import ArtifactMetadata
-from lensbox.serve.errors import ApiError
+from lensbox.artifact.metadata import ArtifactMetadata
 
 DATATYPES = {
     torch.bool: "BOOL",
@@ -39,11 +38,8 @@ class ModelTensors(NamedTuple):
 
 
 def model_tensors(metadata: ArtifactMetadata) -> ModelTensors:
-    """Those of an artifact. Raises ApiError (400) for one of format 1, which does not tell its canvas."""
+    """Return the input and output tensors of an artifact."""
     canvas = metadata.canvas
-    if canvas is None:
-        message = "the artifact must tell its canvas, got one of format 1: export it again"
-        raise ApiError(400, "unknown_canvas", message)
     inputs = (
         TensorSpec("images", "UINT8", (-1, canvas.channels, canvas.height, canvas.width)),
         *(TensorSpec(name, "FP32", (1,)) for name in THRESHOLDS),

@@ -7,6 +7,7 @@ from functools import partial
 import PIL.Image
 import pytest
 
+from lensbox.artifact.metadata import Canvas, Reading
 from lensbox.bench.photo.hostile import jpeg_files, png_files
 from lensbox.bench.photo.hostile.budget import MOST_BYTES
 from lensbox.bench.photo.hostile.decode_time import LARGEST_SIDE, Decoder, DecodeTime, measure
@@ -14,7 +15,6 @@ from lensbox.bench.photo.hostile.files import HOSTILE_FILES, HostileFile
 from lensbox.bench.photo.hostile.service_decoder import decode
 from lensbox.common.errors import InputError
 from lensbox.runtime.jpeg_structure import allowed_scans, check_jpeg
-from lensbox.runtime.metadata import Canvas, Reading
 from lensbox.serve.settings import Settings
 
 _decode = partial(decode, Canvas(256, 256), Reading())

@@ -9,11 +9,11 @@ import pytest
 import torch
 from photo_fixtures import SMALL, found
 
+from lensbox.artifact.metadata import Canvas
 from lensbox.bench.check import WrongAnswerError
 from lensbox.bench.photo import check, reference
 from lensbox.bench.photo.subject import Subject
 from lensbox.ops import letterbox
-from lensbox.runtime.metadata import Canvas
 
 CANVAS = Canvas(256, 256)
 

@@ -14,8 +14,8 @@ from cpp_runtime.running import Completed, Rewrite, Run, SaveStandIn, save_scrip
 from small_detectors import save_random_artifact
 from torch import nn
 
+from lensbox.artifact.metadata import METADATA_FILE
 from lensbox.ops import library_path
-from lensbox.runtime.artifact_file import METADATA_FILE
 from lensbox.runtime.artifact_loading import load_artifact
 from lensbox.runtime.torchscript import quiet_torchscript
 

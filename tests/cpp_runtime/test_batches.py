@@ -1,4 +1,4 @@
-"""detect of many files: in batches, with files read beside the detector, and of artifacts of format 1."""
+"""detect of many files: in batches, with files read beside the detector."""
 
 from pathlib import Path
 from typing import Any
@@ -10,11 +10,7 @@ import pytest
 import torch
 from cpp_runtime.image_files import noise
 from cpp_runtime.running import Completed, Rewrite, Run
-from format_one import save_format_one
 from torch import Tensor
-
-from lensbox.runtime.artifact_loading import load_artifact
-from lensbox.runtime.image_io import read_image
 
 ORIENTATION = 0x0112
 SIZES = [(90, 70), (640, 480), (31, 200), (2100, 1300), (256, 256), (1, 1), (1024, 700)]
@@ -160,33 +156,3 @@ def test_annotations_are_upright_at_full_size_and_in_color(run: Run, artifact: P
         np.testing.assert_array_equal(np.asarray(PIL.Image.open(drawn)), expected)
         run(*arguments, "--score-threshold", "1", "--orientation", "stored")
         np.testing.assert_array_equal(np.asarray(PIL.Image.open(drawn)), np.asarray(image))
-
-
-def test_an_artifact_of_format_1(run: Run, photos: list[Path], tmp_path: Path) -> None:
-    path = save_format_one(tmp_path / "one.pt")
-    passed = run("selftest", "--artifact", path)
-    assert passed.code == 0, passed.stderr + passed.stdout
-    artifact = load_artifact(path)
-    for options in ([], ["--batch", "3"]):
-        result = run("detect", "--artifact", path, *options, "--image", *photos)
-        assert result.code == 0, result.stderr
-        for photo, entry in zip(photos, result.json()["images"], strict=True):
-            # It looks at the whole of every file, JPEG files too.
-            image = read_image(photo)
-            assert [entry["height"], entry["width"]] == list(image.shape[1:])
-            expected = artifact.detect_image(image)
-            boxes, scores = tensors(entry)
-            assert boxes.equal(expected.boxes), photo
-            assert scores.equal(expected.scores), photo
-        assert any(entry["detections"] for entry in result.json()["images"])
-
-
-def test_format_1_turns_photographs_upright(run: Run, tmp_path: Path) -> None:
-    path = save_format_one(tmp_path / "one.pt")
-    exif = PIL.Image.Exif()
-    exif[ORIENTATION] = 6
-    photo = tmp_path / "photo.jpg"
-    noise("RGB", 90, 50).save(photo, exif=exif)
-    for options, size in (([], (50, 90)), (["--orientation", "stored"], (90, 50))):
-        (entry,) = run("detect", "--artifact", path, "--image", photo, *options).json()["images"]
-        assert (entry["width"], entry["height"]) == size

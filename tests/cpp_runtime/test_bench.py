@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 import torch
 from cpp_runtime.running import Run
-from format_one import save_format_one
 
 QUICK = ["--seconds", "0.01"]
 
@@ -49,12 +48,6 @@ def test_the_start_by_part(run: Run, artifact: Path) -> None:
     parts = [value for key, value in start.items() if key != "to_first_boxes_ms"]
     assert min(parts) >= 0
     assert sum(parts) == pytest.approx(start["to_first_boxes_ms"], abs=2)
-
-
-def test_an_artifact_of_format_1_tells_no_canvas(run: Run, tmp_path: Path) -> None:
-    result = run("bench", "--artifact", save_format_one(tmp_path / "one.pt"), *QUICK)
-    assert (result.code, result.stdout) == (3, "")
-    assert "bench needs to know the canvas" in result.stderr
 
 
 @pytest.mark.parametrize(

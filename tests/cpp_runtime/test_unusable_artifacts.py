@@ -16,8 +16,8 @@ import torch
 from cpp_runtime.running import Completed, Rewrite, Run, SaveStandIn, save_script
 from torch import Tensor, nn
 
+from lensbox.artifact.metadata import METADATA_FILE
 from lensbox.ops import library_path
-from lensbox.runtime.artifact_file import METADATA_FILE
 from lensbox.runtime.artifact_loading import load_artifact
 from lensbox.runtime.quiet_export import quiet_export
 

@@ -16,13 +16,15 @@ import PIL.Image
 import pytest
 import torch
 from built_runner import built_runner
+from damaged_files import seal
 
 import lensbox.export.cli
+from lensbox.artifact.metadata import Library
 from lensbox.common.errors import ArtifactError, ExitCode
 from lensbox.common.main import main
 from lensbox.ops import library_path
 from lensbox.runtime.artifact_loading import load_artifact
-from lensbox.runtime.carried_ops import Library, load_carried_libraries, this_platform
+from lensbox.runtime.carried_ops import load_carried_libraries, this_platform
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "custom_op"
 SCRIPT = Path(lensbox.export.cli.__file__).with_name("script_model.py")
@@ -150,6 +152,7 @@ def changed(source: Path, target: Path, change: Callable[[str, Any], Any]) -> Pa
             if "/extra/ops/" in name:
                 content = change("content", content)
             new.writestr(name, content)
+    seal(target)
     return target
 
 

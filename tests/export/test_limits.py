@@ -8,13 +8,11 @@ from typing import Any
 import pytest
 import torch
 
+from lensbox.artifact.metadata import ArtifactMetadata, Canvas, Extra, Library, Reading, Thresholds
+from lensbox.artifact.self_test import ExpectedExtra
 from lensbox.export.user_ops import described_libraries
 from lensbox.model import DetectorSpec
-from lensbox.runtime import Canvas, Reading, load_artifact
-from lensbox.runtime.carried_ops import Library
-from lensbox.runtime.detection import Extra
-from lensbox.runtime.metadata import ArtifactMetadata
-from lensbox.runtime.self_test import ExpectedExtra
+from lensbox.runtime import load_artifact
 
 
 @pytest.fixture(scope="module")
@@ -43,12 +41,11 @@ def as_metadata(metadata: ArtifactMetadata, values: dict[str, Any]) -> None:
     labels = torch.zeros(count, dtype=torch.int64) if classes else None
     changed = dataclasses.replace(
         metadata,
-        canvas=Canvas(**{name: canvas[name] for name in Canvas._fields if name in canvas}),
-        reading=Reading(**{name: values[name] for name in Reading._fields if name in values}),
+        canvas=Canvas(**{name: canvas[name] for name in Canvas.__dataclass_fields__ if name in canvas}),
+        reading=Reading(**{name: values[name] for name in Reading.__dataclass_fields__ if name in values}),
         classes=classes,
         extras=extras,
-        score_threshold=values.get("score_threshold", 0.5),
-        iou_threshold=values.get("iou_threshold", 0.5),
+        defaults=Thresholds(values.get("score_threshold", 0.5), values.get("iou_threshold", 0.5)),
         self_test=dataclasses.replace(metadata.self_test, labels=labels, extras=expected),
     )
     ArtifactMetadata.from_json(changed.to_json())

@@ -9,11 +9,11 @@ import torch
 from torch import Tensor
 from user_detectors import Landmarks, RedAndBlue
 
+from lensbox.artifact.metadata import ArtifactMetadata
 from lensbox.export.artifact_writer import describe
 from lensbox.export.onnx_exporter import OnnxExportError
 from lensbox.export.onnx_proof import prove
 from lensbox.model import Detector
-from lensbox.runtime.metadata import ArtifactMetadata
 
 Found = dict[str, Tensor]
 Error = Callable[[Found, Tensor, float, float], None]

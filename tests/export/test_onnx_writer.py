@@ -19,6 +19,7 @@ from unusual_detectors import (
 )
 from user_detectors import Brightest, Landmarks, RedAndBlue
 
+from lensbox.artifact.metadata import ArtifactMetadata, Library
 from lensbox.export import formats, onnx_writer
 from lensbox.export.artifact_writer import describe, save_artifact
 from lensbox.export.cli import export
@@ -28,9 +29,7 @@ from lensbox.export.output_paths import output_paths
 from lensbox.export.self_test_images import draw_scene
 from lensbox.model import Detector, FaceDetector, weights_sha256
 from lensbox.runtime import Detections, load_artifact
-from lensbox.runtime.carried_ops import Library
 from lensbox.runtime.compiled import this_machine
-from lensbox.runtime.metadata import ArtifactMetadata
 
 
 def metadata_of(path: Path) -> ArtifactMetadata:

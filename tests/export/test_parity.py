@@ -13,6 +13,7 @@ from torch import Tensor
 from unusual_detectors import AsManySlotsAsNeeded, BrightestRows, FittingItsOwnWay, LosingNothing
 from user_detectors import Brightest, Landmarks, RedAndBlue
 
+from lensbox.artifact.metadata import Precision
 from lensbox.common.errors import ArtifactError
 from lensbox.common.main import main
 from lensbox.export import parity
@@ -21,7 +22,6 @@ from lensbox.export.onnx_writer import make_onnx
 from lensbox.export.parity import ParityOptions, Reference, compare_with_detector
 from lensbox.runtime.artifact import Artifact
 from lensbox.runtime.artifact_loading import load_artifact, load_artifact_bytes
-from lensbox.runtime.metadata import Precision
 
 THRESHOLDS = (0.04, 0.3)
 OPTIONS = ParityOptions(batches=(1, 5))

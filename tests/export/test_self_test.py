@@ -6,10 +6,11 @@ import dataclasses
 import pytest
 import torch
 
+from lensbox.artifact.self_test import TOLERANCES, SelfTest
 from lensbox.export.self_test_builder import build_self_test
 from lensbox.export.tf32 import OperandRounding, round_mantissa
 from lensbox.model import DetectorConfig, FaceDetector
-from lensbox.runtime.self_test import TOLERANCES, SelfTest, run_self_test
+from lensbox.runtime.self_test import run_self_test
 
 CPU = torch.device("cpu")
 

@@ -8,10 +8,13 @@ from pathlib import Path
 
 import pytest
 import torch
+from damaged_files import seal
 from torch import Tensor, nn
 from unusual_detectors import AsManySlotsAsNeeded, BrightestRows, CompleteAsTheProtocolHasIt
 from user_detectors import Brightest, Landmarks, RedAndBlue
 
+from lensbox.artifact.metadata import ArtifactMetadata, Canvas
+from lensbox.artifact.self_test import TOLERANCES, SelfTest
 from lensbox.common.errors import ArtifactError
 from lensbox.export.artifact_writer import save_artifact
 from lensbox.export.self_test_builder import build_self_test
@@ -19,9 +22,8 @@ from lensbox.export.tf32 import OperandRounding
 from lensbox.export.wrapper import DetectorWrapper, deployed
 from lensbox.model import DetectorSpec, FaceDetector
 from lensbox.runtime import Artifact, load_artifact
-from lensbox.runtime.metadata import ArtifactMetadata, Canvas
 from lensbox.runtime.op_library import op_name
-from lensbox.runtime.self_test import TOLERANCES, SelfTest, run_self_test
+from lensbox.runtime.self_test import run_self_test
 
 LENSBOX_OPS = ["lensbox::letterbox", "lensbox::masked_giou_loss"]
 Saved = Callable[[nn.Module], Artifact]
@@ -167,6 +169,7 @@ def test_an_artifact_without_the_methods_it_needs_is_refused(saved: Saved, tmp_p
                 values["self_test"]["expected"]["labels"] = [0] * count
                 content = json.dumps(values).encode()
             new.writestr(name, content)
+    seal(tmp_path / "new.pt")
     with pytest.raises(ArtifactError, match="lacks the methods detect_named"):
         load_artifact(tmp_path / "new.pt")
 

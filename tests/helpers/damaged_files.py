@@ -3,6 +3,7 @@
 import io
 import zipfile
 from collections.abc import Callable, Iterable
+from pathlib import Path
 
 from lensbox.artifact.seal import sealed_zip
 
@@ -22,6 +23,11 @@ def archive_of(entries: Iterable[tuple[str, bytes]]) -> bytes:
         for name, value in entries:
             new.writestr(name, value)
     return sealed_zip(content.getvalue())
+
+
+def seal(path: Path) -> None:
+    """Seal an archive that `zipfile` wrote to a path."""
+    path.write_bytes(sealed_zip(path.read_bytes()))
 
 
 def with_bit_flipped(data: bytes, position: int, bit: int = 0) -> bytes:

@@ -45,5 +45,4 @@ def test_an_artifact_tells_how_long_it_letterboxed(artifact_path: Path) -> None:
 
 def _canvas(artifact: Artifact) -> tuple[int, int, int]:
     canvas = artifact.metadata.canvas
-    assert canvas is not None
     return canvas.channels, canvas.height, canvas.width

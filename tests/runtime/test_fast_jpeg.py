@@ -16,13 +16,13 @@ import pytest
 from exif_files import exif, jpeg_with_exif
 from image_mutations import mutated
 
+from lensbox.artifact.metadata import Canvas, Reading
 from lensbox.common.errors import InputError
 from lensbox.runtime import fast_jpeg, image_decoder
 from lensbox.runtime.fast_jpeg import decode_usual_jpeg
 from lensbox.runtime.image_decoder import decode_photo
 from lensbox.runtime.image_limits import NO_LIMITS, ImageLimits
 from lensbox.runtime.jpeg_header import usual_header
-from lensbox.runtime.metadata import Canvas, Reading
 from lensbox.runtime.photo import Photo
 
 GRAY, COLOR = Canvas(32, 32, 1), Canvas(32, 32, 3)

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 import torch
 
+from lensbox.artifact.metadata import Precision
 from lensbox.runtime.artifact import Artifact
 from lensbox.runtime.artifact_loading import load_artifact
 from lensbox.runtime.gpu_float32 import gpu_float32
-from lensbox.runtime.metadata import Precision
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
 CONVOLUTIONS: Any = torch.backends.cudnn

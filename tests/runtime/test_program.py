@@ -96,7 +96,7 @@ def with_a_graph_of_nothing(entries: dict[str, bytes]) -> None:
     ("change", "message"),
     [
         (without("/extra/lensbox.json"), "is not a Lensbox artifact: it holds no lensbox.json"),
-        (with_metadata(lambda found: found.update(format_version=1)), "which exported programs never had"),
+        (with_metadata(lambda found: found.update(format_version=1)), "format version is 1"),
         (
             with_metadata(lambda found: found["ops"].append("lensbox::padded_nms.new(Tensor x) -> Tensor")),
             "needs the operator lensbox::padded_nms.new",

@@ -16,6 +16,7 @@ import numpy as np
 import PIL.Image
 import pytest
 from built_runner import built_runner
+from damaged_files import seal
 from torch import nn
 from user_detectors import Landmarks, RedAndBlue
 
@@ -184,6 +185,7 @@ def edited(path: Path, target: Path, change: Callable[[Values], object]) -> Path
                 change(values)
                 content = json.dumps(values).encode()
             new.writestr(entry, content)
+    seal(target)
     return target
 
 

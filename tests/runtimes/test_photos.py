@@ -13,10 +13,10 @@ from cpp_runtime.photo_pixels import CanvasSize, cpp_photos
 from exif_files import broken_exif, exif, jpeg_with_exif, odd_exif, png_with_exif
 from torch import Tensor
 
+from lensbox.artifact.metadata import Canvas, Orientation, Reading
 from lensbox.common.errors import InputError
 from lensbox.ops import letterbox
 from lensbox.runtime.image_io import read_photo
-from lensbox.runtime.metadata import Canvas, Orientation, Reading
 
 # Pillow says so of some of the palettes.
 pytestmark = pytest.mark.filterwarnings("ignore:Palette images with Transparency")

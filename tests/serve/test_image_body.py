@@ -17,8 +17,8 @@ import torch
 from image_mutations import mutated
 from png_files import chunk, png_file
 
+from lensbox.artifact.metadata import Canvas
 from lensbox.runtime.image_io import DEFAULT_READING, read_image
-from lensbox.runtime.metadata import Canvas
 from lensbox.serve.engine.errors import DeadlineError
 from lensbox.serve.errors import ApiError
 from lensbox.serve.image_body import photo_from_file

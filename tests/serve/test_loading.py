@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from damaged_files import seal
 from user_detectors import RedAndBlue
 
 import lensbox.serve.loading
@@ -57,6 +58,7 @@ def test_a_failed_self_test_is_refused(artifact_path: Path, tmp_path: Path) -> N
                 metadata["self_test"]["loss"]["expected"] += 0.5
                 content = json.dumps(metadata).encode()
             target.writestr(entry, content)
+    seal(path)
     with pytest.raises(StartupError, match=r"altered\.pt failed its self-test on cpu: loss differ"):
         load_model(Settings(path, device="cpu"))
 

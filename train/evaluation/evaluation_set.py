@@ -13,10 +13,10 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from lensbox.artifact.metadata import Canvas
 from lensbox.common.errors import InputError
 from lensbox.model.config import CANVAS_SIZE
 from lensbox.ops import letterbox
-from lensbox.runtime.metadata import Canvas
 from lensbox.train.average_precision import Array, ImageLabels
 from lensbox.train.data.image_store import decode_image
 from lensbox.train.data.wider_face import LabelledImage, Problem, none_readable
@@ -77,7 +77,7 @@ def load_evaluation_set(
         except OSError as error:
             return Problem(image.origin, str(error))
         pixels = torch.from_numpy(np.atleast_3d(decoded.pixels).copy()).permute(2, 0, 1)
-        canvases, geometry = letterbox([pixels], *canvas)
+        canvases, geometry = letterbox([pixels], *canvas.as_tuple)
         place = Place(*(geometry[0, i : i + 2].repeat(2).double().numpy() for i in (0, 2)))
         boxes, ignore = place.boxes(decoded.boxes), decoded.ignore
         if not classes:

@@ -2,7 +2,7 @@
 
 import time
 
-from lensbox.runtime.metadata import Canvas, Reading
+from lensbox.artifact.metadata import Canvas, Reading
 from lensbox.serve.engine.errors import DeadlineError
 from lensbox.serve.errors import ApiError
 from lensbox.serve.image_body import photo_from_file

@@ -20,9 +20,9 @@ from torch import Tensor
 from user_detectors import Landmarks, RedAndBlue
 from v2_requests import HEADER_LENGTH
 
+from lensbox.artifact.metadata import Canvas
 from lensbox.export.artifact_writer import save_artifact
 from lensbox.runtime import load_artifact
-from lensbox.runtime.metadata import Canvas
 from lensbox.serve.engine.jobs import CanvasDetections
 from lensbox.serve.v2.infer_answer import infer_answer
 from lensbox.serve.v2.infer_request import InferRequest, Wanted
@@ -72,7 +72,6 @@ def test_labels_and_further_outputs_by_name(
     running = start_service(lambda: artifact)
     wait_until(lambda: running.client.get("/v2/health/ready").status_code == 200)
     canvas = artifact.metadata.canvas
-    assert canvas is not None
     pixels = torch.randint(0, 256, (3, canvas.channels, canvas.height, canvas.width), dtype=torch.uint8)
     expected = artifact.detect_named(pixels)
     slots = expected["boxes"].shape[1]
@@ -129,14 +128,6 @@ def test_before_the_model_is_loaded(
     finally:
         loading.set()
     wait_until(lambda: client.get("/v2/models/fake/ready").status_code == 200)
-
-
-def test_an_artifact_that_does_not_tell_its_canvas(start: Callable[..., Any], fake: Any) -> None:
-    running = start()
-    fake.metadata = SimpleNamespace(name="fake", canvas=None)
-    for response in (running.client.get("/v2/models/fake"), running.client.post(_INFER, **_BODY)):
-        assert response.status_code == 400
-        assert "format 1: export it again" in response.json()["error"]
 
 
 def _waits(running: Any, fake: Any, jobs: int) -> bool:

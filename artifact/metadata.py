@@ -1,0 +1,328 @@
+"""The metadata of an artifact, and `lensbox.json`, the form in which a file stores it.
+
+The limits are those of `lensbox.model.specification`, so that whatever is exported can be read. The C++
+runtime reads the same file by the rules in `docs/artifact.md`.
+"""
+
+import json
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import field, replace
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import (
+    AfterValidator,
+    ConfigDict,
+    Field,
+    TypeAdapter,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+)
+from pydantic.dataclasses import dataclass
+
+from lensbox.artifact.self_test import Fraction, NonNegative, SelfTest
+
+METADATA_FILE = "lensbox.json"
+FORMAT_VERSION: Final = 2
+MAX_METADATA_SIZE = 16 << 20  # bytes
+
+_CONFIG = ConfigDict(strict=True, allow_inf_nan=False)
+_OPTIONAL = ("classes", "extras", "precision", "libraries", "parity", "compiled")
+_MAX_EXTRA_SIZE = 1 << 16
+_SHOWN = 60  # characters of a wrong value, in a message
+
+Orientation = Literal["exif", "stored"]
+Identifier = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
+_Count = Annotated[int, Field(ge=0, lt=2**31)]
+_Side = Annotated[int, Field(ge=1, le=1 << 14)]
+_Feature = Annotated[str, Field(pattern=r"^[a-z0-9_.]{1,40}$")]
+_Schema = Annotated[
+    str,
+    Field(
+        max_length=4096,
+        pattern=r"^[A-Za-z_][A-Za-z0-9_]*::[A-Za-z_][A-Za-z0-9_]*(\.\w+)?\([ -~]*\) -> [ -~]+$",
+    ),
+]
+
+
+def _gray_or_rgb(channels: int) -> int:
+    if channels == 2:
+        raise ValueError("must be 1 or 3")
+    return channels
+
+
+@dataclass(frozen=True, config=_CONFIG)
+class Canvas:
+    """The canvas that images are fitted to.
+
+    height, width: in pixels. channels: 1 (gray) or 3 (RGB). fill: gray level of the padding.
+    """
+
+    height: _Side
+    width: _Side
+    channels: Annotated[int, Field(ge=1, le=3), AfterValidator(_gray_or_rgb)] = 1
+    fill: Annotated[int, Field(ge=0, le=255)] = 0
+
+    @property
+    def as_tuple(self) -> tuple[int, int, int, int]:
+        """Height, width, channels and fill: the arguments of `letterbox` and `fit_to_canvases`."""
+        return self.height, self.width, self.channels, self.fill
+
+
+@dataclass(frozen=True, config=_CONFIG)
+class Reading:
+    """How image files are read for a detector.
+
+    orientation: "exif" to turn photographs upright, "stored" to leave their pixels as stored.
+    jpeg_oversampling: a JPEG file may be decoded at a reduced scale as long as each side keeps this many
+    times the pixels that the canvas needs; 0: always in full.
+    """
+
+    orientation: Orientation = "exif"
+    jpeg_oversampling: Annotated[int, Field(ge=0, le=1000)] = 2
+
+    def with_orientation(self, orientation: Orientation | None) -> "Reading":
+        """Return a copy with another orientation, or itself for None. Raises ValueError for other words."""
+        if orientation is None:
+            return self
+        if orientation not in ("exif", "stored"):
+            raise ValueError(f"orientation must be 'exif' or 'stored', got {orientation!r}")
+        return replace(self, orientation=orientation)
+
+
+@dataclass(frozen=True, config=_CONFIG)
+class Thresholds:
+    """The default thresholds of `detect`."""
+
+    score_threshold: Fraction
+    iou_threshold: Fraction
+
+
+@dataclass(frozen=True, config=_CONFIG)
+class Extra:
+    """A further output for each detection, beside box, score and label.
+
+    shape: without batch and slots. kind: "points", xy in canvas pixels, which `restore_points` takes to those
+    of the photograph; or "values".
+    """
+
+    shape: Annotated[tuple[Annotated[int, Field(ge=1, le=_MAX_EXTRA_SIZE)], ...], Field(max_length=8)]
+    kind: Literal["points", "values"]
+
+    @field_validator("shape")
+    @classmethod
+    def _check_size(cls, shape: tuple[int, ...]) -> tuple[int, ...]:
+        if math.prod(shape) > _MAX_EXTRA_SIZE:
+            raise ValueError(f"must have a product of at most {_MAX_EXTRA_SIZE}")
+        return shape
+
+    @field_validator("kind")
+    @classmethod
+    def _check_points(cls, kind: str, info: ValidationInfo) -> str:
+        if kind == "points" and info.data.get("shape", (2,))[-1:] != (2,):
+            raise ValueError("must be values, or the shape must end with 2")
+        return kind
+
+
+@dataclass(frozen=True, config=_CONFIG)
+class Precision:
+    """A precision other than float32, and how far it moved the detections at export.
+
+    dtype: "tf32", which a runtime may allow; "float16" or "bfloat16", which the code holds. device: where the
+    changes were measured, on so many pictures and detections. Changes of boxes are in canvas pixels.
+    """
+
+    dtype: Literal["tf32", "float16", "bfloat16"]
+    device: Identifier
+    pictures: _Count
+    detections: _Count
+    median_box_change: NonNegative
+    max_box_change: NonNegative
+    max_score_change: NonNegative
+
+
+@dataclass(frozen=True, config=_CONFIG)
+class Parity:
+    """How near a file's detections came to the PyTorch detector's, at export, on one runtime and batch size.
+
+    boxes, scores: the largest changes of detections that both find, in canvas pixels and of 0 to 1.
+    exchanged: detections that only one of them finds, or that moved by more than the export tolerates. loss:
+    the relative difference, None for a file without one. milliseconds: the median time of a batch.
+    """
+
+    runtime: Literal["Python", "C++"]
+    device: Identifier
+    batch: Annotated[int, Field(ge=1, lt=2**31)]
+    detections: _Count
+    boxes: NonNegative
+    scores: NonNegative
+    exchanged: _Count
+    loss: NonNegative | None
+    milliseconds: NonNegative
+
+
+@dataclass(frozen=True, config=_CONFIG)
+class Library:
+    """A shared library in the artifact's entry `extra/ops/NAME`, and what it was built for."""
+
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.+-]{0,99}$")]
+    sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+    torch_version: str
+    platform: str
+
+
+@dataclass(frozen=True, config=_CONFIG)
+class Compiled:
+    """The machine that a package of machine code was compiled for.
+
+    platform: such as "linux-x86_64". cpu_features: instruction sets of the processor, in Linux's names.
+    gpu_architecture: such as "sm_90"; "" for a CPU.
+    """
+
+    device: Literal["cpu", "cuda"]
+    torch_version: str
+    platform: str
+    cpu_features: Annotated[tuple[_Feature, ...], Field(max_length=1000)]
+    gpu_architecture: Annotated[str, Field(pattern=r"^([a-z0-9_.]{1,40})?$")]
+
+    @field_validator("gpu_architecture")
+    @classmethod
+    def _check_architecture(cls, architecture: str, info: ValidationInfo) -> str:
+        if (architecture == "") != (info.data.get("device") == "cpu"):
+            raise ValueError("must be empty for a CPU, and for a GPU alone")
+        return architecture
+
+
+def _distinct(values: tuple[Any, ...]) -> tuple[Any, ...]:
+    names = [getattr(value, "name", value) for value in values]
+    if len(set(names)) < len(names):
+        raise ValueError("must have different names")
+    return values
+
+
+def _usable(extras: Mapping[str, Extra]) -> Mapping[str, Extra]:
+    taken = {"boxes", "scores", "counts", "labels"} & extras.keys()
+    if taken:
+        raise ValueError(f"must have names other than {', '.join(sorted(taken))}")
+    return extras
+
+
+_ClassName = Annotated[str, Field(min_length=1, max_length=200)]
+
+
+@dataclass(frozen=True, config=_CONFIG)
+class ArtifactMetadata:
+    """The content of `lensbox.json`.
+
+    weights_sha256: `lensbox.model.weights_sha256` of the weights that the artifact was made from.
+    input, output: dtype, shape and unit of the methods' tensors, for people and clients.
+    ops: schemas of the operators that a process must have registered before it loads the artifact.
+    classes: names by label; empty for a detector without labels.
+    extras: further outputs of `detect_named`, by name.
+    precision: None for float32.
+    libraries: op libraries that the artifact carries.
+    parity: how near its answers were to PyTorch's at export; empty if that was not measured.
+    compiled: the machine of a package of machine code; None for other files.
+    """
+
+    format_version: Literal[2]
+    name: str
+    lensbox_version: str
+    torch_version: str
+    weights_sha256: str
+    input: dict[str, Any]
+    output: dict[str, Any]
+    canvas: Canvas
+    reading: Reading
+    defaults: Thresholds
+    ops: Annotated[tuple[_Schema, ...], Field(max_length=1000)]
+    methods: tuple[Identifier, ...]
+    classes: Annotated[tuple[_ClassName, ...], Field(max_length=10_000), AfterValidator(_distinct)] = ()
+    extras: Annotated[Mapping[Identifier, Extra], Field(max_length=100), AfterValidator(_usable)] = field(
+        default_factory=dict
+    )
+    precision: Precision | None = None
+    libraries: Annotated[tuple[Library, ...], Field(max_length=16), AfterValidator(_distinct)] = ()
+    parity: Annotated[tuple[Parity, ...], Field(max_length=1000)] = ()
+    compiled: Compiled | None = None
+    self_test: SelfTest = field(kw_only=True)  # last: it is read by `classes` and `extras`
+
+    @property
+    def score_threshold(self) -> float:
+        """The default threshold of scores."""
+        return self.defaults.score_threshold
+
+    @property
+    def iou_threshold(self) -> float:
+        """The default threshold of IoU."""
+        return self.defaults.iou_threshold
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """Names of the outputs of `detect_named`, in the order in which detect-only files give them."""
+        return ("boxes", "scores", "counts", *(["labels"] if self.classes else []), *self.extras)
+
+    def to_json(self) -> str:
+        """Return the content of `lensbox.json`."""
+        document = _adapter.dump_python(self, mode="json")
+        return json.dumps({key: value for key, value in document.items() if value or key not in _OPTIONAL})
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> "ArtifactMetadata":
+        """Read what `to_json` wrote. Unknown entries are ignored.
+
+        Raises ValueError, with the path of the value, if the text is too long, no strict JSON, malformed or
+        of another format version.
+        """
+        if len(text) > MAX_METADATA_SIZE:
+            raise ValueError(f"it has {len(text)} bytes, at most {MAX_METADATA_SIZE} are read")
+        try:
+            # For what pydantic's parser forgives: keys that occur twice, NaN and Infinity.
+            document = json.loads(text, object_pairs_hook=_unique_keys, parse_constant=_no_constant)
+        except RecursionError as error:
+            raise ValueError("it is nested too deeply") from error
+        except ValueError as error:
+            raise ValueError(f"it is no strict JSON: {error}") from error
+        version = document.get("format_version") if isinstance(document, dict) else None
+        if type(version) is not int:
+            raise ValueError("it has no format_version")
+        if version != FORMAT_VERSION:
+            writer = document.get("lensbox_version", "an unknown version")
+            raise ValueError(
+                f"its format version is {version}, this Lensbox reads {FORMAT_VERSION} alone "
+                f"(it was written by Lensbox {writer})"
+            )
+        try:
+            return _adapter.validate_json(text)
+        except ValidationError as error:
+            raise ValueError(f"it is malformed: {_reason(error)}") from error
+
+
+_adapter = TypeAdapter(ArtifactMetadata)
+
+
+def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    values = dict(pairs)
+    if len(values) < len(pairs):
+        keys = [key for key, _ in pairs]
+        raise ValueError(f"the key {next(key for key in keys if keys.count(key) > 1)!r} occurs twice")
+    return values
+
+
+def _no_constant(name: str) -> Any:
+    raise ValueError(f"{name} is no number of JSON")
+
+
+def _reason(error: ValidationError) -> str:
+    """Return the first error, such as "canvas.height must be less than or equal to 16384, got 20000"."""
+    first = error.errors(include_url=False)[0]
+    path = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in first["loc"])[1:]
+    if first["type"] == "missing":
+        return f"it lacks the entry {path!r}"
+    if first["type"] == "self_test":  # names its own path and value
+        return first["msg"]
+    rule = re.sub(r"^(\w+ should|Value error, must)", "must", first["msg"])
+    value = json.dumps(first["input"], default=str)
+    return f"{path} {rule}, got {value if len(value) <= _SHOWN else value[:_SHOWN] + '...'}"

@@ -1,0 +1,267 @@
+"""`lensbox.json`, read strictly; what is wrong is named by its path."""
+
+import copy
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lensbox.artifact.metadata import ArtifactMetadata, Canvas, Extra, Parity, Precision, Reading
+from lensbox.runtime.artifact_loading import load_artifact
+
+Values = dict[str, Any]
+LIBRARY = {"name": "ops.so", "sha256": "0" * 64, "torch_version": "2.13.0", "platform": "linux-x86_64"}
+PRECISION = {
+    "dtype": "float16",
+    "device": "cuda",
+    "pictures": 12,
+    "detections": 30,
+    "median_box_change": 0.01,
+    "max_box_change": 1.5,
+    "max_score_change": 0.004,
+}
+PARITY = {
+    "runtime": "Python",
+    "device": "cpu",
+    "batch": 7,
+    "detections": 30,
+    "boxes": 0.01,
+    "scores": 0.001,
+    "exchanged": 1,
+    "loss": 1e-6,
+    "milliseconds": 12.5,
+}
+
+
+@pytest.fixture(scope="module")
+def values(artifact_path: Path) -> Values:
+    document: Values = json.loads(load_artifact(artifact_path).metadata.to_json())
+    return document
+
+
+def put(path: str, value: Any) -> Callable[[Values], None]:
+    """Sets the value at a path such as 'self_test.image.shape.0'."""
+
+    def change(values: Any) -> None:
+        *parents, last = path.split(".")
+        for key in parents:
+            values = values[int(key) if isinstance(values, list) else key]
+        values[int(last) if isinstance(values, list) else last] = value
+
+    return change
+
+
+def in_test(path: str, value: Any) -> Callable[[Values], None]:
+    return put(f"self_test.{path}", value)
+
+
+def with_classes(labels: list[Any]) -> Callable[[Values], None]:
+    """Two classes; `labels` replaces as many of the expected ones, which are 0."""
+
+    def change(values: Any) -> None:
+        values["classes"] = ["cat", "dog"]
+        expected = values["self_test"]["expected"]
+        count = len(expected["scores"])
+        expected["labels"] = labels + [0] * (count - len(labels)) if len(labels) < 20 else labels
+
+    return change
+
+
+def with_extra(extra: Values, limits: Values | None = None) -> Callable[[Values], None]:
+    """A further output "tail" of this kind, for which two numbers a detection are expected."""
+
+    def change(values: Any) -> None:
+        values["extras"] = {"tail": extra}
+        test = values["self_test"]
+        test["expected"]["extras"] = {"tail": [[1, 2.5]] * len(test["expected"]["scores"])}
+        for device, limit in (limits or {"cpu": 0.1, "cuda": 0.5}).items():
+            test["tolerance"][device]["extras"] = {"tail": limit}
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (put("format_version", True), "it has no format_version"),
+        (put("format_version", 1), "format version is 1, this Lensbox reads 2 alone"),
+        (put("format_version", 2**32 + 1), "format version is 4294967297, this Lensbox reads 2 alone"),
+        (put("name", 7), "name must be a valid string, got 7"),
+        (put("input", []), r"input must be .*, got \[\]"),
+        (put("canvas", None), "canvas must be .*, got null"),
+        (put("canvas.height", 0), "canvas.height must be greater than or equal to 1, got 0"),
+        (put("canvas.width", 16385), "canvas.width must be less than or equal to 16384, got 16385"),
+        (put("canvas.width", 256.0), "canvas.width must be a valid integer, got 256.0"),
+        (put("canvas.channels", 2), "canvas.channels must be 1 or 3, got 2"),
+        (put("canvas", {}), "it lacks the entry 'canvas.height'"),
+        (put("reading.orientation", "auto"), "reading.orientation must be 'exif' or 'stored', got \"auto\""),
+        (
+            put("reading.jpeg_oversampling", True),
+            "reading.jpeg_oversampling must be a valid integer, got true",
+        ),
+        (put("defaults.score_threshold", 1.5), "defaults.score_threshold must be less than or equal to 1"),
+        (put("defaults.iou_threshold", "0.5"), "defaults.iou_threshold must be a valid number"),
+        (put("ops", ["a::b() -> ()"] * 1001), "ops must have at most 1000 items"),
+        (put("ops", ["giou"]), r"ops\[0\] must match pattern .*, got \"giou\""),
+        (put("ops", ["a::b(" + "x" * 5000 + ") -> ()"]), r"ops\[0\] must have at most 4096 characters"),
+        (put("methods", ["detect", "not a name"]), r"methods\[1\] must match pattern"),
+        (in_test("image.shape", [3, 9]), r"it lacks the entry 'self_test.image.shape\[2\]'"),
+        (in_test("image.shape.0", 2), r"self_test.image.shape\[0\] must be 1, 3 or 4, got 2"),
+        (in_test("image.shape", [1, 2**20, 2**62]), r"self_test.image.pixels must have \d+ items, got \d+"),
+        (in_test("image.pixels.5", 256), r"self_test.image.pixels\[5\] must be less than or equal to 255"),
+        (in_test("image.pixels", [0]), r"self_test.image.pixels must have \d+ items, got 1"),
+        (in_test("expected.boxes", []), "expected.boxes must have at least 1 item"),
+        (in_test("expected.boxes.0.1", 1e39), r"boxes\[0\]\[1\] must be less than or equal to 34028"),
+        (in_test("expected.scores.0", 1.01), r"scores\[0\] must be less than or equal to 1, got 1.01"),
+        (in_test("loss.expected", None), "self_test.loss.expected must be a valid number, got null"),
+        (
+            in_test("tolerance.cuda.loss", -1),
+            "tolerance.cuda.loss must be greater than or equal to 0, got -1",
+        ),
+        (put("classes", ["a", ""]), r"classes\[1\] must have at least 1 character, got \"\""),
+        (put("classes", ["a", "a"]), r"classes must have different names"),
+        (put("classes", ["a", "b"]), r"self_test.expected.labels must have \d+ items, got 0"),
+        (with_classes([2]), "self_test.expected.labels must hold numbers below 2, got 2"),
+        (with_classes([-1]), r"expected.labels\[0\] must be greater than or equal to 0, got -1"),
+        (with_extra({"shape": [3]}), "it lacks the entry 'extras.tail.kind'"),
+        (with_extra({"shape": [3], "kind": "points"}), "extras.tail.kind must be values, or the shape"),
+        (
+            with_extra({"shape": [512, 512], "kind": "values"}),
+            "extras.tail.shape must have a product of at most",
+        ),
+        (
+            put("extras", {"labels": {"shape": [], "kind": "values"}}),
+            "extras must have names other than labels",
+        ),
+        (
+            with_extra({"shape": [3], "kind": "values"}),
+            r"self_test.expected.extras.tail\[0\] must have 3 items, got 2",
+        ),
+        (
+            with_extra({"shape": [2], "kind": "points"}, limits={"cpu": 1, "cuda": -1}),
+            "tolerance.cuda.extras.tail must be greater than or equal to 0, got -1",
+        ),
+        (put("libraries", [LIBRARY, LIBRARY]), "libraries must have different names"),
+        (put("libraries", [{**LIBRARY, "name": "a/b"}]), r"libraries\[0\].name must match pattern"),
+        (put("libraries", [{**LIBRARY, "sha256": "0"}]), r"libraries\[0\].sha256 must match pattern"),
+        (
+            put("parity", [PARITY, {**PARITY, "boxes": -1}]),
+            r"parity\[1\].boxes must be greater than or equal",
+        ),
+        (put("precision", {**PRECISION, "dtype": "int8"}), "precision.dtype must be 'tf32', 'float16' or"),
+        (
+            lambda values: values["self_test"]["tolerance"].pop("cpu"),
+            "lacks the entry 'self_test.tolerance.cpu'",
+        ),
+    ],
+)
+def test_malformed_values_are_named(values: Values, change: Callable[[Values], None], message: str) -> None:
+    changed = copy.deepcopy(values)
+    change(changed)
+    with pytest.raises(ValueError, match=message):
+        ArtifactMetadata.from_json(json.dumps(changed))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        put("unknown", {"any": ["thing", None]}),
+        in_test("tolerance.tpu", "unknown"),
+        put("ops", []),
+        put("defaults.score_threshold", 1),
+        put("canvas", {"height": 1, "width": 16384, "channels": 3, "fill": 255, "more": 1}),
+        put("reading", {"orientation": "stored", "jpeg_oversampling": 0}),
+        put("classes", []),
+        put("extras", {}),
+        put("precision", PRECISION),
+        put("libraries", [LIBRARY]),
+        with_classes([1]),
+        with_extra({"shape": [2], "kind": "points"}),
+        with_extra({"shape": [1, 2, 1], "kind": "values"}),
+    ],
+)
+def test_what_the_rules_allow_is_read(values: Values, change: Callable[[Values], None]) -> None:
+    changed = copy.deepcopy(values)
+    change(changed)
+    ArtifactMetadata.from_json(json.dumps(changed))
+
+
+def test_canvas_and_reading_are_kept(values: Values) -> None:
+    changed = copy.deepcopy(values)
+    changed["canvas"] = {"height": 192, "width": 320, "channels": 3, "fill": 114}
+    changed["reading"] = {"orientation": "stored", "jpeg_oversampling": 3}
+    metadata = ArtifactMetadata.from_json(json.dumps(changed))
+    assert metadata.canvas == Canvas(192, 320, 3, 114)
+    assert metadata.reading == Reading("stored", 3)
+    assert ArtifactMetadata.from_json(metadata.to_json()).canvas == metadata.canvas
+
+
+def test_the_parity_is_kept(values: Values) -> None:
+    rows = [PARITY, {**PARITY, "runtime": "C++", "loss": None}]
+    metadata = ArtifactMetadata.from_json(json.dumps({**values, "parity": rows}))
+    assert metadata.parity[0] == Parity("Python", "cpu", 7, 30, 0.01, 0.001, 1, 1e-6, 12.5)
+    assert metadata.parity[1].loss is None
+    assert json.loads(metadata.to_json())["parity"] == rows
+    assert ArtifactMetadata.from_json(json.dumps(values)).parity == ()
+
+
+def test_the_precision_is_kept(values: Values) -> None:
+    metadata = ArtifactMetadata.from_json(json.dumps({**values, "precision": PRECISION}))
+    assert metadata.precision == Precision("float16", "cuda", 12, 30, 0.01, 1.5, 0.004)
+    assert json.loads(metadata.to_json())["precision"] == PRECISION
+    assert ArtifactMetadata.from_json(json.dumps(values)).precision is None
+
+
+def test_classes_and_extras_are_kept(values: Values) -> None:
+    changed = copy.deepcopy(values)
+    with_classes([1])(changed)
+    with_extra({"shape": [1, 2], "kind": "points"})(changed)
+    metadata = ArtifactMetadata.from_json(json.dumps(changed))
+    assert metadata.classes == ("cat", "dog")
+    assert metadata.extras == {"tail": Extra((1, 2), "points")}
+    assert metadata.self_test.labels is not None
+    assert metadata.self_test.labels[:2].tolist() == [1, 0]
+    tail = metadata.self_test.extras["tail"]
+    assert tail.values[0].tolist() == [[1, 2.5]]
+    assert tail.tolerances == {"cpu": 0.1, "cuda": 0.5}
+    assert ArtifactMetadata.from_json(metadata.to_json()).to_json() == metadata.to_json()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('{"a": 1, "a": 2}', "'a' occurs twice"),
+        ('{"b": [{"a": 1, "a": 1}]}', "'a' occurs twice"),
+        ("[NaN]", "NaN is no number of JSON"),
+        ("[-Infinity]", "-Infinity is no number of JSON"),
+        ("\ufeff{}", "BOM"),
+        ("[" * 200_000, "nested too deeply"),
+        ("", "Expecting value"),
+        ("[]", "it has no format_version"),
+    ],
+)
+def test_refuses_lenient_json(text: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        ArtifactMetadata.from_json(text)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ('"score_threshold": 0.25', '"score_threshold": 1e999', "must be a finite number"),
+        ('"input": {', '"input": {"a": ' + "[" * 500 + "]" * 500 + ", ", "recursion limit|nested too deeply"),
+        ('"name": "', r'"name": "\ud800', "Invalid JSON"),
+    ],
+)
+def test_refuses_what_only_one_parser_takes(values: Values, old: str, new: str, message: str) -> None:
+    text = json.dumps(values)
+    assert old in text
+    with pytest.raises(ValueError, match=message):
+        ArtifactMetadata.from_json(text.replace(old, new, 1))
+
+
+def test_refuses_metadata_beyond_16_mib() -> None:
+    with pytest.raises(ValueError, match="at most 16777216 are read"):
+        ArtifactMetadata.from_json(" " * ((16 << 20) + 1))
