@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import field
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
@@ -26,8 +25,6 @@ from pydantic import (
     field_validator,
 )
 from pydantic.dataclasses import dataclass
-from pydantic.fields import FieldInfo
-from pydantic_core import ErrorDetails
 
 from lensbox.model import DetectorConfig
 from lensbox.train.errors import ConfigError
@@ -35,9 +32,11 @@ from lensbox.train.errors import ConfigError
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
+STRICT = ConfigDict(strict=True)  # no value becomes another type, but for numbers in text
 
-def as_number(value: Any) -> Any:
-    """Text and integers as float where that is possible: YAML 1.1 reads 4e-3 as text."""
+
+def _as_number(value: Any) -> Any:
+    """Return text and integers as float where that is possible: YAML 1.1 reads 4e-3 as text."""
     if isinstance(value, (int, str)) and not isinstance(value, bool):
         try:
             return float(value)
@@ -46,88 +45,44 @@ def as_number(value: Any) -> Any:
     return value
 
 
-def _as_many(count: int) -> Callable[[Any], Any]:
-    def check(value: Any) -> Any:
-        if isinstance(value, (list, tuple)) and len(value) != count:
-            raise ValueError(f"must have {count} values, got {value!r}")
-        return value
+def _rule(rule: str, holds: Callable[[Any], bool]) -> AfterValidator:
+    """Refuse values for which `holds` is false, with the rule as the message."""
 
-    return check
-
-
-def _with_text_keys(value: Any) -> Any:
-    return {str(key): item for key, item in value.items()} if isinstance(value, Mapping) else value
-
-
-def _checked(rule: str, holds: Callable[[Any], bool]) -> AfterValidator:
     def check(value: Any) -> Any:
         if not holds(value):
-            raise ValueError(f"must be {rule}, got {value!r}")
+            raise ValueError(f"must be {rule}")
         return value
 
     return AfterValidator(check)
 
 
-def at_most(most: int) -> AfterValidator:
-    """For numbers above which a setting is a typing mistake."""
-    return _checked(f"at most {most}", lambda value: value <= most)
-
-
-def _leaves_something(trim: Sequence[float]) -> bool:
+def _leaves_something(trim: tuple[float, ...]) -> bool:
     left, top, right, bottom = trim
     return min(trim) > -1 and left + right < 1 and top + bottom < 1
 
 
-Number = Annotated[float, BeforeValidator(as_number), Field(allow_inf_nan=False)]
+Number = Annotated[float, BeforeValidator(_as_number), Field(allow_inf_nan=False)]
 Share = Annotated[Number, Field(ge=0, le=1)]
 ShareBelowOne = Annotated[Number, Field(ge=0, lt=1)]
 Positive = Annotated[Number, Field(gt=0)]
 NotNegative = Annotated[Number, Field(ge=0)]
-AtLeastOne = Annotated[Number, Field(ge=1)]
 Count = Annotated[int, Field(ge=1)]
 CountOrNone = Annotated[int, Field(ge=0)]
 # Generators take 64 bits, and what is seeded for each process, step or sample adds to or multiplies a seed.
 Seed = Annotated[int, Field(ge=-(2**42), le=2**42)]
-
-_Pair = Annotated[tuple[Number, Number], Strict(False), BeforeValidator(_as_many(2))]
-_Sides = Annotated[tuple[Number, Number, Number, Number], Strict(False), BeforeValidator(_as_many(4))]
-Range = Annotated[_Pair, _checked("two rising numbers above 0", lambda pair: 0 < pair[0] <= pair[1])]
+_Pair = Annotated[tuple[Number, Number], Strict(False)]
+Range = Annotated[_Pair, _rule("two rising numbers above 0", lambda pair: 0 < pair[0] <= pair[1])]
 RisingPairs = Annotated[
     tuple[_Pair, ...],
     Strict(False),
     Field(min_length=1),
-    _checked("rising pairs (low, high)", lambda pairs: all(low < high for low, high in pairs)),
+    _rule("rising pairs (low, high)", lambda pairs: all(low < high for low, high in pairs)),
 ]
-# By name of a source.
-Weights = Annotated[
-    Mapping[str, Number],
-    BeforeValidator(_with_text_keys),
-    _checked("weights of at least 0", lambda weights: all(weight >= 0 for weight in weights.values())),
+Trim = Annotated[
+    tuple[Number, Number, Number, Number],
+    Strict(False),
+    _rule("shares above -1 whose opposite sides sum to less than 1", _leaves_something),
 ]
-Trims = Annotated[
-    Mapping[str, _Sides],
-    BeforeValidator(_with_text_keys),
-    _checked(
-        "shares above -1 whose opposite sides sum to less than 1",
-        lambda trims: all(map(_leaves_something, trims.values())),
-    ),
-]
-
-
-def bounds_in_words(field: FieldInfo) -> str:
-    """The bounds of a numeric setting, such as `at least 0 and below 1`."""
-    bounds = {}
-    for entry in field.metadata:
-        for name in ("ge", "gt", "le", "lt"):
-            if (value := getattr(entry, name, None)) is not None:
-                bounds[name] = value
-    if bounds.keys() == {"ge", "le"}:
-        return f"between {bounds['ge']} and {bounds['le']}"
-    words = {"ge": "at least", "gt": "above", "le": "at most", "lt": "below"}
-    return " and ".join(f"{words[name]} {value}" for name, value in bounds.items())
-
-
-STRICT = ConfigDict(strict=True)  # no value becomes another type, but for numbers in text, see `bounds`
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -135,7 +90,7 @@ class OptimizerSettings:
     """How many steps, of how many views, and how far each one goes."""
 
     steps: Count = 15_000
-    batch_size: Annotated[Count, at_most(65_536)] = 256
+    batch_size: Annotated[Count, Field(le=65_536)] = 256
     learning_rate: Positive = 4e-3
     final_learning_rate: NotNegative = 2e-5
     weight_decay: NotNegative = 0.05
@@ -150,7 +105,7 @@ class AverageSettings:
     ema_decay: ShareBelowOne = 0.9998
     # Decay at step n is min(ema_decay, (1 + n) / (ema_warmup + n)), as in TensorFlow: the average reaches
     # back over (ema_warmup + n) / (ema_warmup - 1) steps, a ninth of the run, until ema_decay limits it.
-    ema_warmup: AtLeastOne = 10.0
+    ema_warmup: Annotated[Number, Field(ge=1)] = 10.0
     recalibration_views: CountOrNone = 2048  # for the average's batch-norm statistics; 0 averages those too
 
 
@@ -193,7 +148,7 @@ class BoxSettings:
     @classmethod
     def _ignores_no_target(cls, value: float, info: ValidationInfo) -> float:
         if value > info.data.get("keep_visible", 1.0):
-            raise ValueError(f"must be at most keep_visible, got {value!r}")
+            raise ValueError("must be at most keep_visible")
         return value
 
 
@@ -206,10 +161,10 @@ class DataSettings:
     and bottom, for sources whose boxes include hair.
     """
 
-    source_weights: Weights = field(default_factory=dict)
-    source_trims: Trims = field(default_factory=dict)
+    source_weights: Mapping[str, NotNegative] = field(default_factory=dict)
+    source_trims: Mapping[str, Trim] = field(default_factory=dict)
     resident_images: Count = 60_000  # larger data sets pass through a pool of this many on the device
-    workers: Annotated[CountOrNone, at_most(1024)] = 8
+    workers: Annotated[CountOrNone, Field(le=1024)] = 8
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -336,28 +291,13 @@ _Settings = TypeVar("_Settings", bound="DataclassInstance")
 
 
 def checked(settings: _Settings, changes: Mapping[str, Any]) -> _Settings:
-    """The settings with changes that pydantic accepts; ConfigError names the first that it does not."""
+    """Return the settings with changes. Raise ConfigError, naming the first value that pydantic refuses."""
     try:
         return dataclasses.replace(settings, **changes)
     except ValidationError as error:
         first = error.errors()[0]
-    name = str(first["loc"][0])
-    rules: FieldInfo = type(settings).__pydantic_fields__[name]  # type: ignore[attr-defined]
-    given = changes.get(name, getattr(settings, name))
-    raise ConfigError(f"{name}: {_complaint(first, rules, given)}")
-
-
-def _complaint(error: ErrorDetails, rules: FieldInfo, given: Any) -> str:
-    """The rule that a value breaks, and the value."""
-    if error["type"] == "value_error":  # raised in this package, with rule and value
-        return str(error["ctx"]["error"])
-    default = rules.get_default(call_default_factory=True)
-    is_endless = error["type"] == "finite_number" and isinstance(default, float)
-    if is_endless and math.isinf(as_number(given)):
-        return f"must be finite, got {given!r}"
-    if is_endless or ("ctx" in error and error["ctx"].keys() & {"ge", "gt", "le", "lt"}):
-        got = as_number(given) if isinstance(default, float) else given
-        return f"must be {bounds_in_words(rules)}, got {got!r}"
-    if isinstance(default, bool):
-        return f"must be true or false, got {given!r}"
-    return f"must be like {default!r}, got {given!r}"
+    name, *place = first["loc"]
+    rule = str(first["ctx"]["error"]) if first["type"] == "value_error" else first["msg"]
+    rule = rule.replace("Input should be", "must be").replace("a valid boolean", "true or false")
+    where = "".join(f"[{part!r}]" for part in place if part not in ("tuple", "dict"))
+    raise ConfigError(f"{name}{where}: {rule}, got {first['input']!r}")

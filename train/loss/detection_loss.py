@@ -7,36 +7,16 @@ anchor (distillation: Hinton et al. 2015, arXiv:1503.02531).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
-from lensbox.ops import masked_giou_loss
+from lensbox.ops import masked_giou_loss_and_grad
 from lensbox.train.loss.assignment import Level, assign, ignored_cells
 from lensbox.train.loss.teachers import Taught
 from lensbox.train.settings import LossSettings, TrainConfig
-
-
-def distillation_loss(boxes: Tensor, logits: Tensor, taught: Taught, settings: LossSettings) -> Tensor:
-    """Loss of a student's predictions against its teachers', a scalar.
-
-    Classification is the varifocal loss of `detection_loss`, with the teachers' score as soft target at every
-    anchor. Boxes learn the teachers' by GIoU, weighted by score²: anchors without a face are thousands, and
-    their small scores must not add up.
-
-    Args:
-        boxes: float32 [B, A, 4]. logits: float32 [B, A].
-    """
-    target = taught.scores
-    score = logits.detach().sigmoid()
-    focus = target + (1 - target) * settings.negative_weight * score**settings.focal_power
-    cross_entropy = F.binary_cross_entropy_with_logits(logits, target, reduction="none")
-    classification = (focus * cross_entropy).sum() / target.sum().clamp(min=1)
-    box = masked_giou_loss(boxes, taught.boxes, target**2)
-    return classification + settings.box_weight * box
-
 
 SMALL_HEIGHT = 16.0
 
@@ -96,7 +76,7 @@ def detection_loss(
     predicted = boxes.gather(1, flat[..., None].expand(-1, -1, 4))
     expected = targets[:, :, None].expand(-1, -1, pairs.cells.shape[2], -1).reshape(batch, -1, 4)
     # A weight of 0 keeps unused slots and lost pairs out.
-    box = masked_giou_loss(predicted, expected.contiguous(), weight)
+    box = giou_loss(predicted, expected.contiguous(), weight)
     total = classification + settings.box_weight * box
     distillation = torch.zeros_like(total)
     if taught is not None:
@@ -104,3 +84,49 @@ def detection_loss(
         total = settings.label_weight * total + settings.distill_weight * distillation
     parts = (classification.detach(), box.detach(), distillation.detach())
     return Losses(total, *parts, positive.sum() / batch, quality_sum)
+
+
+def distillation_loss(boxes: Tensor, logits: Tensor, taught: Taught, settings: LossSettings) -> Tensor:
+    """Loss of a student's predictions against its teachers', a scalar.
+
+    Classification is the varifocal loss of `detection_loss`, with the teachers' score as soft target at every
+    anchor. Boxes learn the teachers' by GIoU, weighted by score²: anchors without a face are thousands, and
+    their small scores must not add up.
+
+    Args:
+        boxes: float32 [B, A, 4]. logits: float32 [B, A].
+    """
+    target = taught.scores
+    score = logits.detach().sigmoid()
+    focus = target + (1 - target) * settings.negative_weight * score**settings.focal_power
+    cross_entropy = F.binary_cross_entropy_with_logits(logits, target, reduction="none")
+    classification = (focus * cross_entropy).sum() / target.sum().clamp(min=1)
+    box = giou_loss(boxes, taught.boxes, target**2)
+    return classification + settings.box_weight * box
+
+
+class _GiouLoss(torch.autograd.Function):
+    """`masked_giou_loss` whose forward computes the gradient, too."""
+
+    @staticmethod
+    def forward(context: Any, pred: Tensor, target: Tensor, weight: Tensor) -> Tensor:
+        loss, grad = masked_giou_loss_and_grad(pred, target, weight)
+        context.save_for_backward(grad)
+        return loss
+
+    @staticmethod
+    def backward(context: Any, grad_loss: Tensor) -> tuple[Tensor, None, None]:
+        (grad,) = context.saved_tensors
+        return grad * grad_loss, None, None
+
+
+def giou_loss(pred: Tensor, target: Tensor, weight: Tensor) -> Tensor:
+    """Return the weighted mean of 1 - GIoU, differentiable in `pred` only.
+
+    The values are those of `masked_giou_loss`; loss and gradient take one launch on a GPU instead of three.
+
+    Args:
+        pred, target: float32 [..., 4], xyxy. weight: float32 [...]; where it is 0, `pred` may hold anything.
+    """
+    loss: Tensor = _GiouLoss.apply(pred, target, weight)  # type: ignore[no-untyped-call]
+    return loss

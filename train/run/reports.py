@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import math
@@ -9,9 +10,8 @@ import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from math import isnan
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 from lensbox.common.files import atomic_write
 from lensbox.train.errors import TrainingError
@@ -20,20 +20,18 @@ from lensbox.train.run import process_group
 from lensbox.train.run.optimizer import Clock, learning_rate
 from lensbox.train.run.step import TrainStep
 
+logger = logging.getLogger(__name__)
+
 
 class ProgressBar:
-    """A tqdm bar over a run's progress, 0 to 1, with elapsed time and time left.
+    """A tqdm bar on standard error over a run's progress, 0 to 1, with elapsed time and time left."""
 
-    Raises:
-        ImportError: tqdm is not installed.
-    """
-
-    def __init__(self, stream: TextIO) -> None:
-        from tqdm import tqdm  # optional: only a terminal needs it
+    def __init__(self) -> None:
+        from tqdm import tqdm  # here, since scoring needs no package of the extra `train`
 
         self._bar = tqdm(
             total=1.0,
-            file=stream,
+            file=sys.stderr,
             dynamic_ncols=True,
             # Time left by the mean rate since the start: compiling and evaluations make the last rate jump.
             smoothing=0,
@@ -41,48 +39,34 @@ class ProgressBar:
         )
 
     def begin(self, progress: float) -> None:
-        """Starts its clock where the run starts or goes on: loading and compiling are no part of the rate."""
+        """Start the bar's clock where the run starts or goes on: loading and compiling are no part of it."""
         self._bar.reset()
         self._bar.initial = self._bar.n = progress
         self._bar.refresh()
 
     def advance(self, progress: float) -> None:
-        """Moves the bar. Cheap enough for every step: it is drawn ten times a second at most."""
+        """Move the bar. Cheap enough for every step: tqdm draws it ten times a second at most."""
         self._bar.update(progress - self._bar.n)
 
     def show(self, text: str) -> None:
-        """Shows `text` right of the bar from now on."""
+        """Show `text` right of the bar from now on."""
         self._bar.set_postfix_str(text, refresh=False)
 
     def close(self) -> None:
-        """Leaves what it shows where it is."""
+        """Leave the bar as it is."""
         self._bar.close()
 
 
 @contextmanager
 def open_progress_bar(wanted: bool = True) -> Iterator[ProgressBar | None]:
-    """A bar on standard error, with log lines above it; None if it is not wanted, standard error is no
-    terminal or tqdm is not installed."""
-    bar = _bar_on_terminal() if wanted else None
-    if bar is None:
+    """Show a bar with log lines above it; None if it is not wanted or standard error is no terminal."""
+    if not (wanted and sys.stderr.isatty()):
         yield None
         return
     from tqdm.contrib.logging import logging_redirect_tqdm
 
-    with logging_redirect_tqdm([logging.getLogger("lensbox")]):
-        try:
-            yield bar
-        finally:
-            bar.close()
-
-
-def _bar_on_terminal() -> ProgressBar | None:
-    if not sys.stderr.isatty():
-        return None
-    try:
-        return ProgressBar(sys.stderr)
-    except ImportError:
-        return None
+    with logging_redirect_tqdm([logging.getLogger("lensbox")]), contextlib.closing(ProgressBar()) as bar:
+        yield bar
 
 
 class ScalarLog:
@@ -105,7 +89,7 @@ class ScalarLog:
 
     def write(self, step: int, values: Mapping[str, float]) -> None:
         """Logs numbers; one that is NaN is null in JSON, which has no NaN, and left out of TensorBoard."""
-        numbers = {name: None if isnan(value) else value for name, value in values.items()}
+        numbers = {name: None if math.isnan(value) else value for name, value in values.items()}
         with self._path.open("a", encoding="utf-8") as file:
             file.write(json.dumps({"step": step, "time": time.time(), **numbers}) + "\n")
         if self._writer is not None:
@@ -121,9 +105,6 @@ def _lines_up_to(step: int, path: Path) -> list[str]:
     lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
     # An interruption may have cut the last line short.
     return [line for line in lines if line.endswith("\n") and json.loads(line)["step"] <= step]
-
-
-logger = logging.getLogger(__name__)
 
 
 class RunLog:

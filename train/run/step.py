@@ -40,11 +40,10 @@ from lensbox.train.views.make_views import Views, make_views
 
 @dataclass
 class StepParts:
-    """The parts of a step that can be compiled; `loss` calls `net`."""
+    """The parts of a step that can be compiled."""
 
     views: Callable[[Draws], Views]
     teachers: Callable[[Tensor], Taught]
-    net: Callable[[Tensor], tuple[Tensor, Tensor]]
     loss: Callable[..., Losses]
 
 
@@ -104,7 +103,7 @@ class TrainStep:
         self.optimizer = make_optimizer(
             self._parameters, self._rate, config.optimizer.weight_decay, self._capturable
         )
-        self.parts = StepParts(self._make_views, self._ask_teachers, self.model, self._forward_loss)
+        self.parts = StepParts(self._make_views, self._ask_teachers, self._forward_loss)
         self.captured: torch.cuda.CUDAGraph | None = None
 
     def run(self, progress: float) -> None:
@@ -199,7 +198,7 @@ class TrainStep:
         self, images: Tensor, targets: Tensor, ignored: Tensor, taught: Taught | None = None
     ) -> Losses:
         with self.arithmetic.autocast():
-            boxes, logits = self.parts.net(self.arithmetic.lay_out(images))
+            boxes, logits = self.model(self.arithmetic.lay_out(images))
         predictions = (boxes.float(), logits.float())
         return detection_loss(*predictions, targets, ignored, self.levels, self.config, taught)
 

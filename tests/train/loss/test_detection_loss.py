@@ -5,9 +5,9 @@ import torch
 from torch import Tensor
 
 from lensbox.model import DetectorConfig, FaceDetector
+from lensbox.ops import masked_giou_loss
 from lensbox.train.loss.assignment import assign, make_levels
-from lensbox.train.loss.detection_loss import detection_loss
-from lensbox.train.run.optimizer import Clock, ema_weight, learning_rate, mosaic_on
+from lensbox.train.loss.detection_loss import detection_loss, giou_loss
 from lensbox.train.settings import TrainConfig
 
 CONFIG = TrainConfig().replace(max_targets=4, max_ignored=4)
@@ -109,42 +109,21 @@ def test_small_boxes_can_weigh_more() -> None:
     assert boosted.classification > plain.classification
 
 
-def test_learning_rate_rises_then_falls() -> None:
-    config = TrainConfig().replace(learning_rate=1.0, final_learning_rate=0.1, warmup_progress=0.1)
-    rates = [learning_rate(i / 100, config.optimizer) for i in range(101)]
-    assert rates[0] == pytest.approx(1e-3)
-    assert rates[5] == pytest.approx(0.5)
-    assert rates[10] == pytest.approx(1.0)
-    assert rates[55] == pytest.approx(0.55)
-    assert rates[100] == pytest.approx(0.1)
-    assert rates[10:] == sorted(rates[10:], reverse=True)
-
-
-def test_clock_takes_steps_or_time_whichever_is_further() -> None:
-    assert Clock(100).progress(25, 1e9) == 0.25
-    clock = Clock(100, seconds=120, start_seconds=20)
-    assert clock.progress(0, 20) == 0
-    assert clock.progress(0, 70) == 0.5
-    assert clock.progress(60, 70) == 0.6
-    assert clock.progress(0, 500) == 1
-    resumed = Clock(1000, seconds=100, start_seconds=0, start_progress=0.5)
-    assert resumed.progress(0, 50) == 0.75
-
-
-def test_a_run_that_time_had_brought_far_spreads_the_rest_over_its_steps() -> None:
-    clock = Clock(300, start_step=100, start_progress=0.5)
-    assert clock.progress(100, 0) == 0.5
-    assert clock.progress(200, 0) == 0.75
-    assert clock.progress(300, 0) == 1
-    # A run of steps goes on with exactly the shares it would have had.
-    assert Clock(7, start_step=3, start_progress=3 / 7).progress(5, 0) == 5 / 7
-
-
-def test_average_forgets_the_start_and_mosaics_end() -> None:
-    config = TrainConfig().replace(ema_decay=0.999, ema_warmup=10, plain_progress=0.2)
-    assert ema_weight(0, config.average) == pytest.approx(0.9)
-    assert ema_weight(10**6, config.average) == pytest.approx(0.001)
-    # The default reaches back over about a ninth of a run, not over its last few steps.
-    assert 1 / ema_weight(15_000, TrainConfig().average) == pytest.approx(15_000 / 9, rel=0.01)
-    assert mosaic_on(0.79, config.views) == 1
-    assert mosaic_on(0.81, config.views) == 0
+@pytest.mark.filterwarnings("ignore:.*should not be instantiated")  # torch.compile instantiates it
+@pytest.mark.parametrize("compiled", [False, True])
+def test_giou_loss_in_one_launch_is_masked_giou_loss(device: torch.device, compiled: bool) -> None:
+    torch.manual_seed(0)
+    corner, size = 200 * torch.rand(2, 6, 9, 2), 50 * torch.rand(2, 6, 9, 2)
+    pred, target = torch.cat([corner, corner + size], 3).to(device)
+    weight = (4 * torch.rand(6, 9)).floor().to(device)
+    ours, theirs = (pred.clone().requires_grad_() for _ in range(2))
+    function = torch.compile(giou_loss, fullgraph=True, backend="aot_eager") if compiled else giou_loss
+    loss, expected = function(ours, target, weight), masked_giou_loss(theirs, target, weight)
+    (2 * loss).backward()
+    (2 * expected).backward()
+    assert ours.grad is not None
+    assert theirs.grad is not None
+    torch.testing.assert_close(loss, expected, rtol=1e-6, atol=0)
+    assert torch.equal(ours.grad, theirs.grad)
+    if device.type == "cpu":
+        assert torch.equal(loss, expected)

@@ -45,10 +45,3 @@ def test_needs_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
         assert bar is not None
     with open_progress_bar(wanted=False) as bar:
         assert bar is None
-
-
-def test_without_tqdm_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "stderr", Terminal())
-    monkeypatch.setitem(sys.modules, "tqdm", None)
-    with open_progress_bar() as bar:
-        assert bar is None
