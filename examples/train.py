@@ -20,7 +20,7 @@ from pathlib import Path
 
 from lensbox.common.main import main as lensbox
 from lensbox.model.weights_file import SHIPPED_WEIGHTS
-from lensbox.train.data.wider_face import IMAGE_SUFFIXES
+from lensbox.train.data.labels import IMAGE_SUFFIXES
 
 COLUMNS = ["file", "x1", "y1", "x2", "y2"]
 SETTINGS = Path(__file__).with_name("train.yaml")

@@ -16,7 +16,7 @@ from lensbox.runtime import Artifact, Canvas
 from lensbox.runtime.device import why_no_gpu
 from lensbox.runtime.torchscript import torchscript_call
 from lensbox.train.cli import DetectorArguments
-from lensbox.train.data.wider_face import DataError, Problem, read_wider_face
+from lensbox.train.data.labels import DataError, Problem, read_labels
 from lensbox.train.errors import ConfigError
 from lensbox.train.evaluation.evaluate import Detect
 from lensbox.train.evaluation.evaluation_set import FACE_CANVAS, EvaluationSet, load_evaluation_set
@@ -109,10 +109,14 @@ def _fits_as_lensbox(artifact: Artifact, canvas: Canvas) -> bool:
 
 
 def load_labelled(
-    paths: Sequence[str], strict: bool, canvas: Canvas = FACE_CANVAS, classes: Sequence[str] = ()
+    paths: Sequence[str],
+    layout: str | None,
+    strict: bool,
+    canvas: Canvas = FACE_CANVAS,
+    classes: Sequence[str] = (),
 ) -> EvaluationSet:
     """The photographs to score on, with what had to be skipped said. Raises DataError."""
-    images, problems = read_wider_face(paths, strict)
+    images, problems = read_labels(paths, strict, layout, "val")
     data = load_evaluation_set(images, canvas=canvas, classes=classes)
     report_problems(problems + data.problems, strict)
     return data

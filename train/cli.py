@@ -22,6 +22,7 @@ class TrainArguments:
     """The options of `lensbox train`; `command` is its command line, for the record of the run."""
 
     data: tuple[str, ...]
+    labels: str | None
     strict: bool
     val: tuple[str, ...]
     output: Path
@@ -53,7 +54,13 @@ class DetectorArguments:
 
 
 _strict = click.option("--strict", is_flag=True, help="Stop at the first problem in the data.")
+_labels = click.option(
+    "--labels", type=click.Choice(["wider", "coco", "yolo"]), help="Layout of the labels. Default: look."
+)
 _device = click.option("--device", help="Such as cpu or cuda:0. Default: cuda if there is a GPU.")
+
+
+_DETECTORS = ("weights", "checkpoint", "artifact")
 
 
 def _with_detector(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -71,7 +78,7 @@ def _with_detector(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _detector(options: dict[str, Any]) -> DetectorArguments:
-    require_at_most_one(options, "weights", "checkpoint", "artifact")
+    require_at_most_one(options, *_DETECTORS)
     return DetectorArguments(**options)
 
 
@@ -83,7 +90,9 @@ def _png(text: str) -> Path:
 
 
 @click.command(cls=Command)
-@click.option("--data", multiple=True, metavar="PATH...", help="Folders or tar shards of photographs.")
+@click.option(
+    "--data", multiple=True, metavar="PATH...", help="Photographs: folders, tar shards, COCO or YOLO."
+)
 @click.option(
     "--dataset",
     type=click.Choice(["photographs", "random"]),
@@ -91,6 +100,7 @@ def _png(text: str) -> Path:
     help="random: noise with random boxes, for the article's net.",
 )
 @click.option("--model", metavar="NAME", help="small, base or large, as --set model=NAME; article: its net.")
+@_labels
 @_strict
 @click.option("--val", multiple=True, metavar="PATH...", help="The same, to score on.")
 @click.option("--output", type=FILE, default=Path("runs/train"), metavar="FOLDER", help="Folder of the run.")
@@ -122,7 +132,7 @@ def _png(text: str) -> Path:
 @click.option("--contact-sheet", type=FILE, metavar="PNG", help="Draw views with boxes and stop.")
 @click.option("--print-config", is_flag=True, help="Print the configuration and stop.")
 def train(dataset: str, model: str | None, **options: Any) -> None:
-    """Trains a face detector on photographs in the WIDER FACE layout.
+    """Trains a face detector on photographs labelled as in WIDER FACE, COCO or YOLO.
 
     `--dataset random --model article` trains the article's net on its random data instead, to minimise the
     mean GIoU and then 1 - GIoU, and shows what becomes of the boxes.
@@ -148,26 +158,47 @@ def train(dataset: str, model: str | None, **options: Any) -> None:
 
 
 @click.command(cls=Command)
-@click.option("--data", multiple=True, required=True, metavar="PATH...", help="Folders or tar shards.")
+@click.option(
+    "--data", multiple=True, required=True, metavar="PATH...", help="Folders, tar shards, COCO or YOLO."
+)
+@_labels
 @_strict
 @_with_detector
+@click.option("--detections", type=FILE, metavar="FILE", help="Score COCO results (JSON), no detector.")
 @click.option("--coco", is_flag=True, help="COCO's average precision too (pycocotools).")
 @click.option("--report", type=FILE, metavar="FOLDER", help="Draw curves, misses, false alarms.")
 @click.option("--json", "json_file", type=FILE, metavar="FILE", help="Also write the figures there.")
 def evaluate(
     data: tuple[str, ...],
+    labels: str | None,
     strict: bool,
+    detections: Path | None,
     coco: bool,
     report: Path | None,
     json_file: Path | None,
     **options: Any,
 ) -> None:
-    """Measures average precision at IoU 0.5 by box height, and by class where the detector has some."""
-    arguments = _detector(options)
+    """Measures average precision at IoU 0.5 by box height, and by class where the detector has some.
+
+    If --data is one COCO file, --coco adds what pycocotools prints for that file. --detections prints that
+    for detections from elsewhere.
+    """
     import json
 
+    from lensbox.train.data.coco import annotation_file
+
+    coco_file = annotation_file(Path(data[0])) if len(data) == 1 and labels in (None, "coco") else None
+    if detections is not None:
+        require_at_most_one({**options, "detections": detections}, "detections", *_DETECTORS)
+        if coco_file is None:
+            raise click.UsageError("--detections needs one COCO file: --data instances.json")
+        from lensbox.train.evaluation.coco_files import read_results, summary
+
+        print("\n".join(summary(coco_file, read_results(detections))))
+        return
+    arguments = _detector(options)
     from lensbox.train.choices import chosen_detector, chosen_device, load_labelled
-    from lensbox.train.evaluation.evaluate import detect_photographs, evaluate, score
+    from lensbox.train.evaluation.evaluate import detect_all, detect_photographs, score
     from lensbox.train.evaluation.pictures import write_pictures
 
     device = chosen_device(arguments.device)
@@ -176,12 +207,17 @@ def evaluate(
     if json_file is not None:
         require_writable_file("--json", json_file)
     chosen = chosen_detector(arguments, device)
-    photographs = load_labelled(data, strict, chosen.canvas, chosen.classes)
+    photographs = load_labelled(data, labels, strict, chosen.canvas, chosen.classes)
     if chosen.artifact is None:
-        figures, matched = evaluate(chosen.detect, photographs, device, coco)
+        found = detect_all(chosen.detect, photographs.canvases, device)
     else:
-        figures, matched = score(detect_photographs(chosen.artifact, photographs), photographs, coco)
+        found = detect_photographs(chosen.artifact, photographs)
+    figures, matched = score(found, photographs, coco)
     print("\n".join(figures.lines()))
+    if coco and coco_file is not None:
+        from lensbox.train.evaluation.coco_files import results_of, summary
+
+        print("\n".join(summary(coco_file, results_of(found, photographs, coco_file))))
     if report is not None:
         write_pictures(photographs, matched, report)
         print(f"wrote {report}")

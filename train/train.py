@@ -20,13 +20,7 @@ from lensbox.train.cli import TrainArguments
 from lensbox.train.data.folds import LEFT_OUT, parse_fold, without_fold
 from lensbox.train.data.image_pool import ImagePool
 from lensbox.train.data.image_store import ImageStore, load_images, unknown_sources
-from lensbox.train.data.wider_face import (
-    DataError,
-    LabelledImage,
-    Problem,
-    read_wider_face,
-    shared_photographs,
-)
+from lensbox.train.data.labels import DataError, LabelledImage, Problem, read_labels, shared_photographs
 from lensbox.train.errors import ConfigError
 from lensbox.train.evaluation.pictures import save_contact_sheet
 from lensbox.train.loss.teachers import load_teachers
@@ -67,7 +61,7 @@ def _train(arguments: TrainArguments) -> None:
     origin = _origin(arguments, config)
     images, problems = _labelled(arguments, config, origin)
     if arguments.val:  # before the photographs are decoded
-        _warn_of_shared(images, read_wider_face(arguments.val, arguments.strict)[0])
+        _warn_of_shared(images, read_labels(arguments.val, arguments.strict, arguments.labels, "val")[0])
     store, pool = _photographs(images, config, device, origin)
     report_problems(problems + store.problems, arguments.strict)
     logger.info("%d photographs decoded after %.1f s", len(store), time.monotonic() - started)
@@ -75,7 +69,9 @@ def _train(arguments: TrainArguments) -> None:
         _draw_sheet(store, config, device, arguments.contact_sheet)
         return
     first = process_group.is_first()
-    validation = load_labelled(arguments.val, arguments.strict) if arguments.val and first else None
+    validation = (
+        load_labelled(arguments.val, arguments.labels, arguments.strict) if arguments.val and first else None
+    )
     options = RunOptions(
         output=arguments.output,
         device=device,
@@ -163,7 +159,7 @@ def _labelled(
     arguments: TrainArguments, config: TrainConfig, origin: Origin
 ) -> tuple[list[LabelledImage], list[Problem]]:
     """The photographs to train on, not yet decoded, and what had to be skipped."""
-    images, problems = read_wider_face(arguments.data, arguments.strict)
+    images, problems = read_labels(arguments.data, arguments.strict, arguments.labels)
     settings = config.data
     for key, named in (("source_weights", settings.source_weights), ("source_trims", settings.source_trims)):
         for name in unknown_sources(images, named):

@@ -7,7 +7,7 @@ import pytest
 from example_programs import load_example
 from PIL import Image
 
-from lensbox.train.data.wider_face import read_wider_face
+from lensbox.train.data.labels import read_labels
 
 HEADER = "file,x1,y1,x2,y2\n"
 
@@ -31,7 +31,7 @@ def test_the_layout_has_the_boxes_of_the_table(photographs: Path, monkeypatch: p
     write_layout = load_example("train.py", monkeypatch)["write_layout"]
     for _ in range(2):  # over what an earlier run left
         folder = write_layout(table, photographs / "runs" / "train")
-    images, problems = read_wider_face([folder], strict=True)
+    images, problems = read_labels([folder], strict=True)
     assert problems == []
     assert {image.name: image.boxes.tolist() for image in images} == {
         "my party/1.PNG": [[10, 20, 30, 40], [0.5, 1, 2, 3]],

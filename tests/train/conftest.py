@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 from lensbox.train.data.image_store import ImageStore, load_images
-from lensbox.train.data.wider_face import read_wider_face
+from lensbox.train.data.labels import read_labels
 
 
 def _photograph(rng: np.random.Generator, index: int) -> tuple[bytes, list[tuple[int, int, int, int]]]:
@@ -62,4 +62,4 @@ def faces_shard(faces_folder: Path, tmp_path_factory: pytest.TempPathFactory) ->
 @pytest.fixture(scope="session")
 def store(faces_folder: Path) -> ImageStore:
     """The same photographs, ready for drawing views on the CPU."""
-    return load_images(read_wider_face([faces_folder])[0], "cpu", capacity=8, workers=2)
+    return load_images(read_labels([faces_folder])[0], "cpu", capacity=8, workers=2)

@@ -114,6 +114,6 @@ def test_running_out_of_memory_is_not_called_bad_data(
     def broken(*_args: object, **_kwargs: object) -> None:
         raise torch.OutOfMemoryError("CUDA out of memory")
 
-    monkeypatch.setattr("lensbox.train.evaluation.evaluate.evaluate", broken)
+    monkeypatch.setattr("lensbox.train.evaluation.evaluate.detect_all", broken)
     with pytest.raises(torch.OutOfMemoryError):
         main(["evaluate", "--data", str(faces_shard), "--device", "cpu"])

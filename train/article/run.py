@@ -190,6 +190,7 @@ FOLDERS: dict[Objective, str] = {"mean GIoU": "minimise_mean_giou", "1 - GIoU": 
 # Options that are about photographs or detectors, and what each is where it is not given.
 _REFUSED: dict[str, Any] = {
     "data": (),
+    "labels": None,
     "strict": False,
     "val": (),
     "time_limit": None,

@@ -13,7 +13,7 @@ import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from lensbox.train.data.wider_face import LabelledImage
+from lensbox.train.data.labels import LabelledImage
 from lensbox.train.errors import ConfigError
 
 LEFT_OUT = "left_out"  # key of a detector's metadata: the fold that it was not trained on

@@ -29,7 +29,7 @@ from lensbox.train.data.image_store import (
     trim_boxes,
     try_decode,
 )
-from lensbox.train.data.wider_face import LabelledImage, Problem
+from lensbox.train.data.labels import LabelledImage, Problem
 from lensbox.train.errors import TrainingError
 
 CLOSE_SECONDS = 20.0

@@ -22,7 +22,7 @@ from torch import Tensor
 from lensbox.common.errors import InputError
 from lensbox.runtime.image_pixels import converted
 from lensbox.train.data.folds import fold_index
-from lensbox.train.data.wider_face import LabelledImage, Problem, none_readable
+from lensbox.train.data.labels import LabelledImage, Problem, none_readable
 
 
 class BoxSlots(NamedTuple):

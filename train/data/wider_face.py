@@ -1,4 +1,4 @@
-"""Reads photographs labelled in the WIDER FACE layout, from folders or uncompressed tar shards.
+"""Read photographs labelled in the WIDER FACE layout, from folders or uncompressed tar shards.
 
 A shard or folder holds `images/<source>/<file>` and a `*_bbx_gt.txt` beside `images`: a file name, a count,
 then a line `x y w h blur expression illumination invalid occlusion pose` per box (pixels; a line of zeros
@@ -13,107 +13,37 @@ import tarfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePath, PurePosixPath
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from lensbox.common.errors import InputError, system_reason
+from lensbox.common.errors import system_reason
+from lensbox.train.data.labels import (
+    IMAGE_SUFFIXES,
+    LAYOUT,
+    QUOTED,
+    DataError,
+    Found,
+    LabelledImage,
+    Problem,
+    box_problem,
+)
 
-IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".webp")
 ANNOTATION_PATTERN = "*_bbx_gt.txt"
 _ENCODING = "utf-8-sig"  # Windows begins a file with a byte order mark
 _NUMBERS = 10  # of a row; the name of a class follows
-_QUOTED = 80  # characters of a line that is no label
-_FURTHEST = 1e6  # pixels; no photograph is as large
-_LAYOUT = "docs/training.md#your-photographs; examples/train.py makes it of a table"
 
 
-class DataError(InputError):
-    """Data that cannot be read, or a problem met under `strict`."""
-
-
-@dataclass(frozen=True)
-class LabelledImage:
-    """One photograph, not yet decoded: where its bytes are, and its boxes.
-
-    Attributes:
-        name: path below `images`, e.g. `13--Interview/x.jpg`.
-        path: the image file, or the tar shard that holds it.
-        offset, size: where its bytes start in `path`, and how many they are; size -1 is the whole file.
-        boxes: float32 [n, 4], xyxy, pixels of the photograph.
-        ignore: bool [n].
-        origin: `annotation file:line`, for messages.
-        classes: name of each box's class; "" where it has none.
-    """
-
-    name: str
-    path: Path
-    offset: int
-    size: int
-    boxes: npt.NDArray[np.float32]
-    ignore: npt.NDArray[np.bool_]
-    origin: str
-    classes: tuple[str, ...] = ()
-
-    @property
-    def source(self) -> str:
-        """First folder of the name: a WIDER FACE event or the name of a collection."""
-        return self.name.split("/", 1)[0] if "/" in self.name else ""
-
-    def read_bytes(self) -> bytes:
-        with self.path.open("rb") as file:
-            file.seek(self.offset)
-            return file.read(self.size)
-
-
-def shared_photographs(images: Sequence[LabelledImage], others: Sequence[LabelledImage]) -> list[str]:
-    """Names of the photographs of `images` that are among `others` too, by name and boxes, for a copy lies
-    elsewhere. Of those without boxes, which may be others of the same name, nothing is said."""
-    known = {(image.name, image.boxes.tobytes()) for image in others if len(image.boxes)}
-    return [image.name for image in images if (image.name, image.boxes.tobytes()) in known]
-
-
-@dataclass(frozen=True)
-class Problem:
-    """Something in the data that was skipped, with the file and line it stands in."""
-
-    origin: str
-    message: str
-
-    def __str__(self) -> str:
-        return f"{self.origin}: {self.message}"
-
-
-def read_wider_face(
-    paths: Sequence[str | Path], strict: bool = False
-) -> tuple[list[LabelledImage], list[Problem]]:
-    """Returns the labelled images of all folders and tar shards, and what had to be skipped.
+def read_wider_face(path: Path) -> Found:
+    """Return the labelled images of a folder or tar shard, and what had to be skipped.
 
     Raises:
-        DataError: a path does not exist or holds no annotation file, no image has labels that can be read;
-            with `strict`, on the first problem.
+        DataError: the path holds no annotation file, or is no folder and no uncompressed tar file.
     """
     images: list[LabelledImage] = []
     problems: list[Problem] = []
-    for path in map(Path, paths):
-        if path.is_dir():
-            _read_folder(path, images, problems)
-        elif path.is_file():
-            _read_tar(path, images, problems)
-        else:
-            raise DataError(f"data path must be a folder or a tar file that exists, got {path}")
-        if strict and problems:
-            raise DataError(str(problems[0]))
-    if not images:
-        raise none_readable("labelled image", ", ".join(map(str, paths)), problems)
+    (_read_folder if path.is_dir() else _read_tar)(path, images, problems)
     return images, problems
-
-
-def none_readable(what: str, where: str, problems: Sequence[Problem]) -> DataError:
-    """The error of data of which nothing is left, with the first of what was skipped."""
-    first = f"; {problems[0]}" if problems else ""
-    return DataError(f"data must hold at least one {what} ({_LAYOUT}), got none in {where}{first}")
 
 
 @dataclass(frozen=True)
@@ -152,13 +82,13 @@ def parse_annotations(text: str, file_name: str) -> tuple[list[_Entry], list[Pro
         if not name:
             continue
         if not _is_image_name(name):
-            report(start, f"expected an image file name, got {name[:_QUOTED]!r}")
+            report(start, f"expected an image file name, got {name[:QUOTED]!r}")
             continue
         count_text = lines[position].strip() if position < len(lines) else ""
         if not count_text.isdecimal():
             report(
                 position,
-                f"expected the number of boxes of {name}, got {count_text[:_QUOTED]!r}; image skipped",
+                f"expected the number of boxes of {name}, got {count_text[:QUOTED]!r}; image skipped",
             )
             continue
         position += 1
@@ -175,9 +105,9 @@ def parse_annotations(text: str, file_name: str) -> tuple[list[_Entry], list[Pro
             if isinstance(parsed, str):
                 report(position + index, f"{parsed}; box skipped")
             else:
-                boxes.append(parsed.box)
-                ignore.append(parsed.ignore)
-                classes.append(parsed.name)
+                boxes.append(parsed[0])
+                ignore.append(parsed[1])
+                classes.append(parsed[2])
         position += count
         if count == 0 and position < len(lines) and not _is_image_name(lines[position].strip()):
             position += 1  # the line of zeros
@@ -208,14 +138,8 @@ def _is_image_name(text: str) -> bool:
     return text.lower().endswith(IMAGE_SUFFIXES)
 
 
-class _Row(NamedTuple):
-    box: tuple[float, float, float, float]
-    ignore: bool
-    name: str
-
-
-def _parse_row(row: str) -> _Row | str:
-    """A labelled box, or what is wrong with the row."""
+def _parse_row(row: str) -> tuple[tuple[float, float, float, float], bool, str] | str:
+    """Return box (xyxy), whether to ignore it, and its class; or what is wrong with the row."""
     fields = row.split(maxsplit=_NUMBERS)
     name = " ".join(fields.pop().split()) if len(fields) > _NUMBERS else ""
     if len(fields) < 4:
@@ -225,11 +149,9 @@ def _parse_row(row: str) -> _Row | str:
     except ValueError:
         return f"a box must be numbers, got {row.strip()!r}"
     x, y, width, height = values[:4]
-    is_near = all(abs(value) <= _FURTHEST for value in values[:4])  # false for NaN
-    if not is_near or width <= 0 or height <= 0:
-        rule = f"width and height must be above 0, and all within {_FURTHEST:.0f} pixels"
+    if rule := box_problem(x, y, width, height):
         return f"{rule}, got {row.strip()!r}"
-    return _Row((x, y, x + width, y + height), len(values) > 7 and values[7] != 0, name)
+    return (x, y, x + width, y + height), len(values) > 7 and values[7] != 0, name
 
 
 def _read_tar(path: Path, images: list[LabelledImage], problems: list[Problem]) -> None:
@@ -245,11 +167,11 @@ def _read_tar(path: Path, images: list[LabelledImage], problems: list[Problem]) 
                 texts[name] = file.read().decode(_ENCODING, errors="replace")
     except tarfile.TarError as error:
         raise DataError(
-            f"{path} must be a folder or an uncompressed tar file of photographs and labels ({_LAYOUT}), "
+            f"{path} must be a folder or an uncompressed tar file of photographs and labels ({LAYOUT}), "
             f"got {error}"
         ) from error
     if not texts:
-        raise DataError(f"{path} must hold a {ANNOTATION_PATTERN} file ({_LAYOUT})")
+        raise DataError(f"{path} must hold a {ANNOTATION_PATTERN} file ({LAYOUT})")
     for annotation, text in texts.items():
         origin = f"{path}:{annotation}"
         entries, found = parse_annotations(text, origin)
@@ -270,7 +192,7 @@ def _read_folder(path: Path, images: list[LabelledImage], problems: list[Problem
         raise DataError(f"folder {path} cannot be read: {system_reason(error)}") from error
     annotations = sorted(filter(_is_annotation, path.rglob(ANNOTATION_PATTERN)))
     if not annotations:
-        raise DataError(f"folder {path} must hold a {ANNOTATION_PATTERN} file, at any depth ({_LAYOUT})")
+        raise DataError(f"folder {path} must hold a {ANNOTATION_PATTERN} file, at any depth ({LAYOUT})")
     for annotation in annotations:
         entries, found = parse_annotations(
             annotation.read_text(encoding=_ENCODING, errors="replace"), str(annotation)

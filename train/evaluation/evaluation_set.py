@@ -19,7 +19,7 @@ from lensbox.model.config import CANVAS_SIZE
 from lensbox.ops import letterbox
 from lensbox.train.average_precision import Array, ImageLabels
 from lensbox.train.data.image_store import decode_image
-from lensbox.train.data.wider_face import LabelledImage, Problem, none_readable
+from lensbox.train.data.labels import LabelledImage, Problem, none_readable
 
 FACE_CANVAS = Canvas(CANVAS_SIZE, CANVAS_SIZE)
 

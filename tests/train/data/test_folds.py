@@ -5,7 +5,7 @@ import torch
 
 from lensbox.train.data.folds import Fold, fold_index, parse_fold, without_fold
 from lensbox.train.data.image_store import load_images
-from lensbox.train.data.wider_face import read_wider_face
+from lensbox.train.data.labels import read_labels
 from lensbox.train.errors import ConfigError
 from lensbox.train.settings import TrainConfig
 from lensbox.train.views.draws import draw, view_counts
@@ -13,7 +13,7 @@ from lensbox.train.views.tiles import place_tiles
 
 
 def test_folds_part_the_photographs(faces_folder: Path) -> None:
-    images, _ = read_wider_face([faces_folder])
+    images, _ = read_labels([faces_folder])
     left = [without_fold(images, Fold(index, 3)) for index in range(3)]
     assert sum(len(images) - len(part) for part in left) == len(images)
     for index, part in enumerate(left):
@@ -40,7 +40,7 @@ def test_other_folds_are_refused(text: str) -> None:
 
 @pytest.mark.parametrize("mosaic", [True, False])
 def test_every_view_shows_photographs_of_its_fold_alone(faces_folder: Path, mosaic: bool) -> None:
-    images, _ = read_wider_face([faces_folder])
+    images, _ = read_labels([faces_folder])
     weights = {"other": 0.3}
     store = load_images(images, "cpu", weights=weights, capacity=8, workers=2, folds=3)
     config = TrainConfig().replace(batch_size=30, mosaic_share=0.4, max_targets=8, max_ignored=8)
@@ -59,7 +59,7 @@ def test_every_view_shows_photographs_of_its_fold_alone(faces_folder: Path, mosa
 
 
 def test_within_a_fold_photographs_are_drawn_by_weight(faces_folder: Path) -> None:
-    images, _ = read_wider_face([faces_folder])
+    images, _ = read_labels([faces_folder])
     store = load_images(images, "cpu", weights={"other": 0.0}, capacity=8, workers=2, folds=2)
     config = TrainConfig().replace(max_targets=8, max_ignored=8, batch_size=40)
     counts = view_counts(config)
@@ -68,6 +68,6 @@ def test_within_a_fold_photographs_are_drawn_by_weight(faces_folder: Path) -> No
 
 
 def test_a_fold_without_photographs_is_refused(faces_folder: Path) -> None:
-    images, _ = read_wider_face([faces_folder])
+    images, _ = read_labels([faces_folder])
     with pytest.raises(ValueError, match="data must hold photographs to draw of each of 50 folds"):
         load_images(images, "cpu", capacity=8, workers=2, folds=50)

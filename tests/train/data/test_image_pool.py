@@ -9,13 +9,13 @@ import torch
 
 from lensbox.train.data.image_pool import DecodingDataset, ImagePool, WeightedSampler
 from lensbox.train.data.image_store import load_images
-from lensbox.train.data.wider_face import read_wider_face
+from lensbox.train.data.labels import read_labels
 from lensbox.train.errors import TrainingError
 
 
 @pytest.mark.parametrize("workers", [0, 1])
 def test_photographs_are_exchanged_in_place(faces_folder: Path, workers: int) -> None:
-    images, _ = read_wider_face([faces_folder])
+    images, _ = read_labels([faces_folder])
     pool = ImagePool(
         images,
         torch.device("cpu"),
@@ -47,7 +47,7 @@ def test_photographs_are_exchanged_in_place(faces_folder: Path, workers: int) ->
 @pytest.fixture
 def pool_of_one_worker(faces_folder: Path) -> Iterator[tuple[ImagePool, BaseProcess]]:
     """A pool at work, and its worker."""
-    images, _ = read_wider_face([faces_folder])
+    images, _ = read_labels([faces_folder])
     settings: dict[str, Any] = {"weights": {}, "trims": {}, "capacity": 4, "batch_size": 3}
     others = set(multiprocessing.active_children())
     pool = ImagePool(images, torch.device("cpu"), resident=5, workers=1, **settings)
@@ -81,7 +81,7 @@ def test_unreadable_photographs_are_black(tmp_path: Path) -> None:
     (tmp_path / "images").mkdir()
     (tmp_path / "images" / "bad.jpg").write_bytes(b"nothing")
     (tmp_path / "x_bbx_gt.txt").write_text("bad.jpg\n1\n1 2 3 4\n")
-    images, _ = read_wider_face([tmp_path])
+    images, _ = read_labels([tmp_path])
     pixels, size, boxes, _ = DecodingDataset(images, {}, 4)[0]
     assert int(pixels.sum()) == 0
     assert size.tolist() == [1, 1]
@@ -89,7 +89,7 @@ def test_unreadable_photographs_are_black(tmp_path: Path) -> None:
 
 
 def test_a_pool_needs_a_source_to_draw_from(faces_folder: Path) -> None:
-    images, _ = read_wider_face([faces_folder])
+    images, _ = read_labels([faces_folder])
     settings: dict[str, Any] = {"resident": 5, "trims": {}, "capacity": 4, "workers": 0}
     with pytest.raises(ValueError, match="every source has weight 0"):
         ImagePool(images, torch.device("cpu"), weights={"wider": 0.0, "other": 0.0}, **settings)

@@ -9,7 +9,8 @@ from PIL import Image
 
 from lensbox.runtime.image_io import read_image
 from lensbox.train.data.image_store import decode_image, load_images, trim_boxes, try_decode
-from lensbox.train.data.wider_face import DataError, Problem, parse_annotations, read_wider_face
+from lensbox.train.data.labels import DataError, Problem, read_labels
+from lensbox.train.data.wider_face import parse_annotations
 
 GOOD = """a/one.jpg
 2
@@ -59,8 +60,8 @@ def test_reports_bad_rows_with_their_line_and_goes_on(
 
 
 def test_folder_and_shard_hold_the_same(faces_folder: Path, faces_shard: Path) -> None:
-    from_folder, folder_problems = read_wider_face([faces_folder])
-    from_shard, shard_problems = read_wider_face([faces_shard])
+    from_folder, folder_problems = read_labels([faces_folder])
+    from_shard, shard_problems = read_labels([faces_shard])
     assert not folder_problems
     assert not shard_problems
     assert len(from_folder) == len(from_shard) == 12
@@ -84,7 +85,7 @@ def one_photograph(tmp_path: Path) -> Path:
 def test_a_shard_of_the_current_folder(one_photograph: Path, tmp_path: Path) -> None:
     """`tar -C photos -cf photos.tar .` begins every name with "./"."""
     subprocess.run(["tar", "-C", one_photograph, "-cf", tmp_path / "photos.tar", "."], check=True)
-    images, problems = read_wider_face([tmp_path / "photos.tar"])
+    images, problems = read_labels([tmp_path / "photos.tar"])
     assert [image.name for image in images] == ["a.png"]
     assert images[0].read_bytes() == (one_photograph / "images" / "a.png").read_bytes()
     assert not problems
@@ -94,7 +95,7 @@ def test_what_windows_and_macos_add_does_not_matter(one_photograph: Path) -> Non
     labels = one_photograph / "x_bbx_gt.txt"
     labels.write_bytes(b"\xef\xbb\xbf" + labels.read_bytes().replace(b"\n", b"\r\n"))
     (one_photograph / "._x_bbx_gt.txt").write_bytes(b"\0\5\x16\7\0\2\0\0Mac OS X")
-    images, problems = read_wider_face([one_photograph])
+    images, problems = read_labels([one_photograph])
     assert [image.name for image in images] == ["a.png"]
     assert not problems
 
@@ -104,7 +105,7 @@ def test_published_archives_are_understood(tmp_path: Path, faces_folder: Path) -
     split.mkdir()
     (tmp_path / "WIDER_train").symlink_to(faces_folder)
     (split / "wider_face_train_bbx_gt.txt").write_text((faces_folder / "faces_bbx_gt.txt").read_text())
-    images, problems = read_wider_face([tmp_path / "wider_face_split"])
+    images, problems = read_labels([tmp_path / "wider_face_split"])
     assert len(images) == 12
     assert not problems
 
@@ -113,7 +114,7 @@ def test_missing_and_unreadable_images_are_reported(tmp_path: Path) -> None:
     (tmp_path / "images").mkdir()
     (tmp_path / "images" / "bad.jpg").write_bytes(b"no image")
     (tmp_path / "x_bbx_gt.txt").write_text("gone.jpg\n1\n1 2 3 4\nbad.jpg\n1\n1 2 3 4\n")
-    images, problems = read_wider_face([tmp_path])
+    images, problems = read_labels([tmp_path])
     assert [str(problem) for problem in problems] == [
         f"{tmp_path / 'x_bbx_gt.txt'}:1: image gone.jpg is not in {tmp_path / 'images'}"
     ]
@@ -122,25 +123,25 @@ def test_missing_and_unreadable_images_are_reported(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="at least one readable image"):
         load_images(images, "cpu")
     with pytest.raises(DataError, match=r"gone\.jpg"):
-        read_wider_face([tmp_path], strict=True)
+        read_labels([tmp_path], strict=True)
 
 
 def test_paths_that_are_no_data_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="that exists"):
-        read_wider_face([tmp_path / "absent"])
+    with pytest.raises(DataError, match="labels that exist, got"):
+        read_labels([tmp_path / "absent"])
     with pytest.raises(DataError, match="must hold"):
-        read_wider_face([tmp_path])
+        read_labels([tmp_path])
     (tmp_path / "text.tar").write_text("not a tar file")
     with pytest.raises(DataError, match="uncompressed tar"):
-        read_wider_face([tmp_path / "text.tar"])
+        read_labels([tmp_path / "text.tar"])
     with tarfile.open(tmp_path / "empty.tar", "w"):
         pass
     with pytest.raises(DataError, match="must hold"):
-        read_wider_face([tmp_path / "empty.tar"])
+        read_labels([tmp_path / "empty.tar"])
 
 
 def test_large_photographs_shrink_with_their_boxes(faces_folder: Path) -> None:
-    image = read_wider_face([faces_folder])[0][0]
+    image = read_labels([faces_folder])[0][0]
     full, small = decode_image(image), decode_image(image, side=100)
     assert max(small.pixels.shape) == 100
     ratio = small.pixels.shape[1] / full.pixels.shape[1]
@@ -151,7 +152,7 @@ def test_sixteen_bits_are_what_the_runtime_makes_of_them(one_photograph: Path) -
     ramp = np.arange(40 * 30, dtype=np.uint16).reshape(30, 40) * 54
     file = one_photograph / "images" / "a.png"
     Image.fromarray(ramp).save(file)
-    image = read_wider_face([one_photograph])[0][0]
+    image = read_labels([one_photograph])[0][0]
     np.testing.assert_array_equal(decode_image(image).pixels, ramp >> 8)
     np.testing.assert_array_equal(decode_image(image).pixels, read_image(file)[0].numpy())
     assert decode_image(image, mode="RGB").pixels.shape == (30, 40, 3)
@@ -164,7 +165,7 @@ def test_whatever_a_decoder_raises_is_of_one_photograph(
         raise struct.error("unpack requires a buffer of 4 bytes")
 
     monkeypatch.setattr(Image, "open", broken)
-    image = read_wider_face([one_photograph])[0][0]
+    image = read_labels([one_photograph])[0][0]
     problem = try_decode(image)
     assert isinstance(problem, Problem)
     assert problem.message == "image a.png cannot be read: unpack requires a buffer of 4 bytes"
@@ -176,7 +177,7 @@ def test_trim_cuts_shares_of_the_side() -> None:
 
 
 def test_source_weights_decide_what_is_drawn(faces_folder: Path) -> None:
-    images, _ = read_wider_face([faces_folder])
+    images, _ = read_labels([faces_folder])
     store = load_images(images, "cpu", weights={"wider": 0.0, "other": 2.0}, capacity=4)
     chances = store.tensors.cumulative.diff(prepend=store.tensors.cumulative.new_zeros(1))
     drawn = {name.split("/")[0] for name, chance in zip(store.names, chances, strict=True) if chance > 0}

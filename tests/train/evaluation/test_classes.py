@@ -13,7 +13,8 @@ from pycocotools.cocoeval import COCOeval  # type: ignore[import, unused-ignore]
 from lensbox.common.errors import InputError
 from lensbox.runtime import Canvas
 from lensbox.train.average_precision import BANDS, Evaluation, ImageDetections, ImageLabels
-from lensbox.train.data.wider_face import parse_annotations, read_wider_face
+from lensbox.train.data.labels import read_labels
+from lensbox.train.data.wider_face import parse_annotations
 from lensbox.train.evaluation.coco_precision import coco_lines, coco_precision, mean_precision
 from lensbox.train.evaluation.evaluation_set import load_evaluation_set
 
@@ -148,7 +149,7 @@ def write_photographs(folder: Path, rows: list[str]) -> Path:
 
 def test_canvases_and_labels_are_those_of_the_detector(tmp_path: Path) -> None:
     rows = [f"{x} 2 10 10 0 0 0 0 0 0 {name}" for x, name in ((0, "red"), (20, "blue"), (5, "green"))]
-    images, _ = read_wider_face([write_photographs(tmp_path, [*rows, "1 1 4 4"])])
+    images, _ = read_labels([write_photographs(tmp_path, [*rows, "1 1 4 4"])])
     data = load_evaluation_set(images, canvas=Canvas(60, 80, 3, 9), classes=("blue", "red"))
     assert data.canvases.shape == (1, 3, 60, 80)
     assert data.canvases[0, :, 0, 0].tolist() == [9, 9, 9]  # 40 x 20 becomes 80 x 40: 10 rows of padding
@@ -163,7 +164,7 @@ def test_canvases_and_labels_are_those_of_the_detector(tmp_path: Path) -> None:
 
 
 def test_without_classes_all_boxes_count(tmp_path: Path) -> None:
-    images, _ = read_wider_face([write_photographs(tmp_path, ["0 2 10 10 0 0 0 0 0 0 red", "20 2 10 10"])])
+    images, _ = read_labels([write_photographs(tmp_path, ["0 2 10 10 0 0 0 0 0 0 red", "20 2 10 10"])])
     data = load_evaluation_set(images)
     assert data.canvases.shape == (1, 1, 256, 256)
     assert len(data.labels[0].boxes) == 2
@@ -171,7 +172,7 @@ def test_without_classes_all_boxes_count(tmp_path: Path) -> None:
 
 
 def test_data_without_the_classes_are_refused(tmp_path: Path) -> None:
-    images, _ = read_wider_face([write_photographs(tmp_path, ["0 2 10 10"])])
+    images, _ = read_labels([write_photographs(tmp_path, ["0 2 10 10"])])
     with pytest.raises(
         InputError, match="boxes of the detector's classes, c0, c1, c2, c3, c4 and 2 more, got none"
     ):

@@ -19,7 +19,7 @@ from lensbox.model import (
 )
 from lensbox.train.data.folds import Fold, without_fold
 from lensbox.train.data.image_store import ImageStore
-from lensbox.train.data.wider_face import read_wider_face
+from lensbox.train.data.labels import read_labels
 from lensbox.train.errors import ConfigError
 from lensbox.train.loss.assignment import make_levels
 from lensbox.train.loss.detection_loss import detection_loss, distillation_loss
@@ -243,7 +243,7 @@ def test_a_teacher_remembers_what_it_left_out(faces_folder: Path, tmp_path: Path
     arguments = ["--data", str(faces_folder), "--output", str(tmp_path), "--device", "cpu"]
     assert main(["train", *arguments, "--leave-out", "2/3", "--set", *quick]) == 0
     metadata = read_metadata(tmp_path / "weights.safetensors")
-    images, _ = read_wider_face([faces_folder])
+    images, _ = read_labels([faces_folder])
     assert metadata["left_out"] == "2/3"
     assert metadata["photographs"] == str(len(without_fold(images, Fold(1, 3))))
     assert int(metadata["photographs"]) < len(images)

@@ -8,7 +8,7 @@ import torch
 
 from lensbox.model import DetectorConfig, FaceDetector
 from lensbox.train.data.image_store import load_images
-from lensbox.train.data.wider_face import read_wider_face
+from lensbox.train.data.labels import read_labels
 from lensbox.train.loss.teachers import Teachers
 from lensbox.train.run.compile_and_capture import WARMUP_STEPS, compile_and_capture
 from lensbox.train.run.step import TrainStep
@@ -25,7 +25,7 @@ PROGRESS = 0.5
 def make_step(faces_folder: Path, config: TrainConfig, teachers: Teachers | None = None) -> TrainStep:
     device = torch.device("cuda", 0)
     teachers = teachers or Teachers()
-    images = read_wider_face([faces_folder])[0]
+    images = read_labels([faces_folder])[0]
     store = load_images(images, device, capacity=8, workers=2, folds=teachers.folds)
     torch.manual_seed(0)
     detector = FaceDetector(DetectorConfig.named("small"))

@@ -13,7 +13,7 @@ from short_runs import CPU, SHORT_RUN, interrupt, run_options, train
 
 from lensbox.model import DetectorConfig, FaceDetector, load_detector, read_metadata
 from lensbox.train.data.image_store import ImageStore
-from lensbox.train.data.wider_face import read_wider_face
+from lensbox.train.data.labels import read_labels
 from lensbox.train.errors import TrainingError
 from lensbox.train.evaluation.evaluate import evaluate
 from lensbox.train.evaluation.evaluation_set import load_evaluation_set
@@ -41,7 +41,7 @@ def test_overfits_a_handful_of_photographs(
         photometric=0.0,
         learning_rate=3e-3,
     )
-    validation = load_evaluation_set(read_wider_face([faces_folder])[0], workers=2)
+    validation = load_evaluation_set(read_labels([faces_folder])[0], workers=2)
     untrained, _ = evaluate(FaceDetector(DetectorConfig.named("small")).eval().detect, validation, CPU)
     caplog.set_level(logging.INFO, "lensbox")
     figures = train(store, config, run_options(tmp_path), validation).figures
@@ -211,7 +211,7 @@ def test_failed_interim_evaluation_does_not_end_the_run(
         return real(*arguments)
 
     monkeypatch.setattr(trainer, "evaluate", broken_once)
-    validation = load_evaluation_set(read_wider_face([faces_folder])[0], workers=2)
+    validation = load_evaluation_set(read_labels([faces_folder])[0], workers=2)
     config = CONFIG.replace(evaluations=1)
     assert train(store, config, run_options(tmp_path), validation).figures is not None
     assert len(calls) == 2

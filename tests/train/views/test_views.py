@@ -7,7 +7,7 @@ import torch
 from lensbox.model.config import CANVAS_SIZE
 from lensbox.ops import letterbox
 from lensbox.train.data.image_store import SIDE, StoreTensors, fill_slots, load_images, store_tensors
-from lensbox.train.data.wider_face import read_wider_face
+from lensbox.train.data.labels import read_labels
 from lensbox.train.settings import TrainConfig
 from lensbox.train.views.boxes import judge_boxes, map_boxes
 from lensbox.train.views.draws import ViewCounts, draw, plain_views, view_counts
@@ -211,7 +211,7 @@ def test_counts_split_a_batch() -> None:
 
 
 def test_same_draws_same_views(faces_folder: Path) -> None:
-    store = load_images(read_wider_face([faces_folder])[0], "cpu", capacity=8).tensors
+    store = load_images(read_labels([faces_folder])[0], "cpu", capacity=8).tensors
     counts = view_counts(CONFIG)
     config = CONFIG.replace(photometric=0.5)
     draws = draw(counts, torch.tensor(1.0), "cpu")
@@ -225,7 +225,7 @@ CHANGES = ("soft_chance", "light_chance", "cover_chance", "rotate_chance")
 
 @pytest.fixture
 def faces_store(faces_folder: Path) -> StoreTensors:
-    return load_images(read_wider_face([faces_folder])[0], "cpu", capacity=8).tensors
+    return load_images(read_labels([faces_folder])[0], "cpu", capacity=8).tensors
 
 
 @pytest.mark.parametrize("key", CHANGES)

@@ -1,0 +1,124 @@
+"""Read photographs labelled in a COCO JSON file: boxes with categories, crowds as boxes to ignore."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from lensbox.common.errors import system_reason
+from lensbox.train.data.labels import DataError, Found, LabelledImage, Problem, box_problem
+
+Rows = list[dict[str, Any]]
+
+_TABLES = ("images", "annotations", "categories")
+
+
+def annotation_file(path: Path) -> Path | None:
+    """Return the COCO JSON file that a path names or a folder holds (also in `annotations/`); else None."""
+    if path.is_file():
+        return path if path.suffix == ".json" else None
+    files = sorted([*path.glob("*.json"), *path.glob("annotations/*.json")])
+    return files[0] if len(files) == 1 and not any(path.glob("*_bbx_gt.txt")) else None
+
+
+def read_coco(path: Path) -> Found:
+    """Return the labelled images of a COCO JSON file, or of the folder that holds one, and what was skipped.
+
+    A file `x.json` names images relative to its folder, to `images/` beside it, to the folder above, or to a
+    folder there, as `annotations/instances_val2017.json` does beside `val2017/`.
+
+    Raises:
+        DataError: there is no such file, or it is not what COCO describes.
+    """
+    file = annotation_file(path)
+    if file is None:
+        raise DataError(f"{path} must be a COCO JSON file, or a folder that holds exactly one")
+    images, annotations, categories, problems = load_tables(file)
+    names = {row["id"]: str(row.get("name", "")) for row in categories}
+    boxes: defaultdict[Any, list[tuple[list[float], bool, str]]] = defaultdict(list)
+    for row in annotations:
+        x, y, width, height = map(float, row["bbox"])
+        box = [x, y, x + width, y + height]
+        boxes[row["image_id"]].append((box, bool(row.get("iscrowd", 0)), names[row["category_id"]]))
+    folders = [file.parent, file.parent / "images", file.parent.parent]
+    folders += sorted(folder for folder in file.parent.parent.iterdir() if folder.is_dir())
+    found = []
+    for row in images:
+        origin, name = f"{file}: image {row.get('id')}", str(row.get("file_name", ""))
+        photo = next((folder / name for folder in folders if name and (folder / name).is_file()), None)
+        if photo is None:
+            problems.append(Problem(origin, f"file_name {name!r} is not beside {file.name}; image skipped"))
+            continue
+        of_image = boxes[row.get("id")]
+        found.append(
+            LabelledImage(
+                name,
+                photo,
+                0,
+                -1,
+                np.array([box for box, _, _ in of_image], np.float32).reshape(-1, 4),
+                np.array([crowd for _, crowd, _ in of_image], np.bool_),
+                origin,
+                tuple(category for _, _, category in of_image),
+            )
+        )
+    return found, problems
+
+
+def load_tables(file: Path) -> tuple[Rows, Rows, Rows, list[Problem]]:
+    """Return images, good annotations and categories of a COCO file, and a problem for each bad annotation.
+
+    Raises:
+        DataError: the file cannot be read, or lacks one of the three lists.
+    """
+    content = load_json(file)
+    tables = [content.get(name) if isinstance(content, dict) else None for name in _TABLES]
+    if not all(isinstance(table, list) and all(isinstance(row, dict) for row in table) for table in tables):
+        raise DataError(f"{file} must hold lists of objects: {', '.join(_TABLES)}")
+    images, annotations, categories = (list(table or []) for table in tables)
+    for name, table in (("images", images), ("categories", categories)):
+        ids = [row.get("id") for row in table]
+        if not all(isinstance(value, int) for value in ids) or len(set(ids)) < len(ids):
+            raise DataError(f"{file}: {name} must have an integer id each, all different")
+    known, labels = ({row["id"] for row in table} for table in (images, categories))
+    problems, good = [], []
+    for row in annotations:
+        if wrong := _wrong(row, known, labels):
+            problems.append(Problem(f"{file}: annotation {row.get('id')}", f"{wrong}; box skipped"))
+        else:
+            good.append(row)
+    return images, good, categories, problems
+
+
+def load_json(file: Path) -> Any:
+    """Return what a JSON file holds. Raise DataError, which names the file and the line."""
+    try:
+        return json.loads(file.read_text(encoding="utf-8-sig"))
+    except OSError as error:
+        raise DataError(f"{file} cannot be read: {system_reason(error)}") from error
+    except json.JSONDecodeError as error:
+        raise DataError(f"{file}:{error.lineno}: expected JSON, got {error.msg}") from error
+    except ValueError as error:
+        raise DataError(f"{file} must be JSON in UTF-8: {error}") from error
+
+
+def _wrong(row: Mapping[str, Any], images: set[Any], categories: set[Any]) -> str | None:
+    """Return the rule that an annotation breaks; None for a good one."""
+    if row.get("image_id") not in images:
+        return f"image_id must be the id of an image, got {row.get('image_id')!r}"
+    if row.get("category_id") not in categories:
+        return f"category_id must be the id of a category, got {row.get('category_id')!r}"
+    box = row.get("bbox")
+    if (
+        not isinstance(box, list)
+        or len(box) != 4
+        or not all(isinstance(value, (int, float)) for value in box)
+    ):
+        return f"bbox must be [x, y, width, height], got {box!r}"
+    rule = box_problem(*box)
+    return f"bbox: {rule}, got {box!r}" if rule else None
