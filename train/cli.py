@@ -192,7 +192,7 @@ def evaluate(
         require_at_most_one({**options, "detections": detections}, "detections", *_DETECTORS)
         if coco_file is None:
             raise click.UsageError("--detections needs one COCO file: --data instances.json")
-        from lensbox.train.evaluation.coco_files import read_results, summary
+        from lensbox.train.evaluation.coco_precision import read_results, summary
 
         print("\n".join(summary(coco_file, read_results(detections))))
         return
@@ -215,7 +215,7 @@ def evaluate(
     figures, matched = score(found, photographs, coco)
     print("\n".join(figures.lines()))
     if coco and coco_file is not None:
-        from lensbox.train.evaluation.coco_files import results_of, summary
+        from lensbox.train.evaluation.coco_precision import results_of, summary
 
         print("\n".join(summary(coco_file, results_of(found, photographs, coco_file))))
     if report is not None:

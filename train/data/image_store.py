@@ -141,12 +141,14 @@ def _outside(image: LabelledImage, count: int, width: int, height: int) -> Probl
     return Problem(image.origin, f"{message}; ignored")
 
 
-def try_decode(image: LabelledImage) -> Decoded | Problem:
-    """`decode_image`, with an unreadable image returned as a problem."""
+def try_prepare(image: LabelledImage, trims: Mapping[str, Sequence[float]]) -> Decoded | Problem:
+    """Return `decode_image` with its boxes trimmed, or an unreadable image as a problem."""
     try:
-        return decode_image(image)
+        decoded = decode_image(image)
     except OSError as error:
         return Problem(image.origin, str(error))
+    trim = of_source(image, trims, (0.0, 0.0, 0.0, 0.0))
+    return decoded._replace(boxes=trim_boxes(decoded.boxes, trim))
 
 
 def of_source(image: LabelledImage, values: Mapping[str, Value], default: Value) -> Value:
@@ -198,7 +200,7 @@ def load_images(
     pixels = torch.zeros(len(images), SIDE, SIDE, dtype=torch.uint8)
     boxes, ignore, sizes = [], [], []
     with ThreadPoolExecutor(max(1, workers)) as pool:
-        for index, decoded in enumerate(pool.map(try_decode, images)):
+        for index, decoded in enumerate(pool.map(lambda image: try_prepare(image, trims or {}), images)):
             if isinstance(decoded, Problem):
                 problems.append(decoded)
                 continue
@@ -207,8 +209,7 @@ def load_images(
             height, width = decoded.pixels.shape
             pixels[len(kept), :height, :width] = torch.from_numpy(decoded.pixels.copy())
             kept.append(index)
-            trim = of_source(images[index], trims or {}, (0.0, 0.0, 0.0, 0.0))
-            boxes.append(torch.from_numpy(trim_boxes(decoded.boxes, trim)))
+            boxes.append(torch.from_numpy(decoded.boxes))
             ignore.append(torch.from_numpy(decoded.ignore))
             sizes.append((width, height))
     if not kept:

@@ -73,9 +73,6 @@ def evaluate(
 
     Args:
         coco: COCO's figures too.
-
-    Raises:
-        CocoMissingError: `coco` without pycocotools.
     """
     return score(detect_all(detect, data.canvases, device), data, coco)
 

@@ -23,7 +23,6 @@ from lensbox.common.files import atomic_write
 from lensbox.model import DetectorConfig, FaceDetector
 from lensbox.train.data.image_store import ImageStore
 from lensbox.train.errors import TrainingError
-from lensbox.train.evaluation.coco_precision import CocoMissingError
 from lensbox.train.evaluation.evaluate import evaluate
 from lensbox.train.evaluation.evaluation_set import EvaluationSet
 from lensbox.train.evaluation.figures import Figures
@@ -267,14 +266,9 @@ class TrainingRun:
 
 
 def score(step: TrainStep, data: EvaluationSet, coco: bool = False) -> Figures:
-    """The figures of the weight average, without COCO's if pycocotools is not there."""
+    """Return the figures of the weight average."""
     start = time.monotonic()
-    detect = step.average.detector.detect
-    try:
-        figures, _ = evaluate(detect, data, step.device, coco)
-    except CocoMissingError as error:
-        logger.warning("going on without: %s", error)
-        figures, _ = evaluate(detect, data, step.device)
+    figures, _ = evaluate(step.average.detector.detect, data, step.device, coco)
     logger.info("evaluation took %.1f s", time.monotonic() - start)
     return figures
 

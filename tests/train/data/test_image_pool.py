@@ -1,13 +1,14 @@
-import multiprocessing
+import dataclasses
+import threading
 from collections.abc import Iterator
-from multiprocessing.process import BaseProcess
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from lensbox.train.data.image_pool import DecodingDataset, ImagePool, WeightedSampler
+from lensbox.train.data.image_pool import ImagePool, draw_indices
 from lensbox.train.data.image_store import load_images
 from lensbox.train.data.labels import read_labels
 from lensbox.train.errors import TrainingError
@@ -45,47 +46,46 @@ def test_photographs_are_exchanged_in_place(faces_folder: Path, workers: int) ->
 
 
 @pytest.fixture
-def pool_of_one_worker(faces_folder: Path) -> Iterator[tuple[ImagePool, BaseProcess]]:
-    """A pool at work, and its worker."""
-    images, _ = read_labels([faces_folder])
+def pool(faces_folder: Path) -> Iterator[ImagePool]:
+    """A pool at work."""
     settings: dict[str, Any] = {"weights": {}, "trims": {}, "capacity": 4, "batch_size": 3}
-    others = set(multiprocessing.active_children())
-    pool = ImagePool(images, torch.device("cpu"), resident=5, workers=1, **settings)
+    pool = ImagePool(read_labels([faces_folder])[0], torch.device("cpu"), resident=5, workers=1, **settings)
     pool.refill(wait=True)
-    (worker,) = set(multiprocessing.active_children()) - others
-    yield pool, worker
+    yield pool
     pool.close()
 
 
-def test_a_worker_that_is_killed_ends_the_run(pool_of_one_worker: tuple[ImagePool, BaseProcess]) -> None:
+def test_failing_threads_end_the_run(pool: ImagePool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without it, the photographs on the device would never be exchanged again."""
-    pool, worker = pool_of_one_worker
+
+    def broken(*_: object) -> None:
+        raise MemoryError("no memory")
 
     def refill_often() -> None:
         for _ in range(10):  # some batches were ready
             pool.refill(wait=True)
 
-    worker.kill()
-    with pytest.raises(TrainingError, match="workers that decode photographs must go on, got"):
+    monkeypatch.setattr("lensbox.train.data.image_pool.try_prepare", broken)
+    with pytest.raises(TrainingError, match="threads that decode photographs must go on, got MemoryError"):
         refill_often()
 
 
-def test_a_closed_pool_has_no_worker(pool_of_one_worker: tuple[ImagePool, BaseProcess]) -> None:
-    pool, worker = pool_of_one_worker
-    assert worker.is_alive()
+def test_a_closed_pool_has_no_threads(pool: ImagePool) -> None:
+    before = threading.active_count()
     pool.close()
-    assert not worker.is_alive()
+    assert threading.active_count() <= before - 2
 
 
-def test_unreadable_photographs_are_black(tmp_path: Path) -> None:
-    (tmp_path / "images").mkdir()
-    (tmp_path / "images" / "bad.jpg").write_bytes(b"nothing")
-    (tmp_path / "x_bbx_gt.txt").write_text("bad.jpg\n1\n1 2 3 4\n")
-    images, _ = read_labels([tmp_path])
-    pixels, size, boxes, _ = DecodingDataset(images, {}, 4)[0]
-    assert int(pixels.sum()) == 0
-    assert size.tolist() == [1, 1]
-    assert boxes.shape == (0, 4)
+def test_unreadable_photographs_are_black(pool: ImagePool, faces_folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "bad.jpg").write_bytes(b"nothing")
+    good = read_labels([faces_folder])[0][0]
+    bad = dataclasses.replace(good, path=tmp_path / "bad.jpg", offset=0, size=-1)
+    pixels, sizes, boxes, counts, totals = pool._decode([bad, good])
+    assert int(pixels[0].sum()) == 0
+    assert sizes[0].tolist() == [1, 1]
+    assert boxes[0].abs().sum() == 0
+    assert (int(counts[0]), int(totals[0])) == (0, 0)
+    assert counts[1] > 0
 
 
 def test_a_pool_needs_a_source_to_draw_from(faces_folder: Path) -> None:
@@ -95,9 +95,9 @@ def test_a_pool_needs_a_source_to_draw_from(faces_folder: Path) -> None:
         ImagePool(images, torch.device("cpu"), weights={"wider": 0.0, "other": 0.0}, **settings)
 
 
-def test_sampler_follows_weights_and_seed() -> None:
-    sampler = WeightedSampler(torch.tensor([0.0, 1.0, 3.0]), seed=2)
-    drawn = [index for _, index in zip(range(2000), sampler, strict=False)]
-    assert drawn == [index for _, index in zip(range(2000), sampler, strict=False)]
+def test_indices_follow_weights_and_seed() -> None:
+    weights = torch.tensor([0.0, 1.0, 3.0])
+    drawn = list(islice(draw_indices(weights, 2), 2000))
+    assert drawn == list(islice(draw_indices(weights, 2), 2000))
     assert drawn.count(0) == 0
     assert 0.2 < drawn.count(1) / 2000 < 0.3

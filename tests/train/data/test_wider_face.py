@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 
 from lensbox.runtime.image_io import read_image
-from lensbox.train.data.image_store import decode_image, load_images, trim_boxes, try_decode
+from lensbox.train.data.image_store import decode_image, load_images, trim_boxes, try_prepare
 from lensbox.train.data.labels import DataError, Problem, read_labels
 from lensbox.train.data.wider_face import parse_annotations
 
@@ -166,7 +166,7 @@ def test_whatever_a_decoder_raises_is_of_one_photograph(
 
     monkeypatch.setattr(Image, "open", broken)
     image = read_labels([one_photograph])[0][0]
-    problem = try_decode(image)
+    problem = try_prepare(image, {})
     assert isinstance(problem, Problem)
     assert problem.message == "image a.png cannot be read: unpack requires a buffer of 4 bytes"
 

@@ -1,10 +1,8 @@
-import sys
-
 import numpy as np
 import pytest
 from scored_boxes import found, labels
 
-from lensbox.train.evaluation.coco_precision import COCO_FIGURES, CocoMissingError, coco_lines, coco_precision
+from lensbox.train.evaluation.coco_precision import COCO_FIGURES, coco_lines, coco_precision
 
 SMALL = (0, 0, 20, 20)
 MEDIUM = (100, 100, 140, 140)
@@ -44,9 +42,3 @@ def test_images_without_faces_or_detections() -> None:
 def test_other_numbers_of_images_are_refused() -> None:
     with pytest.raises(ValueError, match="got 1 and 0"):
         coco_precision([labels()], [])
-
-
-def test_without_the_library_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "pycocotools.coco", None)
-    with pytest.raises(CocoMissingError, match=r"pip install 'lensbox\[train\]'"):
-        coco_precision([labels()], [found()])
