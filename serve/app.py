@@ -4,7 +4,6 @@ import asyncio
 import functools
 import logging
 import threading
-import time
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
@@ -20,15 +19,15 @@ from lensbox.serve.decoding import Decoders
 from lensbox.serve.direct_routes import DirectEndpoints, DirectRoutes
 from lensbox.serve.engine.devices import device_names
 from lensbox.serve.engine.engines import Engine, Engines
+from lensbox.serve.engine.instance import observed_instance
 from lensbox.serve.errors import add_error_handlers
 from lensbox.serve.head_requests import HeadAsGet
 from lensbox.serve.leave_to_send import LeaveToSend
 from lensbox.serve.loading import load_model
-from lensbox.serve.observability.engine import observed_instance
 from lensbox.serve.observability.metrics import Metrics
 from lensbox.serve.observability.middleware import Observed
 from lensbox.serve.observability.tracing import start_tracing
-from lensbox.serve.processes.peers import Peers
+from lensbox.serve.processes.heartbeat import Peers
 from lensbox.serve.routes import detect, evaluate, health, loss, model, page
 from lensbox.serve.routes import metrics as metrics_route
 from lensbox.serve.security.access import Access
@@ -41,7 +40,7 @@ from lensbox.serve.url_rules import UrlRules
 from lensbox.serve.v2 import routes as v2
 
 if TYPE_CHECKING:
-    from lensbox.serve.observability.spans import Tracing
+    from lensbox.serve.observability.tracing import Tracing
 
 _log = logging.getLogger(__name__)
 
@@ -74,19 +73,13 @@ def create_app(
     access = access or Access.of(settings)
     tracing = tracing or start_tracing(settings)
 
-    def image_decoded(seconds: float) -> None:
-        metrics.image_decoded(seconds)
-        if tracing is not None:
-            now = time.monotonic()
-            tracing.stage("decode", now - seconds, now)
-
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         instance = engine or _engine(settings, load, on_started or _log_start, metrics)
         if tracing is not None:
             instance = tracing.engine(instance)
         decoders = Decoders(
-            settings.decode_threads, settings.max_pixels, settings.answer_timeout, image_decoded
+            settings.decode_threads, settings.max_pixels, settings.answer_timeout, metrics.image_decoded
         )
         # Apart from the decoders: a loss does not wait for images. One thread, because parsing holds the GIL.
         json_parser = ThreadPoolExecutor(1, thread_name_prefix="lensbox-json")

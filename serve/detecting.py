@@ -10,7 +10,7 @@ from typing import NamedTuple, TypeVar
 from lensbox.runtime import Detections, Photo
 from lensbox.serve.answering import settled
 from lensbox.serve.deadline import Deadline
-from lensbox.serve.engine.batch_sizes import largest_batch
+from lensbox.serve.engine.devices import largest_batch
 from lensbox.serve.engine.engines import Engine
 from lensbox.serve.engine.errors import OverloadError
 from lensbox.serve.engine.jobs import DetectJob

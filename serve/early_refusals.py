@@ -14,8 +14,8 @@ from lensbox.serve.deadline import deadline_of
 from lensbox.serve.early_protocol import RequestHead
 from lensbox.serve.engine.errors import NotReadyError, OverloadError
 from lensbox.serve.errors import ApiError, overloaded
+from lensbox.serve.observability.logs import CURRENT, HEADER, request_ids
 from lensbox.serve.observability.middleware import report
-from lensbox.serve.observability.request_ids import CURRENT, HEADER, request_ids
 from lensbox.serve.security.headers import security_headers
 from lensbox.serve.service import Service
 

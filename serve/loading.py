@@ -9,7 +9,7 @@ from lensbox.runtime import Artifact, Photo, load_artifact
 from lensbox.runtime.artifact_loading import device_of_file
 from lensbox.runtime.device import choose_device
 from lensbox.runtime.freed_memory import keep_freed_memory
-from lensbox.serve.engine.batch_sizes import batch_sizes, largest_batch
+from lensbox.serve.engine.devices import batch_sizes, largest_batch
 from lensbox.serve.settings import Settings
 
 # Nothing compiles, whatever the size (`torchscript_call`). The first call makes TorchScript's one plan, loads

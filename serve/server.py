@@ -20,7 +20,7 @@ from lensbox.serve.ending import Ending
 from lensbox.serve.engine.engines import Engine
 from lensbox.serve.listener import url_of
 from lensbox.serve.observability.logs import LogStyle
-from lensbox.serve.processes.peers import Peers
+from lensbox.serve.processes.heartbeat import Peers
 from lensbox.serve.security.access import Access
 from lensbox.serve.settings import Settings
 from lensbox.serve.slow_clients import Patience

@@ -13,7 +13,7 @@ from lensbox.serve.decoding import Decoders
 from lensbox.serve.engine.engines import Engine
 from lensbox.serve.engine.errors import NotReadyError, OverloadError
 from lensbox.serve.observability.metrics import Metrics, ServiceState
-from lensbox.serve.processes.peers import Peers
+from lensbox.serve.processes.heartbeat import Peers
 from lensbox.serve.settings import Settings
 from lensbox.serve.url_fetch import UrlFetcher
 

@@ -10,7 +10,7 @@ import torch
 from lensbox.artifact.metadata import Canvas
 from lensbox.runtime import load_artifact
 from lensbox.runtime.freed_memory import keep_freed_memory
-from lensbox.serve.engine.batch_sizes import LARGEST_ON_GPU, batch_sizes
+from lensbox.serve.engine.devices import LARGEST_ON_GPU, batch_sizes
 
 _ON_CPU = (1, 2, 4, 8, 16)
 _ON_GPU = (1, 32, 64, 256)

@@ -1,1 +1,1 @@
-"""What computes with the artifact: jobs, taken together in batches by one thread a device."""
+"""Compute jobs with the artifact: one thread per device takes queued jobs in batches."""

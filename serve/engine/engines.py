@@ -1,74 +1,97 @@
-"""Several engines as one: a job goes to the one with the fewest jobs."""
+"""The interface of an engine, and several engines as one."""
 
 import math
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 import torch
 
+from lensbox.artifact.metadata import ArtifactMetadata, Orientation, Reading
 from lensbox.serve.engine.errors import NotReadyError, OverloadError
 from lensbox.serve.engine.jobs import Job
-from lensbox.serve.engine.model import Model
 
 Result = TypeVar("Result")
-Answer = TypeVar("Answer")
+Returned = TypeVar("Returned")
+
+
+class Model(Protocol):
+    """The description of a model: an `Artifact`, or a `DescribedModel` of an artifact in another process."""
+
+    @property
+    def metadata(self) -> ArtifactMetadata: ...
+
+    @property
+    def device(self) -> torch.device: ...
+
+    def reading(self, orientation: Orientation | None = None) -> Reading: ...
+
+
+@dataclass(frozen=True)
+class DescribedModel:
+    """A model in another process. device: its device in that process."""
+
+    metadata: ArtifactMetadata
+    device: torch.device
+
+    def reading(self, orientation: Orientation | None = None) -> Reading:
+        """See `Artifact.reading`."""
+        return self.metadata.reading_in(orientation)
 
 
 class Engine(Protocol):
-    """What computes jobs: an `Instance` in this process, one in another process, or several of them.
-
-    `ready_artifact` describes the model; it raises NotReadyError, as `submit` does, where there is none.
-    `check_room` raises OverloadError if `submit` would, or is likely to once the images of `requests` that
-    are in progress have been decoded. `waiting`: jobs that have not begun. `loaded`:
-    whether there is a model, ready or not. `missing`: why some engines of several are not ready. `lost`: why
-    none of them will have a model again in this process, "" while one may. `stop`
-    ends it in time, or returns False. `device`: what the model computes on, None before it is loaded.
-    """
+    """Computes jobs: an `Instance` in this process, a `RemoteEngine`, or several of either."""
 
     def start(self) -> None: ...
 
-    def ready_artifact(self) -> Model: ...
+    def ready_artifact(self) -> Model:
+        """Return the model. Raise NotReadyError with the reason if there is none."""
 
-    def check_room(self, deadline: float = math.inf, requests: int = 0) -> None: ...
+    def check_room(self, deadline: float = math.inf, requests: int = 0) -> None:
+        """Raise OverloadError if `submit` would, or probably will once `requests` in progress are decoded."""
 
-    def submit(self, job: Job[Result], deadline: float = math.inf) -> "Future[Result]": ...
+    def submit(self, job: Job[Result], deadline: float = math.inf) -> "Future[Result]":
+        """Queue a job. Raise OverloadError or NotReadyError."""
 
-    def stop(self, timeout: float) -> bool: ...
-
-    @property
-    def waiting(self) -> int: ...
-
-    @property
-    def loaded(self) -> bool: ...
+    def stop(self, timeout: float) -> bool:
+        """Stop; return False after `timeout` seconds."""
 
     @property
-    def device(self) -> torch.device | None: ...
+    def waiting(self) -> int:
+        """The number of jobs that have not begun."""
 
     @property
-    def missing(self) -> list[str]: ...
+    def loaded(self) -> bool:
+        """Whether there is a model, ready or not."""
 
     @property
-    def lost(self) -> str: ...
+    def device(self) -> torch.device | None:
+        """The model's device; None before it is loaded."""
+
+    @property
+    def missing(self) -> list[str]:
+        """Why engines are not ready, one entry for each that is not."""
+
+    @property
+    def lost(self) -> str:
+        """Why only a restart of this process can help; "" otherwise."""
 
 
 class Engines:
-    """Several engines of one model. They are ready while one of them is."""
+    """Several engines of one model. Jobs go to the engine with the fewest; one ready engine is enough."""
 
     def __init__(self, engines: Sequence[Engine]) -> None:
         self._engines = engines
 
     def start(self) -> None:
-        """Starts all of them."""
         for engine in self._engines:
             engine.start()
 
     def ready_artifact(self) -> Model:
-        """That of one that is ready. Raises NotReadyError, which says why the first is not."""
         return self._first(lambda engine: engine.ready_artifact())
 
     def check_room(self, deadline: float = math.inf, requests: int = 0) -> None:
-        """Raises OverloadError if none has room in time, and NotReadyError if none is ready."""
         share = requests // len(self._engines)
 
         def check(engine: Engine) -> None:
@@ -78,48 +101,38 @@ class Engines:
         self._first(check)
 
     def submit(self, job: Job[Result], deadline: float = math.inf) -> "Future[Result]":
-        """Gives a job to the engine with the fewest. Raises OverloadError and NotReadyError."""
         return self._first(lambda engine: engine.submit(job, deadline))
 
     def stop(self, timeout: float) -> bool:
-        """Stops all of them; False if time ran out for one."""
         stopped = [engine.stop(timeout) for engine in self._engines]
         return all(stopped)
 
     @property
     def waiting(self) -> int:
-        """Jobs that have not begun."""
         return sum(engine.waiting for engine in self._engines)
 
     @property
     def loaded(self) -> bool:
-        """Whether one of them has a model."""
         return any(engine.loaded for engine in self._engines)
 
     @property
     def device(self) -> torch.device | None:
-        """That of the first that is loaded."""
         return next((engine.device for engine in self._engines if engine.device is not None), None)
 
     @property
+    def missing(self) -> list[str]:
+        return [reason for engine in self._engines for reason in engine.missing]
+
+    @property
     def lost(self) -> str:
-        """Why the first is lost, if all are."""
         reasons = [engine.lost for engine in self._engines]
         return reasons[0] if all(reasons) else ""
 
-    @property
-    def missing(self) -> list[str]:
-        """Why some of them are not ready."""
-        reasons = []
-        for engine in self._engines:
-            try:
-                engine.ready_artifact()
-            except NotReadyError as error:
-                reasons.append(str(error))
-        return reasons
+    def _first(self, ask: "Callable[[Engine], Returned]") -> Returned:
+        """Ask engines, the one with the fewest jobs first, until one does not raise.
 
-    def _first(self, ask: "Callable[[Engine], Answer]") -> Answer:
-        """What the one with the fewest jobs that can says; else why not, rather for want of room."""
+        Raise the first OverloadError, or else the first NotReadyError.
+        """
         failures: list[Exception] = []
         for engine in sorted(self._engines, key=lambda engine: engine.waiting):
             try:

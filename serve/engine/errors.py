@@ -1,4 +1,4 @@
-"""Why an engine does not do a job."""
+"""Exceptions of engines."""
 
 
 class OverloadError(Exception):
@@ -6,8 +6,8 @@ class OverloadError(Exception):
 
 
 class NotReadyError(Exception):
-    """The model is not loaded yet, could not be loaded, or has been given up."""
+    """The model is still loading, failed to load, or is out of use."""
 
 
 class DeadlineError(Exception):
-    """The time for an answer was over before the job was done."""
+    """The deadline passed before the job was done."""

@@ -1,12 +1,9 @@
-"""One thread that owns the use of one artifact, fed by a bounded queue.
+"""An engine in this process: one thread that owns one artifact, fed by a bounded queue.
 
-Two kinds of state are kept apart. The state of the model (weights, metadata) is the `Artifact`: loaded once,
-never changed. The state of an instance is what a thread makes of it: TorchScript's execution plans, cuDNN's
-handles and plans, the queue of jobs. All of the latter belong to one thread, so the model is loaded, warmed
-and called in that thread and in no other, and the event loop only ever hands over jobs.
-
-Jobs that wait are taken together: nobody waits for a batch to fill up unless `max_delay` says so, and a busy
-model finds more of them when it is free.
+The model (weights, metadata) is loaded once and never changes. TorchScript's execution plans, cuDNN's handles
+and the queue belong to one thread: the model is loaded, warmed up and called in that thread alone. The event
+loop only submits jobs. A batch is whatever is queued when the model becomes free; `max_delay` makes a partial
+batch wait for more.
 """
 
 import contextlib
@@ -15,17 +12,19 @@ import math
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, InvalidStateError
 from enum import IntEnum
 from typing import Any, TypeVar
 
 import torch
 
 from lensbox.runtime import Artifact
-from lensbox.serve.engine.batch_sizes import largest_batch
+from lensbox.runtime.device_timer import DeviceTimer
+from lensbox.serve.engine.devices import largest_batch
 from lensbox.serve.engine.errors import NotReadyError, OverloadError
 from lensbox.serve.engine.job_queue import ClosedError, Entry, JobQueue
 from lensbox.serve.engine.jobs import Job
+from lensbox.serve.observability.metrics import Metrics
 from lensbox.serve.settings import Settings
 
 _log = logging.getLogger(__name__)
@@ -36,7 +35,7 @@ Result = TypeVar("Result")
 
 
 class State(IntEnum):
-    """Where an instance stands. It only ever moves forward."""
+    """The state of an instance. It only moves forward."""
 
     LOADING = 0
     READY = 1
@@ -47,13 +46,12 @@ class State(IntEnum):
 class Instance:
     """The thread, its queue and its state.
 
-    load: called once, in the thread; returns the artifact, warmed up, or raises. settings: the bounds of the
+    load: called once, in the thread; returns the artifact, warmed up, or raises. settings: limits of the
         queue and of batches.
-    on_started: called once in the thread with None when the model is ready, else with load's exception.
-    on_batch: called in the thread after each batch, with its number of images, the seconds that it took, and
-        those that each of its jobs had waited.
-    receive: as for `JobQueue`, where jobs come from other processes. The thread waits in it, and alone
-        submits.
+    on_started: called once, in the thread, with None when the model is ready or with load's exception.
+    on_batch: called in the thread after each batch, with its number of images, its duration in seconds, and
+        the seconds that each of its jobs was queued.
+    receive: see `JobQueue`. If given, the thread waits in it, and only the thread submits jobs.
     """
 
     def __init__(
@@ -74,36 +72,43 @@ class Instance:
         self._state = State.LOADING
         self._state_lock = threading.Lock()
         self._failure = ""
-        self._running = 0  # images
-        self._largest = 1  # images of one call, once the model is loaded
+        self._batch: list[Entry] = []  # being computed
+        self._running = 0  # images being computed
+        self._largest = 1  # images per call, once the model is loaded
         self._call_limit = math.inf  # seconds
-        self._call_begun = math.inf  # of the call that the model is in, on the clock of `time.monotonic`
-        self._stuck_call = math.inf  # the last one that the log has heard of
-        self._seconds_an_image = 0.0
+        self._call_begun = math.inf  # start of the current call of the model, of `time.monotonic`
+        self._logged_call = math.inf  # start of the last call that was logged as stuck
+        self._seconds_per_image = 0.0
         self._artifact: Artifact | None = None
 
     def start(self) -> None:
-        """Starts the thread, which begins to load the model."""
+        """Start the thread, which loads the model."""
         self._thread.start()
+
+    def join(self, timeout: float) -> bool:
+        """Wait until the thread has ended; return False after `timeout` seconds."""
+        self._thread.join(timeout)
+        return not self._thread.is_alive()
+
+    def stop(self, timeout: float) -> bool:
+        """Refuse new jobs, finish queued jobs, end the thread; return False after `timeout` seconds."""
+        self._advance(State.STOPPED)
+        self._queue.close()
+        return self.join(timeout)
 
     @property
     def state(self) -> State:
-        """Where this instance stands now."""
+        """The current state."""
         return self._state
 
     @property
     def failure(self) -> str:
-        """Why the model was given up; "" where it was not."""
+        """Why the model is out of use; "" if it is not."""
         return self._failure
 
     @property
-    def _unusable(self) -> str:
-        """What a request is told once the model was given up."""
-        return f"the model cannot be used: {self._failure}"
-
-    @property
     def missing(self) -> list[str]:
-        """Why there is no model, if there is none."""
+        """The reason if the model is not ready."""
         try:
             self.ready_artifact()
         except NotReadyError as error:
@@ -112,30 +117,22 @@ class Instance:
 
     @property
     def stuck(self) -> str:
-        """Why the model counts as stuck in a call, as on a GPU that is gone; "" while it does not.
-
-        Once it returns after all, it does no longer.
-        """
+        """Why the model counts as stuck in a call (a lost GPU, for example); "" if the call may still end."""
         begun, limit = self._call_begun, self._call_limit
         if time.monotonic() - begun <= limit:
             return ""
         reason = f"the model has not returned from a call for {limit:g} seconds; restart the service"
-        if begun != self._stuck_call:
-            self._stuck_call = begun
+        if begun != self._logged_call:
+            self._logged_call = begun
             _log.error(reason)
         return reason
 
     @property
     def lost(self) -> str:
-        """Why the model that was there has to be loaded anew, by another process; "" while it has not."""
+        """Why only a restart of this process can help; "" otherwise."""
         if self._state is State.FAILED and self._artifact is not None:
             return self._unusable
         return self.stuck
-
-    def join(self, timeout: float) -> bool:
-        """Waits until the model has been given up; False if time ran out."""
-        self._thread.join(timeout)
-        return not self._thread.is_alive()
 
     @property
     def loaded(self) -> bool:
@@ -144,11 +141,16 @@ class Instance:
 
     @property
     def device(self) -> torch.device | None:
-        """What the model computes on; None before it is loaded."""
+        """The model's device; None before it is loaded."""
         return None if self._artifact is None else self._artifact.device
 
+    @property
+    def waiting(self) -> int:
+        """Number of queued jobs, without those being computed."""
+        return len(self._queue)
+
     def ready_artifact(self) -> Artifact:
-        """The loaded artifact, for its metadata. Raises NotReadyError, which says why there is none."""
+        """Return the loaded artifact, for its metadata. Raise NotReadyError with the reason if not ready."""
         if self._state is State.FAILED:
             raise NotReadyError(self._unusable)
         if self._state is State.STOPPED:
@@ -159,16 +161,11 @@ class Instance:
             raise NotReadyError(stuck)
         return self._artifact
 
-    @property
-    def waiting(self) -> int:
-        """Jobs in the queue, without those that run."""
-        return len(self._queue)
-
     def check_room(self, deadline: float = math.inf, requests: int = 0) -> None:
-        """Raises OverloadError if `submit` would: asked before work is spent on decoding.
+        """Raise OverloadError if `submit` would: call it before decoding an image.
 
-        A job is refused where those before it take more than half of its time. Else, once more comes than can
-        be done, all would wait until they are late, and nobody would get an answer.
+        Admission control: a job is refused if the jobs before it take more than half of its time. Otherwise,
+        under overload, every job would wait until it is late, and no client would get an answer.
         """
         self._check_time(deadline, 1)
         self._queue.check_room()
@@ -176,12 +173,12 @@ class Instance:
     def submit(
         self, job: Job[Result], deadline: float = math.inf, asked: float | None = None
     ) -> "Future[Result]":
-        """Queues a job; cancelling the future before its turn drops the job.
+        """Queue a job. Cancel the future before its turn to drop the job.
 
-        A job of more images than one call takes is computed in parts, has a turn for each, and can be
-        cancelled until the last. deadline: on the clock of `time.monotonic`; what has its turn later is not
-        computed, and its future raises DeadlineError. asked: on the same clock, since when the job waits;
-        None: since now. Raises NotReadyError, or OverloadError when the queue is full.
+        A job of more images than one call takes is computed in parts, and can be cancelled until the last
+        part. deadline: of `time.monotonic`; a job whose turn comes later raises DeadlineError. asked: time
+        from which the job's wait counts; None: now. Raise NotReadyError, or OverloadError if the queue is
+        full.
         """
         self.ready_artifact()
         self._check_time(deadline, job.images)
@@ -194,34 +191,40 @@ class Instance:
             raise
         return future
 
-    def stop(self, timeout: float) -> bool:
-        """Refuses new jobs, finishes those in the queue, ends the thread. Blocks; False if time ran out."""
-        self._advance(State.STOPPED)
-        self._queue.close()
-        return self.join(timeout)
-
     def _run(self) -> None:
-        with torch.inference_mode():
-            artifact = self._start_up()
-            if artifact is None:
-                return
-            while (batch := self._queue.take(self._largest, self._settings.max_delay / 1000)) is not None:
-                begun = time.monotonic()
-                self._running = sum(entry.left for entry in batch)
-                images = min(self._running, self._largest)
-                waited = [begun - entry.queued for entry in batch if not entry.results]
-                if batch[0].parts is None:
-                    self._answer(artifact, batch)
-                else:
-                    self._compute_part(artifact, batch[0], batch[0].parts)
-                seconds = time.monotonic() - begun
-                self._on_batch(images, seconds, waited)
-                # The last ten or so batches count; the first is all there is.
-                weight = _PACE_WEIGHT if self._seconds_an_image else 1.0
-                self._seconds_an_image += weight * (seconds / images - self._seconds_an_image)
-                self._running = 0
-                # Kept, the last images would stay in memory until the next ones come.
-                del batch
+        try:
+            with torch.inference_mode():
+                artifact = self._start_up()
+                if artifact is not None:
+                    self._compute(artifact)
+        except BaseException as error:
+            # Without this thread, requests would wait for their deadlines while health checks succeed.
+            _log.exception("the inference thread failed")
+            self._fail(f"the inference thread failed ({type(error).__name__}: {error}); restart the service")
+            for entry in self._batch:
+                with contextlib.suppress(InvalidStateError):  # answered already
+                    entry.future.set_exception(NotReadyError(self._unusable))
+
+    def _compute(self, artifact: Artifact) -> None:
+        """Compute batches until the queue is closed and empty."""
+        while (batch := self._queue.take(self._largest, self._settings.max_delay / 1000)) is not None:
+            begun = time.monotonic()
+            self._batch = batch
+            self._running = sum(entry.left for entry in batch)
+            images = min(self._running, self._largest)
+            waited = [begun - entry.queued for entry in batch if not entry.results]
+            if batch[0].parts is None:
+                self._answer(artifact, batch)
+            else:
+                self._compute_part(artifact, batch[0], batch[0].parts)
+            # Release the images now, not when the next batch comes.
+            self._batch = batch = []
+            seconds = time.monotonic() - begun
+            self._on_batch(images, seconds, waited)
+            # An average over the last ten or so batches.
+            weight = _PACE_WEIGHT if self._seconds_per_image else 1.0
+            self._seconds_per_image += weight * (seconds / images - self._seconds_per_image)
+            self._running = 0
 
     def _start_up(self) -> Artifact | None:
         begun = time.monotonic()
@@ -238,13 +241,13 @@ class Instance:
         return self._artifact
 
     def _check_time(self, deadline: float, images: int) -> None:
-        """Raises OverloadError where a job of so many images would wait for too long."""
+        """Raise OverloadError if a job of so many images would wait for more than half of its time."""
         before = self._queue.images + self._running
         if images <= self._largest:
-            # It waits for those of its kind, for one part of a large job before each batch of them, and for
-            # what runs.
+            # A small job waits for small jobs, one part of a large job before each batch of them, and for
+            # the running batch.
             before = min(before, 2 * (self._queue.images_before_small + self._largest))
-        expected = self._seconds_an_image * before
+        expected = self._seconds_per_image * before
         if 0 < deadline - time.monotonic() < 2 * expected:
             raise OverloadError(
                 f"the jobs before it take {expected:.2f} seconds, more than half of its time; try again later"
@@ -255,7 +258,7 @@ class Instance:
             results = self._computed(artifact, [entry.job for entry in batch])
         except Exception as error:
             if self._check_model(artifact) and len(batch) > 1:
-                # One of them was bad, or they were too many at once: the others must not pay for it.
+                # One bad job, or too many at once: compute each alone, so that only the bad job fails.
                 for entry in batch:
                     self._answer(artifact, [entry])
                 return
@@ -266,7 +269,7 @@ class Instance:
                 entry.future.set_result(result)
 
     def _compute_part(self, artifact: Artifact, entry: Entry, parts: Iterator[Job[Any]]) -> None:
-        """One call of the model for a large job, which answers it or gives it back to the queue."""
+        """Compute one part of a large job; finish the job, or put it back into the queue."""
         try:
             part = next(parts)
             entry.results += self._computed(artifact, [part])
@@ -285,11 +288,14 @@ class Instance:
 
     def _computed(self, artifact: Artifact, jobs: Sequence[Job[Any]]) -> Sequence[Any]:
         with self._call():
-            return jobs[0].run(artifact, jobs)
+            results = jobs[0].run(artifact, jobs)
+        if len(results) != len(jobs):
+            raise RuntimeError(f"the detector must return {len(jobs)} results, got {len(results)}")
+        return results
 
     @contextlib.contextmanager
     def _call(self) -> Iterator[None]:
-        """Around a call of the model: `stuck` tells if it takes too long."""
+        """Time a call of the model, for `stuck`."""
         self._call_begun = time.monotonic()
         try:
             yield
@@ -297,11 +303,11 @@ class Instance:
             self._call_begun = math.inf
 
     def _check_model(self, artifact: Artifact) -> bool:
-        """Whether the model is as good as before a failure. Gives it up if it fails its self-test, too.
+        """Return whether the model still passes its self-test after a failure; if not, take it out of use.
 
-        A CUDA error such as an illegal access ruins the context, and every later call in this process fails.
-        TorchScript wraps such errors, so their type tells nothing. Once this instance has given up, /readyz
-        answers 503, and whatever watches the process starts a new one.
+        A CUDA error such as an illegal access ruins the context: every later call in this process fails.
+        TorchScript wraps such errors, so their type does not tell. `/readyz` and `/healthz` then answer 503,
+        and whatever watches the process starts a new one.
         """
         if self._state is State.FAILED:
             return False
@@ -315,7 +321,12 @@ class Instance:
             self._fail(f"after an error it fails its self-test ({'; '.join(failures)}); restart the service")
         return not failures
 
+    @property
+    def _unusable(self) -> str:
+        return f"the model cannot be used: {self._failure}"
+
     def _fail(self, reason: str) -> None:
+        """Take the model out of use, and answer all queued jobs."""
         self._failure = reason
         self._advance(State.FAILED)
         self._queue.close()
@@ -325,3 +336,34 @@ class Instance:
     def _advance(self, state: State) -> None:
         with self._state_lock:
             self._state = max(self._state, state)  # `stop` may come before the model is ready
+
+
+def observed_instance(
+    load: Callable[[], Artifact],
+    settings: Settings,
+    on_started: Callable[[Exception | None], None],
+    metrics: Metrics,
+    receive: Callable[[float], None] | None = None,
+) -> Instance:
+    """Make an `Instance` that reports batches and device memory to `metrics`."""
+    letterbox: list[DeviceTimer] = []  # of the current batch; used by the engine's thread alone
+
+    def load_observed() -> Artifact:
+        artifact = load()
+        artifact.on_letterbox = letterbox.append
+        return artifact
+
+    def on_batch(images: int, seconds: float, waited: list[float]) -> None:
+        metrics.batch_computed(images, seconds, waited, sum(map(_seconds, letterbox)))
+        letterbox.clear()
+
+    instance = Instance(load_observed, settings, on_started, on_batch, receive)
+    metrics.watch_device(lambda: instance.device)
+    return instance
+
+
+def _seconds(timer: DeviceTimer) -> float:
+    try:
+        return timer.seconds()
+    except RuntimeError:  # another job of the batch has ruined the CUDA context
+        return 0.0

@@ -1,4 +1,4 @@
-"""Jobs that wait for an engine, bounded by number and bytes, taken together by group."""
+"""A bounded job queue. Jobs of one group are taken as one batch."""
 
 import threading
 import time
@@ -11,7 +11,7 @@ from typing import Any
 from lensbox.serve.engine.errors import DeadlineError, OverloadError
 from lensbox.serve.engine.jobs import Job
 
-_LOOK = 1.0  # seconds after which one that waits in `receive` looks whether the queue was closed
+_LOOK = 1.0  # seconds between checks for a closed queue while `receive` waits
 
 
 class ClosedError(Exception):
@@ -20,10 +20,10 @@ class ClosedError(Exception):
 
 @dataclass(eq=False, slots=True)
 class Entry:
-    """A job, who waits for it, and until when; times are those of `time.monotonic`.
+    """A queued job with its future and deadline; times are of `time.monotonic`.
 
-    parts: what is left to compute of a job of more images than one call takes, None for any other; left: its
-    images that are not computed yet; results: of the parts that are.
+    parts: remaining parts of a job that is too large for one call, else None. left: number of images still to
+    compute. results: results of the parts computed so far.
     """
 
     job: Job[Any]
@@ -38,21 +38,20 @@ class Entry:
         self.left = self.job.images
 
     def begins(self) -> bool:
-        """Marks the job as running, unless it has been cancelled. One in parts can be until its last part is
-        computed."""
+        """Mark the job as running, if it is in parts at its end; return False if it was cancelled."""
         return self.future.set_running_or_notify_cancel()
 
 
 class JobQueue:
-    """Jobs in the order in which they came. Any thread puts them in, one takes them out.
+    """A first-in, first-out queue: any thread puts jobs in, one thread takes them out.
 
-    Between two parts of a large job one batch of jobs that need one call each has its turn. So none of these
-    waits for all of the large one, which takes at most twice as long as alone. Other large ones wait until it
-    is done: in turns both would end as late as the last.
+    Between two parts of a large job, one batch of small jobs (one call each) has its turn: a small job waits
+    for one part only, and the large job takes at most twice as long. Large jobs do not alternate, because
+    both would end late.
 
-    size: most jobs that wait. nbytes: most bytes of their tensors; a job that is larger has its place when no
-    other waits. receive: waits for jobs of other processes, for at most so many seconds, and puts them. It is
-    called by `take`, whose thread is then the only one that puts any: none has to be woken up.
+    size: maximum number of jobs. nbytes: maximum bytes of their tensors; a larger job fits into an empty
+    queue. receive: waits up to the given seconds for jobs of other processes and puts them into the queue.
+    `take` calls it, so no thread has to be woken for a job.
     """
 
     def __init__(self, size: int, nbytes: int, receive: Callable[[float], None] | None = None) -> None:
@@ -70,16 +69,16 @@ class JobQueue:
 
     @property
     def images(self) -> int:
-        """Images of the jobs that wait."""
+        """Number of images of all queued jobs."""
         return self._images
 
     @property
     def images_before_small(self) -> int:
-        """Those of jobs that need one call each: others do not keep a job of that kind waiting."""
+        """Number of images of queued small jobs, which is what a small job waits for."""
         return self._images - self._images_in_parts
 
     def check_room(self, nbytes: int = 1) -> None:
-        """Raises OverloadError if there is no place for a job of that many bytes."""
+        """Raise OverloadError if there is no room for a job of that many bytes."""
         with self._changed:
             reason, dropped = self._make_room(nbytes)
         _fail_late(dropped)
@@ -87,7 +86,7 @@ class JobQueue:
             raise _overloaded(reason)
 
     def put(self, entry: Entry) -> None:
-        """Raises OverloadError or ClosedError."""
+        """Append a job. Raise OverloadError or ClosedError."""
         with self._changed:
             if self._closed:
                 raise ClosedError
@@ -101,19 +100,18 @@ class JobQueue:
             raise _overloaded(reason)
 
     def put_back(self, entry: Entry) -> None:
-        """Takes a job back of which a part was computed, whatever else waits, and closed or not."""
+        """Put a job back after one of its parts, even into a full or closed queue."""
         with self._changed:
             self._entries.appendleft(entry)
             self._count(entry, 1)
             self._part_was_last = True
 
     def take(self, most_images: int, delay: float) -> list[Entry] | None:
-        """The next jobs that somebody still waits for; None when closed and empty.
+        """Return the next batch; None when the queue is closed and empty. Blocks.
 
-        They are of one group, of `most_images` images together, and marked as running; or it is one job in
-        parts, for its next part. Where there are fewer, and no such job waits, others may join them for up to
-        `delay` seconds after the first of them came, and no longer than half of the time that any of them
-        has. Blocks.
+        A batch is jobs of one group with up to `most_images` images, marked as running, or one job in parts,
+        for its next part. Wait up to `delay` seconds for more jobs before returning a partial batch, at most
+        half of the time until any job's deadline, and not at all while a large job is queued.
         """
         wait: float | None = 0.0
         while True:
@@ -127,7 +125,7 @@ class JobQueue:
                 if ready:
                     self._remove(batch)
                     self._part_was_last = False
-                elif not dropped and self._receive is None:  # else they are told first
+                elif not dropped and self._receive is None:  # else tell the dropped jobs first
                     self._changed.wait(wait)
             _fail_late(dropped)
             if ready and not batch:
@@ -138,20 +136,21 @@ class JobQueue:
                 wait = 0.0
 
     def close(self) -> None:
-        """From now on `put` raises ClosedError, and `take` ends once it has given out what waits."""
+        """Refuse new jobs with ClosedError. `take` returns what is queued, then None."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
 
     def take_all(self) -> list[Entry]:
-        """What waits, marked as running."""
+        """Return all queued jobs, marked as running."""
         with self._changed:
             entries = list(self._entries)
             self._remove(entries)
         return [entry for entry in entries if entry.begins()]
 
     def _make_room(self, nbytes: int) -> tuple[str, list[Entry]]:
-        """What keeps a job out, "" for nothing; and the jobs that were dropped to let it in."""
+        """Drop jobs that nobody waits for if the queue is full. Return why it is still full, "" if it is not,
+        and the dropped jobs."""
         dropped: list[Entry] = []
         if self._occupied(nbytes):
             dropped = self._drop_given_up()
@@ -172,7 +171,7 @@ class JobQueue:
         return _of_one_group(self._entries, most_images)
 
     def _time_to_wait(self, batch: list[Entry], most_images: int, delay: float) -> float | None:
-        """How long others may still join a batch; None, for one that has not begun, is for ever."""
+        """Return the seconds to wait for more jobs; None: no limit, because there is no job yet."""
         if self._closed:
             return 0.0
         if not batch:
@@ -184,7 +183,7 @@ class JobQueue:
         return min(batch[0].queued + delay, in_time) - time.monotonic()
 
     def _drop_given_up(self) -> list[Entry]:
-        """Removes jobs that nobody waits for any more; returns those whose time was over."""
+        """Remove cancelled and late jobs; return them."""
         now = time.monotonic()
         given_up = [entry for entry in self._entries if entry.future.cancelled() or entry.deadline < now]
         if given_up:
@@ -205,7 +204,7 @@ class JobQueue:
 
 
 def _of_one_group(entries: Iterable[Entry], most_images: int) -> list[Entry]:
-    """The first entry, and those that a batch has room for beside it."""
+    """Return the first entry and later ones of its group, as long as there is room in the batch."""
     batch: list[Entry] = []
     room = most_images
     for entry in entries:
@@ -223,7 +222,7 @@ def _overloaded(reason: str) -> OverloadError:
 
 
 def _fail_late(entries: list[Entry]) -> None:
-    """Outside of the lock: a future calls those who wait for it."""
+    """Call without the lock: futures run their callbacks."""
     for entry in entries:
         if entry.begins():
             entry.future.set_exception(DeadlineError("the time for an answer was over before its turn came"))

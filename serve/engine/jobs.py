@@ -1,4 +1,4 @@
-"""What an engine can be asked for. Jobs are data, so those of one group are computed together."""
+"""Jobs of an engine. Jobs are data, so jobs of one group can be computed in one batch."""
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -8,15 +8,16 @@ import torch
 from torch import Tensor
 
 from lensbox.runtime import Artifact, Detections, Photo
+from lensbox.runtime.box_loss import BoxPairs, Losses, LossUnsupportedError
 
 Result = TypeVar("Result", covariant=True)
 
 
 class Job(Protocol[Result]):
-    """Something to compute with the model, in the engine's thread.
+    """A computation with the model, run in the engine's thread.
 
-    `group`: jobs of equal groups may be computed in one batch; None: this one runs alone. `images`: how many
-    places of a batch it takes. `nbytes`: of its tensors. One of several images has parts.
+    group: jobs of equal groups may share a batch; None: the job runs alone. images: number of places in a
+    batch. nbytes: size of its tensors. A job of several images can be split into parts.
     """
 
     @property
@@ -30,22 +31,22 @@ class Job(Protocol[Result]):
 
     @staticmethod
     def run(artifact: Artifact, jobs: Sequence[Any]) -> Sequence[Result]:
-        """The results of jobs of one group, in their order, from one call of the model."""
+        """Return one result per job, in order, from one call of the model. All jobs are of one group."""
         ...
 
     def parts(self, largest: int) -> "Iterator[Job[Result]]":
-        """Jobs of `largest` images, the last of those that are left, which together are this one."""
+        """Split into jobs of at most `largest` images."""
         yield self
 
     def joined(self, results: Sequence[Any]) -> Result:
-        """The result of this job from those of all its parts."""
+        """Return the result of this job from the results of all its parts."""
         result: Result = results[0]
         return result
 
 
 @dataclass(frozen=True)
 class DetectJob(Job[Detections]):
-    """What is in one photograph. A threshold of None is the artifact's default."""
+    """Detect in one photograph. A threshold of None is the artifact's default."""
 
     photo: Photo
     score_threshold: float | None
@@ -65,17 +66,16 @@ class DetectJob(Job[Detections]):
 
     @staticmethod
     def run(artifact: Artifact, jobs: "Sequence[DetectJob]") -> list[Detections]:
-        return artifact.detect_images(
-            [job.photo for job in jobs], jobs[0].score_threshold, jobs[0].iou_threshold
-        )
+        photos = [job.photo for job in jobs]
+        return artifact.detect_images(photos, jobs[0].score_threshold, jobs[0].iou_threshold)
 
 
 class CanvasDetections(NamedTuple):
-    """What is in n canvases, on the CPU: the first counts[i] of the K slots of canvas i, best first.
+    """Detections in n canvases, on the CPU: the first counts[i] of the K slots of canvas i, best first.
 
     boxes: float32 [n, K, 4], xyxy in canvas pixels; scores: float32 [n, K]; counts: int64 [n]; labels: int64
-    [n, K], indices into the artifact's `classes`, None where it has none; extras: by name, [n, K, ...], those
-    that are points in canvas pixels.
+    [n, K], indices into the artifact's `classes`, None without classes; extras: [n, K, ...] by name, points
+    in canvas pixels.
     """
 
     boxes: Tensor
@@ -87,7 +87,7 @@ class CanvasDetections(NamedTuple):
 
 @dataclass(frozen=True)
 class CanvasJob(Job[CanvasDetections]):
-    """What is in canvases, uint8 [n, c, h, w] on the CPU, as the artifact's `canvas` says; n is at least 1.
+    """Detect in canvases, uint8 [n, c, h, w] on the CPU, n >= 1, shaped as the artifact's `canvas` says.
 
     A threshold of None is the artifact's default. Raises ValueError for another dtype or number of
     dimensions.
@@ -117,9 +117,9 @@ class CanvasJob(Job[CanvasDetections]):
 
     @staticmethod
     def run(artifact: Artifact, jobs: "Sequence[CanvasJob]") -> list[CanvasDetections]:
-        canvases = _together([job.canvases for job in jobs], pinned=artifact.device.type == "cuda")
-        found = artifact.detect_named(canvases, jobs[0].score_threshold, jobs[0].iou_threshold)
-        columns = {name: column.cpu() for name, column in found.items()}
+        canvases = _concatenated([job.canvases for job in jobs], pinned=artifact.device.type == "cuda")
+        outputs = artifact.detect_named(canvases, jobs[0].score_threshold, jobs[0].iou_threshold)
+        columns = {name: column.cpu() for name, column in outputs.items()}
         columns["counts"] = columns["counts"].long()
         sizes = [job.images for job in jobs]
         parts = {name: column.split(sizes) for name, column in columns.items()}
@@ -142,13 +142,57 @@ class CanvasJob(Job[CanvasDetections]):
         )
 
 
+@dataclass(frozen=True)
+class LossJob(Job[Losses | LossUnsupportedError]):
+    """Compute the loss of boxes with their targets.
+
+    per_image, gradient: see `Artifact.losses`. most_slots: maximum number of boxes after padding all images
+    to the one with the most boxes, for detectors with a loss of their own. The result is a
+    LossUnsupportedError if the model's loss does not support the request.
+    """
+
+    pairs: BoxPairs
+    per_image: bool
+    gradient: bool
+    most_slots: int
+
+    @property
+    def group(self) -> None:
+        return None
+
+    @property
+    def images(self) -> int:
+        return 1
+
+    @property
+    def nbytes(self) -> int:
+        return self.pairs.predictions.nbytes + self.pairs.targets.nbytes
+
+    @staticmethod
+    def run(artifact: Artifact, jobs: "Sequence[LossJob]") -> list[Losses | LossUnsupportedError]:
+        return [_losses(artifact, job) for job in jobs]
+
+
+def _losses(artifact: Artifact, job: LossJob) -> Losses | LossUnsupportedError:
+    slots = job.pairs.padded_slots
+    if slots > job.most_slots and not artifact.has_giou_loss:
+        return LossUnsupportedError(
+            f"images must have at most {job.most_slots} boxes once all have as many as the one with most, as "
+            f"the detector's own loss takes them, got {slots}"
+        )
+    try:
+        return artifact.losses(job.pairs, job.per_image, job.gradient)
+    except LossUnsupportedError as error:
+        return error
+
+
 def _canvas_detections(outputs: dict[str, Tensor]) -> CanvasDetections:
     boxes, scores, counts = (outputs.pop(name) for name in ("boxes", "scores", "counts"))
     return CanvasDetections(boxes, scores, counts, outputs.pop("labels", None), outputs)
 
 
-def _together(tensors: Sequence[Tensor], pinned: bool) -> Tensor:
-    """Tensors of one shape but for the first dimension as one; in pinned memory for a GPU to copy from."""
+def _concatenated(tensors: Sequence[Tensor], pinned: bool) -> Tensor:
+    """Concatenate tensors along the first dimension; in pinned memory for the copy to a GPU."""
     if len(tensors) == 1 and not pinned:
         return tensors[0]
     length = sum(len(tensor) for tensor in tensors)

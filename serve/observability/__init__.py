@@ -1,1 +1,1 @@
-"""What an operator sees of the service: request ids, logs and metrics."""
+"""Observe the service: logs, metrics, traces."""

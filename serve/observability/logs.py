@@ -1,20 +1,59 @@
-"""What the service logs, for people or as JSON lines."""
+"""Request IDs, and log records as text or JSON lines."""
 
 import json
 import logging
+import re
+import uuid
+from collections.abc import Iterable
+from contextvars import ContextVar
 from datetime import datetime, timezone
 from typing import Any, NamedTuple
 
 from lensbox.common.reporting import start_reporting
-from lensbox.serve.observability.request_ids import CURRENT
 
+HEADER = b"x-request-id"
 FORMATS = ("text", "json")
+
+# No character that could break a log line, a header or a query of a log database.
+_REQUEST_ID = re.compile(rb"[A-Za-z0-9._~:/+=@-]{1,128}")
+# W3C Trace Context: version, trace ID, span ID of the caller, flags. Later versions may have more fields.
+_TRACEPARENT = re.compile(
+    rb"(?!ff)([0-9a-f]{2})-(?!0{32})([0-9a-f]{32})-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}(-.*)?"
+)
+
+
+class RequestIds(NamedTuple):
+    """request_id: the client's X-Request-ID, or a random one. trace_id: from `traceparent`, if valid. key:
+    name of the request's API key, once it is known."""
+
+    request_id: str
+    trace_id: str | None
+    key: str | None = None
+
+
+CURRENT: ContextVar[RequestIds | None] = ContextVar("lensbox_request_ids", default=None)
+"""The IDs of the current request; None outside of a request."""
+
+
+def request_ids(headers: Iterable[tuple[bytes, bytes]]) -> RequestIds:
+    """Read the IDs from a request's headers. Ignore malformed and repeated ones."""
+    ids = [value for name, value in headers if name == HEADER]
+    parents = [value for name, value in headers if name == b"traceparent"]
+    request_id = ids[0].decode() if len(ids) == 1 and _REQUEST_ID.fullmatch(ids[0]) else uuid.uuid4().hex
+    return RequestIds(request_id, _trace_id(parents[0]) if len(parents) == 1 else None)
+
+
+def _trace_id(traceparent: bytes) -> str | None:
+    match = _TRACEPARENT.fullmatch(traceparent.strip())
+    if match is None or (match[1] == b"00" and match[3]):  # version 00 has four fields
+        return None
+    return match[2].decode()
 
 
 class JsonFormatter(logging.Formatter):
-    """A record as one line of JSON: time in UTC, level, logger, message, the request's ids, and its `fields`.
+    """Format a record as one line of JSON: UTC time, level, logger, message, request IDs, and `fields`.
 
-    fields: what a record brings for programs, in `extra`.
+    fields: key-value pairs in the record's `extra`.
     """
 
     def format(self, record: logging.LogRecord) -> str:
@@ -34,13 +73,13 @@ class JsonFormatter(logging.Formatter):
 
 
 class LogStyle(NamedTuple):
-    """level: the least important records that are written; format: one of FORMATS."""
+    """level: lowest level that is written. format: one of FORMATS."""
 
     level: str
     format: str
 
     def start(self) -> None:
-        """Writes records to stderr like this from now on, in this process."""
+        """Write the log records of this process to stderr in this style."""
         start_reporting(self.level.upper(), as_log=True)
         if self.format == "json":
             for handler in logging.getLogger().handlers:

@@ -1,16 +1,19 @@
-"""The numbers of one service, for Prometheus.
+"""Prometheus metrics of the service.
 
-A service of one process keeps them in memory. Processes that share a service find the folder SHARED_FOLDER in
-their environment, where each keeps its own in files, and whichever is asked gives the sums of all.
+A service of one process keeps them in memory. Several processes keep them in files of one folder
+(prometheus_client's multiprocess mode), and any front end answers with the sums. Each process has a slot, a
+stable name: a restarted process continues the files of its predecessor, so restarts do not add files.
 """
 
 import os
+import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterable
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from importlib.metadata import version
+from typing import TYPE_CHECKING, NamedTuple
 
-import torch
 from prometheus_client import (
     CollectorRegistry,
     Counter,
@@ -19,23 +22,64 @@ from prometheus_client import (
     Histogram,
     PlatformCollector,
     ProcessCollector,
+    values,
 )
-from prometheus_client.multiprocess import MultiProcessCollector
+from prometheus_client.multiprocess import MultiProcessCollector, mark_process_dead
 
-from lensbox.serve.observability.shared_metrics import SHARED_FOLDER
+if TYPE_CHECKING:
+    import torch
 
-_SAMPLING_INTERVAL = 1.0  # seconds, where another process may be the one that is asked
+_FOLDER = "PROMETHEUS_MULTIPROC_DIR"  # prometheus_client's variable
+_SAMPLING_INTERVAL = 1.0  # seconds
 
-# From a millisecond, as small batches on a GPU take, to the half minute after which answers are given up.
+# From 1 ms (a small batch on a GPU) to 30 s (the default time limit of a request).
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 _IMAGES = tuple(1 << exponent for exponent in range(10))
 
+_shared_folder: str | None = None
+
+
+@contextmanager
+def shared_metrics() -> Iterator[None]:
+    """Create the folder of the service's metrics. Enter it before starting the first process.
+
+    An inherited PROMETHEUS_MULTIPROC_DIR is ignored: the folder may belong to another program.
+    """
+    inherited = os.environ.pop(_FOLDER, None)
+    with tempfile.TemporaryDirectory(prefix="lensbox-metrics-", ignore_cleanup_errors=True) as folder:
+        os.environ[_FOLDER] = folder
+        try:
+            yield
+        finally:
+            del os.environ[_FOLDER]
+            if inherited is not None:
+                os.environ[_FOLDER] = inherited
+
+
+def join_shared_metrics(slot: str) -> None:
+    """Keep the metrics of this process in the shared folder. Call it before the first metric is made.
+
+    slot: unique among running processes, without "_".
+    """
+    global _shared_folder
+    _shared_folder = os.environ[_FOLDER]
+    values.ValueClass = values.MultiProcessValue(lambda: slot)
+
+
+class Restarts:
+    """The counter of restarted processes, for the process that restarts them."""
+
+    def __init__(self) -> None:
+        self._counter = _restarts(CollectorRegistry())
+
+    def process_ended(self, slot: str) -> None:
+        """Count a restart. Keep the counters of the slot, drop the gauges of its last process."""
+        mark_process_dead(slot)
+        self._counter.inc()
+
 
 class ServiceState(NamedTuple):
-    """How a service stands at a moment.
-
-    waiting: jobs in the queue; in_progress: requests with a body.
-    """
+    """waiting: queued jobs. in_progress: requests with a body."""
 
     ready: bool
     waiting: int
@@ -43,12 +87,12 @@ class ServiceState(NamedTuple):
 
 
 class Metrics:
-    """What is counted as it happens. Any thread may report; the apps of a process do not share."""
+    """The metrics of one app. Any thread may report."""
 
     def __init__(self) -> None:
-        self._shared = SHARED_FOLDER in os.environ
         self._registry = registry = CollectorRegistry()
-        if not self._shared:  # of several processes, which one would they tell of?
+        if _shared_folder is None:
+            values.ValueClass = values.MutexValue  # whatever folder the environment names
             for collector in (ProcessCollector, PlatformCollector, GCCollector):
                 collector(registry=registry)
         self._requests = Counter(
@@ -79,38 +123,40 @@ class Metrics:
             ["reason"],
             registry=registry,
         )
-        Counter(  # of which `shared_metrics` keeps the count
-            "lensbox_restarts",
-            "Processes of the service that were started again",
-            registry=registry,
-        )
-        self._device_memory = Gauge(
+        _restarts(registry)
+        self._device_memory = _gauge(
             "lensbox_device_memory_bytes",
             "Memory of the GPU: allocated by tensors, and reserved by the process; none on a CPU",
-            ["device", "kind"],
-            registry=registry,
-            multiprocess_mode="livesum",
+            registry,
+            labels=("device", "kind"),
         )
+        build = _gauge(
+            "lensbox_build_info", "Versions; always 1", registry, labels=("version", "torch"), mode="max"
+        )
+        build.labels(version("lensbox"), version("torch")).set(1)
         self._samplers: list[Callable[[], None]] = []
-        for stage in ("decode", "queue", "letterbox", "inference"):  # so that they are there from the start
+        for stage in ("decode", "queue", "letterbox", "inference"):  # present before the first request
             self._stage_seconds.labels(stage)
         for reason in ("crowded", "client_limit", "slow_request", "slow_reader"):
             self._closed_connections.labels(reason)
 
     def request_answered(self, route: str, status: int, seconds: float) -> None:
-        """route: the path of an endpoint as it is declared; the paths of clients would be without number."""
+        """Count a request. route: the endpoint's path as declared, to bound the number of labels."""
         self._requests.labels(route, str(status)).inc()
         self._request_seconds.labels(route).observe(seconds)
 
     def image_decoded(self, seconds: float) -> None:
-        """Whether it worked or not."""
+        """Observe the decoding of an image, successful or not."""
         self._stage_seconds.labels("decode").observe(seconds)
 
     def batch_computed(
         self, images: int, seconds: float, waited: Iterable[float], letterbox: float = 0.0
     ) -> None:
-        """seconds: of the batch, from its beginning; waited: of each of its jobs until then; letterbox: those
-        of `seconds` that pre-processing took, 0 for a batch without it."""
+        """Observe a batch.
+
+        seconds: duration. waited: time in the queue of each job. letterbox: the part of `seconds` spent in
+        pre-processing; 0 if the batch had none.
+        """
         self._batch_images.observe(images)
         if letterbox:
             self._stage_seconds.labels("letterbox").observe(letterbox)
@@ -119,28 +165,18 @@ class Metrics:
             self._stage_seconds.labels("queue").observe(wait)
 
     def connection_closed(self, reason: str) -> None:
-        """As `connection_class` reports it."""
+        """Count a closed connection."""
         self._closed_connections.labels(reason).inc()
 
     def watch(self, state: Callable[[], ServiceState]) -> None:
-        """Looks up how the service stands whenever somebody asks; of several processes, every second.
+        """Sample the state of the service at each scrape; with several processes, every second.
 
-        Once, and where there are other processes, in those that answer requests.
+        Call it once, in processes that answer requests.
         """
-        ready = Gauge(
-            "lensbox_ready", "Whether /readyz says yes", registry=self._registry, multiprocess_mode="livemin"
-        )
-        queue_jobs = Gauge(
-            "lensbox_queue_jobs",
-            "Jobs that wait for the model",
-            registry=self._registry,
-            multiprocess_mode="livesum",
-        )
-        in_progress = Gauge(
-            "lensbox_requests_in_progress",
-            "Requests with a body that has begun",
-            registry=self._registry,
-            multiprocess_mode="livesum",
+        ready = _gauge("lensbox_ready", "Whether /readyz says yes", self._registry, mode="livemin")
+        queue_jobs = _gauge("lensbox_queue_jobs", "Jobs that wait for the model", self._registry)
+        in_progress = _gauge(
+            "lensbox_requests_in_progress", "Requests with a body that has begun", self._registry
         )
 
         def sample() -> None:
@@ -151,38 +187,45 @@ class Metrics:
 
         self._sample_by(sample)
 
-    def watch_device(self, device: Callable[[], torch.device | None]) -> None:
-        """Looks up the memory of the model's device in the same way, in the process that has the model.
-
-        device: None until the model is loaded.
-        """
+    def watch_device(self, device: "Callable[[], torch.device | None]") -> None:
+        """Sample the memory of the model's device likewise. device: returns None before loading."""
 
         def sample() -> None:
-            found = device()
-            if found is not None and found.type == "cuda":
-                for kind, measure in (
-                    ("allocated", torch.cuda.memory_allocated),
-                    ("reserved", torch.cuda.memory_reserved),
-                ):
-                    self._device_memory.labels(str(found), kind).set(measure(found))
+            used = device()
+            if used is not None and used.type == "cuda":
+                import torch
+
+                allocated = self._device_memory.labels(str(used), "allocated")
+                allocated.set(torch.cuda.memory_allocated(used))
+                self._device_memory.labels(str(used), "reserved").set(torch.cuda.memory_reserved(used))
 
         self._sample_by(sample)
 
     def exposed(self) -> CollectorRegistry:
-        """What to show: the numbers of now, of all processes that share the service."""
+        """Return the current metrics of all processes. Reads files: do not call it in an event loop."""
         for sample in self._samplers:
             sample()
-        if not self._shared:
+        if _shared_folder is None:
             return self._registry
         registry = CollectorRegistry()
-        MultiProcessCollector(registry)
+        MultiProcessCollector(registry, _shared_folder)
         return registry
 
     def _sample_by(self, sample: Callable[[], None]) -> None:
         self._samplers.append(sample)
-        if self._shared:
+        if _shared_folder is not None:  # another process may be asked
             sample()
             threading.Thread(target=_repeat, args=(sample,), name="lensbox-metrics", daemon=True).start()
+
+
+def _restarts(registry: CollectorRegistry) -> Counter:
+    return Counter("lensbox_restarts", "Processes of the service that were started again", registry=registry)
+
+
+def _gauge(
+    name: str, text: str, registry: CollectorRegistry, labels: Iterable[str] = (), mode: str = "livesum"
+) -> Gauge:
+    return Gauge(name, text, labels, registry=registry, multiprocess_mode=mode)  # type: ignore[arg-type]
 
 
 def _repeat(sample: Callable[[], None]) -> None:

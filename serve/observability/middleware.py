@@ -1,4 +1,4 @@
-"""Around all of the app: gives each request its ids, counts it and logs it."""
+"""The outermost middleware: gives each request its IDs, counts it and logs it."""
 
 import logging
 import time
@@ -6,18 +6,18 @@ from typing import Any
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from lensbox.serve.observability.logs import CURRENT, HEADER, RequestIds, request_ids
 from lensbox.serve.observability.metrics import Metrics
-from lensbox.serve.observability.request_ids import CURRENT, HEADER, RequestIds, request_ids
 
 _log = logging.getLogger("lensbox.serve.access")
 
-_NO_ENDPOINT = "none"  # the route of what matches no endpoint
-_CLIENT_GONE = 499  # nginx's word for a request that nobody waits for
+_NO_ENDPOINT = "none"  # the route of a request that matches no endpoint
+_CLIENT_GONE = 499  # nginx's status for a client that hung up
 _LONGEST_PATH = 1000
 
 
 class Observed:
-    """An ASGI application and what is observed of it. Its answers carry X-Request-ID."""
+    """Wrap an ASGI application; its responses carry X-Request-ID."""
 
     def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
         self._app = app
@@ -28,7 +28,7 @@ class Observed:
             await self._app(scope, receive, send)
             return
         ids = request_ids(scope["headers"])
-        CURRENT.set(ids)  # for good: the server runs each request in a context of its own, and logs after it
+        CURRENT.set(ids)  # never reset: the server runs each request in a context of its own
         start = time.perf_counter()
         status = _CLIENT_GONE
 
@@ -46,19 +46,19 @@ class Observed:
 
 
 def report(metrics: Metrics, scope: Scope, status: int, seconds: float, ids: RequestIds) -> None:
-    """Counts and logs a request that has been answered."""
+    """Count and log a request that was answered."""
     metrics.request_answered(_route(scope), status, seconds)
     if _log.isEnabledFor(logging.INFO):
         _log_request(scope, status, seconds, ids)
 
 
 def _route(scope: Scope) -> str:
-    """The path of the endpoint as it is declared; the router leaves it in the scope."""
+    """Return the path of the endpoint as declared; the router stores it in the scope."""
     return getattr(scope.get("route"), "path", _NO_ENDPOINT)
 
 
 def _log_request(scope: Scope, status: int, seconds: float, ids: RequestIds) -> None:
-    # As it came over the wire, where line breaks and the like are percent-encoded.
+    # As received: line breaks are percent-encoded.
     path = scope.get("raw_path", b"")[:_LONGEST_PATH].decode("ascii", "backslashreplace")
     host, port = scope.get("client") or ("", 0)
     milliseconds = round(1000 * seconds, 3)

@@ -1,4 +1,12 @@
-"""The service in several processes: front ends that speak HTTP and decode, and an engine for each device.
+"""The service as several processes (Linux): front ends speak HTTP and decode images, engines compute.
 
-Nothing is imported here. The supervisor, which starts and watches them, does not need torch.
+| process             | runs                                   | uses                                |
+| ------------------- | -------------------------------------- | ----------------------------------- |
+| supervisor          | `supervisor.run`                       | `heartbeat`                         |
+| fork server         | multiprocessing's, after `fork_server` |                                     |
+| front ends          | `child.frontend_main`, `serve.server`  | `remote_engine`, `admission_window` |
+| engine, per device  | `engine_process.main`                  | `engine.instance`                   |
+
+Front ends and engines talk over a `link`; images lie in `shared_memory`. Nothing is imported here: the
+supervisor does not need torch.
 """

@@ -1,28 +1,112 @@
-"""What the processes that the supervisor starts have in common."""
+"""Entry points of the child processes, and their common start and end.
 
+The supervisor imports this module without torch: the entry points import their code when they run.
+"""
+
+import ctypes
 import logging
 import os
+import secrets
+import signal
+import socket
 import sys
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import NoReturn
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from lensbox.serve.observability.logs import LogStyle
-from lensbox.serve.processes.parent_death import end_with_parent
+from lensbox.serve.observability.metrics import join_shared_metrics
+from lensbox.serve.settings import Settings
+
+if TYPE_CHECKING:
+    from lensbox.serve.processes.heartbeat import Peers
+
+_PR_SET_PDEATHSIG = 1  # of Linux' prctl
+_MOST_BYTES_PER_PIXEL = 4
+
+# What the fork server imports, so that a child starts in a fraction of a second.
+PRELOADED = (
+    "lensbox.serve.processes.fork_server",
+    "lensbox.serve.processes.engine_process",
+    "lensbox.serve.server",
+)
 
 
-def begin_child(name: str, log: LogStyle) -> None:
-    """Ends this process with its parent, however that ends; leaves Ctrl+C to the supervisor.
+class EngineAddress(NamedTuple):
+    """path: name of an abstract Unix socket. key: secret that both ends know. device: of the engine."""
 
-    name: for ps and top, at most 15 letters.
+    path: str
+    key: bytes
+    device: str
+
+
+def new_address(device: str) -> EngineAddress:
+    """Return a random address."""
+    return EngineAddress(f"\0lensbox-{secrets.token_hex(8)}", secrets.token_bytes(32), device)
+
+
+def engine_main(slot: str, log: LogStyle, *arguments: Any) -> None:
+    """Run an engine. See `engine_process.main`."""
+    _begin("lensbox-engine", slot, log)
+    from lensbox.serve.processes.engine_process import main
+
+    main(*arguments)
+
+
+def frontend_main(
+    slot: str,
+    log: LogStyle,
+    settings: Settings,
+    listener: socket.socket,
+    addresses: Sequence[EngineAddress],
+    access: Any,
+    peers: "Peers",
+) -> None:
+    """Run a front end until SIGTERM. The process exits with 0."""
+    _begin("lensbox-http", slot, log)
+    from lensbox.serve.ending import Ending
+    from lensbox.serve.engine.devices import LARGEST_ON_GPU
+    from lensbox.serve.processes.remote_engine import RemoteEngine, RemoteEngines
+    from lensbox.serve.processes.shared_memory import Arena
+    from lensbox.serve.server import run
+
+    ending = Ending(settings.shutdown_timeout)
+    share = replace(settings, max_connections=-(-settings.max_connections // (settings.frontends or 1)))
+    arena = Arena(arena_size(settings))
+    most = settings.queue_size + (settings.max_batch or LARGEST_ON_GPU)
+    busy_poll = (settings.busy_poll or 0) / 1000
+    engine = RemoteEngines([RemoteEngine(address, arena, most, busy_poll) for address in addresses])
+    with listener:
+        run(share, listener, log, ending, access, engine, peers)
+    end_child(0)
+
+
+def arena_size(settings: Settings) -> int:
+    """Return the bytes of shared memory of one front end: its share of `queue_bytes`, at least one image."""
+    largest = max(_MOST_BYTES_PER_PIXEL * settings.max_pixels, settings.max_body_bytes)
+    return max(settings.queue_bytes // (settings.frontends or 1), largest) + (1 << 16)
+
+
+def _begin(name: str, slot: str, log: LogStyle) -> None:
+    """Set up a child process: it ends with its parent, and leaves Ctrl+C to the supervisor.
+
+    name: shown by ps and top, at most 15 characters. slot: see `join_shared_metrics`.
     """
     Path("/proc/self/comm").write_text(name)
     os.setsid()
     end_with_parent()
     log.start()
+    join_shared_metrics(slot)
 
 
 def end_child(code: int) -> NoReturn:
-    """Ends the process without waiting for its threads."""
+    """End the process without waiting for its threads."""
     logging.shutdown()
     sys.stderr.flush()
     os._exit(code)
+
+
+def end_with_parent() -> None:
+    """Let the kernel send SIGKILL to this process when the thread that started it ends."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

@@ -1,45 +1,50 @@
-"""The process of one engine: takes jobs from front ends, and ends when its model is given up."""
+"""The process of one engine: takes jobs of front ends, and ends when its model is out of use.
 
+The engine's thread itself reads from the front ends, between two batches and while there is nothing to
+compute. A separate reader thread would have to wake it up for each job, and would compete for the GIL.
+"""
+
+import contextlib
 import logging
 import mmap
 import os
+import select
 import threading
 import time
+from collections.abc import Callable
+from concurrent.futures import CancelledError, Future
 from dataclasses import replace
 from functools import partial
 from multiprocessing.connection import Connection, Listener, answer_challenge, deliver_challenge
 from multiprocessing.reduction import recv_handle
 from typing import Any
 
-from lensbox.serve.engine.instance import Instance
+from lensbox.serve.engine.errors import DeadlineError, NotReadyError, OverloadError
+from lensbox.serve.engine.instance import Instance, observed_instance
 from lensbox.serve.loading import load_model
-from lensbox.serve.observability.engine import observed_instance
-from lensbox.serve.observability.logs import LogStyle
 from lensbox.serve.observability.metrics import Metrics
-from lensbox.serve.processes.addresses import EngineAddress
-from lensbox.serve.processes.child import begin_child, end_child
-from lensbox.serve.processes.front_ends import FrontEnd, FrontEnds
-from lensbox.serve.processes.link import Link
-from lensbox.serve.processes.pulse import Pulse
+from lensbox.serve.processes.child import EngineAddress, end_child
+from lensbox.serve.processes.heartbeat import Heartbeat
+from lensbox.serve.processes.link import BusyWait, Link
+from lensbox.serve.processes.shared_memory import packed_whole, unpacked
 from lensbox.serve.settings import Settings
 
 _log = logging.getLogger(__name__)
 
 _FLUSH_TIMEOUT = 2.0  # seconds
 _BEAT = 0.5  # seconds
-_LOOKS = 5  # in a row that find the model stuck: where the whole process has slept, the call may yet return
-_PAUSE = 0.1  # seconds, for want of open files or memory
+_STUCK_CHECKS = 5  # in a row: after the whole process has slept, the call may yet return
+_PAUSE = 0.1  # seconds before another attempt without open files or memory
 
 
 def main(
-    settings: Settings, address: EngineAddress, log: LogStyle, pulse: Pulse, status: "Connection[Any, Any]"
+    settings: Settings, address: EngineAddress, heartbeat: Heartbeat, status: "Connection[Any, Any]"
 ) -> None:
-    """Runs until the supervisor ends it, or until its model fails or is stuck. The process ends with 1.
+    """Run until the supervisor ends the process or the model is out of use. The process exits with 1.
 
-    pulse: beats once the engine is ready. status: tells the supervisor None once it is, or else why it could
-    not start.
+    heartbeat: beats once the engine is ready. status: receives None when the engine is ready, or the reason
+    why it cannot start.
     """
-    begin_child("lensbox-engine", log)
     settings = replace(settings, device=address.device, devices="")
     started = threading.Event()
     failures: list[Exception] = []
@@ -57,31 +62,31 @@ def main(
     if failures:
         status.send(str(failures[0]) or type(failures[0]).__name__)
         end_child(1)
-    # Bound before the supervisor is told; a listener of the same name must be gone by then.
+    # Bind before telling the supervisor; the previous process with this name must have ended by then.
     listener = Listener(address.path, "AF_UNIX", backlog=64)
     threading.Thread(target=accept, args=(listener, address.key, engine, front_ends), daemon=True).start()
-    pulse.beat()
+    heartbeat.beat()
     status.send(None)
-    reason = until_given_up(engine, pulse)
+    reason = until_given_up(engine, heartbeat)
     _log.error("the engine on %s ends: %s", address.device, reason)
     front_ends.end(_FLUSH_TIMEOUT)
     end_child(1)
 
 
-def until_given_up(engine: Instance, pulse: Pulse) -> str:
-    """Beats while the model is in use. Returns why it no longer can be, once those who waited are told."""
-    looks = 0
+def until_given_up(engine: Instance, heartbeat: Heartbeat) -> str:
+    """Beat while the model is in use; return the reason when it no longer is."""
+    checks = 0
     while not engine.join(_BEAT):
-        pulse.beat()
+        heartbeat.beat()
         stuck = engine.stuck
-        looks = looks + 1 if stuck else 0
-        if looks == _LOOKS:
+        checks = checks + 1 if stuck else 0
+        if checks == _STUCK_CHECKS:
             return stuck
     return engine.failure
 
 
-def accept(listener: Listener, key: bytes, engine: Instance, front_ends: FrontEnds) -> None:
-    """Adds front ends that connect."""
+def accept(listener: Listener, key: bytes, engine: Instance, front_ends: "FrontEnds") -> None:
+    """Accept front ends, forever."""
     while True:
         try:
             connection = listener.accept()
@@ -89,13 +94,16 @@ def accept(listener: Listener, key: bytes, engine: Instance, front_ends: FrontEn
             _log.warning("a front end cannot connect: %s", error)
             time.sleep(_PAUSE)
             continue
-        threading.Thread(target=_meet, args=(connection, key, engine, front_ends), daemon=True).start()
+        # One thread each: a client that says nothing must not keep others out, as it would with
+        # `Listener(authkey=...)`.
+        threading.Thread(target=_handshake, args=(connection, key, engine, front_ends), daemon=True).start()
 
 
-def _meet(connection: "Connection[Any, Any]", key: bytes, engine: Instance, front_ends: FrontEnds) -> None:
-    """Tells a front end what the model is, and takes its shared memory."""
+def _handshake(
+    connection: "Connection[Any, Any]", key: bytes, engine: Instance, front_ends: "FrontEnds"
+) -> None:
+    """Authenticate a front end, send it the model's description, receive its shared memory."""
     try:
-        # As `Listener` would: in its thread, whoever connects and says nothing would keep all others out.
         deliver_challenge(connection, key)
         answer_challenge(connection, key)
         model = engine.ready_artifact()
@@ -103,9 +111,127 @@ def _meet(connection: "Connection[Any, Any]", key: bytes, engine: Instance, fron
         size = connection.recv()
         file = recv_handle(connection)
     except Exception as error:
-        _log.debug("a front end was none, or is gone before it said anything: %s", error)
+        _log.debug("a client of the engine's socket failed the handshake: %s", error)
         connection.close()
         return
     memory = memoryview(mmap.mmap(file, size))
     os.close(file)
     front_ends.add(FrontEnd(Link(connection, "lensbox-front-end"), memory, engine))
+
+
+class FrontEnd:
+    """A connected front end. memory: holds the tensors of its jobs."""
+
+    def __init__(self, link: Link, memory: memoryview, engine: Instance) -> None:
+        self.link = link
+        self._memory = memory
+        self._engine = engine
+        self._futures: dict[int, Future[Any]] = {}
+
+    def receive(self) -> bool:
+        """Submit and cancel jobs as its messages ask; return False if the front end is gone."""
+        messages = self.link.received()
+        if messages is None:
+            return False
+        for message in messages:
+            self._handle(message)
+        return True
+
+    def forget(self) -> None:
+        """Cancel its jobs and close the connection."""
+        for future in list(self._futures.values()):
+            future.cancel()
+        self.link.close()
+
+    def _handle(self, message: bytes) -> None:
+        number, data, blocks, asked, deadline = unpacked(message)
+        if data is None:
+            if (future := self._futures.get(number)) is not None:
+                future.cancel()
+            return
+        try:
+            job = unpacked(data, [self._memory[begin : begin + length] for begin, length in blocks])
+            future = self._engine.submit(job, deadline, asked)
+        except Exception as error:
+            self.link.send(_reply(number, None, error))
+            return
+        self._futures[number] = future
+        future.add_done_callback(self._replying(number))
+
+    def _replying(self, number: int) -> "Callable[[Future[Any]], None]":
+        def reply(done: "Future[Any]") -> None:
+            self._futures.pop(number, None)
+            error = CancelledError() if done.cancelled() else done.exception()
+            self.link.send(_reply(number, None if error else done.result(), error))
+
+        return reply
+
+
+class FrontEnds:
+    """All connected front ends. Any thread may call `add` and `end`.
+
+    busy_poll: seconds for which an idle engine busy-polls.
+    """
+
+    def __init__(self, busy_poll: float = 0.0) -> None:
+        self._by_file: dict[int, FrontEnd] = {}
+        self._epoll = select.epoll()
+        self._busy_poll = busy_poll
+        self._wait = BusyWait(busy_poll)
+
+    def add(self, front_end: FrontEnd) -> None:
+        """Receive from this front end from now on."""
+        file = front_end.link.fileno()
+        self._by_file[file] = front_end
+        self._epoll.register(file, select.EPOLLIN)
+
+    def receive(self, timeout: float) -> None:
+        """Wait up to `timeout` seconds for a message, and handle all that have arrived."""
+        for file, _ in self._events(timeout):
+            front_end = self._by_file[file]
+            try:
+                is_connected = front_end.receive()
+            except Exception:  # not one of our front ends; the engine must serve the others
+                _log.exception("a front end sent an invalid message and is disconnected")
+                is_connected = False
+            if not is_connected:
+                self._epoll.unregister(file)
+                del self._by_file[file]
+                front_end.forget()
+
+    def _events(self, timeout: float) -> list[tuple[int, int]]:
+        events = self._epoll.poll(0)
+        if events or timeout <= 0:
+            return events
+        if timeout < self._busy_poll:  # waiting for more jobs of a batch
+            return self._epoll.poll(timeout)
+        self._wait.begin()
+        while self._wait.goes_on and not events:
+            events = self._epoll.poll(0)
+        events = events or self._epoll.poll(timeout)
+        self._wait.end()
+        return events
+
+    def end(self, timeout: float) -> None:
+        """End the connections after sending all replies. timeout: seconds per front end."""
+        for front_end in list(self._by_file.values()):
+            front_end.link.flush(timeout)
+            # Explicitly: a process that hangs in a driver call keeps its sockets open.
+            front_end.link.end()
+
+
+def _reply(number: int, result: Any, error: BaseException | None) -> bytes:
+    """Pickle the result of a job, or the error; log errors that are defects."""
+    if error is None:
+        try:
+            return packed_whole((number, result, None))
+        except Exception as failure:  # a result that cannot be pickled
+            error = failure
+    if isinstance(error, (OverloadError, NotReadyError, DeadlineError)):
+        return packed_whole((number, None, error))
+    if not isinstance(error, CancelledError):
+        _log.error("a request failed", exc_info=error)
+    with contextlib.suppress(Exception):  # some exceptions cannot be pickled, or not unpickled
+        unpacked(exact := packed_whole((number, None, error)))
+        return exact
+    return packed_whole((number, None, RuntimeError(f"{type(error).__name__}: {error}")))

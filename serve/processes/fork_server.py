@@ -1,13 +1,13 @@
-"""What the fork server imports first: it ends with the supervisor, and its processes end with it.
+"""Preloaded by the fork server: importing this module makes it ignore Ctrl+C and end with the supervisor.
 
-On its own it would live as long as one of them. Ctrl+C, which comes to every process of a terminal, is the
-supervisor's. For that process alone: importing this is all it takes.
+Ctrl+C reaches every process of a terminal, and is handled by the supervisor. Without `end_with_parent`, the
+fork server would live as long as any of its children.
 """
 
 import signal
 
-from lensbox.serve.processes.parent_death import end_with_parent
+from lensbox.serve.processes.child import end_with_parent
 
 signal.signal(signal.SIGINT, signal.SIG_IGN)
-signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})  # it was started with it blocked
+signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})  # the supervisor started it with SIGINT blocked
 end_with_parent()

@@ -1,4 +1,4 @@
-"""A connection between two processes of the service."""
+"""A connection between two processes of the service, and when to busy-poll instead of sleeping."""
 
 import asyncio
 import contextlib
@@ -6,6 +6,7 @@ import os
 import socket
 import struct
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
 from multiprocessing.connection import Connection
@@ -16,11 +17,10 @@ _READ_AHEAD = 1 << 16  # bytes: dozens of messages in one go
 
 
 class Link:
-    """Messages in both directions. `send` never waits: what the socket does not take at once, a thread sends.
+    """Sends and receives messages. `send` does not block: a thread sends what does not fit into the socket.
 
-    The thread is not asked as a rule, since waking it up takes longer than sending. What is in flight is
-    bounded by those who send: each job has one message and one answer. connection: taken over, after what was
-    said on it before.
+    Usually everything fits; waking the thread would take longer than sending. The sender bounds the number of
+    messages in flight: each job has one request and one reply. connection: taken over after its handshake.
     """
 
     def __init__(self, connection: "Connection[Any, Any]", name: str) -> None:
@@ -33,7 +33,7 @@ class Link:
         threading.Thread(target=self._send_unsent, name=f"{name}-send", daemon=True).start()
 
     def send(self, message: bytes) -> None:
-        """Sends a message, which is lost if the other end is gone."""
+        """Send a message. It is lost if the other end is gone."""
         with self._changed:
             if self._closed:
                 return
@@ -45,11 +45,11 @@ class Link:
                 self._changed.notify_all()
 
     def fileno(self) -> int:
-        """What to wait for until there is something to receive."""
+        """Return the file descriptor that is readable when a message arrives."""
         return self._socket.fileno()
 
     def received(self) -> list[bytes] | None:
-        """The messages that have come since the last call; None once the other end is gone. Does not wait."""
+        """Return the messages that have arrived; None if the other end is gone. Does not block."""
         try:
             piece = self._socket.recv(_READ_AHEAD, socket.MSG_DONTWAIT)
         except BlockingIOError:
@@ -64,8 +64,7 @@ class Link:
     def receive_in(
         self, loop: asyncio.AbstractEventLoop, take: Callable[[bytes], None], on_end: Callable[[], None]
     ) -> None:
-        """Calls `take` with each message, in the thread of an event loop, and at last `on_end`. For that
-        thread."""
+        """Call `take` with each message, and finally `on_end`, in this thread's event loop."""
 
         def read() -> None:
             messages = self.received()
@@ -79,30 +78,30 @@ class Link:
         loop.add_reader(self._socket, read)
 
     def flush(self, timeout: float) -> None:
-        """Waits until what was sent so far is on its way."""
+        """Wait until all messages are in the socket, `timeout` seconds at most."""
         with self._changed:
             self._changed.wait_for(lambda: self._closed or not self._unsent, timeout)
 
     def end(self) -> None:
-        """Ends `received` at both ends."""
+        """End the connection: `received` returns None at both ends."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
         with contextlib.suppress(OSError):
-            self._socket.shutdown(socket.SHUT_RDWR)  # closing alone would not wake a thread that waits for it
+            self._socket.shutdown(socket.SHUT_RDWR)  # close() would not wake a waiting thread
 
     def close(self) -> None:
-        """Ends it, and gives the connection back. Not before `on_end` where an event loop receives."""
+        """End the connection and close its file. With `receive_in`, call it after `on_end`."""
         self.end()
         self._socket.close()
 
     def _send_at_once(self, pieces: list[bytes | memoryview]) -> list[bytes | memoryview]:
-        """What the socket has no room for."""
+        """Send without blocking; return what did not fit."""
         try:
             sent = self._socket.sendmsg(pieces, (), socket.MSG_DONTWAIT)
         except BlockingIOError:
             return pieces
-        except OSError:  # the other end is gone, as `received` finds, too
+        except OSError:  # the other end is gone; `received` reports it
             return []
         left: list[bytes | memoryview] = []
         for piece in pieces:
@@ -117,7 +116,7 @@ class Link:
                 self._changed.wait_for(lambda: self._closed or self._unsent)
                 if self._closed:
                     return
-                piece = self._unsent[0]  # there until it is sent: what comes meanwhile goes behind it
+                piece = self._unsent[0]  # removed only when sent: later messages queue behind it
             try:
                 self._socket.sendall(piece)
             except OSError:
@@ -128,7 +127,7 @@ class Link:
 
 
 def _taken_from(received: bytearray) -> list[bytes]:
-    """The whole messages at the beginning, which are taken away."""
+    """Remove and return the complete messages at the beginning."""
     messages, begin = [], 0
     while len(received) >= begin + _LENGTH.size:
         end = begin + _LENGTH.size + _LENGTH.unpack_from(received, begin)[0]
@@ -138,3 +137,35 @@ def _taken_from(received: bytearray) -> list[bytes]:
         begin = end
     del received[:begin]
     return messages
+
+
+class BusyWait:
+    """Decides whether to busy-poll: only while the last wait was shorter than `limit` seconds; 0: never.
+
+    Waking a sleeping thread costs 40 to 170 us on virtual machines and leaves the CPU at a lower clock. With
+    an H200, decoding a photograph took 1.7 to 1.9 ms after 2 ms of sleep instead of 1.5 ms, and the rest of
+    the request 1.2 ms instead of 0.9 ms. clock: monotonic seconds.
+    """
+
+    def __init__(self, limit: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._limit = limit
+        self._clock = clock
+        self._begun = 0.0
+        self._pays = False
+
+    def begin(self) -> None:
+        """Record the start of a wait."""
+        self._begun = self._clock()
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether to poll again instead of sleeping."""
+        return self._pays and self._is_short
+
+    def end(self) -> None:
+        """Record the end of a wait."""
+        self._pays = self._is_short
+
+    @property
+    def _is_short(self) -> bool:
+        return self._clock() - self._begun < self._limit

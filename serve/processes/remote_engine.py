@@ -1,4 +1,4 @@
-"""An engine in another process, as a front end sees it."""
+"""The front end's side of an engine in another process."""
 
 import asyncio
 import contextlib
@@ -16,36 +16,32 @@ from typing import Any, NamedTuple, TypeVar
 import torch
 
 from lensbox.artifact.metadata import ArtifactMetadata
-from lensbox.serve.engine.engines import Engines
+from lensbox.serve.engine.engines import DescribedModel, Engines
 from lensbox.serve.engine.errors import NotReadyError, OverloadError
 from lensbox.serve.engine.jobs import Job
-from lensbox.serve.engine.model import DescribedModel
-from lensbox.serve.processes.addresses import EngineAddress
-from lensbox.serve.processes.arena import Arena, aligned
-from lensbox.serve.processes.busy_wait import BusyWait
-from lensbox.serve.processes.link import Link
-from lensbox.serve.processes.packing import packed, packed_whole, unpacked
-from lensbox.serve.processes.refusals import Refusals
+from lensbox.serve.processes.admission_window import AdmissionWindow
+from lensbox.serve.processes.child import EngineAddress
+from lensbox.serve.processes.link import BusyWait, Link
+from lensbox.serve.processes.shared_memory import Arena, aligned, packed, packed_whole, unpacked
 
 _log = logging.getLogger(__name__)
 
 _RETRY = 0.05  # seconds between attempts to connect
-_FIRST_ATTEMPTS = 5.0  # seconds for all of them; one that ends is a matter of milliseconds
+_FIRST_ATTEMPTS = 5.0  # seconds for the first attempts of all engines; a connection takes milliseconds
 
 Result = TypeVar("Result")
 
 
 class _Pending(NamedTuple):
     future: Future[Any]
-    offset: int | None  # of its block in the arena
+    offset: int | None  # of the job's block in the arena
 
 
 class RemoteEngine:
-    """Hands jobs over, and connects again when the other process was replaced by a fresh one.
+    """Sends jobs to the other process; reconnects when that process was replaced.
 
-    arena: where the bytes of jobs are written, shared with the other process. most: jobs that may be handed
-    over and not answered. busy_poll: seconds for which the event loop stays awake while a lone job is
-    computed.
+    arena: shared memory for the tensors of jobs. most: maximum number of jobs in flight. busy_poll: seconds
+    for which the event loop busy-polls while a single job is in flight.
     """
 
     def __init__(self, address: EngineAddress, arena: Arena, most: int, busy_poll: float = 0.0) -> None:
@@ -54,7 +50,7 @@ class RemoteEngine:
         self._most = most
         self._numbers = itertools.count()
         self._pending: dict[int, _Pending] = {}
-        self._refusals = Refusals(most)
+        self._window = AdmissionWindow(most)
         self._lock = threading.Lock()
         self._link: Link | None = None
         self._model: DescribedModel | None = None
@@ -67,17 +63,17 @@ class RemoteEngine:
         self._thread = threading.Thread(target=self._run, name="lensbox-engine-link", daemon=True)
 
     def start(self) -> None:
-        """Begins to connect. For the thread of the event loop, which takes the answers."""
+        """Begin to connect. Call it in the event loop that receives the results."""
         self._loop, self._loop_thread = asyncio.get_running_loop(), threading.get_ident()
         self._thread.start()
 
     def wait_for_first_attempt(self, timeout: float) -> None:
-        """Blocks until it has connected or failed to, `timeout` seconds at most."""
+        """Block until the first attempt to connect has ended, `timeout` seconds at most."""
         self._tried.wait(timeout)
 
     @property
     def waiting(self) -> int:
-        """Jobs that were handed over and are not answered."""
+        """Number of jobs in flight."""
         return len(self._pending)
 
     @property
@@ -87,21 +83,21 @@ class RemoteEngine:
 
     @property
     def device(self) -> torch.device | None:
-        """What the model computes on, in the other process; None while that is not ready."""
+        """The model's device in the other process; None while that is not ready."""
         return None if self._model is None else self._model.device
 
     @property
     def lost(self) -> str:
-        """Nothing: the supervisor starts another process in its place."""
+        """Always "": the supervisor replaces a lost engine."""
         return ""
 
     @property
     def missing(self) -> list[str]:
-        """Why it is not ready, if it is not."""
+        """The reason if the engine is not ready."""
         return [] if self._model is not None else [self._why_not()]
 
     def ready_artifact(self) -> DescribedModel:
-        """What the engine's model is. Raises NotReadyError, which says why there is none."""
+        """Return the engine's model. Raise NotReadyError with the reason if there is none."""
         if self._stopped.is_set():
             raise NotReadyError("the service is shutting down")
         if self._model is None:
@@ -109,14 +105,16 @@ class RemoteEngine:
         return self._model
 
     def check_room(self, deadline: float = math.inf, requests: int = 0) -> None:
-        """Raises OverloadError if `submit` would for want of places, here or, as far as is known, in the
-        engine, whose queue other front ends fill as well. Of time the engine itself decides."""
-        if not self._refusals.has_room(max(requests, len(self._pending))):
+        """Raise OverloadError if `submit` would, or if the engine's queue is probably full.
+
+        Other front ends fill that queue, too. Only the engine compares its queue with deadlines.
+        """
+        if not self._window.has_room(max(requests, len(self._pending))):
             raise OverloadError("the model's queue is full; try again later")
         self._check_places()
 
     def submit(self, job: Job[Result], deadline: float = math.inf) -> "Future[Result]":
-        """As `Instance.submit`; the future, too, may raise OverloadError: other front ends fill the queue."""
+        """See `Instance.submit`. The future, too, may raise OverloadError: the engine's queue is shared."""
         self.ready_artifact()
         self._check_places()
         data, buffers = packed(job)
@@ -142,7 +140,7 @@ class RemoteEngine:
         return future
 
     def stop(self, timeout: float) -> bool:
-        """Disconnects. What is not answered by then is lost."""
+        """Disconnect. Jobs in flight are lost."""
         self._stopped.set()
         with self._lock:
             link = self._link
@@ -153,11 +151,11 @@ class RemoteEngine:
 
     @property
     def _is_lone(self) -> bool:
-        """Whether one job is computed, and the event loop may have nothing else to do."""
+        """Whether a single job is in flight, so that the event loop may have nothing else to do."""
         return len(self._pending) == 1
 
     def _stay_awake(self) -> None:
-        """Lets the event loop turn on, which sleeps while there is nothing for its next turn."""
+        """Keep the event loop from sleeping, by a callback in its next iteration."""
         if self._is_lone and self._wait.goes_on and self._loop is not None:
             self._loop.call_soon(self._stay_awake)
 
@@ -171,7 +169,7 @@ class RemoteEngine:
         return f"the engine on {self._address.device} has ended and is being started again"
 
     def _write(self, buffers: list[memoryview]) -> tuple[int | None, list[tuple[int, int]]]:
-        """Copies buffers into one block. Returns its offset, and those and the sizes of the buffers."""
+        """Copy buffers into one block. Return its offset, and offset and size of each buffer."""
         if not buffers:
             return None, []
         sizes = [buffer.nbytes for buffer in buffers]
@@ -200,7 +198,7 @@ class RemoteEngine:
                 metadata, device = connection.recv()
                 connection.send(self._arena.size)
                 send_handle(connection, self._arena.file, None)
-            except (OSError, EOFError):  # it ended while it said who it is
+            except (OSError, EOFError):  # the engine ended during the handshake
                 self._tried.set()
                 connection.close()
                 continue
@@ -225,21 +223,21 @@ class RemoteEngine:
             ended.wait()
 
     def _take(self, message: bytes) -> None:
-        """An answer of the engine."""
+        """Handle a result of the engine."""
         number, result, error = unpacked(message)
         with self._lock:
             jobs = len(self._pending)
             pending = self._pending.pop(number, None)
-        if pending is None:  # others may come in the same piece
-            _log.error("an engine has answered what nobody waits for")
+        if pending is None:  # do not raise: more messages may follow
+            _log.error("an engine has sent the result of an unknown job")
             return
         self._free(pending.offset)
         if jobs == 1:
             self._wait.end()
         if isinstance(error, OverloadError):
-            self._refusals.refused(jobs)
+            self._window.refused(jobs)
         elif error is None:
-            self._refusals.answered()
+            self._window.answered()
         _settle(pending.future, result, error)
 
     def _disconnected(self) -> None:
@@ -255,17 +253,16 @@ class RemoteEngine:
 
 
 class RemoteEngines(Engines):
-    """Several of them as one."""
+    """Several remote engines as one."""
 
     def __init__(self, engines: Sequence[RemoteEngine]) -> None:
         super().__init__(engines)
         self._remote = engines
 
     def start(self) -> None:
-        """Begins to connect to all of them. For the thread of the event loop, which takes the answers.
+        """Connect to all engines at the same time. Call it in the event loop that receives the results.
 
-        Waits for the first attempts: whoever comes while the model is there refuses nobody. They are made at
-        the same time, so that several engines that say nothing take no longer than one.
+        Wait for the first attempts, so that a front end that starts while the model is ready refuses nobody.
         """
         super().start()
         until = time.monotonic() + _FIRST_ATTEMPTS

@@ -1,7 +1,7 @@
-"""Starts the processes of a service, starts them again when they end, and ends them in order.
+"""Starts the processes of a service, restarts those that end, and ends them in order.
 
-They come from multiprocessing's fork server: a process that has imported torch, and done nothing with it, so
-that a new one is there in a fraction of a second and shares most of its memory.
+The processes come from multiprocessing's fork server, which has imported torch and not used it: a new process
+starts in a fraction of a second and shares most of its memory.
 """
 
 import logging
@@ -20,21 +20,19 @@ from lensbox.common.errors import ExitCode, LensboxError
 from lensbox.serve.ending import Ending
 from lensbox.serve.listener import url_of
 from lensbox.serve.observability.logs import LogStyle
-from lensbox.serve.observability.shared_metrics import SharedMetrics, shared_metrics
-from lensbox.serve.processes import targets
-from lensbox.serve.processes.addresses import EngineAddress, new_address
-from lensbox.serve.processes.peers import Peers
-from lensbox.serve.processes.pulse import Pulse
+from lensbox.serve.observability.metrics import Restarts, join_shared_metrics, shared_metrics
+from lensbox.serve.processes.child import PRELOADED, EngineAddress, engine_main, frontend_main, new_address
+from lensbox.serve.processes.heartbeat import Heartbeat, Peers
 from lensbox.serve.security.access import Access
 from lensbox.serve.settings import Settings
 
 _log = logging.getLogger(__name__)
 
-_TICK = 0.1  # seconds; signals are seen so often
-_STABLE = 30.0  # seconds after which a process counts as sound again
-_SILENCE = 30.0  # seconds after which a front end whose event loop stands still is killed
-_ENGINE_SILENCE = 10.0  # the same of an engine, once it should have ended itself
-_LONGEST_PAUSE = 10.0  # seconds between starts of one that never is
+_TICK = 0.1  # seconds between checks for signals
+_STABLE = 30.0  # seconds after which earlier failures of a process are forgotten
+_SILENCE = 30.0  # seconds without a heartbeat after which a front end is killed
+_ENGINE_SILENCE = 10.0  # the same for an engine, after the time in which it should have ended itself
+_LONGEST_PAUSE = 10.0  # seconds between restarts of a process that keeps ending
 
 
 class EngineStartError(LensboxError):
@@ -45,13 +43,18 @@ class EngineStartError(LensboxError):
 
 @dataclass
 class _Child:
-    """A process, and how to start it. failures: starts in a row that came to nothing; patience: seconds in
-    which its pulse may stand still, for one that took so long until it was ready."""
+    """A process and how to start it.
+
+    slot: its name in the shared metrics. patience: maximum seconds without a heartbeat, given the seconds
+    that loading took. reports: whether the process gets a `status` pipe. failures: failed starts and early
+    ends in a row.
+    """
 
     name: str
+    slot: str
     target: Callable[..., None]
     arguments: tuple[Any, ...]
-    pulse: Pulse
+    heartbeat: Heartbeat
     patience: Callable[[float], float]
     reports: bool = False
     process: Any = None
@@ -63,6 +66,12 @@ class _Child:
     loading: float = 0.0
     restart_at: float = -math.inf
 
+    def retry_later(self) -> None:
+        """Set the time of the next start, with exponential back-off."""
+        self.failures += 1
+        pause = 0.0 if self.failures <= 1 else min(_LONGEST_PAUSE, 2.0 ** (self.failures - 3))
+        self.process, self.ready, self.restart_at = None, False, time.monotonic() + pause
+
 
 def run(
     settings: Settings,
@@ -72,11 +81,12 @@ def run(
     ending: Ending,
     access: Access,
 ) -> Exception | None:
-    """Serves on a bound socket. Returns None after SIGINT or SIGTERM, else why an engine could not start."""
-    if access.key_file is not None:  # for front ends that come later; it speaks for all of them
+    """Serve on a bound socket. Return None after SIGINT or SIGTERM, else why an engine could not start."""
+    if access.key_file is not None:  # for front ends that start later; logs changes for all of them
         access.key_file.watch()
-    with shared_metrics() as metrics:
-        return _run(settings, devices, listener, log, ending, access, metrics)
+    with shared_metrics():
+        join_shared_metrics("supervisor")
+        return _run(settings, devices, listener, log, ending, access, Restarts())
 
 
 def _run(
@@ -86,35 +96,29 @@ def _run(
     log: LogStyle,
     ending: Ending,
     access: Access,
-    metrics: SharedMetrics,
+    restarts: Restarts,
 ) -> Exception | None:
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(list(targets.PRELOADED))
-    _start_fork_server()
+    context.set_forkserver_preload(list(PRELOADED))
     asked: list[bool] = []
     ending.ask = lambda: asked.append(True)
     url = url_of(listener, settings.scheme)
     _log.info("listening on %s, loading %s", url, settings.artifact)
     addresses = [new_address(device) for device in devices]
-    engines = [_engine(settings, address, log) for address in addresses]
-    common = settings, listener, addresses, log, access
-    pulses = [Pulse() for _ in range(settings.frontends or 1)]
-    frontends = [
-        _Child(
-            f"front end {number + 1}",
-            targets.frontend,
-            (*common, Peers(pulses, number)),
-            pulse,
-            lambda _: _SILENCE,
-        )
-        for number, pulse in enumerate(pulses)
-    ]
+    engines = [_engine(number, settings, address, log) for number, address in enumerate(addresses)]
+    heartbeats = [Heartbeat() for _ in range(settings.frontends or 1)]
+    frontends = []
+    for number, heartbeat in enumerate(heartbeats):
+        slot, peers = f"frontend-{number}", Peers(heartbeats, number)
+        arguments = (slot, log, settings, listener, addresses, access, peers)
+        name = f"front end {number + 1}"
+        frontends.append(_Child(name, slot, frontend_main, arguments, heartbeat, lambda _: _SILENCE))
     children = [*engines, *frontends]
     said_ready = False
     try:
         while not asked:
             for child in children:
-                _keep_alive(child, context, metrics)
+                _keep_alive(child, context, restarts)
             if not said_ready and all(child.ready for child in engines):
                 said_ready = True
                 _log.info("ready: %s on %s", settings.artifact, url)
@@ -130,21 +134,66 @@ def _run(
     return None
 
 
-def _engine(settings: Settings, address: EngineAddress, log: LogStyle) -> _Child:
-    pulse = Pulse()
+def _engine(number: int, settings: Settings, address: EngineAddress, log: LogStyle) -> _Child:
+    slot, heartbeat = f"engine-{number}", Heartbeat()
     return _Child(
         f"the engine on {address.device}",
-        targets.engine,
-        (settings, address, log, pulse),
-        pulse,
+        slot,
+        engine_main,
+        (slot, log, settings, address, heartbeat),
+        heartbeat,
         lambda loading: settings.call_limit(loading) + _ENGINE_SILENCE,
         reports=True,
     )
 
 
-def _start_fork_server() -> None:
-    """Starts it with SIGINT blocked: Ctrl+C comes to it as well, and would end it until it ignores that."""
-    resource_tracker.ensure_running()  # which the fork server needs, and which leaves SIGINT unblocked
+def _keep_alive(child: _Child, context: Any, restarts: Restarts) -> None:
+    """Start a process that is not running; check one that is."""
+    if child.status is not None:
+        _read_status(child)
+    if child.process is not None:
+        code = child.process.exitcode
+        if code is None:
+            _check_heartbeat(child)
+            return
+        if time.monotonic() - child.started > _STABLE:
+            child.failures = 0
+        child.retry_later()
+        restarts.process_ended(child.slot)
+        _log.error("%s (process ended with %s) is started again", child.name, _described(code))
+    if time.monotonic() < child.restart_at:
+        return
+    try:
+        _start(child, context)
+    except Exception as error:  # the fork server has ended, or there is no memory: of many types
+        child.retry_later()
+        _log.error("%s cannot be started, is tried again: %s", child.name, error or type(error).__name__)
+
+
+def _start(child: _Child, context: Any) -> None:
+    """Start a process. Raise if the fork server is gone or ends meanwhile."""
+    _ensure_fork_server()
+    arguments, status, sender = child.arguments, None, None
+    if child.reports:
+        status, sender = context.Pipe(duplex=False)
+        arguments = (*arguments, sender)
+    child.heartbeat.reset()
+    process = context.Process(target=child.target, args=arguments, daemon=True)
+    try:
+        process.start()
+    except BaseException:
+        if status is not None:
+            status.close()
+        raise
+    finally:
+        if sender is not None:
+            sender.close()
+    child.process, child.status, child.started = process, status, time.monotonic()
+
+
+def _ensure_fork_server() -> None:
+    """Start the fork server unless it runs, with SIGINT blocked: it does not ignore Ctrl+C at first."""
+    resource_tracker.ensure_running()  # the fork server needs it; starting it unblocks SIGINT
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         forkserver.ensure_running()
@@ -152,47 +201,16 @@ def _start_fork_server() -> None:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _keep_alive(child: _Child, context: Any, metrics: SharedMetrics) -> None:
-    """Starts a process that is not there, and hears what it reports."""
-    if child.status is not None:
-        _hear(child)
-    if child.process is not None:
-        code = child.process.exitcode
-        if code is None:
-            _check_pulse(child)
-            return
-        long = time.monotonic() - child.started > _STABLE
-        child.failures = 0 if long else child.failures + 1
-        pause = 0.0 if child.failures <= 1 else min(_LONGEST_PAUSE, 2.0 ** (child.failures - 3))
-        metrics.process_ended(child.process.pid)
-        child.process, child.ready, child.restart_at = None, False, time.monotonic() + pause
-        _log.error("%s (process ended with %s) is started again", child.name, _why(code))
-    if time.monotonic() < child.restart_at:
-        return
-    arguments, kept = child.arguments, None
-    if child.reports:
-        child.status, kept = context.Pipe(duplex=False)
-        arguments = (*arguments, kept)
-    child.pulse.reset()
-    process = context.Process(target=child.target, args=arguments, daemon=True)
-    process.start()
-    child.process = process
-    child.started = time.monotonic()
-    if kept is not None:
-        kept.close()
-
-
-def _check_pulse(child: _Child) -> None:
-    """Kills a process that takes connections along and answers none of them: its clients then see that at
-    least."""
+def _check_heartbeat(child: _Child) -> None:
+    """Kill a process whose event loop stands still, so that its clients see closed connections."""
     patience = child.patience(child.loading)
-    if child.pulse.silence() > patience:
+    if child.heartbeat.silence() > patience:
         _log.error("%s has not moved for %g s and is killed", child.name, patience)
-        child.pulse.reset()  # this is said once, though it may take its time to end
+        child.heartbeat.reset()  # log this once, even if the process takes time to end
         child.process.kill()
 
 
-def _hear(child: _Child) -> None:
+def _read_status(child: _Child) -> None:
     assert child.status is not None
     if not child.status.poll():
         return
@@ -213,9 +231,9 @@ def _hear(child: _Child) -> None:
 
 
 def _end_in_order(frontends: Sequence[_Child], is_ready: bool) -> None:
-    """Front ends answer what they have accepted, and then end: engines are needed until then.
+    """End the front ends, which answer accepted requests first; they need the engines until then.
 
-    What does not end is ended by the watchdog of this process, and with it all of them.
+    `Ending` limits the time of this process, and all others end with it.
     """
     running = [child.process for child in frontends if child.process is not None]
     for process in running:
@@ -227,5 +245,5 @@ def _end_in_order(frontends: Sequence[_Child], is_ready: bool) -> None:
         process.join()
 
 
-def _why(code: int) -> str:
+def _described(code: int) -> str:
     return f"code {code}" if code >= 0 else signal.Signals(-code).name

@@ -9,7 +9,7 @@ from lensbox.runtime.box_loss import Losses
 from lensbox.serve.answering import outcome_of, result_for, settled
 from lensbox.serve.deadline import clients_deadline
 from lensbox.serve.detecting import Finder, Found
-from lensbox.serve.engine.loss_job import LossJob
+from lensbox.serve.engine.jobs import LossJob
 from lensbox.serve.errors import ApiError, problem
 from lensbox.serve.evaluation import Figures, figures
 from lensbox.serve.image_list import has_image_list

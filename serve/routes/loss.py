@@ -12,8 +12,8 @@ from lensbox.runtime.detection_json import numbers_to_json
 from lensbox.serve.answering import result_for
 from lensbox.serve.box_json import read_loss_request
 from lensbox.serve.deadline import clients_deadline
-from lensbox.serve.engine.loss_job import LossJob
-from lensbox.serve.engine.model import Model
+from lensbox.serve.engine.engines import Model
+from lensbox.serve.engine.jobs import LossJob
 from lensbox.serve.errors import ApiError
 from lensbox.serve.following import followed
 from lensbox.serve.request_body import receive

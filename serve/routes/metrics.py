@@ -9,7 +9,7 @@ router = APIRouter(tags=["metrics"])
 
 
 @router.get("/metrics", response_class=Response, responses={200: {"content": {"text/plain": {}}}})
-async def metrics(request: Request) -> Response:
-    """The numbers of this service, in the form that the client's Accept header asks for."""
+def metrics(request: Request) -> Response:
+    """Return the metrics of this service in the format of the Accept header. In a thread: it reads files."""
     encode, media_type = choose_encoder(request.headers.get("accept", ""))
     return Response(encode(service_of(request).metrics.exposed()), headers={"Content-Type": media_type})

@@ -7,7 +7,7 @@ from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from lensbox.serve.errors import error_response
-from lensbox.serve.observability.request_ids import CURRENT
+from lensbox.serve.observability.logs import CURRENT
 from lensbox.serve.security.access import Access
 from lensbox.serve.security.api_keys import KeyFile
 from lensbox.serve.security.client_address import network_of

@@ -7,8 +7,8 @@ from fastapi import APIRouter, Request, Response
 from lensbox.serve.answering import result_for
 from lensbox.serve.compression import accepted_encoding, check_encoding, compress, decompress
 from lensbox.serve.deadline import Deadline, clients_deadline
+from lensbox.serve.engine.engines import Model
 from lensbox.serve.engine.jobs import CanvasJob
-from lensbox.serve.engine.model import Model
 from lensbox.serve.errors import ApiError, shown
 from lensbox.serve.request_body import receive_encoded
 from lensbox.serve.schemas import BINARY, V2Error

@@ -83,10 +83,13 @@ def running_service(artifact: Path, *options: str) -> Iterator[str]:
 
 
 def workers(process: ServeProcess) -> dict[str, list[int]]:
-    """The pids of engines and front ends. Only front ends have a child, their watchdog."""
-    found = [child for server in fork_servers(process) for child in _children(server)]
-    frontends = [worker for worker in found if _children(worker)]
-    return {"engines": [worker for worker in found if worker not in frontends], "frontends": frontends}
+    """The pids of engines and front ends."""
+    found: dict[str, list[int]] = {"lensbox-engine": [], "lensbox-http": []}
+    for server in fork_servers(process):
+        for worker in _children(server):
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+                found.setdefault(Path(f"/proc/{worker}/comm").read_text().strip(), []).append(worker)
+    return {"engines": found["lensbox-engine"], "frontends": found["lensbox-http"]}
 
 
 def fork_servers(process: ServeProcess) -> list[int]:

@@ -1,6 +1,5 @@
 """GET /metrics, the dashboard that shows it, and the alerts that watch it."""
 
-import contextlib
 import json
 import os
 import re
@@ -9,6 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from importlib.metadata import version
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,8 +18,6 @@ import pytest
 import torch
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
-
-from lensbox.serve.observability.shared_metrics import SHARED_FOLDER
 
 _DEPLOY = Path(__file__).parents[3] / "deploy"
 _DASHBOARD = _DEPLOY / "grafana" / "lensbox.json"
@@ -84,7 +82,7 @@ def test_stages_and_batches_are_measured(
     assert _value(samples, "lensbox_batch_images_bucket", le="1.0") == 4
 
 
-def test_letterboxing_is_apart_from_inference(client: httpx.Client, png: bytes) -> None:
+def test_letterbox_is_a_stage_of_its_own(client: httpx.Client, png: bytes) -> None:
     def stage(name: str, what: str) -> float:
         return _value(_samples(client), f"lensbox_stage_seconds_{what}", stage=name)
 
@@ -102,7 +100,7 @@ def test_letterboxing_is_apart_from_inference(client: httpx.Client, png: bytes) 
     assert stage("letterbox", "sum") + stage("inference", "sum") - seconds < taken
 
 
-def test_what_waits_is_seen(
+def test_reports_queued_jobs(
     start: Callable[..., Any], fake: Any, wait_until: Callable[..., None], png: bytes
 ) -> None:
     running = start()
@@ -176,7 +174,7 @@ def _families(client: httpx.Client) -> dict[str, Any]:
     return {family.name: family for family in text_string_to_metric_families(client.get("/metrics").text)}
 
 
-def test_the_dashboard_shows_what_exists(client: httpx.Client, png: bytes) -> None:
+def test_dashboard_uses_existing_metrics(client: httpx.Client, png: bytes) -> None:
     client.post("/v1/detect", content=png)
     families = _families(client)
     exist = _existing(families)
@@ -194,7 +192,7 @@ def test_the_dashboard_shows_what_exists(client: httpx.Client, png: bytes) -> No
     assert {name for name in own if not any(use.startswith(name) for use in used)} == set()
 
 
-def test_alerts_watch_what_exists(client: httpx.Client, png: bytes) -> None:
+def test_alerts_use_existing_metrics(client: httpx.Client, png: bytes) -> None:
     client.post("/v1/detect", content=png)
     exist = _existing(_families(client))
     alerts = _alerts()
@@ -207,7 +205,7 @@ def test_alerts_watch_what_exists(client: httpx.Client, png: bytes) -> None:
         assert set(names) <= exist, alert["expr"]
 
 
-def test_alerts_watch_routes_that_exist(client: httpx.Client, png: bytes) -> None:
+def test_alerts_use_existing_routes(client: httpx.Client, png: bytes) -> None:
     client.post("/v1/detect", content=png)
     routes = {sample.labels["route"] for sample in _families(client)["lensbox_requests"].samples}
     for alert in _alerts():
@@ -232,7 +230,8 @@ def test_the_dashboard_and_alerts_filter_and_group_by_labels_that_exist(
 
 _PROCESS = """
 import sys, time
-from lensbox.serve.observability.metrics import Metrics, ServiceState
+from lensbox.serve.observability.metrics import Metrics, ServiceState, join_shared_metrics
+join_shared_metrics(sys.argv[1])
 metrics = Metrics()
 metrics.request_answered("/v1/detect", 200, 0.02)
 metrics.batch_computed(4, 0.5, [0.1, 0.2])
@@ -240,23 +239,39 @@ metrics.watch(lambda: ServiceState(True, 3, 2))
 print("ready", flush=True)
 sys.stdin.read()
 """
-_ASKED = """
-import sys
+_SERVICE = """
+import subprocess, sys
+from pathlib import Path
 from prometheus_client import generate_latest
-from lensbox.serve.observability.metrics import Metrics, ServiceState
-from lensbox.serve.observability.shared_metrics import SharedMetrics
-for process_id in sys.argv[1:]:
-    SharedMetrics().process_ended(int(process_id))
-metrics = Metrics()
-metrics.watch(lambda: ServiceState(True, 0, 1))
-print(generate_latest(metrics.exposed()).decode())
+from lensbox.serve.observability.metrics import (
+    Metrics, Restarts, ServiceState, join_shared_metrics, shared_metrics
+)
+with shared_metrics() as _:
+    import os
+    folder = Path(os.environ["PROMETHEUS_MULTIPROC_DIR"])
+    join_shared_metrics("supervisor")
+    restarts, files = Restarts(), []
+    metrics = Metrics()
+    metrics.watch(lambda: ServiceState(True, 0, 1))
+    for turn in range(3):
+        children = []
+        for slot in ("frontend-0", "frontend-1"):
+            command = [sys.executable, "-c", sys.argv[1], slot]
+            child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+            child.stdout.readline()
+            children.append(child)
+        print(generate_latest(metrics.exposed()).decode(), end="=====")
+        files.append(len(list(folder.iterdir())))
+        for slot, child in zip(("frontend-0", "frontend-1"), children):
+            child.kill()
+            child.wait()
+            restarts.process_ended(slot)
+    print(generate_latest(metrics.exposed()).decode(), end="=====")
+    print(files)
 """
 
 
-def _asked(environment: dict[str, str], *ended: int) -> Samples:
-    """What a further process says, which first is told which ones have ended."""
-    command = [sys.executable, "-c", _ASKED, *map(str, ended)]
-    text = subprocess.run(command, env=environment, check=True, capture_output=True, text=True).stdout
+def _parsed(text: str) -> Samples:
     return {
         (sample.name, tuple(sorted(sample.labels.items()))): sample.value
         for family in text_string_to_metric_families(text)
@@ -264,29 +279,46 @@ def _asked(environment: dict[str, str], *ended: int) -> Samples:
     }
 
 
-def test_processes_that_share_a_service_are_summed(tmp_path: Path) -> None:
-    environment = {**os.environ, SHARED_FOLDER: str(tmp_path)}
-    command = [sys.executable, "-c", _PROCESS]
-    with contextlib.ExitStack() as stack:
-        children = []
-        for _ in range(2):
-            child = subprocess.Popen(
-                command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-            )
-            children.append(stack.enter_context(child))
-        for child in children:
-            assert child.stdout is not None
-            assert child.stdout.readline() == "ready\n"
-        samples = _asked(environment)
-    assert _value(samples, "lensbox_requests_total", route="/v1/detect", status="200") == 2
-    assert _value(samples, "lensbox_stage_seconds_count", stage="queue") == 4
-    assert _value(samples, "lensbox_batch_images_sum") == 8
-    assert _value(samples, "lensbox_queue_jobs") == 6
-    assert _value(samples, "lensbox_requests_in_progress") == 5
-    assert _value(samples, "lensbox_ready") == 1
-    assert _value(samples, "lensbox_restarts_total") == 0
-    # What has ended has no state any more, and what it counted has happened all the same.
-    samples = _asked(environment, *(child.pid for child in children))
-    assert _value(samples, "lensbox_requests_total", route="/v1/detect", status="200") == 2
-    assert _value(samples, "lensbox_restarts_total") == 2
-    assert _value(samples, "lensbox_queue_jobs") == 0
+def test_processes_share_metrics_and_restarts_add_no_files(tmp_path: Path) -> None:
+    """Also with a variable that another program has set."""
+    environment = {**os.environ, "PROMETHEUS_MULTIPROC_DIR": str(tmp_path)}
+    command = [sys.executable, "-c", _SERVICE, _PROCESS]
+    text = subprocess.run(command, env=environment, check=True, capture_output=True, text=True).stdout
+    *scrapes, files = text.split("=====")
+    first, _, third, last = map(_parsed, scrapes)
+    assert _value(first, "lensbox_requests_total", route="/v1/detect", status="200") == 2
+    assert _value(first, "lensbox_stage_seconds_count", stage="queue") == 4
+    assert _value(first, "lensbox_batch_images_sum") == 8
+    assert _value(first, "lensbox_queue_jobs") == 6
+    assert _value(first, "lensbox_requests_in_progress") == 5
+    assert _value(first, "lensbox_ready") == 1
+    assert _value(first, "lensbox_restarts_total") == 0
+    assert [name for name, _ in first].count("lensbox_build_info") == 1
+    # Counters go on after a restart; the state of an ended process is gone.
+    assert _value(third, "lensbox_requests_total", route="/v1/detect", status="200") == 6
+    assert _value(third, "lensbox_queue_jobs") == 6
+    assert _value(last, "lensbox_restarts_total") == 6
+    assert _value(last, "lensbox_queue_jobs") == 0
+    counts = json.loads(files)
+    assert counts == [counts[0]] * 3
+    assert list(tmp_path.iterdir()) == []
+
+
+_ALONE = """
+from lensbox.serve.observability.metrics import Metrics
+metrics = Metrics()
+metrics.request_answered("/v1/detect", 200, 0.02)
+print([family.name for family in metrics.exposed().collect() if family.name == "lensbox_requests"])
+"""
+
+
+def test_one_process_ignores_an_inherited_folder(tmp_path: Path) -> None:
+    environment = {**os.environ, "PROMETHEUS_MULTIPROC_DIR": str(tmp_path / "missing")}
+    command = [sys.executable, "-c", _ALONE]
+    text = subprocess.run(command, env=environment, check=True, capture_output=True, text=True).stdout
+    assert text == "['lensbox_requests']\n"
+
+
+def test_build_info(client: httpx.Client) -> None:
+    (labels,) = [dict(labels) for name, labels in _samples(client) if name == "lensbox_build_info"]
+    assert labels == {"version": version("lensbox"), "torch": version("torch")}

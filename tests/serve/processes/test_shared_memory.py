@@ -10,12 +10,11 @@ from lensbox.runtime.box_loss import BoxPairs
 from lensbox.runtime.detection import Detections
 from lensbox.runtime.photo import Photo
 from lensbox.serve.engine.errors import OverloadError
-from lensbox.serve.engine.jobs import CanvasJob, DetectJob
-from lensbox.serve.engine.loss_job import LossJob
-from lensbox.serve.processes.packing import packed, packed_whole, unpacked
+from lensbox.serve.engine.jobs import CanvasJob, DetectJob, LossJob
+from lensbox.serve.processes.shared_memory import packed, packed_whole, unpacked
 
 if hasattr(os, "memfd_create"):
-    from lensbox.serve.processes.arena import Arena
+    from lensbox.serve.processes.shared_memory import Arena
 
 needs_linux = pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="needs Linux' shared memory")
 

@@ -1,4 +1,4 @@
-"""Connections between processes of the service: messages in order, whatever the other end does."""
+"""Connections between processes of the service, and busy-polling."""
 
 import asyncio
 import multiprocessing
@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from serve_process import PATIENCE
 
-from lensbox.serve.processes.link import Link
+from lensbox.serve.processes.link import BusyWait, Link
 
 Pair = tuple[Link, Link]
 
@@ -137,3 +137,50 @@ def test_a_closed_link_leaves_no_thread(pair: Pair, wait_until: Callable[..., No
     wait_until(
         lambda: not any(thread.name in ("first-send", "second-send") for thread in threading.enumerate())
     )
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def _wait(wait: BusyWait, clock: Clock, seconds: float) -> None:
+    wait.begin()
+    clock.now += seconds
+    wait.end()
+
+
+def test_busy_polls_after_a_short_wait() -> None:
+    clock = Clock()
+    wait = BusyWait(0.5, clock)
+    wait.begin()
+    assert not wait.goes_on
+    clock.now += 0.25
+    wait.end()
+    wait.begin()
+    assert wait.goes_on
+    clock.now += 0.25
+    assert wait.goes_on
+    clock.now += 0.25
+    assert not wait.goes_on
+
+
+def test_sleeps_after_a_long_wait() -> None:
+    clock = Clock()
+    wait = BusyWait(0.5, clock)
+    for seconds, is_awake in ((0.25, True), (0.75, False), (60.0, False), (0.25, True)):
+        _wait(wait, clock, seconds)
+        wait.begin()
+        assert wait.goes_on is is_awake
+
+
+def test_never_busy_polls_with_a_limit_of_zero() -> None:
+    clock = Clock()
+    wait = BusyWait(0.0, clock)
+    for _ in range(3):
+        _wait(wait, clock, 0.0)
+        wait.begin()
+        assert not wait.goes_on

@@ -1,4 +1,4 @@
-"""Several engines as one, and which devices have some."""
+"""Several engines as one."""
 
 import threading
 from collections.abc import Callable
@@ -10,16 +10,11 @@ from typing import Any
 import pytest
 import torch
 
-from lensbox.common.errors import DeviceError
 from lensbox.serve import app
-from lensbox.serve.engine import devices
-from lensbox.serve.engine.devices import busy_poll, device_names, frontend_count
 from lensbox.serve.engine.engines import Engines
 from lensbox.serve.engine.errors import NotReadyError, OverloadError
 from lensbox.serve.observability.metrics import Metrics
 from lensbox.serve.settings import Settings
-
-_needs_no_gpu = pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
 
 
 class FakeEngine:
@@ -67,13 +62,13 @@ def _job(engines: Engines) -> str:
     return name
 
 
-def test_the_one_with_the_fewest_jobs_gets_the_next() -> None:
+def test_gives_a_job_to_the_engine_with_the_fewest() -> None:
     engines = Engines([FakeEngine("a", 2), FakeEngine("b", 0)])
     assert [_job(engines) for _ in range(5)] == ["b", "b", "a", "b", "a"]
     assert engines.waiting == 7
 
 
-def test_one_that_is_full_or_down_is_passed_over() -> None:
+def test_passes_over_engines_that_are_full_or_down() -> None:
     down = FakeEngine("down", 0, NotReadyError("being started"))
     full = FakeEngine("full", 1, OverloadError("full"))
     free = FakeEngine("free", 9)
@@ -92,7 +87,7 @@ def test_one_that_is_full_or_down_is_passed_over() -> None:
         engines.ready_artifact()
 
 
-def test_all_are_started_and_stopped() -> None:
+def test_starts_and_stops_all() -> None:
     all_of_them = [FakeEngine("stuck", 0), FakeEngine("b", 0)]
     engines = Engines(all_of_them)
     assert not engines.loaded
@@ -102,46 +97,9 @@ def test_all_are_started_and_stopped() -> None:
     assert all(engine.stopped for engine in all_of_them)
 
 
-def _settings(**values: Any) -> Settings:
-    return Settings(Path("unused"), **values)
-
-
-def test_devices_are_named() -> None:
-    assert device_names(_settings(device="cpu")) == ["cpu"]
-    assert device_names(_settings(devices="cuda:1,cuda:0")) == ["cuda:1", "cuda:0"]
-
-
-@_needs_no_gpu
-def test_all_gpus_of_none_are_refused() -> None:
-    with pytest.raises(DeviceError, match="got 'all' where torch finds no GPU"):
-        device_names(_settings(devices="all"))
-
-
-def test_front_ends_are_for_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(devices, "usable_cpus", lambda: 8)
-    monkeypatch.setattr("sys.platform", "linux")
-    assert frontend_count(_settings(), ["cpu"]) == 0
-    assert frontend_count(_settings(), ["cuda:1"]) == 6
-    assert frontend_count(_settings(frontends=3), ["cpu"]) == 3
-    monkeypatch.setattr("sys.platform", "darwin")
-    assert frontend_count(_settings(), ["cuda"]) == 0
-
-
-def test_processes_beside_gpus_wait_awake_where_there_are_more_cpus(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(devices, "usable_cpus", lambda: 8)
-    assert busy_poll(_settings(frontends=6), ["cuda"]) == 4
-    assert busy_poll(_settings(frontends=5), ["cuda:0", "cuda:1"]) == 4
-    assert busy_poll(_settings(frontends=6), ["cuda:0", "cuda:1"]) == 0
-    assert busy_poll(_settings(frontends=1), ["cpu"]) == 0
-    assert busy_poll(_settings(frontends=1), ["cuda:0", "cpu"]) == 0
-    assert busy_poll(_settings(frontends=1, busy_poll=9), ["cpu"]) == 9
-    assert busy_poll(_settings(frontends=1, busy_poll=0), ["cuda"]) == 0
-
-
-def test_engines_are_not_ready_where_one_cannot_start(
+def test_fails_to_start_if_one_engine_fails(
     monkeypatch: pytest.MonkeyPatch, wait_until: Callable[[Callable[[], bool]], None]
 ) -> None:
-    """Of a service of one process with several devices."""
     told: list[Exception | None] = []
     failed = threading.Event()
 
@@ -164,7 +122,7 @@ def test_engines_are_not_ready_where_one_cannot_start(
     assert [str(failure) for failure in told] == ["no such device"]
 
 
-def test_they_are_lost_when_all_are() -> None:
+def test_is_lost_when_all_engines_are() -> None:
     first, second = FakeEngine("first", 0), FakeEngine("second", 0)
     both = Engines([first, second])
     assert both.lost == ""

@@ -1,4 +1,4 @@
-"""The instance: one thread, a bounded queue, an orderly end."""
+"""The engine in this process: one thread, a bounded queue, failures and the end."""
 
 import math
 import threading
@@ -10,20 +10,21 @@ from typing import Any
 
 import pytest
 import torch
+from problems import problem_of
 
 from lensbox.runtime.box_loss import BoxPairs, Losses
 from lensbox.runtime.photo import Photo
 from lensbox.serve.engine.errors import DeadlineError, NotReadyError, OverloadError
-from lensbox.serve.engine.instance import Instance, State
-from lensbox.serve.engine.jobs import CanvasJob, DetectJob
-from lensbox.serve.engine.loss_job import LossJob
-from lensbox.serve.engine.timed_job import TimedJob
+from lensbox.serve.engine.instance import Instance, State, observed_instance
+from lensbox.serve.engine.jobs import CanvasJob, DetectJob, LossJob
+from lensbox.serve.observability.metrics import Metrics
 from lensbox.serve.settings import Settings
 
 _PATIENCE = 60.0
 _LOSS = LossJob(BoxPairs(torch.zeros(2, 4), torch.zeros(2, 4)), False, False, 100)
 _ANSWER = Losses(0.25, None, None)
 _SETTINGS = Settings(Path("unused"), queue_size=1)
+_SOON = Settings(Path("unused"), answer_timeout=0.1, engine_timeout=0.2)
 
 
 class Started:
@@ -70,7 +71,7 @@ def _begin(instance: Instance, fake: Any, wait_until: Callable[..., None]) -> An
     return future
 
 
-def test_jobs_run_in_one_thread_of_their_own(make: Callable[..., Instance], fake: Any) -> None:
+def test_computes_in_one_thread(make: Callable[..., Instance], fake: Any) -> None:
     instance = make(queue_size=20)
     futures = [instance.submit(_LOSS) for _ in range(10)]
     image = torch.zeros(3, 5, 7, dtype=torch.uint8)
@@ -82,7 +83,7 @@ def test_jobs_run_in_one_thread_of_their_own(make: Callable[..., Instance], fake
     assert threading.get_ident() not in fake.threads
 
 
-def test_nothing_is_accepted_before_the_model_is_loaded(fake: Any) -> None:
+def test_refuses_jobs_while_loading(fake: Any) -> None:
     loading, started = threading.Event(), Started()
 
     def load() -> Any:
@@ -103,7 +104,7 @@ def test_nothing_is_accepted_before_the_model_is_loaded(fake: Any) -> None:
     assert instance.stop(_PATIENCE)
 
 
-def test_a_failed_load_is_reported_and_remembered() -> None:
+def test_reports_a_failed_load() -> None:
     started, failure = Started(), RuntimeError("no such file")
 
     def load() -> Any:
@@ -120,7 +121,7 @@ def test_a_failed_load_is_reported_and_remembered() -> None:
     assert instance.state is State.FAILED
 
 
-def test_a_full_queue_refuses(
+def test_refuses_jobs_when_the_queue_is_full(
     make: Callable[..., Instance], fake: Any, wait_until: Callable[..., None]
 ) -> None:
     instance = make(queue_size=2)
@@ -136,7 +137,7 @@ def test_a_full_queue_refuses(
     assert instance.submit(_LOSS).result(_PATIENCE) == _ANSWER
 
 
-def test_a_cancelled_job_never_runs(
+def test_drops_cancelled_jobs(
     make: Callable[..., Instance], fake: Any, wait_until: Callable[..., None]
 ) -> None:
     instance = make()
@@ -231,7 +232,7 @@ def _photo(*shape: int) -> DetectJob:
     return DetectJob(Photo.of(torch.zeros(shape or (1, 2, 3), dtype=torch.uint8)), None, None)
 
 
-def test_what_waits_is_taken_together(
+def test_batches_queued_jobs(
     make: Callable[..., Instance], fake: Any, wait_until: Callable[..., None]
 ) -> None:
     instance = make(queue_size=20, max_batch=4)
@@ -265,7 +266,7 @@ def test_only_jobs_of_one_kind_and_thresholds_share_a_batch(
     assert fake.batches == [1, 2, 2, 1]
 
 
-def test_images_wait_for_others_for_the_delay_alone(make: Callable[..., Instance], fake: Any) -> None:
+def test_waits_for_a_full_batch_up_to_max_delay(make: Callable[..., Instance], fake: Any) -> None:
     instance = make(max_batch=3, max_delay=1000.0)
     futures = [instance.submit(_photo()) for _ in range(4)]
     for future in futures:
@@ -273,7 +274,7 @@ def test_images_wait_for_others_for_the_delay_alone(make: Callable[..., Instance
     assert fake.batches == [3, 1]
 
 
-def test_an_image_in_a_hurry_does_not_wait_for_others_too_long(make: Callable[..., Instance]) -> None:
+def test_a_deadline_shortens_max_delay(make: Callable[..., Instance]) -> None:
     instance = make(max_delay=1000.0, queue_size=9)
     photo = Photo.of(torch.zeros(3, 4, 4, dtype=torch.uint8))
     jobs = [DetectJob(photo, None, None)] * 2
@@ -315,9 +316,7 @@ def test_a_model_that_is_given_up_answers_all_who_wait(
     assert len(fake.calls) == 1
 
 
-def test_a_late_job_never_runs(
-    make: Callable[..., Instance], fake: Any, wait_until: Callable[..., None]
-) -> None:
+def test_drops_late_jobs(make: Callable[..., Instance], fake: Any, wait_until: Callable[..., None]) -> None:
     instance = make()
     running = _begin(instance, fake, wait_until)
     late = instance.submit(_photo(), deadline=0.0)
@@ -483,17 +482,6 @@ def test_a_model_that_is_given_up_answers_a_large_job_too(
     assert len(fake.calls) == 2
 
 
-def test_a_large_job_is_timed_from_its_first_part_to_its_last(
-    make: Callable[..., Instance], fake: Any
-) -> None:
-    begun = time.monotonic()
-    timed = make(max_batch=4).submit(TimedJob(_large(7))).result(_PATIENCE)
-    assert fake.batches == [1, 1, 1]
-    assert timed.result.boxes[:, 0, 0].tolist() == [7] * 10
-    assert timed.images == 10
-    assert begun < timed.begun < timed.ended < time.monotonic()
-
-
 def test_stop_finishes_a_large_job(
     make: Callable[..., Instance], fake: Any, wait_until: Callable[..., None]
 ) -> None:
@@ -514,7 +502,7 @@ def test_a_job_of_one_call_is_not_refused_for_a_large_one_that_it_does_not_wait_
     fake.gate.set()  # an image takes at least 0.1 seconds, as far as anybody knows
     slow.result(_PATIENCE)
     wait_until(lambda: not instance._running)
-    pace = instance._seconds_an_image
+    pace = instance._seconds_per_image
     fake.calls.clear()
     large = _begin_large(instance, fake, wait_until)
     # Before it are the part that runs and at most one more; before another large one, ten images.
@@ -557,3 +545,135 @@ def test_a_job_that_would_be_late_is_refused_at_once(
     fake.gate.set()
     for future in (running, *waiting):
         future.result(_PATIENCE)
+
+
+def test_a_detector_with_too_few_results_fails_its_jobs_alone(
+    start: Callable[..., Any], fake: Any, png: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = start().client
+    monkeypatch.setattr(fake, "detect_images", lambda *_: [])
+    assert client.post("/v1/detect", content=png).status_code == 500
+    monkeypatch.undo()
+    assert client.post("/v1/detect", content=png).status_code == 200
+    assert client.get("/healthz").status_code == 200
+
+
+@pytest.mark.parametrize("error", [RuntimeError("no space left"), SystemExit(3)])
+def test_health_checks_fail_when_the_inference_thread_fails(
+    start: Callable[..., Any],
+    fake: Any,
+    png: bytes,
+    monkeypatch: pytest.MonkeyPatch,
+    wait_until: Callable[..., None],
+    error: BaseException,
+) -> None:
+    running = start()
+    client, instance = running.client, running.service.instance
+
+    def fail(*_: Any) -> None:
+        raise error
+
+    monkeypatch.setattr(instance, "_compute_part", fail)
+    large = instance.submit(CanvasJob(torch.zeros([100, 1, 2, 2], dtype=torch.uint8)))
+    with pytest.raises(NotReadyError, match="the inference thread failed"):
+        large.result(_PATIENCE)
+    assert instance.state is State.FAILED
+    assert client.post("/v1/detect", content=png).status_code == 503
+    for path in ("/healthz", "/readyz"):
+        assert client.get(path).status_code == 503
+        assert f"the inference thread failed ({type(error).__name__}" in client.get(path).text
+
+
+@pytest.mark.parametrize("timeout", [0.2, 0.0])
+def test_readiness_ends_with_a_call_that_does_not_return(
+    start: Callable[..., Any],
+    fake: Any,
+    wait_until: Callable[..., None],
+    png: bytes,
+    caplog: pytest.LogCaptureFixture,
+    timeout: float,
+) -> None:
+    client = start(answer_timeout=0.1, engine_timeout=timeout).client
+    fake.gate.clear()
+    assert client.post("/v1/detect", content=png).status_code == 504
+    if timeout:
+        wait_until(lambda: client.get("/readyz").status_code == 503)
+        reason = "the model has not returned from a call for 0.2 seconds; restart the service"
+        for response in (client.get("/readyz"), client.post("/v1/detect", content=png)):
+            assert response.status_code == 503
+            assert problem_of(response) == {"code": "not_ready", "message": reason}
+        assert client.get("/healthz").status_code == 503
+        assert "lensbox_ready 0.0" in client.get("/metrics").text
+        assert [record.message for record in caplog.records].count(reason) == 1
+    else:  # never
+        time.sleep(0.5)
+    fake.gate.set()
+    wait_until(lambda: client.get("/readyz").status_code == 200)
+    assert client.get("/healthz").status_code == 200
+    assert client.post("/v1/detect", content=png).status_code == 200
+
+
+def test_each_part_of_a_large_job_is_a_call(
+    start: Callable[..., Any], fake: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    detect = fake.detect_named
+
+    def slow(*arguments: Any) -> Any:
+        time.sleep(0.15)
+        return detect(*arguments)
+
+    monkeypatch.setattr(fake, "detect_named", slow)
+    instance = start(answer_timeout=0.1, engine_timeout=1.0, max_batch=1).service.instance
+    future = instance.submit(CanvasJob(torch.zeros([10, 1, 2, 2], dtype=torch.uint8)))
+    while not future.done():  # for a second and a half
+        assert instance.stuck == ""
+        time.sleep(0.01)
+    assert len(future.result().boxes) == 10
+
+
+def test_a_slow_machine_has_the_time_that_loading_took(fake: Any) -> None:
+    def load() -> Any:
+        time.sleep(0.5)
+        return fake
+
+    started = threading.Event()
+    instance = Instance(load, _SOON, lambda _: started.set())
+    instance.start()
+    assert started.wait(_PATIENCE)
+    assert instance._call_limit >= 0.5
+    assert instance.stop(_PATIENCE)
+
+
+class RuinedTimer:
+    def seconds(self) -> float:
+        raise RuntimeError("CUDA error: an illegal memory access was encountered")
+
+
+def test_a_ruined_context_does_not_stop_measuring(
+    fake: Any, monkeypatch: pytest.MonkeyPatch, wait_until: Callable[..., None]
+) -> None:
+    detect, batches = fake.detect_images, list[float]()
+
+    def timed(*arguments: Any) -> Any:
+        found = detect(*arguments)
+        fake.on_letterbox(RuinedTimer())
+        return found
+
+    def batch_computed(images: int, seconds: float, waited: list[float], letterbox: float) -> None:
+        batches.append(letterbox)
+
+    monkeypatch.setattr(fake, "detect_images", timed)
+    metrics = Metrics()
+    monkeypatch.setattr(metrics, "batch_computed", batch_computed)
+    started = threading.Event()
+    instance = observed_instance(
+        lambda: fake, Settings(Path("unused")), lambda failure: started.set(), metrics
+    )
+    instance.start()
+    assert started.wait(_PATIENCE)
+    for count in (1, 2):
+        photo = Photo.of(torch.zeros(1, 2, 2, dtype=torch.uint8))
+        instance.submit(DetectJob(photo, None, None)).result(_PATIENCE)
+        wait_until(lambda count=count: len(batches) == count)
+    assert batches == [0.0, 0.0]
+    assert instance.stop(_PATIENCE)

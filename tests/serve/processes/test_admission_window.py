@@ -1,56 +1,56 @@
-"""A front end that was refused by an engine does not decode for it until that has places again."""
+"""Admission control of front ends that share an engine."""
 
 from random import Random
 
-from lensbox.serve.processes.refusals import Refusals
+from lensbox.serve.processes.admission_window import AdmissionWindow
 
 
-def test_an_engine_is_full_until_it_answers_or_for_a_moment() -> None:
+def test_pauses_after_a_refusal_until_an_answer() -> None:
     now = 100.0
-    refusals = Refusals(10, lambda: now)
-    assert refusals.has_room(0)
-    refusals.refused(1)
-    assert not refusals.has_room(0)
-    refusals.answered()
-    assert refusals.has_room(0)
-    refusals.refused(1)
+    window = AdmissionWindow(10, lambda: now)
+    assert window.has_room(0)
+    window.refused(1)
+    assert not window.has_room(0)
+    window.answered()
+    assert window.has_room(0)
+    window.refused(1)
     now += 0.019
-    assert not refusals.has_room(0)
+    assert not window.has_room(0)
     now += 0.002
-    assert refusals.has_room(0)
+    assert window.has_room(0)
 
 
-def test_fewer_are_let_in_after_a_round_with_refusals_and_one_more_after_each_without() -> None:
+def test_admits_a_quarter_less_after_refusals_and_one_more_per_round_of_answers() -> None:
     now = 100.0
-    refusals = Refusals(100, lambda: now)
+    window = AdmissionWindow(100, lambda: now)
 
-    def window() -> int:
-        return sum(map(refusals.has_room, range(200)))
+    def size() -> int:
+        return sum(map(window.has_room, range(200)))
 
-    assert window() == 100
+    assert size() == 100
     for jobs in range(40, 30, -1):  # ten of forty that were on their way: one round
-        refusals.refused(jobs)
+        window.refused(jobs)
     for _ in range(30):
-        refusals.answered()
-    assert window() == 31
+        window.answered()
+    assert size() == 31
     for _ in range(31):
-        refusals.answered()
-    assert window() == 32
-    refusals.refused(32)
+        window.answered()
+    assert size() == 32
+    window.refused(32)
     now += 0.1
-    assert window() == 24
-    for _ in range(100):  # however often, one stays
-        refusals.refused(1)
+    assert size() == 24
+    for _ in range(100):  # one stays, however often
+        window.refused(1)
         now += 0.1
-    assert window() == 1
+    assert size() == 1
     now += 1.1
-    assert window() == 100
+    assert size() == 100
 
 
 def test_front_ends_share_an_engine_and_keep_it_busy() -> None:
     """Nine front ends to which more comes than the engine does: it never idles, and refuses few."""
     clock, size, batch, decoding = [0.0], 64, 64, 3
-    front_ends = [Refusals(size + batch, lambda: clock[0]) for _ in range(9)]
+    front_ends = [AdmissionWindow(size + batch, lambda: clock[0]) for _ in range(9)]
     let_in = [0] * 9
     queue: list[int] = []
     decoded: list[tuple[float, int]] = []

@@ -9,8 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from lensbox.serve.observability.logs import JsonFormatter
-from lensbox.serve.observability.request_ids import CURRENT, request_ids
+from lensbox.serve.observability.logs import CURRENT, JsonFormatter, request_ids
 
 _TRACE = "0af7651916cd43dd8448eb211c80319c"
 _PARENT = f"00-{_TRACE}-b7ad6b7169203331-01"

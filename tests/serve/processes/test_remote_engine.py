@@ -18,20 +18,21 @@ from serve_process import PATIENCE
 
 from lensbox.runtime.artifact import Artifact
 from lensbox.runtime.photo import Photo
+from lensbox.serve.engine.errors import NotReadyError
 from lensbox.serve.engine.jobs import DetectJob
-from lensbox.serve.processes.addresses import EngineAddress, new_address
-from lensbox.serve.processes.packing import packed_whole
+from lensbox.serve.processes.child import EngineAddress, new_address
+from lensbox.serve.processes.shared_memory import packed_whole
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="needs Linux' shared memory")
 
 if hasattr(os, "memfd_create"):
     from multiprocessing.connection import Listener
+    from multiprocessing.reduction import recv_handle
 
     from lensbox.serve.processes import remote_engine
-    from lensbox.serve.processes.arena import Arena
-    from lensbox.serve.processes.engine_process import accept
-    from lensbox.serve.processes.front_ends import FrontEnd, FrontEnds
+    from lensbox.serve.processes.engine_process import FrontEnd, FrontEnds, accept
     from lensbox.serve.processes.remote_engine import RemoteEngine, RemoteEngines
+    from lensbox.serve.processes.shared_memory import Arena
 
 
 class FakeEngine:
@@ -167,7 +168,7 @@ def test_an_answer_that_nobody_waits_for_loses_no_other(pair: Pair, caplog: pyte
         pieces = [len(message).to_bytes(8, "little") + message for message in (stray, answer)]
         pair.front_ends[0].link._socket.sendall(b"".join(pieces))
         assert future.result(PATIENCE) == "good"
-    assert "nobody waits for" in caplog.text
+    assert "the result of an unknown job" in caplog.text
     assert pair.arena.is_empty
 
 
@@ -219,7 +220,7 @@ def test_what_is_not_understood_ends_one_front_end_alone(
     assert link is not None
     link.send(b"nothing that was pickled")
     pair.wait_until(lambda: stranger not in pair.front_ends)
-    assert "a front end is not understood" in caplog.text
+    assert "a front end sent an invalid message" in caplog.text
     pair.wait_until(lambda: bool(pair.front_ends) and not pair.remote.missing)  # it connects again
     future = pair.submit()
     pair.engine.jobs[0].set_result("good")
@@ -281,3 +282,44 @@ def test_a_front_end_does_not_begin_before_it_has_tried_to_connect(pair: Pair) -
         assert pair.remote.loaded
 
     pair.run(start())
+
+
+def test_uses_a_ready_engine_at_once(artifact: Artifact) -> None:
+    address = new_address("cpu")
+    listener = Listener(address.path, "AF_UNIX", authkey=address.key)
+    ended = threading.Event()
+
+    def engine() -> None:
+        with listener.accept() as connection:
+            time.sleep(0.3)  # it is busy
+            connection.send((artifact.metadata.to_json(), "cpu"))
+            connection.recv()
+            os.close(recv_handle(connection))
+            ended.wait(60)
+
+    thread = threading.Thread(target=engine)
+    thread.start()
+
+    async def start() -> None:
+        remote = RemoteEngines([RemoteEngine(address, Arena(1 << 16), 4)])
+        remote.start()
+        assert remote.ready_artifact().metadata.to_json() == artifact.metadata.to_json()
+        ended.set()
+        assert await asyncio.to_thread(remote.stop, 60)
+
+    asyncio.run(start())
+    thread.join(60)
+    listener.close()
+
+
+def test_start_does_not_wait_for_a_missing_engine() -> None:
+    async def start() -> None:
+        remote = RemoteEngines([RemoteEngine(new_address("cpu"), Arena(1 << 16), 4)])
+        begun = time.monotonic()
+        remote.start()
+        assert time.monotonic() - begun < 4
+        with pytest.raises(NotReadyError, match="still loading"):
+            remote.ready_artifact()
+        assert await asyncio.to_thread(remote.stop, 60)
+
+    asyncio.run(start())

@@ -1,0 +1,107 @@
+"""The process of an engine: waiting for front ends, and the end of a stuck model."""
+
+import os
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from serve_process import PATIENCE
+
+from lensbox.serve.engine.errors import NotReadyError
+from lensbox.serve.engine.instance import Instance
+from lensbox.serve.engine.jobs import CanvasJob
+from lensbox.serve.settings import Settings
+
+pytestmark = pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="needs Linux' shared memory")
+
+if hasattr(os, "memfd_create"):
+    from lensbox.serve.processes.engine_process import FrontEnds, until_given_up
+    from lensbox.serve.processes.heartbeat import Heartbeat
+
+_SOON = Settings(Path("unused"), answer_timeout=0.1, engine_timeout=0.2)
+
+
+class FakeEpoll:
+    """Something comes at the looks whose numbers are in `comes`."""
+
+    def __init__(self, comes: set[int]) -> None:
+        self.timeouts: list[float] = []
+        self._comes = comes
+
+    def poll(self, timeout: float) -> list[tuple[int, int]]:
+        self.timeouts.append(timeout)
+        return [(7, 1)] if len(self.timeouts) in self._comes else []
+
+
+def _waits(busy_poll: float, comes: set[int], *timeouts: float) -> list[float]:
+    """How long it waited at each look, over several calls of `receive`."""
+    front_ends: Any = FrontEnds(busy_poll)
+    front_ends._epoll.close()
+    front_ends._epoll = FakeEpoll(comes)
+    front_ends._by_file[7] = SimpleNamespace(receive=lambda: True)
+    for timeout in timeouts:
+        front_ends.receive(timeout)
+    waited: list[float] = front_ends._epoll.timeouts
+    return waited
+
+
+def test_sleeps_without_busy_poll() -> None:
+    assert _waits(0.0, {2, 4}, 1.0, 1.0) == [0, 1.0, 0, 1.0]
+
+
+def test_does_not_wait_for_messages_that_are_there() -> None:
+    assert _waits(60.0, {1, 2}, 1.0, 0.0) == [0, 0]
+
+
+def test_busy_polls_after_a_short_wait() -> None:
+    assert _waits(0.5, {2, 9}, 1.0, 1.0) == [0, 1.0, 0, 0, 0, 0, 0, 0, 0]
+
+
+def test_sleeps_while_a_batch_waits_for_more_jobs() -> None:
+    assert _waits(0.5, {2}, 1.0, 0.01) == [0, 1.0, 0, 0.01]
+
+
+def test_an_engine_beats_until_its_model_is_stuck(fake: Any, wait_until: Callable[..., None]) -> None:
+    started = threading.Event()
+    instance = Instance(lambda: fake, _SOON, lambda _: started.set())
+    instance.start()
+    assert started.wait(PATIENCE)
+    heartbeat, reasons = Heartbeat(), list[str]()
+    watcher = threading.Thread(target=lambda: reasons.append(until_given_up(instance, heartbeat)))
+    watcher.start()
+    for _ in range(2):
+        before = heartbeat.count
+        wait_until(lambda before=before: heartbeat.count > before)
+    fake.gate.clear()
+    instance.submit(CanvasJob(torch.zeros([1, 1, 2, 2], dtype=torch.uint8)))
+    watcher.join(PATIENCE)
+    assert reasons == ["the model has not returned from a call for 0.2 seconds; restart the service"]
+    with pytest.raises(NotReadyError, match="has not returned"):
+        instance.ready_artifact()
+    fake.gate.set()
+    assert instance.stop(PATIENCE)
+
+
+class _Woken:
+    """An engine whose process was stopped twice: a call seems to take long, and returns."""
+
+    failure = "its model has failed"
+
+    def __init__(self) -> None:
+        self.looks = [*["stuck"] * 3, "", *["stuck"] * 3, ""]
+
+    def join(self, timeout: float) -> bool:
+        return not self.looks
+
+    @property
+    def stuck(self) -> str:
+        return self.looks.pop(0)
+
+
+def test_a_stopped_engine_is_not_given_up() -> None:
+    engine: Any = _Woken()
+    assert until_given_up(engine, Heartbeat()) == engine.failure

@@ -1,0 +1,95 @@
+"""Heartbeats of processes, and readiness of front ends that share a socket."""
+
+import multiprocessing
+import os
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from problems import problem_of
+
+from lensbox.serve.engine.errors import NotReadyError
+from lensbox.serve.processes.heartbeat import Heartbeat, Peers
+
+pytestmark = pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="needs Linux' shared memory")
+
+_WAITING = "another front end cannot take images yet"
+
+
+def test_other_front_ends_see_one_that_is_not_ready() -> None:
+    heartbeats = [Heartbeat() for _ in range(3)]
+    first, second, third = (Peers(heartbeats, number) for number in range(3))
+    first.beat(True)
+    first.check_ready()  # the others accept nothing yet
+    second.beat(False)
+    for seer in (first, third):
+        with pytest.raises(NotReadyError, match=_WAITING):
+            seer.check_ready()
+    second.check_ready()  # its own it knows better
+    second.beat(True)
+    first.check_ready()
+    third.beat(False)
+    heartbeats[2].reset()  # it has died
+    first.check_ready()
+
+
+def test_heartbeats_are_shared_between_processes() -> None:
+    heartbeats = [Heartbeat(), Heartbeat()]
+    process = multiprocessing.get_context("spawn").Process(target=Peers(heartbeats, 1).beat, args=(False,))
+    process.start()
+    process.join(60)
+    assert process.exitcode == 0
+    assert heartbeats[1].waits
+    assert not heartbeats[0].waits
+
+
+def test_readyz_waits_for_all_front_ends(start: Callable[..., Any], fake: Any) -> None:
+    heartbeats = [Heartbeat(), Heartbeat()]
+    running = start()
+    running.service.peers = Peers(heartbeats, 0)
+    paths = ("/readyz", "/v2/health/ready")
+    heartbeats[1].beat(is_ready=False)
+    for path in paths:
+        response = running.client.get(path)
+        assert response.status_code == 503
+        assert _WAITING in response.text
+    assert problem_of(running.client.get("/readyz"))["code"] == "not_ready"
+    assert running.client.get("/healthz").status_code == 200
+    heartbeats[1].beat(is_ready=True)
+    for path in paths:
+        assert running.client.get(path).status_code == 200
+
+
+def test_silence_does_not_count_own_sleep(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 0.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    heartbeat = Heartbeat()
+    now = 100.0
+    assert heartbeat.silence() == 0  # not begun
+    heartbeat.beat()
+    assert heartbeat.silence() == 0
+    for look in range(1, 11):
+        now += 0.1
+        assert heartbeat.silence() == pytest.approx(0.1 * look)
+    now += 1000.0
+    assert heartbeat.silence() < 2
+    heartbeat.beat()
+    assert heartbeat.silence() == 0
+
+
+def test_reset_starts_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also one that is as quick as the first, and has beaten as often when it is looked at again."""
+    now = 0.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    heartbeat = Heartbeat()
+    heartbeat.beat()
+    heartbeat.silence()
+    for _ in range(10):
+        now += 0.4
+        heartbeat.silence()
+    assert heartbeat.silence() == pytest.approx(4)
+    heartbeat.reset()
+    heartbeat.beat()
+    now += 0.1
+    assert heartbeat.silence() == 0
