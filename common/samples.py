@@ -31,48 +31,52 @@ DRAWN_BOXES = {
     "grace_hopper.jpg": [180, 133, 355, 330],
     "astronaut.png": [181, 75, 272, 178],
 }
-# Functions of skimage.data. Not `camera` and `coins`: a photographer, and heads on the coins.
-FACE_FREE = ("brick", "cat", "coffee", "grass", "gravel", "hubble_deep_field", "rocket")
+# By name, files of scikit-image. Not `camera.png` and `coins.png`: a photographer, and heads on the coins.
+FACE_FREE = {
+    "brick": "brick.png",
+    "cat": "chelsea.png",
+    "coffee": "coffee.png",
+    "grass": "grass.png",
+    "gravel": "gravel.png",
+    "hubble_deep_field": "hubble_deep_field.jpg",
+    "rocket": "rocket.jpg",
+}
 _TO_SCORE_ON = ("astronaut.png", "cat.png")  # the photographs of val.csv
 
 
 def save_photos(folder: Path) -> list[Path]:
-    """Writes the two portraits into the folder, as their packages have them; returns their paths."""
+    """Write the two portraits into the folder, as their packages have them; return their paths."""
     folder.mkdir(parents=True, exist_ok=True)
-    hopper, astronaut = (folder / name for name in DRAWN_BOXES)
-    shutil.copyfile(_hopper(), hopper)
-    PIL.Image.fromarray(_astronaut()).save(astronaut)
-    return [hopper, astronaut]
+    return [Path(shutil.copyfile(_portrait(name), folder / name)) for name in DRAWN_BOXES]
 
 
 def gray_portraits() -> dict[str, Pixels]:
-    """The two portraits, by the names of `DRAWN_BOXES`: uint8 [H, W]."""
-    with PIL.Image.open(_hopper()) as hopper:
-        pictures = [hopper.convert("L"), PIL.Image.fromarray(_astronaut()).convert("L")]
-    return {name: np.array(picture) for name, picture in zip(DRAWN_BOXES, pictures, strict=True)}
+    """Return the two portraits by the names of `DRAWN_BOXES`: uint8 [H, W]."""
+    return {name: _pixels(_portrait(name), "L") for name in DRAWN_BOXES}
 
 
 def face_free_photos() -> dict[str, Pixels]:
-    """The photographs of `FACE_FREE` by name: uint8 [H, W], gray, or [H, W, 3], RGB."""
-    import skimage.data
-
-    return {name: getattr(skimage.data, name)() for name in FACE_FREE}
+    """Return the photographs of `FACE_FREE` by name: uint8 [H, W], gray, or [H, W, 3], RGB."""
+    return {name: _pixels(_file("skimage", "data", file)) for name, file in FACE_FREE.items()}
 
 
-# Both packages are imported where they are used: that takes seconds, and `--help` must not wait for it.
+def _portrait(name: str) -> Path:
+    if name == "astronaut.png":
+        return _file("skimage", "data", name)
+    return _file("matplotlib", "mpl-data", "sample_data", name)
 
 
-def _hopper() -> Path:
-    from matplotlib.cbook import get_sample_data
+def _file(package: str, *path: str) -> Path:
+    """Find a file of a package without importing it, which would take seconds and its dependencies."""
+    spec = find_spec(package)
+    if spec is None or not spec.submodule_search_locations:
+        raise ModuleNotFoundError(f"No module named {package!r}", name=package)
+    return Path(spec.submodule_search_locations[0]).joinpath(*path)
 
-    return Path(str(get_sample_data("grace_hopper.jpg", asfileobj=False)))
 
-
-def _astronaut() -> Pixels:
-    import skimage.data
-
-    pixels: Pixels = skimage.data.astronaut()  # type: ignore[no-untyped-call]  # skimage has no annotations
-    return pixels
+def _pixels(path: Path, mode: str | None = None) -> Pixels:
+    with PIL.Image.open(path) as picture:
+        return np.array(picture.convert(mode or ("L" if picture.mode == "L" else "RGB")))
 
 
 def main() -> None:

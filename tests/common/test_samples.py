@@ -25,7 +25,7 @@ def test_gray_portraits_are_the_saved_ones(tmp_path: Path) -> None:
 
 def test_face_free_photographs_are_photographs() -> None:
     photos = face_free_photos()
-    assert tuple(photos) == FACE_FREE
+    assert tuple(photos) == tuple(FACE_FREE)
     for name, pixels in photos.items():
         assert pixels.dtype == np.uint8, name
         assert pixels.ndim == 2 or pixels.shape[2] == 3, name
