@@ -1,5 +1,6 @@
 # make demo         set everything up, export the detector, find faces with the C++ runner
-# make test         all tests: pytest, then ctest
+# make test         every feature once: pytest, then ctest
+# make test-all     all tests, the exhaustive ones too: random damage, soaks, every pair of dtypes
 # make test-ray     installs Ray, and tests the service on a cluster of this machine
 # make browser      Chromium, for the tests of the page, if there is none
 # make lint         ruff, mypy, clang-format;  make format mends what it can
@@ -41,7 +42,7 @@ endif
 endif
 
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-ray browser lint format docs ops runner artifact cuda-check sanitize sanitize-ops sanitize-runtime clean
+.PHONY: help demo test test-all test-ray browser lint format docs ops runner artifact cuda-check sanitize sanitize-ops sanitize-runtime clean
 
 help:
 	@sed -n 's/^# \?//p;/^$$/q' Makefile
@@ -49,18 +50,18 @@ help:
 demo: $(RUNNER) $(ARTIFACT)
 	$(BIN)/python -m lensbox.cpp_runtime.demo --runner $(RUNNER) --artifact $(ARTIFACT)
 
-# A worker for each core; the tests of a file stay together, since they share artifacts and services.
-test: runner $(BIN)/.ops
-	$(BIN)/pytest -n auto --dist loadfile
+# One worker per core. The tests of a file stay in one worker, since they share artifacts and services.
+test test-all: runner $(BIN)/.test
+	$(BIN)/pytest -n auto --dist loadfile $(if $(filter test,$@),-m "not exhaustive")
 	$(BIN)/ctest --test-dir build/runner --output-on-failure
 
 # Ray is large, and few need it: it is no part of the packages that `make test` installs.
-test-ray: $(BIN)/.ops
+test-ray: $(BIN)/.test
 	$(PIP) install --quiet 'ray[serve]>=2.60'
 	LENSBOX_REQUIRE_RAY=1 $(BIN)/pytest tests/serve/test_ray.py
 
 # Ubuntu's package of Chromium is a snap, which containers do not have: there playwright brings its own.
-browser: $(BIN)/.ops
+browser: $(BIN)/.test
 	@command -v chromium || command -v chromium-browser || command -v google-chrome || { \
 	  echo "== Installing Chromium"; \
 	  { apt-get update -q && apt-get install -q -y --no-install-recommends chromium; } || \
@@ -86,11 +87,19 @@ $(BIN)/.torch:
 	$(PIP) install $(TORCH) numpy
 	@echo '$(TORCH)' > $@
 
-# Without build isolation: the op library is built against the torch that is installed.
+# Built against the installed torch, so without build isolation. The two packages of photographs come without their
+# dependencies, because the demo reads files of theirs and imports neither.
 $(BIN)/.ops: $(BIN)/.torch pyproject.toml CMakeLists.txt $(call sources,ops) $(call builds,ops)
 	@echo "== Installing Python packages and building the op library (about a minute; with CUDA, several)"
 	$(PIP) install --quiet cmake ninja "scikit-build-core>=0.11"
-	$(PIP) install --quiet --no-build-isolation --editable '.[dev]'
+	$(PIP) install --quiet --no-build-isolation --editable .
+	$(PIP) install --quiet --no-deps matplotlib scikit-image
+	@touch $@
+
+# The extra of that name. The build folder stays, so nothing is compiled again.
+$(BIN)/.test $(BIN)/.lint $(BIN)/.docs: $(BIN)/.%: $(BIN)/.ops
+	@echo "== Installing the packages for make $*"
+	flock $(BIN)/.lock $(PIP) install --quiet --no-build-isolation --editable '.[$*]'
 	@touch $@
 
 # --- C++ runner --------------------------------------------------------------------------------------------------
@@ -123,19 +132,19 @@ $(ARTIFACT): $(BIN)/.ops $(wildcard model/*.py model/weights/*.safetensors expor
 
 # --- checks ------------------------------------------------------------------------------------------------------
 
-lint: $(BIN)/.ops
+lint: $(BIN)/.lint $(BIN)/.test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/clang-format --dry-run --Werror $(call sources,ops cpp_runtime bench examples)
 
-format: $(BIN)/.ops
+format: $(BIN)/.lint
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 	$(BIN)/clang-format -i $(call sources,ops cpp_runtime bench examples)
 
 # The reference is read from the docstrings, without importing anything.
-docs: $(BIN)/.ops
+docs: $(BIN)/.docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
 	@echo "The site: build/docs/index.html"
 
@@ -151,7 +160,7 @@ sanitize: sanitize-ops sanitize-runtime
 # The CPU tests of the ops in a process with the sanitizers' run-time. Leaks are not looked for: Python's interpreter
 # keeps memory to its end. torch.compile would build its C++ code without the sanitizers, so it is left out. Output
 # is not captured, since a report ends the process.
-sanitize-ops: $(BIN)/.ops
+sanitize-ops: $(BIN)/.test
 	$(BIN)/cmake -S . -B build/sanitize -G Ninja -DLENSBOX_SANITIZE=ON -DLENSBOX_CUDA=OFF -DCMAKE_UNITY_BUILD=ON \
 	  -DPython_EXECUTABLE=$(abspath $(BIN)/python) -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN)/ninja)
 	$(BIN)/cmake --build build/sanitize
@@ -160,7 +169,7 @@ sanitize-ops: $(BIN)/.ops
 	  $(BIN)/pytest -n auto tests/ops --deselect tests/ops/test_loader.py -k "not compile" -q -s
 
 # The program lensbox_runner itself is left out: what is in it beyond the library is its command line.
-sanitize-runtime: $(BIN)/.ops | $(SYSTEM_HEADERS)
+sanitize-runtime: $(BIN)/.test | $(SYSTEM_HEADERS)
 	$(BIN)/cmake -S cpp_runtime -B build/sanitize-runtime -G Ninja -DLENSBOX_SANITIZE=ON -DCMAKE_BUILD_TYPE=None -DCMAKE_UNITY_BUILD=ON \
 	  -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN)/ninja) \
 	  -DCMAKE_PREFIX_PATH="$$($(BIN)/python -c 'import torch; print(torch.utils.cmake_prefix_path)')"
