@@ -28,7 +28,7 @@ from lensbox.train.run import process_group
 from lensbox.train.run.arithmetic import use_fast_kernels
 from lensbox.train.run.compile_and_capture import profile_lines
 from lensbox.train.run.delivery import LAST_FILE
-from lensbox.train.run.origin import Origin, load_initial_weights
+from lensbox.train.run.origin import Origin, first_detector
 from lensbox.train.run.reports import open_progress_bar
 from lensbox.train.run.run import CHECKPOINT_FILE, RunOptions, TrainingRun
 from lensbox.train.settings import TrainConfig, config_from_mapping
@@ -142,17 +142,17 @@ def _check_output(arguments: TrainArguments) -> None:
 
 def _origin(arguments: TrainArguments, config: TrainConfig) -> Origin:
     """What the options name to begin with. Weights to start from must not have seen the fold left out."""
-    initial = load_initial_weights(arguments.weights, config) if arguments.weights is not None else None
+    first_detector(arguments.weights, config)  # wrong weights are named before the photographs are decoded
     teachers = load_teachers(arguments.teachers)
     left_out = parse_fold(arguments.leave_out) if arguments.leave_out is not None else None
-    if left_out is not None and initial is not None:
+    if left_out is not None and arguments.weights is not None:
         known = read_metadata(arguments.weights).get(LEFT_OUT)
         if known != str(left_out):
             raise ConfigError(
                 f"--weights must have been trained without fold {left_out}, as --leave-out says, "
                 f"got weights that left out {known or 'nothing'}"
             )
-    return Origin(initial, left_out, teachers)
+    return Origin(arguments.weights, left_out, teachers)
 
 
 def _labelled(

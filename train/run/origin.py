@@ -6,7 +6,6 @@ import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
 
 from lensbox.model import DetectorConfig, FaceDetector, weights_sha256
 from lensbox.train.data.folds import LEFT_OUT, Fold
@@ -15,37 +14,25 @@ from lensbox.train.loss.teachers import Teachers, load_weights
 from lensbox.train.settings import TrainConfig
 
 
-class InitialWeights(NamedTuple):
-    """A detector to start from, and where it comes from: facts for the metadata of the weights it becomes."""
-
-    detector: FaceDetector
-    origin: dict[str, str]
-
-
-def load_initial_weights(path: Path, config: TrainConfig) -> InitialWeights:
-    """Loads weights that `save_detector` wrote, for a run with this configuration.
+def first_detector(path: Path | None, config: TrainConfig) -> FaceDetector:
+    """Return the detector to train: with the weights of a file that `save_detector` wrote, or random ones.
 
     Raises:
-        ConfigError: their layout is not that of `config.model`.
+        ConfigError: the layout of the weights is not that of `config.model`; the message names what differs.
         InputError: as `load_weights`.
     """
+    wanted = DetectorConfig.named(config.model)
+    if path is None:
+        return FaceDetector(wanted)
     detector = load_weights(path)
-    check_layout(detector, config)
-    origin = {"initial_weights": path.name, "initial_weights_sha256": weights_sha256(detector)}
-    return InitialWeights(detector, origin)
-
-
-def check_layout(detector: FaceDetector, config: TrainConfig) -> None:
-    """Raises ConfigError, naming what differs, unless the detector has the layout of `config.model`."""
-    wanted = dataclasses.asdict(DetectorConfig.named(config.model))
     given = dataclasses.asdict(detector.config)
-    differing = [name for name in wanted if given[name] != wanted[name]]
-    if differing:
-        first = differing[0]
-        raise ConfigError(
-            f"model: must have the layout of the initial weights, got {config.model!r}, which differs in "
-            f"{', '.join(differing)}; the first is {wanted[first]}, and {given[first]} in the weights"
-        )
+    for name, value in dataclasses.asdict(wanted).items():
+        if given[name] != value:
+            raise ConfigError(
+                f"model: must have the layout of the initial weights, got {config.model!r}, whose {name} is "
+                f"{value}, not {given[name]} as in the weights"
+            )
+    return detector
 
 
 @dataclass(frozen=True)
@@ -53,18 +40,24 @@ class Origin:
     """What a run begins with besides its photographs.
 
     Attributes:
-        initial: weights to start from; None starts from random ones, or from a checkpoint.
+        initial: file of weights to start from; None starts from random ones, or from a checkpoint.
         left_out: the fold that the photographs lack.
         teachers: detectors to learn from besides the labels.
     """
 
-    initial: InitialWeights | None = None
+    initial: Path | None = None
     left_out: Fold | None = None
     teachers: Teachers = field(default_factory=Teachers)
 
     def facts(self) -> dict[str, str]:
-        """The same in words, for the metadata of the weights; a checkpoint keeps them."""
-        initial = self.initial.origin if self.initial is not None else {}
+        """Return the same in words, for the metadata of the weights; a checkpoint keeps them.
+
+        Raise InputError as `load_weights` does.
+        """
+        initial = {}
+        if self.initial is not None:
+            digest = weights_sha256(load_weights(self.initial))
+            initial = {"initial_weights": self.initial.name, "initial_weights_sha256": digest}
         left_out = {LEFT_OUT: str(self.left_out)} if self.left_out is not None else {}
         return {**initial, **self.teachers.origin, **left_out}
 

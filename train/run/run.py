@@ -6,7 +6,6 @@ first evaluation on, and at the end `weights.safetensors` and `figures.json`.
 
 from __future__ import annotations
 
-import copy
 import json
 import logging
 import time
@@ -20,7 +19,6 @@ import torch
 
 from lensbox.common.errors import InputError
 from lensbox.common.files import atomic_write
-from lensbox.model import DetectorConfig, FaceDetector
 from lensbox.train.data.image_store import ImageStore
 from lensbox.train.errors import TrainingError
 from lensbox.train.evaluation.evaluate import evaluate
@@ -35,7 +33,7 @@ from lensbox.train.run.checkpoint import (
 from lensbox.train.run.compile_and_capture import compile_and_capture
 from lensbox.train.run.delivery import Delivery
 from lensbox.train.run.optimizer import Clock
-from lensbox.train.run.origin import InitialWeights, Origin, check_layout, check_same_origin
+from lensbox.train.run.origin import Origin, check_same_origin, first_detector
 from lensbox.train.run.reports import ProgressBar, RunLog
 from lensbox.train.run.step import TrainStep
 from lensbox.train.settings import TrainConfig
@@ -108,7 +106,7 @@ class TrainingRun:
             raise ValueError("initial must be None with resume, which takes up the weights of the checkpoint")
         self.config, self.options = config, options
         torch.manual_seed(config.seed)  # the same first weights in every process
-        detector = _first_detector(config, origin.initial)
+        detector = first_detector(origin.initial, config)
         self.step = TrainStep(detector, store.tensors, config, options.device, origin.teachers)
         self.progress, self.best, self.origin = 0.0, -1.0, origin.facts()
         if options.resume:
@@ -271,13 +269,6 @@ def score(step: TrainStep, data: EvaluationSet, coco: bool = False) -> Figures:
     figures, _ = evaluate(step.average.detector.detect, data, step.device, coco)
     logger.info("evaluation took %.1f s", time.monotonic() - start)
     return figures
-
-
-def _first_detector(config: TrainConfig, initial: InitialWeights | None) -> FaceDetector:
-    if initial is None:
-        return FaceDetector(DetectorConfig.named(config.model))
-    check_layout(initial.detector, config)
-    return copy.deepcopy(initial.detector)
 
 
 def _throttle(in_flight: deque[Any], device: torch.device) -> None:
