@@ -105,10 +105,10 @@ class TrainingRun:
         if origin.initial is not None and options.resume:
             raise ValueError("initial must be None with resume, which takes up the weights of the checkpoint")
         self.config, self.options = config, options
+        self.progress, self.best, self.origin = 0.0, -1.0, origin.facts()
         torch.manual_seed(config.seed)  # the same first weights in every process
         detector = first_detector(origin.initial, config)
         self.step = TrainStep(detector, store.tensors, config, options.device, origin.teachers)
-        self.progress, self.best, self.origin = 0.0, -1.0, origin.facts()
         if options.resume:
             self._take_up(options.output / CHECKPOINT_FILE)
             logger.info("resuming at step %d, %.1f%% of the run", self.step.step, 100 * self.progress)
