@@ -30,6 +30,7 @@ def distilled(*arguments: object, **environment: str) -> subprocess.CompletedPro
     )
 
 
+@pytest.mark.exhaustive
 @pytest.mark.skipif(shutil.which("bash") is None, reason="the script needs bash")
 def test_the_distilled_recipe_runs_and_goes_on_where_it_stopped(
     faces_folder: Path, faces_shard: Path, tmp_path: Path

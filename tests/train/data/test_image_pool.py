@@ -1,3 +1,5 @@
+"""The pool of photographs, and the folds they belong to."""
+
 import dataclasses
 import threading
 from collections.abc import Iterator

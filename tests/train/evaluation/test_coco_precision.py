@@ -1,7 +1,20 @@
+"""COCO's figures, in canvas pixels and in those of a COCO file."""
+
+import json
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 import pytest
+import torch
+from PIL import Image
+from pycocotools.coco import COCO  # type: ignore[import, unused-ignore]
+from pycocotools.cocoeval import COCOeval  # type: ignore[import, unused-ignore]
 from scored_boxes import found, labels
 
+from lensbox.common.errors import ExitCode
+from lensbox.common.main import main
+from lensbox.model import DetectorConfig, FaceDetector, save_detector
 from lensbox.train.evaluation.coco_precision import COCO_FIGURES, coco_lines, coco_precision
 
 SMALL = (0, 0, 20, 20)
@@ -42,3 +55,128 @@ def test_images_without_faces_or_detections() -> None:
 def test_other_numbers_of_images_are_refused() -> None:
     with pytest.raises(ValueError, match="got 1 and 0"):
         coco_precision([labels()], [])
+
+
+@pytest.fixture
+def coco_file(tmp_path: Path) -> Path:
+    """Boxes of three categories in 20 images, some of them crowds; one annotation has the id 0."""
+    rng = np.random.default_rng(3)
+    rows = [
+        {"image_id": image, "category_id": int(rng.integers(1, 4)), "bbox": [*rng.uniform(0, 200, 2), *size]}
+        for image in range(20)
+        for size in rng.uniform(12, 160, (5, 2)).tolist()
+    ]
+    for index, row in enumerate(rows):
+        area = row["bbox"][2] * row["bbox"][3]
+        row.update(id=index, iscrowd=int(index % 9 == 0), area=area * rng.uniform(0.5, 1))
+    file = tmp_path / "labels.json"
+    images = [{"id": image, "file_name": f"{image}.png"} for image in range(20)]
+    categories = [{"id": label, "name": f"c{label}"} for label in (1, 2, 3)]
+    file.write_text(json.dumps({"images": images, "categories": categories, "annotations": rows}))
+    return file
+
+
+def results(file: Path) -> list[dict[str, Any]]:
+    """Two detections near each box, one in five with another category."""
+    rng = np.random.default_rng(4)
+    found = []
+    for row in 2 * json.loads(file.read_text())["annotations"]:
+        x, y, width, height = row["bbox"]
+        bbox = [x + rng.normal(0, 4), y + rng.normal(0, 4), width, height]
+        category = int(rng.integers(1, 4)) if rng.random() < 0.2 else row["category_id"]
+        place = {"image_id": row["image_id"], "category_id": category}
+        found.append({**place, "bbox": bbox, "score": rng.random()})
+    return found
+
+
+def reference(file: Path, found: Path, capsys: pytest.CaptureFixture[str]) -> list[str]:
+    truth = COCO(file)
+    evaluation = COCOeval(truth, truth.loadRes(str(found)), "bbox")
+    evaluation.evaluate()
+    evaluation.accumulate()
+    capsys.readouterr()
+    evaluation.summarize()
+    return capsys.readouterr().out.splitlines()
+
+
+def test_detections_give_the_lines_of_pycocotools(
+    coco_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = tmp_path / "found.json"
+    found.write_text(json.dumps(results(coco_file)))
+    expected = reference(coco_file, found, capsys)
+    assert main(["evaluate", "--data", str(coco_file), "--detections", str(found)]) == 0
+    printed = capsys.readouterr().out.splitlines()
+    assert printed == expected
+    assert len(printed) == 12
+    assert " = 0.000" not in printed[0]
+
+
+def test_no_detections_at_all(coco_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "found.json").write_text("[]")
+    assert main(["evaluate", "--data", str(coco_file), "--detections", str(tmp_path / "found.json")]) == 0
+    assert capsys.readouterr().out.splitlines()[0].endswith("= 0.000")
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ({}, "must hold a list of COCO results, got dict"),
+        ([{"image_id": 0, "category_id": 1, "bbox": [1, 2, 3]}], "result 0 must have image_id"),
+        ([{"image_id": 99, "category_id": 1, "bbox": [1, 2, 3, 4], "score": 1}], "image_id must be an id of"),
+        ([{"image_id": 0, "bbox": [1, 2, 3, 4], "score": 1}], "category_id must be an id of"),
+    ],
+)
+def test_bad_results_are_named(
+    coco_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], content: Any, words: str
+) -> None:
+    (tmp_path / "found.json").write_text(json.dumps(content))
+    arguments = ["--data", str(coco_file), "--detections", str(tmp_path / "found.json")]
+    assert main(["evaluate", *arguments]) == ExitCode.BAD_INPUT
+    assert words in capsys.readouterr().err
+
+
+def test_detections_need_a_coco_file_and_no_detector(
+    coco_file: Path, faces_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["evaluate", "--data", str(faces_folder), "--detections", "x.json"]) == ExitCode.USAGE
+    assert "--detections needs one COCO file" in capsys.readouterr().err
+    arguments = ["--data", str(coco_file), "--detections", "x.json", "--weights", "y.safetensors"]
+    assert main(["evaluate", *arguments]) == ExitCode.USAGE
+
+
+def test_a_detector_is_scored_in_the_pixels_of_the_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A photograph of 512 x 300 pixels is fitted to 256 x 150: boxes come back twice as large."""
+    Image.new("L", (512, 300)).save(tmp_path / "a.png")
+    label = {"id": 1, "image_id": 4, "category_id": 2, "bbox": [100, 60, 80, 120], "iscrowd": 0, "area": 9600}
+    content = {
+        "images": [{"id": 4, "file_name": "a.png"}],
+        "categories": [{"id": 2, "name": "face"}],
+        "annotations": [label],
+    }
+    (tmp_path / "faces.json").write_text(json.dumps(content))
+
+    def detect(self: FaceDetector, images: torch.Tensor, *_: float) -> tuple[torch.Tensor, ...]:
+        box = torch.tensor([[[50.0, 53 + 30, 90, 53 + 90]]])  # 53 rows of padding above
+        return box, torch.ones(1, 1), torch.ones(1, dtype=torch.int64)
+
+    monkeypatch.setattr(FaceDetector, "detect", detect)
+    save_detector(FaceDetector(DetectorConfig.named("small")), tmp_path / "w.safetensors")
+    arguments = ["--data", str(tmp_path / "faces.json"), "--weights", str(tmp_path / "w.safetensors")]
+    assert main(["evaluate", *arguments, "--coco", "--device", "cpu"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    (overall,) = (
+        line for line in lines if "IoU=0.50:0.95 | area=   all | maxDets=100" in line and "AP" in line
+    )
+    assert overall.endswith("= 1.000")
+
+
+def test_a_face_detector_needs_a_file_of_one_category(
+    coco_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for index in range(20):
+        Image.new("L", (64, 64)).save(tmp_path / f"{index}.png")
+    assert main(["evaluate", "--data", str(coco_file), "--coco", "--device", "cpu"]) == ExitCode.BAD_INPUT
+    assert "must have one category for a detector without classes, got 3" in capsys.readouterr().err

@@ -29,6 +29,7 @@ CONFIG = SHORT_RUN.replace(steps=6, ema_decay=0.9, ema_warmup=2.0)
 ANY_DATA: Any = object()  # for runs whose scoring is replaced
 
 
+@pytest.mark.exhaustive
 def test_overfits_a_handful_of_photographs(
     store: ImageStore, faces_folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

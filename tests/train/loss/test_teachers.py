@@ -1,3 +1,5 @@
+"""Teachers, and what a student learns from them."""
+
 import logging
 from collections.abc import Sequence
 from pathlib import Path

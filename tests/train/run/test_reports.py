@@ -1,11 +1,16 @@
+"""Log lines, progress bar and `log.jsonl`."""
+
 import io
+import json
 import logging
 import re
 import sys
+from pathlib import Path
+from typing import Any
 
 import pytest
 
-from lensbox.train.run.reports import open_progress_bar
+from lensbox.train.run.reports import ScalarLog, open_progress_bar
 
 
 class Terminal(io.StringIO):
@@ -45,3 +50,28 @@ def test_needs_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
         assert bar is not None
     with open_progress_bar(wanted=False) as bar:
         assert bar is None
+
+
+def lines(folder: Path) -> list[Any]:
+    return (folder / "log.jsonl").read_text().splitlines()
+
+
+def steps(folder: Path) -> list[int]:
+    return [json.loads(line)["step"] for line in lines(folder)]
+
+
+def test_resuming_drops_what_came_after_the_checkpoint(tmp_path: Path) -> None:
+    log = ScalarLog(tmp_path)
+    for step in (5, 10, 15):
+        log.write(step, {"loss": 1.0})
+    with (tmp_path / "log.jsonl").open("a") as file:
+        file.write('{"step": 2')  # cut short
+    ScalarLog(tmp_path, step=10).write(12, {"loss": 0.5})
+    assert steps(tmp_path) == [5, 10, 12]
+    ScalarLog(tmp_path)
+    assert lines(tmp_path) == []
+
+
+def test_nan_is_null(tmp_path: Path) -> None:
+    ScalarLog(tmp_path).write(1, {"AP tiny4-8": float("nan"), "loss": 2.0})
+    assert json.loads(lines(tmp_path)[0], parse_constant=lambda name: name)["AP tiny4-8"] is None

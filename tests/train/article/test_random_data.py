@@ -1,3 +1,5 @@
+"""The article's random data."""
+
 import pytest
 import torch
 
