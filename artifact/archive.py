@@ -1,20 +1,78 @@
-"""The entries of an artifact file, read from its bytes after the seal."""
+"""An artifact's file, opened: its kind and its metadata, without running or parsing its code."""
 
 import io
 import zipfile
 import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
 
+from lensbox.artifact.metadata import MAX_METADATA_SIZE, METADATA_FILE, ArtifactMetadata
+from lensbox.artifact.onnx_model import read_properties
 from lensbox.artifact.seal import check_seal
+from lensbox.common.errors import ArtifactError, system_reason
 
-# Beyond it the zip format needs other fields, and no detector is so large.
-MAX_FILE_SIZE = (1 << 31) - 1
-# All entries together may hold that many bytes, or four times the size of the file.
-MIN_CONTENT_LIMIT = 64 << 20
+FileKind = Literal["torchscript", "aoti", "onnx", "program"]  # by the names of `lensbox export --format`
 
 INPUTS = ("images", "score_threshold", "iou_threshold")  # of the models in ONNX files
 MODEL = "detect"  # the name of the model in a package of machine code
+MAX_FILE_SIZE = (1 << 31) - 1  # bytes; the limit of a protocol buffer, and of zip without its 64-bit fields
 
+_METADATA = f"extra/{METADATA_FILE}"
+_LIBRARIES = "extra/ops/"
 _ONNX_FIRST_FIELD = b"\x08"  # ModelProto.ir_version, which every writer puts first
+
+
+@dataclass(frozen=True)
+class ArtifactFile:
+    """The content of an artifact's file, with a seal that matches.
+
+    name: what errors call it. libraries: the op libraries that it carries, by their names.
+    """
+
+    data: bytes
+    name: str
+    kind: FileKind
+    metadata: ArtifactMetadata
+    libraries: Mapping[str, bytes] = field(default_factory=dict)
+
+
+def read_file(path: str | Path) -> bytes:
+    """Return the content of a file. Raises ArtifactError if it is missing or larger than MAX_FILE_SIZE."""
+    path = Path(path)
+    if path.is_dir():
+        raise ArtifactError(f"path must be an artifact file, got the folder {path}")
+    try:
+        size = path.stat().st_size
+        if size > MAX_FILE_SIZE:
+            raise ArtifactError(f"{path} must have at most {MAX_FILE_SIZE} bytes, got {size}")
+        return path.read_bytes()
+    except FileNotFoundError as error:
+        raise ArtifactError(
+            f"there is no file {path.name} in {path.parent.resolve()}; `lensbox export` writes one, "
+            "`--artifact` names another"
+        ) from error
+    except OSError as error:
+        raise ArtifactError(f"{path} cannot be read: {system_reason(error)}") from error
+
+
+def open_file(data: bytes, name: str) -> ArtifactFile:
+    """Open the content of an artifact's file; errors call it `name`.
+
+    The seal is checked first. Raises ArtifactError if the file is damaged, no artifact, an ONNX file with
+    external data or operators beyond the standard's, or if its metadata is missing or malformed.
+    """
+    try:
+        if looks_like_onnx(data):
+            check_seal(data)
+            return ArtifactFile(data, name, "onnx", _metadata(read_properties(data).get(METADATA_FILE)))
+        if not data.startswith(b"PK"):
+            raise ValueError(_what_it_is(data))
+        check_seal(data)
+        return _open_archive(data, name)
+    except ValueError as error:
+        raise ArtifactError(f"{name} {error}") from error
 
 
 def looks_like_onnx(data: bytes) -> bool:
@@ -22,31 +80,57 @@ def looks_like_onnx(data: bytes) -> bool:
     return data.startswith(_ONNX_FIRST_FIELD)
 
 
-def read_entries(data: bytes) -> dict[str, bytes]:
-    """Return the content of each entry of a zip archive, by its name below the one folder of the archive.
-
-    Raises ValueError, to be read after the file's name, if the file is no archive, its seal is missing or
-    does not match, or its entries cannot be read or are too large.
-    """
-    if not data.startswith(b"PK"):
-        raise ValueError(f"is not a TorchScript file{_what_else(data)}")
-    check_seal(data)
+def _open_archive(data: bytes, name: str) -> ArtifactFile:
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
-            limit = max(MIN_CONTENT_LIMIT, 4 * len(data))
-            total = sum(info.file_size for info in archive.infolist())
-            if total > limit:
-                raise ValueError(f"has entries of {total} bytes, at most {limit} are read")
-            return {name.partition("/")[2]: archive.read(name) for name in archive.namelist()}
+            # torch puts all entries into one folder.
+            entries = {info.filename.partition("/")[2]: info for info in archive.infolist()}
+            kind = _kind_of(entries)
+            wanted = {
+                entry: info
+                for entry, info in entries.items()
+                if entry == _METADATA or entry.startswith(_LIBRARIES)
+            }
+            limit = {True: MAX_METADATA_SIZE, False: MAX_FILE_SIZE}
+            for entry, info in wanted.items():
+                if info.file_size > limit[entry == _METADATA]:
+                    raise ValueError(f"holds {entry} of {info.file_size} bytes, which is too large")
+            contents = {entry: archive.read(info) for entry, info in wanted.items()}
     except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError) as error:
         raise ValueError(f"cannot be read as a zip archive: {error}") from error
+    metadata = _metadata(contents.pop(_METADATA, None))
+    if kind == "aoti" and metadata.compiled is None:
+        raise ValueError(f"has an unusable {METADATA_FILE}: it lacks the entry 'compiled'")
+    libraries = {entry.removeprefix(_LIBRARIES): content for entry, content in contents.items()}
+    return ArtifactFile(data, name, kind, metadata, libraries)
 
 
-def _what_else(data: bytes) -> str:
-    if data[8:9] == b"{":  # after the length of a safetensors file's header
-        return " but holds weights: `lensbox export --weights` takes it"
+def _kind_of(entries: Mapping[str, object]) -> FileKind:
+    if "models/model.json" in entries:
+        return "program"
+    if "archive_format" in entries:  # of torch.export
+        return "aoti"
+    if "data.pkl" not in entries:
+        raise ValueError("is not an artifact but another zip archive")
+    if "constants.pkl" not in entries:
+        raise ValueError("is not a TorchScript file: it holds no code (was it written by torch.save?)")
+    return "torchscript"
+
+
+def _metadata(text: bytes | None) -> ArtifactMetadata:
+    if text is None:
+        raise ValueError(f"is not a Lensbox artifact: it holds no {METADATA_FILE}")
+    try:
+        return ArtifactMetadata.from_json(text)
+    except ValueError as error:
+        raise ValueError(f"has an unusable {METADATA_FILE}: {error}") from error
+
+
+def _what_it_is(data: bytes) -> str:
     if not data:
-        return ": it is empty"
+        return "is not an artifact: it is empty"
+    if data[8:9] == b"{":  # after the length of a safetensors file's header
+        return "is not an artifact but holds weights: `lensbox export --weights` takes it"
     if data.startswith((b"\xff\xd8\xff", b"\x89PNG")):
-        return " but an image"
-    return ", which is a zip archive"
+        return "is not an artifact but an image"
+    return "is not an artifact, which begins as a zip archive or an ONNX model"

@@ -108,7 +108,6 @@ def article(
 )
 @_weights
 @click.option("--artifact", type=FILE, metavar="F", help="Time this artifact, of any detector, instead.")
-@click.option("--trusted", is_flag=True, help="Run the code of --artifact without checking it.")
 @click.option(
     "--output", type=FILE, metavar="DIR", help="Write CSV files and detector.md (artifact.md) to DIR."
 )
@@ -124,7 +123,6 @@ def detector(
     device: str,
     weights: Path | None,
     artifact: Path | None,
-    trusted: bool,
     output: Path | None,
     quick: bool,
     batch: int | None,
@@ -141,10 +139,10 @@ def detector(
 
         if weights is not None:
             raise click.UsageError("--weights and --artifact must not be given together")
-        options = artifact_times.Options(_present(device), output, quick, threads, trusted, batch)
+        options = artifact_times.Options(_present(device), output, quick, threads, batch)
         return ExitCode.GOOD if artifact_times.run(artifact, options, _say) else EXIT_WRONG
-    if device == "cuda" or trusted:
-        raise click.UsageError("--device cuda and --trusted must come with --artifact")
+    if device == "cuda":
+        raise click.UsageError("--device cuda must come with --artifact")
 
     from lensbox.bench.detector.benchmark import Options, run
     from lensbox.model import load_detector

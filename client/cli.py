@@ -23,7 +23,7 @@ from lensbox.common.errors import ExitCode, InputError, LensboxError
 
 _COUNT = click.IntRange(1, 4096)
 # Of the artifact in this process, and of a service: options that say nothing of the other.
-_IN_PROCESS = ("artifact", "device", "decode_threads", "trusted", "public_key")
+_IN_PROCESS = ("artifact", "device", "decode_threads", "public_key")
 _OF_SERVICE = ("api_key", "timeout", "connections")
 
 
@@ -67,7 +67,6 @@ def _device(text: str) -> str:
 @click.option(
     "--decode-threads", type=_COUNT, show_default="one a CPU, at most 8", help="Files read at a time."
 )
-@click.option("--trusted", is_flag=True, help="Do not check the artifact's code: it may do what you may do.")
 @click.option("--public-key", type=FILE, help="Whose signature the artifact must have: a PEM file.")
 @click.option("--url", help="Ask the service there instead, such as http://127.0.0.1:8000.")
 @click.option("--api-key", envvar="LENSBOX_API_KEY", show_envvar=True, help="For a service that wants one.")
@@ -127,7 +126,6 @@ def _detector(options: dict[str, Any]) -> Iterator[Detector]:
             options["device"],
             options["batch"],
             options["decode_threads"],
-            options["trusted"],
             options["public_key"],
         )
         return

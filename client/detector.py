@@ -55,22 +55,17 @@ def artifact_detector(
     device: str,
     batch_size: int | None,
     decode_threads: int | None,
-    trusted: bool,
     public_key: Path | None,
 ) -> Detector:
     """Loads an artifact, and reads files in threads ahead of it. Raises ArtifactError, DeviceError."""
     # Imported here, as torch takes seconds to load, and is of no use to who asks a service.
     import json
 
-    from lensbox.artifact.archive import looks_like_onnx
-    from lensbox.runtime.artifact_loading import load_artifact, read_file
     from lensbox.runtime.detection_json import detections_to_json
-    from lensbox.runtime.device import choose_device
     from lensbox.runtime.freed_memory import keep_freed_memory
+    from lensbox.runtime.loading import load_artifact
 
-    if device == "auto" and looks_like_onnx(read_file(path)):
-        device = "cpu"  # the only one that such a file is for
-    artifact = load_artifact(path, choose_device(device), trusted=trusted, public_key=public_key)
+    artifact = load_artifact(path, device, public_key=public_key)
     if artifact.device.type == "cpu":
         keep_freed_memory()
     # On a CPU, what a larger batch computes leaves the caches.

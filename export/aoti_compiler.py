@@ -15,7 +15,7 @@ from lensbox.artifact.seal import sealed_zip
 from lensbox.common.errors import ArtifactError
 from lensbox.export.graph_tracer import innermost_reason
 from lensbox.export.tf32 import tf32_switch
-from lensbox.runtime.quiet_export import quiet_export
+from lensbox.runtime.formats.program import quiet_export
 
 _THREADS = 8  # for which loops are divided; with 1 they would not be
 

@@ -20,7 +20,7 @@ from lensbox.export.proof_canvases import BATCHES, fit_pictures
 from lensbox.model import Detector
 from lensbox.model.protocol_check import answer_faults, named, slots_of
 from lensbox.runtime.artifact import Artifact
-from lensbox.runtime.detect_only_methods import Run
+from lensbox.runtime.formats.detect_only import Run
 
 COMPILED_BATCHES = (*BATCHES, 256)
 

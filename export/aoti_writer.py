@@ -25,11 +25,11 @@ from lensbox.export.parity import Reference, compare_with_detector
 from lensbox.export.precision import PrecisionOptions
 from lensbox.export.self_test_builder import one_thread
 from lensbox.model import Detector
-from lensbox.runtime.aoti_model import AotiModel
-from lensbox.runtime.artifact_loading import load_artifact_bytes
-from lensbox.runtime.compiled import this_machine
-from lensbox.runtime.detect_only_methods import DetectOnlyMethods, Run
+from lensbox.runtime.formats.aoti import AotiModel
+from lensbox.runtime.formats.detect_only import DetectOnlyMethods, Run
 from lensbox.runtime.gpu_float32 import gpu_float32
+from lensbox.runtime.loading import load_artifact_bytes
+from lensbox.runtime.machine import this_machine
 
 _logger = logging.getLogger(__name__)
 
@@ -91,7 +91,7 @@ def make_aoti(
     metadata = detect_only_metadata(metadata, left_behind, ops, this_machine(options.device))
     content = package({MODEL: code.files}, {METADATA_FILE: metadata.to_json()})
     _logger.info("loading the package back and comparing it with the detector")
-    artifact = load_artifact_bytes(content, name, options.device, trusted=True)
+    artifact = load_artifact_bytes(content, name, options.device)
     report = artifact.self_test()
     if not report.passed:
         raise ArtifactError(f"the compiled code fails its self-test: {'; '.join(report.failures)}")

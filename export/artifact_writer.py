@@ -42,7 +42,7 @@ from lensbox.export.wrapper import DetectorWrapper, deployed, methods_of
 from lensbox.model import Detector, DetectorSpec, missing, weights_sha256
 from lensbox.model.protocol_check import named
 from lensbox.model.weights_file import non_finite_weights
-from lensbox.runtime.artifact_loading import load_artifact_bytes
+from lensbox.runtime.loading import load_artifact_bytes
 from lensbox.runtime.torchscript import quiet_torchscript
 
 _logger = logging.getLogger(__name__)

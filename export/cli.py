@@ -116,7 +116,7 @@ def pixels(text: str) -> float:
     "--carry-ops",
     is_flag=True,
     show_default=False,
-    help="Put these libraries into the artifact, for machines of this kind that load it as trusted.",
+    help="Put these libraries into the artifact, for machines of this kind that verify your signature.",
 )
 @click.option(
     "--dtype",

@@ -12,7 +12,7 @@ from torch.export import ExportedProgram
 
 from lensbox.common.errors import ArtifactError
 from lensbox.model.protocol_check import location
-from lensbox.runtime.quiet_export import quiet_export
+from lensbox.runtime.formats.program import quiet_export
 
 BATCH = "batch"
 # Some of torch's operators on GPUs put the batch into a dimension of the grid, and their graphs say so.

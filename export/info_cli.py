@@ -20,17 +20,17 @@ def info(file: Path | None, as_json: bool) -> None:
     if file is None:
         if as_json:
             raise click.UsageError("--json must come with a FILE")
-        from lensbox.runtime.report import report
+        from lensbox.runtime.info import report
 
         lines = report()
     else:
         # Imported here, as torch takes seconds to load: `--help` must not wait for it.
-        from lensbox.runtime.artifact_loading import read_file
-        from lensbox.runtime.describe_artifact import describe_artifact, stored_metadata
+        from lensbox.artifact.archive import open_file, read_file
+        from lensbox.runtime.info import describe_artifact
 
         data = read_file(file)
         if as_json:
-            click.echo(stored_metadata(data, str(file)))
+            click.echo(open_file(data, str(file)).metadata.to_json())
             return
         lines = describe_artifact(data, str(file))
     for name, value in lines:

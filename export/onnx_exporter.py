@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from lensbox.common.errors import ArtifactError
 from lensbox.export.graph_tracer import BATCH, innermost_reason, traced_detect
-from lensbox.runtime.quiet_export import quiet_export
+from lensbox.runtime.formats.program import quiet_export
 
 OPSET = 18
 

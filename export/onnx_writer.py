@@ -21,7 +21,7 @@ from lensbox.export.parity import Reference, compare_with_detector
 from lensbox.export.proof_canvases import BATCHES
 from lensbox.export.self_test_builder import one_thread
 from lensbox.model import Detector
-from lensbox.runtime.artifact_loading import load_artifact_bytes
+from lensbox.runtime.loading import load_artifact_bytes
 
 _logger = logging.getLogger(__name__)
 

@@ -26,7 +26,7 @@ from lensbox.export.wrapper import deployed
 from lensbox.model import Detector
 from lensbox.model.protocol_check import named, slots_of
 from lensbox.runtime.artifact import Artifact
-from lensbox.runtime.artifact_loading import load_artifact_bytes
+from lensbox.runtime.loading import load_artifact_bytes
 
 _logger = logging.getLogger(__name__)
 
@@ -144,7 +144,7 @@ def compare_with_detector(
 ) -> tuple[Parity, ...]:
     """The rows of one file, which messages call `name`; its self-test's picture is compared, too.
 
-    content: of the file; it is trusted, as it was just made. devices: on which it runs. runs_in_cpp: whether
+    content: of the file. devices: on which it runs. runs_in_cpp: whether
     `lensbox_runner` takes it, of ONNX files at least if it has onnxruntime. Raises ArtifactError if it finds
     other things than the detector.
     """
@@ -156,7 +156,7 @@ def compare_with_detector(
         runner = None
     with one_thread():
         for device in (device for device in options.devices if device in devices):
-            artifact = load_artifact_bytes(content, name, device, trusted=True)
+            artifact = load_artifact_bytes(content, name, device)
             for answers in _python_answers(artifact, reference):
                 rows.append(_checked(answers, metadata, reference, name))
             if runner is None:

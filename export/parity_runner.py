@@ -89,7 +89,7 @@ class RunnerTrial:
         return {row["batch"]: float(row["detect"]["p50_ms"]) for row in answer["batches"]}
 
     def _run(self, command: str, *options: str) -> Any:
-        line = ["--artifact", self._file, "--trusted", "--device", self.device, *options]
+        line = ["--artifact", self._file, "--device", self.device, *options]
         for library in self._ops:
             line += ["--ops", library]
         return json.loads(_output_of(self._runner, command, *map(str, line)))

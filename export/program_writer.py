@@ -25,8 +25,8 @@ from lensbox.export.plain_nms import PlainNms
 from lensbox.export.proof_canvases import BATCHES
 from lensbox.export.self_test_builder import one_thread
 from lensbox.model import Detector
-from lensbox.runtime.artifact_loading import load_artifact_bytes
-from lensbox.runtime.quiet_export import quiet_export
+from lensbox.runtime.formats.program import quiet_export
+from lensbox.runtime.loading import load_artifact_bytes
 
 _logger = logging.getLogger(__name__)
 
@@ -90,7 +90,7 @@ def make_program(
     content = _written(program, metadata)
     _logger.info("loading the program back and comparing it with the detector")
     with one_thread():
-        artifact = load_artifact_bytes(content, name, trusted=True)
+        artifact = load_artifact_bytes(content, name)
         agreement = prove(detector, artifact, pictures, "exported program")
     _logger.info("the program finds what PyTorch finds: %s", agreement.describe(BATCHES))
     if reference is not None:

@@ -9,7 +9,7 @@ import torch
 
 from lensbox.artifact.metadata import Library
 from lensbox.common.errors import ArtifactError
-from lensbox.runtime.carried_ops import this_platform
+from lensbox.runtime.machine import this_platform
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,99}", re.ASCII)
 

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from lensbox.model import Detector
 from lensbox.model.checks import check_threshold, dtype_name
 from lensbox.ops.canvas import fit_to_canvases, restore_boxes, restore_points
-from lensbox.runtime.artifact_loading import METHODS
+from lensbox.runtime.formats.torchscript import METHODS
 
 
 def deployed(detector: Detector) -> nn.Module:

@@ -3,11 +3,11 @@
 from lensbox.artifact.metadata import Canvas, Reading
 from lensbox.common.errors import ArtifactError
 from lensbox.runtime.artifact import Artifact
-from lensbox.runtime.artifact_loading import load_artifact
 from lensbox.runtime.box_loss import BoxPairs, Losses
 from lensbox.runtime.detection import Detections
+from lensbox.runtime.formats.onnx_options import OnnxOptions
 from lensbox.runtime.image_io import read_image, read_photo
-from lensbox.runtime.onnx_options import OnnxOptions
+from lensbox.runtime.loading import load_artifact
 from lensbox.runtime.photo import Photo
 
 __all__ = [

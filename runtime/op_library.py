@@ -1,14 +1,23 @@
-"""Whether this process has the operators that an artifact calls."""
+"""The operators that an artifact calls, and the op libraries that it may carry for them."""
 
-from collections.abc import Sequence
+import hashlib
+import tempfile
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 import torch
 
+from lensbox.artifact.metadata import Library
 from lensbox.common.errors import ArtifactError
+from lensbox.runtime.machine import minor_version, this_platform
+
+_opening = threading.Lock()
+_owners: dict[str, Library] = {}  # by operator: the library of an artifact that registered it
 
 
 def require_ops(artifact: str, needed: Sequence[str]) -> None:
-    """Raises ArtifactError, naming the artifact, unless each schema of `needed` is registered.
+    """Raise ArtifactError, naming the artifact, unless each schema of `needed` is registered.
 
     A registered schema may have more arguments than the needed one, if they have defaults. Loads the op
     library of `lensbox.ops`, and raises what that raises (OpLibraryError).
@@ -37,16 +46,95 @@ def require_ops(artifact: str, needed: Sequence[str]) -> None:
 
 
 def op_name(schema: str) -> str:
-    """The operator of a schema, without its overload: 'ns::op' of 'ns::op.out(Tensor x) -> Tensor'."""
+    """Return the operator of a schema, without its overload: 'ns::op' of 'ns::op.out(Tensor x) -> Tensor'."""
     return schema.split("(")[0].split(".")[0]
 
 
 def registered_schemas(op_name: str) -> "list[torch._C.FunctionSchema]":
-    """The schemas of every overload that this process knows of an operator such as 'lensbox::giou'."""
+    """Return the schemas of every overload that this process knows of an operator such as 'lensbox::giou'."""
     return list(torch._C._jit_get_schemas_for_operator(op_name))
 
 
 def schema_accepts(schema: "torch._C.FunctionSchema", wanted: str) -> bool:
-    """Whether a call written for the schema `wanted` is valid for `schema`: it may have more defaults."""
+    """Return whether a call of the schema `wanted` is valid for `schema`, which may have more defaults."""
     parsed = torch._C.parse_schema(wanted)
     return bool(schema.is_backward_compatible_with(parsed))  # type: ignore[attr-defined]  # (not in the stub)
+
+
+def load_carried_libraries(
+    artifact: str, libraries: Sequence[Library], contents: Mapping[str, bytes], needed: Sequence[str]
+) -> None:
+    """Open the libraries that an artifact carries, unless the process has all operators already.
+
+    contents: by name. needed: the schemas of the artifact's operators. Raises ArtifactError, naming the
+    artifact, if one is missing, has another hash than it should, was built for another platform or torch, is
+    refused by the linker, or would register operators that the process has.
+    """
+    # Here and not above, so that whoever imports the runtime can report a library that does not load.
+    import lensbox.ops  # noqa: F401 (registers its operators)
+
+    with _opening:
+        _refuse_others(artifact, libraries, needed)
+        for library in libraries:
+            content = _checked(artifact, library, contents)
+            missing = [name for name in map(op_name, needed) if not registered_schemas(name)]
+            if library in _owners.values() or not missing:
+                continue
+            _open(artifact, library, content)
+            _owners.update({name: library for name in missing if registered_schemas(name)})
+
+
+def _refuse_others(artifact: str, libraries: Sequence[Library], needed: Sequence[str]) -> None:
+    """Raise ArtifactError if another library has registered some of the operators already."""
+    names = sorted({name for name in map(op_name, needed) if not name.startswith("lensbox::")})
+    hashes = {library.sha256 for library in libraries}
+    carried, alone = (
+        ", ".join(library.name for library in libraries),
+        "load the artifact in a process of its own",
+    )
+    for name in names:
+        owner = _owners.get(name)
+        if owner is not None and owner.sha256 not in hashes:
+            raise ArtifactError(
+                f"{artifact} carries {carried}, but another artifact's {owner.name}, with SHA-256 "
+                f"{owner.sha256}, has registered {name} in this process: {alone}"
+            )
+    there = [name for name in names if registered_schemas(name)]
+    if 0 < len(there) < len(names) and not hashes & {owner.sha256 for owner in _owners.values()}:
+        missing = [name for name in names if name not in there]
+        raise ArtifactError(
+            f"{artifact} carries {carried}, but another library has registered {', '.join(there)} in this "
+            f"process, without {', '.join(missing)}: {alone}"
+        )
+
+
+def _checked(artifact: str, library: Library, contents: Mapping[str, bytes]) -> bytes:
+    carried = f"{artifact} carries {library.name}"
+    content = contents.get(library.name)
+    if content is None:
+        raise ArtifactError(f"{carried}, but holds no entry extra/ops/{library.name}")
+    found = hashlib.sha256(content).hexdigest()
+    if found != library.sha256:
+        raise ArtifactError(f"{carried} with SHA-256 {library.sha256}, but its bytes have {found}")
+    if library.platform != this_platform():
+        raise ArtifactError(f"{carried}, built for {library.platform}; this machine is {this_platform()}")
+    if minor_version(library.torch_version) != minor_version(torch.__version__):
+        raise ArtifactError(
+            f"{carried}, built for torch {library.torch_version}; installed is {torch.__version__}, and C++ "
+            "interfaces change between minor versions"
+        )
+    return content
+
+
+def _open(artifact: str, library: Library, content: bytes) -> None:
+    # In a folder that no one else can write; the linker needs the file no longer than while it opens it.
+    with tempfile.TemporaryDirectory(prefix="lensbox-") as folder:
+        path = Path(folder) / library.name
+        path.write_bytes(content)
+        try:
+            torch.ops.load_library(path)
+        except OSError as error:
+            # torch 2.13 wraps the linker's message in one of its own that only names the path.
+            raise ArtifactError(
+                f"{artifact} carries {library.name}, which cannot be opened: {error.__cause__ or error}"
+            ) from error

@@ -6,7 +6,6 @@ import torch
 
 from lensbox.common.errors import ExitCode, LensboxError
 from lensbox.runtime import Artifact, Photo, load_artifact
-from lensbox.runtime.artifact_loading import device_of_file
 from lensbox.runtime.device import choose_device
 from lensbox.runtime.freed_memory import keep_freed_memory
 from lensbox.serve.engine.devices import batch_sizes, largest_batch
@@ -35,19 +34,17 @@ def load_model(settings: Settings) -> Artifact:
     if settings.threads is not None:
         torch.set_num_threads(settings.threads)  # per thread, hence here
     try:
-        device = _device(settings)
-        if device.type == "cpu":
-            keep_freed_memory()
-        if device.index is not None:
+        if settings.device != "auto" and (device := choose_device(settings.device)).index is not None:
             torch.cuda.set_device(device)  # per thread
         with torch.inference_mode(
             False
         ):  # a loss of its own may have parameters, and is asked for a gradient
-            artifact = load_artifact(
-                settings.artifact, device, trusted=settings.trusted, public_key=settings.public_key
-            )
+            artifact = load_artifact(settings.artifact, settings.device, public_key=settings.public_key)
     except (ImportError, OSError, RuntimeError, ValueError) as error:
         raise StartupError(str(error)) from error
+    device = artifact.device
+    if device.type == "cpu":
+        keep_freed_memory()
     report = artifact.self_test()
     if not report.passed:
         failures = "; ".join(report.failures)
@@ -56,13 +53,6 @@ def load_model(settings: Settings) -> Artifact:
     artifact.capture(sizes)
     warm_up(artifact, sizes)
     return artifact
-
-
-def _device(settings: Settings) -> torch.device:
-    """The device of the settings, where "auto" is the one that the file is for. Raises DeviceError."""
-    if settings.device == "auto":
-        return choose_device(device_of_file(settings.artifact) or "auto")
-    return choose_device(settings.device)
 
 
 def warm_up(artifact: Artifact, sizes: Sequence[int]) -> None:

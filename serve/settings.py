@@ -90,12 +90,6 @@ class Settings:
     as long as waits are shorter than that: an answer comes sooner by what waking up takes, for a CPU that is
     busy. 0: never. None: 4 where all devices are GPUs and there are more CPUs than processes."""
 
-    trusted: bool = field(
-        default=False, metadata={"summary": "do not check the artifact's code: it may do what you may do"}
-    )
-    """Loads the artifact without looking at the operators that its code uses. A TorchScript file is code, and
-    runs with the rights of this process: only for files whose origin you know."""
-
     public_key: Path | None = field(
         default=None,
         metadata={"is_file": True, "summary": "whose signature the artifact must have: a PEM file"},

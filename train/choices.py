@@ -64,20 +64,16 @@ def chosen_detector(arguments: DetectorArguments, device: torch.device) -> Chose
     """What the options name.
 
     Raises:
-        ConfigError: there is no artifact to trust, or to have been signed.
+        ConfigError: there is no artifact that a public key could verify.
         InputError: weights or checkpoint are missing or damaged.
-        ArtifactError: the artifact is, its code uses what a detector does not need, or it is not signed.
+        ArtifactError: the artifact is missing, damaged or not signed.
     """
-    if arguments.trusted and arguments.artifact is None:
-        raise ConfigError("--trusted is for --artifact, got none")
     if arguments.public_key is not None and arguments.artifact is None:
         raise ConfigError("--public-key is for --artifact, got none")
     if arguments.artifact is not None:
-        from lensbox.runtime.artifact_loading import load_artifact  # the op library is needed only here
+        from lensbox.runtime.loading import load_artifact
 
-        artifact = load_artifact(
-            arguments.artifact, device, trusted=arguments.trusted, public_key=arguments.public_key
-        )
+        artifact = load_artifact(arguments.artifact, device, public_key=arguments.public_key)
         canvas = artifact.metadata.canvas
         detect = artifact.detect_named if artifact.classes else artifact.detect
         own = None if _fits_as_lensbox(artifact, canvas) else artifact

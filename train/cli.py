@@ -48,7 +48,6 @@ class DetectorArguments:
     weights: Path | None
     checkpoint: Path | None
     artifact: Path | None
-    trusted: bool
     public_key: Path | None
     device: str | None
 
@@ -68,7 +67,6 @@ def _with_detector(function: Callable[..., Any]) -> Callable[..., Any]:
     for option in (
         _device,
         click.option("--public-key", type=FILE, help="Whose signature --artifact must have: a PEM file."),
-        click.option("--trusted", is_flag=True, help="Run the code of --artifact without checking it."),
         click.option("--artifact", type=FILE, help="Exported artifact; for evaluate of any detector."),
         click.option("--checkpoint", type=FILE, help="checkpoint.pt of a run; its weight average counts."),
         click.option("--weights", type=FILE, help="safetensors file. Default: the shipped weights."),

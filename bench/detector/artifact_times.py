@@ -34,14 +34,13 @@ CANVASES, CAPTURED, IMAGES = "canvases, plain calls", "canvases, captured", "ima
 
 @dataclass(frozen=True)
 class Options:
-    """device: "cpu" or "cuda". output: folder for the files, or None. threads: of the CPU. trusted: as for
-    `load_artifact`. batch: images a call; None for several sizes."""
+    """device: "cpu" or "cuda". output: folder for the files, or None. threads: of the CPU.
+    batch: images a call; None for several sizes."""
 
     device: str
     output: Path | None = None
     quick: bool = False
     threads: int = 1
-    trusted: bool = False
     batch: int | None = None
 
     @property
@@ -78,7 +77,7 @@ def run(path: Path, options: Options, say: Callable[[str], None]) -> bool:
     """
     keep_freed_memory()
     with cpu_threads(options.threads), torch.inference_mode():
-        artifact = load_artifact(path, options.device, trusted=options.trusted)
+        artifact = load_artifact(path, options.device)
         report = artifact.self_test()
         if not report.passed:
             raise ArtifactError(f"{path} fails its self-test: {'; '.join(report.failures)}")
@@ -115,7 +114,7 @@ def _prepare(
         canvases = _canvases(artifact, batch)
         subject = artifact
         if way == CAPTURED:
-            subject = load_artifact(path, options.device, trusted=options.trusted)
+            subject = load_artifact(path, options.device)
             subject.capture([batch])
             _require_same(subject.detect(canvases), artifact.detect(canvases))
         call = partial(subject.detect, canvases)

@@ -9,7 +9,7 @@ from torch import Tensor
 from lensbox.export.artifact_writer import save_artifact
 from lensbox.model import FaceDetector
 from lensbox.runtime.artifact import Artifact
-from lensbox.runtime.artifact_loading import load_artifact
+from lensbox.runtime.loading import load_artifact
 
 
 @dataclass(frozen=True)

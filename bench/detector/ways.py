@@ -19,8 +19,8 @@ from lensbox.bench.peers.peer import UnavailableError
 from lensbox.common.errors import ArtifactError
 from lensbox.export.aoti_writer import save_aoti
 from lensbox.export.torchscript import script_and_freeze
-from lensbox.runtime.artifact_loading import load_artifact
-from lensbox.runtime.onnx_options import OnnxOptions
+from lensbox.runtime.formats.onnx_options import OnnxOptions
+from lensbox.runtime.loading import load_artifact
 from lensbox.runtime.torchscript import quiet_torchscript
 
 # detect: boxes, scores and counts, post-processing included. network: boxes and logits of all anchors.
@@ -70,7 +70,7 @@ def _compiled_detect(subject: Subject) -> Call:
     path = subject.folder / "detector.pt2"
     try:
         save_aoti(subject.detector, path)
-        detect = load_artifact(path, trusted=True).detect
+        detect = load_artifact(path).detect
     except ArtifactError as error:  # such as a missing compiler
         raise UnavailableError(str(error)) from error
     return lambda: detect(subject.canvas, subject.score_threshold, subject.iou_threshold)

@@ -16,7 +16,7 @@ from lensbox.bench.photo.photographs import Photograph
 from lensbox.bench.threads import cpu_threads
 from lensbox.ops import library_path
 from lensbox.runtime.artifact import Artifact
-from lensbox.runtime.artifact_loading import load_artifact
+from lensbox.runtime.loading import load_artifact
 
 _SECONDS = 600  # for all photographs
 _THREADS = 1

@@ -37,7 +37,7 @@ class DescribedModel:
 
     def reading(self, orientation: Orientation | None = None) -> Reading:
         """See `Artifact.reading`."""
-        return self.metadata.reading_in(orientation)
+        return self.metadata.reading.with_orientation(orientation)
 
 
 class Engine(Protocol):

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from lensbox.artifact.metadata import ArtifactMetadata, Canvas, Extra, Parity, Precision, Reading
-from lensbox.runtime.artifact_loading import load_artifact
+from lensbox.runtime.loading import load_artifact
 
 Values = dict[str, Any]
 LIBRARY = {"name": "ops.so", "sha256": "0" * 64, "torch_version": "2.13.0", "platform": "linux-x86_64"}

@@ -16,7 +16,7 @@ from torch import nn
 
 from lensbox.artifact.metadata import METADATA_FILE
 from lensbox.ops import library_path
-from lensbox.runtime.artifact_loading import load_artifact
+from lensbox.runtime.loading import load_artifact
 from lensbox.runtime.torchscript import quiet_torchscript
 
 OPS_LIBRARY = library_path()

@@ -19,7 +19,7 @@ import torch
 from cpp_runtime.image_files import noise
 
 from lensbox.ops import library_path
-from lensbox.runtime.artifact_loading import load_artifact
+from lensbox.runtime.loading import load_artifact
 
 WIDTH, HEIGHT = 90, 70
 Frames = npt.NDArray[np.uint8]

@@ -10,7 +10,7 @@ from built_runner import runner_onnxruntime
 from cpp_runtime.running import Rewrite, Run
 
 from lensbox.ops import library_path
-from lensbox.runtime.artifact_loading import load_artifact
+from lensbox.runtime.loading import load_artifact
 
 
 def test_version_is_the_package_version(run: Run) -> None:

@@ -7,7 +7,7 @@ import torch
 from cpp_runtime.running import Completed, Run, SaveStandIn
 from torch import Tensor
 
-from lensbox.runtime.artifact_loading import load_artifact
+from lensbox.runtime.loading import load_artifact
 
 PREDICTIONS = [[10, 10, 30.5, 31], [40, 5.25, 60, 25], [0, 0, 8, 8], [3, 4, 9, 9]]
 TARGETS = [[12, 9, 33, 30], [42, 8, 58, 30], [20, 20, 28, 30], [0, 0, 0, 0]]

@@ -18,8 +18,8 @@ from torch import Tensor, nn
 
 from lensbox.artifact.metadata import METADATA_FILE
 from lensbox.ops import library_path
-from lensbox.runtime.artifact_loading import load_artifact
-from lensbox.runtime.quiet_export import quiet_export
+from lensbox.runtime.formats.program import quiet_export
+from lensbox.runtime.loading import load_artifact
 
 
 def assert_refused(result: Completed, *parts: str) -> None:

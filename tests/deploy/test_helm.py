@@ -20,7 +20,7 @@ from lensbox.serve.settings import Settings
 
 CHART = DEPLOY / "helm" / "lensbox"
 HELM = os.environ.get("LENSBOX_HELM") or shutil.which("helm")
-GPU = {"gpu": {"count": 2, "runtimeClassName": "nvidia"}, "settings": {"frontends": 4, "trusted": True}}
+GPU = {"gpu": {"count": 2, "runtimeClassName": "nvidia"}, "settings": {"frontends": 4}}
 ALL: dict[str, Any] = {
     **GPU,
     "apiKeys": {"secretName": "names-and-keys"},
@@ -111,7 +111,7 @@ def test_a_pod_on_gpus_asks_for_them() -> None:
     resources = rendered(GPU)
     container = container_of(resources)
     settings = settings_of(container["args"])
-    assert (settings.devices, settings.frontends, settings.trusted) == ("all", 4, True)
+    assert (settings.devices, settings.frontends) == ("all", 4)
     assert container["image"].endswith("-cuda")
     assert [container["resources"][side]["nvidia.com/gpu"] for side in ("requests", "limits")] == [2, 2]
     assert resources["Deployment"]["spec"]["template"]["spec"]["runtimeClassName"] == "nvidia"

@@ -21,7 +21,7 @@ from lensbox.export.self_test_images import draw_scene
 from lensbox.model import Detector, FaceDetector
 from lensbox.model.protocol_check import named
 from lensbox.runtime import load_artifact
-from lensbox.runtime.aoti_model import AotiModel
+from lensbox.runtime.formats.aoti import AotiModel
 
 CPU = torch.device("cpu")
 
@@ -55,7 +55,7 @@ class TestContents:
 
     def test_metadata(self, package_path: Path, artifact_path: Path) -> None:
         package, script = (
-            load_artifact(package_path, trusted=True).metadata,
+            load_artifact(package_path).metadata,
             load_artifact(artifact_path).metadata,
         )
         assert package.weights_sha256 == script.weights_sha256
@@ -71,7 +71,7 @@ class TestContents:
     @pytest.mark.usefixtures("compiled_before")
     def test_the_same_code_makes_a_package_again(self, detector: FaceDetector, tmp_path: Path) -> None:
         save(detector, tmp_path / "out")
-        assert load_artifact(tmp_path / "out" / "detector.pt2", trusted=True).self_test().passed
+        assert load_artifact(tmp_path / "out" / "detector.pt2").self_test().passed
 
 
 @pytest.mark.usefixtures("compiled_before")
@@ -180,7 +180,7 @@ def test_labels_and_a_loss_of_its_own(tmp_path: Path) -> None:
     path = tmp_path / "red_and_blue.pt2"
     metadata = save_aoti(detector, path)
     assert metadata.methods == ("preprocess", "detect", "restore", "detect_named")
-    artifact = load_artifact(path, trusted=True)
+    artifact = load_artifact(path)
     assert artifact.self_test().passed
     canvases = proof_canvases(detector, [])[6:12]  # drawn scenes
     found, wanted = artifact.detect_named(canvases), detector.detect(canvases, 0.4, 0.3)

@@ -11,7 +11,7 @@ from lensbox.artifact.metadata import ArtifactMetadata
 from lensbox.common.errors import ArtifactError
 from lensbox.export.artifact_writer import save_artifact
 from lensbox.model import FaceDetector, weights_sha256
-from lensbox.runtime.artifact_loading import load_artifact
+from lensbox.runtime.loading import load_artifact
 from lensbox.runtime.op_library import registered_schemas
 from lensbox.runtime.torchscript import quiet_torchscript
 

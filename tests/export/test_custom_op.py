@@ -17,14 +17,18 @@ import pytest
 import torch
 from built_runner import built_runner
 from damaged_files import seal
+from signing_keys import KEY, public_pem, signature_of
 
 import lensbox.export.cli
 from lensbox.artifact.metadata import Library
+from lensbox.artifact.signature import signature_path
 from lensbox.common.errors import ArtifactError, ExitCode
 from lensbox.common.main import main
 from lensbox.ops import library_path
-from lensbox.runtime.artifact_loading import load_artifact
-from lensbox.runtime.carried_ops import load_carried_libraries, this_platform
+from lensbox.runtime import op_library
+from lensbox.runtime.loading import load_artifact
+from lensbox.runtime.machine import this_platform
+from lensbox.runtime.op_library import load_carried_libraries
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "custom_op"
 SCRIPT = Path(lensbox.export.cli.__file__).with_name("script_model.py")
@@ -54,6 +58,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for options in (["--output", "blobs.pt"], ["--carry-ops", "--output", "blobs_with_op.pt"]):
         result = export(folder, "--ops", f"build/{LIBRARY}", *options)
         assert result.returncode == 0, result.stderr
+    (folder / "key.pub").write_bytes(public_pem(KEY))
+    for name in ("blobs.pt", "blobs_with_op.pt"):
+        signature_path(folder / name).write_bytes(signature_of((folder / name).read_bytes()))
     return folder
 
 
@@ -62,18 +69,19 @@ LOAD = """
 import sys
 from lensbox.common.errors import ArtifactError
 from lensbox.runtime import load_artifact
-path, trusted, *libraries = sys.argv[1:]
+path, key, *libraries = sys.argv[1:]
+key = key if key != "unsigned" else None
 import torch
 for library in libraries:
     torch.ops.load_library(library)
 try:
-    artifact = load_artifact(path, trusted=trusted == "trusted")
+    artifact = load_artifact(path, public_key=key)
 except ArtifactError as error:
     raise SystemExit(f"refused: {error}")
 image = torch.zeros(1, 96, 128, dtype=torch.uint8)
 image[0, 20:33, 40:53] = 250
 print(artifact.self_test().passed, artifact.detect_image(image).boxes.round().int().tolist())
-print(len(load_artifact(path, trusted=trusted == "trusted").metadata.libraries))
+print(len(load_artifact(path, public_key=key).metadata.libraries))
 """
 
 
@@ -86,14 +94,14 @@ def test_the_schema_is_listed_and_the_library_can_be_loaded_by_hand(folder: Path
         values = json.loads(next(file.read(name) for name in file.namelist() if "lensbox.json" in name))
     assert "example::peaks(Tensor heat) -> Tensor" in values["ops"]
     assert "libraries" not in values
-    result = load(folder, "blobs.pt", "untrusted", f"build/{LIBRARY}")
+    result = load(folder, "blobs.pt", "unsigned", f"build/{LIBRARY}")
     assert result.stdout.splitlines()[0].startswith("True [[40, ")
-    refused = load(folder, "blobs.pt", "trusted")
+    refused = load(folder, "blobs.pt", "key.pub")
     assert "needs the operator example::peaks(Tensor heat) -> Tensor, which is not reg" in refused.stderr
 
 
-def test_a_carried_library_is_enough_where_the_file_is_trusted(folder: Path) -> None:
-    result = load(folder, "blobs_with_op.pt", "trusted")
+def test_a_carried_library_is_enough_in_a_signed_file(folder: Path) -> None:
+    result = load(folder, "blobs_with_op.pt", "key.pub")
     assert result.stdout == "True [[40, 20, 53, 33]]\n1\n", result.stderr
     with zipfile.ZipFile(folder / "blobs_with_op.pt") as file:
         carried = _entry(file, f"extra/ops/{LIBRARY}")
@@ -107,21 +115,21 @@ def test_a_carried_library_is_enough_where_the_file_is_trusted(folder: Path) -> 
     }
 
 
-def test_it_is_not_opened_where_the_file_is_not_trusted(folder: Path) -> None:
-    refused = load(folder, "blobs_with_op.pt", "untrusted")
+def test_it_is_not_opened_from_an_unsigned_file(folder: Path) -> None:
+    refused = load(folder, "blobs_with_op.pt", "unsigned")
     assert refused.returncode == 1
-    assert f"The artifact carries {LIBRARY}, which is opened only if you load it as trusted" in refused.stderr
+    assert f"The artifact carries {LIBRARY}, which is opened only if a public key verifies" in refused.stderr
 
 
 def test_it_is_not_opened_where_the_process_has_the_operators(folder: Path) -> None:
     # Registering them twice would end the process.
-    result = load(folder, "blobs_with_op.pt", "trusted", f"build/{LIBRARY}")
+    result = load(folder, "blobs_with_op.pt", "key.pub", f"build/{LIBRARY}")
     assert result.stdout.startswith("True "), result.stderr
 
 
 def test_nothing_of_it_stays_in_the_temporary_folder(folder: Path, tmp_path: Path) -> None:
     environment = {**os.environ, "TMPDIR": str(tmp_path)}
-    command = [sys.executable, "-c", LOAD, "blobs_with_op.pt", "trusted"]
+    command = [sys.executable, "-c", LOAD, "blobs_with_op.pt", "key.pub"]
     result = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
     assert result.stdout.startswith("True "), result.stderr
     assert not list(tmp_path.iterdir())
@@ -153,6 +161,7 @@ def changed(source: Path, target: Path, change: Callable[[str, Any], Any]) -> Pa
                 content = change("content", content)
             new.writestr(name, content)
     seal(target)
+    signature_path(target).write_bytes(signature_of(target.read_bytes()))
     return target
 
 
@@ -175,12 +184,12 @@ def changed(source: Path, target: Path, change: Callable[[str, Any], Any]) -> Pa
         (
             "metadata",
             lambda library: library | {"name": "../x.so"},
-            r"libraries\[0\].name must be a file na",
+            r"libraries\[0\].name must match",
         ),
         (
             "metadata",
             lambda library: library | {"sha256": "A" * 64},
-            r"libraries\[0\].sha256 must be 64 dig",
+            r"libraries\[0\].sha256 must match",
         ),
     ],
 )
@@ -193,7 +202,7 @@ def test_a_library_that_does_not_fit_is_refused(
         lambda kind, value: change(value) if kind == part else value,
     )
     with pytest.raises(ArtifactError, match=message):
-        load_artifact(path, trusted=True)
+        load_artifact(path, public_key=folder / "key.pub")
 
 
 def test_a_library_that_the_linker_refuses(folder: Path, tmp_path: Path) -> None:
@@ -205,7 +214,7 @@ def test_a_library_that_the_linker_refuses(folder: Path, tmp_path: Path) -> None
         lambda kind, value: broken if kind == "content" else value | {"sha256": digest},
     )
     with pytest.raises(ArtifactError, match=f"carries {LIBRARY}, which cannot be opened: .*(invalid|short)"):
-        load_artifact(path, trusted=True)
+        load_artifact(path, public_key=folder / "key.pub")
 
 
 def test_a_library_after_another_of_the_same_operators() -> None:
@@ -214,6 +223,14 @@ def test_a_library_after_another_of_the_same_operators() -> None:
     needed = ["aten::relu(Tensor self) -> Tensor", "nobody::has_it(Tensor x) -> Tensor"]
     with pytest.raises(ArtifactError, match="registered aten::relu in this process, without nobody::has_it"):
         load_carried_libraries("a.pt", [library], {LIBRARY: b""}, needed)
+
+
+def test_a_library_after_another_artifact_s_of_the_same_operators(monkeypatch: pytest.MonkeyPatch) -> None:
+    other = Library("other.so", "1" * 64, torch.__version__, this_platform())
+    monkeypatch.setitem(op_library._owners, "aten::relu", other)
+    library = Library(LIBRARY, hashlib.sha256(b"").hexdigest(), torch.__version__, this_platform())
+    with pytest.raises(ArtifactError, match=f"carries {LIBRARY}, but another artifact's other.so, with SHA"):
+        load_carried_libraries("a.pt", [library], {LIBRARY: b""}, ["aten::relu(Tensor self) -> Tensor"])
 
 
 def run_runner(
@@ -236,23 +253,25 @@ def test_one_file_is_enough_for_cpp(folder: Path, tmp_path: Path, empty: Path) -
     image[20:33, 40:53] = 250
     PIL.Image.fromarray(image).save(tmp_path / "blob.png")
     artifact = folder / "blobs_with_op.pt"
-    report = run_runner("selftest", artifact, "--trusted", temporary=empty)
+    report = run_runner("selftest", artifact, "--public-key", folder / "key.pub", temporary=empty)
     assert report.returncode == 0, report.stderr
     assert json.loads(report.stdout)["passed"]
     photo = tmp_path / "blob.png"
-    found = run_runner("detect", artifact, "--trusted", "--image", photo, temporary=empty)
+    found = run_runner(
+        "detect", artifact, "--public-key", folder / "key.pub", "--image", photo, temporary=empty
+    )
     (detection,) = json.loads(found.stdout)["images"][0]["detections"]
     assert [round(edge) for edge in detection["box"]] == [40, 20, 53, 33]
     assert not list(empty.iterdir())
 
 
-def test_cpp_does_not_open_it_where_the_file_is_not_trusted(folder: Path, empty: Path) -> None:
+def test_cpp_does_not_open_it_from_an_unsigned_file(folder: Path, empty: Path) -> None:
     refused = run_runner("selftest", folder / "blobs_with_op.pt", temporary=empty)
     assert (refused.returncode, refused.stdout) == (ExitCode.UNUSABLE, "")
     assert "needs the op example::peaks, which is not registered" in refused.stderr
-    assert f"The artifact carries {LIBRARY}, which is opened only if you load it as trusted" in refused.stderr
-    assert "--trusted" in refused.stderr
-    alone = run_runner("selftest", folder / "blobs.pt", "--trusted", temporary=empty)
+    assert f"The artifact carries {LIBRARY}" in refused.stderr
+    assert "--public-key" in refused.stderr
+    alone = run_runner("selftest", folder / "blobs.pt", "--public-key", folder / "key.pub", temporary=empty)
     assert alone.returncode == ExitCode.UNUSABLE
     assert "carries" not in alone.stderr
 
@@ -261,7 +280,9 @@ def test_cpp_does_not_open_it_where_the_file_is_not_trusted(folder: Path, empty:
 def test_cpp_takes_a_library_of_the_user_s_beside_lensbox_s(artifact: str, folder: Path, empty: Path) -> None:
     # What is carried is not opened then: registering an operator twice would end the process.
     library = folder / "build" / LIBRARY
-    report = run_runner("selftest", folder / artifact, "--trusted", "--ops", library, temporary=empty)
+    report = run_runner(
+        "selftest", folder / artifact, "--public-key", folder / "key.pub", "--ops", library, temporary=empty
+    )
     assert report.returncode == 0, report.stderr
     assert json.loads(report.stdout)["passed"]
 
@@ -277,7 +298,7 @@ def test_cpp_takes_a_library_of_the_user_s_beside_lensbox_s(artifact: str, folde
             lambda library: library | {"torch_version": "1.9.0"},
             "built for torch 1.9.0; this prog",
         ),
-        ("metadata", lambda library: library | {"name": "../x.so"}, "libraries[0].name must be a file na"),
+        ("metadata", lambda library: library | {"name": "../x.so"}, "libraries[0].name must "),
     ],
 )
 def test_cpp_refuses_a_library_that_does_not_fit(
@@ -288,7 +309,7 @@ def test_cpp_refuses_a_library_that_does_not_fit(
         tmp_path / "a.pt",
         lambda kind, value: change(value) if kind == part else value,
     )
-    refused = run_runner("selftest", path, "--trusted", temporary=empty)
+    refused = run_runner("selftest", path, "--public-key", folder / "key.pub", temporary=empty)
     assert (refused.returncode, refused.stdout) == (ExitCode.UNUSABLE, "")
     assert message in refused.stderr
     assert not list(empty.iterdir())
@@ -305,7 +326,7 @@ def test_cpp_names_a_library_that_the_linker_refuses(
         tmp_path / "a.pt",
         lambda kind, value: broken if kind == "content" else value | {"sha256": digest},
     )
-    refused = run_runner("selftest", path, "--trusted", temporary=empty)
+    refused = run_runner("selftest", path, "--public-key", folder / "key.pub", temporary=empty)
     assert refused.returncode == ExitCode.UNUSABLE
     assert f"carries {LIBRARY}, which cannot be opened: " in refused.stderr
     assert not list(empty.iterdir())

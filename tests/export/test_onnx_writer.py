@@ -29,7 +29,7 @@ from lensbox.export.output_paths import output_paths
 from lensbox.export.self_test_images import draw_scene
 from lensbox.model import Detector, FaceDetector, weights_sha256
 from lensbox.runtime import Detections, load_artifact
-from lensbox.runtime.compiled import this_machine
+from lensbox.runtime.machine import this_machine
 
 
 def metadata_of(path: Path) -> ArtifactMetadata:

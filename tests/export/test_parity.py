@@ -21,7 +21,7 @@ from lensbox.export.artifact_writer import MadeArtifact, make_artifact
 from lensbox.export.onnx_writer import make_onnx
 from lensbox.export.parity import ParityOptions, Reference, compare_with_detector
 from lensbox.runtime.artifact import Artifact
-from lensbox.runtime.artifact_loading import load_artifact, load_artifact_bytes
+from lensbox.runtime.loading import load_artifact, load_artifact_bytes
 
 THRESHOLDS = (0.04, 0.3)
 OPTIONS = ParityOptions(batches=(1, 5))

@@ -20,7 +20,8 @@ from lensbox.export.reduced_precision import reduce_products
 from lensbox.export.torchscript import script_and_freeze
 from lensbox.model import DetectorSpec, FaceDetector
 from lensbox.ops.canvas import fit_to_canvases
-from lensbox.runtime.artifact_loading import METHODS, load_artifact
+from lensbox.runtime.formats.torchscript import METHODS
+from lensbox.runtime.loading import load_artifact
 
 Answer = dict[str, Tensor]
 

@@ -27,8 +27,7 @@ from lensbox.model import Detector
 from lensbox.model.protocol_check import named
 from lensbox.ops import pairwise_giou
 from lensbox.runtime import load_artifact
-from lensbox.runtime.program_loading import _ProgramModel
-from lensbox.runtime.quiet_export import quiet_export
+from lensbox.runtime.formats.program import ProgramModel, quiet_export
 
 THRESHOLDS = (0.05, 0.3)
 
@@ -67,7 +66,7 @@ class TestContents:
         assert not re.findall(r'[^"]*\.py\b', graph_text(program_path))
 
     def test_metadata(self, program_path: Path) -> None:
-        artifact = load_artifact(program_path, trusted=True)
+        artifact = load_artifact(program_path)
         assert artifact.self_test().passed
         assert artifact.metadata.ops == ()
         assert artifact.metadata.methods == ("preprocess", "detect", "restore", "loss", "detect_named")
@@ -121,7 +120,7 @@ class TestRefusals:
     def test_a_graph_that_is_wrong_in_batches_of_one_size(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, batch: int
     ) -> None:
-        monkeypatch.setattr(_ProgramModel, "run", wrong_in_batches_of(batch, _ProgramModel.run))
+        monkeypatch.setattr(ProgramModel, "run", wrong_in_batches_of(batch, ProgramModel.run))
         with pytest.raises(ArtifactError, match=f"fails its self-test|does not find .* a batch of {batch},"):
             save_program(colors(), tmp_path / "detector.pt2", plain_ops=True)
         assert not list(tmp_path.iterdir())
@@ -182,7 +181,7 @@ class TestOperatorsOfALibrary:
             "lensbox::padded_nms.tensor_thresholds",
         ]
         assert "torch.ops.lensbox.padded_nms.tensor_thresholds" in operators(path)
-        assert load_artifact(path, trusted=True).self_test().passed
+        assert load_artifact(path).self_test().passed
 
     def test_are_refused_where_they_have_no_plain_form(self, tmp_path: Path) -> None:
         path = tmp_path / "detector.pt2"
@@ -196,7 +195,7 @@ class TestOperatorsOfALibrary:
 def test_further_outputs_and_a_loss_of_its_own(make: type[Detector], tmp_path: Path) -> None:
     detector: Any = make()
     metadata = save_program(detector.eval(), tmp_path / "detector.pt2", plain_ops=True)
-    artifact = load_artifact(tmp_path / "detector.pt2", trusted=True)
+    artifact = load_artifact(tmp_path / "detector.pt2")
     assert artifact.self_test().passed
     pictures = proof_canvases(detector, [])[:3]
     thresholds = metadata.score_threshold, metadata.iou_threshold

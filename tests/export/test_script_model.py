@@ -14,7 +14,7 @@ from lensbox.common.errors import ExitCode
 from lensbox.common.main import main
 from lensbox.export.output_paths import SUFFIXES, foreign_suffix, output_paths
 from lensbox.model import DetectorConfig, FaceDetector, save_detector, weights_sha256
-from lensbox.runtime.artifact_loading import load_artifact
+from lensbox.runtime.loading import load_artifact
 
 SCRIPT = Path(lensbox.export.cli.__file__).with_name("script_model.py")
 

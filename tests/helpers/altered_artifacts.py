@@ -117,16 +117,20 @@ _DEEP = "[" * 200_000
 
 ALTERED = {
     "missing": Altered(
-        _MISSING, lambda data, path: None, "refused", "must be an artifact file", "no such file"
+        _MISSING, lambda data, path: None, "refused", "there is no file altered.pt in", "no such file"
     ),
     "a folder": Altered(
         _MISSING, lambda data, path: path.mkdir(), "refused", "must be an artifact", "not a file"
     ),
     "empty": Altered(
-        _MISSING, _content(lambda data: b""), "refused", "not a TorchScript", "not a TorchScript"
+        _MISSING, _content(lambda data: b""), "refused", "not an artifact", "not an? (TorchScript|artifact)"
     ),
     "text": Altered(
-        _MISSING, _content(lambda data: b"text" * 99), "refused", "not a TorchScript", "not a TorchScript"
+        _MISSING,
+        _content(lambda data: b"text" * 99),
+        "refused",
+        "not an artifact",
+        "not an? (TorchScript|artifact)",
     ),
     "bit of a weight": Altered(_DAMAGED, _content(_weight_flipped), "refused", "seal", "seal"),
     "bit of the metadata": Altered(

@@ -14,8 +14,8 @@ from torch import Tensor
 from lensbox.artifact.seal import sealed_zip
 from lensbox.common.errors import ArtifactError
 from lensbox.model import FaceDetector
-from lensbox.runtime.artifact_loading import load_artifact
 from lensbox.runtime.detection import Detections
+from lensbox.runtime.loading import load_artifact
 from lensbox.runtime.torchscript import quiet_torchscript
 
 
@@ -101,19 +101,22 @@ def test_bad_input_gives_one_plain_sentence(artifact_path: Path) -> None:
 
 
 def test_file_that_is_missing_or_no_artifact_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ArtifactError, match=r"path must be an artifact file, got .*nothing\.pt"):
+    with pytest.raises(
+        ArtifactError,
+        match=r"there is no file nothing\.pt in .*; `lensbox export` writes one, `--artifact` names another",
+    ):
         load_artifact(tmp_path / "nothing.pt")
     text = tmp_path / "text.pt"
     text.write_text("not an artifact")
-    with pytest.raises(ArtifactError, match=r"text\.pt is not a TorchScript file"):
+    with pytest.raises(ArtifactError, match=r"text\.pt is not an artifact"):
         load_artifact(text)
     for content, reason in ((b"", "it is empty"), (b"\xff\xd8\xff\xe0", "but an image")):
         text.write_bytes(content)
-        with pytest.raises(ArtifactError, match=rf"text\.pt is not a TorchScript file.* {reason}$"):
+        with pytest.raises(ArtifactError, match=rf"text\.pt is not an artifact.* {reason}$"):
             load_artifact(text)
     archive = tmp_path / "archive.pt"
     archive.write_bytes(archive_of([("other/content", b"")]))
-    with pytest.raises(ArtifactError, match=r"archive\.pt is not a TorchScript file"):
+    with pytest.raises(ArtifactError, match=r"archive\.pt is not an artifact but another zip"):
         load_artifact(archive)
     foreign = tmp_path / "foreign.pt"
     with quiet_torchscript():

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from lensbox.runtime.artifact import Artifact
-from lensbox.runtime.artifact_loading import load_artifact
 from lensbox.runtime.detection import Detections
+from lensbox.runtime.loading import load_artifact
 from lensbox.runtime.photo import Photo
 
 LOW = 0.03

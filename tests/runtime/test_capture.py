@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from lensbox.runtime.artifact import Artifact
-from lensbox.runtime.artifact_loading import load_artifact
+from lensbox.runtime.loading import load_artifact
 
 Found = tuple[Tensor, Tensor, Tensor]
 SIZES = [2, 8, 5]

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from lensbox.runtime.artifact import Artifact
-from lensbox.runtime.artifact_loading import load_artifact
+from lensbox.runtime.loading import load_artifact
 
 
 def _executed_graph() -> Any:

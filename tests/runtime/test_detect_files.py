@@ -12,8 +12,8 @@ import torch
 
 from lensbox.common.errors import InputError
 from lensbox.runtime.artifact import Artifact
-from lensbox.runtime.artifact_loading import load_artifact
 from lensbox.runtime.detection import Detections
+from lensbox.runtime.loading import load_artifact
 from lensbox.runtime.photo import Photo
 from lensbox.runtime.read_ahead import read_batches
 

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from lensbox.runtime.artifact import Artifact
-from lensbox.runtime.artifact_loading import load_artifact
 from lensbox.runtime.device_timer import DeviceTimer
+from lensbox.runtime.loading import load_artifact
 
 
 def test_of_a_cpu() -> None:

@@ -13,8 +13,8 @@ import torch
 
 from lensbox.artifact.metadata import Precision
 from lensbox.runtime.artifact import Artifact
-from lensbox.runtime.artifact_loading import load_artifact
 from lensbox.runtime.gpu_float32 import gpu_float32
+from lensbox.runtime.loading import load_artifact
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
 CONVOLUTIONS: Any = torch.backends.cudnn

@@ -25,8 +25,8 @@ from lensbox.export.artifact_writer import save_artifact
 from lensbox.model import FaceDetector, load_detector
 from lensbox.ops import library_path
 from lensbox.runtime.artifact import Artifact
-from lensbox.runtime.artifact_loading import load_artifact
 from lensbox.runtime.image_io import read_image
+from lensbox.runtime.loading import load_artifact
 
 PHOTOS = [name.split(".")[0] for name in DRAWN_BOXES]
 # Low enough that more than the one clear face is compared.

@@ -24,15 +24,15 @@ class TestRunner:
         arguments: list[object] = [word for photo in photos for word in ("--image", photo)]
         arguments += ["--score-threshold", LOW, "--batch", 2]
         script = answer("detect", "--artifact", artifact_path, *arguments)["images"]
-        code = answer("detect", "--artifact", package_path, "--trusted", *arguments)["images"]
+        code = answer("detect", "--artifact", package_path, *arguments)["images"]
         assert_same(code, script)
-        python = load_artifact(package_path, trusted=True)
+        python = load_artifact(package_path)
         for photo, image in zip(photos, code, strict=True):
             found = python.detect_image(python.read_photo(photo), LOW)
             torch.testing.assert_close(numbers(image, "box"), found.boxes, rtol=1e-4, atol=0.01)
 
     def test_self_test(self, package_path: Path) -> None:
-        report = answer("selftest", "--artifact", package_path, "--trusted")
+        report = answer("selftest", "--artifact", package_path)
         assert report["passed"] is True
         assert 0 <= report["loss_error"] <= 1e-5
 
@@ -44,17 +44,17 @@ class TestRunner:
             path.write_text(json.dumps(boxes))
         boxes_of = ["--predictions", paths[0], "--targets", paths[1], "--gradient"]
         losses = [
-            answer("loss", "--artifact", path, "--trusted", *boxes_of, tmp_path / f"{path.name}.json")["loss"]
+            answer("loss", "--artifact", path, *boxes_of, tmp_path / f"{path.name}.json")["loss"]
             for path in (artifact_path, package_path)
         ]
         assert losses[0] == losses[1] > 0
         gradients = [(tmp_path / f"{path.name}.json").read_text() for path in (artifact_path, package_path)]
         assert gradients[0] == gradients[1]
 
-    def test_info_needs_no_trust(self, package_path: Path) -> None:
+    def test_info(self, package_path: Path) -> None:
         document = answer("info", "--artifact", package_path)
         del document["runner"]
-        metadata = load_artifact(package_path, trusted=True).metadata
+        metadata = load_artifact(package_path).metadata
         assert document == json.loads(metadata.to_json())
         assert document["compiled"]["device"] == "cpu"
 
@@ -66,23 +66,17 @@ class TestRunner:
             0.05,
             "--capture",
         ]  # on a CPU there is nothing to capture
-        assert answer("bench", "--artifact", package_path, "--trusted", *arguments)
+        assert answer("bench", "--artifact", package_path, *arguments)
 
     def test_a_signature_covers_it(self, package_path: Path, tmp_path: Path) -> None:
         data = package_path.read_bytes()
         path, key = write_signed(tmp_path, data, signature_of(data))
-        assert run("selftest", "--artifact", path, "--trusted", "--public-key", key).returncode == 0
+        assert run("selftest", "--artifact", path, "--public-key", key).returncode == 0
         path.write_bytes(data[:-1])
-        assert run("selftest", "--artifact", path, "--trusted", "--public-key", key).returncode == 3
+        assert run("selftest", "--artifact", path, "--public-key", key).returncode == 3
 
 
 class TestRunnerRefuses:
-    def test_a_file_that_is_not_trusted(self, package_path: Path) -> None:
-        done = run("selftest", "--artifact", package_path)
-        assert (done.returncode, done.stdout) == (3, "")
-        assert "holds machine code" in done.stderr
-        assert "--trusted" in done.stderr
-
     @pytest.mark.parametrize(
         ("change", "code", "message"),
         [
@@ -112,7 +106,7 @@ class TestRunnerRefuses:
     ) -> None:
         path = tmp_path / "changed.pt2"
         path.write_bytes(rewritten(package_path.read_bytes(), change))
-        done = run("selftest", "--artifact", path, "--trusted")
+        done = run("selftest", "--artifact", path)
         assert (done.returncode, done.stdout) == (code, ""), done.stderr
         assert message in done.stderr
         assert "changed.pt2" in done.stderr
@@ -122,13 +116,13 @@ class TestRunnerRefuses:
         data = package_path.read_bytes()
         path = tmp_path / "flipped.pt2"
         path.write_bytes(with_bit_flipped(data, int(part * len(data))))
-        assert run("selftest", "--artifact", path, "--trusted").returncode == 3
+        assert run("selftest", "--artifact", path).returncode == 3
 
 
 @pytest.fixture(scope="module")
 def client(package_path: Path) -> Iterator[httpx.Client]:
     with (
-        running_service(package_path, "--trusted") as url,
+        running_service(package_path) as url,
         httpx.Client(base_url=url, timeout=PATIENCE) as client,
     ):
         yield client
@@ -150,7 +144,7 @@ def test_on_a_gpu(detector: FaceDetector, tmp_path: Path, dtype: str) -> None:
     path = tmp_path / "detector.pt2"
     options = PrecisionOptions(dtype, torch.device("cuda"))
     save_aoti(detector, path, score_threshold=0.25, iou_threshold=0.4, precision=options)
-    artifact = load_artifact(path, "cuda", trusted=True)
+    artifact = load_artifact(path, "cuda")
     assert artifact.self_test().passed
     canvases = torch.randint(0, 256, (5, 1, 256, 256), dtype=torch.uint8, device="cuda")
     plain = artifact.detect(canvases)
@@ -159,5 +153,5 @@ def test_on_a_gpu(detector: FaceDetector, tmp_path: Path, dtype: str) -> None:
         assert torch.equal(value, wanted)
     for capture in ([], ["--capture"]):
         arguments = ["--batch-sizes", 5, "--seconds", 0.1, *capture]
-        assert answer("bench", "--artifact", path, "--trusted", "--device", "cuda", *arguments)
-    assert answer("selftest", "--artifact", path, "--trusted", "--device", "cuda")["passed"] is True
+        assert answer("bench", "--artifact", path, "--device", "cuda", *arguments)
+    assert answer("selftest", "--artifact", path, "--device", "cuda")["passed"] is True

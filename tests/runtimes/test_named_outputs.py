@@ -26,8 +26,8 @@ from lensbox.export.artifact_writer import save_artifact
 from lensbox.export.onnx_writer import save_onnx
 from lensbox.ops import library_path
 from lensbox.runtime.artifact import Artifact
-from lensbox.runtime.artifact_loading import load_artifact
 from lensbox.runtime.detection import Detections
+from lensbox.runtime.loading import load_artifact
 
 Name = Literal["classes", "points"]
 Values = dict[str, Any]

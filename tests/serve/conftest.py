@@ -22,9 +22,9 @@ from small_detectors import save_random_artifact
 
 from lensbox.artifact.metadata import Orientation, Reading
 from lensbox.runtime.artifact import Artifact
-from lensbox.runtime.artifact_loading import load_artifact
 from lensbox.runtime.box_loss import BoxPairs, Losses
 from lensbox.runtime.detection import Detections
+from lensbox.runtime.loading import load_artifact
 from lensbox.runtime.photo import Photo
 from lensbox.runtime.self_test import SelfTestReport
 from lensbox.serve.app import create_app

@@ -72,9 +72,9 @@ def test_an_unusable_op_library_is_one_message(artifact_path: Path, monkeypatch:
         load_model(Settings(artifact_path, device="cpu"))
 
 
-@pytest.mark.parametrize("trusted", [False, True])
-def test_only_what_is_trusted_goes_unchecked(
-    trusted: bool, artifact_path: Path, artifact: Artifact, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("key", [None, Path("release.key.pub")])
+def test_passes_the_public_key(
+    key: Path | None, artifact_path: Path, artifact: Artifact, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: dict[str, Any] = {}
 
@@ -83,9 +83,8 @@ def test_only_what_is_trusted_goes_unchecked(
         return artifact
 
     monkeypatch.setattr(lensbox.serve.loading, "load_artifact", load)
-    key = Path("release.key.pub") if trusted else None
-    load_model(Settings(artifact_path, device="cpu", trusted=trusted, public_key=key))
-    assert asked == {"trusted": trusted, "public_key": key}
+    load_model(Settings(artifact_path, device="cpu", public_key=key))
+    assert asked == {"public_key": key}
 
 
 @_needs_no_gpu

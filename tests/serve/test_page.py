@@ -15,7 +15,7 @@ from chromium import OPTIONS, chromium_path
 from lensbox.common.samples import save_photos
 from lensbox.export.artifact_writer import save_artifact
 from lensbox.model import load_detector
-from lensbox.runtime.artifact_loading import load_artifact
+from lensbox.runtime.loading import load_artifact
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Locator, Page, Route

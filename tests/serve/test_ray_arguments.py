@@ -13,21 +13,19 @@ def test_text_and_numbers_give_the_same() -> None:
     text = {
         "artifact": "/models/detector.pt",
         "device": "cuda",
-        "trusted": "true",
         "threads": "2",
         "max_delay": "1.5",
         "public_key": "/models/key.pub",
         "num_gpus": "0.25",
         "max_replicas": "8",
     }
-    numbers = {**text, "trusted": True, "threads": 2, "max_delay": 1.5, "num_gpus": 0.25, "max_replicas": 8}
+    numbers = {**text, "threads": 2, "max_delay": 1.5, "num_gpus": 0.25, "max_replicas": 8}
     settings, scaling = read_arguments(text)
     assert (settings, scaling) == read_arguments(numbers)
     assert settings == Settings(
         artifact=Path("/models/detector.pt"),
         device="cuda",
         frontends=0,
-        trusted=True,
         threads=2,
         max_delay=1.5,
         public_key=Path("/models/key.pub"),
@@ -55,12 +53,12 @@ def test_a_whole_number_is_a_number() -> None:
         ({"threads": "two"}, "threads must be of the type int, got 'two'"),
         ({"threads": True}, "threads must be of the type int, got True"),
         ({"threads": 1.5}, "threads must be of the type int, got 1.5"),
-        ({"trusted": "perhaps"}, "trusted must be of the type bool, got 'perhaps'"),
         ({"max_requests": 0}, "max_requests must be at least 1, got 0"),
         ({"min_replicas": 0}, "min_replicas must be at least 1, got 0"),
         ({"min_replicas": 5}, "max_replicas must be at least min_replicas, 5, got 4"),
         ({"num_gpus": "nan"}, "num_gpus must be between 0 and 1024, got nan"),
         ({"target_ongoing_requests": 0}, "target_ongoing_requests must be above 0"),
+        ({"no_page": "perhaps"}, "no_page must be of the type bool, got 'perhaps'"),
         ({"log_format": "xml"}, "log_format must be one of text, json, got 'xml'"),
     ],
 )

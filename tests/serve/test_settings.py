@@ -51,7 +51,6 @@ def test_every_number_is_checked_below() -> None:
         "artifact",
         "device",
         "devices",
-        "trusted",
         "public_key",
         "frontends",
         "busy_poll",

@@ -272,7 +272,7 @@ def test_an_engine_that_cannot_start_is_one_message(tmp_path: Path) -> None:
     try:
         assert process.process.wait(PATIENCE) == 3
         process.thread.join(PATIENCE)
-        message = "lensbox serve: cannot start: path must be an artifact file, got "
+        message = "lensbox serve: cannot start: there is no file nothing.pt in "
         assert [line for line in process.lines if message in line]
         assert "Traceback" not in process.log
     finally:

@@ -1,5 +1,6 @@
-"""For which machine, and by which torch, a package of machine code was compiled."""
+"""This machine, and the machine that a package of machine code was compiled for."""
 
+import platform
 import re
 from collections.abc import Iterable
 from pathlib import Path
@@ -8,7 +9,6 @@ import torch
 
 from lensbox.artifact.metadata import Compiled
 from lensbox.common.errors import ArtifactError, DeviceError
-from lensbox.runtime.carried_ops import minor_version, this_platform
 from lensbox.runtime.device import choose_device
 
 # Of all that Linux lists, what a compiler makes use of unasked: code for one processor ends with an illegal
@@ -39,6 +39,16 @@ def this_cpu_features() -> tuple[str, ...]:
         return ()
     found = re.search(r"^(?:flags|Features)\s*:\s*(.*)$", text, re.MULTILINE)
     return tuple(sorted(set(found[1].split()))) if found else ()
+
+
+def this_platform() -> str:
+    """Return system and processor, such as 'linux-x86_64'."""
+    return f"{platform.system()}-{platform.machine()}".lower()
+
+
+def minor_version(version: str) -> str:
+    """Return '2.13' of '2.13.0+cpu'."""
+    return ".".join(version.split(".")[:2])
 
 
 def require_machine(name: str, compiled: Compiled, device: torch.device) -> None:

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from lensbox.common.errors import ArtifactError
-from lensbox.runtime.onnx_options import OnnxOptions
+from lensbox.runtime.formats.onnx_options import OnnxOptions
 
 
 class OpenvinoSession:

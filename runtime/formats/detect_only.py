@@ -1,12 +1,14 @@
-"""The methods of an artifact whose file computes `detect` alone: an ONNX model, or compiled code."""
+"""Artifacts whose files compute `detect` alone: ONNX models, machine code and exported programs."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
 from torch import Tensor
 
-from lensbox.artifact.metadata import Canvas
+from lensbox.artifact.metadata import ArtifactMetadata, Canvas
+from lensbox.common.errors import ArtifactError
 from lensbox.ops.canvas import fit_to_canvases, restore_boxes, restore_points
+from lensbox.runtime.artifact import Artifact
 
 # Canvases, uint8 [B, c, h, w] on the device, contiguous, with B from 1, and thresholds of scores and IoU, to
 # outputs by name.
@@ -62,3 +64,21 @@ class DetectOnlyMethods:
     def restore_points(self, points: Tensor, geometry: Tensor) -> Tensor:
         """See `lensbox.ops.canvas.restore_points`."""
         return restore_points(points, geometry)
+
+
+def detect_only_artifact(
+    run: Run, metadata: ArtifactMetadata, device: torch.device, *, rounded: bool = False
+) -> Artifact:
+    """Return the artifact whose `detect` is `run`. rounded: as for `Artifact`."""
+    methods = DetectOnlyMethods(run, metadata.canvas, device, "loss" in metadata.methods)
+    return Artifact(methods, metadata, device, rounded=rounded)
+
+
+def by_name(found: Sequence[Tensor], outputs: Sequence[str]) -> Mapping[str, Tensor]:
+    """Name the tensors that `detect` gave, in the order of the metadata's `outputs`.
+
+    Raises ArtifactError for another number of tensors.
+    """
+    if len(found) != len(outputs):
+        raise ArtifactError(f"detect must give {', '.join(outputs)}, got {len(found)} tensors")
+    return dict(zip(outputs, found, strict=True))

@@ -1,6 +1,7 @@
 """Signatures: what its owner signed loads, all else is refused before anything of it is looked at."""
 
 import builtins
+import logging
 import sys
 from pathlib import Path
 
@@ -11,29 +12,28 @@ from signing_keys import BAD_PUBLIC_KEYS, BAD_SIGNATURES, signature_of, write_si
 
 from lensbox.artifact import signature
 from lensbox.common.errors import ArtifactError
-from lensbox.runtime import artifact_loading
-from lensbox.runtime.artifact_loading import load_artifact
+from lensbox.runtime import loading
+from lensbox.runtime.loading import load_artifact
 
 
 def test_a_signed_artifact_loads(artifact_path: Path, tmp_path: Path) -> None:
     data = artifact_path.read_bytes()
     path, key = write_signed(tmp_path, data, signature_of(data))
     assert load_artifact(path, public_key=key).self_test().passed
-    assert load_artifact(str(path), public_key=str(key), trusted=True).self_test().passed
+    assert load_artifact(str(path), public_key=str(key)).self_test().passed
 
 
-@pytest.mark.parametrize("trusted", [False, True])
 @pytest.mark.parametrize("case", BAD_SIGNATURES)
 def test_another_signature_is_refused_before_the_file_is_looked_at(
-    case: str, trusted: bool, artifact_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    case: str, artifact_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     data = artifact_path.read_bytes()
     signature, message = BAD_SIGNATURES[case]
     path, key = write_signed(tmp_path, data, signature(data))
     load_artifact(path)
-    monkeypatch.setattr(artifact_loading, "load_artifact_bytes", pytest.fail)
+    monkeypatch.setattr(loading, "open_file", pytest.fail)
     with pytest.raises(ArtifactError, match=rf"signed\.pt.* {message}"):
-        load_artifact(path, trusted=trusted, public_key=key)
+        load_artifact(path, public_key=key)
 
 
 def test_a_change_with_a_new_seal_is_noticed(artifact_path: Path, tmp_path: Path) -> None:
@@ -55,7 +55,7 @@ def test_what_loads_are_the_bytes_that_were_signed(
         check(file, content, public_key)
         file.write_bytes(b"another program")
 
-    monkeypatch.setattr(artifact_loading, "require_signature", check_then_exchange)
+    monkeypatch.setattr(loading, "require_signature", check_then_exchange)
     found = load_artifact(path, public_key=key).detect_image(torch.zeros(3, 40, 40, dtype=torch.uint8), 0.0)
     expected = load_artifact(artifact_path).detect_image(torch.zeros(3, 40, 40, dtype=torch.uint8), 0.0)
     assert torch.equal(found.boxes, expected.boxes)
@@ -93,3 +93,21 @@ def test_without_cryptography(artifact_path: Path, tmp_path: Path, monkeypatch: 
     load_artifact(path)
     with pytest.raises(ArtifactError, match=r"cannot be checked: .* 'cryptography' .*\n.*lensbox\[sign\]"):
         load_artifact(path, public_key=key)
+
+
+def test_logs_that_a_file_is_unsigned(
+    artifact_path: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    data = artifact_path.read_bytes()
+    path, key = write_signed(tmp_path, data, signature_of(data))
+    with caplog.at_level(logging.INFO):
+        load_artifact(path, public_key=key)
+        assert not caplog.messages
+        load_artifact(path)
+    assert caplog.messages == [f"{path} is unsigned: no public key was given"]
+
+
+def test_verifies_before_a_device_is_chosen_by_the_file(artifact_path: Path, tmp_path: Path) -> None:
+    path, key = write_signed(tmp_path, artifact_path.read_bytes(), None)
+    with pytest.raises(ArtifactError, match="is not signed"):
+        load_artifact(path, "auto", public_key=key)

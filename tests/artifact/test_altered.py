@@ -7,7 +7,7 @@ import pytest
 from altered_artifacts import ALTERED
 
 from lensbox.common.errors import ArtifactError
-from lensbox.runtime.artifact_loading import load_artifact
+from lensbox.runtime.loading import load_artifact
 
 _PAGE = Path(__file__).parents[2] / "docs" / "artifact.md"
 
@@ -20,7 +20,7 @@ def test_the_outcome_is_that_of_the_table(case: str, artifact_path: Path, tmp_pa
     if altered.outcome == "refused":
         with pytest.raises(ArtifactError, match=altered.python) as caught:
             load_artifact(path)
-        assert str(path) in str(caught.value)
+        assert path.name in str(caught.value)
         return
     report = load_artifact(path).self_test()
     assert report.passed == (altered.outcome == "good"), report.failures

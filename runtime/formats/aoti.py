@@ -1,4 +1,4 @@
-"""The one place that talks to AOTInductor's loader: it runs the compiled code of a package."""
+"""AOTInductor packages: machine code of `detect`, loaded by torch's own loader."""
 
 import contextlib
 import os
@@ -10,12 +10,31 @@ from tempfile import TemporaryDirectory
 import torch
 from torch import Tensor
 
-from lensbox.artifact.archive import MODEL
+from lensbox.artifact.archive import MODEL, ArtifactFile
 from lensbox.common.errors import ArtifactError
-from lensbox.runtime.detect_only_loading import by_name
+from lensbox.runtime.artifact import Artifact
+from lensbox.runtime.device import named_device
+from lensbox.runtime.formats.detect_only import by_name, detect_only_artifact
+from lensbox.runtime.machine import require_machine
+from lensbox.runtime.op_library import require_ops
 
 # Of the CPU; further calls wait for one of them. They share the weights.
 _MAX_CALLS = 8
+
+
+def load_package(file: ArtifactFile, device_name: str) -> Artifact:
+    """Load a package, whose code runs meanwhile. device_name: "auto" for the device of the package.
+
+    Raises ArtifactError if the package was compiled for another machine or torch, or an operator is missing;
+    DeviceError for another kind of device than its own.
+    """
+    compiled = file.metadata.compiled
+    assert compiled is not None  # `open_file` checks it
+    device = named_device(compiled.device if device_name == "auto" else device_name)
+    require_machine(file.name, compiled, device)
+    require_ops(file.name, file.metadata.ops)
+    model = AotiModel(file.data, file.name, device, file.metadata.outputs)
+    return detect_only_artifact(model.run, file.metadata, device)
 
 
 class AotiModel:

@@ -1,7 +1,6 @@
 """Artifacts that are ONNX files: their runtimes, and which files are refused."""
 
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -9,7 +8,7 @@ from onnx_files import REFUSED, Change, other_weights, resealed, weights_in_the_
 
 from lensbox.common.errors import ArtifactError, DeviceError
 from lensbox.runtime import OnnxOptions, load_artifact
-from lensbox.runtime.onnxruntime_session import OnnxruntimeSession
+from lensbox.runtime.formats.onnx import OnnxruntimeSession
 
 
 def test_threads(onnx_path: Path) -> None:
@@ -25,6 +24,7 @@ class TestWrongOptions:
             DeviceError, match=r"device must be cpu for an ONNX file, got cuda:0 for .*\.onnx"
         ):
             load_artifact(onnx_path, "cuda:0")
+        assert load_artifact(onnx_path, "auto").device.type == "cpu"
 
     @pytest.mark.parametrize(
         ("field", "value"),
@@ -42,17 +42,6 @@ class TestWrongOptions:
 
 
 class TestDamagedFiles:
-    @pytest.mark.parametrize(
-        "change", [lambda data: data[:-1], lambda data: data[:1000], lambda data: data + b"x"]
-    )
-    def test_cut_or_lengthened(
-        self, onnx_path: Path, tmp_path: Path, change: Callable[[bytes], bytes]
-    ) -> None:
-        path = tmp_path / "other.onnx"
-        path.write_bytes(change(onnx_path.read_bytes()))
-        with pytest.raises(ArtifactError, match=r"other\.onnx is damaged"):
-            load_artifact(path)
-
     @pytest.mark.parametrize(("change", "message", "_"), REFUSED)
     def test_what_does_not_fit(
         self, onnx_path: Path, tmp_path: Path, change: Change, message: str, _: str
@@ -69,7 +58,7 @@ class TestDamagedFiles:
         monkeypatch.chdir(tmp_path)
         path = tmp_path / "changed.onnx"
         path.write_bytes(resealed(onnx_path.read_bytes(), weights_in_the_current_folder))
-        with pytest.raises(ArtifactError, match=r"(?s)changed\.onnx cannot be loaded .*weights\.bin"):
+        with pytest.raises(ArtifactError, match=r"changed\.onnx has external data"):
             load_artifact(path)
 
     def test_other_weights_fail_the_self_test(self, onnx_path: Path, tmp_path: Path) -> None:

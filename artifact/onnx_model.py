@@ -1,0 +1,120 @@
+"""An ONNX model, looked through as a protocol buffer before a runtime parses it.
+
+ONNX files are data, which one may take from strangers. Two things in them are not: external data, by which a
+model reads other files or memory, and operators of other domains than the standard's. This walk refuses both.
+It needs no package of ONNX; the C++ runtime has its twin.
+"""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+_STANDARD_DOMAINS = (b"", b"ai.onnx")
+_MAX_TAG = 1 << 32  # parsers drop higher bits
+
+# Wire types of protocol buffers.
+_VARINT, _EIGHT_BYTES, _BYTES, _FOUR_BYTES = 0, 1, 2, 5
+
+# Of onnx.proto: the fields of each message that lead to nodes and tensors, with the message that they hold.
+_MESSAGES: dict[str, dict[int, str]] = {
+    "model": {7: "graph", 14: "property"},
+    "graph": {1: "node", 5: "tensor", 15: "sparse tensor"},
+    "node": {5: "attribute"},
+    "attribute": {
+        5: "tensor",
+        6: "graph",
+        10: "tensor",
+        11: "graph",
+        22: "sparse tensor",
+        23: "sparse tensor",
+    },
+    "sparse tensor": {1: "tensor", 2: "tensor"},
+    "tensor": {},
+}
+_TRAINING, _FUNCTIONS = 20, 25  # of the model
+_DOMAIN = 7  # of a node
+_EXTERNAL_DATA, _DATA_LOCATION = 13, 14  # of a tensor
+
+
+class _Field(NamedTuple):
+    """A field of a message. value: the number of a varint, else the bytes."""
+
+    number: int
+    value: int | memoryview
+
+
+def read_properties(data: bytes) -> dict[str, bytes]:
+    """Return the `metadata_props` of a serialized model.
+
+    Raises ValueError, to be read after the file's name, if the model is malformed, or has external data,
+    operators beyond the standard's, functions, training information, or two properties of one name.
+    """
+    properties: dict[str, bytes] = {}
+    waiting = [("model", memoryview(data))]  # no recursion: models may be nested as deeply as they like
+    while waiting:
+        message, content = waiting.pop()
+        for number, value in _fields(content):
+            if message == "tensor" and (number == _EXTERNAL_DATA or (number == _DATA_LOCATION and value)):
+                raise ValueError("has external data (tensors outside of the file), which is refused")
+            if message == "model" and number in (_TRAINING, _FUNCTIONS):
+                raise ValueError("has functions or training information, which no artifact needs")
+            if isinstance(value, int):
+                continue
+            if message == "node" and number == _DOMAIN and bytes(value) not in _STANDARD_DOMAINS:
+                domain = bytes(value[:40]).decode(errors="replace")
+                raise ValueError(f"has operators beyond ONNX's standard ones, of the domain {domain!r}")
+            inner = _MESSAGES[message].get(number)
+            if inner == "property":
+                key, text = _property(value)
+                if key in properties:
+                    raise ValueError(f"has two properties {key}")
+                properties[key] = text
+            elif inner is not None:
+                waiting.append((inner, value))
+    return properties
+
+
+def _property(content: memoryview) -> tuple[str, bytes]:
+    key = text = b""
+    for number, value in _fields(content):
+        if number == 1 and not isinstance(value, int):
+            key = bytes(value)
+        elif number == 2 and not isinstance(value, int):
+            text = bytes(value)
+    return key.decode(errors="replace"), text
+
+
+def _fields(content: memoryview) -> Iterator[_Field]:
+    """Yield the fields of a message. Raises ValueError for what is no protocol buffer."""
+    at = 0
+    while at < len(content):
+        tag, at = _varint(content, at)
+        number, kind = tag >> 3, tag & 7
+        if tag >= _MAX_TAG or number == 0:
+            raise ValueError("is damaged or no ONNX model: it has a field without a number")
+        if kind == _VARINT:
+            value, at = _varint(content, at)
+            yield _Field(number, value)
+            continue
+        if kind == _BYTES:
+            size, at = _varint(content, at)
+        elif kind in (_EIGHT_BYTES, _FOUR_BYTES):
+            size = 8 if kind == _EIGHT_BYTES else 4
+        else:
+            raise ValueError("is damaged or no ONNX model: it has a field of an unknown type")
+        if at + size > len(content):
+            raise ValueError("is damaged or no ONNX model: it has a field that reaches beyond its end")
+        yield _Field(number, content[at : at + size])
+        at += size
+
+
+def _varint(content: memoryview, at: int) -> tuple[int, int]:
+    """Return a number, and where it ends."""
+    number = 0
+    for index in range(10):
+        if at + index >= len(content):
+            break
+        byte = content[at + index]
+        number |= (byte & 0x7F) << (7 * index)
+        if byte < 0x80:
+            return number, at + index + 1
+    raise ValueError("is damaged or no ONNX model: it has a number that does not end")

@@ -1,0 +1,135 @@
+"""ONNX files: the model of `detect`, run by onnxruntime, or by OpenVINO, on the CPU."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from lensbox.artifact.archive import INPUTS, ArtifactFile
+from lensbox.artifact.metadata import METADATA_FILE, ArtifactMetadata
+from lensbox.common.errors import ArtifactError, DeviceError
+from lensbox.runtime.artifact import Artifact
+from lensbox.runtime.device import named_device
+from lensbox.runtime.formats.detect_only import detect_only_artifact
+from lensbox.runtime.formats.onnx_options import OnnxOptions
+
+
+def load_onnx(file: ArtifactFile, device_name: str, options: OnnxOptions) -> Artifact:
+    """Load an ONNX file. device_name: "auto" for the CPU.
+
+    Raises DeviceError for another device than the CPU, and ArtifactError if the runtime is not installed or
+    does not take the model, or if inputs and outputs do not fit the metadata.
+    """
+    device = named_device("cpu" if device_name == "auto" else device_name)
+    if device.type != "cpu":
+        raise DeviceError(f"device must be cpu for an ONNX file, got {device} for {file.name}")
+    session = OnnxruntimeSession(file.data, file.name, options.threads or torch.get_num_threads())
+    _check_values(file.name, session, file.metadata)
+    run = session.run
+    if options.runtime == "openvino":
+        from lensbox.runtime.formats.openvino import OpenvinoSession
+
+        run = OpenvinoSession(file.data, file.name, options, file.metadata.outputs).run
+    return detect_only_artifact(run, file.metadata, device, rounded=options.precision != "float32")
+
+
+class Value(NamedTuple):
+    """An input or output of a model. types: ONNX's names, such as "float"; several in a rule that leaves a
+    choice. shape: None where a size varies."""
+
+    types: tuple[str, ...]
+    shape: tuple[int | None, ...]
+
+    def __str__(self) -> str:
+        sizes = ", ".join("any" if size is None else str(size) for size in self.shape)
+        return f"{' or '.join(self.types)} [{sizes}]"
+
+
+class OnnxruntimeSession:
+    """A model in onnxruntime; `run` may be called from several threads at once, which share its threads.
+
+    inputs, outputs: by name, in the model's order.
+    """
+
+    def __init__(self, data: bytes, name: str, threads: int) -> None:
+        """threads: of the CPU for one batch. Raises ArtifactError, which calls the file `name`, where
+        onnxruntime is not installed or does not take the model."""
+        try:
+            import onnxruntime
+        except ImportError as error:
+            raise ArtifactError(
+                f"{name} is an ONNX file, which needs onnxruntime: pip install 'lensbox[onnx]' ({error})"
+            ) from error
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = threads
+        options.inter_op_num_threads = 1
+        # Only what ends a call: the rest is advice to whoever exports.
+        options.log_severity_level = 4
+        try:
+            self._session = onnxruntime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
+        except Exception as error:  # onnxruntime's errors have no common base
+            raise ArtifactError(
+                f"{name} cannot be loaded by onnxruntime {onnxruntime.__version__}: {error}"
+            ) from error
+        self.inputs = {value.name: _value(value) for value in self._session.get_inputs()}
+        self.outputs = {value.name: _value(value) for value in self._session.get_outputs()}
+
+    def run(self, images: Tensor, score_threshold: float, iou_threshold: float) -> Mapping[str, Tensor]:
+        """What `detect` of the model finds; images: uint8 [B, c, h, w], contiguous, on the CPU, B from 1."""
+        feed = {
+            "images": images.numpy(),
+            "score_threshold": np.array(score_threshold, np.float32),
+            "iou_threshold": np.array(iou_threshold, np.float32),
+        }
+        found = self._session.run(None, feed)
+        return dict(zip(self.outputs, map(torch.from_numpy, found), strict=True))
+
+
+def _value(value: Any) -> Value:
+    """value: an `onnxruntime.NodeArg`, whose type reads 'tensor(float)'."""
+    kind = value.type.removeprefix("tensor(").removesuffix(")")
+    return Value((kind,), tuple(size if isinstance(size, int) else None for size in value.shape))
+
+
+def _check_values(name: str, session: OnnxruntimeSession, metadata: ArtifactMetadata) -> None:
+    """Raise ArtifactError unless the model's inputs and outputs are those of the metadata."""
+    canvas = (metadata.canvas.channels, metadata.canvas.height, metadata.canvas.width)
+    inputs = {"images": Value(("uint8",), (None, *canvas))}
+    inputs |= dict.fromkeys(INPUTS[1:], Value(("float",), ()))
+    integer, slots = ("int32", "int64"), (None, None)
+    outputs = {
+        "boxes": Value(("float",), (*slots, 4)),
+        "scores": Value(("float",), slots),
+        "counts": Value(integer, (None,)),
+    }
+    if metadata.classes:
+        outputs["labels"] = Value(("int64",), slots)
+    for extra_name, extra in metadata.extras.items():
+        types = ("float",) if extra.kind == "points" else ("float", "int64")
+        outputs[extra_name] = Value(types, (*slots, *extra.shape))
+    for kind, actual, wanted in (("input", session.inputs, inputs), ("output", session.outputs, outputs)):
+        _check_side(name, kind, actual, wanted)
+
+
+def _check_side(name: str, kind: str, actual: Mapping[str, Value], wanted: Mapping[str, Value]) -> None:
+    if list(actual) != list(wanted):
+        raise ArtifactError(
+            f"{name} does not fit its {METADATA_FILE}: the model must have the {kind}s {', '.join(wanted)}, "
+            f"it has {', '.join(actual)}"
+        )
+    for value_name, value in actual.items():
+        rule = wanted[value_name]
+        if not set(value.types) <= set(rule.types) or not _fits(value.shape, rule.shape):
+            raise ArtifactError(
+                f"{name} does not fit its {METADATA_FILE}: its {kind} {value_name} must be {rule}, "
+                f"it is {value}"
+            )
+
+
+def _fits(shape: Sequence[int | None], rule: Sequence[int | None]) -> bool:
+    """Where the rule has a size the shape must have it; where it has none, any will do."""
+    return len(shape) == len(rule) and all(
+        wanted is None or size == wanted for size, wanted in zip(shape, rule, strict=True)
+    )

@@ -1,0 +1,59 @@
+"""TorchScript artifacts: the code of all methods of a detector."""
+
+import io
+
+import torch
+
+from lensbox.artifact.archive import ArtifactFile
+from lensbox.artifact.metadata import ArtifactMetadata
+from lensbox.common.errors import ArtifactError
+from lensbox.runtime.artifact import Artifact
+from lensbox.runtime.device import choose_device
+from lensbox.runtime.op_library import load_carried_libraries, require_ops
+from lensbox.runtime.torchscript import quiet_torchscript
+
+METHODS = ("preprocess", "detect", "restore", "loss")
+
+
+def load_torchscript(file: ArtifactFile, device_name: str, verified: bool) -> Artifact:
+    """Load a TorchScript artifact; its code runs meanwhile.
+
+    verified: whether op libraries that it carries may be opened. Raises ArtifactError if an operator is
+    missing or does not fit, if torch cannot load the file, or if a method is missing; DeviceError.
+    """
+    device, metadata = choose_device(device_name), file.metadata
+    # Before TorchScript sees the file: it would only say "Unknown builtin op".
+    if verified:
+        load_carried_libraries(file.name, metadata.libraries, file.libraries, metadata.ops)
+    _require_ops(file, verified)
+    try:
+        with quiet_torchscript():
+            module = torch.jit.load(io.BytesIO(file.data), map_location=device)
+    except Exception as error:  # whatever the file's code raises, and torch's own errors, which are many
+        raise ArtifactError(
+            f"{file.name} cannot be loaded on {device} by torch {torch.__version__}: {error}"
+        ) from error
+    missing = [method for method in _methods_of(metadata) if not hasattr(module, method)]
+    if missing:
+        raise ArtifactError(f"{file.name} lacks the methods {', '.join(missing)}")
+    return Artifact(module, metadata, device)
+
+
+def _require_ops(file: ArtifactFile, verified: bool) -> None:
+    try:
+        require_ops(file.name, file.metadata.ops)
+    except ArtifactError as error:
+        if verified or not file.metadata.libraries:
+            raise
+        carried = ", ".join(library.name for library in file.metadata.libraries)
+        raise ArtifactError(
+            f"{error}. The artifact carries {carried}, which is opened only if a public key verifies the "
+            "file (public_key=, --public-key)"
+        ) from error
+
+
+def _methods_of(metadata: ArtifactMetadata) -> list[str]:
+    """Return the methods that a detector with such outputs must have."""
+    further = ["detect_named"] if metadata.classes or metadata.extras else []
+    has_points = any(extra.kind == "points" for extra in metadata.extras.values())
+    return [*METHODS, *further, *(["restore_points"] if has_points else [])]

@@ -1,0 +1,179 @@
+"""What `lensbox info` says: of an artifact's file, or of this installation."""
+
+import hashlib
+import os
+import platform
+import re
+from collections.abc import Iterator
+from importlib.metadata import PackageNotFoundError
+from importlib.metadata import metadata as package_metadata
+
+from lensbox.artifact.archive import ArtifactFile, open_file
+from lensbox.artifact.metadata import ArtifactMetadata
+from lensbox.common.machine import cpu_name, driver_version, package_version
+
+# Of the extras, the packages whose versions change results or speed.
+PACKAGES = ("numpy", "pillow", "simplejpeg", "onnxruntime", "fastapi", "uvicorn", "triton", "torchvision")
+VARIABLES = ("LENSBOX_OPS_LIBRARY", "CUDA_VISIBLE_DEVICES", "ATEN_CPU_CAPABILITY", "OMP_NUM_THREADS")
+
+
+def report() -> list[tuple[str, str]]:
+    """Return names and values that describe this installation; never raise."""
+    return [
+        ("lensbox", package_version("lensbox")),
+        ("Python", _verdict("python", platform.python_version())),
+        ("system", f"{platform.platform()}, {platform.libc_ver()[0] or 'libc'} {platform.libc_ver()[1]}"),
+        ("CPU", f"{os.cpu_count()} cores, {cpu_name()}"),
+        *_torch(),
+        *((package, package_version(package)) for package in PACKAGES),
+        *((name, os.environ[name]) for name in VARIABLES if name in os.environ),
+    ]
+
+
+def _torch() -> Iterator[tuple[str, str]]:
+    """torch, the op library, and the devices."""
+    try:
+        import torch
+    except Exception as error:  # a torch that cannot be imported is a finding
+        yield "torch", f"{package_version('torch')}, cannot be imported: {_in_a_line(error)}"
+        return
+    yield "torch", _verdict("torch", torch.__version__)
+    yield (
+        "torch's build",
+        (f"CUDA {torch.version.cuda or 'none'}, instructions {torch.backends.cpu.get_cpu_capability()}"),
+    )
+    yield from _op_library()
+    try:
+        yield from _devices()
+    except Exception as error:
+        yield "GPU", f"cannot be asked: {_in_a_line(error)}"
+
+
+def _op_library() -> Iterator[tuple[str, str]]:
+    try:
+        # Importing the package loads the library.
+        from lensbox.ops import library_path, read_build_info
+
+        path = library_path()
+        info = read_build_info(path)
+    except Exception as error:
+        yield "op library", f"cannot be used: {_in_a_line(error)}"
+        return
+    yield "op library", f"{path}, loaded"
+    backends = ", ".join(info.backends)
+    yield "its build", f"{info.version} for torch {info.torch} ({backends}); {info.build or 'not recorded'}"
+
+
+def _devices() -> Iterator[tuple[str, str]]:
+    import torch
+
+    if not torch.cuda.is_available():
+        yield "GPU", f"none that torch can use (driver {driver_version()})"
+        return
+    for index in range(torch.cuda.device_count()):
+        found = torch.cuda.get_device_properties(index)
+        yield (
+            f"cuda:{index}",
+            (
+                f"{found.name}, compute capability {found.major}.{found.minor}, "
+                f"{found.total_memory / 2**30:.0f} GiB, driver {driver_version()}"
+            ),
+        )
+
+
+def _in_a_line(text: object) -> str:
+    return " ".join(str(text).split()) or type(text).__name__
+
+
+def _verdict(name: str, found: str) -> str:
+    """Return the version `found` of "python" or "torch", with a remark if it is not supported."""
+    wanted = _wanted(name)
+    least, end = re.search(r">=([\d.]+)", wanted), re.search(r"<([\d.]+)", wanted)
+    if least is None or end is None or _numbers(least[1]) <= _numbers(found) < _numbers(end[1]):
+        return found
+    return f"{found}, NOT SUPPORTED: it must be at least {least[1]} and below {end[1]}"
+
+
+def _wanted(name: str) -> str:
+    """Return such as ">=3.10,<3.14"; "" if Lensbox is not installed as a package."""
+    try:
+        package = package_metadata("lensbox")
+    except PackageNotFoundError:
+        return ""
+    if name == "python":
+        return package["Requires-Python"] or ""
+    lines: list[str] = package.get_all("Requires-Dist") or []
+    return next((line for line in lines if re.match(rf"{name}\b[^;]*$", line)), "")
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in re.findall(r"\d+", version)[:2])
+
+
+def describe_artifact(data: bytes, name: str) -> list[tuple[str, str]]:
+    """Return names and values that describe an artifact's file, in the order in which they are shown.
+
+    The code of the artifact does not run. Raises ArtifactError, which calls the file `name`.
+    """
+    file = open_file(data, name)
+    metadata = file.metadata
+    return [
+        ("file", f"{name}, {len(data)} bytes"),
+        ("format", _format(file)),
+        ("sha256", hashlib.sha256(data).hexdigest()),
+        ("detector", metadata.name),
+        ("weights", metadata.weights_sha256),
+        ("written by", f"lensbox {metadata.lensbox_version}, torch {metadata.torch_version}"),
+        *_answers(metadata),
+        ("operators", ", ".join(schema.split("(")[0] for schema in metadata.ops) or "none of a library's"),
+        *_machine(metadata),
+        *(("carries", f"{library.name} for {library.platform}") for library in metadata.libraries),
+        ("self-test", f"{len(metadata.self_test.scores)} detections"),
+        *_parity(metadata),
+    ]
+
+
+def _format(file: ArtifactFile) -> str:
+    kind = {
+        "torchscript": "TorchScript",
+        "onnx": "ONNX (detect alone)",
+        "aoti": "AOTInductor package (detect alone, machine code)",
+        "program": f"exported program (detect alone, {'' if file.metadata.ops else 'plain '}operators)",
+    }[file.kind]
+    return f"{kind}, metadata of format {file.metadata.format_version}"
+
+
+def _machine(metadata: ArtifactMetadata) -> Iterator[tuple[str, str]]:
+    """Yield the machine that machine code was compiled for."""
+    if metadata.compiled is None:
+        return
+    made = metadata.compiled
+    words = [made.device, made.gpu_architecture, made.platform, f"torch {made.torch_version}"]
+    yield "compiled for", ", ".join(word for word in words if word)
+    yield "processor with", " ".join(made.cpu_features)
+
+
+def _answers(metadata: ArtifactMetadata) -> Iterator[tuple[str, str]]:
+    """Yield what the detector takes and finds."""
+    canvas = metadata.canvas
+    yield "canvas", f"{canvas.width} x {canvas.height}, {'gray' if canvas.channels == 1 else 'RGB'}"
+    yield "photographs", f"orientation {metadata.reading.orientation}"
+    yield "thresholds", f"score {metadata.score_threshold:g}, IoU {metadata.iou_threshold:g}"
+    yield "methods", ", ".join(metadata.methods)
+    if metadata.classes:
+        yield "classes", f"{len(metadata.classes)}: {', '.join(metadata.classes)}"
+    for name, extra in metadata.extras.items():
+        yield "output", f"{name} {list(extra.shape)}, {extra.kind}"
+    yield "precision", metadata.precision.dtype if metadata.precision else "float32"
+
+
+def _parity(metadata: ArtifactMetadata) -> Iterator[tuple[str, str]]:
+    """Yield how near the artifact came to the detector when it was exported."""
+    for runtime, device in dict.fromkeys((row.runtime, row.device) for row in metadata.parity):
+        rows = [row for row in metadata.parity if (row.runtime, row.device) == (runtime, device)]
+        yield (
+            f"parity, {runtime} on {device}",
+            f"boxes within {max(row.boxes for row in rows):.2g} px and scores within "
+            f"{max(row.scores for row in rows):.2g} of PyTorch's, in batches of "
+            f"{', '.join(str(row.batch) for row in rows)}",
+        )
