@@ -1,25 +1,17 @@
-"""Asks a running service from Python, and `lensbox detect`, which asks one or runs the detector itself.
+"""A client of a running service, and `lensbox detect`, which asks a service or runs the detector itself.
 
-Importing it takes no torch.
+Importing this package does not import torch.
 """
 
-from lensbox.client.answers import Detection, ImageDetections, LossAnswer
+from lensbox.client.answers import Detection, ImageDetections, Limits, LossAnswer, Model, ServiceError
 from lensbox.client.client import Client
-from lensbox.client.errors import ServiceError
-from lensbox.client.evaluation import ClassEvaluation, Counts, Evaluation, ImageEvaluation, Target
-from lensbox.client.model import Limits, Model
 
 __all__ = [
-    "ClassEvaluation",
     "Client",
-    "Counts",
     "Detection",
-    "Evaluation",
     "ImageDetections",
-    "ImageEvaluation",
     "Limits",
     "LossAnswer",
     "Model",
     "ServiceError",
-    "Target",
 ]

@@ -1,20 +1,26 @@
-"""What a service answers, as Python's types."""
+"""The answers of a service as Python types, and its errors."""
 
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from lensbox.common.errors import ExitCode, LensboxError
+
+SHOWN = 200  # characters of an unexpected answer in a message
+# Statuses that concern one image and say nothing about the next.
+_OF_ONE_IMAGE = frozenset({400, 408, 413, 415, 500, 504})
+
 Box = tuple[float, float, float, float]
 
 
 @dataclass(frozen=True)
 class Detection:
-    """One thing in an image.
+    """One detected object.
 
-    box: x1, y1, x2, y2 in pixels of the upright photograph at full size. score: 0..1. label: the name of the
-    class, None where the detector has no classes. extras: its further outputs by name, nested as their shapes
-    say, points in pixels of the photograph; None in them stands for what is not a finite number.
+    box: x1, y1, x2, y2 in pixels of the upright photograph at full size. score: 0..1. label: class name, None
+    if the detector has no classes. extras: further outputs by name, as nested lists; points in pixels of the
+    photograph; None for numbers that are not finite.
     """
 
     box: Box
@@ -24,7 +30,7 @@ class Detection:
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> "Detection":
-        """Of the object that all runtimes print. Raises KeyError, TypeError, ValueError for another one."""
+        """Parse the object that all runtimes print. Raise KeyError, TypeError or ValueError if malformed."""
         x1, y1, x2, y2 = (_number(value) for value in document["box"])
         label = document.get("label")
         return cls(
@@ -35,7 +41,7 @@ class Detection:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """The object that it was made of."""
+        """Return the JSON object."""
         return {
             "box": [_json_number(value) for value in self.box],
             "score": _json_number(self.score),
@@ -46,7 +52,7 @@ class Detection:
 
 @dataclass(frozen=True)
 class ImageDetections:
-    """What was found in one image, best first; width, height: of the upright photograph at full size."""
+    """The detections in one image, best first. width, height: of the upright photograph at full size."""
 
     width: int
     height: int
@@ -54,23 +60,23 @@ class ImageDetections:
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> "ImageDetections":
-        """Of an answer of /v1/detect. Raises KeyError, TypeError, ValueError for anything else."""
-        found = tuple(Detection.from_json(detection) for detection in document["detections"])
-        return cls(int(document["width"]), int(document["height"]), found)
+        """Parse an answer of /v1/detect. Raise KeyError, TypeError or ValueError if malformed."""
+        detections = tuple(Detection.from_json(detection) for detection in document["detections"])
+        return cls(int(document["width"]), int(document["height"]), detections)
 
     def to_json(self) -> dict[str, Any]:
-        """The answer that it was made of."""
+        """Return the JSON object."""
         detections = [detection.to_json() for detection in self.detections]
         return {"width": self.width, "height": self.height, "detections": detections}
 
 
 @dataclass(frozen=True)
 class LossAnswer:
-    """The loss of boxes.
+    """The GIoU loss of boxes.
 
-    loss: the mean of 1 - GIoU over the slots whose target is not empty, weighted where there are weights.
-    slots: how many they are. per_image: of each image alone, and gradient: d loss / d predictions, nested as
-    they are; both None unless asked for. A number that is not finite is NaN.
+    loss: mean of 1 - GIoU, weighted if weights were given, over the slots with a target. slots: number of
+    slots with a target. per_image: loss per image. gradient: d loss / d predictions, nested like the
+    predictions. Both are None unless requested. Numbers that are not finite are NaN.
     """
 
     loss: float
@@ -80,7 +86,7 @@ class LossAnswer:
 
     @classmethod
     def from_json(cls, answer: Any) -> "LossAnswer":
-        """Raises KeyError, TypeError or ValueError for what no service answers."""
+        """Parse an answer of /v1/loss. Raise KeyError, TypeError or ValueError if malformed."""
         per_image, gradient = answer.get("per_image"), answer.get("gradient")
         return cls(
             _number(answer["loss"]),
@@ -88,6 +94,91 @@ class LossAnswer:
             None if per_image is None else [_number(value) for value in per_image],
             None if gradient is None else _numbers(gradient),
         )
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Limits of a request.
+
+    max_images: images per request. max_body_bytes, max_json_bytes: size of the body, the latter for /v1/loss.
+    max_pixels: width times height of an image. max_boxes: number of predictions, and of targets.
+    """
+
+    max_images: int
+    max_body_bytes: int
+    max_json_bytes: int
+    max_pixels: int
+    max_boxes: int
+
+
+@dataclass(frozen=True)
+class Model:
+    """The model of a service.
+
+    classes: names of the labels; empty if the detector has none. score_threshold, iou_threshold: defaults of
+    the artifact. version: of the service. device: of the model.
+    """
+
+    name: str
+    classes: tuple[str, ...]
+    score_threshold: float
+    iou_threshold: float
+    version: str
+    device: str
+    limits: Limits
+
+    @classmethod
+    def from_json(cls, document: Mapping[str, Any]) -> "Model":
+        """Parse an answer of /v1/model. Raise KeyError, TypeError or ValueError if malformed."""
+        defaults, service = document["defaults"], document["service"]
+        limits = {name: int(service["limits"][name]) for name in Limits.__dataclass_fields__}
+        return cls(
+            str(document["name"]),
+            tuple(document.get("classes", ())),
+            float(defaults["score_threshold"]),
+            float(defaults["iou_threshold"]),
+            str(service["version"]),
+            str(service["device"]),
+            Limits(**limits),
+        )
+
+
+class ServiceError(LensboxError):
+    """The service refused a request, or there was no answer.
+
+    status: HTTP status, None without an answer. code: stable word of the problem document, such as
+    "undecodable_image"; "no_answer" without an answer, "unexpected_answer" if it is not a Lensbox service.
+    detail: message for people. request_id: ID of the request in the service's log.
+    """
+
+    exit_code = ExitCode.UNUSABLE
+
+    def __init__(self, status: int | None, code: str, detail: str, request_id: str | None = None) -> None:
+        known = " ".join(str(part) for part in (status, code) if part is not None)
+        known += f", request {request_id}" if request_id else ""
+        super().__init__(f"{detail} ({known})")
+        self.status = status
+        self.code = code
+        self.detail = detail
+        self.request_id = request_id
+
+    @classmethod
+    def from_problem(
+        cls, problem: Mapping[str, Any], status: int, request_id: str | None = None
+    ) -> "ServiceError":
+        """Parse a problem document (RFC 9457) with `code`. Raise KeyError or TypeError if malformed."""
+        return cls(status, str(problem["code"]), str(problem["detail"]), request_id)
+
+    @property
+    def is_of_one_image(self) -> bool:
+        """Whether the error concerns this image alone, so that the next may succeed."""
+        return self.status in _OF_ONE_IMAGE
+
+
+def unexpected(answer: object, status: int = 200) -> ServiceError:
+    """Return the error for an answer that is not that of a Lensbox service."""
+    text = (answer if isinstance(answer, str) else repr(answer))[:SHOWN]
+    return ServiceError(status, "unexpected_answer", f"the answer is not that of a Lensbox service: {text!r}")
 
 
 def _number(value: Any) -> float:

@@ -1,4 +1,4 @@
-"""`lensbox detect`: what an artifact, or a running service, finds in image files."""
+"""`lensbox detect`: detect in image files, with an artifact or a running service."""
 
 import contextlib
 import os
@@ -10,19 +10,16 @@ from typing import Any
 
 import click
 
-from lensbox.client.answers import ImageDetections
+from lensbox.client.answers import ImageDetections, ServiceError
 from lensbox.client.client import Client
-from lensbox.client.detector import Detector, Question, artifact_detector, service_detector
-from lensbox.client.drawings import check_drawings, draw
-from lensbox.client.errors import ServiceError
+from lensbox.client.detector import Detector, Question, artifact_detector, service_detector, shipped_artifact
 from lensbox.client.file_list import ListedFile, is_folder, list_files
-from lensbox.client.formats import FORMATS, make_format
-from lensbox.client.progress import progress
-from lensbox.common.command import FILE, Command, fraction, seconds
+from lensbox.client.output import FORMATS, check_drawings, draw, make_format, progress
+from lensbox.common.command import FILE, Command, CommandError, fraction, seconds
 from lensbox.common.errors import ExitCode, InputError, LensboxError
 
 _COUNT = click.IntRange(1, 4096)
-# Of the artifact in this process, and of a service: options that say nothing of the other.
+# Options of an artifact in this process, and options of a service.
 _IN_PROCESS = ("artifact", "device", "decode_threads", "public_key")
 _OF_SERVICE = ("api_key", "timeout", "connections")
 
@@ -54,7 +51,10 @@ def _device(text: str) -> str:
     help="Turn photographs upright, or leave them as they lie. Default: as the artifact says.",
 )
 @click.option(
-    "--artifact", type=FILE, default=Path("artifacts/detector.pt"), help="What runs in this process."
+    "--artifact",
+    type=FILE,
+    show_default="the shipped face detector",
+    help="The artifact to run in this process.",
 )
 @click.option(
     "--device",
@@ -82,10 +82,10 @@ def detect(
     annotate: Path | None,
     **options: Any,
 ) -> ExitCode:
-    """Prints what is in image files, and in those of folders: labels, scores, and boxes in pixels.
+    """Detect in image files and folders; print labels, scores, and boxes in pixels.
 
-    Runs the artifact in this process, or asks a running service (--url); both find the same. A file that
-    cannot be read is told on stderr, the others go on, and the exit code is 4.
+    Runs an artifact in this process, or asks a running service (--url); both find the same. A file that
+    cannot be read is an error on stderr and exit code 4; the others go on.
     """
     _check_options(context, options)
     if annotate is not None and any(is_folder(folder) and _is_same(folder, annotate) for folder in files):
@@ -96,14 +96,14 @@ def detect(
     with _detector(options) as detector:
         try:
             return _detect(context.command_path, listed, detector, format_name, annotate)
-        except BrokenPipeError:  # nobody reads on: that is no failure
-            # Else the interpreter, when it flushes stdout at its end, would say so.
+        except BrokenPipeError:  # the reader has closed the pipe, which is no failure
+            # The interpreter would report the pipe when it flushes stdout at its end.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return ExitCode.GOOD
 
 
 def _check_options(context: click.Context, options: dict[str, Any]) -> None:
-    """Raises UsageError for options that the way of asking does not have."""
+    """Raise UsageError for options that do not apply."""
     useless, reason = (
         (_OF_SERVICE, "must come with --url") if options["url"] is None else (_IN_PROCESS, "is not for --url")
     )
@@ -121,7 +121,7 @@ def _detector(options: dict[str, Any]) -> Iterator[Detector]:
     question = Question(options["score_threshold"], options["iou_threshold"], options["orientation"])
     if options["url"] is None:
         yield artifact_detector(
-            options["artifact"],
+            options["artifact"] or shipped_artifact(),
             question,
             options["device"],
             options["batch"],
@@ -138,6 +138,8 @@ def _detector(options: dict[str, Any]) -> Iterator[Detector]:
         )
     except ValueError as error:
         raise click.UsageError(str(error)) from error
+    except ModuleNotFoundError as error:
+        raise CommandError("lensbox detect", str(error), ExitCode.UNUSABLE) from error
     with client:
         yield service_detector(client, question, options["batch"])
 
@@ -172,20 +174,20 @@ def _detect(
 
 
 def _print(lines: str) -> None:
-    # Names of files may hold bytes that are no text. As escapes of JSON they can be read back.
+    # Escape bytes in file names that are not text, as JSON does.
     click.echo(lines.encode("utf-8", "backslashreplace").decode(), nl=False)
 
 
 def _drawn(
-    file: ListedFile, found: ImageDetections, detector: Detector, folder: Path
+    file: ListedFile, result: ImageDetections, detector: Detector, folder: Path
 ) -> ImageDetections | InputError:
     try:
-        draw(file.path, found, detector, folder / file.drawing)
+        draw(file.path, result, detector, folder / file.drawing)
     except InputError as error:
         return error
-    return found
+    return result
 
 
 def _told(file: Path, error: LensboxError) -> str:
-    """A message that names the file."""
+    """Return a message that names the file."""
     return str(error) if str(file) in str(error) else f"{file}: {error}"

@@ -1,4 +1,4 @@
-"""Requests to a service, asked again while it says that it will have time later."""
+"""HTTP requests to a service, with retries."""
 
 import email.utils
 import importlib.metadata
@@ -12,12 +12,12 @@ from typing import Any, TypeVar
 
 import httpx
 
-from lensbox.client.errors import SHOWN, ServiceError, unexpected
+from lensbox.client.answers import SHOWN, ServiceError, unexpected
 
 _FIRST_WAIT = 0.25  # seconds before the second try; doubled with each
-_LONGEST_WAIT = 60.0  # a service that asks for more has no time for us
+_LONGEST_WAIT = 60.0  # a longer Retry-After fails at once
 _AGAIN = (429, 503)
-# UnicodeError: of the system, for what can be no name of a host.
+# UnicodeError: the system's error for an invalid host name.
 _NO_ANSWER = (httpx.RequestError, UnicodeError)
 _BROKEN = (httpx.ReadError, httpx.WriteError, httpx.CloseError, httpx.RemoteProtocolError)
 
@@ -26,21 +26,21 @@ Typed = TypeVar("Typed")
 
 @dataclass(frozen=True)
 class Answer:
-    """A good one. request_id: by which the service's log knows the request."""
+    """A successful answer. request_id: ID of the request in the service's log."""
 
     content: bytes
     media_type: str
     request_id: str | None
 
     def json(self) -> Any:
-        """Raises ServiceError for what is no JSON."""
+        """Parse the JSON. Raise ServiceError if it is none."""
         try:
             return json.loads(self.content)
         except ValueError as error:
             raise unexpected(self.content.decode("utf-8", "replace")) from error
 
     def read(self, read: Callable[[Any], Typed]) -> Typed:
-        """What `read` makes of the JSON. Raises ServiceError for what no service answers."""
+        """Parse the JSON with `read`. Raise ServiceError if it is malformed."""
         document = self.json()
         try:
             return read(document)
@@ -49,9 +49,9 @@ class Answer:
 
 
 class Connection:
-    """Connections to one service, which requests of all threads share.
+    """A connection pool to one service. Thread-safe.
 
-    url, api_key, timeout, retries, connections: as `Client` has them. transport: httpx's, for tests.
+    url, api_key, timeout, retries, connections: see `Client`. transport: httpx's, for tests.
     """
 
     def __init__(
@@ -80,11 +80,11 @@ class Connection:
         self._retries = retries
 
     def close(self) -> None:
-        """Closes all connections."""
+        """Close all connections."""
         self._http.close()
 
     def status(self, path: str) -> int | None:
-        """The status of GET `path`, asked once; None without an answer."""
+        """Return the status of GET `path`, without retries; None without an answer."""
         try:
             return self._http.get(path).status_code
         except _NO_ANSWER:
@@ -99,16 +99,14 @@ class Connection:
         content: bytes | None = None,
         json: Any = None,
         files: Sequence[tuple[str, bytes]] | None = None,
-        fields: Mapping[str, str] | None = None,
         parameters: Mapping[str, Any] | None = None,
         accept: str = "*/*",
     ) -> Answer:
-        """The answer to a request, if it is a good one. Raises ServiceError.
+        """Send a request; return a successful answer, or raise ServiceError.
 
-        content, json, or files and fields of a form: the body. accept: the form that the answer shall have.
-        Asked again are, `retries` times, requests that are answered 503 or 429, after the seconds in
-        `Retry-After` or a wait that doubles, and those whose connection broke: no request changes anything,
-        so it does no harm to ask twice. Once `stopped` is set there is no further try.
+        content, json or files (of a form): the body. accept: media type of the answer. Retry up to `retries`
+        times after 503 or 429, waiting for `Retry-After` or with exponential back-off, and after a broken
+        connection: all requests are idempotent. Setting `stopped` ends the retries.
         """
         headers = {"Accept": accept, "X-Request-Timeout-Ms": str(max(1, round(1000 * self.timeout)))}
         for attempt in range(self._retries + 1):
@@ -120,7 +118,6 @@ class Connection:
                     content=content,
                     json=json,
                     files=files,
-                    data=fields,
                     params=parameters,
                     headers=headers,
                 )
@@ -136,7 +133,7 @@ class Connection:
                 if response.status_code not in _AGAIN:
                     raise failure
                 wait = max(wait, _retry_after(response))
-            # A little at random: clients that were turned away together shall not come back together.
+            # Jitter: clients that were refused together must not retry together.
             wait *= random.uniform(1.0, 1.25)
             is_last = attempt == self._retries or wait > _LONGEST_WAIT
             if is_last or _waited_in_vain(wait, stopped):
@@ -159,14 +156,14 @@ def _failure(response: httpx.Response) -> ServiceError:
     request_id = response.headers.get("X-Request-ID")
     try:
         return ServiceError.from_problem(response.json(), response.status_code, request_id)
-    except (ValueError, KeyError, TypeError):  # of a proxy between us
+    except (ValueError, KeyError, TypeError):  # from a proxy
         text = " ".join(response.text.split())[:SHOWN]
         detail = f"the answer was {response.status_code} {response.reason_phrase}: {text!r}"
         return ServiceError(response.status_code, "unexpected_answer", detail, request_id)
 
 
 def _retry_after(response: httpx.Response) -> float:
-    """Seconds, from a number of them or from a date; 0 where it is neither."""
+    """Return the seconds of `Retry-After`, a number or a date; 0 if it is neither."""
     text = response.headers.get("Retry-After", "")
     if text.isdecimal() and text.isascii():
         return float(text)

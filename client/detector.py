@@ -1,21 +1,28 @@
-"""What `lensbox detect` asks: an artifact in this process, or a service."""
+"""The detector of `lensbox detect`: a service, an artifact, or by default the shipped detector."""
 
+import os
+import subprocess
+import sys
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import click
+
 from lensbox.client.answers import ImageDetections
 from lensbox.client.client import Client, Orientation
-from lensbox.client.many import BATCH_SIZE
-from lensbox.common.errors import LensboxError
+from lensbox.client.images import BATCH_SIZE
+from lensbox.common.errors import ArtifactError, LensboxError, OutputError
+from lensbox.common.files import require_writable_folder
+from lensbox.common.machine import package_version
 
 Results = Generator[ImageDetections | LensboxError, None, None]
 
 
 @dataclass(frozen=True)
 class Question:
-    """How to look at images. None: as the artifact says."""
+    """Parameters of a detection. None: the artifact's default."""
 
     score_threshold: float | None = None
     iou_threshold: float | None = None
@@ -24,8 +31,8 @@ class Question:
 
 @dataclass(frozen=True)
 class Detector:
-    """detect: results in the order of the files, an error where there is none. classes, points: the names of
-    the classes, and of those further outputs that are points. orientation: in which photographs are read."""
+    """detect: yields a result or an error per file, in order. classes: names of the classes. points: names of
+    the extras that are points. orientation: how photographs are read."""
 
     detect: Callable[[Sequence[Path]], Results]
     classes: tuple[str, ...]
@@ -34,8 +41,7 @@ class Detector:
 
 
 def service_detector(client: Client, question: Question, batch_size: int | None) -> Detector:
-    """Asks a service, several files at a time. batch_size: files of one request, at most. Raises
-    ServiceError."""
+    """Ask a service. batch_size: maximum files per request. Raise ServiceError."""
 
     def detect(files: Sequence[Path]) -> Results:
         return client.detect_many(
@@ -49,6 +55,34 @@ def service_detector(client: Client, question: Question, batch_size: int | None)
     return _described(detect, client.metadata(), question)
 
 
+def shipped_artifact() -> Path:
+    """Return the artifact of the shipped detector in the user's cache; export it if it is not there.
+
+    Another version of Lensbox or torch, or other weights, is another file. Safe with concurrent calls: the
+    file appears whole. Raise ArtifactError if the export fails, OutputError if the cache cannot be written.
+    """
+    from hashlib import sha256
+
+    from lensbox.model.weights_file import SHIPPED_WEIGHTS
+
+    weights = sha256(SHIPPED_WEIGHTS.read_bytes()).hexdigest()[:12]
+    versions = f"{package_version('lensbox')}-torch-{package_version('torch')}"
+    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "lensbox"
+    path = folder / f"detector-{versions}-{weights}.pt"
+    if path.is_file():
+        return path
+    try:
+        require_writable_folder("the cache", folder)
+    except OutputError as error:
+        raise OutputError(f"{error}; XDG_CACHE_HOME names another cache, --artifact a file") from error
+    click.echo(f"exporting the shipped detector to {path}, once", err=True)
+    # A process of its own: exporting leaves settings of torch behind.
+    command = [sys.executable, "-m", "lensbox.common", "export", "--no-parity", "--output", str(path)]
+    if subprocess.run(command, stdout=subprocess.DEVNULL).returncode != 0:
+        raise ArtifactError(f"the shipped detector cannot be exported to {path}; the reason is above")
+    return path
+
+
 def artifact_detector(
     path: Path,
     question: Question,
@@ -57,22 +91,31 @@ def artifact_detector(
     decode_threads: int | None,
     public_key: Path | None,
 ) -> Detector:
-    """Loads an artifact, and reads files in threads ahead of it. Raises ArtifactError, DeviceError."""
-    # Imported here, as torch takes seconds to load, and is of no use to who asks a service.
+    """Load an artifact, and read files ahead in threads. Raise ArtifactError or DeviceError."""
+    # Imported here: torch takes seconds to import, and a client of a service does not need it.
     import json
 
     from lensbox.runtime.detection_json import detections_to_json
     from lensbox.runtime.freed_memory import keep_freed_memory
     from lensbox.runtime.loading import load_artifact
 
+    try:
+        path.stat()
+    except FileNotFoundError as error:
+        raise ArtifactError(
+            f"there is no file {path.name} in {path.parent.absolute()}; `lensbox export` writes one, "
+            "`--artifact` names another"
+        ) from error
+    except OSError:  # loading reports it
+        pass
     artifact = load_artifact(path, device, public_key=public_key)
     if artifact.device.type == "cpu":
         keep_freed_memory()
-    # On a CPU, what a larger batch computes leaves the caches.
+    # On a CPU, the data of a larger batch leaves the caches.
     size = batch_size or (8 if artifact.device.type == "cpu" else 64)
 
     def detect(files: Sequence[Path]) -> Results:
-        for found in artifact.file_detections(
+        for result in artifact.file_detections(
             files,
             size,
             decode_threads,
@@ -80,12 +123,12 @@ def artifact_detector(
             question.iou_threshold,
             question.orientation,
         ):
-            if isinstance(found, LensboxError):
-                yield found
+            if isinstance(result, LensboxError):
+                yield result
                 continue
-            detections = detections_to_json(found.detections, artifact.classes)
-            # Through the same form, so that answers are the same from everywhere.
-            yield ImageDetections.from_json({**found._asdict(), "detections": detections})
+            detections = detections_to_json(result.detections, artifact.classes)
+            # The same JSON as of a service, so that the results are the same.
+            yield ImageDetections.from_json({**result._asdict(), "detections": detections})
 
     return _described(detect, json.loads(artifact.metadata.to_json()), question)
 
@@ -93,7 +136,7 @@ def artifact_detector(
 def _described(
     detect: Callable[[Sequence[Path]], Results], metadata: Mapping[str, Any], question: Question
 ) -> Detector:
-    """metadata: `lensbox.json`, as far as /v1/model tells it."""
+    """metadata: `lensbox.json`, or the answer of /v1/model."""
     extras = metadata.get("extras", {})
     return Detector(
         detect,

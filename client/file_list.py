@@ -1,4 +1,4 @@
-"""Which image files a command line names: the twin of the runner's `image_list.cpp`."""
+"""List the image files of a command line, as the runner's `image_list.cpp` does."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -10,9 +10,9 @@ ENDINGS = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif")
 
 
 class ListedFile(NamedTuple):
-    """A file to look at, or what is wrong with a folder.
+    """An image file, or a folder without one.
 
-    drawing: the path of its drawing, below the folder of all drawings. fault: why there is nothing to see.
+    drawing: path of the annotated picture, relative to `--annotate`. fault: the error if it is a folder.
     """
 
     path: Path
@@ -21,11 +21,10 @@ class ListedFile(NamedTuple):
 
 
 def list_files(arguments: Sequence[Path], recursive: bool, drawings: Path | None) -> list[ListedFile]:
-    """The files that are named, and of each folder the image files in it, in the order of their names.
+    """Return the named files, and the image files of named folders sorted by name.
 
-    A folder's are those whose names end in one of ENDINGS, in small or capital letters, and do not begin with
-    a dot. recursive: also those in the folders below, but for links, those that begin with a dot, and the one
-    of the drawings.
+    Image files end in one of ENDINGS (case-insensitive) and do not begin with a dot. recursive: also list
+    folders in a folder, except links, names that begin with a dot, and the folder of the drawings.
     """
     files: list[ListedFile] = []
     for argument in arguments:
@@ -37,10 +36,10 @@ def list_files(arguments: Sequence[Path], recursive: bool, drawings: Path | None
 
 
 def is_folder(path: Path) -> bool:
-    """Whether it is known to be one. Never raises."""
+    """Return whether a path is a folder; False if it cannot be accessed."""
     try:
         return path.is_dir()
-    except OSError:  # in a folder that may not be entered: who reads it as a file says so
+    except OSError:  # no permission: reading it as a file reports that
         return False
 
 
@@ -53,7 +52,7 @@ def _of_folder(folder: Path, recursive: bool, drawings: Path | None) -> list[Lis
         hint = "" if recursive else " (--recursive also looks into the folders in it)"
         fault = InputError(f"no file in this folder ends with {', '.join(ENDINGS)}{hint}")
         return [ListedFile(folder, Path(), fault)]
-    # With the whole name, so that a.jpg and a.png are two drawings.
+    # The whole name: a.jpg and a.png are two drawings.
     return [ListedFile(path, Path(f"{path.relative_to(folder)}.png")) for path in paths]
 
 

@@ -38,7 +38,7 @@ COMMANDS: dict[str, LazyCommand] = {
     ),
     "sign": LazyCommand("lensbox.export.sign_cli:sign", "Sign artifacts.", extra="sign"),
     "info": LazyCommand("lensbox.export.info_cli:info", "Say what an artifact is, or this installation."),
-    "detect": LazyCommand("lensbox.client.cli:detect", "Find what is in image files.", extra="client"),
+    "detect": LazyCommand("lensbox.client.cli:detect", "Find what is in image files."),
     "train": LazyCommand("lensbox.train.cli:train", "Train a face detector.", extra="train"),
     "evaluate": LazyCommand(
         "lensbox.train.cli:evaluate", "Score a detector on labelled photographs.", extra="train"

@@ -20,7 +20,7 @@ ARROWS: dict[str, set[str]] = {
     "runtime": {"common", "artifact", "ops"},
     "export": {"common", "artifact", "ops", "model", "runtime"},
     "train": {"common", "artifact", "ops", "model", "runtime"},
-    "client": {"common", "artifact", "runtime"},
+    "client": {"common", "artifact", "model", "runtime"},
     "serve": {"common", "artifact", "ops", "runtime", "train"},
     "cpp_runtime": {"common", "ops"},
     "bench": {"common", "artifact", "ops", "model", "runtime"},

@@ -1,5 +1,6 @@
-"""Many images: several in a request, several requests at a time."""
+"""Encode images for a service, and send many of them: batches over several connections."""
 
+import io
 import itertools
 import threading
 import time
@@ -9,51 +10,95 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lensbox.client.answers import ImageDetections
-from lensbox.client.errors import ServiceError
-from lensbox.client.image_bytes import Image, image_bytes
-from lensbox.client.model import Limits
+import numpy as np
+import PIL.Image
+from numpy.typing import NDArray
+
+from lensbox.client.answers import ImageDetections, Limits, ServiceError
 from lensbox.common.errors import InputError, LensboxError, system_reason
 
 if TYPE_CHECKING:
     from lensbox.client.connection import Answer, Connection
 
+Image = str | Path | bytes | PIL.Image.Image | NDArray[np.uint8]
 Result = ImageDetections | LensboxError
 
-BATCH_SIZE = 8  # images of a request, at most, unless another number is asked for
-_OF_A_PART = 512  # bytes of a form beside a file, at most
-# A request with more images takes longer, and there is a time for its answer. Of that:
-_SOON, _LATE = 1 / 16, 1 / 4
+BATCH_SIZE = 8  # default maximum of images per request
+_PART_OVERHEAD = 512  # upper bound of the bytes of a form beside each file
+# A fast and a slow answer, as fractions of the timeout.
+_FAST, _SLOW = 1 / 16, 1 / 4
+# Modes that PNG stores. Pillow converts all others to RGB.
+_PNG_MODES = ("1", "L", "LA", "I;16", "P", "RGB", "RGBA")
+
+
+def image_bytes(image: Image) -> bytes:
+    """Return the bytes of an image file.
+
+    image: a path; the bytes of a file; a Pillow image; or uint8 [H, W] (gray), [H, W, 3] (RGB) or [H, W, 4]
+    (RGBA). The last two become PNG files. Raise TypeError, ValueError, or OSError for an unreadable file.
+    """
+    if isinstance(image, (str, Path)):
+        return Path(image).read_bytes()
+    if isinstance(image, bytes):
+        return image
+    if isinstance(image, np.ndarray):
+        return _png(_picture(image))
+    if isinstance(image, PIL.Image.Image):
+        try:
+            image.load()  # Pillow reads files lazily
+        except Exception as error:  # decoders raise a dozen types on broken files
+            raise ValueError(f"image must be a whole picture: {error or type(error).__name__}") from error
+        return _png(image if image.mode in _PNG_MODES else image.convert("RGB"))
+    raise TypeError(
+        "image must be a path, the bytes of a file, a picture of Pillow's or an array, "
+        f"got {type(image).__name__}"
+    )
+
+
+def _picture(pixels: NDArray[Any]) -> PIL.Image.Image:
+    if pixels.dtype != np.uint8:
+        raise ValueError(f"image must be uint8, got {pixels.dtype}")
+    is_gray = pixels.ndim == 2
+    if 0 in pixels.shape or not (is_gray or (pixels.ndim == 3 and pixels.shape[2] in (3, 4))):
+        shape = list(pixels.shape)
+        raise ValueError(f"image must have the shape [H, W], [H, W, 3] or [H, W, 4], got {shape}")
+    return PIL.Image.fromarray(np.ascontiguousarray(pixels))
+
+
+def _png(picture: PIL.Image.Image) -> bytes:
+    buffer = io.BytesIO()
+    # The fastest level: networks are seldom slower than the second fastest.
+    picture.save(buffer, "PNG", compress_level=1)
+    return buffer.getvalue()
 
 
 class Pace:
-    """How many images the next request has: one at first, and twice as many whenever an answer comes soon.
+    """Chooses the batch size: one image at first, doubled after a fast answer, halved after a slow one.
 
-    So a service that takes a second for an image is not asked for eight at once by each connection. timeout:
-    seconds for an answer.
+    A service that takes a second per image then does not get large requests. timeout: seconds per answer.
     """
 
     def __init__(self, timeout: float) -> None:
-        self._soon, self._late = _SOON * timeout, _LATE * timeout
+        self._fast, self._slow = _FAST * timeout, _SLOW * timeout
         self.images = 1
 
     def answered(self, seconds: float, most: int) -> None:
-        """After an answer; most: images of a request."""
-        if seconds < self._soon:
+        """Record an answer. most: maximum batch size."""
+        if seconds < self._fast:
             self.images = min(most, 2 * self.images)
-        elif seconds > self._late:
+        elif seconds > self._slow:
             self.failed()
 
     def failed(self) -> None:
-        """After a request that all its images could have a part in."""
+        """Record a failed request."""
         self.images = max(1, self.images // 2)
 
 
 class ManyImages:
     """One call of `Client.detect_many`.
 
-    batch_size: images of a request, at most. limits: gives those of the service; called for several images in
-    a request.
+    batch_size: maximum images per request. limits: returns the limits of the service; called before the first
+    request with several images.
     """
 
     def __init__(
@@ -69,19 +114,19 @@ class ManyImages:
         self._limits = limits
         self._pace = Pace(connection.timeout)
         self._lock = threading.Lock()
-        self._most: int | None = None  # images of a request; None until it is known
+        self._most: int | None = None  # images per request; None until known
         self._most_bytes = 0
         self._stopped = threading.Event()
 
     def results(self, images: Iterable[Image], connections: int) -> Generator[Result, None, None]:
-        """Of each image, in their order; closing it asks for no more."""
+        """Yield a result per image, in order. Closing the generator sends no more requests."""
         remaining = iter(images)
         waiting: deque[Future[list[Result]]] = deque()
         with ThreadPoolExecutor(connections, thread_name_prefix="lensbox-client") as pool:
             try:
                 while batch := list(itertools.islice(remaining, self._pace.images)):
                     waiting.append(pool.submit(self._of_batch, batch))
-                    # As many again are ready to be sent while the first answer is awaited.
+                    # Keep as many prepared requests as there are connections.
                     if len(waiting) == 2 * connections:
                         yield from waiting.popleft().result()
                 while waiting:
@@ -97,7 +142,7 @@ class ManyImages:
         return [results[index] for index in range(len(images))]
 
     def _of_files(self, files: Sequence[bytes]) -> list[Result]:
-        """Of one request, if all goes well."""
+        """Send one request; if it fails, one per file."""
         begin = time.monotonic()
         try:
             if len(files) == 1:
@@ -110,12 +155,12 @@ class ManyImages:
         else:
             self._pace.answered(time.monotonic() - begin, self._most_images())
             return results
-        # One of them may be to blame for it, or that they are so many.
+        # One file may have failed all, or the request was too large.
         self._pace.failed()
         return [result for file in files for result in self._of_files([file])]
 
     def _most_images(self) -> int:
-        """Of a request; it has one to a service that does not tell. Asked once one was answered."""
+        """Return the maximum number of images per request; 1 if the service does not announce a limit."""
         with self._lock:
             if self._most is None:
                 try:
@@ -133,8 +178,7 @@ class ManyImages:
 def _requests(
     images: Sequence[Image], results: dict[int, Result], most_bytes: int
 ) -> Iterator[dict[int, bytes]]:
-    """Files by their places, as many at a time as go into a request, read when it is their turn. One that
-    cannot be read is an error in `results`."""
+    """Yield the files of each request by index, read when needed. Store errors of reading in `results`."""
     files: dict[int, bytes] = {}
     size = 0
     for index, image in enumerate(images):
@@ -142,11 +186,11 @@ def _requests(
         if isinstance(file, InputError):
             results[index] = file
             continue
-        if files and size + len(file) + _OF_A_PART > most_bytes:
+        if files and size + len(file) + _PART_OVERHEAD > most_bytes:
             yield files
             files, size = {}, 0
         files[index] = file
-        size += len(file) + _OF_A_PART
+        size += len(file) + _PART_OVERHEAD
     if files:
         yield files
 
@@ -162,7 +206,7 @@ def _file(image: Image) -> bytes | InputError:
 
 
 def _of_each(answer: "Answer", count: int) -> list[Result]:
-    """Of an answer to several images. Raises ServiceError."""
+    """Parse an answer to several images. Raise ServiceError."""
 
     def read(document: Any) -> list[Result]:
         results = [_one_of_many(one, answer.request_id) for one in document["images"]]

@@ -11,7 +11,7 @@ import pytest
 from fake_transport import NOTHING, faked, problem
 
 from lensbox.client import Client, ImageDetections, ServiceError
-from lensbox.client.many import Pace
+from lensbox.client.images import Pace
 from lensbox.common.errors import InputError, LensboxError
 
 LIMITS = {

@@ -17,19 +17,27 @@ import PIL.Image
 import PIL.ImageOps
 import pytest
 from made_up_service import made_up_service
-from serve_process import running_service
+from serve_process import PATIENCE, running_service
 from small_detectors import SHALLOW
 from user_detectors import Landmarks, RedAndBlue
 
 from lensbox.client import Detection, ImageDetections
-from lensbox.client.formats import CSV_COLUMNS, make_format
+from lensbox.client.output import CSV_COLUMNS, make_format
 from lensbox.common.annotate import COLORS
 from lensbox.common.main import main
+from lensbox.common.samples import save_photos
 from lensbox.export.artifact_writer import save_artifact
 from lensbox.export.onnx_writer import save_onnx
 from lensbox.model import FaceDetector
 from lensbox.runtime.loading import load_artifact
 
+NOTHING = {"width": 4, "height": 3, "detections": []}
+LIMITS = dict.fromkeys(("max_body_bytes", "max_json_bytes", "max_pixels", "max_boxes"), 1 << 24)
+MODEL = {
+    "name": "made_up",
+    "defaults": {"score_threshold": 0.5, "iou_threshold": 0.5},
+    "service": {"version": "1", "torch": "2", "device": "cpu", "limits": {**LIMITS, "max_images": 32}},
+}
 Run = Callable[..., tuple[int, str, str]]
 
 
@@ -67,7 +75,7 @@ def entries(stdout: str) -> list[dict[str, Any]]:
     [(), ("--score-threshold", "0.0103"), ("--iou-threshold", "0"), ("--orientation", "stored")],
     ids=lambda options: " ".join(options) or "defaults",
 )
-def test_both_ways_find_the_same(run: Run, url: str, options: tuple[str, ...]) -> None:
+def test_artifact_and_service_find_the_same(run: Run, url: str, options: tuple[str, ...]) -> None:
     own = run(".", "--recursive", "--batch", "1", *options)
     asked = run(".", "--recursive", "--connections", "1", "--batch", "1", *options, where=url)
     assert own == asked
@@ -78,7 +86,7 @@ def test_both_ways_find_the_same(run: Run, url: str, options: tuple[str, ...]) -
     assert any(entry["detections"] for entry in entries(stdout))
 
 
-def test_what_is_found_is_the_artifacts(run: Run, artifact_path: Path, photos: Path) -> None:
+def test_finds_as_the_artifact_does(run: Run, artifact_path: Path, photos: Path) -> None:
     code, stdout, _ = run(".", "--batch", "1", "--format", "jsonl")
     artifact = load_artifact(artifact_path)
     assert code == 0
@@ -90,7 +98,7 @@ def test_what_is_found_is_the_artifacts(run: Run, artifact_path: Path, photos: P
         assert [one["score"] for one in entry["detections"]] == found.scores.tolist()
 
 
-def test_batches_and_threads_lose_nothing(run: Run) -> None:
+def test_batches_and_threads_keep_all_files(run: Run) -> None:
     files = ["b.jpg", "a.PNG", "turned.jpg"] * 5
     one_by_one = entries(run(*files, "--batch", "1")[1])
     batches = entries(run(*files, "--batch", "4", "--decode-threads", "3")[1])
@@ -100,7 +108,7 @@ def test_batches_and_threads_lose_nothing(run: Run) -> None:
         assert scores == pytest.approx([one["score"] for one in expected["detections"]], abs=1e-5)
 
 
-def test_a_bad_file_is_one_line_and_stops_nothing(run: Run, url: str, tmp_path: Path) -> None:
+def test_a_bad_file_is_one_error_line(run: Run, url: str, tmp_path: Path) -> None:
     bad, missing, empty = tmp_path / "bad.jpg", tmp_path / "missing.jpg", tmp_path / "empty"
     bad.write_text("hello")
     empty.mkdir()
@@ -123,7 +131,7 @@ def test_a_bad_file_is_one_line_and_stops_nothing(run: Run, url: str, tmp_path: 
         assert all("detections" in found[index] for index in (1, 4))
 
 
-def test_a_name_that_is_no_text(run: Run, photos: Path, tmp_path: Path) -> None:
+def test_prints_file_names_that_are_not_text(run: Run, photos: Path, tmp_path: Path) -> None:
     path = Path(os.fsdecode(os.fsencode(tmp_path) + b"/\xff\xc3\xa9.jpg"))
     shutil.copy(photos / "b.jpg", path)
     code, stdout, stderr = run(path, "--format", "jsonl")
@@ -221,7 +229,7 @@ def test_drawings_are_upright_at_full_size_and_mirror_the_folder(
         assert (np.asarray(image) == (57, 255, 120)).all(-1).any()
 
 
-def test_drawings_never_meet(run: Run, photos: Path, tmp_path: Path) -> None:
+def test_rejects_drawings_that_overwrite_files(run: Run, photos: Path, tmp_path: Path) -> None:
     (tmp_path / "b.png").write_bytes(b"")
     for arguments, message in (
         (("b.jpg", "b.jpg", "--annotate", tmp_path / "x"), "twice, or over an image"),
@@ -262,17 +270,13 @@ def test_wrong_usage_of_a_service(run: Run, url: str) -> None:
     assert "url must begin with http://" in stderr
 
 
-def test_without_artifact_or_service_it_ends_with_3(
-    run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["detect", "b.jpg", "--artifact", str(tmp_path / "none.pt")]) == 3
-    assert "none.pt" in capsys.readouterr().err
+def test_exits_with_3_without_a_service(run: Run) -> None:
     code, stdout, stderr = run("b.jpg", where="http://127.0.0.1:9")
     assert (code, stdout) == (3, "")
     assert re.fullmatch(r"lensbox detect: http://127\.0\.0\.1:9/? cannot be asked: .*\n", stderr)
 
 
-def test_what_is_wrong_with_all_ends_it_and_what_with_one_does_not(
+def test_a_refused_key_ends_the_command_and_a_failed_image_does_not(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     refused = {"code": "unauthorized", "detail": "a key must come"}
@@ -304,6 +308,7 @@ def test_what_is_wrong_with_all_ends_it_and_what_with_one_does_not(
     ]
 
 
+@pytest.mark.exhaustive
 def test_a_service_with_keys(
     run: Run, artifact_path: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -318,9 +323,8 @@ def test_a_service_with_keys(
         assert run("b.jpg", where=url)[0] == 0
 
 
-def test_an_onnx_file_runs_on_the_cpu_whatever_else_there_is(
-    run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+@pytest.mark.exhaustive
+def test_an_onnx_file_runs_on_the_cpu(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     path = tmp_path / "detector.onnx"
     save_onnx(FaceDetector(SHALLOW).eval(), path, score_threshold=0.0)
     monkeypatch.setattr("torch.cuda.is_available", lambda: True)
@@ -330,10 +334,102 @@ def test_an_onnx_file_runs_on_the_cpu_whatever_else_there_is(
     assert run("b.jpg", "--artifact", path, "--device", "cuda")[0] == 2
 
 
+@pytest.mark.parametrize(("options", "most"), [((), 8), (("--batch", "3"), 3), (("--batch", "1"), 1)])
+def test_a_request_has_several_files(run: Run, options: tuple[str, ...], most: int) -> None:
+    sizes: list[int] = []
+
+    def answer(path: str, body: bytes) -> tuple[int, Any]:
+        if path == "/v1/model":
+            return 200, MODEL
+        sizes.append(max(1, body.count(b'name="image"')))
+        return 200, NOTHING if sizes[-1] == 1 else {"images": [NOTHING] * sizes[-1]}
+
+    with made_up_service(answer) as service:
+        files = ["b.jpg", "a.PNG"] * 40
+        code, stdout, _ = run(*files, "--connections", "1", *options, where=service.url)
+    assert code == 0
+    found = entries(stdout)
+    assert [entry["file"] for entry in found] == files
+    assert max(sizes) == most
+    assert sum(sizes) == len(files)
+
+
+def test_batches_find_what_the_artifact_finds(run: Run, url: str) -> None:
+    files = ["b.jpg", "a.PNG", "turned.jpg", "below/c.webp"] * 6
+    own = entries(run(*files, "--batch", "1")[1])
+    asked = entries(run(*files, where=url)[1])
+    assert [entry["file"] for entry in asked] == files
+    for one, other in zip(asked, own, strict=True):
+        assert (one["width"], one["height"]) == (other["width"], other["height"])
+        scores = [found["score"] for found in other["detections"]]
+        assert [found["score"] for found in one["detections"]] == pytest.approx(scores, abs=1e-5)
+
+
+_FIRST = "exporting the shipped detector to "
+
+
+def _started(folder: Path, cache: Path) -> "subprocess.Popen[str]":
+    """Start `lensbox detect` without an artifact in a folder."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "lensbox.common", "detect", "grace_hopper.jpg", "--format", "jsonl"],
+        cwd=folder,
+        env={**os.environ, "XDG_CACHE_HOME": str(cache)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+@pytest.mark.parametrize("calls", [1, pytest.param(2, marks=pytest.mark.exhaustive)])
+def test_without_an_artifact_the_shipped_detector_is_exported_once(tmp_path: Path, calls: int) -> None:
+    cache = tmp_path / "cache"
+    save_photos(tmp_path)
+    first = [_started(tmp_path, cache) for _ in range(calls)]  # at the same time
+    outputs = [process.communicate(timeout=PATIENCE) for process in first]
+    (path,) = (cache / "lensbox").iterdir()
+    assert path.match("detector-*.pt")
+    for process, (_, stderr) in zip(first, outputs, strict=True):
+        assert process.returncode == 0, stderr
+        assert f"{_FIRST}{path}, once" in stderr
+    again = _started(tmp_path, cache)
+    stdout, stderr = again.communicate(timeout=PATIENCE)
+    assert (again.returncode, stderr) == (0, "")
+    assert all(output == stdout for output, _ in outputs)
+    assert len(entries(stdout)[0]["detections"]) == 1
+
+
+def test_an_unwritable_cache_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    assert main(["detect", "b.jpg"]) == 2
+    stderr = capsys.readouterr().err
+    assert str(tmp_path / "file" / "lensbox") in stderr
+    assert "--artifact" in stderr
+
+
+def test_a_missing_artifact_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["detect", "b.jpg", "--artifact", str(tmp_path / "none.pt")]) == 3
+    message = (
+        f"there is no file none.pt in {tmp_path}; `lensbox export` writes one, `--artifact` names another"
+    )
+    assert message in capsys.readouterr().err
+
+
+def test_a_service_needs_the_client_extra(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "httpx", None)
+    monkeypatch.delitem(sys.modules, "lensbox.client.connection", raising=False)
+    assert main(["detect", "b.jpg", "--url", "http://127.0.0.1:9"]) == 3
+    assert "pip install 'lensbox[client]'" in capsys.readouterr().err
+
+
 # --- on a terminal, and when nobody reads ---
 
 
-def test_on_a_terminal_there_are_a_table_and_a_bar(artifact_path: Path, photos: Path, tmp_path: Path) -> None:
+def test_prints_a_table_and_a_bar_on_a_terminal(artifact_path: Path, photos: Path, tmp_path: Path) -> None:
     (tmp_path / "bad.jpg").write_text("hello")
     code = (
         "import os, pty, sys\n"
@@ -367,7 +463,7 @@ def test_on_a_terminal_there_are_a_table_and_a_bar(artifact_path: Path, photos: 
     assert any(re.match(r"lensbox detect: .*bad\.jpg must be an image", line) for line in lines)
 
 
-def test_lines_come_at_once_and_a_closed_pipe_is_no_failure(artifact_path: Path, photos: Path) -> None:
+def test_a_closed_pipe_is_no_failure(artifact_path: Path, photos: Path) -> None:
     command = [
         sys.executable,
         "-m",
@@ -389,7 +485,7 @@ def test_lines_come_at_once_and_a_closed_pipe_is_no_failure(artifact_path: Path,
         assert process.wait(60) == 0
 
 
-def test_asking_a_service_takes_no_torch(url: str, photos: Path) -> None:
+def test_asking_a_service_does_not_import_torch(url: str, photos: Path) -> None:
     code = (
         "import sys\n"
         "from lensbox.common.main import main\n"
