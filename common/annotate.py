@@ -49,7 +49,7 @@ def annotate(
     points: Collection[str] = (),
     scale: float = 1.0,
 ) -> Image.Image:
-    """A copy of a picture in color, with what was found in it; the best detection lies on top.
+    """Return a copy of a picture in color, with what was found in it; the best detection lies on top.
 
     found: detections as Lensbox's JSON has them, best first: `box`, `score`, and maybe `label` and `extras`.
     classes: names that have a color each, by turns. points: which of the extras are points.
@@ -82,7 +82,7 @@ def _eight_bit(picture: Image.Image) -> Image.Image:
 
 
 def _pixel(value: float, side: int) -> int:
-    """The nearest pixel boundary; far enough outside for every frame, but safe for absurd coordinates."""
+    """Return the nearest pixel boundary, clamped to one pixel beyond the picture."""
     return round(min(max(value, -1), side + 1))
 
 
@@ -96,7 +96,7 @@ def _frame(pen: ImageDraw.ImageDraw, box: tuple[int, ...], grown: int, width: in
 
 
 def _pairs(values: Any) -> list[tuple[float, float]]:
-    """The points in nested lists of any depth, without those that are no numbers."""
+    """Return the points in nested lists of any depth, without those that are no numbers."""
     if not isinstance(values, list) or not values:
         return []
     if len(values) == 2 and not any(isinstance(value, list) for value in values):
@@ -124,7 +124,7 @@ def _tag(
     font: ImageFont.FreeTypeFont | ImageFont.ImageFont,
     color: Color,
 ) -> None:
-    """A tag that stands on the upper edge of the box, or hangs inside it at the top of the picture."""
+    """Draw a tag on the upper edge of the box, or inside the box at the top of the picture."""
     left, top, right, bottom = pen.textbbox((0, 0), text, font=font)
     margin = max(2, round((bottom - top) / 5))
     wide, high = round(right - left) + 2 * margin, round(bottom - top) + 2 * margin

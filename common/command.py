@@ -24,7 +24,7 @@ class CommandError(click.ClickException):
         self.exit_code = exit_code  # type: ignore[misc]  # (click declares it for classes)
 
     def show(self, file: IO[Any] | None = None) -> None:
-        """Prints the message to stderr, or to `file`."""
+        """Print the message to stderr, or to `file`."""
         click.echo(self.message, file=file, err=file is None)
 
 
@@ -39,7 +39,7 @@ class Command(click.Command):
         super().__init__(*args, **{"context_settings": settings, **kwargs})
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Reads the arguments, after `spread`."""
+        """Parse the arguments, after `spread`."""
         ctx.meta[_GIVEN] = list(args)
         repeatable = {
             name
@@ -56,13 +56,13 @@ class Command(click.Command):
             raise click.UsageError(message, ctx) from error
 
     def _such_as(self) -> str:
-        """The option that is most often meant where one is left out."""
+        """Return a hint with the option that was probably left out."""
         names = {name for parameter in self.params for name in parameter.opts}
         meant = next((name for name in ("--artifact", "--data", "--output") if name in names), None)
         return f", such as {meant}" if meant else ""
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Runs the command. Errors that its user can mend become CommandError, all others pass."""
+        """Run the command. Errors that its user can mend become CommandError, all others pass."""
         try:
             return super().invoke(ctx)
         except LensboxError as error:
@@ -77,7 +77,7 @@ def _in_words(error: OSError) -> str:
 
 
 def spread(arguments: Sequence[str], repeatable: set[str]) -> list[str]:
-    """Gives each further value of a repeatable option the option's name. For commands without arguments."""
+    """Give each further value of a repeatable option the option's name. For commands without arguments."""
     spread_out: list[str] = []
     option, has_value = "", False
     for argument in arguments:
@@ -92,20 +92,20 @@ def spread(arguments: Sequence[str], repeatable: set[str]) -> list[str]:
 
 
 def given_arguments() -> list[str]:
-    """The arguments of the command that runs, as its user gave them."""
+    """Return the arguments of the command that runs, as its user gave them."""
     arguments: list[str] = click.get_current_context().meta[_GIVEN]
     return arguments
 
 
 def require_at_most_one(options: Mapping[str, Any], *names: str) -> None:
-    """Raises UsageError where two options of which each excludes the others are given."""
+    """Raise UsageError where two options of which each excludes the others are given."""
     given = [f"--{name}" for name in names if options[name] not in (None, False)]
     if len(given) > 1:
         raise click.UsageError(f"{' and '.join(given)} must not be given together")
 
 
 def require_runner(program: Path | None) -> None:
-    """Raises UsageError where `--runner`, if it is given, names no program."""
+    """Raise UsageError where `--runner`, if it is given, names no program."""
     if program is not None and not (program.is_file() and os.access(program, os.X_OK)):
         raise click.UsageError(
             f"--runner, or LENSBOX_RUNNER, must be the program lensbox_runner, got {program}"
@@ -113,7 +113,7 @@ def require_runner(program: Path | None) -> None:
 
 
 def seconds(text: str) -> float:
-    """A finite time of at least 0, for an option's `type`."""
+    """Return a finite time of at least 0, for an option's `type`."""
     value = float(text)
     if not 0 <= value < math.inf:  # written so that NaN fails
         raise click.BadParameter(f"must be finite and at least 0, got {text}")
@@ -121,7 +121,7 @@ def seconds(text: str) -> float:
 
 
 def fraction(text: str) -> float:
-    """A number between 0 and 1, for an option's `type`."""
+    """Return a number between 0 and 1, for an option's `type`."""
     value = float(text)
     if not 0 <= value <= 1:
         raise click.BadParameter(f"must be between 0 and 1, got {text}")

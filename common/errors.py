@@ -28,7 +28,7 @@ class LensboxError(Exception):
 
 
 def system_reason(error: OSError) -> str:
-    """Why a file could not be read or written, for a message that names the file: without number and path."""
+    """Return the reason of a failed read or write, without number and path."""
     return error.strerror or str(error) or type(error).__name__
 
 

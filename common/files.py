@@ -14,7 +14,7 @@ def atomic_write(path: str | Path, content: bytes) -> None:
     """Write a file, and the folders it needs; the file appears whole, or the old one stays.
 
     The content is on the disk before the file gets its name. A killed process may leave `NAME.PID.partial`.
-    A symbolic link stays: its target is written. A device or a pipe is written to. Raises OSError that names
+    A symbolic link stays: its target is written. A device or a pipe is written to. Raise OSError that names
     the file.
     """
     path = Path(path)

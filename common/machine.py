@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def package_version(package: str) -> str:
-    """The version of an installed package, or "not installed"."""
+    """Return the version of an installed package, or "not installed"."""
     try:
         return version(package)
     except PackageNotFoundError:
@@ -15,7 +15,7 @@ def package_version(package: str) -> str:
 
 
 def cpu_name() -> str:
-    """The model of the CPU, or at least its architecture."""
+    """Return the model of the CPU, or at least its architecture."""
     try:
         for line in Path("/proc/cpuinfo").read_text().splitlines():
             if line.startswith("model name"):
@@ -26,7 +26,7 @@ def cpu_name() -> str:
 
 
 def driver_version() -> str:
-    """The version of NVIDIA's driver, or "unknown"."""
+    """Return the version of NVIDIA's driver, or "unknown"."""
     query = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
     try:
         answer = subprocess.run(query, capture_output=True, text=True, timeout=20, check=True)

@@ -63,7 +63,7 @@ class LazyGroup(click.Group):
         return list(self._lazy)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Imports the command's module."""
+        """Import the command's module."""
         if cmd_name not in self._lazy:
             return None
         module, _, name = self._lazy[cmd_name].target.partition(":")
@@ -76,7 +76,7 @@ class LazyGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """The command that the arguments name. Raises UsageError, with the name that may be meant."""
+        """Return the command that the arguments name. Raise UsageError, with the name that may be meant."""
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError as error:
@@ -86,19 +86,19 @@ class LazyGroup(click.Group):
             raise click.UsageError(f"{error.message} Did you mean {near[0]!r}?", ctx) from error
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Runs the command that the arguments name."""
+        """Run the command that the arguments name."""
         try:
             return super().invoke(ctx)
         except ModuleNotFoundError as error:
             raise self._missing_package(str(ctx.invoked_subcommand), error) from error
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The table's summaries."""
+        """Return the table's summaries."""
         with formatter.section("Commands"):
             formatter.write_dl([(name, command.summary) for name, command in self._lazy.items()])
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """The names of commands, and the group's own options."""
+        """Return the names of commands, and the group's own options."""
         names = [
             CompletionItem(name, help=command.summary)
             for name, command in self._lazy.items()
@@ -119,7 +119,7 @@ class LazyGroup(click.Group):
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs a command and returns its exit code, one of `lensbox.common.errors.ExitCode`.
+    """Run a command and return its exit code, one of `lensbox.common.errors.ExitCode`.
 
     arguments: without the program's name; None takes those of the process. Errors that a user can mend become
     one message on stderr; all others keep their traceback.

@@ -32,7 +32,7 @@ class _ProgressFormatter(logging.Formatter):
 
 @contextlib.contextmanager
 def reporting() -> Iterator[None]:
-    """Reports while a command runs. Then all is as it was, for those who call commands from Python."""
+    """Report while a command runs, then restore logging for callers from Python."""
     root, package = logging.getLogger(), logging.getLogger("lensbox")
     handlers, root_level, package_level = root.handlers[:], root.level, package.level
     start_reporting()
@@ -45,7 +45,7 @@ def reporting() -> Iterator[None]:
 
 
 def start_reporting(level: int | str = logging.INFO, as_log: bool = False) -> None:
-    """Sends records to stderr: Lensbox's own from `level` on, other libraries' warnings and errors.
+    """Send records to stderr: Lensbox's own from `level` on, other libraries' warnings and errors.
 
     as_log: for what runs for long, each line names its level.
     """
@@ -58,13 +58,13 @@ def start_reporting(level: int | str = logging.INFO, as_log: bool = False) -> No
 
 
 def warn_of_unknown_variables() -> None:
-    """Warns of each variable LENSBOX_... that nothing reads, with the name that may be meant."""
+    """Warn of each variable LENSBOX_... that nothing reads, with the name that may be meant."""
     for message in unknown_variables(os.environ):
         _log.warning(message)
 
 
 def unknown_variables(environment: Mapping[str, str]) -> Iterator[str]:
-    """A message for each variable LENSBOX_... that nothing reads."""
+    """Return a message for each variable LENSBOX_... that nothing reads."""
     in_a_pod = "KUBERNETES_SERVICE_HOST" in environment
     for name in sorted(environment):
         if not name.startswith("LENSBOX_") or name in USED or _OF_DEVELOPMENT.fullmatch(name):

@@ -80,7 +80,7 @@ def _pixels(path: Path, mode: str | None = None) -> Pixels:
 
 
 def main() -> None:
-    """Writes them, and prints the paths of the two tables."""
+    """Write the photographs and tables, and print the paths of the two tables."""
     parser = argparse.ArgumentParser(prog="python -m lensbox.common.samples", description=__doc__)
     parser.add_argument("folder", type=Path, help="where to write them; made if it is not there")
     folder: Path = parser.parse_args().folder

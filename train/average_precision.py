@@ -48,7 +48,7 @@ class ImageLabels:
 
     @property
     def class_indices(self) -> npt.NDArray[np.int64]:
-        """int64 [n], that of each box."""
+        """Return the class of each box, int64 [n]."""
         return _class_indices(self.classes, len(self.boxes))
 
 
@@ -63,7 +63,7 @@ class ImageDetections:
 
     @property
     def class_indices(self) -> npt.NDArray[np.int64]:
-        """int64 [n], that of each box."""
+        """Return the class of each box, int64 [n]."""
         return _class_indices(self.classes, len(self.boxes))
 
 
@@ -72,7 +72,7 @@ def _class_indices(classes: npt.NDArray[np.int64] | None, count: int) -> npt.NDA
 
 
 def _of_class(image: ImageLabels | ImageDetections, wanted: int | None) -> npt.NDArray[np.bool_]:
-    """bool [n]: which boxes are of a class; all of them for None."""
+    """Return bool [n]: which boxes are of a class; all of them for None."""
     return np.full(len(image.boxes), True) if wanted is None else image.class_indices == wanted
 
 
@@ -102,25 +102,25 @@ class Curve:
         return np.asarray(self.hits.cumsum() / np.arange(1, len(self.hits) + 1), np.float64)
 
     def average_precision(self) -> float:
-        """Area under the precision-recall curve made monotone; NaN for a band without boxes."""
+        """Return the area under the precision-recall curve made monotone; NaN for a band without boxes."""
         if not self.total:
             return float("nan")
         return float(np.sum(np.diff(np.concatenate([[0.0], self.recall])) * self._envelope()))
 
     def coco_average_precision(self) -> float:
-        """Mean of the same curve at 101 recalls, as COCO has it; NaN for a band without boxes."""
+        """Return the mean of the same curve at 101 recalls, as COCO has it; NaN for a band without boxes."""
         if not self.total:
             return float("nan")
         reached = np.searchsorted(self.recall, COCO_RECALLS)
         return float(np.append(self._envelope(), 0.0)[reached].mean())
 
     def _envelope(self) -> Array:
-        """At each rank the best precision there or later."""
+        """Return the best precision at each rank or later."""
         return np.asarray(np.maximum.accumulate(self.precision[::-1])[::-1], np.float64)
 
 
 def iou_matrix(boxes1: Array, boxes2: Array) -> Array:
-    """IoU [n, m] of boxes [n, 4] and [m, 4], xyxy."""
+    """Return IoU [n, m] of boxes [n, 4] and [m, 4], xyxy."""
     # Here and not above, so that a service can report an op library that does not load.
     from lensbox.ops import box_iou
 
@@ -173,9 +173,9 @@ class Evaluation:
     def curve(
         self, low: float, high: float, wanted: int | None = None, match_iou: float = MATCH_IOU
     ) -> Curve:
-        """Returns the ranked detections of the band of heights [low, high), of all classes or of one.
+        """Return the ranked detections of the band of heights [low, high), of all classes or of one.
 
-        match_iou: IoU from which a detection hits a box. Raises ValueError if it is below `least_iou`.
+        match_iou: IoU from which a detection hits a box. Raise ValueError if it is below `least_iou`.
         """
         if not match_iou >= self._least_iou:
             raise ValueError(f"match_iou must be at least least_iou, {self._least_iou}, got {match_iou}")
@@ -212,7 +212,7 @@ class Evaluation:
         count: int,
         match_iou: float,
     ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
-        """Greedy matching by falling score. Returns took [count]: the label of the band that it took, or -1;
+        """Greedy matching by falling score. Return took [count]: the label of the band that it took, or -1;
         and free [count]: hit only labels that do not count, so it is neither right nor wrong."""
         took, free = np.full(count, -1, np.int64), np.zeros(count, np.bool_)
         is_open = care.tolist()
@@ -229,7 +229,7 @@ class Evaluation:
         return took, free
 
     def coco_average_precision(self, wanted: int | None = None) -> float:
-        """Mean of COCO's average precision over IoU 0.5, 0.55, … 0.95, of boxes of all heights."""
+        """Return the mean of COCO's average precision over IoU 0.5, 0.55, … 0.95, of boxes of all heights."""
         curves = (self.curve(0.0, np.inf, wanted, iou) for iou in COCO_IOUS)
         return float(np.mean([curve.coco_average_precision() for curve in curves]))
 
@@ -239,7 +239,7 @@ class Evaluation:
 
 
 def threshold_of_best_f1(curve: Curve) -> tuple[float, float]:
-    """Returns the threshold that gives the best F1 (harmonic mean of precision and recall), and that F1.
+    """Return the threshold that gives the best F1 (harmonic mean of precision and recall), and that F1.
 
     Detections with higher scores count: it is the largest float32 number below the lowest of theirs. (NaN, 0)
     without detections or labels.

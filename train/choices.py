@@ -29,7 +29,7 @@ logger = logging.getLogger(__name__)
 
 
 def chosen_device(name: str | None) -> torch.device:
-    """The device that `--device` names. Raises DeviceError for one that is not there."""
+    """Return the device that `--device` names. Raise DeviceError for one that is not there."""
     if name is None:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
@@ -61,7 +61,7 @@ class Chosen(NamedTuple):
 
 
 def chosen_detector(arguments: DetectorArguments, device: torch.device) -> Chosen:
-    """What the options name.
+    """Return the detector that the options name.
 
     Raises:
         ConfigError: there is no artifact that a public key could verify.
@@ -96,7 +96,7 @@ def chosen_face_detector(arguments: DetectorArguments, device: torch.device) -> 
 
 
 def _fits_as_lensbox(artifact: Artifact, canvas: Canvas) -> bool:
-    """Whether an artifact makes the canvases that `load_evaluation_set` makes."""
+    """Return whether an artifact makes the canvases that `load_evaluation_set` makes."""
     generator = torch.Generator().manual_seed(0)
     image = torch.randint(0, 256, (3, 40, 120), dtype=torch.uint8, generator=generator)
     with torchscript_call():
@@ -111,7 +111,7 @@ def load_labelled(
     canvas: Canvas = FACE_CANVAS,
     classes: Sequence[str] = (),
 ) -> EvaluationSet:
-    """The photographs to score on, with what had to be skipped said. Raises DataError."""
+    """Return the photographs to score on, with what had to be skipped said. Raise DataError."""
     images, problems = read_labels(paths, strict, layout, "val")
     data = load_evaluation_set(images, canvas=canvas, classes=classes)
     report_problems(problems + data.problems, strict)
@@ -119,7 +119,7 @@ def load_labelled(
 
 
 def report_problems(problems: Sequence[Problem], strict: bool) -> None:
-    """Says what was skipped in the data, in `MOST_PROBLEMS` lines. Raises DataError if `strict`."""
+    """Say what was skipped in the data, in `MOST_PROBLEMS` lines. Raise DataError if `strict`."""
     for problem in problems[:MOST_PROBLEMS]:
         logger.warning("skipped: %s", problem)
     if len(problems) > MOST_PROBLEMS:

@@ -268,7 +268,7 @@ _GROUP_OF = {
 
 
 def config_from_mapping(values: Mapping[str, Any], base: TrainConfig | None = None) -> TrainConfig:
-    """Returns `base` (default: the defaults) with `values`, by the names of settings, laid over it.
+    """Return `base` (default: the defaults) with `values`, by the names of settings, laid over it.
 
     Raises:
         ConfigError: a name is unknown, or a value has the wrong type or is out of range, so that a typing

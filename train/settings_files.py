@@ -14,7 +14,7 @@ CONFIG_FILE = "config.json"  # in the folder of a run
 
 
 def config_from_yaml(path: Path) -> dict[str, Any]:
-    """Returns the mapping in a YAML (or JSON) file.
+    """Return the mapping in a YAML (or JSON) file.
 
     Raises:
         ConfigError: the file cannot be read, or holds anything else.
@@ -36,7 +36,7 @@ def config_from_yaml(path: Path) -> dict[str, Any]:
 
 
 def parse_assignment(text: str) -> tuple[str, Any]:
-    """Splits `key=value` of `--set`; the value is read as JSON if it is JSON, else as text."""
+    """Split `key=value` of `--set`; the value is read as JSON if it is JSON, else as text."""
     key, equals, value = text.partition("=")
     if not equals or not key:
         raise ConfigError(f"--set takes key=value, got {text!r}")
@@ -60,7 +60,7 @@ def _parse_yaml(text: str) -> Any:
 
 
 def given_settings(arguments: TrainArguments) -> dict[str, Any]:
-    """What the files and `--set` say, for a resumed run laid over what it had, by the names of settings."""
+    """Return the settings of files and `--set`; a resumed run lays them over its earlier settings."""
     values: dict[str, Any] = {}
     earlier = arguments.output / CONFIG_FILE
     if arguments.resume and earlier.is_file():

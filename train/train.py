@@ -42,7 +42,7 @@ logger = logging.getLogger(__name__)
 
 
 def run_train(arguments: TrainArguments) -> None:
-    """Runs `lensbox train`. Raises one of `lensbox.common.errors`, with its exit code, or OSError."""
+    """Run `lensbox train`. Raises one of `lensbox.common.errors`, with its exit code, or OSError."""
     _train(arguments)
     # Not after an error: the others may be waiting for this process, and leaving would wait for them. Once it
     # has ended, torchrun ends them.
@@ -103,7 +103,7 @@ def _train(arguments: TrainArguments) -> None:
 
 
 def _configuration(arguments: TrainArguments) -> TrainConfig:
-    """What is given, fitted to the time limit."""
+    """Return the configuration that the options name, fitted to the time limit."""
     values = given_settings(arguments)
     if arguments.time_limit is not None:
         if not 0 < arguments.time_limit < math.inf:
@@ -117,7 +117,7 @@ def _configuration(arguments: TrainArguments) -> TrainConfig:
 
 
 def _join(device: torch.device) -> torch.device:
-    """Joins the process group that torchrun announces, chooses the device and the arithmetic."""
+    """Join the process group that torchrun announces; choose the device and the arithmetic."""
     device = process_group.join(device)
     if not process_group.is_first():
         logging.getLogger("lensbox").setLevel(logging.ERROR)
@@ -129,7 +129,7 @@ def _join(device: torch.device) -> torch.device:
 
 
 def _check_output(arguments: TrainArguments) -> None:
-    """What cannot be written or taken up is said before the photographs are decoded."""
+    """Raise an error, before photographs are decoded, for files that cannot be written or resumed."""
     if arguments.contact_sheet is not None:
         require_writable_file("--contact-sheet", arguments.contact_sheet)
         return
@@ -141,7 +141,7 @@ def _check_output(arguments: TrainArguments) -> None:
 
 
 def _origin(arguments: TrainArguments, config: TrainConfig) -> Origin:
-    """What the options name to begin with. Weights to start from must not have seen the fold left out."""
+    """Return what the run starts from. Refuse initial weights that have seen the fold left out."""
     first_detector(arguments.weights, config)  # wrong weights are named before the photographs are decoded
     teachers = load_teachers(arguments.teachers)
     left_out = parse_fold(arguments.leave_out) if arguments.leave_out is not None else None
@@ -158,7 +158,7 @@ def _origin(arguments: TrainArguments, config: TrainConfig) -> Origin:
 def _labelled(
     arguments: TrainArguments, config: TrainConfig, origin: Origin
 ) -> tuple[list[LabelledImage], list[Problem]]:
-    """The photographs to train on, not yet decoded, and what had to be skipped."""
+    """Return the photographs to train on, not yet decoded, and what had to be skipped."""
     images, problems = read_labels(arguments.data, arguments.strict, arguments.labels)
     settings = config.data
     for key, named in (("source_weights", settings.source_weights), ("source_trims", settings.source_trims)):
@@ -184,7 +184,7 @@ def _warn_of_shared(images: Sequence[LabelledImage], validation: Sequence[Labell
 def _photographs(
     images: Sequence[LabelledImage], config: TrainConfig, device: torch.device, origin: Origin
 ) -> tuple[ImageStore, ImagePool | None]:
-    """Decodes the photographs onto the device, or, if they are too many, as many as it may hold at a time."""
+    """Decode the photographs onto the device, or, if they are too many, as many as it may hold at a time."""
     settings, folds = config.data, origin.teachers.folds
     capacity = max(config.boxes.max_targets, config.boxes.max_ignored)
     pool = None

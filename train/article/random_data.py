@@ -44,7 +44,7 @@ class ArticleConfig:
 
 
 def article_config(values: Mapping[str, Any]) -> ArticleConfig:
-    """The defaults with `values` laid over them. Raises ConfigError as `config_from_mapping` does."""
+    """Return the defaults with `values` laid over them. Raise ConfigError as `config_from_mapping` does."""
     known = [member.name for member in dataclasses.fields(ArticleConfig)]
     for name in values:
         if name not in known:

@@ -86,7 +86,7 @@ class ArticleRun:
             self.before = self.mean_giou()
 
     def train(self, bar: ProgressBar | None = None) -> Outcome:
-        """Does the steps; writes log and checkpoints. Raises TrainingError for a loss that is not finite."""
+        """Do the steps; write log and checkpoints. Raise TrainingError for a loss that is not finite."""
         config, device = self.config, self.options.device
         started = reported = saved = time.monotonic()
         log = ScalarLog(self.options.output, self.step, self.options.tensorboard)
@@ -111,7 +111,7 @@ class ArticleRun:
         return Outcome(self.before, self.mean_giou(), self.step, time.monotonic() - started)
 
     def do_step(self, images: Tensor, targets: PackedTargets) -> Tensor:
-        """One optimiser step on a batch of the host. Returns the mean of 1 - GIoU, whatever is minimised."""
+        """Do one optimiser step on a batch. Return the mean of 1 - GIoU, whichever objective is minimised."""
         images = images.to(self.options.device, non_blocking=True)
         loss = self._loss(self._call, images, targets)
         self.optimizer.zero_grad(set_to_none=True)
@@ -164,7 +164,7 @@ class ArticleRun:
         )
 
     def _take_up(self) -> float:
-        """Loads the checkpoint; returns the mean GIoU that the run began with."""
+        """Load the checkpoint; return the mean GIoU that the run began with."""
         checkpoint = load_checkpoint(self._checkpoint)
         if checkpoint.get("article") != self._kind():
             raise InputError(
@@ -177,7 +177,7 @@ class ArticleRun:
 
 
 def make_net(config: ArticleConfig) -> ArticleNet:
-    """The net of the configuration, whose first boxes lie about the middle of the canvas."""
+    """Return the net of the configuration, whose first boxes lie about the middle of the canvas."""
     net = ArticleNet(config.channels, config.hidden)
     with torch.no_grad():
         net.output.bias.copy_(torch.tensor(FIRST_BOX).repeat(net.detections))
@@ -203,7 +203,7 @@ _REFUSED: dict[str, Any] = {
 
 
 def run_train_article(arguments: TrainArguments) -> None:
-    """Trains twice from the same net: minimising the mean GIoU, which the article's function returns as the
+    """Train twice from the same net: minimising the mean GIoU, which the article's function returns as the
     loss, and minimising 1 - GIoU. Raises one of `lensbox.common.errors`, with its exit code, or OSError."""
     started = time.monotonic()
     _refuse(arguments)
@@ -242,7 +242,7 @@ def run_train_article(arguments: TrainArguments) -> None:
 
 
 def outcome_lines(outcomes: Mapping[Objective, Outcome], config: ArticleConfig) -> list[str]:
-    """The table that shows which objective leads where."""
+    """Return the lines of the table: mean GIoU before and after, by objective."""
     lines = [
         f"mean GIoU of {HELD_OUT} samples that training did not see; {config.steps} steps of "
         f"{config.batch_size} samples",

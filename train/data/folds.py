@@ -30,17 +30,17 @@ class Fold:
         return f"{self.index + 1}/{self.count}"
 
     def holds(self, name: str) -> bool:
-        """Whether the photograph of this name belongs to it."""
+        """Return whether the photograph of this name belongs to it."""
         return fold_index(name, self.count) == self.index
 
 
 def fold_index(name: str, count: int) -> int:
-    """The fold, from 0 to count - 1, of the photograph of this name."""
+    """Return the fold, from 0 to count - 1, of the photograph of this name."""
     return zlib.crc32(name.encode()) % count
 
 
 def parse_fold(text: str, source: str = "--leave-out") -> Fold:
-    """Reads `1/4`. Raises ConfigError, naming `source`, for anything but K out of N, N at least 2."""
+    """Read `1/4`. Raise ConfigError, naming `source`, for anything but K out of N, N at least 2."""
     index, slash, count = text.partition("/")
     if slash and index.isdecimal() and count.isdecimal() and 1 <= int(index) <= int(count) >= 2:
         return Fold(int(index) - 1, int(count))
@@ -50,5 +50,5 @@ def parse_fold(text: str, source: str = "--leave-out") -> Fold:
 
 
 def without_fold(images: Sequence[LabelledImage], fold: Fold) -> list[LabelledImage]:
-    """The photographs of all other folds."""
+    """Return the photographs of all other folds."""
     return [image for image in images if not fold.holds(image.name)]

@@ -40,7 +40,7 @@ class BoxSlots(NamedTuple):
 
 
 def fill_slots(boxes: Sequence[Tensor], ignore: Sequence[Tensor], capacity: int) -> BoxSlots:
-    """Puts boxes [n, 4] with flags bool [n] (to ignore) of each photograph into `capacity` slots, on the CPU.
+    """Put boxes [n, 4] with flags bool [n] (to ignore) of each photograph into `capacity` slots, on the CPU.
 
     Boxes to find keep their order, and so do those to ignore. What is beyond `capacity` is dropped.
 
@@ -112,7 +112,7 @@ class Decoded(NamedTuple):
 
 
 def decode_image(image: LabelledImage, side: int = SIDE, mode: Literal["L", "RGB"] = "L") -> Decoded:
-    """Decodes to gray, or to RGB, and shrinks to at most `side` pixels, with the boxes.
+    """Decode to gray or RGB, and shrink to at most `side` pixels, with the boxes.
 
     Raises:
         OSError: the file cannot be read or is no image.
@@ -152,14 +152,14 @@ def try_prepare(image: LabelledImage, trims: Mapping[str, Sequence[float]]) -> D
 
 
 def of_source(image: LabelledImage, values: Mapping[str, Value], default: Value) -> Value:
-    """Looks a photograph's source folder up in `values`; the key `wider` stands for every WIDER FACE event
+    """Look a photograph's source folder up in `values`; the key `wider` stands for every WIDER FACE event
     (`<n>--<Event>`)."""
     family = "wider" if "--" in image.source else image.source
     return values.get(image.source, values.get(family, default))
 
 
 def unknown_sources(images: Sequence[LabelledImage], named: Iterable[str]) -> list[str]:
-    """Which of the named sources, in the words of `of_source`, no photograph is of."""
+    """Return which of the named sources, in the words of `of_source`, no photograph is of."""
     sources = {image.source for image in images}
     if any("--" in source for source in sources):
         sources.add("wider")
@@ -167,7 +167,7 @@ def unknown_sources(images: Sequence[LabelledImage], named: Iterable[str]) -> li
 
 
 def trim_boxes(boxes: npt.NDArray[np.float32], trim: Sequence[float]) -> npt.NDArray[np.float32]:
-    """Cuts shares of their width or height off boxes [n, 4] at left, top, right and bottom."""
+    """Cut shares of their width or height off boxes [n, 4] at left, top, right and bottom."""
     size = np.tile(boxes[:, 2:] - boxes[:, :2], 2)
     inward = np.array([trim[0], trim[1], -trim[2], -trim[3]], np.float32)
     return np.asarray(boxes + size * inward, np.float32)
@@ -183,7 +183,7 @@ def load_images(
     workers: int = 8,
     folds: int = 1,
 ) -> ImageStore:
-    """Decodes all images in threads (decoding releases the interpreter lock) and moves them to `device`.
+    """Decode all images in threads (decoding releases the interpreter lock) and move them to `device`.
 
     Args:
         weights: drawing weights by source, 1 for those not named; see `of_source`.
@@ -234,7 +234,7 @@ def _fold_bounds(names: Sequence[str], chances: Tensor, count: int) -> Tensor:
 def store_tensors(
     pixels: Tensor, sizes: Tensor, slots: BoxSlots, chances: Tensor, device: torch.device | str
 ) -> StoreTensors:
-    """Moves photographs to `device`.
+    """Move photographs to `device`.
 
     Args:
         pixels: uint8 [N, SIDE, SIDE]. sizes: [N, 2], width and height.

@@ -55,7 +55,7 @@ class _Entry:
     classes: tuple[str, ...]
 
     def says_the_same_as(self, other: _Entry) -> bool:
-        """Whether both have the same boxes, in the same order."""
+        """Return whether both have the same boxes, in the same order."""
         return (
             np.array_equal(self.boxes, other.boxes)
             and np.array_equal(self.ignore, other.ignore)
@@ -64,7 +64,7 @@ class _Entry:
 
 
 def parse_annotations(text: str, file_name: str) -> tuple[list[_Entry], list[Problem]]:
-    """Parses the text of a `*_bbx_gt.txt`. Bad rows are left out and reported. An entry whose count cannot be
+    """Parse the text of a `*_bbx_gt.txt`. Bad rows are left out and reported. An entry whose count cannot be
     read or does not fit its rows, and all entries of an image that has several with different boxes, are left
     out as a whole, for an image with unknown faces teaches the wrong thing."""
     lines = text.splitlines()
@@ -119,7 +119,7 @@ def parse_annotations(text: str, file_name: str) -> tuple[list[_Entry], list[Pro
 def _without_contradictions(
     entries: Sequence[_Entry], file_name: str, problems: list[Problem]
 ) -> list[_Entry]:
-    """One entry an image. Those of an image that is listed again with other boxes are all left out."""
+    """Return one entry per image. Skip all entries of an image that is listed with different boxes."""
     first: dict[str, _Entry] = {}
     contradicted: set[str] = set()
     for entry in entries:
@@ -215,7 +215,7 @@ def _is_annotation(path: PurePath) -> bool:
 
 
 def _image_roots(annotation: Path) -> Sequence[Path]:
-    """Where the images of an annotation file may lie: beside it, or as the published archives unpack."""
+    """Return the folders where images may lie: beside the file, or as the published archives unpack."""
     roots = [annotation.parent / "images"]
     for split in ("train", "val"):
         if split in annotation.name:

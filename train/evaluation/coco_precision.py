@@ -116,7 +116,7 @@ def mean_precision(by_class: Sequence[Mapping[str, float]]) -> dict[str, float]:
 def coco_lines(
     figures: Mapping[str, float], by_class: Mapping[str, Mapping[str, float]] | None = None
 ) -> list[str]:
-    """A small table for people; by_class: the figures of each class by its name."""
+    """Return a small table. by_class: the figures of each class by its name."""
     by_class = by_class or {}
     rows = {f"mean of {len(by_class)} classes" if by_class else "": figures, **by_class}
     return [

@@ -30,7 +30,7 @@ Detect = Callable[[Tensor, float, float], tuple[Tensor, Tensor, Tensor] | Mappin
 def detect_all(
     detect: Detect, canvases: Tensor, device: torch.device | str, batch_size: int = 64
 ) -> list[ImageDetections]:
-    """Runs `detect` over canvases uint8 [N, C, H, W] in batches, with the thresholds of evaluation."""
+    """Run `detect` over canvases uint8 [N, C, H, W] in batches, with the thresholds of evaluation."""
     found = []
     for start in range(0, len(canvases), batch_size):
         batch = canvases[start : start + batch_size].to(device)
@@ -47,7 +47,7 @@ def detect_all(
 
 
 def detect_photographs(artifact: Artifact, data: EvaluationSet) -> list[ImageDetections]:
-    """What an artifact that fits photographs in its own way finds in their files, in Lensbox's canvas pixels.
+    """Run an artifact with its own preprocessing on photographs. Boxes are in Lensbox's canvas pixels.
 
     Raises:
         InputError: a photograph that the artifact cannot read.
@@ -69,7 +69,7 @@ def detect_photographs(artifact: Artifact, data: EvaluationSet) -> list[ImageDet
 def evaluate(
     detect: Detect, data: EvaluationSet, device: torch.device | str, coco: bool = False
 ) -> tuple[Figures, Evaluation]:
-    """Returns the figures of a detector, and the matching they come from.
+    """Return the figures of a detector, and the matching they come from.
 
     Args:
         coco: COCO's figures too.

@@ -62,7 +62,7 @@ def load_evaluation_set(
     canvas: Canvas = FACE_CANVAS,
     classes: Sequence[str] = (),
 ) -> EvaluationSet:
-    """Decodes and letterboxes photographs exactly as artifacts do that have no way of their own.
+    """Decode and letterbox photographs exactly as artifacts without a preprocessing of their own do.
 
     classes: of the detector. A box whose class is none of them is left out; without classes, all boxes count.
 
@@ -112,7 +112,7 @@ def load_evaluation_set(
 
 
 def _other_classes(images: Sequence[LabelledImage], known: dict[str, int]) -> list[Problem]:
-    """One for each class that the detector lacks, at the first of its boxes."""
+    """Return a problem for each class that the detector lacks, at the first of its boxes."""
     first: dict[str, str] = {}
     counts: Counter[str] = Counter()
     for image in images:

@@ -39,7 +39,7 @@ class Figures:
     classes: Mapping[str, ClassFigures] | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """The figures as JSON can hold them: null where there is nothing to score, for JSON has no NaN."""
+        """Return the figures for JSON, with null where there is nothing to score."""
         classes = {
             name: {
                 "average_precision": _without_nan(of_class.average_precision),
@@ -59,7 +59,7 @@ class Figures:
         }
 
     def lines(self) -> list[str]:
-        """A small table for people."""
+        """Return a small table for people."""
         names = {name: name.lstrip("abcdefghijklmnopqrstuvwxyz") for name in self.average_precision}
         head = "  ".join(f"{names[name] + ' px':>9}" for name in self.average_precision)
         title = f"average precision at IoU 0.5, {self.images} images, {self.boxes} boxes of at least 8 px"

@@ -42,7 +42,7 @@ def contact_sheet(
     columns: int = 8,
     zoom: int = 1,
 ) -> Image.Image:
-    """Returns a picture of all views in a grid.
+    """Return a picture of all views in a grid.
 
     Args:
         images: [B, C, H, W], 0 to 255, C = 1 (gray) or 3 (RGB).
@@ -68,7 +68,7 @@ def contact_sheet(
 
 
 def save_contact_sheet(images: Tensor, targets: Tensor, ignored: Tensor, path: Path, zoom: int = 1) -> None:
-    """Writes a sheet of training views: targets green, ignored boxes red."""
+    """Write a sheet of training views: targets green, ignored boxes red."""
     save_picture(
         contact_sheet(images, [BoxSet(ignored, IGNORED_COLOR), BoxSet(targets, TARGET_COLOR)], zoom=zoom),
         path,
@@ -76,7 +76,7 @@ def save_contact_sheet(images: Tensor, targets: Tensor, ignored: Tensor, path: P
 
 
 def save_picture(picture: Image.Image, path: Path) -> None:
-    """Writes a PNG, whole or not at all."""
+    """Write a PNG, whole or not at all."""
     buffer = io.BytesIO()
     picture.save(buffer, "PNG", optimize=True)
     atomic_write(path, buffer.getvalue())
@@ -87,7 +87,7 @@ _MOST_CURVES = 10
 
 
 def write_pictures(data: EvaluationSet, matched: Evaluation, folder: Path) -> None:
-    """Writes `precision_recall.png` (if matplotlib is there), `false_alarms.png` and `misses.png`.
+    """Write `precision_recall.png` (if matplotlib is there), `false_alarms.png` and `misses.png`.
 
     The sheets show labels green, ignored boxes red and detections blue.
     """
@@ -98,7 +98,7 @@ def write_pictures(data: EvaluationSet, matched: Evaluation, folder: Path) -> No
 
 
 def false_alarms(curve: Curve, count: int) -> list[tuple[int, float]]:
-    """Images with the most confident false alarms: (image, score to show detections from), worst first."""
+    """Return (image, least score to show) of the most confident false alarms, worst first."""
     chosen: dict[int, float] = {}
     for rank in np.flatnonzero(~curve.hits):
         if len(chosen) == count:
@@ -108,7 +108,7 @@ def false_alarms(curve: Curve, count: int) -> list[tuple[int, float]]:
 
 
 def misses(matched: Evaluation, curve: Curve, count: int, threshold: float = 0.3) -> list[tuple[int, float]]:
-    """Images with the most boxes of at least 8 px that nothing above `threshold` found, and `threshold`."""
+    """Return (image, `threshold`) of the images with the most boxes of at least 8 px not found above it."""
     found = np.bincount(curve.image[curve.hits & (curve.scores >= threshold)], minlength=len(matched.labels))
     low = BANDS["all>=8"][0]
     present = [int(((t.boxes[:, 3] - t.boxes[:, 1] >= low) & ~t.ignore).sum()) for t in matched.labels]
@@ -135,7 +135,7 @@ def _box_set(
     color: tuple[int, int, int],
     classes: Sequence[str],
 ) -> BoxSet:
-    """The boxes of each image that a mask chooses."""
+    """Return the boxes of each image that a mask chooses."""
     boxes = [torch.from_numpy(image.boxes[chosen]) for image, chosen in images]
     names = [
         [classes[label] for label in image.classes[chosen]]

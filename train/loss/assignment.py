@@ -47,7 +47,7 @@ class Assignment(NamedTuple):
 
 
 def make_levels(strides: Sequence[int], sizes: Sequence[tuple[float, float]], canvas: int) -> list[Level]:
-    """Lays levels out in the detector's order (finest first, row-major cells).
+    """Lay levels out in the detector's order (finest first, row-major cells).
 
     Raises:
         ConfigError: the number of size ranges is not the number of strides.
@@ -63,7 +63,7 @@ def make_levels(strides: Sequence[int], sizes: Sequence[tuple[float, float]], ca
 
 
 def candidate_cells(targets: Tensor, levels: Sequence[Level]) -> tuple[Tensor, Tensor, Tensor]:
-    """Returns for boxes [B, M, 4] the cells each may take: index int64, allowed bool and closeness float32
+    """Return for boxes [B, M, 4] the cells each may take: index int64, allowed bool and closeness float32
     (0 to 1, 1 at the box's centre), all [B, M, 9 · levels]."""
     center = (targets[..., :2] + targets[..., 2:]) / 2
     size = (targets[..., 2:] - targets[..., :2]).clamp(min=0).prod(-1).sqrt()
@@ -124,7 +124,7 @@ def assign(
 
 @torch.no_grad()
 def ignored_cells(ignored: Tensor, levels: Sequence[Level]) -> Tensor:
-    """Returns float32 [B, A], 1 for cells whose centre lies in an ignored box [B, I, 4].
+    """Return float32 [B, A], 1 for cells whose centre lies in an ignored box [B, I, 4].
 
     On the finest level the cell that holds the centre of such a box is ignored too: a box of three pixels
     may contain no cell's centre. Inside-ness is separable, so a matrix product counts the boxes.

@@ -43,7 +43,7 @@ def detection_loss(
     config: TrainConfig,
     taught: Taught | None = None,
 ) -> Losses:
-    """Loss of predictions against targets, and against what teachers predict, if there are any.
+    """Return the loss of predictions against targets, and against what teachers predict, if there are any.
 
     Classification is the varifocal loss (Zhang et al. 2021, arXiv:2008.13367): a positive cell learns its
     quality q with weight q, a negative one 0 with weight `negative_weight` · p^`focal_power`. Both parts are
@@ -87,7 +87,7 @@ def detection_loss(
 
 
 def distillation_loss(boxes: Tensor, logits: Tensor, taught: Taught, settings: LossSettings) -> Tensor:
-    """Loss of a student's predictions against its teachers', a scalar.
+    """Return the loss of a student's predictions against its teachers', a scalar.
 
     Classification is the varifocal loss of `detection_loss`, with the teachers' score as soft target at every
     anchor. Boxes learn the teachers' by GIoU, weighted by score²: anchors without a face are thousands, and

@@ -60,7 +60,7 @@ class Taught(NamedTuple):
 
 
 def load_weights(path: Path | None) -> FaceDetector:
-    """The detector of a file that `save_detector` wrote, of any size; None is the shipped one.
+    """Return the detector of a file that `save_detector` wrote, of any size; None is the shipped one.
 
     Raises:
         InputError: there is no such file, or it does not hold a detector.
@@ -72,7 +72,7 @@ def load_weights(path: Path | None) -> FaceDetector:
 
 
 def load_teachers(paths: Sequence[Path]) -> Teachers:
-    """Loads weights that `save_detector` wrote, of any size of detector.
+    """Load weights that `save_detector` wrote, of any size of detector.
 
     Raises:
         ConfigError: of those that left a fold out, some fold's is missing, or folds of other sizes are mixed.
@@ -111,7 +111,7 @@ def _complete_sets(by_fold: dict[Fold, list[FaceDetector]]) -> tuple[tuple[FaceD
 
 @torch.no_grad()
 def teach(whole: Sequence[Predict], sets: Sequence[Sequence[Predict]], images: Tensor) -> Taught:
-    """The mean of the teachers' predictions for images float32 [B, 1, 256, 256], 0 to 255.
+    """Return the mean of the teachers' predictions for images float32 [B, 1, 256, 256], 0 to 255.
 
     With sets of K teachers the photographs of image b belong to fold b mod K, and teacher b mod K of each set
     is asked about it. Boxes are weighted by scores: a teacher that sees no face at an anchor has nothing to

@@ -22,7 +22,7 @@ class Arithmetic:
     settings: SpeedSettings
 
     def place(self, net: Net) -> Net:
-        """Moves a net to the device, in the memory layout of its images."""
+        """Move a net to the device, in the memory layout of its images."""
         net.to(self.device)
         if self.settings.channels_last:
             # The stub of Module.to lacks this overload.
@@ -30,7 +30,7 @@ class Arithmetic:
         return net
 
     def lay_out(self, images: Tensor) -> Tensor:
-        """Images in the memory layout that nets were placed in."""
+        """Return images in the memory layout that nets were placed in."""
         if not self.settings.channels_last:
             return images
         return images.contiguous(memory_format=torch.channels_last)
@@ -41,14 +41,14 @@ class Arithmetic:
 
 
 def use_fast_kernels() -> None:
-    """Lets cuDNN choose kernels by timing them, and float32 products on GPUs be rounded to TF32."""
+    """Let cuDNN choose kernels by timing them, and float32 products on GPUs be rounded to TF32."""
     torch.backends.cudnn.benchmark = True
     torch.set_float32_matmul_precision("high")
     torch.backends.cudnn.allow_tf32 = True
 
 
 def keep_wide_depthwise_float32(model: torch.nn.Module) -> None:
-    """Takes depthwise convolutions wider than 3x3 out of CPU autocast.
+    """Take depthwise convolutions wider than 3x3 out of CPU autocast.
 
     oneDNN has no fast bfloat16 gradient for them: with 64 channels, 5x5, stride 2, a batch of 64 took 40 ms,
     against 1.7 ms in float32.

@@ -21,14 +21,14 @@ logger = logging.getLogger(__name__)
 
 
 def save_checkpoint(path: Path, state: dict[str, Any]) -> None:
-    """Saves `state` (tensors, numbers, text, containers of them); the file appears whole or not at all."""
+    """Save `state` (tensors, numbers, text, containers of them); the file appears whole or not at all."""
     buffer = io.BytesIO()
     torch.save({"format": FORMAT, **state}, buffer)
     atomic_write(path, buffer.getvalue())
 
 
 def set_aside(path: Path) -> None:
-    """Renames the checkpoint that an earlier run left, before another run begins in its folder: interrupted
+    """Rename the checkpoint that an earlier run left, before another run begins in its folder: interrupted
     before its own first one, that run would be taken up from it."""
     if path.is_file():
         earlier = path.with_name(f"earlier_{path.name}")
@@ -37,7 +37,7 @@ def set_aside(path: Path) -> None:
 
 
 def load_checkpoint(path: Path) -> dict[str, Any]:
-    """Loads what `save_checkpoint` wrote, on the CPU.
+    """Load what `save_checkpoint` wrote, on the CPU.
 
     Raises:
         FileNotFoundError: there is no such file.
@@ -65,7 +65,7 @@ def load_checkpoint(path: Path) -> dict[str, Any]:
 
 
 def load_average(path: Path) -> FaceDetector:
-    """The detector with the averaged weights of a run's checkpoint, on the CPU, in eval mode.
+    """Return the detector with the averaged weights of a run's checkpoint, on the CPU, in eval mode.
 
     Raises:
         InputError: there is no such file, or it is no checkpoint of a detector.

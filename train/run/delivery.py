@@ -24,7 +24,7 @@ LAST_FILE = "weights.safetensors"
 
 @dataclass(frozen=True)
 class Delivery:
-    """Writes the weight average of a run, with everything needed to repeat the run in the metadata.
+    """Write the weight average of a run, with everything needed to repeat the run in the metadata.
 
     Attributes:
         folder: where the files go.
@@ -37,7 +37,7 @@ class Delivery:
     facts: dict[str, str]
 
     def keep_best(self, step: TrainStep, figures: Figures, best: float, seconds: float) -> float:
-        """Writes `best.safetensors` if no evaluation before gave a higher average precision for faces of at
+        """Write `best.safetensors` if no evaluation before gave a higher average precision for faces of at
         least 8 px, `best` being the highest so far; returns the highest."""
         score = figures.average_precision["all>=8"]
         if not score > best:  # without such faces it is not a number
@@ -46,7 +46,7 @@ class Delivery:
         return score
 
     def deliver(self, step: TrainStep, figures: Figures | None, seconds: float) -> None:
-        """Writes `weights.safetensors` and `figures.json`, the run having taken so many seconds."""
+        """Write `weights.safetensors` and `figures.json`, the run having taken so many seconds."""
         summary = self._write(LAST_FILE, step, figures, seconds)
         whole = {**summary, "config": self.config.flat(), **self.facts}
         atomic_write(self.folder / "figures.json", (json.dumps(whole, indent=2) + "\n").encode())

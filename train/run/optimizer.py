@@ -26,7 +26,7 @@ from lensbox.train.views.make_views import make_views
 
 @dataclass(frozen=True)
 class Clock:
-    """Turns steps and seconds into progress, whichever is further.
+    """Turn steps and seconds into progress, whichever is further.
 
     Attributes:
         steps: optimiser steps of the whole run.
@@ -63,7 +63,7 @@ def learning_rate(progress: float, settings: OptimizerSettings) -> float:
 
 
 def ema_weight(step: int, settings: AverageSettings) -> float:
-    """Weight of the newest parameters in the average: large at first, so that it forgets the start."""
+    """Return the weight of the newest parameters in the average: large at first, to forget the start."""
     return 1 - min(settings.ema_decay, (1 + step) / (settings.ema_warmup + step))
 
 
@@ -91,21 +91,21 @@ def make_optimizer(
 
 
 def share_rate(optimizer: torch.optim.AdamW, rate: Tensor, capturable: bool) -> None:
-    """Makes the optimiser read `rate`, also after a state was loaded, which puts a copy in its place."""
+    """Make the optimiser read `rate`, also after a state was loaded, which puts a copy in its place."""
     for group in optimizer.param_groups:
         group["lr"] = rate
         group["capturable"] = capturable
 
 
 def load_moments(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> None:
-    """Takes up the moments and step counts of a `state_dict`. Rates, weight decay and all other options stay
+    """Load the moments and step counts of a `state_dict`. Rates, weight decay and all other options stay
     what the configuration made them: a resumed run may have changed them."""
     options = optimizer.state_dict()["param_groups"]
     optimizer.load_state_dict({**state, "param_groups": options})
 
 
 def join_gradients(parameters: Sequence[Tensor], quality: Tensor) -> None:
-    """One all-reduce for all gradients: a small net has many small ones.
+    """Join the gradients of all processes in one all-reduce: a small net has many small gradients.
 
     A process's gradient was divided by its sum of qualities. Here that is undone and the sum over all
     processes takes its place, so that the result is the gradient of one loss over all their views. (With
@@ -144,7 +144,7 @@ class WeightAverage:
         torch._foreach_add_(self._averaged, difference)
 
     def recalibrate(self, store: StoreTensors, config: TrainConfig, arithmetic: Arithmetic) -> None:
-        """Measures the average's batch-norm statistics anew, on whole photographs.
+        """Measure the average's batch-norm statistics anew, on whole photographs.
 
         The average of many nets' statistics is not the statistics of the average net (Izmailov et al. 2018,
         arXiv:1803.05407): with a high rate and a long average that cost several points of precision. And

@@ -63,7 +63,7 @@ class Origin:
 
 
 def check_same_origin(now: Mapping[str, str], before: Mapping[str, str]) -> None:
-    """Raises ConfigError unless a resumed run has the teachers and the photographs that it began with."""
+    """Raise ConfigError unless a resumed run has the teachers and the photographs that it began with."""
     for option, fact, shown in (
         ("--teacher", "teachers_sha256", "teachers"),
         ("--leave-out", LEFT_OUT, LEFT_OUT),

@@ -16,12 +16,12 @@ Value = TypeVar("Value")
 
 
 def announced() -> int:
-    """How many processes torchrun says there are; 1 without it."""
+    """Return how many processes torchrun says there are; 1 without it."""
     return int(os.environ.get("WORLD_SIZE", "1")) if "RANK" in os.environ else 1
 
 
 def join(device: torch.device) -> torch.device:
-    """Joins the group that torchrun announces, if it does. Returns the device of this process."""
+    """Join the group that torchrun announces, if it does. Return the device of this process."""
     if "RANK" not in os.environ or "WORLD_SIZE" not in os.environ:
         return device
     if device.type == "cuda":
@@ -32,39 +32,39 @@ def join(device: torch.device) -> torch.device:
 
 
 def leave() -> None:
-    """Leaves the group, if this process is in one."""
+    """Leave the group, if this process is in one."""
     if dist.is_initialized():
         dist.destroy_process_group()
 
 
 def wait_for_all() -> None:
-    """Returns when all processes have come here."""
+    """Return when all processes have come here."""
     if dist.is_initialized():
         dist.barrier()
 
 
 def is_joined() -> bool:
-    """Whether torchrun started this process, be it a single one."""
+    """Return whether torchrun started this process, be it a single one."""
     return dist.is_initialized()
 
 
 def rank() -> int:
-    """Number of this process, from 0."""
+    """Return the number of this process, from 0."""
     return dist.get_rank() if dist.is_initialized() else 0
 
 
 def size() -> int:
-    """How many processes there are."""
+    """Return how many processes there are."""
     return dist.get_world_size() if dist.is_initialized() else 1
 
 
 def is_first() -> bool:
-    """Whether this process is the one that reports, evaluates and writes."""
+    """Return whether this process is the one that reports, evaluates and writes."""
     return rank() == 0
 
 
 def agree(progress: float, save: bool) -> tuple[float, bool]:
-    """The first process's progress, and whether it wants to save: all must stop and save at the same step.
+    """Return the first process's progress and whether to save: all stop and save at the same step.
 
     This travels between the hosts (gloo), so that no step has to wait for the device.
     """
@@ -76,12 +76,12 @@ def agree(progress: float, save: bool) -> tuple[float, bool]:
 
 
 def add_up(values: Tensor) -> None:
-    """Replaces values by their sum over all processes."""
+    """Replace values by their sum over all processes."""
     dist.all_reduce(values)
 
 
 def gather(value: Value) -> list[Value]:
-    """What each process called this with, by rank."""
+    """Return the values of all processes, by rank."""
     values = [value] * size()
     if size() > 1:
         dist.all_gather_object(values, value)

@@ -70,7 +70,7 @@ def open_progress_bar(wanted: bool = True) -> Iterator[ProgressBar | None]:
 
 
 class ScalarLog:
-    """Appends one line of JSON per report; the same numbers go to TensorBoard on request.
+    """Append one line of JSON per report; the same numbers go to TensorBoard on request.
 
     Args:
         step: where the run takes up: what an interrupted run logged after its checkpoint is dropped.
@@ -88,7 +88,7 @@ class ScalarLog:
             self._writer = SummaryWriter(str(folder / "tensorboard"), purge_step=step + 1 if step else None)
 
     def write(self, step: int, values: Mapping[str, float]) -> None:
-        """Logs numbers; one that is NaN is null in JSON, which has no NaN, and left out of TensorBoard."""
+        """Log numbers; one that is NaN is null in JSON, which has no NaN, and left out of TensorBoard."""
         numbers = {name: None if math.isnan(value) else value for name, value in values.items()}
         with self._path.open("a", encoding="utf-8") as file:
             file.write(json.dumps({"step": step, "time": time.time(), **numbers}) + "\n")
@@ -108,7 +108,7 @@ def _lines_up_to(step: int, path: Path) -> list[str]:
 
 
 class RunLog:
-    """Logs a line a report, or shows it on the bar, and appends the same numbers to `log.jsonl`.
+    """Log a line per report, or show it on the bar, and append the same numbers to `log.jsonl`.
 
     Args:
         folder: of the run. resumed: keep what was logged up to the step that the run takes up.
@@ -131,18 +131,18 @@ class RunLog:
         self._last_time, self._last_step = time.monotonic(), step.step
 
     def leave_out(self, seconds: float) -> None:
-        """Keeps time that was not spent on steps out of the rate."""
+        """Keep time that was not spent on steps out of the rate."""
         self._last_time += seconds
 
     def after_step(self, progress: float, seconds: float) -> None:
-        """Reports if it is time to, `seconds` after the run's start."""
+        """Report if it is time to, `seconds` after the run's start."""
         if self._bar is not None:
             self._bar.advance(progress)
         if time.monotonic() - self._last_time >= self._step.config.reports.log_seconds:
             self.report(progress, seconds)
 
     def report(self, progress: float, seconds: float) -> None:
-        """Reports the steps since the last time. Raises TrainingError for a loss that is not finite."""
+        """Report the steps since the last time. Raise TrainingError for a loss that is not finite."""
         if self._bar is not None:
             self._bar.advance(progress)
         step, settings = self._step, self._step.config.optimizer
@@ -176,7 +176,7 @@ class RunLog:
         )
 
     def evaluation(self, figures: Figures, progress: float) -> None:
-        """Records what an evaluation found."""
+        """Record what an evaluation found."""
         if self._file is not None:
             values = {f"AP {name}": value for name, value in figures.average_precision.items()}
             values |= {f"COCO {name}": value for name, value in (figures.coco or {}).items()}

@@ -129,7 +129,7 @@ class TrainingRun:
         refill: Callable[[], None] | None = None,
         bar: ProgressBar | None = None,
     ) -> Outcome:
-        """Does the steps and writes the files of the run.
+        """Do the steps and write the files of the run.
 
         Args:
             validation: photographs to score the weight average on.
@@ -272,7 +272,7 @@ def score(step: TrainStep, data: EvaluationSet, coco: bool = False) -> Figures:
 
 
 def _throttle(in_flight: deque[Any], device: torch.device) -> None:
-    """Lets the device be a few steps behind, no more: time and Ctrl-C then mean what they seem to."""
+    """Let the device fall a few steps behind at most, so that time limits and Ctrl-C act at once."""
     if device.type != "cuda":
         return
     event = torch.cuda.Event()

@@ -107,7 +107,7 @@ class TrainStep:
         self.captured: torch.cuda.CUDAGraph | None = None
 
     def run(self, progress: float) -> None:
-        """Does one step, whose scalars follow from `progress` (0 to 1). Does not wait for the device."""
+        """Do one step, whose scalars follow from `progress` (0 to 1). Do not wait for the device."""
         rate = learning_rate(progress, self.config.optimizer)
         self._ema_weight.fill_(ema_weight(self.step, self.config.average))
         self._mosaic_on.fill_(mosaic_on(progress, self.config.views))
@@ -119,14 +119,14 @@ class TrainStep:
         self.step += 1
 
     def release_capture(self) -> None:
-        """Lets go of the captured graph: NCCL ends no communicator while a graph with its calls is there."""
+        """Release the captured graph: NCCL ends no communicator while a graph with its calls is there."""
         if self.captured is not None:
             torch.cuda.synchronize(self.device)
             self.captured.reset()
             self.captured = None
 
     def body(self) -> None:
-        """A step, with the scalars as they are: what a CUDA graph holds."""
+        """Do a step with the scalars as they are. A CUDA graph holds this."""
         views = self.draw_views()
         self.optimizer.zero_grad(set_to_none=True)
         losses = self.parts.loss(*views, self.ask_teachers(views.images))
@@ -140,27 +140,27 @@ class TrainStep:
         self._sums.add(losses)
 
     def new_draws(self) -> Draws:
-        """The random numbers of one batch."""
+        """Return the random numbers of one batch."""
         return draw(self.counts, self._mosaic_on, self.device)
 
     def draw_views(self) -> Views:
-        """Draws the views of one batch."""
+        """Draw the views of one batch."""
         return self.parts.views(self.new_draws())
 
     def ask_teachers(self, images: Tensor) -> Taught | None:
-        """What the teachers predict for images [B, 1, 256, 256]; None if there are none."""
+        """Return what the teachers predict for images [B, 1, 256, 256]; None if there are none."""
         return self.parts.teachers(images) if self.teachers else None
 
     def read_sums(self) -> dict[str, float]:
-        """Returns means since the last call (waits for the device), by the names in `LossSums`."""
+        """Return means since the last call (waits for the device), by the names in `LossSums`."""
         return self._sums.read()
 
     def recalibrate(self) -> None:
-        """Measures the batch-norm statistics of the weight average anew."""
+        """Measure the batch-norm statistics of the weight average anew."""
         self.average.recalibrate(self.store, self.config, self.arithmetic)
 
     def is_finite(self) -> bool:
-        """Whether every weight is a finite number (waits for the device)."""
+        """Return whether every weight is a finite number (waits for the device)."""
         return bool(torch.stack(torch._foreach_norm(floating_point_state(self.model))).isfinite().all())
 
     def state(self) -> dict[str, Any]:
@@ -216,14 +216,14 @@ class LossSums:
         self._sums += torch.stack([losses.total.detach(), *parts, torch.ones_like(losses.positives)])
 
     def read(self) -> dict[str, float]:
-        """Means by name since the last call."""
+        """Return the means by name since the last call."""
         *sums, steps = self._sums.tolist()
         self._sums.zero_()
         return {name: value / max(steps, 1.0) for name, value in zip(self.NAMES, sums, strict=True)}
 
 
 def random_state(device: torch.device) -> dict[str, Tensor]:
-    """The states of the default generators, of the CPU and of `device`."""
+    """Return the states of the default generators, of the CPU and of `device`."""
     state = {"cpu": torch.get_rng_state()}
     if device.type == "cuda":
         state["cuda"] = torch.cuda.get_rng_state(device)
@@ -231,7 +231,7 @@ def random_state(device: torch.device) -> dict[str, Tensor]:
 
 
 def set_random_state(state: dict[str, Tensor], device: torch.device) -> None:
-    """Takes up what `random_state` returned."""
+    """Restore what `random_state` returned."""
     torch.set_rng_state(state["cpu"])
     if device.type == "cuda" and "cuda" in state:
         torch.cuda.set_rng_state(state["cuda"], device)

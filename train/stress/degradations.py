@@ -38,7 +38,7 @@ class Portrait:
 
 
 def as_it_is(pixels: Pixels, box: Array, seed: int) -> Pixels:
-    """The canvas as it is."""
+    """Return the canvas as it is."""
     return pixels
 
 
@@ -108,7 +108,7 @@ class Factor:
 
 
 def place(portrait: Portrait, step: Step, shift: tuple[int, int], seed: int) -> tuple[Pixels, Array]:
-    """Puts a portrait onto a black canvas, with the middle of its face near the middle of the canvas.
+    """Put a portrait onto a black canvas, with the middle of its face near the middle of the canvas.
 
     The photograph is turned counter-clockwise about the middle of the face; shrunk with antialiasing, as the
     letterbox does it; moved by whole pixels, which changes none of them; and degraded.
@@ -136,7 +136,7 @@ def place(portrait: Portrait, step: Step, shift: tuple[int, int], seed: int) -> 
 
 
 def turned_box(box: Array, angle: float) -> Array:
-    """The box, xyxy, of the ellipse that fills `box`, turned about its middle by `angle` degrees.
+    """Return the box, xyxy, of the ellipse that fills `box`, turned about its middle by `angle` degrees.
 
     A face is closer to that ellipse than to the box, whose corners, turned, would reach far beyond it.
     """

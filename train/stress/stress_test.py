@@ -47,7 +47,7 @@ class Trial:
 
     @property
     def score(self) -> float:
-        """The median score: above a threshold, most placements are."""
+        """Return the median score: above a threshold, most placements are."""
         return float(np.median(self.scores))
 
 
@@ -63,7 +63,7 @@ class FactorResult:
         return np.array([sum(trial.score > threshold for trial in row) for row in self.trials])
 
     def limit(self, threshold: float, faces: int) -> str | None:
-        """The last step before the first at which fewer than `faces` are found; None if that is the first."""
+        """Return the last step before fewer than `faces` are found; None if the first step is too hard."""
         enough = self.found(threshold) >= faces
         count = len(enough) if enough.all() else int(enough.argmin())
         return self.factor.steps[count - 1].label if count else None
@@ -78,14 +78,14 @@ class FaceFreeResult:
     detections: list[ImageDetections]
 
     def false_alarms(self, threshold: float) -> int:
-        """How many detections score above the threshold, in all views."""
+        """Return how many detections score above the threshold, in all views."""
         return sum(int((found.scores > threshold).sum()) for found in self.detections)
 
 
 def stress_test(
     detect: Detect, portraits: Sequence[Portrait], factors: Sequence[Factor], device: torch.device | str
 ) -> list[FactorResult]:
-    """Tries every portrait at every step of every factor, in all placements."""
+    """Try every portrait at every step of every factor, in all placements."""
     return [
         FactorResult(factor, [[_try(detect, p, step, device) for p in portraits] for step in factor.steps])
         for factor in factors
@@ -111,7 +111,7 @@ def _score(found: ImageDetections, box: Array) -> float:
 def search_face_free(
     detect: Detect, photos: Mapping[str, Pixels], device: torch.device | str
 ) -> list[FaceFreeResult]:
-    """Runs the detector over photographs without faces.
+    """Run the detector over photographs without faces.
 
     Args:
         photos: by name, uint8 [H, W], gray, or [H, W, 3], RGB. Each is seen whole, and at its four corners in
@@ -133,7 +133,7 @@ def _views(image: Tensor) -> list[Tensor]:
 
 
 def sample_portraits() -> list[Portrait]:
-    """The two portraits of installed packages, with the boxes drawn by hand."""
+    """Return the two portraits of installed packages, with the boxes drawn by hand."""
     return [
         Portrait(name, pixels, np.array(DRAWN_BOXES[name], np.float64))
         for name, pixels in gray_portraits().items()
@@ -151,7 +151,7 @@ def run_stress(detect: Detect, threshold: float, device: torch.device, output: P
 
 
 def table(results: Sequence[FactorResult], threshold: float) -> str:
-    """The limit of every factor for two portraits, as a table in Markdown."""
+    """Return the limit of every factor for two portraits, as a table in Markdown."""
     lines = ["| what changes | steps | both faces found up to | one up to |", "| --- | --- | ---: | ---: |"]
     for result in results:
         steps = ", ".join(step.label for step in result.factor.steps)
@@ -161,7 +161,7 @@ def table(results: Sequence[FactorResult], threshold: float) -> str:
 
 
 def false_alarm_line(results: Sequence[FaceFreeResult], threshold: float) -> str:
-    """How many false alarms there were, and in which photographs, as a sentence."""
+    """Return how many false alarms there were, and in which photographs, as a sentence."""
     alarms = {result.name: result.false_alarms(threshold) for result in results}
     views = sum(len(result.views) for result in results)
     where = ", ".join(f"{name} {count}" for name, count in alarms.items() if count)
@@ -183,7 +183,7 @@ GRAYS = 22  # enough for the eye; with all of them the file would be twice as la
 def stress_sheet(
     results: Sequence[FactorResult], face_free: Sequence[FaceFreeResult], threshold: float
 ) -> Image.Image:
-    """Draws detections above the threshold blue and a missed face red.
+    """Draw detections above the threshold blue and a missed face red.
 
     Below a face stand the median score of its placements, which is that of the one shown, and in how many of
     them it was found. A face-free photograph is shown in the view with the best score.
@@ -219,7 +219,7 @@ def _caption(trial: Trial, threshold: float) -> str:
 
 
 def _face_tile(trial: Trial, height: float, threshold: float) -> Image.Image:
-    """The surroundings of the face, at the same size whatever its height in the canvas."""
+    """Return the surroundings of the face, at the same size whatever its height in the canvas."""
     side = MARGIN * height
     middle = (trial.box[:2] + trial.box[2:]) / 2
     corner = middle - side / 2
@@ -244,7 +244,7 @@ def _tile(
     missed: Array,
     threshold: float,
 ) -> Image.Image:
-    """A square of a canvas, of this side from `corner`, drawn `size` pixels wide, with its boxes."""
+    """Return a square of a canvas, of this side from `corner`, drawn `size` pixels wide, with its boxes."""
     scale = size / side
     filtering = Image.Resampling.BILINEAR if scale < 1 else Image.Resampling.NEAREST
     # First whole pixels, since only `crop` may reach beyond the canvas, then the exact square.

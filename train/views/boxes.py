@@ -26,7 +26,7 @@ class MappedBoxes(NamedTuple):
 
 
 def judge_boxes(mapped: MappedBoxes, settings: BoxSettings) -> tuple[Tensor, Tensor, Tensor]:
-    """Decides by the share in view and the height which boxes are targets and which are ignored.
+    """Decide by the share in view and the height which boxes are targets and which are ignored.
 
     Returns:
         boxes float32 [N, C, 4], clipped; find bool [N, C]; ignore bool [N, C]. A box that is neither is
@@ -39,7 +39,7 @@ def judge_boxes(mapped: MappedBoxes, settings: BoxSettings) -> tuple[Tensor, Ten
 
 
 def select_boxes(boxes: Tensor, find: Tensor, ignore: Tensor, settings: BoxSettings) -> tuple[Tensor, Tensor]:
-    """Gathers the largest boxes to find and to ignore into fixed slots; what a crowd has beyond them
+    """Gather the largest boxes to find and to ignore into fixed slots; what a crowd has beyond them
     (the smallest ones) joins the ignored.
 
     Args:
@@ -62,7 +62,7 @@ def _gather(boxes: Tensor, order: Tensor, used: Tensor) -> Tensor:
 
 
 def map_boxes(store: StoreTensors, tiles: Tiles) -> MappedBoxes:
-    """Maps the boxes of every tile's photograph onto the canvas and clips them to what the tile shows of the
+    """Map the boxes of every tile's photograph onto the canvas and clip them to what the tile shows of the
     photograph: where a label reaches beyond it, only padding is in view."""
     source = store.boxes[tiles.image]
     scale = torch.cat([tiles.scale, tiles.scale], dim=1)[:, None]
@@ -83,7 +83,7 @@ def map_boxes(store: StoreTensors, tiles: Tiles) -> MappedBoxes:
 
 
 def _shown(size: Tensor, tiles: Tiles) -> tuple[Tensor, Tensor]:
-    """Corners [T, 1, 2] of what tiles show of photographs of `size` [T, 2], on the canvas."""
+    """Return the corners [T, 1, 2] of what tiles show of photographs of `size` [T, 2], on the canvas."""
     start, end = tiles.offset, tiles.offset + tiles.scale * size
     corner, far = (
         torch.minimum(torch.maximum(edge, tiles.rectangle[:, :2]), tiles.rectangle[:, 2:])
@@ -95,7 +95,7 @@ def _shown(size: Tensor, tiles: Tiles) -> tuple[Tensor, Tensor]:
 def view_boxes(
     mapped: MappedBoxes, turn: Turn | None, counts: ViewCounts, settings: BoxSettings
 ) -> tuple[Tensor, Tensor]:
-    """Joins the boxes of every four mosaic tiles, turns them with their views and selects."""
+    """Join the boxes of every four mosaic tiles, turn them with their views and select."""
     cut, mosaics = 4 * counts.mosaic, slice(0, counts.mosaic)
     groups = []
     if counts.mosaic:

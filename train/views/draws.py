@@ -44,14 +44,14 @@ class Draws(NamedTuple):
 
 
 def view_counts(config: TrainConfig) -> ViewCounts:
-    """Splits a batch into kinds by the shares of the configuration."""
+    """Split a batch into kinds by the shares of the configuration."""
     mosaic = round(config.optimizer.batch_size * config.views.mosaic_share)
     whole = round((config.optimizer.batch_size - mosaic) * config.views.whole_share)
     return ViewCounts(mosaic, whole, config.optimizer.batch_size - mosaic - whole)
 
 
 def plain_views(config: TrainConfig) -> TrainConfig:
-    """The configuration with whole photographs for views, only mirrored and otherwise unchanged."""
+    """Return the configuration with whole photographs for views, only mirrored and otherwise unchanged."""
     return config.replace(
         mosaic_share=0.0,
         whole_share=1.0,
@@ -69,7 +69,7 @@ def draw(
     device: torch.device | str,
     generator: torch.Generator | None = None,
 ) -> Draws:
-    """Draws a batch's random numbers, from the device's default generator if no other is given."""
+    """Draw a batch's random numbers, from the device's default generator if no other is given."""
     noise_type = torch.float16 if torch.device(device).type == "cuda" else torch.float32
     shape = (counts.views, CANVAS_SIZE, CANVAS_SIZE)
     return Draws(

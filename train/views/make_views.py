@@ -37,7 +37,7 @@ class Views(NamedTuple):
 
 
 def make_views(store: StoreTensors, draws: Draws, counts: ViewCounts, config: TrainConfig) -> Views:
-    """Returns a batch of augmented views with their targets."""
+    """Return a batch of augmented views with their targets."""
     changes = config.changes
     tiles = place_tiles(store, draws, counts, config)
     canvas, content = compose(render_tiles(store.images, store.sizes, tiles), counts)

@@ -71,7 +71,7 @@ def _pixel_centers(canvas: Tensor, axis: int) -> Tensor:
 
 
 def photometric(canvas: Tensor, content: Tensor, u: Tensor, noise: Tensor, chance: float) -> Tensor:
-    """Changes focus, gamma, contrast, brightness and noise, each with `chance`, inside the content only.
+    """Change focus, gamma, contrast, brightness and noise, each with `chance`, inside the content only.
 
     Args:
         canvas: float32 [B, H, W], 0 to 255. content: the same shape, 1 inside, 0 on the padding.

@@ -28,13 +28,13 @@ class Turn(NamedTuple):
 
 
 def draw_turn(u: Tensor, chance: float, degrees: float) -> Turn:
-    """Chooses views to turn with `chance`, and angles uniform in ± `degrees`, from uniform draws [B, 2]."""
+    """Choose views to turn with `chance`, and angles uniform in ± `degrees`, from uniform draws [B, 2]."""
     angle = (2 * u[:, 1] - 1) * math.radians(degrees)
     return Turn(u[:, 0] < chance, angle.cos(), angle.sin())
 
 
 def turn_pixels(pixels: Tensor, content: Tensor, turn: Turn) -> tuple[Tensor, Tensor]:
-    """Turns views, bilinear. What comes in from beyond the canvas is padding.
+    """Turn views, bilinear. What comes in from beyond the canvas is padding.
 
     Args:
         pixels: float32 [B, S, S], 0 on the padding. content: the same shape, 1 inside, 0 on the padding.
@@ -58,7 +58,7 @@ def turn_pixels(pixels: Tensor, content: Tensor, turn: Turn) -> tuple[Tensor, Te
 
 
 def turn_boxes(whole: Tensor, clipped: Tensor, visible: Tensor, turn: Turn) -> tuple[Tensor, Tensor]:
-    """Turns boxes with their views and clips them to the canvas.
+    """Turn boxes with their views and clip them to the canvas.
 
     A face is taken for the ellipse that fills its box, as in `degradations.turned_box`: the corners of a box
     hold none of it, so the bounds of a turned box would be too wide (by 22 % at 15°). If a part of a face was

@@ -35,7 +35,7 @@ class Tiles(NamedTuple):
 
 
 def place_tiles(store: StoreTensors, draws: Draws, counts: ViewCounts, config: TrainConfig) -> Tiles:
-    """Chooses photograph, scale and place of every tile: mosaic tiles first (four of a view together)."""
+    """Choose photograph, scale and place of every tile: mosaic tiles first (four of a view together)."""
     u = draws.tile
     image = _choose_images(store, u[:, 0], counts)
     size = store.sizes[image]
@@ -69,7 +69,7 @@ def place_tiles(store: StoreTensors, draws: Draws, counts: ViewCounts, config: T
 
 
 def _choose_images(store: StoreTensors, u: Tensor, counts: ViewCounts) -> Tensor:
-    """Index [T] of each tile's photograph, by its weight; all of view v lie in fold v mod K of `store`."""
+    """Return the index [T] of each tile's photograph, drawn by weight; view v draws from fold v mod K."""
     views = torch.arange(counts.views, device=u.device)
     views = torch.cat([views[: counts.mosaic].repeat_interleave(4), views[counts.mosaic :]])
     fold = views % (store.folds.shape[0] - 1)
@@ -98,7 +98,7 @@ def _log_uniform(u: Tensor, bounds: tuple[float, float]) -> Tensor:
 def _crop_map(
     store: StoreTensors, image: Tensor, size: Tensor, u: Tensor, settings: ViewSettings
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """A window of random size, mostly placed so that some face lies in the middle part of the canvas."""
+    """Return maps of windows of random size, mostly placed with a face in the middle of the canvas."""
     count = store.counts[image]
     chosen = (u[:, 2] * count).long().clamp(max=store.boxes.shape[1] - 1)
     face = store.boxes[image, chosen]
@@ -149,7 +149,7 @@ def filter_matrix(
     source: int,
     softness: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """The resize of one axis as a matrix: triangle filter, widened by the shrink factor as torch's
+    """Return the resize of one axis as a matrix: triangle filter, widened by the shrink factor as torch's
     `interpolate(mode="bilinear", antialias=True)` does, normalised inside the photograph.
 
     Args:
@@ -175,7 +175,7 @@ def filter_matrix(
 
 
 def render_tiles(images: Tensor, sizes: Tensor, tiles: Tiles) -> tuple[Tensor, Tensor]:
-    """Paints tiles. Returns pixels float [T, 256, 256] (0 to 255) and content bool of that shape."""
+    """Paint tiles. Return pixels float [T, 256, 256] (0 to 255) and content bool of that shape."""
     # Half precision keeps 11 bits: sums of weighted bytes are exact to a tenth of a gray level.
     kind = torch.float16 if images.is_cuda else torch.float32
     size = sizes[tiles.image]
@@ -198,7 +198,7 @@ def render_tiles(images: Tensor, sizes: Tensor, tiles: Tiles) -> tuple[Tensor, T
 
 
 def compose(rendered: tuple[Tensor, Tensor], counts: ViewCounts) -> tuple[Tensor, Tensor]:
-    """Joins every four mosaic tiles. Returns canvas float32 [B, 256, 256] and content likewise."""
+    """Join every four mosaic tiles. Return canvas float32 [B, 256, 256] and content likewise."""
     pixels, content = rendered[0].float(), rendered[1].float()
     if not counts.mosaic:
         return pixels, content
