@@ -1,1 +1,1 @@
-"""Benchmarks of the ops against what a user would pick instead: `lensbox bench ops`."""
+"""The project's own benchmarks, in the repository alone: `lensbox bench ops` and its siblings."""

@@ -1,4 +1,4 @@
-"""`lensbox bench`: times ops, detector, the way from photographs to boxes, and the article's step."""
+"""`lensbox bench` in a checkout: FILE as everywhere, and the project's own benchmarks."""
 
 import logging
 import re
@@ -7,57 +7,82 @@ from typing import TYPE_CHECKING
 
 import click
 
-from lensbox.bench.groups import GROUPS
-from lensbox.bench.serve.rows import ROWS
-from lensbox.common.command import FILE, Command, require_runner, seconds
-from lensbox.common.errors import DeviceError, ExitCode
+from lensbox.client.bench import bench as bench_file
+from lensbox.common.command import FILE, Command, seconds
+from lensbox.common.errors import ExitCode
 from lensbox.common.files import require_writable_folder
 from lensbox.common.reporting import start_reporting
 
 if TYPE_CHECKING:
-    from lensbox.bench.article.results import ArticleReport
-    from lensbox.bench.detector.results import DetectorReport
-    from lensbox.bench.ops_report import Report
-    from lensbox.bench.serve.options import Peer
+    from lensbox.bench.report import Report
+    from lensbox.bench.serve.benchmark import LitServe
 
-# Lensbox's own op or artifact was wrong, or failed.
-EXIT_WRONG = ExitCode.DEFECT
+# Kept here, and not imported: `--help` must not import torch. A test compares them with their homes.
+GROUPS = ("headline", "weighted", "transfer", "nms", "cpu", "pairwise", "exercise", "sizes")
+SERVE_ROWS = ("throughput", "latency", "canvases", "overload", "memory", "recovery", "litserve")
 
 
-def _peer(text: str) -> "Peer":
-    """Workers, batch size and threads, as "8x32" or "1x8x2"."""
-    from lensbox.bench.serve.options import Peer
+class _FileOrCommand(click.Group):
+    """Takes arguments that begin with no command's name as those of `lensbox bench FILE`."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Return the command that the arguments name, and its arguments."""
+        if args[0] in self.commands:
+            return super().resolve_command(ctx, args)
+        return "FILE", bench_file, args
+
+
+def _litserve(text: str) -> "LitServe":
+    """Parse workers, batch size and threads, such as "8x32" or "1x8x2"."""
+    from lensbox.bench.serve.benchmark import LitServe
 
     if not re.fullmatch(r"[1-9]\d{0,3}(x[1-9]\d{0,3}){1,2}", text, re.ASCII):
         raise click.BadParameter(f"must be WORKERSxBATCH[xTHREADS], such as 8x32 or 1x8x2, got {text!r}")
-    return Peer(*map(int, text.split("x")))
+    return LitServe(*map(int, text.split("x")))
 
 
 def _load_seconds(text: str) -> float:
-    """For how long requests are sent: shorter, and there might be no answer to count."""
+    """Parse the duration of a load. A shorter one might have no answer to count."""
     value = seconds(text)
     if value < 0.1:
         raise click.BadParameter(f"must be at least 0.1, got {text}")
     return value
 
 
+def _batches(_: click.Context, __: click.Parameter, text: str | None) -> tuple[int, ...] | None:
+    from lensbox.client.bench import batch_sizes
+
+    return None if text is None else batch_sizes(text)
+
+
 _device = click.option(
-    "--device", type=click.Choice(["cpu", "cuda"]), help="Default: cuda where there is a GPU."
+    "--device", type=click.Choice(["cpu", "cuda"]), help="Default: cuda if there is a GPU."
 )
-_weights = click.option("--weights", type=FILE, metavar="F", help="Default: the shipped ones.")
+_weights = click.option("--weights", type=FILE, metavar="F", help="Default: the shipped weights.")
 _threads = click.option("--threads", type=click.IntRange(1), default=1, metavar="N", help="CPU threads")
+_output = click.option("--output", type=FILE, metavar="DIR", help="Write tables, CSV files and plots to DIR.")
+_quick = click.option("--quick", is_flag=True, help="Fewer sizes and samples; nothing that is slow to start.")
 
 
-@click.group()
+@click.group(
+    cls=_FileOrCommand,
+    context_settings={"ignore_unknown_options": True, "help_option_names": ["-h", "--help"]},
+    subcommand_metavar="FILE | COMMAND [OPTIONS]",
+)
 def bench() -> None:
-    """Times ops, detector, the way from photographs to boxes and the article's step beside their peers."""
-    start_reporting(logging.WARNING)  # of the exports that it times it need not tell
+    """Time an artifact (lensbox bench FILE), or run one of the project's own benchmarks.
+
+    Each way is checked before it is timed. Exit code 1: Lensbox's own answer was wrong.
+    """
+    start_reporting(logging.WARNING)  # the exports that are timed log nothing
 
 
 @bench.command(cls=Command)
 @_device
-@click.option("--output", type=FILE, metavar="DIR", help="Write ops.csv, results.md and plots to DIR.")
-@click.option("--quick", is_flag=True, help="Fewer sizes and samples; nothing that compiles for each shape.")
+@_output
+@_quick
 @click.option("--only", type=click.Choice(GROUPS), multiple=True, metavar="NAME...", help=", ".join(GROUPS))
 @click.option(
     "--time-limit", type=seconds, metavar="SECONDS", help="Begin nothing new after so many seconds."
@@ -71,126 +96,90 @@ def ops(
     time_limit: float | None,
     threads: int,
 ) -> ExitCode:
-    """Times the box ops beside what a user would pick instead. Each is checked first."""
-    from lensbox.bench.benchmark import Options, run
+    """Time the box ops beside the implementations that a user would pick instead."""
+    from lensbox.bench.ops.benchmark import Options, run
 
     _check_folders(output=output)
-    report = run(Options(_present(device), output, quick, only, threads, time_limit), _say)
-    return EXIT_WRONG if _own_defects(report) else ExitCode.GOOD
+    return _exit_code(run(Options(_usable(device), output, quick, only, threads, time_limit), _say))
 
 
 @bench.command(cls=Command)
 @_device
-@click.option("--output", type=FILE, metavar="DIR", help="Write article.csv, article.md, article.png to DIR.")
-@click.option(
-    "--trace", type=FILE, metavar="DIR", help="Write a trace of torch.profiler for each row to DIR."
-)
+@_output
 @click.option("--batch", type=click.IntRange(1), metavar="N", help="Samples. Default: 1024; 32 on the CPU.")
-@click.option("--quick", is_flag=True, help="Fewer samples of time; no torch.compile.")
+@_quick
 @_threads
 def article(
-    device: str | None, output: Path | None, trace: Path | None, batch: int | None, quick: bool, threads: int
+    device: str | None, output: Path | None, batch: int | None, quick: bool, threads: int
 ) -> ExitCode:
-    """Repeats the article's experiment beside its published figures, and answers it.
+    """Repeat the article's experiment beside its published figures.
 
     A training step of its net in phases, one row for each way to the loss. A CPU runs it scaled down.
     """
     from lensbox.bench.article.benchmark import Options, run
 
-    _check_folders(output=output, trace=trace)
-    report = run(Options(_present(device), output, trace, quick, batch, threads), _say)
-    return EXIT_WRONG if _own_article_defects(report) else ExitCode.GOOD
-
-
-@bench.command(cls=Command)
-@click.option(
-    "--device", type=click.Choice(["cpu", "cuda"]), default="cpu", help="cuda only with --artifact so far."
-)
-@_weights
-@click.option("--artifact", type=FILE, metavar="F", help="Time this artifact, of any detector, instead.")
-@click.option(
-    "--output", type=FILE, metavar="DIR", help="Write CSV files and detector.md (artifact.md) to DIR."
-)
-@click.option("--quick", is_flag=True, help="Fewer samples; no torch.compile.")
-@click.option(
-    "--batch",
-    type=click.IntRange(1),
-    metavar="N",
-    help="Images a call. Default: 1, and several numbers with --artifact.",
-)
-@_threads
-def detector(
-    device: str,
-    weights: Path | None,
-    artifact: Path | None,
-    output: Path | None,
-    quick: bool,
-    batch: int | None,
-    threads: int,
-) -> ExitCode:
-    """Times the detector in several formats and runtimes beside a published network.
-
-    Each is checked first. Shows what the time of TorchScript and onnxruntime is made of. With --artifact,
-    times any detector for several batch sizes, from canvases and from images.
-    """
     _check_folders(output=output)
-    if artifact is not None:
-        from lensbox.bench.detector import artifact_times
-
-        if weights is not None:
-            raise click.UsageError("--weights and --artifact must not be given together")
-        options = artifact_times.Options(_present(device), output, quick, threads, batch)
-        return ExitCode.GOOD if artifact_times.run(artifact, options, _say) else EXIT_WRONG
-    if device == "cuda":
-        raise click.UsageError("--device cuda must come with --artifact")
-
-    from lensbox.bench.detector.benchmark import Options, run
-    from lensbox.model import load_detector
-
-    report = run(load_detector(weights), Options(output, quick, threads, batch or 1), _say)
-    return EXIT_WRONG if _own_detector_defects(report) else ExitCode.GOOD
+    return _exit_code(run(Options(_usable(device), output, quick, batch, threads), _say))
 
 
 @bench.command(cls=Command)
 @_device
 @_weights
-@click.option("--output", type=FILE, metavar="DIR", help="Write CSV files and photo.md to DIR.")
-@click.option("--quick", is_flag=True, help="Fewer samples, sizes and kinds of files.")
+@_output
+@_quick
 @click.option(
-    "--runner",
-    type=FILE,
-    envvar="LENSBOX_RUNNER",
-    metavar="F",
-    help="The C++ runner, whose boxes are compared; else that of the environment variable LENSBOX_RUNNER.",
+    "--batch",
+    callback=_batches,
+    metavar="N,N...",
+    help="Canvases per call. Default: 1,8; on a GPU 1,8,32,128,256.",
 )
 @_threads
-def photo(
+def detector(
     device: str | None,
     weights: Path | None,
     output: Path | None,
     quick: bool,
-    runner: Path | None,
+    batch: tuple[int, ...] | None,
     threads: int,
 ) -> ExitCode:
-    """Times the way from photographs to boxes: decode, letterbox, detect, restore, and all of it.
-
-    Each way is checked first. Shows how answers move by reduced decoding, and how long files that are made
-    for it can keep a decoder busy.
-    """
-    from lensbox.bench.photo.benchmark import Options, own_defects, run
+    """Time the detector by format, precision and batch size, on a GPU in CUDA graphs too."""
+    from lensbox.bench.detector.benchmark import Options, run
     from lensbox.model import load_detector
 
-    require_runner(runner)
     _check_folders(output=output)
-    options = Options(_present(device), output, quick, threads, runner)
-    return EXIT_WRONG if own_defects(run(load_detector(weights), options, _say)) else ExitCode.GOOD
+    return _exit_code(
+        run(load_detector(weights), Options(_usable(device), output, quick, threads, batch), _say)
+    )
 
 
 @bench.command(cls=Command)
-@click.option("--artifact", type=FILE, default=Path("artifacts/detector.pt"), help="What is served.")
-@click.option("--image", type=FILE, metavar="F", help="What is sent. Default: a made-up JPEG of 512 x 512.")
 @_device
-@click.option("--only", type=click.Choice(ROWS), multiple=True, metavar="NAME...", help=", ".join(ROWS))
+@_weights
+@_output
+@_quick
+@_threads
+def photo(
+    device: str | None, weights: Path | None, output: Path | None, quick: bool, threads: int
+) -> ExitCode:
+    """Time the way from photographs to boxes beside Pillow and OpenCV.
+
+    Shows also how answers move by decoding at a reduced scale.
+    """
+    from lensbox.bench.photo.benchmark import Options, run
+    from lensbox.model import load_detector
+
+    _check_folders(output=output)
+    return _exit_code(run(load_detector(weights), Options(_usable(device), output, quick, threads), _say))
+
+
+@bench.command(cls=Command)
+@click.option("--artifact", type=FILE, default=Path("artifacts/detector.pt"), help="The file to serve.")
+@click.option("--image", type=FILE, metavar="F", help="The file to send. Default: a made-up JPEG, 512 x 512.")
+@_device
+@_output
+@click.option(
+    "--only", type=click.Choice(SERVE_ROWS), multiple=True, metavar="NAME...", help=", ".join(SERVE_ROWS)
+)
 @click.option("--seconds", "duration", type=_load_seconds, default=8.0, metavar="S", help="Of each load.")
 @click.option(
     "--overload-seconds", type=_load_seconds, metavar="S", help="Default: 60; --seconds with --quick."
@@ -200,7 +189,7 @@ def photo(
     "--load-processes",
     type=click.IntRange(1),
     metavar="N",
-    help="That send requests. Default: 1; from 8 cores on, a quarter of them, which they then have alone.",
+    help="Processes that send. Default: 1; from 8 cores on a quarter of the cores, which they then own.",
 )
 @click.option(
     "--requests",
@@ -210,88 +199,70 @@ def photo(
 )
 @click.option(
     "--litserve",
-    type=_peer,
+    type=_litserve,
     multiple=True,
     metavar="WORKERSxBATCH[xTHREADS]...",
     help="Default: 1x1 1x8 1x32 8x1 8x8 8x32, each with as many threads as the service.",
 )
-@click.option("--quick", is_flag=True, help="No peers.")
+@click.option("--quick", is_flag=True, help="No LitServe, and a short overload.")
 @_threads
 def serve(
     artifact: Path,
     image: Path | None,
     device: str | None,
+    output: Path | None,
     only: tuple[str, ...],
     duration: float,
     overload_seconds: float | None,
     frontends: int | None,
     load_processes: int | None,
     requests: int | None,
-    litserve: tuple["Peer", ...],
+    litserve: tuple["LitServe", ...],
     quick: bool,
     threads: int,
 ) -> None:
-    """Loads the HTTP service from other processes, and LitServe around the same artifact where installed.
+    """Load the HTTP service from other processes, and LitServe around the same artifact if installed.
 
-    Each figure is that of the service divided by that of the artifact in process, or of LitServe, measured in
-    turns. What --only names is measured alone, with what it is divided by.
+    Each figure is the service's, divided by that of the artifact in process or of LitServe, taken in turns.
+    A row that --only names is measured alone, with the one that it is divided by.
     """
-    from lensbox.bench.serve.benchmark import run
-    from lensbox.bench.serve.options import PEERS, Options
+    from lensbox.bench.serve.benchmark import LITSERVES, Options, run
 
+    _check_folders(output=output)
     requests = (0 if quick else 100_000) if requests is None else requests
     left_out = {*(["litserve"] if quick else []), *(["memory"] if not requests else [])}
     options = Options(
         artifact,
-        _present(device),
+        _usable(device),
+        output,
         image,
-        rows=only or tuple(row for row in ROWS if row not in left_out),
+        rows=only or tuple(row for row in SERVE_ROWS if row not in left_out),
         seconds=duration,
         overload_seconds=overload_seconds or (duration if quick else 60.0),
         frontends=frontends,
         load_processes=load_processes,
         requests=requests or 100_000,
         threads=threads,
-        peers=litserve or PEERS,
+        peers=litserve or LITSERVES,
     )
     run(options, _say)
 
 
 def _check_folders(**folders: Path | None) -> None:
-    """Raises OutputError for a folder, by the name of its option, that cannot be written to."""
+    """Raise OutputError, naming the option, for a folder that cannot be written to."""
     for option, folder in folders.items():
         if folder is not None:
             require_writable_folder(f"--{option}", folder)
 
 
-def _present(device: str | None) -> str:
-    """The device that is asked for; by default a GPU, where there is one. Raises DeviceError."""
-    import torch
+def _usable(device: str | None) -> str:
+    from lensbox.bench.machine import usable_device
 
-    has_gpu = torch.cuda.is_available()
-    if device == "cuda" and not has_gpu:
-        from lensbox.runtime.device import why_no_gpu
-
-        raise DeviceError(f"--device cuda: PyTorch finds no NVIDIA GPU, with {why_no_gpu()}")
-    return device or ("cuda" if has_gpu else "cpu")
+    return usable_device(device)
 
 
-def _own_defects(report: "Report") -> bool:
-    from lensbox.bench.peers.registry import OWN
-
-    return any(row.peer in OWN and row.note.startswith(("WRONG", "failed")) for row in report.rows)
-
-
-def _own_detector_defects(report: "DetectorReport") -> bool:
-    from lensbox.bench.detector.ways import OWN
-
-    return any(timing.way in OWN and timing.note for timing in report.timings)
-
-
-def _own_article_defects(report: "ArticleReport") -> bool:
-    from lensbox.bench.article.rows import OWN
-
-    return any(result.row in OWN and not result.phases for result in report.rows)
+def _exit_code(report: "Report") -> ExitCode:
+    return ExitCode.DEFECT if report.has_own_defect else ExitCode.GOOD
 
 
 def _say(text: str) -> None:

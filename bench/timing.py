@@ -1,15 +1,14 @@
-"""The timing core: what one sample is, how samples are taken in turn, how they are summed up.
+"""Samples of time: how one is taken, how series of them take turns, how they are summed up.
 
-All times are microseconds for one call. Three things are timed:
+All times are microseconds per call. A sample has one of these measures:
 
-* call: how long the host is busy with a call. The device is idle at the start and is not waited for.
-* complete: the same, with the wait for the device counted.
-* graph: how long the device is busy with a call. Many calls are captured in one CUDA graph, which is replayed
-  between two events; no Python and no launch from the host is in it.
+* call: host time. The device is idle at the start and is not waited for.
+* complete: host time until the device has finished.
+* graph: device time. Many calls are captured in one CUDA graph, which is replayed between two events.
 """
 
 import gc
-import math
+import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -19,18 +18,18 @@ from typing import TypeVar
 import torch
 
 Clock = Callable[[], float]  # seconds
-Run = Callable[[int], object]  # the i-th call; what it returns is what it computed
-Sampler = Callable[[], float]  # one sample
+Run = Callable[[int], object]  # runs the i-th call and returns its result
+Sampler = Callable[[], float]  # takes one sample
 Key = TypeVar("Key")
 
 MICROSECONDS = 1e6
-WARM_SECONDS = 0.01
-WARM_ROUNDS = 10  # with more calls than that the queue to a slow device would be full
+_WARM_SECONDS = 0.01
+_WARM_ROUNDS = 10  # more calls would fill the queue of a slow device
 
 
 @dataclass(frozen=True)
 class Summary:
-    """Of many samples: median, 20th and 80th percentile in microseconds, and how many there were."""
+    """Median, 20th and 80th percentile in microseconds, and the number of samples."""
 
     median: float
     p20: float
@@ -38,38 +37,28 @@ class Summary:
     samples: int
 
 
-def percentile(values: Sequence[float], share: float) -> float:
-    """The value below which `share` (0 to 1) of `values` lie, interpolated linearly between neighbours."""
-    if not values:
-        raise ValueError("values must hold at least one sample, got none")
-    ordered = sorted(values)
-    position = share * (len(ordered) - 1)
-    low = math.floor(position)
-    high = min(low + 1, len(ordered) - 1)
-    return ordered[low] + (ordered[high] - ordered[low]) * (position - low)
-
-
 def summarize(samples: Sequence[float]) -> Summary:
-    return Summary(percentile(samples, 0.5), percentile(samples, 0.2), percentile(samples, 0.8), len(samples))
+    """Sum up at least two samples. Percentiles are interpolated linearly."""
+    p20, _, _, p80 = statistics.quantiles(samples, n=5, method="inclusive")
+    return Summary(statistics.median(samples), p20, p80, len(samples))
 
 
 def nothing() -> None:
-    """Waits for the CPU, which never runs behind."""
+    """Synchronize with the CPU: there is nothing to wait for."""
 
 
 def call_sampler(
     run: Run, calls: int, synchronize: Callable[[], None], clock: Clock = time.perf_counter
 ) -> Sampler:
-    """Host time of a call, averaged over `calls` calls that start with an idle device.
+    """Sample the host time of a call, averaged over `calls` calls that start with an idle device.
 
-    Others go before, uncounted, for WARM_SECONDS or less: in between, other peers had the processor with its
-    caches, and threads that rest wake up slowly. Where the device takes longer than the host, its queue fills
-    up after about a thousand launches and the host has to wait: keep `calls` small.
+    Uncounted warm-up calls go first, for at most 10 ms, because the other ways used the caches in between.
+    Keep `calls` small on a GPU: after about a thousand launches its queue is full and the host waits.
     """
 
     def sample() -> float:
-        warm_until = clock() + WARM_SECONDS
-        for index in range(WARM_ROUNDS * calls if calls > 1 else 0):
+        warm_until = clock() + _WARM_SECONDS
+        for index in range(_WARM_ROUNDS * calls if calls > 1 else 0):
             if clock() >= warm_until:
                 break
             run(index)
@@ -85,7 +74,7 @@ def call_sampler(
 def complete_sampler(
     run: Run, calls: int, synchronize: Callable[[], None], clock: Clock = time.perf_counter
 ) -> Sampler:
-    """Time of a call up to its result, averaged over `calls` calls in a row."""
+    """Sample the time of a call up to its result, averaged over `calls` calls in a row."""
 
     def sample() -> float:
         synchronize()
@@ -100,7 +89,7 @@ def complete_sampler(
 
 @dataclass(frozen=True)
 class Pace:
-    """How many calls make one sample, and about how long a call takes to complete, in seconds."""
+    """The number of calls in one sample, and the approximate seconds of one call."""
 
     calls: int
     seconds: float
@@ -113,7 +102,7 @@ def find_pace(
     at_most: int,
     clock: Clock = time.perf_counter,
 ) -> Pace:
-    """As many calls, 1 to `at_most`, as take about `sample_seconds`. Warms up as it goes."""
+    """Find how many calls, 1 to `at_most`, take about `sample_seconds`. Warms up as it goes."""
     calls = 1
     while True:
         seconds = complete_sampler(run, calls, synchronize, clock)() / MICROSECONDS
@@ -125,10 +114,9 @@ def find_pace(
 
 
 def graph_sampler(run: Run, iterations: int, keep_outputs: bool = False) -> Sampler:
-    """Device time of a call, by replaying a CUDA graph of run(0) ... run(iterations - 1).
+    """Sample the device time of a call, by replaying a CUDA graph of run(0) ... run(iterations - 1).
 
-    keep_outputs: every iteration writes to memory of its own. Without it the graph's memory pool gives the
-        second iteration what the first one has let go, so that outputs are written to a warm cache.
+    keep_outputs: each iteration writes to memory of its own, so that outputs are not in the cache.
     """
     side_stream = torch.cuda.Stream()
     side_stream.wait_stream(torch.cuda.current_stream())
@@ -155,11 +143,7 @@ def graph_sampler(run: Run, iterations: int, keep_outputs: bool = False) -> Samp
 
 @dataclass(frozen=True)
 class _Replays:
-    """Samples a captured graph.
-
-    run: what was captured. It holds the inputs, which the graph does not: without it their memory would go
-        back to the device, and a replay would read what is no longer there.
-    """
+    """Samples a captured graph. Holds `run`, because the graph itself does not keep its inputs alive."""
 
     graph: torch.cuda.CUDAGraph
     run: Run
@@ -168,8 +152,7 @@ class _Replays:
     def __call__(self) -> float:
         start = torch.cuda.Event(enable_timing=True)
         end = torch.cuda.Event(enable_timing=True)
-        # The first replay keeps the device busy while the host launches the second, so that the time between
-        # the events holds no launch.
+        # The first replay keeps the device busy while the host launches the second: no launch is timed.
         self.graph.replay()
         start.record()
         self.graph.replay()
@@ -180,7 +163,7 @@ class _Replays:
 
 @dataclass(frozen=True)
 class Series:
-    """A sampler, and how many samples are wanted of it."""
+    """A sampler, and the number of samples to take."""
 
     sampler: Sampler
     rounds: int
@@ -189,11 +172,11 @@ class Series:
 def interleave(
     series: Mapping[Key, Series], failed: Callable[[Key, Exception], None] | None = None
 ) -> dict[Key, list[float]]:
-    """Takes the samples of all series in turn, so that a disturbance meets all of them and not one. A series
-    with fewer rounds than the longest has them spread evenly. One sample of each goes first, uncounted.
+    """Take the samples of all series in turn, so that a disturbance of the machine hits all of them.
 
-    failed: called with a series that raises and what it raised; the others go on without it. Without it, the
-    first that raises ends all.
+    A series with fewer rounds than the longest has them spread evenly. The first sample of each series is
+    not counted. failed: called with the key of a series that raises and its error; the other series go on.
+    Without `failed` the first error ends all.
     """
     samples: dict[Key, list[float]] = {name: [] for name in series}
     longest = max((entry.rounds for entry in series.values()), default=0)

@@ -9,6 +9,7 @@ import importlib
 import platform
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
+from importlib.util import find_spec
 from typing import Any, NamedTuple
 
 import click
@@ -45,7 +46,10 @@ COMMANDS: dict[str, LazyCommand] = {
     ),
     "stress": LazyCommand("lensbox.train.cli:stress", "Find the limits of a detector.", extra="demo"),
     "bench": LazyCommand(
-        "lensbox.bench.cli:bench", "Time the ops, the detector, and the way to boxes.", extra="bench"
+        # The project's own benchmarks are in the repository alone.
+        "lensbox.bench.cli:bench" if find_spec("lensbox.bench") else "lensbox.client.bench:bench",
+        "Time an artifact on this machine.",
+        extra="bench",
     ),
     "serve": LazyCommand("lensbox.serve.cli:serve", "Answer detection requests over HTTP.", extra="serve"),
 }

@@ -23,11 +23,10 @@ ARROWS: dict[str, set[str]] = {
     "client": {"common", "artifact", "model", "runtime"},
     "serve": {"common", "artifact", "ops", "runtime", "train"},
     "cpp_runtime": {"common", "ops"},
-    "bench": {"common", "artifact", "ops", "model", "runtime"},
+    "bench": {"client", "common", "artifact", "ops", "model", "runtime"},
     "bench/article": {"common", "artifact", "ops", "model", "runtime", "train"},
     "bench/detector": {"common", "artifact", "ops", "model", "runtime", "export"},
     "bench/photo": {"common", "artifact", "ops", "model", "runtime", "export"},
-    "bench/photo/hostile": {"common", "artifact", "runtime", "serve"},
     "bench/serve": {"common", "artifact", "runtime", "serve"},
 }
 

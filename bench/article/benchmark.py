@@ -1,10 +1,10 @@
-"""One run of `lensbox bench article` from beginning to end."""
+"""One run of `lensbox bench article`."""
 
 from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,166 +12,202 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lensbox.bench.article import article_report
-from lensbox.bench.article.chart import write_chart
-from lensbox.bench.article.results import ArticleReport, RowResult, write_article_csv
-from lensbox.bench.article.rows import ROWS, Row
-from lensbox.bench.article.step import PhaseSampler, TrainingStep
-from lensbox.bench.article.subject import ARTICLE, FOR_A_CPU, Scale, Subject, make_subject
-from lensbox.bench.article.targets import SLOTS
-from lensbox.bench.article.trace import trace_folder, write_trace
-from lensbox.bench.check import check_loss
-from lensbox.bench.comparison import clock_of
-from lensbox.bench.environment import environment
-from lensbox.bench.inputs import make_loss_batch
-from lensbox.bench.measurement import Effort, failure_note
-from lensbox.bench.peers.peer import UnavailableError
-from lensbox.bench.threads import cpu_threads
+from lensbox.bench.article.approaches import (
+    APPROACHES,
+    LENSBOX,
+    OWN,
+    PHASES,
+    PUBLISHED_ON,
+    PUBLISHED_PHASES,
+    SLOTS,
+    Approach,
+)
+from lensbox.bench.article.step import (
+    ARTICLE,
+    FOR_A_CPU,
+    Experiment,
+    PhaseSampler,
+    TrainingStep,
+    make_experiment,
+)
+from lensbox.bench.machine import cpu_threads, describe_machine
+from lensbox.bench.ops.check import check_loss
+from lensbox.bench.ops.inputs import make_loss_batch
+from lensbox.bench.report import Report, Table, number, spread
+from lensbox.bench.runner import Effort, Row, UnavailableError, failure_note
 from lensbox.bench.timing import (
     Clock,
     Sampler,
     Series,
+    Summary,
     complete_sampler,
     find_pace,
     interleave,
     summarize,
 )
-from lensbox.common.files import atomic_write
 from lensbox.runtime.freed_memory import keep_freed_memory
 
 CPU_NOTE = (
     "A CPU runs the experiment scaled down: a small batch, a small net in float32, not compiled, nothing to "
     "copy. Its figures cannot be held against the article's."
 )
-_PACKAGES = ("triton",)
-_EFFORT = Effort(rounds=20, figure_seconds=5.0)
-_QUICK = Effort(rounds=5, figure_seconds=0.5, leave_out_slow_starts=True)
+WHOLE_STEP = "whole step"
+EFFORT = Effort(rounds=20, figure_seconds=5.0)
+QUICK = Effort(rounds=5, figure_seconds=0.5, quick=True)
 _WARM_UP_STEPS = 2
-PHASED, WHOLE = "phase by phase", "as a whole"
 
 
 @dataclass(frozen=True)
 class Options:
-    """What is to be run.
+    """device: "cpu" or "cuda". output: folder for the files, or None.
 
-    device: "cpu" or "cuda".
-    output: folder for the files, or None.
-    trace: folder for traces, or None.
-    quick: fewer samples, and no torch.compile.
-    batch: samples; None is the article's 1,024 on a GPU and fewer on the CPU.
-    threads: of the CPU.
+    quick: fewer samples, and no torch.compile. batch: samples; None is the article's 1,024 on a GPU and 32
+    on the CPU. threads: of the CPU.
     """
 
     device: str
     output: Path | None = None
-    trace: Path | None = None
     quick: bool = False
     batch: int | None = None
     threads: int = 1
 
 
-def run(options: Options, say: Callable[[str], None]) -> ArticleReport:
-    """Checks and times all rows; says what it found, and writes it to files where asked to."""
+def run(options: Options, say: Callable[[str], None]) -> Report:
+    """Check and time all approaches, and compare them with the published figures."""
     keep_freed_memory()
-    device = torch.device(options.device)
-    on_gpu = device.type == "cuda"
-    scale = _scale(options)
-    report = ArticleReport(environment(device, _PACKAGES), scale, notes=[] if on_gpu else [CPU_NOTE])
-    say(article_report.beginning(report))
+    on_gpu = options.device == "cuda"
+    scale = ARTICLE if on_gpu else FOR_A_CPU
+    compiled = scale.compiled and not options.quick
+    scale = dataclasses.replace(scale, batch=options.batch or scale.batch, compiled=compiled)
+    machine = [*describe_machine(options.device, ("triton",)), ("scale", str(scale))]
+    report = Report("article", machine, say, options.output)
+    report.notes += [] if on_gpu else [CPU_NOTE]
+    report.begin()
     with cpu_threads(0 if on_gpu else options.threads):
-        subject = make_subject(device, scale)
-        clock = time.perf_counter if on_gpu else clock_of(options.threads)
-        report.rows = measure(ROWS, subject, _QUICK if options.quick else _EFFORT, clock, options.trace)
-    report.gpu_bytes = torch.cuda.max_memory_allocated() if on_gpu else None
-    if options.output is not None:
-        _write(options.output, report)
-    say(article_report.text(report))
+        experiment = make_experiment(torch.device(options.device), scale)
+        one_thread = not on_gpu and options.threads == 1
+        clock = time.process_time if one_thread else time.perf_counter
+        effort = QUICK if options.quick else EFFORT
+        report.rows = measure(APPROACHES, experiment, effort, clock)
+    report.show(phase_table(report.rows))
+    report.show(step_table(report.rows))
+    if on_gpu:
+        memory = torch.cuda.max_memory_allocated() / 1e9
+        report.notes.append(f"At most {memory:.1f} GB of the GPU's memory were in use.")
+    report.finish([])
     return report
 
 
-def _scale(options: Options) -> Scale:
-    scale = ARTICLE if options.device == "cuda" else FOR_A_CPU
-    return dataclasses.replace(
-        scale, batch=options.batch or scale.batch, compiled=scale.compiled and not options.quick
-    )
-
-
-@dataclass(frozen=True)
-class _Timed:
-    """How a row is sampled. step: None without a gradient."""
-
-    phases: PhaseSampler
-    step: Sampler | None
-    rounds: int
-
-
 def measure(
-    rows: Sequence[Row[Any]], subject: Subject, effort: Effort, clock: Clock, traces: Path | None = None
-) -> list[RowResult]:
-    """Times every row that can run and is right, in turn. With `traces`, each is traced there first."""
-    timed: dict[str, _Timed] = {}
-    failures: dict[str, str] = {}
-    for row in rows:
-        try:
-            timed[row.name] = _prepare(row, subject, effort, clock, traces)
-        except Exception as error:  # one row's failure must not cost the figures of the others
-            failures[row.name] = failure_note(error)
-    series = {(name, PHASED): Series(one.phases, one.rounds) for name, one in timed.items()}
-    series |= {(name, WHOLE): Series(one.step, one.rounds) for name, one in timed.items() if one.step}
+    approaches: Sequence[Approach[Any]],
+    experiment: Experiment,
+    effort: Effort,
+    clock: Clock,
+) -> list[Row]:
+    """Time every approach that can run and is right, in turn."""
+    samplers: dict[str, PhaseSampler] = {}
+    series: dict[tuple[str, str], Series] = {}
+    rows: dict[str, list[Row]] = {}
 
     def failed(key: tuple[str, str], error: Exception) -> None:
-        failures[key[0]] = failure_note(error)
+        name = key[0]
+        rows[name] = [Row("step", name, "", note=failure_note(error), own=name in OWN)]
 
-    samples = interleave(series, failed)
-    results = []
-    for row in rows:
-        if row.name in failures:
-            results.append(RowResult(row.name, row.published, note=failures[row.name]))
+    for approach in approaches:
+        try:
+            phases, step, rounds = _prepare(approach, experiment, effort, clock)
+        except Exception as error:  # one approach's failure must not cost the figures of the others
+            failed((approach.name, ""), error)
             continue
-        one, whole = timed[row.name], samples.get((row.name, WHOLE))
-        # The phases of steps that warmed up go before.
-        phases = {name: summarize(times[-one.rounds :]) for name, times in one.phases.samples.items()}
-        step = None if whole is None else summarize(whole)
-        results.append(RowResult(row.name, row.published, phases, step, row.no_backward))
-    return results
+        samplers[approach.name] = phases
+        series[approach.name, ""] = Series(phases, rounds)
+        if step is not None:
+            series[approach.name, WHOLE_STEP] = Series(step, rounds)
+    samples = interleave(series, failed)
+    batch = experiment.scale.batch
+    for approach in approaches:
+        name = approach.name
+        if name in rows:
+            continue
+        rounds = series[name, ""].rounds
+        # The first sample of a series warms up and is not counted.
+        times = samplers[name].samples.items()
+        note = approach.no_backward
+        rows[name] = [
+            Row("step", name, phase, summarize(taken[-rounds:]), note=note) for phase, taken in times
+        ]
+        if whole := samples.get((name, WHOLE_STEP)):
+            rows[name].append(Row("step", name, WHOLE_STEP, summarize(whole), images=batch))
+    return [row for approach in approaches for row in rows[approach.name]]
 
 
-def _prepare(row: Row[Any], subject: Subject, effort: Effort, clock: Clock, traces: Path | None) -> _Timed:
-    if row.slow_to_start and effort.leave_out_slow_starts:
+def phase_table(rows: Sequence[Row]) -> Table:
+    """Return a line per approach that ran, with the article's figures beside it."""
+    by_way = _by_way(rows)
+    lines = []
+    for approach in APPROACHES:
+        if times := by_way.get(approach.name):
+            published = [approach.published.get(phase) for phase in PUBLISHED_PHASES]
+            cells = ["" if value is None else f"{value:g}" for value in published]
+            lines.append([approach.name, *(_milliseconds(times.get(phase)) for phase in PHASES), *cells])
+    header = ["row", *PHASES, *(f"article's {phase}" for phase in PUBLISHED_PHASES)]
+    notes = list(dict.fromkeys(f"{row.way}: {row.note}" for row in rows if row.note))
+    title = f"Phases, ms: median (20th-80th percentile); the article's own: {PUBLISHED_ON}"
+    return Table(title, header, lines, notes)
+
+
+def step_table(rows: Sequence[Row]) -> Table:
+    """Return time and images per second of whole steps, and Lensbox's images per second over each."""
+    steps = {row.way: row for row in rows if row.measure == WHOLE_STEP and row.summary is not None}
+    ours = steps[LENSBOX].summary if LENSBOX in steps else None
+    lines = []
+    for name, row in steps.items():
+        assert row.summary is not None
+        times = "" if ours is None else number(row.summary.median / ours.median)
+        images = number(row.images * 1e6 / row.summary.median)
+        lines.append([name, _milliseconds(row.summary), images, times])
+    title = "The whole training step, without a wait between phases"
+    return Table(title, ["row", "step, ms", "images/s", f"{LENSBOX}: times as many"], lines)
+
+
+def _prepare(
+    approach: Approach[Any], experiment: Experiment, effort: Effort, clock: Clock
+) -> tuple[PhaseSampler, Sampler | None, int]:
+    """Return the samplers of phases and of whole steps, and the number of samples."""
+    if approach.slow_to_start and effort.quick:
         raise UnavailableError("left out by --quick: it compiles")
-    loss = row.load(subject.device)
-    _check(row, loss, subject)
-    step = TrainingStep(subject, row.layout, loss, has_gradient=not row.no_backward)
+    loss = approach.load(experiment.device)
+    _check(approach, loss, experiment)
+    step = TrainingStep(experiment, approach.layout, loss, has_gradient=not approach.no_backward)
     for _ in range(_WARM_UP_STEPS):
         step.run()
-    if traces is not None:
-        write_trace(trace_folder(traces, row.name), step, subject.synchronize)
 
     def run(_: int) -> None:
         step.run()
 
-    rounds = effort.rounds_at(find_pace(0.0, run, subject.synchronize, 1, clock))
-    return _Timed(
-        PhaseSampler(step, subject.synchronize, clock),
-        None if row.no_backward else complete_sampler(run, 1, subject.synchronize, clock),
-        rounds,
-    )
+    rounds = effort.rounds_at(find_pace(0.0, run, experiment.synchronize, 1, clock))
+    whole = None if approach.no_backward else complete_sampler(run, 1, experiment.synchronize, clock)
+    return PhaseSampler(step, experiment.synchronize, clock), whole, rounds
 
 
-def _check(row: Row[Any], loss: Callable[[Tensor, Any], Tensor], subject: Subject) -> None:
-    """Compares with the float64 reference, on boxes that are none of the net's: at first it predicts inverted
-    ones, about which the article's formula and the reference disagree. Raises WrongAnswerError."""
-    dtype = torch.bfloat16 if subject.scale.autocast else torch.float32
-    batch = make_loss_batch(subject.scale.batch, SLOTS, None, dtype, torch.uint8, subject.device)
-    targets = row.layout.move(row.layout.collate(batch.host_boxes), subject.device)
-    check_loss(lambda _, pred: loss(pred, targets), batch, with_gradient=not row.no_backward)
+def _check(approach: Approach[Any], loss: Callable[[Tensor, Any], Tensor], experiment: Experiment) -> None:
+    """Compare with the float64 reference, on made-up boxes: an untrained net predicts inverted ones, about
+    which the article's formula and the reference disagree. Raises WrongAnswerError."""
+    dtype = torch.bfloat16 if experiment.scale.autocast else torch.float32
+    batch = make_loss_batch(experiment.scale.batch, SLOTS, None, dtype, torch.uint8, experiment.device)
+    targets = approach.layout.move(approach.layout.collate(batch.host_boxes), experiment.device)
+    check_loss(lambda _, pred: loss(pred, targets), batch, with_gradient=not approach.no_backward)
 
 
-def _write(output: Path, report: ArticleReport) -> None:
-    write_article_csv(output / "article.csv", report)
-    try:
-        if any(result.phases for result in report.rows):
-            write_chart(output / "article.png", report)
-    except ModuleNotFoundError as error:
-        report.notes.append(f"No chart: the Python package {error.name!r} is not installed.")
-    atomic_write(output / "article.md", article_report.markdown(report).encode())
+def _by_way(rows: Sequence[Row]) -> Mapping[str, dict[str, Summary]]:
+    found: dict[str, dict[str, Summary]] = {}
+    for row in rows:
+        if row.summary is not None:
+            found.setdefault(row.way, {})[row.measure] = row.summary
+    return found
+
+
+def _milliseconds(summary: Summary | None) -> str:
+    if summary is None:
+        return ""
+    return spread(Summary(summary.median / 1e3, summary.p20 / 1e3, summary.p80 / 1e3, summary.samples))

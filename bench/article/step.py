@@ -1,36 +1,117 @@
-"""One training step in the article's phases, and the samplers that time it."""
+"""One training step of the article's net, in its phases, and the samplers that time it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Generic
 
+import torch
 from torch import Tensor
 
-from lensbox.bench.article.rows import Loss
-from lensbox.bench.article.subject import Subject
-from lensbox.bench.article.targets import Layout, Targets
-from lensbox.bench.timing import MICROSECONDS, Clock
+from lensbox.bench.article.approaches import (
+    BACKWARD,
+    COPY,
+    FORWARD,
+    LOSS,
+    OPTIMIZER,
+    SLOTS,
+    Layout,
+    Loss,
+    Targets,
+)
+from lensbox.bench.timing import MICROSECONDS, Clock, nothing
+from lensbox.model import ArticleNet
+from lensbox.train.article.random_data import FakeDataset
 
-COPY, FORWARD, LOSS, BACKWARD, OPTIMIZER = "copy data", "forward", "calc loss", "backward", "optimizer"
-PHASES = (COPY, FORWARD, LOSS, BACKWARD, OPTIMIZER)
+
+@dataclass(frozen=True)
+class Scale:
+    """The size of the experiment.
+
+    channels, hidden: of ArticleNet. autocast: whether it computes in bfloat16. compiled: by torch.compile.
+    """
+
+    batch: int
+    channels: tuple[int, int, int, int]
+    hidden: int
+    autocast: bool
+    compiled: bool
+
+    def __str__(self) -> str:
+        how = "torch.compile" if self.compiled else "eager"
+        return (
+            f"batch {self.batch}, {SLOTS} slots a sample; channels {', '.join(map(str, self.channels))}, "
+            f"then Linear({self.channels[-1] * 256}, {self.hidden}); {how}, "
+            f"{'bf16 autocast' if self.autocast else 'float32'}"
+        )
+
+
+ARTICLE = Scale(1024, (32, 64, 128, 256), 16384, autocast=True, compiled=True)
+FOR_A_CPU = Scale(32, (2, 4, 8, 8), 64, autocast=False, compiled=False)
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """The net, its optimizer and one batch of random data, which all approaches share.
+
+    predict: images `[B, 1, 256, 256]` on the device to boxes `[B, SLOTS, 4]`. optimizer: its rate is 0, so
+    that every step sees the same weights. images: uint8 on the host, pinned if there is a GPU to copy to.
+    boxes: uint8 `[n, 4]` of each sample, on the host.
+    """
+
+    device: torch.device
+    scale: Scale
+    predict: Callable[[Tensor], Tensor]
+    optimizer: torch.optim.Optimizer
+    images: Tensor
+    boxes: list[Tensor]
+
+    @property
+    def synchronize(self) -> Callable[[], None]:
+        """A function that waits for the device."""
+        return torch.cuda.synchronize if self.device.type == "cuda" else nothing
+
+
+def make_experiment(device: torch.device, scale: Scale, seed: int = 0) -> Experiment:
+    """Build the net and the batch."""
+    torch.manual_seed(seed)
+    with device:
+        net = ArticleNet(scale.channels, scale.hidden, SLOTS)
+    net.train()
+    call = torch.compile(net, dynamic=False) if scale.compiled else net
+
+    def predict(images: Tensor) -> Tensor:
+        with torch.autocast(device.type, torch.bfloat16, enabled=scale.autocast):
+            boxes: Tensor = call(images)
+        return boxes
+
+    data = FakeDataset(scale.batch, SLOTS, seed)
+    images, boxes = zip(*(data[index] for index in range(scale.batch)), strict=True)
+    stacked = torch.stack(images)
+    return Experiment(
+        device,
+        scale,
+        predict,
+        torch.optim.SGD(net.parameters(), lr=0.0, fused=True),
+        stacked.pin_memory() if device.type == "cuda" else stacked,
+        [of_sample.to(torch.uint8) for of_sample in boxes],
+    )
 
 
 class TrainingStep(Generic[Targets]):
     """A step that can be done phase by phase. Without a gradient it ends with the loss.
 
-    Args:
-        layout: of the boxes that `loss` takes.
-        has_gradient: whether the loss has one.
+    layout: of the boxes that `loss` takes. has_gradient: whether the loss has one.
     """
 
     def __init__(
-        self, subject: Subject, layout: Layout[Targets], loss: Loss[Targets], has_gradient: bool
+        self, experiment: Experiment, layout: Layout[Targets], loss: Loss[Targets], has_gradient: bool
     ) -> None:
-        self._subject, self._layout, self._calculate = subject, layout, loss
+        self._experiment, self._layout, self._calculate = experiment, layout, loss
         self._has_gradient = has_gradient
-        host = layout.collate(subject.boxes)
-        self._host = layout.pin(host) if subject.device.type == "cuda" else host
+        host = layout.collate(experiment.boxes)
+        self._host = layout.pin(host) if experiment.device.type == "cuda" else host
         self._images: Tensor | None = None
         self._targets: Targets | None = None
         self._pred: Tensor | None = None
@@ -38,30 +119,30 @@ class TrainingStep(Generic[Targets]):
 
     @property
     def phases(self) -> Sequence[tuple[str, Callable[[], None]]]:
-        """In order, with their names."""
-        without_gradient = [(COPY, self._copy), (FORWARD, self._forward), (LOSS, self._calc_loss)]
+        """Names and functions, in order."""
+        forward = [(COPY, self._copy), (FORWARD, self._forward), (LOSS, self._calc_loss)]
         if not self._has_gradient:
-            return without_gradient
-        return [*without_gradient, (BACKWARD, self._backward), (OPTIMIZER, self._subject.optimizer.step)]
+            return forward
+        return [*forward, (BACKWARD, self._backward), (OPTIMIZER, self._experiment.optimizer.step)]
 
     def run(self) -> None:
-        """All phases, without a wait between them."""
+        """Run all phases, without a wait between them."""
         for _, phase in self.phases:
             phase()
         self.forget()
 
     def forget(self) -> None:
-        """Lets go of the batch, and of what autograd kept of it."""
+        """Free the batch, and what autograd kept of it."""
         self._images = self._targets = self._pred = self._loss = None
 
     def _copy(self) -> None:
-        device = self._subject.device
-        self._images = self._subject.images.to(device, non_blocking=True)
+        device = self._experiment.device
+        self._images = self._experiment.images.to(device, non_blocking=True)
         self._targets = self._layout.move(self._host, device)
 
     def _forward(self) -> None:
         assert self._images is not None
-        self._pred = self._subject.predict(self._images)
+        self._pred = self._experiment.predict(self._images)
 
     def _calc_loss(self) -> None:
         assert self._pred is not None
@@ -71,14 +152,14 @@ class TrainingStep(Generic[Targets]):
 
     def _backward(self) -> None:
         assert self._loss is not None
-        self._subject.optimizer.zero_grad(set_to_none=True)
+        self._experiment.optimizer.zero_grad(set_to_none=True)
         self._loss.backward()
 
 
 class PhaseSampler:
     """Times each phase up to its result: the device is waited for before the first and after each.
 
-    Called, it returns the microseconds of the step and adds those of its phases to `samples`, by name.
+    A call returns the microseconds of the step and adds those of its phases to `samples`, by name.
     """
 
     def __init__(self, step: TrainingStep[Targets], synchronize: Callable[[], None], clock: Clock) -> None:

@@ -1,1 +1,1 @@
-"""`lensbox bench detector`: the detector in several runtimes, and what its time is made of."""
+"""`lensbox bench detector`: the face detector by format, precision and batch size."""

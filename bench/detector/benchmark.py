@@ -1,131 +1,112 @@
-"""One run of `lensbox bench detector` from beginning to end."""
+"""One run of `lensbox bench detector`."""
 
-import functools
-import math
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 
-from lensbox.bench.comparison import call_series, clock_of, compare
-from lensbox.bench.detector import detector_report
-from lensbox.bench.detector.check import check_way
 from lensbox.bench.detector.cost import network_cost
-from lensbox.bench.detector.detector_report import DETECTOR, YUNET_N
-from lensbox.bench.detector.onednn_log import onednn_reorders
-from lensbox.bench.detector.onnx_profile import read_profile
-from lensbox.bench.detector.onnx_session import exported_network, open_session
-from lensbox.bench.detector.operators import typical
-from lensbox.bench.detector.results import Breakdown, DetectorReport, Timing, write_csv_files
-from lensbox.bench.detector.subject import Subject, make_subject
-from lensbox.bench.detector.torch_profile import profile_torch
-from lensbox.bench.detector.ways import WAYS, Call, Way
+from lensbox.bench.detector.ways import (
+    ONNX,
+    ONNXRUNTIME_NETWORK,
+    TORCHSCRIPT,
+    TORCHSCRIPT_NETWORK,
+    YUNET,
+    YUNET_SIZE,
+    Detectors,
+    all_ways,
+)
 from lensbox.bench.detector.yunet import YuNet
-from lensbox.bench.environment import environment
-from lensbox.bench.measurement import Effort
-from lensbox.bench.peers.peer import UnavailableError
-from lensbox.bench.threads import cpu_threads
-from lensbox.bench.timing import Series
-from lensbox.common.files import atomic_write
+from lensbox.bench.machine import cpu_threads, describe_machine
+from lensbox.bench.report import Figure, Report, Table
+from lensbox.bench.runner import Case, Effort, run_case
 from lensbox.model import FaceDetector
 from lensbox.runtime.freed_memory import keep_freed_memory
 
+# Many short samples: on a busy machine their median is that of the undisturbed ones.
+EFFORT = Effort(rounds=100, sample_seconds=0.004, figure_seconds=3.0)
+QUICK = Effort(rounds=15, sample_seconds=0.004, figure_seconds=0.5, quick=True)
+BATCHES = {"cpu": (1, 8), "cuda": (1, 8, 32, 128, 256)}
 _PACKAGES = ("onnx", "onnxscript", "onnxruntime", "openvino")
-# Many short samples of a few calls: on a busy machine the median is then that of the undisturbed ones.
-_EFFORT = Effort(rounds=100, sample_seconds=0.004, figure_seconds=3.0)
-_QUICK = Effort(rounds=15, sample_seconds=0.004, figure_seconds=0.5, leave_out_slow_starts=True)
-_WARM_UP_CALLS = 10
-_PROFILED_CALLS = 5  # in a row
 
 
 @dataclass(frozen=True)
 class Options:
-    """What is to be run.
+    """device: "cpu" or "cuda". output: folder for the files, or None. quick: fewer samples, no packages.
 
-    output: folder for the files, or None.
-    quick: fewer samples, and nothing that is slow to start.
-    threads: of the CPU.
-    batch: images a call.
+    threads: of the CPU. batches: numbers of canvases per call; None for those of the device.
     """
 
+    device: str
     output: Path | None = None
     quick: bool = False
     threads: int = 1
-    batch: int = 1
+    batches: Sequence[int] | None = None
 
 
-def run(detector: FaceDetector, options: Options, say: Callable[[str], None]) -> DetectorReport:
-    """Checks, times and profiles the ways to run a detector that is on the CPU and in eval mode; says what it
-    found, and writes it to files where asked to. Raises ArtifactError if the detector cannot be exported."""
+def run(detector: FaceDetector, options: Options, say: Callable[[str], None]) -> Report:
+    """Check and time a detector that is on the CPU and in eval mode, a table per batch size.
+
+    Raises ArtifactError if the detector cannot be exported.
+    """
     keep_freed_memory()
-    effort = _QUICK if options.quick else _EFFORT
+    report = Report("detector", describe_machine(options.device, _PACKAGES), say, options.output)
+    report.begin()
+    batches = options.batches or BATCHES[options.device]
+    effort = QUICK if options.quick else EFFORT
     with tempfile.TemporaryDirectory() as folder, cpu_threads(options.threads):
-        subject = make_subject(detector, Path(folder), options.threads, options.batch)
-        costs = {
-            DETECTOR: network_cost(detector, subject.canvas[:1]),
-            YUNET_N: network_cost(YuNet().eval(), torch.zeros(1, 3, *subject.canvas.shape[2:])),
-        }
-        found = DetectorReport(
-            environment(torch.device("cpu"), _PACKAGES), costs, options.threads, batch=options.batch
-        )
+        detectors = Detectors(detector, Path(folder), options.device, options.threads)
+        macs = _show_costs(report, detector)
         with torch.inference_mode():
-            found.timings = _measure(subject, effort)
-            try:
-                if options.batch > 1:
-                    raise UnavailableError("shown for one image a call")
-                found.breakdown = _break_down(subject, effort)
-            except UnavailableError as error:
-                found.notes.append(f"where the time goes: {error}")
-    say(detector_report.text(found))
-    if options.output is not None:
-        write_csv_files(options.output, found)
-        atomic_write(options.output / "detector.md", detector_report.markdown(found).encode())
-    return found
+            for batch in batches:
+                ways = all_ways(detectors, batch)
+                case = Case(
+                    _title(batch, options.device), ways, options.device, options.threads, cpu_time=True
+                )
+                report.add(run_case(case, effort))
+    report.finish(_figures(report, batches, options.device, macs))
+    return report
 
 
-def _measure(subject: Subject, effort: Effort) -> list[Timing]:
-    prepared = {way.name: functools.partial(_prepare, way, subject, effort) for way in WAYS}
-    outcomes = compare(prepared)
-    return [
-        Timing(way.name, way.computes, outcomes[way.name].summary, outcomes[way.name].note) for way in WAYS
+def _title(batch: int, device: str) -> str:
+    return f"{batch} canvas{'es' if batch > 1 else ''} on {device}"
+
+
+def _show_costs(report: Report, detector: FaceDetector) -> float:
+    """Return the detector's million multiply-accumulates for one canvas."""
+    costs = {
+        "face detector": network_cost(detector, torch.zeros(1, 1, *YUNET_SIZE, dtype=torch.uint8)),
+        "YuNet-n": network_cost(YuNet().eval(), torch.zeros(1, 3, *YUNET_SIZE)),
+    }
+    lines = [
+        [name, f"{cost.parameters:,}", f"{cost.multiply_accumulates / 1e6:.1f}"]
+        for name, cost in costs.items()
     ]
+    header = ["network", "parameters", "million multiply-accumulates"]
+    report.show(Table("Networks, one image of 256x256", header, lines))
+    return costs["face detector"].multiply_accumulates / 1e6
 
 
-def _prepare(way: Way, subject: Subject, effort: Effort) -> Series:
-    if way.slow_to_start and effort.leave_out_slow_starts:
-        raise UnavailableError("left out by --quick: it is slow to start")
-    call = way.load(subject)
-    check_way(way, call, subject)
-    return call_series(call, effort, clock_of(subject.threads))
+def _figures(report: Report, batches: Sequence[int], device: str, macs: float) -> list[Figure]:
+    figures = [Figure("million multiply-accumulates", macs, 160, at_most=True)]
+    if device == "cuda":
+        return figures
+    title = _title(batches[0], device)
 
+    def ratio(way: str, base: str) -> float | None:
+        times = [report.median(title, name, "call") for name in (way, base)]
+        return None if times[0] is None or times[1] is None else times[0] / times[1]
 
-def _break_down(subject: Subject, effort: Effort) -> Breakdown:
-    """Profiles both runtimes, a few calls of each in turn, so that a disturbance meets both."""
-    session = open_session(exported_network(subject), subject.threads, profile=subject.folder / "profile")
-    inputs = {"images": subject.canvas.numpy()}
-    module, thresholds = subject.artifact.module, (subject.score_threshold, subject.iou_threshold)
-    anchors = len(subject.detector.anchor_strides)
-
-    def detect() -> object:
-        return module.detect(subject.canvas, *thresholds)
-
-    def infer() -> object:
-        return session.run(None, inputs)
-
-    for call in (detect, infer):
-        _repeat(call, _WARM_UP_CALLS)
-    torch_splits = []
-    turns = math.ceil(effort.rounds / _PROFILED_CALLS)
-    for _ in range(turns):
-        torch_splits += profile_torch(detect, _PROFILED_CALLS, anchors)
-        _repeat(infer, _PROFILED_CALLS)
-    onnx_splits = read_profile(Path(session.end_profiling()), anchors)
-    after_warm_up = onnx_splits[_WARM_UP_CALLS:]
-    return Breakdown(typical(torch_splits), typical(after_warm_up), onednn_reorders(detect))
-
-
-def _repeat(call: Call, times: int) -> None:
-    for _ in range(times):
-        call()
+    name = f"{title}: TorchScript"
+    return [
+        *figures,
+        Figure(f"{name} / YuNet-n in onnxruntime", ratio(TORCHSCRIPT, YUNET), 4, at_most=True),
+        Figure(f"{name} / onnxruntime, the network alone", ratio(TORCHSCRIPT_NETWORK, ONNXRUNTIME_NETWORK)),
+        Figure(
+            f"{title}: ONNX file / its network, onnxruntime",
+            *(ratio(ONNX, ONNXRUNTIME_NETWORK), 1.05),
+            at_most=True,
+        ),
+    ]

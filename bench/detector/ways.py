@@ -1,137 +1,221 @@
-"""The ways to run the detector that are timed, and the yardstick."""
+"""The formats, precisions and runtimes in which the detector is timed, and the yardstick."""
 
+import contextlib
 import dataclasses
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, Literal
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import torch
+from torch import Tensor
 
-from lensbox.bench.detector.onnx_session import (
-    exported_detector,
-    exported_network,
-    missing_package,
-    open_session,
-)
-from lensbox.bench.detector.subject import Subject
+from lensbox.artifact.self_test import TOLERANCES, Tolerance, max_error, tolerance_failures
 from lensbox.bench.detector.yunet import OUTPUTS, YuNet
-from lensbox.bench.peers.peer import UnavailableError
+from lensbox.bench.runner import MakeRun, UnavailableError, Way, WrongAnswerError, always
 from lensbox.common.errors import ArtifactError
 from lensbox.export.aoti_writer import save_aoti
-from lensbox.export.torchscript import script_and_freeze
-from lensbox.runtime.formats.onnx_options import OnnxOptions
+from lensbox.export.artifact_writer import save_artifact
+from lensbox.export.precision import PrecisionOptions
+from lensbox.export.predictions_check import prediction_failures
+from lensbox.model import FaceDetector
+from lensbox.runtime.artifact import Artifact
 from lensbox.runtime.loading import load_artifact
-from lensbox.runtime.torchscript import quiet_torchscript
+from lensbox.runtime.formats.onnx_options import OnnxOptions
 
-# detect: boxes, scores and counts, post-processing included. network: boxes and logits of all anchors.
-# yardstick: another network, whose answer means nothing.
-Computes = Literal["detect", "network", "yardstick"]
-Call = Callable[[], Any]  # boxes, scores and counts, or boxes and logits: tensors or arrays
+if TYPE_CHECKING:
+    import onnxruntime
+
+TORCHSCRIPT = "TorchScript, float32"
+ONNX = "ONNX file, onnxruntime"
+TORCHSCRIPT_NETWORK = "TorchScript, the network alone"
+ONNXRUNTIME_NETWORK = "onnxruntime, the network alone"
+YUNET = "onnxruntime, YuNet-n, the yardstick"
+CAPTURED = ", captured"
+YUNET_SIZE = (256, 256)
+_OWN = (TORCHSCRIPT, TORCHSCRIPT + CAPTURED, ONNX, TORCHSCRIPT_NETWORK)
+
+_ROUNDED = Tolerance(boxes=3.0, scores=0.05, loss=0.0)  # for the 8 bits of mantissa of bfloat16
 
 
-@dataclass(frozen=True)
-class Way:
-    """load: makes the call that is timed; raises UnavailableError where it cannot run.
+class Detectors:
+    """The detector's files, each exported on first use.
 
-    slow_to_start: whether `--quick` leaves it out. rounds: whether it computes in bfloat16, so that its
-    answer is near the detector's and not the same.
+    detector: eager, on the CPU, in eval mode. folder: for the files. device: "cpu" or "cuda".
     """
 
-    name: str
-    computes: Computes
-    load: Callable[[Subject], Call]
-    slow_to_start: bool = False
-    rounds: bool = False
+    def __init__(self, detector: FaceDetector, folder: Path, device: str, threads: int) -> None:
+        self.detector, self.device, self.threads = detector, device, threads
+        self._folder = folder
+        self._artifacts: dict[str, Artifact] = {}
+        self._failures: dict[str, str] = {}
+
+    def canvases(self, artifact: Artifact, batch: int) -> tuple[Tensor, float, float]:
+        """Return copies of the self-test's picture as canvases, and its thresholds: with these no rounding
+        decides what is found."""
+        test = artifact.metadata.self_test
+        with torch.inference_mode():
+            canvases, _ = artifact.module.preprocess([test.image.to(self.device)])
+        repeated: Tensor = canvases.repeat(batch, 1, 1, 1)
+        return repeated, test.score_threshold, test.iou_threshold
+
+    def torchscript(self, dtype: str = "float32", copy: str = "") -> Artifact:
+        """Return the TorchScript artifact. copy: a name for one that is loaded for itself."""
+        return self._loaded(
+            f"detector.{dtype}.pt", copy, partial(save_artifact, precision=self._options(dtype))
+        )
+
+    def package(self, dtype: str, copy: str = "") -> Artifact:
+        """Return the AOTInductor package. Raises UnavailableError, such as for a missing compiler."""
+        return self._loaded(f"detector.{dtype}.pt2", copy, partial(save_aoti, precision=self._options(dtype)))
+
+    def onnx(self, options: OnnxOptions) -> Artifact:
+        """Return the ONNX file in a runtime. Raises UnavailableError."""
+        with _packages_of_onnx():
+            from lensbox.export.onnx_writer import save_onnx
+        options = dataclasses.replace(options, threads=self.threads)
+        return self._loaded("detector.onnx", f"{options}", save_onnx, onnx=options)
+
+    def network_session(self, yardstick: bool = False) -> "onnxruntime.InferenceSession":
+        """Return onnxruntime with the network alone, or YuNet-n. Raises UnavailableError."""
+        with _packages_of_onnx():
+            import onnx
+            import onnxruntime
+
+            from lensbox.export.onnx_exporter import to_onnx
+            from lensbox.export.onnx_network import save_onnx_network
+        path = self._folder / ("yunet.onnx" if yardstick else "network.onnx")
+        if not path.exists():
+            if yardstick:
+                images = torch.zeros(2, 3, *YUNET_SIZE)
+                onnx.save(to_onnx(YuNet().eval(), images, OUTPUTS), path)
+            else:
+                save_onnx_network(self.detector, path)
+        settings = onnxruntime.SessionOptions()
+        settings.intra_op_num_threads, settings.inter_op_num_threads = self.threads, 1
+        return onnxruntime.InferenceSession(path, settings, providers=["CPUExecutionProvider"])
+
+    def _options(self, dtype: str) -> PrecisionOptions:
+        return PrecisionOptions(dtype=dtype, device=torch.device(self.device), tolerance=8.0)
+
+    def _loaded(self, file: str, copy: str, save: Callable[..., object], **options: Any) -> Artifact:
+        key = f"{file} {copy}"
+        if key not in self._artifacts:
+            path = self._folder / file
+            if file in self._failures:
+                raise UnavailableError(self._failures[file])
+            try:
+                if not path.exists():
+                    save(self.detector, path)
+                self._artifacts[key] = load_artifact(path, self.device, **options)
+            except ArtifactError as error:  # such as a missing compiler: a second attempt would be as slow
+                self._failures[file] = str(error)
+                raise UnavailableError(str(error)) from error
+        return self._artifacts[key]
 
 
-def _eager_detect(subject: Subject) -> Call:
-    detect = subject.detector.detect
-    return lambda: detect(subject.canvas, subject.score_threshold, subject.iou_threshold)
+def all_ways(detectors: Detectors, batch: int) -> list[Way]:
+    """Return the ways to run a batch of canvases on the device of the detectors."""
+    loaders: dict[str, Callable[..., Artifact]] = {TORCHSCRIPT: detectors.torchscript}
+    if detectors.device == "cuda":
+        loaders["TorchScript, TF32"] = partial(detectors.torchscript, "tf32")
+        for dtype in ("float32", "tf32", "float16", "bfloat16"):
+            loaders[f"package, {dtype}"] = partial(detectors.package, dtype)
+        ways = []
+        for name, load in loaders.items():
+            for capture in (False, True):
+                full_name = name + CAPTURED * capture
+                prepare = partial(_prepare_detect, full_name, load, detectors, batch, capture)
+                ways.append(_way(full_name, prepare, batch, "cuda"))
+        return ways
+    loaders[ONNX] = partial(detectors.onnx, OnnxOptions())
+    loaders["ONNX file, OpenVINO"] = partial(detectors.onnx, OnnxOptions("openvino"))
+    rounded = OnnxOptions("openvino", precision="bfloat16")
+    loaders["ONNX file, OpenVINO in bfloat16"] = partial(detectors.onnx, rounded)
+    loaders["package, float32"] = partial(detectors.package, "float32")
+    ways = [
+        _way(name, partial(_prepare_detect, name, load, detectors, batch), batch, "cpu")
+        for name, load in loaders.items()
+    ]
+    return [
+        *ways,
+        _way("eager PyTorch", partial(_prepare_eager, detectors, batch), batch, "cpu"),
+        _way(TORCHSCRIPT_NETWORK, partial(_prepare_network, detectors, batch, False), batch, "cpu"),
+        _way(ONNXRUNTIME_NETWORK, partial(_prepare_network, detectors, batch, True), batch, "cpu"),
+        _way(YUNET, partial(_prepare_yunet, detectors, batch), batch, "cpu"),
+    ]
 
 
-def _artifact_detect(subject: Subject) -> Call:
-    detect = subject.artifact.detect
-    return lambda: detect(subject.canvas, subject.score_threshold, subject.iou_threshold)
+def _way(name: str, prepare: Callable[[], MakeRun], batch: int, device: str) -> Way:
+    return Way(
+        name,
+        prepare,
+        ("complete" if device == "cuda" else "call",),
+        images=batch,
+        own=name in _OWN,
+        slow_to_start=name.startswith("package"),
+    )
 
 
-def _onnx_detect(options: OnnxOptions) -> Callable[[Subject], Call]:
-    def load(subject: Subject) -> Call:
-        path = exported_detector(subject)
-        try:
-            detect = load_artifact(path, onnx=dataclasses.replace(options, threads=subject.threads)).detect
-        except ArtifactError as error:
-            raise UnavailableError(str(error)) from error
-        return lambda: detect(subject.canvas, subject.score_threshold, subject.iou_threshold)
+def _prepare_detect(
+    name: str, load: Callable[..., Artifact], detectors: Detectors, batch: int, capture: bool = False
+) -> MakeRun:
+    """Prepare an artifact. A captured one is loaded for itself: plain calls must not run in its graphs."""
+    artifact = load(copy="captured") if capture else load()
+    canvases, *thresholds = detectors.canvases(artifact, batch)
+    if capture:
+        artifact.capture([batch], *thresholds)
+    call = partial(artifact.detect, canvases, *thresholds)
+    expected = detectors.detector.detect(canvases[:1].cpu(), *thresholds)
+    tolerance = _ROUNDED if "bfloat16" in name else TOLERANCES[detectors.device]
+    _check_detections(call(), expected, tolerance)
+    return always(call)
 
-    return load
+
+def _prepare_eager(detectors: Detectors, batch: int) -> MakeRun:
+    return always(partial(detectors.detector.detect, *detectors.canvases(detectors.torchscript(), batch)))
 
 
-def _compiled_detect(subject: Subject) -> Call:
-    path = subject.folder / "detector.pt2"
+def _prepare_network(detectors: Detectors, batch: int, onnxruntime: bool) -> MakeRun:
+    artifact = detectors.torchscript()
+    canvases = detectors.canvases(artifact, batch)[0]
+    call: Callable[[], Any] = partial(artifact.module, canvases)
+    if onnxruntime:
+        call = partial(detectors.network_session().run, None, {"images": canvases.numpy()})
+    boxes, logits = (torch.as_tensor(value) for value in call())
+    if failures := prediction_failures((boxes, logits), detectors.detector(canvases)):
+        raise WrongAnswerError("; ".join(failures))
+    return always(call)
+
+
+def _prepare_yunet(detectors: Detectors, batch: int) -> MakeRun:
+    """Prepare YuNet-n. It has random weights, and no answer to check."""
+    images = torch.zeros(batch, 3, *YUNET_SIZE).numpy()
+    return always(partial(detectors.network_session(yardstick=True).run, None, {"images": images}))
+
+
+def _check_detections(answer: Sequence[Any], expected: Sequence[Tensor], tolerance: Tolerance) -> None:
+    """Compare every canvas with the eager detector's answer for one. Raises WrongAnswerError."""
+    boxes, scores, counts = (torch.as_tensor(value).cpu() for value in answer)
+    count = int(expected[2][0])
+    if not bool((counts == count).all()):
+        raise WrongAnswerError(f"{sorted(set(counts.tolist()))} faces are found, {count} were expected")
+    failures = tolerance_failures(
+        (
+            ("boxes", "px", max_error(boxes[:, :count], expected[0][:, :count]), tolerance.boxes),
+            ("scores", "", max_error(scores[:, :count], expected[1][:, :count]), tolerance.scores),
+        )
+    )
+    if failures:
+        raise WrongAnswerError("; ".join(failures))
+
+
+@contextlib.contextmanager
+def _packages_of_onnx() -> Iterator[None]:
+    """Turn a missing package into UnavailableError."""
     try:
-        save_aoti(subject.detector, path)
-        detect = load_artifact(path).detect
-    except ArtifactError as error:  # such as a missing compiler
-        raise UnavailableError(str(error)) from error
-    return lambda: detect(subject.canvas, subject.score_threshold, subject.iou_threshold)
-
-
-def _optimized_detect(subject: Subject) -> Call:
-    with quiet_torchscript():
-        frozen = script_and_freeze(subject.detector, ["detect"])
-        detect = torch.jit.optimize_for_inference(frozen, other_methods=["detect"]).detect
-    return lambda: detect(subject.canvas, subject.score_threshold, subject.iou_threshold)
-
-
-def _artifact_network(subject: Subject) -> Call:
-    network = subject.artifact.module
-    return lambda: network(subject.canvas)
-
-
-def _compiled_network(subject: Subject) -> Call:
-    network = torch.compile(subject.detector, dynamic=False, fullgraph=True)
-    return lambda: network(subject.canvas)
-
-
-def _onnxruntime_network(subject: Subject) -> Call:
-    run = open_session(exported_network(subject), subject.threads).run
-    inputs = {"images": subject.canvas.numpy()}
-    return lambda: run(None, inputs)
-
-
-def _onnxruntime_yunet(subject: Subject) -> Call:
-    try:
-        import onnx
-
-        from lensbox.export.onnx_exporter import to_onnx
+        yield
     except ModuleNotFoundError as error:
-        raise missing_package(error) from error
-    path = subject.folder / "yunet.onnx"
-    onnx.save(to_onnx(YuNet().eval(), torch.zeros(2, 3, *subject.canvas.shape[2:]), OUTPUTS), path)
-    run = open_session(path, subject.threads).run
-    inputs = {"images": subject.canvas.float().expand(-1, 3, -1, -1).numpy()}
-    return lambda: run(None, inputs)
-
-
-TORCHSCRIPT_DETECT = "TorchScript detect, the artifact"
-ONNX_DETECT = "ONNX file detect, onnxruntime"
-TORCHSCRIPT_NETWORK = "TorchScript network, the artifact's"
-ONNXRUNTIME_NETWORK = "onnxruntime network"
-YUNET = "onnxruntime YuNet-n, the yardstick"
-
-_BFLOAT16 = OnnxOptions("openvino", precision="bfloat16")
-WAYS = [
-    Way(TORCHSCRIPT_DETECT, "detect", _artifact_detect),
-    Way(ONNX_DETECT, "detect", _onnx_detect(OnnxOptions())),
-    Way("ONNX file detect, OpenVINO", "detect", _onnx_detect(OnnxOptions("openvino"))),
-    Way("ONNX file detect, OpenVINO in bfloat16", "detect", _onnx_detect(_BFLOAT16), rounds=True),
-    Way("AOTInductor package detect", "detect", _compiled_detect, slow_to_start=True),
-    Way("TorchScript detect, optimize_for_inference", "detect", _optimized_detect),
-    Way("eager detect", "detect", _eager_detect),
-    Way(TORCHSCRIPT_NETWORK, "network", _artifact_network),
-    Way("torch.compile network", "network", _compiled_network, slow_to_start=True),
-    Way(ONNXRUNTIME_NETWORK, "network", _onnxruntime_network),
-    Way(YUNET, "yardstick", _onnxruntime_yunet),
-]
-# A defect of these is Lensbox's own.
-OWN = (TORCHSCRIPT_DETECT, ONNX_DETECT, TORCHSCRIPT_NETWORK)
+        raise UnavailableError(
+            f"the Python package {error.name!r} is not installed; pip install 'lensbox[onnx]' brings it"
+        ) from error

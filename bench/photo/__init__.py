@@ -1,1 +1,1 @@
-"""`lensbox bench photo`: from a photograph to boxes, step by step and as a whole, beside its peers."""
+"""`lensbox bench photo`: from a photograph to boxes, beside Pillow and OpenCV."""

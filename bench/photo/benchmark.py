@@ -1,131 +1,133 @@
-"""One run of `lensbox bench photo` from beginning to end."""
+"""One run of `lensbox bench photo`."""
 
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 import torch
 
-from lensbox.artifact.metadata import ArtifactMetadata
-from lensbox.bench.bandwidth import copy_bandwidth
-from lensbox.bench.environment import environment
-from lensbox.bench.measurement import Effort
-from lensbox.bench.peers.peer import UnavailableError
-from lensbox.bench.photo import photo_report
-from lensbox.bench.photo.answers import movements
-from lensbox.bench.photo.case import run_case
-from lensbox.bench.photo.cases import FULL_HD, LARGE, all_cases
-from lensbox.bench.photo.chains import LENSBOX
-from lensbox.bench.photo.hostile.decode_time import LARGEST_SIDE, Decoder, measure
-from lensbox.bench.photo.hostile.files import HOSTILE_FILES
-from lensbox.bench.photo.photographs import Photograph, jpeg_photograph, jpeg_variants, png_photograph
-from lensbox.bench.photo.results import PhotoReport, write_csv_files
-from lensbox.bench.photo.runner import runner_differences
-from lensbox.bench.photo.subject import make_subject
-from lensbox.bench.threads import cpu_threads
-from lensbox.common.files import atomic_write
+from lensbox.bench.machine import copy_bandwidth, cpu_threads, describe_machine
+from lensbox.bench.photo.check import canvas_of
+from lensbox.bench.photo.files import (
+    LENSBOX,
+    OPENCV,
+    PILLOW,
+    STREAM_SIDE,
+    steps_case,
+    stream_case,
+    to_boxes_case,
+)
+from lensbox.bench.photo.frames import batch_case, frame_case
+from lensbox.bench.photo.photographs import Photograph, jpeg_photograph, jpeg_variants
+from lensbox.bench.report import Figure, Report
+from lensbox.bench.runner import Case, Effort, run_case
+from lensbox.bench.timing import MICROSECONDS
+from lensbox.export.artifact_writer import save_artifact
 from lensbox.model import FaceDetector
+from lensbox.runtime.artifact import Artifact
+from lensbox.runtime.loading import load_artifact
 from lensbox.runtime.freed_memory import keep_freed_memory
 
+LARGE, FULL_HD = (4000, 3000), (1920, 1080)
+FRAMES = 64
+STREAM_LENGTH = {"cpu": 256, "cuda": 4096}
+QUICK_STREAM_LENGTH = {"cpu": 64, "cuda": 2048}
+EFFORT = Effort(rounds=30, sample_seconds=0.02, figure_seconds=4.0)
+QUICK = Effort(rounds=7, sample_seconds=0.01, figure_seconds=1.0)
 _PACKAGES = ("pillow", "opencv-python-headless")
-_EFFORT = Effort(rounds=30, sample_seconds=0.02, figure_seconds=4.0)
-_QUICK = Effort(rounds=7, sample_seconds=0.01, figure_seconds=1.0)
-_DECODINGS, _QUICK_DECODINGS = 3, 1  # of each hostile file
-_SMALL = (640, 480)
-# Whose answers are shown, as sizes and variants of the picture.
-_ANSWERS = [(size, variant) for size in (LARGE, LARGE[::-1], FULL_HD, (6000, 4000)) for variant in (0, 1)]
 
 
 @dataclass(frozen=True)
 class Options:
-    """What is to be run.
+    """device: "cpu" or "cuda". output: folder for the files, or None. quick: fewer samples, sizes and files.
 
-    device: "cpu" or "cuda".
-    output: folder for the files, or None.
-    quick: fewer samples, sizes and kinds of files.
     threads: of the CPU.
-    runner: the C++ runner to compare with, or None.
     """
 
     device: str
     output: Path | None = None
     quick: bool = False
     threads: int = 1
-    runner: Path | None = None
 
 
-def run(detector: FaceDetector, options: Options, say: Callable[[str], None]) -> PhotoReport:
-    """Checks and times the ways from photographs to boxes, says each table when it is there, and keeps the
-    files up to date meanwhile. Raises ArtifactError if the detector cannot be exported."""
+def run(detector: FaceDetector, options: Options, say: Callable[[str], None]) -> Report:
+    """Check and time the ways from photographs to boxes. Raises ArtifactError if the export fails."""
     keep_freed_memory()
-    device = torch.device(options.device)
     with tempfile.TemporaryDirectory() as folder, cpu_threads(options.threads), torch.inference_mode():
-        subject = make_subject(detector, Path(folder), options.device, options.threads)
-        speed = copy_bandwidth(device)
-        found = PhotoReport(environment(device, _PACKAGES, speed), options.device, options.threads)
-        say(photo_report.heading(found))
-        for make in all_cases(subject, options.quick):
-            timings = run_case(make(), _QUICK if options.quick else _EFFORT, speed)
-            found.timings += timings
-            say(photo_report.case_text(timings))
-            _write(options.output, found)
-        found.movements = movements(subject, _for_answers(options.quick))
-        _add_runner_differences(found, subject.artifact_file, options)
-    _add_decode_times(found, subject.artifact.metadata, options.quick)
-    say(photo_report.text(found))
-    _write(options.output, found)
-    return found
+        file = Path(folder) / "detector.pt"
+        save_artifact(detector, file)
+        load = partial(load_artifact, file, options.device)
+        artifact = load()
+        speed = copy_bandwidth(options.device)
+        report = Report("photo", describe_machine(options.device, _PACKAGES, speed), say, options.output)
+        report.begin()
+        for make in _cases(artifact, load, options):
+            report.add(run_case(make(), QUICK if options.quick else EFFORT, speed))
+    report.finish(_figures(report, options))
+    return report
 
 
-def own_defects(report: PhotoReport) -> bool:
-    """Whether Lensbox's own answer was wrong or failed somewhere, or there was none."""
-    return (
-        any(
-            timing.way.startswith(LENSBOX) and timing.note.startswith(("WRONG", "failed"))
-            for timing in report.timings
-        )
-        or any(time.seconds is None for time in report.decode_times)
-        or any(difference.boxes != 0 or difference.scores != 0 for difference in report.runner_differences)
-    )
+def _cases(
+    artifact: Artifact, load: Callable[[], Artifact], options: Options
+) -> Iterator[Callable[[], Case]]:
+    """Each case makes its photographs when it is called, and its memory is free again when it is done."""
+    threads, device = options.threads, options.device
+    for size in (LARGE, FULL_HD):
+        for case_of in (steps_case, to_boxes_case):
+            yield partial(_jpeg_case, case_of, artifact, size, threads)
+    if device == "cpu":
+        yield partial(frame_case, canvas_of(artifact), *FULL_HD, threads)
+        for photograph in [] if options.quick else jpeg_variants(*LARGE):
+            yield partial(to_boxes_case, artifact, photograph, threads)
+    else:
+        yield partial(batch_case, canvas_of(artifact), *FULL_HD, FRAMES)
+    length = (QUICK_STREAM_LENGTH if options.quick else STREAM_LENGTH)[device]
+    yield partial(stream_case, artifact, load, length, threads)
 
 
-def _for_answers(quick: bool) -> list[Photograph]:
-    return [jpeg_photograph(*size, variant) for size, variant in _ANSWERS[: 2 if quick else None]]
+def _jpeg_case(
+    case_of: Callable[[Artifact, Photograph, int], Case],
+    artifact: Artifact,
+    size: tuple[int, int],
+    threads: int,
+) -> Case:
+    return case_of(artifact, jpeg_photograph(*size), threads)
 
 
-def _add_runner_differences(found: PhotoReport, artifact_file: Path, options: Options) -> None:
-    if options.runner is None:
-        found.notes.append("the C++ runner: --runner or LENSBOX_RUNNER says where it is")
-        return
-    photographs = [
-        jpeg_photograph(*FULL_HD),
-        *jpeg_variants(*(FULL_HD if options.quick else LARGE)),
-        png_photograph(*_SMALL),
+def _figures(report: Report, options: Options) -> list[Figure]:
+    if options.device == "cuda":
+        return _gpu_figures(report)
+    if options.threads != 1:
+        return []
+
+    def ratio(case: str, peer: str) -> float | None:
+        theirs, ours = (report.median(case, way, "call") for way in (peer, LENSBOX))
+        return None if theirs is None or ours is None else theirs / ours
+
+    sizes = {size: "JPEG {} x {} to boxes".format(*size) for size in (LARGE, FULL_HD)}
+    frame = "RGB frame {} x {} to a canvas".format(*FULL_HD)
+    return [
+        *(
+            Figure(f"CPU, one thread, {title}: Pillow / ours", ratio(title, PILLOW))
+            for title in sizes.values()
+        ),
+        Figure(f"CPU, one thread, {frame}: Pillow / ours", ratio(frame, PILLOW), 2.5, 5),
+        Figure("... OpenCV, gray and INTER_AREA / ours", ratio(frame, OPENCV), 1.2, 2.5),
     ]
-    try:
-        found.runner_differences = runner_differences(options.runner, artifact_file, photographs)
-    except UnavailableError as error:
-        found.notes.append(f"the C++ runner: {error}")
 
 
-def _add_decode_times(found: PhotoReport, metadata: ArtifactMetadata, quick: bool) -> None:
-    try:
-        from lensbox.bench.photo.hostile.service_decoder import decode
-    except ModuleNotFoundError as error:
-        found.notes.append(
-            f"files made to take long: the Python package {error.name!r} is not installed; "
-            "pip install 'lensbox[serve]' brings it"
-        )
-        return
-    with Decoder(partial(decode, metadata.canvas, metadata.reading)) as decoder:
-        repeats = _QUICK_DECODINGS if quick else _DECODINGS
-        found.decode_times = list(measure(HOSTILE_FILES, LARGEST_SIDE, repeats, decoder))
-
-
-def _write(output: Path | None, found: PhotoReport) -> None:
-    if output is None:
-        return
-    write_csv_files(output, found)
-    atomic_write(output / "photo.md", photo_report.markdown(found).encode())
+def _gpu_figures(report: Report) -> list[Figure]:
+    batch = report.find("{} RGB frames {} x {} to canvases".format(FRAMES, *FULL_HD), LENSBOX, "graph")
+    share = None if batch is None or batch.share is None else 100 * batch.share
+    speeds = [
+        row.images * MICROSECONDS / row.summary.median
+        for row in report.rows
+        if "in a stream" in row.case and row.summary is not None
+    ]
+    name = f"GPU, JPEG {STREAM_SIDE} x {STREAM_SIDE} from memory to boxes, a second"
+    return [
+        Figure("GPU, 64 RGB frames to canvases: share of a copy's bandwidth, %", share, 40, 70),
+        Figure(name, max(speeds, default=None), 3000, 8000),
+    ]

@@ -1,13 +1,14 @@
-"""Are a way's canvases and boxes right? Asked before it is timed."""
+"""Compares the canvases and boxes of a way with the reference, before it is timed."""
 
 import torch
 from torch import Tensor
 
+from lensbox.artifact.metadata import Canvas
 from lensbox.artifact.self_test import TOLERANCES, max_error, tolerance_failures
-from lensbox.bench.check import WrongAnswerError
 from lensbox.bench.photo import reference
-from lensbox.bench.photo.subject import Subject
+from lensbox.bench.runner import WrongAnswerError
 from lensbox.ops.torchvision_api import box_iou
+from lensbox.runtime.artifact import Artifact
 from lensbox.runtime.detection import Detections
 
 # A peer decodes and resizes in its own way: faces that are hardly found may be lost, others move a little.
@@ -15,21 +16,33 @@ _CLEAR_SCORE = 0.7
 _SAME_FACE = 0.5  # IoU
 
 
-def expected_canvas(file: bytes, subject: Subject) -> Tensor:
-    """uint8 [1, 1, H, W], on the CPU."""
-    return reference.canvas_of(reference.decoded(file, subject.canvas), subject.canvas)[None]
+def canvas_of(artifact: Artifact) -> Canvas:
+    """Return the canvas of an artifact."""
+    canvas = artifact.metadata.canvas
+    assert canvas is not None
+    return canvas
 
 
-def expected_detections(file: bytes, subject: Subject) -> Detections:
-    """Of the artifact's network on the canvas of the reference."""
-    boxes, scores, counts = subject.artifact.detect(expected_canvas(file, subject))
+def expected_canvas(file: bytes, canvas: Canvas) -> Tensor:
+    """Return the reference's canvas, uint8 [1, 1, H, W] on the CPU."""
+    return reference.canvas_of(reference.decoded(file, canvas), canvas)[None]
+
+
+def expected_detections(file: bytes, artifact: Artifact) -> Detections:
+    """Return the detections of the artifact's network on the reference's canvas."""
+    return detections_on(expected_canvas(file, canvas_of(artifact)), file, artifact)
+
+
+def detections_on(canvases: Tensor, file: bytes, artifact: Artifact) -> Detections:
+    """Run the artifact's network on one canvas, and restore its boxes as the reference does."""
+    boxes, scores, counts = artifact.detect(canvases)
     count = int(counts[0])
-    restored = reference.restored(boxes[0, :count], reference.upright_size(file), subject.canvas)
+    restored = reference.restored(boxes[0, :count], reference.upright_size(file), canvas_of(artifact))
     return Detections(restored, scores[0, :count].cpu())
 
 
 def require_same_bytes(name: str, actual: Tensor, expected: Tensor) -> None:
-    """Raises WrongAnswerError."""
+    """Raise WrongAnswerError if a byte differs."""
     if actual.shape != expected.shape or actual.dtype != expected.dtype:
         raise WrongAnswerError(
             f"the {name} is {actual.dtype} {list(actual.shape)}, not {expected.dtype} {list(expected.shape)}"
@@ -40,7 +53,7 @@ def require_same_bytes(name: str, actual: Tensor, expected: Tensor) -> None:
 
 
 def require_near(name: str, actual: Tensor, expected: Tensor, mean: float, most: float) -> None:
-    """mean, most: gray levels by which they may differ on average and anywhere. Raises WrongAnswerError."""
+    """Raise WrongAnswerError if gray levels differ by more than `mean` on average or `most` anywhere."""
     if actual.shape != expected.shape:
         raise WrongAnswerError(f"the {name} has the shape {list(actual.shape)}, not {list(expected.shape)}")
     difference = (actual.cpu().float() - expected.float()).abs()
@@ -52,12 +65,15 @@ def require_near(name: str, actual: Tensor, expected: Tensor, mean: float, most:
 
 
 def require_equal_detections(
-    actual: Detections, expected: Detections, subject: Subject, pixels: float = 1.0
+    actual: Detections, expected: Detections, device: str, pixels: float = 1.0
 ) -> None:
-    """Up to rounding. pixels: of the photograph in one of the canvas. Raises WrongAnswerError."""
+    """Raise WrongAnswerError if detections differ by more than rounding on the device.
+
+    pixels: number of pixels of the photograph in one of the canvas.
+    """
     if len(actual.boxes) != len(expected.boxes):
         raise WrongAnswerError(f"{len(actual.boxes)} faces are found, {len(expected.boxes)} were expected")
-    tolerance = TOLERANCES[subject.device.type]
+    tolerance = TOLERANCES[device]
     failures = tolerance_failures(
         (
             ("boxes", " px", max_error(actual.boxes, expected.boxes), tolerance.boxes * pixels),
@@ -69,7 +85,7 @@ def require_equal_detections(
 
 
 def require_same_faces(actual: Detections, expected: Detections) -> None:
-    """Every clear face of one has one of the other where it is. Raises WrongAnswerError."""
+    """Raise WrongAnswerError if a face with a clear score has no counterpart."""
     for found, others, what in (
         (expected, actual, "is not found"),
         (actual, expected, "was not expected"),

@@ -1,10 +1,7 @@
-"""The photographs that are timed.
+"""The photographs that are timed, made of the two portraits of `lensbox.common.samples`.
 
-No package that is installed anyway has a large photograph of people in the public domain, so they are made of
-the two small portraits of `lensbox.common.samples`: one fills the left, copies of both stand in rows to
-its right. What enlarging takes from a picture is put back as a camera would: edges are sharpened, and every
-pixel gets noise. A JPEG file then takes about as many bits a pixel as one from a camera, and as long to
-decode.
+One portrait fills the left, copies of both stand in rows to its right. Edges are sharpened and every pixel
+gets noise, so that a JPEG file takes as many bits per pixel, and as long to decode, as one from a camera.
 """
 
 import functools
@@ -34,24 +31,22 @@ _PLAIN = {"quality": 90, "subsampling": "4:2:0"}
 
 @dataclass(frozen=True)
 class Photograph:
-    """A file in memory. suffix: of a file's name. width, height: as its pixels lie in it."""
+    """A file in memory. width, height: of its stored pixels."""
 
     name: str
     file: bytes
-    suffix: str
     width: int
     height: int
 
 
 def jpeg_photograph(width: int, height: int, variant: int = 0) -> Photograph:
-    """Baseline, quality 90, 4:2:0: what most cameras write. variant: as in `photo_pixels`."""
+    """Return a baseline JPEG of quality 90, 4:2:0, as most cameras write. variant: as in `photo_pixels`."""
     kind = "other JPEG" if variant % 2 else "JPEG"
     return _photograph(kind, photo_pixels(width, height, variant), _PLAIN)
 
 
 def jpeg_variants(width: int, height: int) -> list[Photograph]:
-    """The same picture in other kinds of JPEG: with about half as many bits, as on web pages; progressive;
-    gray; with color at full size; lying on its side, with its orientation in EXIF data."""
+    """Return the picture as other JPEG files: quality 75, progressive, gray, 4:4:4, turned by EXIF data."""
     pixels = photo_pixels(width, height)
     lying = PIL.Image.Exif()
     lying[_ORIENTATION] = _ROTATE_90_CLOCKWISE
@@ -65,14 +60,8 @@ def jpeg_variants(width: int, height: int) -> list[Photograph]:
     ]
 
 
-def png_photograph(width: int, height: int) -> Photograph:
-    """The same picture as PNG, quickly compressed."""
-    return _photograph("PNG", photo_pixels(width, height), {"compress_level": 1}, "PNG")
-
-
 def small_photographs(side: int, count: int) -> list[Photograph]:
-    """`count` different square JPEG files: both portraits in turn, mirrored or not, brighter or darker, each
-    with noise of its own."""
+    """Return different square JPEG files: the portraits in turn, mirrored, brighter or darker, with noise."""
     portraits = _portraits()
     found = []
     for index in range(count):
@@ -86,7 +75,7 @@ def small_photographs(side: int, count: int) -> list[Photograph]:
 
 
 def photo_pixels(width: int, height: int, variant: int = 0) -> Pixels:
-    """uint8 [height, width, 3]. variant: an even one has one portrait large, an odd one the other."""
+    """Return uint8 [height, width, 3]. variant: an even one has one portrait large, an odd one the other."""
     large, small = _portraits()[:: 1 if variant % 2 else -1]
     picture = PIL.Image.new("RGB", (width, height))
     side = min(height, width)
@@ -109,17 +98,15 @@ def _portraits() -> tuple[PIL.Image.Image, ...]:
 
 
 def _with_noise(pixels: Any, random: np.random.Generator) -> Pixels:
-    """The same noise in all three channels: JPEG keeps color at a quarter of the resolution anyway."""
+    """Add the same noise to all channels: JPEG keeps color at a quarter of the resolution anyway."""
     noise = random.standard_normal((*pixels.shape[:2], 1), dtype=np.float32) * _NOISE
     noisy: Pixels = np.rint(pixels + noise).clip(0, 255).astype(np.uint8)
     return noisy
 
 
-def _photograph(
-    kind: str, pixels: Pixels, options: Mapping[str, Any], file_format: str = "JPEG"
-) -> Photograph:
+def _photograph(kind: str, pixels: Pixels, options: Mapping[str, Any]) -> Photograph:
     buffer = io.BytesIO()
-    PIL.Image.fromarray(pixels).save(buffer, file_format, **options)
+    PIL.Image.fromarray(pixels).save(buffer, "JPEG", **options)
     height, width = pixels.shape[:2]
     name = f"{kind} {width} x {height}"
-    return Photograph(name, buffer.getvalue(), file_format.lower(), width, height)
+    return Photograph(name, buffer.getvalue(), width, height)

@@ -1,6 +1,6 @@
-"""What canvases and boxes must be, worked out anew from Pillow and docs/artifact.md.
+"""The reference for canvases and boxes, computed with Pillow by the rules of docs/artifact.md.
 
-Nothing of `lensbox.runtime` or the op is in it. It knows gray canvases, and JPEG files whose sides are
+It uses nothing of `lensbox.runtime` or the ops, and knows gray canvases and JPEG files whose sides are
 multiples of 8: the benchmark has no others.
 """
 
@@ -22,7 +22,7 @@ _REDUCTIONS = (8, 4, 2, 1)
 
 
 class Fit(NamedTuple):
-    """Where an image lies in a canvas, in canvas pixels."""
+    """The place of an image in a canvas, in canvas pixels."""
 
     width: int
     height: int
@@ -31,14 +31,14 @@ class Fit(NamedTuple):
 
 
 def fit(width: int, height: int, canvas: Canvas) -> Fit:
-    """Of an image of width x height pixels."""
+    """Return the place of an image of width x height pixels."""
     scale = min(Fraction(canvas.width, width), Fraction(canvas.height, height))
     new_width, new_height = (max(1, math.floor(side * scale + Fraction(1, 2))) for side in (width, height))
     return Fit(new_width, new_height, (canvas.width - new_width) // 2, (canvas.height - new_height) // 2)
 
 
 def canvas_of(image: PIL.Image.Image, canvas: Canvas) -> Tensor:
-    """uint8 [1, canvas.height, canvas.width]."""
+    """Return the canvas of an upright image, uint8 [1, canvas.height, canvas.width]."""
     place = fit(*image.size, canvas)
     small = image.convert("L").resize((place.width, place.height), PIL.Image.Resampling.BILINEAR)
     whole = PIL.Image.new("L", (canvas.width, canvas.height), canvas.fill)
@@ -47,7 +47,7 @@ def canvas_of(image: PIL.Image.Image, canvas: Canvas) -> Tensor:
 
 
 def decoded(file: bytes, canvas: Canvas) -> PIL.Image.Image:
-    """Upright; a JPEG file only its gray levels, and at the scale that the canvas needs."""
+    """Decode an upright image; of a JPEG file the gray levels, at the scale that the canvas needs."""
     image = PIL.Image.open(io.BytesIO(file))
     if image.format == "JPEG":
         width, height = upright_size(file)
@@ -59,14 +59,14 @@ def decoded(file: bytes, canvas: Canvas) -> PIL.Image.Image:
 
 
 def upright_size(file: bytes) -> tuple[int, int]:
-    """Width and height of the photograph as it is to be looked at."""
+    """Return width and height of the upright photograph."""
     image = PIL.Image.open(io.BytesIO(file))
     lies_on_its_side = image.getexif().get(0x0112, 1) >= 5
     return (image.height, image.width) if lies_on_its_side else image.size
 
 
 def restored(boxes: Tensor, size: tuple[int, int], canvas: Canvas) -> Tensor:
-    """Boxes of the canvas, [n, 4], in pixels of a photograph of (width, height): float32 on the CPU."""
+    """Return boxes of the canvas, [n, 4], in pixels of a photograph of (width, height): float32, CPU."""
     place = fit(*size, canvas)
     offset = torch.tensor([place.left, place.top] * 2, dtype=torch.float64)
     scale = torch.tensor([place.width / size[0], place.height / size[1]] * 2, dtype=torch.float64)

@@ -1,1 +1,1 @@
-"""How much the HTTP service takes, and how long it takes: load from another process, closed and open loop."""
+"""`lensbox bench serve`: the HTTP service under load, beside the artifact in process and LitServe."""

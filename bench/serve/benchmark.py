@@ -1,8 +1,9 @@
-"""One run of `lensbox bench serve` from beginning to end."""
+"""One run of `lensbox bench serve`."""
 
 import base64
 import contextlib
 import importlib.util
+import io
 import json
 import os
 import signal
@@ -13,60 +14,126 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
-import torch
+import numpy as np
+import PIL.Image
 
-from lensbox.bench.environment import environment
-from lensbox.bench.serve.bodies import canvases_body, made_up_jpeg
-from lensbox.bench.serve.cores import load_cores, without
-from lensbox.bench.serve.figures import Figure, figures
+from lensbox.artifact.metadata import Canvas
+from lensbox.bench.machine import describe_machine
+from lensbox.bench.report import Report, Table, number
+from lensbox.bench.serve.answers import LOAD_HEADER, Loaded, Measured, Pair, figures
 from lensbox.bench.serve.in_process import InProcess
 from lensbox.bench.serve.load import Load
-from lensbox.bench.serve.options import Options, Peer
-from lensbox.bench.serve.report import Pair, Row, ServeReport
-from lensbox.bench.serve.services import Service, apply_load, descendants, running
+from lensbox.bench.serve.services import Service, apply_load, descendants, load_cores, running, without
 
+ROWS = ("throughput", "latency", "canvases", "overload", "memory", "recovery", "litserve")
 CONNECTIONS = 64
 CANVASES = 32  # in a request of the Open Inference Protocol, over a quarter of the connections
 _TURNS = 3
-_MOST_CONNECTIONS = 800  # fewer than the service keeps open: of those each front end has a share
+_MOST_CONNECTIONS = 800  # fewer than the service keeps open: each front end has a share of those
 _DEADLINE_MS = 2000
 _BOXES = ("predictions", "targets")
 _FIRST_REQUESTS = 1000  # before the memory is looked at for the first time
 
 
-def run(options: Options, say: Callable[[str], None]) -> list[Figure]:
-    """Measures, says each row when it is there, and the figures at the end."""
-    for name, value in environment(torch.device(options.device), ("litserve", "uvicorn", "httptools")):
-        say(f"{name}: {value}")
+class LitServe(NamedTuple):
+    """How LitServe is run. threads: of one inference on a CPU; None: as many as the service's."""
+
+    workers: int
+    batch: int
+    threads: int | None = None
+
+    def __str__(self) -> str:
+        name = f"LitServe, {self.workers} workers, batch {self.batch}"
+        return name if self.threads is None else f"{name}, threads {self.threads}"
+
+
+LITSERVES = tuple(LitServe(workers, batch) for workers in (1, 8) for batch in (1, 8, 32))
+
+
+@dataclass(frozen=True)
+class Options:
+    """What to run, and for how long.
+
+    artifact: the file that is served, of any format. output: folder for serve.md, or None. image: the
+    photograph that is sent; None for a made-up JPEG of 512 x 512. rows: of `ROWS`. seconds: of each load;
+    overload_seconds: of the overload. frontends: of our service; None is its default. load_processes: number
+    of sending processes; None is one, or one per core that is kept for them. requests: number of requests
+    before memory is looked at again. threads: of one inference on a CPU.
+    """
+
+    artifact: Path
+    device: str
+    output: Path | None = None
+    image: Path | None = None
+    rows: tuple[str, ...] = ROWS
+    seconds: float = 8.0
+    overload_seconds: float = 60.0
+    frontends: int | None = None
+    load_processes: int | None = None
+    requests: int = 100_000
+    threads: int = 1
+    peers: tuple[LitServe, ...] = LITSERVES
+
+
+def run(options: Options, say: Callable[[str], None]) -> Report:
+    """Measure, say and write each load when it is there, and the figures at the end."""
+    machine = describe_machine(options.device, ("litserve", "uvicorn", "httptools"))
+    report = Report("serve", machine, say, options.output)
+    report.begin()
     cores = load_cores()
     if cores:
-        say(f"{len(cores)} cores are kept for those who send, the others for the service, its peer and us")
+        say(f"{len(cores)} cores are kept for the senders, the others for the services and this process")
     with tempfile.TemporaryDirectory() as folder, without(cores):
-        report = _Run(options, Path(folder), cores, say).report()
-    found = figures(report, options.device)
-    say("\n".join(str(figure) for figure in found))
-    for note in report.notes:
-        say(f"Note: {note}")
-    return found
+        measured = _Run(options, Path(folder), cores, report).measured()
+    report.finish(figures(measured, options.device))
+    return report
+
+
+def made_up_jpeg() -> bytes:
+    """Return 512 x 512 pixels of smooth waves and noise, about as large as a photograph of that size."""
+    y, x = np.mgrid[0:512, 0:512]
+    waves = [127 + 90 * np.sin(x / 37 + phase) * np.cos(y / 53 - phase) for phase in (0, 1, 2)]
+    noise = np.random.default_rng(0).normal(0, 12, (512, 512, 1))
+    pixels = (np.stack(waves, -1) + noise).clip(0, 255).astype(np.uint8)
+    buffer = io.BytesIO()
+    PIL.Image.fromarray(pixels).save(buffer, "JPEG", quality=90)
+    return buffer.getvalue()
+
+
+def canvases_body(canvas: Canvas, count: int) -> tuple[bytes, list[str]]:
+    """Return a v2 request with so many black canvases, and the lines of its head."""
+    shape = [count, canvas.channels, canvas.height, canvas.width]
+    pixels = bytes(count * canvas.channels * canvas.height * canvas.width)
+    images = {"name": "images", "datatype": "UINT8", "shape": shape}
+    header = json.dumps(
+        {
+            "inputs": [{**images, "parameters": {"binary_data_size": len(pixels)}}],
+            "parameters": {"binary_data_output": True},
+        }
+    ).encode()
+    return header + pixels, [f"Inference-Header-Content-Length: {len(header)}"]
 
 
 class _Run:
-    def __init__(self, options: Options, folder: Path, cores: list[int], say: Callable[[str], None]) -> None:
+    def __init__(self, options: Options, folder: Path, cores: list[int], report: Report) -> None:
         self._options = options
         self._folder = folder
         self._cores = cores
         self._senders = options.load_processes or len(cores) or 1
-        self._say = say
-        self._report = ServeReport()
+        self._report = report
+        self._say = report.say
+        self._measured = Measured()
+        self._loads: list[list[str]] = []
         self._file = options.image.read_bytes() if options.image else made_up_jpeg()
         self._body = self._written("photograph", self._file)
 
-    def report(self) -> ServeReport:
-        """Runs the rows that were asked for, and what those need."""
+    def measured(self) -> Measured:
+        """Run the requested rows, and those that they are divided by."""
         rows = self._options.rows
         if {"throughput", "latency", "canvases", "overload", "memory", "litserve"} & set(rows):
             in_process = self._in_process()
@@ -85,7 +152,7 @@ class _Run:
             self._measure_recovery()
         if "litserve" in rows:
             self._measure_peers()
-        return self._report
+        return self._measured
 
     def _in_process(self) -> InProcess:
         options = self._options
@@ -113,22 +180,22 @@ class _Run:
             if "throughput" in self._options.rows:
                 seconds = self._options.seconds / 2
                 pair.in_process.append(in_process.file_rate(in_process.best_batch, seconds))
-                self._say(f"in process, files, in its turn: {pair.in_process[-1]:.1f} images/s")
-        self._report.saturated = sorted(rows, key=lambda row: row.rate)[len(rows) // 2]
+                self._add_in_process("in process, files", rate=pair.in_process[-1])
+        self._measured.saturated = sorted(rows, key=lambda row: row.rate)[len(rows) // 2]
         if pair.in_process:
-            self._report.throughput = pair
+            self._measured.throughput = pair
 
     def _measure_latency(self, service: Service, in_process: InProcess) -> None:
-        self._report.latency = pair = Pair()
+        self._measured.latency = pair = Pair()
         load = replace(self._load(service), connections=1)
         for _ in range(_TURNS):
             row = self._add("lensbox, 1 connection", load, service, senders=1)
             pair.service.append(row.percentile(0.5))
             pair.in_process.append(in_process.photo_seconds(self._options.seconds / 2))
-            self._say(f"in process, one photograph: p50 {1000 * pair.in_process[-1]:.2f} ms")
+            self._add_in_process("in process, one photograph", p50=pair.in_process[-1])
 
     def _measure_canvases(self, service: Service, in_process: InProcess) -> None:
-        self._report.canvases = pair = Pair()
+        self._measured.canvases = pair = Pair()
         model = json.load(urllib.request.urlopen(f"http://127.0.0.1:{service.port}/v1/model"))
         body, headers = canvases_body(in_process.canvas, CANVASES)
         path = f"/v2/models/{model['name']}/infer"
@@ -138,12 +205,12 @@ class _Run:
             row = self._add(f"lensbox, {CANVASES} canvases by v2", load, service, CANVASES)
             pair.service.append(row.rate)
             pair.in_process.append(in_process.canvas_rate(self._options.seconds / 4))
-            self._say(f"in process, canvases: {pair.in_process[-1]:.1f} images/s")
+            self._add_in_process("in process, canvases", rate=pair.in_process[-1])
 
     def _measure_overload(self, service: Service) -> None:
-        """Open loop: requests come whether or not earlier ones were answered, with a deadline each."""
-        assert self._report.saturated is not None
-        rate = 4 * self._report.saturated.rate
+        """Send at four times the saturated rate, with a deadline per request."""
+        assert self._measured.saturated is not None
+        rate = 4 * self._measured.saturated.rate
         if not rate:
             self._report.notes.append("overload: not even the closed loop was answered with 200")
             return
@@ -153,19 +220,21 @@ class _Run:
             connections=_MOST_CONNECTIONS,
             seconds=self._options.overload_seconds,
         )
-        self._report.overloaded = row = self._add(f"lensbox, open loop, {rate:.0f} requests/s", load, service)
+        self._measured.overloaded = row = self._add(
+            f"lensbox, open loop, {rate:.0f} requests/s", load, service
+        )
         statuses = row.answers.statuses
         whole = sum(statuses.values())
-        reasons = {"unsent": "found all connections busy", "late": "were too many for those who send"}
+        reasons = {"unsent": "found all connections busy", "late": "were too many for the senders"}
         for status, why in reasons.items():
             if count := statuses.get(status, 0):
                 self._report.notes.append(f"overload: {count / whole:.0%} of the requests {why}")
         self._report.notes.append(f"overload: the busiest sender computed {row.answers.busy:.0%} of the time")
-        self._report.deadline = _DEADLINE_MS / 1000
+        self._measured.deadline = _DEADLINE_MS / 1000
 
     def _measure_memory(self, service: Service) -> None:
-        """On a CPU a tenth of the requests are photographs, and the others losses of a pair of boxes, so that
-        it takes minutes: all that is kept of a request would be kept of those, too."""
+        """On a CPU only a tenth of the requests are photographs, the others are losses of one pair of boxes:
+        it takes minutes so, and whatever leaks with a request leaks with those too."""
         photographs = self._load(service)
         boxes = self._written("boxes", json.dumps({name: [[0, 0, 1, 1]] for name in _BOXES}).encode())
         losses = self._load(service, "/v1/loss", boxes)
@@ -175,7 +244,7 @@ class _Run:
         last = self._memory_after(service, photographs, share, "photographs")
         if share < count:
             last = self._memory_after(service, losses, count - share, "losses")
-        self._report.memory = last / first
+        self._measured.memory = last / first
 
     def _memory_after(self, service: Service, load: Load, count: int, name: str) -> int:
         load = replace(load, seconds=3600.0, warm_seconds=0.0, most=count)
@@ -185,7 +254,7 @@ class _Run:
         return memory
 
     def _measure_recovery(self) -> None:
-        """Kills the engine's process under load, half of what it takes, and asks until it answers again."""
+        """Kill the engine's process under half of the saturated load, and ask until it answers again."""
         frontends = self._options.frontends
         if self._options.device == "cpu":
             frontends = frontends or 1  # by default there is no engine of its own
@@ -199,11 +268,11 @@ class _Run:
             with _background(load, self._senders, self._cores):
                 time.sleep(1)
                 os.kill(engines[0], signal.SIGKILL)
-                self._report.recovery = self._until_answered(service)
-        self._say(f"lensbox, answers {self._report.recovery:.2f} s after its engine was killed")
+                self._measured.recovery = self._until_answered(service)
+        self._say(f"lensbox, answers {self._measured.recovery:.2f} s after its engine was killed")
 
     def _until_answered(self, service: Service) -> float:
-        """Seconds from now to an answer; NaN after a minute without one."""
+        """Return the seconds from now to an answer; NaN after a minute without one."""
         request = urllib.request.Request(f"http://127.0.0.1:{service.port}/v1/detect", self._file)
         begun = time.perf_counter()
         while (now := time.perf_counter()) < begun + 60:
@@ -219,20 +288,17 @@ class _Run:
             return
         body = self._written("json", json.dumps({"image": base64.b64encode(self._file).decode()}).encode())
         for peer in self._options.peers:
-            name = f"LitServe, {peer.workers} workers, batch {peer.batch}"
-            if peer.threads is not None:
-                name += f", threads {peer.threads}"
             try:
                 with running(partial(self._litserve_command, peer), "/health") as service:
                     load = self._load(service, "/predict", body, ["Content-Type: application/json"])
-                    row = self._add(name, load, service)
-                self._report.peers.append(row)
+                    row = self._add(str(peer), load, service)
+                self._measured.peers.append(row)
                 if not row.rate:
-                    self._report.notes.append(f"{name}: no answer with 200, but {row.answers.statuses}")
+                    self._report.notes.append(f"{peer}: no answer with 200, but {row.answers.statuses}")
             except RuntimeError as error:
-                self._report.notes.append(f"{name}: {error}")
+                self._report.notes.append(f"{peer}: {error}")
 
-    def _litserve_command(self, peer: Peer, port: int) -> list[str]:
+    def _litserve_command(self, peer: LitServe, port: int) -> list[str]:
         options = self._options
         threads = peer.threads or options.threads
         numbers = [str(number) for number in (port, peer.workers, peer.batch, threads)]
@@ -246,7 +312,7 @@ class _Run:
         body: str | None = None,
         headers: list[str] | None = None,
     ) -> Load:
-        """The closed loop of many connections."""
+        """Return a closed loop of many connections."""
         seconds = self._options.seconds
         return Load(
             host="127.0.0.1",
@@ -261,12 +327,23 @@ class _Run:
 
     def _add(
         self, name: str, load: Load, service: Service, images: int = 1, senders: int | None = None
-    ) -> Row:
+    ) -> Loaded:
         cpu = service.cpu_seconds()
         answers = apply_load(load, senders or self._senders, self._cores)
-        row = Row(name, answers, images, service.cpu_seconds() - cpu)
-        self._say(str(row))
+        row = Loaded(name, answers, images, service.cpu_seconds() - cpu)
+        self._show(row.cells())
         return row
+
+    def _add_in_process(self, name: str, rate: float | None = None, p50: float | None = None) -> None:
+        cells = ["" if rate is None else number(rate), "" if p50 is None else f"{1000 * p50:.2f}"]
+        self._show([name, *cells, "", "", "", "", ""])
+
+    def _show(self, cells: list[str]) -> None:
+        """Say a line of the table of loads, and write the table."""
+        self._loads.append(cells)
+        named = [f"{cell} {name}" for name, cell in zip(LOAD_HEADER, cells, strict=True) if cell]
+        self._say(", ".join(named))
+        self._report.show(Table("Loads", LOAD_HEADER, self._loads), aloud=False)
 
     def _written(self, name: str, content: bytes) -> str:
         path = self._folder / name
@@ -276,7 +353,7 @@ class _Run:
 
 @contextlib.contextmanager
 def _background(load: Load, senders: int, cores: list[int]) -> Iterator[None]:
-    """A load that goes on until the end of the block; nobody asks for its answers."""
+    """Send a load until the end of the block. Its answers are not counted."""
     stopped = threading.Event()
 
     def go_on() -> None:

@@ -1,4 +1,4 @@
-"""The artifact without a service: what can be had at most, by the same file and on the same cores."""
+"""The artifact without a service: the most that the same file gives on the same cores."""
 
 import statistics
 import time
@@ -32,22 +32,24 @@ class InProcess:
     @property
     def canvas(self) -> Canvas:
         """The detector's canvas."""
-        return self._artifact.metadata.canvas
+        canvas = self._artifact.metadata.canvas
+        assert canvas is not None
+        return canvas
 
     def find_best_batch(self, seconds: float, say: Callable[[str], None]) -> None:
-        """Of the batch sizes, by that many seconds for each."""
+        """Time each batch size for so many seconds."""
         rates = {size: self.file_rate(size, seconds) for size in self._sizes}
         self.best_batch = max(rates, key=lambda size: rates[size])
         for size, rate in rates.items():
             say(f"in process, files in batches of {size}: {rate:.1f} images/s")
 
     def file_rate(self, batch: int, seconds: float) -> float:
-        """Images a second, from files that are decoded in threads."""
+        """Return images per second, from files that are decoded in threads."""
         files = [self._file] * (4 * batch)
         return _rate(partial(self._detect_files, files, batch), len(files), seconds)
 
     def photo_seconds(self, seconds: float) -> float:
-        """The median of what one photograph takes, from its file to its boxes."""
+        """Return the median time of one photograph, from its file to its boxes."""
         taken: list[float] = []
         end = time.perf_counter() + seconds
         while not taken or time.perf_counter() < end:
@@ -57,7 +59,7 @@ class InProcess:
         return statistics.median(taken)
 
     def canvas_rate(self, seconds: float) -> float:
-        """Canvases a second, in the largest batches, from the CPU and with boxes back on it."""
+        """Return canvases per second, in the largest batches, from the CPU and with boxes back on it."""
         size = self._sizes[-1]
         shape = [size, self.canvas.channels, self.canvas.height, self.canvas.width]
         canvases = torch.zeros(shape, dtype=torch.uint8)
@@ -69,7 +71,7 @@ class InProcess:
 
 
 def _rate(call: Callable[[], object], images: int, seconds: float) -> float:
-    """Images a second of a call that takes that many."""
+    """Return images per second of a call that takes so many."""
     call()
     started, count = time.perf_counter(), 0
     while not count or time.perf_counter() < started + seconds:

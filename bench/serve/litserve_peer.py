@@ -1,8 +1,8 @@
-"""LitServe around the same artifact, as a program: the peer of `lensbox bench serve`.
+"""LitServe around the same artifact, as a program: the peer in `lensbox bench serve`.
 
 usage: python -m lensbox.bench.serve.litserve_peer ARTIFACT DEVICE PORT WORKERS BATCH THREADS
 
-POST /predict takes {"image": base64 of a file}, which its workers decode as the service's decoders do.
+POST /predict takes {"image": base64 of a file}; its workers decode it as the service does.
 """
 
 import base64
@@ -51,7 +51,7 @@ class DetectApi(litserve.LitAPI):  # type: ignore[misc]
 
 
 def main(artifact: str, device: str, port: int, workers: int, batch: int, threads: int) -> None:
-    """Serves until it is ended."""
+    """Serve until the process is ended."""
     api = DetectApi(artifact, threads, batch)
     accelerator = "cuda" if device == "cuda" else "cpu"
     server = litserve.LitServer(

@@ -1,14 +1,12 @@
-"""The client that loads a service: a process of its own, which imports nothing but the standard library.
+"""The client that loads a service, as a process that imports the standard library alone.
 
-usage: python -m lensbox.bench.serve.load < question > answers, both JSON: see `Load` and `Answers`.
+usage: python -m lensbox.bench.serve.load < load > answers, both JSON: see `Load` and `Answers`.
 
-Closed loop: each connection asks again once it is answered. Open loop: requests leave at a fixed rate,
-whether or not earlier ones are answered, as those of many independent clients do, and are timed from the
-moment at which they were due. One that this process is late for is not sent: its own slowness is not the
-service's.
+Closed loop: each connection sends again once it is answered. Open loop: requests leave at a fixed rate,
+whether or not earlier ones are answered, and are timed from the moment at which they were due. A request for
+which this process is late is not sent: its own slowness is not the service's.
 
-Neither has a task or a future for a request: a sender that shares its cores with the service takes as little
-of them as it can, and says how much that was.
+No request has a task or a future: a sender that shares its cores with the service must use little CPU time.
 """
 
 import asyncio
@@ -32,12 +30,12 @@ _CLOSE = re.compile(rb"\r\nconnection: *close\r\n", re.IGNORECASE)
 
 @dataclass
 class Load:
-    """What to send, and how.
+    """The requests to send.
 
     body: a file. headers: further lines of the request's head. connections: of the closed loop, or the most
-    of the open one. rate: requests a second in the open loop; None is the closed loop. seconds: how long;
-    what is answered in the first `warm_seconds` is not counted, nor what comes after the end. most: requests
-    after which the closed loop ends instead, and which are all counted.
+    of the open one. rate: requests per second in the open loop; None is the closed loop. seconds: duration;
+    answers of the first `warm_seconds` and after the end are not counted. most: number of requests after
+    which the closed loop ends.
     """
 
     host: str
@@ -54,10 +52,13 @@ class Load:
 
 @dataclass
 class Answers:
-    """statuses: how often each came; "failed" for a connection that broke, "unsent" for requests for which no
-    connection was left, "late" for those that the sender had no time for. seconds: those of the answers with
-    200. duration: of the time that was counted. total: all answers, counted or not. cpu: seconds of CPU time
-    that sending them took; busy: the same as a share of the whole time, of the busiest sender."""
+    """The answers to a load.
+
+    statuses: count of each; "failed": the connection broke, "unsent": no connection was free, "late": the
+    sender had no time. seconds: latencies of the answers with 200. duration: of the counted time. total: all
+    answers, counted or not. cpu: CPU seconds of the senders; busy: the same as a share of the time, of the
+    busiest sender.
+    """
 
     statuses: dict[str, int]
     seconds: list[float]
@@ -86,7 +87,7 @@ class _Record:
 
 
 class _Connection(asyncio.Protocol):
-    """One request at a time. on_answer: called with each answer's status, and with when it was asked for."""
+    """One request at a time. on_answer: called with the status of an answer and the time of its request."""
 
     def __init__(
         self, load: Load, request: bytes, on_answer: Callable[["_Connection", str, float], None]
@@ -100,7 +101,7 @@ class _Connection(asyncio.Protocol):
         self._connecting: asyncio.Task[None] | None = None
 
     def ask(self, asked: float) -> None:
-        """Sends the request. Connects where no connection is open."""
+        """Send the request; connect first if necessary."""
         self._asked = asked
         if self._transport is None:
             self._connecting = asyncio.ensure_future(self._connect())
@@ -116,7 +117,7 @@ class _Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
-        # Room for a whole request: what a socket does not take at once is copied, and sent later.
+        # Room for a whole request: the rest of a larger one would be copied and sent later.
         connected = transport.get_extra_info("socket")
         connected.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 2 * len(self._request))
         self._transport = transport
@@ -144,7 +145,7 @@ class _Connection(asyncio.Protocol):
 
     def close(self) -> None:
         if self._transport is not None:
-            self._transport.set_protocol(asyncio.Protocol())  # nobody waits for its end
+            self._transport.set_protocol(asyncio.Protocol())  # its end is of no interest
             self._transport.close()
         self._transport = None
 
@@ -155,7 +156,7 @@ class _Connection(asyncio.Protocol):
 
 
 async def run(load: Load) -> Answers:
-    """Sends the load and waits for the last answers."""
+    """Send the load and wait for the last answers."""
     body = Path(load.body).read_bytes()
     head = [f"POST {load.path} HTTP/1.1", f"Host: {load.host}", f"Content-Length: {len(body)}", *load.headers]
     request = "\r\n".join([*head, "", ""]).encode() + body
@@ -219,7 +220,7 @@ async def _open(load: Load, rate: float, request: bytes, record: _Record, end: f
     free = list(connections)
     due = time.perf_counter()
     while due < end:
-        # Also when this process is late: answers are to be read.
+        # Sleep even if this process is late: answers must be read.
         await asyncio.sleep(max(0.0, due - time.perf_counter()))
         now = time.perf_counter()
         while due <= now and due < end:
@@ -238,7 +239,7 @@ async def _open(load: Load, rate: float, request: bytes, record: _Record, end: f
 
 
 def main() -> None:
-    """Reads a `Load` and writes its `Answers`."""
+    """Read a `Load` from stdin and write its `Answers` to stdout."""
     load = Load(**json.load(sys.stdin))
     with contextlib.suppress(KeyboardInterrupt):
         json.dump(asdict(asyncio.run(run(load))), sys.stdout)

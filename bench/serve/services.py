@@ -1,4 +1,4 @@
-"""Services as processes, ours and its peer, and their load."""
+"""Services and senders as processes, and the cores that each may use."""
 
 import contextlib
 import json
@@ -18,35 +18,37 @@ from typing import IO
 from lensbox.bench.serve.load import Answers, Load
 from lensbox.common.errors import ExitCode, LensboxError
 
+_CORES_TO_SHARE = 8  # with fewer, senders and services use the same
+_SENDERS_SHARE = 4  # one core of so many
 _START_TIMEOUT = 180.0  # seconds
 _END_TIMEOUT = 40.0
 
 
 class NotReadyError(LensboxError, RuntimeError):
-    """A service did not start; the message has the last thing that it said."""
+    """A service did not start; the message has the last line of its stderr."""
 
     exit_code = ExitCode.UNUSABLE
 
 
 @dataclass(frozen=True)
 class Service:
-    """A service that runs: where it listens, and the process that was started."""
+    """A running service: its port, and the process that was started."""
 
     port: int
     process: int
 
     def memory(self) -> int:
-        """Bytes that it and its processes hold alone, and their share of what they hold together."""
+        """Return the proportional set size of its processes, in bytes."""
         return sum(_proportional_size(pid) for pid in [self.process, *descendants(self.process)])
 
     def cpu_seconds(self) -> float:
-        """CPU time that it and its processes have used, those that have ended left out."""
+        """Return the CPU time of its living processes."""
         ticks = sum(_cpu_ticks(pid) for pid in [self.process, *descendants(self.process)])
         return ticks / os.sysconf("SC_CLK_TCK")
 
 
 def descendants(pid: int) -> list[int]:
-    """The processes that a process has started, and theirs."""
+    """Return the processes that a process has started, and theirs."""
     try:
         tasks = list(Path(f"/proc/{pid}/task").iterdir())
         children = [int(text) for task in tasks for text in (task / "children").read_text().split()]
@@ -57,13 +59,13 @@ def descendants(pid: int) -> list[int]:
 
 @contextlib.contextmanager
 def running(command: Callable[[int], Sequence[str]], ready_path: str) -> Iterator[Service]:
-    """Starts the command for a free port, waits until GET `ready_path` answers 200, and ends it.
+    """Start the command for a free port, wait until GET `ready_path` answers 200, and end it after the block.
 
-    Raises NotReadyError if it never does.
+    Raises NotReadyError.
     """
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    # A file: a pipe that nobody reads would stop a service that says much.
+    # A pipe that nobody reads would block a service that writes much.
     with tempfile.TemporaryFile() as said:
         process = subprocess.Popen(
             command(port), stdout=subprocess.DEVNULL, stderr=said, start_new_session=True
@@ -82,8 +84,30 @@ def running(command: Callable[[int], Sequence[str]], ready_path: str) -> Iterato
             process.wait()
 
 
+def load_cores() -> list[int]:
+    """Return the cores for the senders: the last quarter of 8 or more; none of fewer."""
+    if not hasattr(os, "sched_getaffinity"):
+        return []
+    cores = sorted(os.sched_getaffinity(0))
+    return cores[-(len(cores) // _SENDERS_SHARE) :] if len(cores) >= _CORES_TO_SHARE else []
+
+
+@contextlib.contextmanager
+def without(cores: list[int]) -> Iterator[None]:
+    """Keep this process, and those that it starts, on the other cores."""
+    if not cores:
+        yield
+        return
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, before - set(cores))
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
+
+
 def apply_load(load: Load, processes: int = 1, cores: Sequence[int] = ()) -> Answers:
-    """The answers to a load that is shared by some processes, on these cores if any are given."""
+    """Share a load between processes, on these cores if any are given, and merge the answers."""
     processes = min(processes, load.connections)
     whole, more = divmod(load.connections, processes)
     shares = [

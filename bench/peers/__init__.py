@@ -1,1 +1,0 @@
-"""Who is measured beside Lensbox. One small file a peer; `registry` lists them."""

@@ -1,1 +1,0 @@
-"""Image files made to keep a decoder busy, and how long they do."""
