@@ -2,7 +2,6 @@
 
 import gc
 import math
-import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -136,7 +135,8 @@ def run_case(case: Case, effort: Effort, copy_bytes_per_second: float = math.inf
         try:
             return _run_case(case, effort, copy_bytes_per_second)
         finally:
-            _release_memory()
+            if case.device == "cuda" or not effort.quick:
+                _release_memory()
 
 
 def always(call: Callable[[], object]) -> MakeRun:
@@ -269,8 +269,7 @@ def _copies(way: Way) -> int:
 
 def _release_memory() -> None:
     """Free captured graphs and compiled code, so that no case is slowed by the guards of another."""
-    if "torch._dynamo" in sys.modules:
-        torch.compiler.reset()
+    torch.compiler.reset()
     gc.collect()
     if torch.cuda.is_available():
         torch.cuda.empty_cache()

@@ -72,12 +72,12 @@ def measure(file: Path, batches: tuple[int, ...], device: str | None, threads: i
     """
     import torch
 
-    from lensbox.runtime.loading import device_of_file, load_artifact
     from lensbox.runtime.freed_memory import keep_freed_memory
+    from lensbox.runtime.loading import load_artifact
 
     keep_freed_memory()
     torch.set_num_threads(threads)
-    name = device or device_of_file(file) or "auto"
+    name = device or _device_of(file)
     with torch.inference_mode():
         load = partial(load_artifact, file, name)
         artifact = load()
@@ -100,6 +100,16 @@ def measure(file: Path, batches: tuple[int, ...], device: str | None, threads: i
         "torch": torch.__version__,
         "rows": rows,
     }
+
+
+def _device_of(path: Path) -> str:
+    """Return the kind of device that a file is for; "auto" if it runs on any."""
+    from lensbox.artifact.archive import open_file, read_file
+
+    file = open_file(read_file(path), str(path))
+    if file.kind in ("onnx", "program"):
+        return "cpu"
+    return file.metadata.compiled.device if file.metadata.compiled else "auto"
 
 
 def _calls(artifact: "Artifact", load: Callable[[], "Artifact"], batch: int) -> Iterator[tuple[str, Call]]:

@@ -20,8 +20,8 @@ from lensbox.export.precision import PrecisionOptions
 from lensbox.export.predictions_check import prediction_failures
 from lensbox.model import FaceDetector
 from lensbox.runtime.artifact import Artifact
-from lensbox.runtime.loading import load_artifact
 from lensbox.runtime.formats.onnx_options import OnnxOptions
+from lensbox.runtime.loading import load_artifact
 
 if TYPE_CHECKING:
     import onnxruntime

@@ -27,8 +27,8 @@ from lensbox.bench.timing import MICROSECONDS
 from lensbox.export.artifact_writer import save_artifact
 from lensbox.model import FaceDetector
 from lensbox.runtime.artifact import Artifact
-from lensbox.runtime.loading import load_artifact
 from lensbox.runtime.freed_memory import keep_freed_memory
+from lensbox.runtime.loading import load_artifact
 
 LARGE, FULL_HD = (4000, 3000), (1920, 1080)
 FRAMES = 64

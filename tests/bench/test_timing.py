@@ -10,7 +10,6 @@ from lensbox.bench.timing import (
     complete_sampler,
     find_pace,
     interleave,
-    percentile,
     summarize,
 )
 
@@ -34,19 +33,6 @@ class FakeDevice:
 
     def synchronize(self) -> None:
         self.now = max(self.now, self.device_is_busy_until)
-
-
-@pytest.mark.parametrize(
-    ("values", "share", "expected"),
-    [([5.0], 0.2, 5.0), ([3.0, 1.0, 2.0], 0.5, 2.0), ([1.0, 2.0], 0.5, 1.5), ([0.0, 10.0, 20.0], 0.8, 16.0)],
-)
-def test_percentile(values: list[float], share: float, expected: float) -> None:
-    assert percentile(values, share) == pytest.approx(expected)
-
-
-def test_percentile_of_nothing_is_an_error() -> None:
-    with pytest.raises(ValueError, match="at least one sample, got none"):
-        percentile([], 0.5)
 
 
 def test_summary_orders_its_samples() -> None:

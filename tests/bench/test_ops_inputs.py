@@ -4,7 +4,7 @@ import pytest
 import torch
 from box_reference import nms_reference as nms_by_loop
 
-from lensbox.bench.inputs import cold_sets, make_loss_batch, make_nms_batch, make_pairwise_batch
+from lensbox.bench.ops.inputs import make_loss_batch, make_nms_batch, make_pairwise_batch
 from lensbox.ops.reference import nms_reference
 
 CPU = torch.device("cpu")
@@ -79,10 +79,3 @@ def test_nms_reference_agrees_with_a_plain_loop() -> None:
 def test_pairwise_shapes() -> None:
     batch = make_pairwise_batch(3, 5, CPU)
     assert (batch.boxes1.shape, batch.boxes2.shape) == ((3, 4), (5, 4))
-
-
-@pytest.mark.parametrize(
-    ("touched", "cache", "expected"), [(10, 100, 40), (1000, 100, 2), (3, 100, 134), (1, 100, None)]
-)
-def test_cold_sets_are_four_times_the_cache(touched: int, cache: int, expected: int | None) -> None:
-    assert cold_sets(touched, cache) == expected

@@ -1,0 +1,142 @@
+"""`lensbox bench photo` in its tiniest form: the reference, the checks, the photographs, a run."""
+
+import csv
+import io
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import PIL.Image
+import PIL.ImageOps
+import pytest
+import torch
+from small_detectors import SHALLOW
+
+from lensbox.artifact.metadata import Canvas
+from lensbox.bench.photo import benchmark, check, reference
+from lensbox.bench.photo.photographs import jpeg_photograph, jpeg_variants, photo_pixels, small_photographs
+from lensbox.bench.runner import WrongAnswerError
+from lensbox.common.main import main
+from lensbox.model import FaceDetector
+from lensbox.ops import letterbox
+from lensbox.runtime.detection import Detections
+
+CANVAS = Canvas(256, 256)
+SMALL = (1040, 784)  # decoded at half of the sides
+
+
+def found(*faces: tuple[float, float, float, float, float]) -> Detections:
+    """Return detections with these boxes and scores."""
+    values = torch.tensor(faces).view(-1, 5)
+    return Detections(values[:, :4], values[:, 4])
+
+
+@pytest.mark.parametrize(("width", "height"), [(512, 600), (256, 256), (4000, 3), (1, 777)])
+@pytest.mark.parametrize("canvas", [CANVAS, Canvas(37, 91, fill=9)])
+def test_the_reference_agrees_with_the_op(width: int, height: int, canvas: Canvas) -> None:
+    pixels = np.random.default_rng(0).integers(0, 256, (height, width, 3), np.uint8)
+    expected = reference.canvas_of(PIL.Image.fromarray(pixels), canvas)
+    image = torch.from_numpy(pixels).permute(2, 0, 1)
+    ours = letterbox([image], canvas.height, canvas.width, 1, canvas.fill)
+    check.require_same_bytes("canvas", ours.canvases[0], expected)
+    boxes = torch.tensor([[0.0, 0.0, canvas.width, canvas.height]])
+    assert reference.restored(boxes, (width, height), canvas).tolist() == [[0, 0, width, height]]
+
+
+@pytest.mark.parametrize(
+    ("size", "reduction"), [((4000, 3000), 4), ((1920, 1080), 2), (SMALL, 2), ((504, 504), 1)]
+)
+def test_the_reference_decodes_at_the_scale_of_the_rule(size: tuple[int, int], reduction: int) -> None:
+    buffer = io.BytesIO()
+    PIL.Image.new("RGB", size).save(buffer, "JPEG")
+    decoded = reference.decoded(buffer.getvalue(), CANVAS)
+    assert decoded.size == tuple(side // reduction for side in size)
+    assert decoded.mode == "L"
+
+
+def test_wrong_canvases_are_caught() -> None:
+    expected = torch.zeros(1, 4, 4, dtype=torch.uint8)
+    off_by_one = expected.clone()
+    off_by_one[0, 2, 3] = 1
+    check.require_same_bytes("canvas", expected.clone(), expected)
+    check.require_near("canvas", off_by_one, expected, mean=0.1, most=1)
+    with pytest.raises(WrongAnswerError, match="the canvas differs from Pillow's in 1 of 16 bytes"):
+        check.require_same_bytes("canvas", off_by_one, expected)
+    for mean, most in ((0.01, 1.0), (1.0, 0.5)):
+        with pytest.raises(WrongAnswerError, match="gray levels on average and 1 at most"):
+            check.require_near("canvas", off_by_one, expected, mean, most)
+
+
+def test_lost_and_invented_faces_are_caught() -> None:
+    face, hardly = (10.0, 10.0, 50.0, 60.0, 0.9), (100.0, 100.0, 120.0, 120.0, 0.6)
+    check.require_same_faces(found(face, hardly), found((12.0, 11.0, 52.0, 62.0, 0.65)))
+    check.require_same_faces(found(), found(hardly))
+    message = r"a face at \(10, 10, 50, 60\) px with a score of 0.90 is not found"
+    with pytest.raises(WrongAnswerError, match=message):
+        check.require_same_faces(found(hardly), found(face))
+    with pytest.raises(WrongAnswerError, match="was not expected"):
+        check.require_same_faces(found(face), found())
+
+
+@pytest.mark.parametrize(
+    ("other", "message"),
+    [
+        ((), "0 faces are found, 1 were expected"),
+        ((10.0, 10.1, 50.0, 60.0, 0.9), "boxes differ by up to 0.1"),
+        ((10.0, 10.0, 50.0, 60.0, 0.8), "scores differ by up to 0.1"),
+        ((math.nan, 10.0, 50.0, 60.0, 0.9), "boxes differ by up to nan"),
+    ],
+)
+def test_moved_detections_are_caught(other: Any, message: str) -> None:
+    face = found((10.0, 10.0, 50.0, 60.0, 0.9))
+    check.require_equal_detections(face, face, "cpu")
+    with pytest.raises(WrongAnswerError, match=message):
+        check.require_equal_detections(found(other) if other else found(), face, "cpu")
+
+
+def opened(file: bytes) -> Any:
+    return PIL.Image.open(io.BytesIO(file))
+
+
+def test_photographs_are_of_their_size_and_kind() -> None:
+    assert opened(jpeg_photograph(320, 240).file).size == (320, 240)
+    assert jpeg_photograph(320, 240) == jpeg_photograph(320, 240)
+    assert jpeg_photograph(320, 240, variant=1).file != jpeg_photograph(320, 240).file
+    variants = jpeg_variants(320, 240)
+    smaller, progressive, gray, full_color, lying = (opened(variant.file) for variant in variants)
+    assert len(variants[0].file) < 0.75 * len(jpeg_photograph(320, 240).file)
+    assert "progressive" in progressive.info
+    assert gray.mode == "L"
+    assert [component[1:3] for component in full_color.layer] == [(1, 1)] * 3
+    assert (lying.size, lying.getexif()[0x0112]) == ((240, 320), 6)
+    expected = np.asarray(PIL.Image.fromarray(photo_pixels(320, 240)).convert("L"), np.int16)
+    for picture in (smaller, progressive, gray, full_color, lying):
+        levels = np.asarray(PIL.ImageOps.exif_transpose(picture).convert("L"), np.int16)
+        assert np.abs(levels - expected).mean() < 6
+    assert len({photograph.file for photograph in small_photographs(64, 5)}) == 5
+    bits = 8 * len(jpeg_photograph(1920, 1080).file) / (1920 * 1080)
+    assert 1.5 < bits < 3  # per pixel, as files of cameras
+
+
+def test_a_quick_run_writes_its_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(benchmark, "LARGE", SMALL)
+    monkeypatch.setattr(benchmark, "FULL_HD", (800, 600))
+    monkeypatch.setitem(benchmark.QUICK_STREAM_LENGTH, "cpu", 4)
+    monkeypatch.setattr(benchmark, "copy_bandwidth", lambda device: 1e10)
+    detector = FaceDetector(SHALLOW).eval()
+    monkeypatch.setattr("lensbox.model.load_detector", lambda weights: detector)
+    short = replace(benchmark.QUICK, rounds=3, sample_seconds=1e-4, figure_seconds=0.01)
+    monkeypatch.setattr(benchmark, "QUICK", short)
+    assert main(["bench", "photo", "--device", "cpu", "--quick", "--output", str(tmp_path)]) == 0
+    printed = capsys.readouterr().out
+    assert "WRONG" not in printed
+    assert "failed" not in printed
+    with (tmp_path / "photo.csv").open(newline="") as file:
+        ways = {row["way"] for row in csv.DictReader(file) if row["median_us"]}
+    assert ways >= {"decode", "letterbox", "detect", "restore", "lensbox", "lensbox, planes", "Pillow"}
+    assert "lensbox, batches of 32" in ways
+    assert "RGB frame 800 x 600 to a canvas: Pillow / ours" in (tmp_path / "photo.md").read_text()

@@ -1,0 +1,53 @@
+"""`lensbox bench FILE`."""
+
+import json
+from pathlib import Path
+
+import pytest
+from small_detectors import save_random_artifact
+
+from lensbox.client import bench
+from lensbox.common.errors import ExitCode
+from lensbox.common.main import main
+
+
+@pytest.fixture(scope="module")
+def artifact(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return str(save_random_artifact(tmp_path_factory.mktemp("artifact")))
+
+
+@pytest.fixture(autouse=True)
+def _short(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bench, "_ROUNDS", 3)
+
+
+def test_prints_a_table(artifact: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", artifact, "--batch", "1"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith(f"{artifact} on cpu, 1 CPU threads, torch ")
+    assert [line.split("  ")[0] for line in lines[2:]] == ["from", "canvases", "images of 640x480"]
+
+
+def test_prints_json(artifact: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", "--json", "--batch", "1,3", "--device", "cpu", artifact]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["artifact"], found["device"], found["threads"]) == (artifact, "cpu", 1)
+    assert [(row["from"], row["batch"]) for row in found["rows"]] == [
+        *(("canvases", 1), ("images of 640x480", 1), ("canvases", 3), ("images of 640x480", 3))
+    ]
+    for row in found["rows"]:
+        assert 0 < row["p20_ms"] <= row["median_ms"] <= row["p80_ms"]
+        assert row["images_per_second"] == pytest.approx(1000 * row["batch"] / row["median_ms"])
+
+
+@pytest.mark.parametrize("text", ["0", "1,", "a", "-1", "4097"])
+def test_refuses_other_batch_sizes(text: str, artifact: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", artifact, f"--batch={text}"]) == ExitCode.USAGE
+    assert f"must be whole numbers from 1 to 4096, such as 1,8,32, got '{text}'" in (
+        " ".join(capsys.readouterr().err.split())
+    )
+
+
+def test_names_a_file_that_is_not_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", str(tmp_path / "none.pt")]) == ExitCode.UNUSABLE
+    assert "none.pt" in capsys.readouterr().err
