@@ -72,7 +72,7 @@ def measure(file: Path, batches: tuple[int, ...], device: str | None, threads: i
     """
     import torch
 
-    from lensbox.runtime.freed_memory import keep_freed_memory
+    from lensbox.common.machine import keep_freed_memory
     from lensbox.runtime.loading import load_artifact
 
     keep_freed_memory()

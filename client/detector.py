@@ -95,8 +95,8 @@ def artifact_detector(
     # Imported here: torch takes seconds to import, and a client of a service does not need it.
     import json
 
-    from lensbox.runtime.detection_json import detections_to_json
-    from lensbox.runtime.freed_memory import keep_freed_memory
+    from lensbox.common.machine import keep_freed_memory
+    from lensbox.runtime.detection import detections_to_json
     from lensbox.runtime.loading import load_artifact
 
     try:

@@ -217,7 +217,7 @@ def _detector(asked: ExportArguments) -> "tuple[Detector, float | None]":
 
 def _picture(path: Path) -> "Tensor":
     """A photograph of `--pictures`."""
-    from lensbox.runtime.image_io import read_image
+    from lensbox.runtime.images.files import read_image
 
     try:
         return read_image(path)

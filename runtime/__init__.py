@@ -6,9 +6,9 @@ from lensbox.runtime.artifact import Artifact
 from lensbox.runtime.box_loss import BoxPairs, Losses
 from lensbox.runtime.detection import Detections
 from lensbox.runtime.formats.onnx_options import OnnxOptions
-from lensbox.runtime.image_io import read_image, read_photo
+from lensbox.runtime.images.files import read_image, read_photo
+from lensbox.runtime.images.photo import Photo
 from lensbox.runtime.loading import load_artifact
-from lensbox.runtime.photo import Photo
 
 __all__ = [
     "Artifact",

@@ -14,11 +14,10 @@ from lensbox.common.errors import InputError
 from lensbox.runtime.box_loss import BoxPairs, Losses, is_giou_loss, losses
 from lensbox.runtime.captured_detect import CapturedDetect, Found, Thresholds
 from lensbox.runtime.detection import Detections, FileDetections, check_labels, detections
-from lensbox.runtime.device_timer import DeviceTimer
+from lensbox.runtime.device import DeviceTimer
 from lensbox.runtime.gpu_float32 import gpu_float32
-from lensbox.runtime.image_io import read_photo
-from lensbox.runtime.photo import Photo, photo_of
-from lensbox.runtime.read_ahead import read_batches
+from lensbox.runtime.images.files import read_batches, read_photo
+from lensbox.runtime.images.photo import Photo, photo_of
 from lensbox.runtime.self_test import SelfTestReport, run_self_test
 from lensbox.runtime.torchscript import torchscript_call
 from lensbox.runtime.transfer import to_device, to_host

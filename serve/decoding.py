@@ -9,8 +9,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
 from lensbox.artifact.metadata import Canvas, Reading
-from lensbox.runtime.fast_jpeg import is_quick_jpeg
-from lensbox.runtime.photo import Photo
+from lensbox.runtime.images.fast_jpeg import is_quick_jpeg
+from lensbox.runtime.images.photo import Photo
 from lensbox.serve.image_body import photo_from_file
 
 # Of a JPEG: half a millisecond to two.

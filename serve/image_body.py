@@ -11,10 +11,10 @@ from PIL.WebPImagePlugin import WebPImageFile
 
 from lensbox.artifact.metadata import Canvas, Reading
 from lensbox.common.errors import InputError
-from lensbox.runtime.image_decoder import TooManyPixelsError, decode_photo
-from lensbox.runtime.image_io import MAX_PIECES
-from lensbox.runtime.image_limits import ImageLimits
-from lensbox.runtime.photo import Photo
+from lensbox.runtime.images.decoder import TooManyPixelsError, decode_photo
+from lensbox.runtime.images.files import MAX_PIECES
+from lensbox.runtime.images.limits import ImageLimits
+from lensbox.runtime.images.photo import Photo
 from lensbox.serve.engine.errors import DeadlineError
 from lensbox.serve.errors import ApiError, shown
 from lensbox.serve.image_limits import MAX_PNG_BYTES, MAX_RUN_LENGTH_PIXELS

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 import torch
 
 from lensbox.common.errors import ExitCode, LensboxError
+from lensbox.common.machine import keep_freed_memory
 from lensbox.runtime import Artifact, Photo, load_artifact
 from lensbox.runtime.device import choose_device
-from lensbox.runtime.freed_memory import keep_freed_memory
 from lensbox.serve.engine.devices import batch_sizes, largest_batch
 from lensbox.serve.settings import Settings
 

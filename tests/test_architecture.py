@@ -30,6 +30,21 @@ ARROWS: dict[str, set[str]] = {
     "bench/serve": {"common", "artifact", "runtime", "serve"},
 }
 
+# The floors of a package: what its folders, own modules, and modules named here may import of one another.
+FLOORS: dict[str, set[str]] = {
+    "runtime/images": {"runtime/images"},
+    "runtime": {"runtime", "runtime/images"},
+    "runtime/formats/onnx_options.py": set(),
+    "runtime/formats": {"runtime", "runtime/images", "runtime/formats", "runtime/formats/onnx_options.py"},
+    "runtime/loading.py": {"runtime", "runtime/formats", "runtime/formats/onnx_options.py"},
+    "runtime/__init__.py": {
+        "runtime",
+        "runtime/images",
+        "runtime/loading.py",
+        "runtime/formats/onnx_options.py",
+    },
+}
+
 
 def folder_of(path: Path) -> str:
     """The most exact name of ARROWS for a source file."""
@@ -42,8 +57,8 @@ def sources() -> list[Path]:
     return sorted(path for top in tops for path in (REPOSITORY / top).rglob("*.py"))
 
 
-def imported_folders(tree: ast.AST) -> Iterator[tuple[int, str]]:
-    """Line and folder of each import of `lensbox.FOLDER`, inside functions too."""
+def imported_names(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """Yield line and full name of each import of Lensbox, inside functions too."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
@@ -54,7 +69,24 @@ def imported_folders(tree: ast.AST) -> Iterator[tuple[int, str]]:
             continue
         for name in names:
             if name.startswith("lensbox."):
-                yield node.lineno, name.split(".")[1]
+                yield node.lineno, name
+
+
+def imported_folders(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """Yield line and folder of each import of `lensbox.FOLDER`."""
+    for line, name in imported_names(tree):
+        yield line, name.split(".")[1]
+
+
+def floor_of(name: str) -> str:
+    """Return the floor of an imported name such as "lensbox.runtime.images.photo.Photo"."""
+    parts = name.split(".")[1:]
+    while parts:
+        for path in ("/".join(parts) + ".py", "/".join([*parts, "__init__.py"])):
+            if (REPOSITORY / path).is_file():
+                return path if path in FLOORS else path.rpartition("/")[0]
+        parts.pop()
+    raise AssertionError(f"there is no module {name}")
 
 
 @pytest.mark.parametrize("folder", ARROWS)
@@ -70,6 +102,22 @@ def test_no_import_against_the_arrows(folder: str) -> None:
     assert not against
 
 
+@pytest.mark.parametrize("floor", FLOORS)
+def test_no_import_against_the_floors(floor: str) -> None:
+    place = REPOSITORY / floor
+    files = [place] if place.is_file() else sorted(place.glob("*.py"))
+    assert files
+    package = floor.split("/")[0]
+    against = [
+        f"{path.relative_to(REPOSITORY)}:{line} imports {name}"
+        for path in files
+        if path == place or path.relative_to(REPOSITORY).as_posix() not in FLOORS
+        for line, name in imported_names(ast.parse(path.read_text(encoding="utf-8")))
+        if name.split(".")[1] == package and floor_of(name) not in FLOORS[floor]
+    ]
+    assert not against
+
+
 def test_every_folder_of_code_has_its_arrows() -> None:
     project = (REPOSITORY / "pyproject.toml").read_text(encoding="utf-8")
     packages = set(re.findall(r'^"lensbox/(\w+)" = "\1"$', project, re.MULTILINE))
@@ -78,6 +126,7 @@ def test_every_folder_of_code_has_its_arrows() -> None:
 
 def test_there_is_no_circle() -> None:
     graphlib.TopologicalSorter(ARROWS).prepare()  # raises CycleError
+    graphlib.TopologicalSorter({floor: below - {floor} for floor, below in FLOORS.items()}).prepare()
 
 
 def imports(tree: ast.AST) -> set[str]:

@@ -45,7 +45,7 @@ from lensbox.bench.timing import (
     interleave,
     summarize,
 )
-from lensbox.runtime.freed_memory import keep_freed_memory
+from lensbox.common.machine import keep_freed_memory
 
 CPU_NOTE = (
     "A CPU runs the experiment scaled down: a small batch, a small net in float32, not compiled, nothing to "

@@ -22,8 +22,8 @@ from lensbox.bench.detector.yunet import YuNet
 from lensbox.bench.machine import cpu_threads, describe_machine
 from lensbox.bench.report import Figure, Report, Table
 from lensbox.bench.runner import Case, Effort, run_case
+from lensbox.common.machine import keep_freed_memory
 from lensbox.model import FaceDetector
-from lensbox.runtime.freed_memory import keep_freed_memory
 
 # Many short samples: on a busy machine their median is that of the undisturbed ones.
 EFFORT = Effort(rounds=100, sample_seconds=0.004, figure_seconds=3.0)

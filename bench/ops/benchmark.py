@@ -13,7 +13,7 @@ from lensbox.bench.ops.figures import DETAILS, RATIOS
 from lensbox.bench.ops.workload import make_case
 from lensbox.bench.report import Report
 from lensbox.bench.runner import Effort, UnavailableError, WrongAnswerError, run_case
-from lensbox.runtime.freed_memory import keep_freed_memory
+from lensbox.common.machine import keep_freed_memory
 
 EFFORT = Effort()
 QUICK = Effort(rounds=9, sample_seconds=0.005, figure_seconds=0.5, quick=True)

@@ -24,10 +24,10 @@ from lensbox.bench.photo.photographs import Photograph, jpeg_photograph, jpeg_va
 from lensbox.bench.report import Figure, Report
 from lensbox.bench.runner import Case, Effort, run_case
 from lensbox.bench.timing import MICROSECONDS
+from lensbox.common.machine import keep_freed_memory
 from lensbox.export.artifact_writer import save_artifact
 from lensbox.model import FaceDetector
 from lensbox.runtime.artifact import Artifact
-from lensbox.runtime.freed_memory import keep_freed_memory
 from lensbox.runtime.loading import load_artifact
 
 LARGE, FULL_HD = (4000, 3000), (1920, 1080)

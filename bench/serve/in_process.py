@@ -8,8 +8,8 @@ from functools import partial
 import torch
 
 from lensbox.artifact.metadata import Canvas
+from lensbox.common.machine import keep_freed_memory
 from lensbox.runtime import load_artifact
-from lensbox.runtime.freed_memory import keep_freed_memory
 from lensbox.serve.engine.devices import LARGEST_ON_GPU, batch_sizes
 
 _ON_CPU = (1, 2, 4, 8, 16)

@@ -12,8 +12,8 @@ from typing import Any
 import litserve
 import torch
 
+from lensbox.common.machine import keep_freed_memory
 from lensbox.runtime import load_artifact
-from lensbox.runtime.freed_memory import keep_freed_memory
 
 
 class DetectApi(litserve.LitAPI):  # type: ignore[misc]

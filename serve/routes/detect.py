@@ -5,7 +5,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import JSONResponse, Response
 
-from lensbox.runtime.detection_json import detections_to_json
+from lensbox.runtime.detection import detections_to_json
 from lensbox.serve.answering import outcome_of, result_for
 from lensbox.serve.deadline import clients_deadline
 from lensbox.serve.detecting import Finder, Found

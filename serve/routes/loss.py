@@ -8,7 +8,7 @@ from fastapi.responses import JSONResponse, Response
 from torch import Tensor
 
 from lensbox.runtime.box_loss import BoxPairs, LossUnsupportedError
-from lensbox.runtime.detection_json import numbers_to_json
+from lensbox.runtime.detection import numbers_to_json
 from lensbox.serve.answering import result_for
 from lensbox.serve.box_json import read_loss_request
 from lensbox.serve.deadline import clients_deadline

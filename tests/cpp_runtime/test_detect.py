@@ -8,7 +8,7 @@ import torch
 from cpp_runtime.image_files import encoded, noise, png_header
 from cpp_runtime.running import Run
 
-from lensbox.runtime.image_io import read_image
+from lensbox.runtime.images.files import read_image
 from lensbox.runtime.loading import load_artifact
 
 MODES = ["L", "RGB", "RGBA", "LA", "P", "1", "I;16"]

@@ -29,7 +29,7 @@ from cpp_runtime.running import Run
 from damaged_files import with_bit_flipped
 
 from lensbox.ops import library_path
-from lensbox.runtime.image_io import read_image
+from lensbox.runtime.images.files import read_image
 
 # Pillow says so of some of the palettes.
 pytestmark = pytest.mark.filterwarnings("ignore:Palette images with Transparency")

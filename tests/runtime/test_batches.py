@@ -11,8 +11,8 @@ from torch import Tensor
 
 from lensbox.runtime.artifact import Artifact
 from lensbox.runtime.detection import Detections
+from lensbox.runtime.images.photo import Photo
 from lensbox.runtime.loading import load_artifact
-from lensbox.runtime.photo import Photo
 
 LOW = 0.03
 

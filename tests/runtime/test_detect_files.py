@@ -13,9 +13,9 @@ import torch
 from lensbox.common.errors import InputError
 from lensbox.runtime.artifact import Artifact
 from lensbox.runtime.detection import Detections
+from lensbox.runtime.images.files import read_batches
+from lensbox.runtime.images.photo import Photo
 from lensbox.runtime.loading import load_artifact
-from lensbox.runtime.photo import Photo
-from lensbox.runtime.read_ahead import read_batches
 
 PATIENCE = 60.0
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from lensbox.runtime import Detections
-from lensbox.runtime.detection_json import detections_to_json
+from lensbox.runtime.detection import detections_to_json
 
 BOXES, SCORES = torch.tensor([[1.0, 2, 3, 4.5], [5, 6, 7, 8]]), torch.tensor([0.5, 0.25])
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from lensbox.runtime.artifact import Artifact
-from lensbox.runtime.device_timer import DeviceTimer
+from lensbox.runtime.device import DeviceTimer
 from lensbox.runtime.loading import load_artifact
 
 

@@ -25,7 +25,7 @@ from lensbox.export.artifact_writer import save_artifact
 from lensbox.model import FaceDetector, load_detector
 from lensbox.ops import library_path
 from lensbox.runtime.artifact import Artifact
-from lensbox.runtime.image_io import read_image
+from lensbox.runtime.images.files import read_image
 from lensbox.runtime.loading import load_artifact
 
 PHOTOS = [name.split(".")[0] for name in DRAWN_BOXES]

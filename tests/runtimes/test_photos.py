@@ -16,7 +16,7 @@ from torch import Tensor
 from lensbox.artifact.metadata import Canvas, Orientation, Reading
 from lensbox.common.errors import InputError
 from lensbox.ops import letterbox
-from lensbox.runtime.image_io import read_photo
+from lensbox.runtime.images.files import read_photo
 
 # Pillow says so of some of the palettes.
 pytestmark = pytest.mark.filterwarnings("ignore:Palette images with Transparency")

@@ -24,8 +24,8 @@ from lensbox.artifact.metadata import Orientation, Reading
 from lensbox.runtime.artifact import Artifact
 from lensbox.runtime.box_loss import BoxPairs, Losses
 from lensbox.runtime.detection import Detections
+from lensbox.runtime.images.photo import Photo
 from lensbox.runtime.loading import load_artifact
-from lensbox.runtime.photo import Photo
 from lensbox.runtime.self_test import SelfTestReport
 from lensbox.serve.app import create_app
 from lensbox.serve.listener import listen, url_of

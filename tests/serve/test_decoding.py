@@ -11,8 +11,8 @@ import pytest
 import torch
 from problems import problem_of
 
-from lensbox.runtime.image_io import DEFAULT_READING
-from lensbox.runtime.photo import Photo
+from lensbox.runtime.images.files import DEFAULT_READING
+from lensbox.runtime.images.photo import Photo
 from lensbox.serve import decoding
 from lensbox.serve.decoding import Decoders
 from lensbox.serve.errors import ApiError

@@ -14,9 +14,9 @@ import pytest
 from problems import problem_of
 
 from lensbox.runtime.artifact import Artifact
-from lensbox.runtime.image_decoder import decode_photo
-from lensbox.runtime.image_io import read_image
-from lensbox.runtime.image_limits import ImageLimits
+from lensbox.runtime.images.decoder import decode_photo
+from lensbox.runtime.images.files import read_image
+from lensbox.runtime.images.limits import ImageLimits
 from lensbox.serve import image_body
 
 Encode = Callable[..., bytes]

@@ -18,7 +18,7 @@ from image_mutations import mutated
 from png_files import chunk, png_file
 
 from lensbox.artifact.metadata import Canvas
-from lensbox.runtime.image_io import DEFAULT_READING, read_image
+from lensbox.runtime.images.files import DEFAULT_READING, read_image
 from lensbox.serve.engine.errors import DeadlineError
 from lensbox.serve.errors import ApiError
 from lensbox.serve.image_body import photo_from_file

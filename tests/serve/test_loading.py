@@ -15,7 +15,7 @@ from user_detectors import RedAndBlue
 import lensbox.serve.loading
 from lensbox.export.onnx_writer import save_onnx
 from lensbox.runtime.artifact import Artifact
-from lensbox.runtime.photo import Photo
+from lensbox.runtime.images.photo import Photo
 from lensbox.serve.engine.devices import batch_sizes
 from lensbox.serve.loading import StartupError, load_model, warm_up
 from lensbox.serve.settings import Settings

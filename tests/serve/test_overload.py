@@ -13,7 +13,7 @@ import pytest
 import torch
 from problems import problem_of
 
-from lensbox.runtime.photo import Photo
+from lensbox.runtime.images.photo import Photo
 from lensbox.serve import decoding
 
 WaitUntil = Callable[[Callable[[], bool]], None]

@@ -18,7 +18,7 @@ import pytest
 from free_port import free_port
 
 from lensbox.runtime import Artifact
-from lensbox.runtime.image_io import read_photo
+from lensbox.runtime.images.files import read_photo
 
 PATIENCE = 180.0
 CLIENTS = 6

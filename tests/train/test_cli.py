@@ -214,7 +214,7 @@ def test_stress_is_for_detectors_of_faces(tmp_path: Path, capsys: pytest.Capture
     arguments = ["--output", str(tmp_path / "s.png"), "--artifact", str(tmp_path / "a.pt"), "--device", "cpu"]
     assert main(["stress", *arguments]) == ExitCode.UNUSABLE
     said = capsys.readouterr().err
-    assert said.startswith("lensbox stress: ")
+    assert "lensbox stress: " in said
     assert "must be a detector of faces, with a gray canvas of 256x256 pixels" in said
 
 
@@ -259,7 +259,7 @@ def test_a_damaged_artifact_is_said_in_a_line(tmp_path: Path, capsys: pytest.Cap
     arguments = ["--output", str(tmp_path / "s.png"), "--device", "cpu", "--artifact", str(artifact)]
     assert main(["stress", *arguments]) == ExitCode.UNUSABLE
     said = capsys.readouterr().err
-    assert said.startswith("lensbox stress: ")
+    assert "lensbox stress: " in said
     assert str(artifact) in said
 
 
@@ -278,6 +278,6 @@ def test_a_picture_that_cannot_be_written_is_said_in_a_line(
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
     said = capsys.readouterr().err
-    assert said.startswith("lensbox stress: ")
+    assert "lensbox stress: " in said
     assert "File too large" in said
     assert [path.name for path in tmp_path.iterdir()] == ["file"]

@@ -13,7 +13,7 @@ import torch
 from problems import problem_of
 
 from lensbox.runtime.box_loss import BoxPairs, Losses
-from lensbox.runtime.photo import Photo
+from lensbox.runtime.images.photo import Photo
 from lensbox.serve.engine.errors import DeadlineError, NotReadyError, OverloadError
 from lensbox.serve.engine.instance import Instance, State, observed_instance
 from lensbox.serve.engine.jobs import CanvasJob, DetectJob, LossJob

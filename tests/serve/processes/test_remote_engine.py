@@ -17,7 +17,7 @@ import torch
 from serve_process import PATIENCE
 
 from lensbox.runtime.artifact import Artifact
-from lensbox.runtime.photo import Photo
+from lensbox.runtime.images.photo import Photo
 from lensbox.serve.engine.errors import NotReadyError
 from lensbox.serve.engine.jobs import DetectJob
 from lensbox.serve.processes.child import EngineAddress, new_address

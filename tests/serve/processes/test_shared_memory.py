@@ -8,7 +8,7 @@ import torch
 
 from lensbox.runtime.box_loss import BoxPairs
 from lensbox.runtime.detection import Detections
-from lensbox.runtime.photo import Photo
+from lensbox.runtime.images.photo import Photo
 from lensbox.serve.engine.errors import OverloadError
 from lensbox.serve.engine.jobs import CanvasJob, DetectJob, LossJob
 from lensbox.serve.processes.shared_memory import packed, packed_whole, unpacked

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from lensbox.runtime.image_io import read_image
+from lensbox.runtime.images.files import read_image
 from lensbox.train.data.image_store import decode_image, load_images, trim_boxes, try_prepare
 from lensbox.train.data.labels import DataError, Problem, read_labels
 from lensbox.train.data.wider_face import parse_annotations

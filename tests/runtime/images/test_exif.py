@@ -6,7 +6,7 @@ import pytest
 from damaged_files import with_bit_flipped
 from exif_files import ORIENTATION, SHORT, broken_exif, entry, exif, odd_exif, tiff
 
-from lensbox.runtime.exif import exif_orientation
+from lensbox.runtime.images.orientation import exif_orientation
 
 
 @pytest.mark.parametrize("order", ["<", ">"])

@@ -7,12 +7,12 @@ import sys
 
 import pytest
 
-from lensbox.runtime import freed_memory
+from lensbox.common import machine
 
 # Blocks of 16 MiB, written and freed: how many pages the system had to give.
 _PAGES = f"""
 import importlib.util, resource, sys
-specification = importlib.util.spec_from_file_location("freed_memory", {str(freed_memory.__file__)!r})
+specification = importlib.util.spec_from_file_location("freed_memory", {str(machine.__file__)!r})
 module = importlib.util.module_from_spec(specification)
 specification.loader.exec_module(module)
 if sys.argv[1] == "keep":

@@ -1,6 +1,7 @@
-"""What the segments of a JPEG file tell before it is decoded."""
+"""JPEG files: their header, their segments, what decoding them costs, and the scale they are decoded at."""
 
 import re
+import struct
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -130,3 +131,100 @@ def _segments(file: bytes, max_segments: int | None) -> Iterator[_Segment]:
         # Coded data after a start-of-scan segment have no length, but no such marker in them either.
         at = begin + 2 + max(length, 2)
         yield _Segment(marker, begin, at)
+
+
+# Markers of ITU-T T.81, table B.1.
+_SEQUENTIAL_FRAMES, _PROGRESSIVE_FRAME = (0xC0, 0xC1), 0xC2
+_TABLES = {0xC4, 0xDB, 0xDD}  # Huffman and quantization tables, restart interval
+
+# What tells the colors, and the shortest that decoders do not disagree about: JFIF and Adobe.
+_SHORTEST = {0xE0: 16, 0xEE: 14}
+
+# Hundreds would be odd, and this must stay quick.
+_MAX_SEGMENTS = 200
+
+_SEGMENT = struct.Struct(">BBH")
+_FRAME = struct.Struct(">BHHB")
+
+
+class JpegHeader(NamedTuple):
+    """What a JPEG file tells before its first scan.
+
+    width, height: as stored, in pixels. components: 1 or 3, of 8 bits. has_more_scans: it is progressive, or
+    its first scan holds only some of the components. exif: its EXIF data, or nothing.
+    """
+
+    width: int
+    height: int
+    components: int
+    has_more_scans: bool
+    exif: bytes
+
+
+def usual_header(file: bytes) -> JpegHeader | None:
+    """The header of a JPEG file of the kind that cameras and programs write; None for all others.
+
+    That is: gray or of three components of 8 bits, Huffman-coded, with one whole frame and no byte between
+    segments, of which each is one that any decoder understands. For such a header, decoders agree.
+    """
+    if not has_signature(file):
+        return None
+    at, end, frame, exif = 2, len(file) - _SEGMENT.size, None, None
+    for _ in range(_MAX_SEGMENTS):
+        if at > end:
+            return None
+        mark, marker, length = _SEGMENT.unpack_from(file, at)
+        if mark != 0xFF or length < _SHORTEST.get(marker, 2):
+            return None
+        if marker in _SEQUENTIAL_FRAMES or marker == _PROGRESSIVE_FRAME:
+            if frame is not None or length < 8 or at + 2 + length > len(file):
+                return None
+            bits, height, width, components = _FRAME.unpack_from(file, at + 4)
+            if bits != 8 or components not in (1, 3) or length != 8 + 3 * components:
+                return None
+            frame = width, height, components, marker == _PROGRESSIVE_FRAME
+        elif marker == START_OF_SCAN:
+            if frame is None or at + 4 >= len(file):
+                return None
+            width, height, components, is_progressive = frame
+            has_more_scans = is_progressive or file[at + 4] < components
+            return JpegHeader(width, height, components, has_more_scans, exif or b"")
+        elif marker == APP1 and exif is None and file.startswith(EXIF_HEADER, at + 4):
+            exif = file[at + 4 + len(EXIF_HEADER) : at + 2 + length]
+        elif marker not in _TABLES and marker not in METADATA and marker not in _SHORTEST:
+            return None
+        at += 2 + length
+    return None
+
+
+_REDUCTIONS = (8, 4, 2)
+
+
+def jpeg_reduction(width: int, height: int, canvas_width: int, canvas_height: int, oversampling: int) -> int:
+    """The r of the scale 1/r, which is 1, 2, 4 or 8, for a canvas.
+
+    width, height: of the upright photograph. The largest r whose sides, ceil(width / r) and ceil(height / r),
+    are at least `oversampling` times those that the canvas needs. An oversampling of 0 means 1: in full.
+    """
+    if oversampling == 0:
+        return 1
+    needed_width, needed_height = _fit(width, height, canvas_width, canvas_height)
+    for reduction in _REDUCTIONS:
+        # ceil(a / r) >= b for whole numbers
+        if -(-width // reduction) >= oversampling * needed_width and (
+            -(-height // reduction) >= oversampling * needed_height
+        ):
+            return reduction
+    return 1
+
+
+def _fit(width: int, height: int, canvas_width: int, canvas_height: int) -> tuple[int, int]:
+    """Width and height of a picture in the canvas, as `ops/csrc/fit.h` decides them."""
+    if width * canvas_height >= height * canvas_width:
+        return canvas_width, max(1, _rounded_quotient(height * canvas_width, width))
+    return max(1, _rounded_quotient(width * canvas_height, height)), canvas_height
+
+
+def _rounded_quotient(a: int, b: int) -> int:
+    """a / b, rounded half up."""
+    return (2 * a + b) // (2 * b)

@@ -8,8 +8,8 @@ import PIL.Image
 import pytest
 
 from lensbox.common.errors import InputError
-from lensbox.runtime.image_io import read_image
-from lensbox.runtime.jpeg_structure import check_jpeg, without_metadata
+from lensbox.runtime.images.files import read_image
+from lensbox.runtime.images.jpeg import check_jpeg, without_metadata
 
 _PICTURE = np.random.default_rng(0).integers(0, 256, (24, 40, 3), dtype=np.uint8)
 _END = b"\xff\xd9"

@@ -23,9 +23,9 @@ from exif_files import (
 from png_files import chunk
 
 from lensbox.common.errors import InputError
-from lensbox.runtime import image_pixels
-from lensbox.runtime.image_io import read_image
-from lensbox.runtime.orientation import orientation_of, upright_box, upright_size
+from lensbox.runtime.images import decoder
+from lensbox.runtime.images.files import read_image
+from lensbox.runtime.images.orientation import orientation_of, upright_box, upright_size
 
 WIDTH, HEIGHT = 21, 13
 _PICTURE = PIL.Image.fromarray(
@@ -61,7 +61,7 @@ def _turned_by_pillow(file: bytes) -> torch.Tensor:
 def test_every_orientation_as_pillow_turns_it(
     file: bytes, orientation: int, order: str, tile: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(image_pixels, "_TILE_PIXELS", tile)
+    monkeypatch.setattr(decoder, "_TILE_PIXELS", tile)
     turned = _with_exif(file, exif(orientation, order))
     read = read_image(turned)
     assert read.shape == ((3, WIDTH, HEIGHT) if orientation > 4 else (3, HEIGHT, WIDTH))

@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from lensbox.runtime.jpeg_reduction import jpeg_reduction
+from lensbox.runtime.images.jpeg import jpeg_reduction
 
 
 def _stated(width: int, height: int, canvas_width: int, canvas_height: int, oversampling: int) -> int:

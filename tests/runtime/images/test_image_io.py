@@ -11,10 +11,10 @@ import torch
 from png_files import chunk, png_file
 
 from lensbox.common.errors import InputError
-from lensbox.runtime import image_pixels
-from lensbox.runtime.image_decoder import TooManyPixelsError, decode_photo
-from lensbox.runtime.image_io import DEFAULT_READING, MAX_PIECES, read_image
-from lensbox.runtime.image_limits import ImageLimits
+from lensbox.runtime.images import decoder
+from lensbox.runtime.images.decoder import TooManyPixelsError, decode_photo
+from lensbox.runtime.images.files import DEFAULT_READING, MAX_PIECES, read_image
+from lensbox.runtime.images.limits import ImageLimits
 
 NO_LIMITS = ImageLimits()
 GRAY = np.arange(20, dtype=np.uint8).reshape(4, 5) * 12
@@ -161,7 +161,7 @@ _YCBCR = pytest.param(
 @pytest.mark.parametrize("tile", [1, 3, 7, 100])
 def test_every_pixel_is_converted_alike(mode: str, tile: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """In tiles of part of a row, of a row, of several."""
-    monkeypatch.setattr(image_pixels, "_TILE_PIXELS", tile)
+    monkeypatch.setattr(decoder, "_TILE_PIXELS", tile)
     deep = PIL.Image.fromarray(GRAY.astype(np.uint16) * 250)
     image = deep if mode == "I;16" else PIL.Image.fromarray(RGB).convert(mode)
     if mode.startswith("I"):
@@ -229,7 +229,7 @@ class Clock:
 def test_no_decode_outlives_its_deadline(file_format: str, monkeypatch: pytest.MonkeyPatch) -> None:
     file = encode(PIL.Image.fromarray(RGB), file_format)
     clock = Clock()
-    monkeypatch.setattr("lensbox.runtime.bounded_file.time.monotonic", clock)
+    monkeypatch.setattr("lensbox.runtime.images.limits.time.monotonic", clock)
     decode(file, ImageLimits(deadline=1e9))
     looks = int(clock.now)
     assert looks >= 2

@@ -13,10 +13,10 @@ from exif_files import exif, jpeg_with_exif, png_with_exif
 
 from lensbox.artifact.metadata import Canvas, Reading
 from lensbox.common.errors import InputError
-from lensbox.runtime.image_decoder import TooManyPixelsError, decode_photo
-from lensbox.runtime.image_io import DEFAULT_READING, read_image, read_photo
-from lensbox.runtime.image_limits import ImageLimits
-from lensbox.runtime.photo import Photo
+from lensbox.runtime.images.decoder import TooManyPixelsError, decode_photo
+from lensbox.runtime.images.files import DEFAULT_READING, read_image, read_photo
+from lensbox.runtime.images.limits import ImageLimits
+from lensbox.runtime.images.photo import Photo
 
 GRAY = Canvas(height=32, width=32, channels=1, fill=0)
 COLOR = Canvas(height=32, width=32, channels=3, fill=0)

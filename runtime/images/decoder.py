@@ -1,23 +1,24 @@
-"""From the bytes of an image file to a photograph, at a bounded cost."""
+"""Decode the bytes of an image file to a photograph, at a bounded cost."""
 
 import io
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
+import numpy as np
 import PIL.Image
+import torch
 from PIL.JpegImagePlugin import JpegImageFile
 from PIL.PngImagePlugin import PngImageFile
+from torch import Tensor
 
 from lensbox.artifact.metadata import Canvas, Reading
 from lensbox.common.errors import InputError
-from lensbox.runtime import jpeg_structure, png_structure
-from lensbox.runtime.bounded_file import BoundedFile
-from lensbox.runtime.fast_jpeg import decode_usual_jpeg
-from lensbox.runtime.image_limits import NO_LIMITS, ImageLimits
-from lensbox.runtime.image_pixels import target_mode, upright_pixels
-from lensbox.runtime.jpeg_reduction import jpeg_reduction
-from lensbox.runtime.orientation import orientation_of, upright_box, upright_size
-from lensbox.runtime.photo import Photo
+from lensbox.runtime.images import jpeg, png
+from lensbox.runtime.images.fast_jpeg import decode_usual_jpeg
+from lensbox.runtime.images.jpeg import jpeg_reduction
+from lensbox.runtime.images.limits import NO_LIMITS, BoundedFile, ImageLimits
+from lensbox.runtime.images.orientation import Box, orientation_of, upright_box, upright_image, upright_size
+from lensbox.runtime.images.photo import Photo
 
 _RUN_LENGTH_READS = 1 << 20  # of a byte or two, half a second in all
 
@@ -43,8 +44,8 @@ def decode_photo(
         return photo
     try:
         orientation = orientation_of(file, limits.max_pieces) if reading.orientation == "exif" else 1
-        file = jpeg_structure.without_metadata(file, limits.max_pieces)
-        file = png_structure.without_metadata(file, limits.max_pieces)
+        file = jpeg.without_metadata(file, limits.max_pieces)
+        file = png.without_metadata(file, limits.max_pieces)
         bounded = BoundedFile(file, limits.deadline, limits.max_pieces)
         with open_image(bounded) as image:
             _check_header(image, file, bounded, limits)
@@ -80,8 +81,8 @@ def _check_header(image: PIL.Image.Image, file: bytes, bounded: BoundedFile, lim
         bounded.allow_more_reads(_RUN_LENGTH_READS)
     if isinstance(image, PngImageFile):
         _check_png_size(image, limits.max_png_bytes)
-    if jpeg_structure.has_signature(file):
-        jpeg_structure.check_jpeg(file, width, height, limits.max_pieces)
+    if jpeg.has_signature(file):
+        jpeg.check_jpeg(file, width, height, limits.max_pieces)
     if image.mode == "P" and image.palette is None:
         raise InputError("an image of palette indices must have a palette")
 
@@ -119,3 +120,52 @@ def _check_png_size(image: PngImageFile, limit: int | None) -> None:
 def _raw_mode(image: PngImageFile) -> str:
     """How samples lie in the file, such as "RGB", "L;4" or "LA;16B"."""
     return str(image.tile[0][3] if image.tile else image.mode)
+
+
+_TILE_PIXELS = 1 << 19  # converted at a time: fits the caches, and keeps the GIL for a millisecond or so
+
+
+def upright_pixels(
+    image: PIL.Image.Image, mode: str, orientation: int, before_each_tile: Callable[[], None]
+) -> Tensor:
+    """An image turned upright: uint8 [C, H, W], C = 1 (gray), 3 (RGB) or 4 (RGBA), over interleaved memory.
+
+    mode: "L", "RGB" or "RGBA". Converted and turned tile by tile: a large image is never held a third time.
+    before_each_tile: may raise.
+    """
+    image.info.pop("transparency", None)  # of a palette; `convert` would spend time on it for nothing
+    width, height = upright_size(image.size, orientation)
+    pixels = torch.empty((height, width, len(mode)), dtype=torch.uint8)
+    upright = pixels.numpy()
+    for box in _tiles(image.width, image.height):
+        before_each_tile()
+        part = image if box == (0, 0, *image.size) else image.crop(box)
+        tile = upright_image(converted(part, mode), orientation)
+        left, top, right, bottom = upright_box(box, image.size, orientation)
+        values = np.frombuffer(tile.tobytes(), np.uint8)
+        upright[top:bottom, left:right] = values.reshape(tile.height, tile.width, len(mode))
+    return pixels.permute(2, 0, 1)
+
+
+def _tiles(width: int, height: int) -> Iterator[Box]:
+    """Boxes that cover an image, each of at most _TILE_PIXELS."""
+    tile_width = min(width, _TILE_PIXELS)
+    tile_height = _TILE_PIXELS // tile_width
+    for top in range(0, height, tile_height):
+        for left in range(0, width, tile_width):
+            yield left, top, min(left + tile_width, width), min(top + tile_height, height)
+
+
+def target_mode(mode: str) -> str:
+    """What to convert an image of a mode of Pillow to; each letter of its name is a channel."""
+    if mode in ("L", "RGB", "RGBA"):
+        return mode
+    return "L" if mode in ("1", "LA", "La", "F") or mode.startswith("I") else "RGB"
+
+
+def converted(image: PIL.Image.Image, mode: str) -> PIL.Image.Image:
+    """An image in the mode "L", "RGB" or "RGBA"; the same one if it is in this mode."""
+    if image.mode.startswith("I"):
+        # 16-bit gray. Pillow's own conversion would clip at 255 instead of dropping the low byte.
+        image = PIL.Image.fromarray((np.asarray(image).clip(0, 65535) >> 8).astype(np.uint8))
+    return image if image.mode == mode else image.convert(mode)

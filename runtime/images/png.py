@@ -1,4 +1,4 @@
-"""The chunks of a PNG file."""
+"""PNG files: their chunks."""
 
 import zlib
 from collections.abc import Iterator

@@ -1,8 +1,8 @@
-"""Usual JPEG files, decoded in one call outside of Python's lock.
+"""Decode usual JPEG files in one call outside of Python's lock.
 
 Pillow takes the lock dozens of times a file, so threads that decode small photographs wait for each other.
-This decodes with simplejpeg, where that is installed, what is sure to give the very same pixels, and leaves
-all else, and every error, to Pillow.
+simplejpeg, where it is installed, decodes the files for which it gives the very same pixels. All other files,
+and every error, are left to Pillow.
 """
 
 import time
@@ -15,13 +15,10 @@ import torch
 from numpy.typing import NDArray
 
 from lensbox.artifact.metadata import Canvas, Reading
-from lensbox.runtime.exif import exif_orientation
-from lensbox.runtime.image_limits import ImageLimits
-from lensbox.runtime.jpeg_header import JpegHeader, usual_header
-from lensbox.runtime.jpeg_reduction import jpeg_reduction
-from lensbox.runtime.jpeg_structure import most_scans
-from lensbox.runtime.orientation import upright_array, upright_box, upright_size
-from lensbox.runtime.photo import Photo
+from lensbox.runtime.images.jpeg import JpegHeader, jpeg_reduction, most_scans, usual_header
+from lensbox.runtime.images.limits import ImageLimits
+from lensbox.runtime.images.orientation import exif_orientation, upright_array, upright_box, upright_size
+from lensbox.runtime.images.photo import Photo
 
 try:
     import simplejpeg

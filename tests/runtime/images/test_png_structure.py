@@ -10,8 +10,8 @@ from damaged_files import with_bit_flipped
 from png_files import chunk, png_file
 
 from lensbox.common.errors import InputError
-from lensbox.runtime.image_io import read_image
-from lensbox.runtime.png_structure import without_metadata
+from lensbox.runtime.images.files import read_image
+from lensbox.runtime.images.png import without_metadata
 
 _PICTURE = PIL.Image.fromarray(np.random.default_rng(0).integers(0, 256, (24, 40, 3), dtype=np.uint8))
 

@@ -18,12 +18,12 @@ from image_mutations import mutated
 
 from lensbox.artifact.metadata import Canvas, Reading
 from lensbox.common.errors import InputError
-from lensbox.runtime import fast_jpeg, image_decoder
-from lensbox.runtime.fast_jpeg import decode_usual_jpeg
-from lensbox.runtime.image_decoder import decode_photo
-from lensbox.runtime.image_limits import NO_LIMITS, ImageLimits
-from lensbox.runtime.jpeg_header import usual_header
-from lensbox.runtime.photo import Photo
+from lensbox.runtime.images import decoder, fast_jpeg
+from lensbox.runtime.images.decoder import decode_photo
+from lensbox.runtime.images.fast_jpeg import decode_usual_jpeg
+from lensbox.runtime.images.jpeg import usual_header
+from lensbox.runtime.images.limits import NO_LIMITS, ImageLimits
+from lensbox.runtime.images.photo import Photo
 
 GRAY, COLOR = Canvas(32, 32, 1), Canvas(32, 32, 3)
 CANVASES = [GRAY, COLOR, Canvas(100, 90, 1), Canvas(100, 90, 3), None]
@@ -68,7 +68,7 @@ def _result(photo: Photo) -> Result:
 
 def _by_pillow(file: bytes, canvas: Canvas | None, reading: Reading = EXIF) -> Result:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(image_decoder, "decode_usual_jpeg", lambda *_: None)
+        patch.setattr(decoder, "decode_usual_jpeg", lambda *_: None)
         return _by_either(file, canvas, reading)
 
 

@@ -1,0 +1,120 @@
+"""The orientation of a picture in its file, by its EXIF data, and turning the picture upright."""
+
+import struct
+
+import numpy as np
+import PIL.Image
+from numpy.typing import NDArray
+from PIL.Image import Transpose
+
+from lensbox.common.errors import InputError
+from lensbox.runtime.images import jpeg, png
+
+_ORIENTATION_TAG = 0x0112
+_SHORT = 3
+_ENTRY_SIZE = 12
+
+
+def exif_orientation(exif: bytes) -> int:
+    """The orientation, 1 to 8, that a TIFF structure tells; 1 if it tells none, or is broken.
+
+    exif: the structure from its first byte, "II" or "MM", on. The first entry 0x0112 of its first directory
+    decides, and must be one SHORT from 1 to 8. What lies behind that entry may be missing.
+    """
+    order = {b"II*\0": "<", b"MM\0*": ">"}.get(exif[:4])
+    if order is None or len(exif) < 8:
+        return 1
+    (at,) = struct.unpack_from(f"{order}I", exif, 4)
+    if at + 2 > len(exif):
+        return 1
+    (count,) = struct.unpack_from(f"{order}H", exif, at)
+    first = at + 2
+    whole = min(count, (len(exif) - first) // _ENTRY_SIZE)
+    for begin in range(first, first + whole * _ENTRY_SIZE, _ENTRY_SIZE):
+        tag, kind, values, value = struct.unpack_from(f"{order}HHIH", exif, begin)
+        if tag == _ORIENTATION_TAG:
+            return value if (kind, values) == (_SHORT, 1) and 1 <= value <= 8 else 1
+    return 1
+
+
+Size = tuple[int, int]  # width, height
+Box = tuple[int, int, int, int]  # x1, y1, x2, y2
+
+# What turns a picture of each orientation of EXIF upright; 1 is upright.
+_TURNS = {
+    2: Transpose.FLIP_LEFT_RIGHT,
+    3: Transpose.ROTATE_180,
+    4: Transpose.FLIP_TOP_BOTTOM,
+    5: Transpose.TRANSPOSE,
+    6: Transpose.ROTATE_270,  # counter-clockwise
+    7: Transpose.TRANSVERSE,
+    8: Transpose.ROTATE_90,
+}
+# The same in steps: first mirrored, then rows and columns exchanged.
+_MIRRORED_LEFT_RIGHT = (2, 3, 7, 8)
+_MIRRORED_TOP_BOTTOM = (3, 4, 6, 7)
+_TRANSPOSED = (5, 6, 7, 8)
+
+
+def orientation_of(file: bytes, max_pieces: int | None = None) -> int:
+    """Return the orientation, 1 to 8, by the EXIF data of a JPEG, PNG or WebP file; 1 if there are none.
+
+    Raises InputError for a broken PNG file, and after `max_pieces` segments or chunks.
+    """
+    if jpeg.has_signature(file):
+        return exif_orientation(jpeg.exif_data(file, max_pieces))
+    if png.has_signature(file):
+        return exif_orientation(png.exif_data(file, max_pieces))
+    if file.startswith(b"RIFF") and file.startswith(b"WEBP", 8):
+        return exif_orientation(_webp_exif(file, max_pieces))
+    return 1
+
+
+def _webp_exif(file: bytes, max_chunks: int | None = None) -> bytes:
+    """Return the first chunk EXIF of a WebP file, wherever it lies; empty if there is none.
+
+    Raises InputError after `max_chunks` chunks.
+    """
+    at, count = 12, 0
+    while at + 8 <= len(file):
+        count += 1
+        if max_chunks is not None and count > max_chunks:
+            raise InputError(f"a WebP file must have at most {max_chunks} chunks")
+        begin = at + 8
+        size = int.from_bytes(file[at + 4 : begin], "little")
+        if file.startswith(b"EXIF", at):
+            return file[begin : begin + size].removeprefix(jpeg.EXIF_HEADER)
+        at = begin + size + size % 2
+    return b""
+
+
+def upright_size(size: Size, orientation: int) -> Size:
+    """The size of a picture once it is turned upright."""
+    width, height = size
+    return (height, width) if orientation in _TRANSPOSED else (width, height)
+
+
+def upright_box(box: Box, size: Size, orientation: int) -> Box:
+    """Where a rectangle of a picture lies once that is turned upright. size: as it is stored."""
+    x1, y1, x2, y2 = box
+    width, height = size
+    if orientation in _MIRRORED_LEFT_RIGHT:
+        x1, x2 = width - x2, width - x1
+    if orientation in _MIRRORED_TOP_BOTTOM:
+        y1, y2 = height - y2, height - y1
+    return (y1, x1, y2, x2) if orientation in _TRANSPOSED else (x1, y1, x2, y2)
+
+
+def upright_image(image: PIL.Image.Image, orientation: int) -> PIL.Image.Image:
+    """The picture, or a rectangle of it, turned upright."""
+    return image if orientation == 1 else image.transpose(_TURNS[orientation])
+
+
+def upright_array(pixels: NDArray[np.uint8], orientation: int) -> NDArray[np.uint8]:
+    """Pixels [h, w, C] turned upright, over memory in that order."""
+    if orientation == 1:
+        return pixels
+    columns = slice(None, None, -1 if orientation in _MIRRORED_LEFT_RIGHT else 1)
+    rows = slice(None, None, -1 if orientation in _MIRRORED_TOP_BOTTOM else 1)
+    mirrored = pixels[rows, columns]
+    return np.ascontiguousarray(mirrored.swapaxes(0, 1) if orientation in _TRANSPOSED else mirrored)
