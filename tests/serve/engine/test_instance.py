@@ -24,7 +24,6 @@ _PATIENCE = 60.0
 _LOSS = LossJob(BoxPairs(torch.zeros(2, 4), torch.zeros(2, 4)), False, False, 100)
 _ANSWER = Losses(0.25, None, None)
 _SETTINGS = Settings(Path("unused"), queue_size=1)
-_SOON = Settings(Path("unused"), answer_timeout=0.1, engine_timeout=0.2)
 
 
 class Started:
@@ -274,17 +273,6 @@ def test_waits_for_a_full_batch_up_to_max_delay(make: Callable[..., Instance], f
     assert fake.batches == [3, 1]
 
 
-def test_a_deadline_shortens_max_delay(make: Callable[..., Instance]) -> None:
-    instance = make(max_delay=1000.0, queue_size=9)
-    photo = Photo.of(torch.zeros(3, 4, 4, dtype=torch.uint8))
-    jobs = [DetectJob(photo, None, None)] * 2
-    deadlines = [math.inf, time.monotonic() + 0.6]  # of which both take no more than a half
-    begun = time.monotonic()
-    for future in [instance.submit(job, deadline) for job, deadline in zip(jobs, deadlines, strict=True)]:
-        assert len(future.result(_PATIENCE).boxes) == 1
-    assert time.monotonic() - begun < 1
-
-
 def test_a_bad_image_does_not_fail_its_batch(
     make: Callable[..., Instance], fake: Any, wait_until: Callable[..., None]
 ) -> None:
@@ -438,19 +426,6 @@ def test_jobs_of_one_call_have_their_turn_between_the_parts_of_large_ones(
     assert [name for name, _ in fake.calls] == turns
 
 
-def test_images_do_not_wait_for_others_while_a_large_job_does(
-    make: Callable[..., Instance], fake: Any, wait_until: Callable[..., None]
-) -> None:
-    instance = make(max_batch=2, max_delay=1000.0, queue_size=9)
-    large = _begin_large(instance, fake, wait_until)
-    small = instance.submit(_photo())
-    begun = time.monotonic()
-    fake.gate.set()
-    large.result(_PATIENCE)
-    small.result(_PATIENCE)
-    assert time.monotonic() - begun < 0.9
-
-
 def test_a_bad_part_fails_its_job_alone(
     make: Callable[..., Instance], fake: Any, wait_until: Callable[..., None]
 ) -> None:
@@ -493,29 +468,6 @@ def test_stop_finishes_a_large_job(
     assert len(large.result(0).boxes) == 10
 
 
-def test_a_job_of_one_call_is_not_refused_for_a_large_one_that_it_does_not_wait_for(
-    make: Callable[..., Instance], fake: Any, wait_until: Callable[..., None]
-) -> None:
-    instance = make(queue_size=20, max_batch=2)
-    slow = _begin(instance, fake, wait_until)
-    time.sleep(0.1)
-    fake.gate.set()  # an image takes at least 0.1 seconds, as far as anybody knows
-    slow.result(_PATIENCE)
-    wait_until(lambda: not instance._running)
-    pace = instance._seconds_per_image
-    fake.calls.clear()
-    large = _begin_large(instance, fake, wait_until)
-    # Before it are the part that runs and at most one more; before another large one, ten images.
-    in_time = time.monotonic() + 12 * pace
-    instance.check_room(in_time)
-    small = instance.submit(_photo(), in_time)
-    with pytest.raises(OverloadError, match="more than half of its time"):
-        instance.submit(_large(), in_time)
-    fake.gate.set()
-    large.result(_PATIENCE)
-    small.result(_PATIENCE)
-
-
 @pytest.mark.parametrize(
     "canvases",
     [torch.zeros(1, 1, 2, 2), torch.zeros(1, 2, 2, dtype=torch.uint8), torch.zeros(0, 1, 2, 2).byte()],
@@ -525,26 +477,40 @@ def test_canvases_of_another_kind_are_refused(canvases: torch.Tensor) -> None:
         CanvasJob(canvases)
 
 
-def test_a_job_that_would_be_late_is_refused_at_once(
+def test_refuses_a_job_that_would_be_late(
     make: Callable[..., Instance], fake: Any, wait_until: Callable[..., None]
 ) -> None:
     instance = make(queue_size=20, max_batch=1)
-    slow = _begin(instance, fake, wait_until)
-    time.sleep(0.2)
-    fake.gate.set()  # a job takes 0.2 seconds, as far as anybody knows
-    slow.result(_PATIENCE)
+    instance._seconds_per_image = 100.0
+    assert instance.submit(_photo(), time.monotonic() + _PATIENCE).result(_PATIENCE)  # nothing is before it
     wait_until(lambda: not instance._running)
-    assert instance.submit(_photo(), time.monotonic() + 0.1).result(_PATIENCE)  # nothing is before it
+    instance._seconds_per_image = 100.0
     running = _begin(instance, fake, wait_until)
     waiting = [instance.submit(_photo()) for _ in range(4)]
-    with pytest.raises(OverloadError, match="more than half of its time"):
-        instance.submit(_photo(), time.monotonic() + 0.3)
-    with pytest.raises(OverloadError, match="more than half of its time"):
-        instance.check_room(time.monotonic() + 0.3)
-    waiting.append(instance.submit(_photo(), time.monotonic() + _PATIENCE))
+    for refused in (instance.check_room, lambda deadline: instance.submit(_photo(), deadline)):
+        with pytest.raises(OverloadError, match="more than half of its time"):
+            refused(time.monotonic() + 300)
+    waiting.append(instance.submit(_photo(), time.monotonic() + 3000))
     fake.gate.set()
     for future in (running, *waiting):
         future.result(_PATIENCE)
+
+
+def test_admits_a_small_job_that_does_not_wait_for_all_of_a_large_one(
+    make: Callable[..., Instance], fake: Any, wait_until: Callable[..., None]
+) -> None:
+    instance = make(queue_size=20, max_batch=2)
+    large = _begin_large(instance, fake, wait_until)
+    instance._seconds_per_image = 100.0
+    # The running part and at most one more are before it; before another large job, ten images.
+    in_time = time.monotonic() + 1200
+    instance.check_room(in_time)
+    small = instance.submit(_photo(), in_time)
+    with pytest.raises(OverloadError, match="more than half of its time"):
+        instance.submit(_large(), in_time)
+    fake.gate.set()
+    large.result(_PATIENCE)
+    small.result(_PATIENCE)
 
 
 def test_a_detector_with_too_few_results_fails_its_jobs_alone(
@@ -605,43 +571,12 @@ def test_readiness_ends_with_a_call_that_does_not_return(
         assert client.get("/healthz").status_code == 503
         assert "lensbox_ready 0.0" in client.get("/metrics").text
         assert [record.message for record in caplog.records].count(reason) == 1
-    else:  # never
-        time.sleep(0.5)
+    else:  # no limit
+        assert client.get("/readyz").status_code == 200
     fake.gate.set()
     wait_until(lambda: client.get("/readyz").status_code == 200)
     assert client.get("/healthz").status_code == 200
     assert client.post("/v1/detect", content=png).status_code == 200
-
-
-def test_each_part_of_a_large_job_is_a_call(
-    start: Callable[..., Any], fake: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    detect = fake.detect_named
-
-    def slow(*arguments: Any) -> Any:
-        time.sleep(0.15)
-        return detect(*arguments)
-
-    monkeypatch.setattr(fake, "detect_named", slow)
-    instance = start(answer_timeout=0.1, engine_timeout=1.0, max_batch=1).service.instance
-    future = instance.submit(CanvasJob(torch.zeros([10, 1, 2, 2], dtype=torch.uint8)))
-    while not future.done():  # for a second and a half
-        assert instance.stuck == ""
-        time.sleep(0.01)
-    assert len(future.result().boxes) == 10
-
-
-def test_a_slow_machine_has_the_time_that_loading_took(fake: Any) -> None:
-    def load() -> Any:
-        time.sleep(0.5)
-        return fake
-
-    started = threading.Event()
-    instance = Instance(load, _SOON, lambda _: started.set())
-    instance.start()
-    assert started.wait(_PATIENCE)
-    assert instance._call_limit >= 0.5
-    assert instance.stop(_PATIENCE)
 
 
 class RuinedTimer:
@@ -677,3 +612,25 @@ def test_a_ruined_context_does_not_stop_measuring(
         wait_until(lambda count=count: len(batches) == count)
     assert batches == [0.0, 0.0]
     assert instance.stop(_PATIENCE)
+
+
+def test_the_limit_of_a_call_is_at_least_the_time_of_loading() -> None:
+    settings = Settings(Path("unused"), answer_timeout=0.1, engine_timeout=0.2)
+    assert (settings.call_limit(0.1), settings.call_limit(0.5)) == (0.2, 0.5)
+
+
+def test_each_part_of_a_large_job_is_a_call(
+    make: Callable[..., Instance], fake: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    instance, begun = make(max_batch=1), list[float]()
+    detect = fake.detect_named
+
+    def recorded(*arguments: Any) -> Any:
+        begun.append(instance._call_begun)
+        return detect(*arguments)
+
+    monkeypatch.setattr(fake, "detect_named", recorded)
+    instance.submit(CanvasJob(torch.zeros([10, 1, 2, 2], dtype=torch.uint8))).result(_PATIENCE)
+    assert len(begun) == 10
+    assert all(math.isfinite(moment) for moment in begun)
+    assert instance._call_begun == math.inf

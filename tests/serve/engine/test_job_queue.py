@@ -1,6 +1,7 @@
-"""A queue whose jobs come from other processes, read by the thread that takes them."""
+"""The job queue, with jobs that the taking thread receives from other processes."""
 
 import math
+import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any
@@ -11,8 +12,9 @@ from lensbox.serve.engine.job_queue import Entry, JobQueue
 from lensbox.serve.engine.jobs import CanvasJob
 
 
-def _entry(deadline: float = math.inf) -> Entry:
-    return Entry(CanvasJob(torch.zeros([1, 1, 2, 2], dtype=torch.uint8)), Future(), deadline)
+def _entry(deadline: float = math.inf, images: int = 1) -> Entry:
+    parts = iter(()) if images > 1 else None  # of a large job
+    return Entry(CanvasJob(torch.zeros([images, 1, 2, 2], dtype=torch.uint8)), Future(), deadline, parts)
 
 
 class Source:
@@ -40,21 +42,21 @@ def _come(*entries: Entry) -> Callable[[JobQueue], None]:
     return put
 
 
-def test_what_has_come_meanwhile_is_taken_together() -> None:
+def test_batches_jobs_that_have_arrived() -> None:
     entries = [_entry(), _entry()]
     source = Source(_come(*entries))
     assert source.queue.take(4, 0.0) == entries
     assert source.timeouts == [0.0]
 
 
-def test_it_waits_for_the_first() -> None:
+def test_waits_for_the_first_job() -> None:
     entry = _entry()
     source = Source(_nothing, _nothing, _come(entry))
     assert source.queue.take(4, 0.0) == [entry]
     assert source.timeouts == [0.0, 1.0, 1.0]  # a second at a time, to see that it was closed
 
 
-def test_others_may_join_until_the_delay_is_over() -> None:
+def test_waits_for_more_jobs_up_to_the_delay() -> None:
     entries = [_entry(), _entry()]
     source = Source(_come(entries[0]), _come(entries[1]))
     assert source.queue.take(2, 30.0) == entries
@@ -62,7 +64,20 @@ def test_others_may_join_until_the_delay_is_over() -> None:
     assert 0 < source.timeouts[1] <= 30.0
 
 
-def test_nobody_is_waited_for_without_end_after_a_job_that_was_given_up() -> None:
+def test_a_deadline_shortens_the_delay() -> None:
+    first, second = _entry(), _entry(time.monotonic() + 8.0)
+    source = Source(_come(first, second), _nothing, _come(_entry()))
+    assert len(source.queue.take(3, 30.0) or ()) == 3
+    assert all(0 < timeout <= 4.0 for timeout in source.timeouts[1:])
+
+
+def test_does_not_delay_a_batch_while_a_large_job_is_queued() -> None:
+    small, large = _entry(), _entry(images=5)
+    source = Source(_come(small, large))
+    assert source.queue.take(4, 30.0) == [small]
+
+
+def test_looks_again_after_dropping_jobs() -> None:
     late, cancelled, entry = _entry(deadline=-1.0), _entry(), _entry()
     cancelled.future.cancel()
     source = Source(_come(late, cancelled), _come(entry))
@@ -71,6 +86,6 @@ def test_nobody_is_waited_for_without_end_after_a_job_that_was_given_up() -> Non
     assert "over before its turn" in str(late.future.exception(0))
 
 
-def test_one_that_is_closed_while_it_waits_ends() -> None:
+def test_close_ends_a_waiting_take() -> None:
     source = Source(_nothing, JobQueue.close)
     assert source.queue.take(4, 0.0) is None
