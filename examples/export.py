@@ -10,8 +10,7 @@ from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from pathlib import Path
 
 from lensbox.common.errors import ExitCode, LensboxError
-from lensbox.export.artifact_writer import save_artifact
-from lensbox.export.onnx_writer import save_onnx
+from lensbox.export.pipeline import save_artifact
 from lensbox.model import load_detector, recommended_threshold
 from lensbox.runtime import load_artifact
 
@@ -36,7 +35,7 @@ def export(photo: Path, weights: Path | None, output: Path) -> None:
     file = photo.read_bytes()  # before the export, for which nobody should wait in vain
     # Each is loaded back and must find what the detector finds before it is written.
     save_artifact(detector, output / "detector.pt", score_threshold=threshold)
-    save_onnx(detector, output / "detector.onnx", score_threshold=threshold)
+    save_artifact(detector, output / "detector.onnx", score_threshold=threshold, kind="onnx")
     for path in (output / "detector.pt", output / "detector.onnx"):
         artifact = load_artifact(path, device="cpu")
         found = artifact.detect_image(artifact.read_photo(file))

@@ -14,8 +14,7 @@ import click
 from lensbox.common.command import FILE, Command, fraction
 from lensbox.common.errors import InputError
 from lensbox.common.files import atomic_write
-from lensbox.export.arguments import ExportArguments
-from lensbox.export.output_paths import SUFFIXES
+from lensbox.export.options import SUFFIXES, ExportArguments
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -33,7 +32,7 @@ def _file(text: str) -> Path:
 
 
 def _formats(context: click.Context, parameter: click.Parameter, texts: tuple[str, ...]) -> tuple[str, ...]:
-    """The formats that were asked for, each once, in the order of `SUFFIXES`."""
+    """Return the formats that were asked for, each once, in the order of `SUFFIXES`."""
     names = {name for text in texts for name in text.split(",")}
     if unknown := sorted(names - SUFFIXES.keys()):
         raise click.BadParameter(f"must be of {', '.join(SUFFIXES)}, got {', '.join(map(repr, unknown))}")
@@ -41,7 +40,7 @@ def _formats(context: click.Context, parameter: click.Parameter, texts: tuple[st
 
 
 def pixels(text: str) -> float:
-    """A finite length of at least 0, for an option's `type`."""
+    """Return a finite length of at least 0, for an option's `type`."""
     value = float(text)
     if not 0 <= value < math.inf:  # written so that NaN fails
         raise click.BadParameter(f"must be finite and at least 0, got {text}")
@@ -135,7 +134,7 @@ def pixels(text: str) -> float:
     type=FILE,
     multiple=True,
     metavar="FILE",
-    help="Photographs to measure it on, beside drawn pictures. May be repeated.",
+    help="Photographs to compare the files on, beside drawn pictures. May be repeated.",
 )
 @click.option(
     "--tolerance",
@@ -172,36 +171,38 @@ def export(**arguments: Any) -> None:
 
 
 def _files(asked: ExportArguments) -> dict[Path, bytes]:
-    """The content of each file that is to be written."""
+    """Return the content of each file that is to be written."""
     # Imported here, as torch takes seconds to load: `--help` must not wait for it.
-    from lensbox.export.formats import make_files
-    from lensbox.export.model_loader import naming_its_errors
-    from lensbox.export.parity import ParityOptions
-    from lensbox.export.precision import PrecisionOptions
-    from lensbox.export.user_ops import load_op_libraries
+    from lensbox.export.model_loader import load_op_libraries, naming_its_errors
+    from lensbox.export.pipeline import ExportOptions, make_files
     from lensbox.runtime.device import choose_device
 
     load_op_libraries(asked.ops)
     pictures = [_picture(path) for path in asked.pictures]
-    precision = PrecisionOptions(asked.dtype, choose_device(asked.device), asked.tolerance, pictures)
+    device = choose_device(asked.device)
     detector, score_threshold = _detector(asked)
-    parity = None
-    if asked.parity:
-        devices = tuple(dict.fromkeys(("cpu", precision.device.type)))
-        parity = ParityOptions(devices, asked.program, asked.ops, pictures, asked.tolerance)
-    thresholds = score_threshold, asked.iou_threshold
-    carried = asked.ops if asked.carry_ops else ()
+    options = ExportOptions(
+        score_threshold=score_threshold,
+        iou_threshold=asked.iou_threshold,
+        dtype=asked.dtype,
+        device=device,
+        tolerance=asked.tolerance,
+        pictures=pictures,
+        carried_ops=asked.ops if asked.carry_ops else (),
+        plain_ops=asked.plain_ops,
+        parity=asked.parity,
+        runner=asked.program,
+        ops=asked.ops,
+    )
     with naming_its_errors(detector):
-        files, report = make_files(
-            detector, asked.paths, thresholds, precision, carried, parity, asked.plain_ops
-        )
+        files, report = make_files(detector, asked.paths, options)
     if asked.report is not None:
         files[asked.report] = report.encode()
     return files
 
 
 def _detector(asked: ExportArguments) -> "tuple[Detector, float | None]":
-    """The detector, and the score threshold that is asked for or that its weights recommend."""
+    """Return the detector, and the score threshold that is asked for or that its weights recommend."""
     from lensbox.export.model_loader import load_model, parse_options
     from lensbox.model import load_detector, recommended_threshold
 
@@ -216,7 +217,7 @@ def _detector(asked: ExportArguments) -> "tuple[Detector, float | None]":
 
 
 def _picture(path: Path) -> "Tensor":
-    """A photograph of `--pictures`."""
+    """Return a photograph of `--pictures`."""
     from lensbox.runtime.images.files import read_image
 
     try:
@@ -227,7 +228,7 @@ def _picture(path: Path) -> "Tensor":
 
 @contextlib.contextmanager
 def _orderly_sigterm() -> Iterator[None]:
-    """SIGTERM unwinds the stack, so that what is half-written goes, and ends the process with 143."""
+    """Unwind the stack at SIGTERM, so that what is half-written goes, and end the process with 143."""
 
     def leave(number: int, frame: FrameType | None) -> None:
         raise SystemExit(128 + number)  # the shells' convention

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from lensbox.common.errors import ArtifactError, InputError, LensboxError
-from lensbox.export.foreign_values import python_methods
+from lensbox.export.scripting_errors import python_methods
 from lensbox.model import Detector
 from lensbox.model.protocol_check import is_users, kind_of, location
 from lensbox.model.weights_file import misfit, opening
@@ -55,6 +55,18 @@ def load_model(name: str, weights: Path | None, options: Mapping[str, Any]) -> D
         _load_weights(module, weights)
     detector: Any = module  # whether it is one is checked when it is written
     return detector  # type: ignore[no-any-return]
+
+
+def load_op_libraries(paths: Sequence[Path]) -> None:
+    """Load shared libraries, which register operators. Raises ArtifactError with the linker's reason."""
+    for path in paths:
+        if not path.is_file():
+            raise ArtifactError(f"--ops must be a shared library, got {path}")
+        try:
+            torch.ops.load_library(path.resolve())
+        except OSError as error:
+            # torch 2.13 wraps the linker's message in one of its own that only names the path.
+            raise ArtifactError(f"--ops {path} cannot be loaded: {error.__cause__ or error}") from error
 
 
 def parse_options(texts: Sequence[str]) -> dict[str, Any]:

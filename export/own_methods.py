@@ -1,16 +1,42 @@
-"""Which methods a detector does in its own way: a file that holds `detect` alone cannot bring them along."""
+"""Find the methods that a detector does in its own way: a file with `detect` alone cannot hold them."""
 
+from collections.abc import Collection
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from lensbox.export.self_test_images import draw_faces
+from lensbox.common.errors import ArtifactError
+from lensbox.export.verify.pictures import draw_faces
 from lensbox.model import Detector
 from lensbox.ops.canvas import fit_to_canvases, restore_boxes, restore_points
 
 # Those that a file which holds `detect` alone cannot do without.
 LETTERBOX_METHODS = ("preprocess", "restore", "restore_points")
+
+
+def methods_left_behind(
+    detector: Detector, kind: str, error: type[ArtifactError] = ArtifactError
+) -> list[str]:
+    """Return the detector's own methods that a file with `detect` alone cannot hold: at most `loss`.
+
+    kind: of file, as "an ONNX file". Raises `error` for the others, which detections need.
+    """
+    own = own_methods(detector)
+    if letterbox := [method for method in own if method in LETTERBOX_METHODS]:
+        raise error(
+            f"the detector's own {' and '.join(letterbox)} cannot be exported: {kind} holds detect alone, "
+            "and its runtimes fit and restore as Lensbox does (lensbox::letterbox)"
+        )
+    return own
+
+
+def needed_ops(called: Collection[str], left_behind: Collection[str]) -> tuple[str, ...]:
+    """Return the schemas of the operators that a file calls, and that the runtimes call beside it."""
+    beside = [torch.ops.lensbox.letterbox.default]
+    if "loss" not in left_behind:
+        beside.append(torch.ops.lensbox.masked_giou_loss.default)
+    return tuple(sorted({*called, *(str(op._schema) for op in beside)}))
 
 
 def own_methods(detector: Detector) -> list[str]:

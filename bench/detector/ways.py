@@ -14,10 +14,8 @@ from lensbox.artifact.self_test import TOLERANCES, Tolerance, max_error, toleran
 from lensbox.bench.detector.yunet import OUTPUTS, YuNet
 from lensbox.bench.runner import MakeRun, UnavailableError, Way, WrongAnswerError, always
 from lensbox.common.errors import ArtifactError
-from lensbox.export.aoti_writer import save_aoti
-from lensbox.export.artifact_writer import save_artifact
-from lensbox.export.precision import PrecisionOptions
-from lensbox.export.predictions_check import prediction_failures
+from lensbox.export.pipeline import save_artifact
+from lensbox.export.verify.tolerances import prediction_failures
 from lensbox.model import FaceDetector
 from lensbox.runtime.artifact import Artifact
 from lensbox.runtime.formats.onnx_options import OnnxOptions
@@ -61,20 +59,18 @@ class Detectors:
 
     def torchscript(self, dtype: str = "float32", copy: str = "") -> Artifact:
         """Return the TorchScript artifact. copy: a name for one that is loaded for itself."""
-        return self._loaded(
-            f"detector.{dtype}.pt", copy, partial(save_artifact, precision=self._options(dtype))
-        )
+        return self._loaded(f"detector.{dtype}.pt", copy, self._saving("torchscript", dtype))
 
     def package(self, dtype: str, copy: str = "") -> Artifact:
         """Return the AOTInductor package. Raises UnavailableError, such as for a missing compiler."""
-        return self._loaded(f"detector.{dtype}.pt2", copy, partial(save_aoti, precision=self._options(dtype)))
+        return self._loaded(f"detector.{dtype}.pt2", copy, self._saving("aoti", dtype))
 
     def onnx(self, options: OnnxOptions) -> Artifact:
         """Return the ONNX file in a runtime. Raises UnavailableError."""
         with _packages_of_onnx():
-            from lensbox.export.onnx_writer import save_onnx
+            import lensbox.export.formats.onnx  # noqa: F401
         options = dataclasses.replace(options, threads=self.threads)
-        return self._loaded("detector.onnx", f"{options}", save_onnx, onnx=options)
+        return self._loaded("detector.onnx", f"{options}", partial(save_artifact, kind="onnx"), onnx=options)
 
     def network_session(self, yardstick: bool = False) -> "onnxruntime.InferenceSession":
         """Return onnxruntime with the network alone, or YuNet-n. Raises UnavailableError."""
@@ -82,21 +78,21 @@ class Detectors:
             import onnx
             import onnxruntime
 
-            from lensbox.export.onnx_exporter import to_onnx
-            from lensbox.export.onnx_network import save_onnx_network
+            from lensbox.export.formats.onnx import to_onnx
+            from lensbox.export.formats.onnx_network import onnx_network
         path = self._folder / ("yunet.onnx" if yardstick else "network.onnx")
         if not path.exists():
             if yardstick:
                 images = torch.zeros(2, 3, *YUNET_SIZE)
                 onnx.save(to_onnx(YuNet().eval(), images, OUTPUTS), path)
             else:
-                save_onnx_network(self.detector, path)
+                path.write_bytes(onnx_network(self.detector))
         settings = onnxruntime.SessionOptions()
         settings.intra_op_num_threads, settings.inter_op_num_threads = self.threads, 1
         return onnxruntime.InferenceSession(path, settings, providers=["CPUExecutionProvider"])
 
-    def _options(self, dtype: str) -> PrecisionOptions:
-        return PrecisionOptions(dtype=dtype, device=torch.device(self.device), tolerance=8.0)
+    def _saving(self, kind: str, dtype: str) -> Callable[..., object]:
+        return partial(save_artifact, kind=kind, dtype=dtype, device=torch.device(self.device), tolerance=8.0)
 
     def _loaded(self, file: str, copy: str, save: Callable[..., object], **options: Any) -> Artifact:
         key = f"{file} {copy}"

@@ -25,7 +25,7 @@ from lensbox.bench.report import Figure, Report
 from lensbox.bench.runner import Case, Effort, run_case
 from lensbox.bench.timing import MICROSECONDS
 from lensbox.common.machine import keep_freed_memory
-from lensbox.export.artifact_writer import save_artifact
+from lensbox.export.pipeline import save_artifact
 from lensbox.model import FaceDetector
 from lensbox.runtime.artifact import Artifact
 from lensbox.runtime.loading import load_artifact

@@ -26,8 +26,7 @@ from lensbox.client.output import CSV_COLUMNS, make_format
 from lensbox.common.annotate import COLORS
 from lensbox.common.main import main
 from lensbox.common.samples import save_photos
-from lensbox.export.artifact_writer import save_artifact
-from lensbox.export.onnx_writer import save_onnx
+from lensbox.export.pipeline import save_artifact
 from lensbox.model import FaceDetector
 from lensbox.runtime.loading import load_artifact
 
@@ -326,7 +325,7 @@ def test_a_service_with_keys(
 @pytest.mark.exhaustive
 def test_an_onnx_file_runs_on_the_cpu(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     path = tmp_path / "detector.onnx"
-    save_onnx(FaceDetector(SHALLOW).eval(), path, score_threshold=0.0)
+    save_artifact(FaceDetector(SHALLOW).eval(), path, score_threshold=0.0, kind="onnx")
     monkeypatch.setattr("torch.cuda.is_available", lambda: True)
     code, stdout, stderr = run("b.jpg", "--artifact", path)
     assert (code, stderr) == (0, "")

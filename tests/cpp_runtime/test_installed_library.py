@@ -20,7 +20,7 @@ from PIL import Image
 from torch import Tensor
 from user_detectors import RedAndBlue
 
-from lensbox.export.artifact_writer import save_artifact
+from lensbox.export.pipeline import save_artifact
 
 HEADERS = REPOSITORY / "cpp_runtime" / "include" / "lensbox"
 

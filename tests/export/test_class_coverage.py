@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 import lensbox.ops  # noqa: F401 (registers torch.ops.lensbox)
-from lensbox.export.artifact_writer import save_artifact
+from lensbox.export.pipeline import save_artifact
 from lensbox.model import DetectorSpec
 
 

@@ -10,7 +10,7 @@ import torch
 
 from lensbox.artifact.metadata import ArtifactMetadata, Canvas, Extra, Library, Reading, Thresholds
 from lensbox.artifact.self_test import ExpectedExtra
-from lensbox.export.user_ops import described_libraries
+from lensbox.export.formats.torchscript import described_libraries
 from lensbox.model import DetectorSpec
 from lensbox.runtime import load_artifact
 

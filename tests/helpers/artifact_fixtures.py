@@ -7,10 +7,7 @@ import pytest
 from small_detectors import varied_detector
 from user_detectors import RedAndBlue
 
-from lensbox.export.aoti_writer import save_aoti
-from lensbox.export.artifact_writer import save_artifact
-from lensbox.export.onnx_writer import save_onnx
-from lensbox.export.program_writer import save_program
+from lensbox.export.pipeline import save_artifact
 from lensbox.model import FaceDetector
 
 
@@ -30,7 +27,7 @@ def artifact_path(detector: FaceDetector, tmp_path_factory: pytest.TempPathFacto
 def onnx_path(detector: FaceDetector, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The same detector with the same thresholds."""
     path = tmp_path_factory.mktemp("onnx") / "detector.onnx"
-    save_onnx(detector, path, score_threshold=0.25, iou_threshold=0.4)
+    save_artifact(detector, path, score_threshold=0.25, iou_threshold=0.4, kind="onnx")
     return path
 
 
@@ -38,7 +35,7 @@ def onnx_path(detector: FaceDetector, tmp_path_factory: pytest.TempPathFactory) 
 def program_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Of `RedAndBlue(side=8)`, as its graph with plain operators is small."""
     path = tmp_path_factory.mktemp("program") / "detector.program.pt2"
-    save_program(RedAndBlue(side=8).eval(), path, plain_ops=True)
+    save_artifact(RedAndBlue(side=8).eval(), path, plain_ops=True, kind="program")
     return path
 
 
@@ -52,5 +49,5 @@ def package_path(detector: FaceDetector, tmp_path_factory: pytest.TempPathFactor
     with (shared / "compiled.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not path.exists():
-            save_aoti(detector, path, score_threshold=0.25, iou_threshold=0.4)
+            save_artifact(detector, path, score_threshold=0.25, iou_threshold=0.4, kind="aoti")
     return path

@@ -6,7 +6,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from lensbox.export.artifact_writer import save_artifact
+from lensbox.export.pipeline import save_artifact
 from lensbox.model import DetectorConfig, FaceDetector
 
 # Few layers, and ReLU: random weights then still tell one picture from another.

@@ -9,7 +9,7 @@ from box_reference import Tolerance, loss_reference, random_boxes
 from torch import Tensor, nn
 from user_detectors import Brightest
 
-from lensbox.export.artifact_writer import save_artifact
+from lensbox.export.pipeline import save_artifact
 from lensbox.ops import PackedTargets, jagged_giou_loss
 from lensbox.runtime import Artifact, load_artifact
 from lensbox.runtime.box_loss import BoxPairs, LossUnsupportedError

@@ -13,8 +13,7 @@ from user_detectors import RedAndBlue
 
 from lensbox.common.machine import package_version
 from lensbox.common.main import main
-from lensbox.export.artifact_writer import save_artifact
-from lensbox.export.onnx_writer import save_onnx
+from lensbox.export.pipeline import save_artifact
 from lensbox.ops import library_path
 from lensbox.runtime import info
 from lensbox.runtime.info import report
@@ -66,7 +65,7 @@ def test_a_missing_package_is_said_to_be_missing() -> None:
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("info")
     save_artifact(RedAndBlue(), folder / "detector.pt")
-    save_onnx(RedAndBlue(), folder / "detector.onnx")
+    save_artifact(RedAndBlue(), folder / "detector.onnx", kind="onnx")
     return folder
 
 

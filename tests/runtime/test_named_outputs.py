@@ -8,7 +8,7 @@ from torch import Tensor
 from user_detectors import RedAndBlue
 
 from lensbox.common.errors import ArtifactError
-from lensbox.export.artifact_writer import save_artifact
+from lensbox.export.pipeline import save_artifact
 from lensbox.runtime import Artifact, load_artifact
 
 

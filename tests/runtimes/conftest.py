@@ -6,7 +6,7 @@ import PIL.Image
 import pytest
 from artifact_fixtures import artifact_path, detector, onnx_path, package_path
 
-from lensbox.export.self_test_images import draw_faces
+from lensbox.export.verify.pictures import draw_faces
 
 __all__ = ["artifact_path", "detector", "onnx_path", "package_path"]
 

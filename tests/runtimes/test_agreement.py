@@ -21,7 +21,7 @@ from serve_process import PATIENCE, running_service
 from torch import Tensor
 
 from lensbox.common.samples import DRAWN_BOXES, save_photos
-from lensbox.export.artifact_writer import save_artifact
+from lensbox.export.pipeline import save_artifact
 from lensbox.model import FaceDetector, load_detector
 from lensbox.ops import library_path
 from lensbox.runtime.artifact import Artifact

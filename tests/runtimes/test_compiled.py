@@ -13,8 +13,7 @@ from runtimes.asking import LOW, answer, assert_same, numbers, run
 from serve_process import PATIENCE, running_service
 from signing_keys import signature_of, write_signed
 
-from lensbox.export.aoti_writer import save_aoti
-from lensbox.export.precision import PrecisionOptions
+from lensbox.export.pipeline import save_artifact
 from lensbox.model import FaceDetector
 from lensbox.runtime import load_artifact
 
@@ -142,8 +141,7 @@ def test_the_service_finds_the_same(client: httpx.Client, artifact_path: Path, p
 def test_on_a_gpu(detector: FaceDetector, tmp_path: Path, dtype: str) -> None:
     """Compiled there, it finds the same as captured graphs, in Python and in C++."""
     path = tmp_path / "detector.pt2"
-    options = PrecisionOptions(dtype, torch.device("cuda"))
-    save_aoti(detector, path, score_threshold=0.25, iou_threshold=0.4, precision=options)
+    save_artifact(detector, path, 0.25, 0.4, kind="aoti", dtype=dtype, device=torch.device("cuda"))
     artifact = load_artifact(path, "cuda")
     assert artifact.self_test().passed
     canvases = torch.randint(0, 256, (5, 1, 256, 256), dtype=torch.uint8, device="cuda")

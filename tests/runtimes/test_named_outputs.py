@@ -22,8 +22,7 @@ from user_detectors import Landmarks, RedAndBlue
 
 from lensbox.common.errors import ArtifactError
 from lensbox.common.samples import save_photos
-from lensbox.export.artifact_writer import save_artifact
-from lensbox.export.onnx_writer import save_onnx
+from lensbox.export.pipeline import save_artifact
 from lensbox.ops import library_path
 from lensbox.runtime.artifact import Artifact
 from lensbox.runtime.detection import Detections
@@ -42,7 +41,7 @@ def paths(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("artifacts")
     for name, make in DETECTORS.items():
         save_artifact(make(), folder / f"{name}.pt")  # type: ignore[arg-type]  # (checked by save_artifact)
-        save_onnx(make(), folder / f"{name}.onnx")  # type: ignore[arg-type]
+        save_artifact(make(), folder / f"{name}.onnx", kind="onnx")  # type: ignore[arg-type]
     return {name: folder / f"{name}.pt" for name in DETECTORS}
 
 

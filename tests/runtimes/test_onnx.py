@@ -18,9 +18,9 @@ from runtimes.asking import LOW, Document, answer, assert_same, numbers, run
 from signing_keys import signature_of, write_signed
 from unusual_detectors import LosingItsOwnWay
 
-from lensbox.export.onnx_network import onnx_network
-from lensbox.export.onnx_writer import save_onnx
-from lensbox.export.self_test_images import draw_faces
+from lensbox.export.formats.onnx_network import onnx_network
+from lensbox.export.pipeline import save_artifact
+from lensbox.export.verify.pictures import draw_faces
 from lensbox.model import FaceDetector
 from lensbox.ops import library_path
 from lensbox.runtime import load_artifact
@@ -103,7 +103,7 @@ class TestRunner:
 
     def test_a_loss_of_its_own_stays_behind(self, tmp_path: Path) -> None:
         path = tmp_path / "own.onnx"
-        save_onnx(LosingItsOwnWay(), path)
+        save_artifact(LosingItsOwnWay(), path, kind="onnx")
         assert answer("selftest", "--artifact", path)["passed"] is True
         boxes = tmp_path / "boxes.json"
         boxes.write_text("[[0, 0, 8, 8]]")

@@ -17,7 +17,7 @@ from box_reference import loss_reference
 from problems import problem_of
 from user_detectors import RedAndBlue
 
-from lensbox.export.artifact_writer import save_artifact
+from lensbox.export.pipeline import save_artifact
 from lensbox.runtime import Artifact, load_artifact
 
 Box = Sequence[float]

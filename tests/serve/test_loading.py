@@ -13,7 +13,7 @@ from damaged_files import seal
 from user_detectors import RedAndBlue
 
 import lensbox.serve.loading
-from lensbox.export.onnx_writer import save_onnx
+from lensbox.export.pipeline import save_artifact
 from lensbox.runtime.artifact import Artifact
 from lensbox.runtime.images.photo import Photo
 from lensbox.serve.engine.devices import batch_sizes
@@ -97,7 +97,7 @@ def test_cuda_without_a_gpu_is_refused(artifact_path: Path) -> None:
 def test_an_onnx_file_is_served_on_the_cpu(
     device: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    save_onnx(RedAndBlue(), tmp_path / "detector.onnx")
+    save_artifact(RedAndBlue(), tmp_path / "detector.onnx", kind="onnx")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)  # as "auto" would find a GPU
     loaded = load_model(Settings(tmp_path / "detector.onnx", device=device, threads=1))
     assert loaded.device == torch.device("cpu")

@@ -12,7 +12,7 @@ from box_reference import loss_reference
 from problems import problem_of
 from user_detectors import Brightest
 
-from lensbox.export.artifact_writer import save_artifact
+from lensbox.export.pipeline import save_artifact
 from lensbox.runtime.artifact import Artifact
 from lensbox.serve.loading import load_model
 from lensbox.serve.settings import Settings

@@ -13,7 +13,7 @@ import pytest
 from problems import problem_of
 from user_detectors import RedAndBlue
 
-from lensbox.export.artifact_writer import save_artifact
+from lensbox.export.pipeline import save_artifact
 from lensbox.runtime import load_artifact
 from lensbox.train.average_precision import Evaluation, ImageDetections, ImageLabels
 

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 from user_detectors import Landmarks, RedAndBlue
 
-from lensbox.export.artifact_writer import save_artifact
+from lensbox.export.pipeline import save_artifact
 from lensbox.runtime import load_artifact
 
 

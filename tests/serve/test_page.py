@@ -13,7 +13,7 @@ import pytest
 from chromium import OPTIONS, chromium_path
 
 from lensbox.common.samples import save_photos
-from lensbox.export.artifact_writer import save_artifact
+from lensbox.export.pipeline import save_artifact
 from lensbox.model import load_detector
 from lensbox.runtime.loading import load_artifact
 

@@ -13,7 +13,7 @@ from problems import problem_of
 from user_detectors import RedAndBlue
 
 from lensbox.common.annotate import COLORS, annotate
-from lensbox.export.artifact_writer import save_artifact
+from lensbox.export.pipeline import save_artifact
 from lensbox.runtime import load_artifact
 from lensbox.serve import picture as picture_module
 

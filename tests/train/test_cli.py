@@ -17,7 +17,7 @@ from user_detectors import RedAndBlue
 
 from lensbox.common.errors import ExitCode
 from lensbox.common.main import main
-from lensbox.export.artifact_writer import save_artifact
+from lensbox.export.pipeline import save_artifact
 from lensbox.export.signing import make_keys, sign_file
 from lensbox.model import DetectorConfig, FaceDetector, save_detector
 from lensbox.train.evaluation.pictures import BoxSet, contact_sheet

@@ -10,7 +10,7 @@ from in_threads import assert_same_in_threads
 from torch import Tensor
 
 from lensbox.common.errors import InputError
-from lensbox.export.self_test_images import draw_faces
+from lensbox.export.verify.pictures import draw_faces
 from lensbox.runtime import Artifact, Detections, OnnxOptions, load_artifact
 
 LOW = 0.05  # a score threshold at which the small detector finds something in every picture

@@ -12,8 +12,8 @@ from torch import Tensor
 from user_detectors import RedAndBlue
 
 from lensbox.common.errors import ArtifactError, DeviceError
-from lensbox.export.artifact_writer import save_artifact
-from lensbox.export.self_test_images import draw_scene
+from lensbox.export.pipeline import save_artifact
+from lensbox.export.verify.pictures import draw_scene
 from lensbox.runtime import Artifact, load_artifact
 
 LOW = 0.05

@@ -24,7 +24,7 @@ from serve_process import PATIENCE, ServeProcess, fork_servers, workers
 from torch import Tensor
 from user_detectors import Brightest
 
-from lensbox.export.artifact_writer import save_artifact
+from lensbox.export.pipeline import save_artifact
 from lensbox.runtime.artifact import Artifact
 from lensbox.serve.processes import supervisor
 

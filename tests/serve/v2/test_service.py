@@ -21,7 +21,7 @@ from user_detectors import Landmarks, RedAndBlue
 from v2_requests import HEADER_LENGTH
 
 from lensbox.artifact.metadata import Canvas
-from lensbox.export.artifact_writer import save_artifact
+from lensbox.export.pipeline import save_artifact
 from lensbox.runtime import load_artifact
 from lensbox.serve.engine.jobs import CanvasDetections
 from lensbox.serve.v2.infer_answer import infer_answer

@@ -1,0 +1,197 @@
+"""AOTInductor: `detect` compiled for one kind of device, the fastest file for the GPU it is made on."""
+
+import contextlib
+import copy
+import io
+import logging
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any, cast
+
+import torch
+from torch import Tensor, fx, nn
+
+from lensbox.artifact.archive import MODEL
+from lensbox.artifact.metadata import METADATA_FILE, ArtifactMetadata, Canvas, Library
+from lensbox.artifact.seal import sealed_zip
+from lensbox.common.errors import ArtifactError
+from lensbox.export.formats.graph_passes import (
+    fold_batch_norms,
+    lay_out,
+    reduce_products,
+    take_double_thresholds,
+)
+from lensbox.export.graph import custom_ops, innermost_reason, output_names, trace_detect
+from lensbox.export.own_methods import methods_left_behind, needed_ops
+from lensbox.export.verify.precision import tf32_switch
+from lensbox.export.wrapper import methods_of
+from lensbox.model import Detector
+from lensbox.model.protocol_check import Answer
+from lensbox.runtime.formats.aoti import AotiModel
+from lensbox.runtime.formats.detect_only import DetectOnlyMethods
+from lensbox.runtime.formats.program import quiet_export
+from lensbox.runtime.gpu_float32 import gpu_float32
+from lensbox.runtime.machine import this_machine
+
+if TYPE_CHECKING:
+    from lensbox.export.pipeline import Plan
+
+_logger = logging.getLogger(__name__)
+
+_THREADS = 8  # for which loops are divided; with 1 they would not be
+
+
+class CompiledModel:
+    """Compiled `detect`; see `formats`. The largest batch is compared as well: AOTInductor has been seen to
+    put boxes somewhere else, without a word, for some layouts and sizes of batches."""
+
+    more_batches = (256,)
+    runs_in_cpp = True
+    libraries: tuple[Library, ...] = ()
+
+    def __init__(
+        self, plan: "Plan", files: list[str], ops: Sequence[str], left_behind: Sequence[str]
+    ) -> None:
+        device = plan.options.device
+        self._plan = plan
+        self._files = files
+        self.devices = (device.type,)
+        self.ops = needed_ops(ops, left_behind)
+        self.methods = tuple(name for name in methods_of(plan.detector) if name not in left_behind)
+        self.compiled = this_machine(device)
+        self.converted = None
+        if plan.options.dtype in ("float16", "bfloat16"):
+            specification = plan.detector.specification
+            canvas = Canvas(
+                specification.height, specification.width, specification.channels, specification.fill
+            )
+            self.converted = DetectOnlyMethods(self.detect(), canvas, torch.device("cpu"))
+
+    def pack(self, metadata: ArtifactMetadata) -> bytes:
+        """Return the content of the file."""
+        return package({MODEL: self._files}, {METADATA_FILE: metadata.to_json()})
+
+    def detect(self) -> Callable[[Tensor, float, float], Answer]:
+        """Return `detect` of the compiled code, of canvases on the CPU, with answers there."""
+        options = self._plan.options
+        bare = package({MODEL: self._files}, {})
+        model = AotiModel(bare, "the compiled code", options.device, output_names(self._plan.detector))
+
+        def detect(canvases: Tensor, score_threshold: float, iou_threshold: float) -> Answer:
+            with torch.inference_mode(), gpu_float32(options.device, options.dtype == "tf32"):
+                found = model.run(canvases.to(options.device), score_threshold, iou_threshold)
+                return {name: value.cpu() for name, value in found.items()}
+
+        return detect
+
+
+def build(plan: "Plan") -> CompiledModel:
+    """Compile the detector's graph for the plan's device, its kind of GPU or processor.
+
+    Raises ArtifactError where there is no C++ compiler, for a detector of which torch.export or AOTInductor
+    make nothing, or with a `preprocess` or `restore` unlike Lensbox's.
+    """
+    options = plan.options
+    if options.dtype == "tf32" and options.device.type != "cuda":
+        raise ArtifactError(f"tf32 must be compiled for a GPU, got the device {options.device}")
+    require_compiler()
+    left_behind = methods_left_behind(plan.detector, "a package")
+    _logger.info("compiling the detector for %s, which takes a minute", options.device)
+    if options.device.type == "cpu":
+        program = plan.program
+    else:  # a copy: moving shares the parameters
+        there = copy.deepcopy(cast(nn.Module, plan.detector)).to(options.device)
+        program = trace_detect(cast(Detector, there), plan.thresholds, options.device)
+    module = program.module(check_guards=False)  # a graph of its own, which the passes change
+    assert isinstance(module, fx.GraphModule)
+    take_double_thresholds(module)
+    fold_batch_norms(module)
+    if options.dtype in ("float16", "bfloat16"):
+        reduce_products(module, getattr(torch, options.dtype))
+    lay_out(module, torch.channels_last if options.device.type == "cuda" else torch.contiguous_format)
+    numbers = [torch.tensor(value, dtype=torch.float64) for value in plan.thresholds]
+    inputs = [program.example_inputs[0][0], *numbers]
+    files = compile_graph(module, inputs, options.dtype == "tf32")
+    return CompiledModel(plan, files, custom_ops(module), left_behind)
+
+
+def require_compiler() -> None:
+    """Raise ArtifactError where there is no C++ compiler; before anything is computed."""
+    from torch._inductor.cpp_builder import get_cpp_compiler
+
+    try:
+        get_cpp_compiler()
+    except Exception as error:  # torch's own kinds
+        raise ArtifactError(
+            "--format aoti needs a C++ compiler, g++ or what the environment variable CXX names: "
+            f"{innermost_reason(error)}"
+        ) from error
+
+
+def compile_graph(graph_module: fx.GraphModule, inputs: Sequence[Tensor], tf32: bool) -> list[str]:
+    """Compile a graph for the device of its parameters and this machine's processor; returns the files.
+
+    inputs: examples. tf32: whether products on the GPU may be computed with it. Raises ArtifactError.
+    """
+    on_gpu = inputs[0].device.type == "cuda"
+    options = {
+        "aot_inductor.package": True,
+        # On a CPU: weights packed as oneDNN computes with them, activations as part of the convolutions.
+        # (Weights that are channels last come out wrong then, without a word: torch 2.13.)
+        "freezing": not on_gpu,
+        # As many threads as the process that runs it has, not the one that compiles it.
+        "cpp.dynamic_threads": True,
+        "cpp.threads": _THREADS,
+    }
+    try:
+        # Kernels of Triton have TF32 built in; those of cuDNN and cuBLAS read the switch when they run.
+        with _quiet_compiler(), torch.no_grad(), tf32_switch(tf32):
+            files: Any = torch._inductor.aot_compile(graph_module, tuple(inputs), options=options)
+    except Exception as error:  # the compiler has many kinds, and no common one
+        raise ArtifactError(f"AOTInductor cannot compile the detector: {_first_error(error)}") from error
+    return [file for file in files if isinstance(file, str)]
+
+
+def package(models: Mapping[str, Sequence[str]], texts: Mapping[str, str]) -> bytes:
+    """Return the sealed archive of compiled models, each by its name, and of further files, `extra/NAME`.
+
+    The models' sources stay behind, as they hold paths of this machine.
+    """
+    from torch.export.pt2_archive._package import package_pt2
+
+    archive = io.BytesIO()
+    with TemporaryDirectory(prefix="lensbox-") as folder:
+        files: dict[str, list[Any]] = {
+            name: [_without_source(Path(file), Path(folder)) for file in compiled]
+            for name, compiled in models.items()
+        }
+        package_pt2(archive, aoti_files=files, extra_files=dict(texts))
+    return sealed_zip(archive.getvalue())
+
+
+def _without_source(file: Path, folder: Path) -> str:
+    """Return the file; an empty one for a source, as torch's loader looks for its name."""
+    if file.suffix != ".cpp":
+        return str(file)
+    empty = folder / file.name
+    empty.write_text("// The source is not part of the package.\n", encoding="utf-8")
+    return str(empty)
+
+
+def _first_error(error: BaseException) -> str:
+    """Return what went wrong, on one line: the first error of a C++ compiler's output."""
+    text = str(error)
+    lines = [line.strip() for line in text.splitlines() if "error:" in line]
+    return lines[0] if lines else innermost_reason(error)
+
+
+@contextlib.contextmanager
+def _quiet_compiler() -> Iterator[None]:
+    """Silence what the compiler says of torch rather than of the detector. Not thread-safe, as Python's
+    warning filters are shared by all threads."""
+    with quiet_export():
+        # On a GPU it advises TF32, about which the caller has decided.
+        warnings.filterwarnings("ignore", "TensorFloat32 tensor cores", UserWarning)
+        yield

@@ -1,0 +1,163 @@
+"""Passes over the graph of `detect` before it is compiled: batch norms folded, products in another dtype.
+
+The graphs are those of `trace_detect(...).module()`: operators of ATen, with parameters as attributes.
+"""
+
+from functools import reduce
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, fx, nn
+from torch.nn.utils.fusion import fuse_conv_bn_weights
+
+_aten = torch.ops.aten
+
+_CONVOLUTIONS = frozenset(
+    overload
+    for name in ("conv1d", "conv2d", "conv3d")
+    for overload in (getattr(_aten, name).default, getattr(_aten, name).padding)
+)
+_TRANSPOSED = frozenset(
+    (_aten.conv_transpose1d.default, _aten.conv_transpose2d.input, _aten.conv_transpose3d.input)
+)
+_PRODUCTS = _CONVOLUTIONS | _TRANSPOSED | {_aten.linear.default}  # input, weight, bias
+_NORMS = frozenset((_aten.batch_norm.default, _aten.group_norm.default, _aten.instance_norm.default)) | {
+    _aten.layer_norm.default
+}
+
+
+def fold_batch_norms(graph_module: fx.GraphModule) -> int:
+    """Fold batch norms into the convolutions before them, in place, in float32; return how many."""
+    folded = 0
+    for norm in list(graph_module.graph.nodes):
+        if norm.target is not _aten.batch_norm.default:
+            continue
+        product = norm.args[0]
+        if product.target not in _CONVOLUTIONS or len(product.users) > 1:
+            continue
+        convolution = _Product(graph_module, product)
+        weight, bias, mean, variance = (_value(graph_module, node) for node in norm.args[1:5])
+        trains, _, eps = norm.args[5:8]
+        if convolution.weight is None or mean is None or variance is None or trains:
+            continue
+        if convolution.computes_bias or any(map(_is_computed, norm.args[1:3], (weight, bias))):
+            continue
+        fused = fuse_conv_bn_weights(
+            nn.Parameter(convolution.weight, False), convolution.bias, mean, variance, eps, weight, bias
+        )
+        convolution.replace(*(parameter.detach() for parameter in fused))
+        norm.replace_all_uses_with(product)
+        graph_module.graph.erase_node(norm)
+        folded += 1
+    _finish(graph_module)
+    return folded
+
+
+def reduce_products(graph_module: fx.GraphModule, dtype: torch.dtype) -> None:
+    """Convert, in place, the parameters of convolutions and linear layers, and what goes into them.
+
+    Results stay in `dtype` until the code converts them, or a normalisation does, as in
+    `torchscript.reduce_products`, which does this to TorchScript.
+    """
+    graph = graph_module.graph
+    for node in list(graph.nodes):
+        if node.target in _NORMS:
+            _cast_input(graph, node, torch.float32)
+        elif node.target in _PRODUCTS:
+            product = _Product(graph_module, node)
+            weight = product.weight
+            if weight is not None and weight.dtype == torch.float32 and not product.computes_bias:
+                _cast_input(graph, node, dtype)
+                product.replace(*(None if value is None else value.to(dtype) for value in product.parameters))
+    _drop_dtype_checks(graph_module)
+
+
+def lay_out(graph_module: fx.GraphModule, layout: torch.memory_format) -> None:
+    """Give the weights of two-dimensional convolutions a layout, in place."""
+    for node in list(graph_module.graph.nodes):
+        if node.target in (_aten.conv2d.default, _aten.conv2d.padding):
+            product = _Product(graph_module, node)
+            if product.weight is not None:
+                product.replace(product.weight.contiguous(memory_format=layout), product.bias)
+    _finish(graph_module)
+
+
+def take_double_thresholds(graph_module: fx.GraphModule) -> None:
+    """Make the thresholds float64 inputs, as the runtimes of packages give them, in place."""
+    graph = graph_module.graph
+    for node in [node for node in graph.nodes if node.op == "placeholder"][1:]:
+        with graph.inserting_after(node):
+            single = graph.call_function(_aten.to.dtype, (node, torch.float32))
+        single.meta["val"] = node.meta["val"]
+        node.meta["val"] = node.meta["val"].double()  # by which the compiled code reads the input
+        node.replace_all_uses_with(single, delete_user_cb=lambda user, single=single: user is not single)
+    _drop_dtype_checks(graph_module)
+
+
+def _drop_dtype_checks(graph_module: fx.GraphModule) -> None:
+    """Remove the checks of what the tracer saw, in place."""
+    for node in list(graph_module.graph.nodes):
+        if node.target is _aten._assert_tensor_metadata.default:
+            graph_module.graph.erase_node(node)
+    _finish(graph_module)
+
+
+class _Parameters(NamedTuple):
+    weight: Tensor | None
+    bias: Tensor | None
+
+
+class _Product:
+    """A convolution or linear layer, whose parameters may be exchanged."""
+
+    def __init__(self, graph_module: fx.GraphModule, node: fx.Node) -> None:
+        self._module, self._node = graph_module, node
+        arguments = [*node.args, *(None,) * 3]
+        self.parameters = _Parameters(*(_value(graph_module, argument) for argument in arguments[1:3]))
+        self.computes_bias = _is_computed(arguments[2], self.parameters.bias)
+
+    @property
+    def weight(self) -> Tensor | None:
+        return self.parameters.weight
+
+    @property
+    def bias(self) -> Tensor | None:
+        return self.parameters.bias
+
+    def replace(self, weight: Tensor | None, bias: Tensor | None) -> None:
+        graph = self._module.graph
+        arguments = [*self._node.args]
+        arguments += [None] * (3 - len(arguments))
+        for position, value in ((1, weight), (2, bias)):
+            if value is None:
+                continue
+            name = f"_lensbox_{self._node.name}_{position}_{len(self._module._buffers)}"
+            self._module.register_buffer(name, value)
+            with graph.inserting_before(self._node):
+                arguments[position] = graph.get_attr(name)
+        self._node.args = tuple(arguments)
+
+
+def _value(graph_module: fx.GraphModule, node: Any) -> Tensor | None:
+    """Return the parameter or buffer that a node is; None if there is none, or it is computed."""
+    if not isinstance(node, fx.Node) or node.op != "get_attr":
+        return None
+    value: Any = reduce(getattr, str(node.target).split("."), graph_module)
+    return value.detach() if isinstance(value, Tensor) else None
+
+
+def _is_computed(argument: Any, value: Tensor | None) -> bool:
+    """Return whether a parameter is there, but not as a stored tensor. value: what `_value` returned."""
+    return argument is not None and value is None
+
+
+def _cast_input(graph: fx.Graph, node: fx.Node, dtype: torch.dtype) -> None:
+    with graph.inserting_before(node):
+        cast = graph.call_function(_aten.to.dtype, (node.args[0], dtype))
+    node.args = (cast, *node.args[1:])
+
+
+def _finish(graph_module: fx.GraphModule) -> None:
+    graph_module.graph.eliminate_dead_code()
+    graph_module.graph.lint()
+    graph_module.recompile()

@@ -1,0 +1,202 @@
+"""ONNX: `detect` in standard operators, for whatever runs ONNX."""
+
+import contextlib
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import onnx
+import torch
+from torch import Tensor, nn
+
+from lensbox.artifact.metadata import METADATA_FILE, ArtifactMetadata, Library
+from lensbox.artifact.seal import sealed_onnx
+from lensbox.common.errors import ArtifactError
+from lensbox.export.formats.onnx_nms import NMS_FOR_ONNX, TRANSLATIONS
+from lensbox.export.graph import BATCH, NMS, decomposed, innermost_reason, trace
+from lensbox.export.own_methods import methods_left_behind
+from lensbox.export.wrapper import methods_of
+from lensbox.model.protocol_check import Answer
+from lensbox.runtime.formats.program import quiet_export
+
+if TYPE_CHECKING:
+    from lensbox.export.pipeline import Plan
+
+OPSET = 18
+INPUTS = ("images", "score_threshold", "iou_threshold")
+
+_MAX_BYTES = (1 << 31) - 1  # of a protocol buffer
+_REGISTRY_LOGGER = "torch.onnx._internal.exporter._registration"
+# The exporter knows what the operators of these namespaces mean, or says which it does not know.
+_KNOWN_NAMESPACES = ("aten", "prims", "prim", "torchvision", "lensbox_onnx", "_operator", "math")
+
+
+class OnnxExportError(ArtifactError):
+    """The ONNX file cannot be written or does not compute what the module does; the message says why."""
+
+
+class UnsupportedByOnnxError(OnnxExportError):
+    """ONNX cannot express the detector, however it is exported."""
+
+
+class OnnxModel:
+    """`detect` as an ONNX model; see `formats`."""
+
+    devices = ("cpu",)
+    more_batches: tuple[int, ...] = ()
+    runs_in_cpp = True
+    ops: tuple[str, ...] = ()
+    libraries: tuple[Library, ...] = ()
+    compiled = None
+    converted = None
+
+    def __init__(self, model: onnx.ModelProto, methods: tuple[str, ...]) -> None:
+        self._model = model
+        self.methods = methods
+
+    def pack(self, metadata: ArtifactMetadata) -> bytes:
+        """Return the content of the file. Raises OnnxExportError if it is too large for a protocol buffer."""
+        _describe(self._model, metadata)
+        if self._model.ByteSize() > _MAX_BYTES:
+            raise OnnxExportError(
+                f"an ONNX file has at most {_MAX_BYTES} bytes, this one has {self._model.ByteSize()}"
+            )
+        content = sealed_onnx(self._model.SerializeToString())
+        onnx.checker.check_model(content, full_check=True)
+        return content
+
+    def detect(self) -> Callable[[Tensor, float, float], Answer]:
+        """ONNX files are in float32 alone, so that nothing is measured."""
+        raise NotImplementedError
+
+
+def build(plan: "Plan") -> OnnxModel:
+    """Translate the detector's graph to ONNX.
+
+    Inputs `images`, uint8 [batch, c, h, w], and `score_threshold` and `iou_threshold`, float32 []; outputs as
+    those of `detect`, by name. Raises UnsupportedByOnnxError for a detector that ONNX cannot express, or with
+    a `preprocess` or `restore` unlike Lensbox's.
+    """
+    left_behind = methods_left_behind(plan.detector, "an ONNX file", UnsupportedByOnnxError)
+    try:
+        program = decomposed(plan.program, {NMS: NMS_FOR_ONNX})
+    except ArtifactError as error:
+        raise UnsupportedByOnnxError(str(error)) from error
+    model = translated(program, INPUTS, plan.outputs)
+    return OnnxModel(model, tuple(name for name in methods_of(plan.detector) if name not in left_behind))
+
+
+def to_onnx(module: nn.Module, images: Tensor, outputs: Sequence[str]) -> onnx.ModelProto:
+    """Return a network in eval mode as an ONNX model: input `images` with a dynamic batch, named outputs.
+
+    images: an example with a batch of at least 2. Batch norm is folded into the convolutions; raises
+    OnnxExportError if that did not happen.
+    """
+    try:
+        program = trace(module, images)
+    except ArtifactError as error:
+        raise UnsupportedByOnnxError(str(error)) from error
+    model = translated(program, ["images"], outputs)
+    unfolded = sum(node.op_type == "BatchNormalization" for node in model.graph.node)
+    if unfolded:
+        raise OnnxExportError(
+            f"{unfolded} batch norms are not folded into their convolutions; is the module in eval mode, and "
+            "onnxscript up to date?"
+        )
+    return model
+
+
+def translated(
+    program: torch.export.ExportedProgram, inputs: Sequence[str], outputs: Sequence[str]
+) -> onnx.ModelProto:
+    """Return the ONNX model of a graph without notes on each node, which hold paths of this machine."""
+    _refuse_unknown_operators(program)
+    try:
+        with _quiet_exporter(), torch.no_grad():
+            exported = torch.onnx.export(
+                program,
+                input_names=list(inputs),
+                output_names=list(outputs),
+                opset_version=OPSET,
+                custom_translation_table=TRANSLATIONS,
+                dynamo=True,
+                verbose=False,
+            )
+    except Exception as error:  # the exporter has many kinds, and wraps them in long reports
+        reason = innermost_reason(error)
+        raise UnsupportedByOnnxError(f"ONNX has no translation of the detector: {reason}") from error
+    assert exported is not None
+    model: onnx.ModelProto = exported.model_proto
+    _drop_notes(model.graph)
+    _name_batch(model)
+    return model
+
+
+def _refuse_unknown_operators(program: torch.export.ExportedProgram) -> None:
+    unknown = set()
+    for graph_module in program.graph_module.modules():
+        for node in getattr(graph_module, "graph", torch.fx.Graph()).nodes:
+            operator = node.target
+            if isinstance(operator, torch._ops.OpOverload) and operator.namespace not in _KNOWN_NAMESPACES:
+                unknown.add(operator._schema.name)
+    if unknown:
+        raise UnsupportedByOnnxError(
+            f"ONNX has no translation of the operators {', '.join(sorted(unknown))}; of Lensbox's own, "
+            "lensbox::padded_nms has one"
+        )
+
+
+def _drop_notes(graph: onnx.GraphProto) -> None:
+    for noted in (graph, *graph.node, *graph.input, *graph.output, *graph.value_info, *graph.initializer):
+        del noted.metadata_props[:]
+
+
+def _name_batch(model: onnx.ModelProto) -> None:
+    """Give the batch its name everywhere: torch has one of its own for it, such as 's77'."""
+    own = model.graph.input[0].type.tensor_type.shape.dim[0].dim_param
+    for value in (*model.graph.input, *model.graph.output, *model.graph.value_info):
+        for size in value.type.tensor_type.shape.dim:
+            if size.dim_param == own:
+                size.dim_param = BATCH
+
+
+@contextlib.contextmanager
+def _quiet_exporter() -> Iterator[None]:
+    """Silence what the exporter says of torch and torchvision rather than of the module. Not thread-safe, as
+    Python's warning filters are shared by all threads."""
+    logger = logging.getLogger(_REGISTRY_LOGGER)
+    logger.addFilter(_is_about_the_module)
+    try:
+        with quiet_export():
+            yield
+    finally:
+        logger.removeFilter(_is_about_the_module)
+
+
+def _is_about_the_module(record: logging.LogRecord) -> bool:
+    # Every export without torchvision warns that torchvision's ops cannot be exported.
+    return not record.getMessage().startswith("torchvision is not installed")
+
+
+def _describe(model: onnx.ModelProto, metadata: ArtifactMetadata) -> None:
+    description = (
+        f"{metadata.name}: detect of a Lensbox detector, with suppression of overlapping boxes. "
+        f"{METADATA_FILE} among the properties says how images are fitted to canvases, and has the default "
+        "thresholds."
+    )
+    model.graph.name = metadata.name
+    model.doc_string = description
+    texts = {"images": {**metadata.input["canvas"], "unit": "gray levels or RGB of canvases"}}
+    texts |= {name: {"unit": "0 to 1"} for name in ("score_threshold", "iou_threshold")}
+    texts |= metadata.output
+    for value in (*model.graph.input, *model.graph.output):
+        text = texts.get(value.name, {})
+        value.doc_string = ", ".join(f"{key} {entry}" for key, entry in text.items())
+    properties = {
+        METADATA_FILE: metadata.to_json(),
+        "description": description,  # once more, as some viewers show only these
+        "lensbox_version": metadata.lensbox_version,
+        "torch_version": metadata.torch_version,
+        "weights_sha256": metadata.weights_sha256,
+    }
+    onnx.helper.set_model_props(model, properties)

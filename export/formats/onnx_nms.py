@@ -1,0 +1,128 @@
+"""`lensbox::padded_nms` in standard operators of ONNX.
+
+The graph's calls become calls of an op of float32 alone (`NMS_FOR_ONNX`), which exists for the exporter; the
+exporter finds its meaning in `TRANSLATIONS`.
+
+The rules are those of the op (docs/ops.md): scores above the threshold, the best max_candidates of them, by
+score and then by index; of two boxes whose intersection is more than iou_threshold times their union, the
+better one stays. ONNX leaves only the last of these to its runtimes: most divide, where the op multiplies, so
+that an IoU within a rounding error of the threshold may fall on the other side.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from onnxscript import opset18
+from torch import Tensor
+
+from lensbox.export.graph import nms_as
+
+op: Any = opset18  # its own types are too narrow for what its functions return
+
+
+@torch.library.custom_op("lensbox_onnx::padded_nms", mutates_args=())
+def _padded_nms(
+    boxes: Tensor,
+    scores: Tensor,
+    iou_threshold: Tensor,
+    score_threshold: Tensor,
+    max_candidates: int,
+    max_detections: int,
+    categories: Tensor | None = None,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Run `padded_nms` of float32 with max_detections <= max_candidates <= N; thresholds: float32 []."""
+    thresholds = float(iou_threshold), float(score_threshold)
+    found: tuple[Tensor, Tensor, Tensor, Tensor] = torch.ops.lensbox.padded_nms(
+        boxes, scores, *thresholds, max_candidates, max_detections, categories
+    )
+    return found
+
+
+@_padded_nms.register_fake
+def _(
+    boxes: Tensor,
+    scores: Tensor,
+    iou_threshold: Tensor,
+    score_threshold: Tensor,
+    max_candidates: int,
+    max_detections: int,
+    categories: Tensor | None = None,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    batch = boxes.shape[0]
+    return (
+        boxes.new_empty(batch, max_detections, 4),
+        scores.new_empty(batch, max_detections),
+        scores.new_empty(batch, max_detections, dtype=torch.int64),
+        scores.new_empty(batch, dtype=torch.int32),
+    )
+
+
+NMS_FOR_ONNX = nms_as(torch.ops.lensbox_onnx.padded_nms, "ONNX")
+
+
+def _translated(
+    boxes: Any,
+    scores: Any,
+    iou_threshold: Any,
+    score_threshold: Any,
+    max_candidates: int,
+    max_detections: int,
+    categories: Any = None,
+) -> tuple[Any, Any, Any, Any]:
+    """Return operators for `_padded_nms`, of values of the graph that is being built."""
+    # A NaN is not greater, and TopK puts the lower index first where scores are equal.
+    lowest = op.Constant(value_float=float("-inf"))
+    above = op.Where(op.Greater(scores, score_threshold), scores, lowest)
+    best_scores, best = op.TopK(above, op.Constant(value_ints=[max_candidates]), axis=1)
+    best_boxes = op.GatherND(boxes, op.Unsqueeze(best, op.Constant(value_ints=[-1])), batch_dims=1)
+
+    by_category = op.Unsqueeze(best_scores, op.Constant(value_ints=[1]))  # [B, 1, candidates]
+    if categories is not None:
+        chosen = op.GatherElements(categories, best, axis=1)
+        different, _, _, _ = op.Unique(chosen)
+        is_of = op.Equal(
+            op.Unsqueeze(chosen, op.Constant(value_ints=[1])),
+            op.Unsqueeze(different, op.Constant(value_ints=[1])),
+        )
+        by_category = op.Where(is_of, by_category, lowest)  # [B, categories, candidates]
+    one = op.Constant(value_ints=[1])  # the shape that ONNX's own tests have for thresholds
+    selected = op.NonMaxSuppression(
+        _upright(best_boxes),
+        by_category,
+        op.Constant(value_ints=[max_detections]),
+        op.Reshape(iou_threshold, one),
+        op.Constant(value_floats=[_LEAST]),  # what is below the threshold is -inf already
+    )
+    # Rows of image, category, candidate, in an order that ONNX leaves open: back to that of the candidates.
+    places = op.Gather(selected, op.Constant(value_ints=[0, 2]), axis=1)
+    nowhere = op.Min(best_scores, lowest)
+    kept = op.ScatterND(nowhere, places, op.GatherND(best_scores, places))
+    found_scores, slots = op.TopK(kept, op.Constant(value_ints=[max_detections]), axis=1)
+    used = op.Greater(found_scores, lowest)
+    slots = op.Unsqueeze(slots, op.Constant(value_ints=[-1]))
+    zero = op.Constant(value_float=0.0)
+    return (
+        op.Where(
+            op.Unsqueeze(used, op.Constant(value_ints=[-1])),
+            op.GatherND(best_boxes, slots, batch_dims=1),
+            zero,
+        ),
+        op.Where(used, found_scores, zero),
+        op.Where(used, op.GatherND(best, slots, batch_dims=1), op.Constant(value_int=-1)),
+        op.ReduceSum(op.Cast(used, to=_INT32), op.Constant(value_ints=[1]), keepdims=0),
+    )
+
+
+def _upright(boxes: Any) -> Any:
+    """Make inverted sides empty, as the op sees them: ONNX would turn such boxes round."""
+    return op.Max(boxes, op.Gather(boxes, op.Constant(value_ints=[0, 1, 0, 1]), axis=2))
+
+
+_INT32 = 6  # onnx.TensorProto.INT32
+_LEAST = -3.0e38  # finite, so that no runtime lets -inf pass, which stands for "no candidate"
+
+# For torch.onnx.export's custom_translation_table.
+TRANSLATIONS: dict[Callable[..., Any], Callable[..., Any]] = {
+    torch.ops.lensbox_onnx.padded_nms.default: _translated
+}

@@ -1,0 +1,128 @@
+"""The options of `lensbox export` and their checks. Imports no torch, so that mistakes are told at once."""
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+
+from lensbox.common.command import require_runner
+from lensbox.common.files import require_writable_file, require_writable_folder
+
+DEFAULT_OUTPUT = Path("artifacts") / "detector"  # and the suffix of the format
+SUFFIXES = {
+    "torchscript": ".pt",
+    "aoti": ".pt2",
+    "onnx": ".onnx",
+    "program": ".program.pt2",
+    "onnx-network": ".network.onnx",
+    "triton": ".triton",
+}
+
+
+@dataclass(frozen=True)
+class ExportArguments:
+    """One field for each option of the command, by its name."""
+
+    model: str | None
+    weights: Path | None
+    options: tuple[str, ...]
+    formats: tuple[str, ...]
+    plain_ops: bool
+    output: Path | None
+    score_threshold: float | None
+    iou_threshold: float | None
+    ops: tuple[Path, ...]
+    carry_ops: bool
+    dtype: str
+    device: str
+    pictures: tuple[Path, ...]
+    tolerance: float
+    parity: bool
+    runner: Path | None
+    report: Path | None
+
+    @property
+    def paths(self) -> dict[str, Path]:
+        """Return where each format goes."""
+        return output_paths(self.output, self.formats)
+
+    @property
+    def program(self) -> Path | None:
+        """Return the runner to compare with in C++, of the option or the environment."""
+        if not self.parity:
+            return None
+        return self.runner or (Path(name) if (name := os.environ.get("LENSBOX_RUNNER")) else None)
+
+    def check(self) -> None:
+        """Raise click.UsageError for options that do not go together, and OutputError or InputError for
+        files that cannot be written, or run."""
+        self._check_options()
+        require_runner(self.program)
+        paths = self.paths
+        if self.report in paths.values():
+            raise click.UsageError(f"--report must be another file than --output, got {self.report}")
+        for name, path in paths.items():
+            (require_writable_folder if name == "triton" else require_writable_file)("--output", path)
+        if self.report is not None:
+            require_writable_file("--report", self.report)
+
+    def _check_options(self) -> None:
+        formats = {*self.formats}
+        promised = foreign_suffix(self.output, self.formats)
+        for is_wrong, message in (
+            (
+                self.plain_ops and "program" not in formats,
+                "--plain-ops must come with --format program: ONNX files hold standard operators anyway, the "
+                "others run in Lensbox's runtimes",
+            ),
+            (
+                self.dtype != "float32" and not formats <= {"torchscript", "aoti"},
+                "--dtype must be float32 for an ONNX file or exported program, whose runtimes choose "
+                f"themselves, and for a repository of Triton, which holds an ONNX file, got {self.dtype}",
+            ),
+            (self.carry_ops and not self.ops, "--carry-ops must come with --ops"),
+            (
+                self.carry_ops and "torchscript" not in formats,
+                "--carry-ops must come with --format torchscript: other files carry none",
+            ),
+            (
+                not self.parity and (self.runner is not None or self.report is not None),
+                "--runner and --report must come with --parity",
+            ),
+            (
+                self.model is None and self.options,
+                "--option must come with --model: the face detector takes none",
+            ),
+            (
+                promised,
+                f"--output must not end as the files of another format, got {self.output}: give --format "
+                f"{promised}, or a name that ends in {SUFFIXES[self.formats[0]]}",
+            ),
+        ):
+            if is_wrong:
+                raise click.UsageError(message)
+
+
+def output_paths(output: Path | None, formats: Sequence[str]) -> dict[str, Path]:
+    """Return where each format goes: one alone to the very file that was named, several beside each other."""
+    if output is not None and len(formats) == 1:
+        return {formats[0]: output}
+    stem = DEFAULT_OUTPUT if output is None else _without_suffix(output)
+    return {name: stem.with_name(stem.name + SUFFIXES[name]) for name in formats}
+
+
+def foreign_suffix(output: Path | None, formats: Sequence[str]) -> str | None:
+    """Return the format that the end of a file's name promises, if another one alone is written."""
+    if output is None or len(formats) != 1 or SUFFIXES[formats[0]].endswith(output.suffix):
+        return None
+    return next((name for name, suffix in SUFFIXES.items() if output.suffix == suffix), None)
+
+
+def _without_suffix(output: Path) -> Path:
+    """Drop the suffix of a format, which may have two dots, or any other; the end of `v1.2` is none."""
+    for suffix in sorted(SUFFIXES.values(), key=len, reverse=True):
+        if output.name.endswith(suffix) and output.name != suffix:
+            return output.with_name(output.name.removesuffix(suffix))
+    return output if output.suffix[1:].isdecimal() else output.with_suffix("")

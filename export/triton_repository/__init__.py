@@ -1,1 +1,0 @@
-"""A model repository of Triton Inference Server."""

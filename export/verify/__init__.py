@@ -1,0 +1,1 @@
+"""The verifier: references, the comparison of files with their detector, self-tests."""

@@ -1,0 +1,97 @@
+"""Drawn pictures for self-tests and comparisons: cartoon faces and coloured things on a noisy background."""
+
+import torch
+from torch import Tensor
+
+from lensbox.model import DetectorSpec
+
+_OF_EACH_KIND = 6
+# Wider than high, so that the letterbox pads it. The square is for detectors, mostly untrained ones, that
+# score the even padding highest: there every anchor gives the same score, and none is clearly the best.
+SIZES = ((48, 64), (64, 64))
+
+
+def drawn_pictures(specification: DetectorSpec) -> list[Tensor]:
+    """Return the pictures of every comparison, uint8 [3, H, W]: faces and scenes for a detector's canvas."""
+    size = specification.height, specification.width
+    return [
+        picture for seed in range(_OF_EACH_KIND) for picture in (draw_faces(seed), draw_scene(seed, *size))
+    ]
+
+
+def draw_faces(seed: int) -> Tensor:
+    """A picture of two to four faces of different sizes, uint8 [3, H, W] RGB.
+
+    The same seed draws the same picture. It is in color, so that the luma weights count. (H, W) is one of
+    `SIZES`, the first for even seeds.
+    """
+    generator = torch.Generator().manual_seed(seed)
+
+    def uniform(low: float, high: float) -> float:
+        return low + (high - low) * float(torch.rand((), generator=generator))
+
+    height, width = SIZES[seed % 2]
+    y, x = torch.meshgrid(torch.arange(height) + 0.5, torch.arange(width) + 0.5, indexing="ij")
+    slope = torch.tensor([uniform(-0.8, 0.8), uniform(-0.8, 0.8)])
+    picture = 110 + slope[0] * (x - width / 2) + slope[1] * (y - height / 2)
+    picture = picture + torch.tensor([uniform(-40, 40) for _ in range(3)])[:, None, None]
+
+    faces = 2 + seed % 3
+    for index in range(faces):
+        center_x = width * (index + 0.5) / faces + uniform(-2, 2)
+        center_y = height / 2 + uniform(-5, 5)
+        radius = uniform(3, 0.45 * width / faces)
+
+        def disc(dx: float, dy: float, rx: float, ry: float) -> Tensor:
+            """Coverage, 0..1 with a soft rim, of an ellipse, placed and sized in units of the radius."""
+            u = (x - center_x - dx * radius) / (rx * radius)  # noqa: B023 (called in this turn of the loop only)
+            v = (y - center_y - dy * radius) / (ry * radius)  # noqa: B023
+            return ((1 - (u * u + v * v).sqrt()) * 4).clamp(0, 1)
+
+        skin = (uniform(190, 230), uniform(150, 180), uniform(120, 150))
+        strokes = [
+            ((60.0, 40.0, 30.0), disc(0, -0.2, 1.1, 1.3)),  # hair
+            (skin, disc(0, 0.1, 0.95, 1.15)),
+            ((40.0, 30.0, 30.0), disc(-0.38, -0.1, 0.24, 0.16) + disc(0.38, -0.1, 0.24, 0.16)),  # eyes
+            ((150.0, 110.0, 90.0), disc(0, 0.25, 0.14, 0.3)),  # nose
+            ((150.0, 60.0, 60.0), disc(0, 0.7, 0.42, 0.14)),  # mouth
+        ]
+        for color, coverage in strokes:
+            picture = picture + coverage.clamp(max=1) * (torch.tensor(color)[:, None, None] - picture)
+
+    noise = 12 * torch.randn(3, height, width, generator=generator)
+    return (picture + noise).round().clamp(0, 255).to(torch.uint8)
+
+
+# Longest side of a scene: its pixels travel in the artifact's metadata, as text.
+_SCENE_SIDE = 96
+
+
+def draw_scene(seed: int, canvas_height: int, canvas_width: int) -> Tensor:
+    """A picture of three to six coloured things, some over others, for a canvas: uint8 [3, H, W] RGB.
+
+    The same seed draws the same picture. It has the canvas's shape for odd seeds, and is flatter for even
+    ones, so that the letterbox pads it; its longer side has at most 96 pixels.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    scale = min(1.0, _SCENE_SIDE / max(canvas_height, canvas_width))
+    height = max(1, round(canvas_height * scale * (0.75 if seed % 2 == 0 else 1)))
+    width = max(1, round(canvas_width * scale))
+    y, x = torch.meshgrid(torch.arange(height) + 0.5, torch.arange(width) + 0.5, indexing="ij")
+    gray = 90 + 60 * torch.rand((), generator=generator)
+    picture = gray + 20 * torch.rand(3, 1, 1, generator=generator) * (x / width + y / height - 1)
+
+    for index in range(3 + seed % 4):
+        numbers = torch.rand(7, generator=generator)
+        radius = (0.08 + 0.17 * numbers[0]) * min(height, width)
+        u = (x - numbers[1] * width) / radius
+        v = (y - numbers[2] * height) / (radius * (0.6 + 0.8 * numbers[3]))
+        distance = torch.maximum(u.abs(), v.abs()) if index % 2 else (u * u + v * v).sqrt()
+        color = 255 * numbers[4:7]
+        color[index % 3] = 255 - 40 * numbers[0]  # a strong one: each of red, green and blue in turn
+        color[(index + 1) % 3] *= 0.3
+        coverage = ((1 - distance) * radius + 0.5).clamp(0, 1)
+        picture = picture + coverage * (color[:, None, None] - picture)
+
+    noise = 6 * torch.randn(3, height, width, generator=generator)
+    return (picture + noise).round().clamp(0, 255).to(torch.uint8)

@@ -1,0 +1,116 @@
+"""Other precisions than float32: their arithmetic on a GPU and imitated, and how far they move detections."""
+
+import contextlib
+import dataclasses
+import statistics
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from lensbox.artifact.metadata import Precision
+from lensbox.common.errors import ArtifactError
+from lensbox.export.verify.reference import Reference, one_thread
+from lensbox.export.verify.tolerances import tolerance_of
+from lensbox.export.verify.verifier import compare, faults_of
+from lensbox.model.protocol_check import Answer
+from lensbox.runtime.detection_sets import found_in
+
+DTYPES = ("float32", "tf32", "float16", "bfloat16")
+MANTISSA_BITS = {"float32": 10, "tf32": 10, "float16": 10, "bfloat16": 7}  # of the coarsest arithmetic
+TF32_MANTISSA_BITS = 10  # of float32's 23
+
+# The positions of what is multiplied. In inference mode torch shows conv2d and the like, which it otherwise
+# turns into convolution before.
+_OPERANDS = {
+    **dict.fromkeys(("conv1d", "conv2d", "conv3d", "convolution", "linear", "matmul", "mm", "bmm"), (0, 1)),
+    **dict.fromkeys(("conv_transpose1d", "conv_transpose2d", "conv_transpose3d"), (0, 1)),
+    **dict.fromkeys(("addmm", "baddbmm", "addbmm"), (1, 2)),
+}
+
+
+@contextlib.contextmanager
+def tf32_switch(on: bool) -> Iterator[None]:
+    """Set whether cuDNN and cuBLAS may use TF32, in the whole process."""
+    convolutions, products = torch.backends.cudnn, torch.backends.cuda.matmul
+    before = convolutions.allow_tf32, products.allow_tf32
+    convolutions.allow_tf32 = products.allow_tf32 = on
+    try:
+        yield
+    finally:
+        convolutions.allow_tf32, products.allow_tf32 = before
+
+
+class OperandRounding(TorchDispatchMode):
+    """Round the float32 operands of products while active, and sum in float32, as tensor cores do with TF32.
+
+    mantissa_bits: those that stay. Each one fewer doubles the rounding errors.
+    """
+
+    def __init__(self, mantissa_bits: int = TF32_MANTISSA_BITS) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.mantissa_bits = mantissa_bits
+
+    def __torch_dispatch__(
+        self, function: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        arguments = list(args)
+        if function.namespace == "aten":
+            for position in _OPERANDS.get(function.overloadpacket.__name__, ()):
+                if arguments[position].dtype == torch.float32:
+                    arguments[position] = round_mantissa(arguments[position], self.mantissa_bits)
+        return function(*arguments, **(kwargs or {}))
+
+
+def round_mantissa(x: Tensor, bits: int = TF32_MANTISSA_BITS) -> Tensor:
+    """Round each finite float32 to `bits` bits of mantissa; ties round away from 0."""
+    dropped = 23 - bits
+    mask = (1 << dropped) - 1
+    return ((x.view(torch.int32) + (1 << (dropped - 1))) & ~mask).view(torch.float32)
+
+
+def measure_precision(
+    detect: Callable[[Tensor], Answer], reference: Reference, dtype: str, device: str, boxes: float
+) -> Precision:
+    """Return how far a detector in another precision moves the detections of the reference's pictures.
+
+    detect: canvases uint8 [B, c, h, w] on the CPU to outputs by name, at the reference's thresholds. boxes:
+    largest change of a box that is allowed, in canvas pixels. Raises ArtifactError beyond the tolerance.
+    """
+    count = reference.pictures
+    tolerance = tolerance_of(dtype, device, boxes)
+    with one_thread():
+        found = [found_in(detect(canvas[None]), reference.slots) for canvas in reference.canvases[:count]]
+        expected = reference.found(reference.thresholds)[:count]
+        change = compare(expected, found, reference.thresholds, tolerance)
+    precision = Precision(
+        dtype=dtype,  # type: ignore[arg-type]  # (one of DTYPES, and not float32)
+        device=device,
+        pictures=count,
+        detections=len(change.boxes),
+        median_box_change=statistics.median(change.boxes or [0.0]),
+        max_box_change=max(change.boxes, default=0.0),
+        max_score_change=change.scores,
+    )
+    if faults := faults_of(change, tolerance, reference):
+        worst = dataclasses.replace(
+            precision,
+            max_box_change=max(precision.max_box_change, change.moved),
+            max_score_change=max(precision.max_score_change, change.score_moved),
+        )
+        raise ArtifactError(
+            f"the detector cannot be exported: {describe_change(worst)}; at most {boxes:g} px (--tolerance) "
+            f"and {tolerance.scores:g} are allowed: {'; '.join(faults)}"
+        )
+    return precision
+
+
+def describe_change(precision: Precision) -> str:
+    """Return what a precision changes, as one sentence without its full stop."""
+    return (
+        f"{precision.dtype} moves boxes by up to {precision.max_box_change:.3g} px of the canvas (median "
+        f"{precision.median_box_change:.2g}) and scores by up to {precision.max_score_change:.2g}, over "
+        f"{precision.detections} detections in {precision.pictures} pictures on {precision.device}"
+    )

@@ -1,0 +1,182 @@
+"""What a detector finds in PyTorch: the reference with which the files of an export are compared."""
+
+import copy
+import logging
+import statistics
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import cached_property
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+
+from lensbox.export.verify.pictures import drawn_pictures
+from lensbox.export.verify.tolerances import TOLERANCES
+from lensbox.export.wrapper import deployed
+from lensbox.model import Detector
+from lensbox.model.protocol_check import Answer, named, slots_of
+from lensbox.ops.canvas import fit_to_canvases
+from lensbox.runtime.detection_sets import Difference, Found, found_in
+
+_logger = logging.getLogger(__name__)
+
+BATCHES = (1, 2, 7, 32)
+Detect = Callable[[Tensor, float, float], Answer]
+
+_NOISE_CANVASES = 3
+_SECONDS = 0.1  # for timing one batch size, and at least one call after the first
+_ROUNDING = 1e-6
+_SLOW = 0.5  # seconds for a canvas, from which on fewer canvases are compared
+_FEW = 7
+
+
+class Reference:
+    """The answers of a detector on the CPU, in float32, in eval mode and one canvas at a time.
+
+    canvases: uint8 [N, c, h, w]: the user's pictures, drawn ones and noise. pictures: how many of the first
+    canvases are pictures. thresholds: of scores and IoU, at which files are compared first.
+    """
+
+    def __init__(
+        self,
+        detector: Detector,
+        thresholds: tuple[float, float],
+        pictures: Sequence[Tensor] = (),
+        batches: Sequence[int] = BATCHES,
+    ) -> None:
+        """pictures: uint8 [C, H, W], beside the drawn ones. batches: sizes in which files are compared."""
+        self.detector = detector
+        self.batches = tuple(batches)
+        canvases, self.pictures = comparison_canvases(detector, pictures, max(batches))
+        self.canvases = canvases
+        start = time.perf_counter()
+        self.detect(canvases[:1], *thresholds)
+        if time.perf_counter() - start > _SLOW:
+            _logger.info("one canvas takes %.1f s: comparing fewer", time.perf_counter() - start)
+            self.canvases = canvases[: len(pictures) + _FEW]
+            self.pictures = min(self.pictures, len(self.canvases))
+            self.batches = tuple(size for size in self.batches if size <= _FEW)
+        self._found: dict[tuple[float, float], list[Found]] = {}
+        self._milliseconds: dict[int, float] = {}
+        self.slots: int | None = None
+        self.thresholds = thresholds
+        if not any(len(found.scores) for found in self.found(thresholds)):
+            _logger.warning(
+                "nothing is found in %d pictures at a score threshold of %g: all scores are compared, at a "
+                "threshold of 0; --pictures names photographs with something in them",
+                self.pictures,
+                thresholds[0],
+            )
+            self.thresholds = (0.0, thresholds[1])
+        generator = torch.Generator().manual_seed(0)
+        corners = 400 * torch.rand(2, 64, 2, 2, generator=generator)
+        self.predictions, self.targets = torch.cat([corners.amin(dim=2), corners.amax(dim=2)], dim=-1)
+        own = getattr(detector, "loss", torch.ops.lensbox.masked_giou_loss)
+        with torch.no_grad():
+            self.loss = float(own(self.predictions, self.targets))
+
+    def detect(self, canvases: Tensor, score: float, iou: float) -> Answer:
+        """Return the outputs of `detect` by name."""
+        with torch.no_grad():
+            return named(self.detector.detect(canvases, score, iou))
+
+    def found(self, thresholds: tuple[float, float]) -> list[Found]:
+        """Return the detections in each canvas at these thresholds."""
+        if thresholds not in self._found:
+            with one_thread():
+                answers = [self.detect(canvas[None], *thresholds) for canvas in self.canvases]
+            self.slots = slots_of(answers)
+            self._found[thresholds] = [found_in(answer, self.slots) for answer in answers]
+        return self._found[thresholds]
+
+    def found_in_photographs(self) -> list[Found]:
+        """Return the detections in the canvases as photographs, fitted and restored as the detector does."""
+        module: Any = deployed(self.detector)
+        found = []
+        with torch.no_grad(), one_thread():
+            for photograph in self.canvases:
+                canvases, geometry = module.preprocess([photograph], None)
+                answer = self.detect(canvases, *self.thresholds)
+                restored = {**answer, "boxes": module.restore(answer["boxes"], geometry)}
+                for name in self.detector.specification.points:
+                    restored[name] = module.restore_points(answer[name], geometry)
+                found.append(found_in(restored, self.slots))
+        return found
+
+    @cached_property
+    def unstable_share(self) -> float:
+        """How many detections come or go by the rounding of float32 alone, as a share of all.
+
+        A copy of the detector with weights changed by rounding is compared with the detector. The share is
+        large where scores tie, as those of an untrained network do.
+        """
+        noisy = copy.deepcopy(cast(nn.Module, self.detector))
+        generator = torch.Generator().manual_seed(0)
+        with torch.no_grad():
+            for weight in noisy.parameters():
+                if weight.is_floating_point():
+                    weight.mul_(1 + _ROUNDING * torch.randn(weight.shape, generator=generator))
+        change = Difference()
+        detector: Any = noisy
+        with torch.no_grad(), one_thread():
+            for canvas, expected in zip(self.canvases, self.found(self.thresholds), strict=True):
+                actual = found_in(named(detector.detect(canvas[None], *self.thresholds)), self.slots)
+                change.add(expected, actual, self.thresholds, TOLERANCES["cpu"].limits(expected))
+        return change.others / max(change.expected, 1)
+
+    def milliseconds(self, batch: int) -> float:
+        """Return the time of a batch of the detector itself."""
+        if batch not in self._milliseconds:
+            with one_thread():
+                self._milliseconds[batch] = self.time(self.detect, batch)
+        return self._milliseconds[batch]
+
+    def time(self, detect: Detect, batch: int) -> float:
+        """Return the milliseconds of a batch, the median of some calls after one."""
+        calls: list[float] = []
+        canvases, begin = self.canvases[:batch], time.perf_counter()
+        while len(calls) < 2 or time.perf_counter() - begin < _SECONDS:
+            start = time.perf_counter()
+            detect(canvases, *self.thresholds)["counts"].cpu()  # waits for the device
+            calls.append(time.perf_counter() - start)
+        return statistics.median(calls[1:]) * 1e3
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Make sums, and so the answers, independent of the number of cores."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+
+
+def comparison_canvases(detector: Detector, pictures: Sequence[Tensor], least: int) -> tuple[Tensor, int]:
+    """Return at least `least` canvases, uint8 [N, c, h, w], and how many of them are pictures."""
+    specification = detector.specification
+    height, width, channels = specification.height, specification.width, specification.channels
+    shown = [*pictures, *drawn_pictures(specification)]
+    fitted, _ = fit_to_canvases(shown, None, height, width, channels, specification.fill)
+    generator = torch.Generator().manual_seed(0)
+    shape = (_NOISE_CANVASES, channels, height, width)
+    noise = torch.randint(0, 256, shape, dtype=torch.uint8, generator=generator)
+    canvases = torch.cat([fitted, noise])
+    # Mirrored copies fill the largest batch: other canvases for the same price.
+    while len(canvases) < least:
+        canvases = torch.cat([canvases, canvases[: least - len(canvases)].flip(3)])
+    return canvases, len(shown)
+
+
+def answers_of(detect: Callable[[Tensor], Answer], canvases: Tensor, batch: int) -> Iterator[Answer]:
+    """Yield the answers for all canvases in batches of one size.
+
+    A batch that is larger than all canvases has them several times.
+    """
+    if batch > len(canvases):
+        canvases = canvases.repeat(-(-batch // len(canvases)), 1, 1, 1)[:batch]
+    for first in range(0, len(canvases), batch):
+        yield detect(canvases[first : first + batch])

@@ -1,0 +1,128 @@
+"""The answers and times of `lensbox_runner`, for the comparison of an exported file with its detector."""
+
+import json
+import math
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import torch
+from PIL import Image
+from torch import Tensor
+
+from lensbox.common.errors import ArtifactError
+from lensbox.ops import library_path
+from lensbox.runtime.detection_sets import Found
+
+_SECONDS = "0.1"  # for timing one batch size
+_TIMEOUT = 600  # seconds; a program that hangs must not hold up an export for ever
+
+
+def has_onnxruntime(runner: Path) -> bool:
+    """Whether `lensbox_runner` takes ONNX files, as it says. Raises ArtifactError if it cannot be asked."""
+    return ", onnxruntime " in _output_of(runner, "--version")
+
+
+class RunnerTrial:
+    """A file and photographs in a folder of their own, as the program reads them.
+
+    canvases: uint8 [N, c, h, w], which are the photographs. ops: libraries that the file needs beside
+    Lensbox's own.
+    """
+
+    def __init__(
+        self,
+        runner: Path,
+        content: bytes,
+        name: str,
+        device: str,
+        canvases: Tensor,
+        ops: Sequence[Path] = (),
+    ) -> None:
+        self.device = device
+        self._ops = [library_path(), *(path.absolute() for path in ops)]
+        self._runner = runner.absolute()  # a bare name would be looked for in PATH
+        self._folder = tempfile.TemporaryDirectory(prefix="lensbox-")
+        self._file = Path(self._folder.name) / f"detector{Path(name).suffix}"
+        self._file.write_bytes(content)
+        self._images = []
+        for index, canvas in enumerate(canvases):
+            pixels = canvas[0] if len(canvas) == 1 else canvas.permute(1, 2, 0)
+            path = Path(self._folder.name) / f"{index:04}.png"
+            Image.fromarray(pixels.contiguous().numpy()).save(path, compress_level=1)
+            self._images.append(str(path))
+
+    def __enter__(self) -> "RunnerTrial":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._folder.cleanup()
+
+    def detect(
+        self, thresholds: tuple[float, float], batch: int, classes: Sequence[str], slots: int | None
+    ) -> list[Found]:
+        """What it finds in each photograph, in its pixels. classes: names by label. slots: the most that can
+        be found in one, None for any number."""
+        score, iou = map(str, thresholds)
+        options = ["--score-threshold", score, "--iou-threshold", iou, "--batch", str(batch)]
+        answer = self._run("detect", *options, "--image", *self._images)
+        return [_found(image["detections"], classes, slots) for image in answer["images"]]
+
+    def loss(self, predictions: Tensor, targets: Tensor) -> float:
+        """The artifact's loss of boxes, [N, 4]."""
+        files = {}
+        for name, boxes in (("predictions", predictions), ("targets", targets)):
+            path = Path(self._folder.name) / f"{name}.json"
+            path.write_text(json.dumps(boxes.tolist()))
+            files[name] = str(path)
+        answer = self._run("loss", "--predictions", files["predictions"], "--targets", files["targets"])
+        return float(answer["loss"])
+
+    def milliseconds(self, batches: Sequence[int]) -> dict[int, float]:
+        """The median time of `detect` for canvases that lie on the device, by batch size."""
+        answer = self._run("bench", "--batch-sizes", ",".join(map(str, batches)), "--seconds", _SECONDS)
+        return {row["batch"]: float(row["detect"]["p50_ms"]) for row in answer["batches"]}
+
+    def _run(self, command: str, *options: str) -> Any:
+        line = ["--artifact", self._file, "--device", self.device, *options]
+        for library in self._ops:
+            line += ["--ops", library]
+        return json.loads(_output_of(self._runner, command, *map(str, line)))
+
+
+def _output_of(runner: Path, command: str, *options: str) -> str:
+    """What it prints. Raises ArtifactError if it fails."""
+    try:
+        done = subprocess.run(
+            [str(runner), command, *options], capture_output=True, text=True, check=False, timeout=_TIMEOUT
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise ArtifactError(f"the file cannot be compared with {runner}: {error}") from error
+    if done.returncode != 0:
+        reason = done.stderr.strip() or f"exit code {done.returncode}"
+        raise ArtifactError(f"{runner} {command} failed: {reason}")
+    return done.stdout
+
+
+def _found(detections: Sequence[dict[str, Any]], classes: Sequence[str], slots: int | None) -> Found:
+    boxes = torch.tensor([[_number(side) for side in one["box"]] for one in detections])
+    scores = torch.tensor([_number(one["score"]) for one in detections])
+    labels = torch.tensor([classes.index(one["label"]) if classes else 0 for one in detections]).long()
+    full = 0 < len(detections) == slots
+    names = detections[0].get("extras", ()) if detections else ()
+    extras = {name: torch.tensor([_numbers(one["extras"][name]) for one in detections]) for name in names}
+    return Found(boxes.float().reshape(-1, 4), scores.float(), labels, full, extras)
+
+
+def _number(value: float | None) -> float:
+    """JSON has null for what is not finite."""
+    return math.nan if value is None else value
+
+
+def _numbers(value: Any) -> Any:
+    return [_numbers(item) for item in value] if isinstance(value, list) else _number(value)

@@ -1,0 +1,80 @@
+"""The one table of tolerances: how far a file's answers may lie from those of its detector."""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from lensbox.artifact.self_test import TOLERANCES as SELF_TEST
+from lensbox.runtime.detection_sets import Found, Limits
+
+
+class Tolerance(NamedTuple):
+    """What rounding explains, against the detector in PyTorch on the CPU in float32.
+
+    boxes: pixels of the canvas; relative: part of a coordinate beside them, as sides are exponentials of up
+    to 4,700 px; scores, iou: absolute; values: part of the largest value of an output, infinite where further
+    outputs are not compared; loss: part of the loss. exchanged: share of the detections that may come or go,
+    since their scores or overlaps are within the tolerance of a threshold or of each other.
+    """
+
+    boxes: float
+    relative: float
+    scores: float
+    iou: float
+    values: float
+    loss: float
+    exchanged: float
+
+    def limits(self, found: Found) -> Limits:
+        """Return the limits for one picture, in which the detector found these."""
+        extras = {
+            name: self.values * float(value.double().nan_to_num(0, 0, 0).abs().max())
+            if value.numel()
+            else 0.0
+            for name, value in found.extras.items()
+        }
+        return Limits(self.boxes, self.scores, self.iou, extras, self.relative)
+
+
+_INFINITE = float("inf")
+
+# By device for float32, by dtype otherwise; `boxes` of the latter is what `--tolerance` says.
+TOLERANCES = {
+    "cpu": Tolerance(0.01, 1e-4, SELF_TEST["cpu"].scores, 0.01, 1e-3, 1e-5, 0.01),
+    "cuda": Tolerance(0.05, 1e-4, SELF_TEST["cuda"].scores, 0.02, 2e-2, 1e-5, 0.01),
+    "tf32": Tolerance(2.0, 0, SELF_TEST["cuda"].scores, 0.1, _INFINITE, 1e-5, 0.05),
+    "float16": Tolerance(2.0, 0, SELF_TEST["cuda"].scores, 0.1, _INFINITE, 1e-5, 0.05),
+    "bfloat16": Tolerance(2.0, 0, SELF_TEST["cuda"].scores, 0.1, _INFINITE, 1e-5, 0.05),
+}
+
+LOGITS = 1e-3  # of the face detector's network alone
+Predictions = tuple[Tensor, Tensor]  # boxes [B, A, 4] and logits [B, A]
+
+
+def tolerance_of(dtype: str, device: str, boxes: float) -> Tolerance:
+    """Return the row for a file. boxes: the tolerance of `--tolerance`, for other precisions than float32."""
+    return TOLERANCES[device] if dtype == "float32" else TOLERANCES[dtype]._replace(boxes=boxes)
+
+
+def prediction_failures(actual: Predictions, expected: Predictions) -> list[str]:
+    """Return what differs by more than rounding in boxes [B, A, 4] and logits [B, A], a sentence each.
+
+    NaN never passes.
+    """
+    failures = []
+    slack = TOLERANCES["cpu"].boxes + TOLERANCES["cpu"].relative * expected[0].abs()
+    for name, value, wanted, tolerance in (
+        ("boxes", actual[0], expected[0], slack),
+        ("logits", actual[1], expected[1], torch.tensor(LOGITS)),
+    ):
+        if value.dtype != wanted.dtype or value.shape != wanted.shape:
+            failures.append(
+                f"{name} must be {wanted.dtype} of shape {list(wanted.shape)}, "
+                f"got {value.dtype} of shape {list(value.shape)}"
+            )
+            continue
+        difference = (value - wanted).abs()
+        if not bool((difference <= tolerance).all()):
+            failures.append(f"{name} differ by up to {float(difference.max()):.3g}")
+    return failures

@@ -1,0 +1,151 @@
+"""The package of a detector: what it holds, and that it is not written where it finds something else."""
+
+import zipfile
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+from unusual_detectors import Deciding, FittingItsOwnWay
+from user_detectors import Brightest, RedAndBlue
+from wrong_models import wrong_in_batches_of
+
+from lensbox.common.errors import ArtifactError
+from lensbox.export.formats import aoti
+from lensbox.export.pipeline import save_artifact
+from lensbox.export.verify.reference import comparison_canvases
+from lensbox.model import Detector, FaceDetector
+from lensbox.runtime import load_artifact
+from lensbox.runtime.formats.aoti import AotiModel
+
+
+@pytest.fixture
+def compiled_before(package_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In place of the compiler: the code of a package that is there, of the same detector."""
+    folder = tmp_path / "code"
+    folder.mkdir()
+    with zipfile.ZipFile(package_path) as archive:
+        for name in archive.namelist():
+            if "/aotinductor/" in name:
+                (folder / name.split("/")[-1]).write_bytes(archive.read(name))
+    files = [str(path) for path in folder.iterdir()]
+    monkeypatch.setattr(aoti, "compile_graph", lambda *_: files)
+
+
+def save(detector: Detector, folder: Path) -> None:
+    folder.mkdir(exist_ok=True)
+    save_artifact(detector, folder / "detector.pt2", score_threshold=0.25, iou_threshold=0.4, kind="aoti")
+
+
+class TestContents:
+    def test_no_source_and_no_path_of_this_machine(self, package_path: Path) -> None:
+        with zipfile.ZipFile(package_path) as archive:
+            texts = [archive.read(name) for name in archive.namelist() if name.endswith((".cpp", ".json"))]
+            names = archive.namelist()
+        assert len(texts) > 2
+        assert not any(b"#include" in text or b"/tmp/" in text for text in texts)
+        assert any(name.endswith(".so") for name in names)
+
+    def test_metadata(self, package_path: Path, artifact_path: Path) -> None:
+        package, script = (
+            load_artifact(package_path).metadata,
+            load_artifact(artifact_path).metadata,
+        )
+        assert package.weights_sha256 == script.weights_sha256
+        assert (package.score_threshold, package.iou_threshold) == (0.25, 0.4)
+        assert package.methods == script.methods
+        assert package.precision is None
+        assert [schema.split("(")[0] for schema in package.ops] == [
+            "lensbox::letterbox",
+            "lensbox::masked_giou_loss",
+            "lensbox::padded_nms.tensor_thresholds",
+        ]
+
+    @pytest.mark.usefixtures("compiled_before")
+    def test_the_same_code_makes_a_package_again(self, detector: FaceDetector, tmp_path: Path) -> None:
+        save(detector, tmp_path / "out")
+        assert load_artifact(tmp_path / "out" / "detector.pt2").self_test().passed
+
+
+@pytest.mark.usefixtures("compiled_before")
+@pytest.mark.parametrize("batch", [1, 7, 256])
+def test_code_that_is_wrong_in_batches_of_one_size_is_refused(
+    detector: FaceDetector, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, batch: int
+) -> None:
+    """As AOTInductor did once, without a word."""
+    monkeypatch.setattr(AotiModel, "run", wrong_in_batches_of(batch, AotiModel.run))
+    with pytest.raises(ArtifactError, match=f"fails its self-test|does not find .* in batches of {batch}\\b"):
+        save(detector, tmp_path / "out")
+    assert not list((tmp_path / "out").iterdir())
+
+
+@pytest.mark.usefixtures("compiled_before")
+def test_code_of_other_weights_is_refused(detector: FaceDetector, tmp_path: Path) -> None:
+    other = FaceDetector(detector.config).eval()
+    other.load_state_dict(detector.state_dict())
+    with torch.no_grad():
+        for head in (other.head4, other.head8, other.head16, other.head32):
+            head.prediction.weight *= 1.02
+    with pytest.raises(ArtifactError, match=r"detector.pt2 (fails its self-test|does not find)"):
+        save(other, tmp_path / "out")
+
+
+def test_tf32_needs_a_gpu(tmp_path: Path) -> None:
+    with pytest.raises(ArtifactError, match="tf32 must be compiled for a GPU, got the device cpu"):
+        save_artifact(Brightest(), tmp_path / "x.pt2", kind="aoti", dtype="tf32")
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (Deciding, r"(?s)torch.export cannot make a graph .*\(.*unusual_detectors\.py:\d+\)"),
+        (FittingItsOwnWay, "the detector's own preprocess cannot be exported: a package holds detect alone"),
+    ],
+)
+def test_what_cannot_be_compiled_is_named(make: type[Brightest], message: str, tmp_path: Path) -> None:
+    with pytest.raises(ArtifactError, match=message):
+        save_artifact(make(), tmp_path / "detector.pt2", kind="aoti")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_missing_compiler_is_named(tmp_path: Path) -> None:
+    from torch._inductor import config
+
+    with (
+        config.patch({"cpp.cxx": ("no-such-compiler",)}),
+        pytest.raises(ArtifactError, match=r"--format aoti needs a C\+\+ compiler"),
+    ):
+        save_artifact(Brightest(), tmp_path / "detector.pt2", kind="aoti")
+
+
+def test_what_the_compiler_says_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*arguments: object, **options: object) -> None:
+        raise RuntimeError("a page\n  x.cpp:3:4: error: no such thing\nanother page")
+
+    monkeypatch.setattr(torch._inductor, "aot_compile", fail)
+    graph = torch.fx.symbolic_trace(nn.ReLU())
+    with pytest.raises(ArtifactError, match=r"cannot compile the detector: x.cpp:3:4: error: no such thing$"):
+        aoti.compile_graph(graph, [torch.zeros(2)], tf32=False)
+
+
+def test_labels_and_a_loss_of_its_own(tmp_path: Path) -> None:
+    """The one detector here that is compiled once more."""
+
+    class LosingItsOwnWay(RedAndBlue):
+        def loss(self, predictions: Tensor, targets: Tensor) -> Tensor:
+            return (predictions - targets).abs().mean()
+
+    detector = LosingItsOwnWay(side=8).eval()
+    path = tmp_path / "red_and_blue.pt2"
+    metadata = save_artifact(detector, path, kind="aoti")
+    assert metadata.methods == ("preprocess", "detect", "restore", "detect_named")
+    artifact = load_artifact(path)
+    assert artifact.self_test().passed
+    canvases = comparison_canvases(detector, (), 32)[0][6:12]  # drawn scenes
+    found, wanted = artifact.detect_named(canvases), detector.detect(canvases, 0.4, 0.3)
+    assert found.keys() == wanted.keys()
+    for name, value in wanted.items():
+        torch.testing.assert_close(found[name], value, rtol=1e-4, atol=0.01)
+    assert int(found["counts"].sum()) > 0
+    with pytest.raises(ValueError, match="loss must be asked of the detector's TorchScript artifact"):
+        artifact.loss(torch.zeros(1, 4), torch.zeros(1, 4))

@@ -1,0 +1,139 @@
+"""What is done to a graph before it is compiled changes its answers by rounding alone."""
+
+from typing import Any
+
+import pytest
+import torch
+from small_detectors import varied_detector
+from torch import Tensor, fx, nn
+
+from lensbox.export.formats.graph_passes import fold_batch_norms, lay_out, reduce_products
+from lensbox.export.graph import custom_ops
+
+
+class Net(nn.Module):
+    """Convolutions with their batch norms, one whose result is also used bare, and a linear layer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Sequential(nn.Conv2d(3, 8, 3, bias=False), nn.BatchNorm2d(8), nn.ReLU())
+        self.grouped = nn.Sequential(
+            nn.Conv2d(8, 8, 3, groups=8, padding="same"), nn.BatchNorm2d(8, affine=False)
+        )
+        self.shared, self.norm = nn.Conv2d(8, 4, 1), nn.BatchNorm2d(4)
+        self.linear = nn.Linear(4, 2)
+        for layer in self.modules():
+            if isinstance(layer, nn.BatchNorm2d):
+                nn.init.uniform_(layer.running_mean, -1, 1)  # type: ignore[arg-type]
+                nn.init.uniform_(layer.running_var, 0.5, 2)  # type: ignore[arg-type]
+                if layer.affine:
+                    nn.init.uniform_(layer.weight, 0.5, 1.5)
+                    nn.init.uniform_(layer.bias, -1, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.shared(self.grouped(self.first(x)))
+        scores: Tensor = self.linear((y + self.norm(y)).mean(dim=(2, 3))).float()
+        return scores
+
+
+def traced(module: nn.Module, x: Tensor) -> fx.GraphModule:
+    with torch.no_grad():
+        graph = torch.export.export(module.eval(), (x,), strict=False).module(check_guards=False)
+    assert isinstance(graph, fx.GraphModule)
+    return graph
+
+
+@pytest.fixture(scope="module")
+def x() -> Tensor:
+    return torch.randn(2, 3, 12, 12, generator=torch.Generator().manual_seed(1))
+
+
+def targets(graph: fx.GraphModule) -> list[str]:
+    return [str(node.target) for node in graph.graph.nodes if node.op == "call_function"]
+
+
+def test_batch_norms_are_folded_where_nothing_else_looks(x: Tensor) -> None:
+    net = Net()
+    graph = traced(net, x)
+    assert fold_batch_norms(graph) == 2
+    assert targets(graph).count("aten.batch_norm.default") == 1
+    torch.testing.assert_close(graph(x), net(x), rtol=1e-5, atol=1e-5)
+
+
+class Computed(nn.Module):
+    """Parameters that the graph computes: of a convolution, and of the norm behind another."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.rand(3, 3, 1, 1))
+        self.offset = nn.Parameter(torch.rand(3))
+        self.norm = nn.BatchNorm2d(3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.norm(nn.functional.conv2d(x, self.weight, self.offset * 2).float())
+        mean, variance = self.norm.running_mean, self.norm.running_var
+        x = nn.functional.conv2d(x, self.weight, self.offset)
+        return nn.functional.batch_norm(x, mean, variance, self.offset * 3, self.offset + 1)
+
+
+def test_computed_parameters_stay(x: Tensor) -> None:
+    net = Computed()
+    graph = traced(net, x)
+    assert fold_batch_norms(graph) == 0
+    torch.testing.assert_close(graph(x), net(x))
+    reduce_products(graph, torch.bfloat16)
+    torch.testing.assert_close(graph(x), net(x), rtol=0.02, atol=0.02)
+
+
+def test_all_of_the_face_detector_are_folded() -> None:
+    detector = varied_detector(0.2)
+    images = torch.randint(0, 256, (2, 1, 256, 256)).float()
+    graph = traced(detector, images)
+    assert fold_batch_norms(graph) == sum(isinstance(layer, nn.BatchNorm2d) for layer in detector.modules())
+    assert not any("batch_norm" in target for target in targets(graph))
+    with torch.no_grad():
+        for value, wanted in zip(graph(images), detector(images), strict=True):
+            torch.testing.assert_close(value, wanted, rtol=1e-4, atol=1e-3)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_products_are_reduced_and_norms_are_not(x: Tensor, dtype: torch.dtype) -> None:
+    net = Net()
+    graph = traced(net, x)
+    fold_batch_norms(graph)
+    reduce_products(graph, dtype)
+    seen: dict[str, torch.dtype] = {}
+
+    class Watch(fx.Interpreter):
+        def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
+            if isinstance(args[0], Tensor):
+                seen[str(target)] = args[0].dtype
+            return super().call_function(target, args, kwargs)
+
+    with torch.no_grad():
+        answer = Watch(graph).run(x)
+    assert seen["aten.conv2d.default"] == seen["aten.conv2d.padding"] == seen["aten.linear.default"] == dtype
+    assert seen["aten.batch_norm.default"] == torch.float32
+    assert answer.dtype == torch.float32
+    difference = (answer - net(x)).abs().max()
+    assert 0 < difference < 0.1
+
+
+def test_a_layout_changes_no_value(x: Tensor) -> None:
+    net = Net()
+    graph = traced(net, x)
+    lay_out(graph, torch.channels_last)
+    weights = [value for value in graph.buffers() if value.dim() == 4]
+    assert len(weights) == 3
+    assert all(weight.is_contiguous(memory_format=torch.channels_last) for weight in weights)
+    torch.testing.assert_close(graph(x), net(x), rtol=1e-5, atol=1e-5)
+
+
+def test_operators_of_others_are_listed() -> None:
+    class Suppressing(nn.Module):
+        def forward(self, boxes: Tensor) -> Tensor:
+            return torch.ops.lensbox.giou(boxes, boxes).relu()  # type: ignore[no-any-return]
+
+    assert [schema.split("(")[0] for schema in custom_ops(traced(Suppressing(), torch.rand(3, 4)))] == [
+        "lensbox::giou"
+    ]

@@ -1,0 +1,237 @@
+"""The ONNX file of a whole detector: what it holds, what it finds, and which detectors get none."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+import torch
+from click.testing import CliRunner
+from torch import Tensor, nn
+from unusual_detectors import (
+    Deciding,
+    FittingItsOwnWay,
+    LosingItsOwnWay,
+    LosingOfBoxesWithoutImages,
+    TakingLessThanLensbox,
+)
+from user_detectors import Brightest, Landmarks, RedAndBlue
+
+from lensbox.artifact.metadata import ArtifactMetadata
+from lensbox.common.errors import ArtifactError
+from lensbox.export import pipeline
+from lensbox.export.cli import export
+from lensbox.export.formats import onnx as onnx_format
+from lensbox.export.formats.onnx import OPSET, OnnxExportError
+from lensbox.export.options import output_paths
+from lensbox.export.pipeline import save_artifact
+from lensbox.export.verify.pictures import draw_scene
+from lensbox.model import Detector, FaceDetector, weights_sha256
+from lensbox.runtime import Detections, load_artifact
+
+
+def metadata_of(path: Path) -> ArtifactMetadata:
+    properties = {entry.key: entry.value for entry in onnx.load(path).metadata_props}
+    return ArtifactMetadata.from_json(properties["lensbox.json"])
+
+
+def test_the_file_holds_standard_operators_alone(detector: FaceDetector, onnx_path: Path) -> None:
+    model = onnx.load(onnx_path)
+    assert [(entry.domain, entry.version) for entry in model.opset_import] == [("", OPSET)]
+    assert not model.functions
+    operators = [node.op_type for node in model.graph.node]
+    assert operators.count("NonMaxSuppression") == 1
+    assert "BatchNormalization" not in operators
+    onnx.checker.check_model(onnx_path, full_check=True)
+
+
+def test_the_file_describes_itself(detector: FaceDetector, onnx_path: Path, artifact_path: Path) -> None:
+    model = onnx.load(onnx_path)
+    assert [value.name for value in model.graph.input] == ["images", "score_threshold", "iou_threshold"]
+    assert [value.name for value in model.graph.output] == ["boxes", "scores", "counts"]
+    assert model.graph.input[0].type.tensor_type.shape.dim[0].dim_param == "batch"
+    assert "uint8" in model.graph.input[0].doc_string
+    metadata, script = metadata_of(onnx_path), load_artifact(artifact_path).metadata
+    assert metadata.weights_sha256 == weights_sha256(detector) == script.weights_sha256
+    assert metadata.ops == ()
+    for name in ("name", "lensbox_version", "canvas", "reading", "methods", "output", "score_threshold"):
+        assert getattr(metadata, name) == getattr(script, name), name
+    assert metadata.self_test.boxes.equal(script.self_test.boxes)
+    # The exporter's notes would tell where the sources lie on this machine.
+    assert str(Path(pipeline.__file__).parents[1]).encode() not in onnx_path.read_bytes()
+    assert [file.name for file in onnx_path.parent.iterdir()] == ["detector.onnx"]
+
+
+def assert_same(actual: Detections, expected: Detections) -> None:
+    assert len(actual.scores) == len(expected.scores)
+    torch.testing.assert_close(actual.boxes, expected.boxes, rtol=1e-4, atol=0.01)
+    torch.testing.assert_close(actual.scores, expected.scores, rtol=0, atol=1e-3)
+    assert (actual.labels is None) == (expected.labels is None)
+    if actual.labels is not None and expected.labels is not None:
+        assert actual.labels.equal(expected.labels)
+    assert actual.extras.keys() == expected.extras.keys()
+    for name, value in actual.extras.items():
+        torch.testing.assert_close(value, expected.extras[name], rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("make", [Brightest, RedAndBlue, Landmarks])
+def test_detectors_of_users_find_the_same(make: type[nn.Module], tmp_path: Path) -> None:
+    detector: Detector = make()  # type: ignore[assignment]
+    save_artifact(detector, tmp_path / "detector.onnx", kind="onnx")
+    save_artifact(detector, tmp_path / "detector.pt")
+    actual, expected = (load_artifact(tmp_path / f"detector.{suffix}") for suffix in ("onnx", "pt"))
+    assert actual.self_test().passed
+    height, width = detector.specification.height, detector.specification.width
+    photographs = [draw_scene(seed, 2 * height, 3 * width) for seed in range(3)]
+    found = actual.detect_images(photographs, 0.2)
+    assert sum(len(one.scores) for one in found) >= 3
+    for one, other in zip(found, expected.detect_images(photographs, 0.2), strict=True):
+        assert_same(one, other)
+
+
+def planted(model: onnx.ModelProto) -> None:
+    bias = next(value for value in model.graph.initializer if value.name.endswith("head4.prediction.bias"))
+    bias.CopyFrom(onnx.numpy_helper.from_array(onnx.numpy_helper.to_array(bias) + 0.1, bias.name))
+
+
+def constant_threshold(model: onnx.ModelProto) -> None:
+    constant = onnx.numpy_helper.from_array(np.array(0.4, np.float32), "constant")
+    model.graph.initializer.append(constant)
+    for node in model.graph.node:
+        for index, name in enumerate(node.input):
+            if name == "iou_threshold":
+                node.input[index] = "constant"
+
+
+@pytest.mark.parametrize("error", [planted, constant_threshold])
+def test_a_model_that_finds_other_things_gets_no_file(
+    error: Callable[[onnx.ModelProto], None],
+    detector: FaceDetector,
+    onnx_path: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    model = onnx.load(onnx_path)  # of the same detector, in place of the exporter's
+    monkeypatch.setattr(onnx_format, "translated", lambda *_: model)
+    path = tmp_path / "detector.onnx"
+    save_artifact(detector, path, score_threshold=0.25, iou_threshold=0.4, kind="onnx")
+    path.unlink()
+    error(model)
+    with pytest.raises(ArtifactError, match=r"fails its self-test|does not find what the detector finds"):
+        save_artifact(detector, path, score_threshold=0.25, iou_threshold=0.4, kind="onnx")
+    assert not list(tmp_path.iterdir())
+
+
+@torch.library.custom_op("test_onnx_writer::nothing", mutates_args=())
+def _nothing(values: Tensor) -> Tensor:
+    return values.clone()
+
+
+@_nothing.register_fake
+def _(values: Tensor) -> Tensor:
+    return torch.empty_like(values)
+
+
+class WithOpOfItsOwn(Brightest):
+    def detect(
+        self, images: Tensor, score_threshold: float, iou_threshold: float
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        images = torch.ops.test_onnx_writer.nothing(images)
+        return super().detect(images, score_threshold, iou_threshold)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (WithOpOfItsOwn, "no translation of the operators test_onnx_writer::nothing"),
+        (Deciding, r"(?s)torch.export cannot make a graph .*\(.*unusual_detectors\.py:\d+\)"),
+        (
+            FittingItsOwnWay,
+            "the detector's own preprocess cannot be exported: an ONNX file holds detect alone",
+        ),
+        (TakingLessThanLensbox, "the detector's own preprocess cannot be exported"),
+    ],
+)
+def test_what_onnx_cannot_say_is_named(make: type[Brightest], message: str, tmp_path: Path) -> None:
+    with pytest.raises(OnnxExportError, match=message):
+        save_artifact(make(), tmp_path / "detector.onnx", kind="onnx")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("make", [LosingItsOwnWay, LosingOfBoxesWithoutImages])
+def test_a_loss_of_its_own_stays_behind(make: type[Brightest], tmp_path: Path) -> None:
+    metadata = save_artifact(make(), tmp_path / "detector.onnx", kind="onnx")
+    assert metadata.methods == ("preprocess", "detect", "restore")
+    artifact = load_artifact(tmp_path / "detector.onnx")
+    assert artifact.self_test().passed
+    with pytest.raises(ValueError, match="loss must be asked of the detector's TorchScript artifact"):
+        artifact.loss(torch.ones(1, 4), torch.ones(1, 4))
+
+
+class TestCommand:
+    def test_files_of_one_export_agree(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.syspath_prepend(str(Path(__file__).parents[2]))
+        output = tmp_path / "deep" / "both.any"
+        arguments = ["--model", "user_detectors:RedAndBlue", "--output", str(output)]
+        ran = CliRunner().invoke(export, [*arguments, "--format", "onnx,torchscript"], catch_exceptions=False)
+        paths = [tmp_path / "deep" / f"both.{suffix}" for suffix in ("pt", "onnx")]
+        assert ran.stdout.splitlines() == [str(path) for path in paths]
+        script, graph = (load_artifact(path).metadata for path in paths)
+        assert graph.weights_sha256 == script.weights_sha256
+        assert graph.lensbox_version == script.lensbox_version
+        assert graph.self_test.image.equal(script.self_test.image)
+
+    @pytest.mark.parametrize(
+        ("output", "stem"),
+        [("a", "a"), ("a.any", "a"), ("a.pt", "a"), ("a.program.pt2", "a"), ("v1.2", "v1.2"), (".pt", ".pt")],
+    )
+    def test_several_formats_share_a_stem(self, output: str, stem: str) -> None:
+        paths = output_paths(Path("deep") / output, ["torchscript", "program"])
+        assert paths == {
+            "torchscript": Path("deep") / f"{stem}.pt",
+            "program": Path("deep") / f"{stem}.program.pt2",
+        }
+
+    def test_one_format_takes_the_very_name(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.syspath_prepend(str(Path(__file__).parents[2]))
+        output = tmp_path / "model"
+        arguments = ["--model", "user_detectors:Brightest", "--output", str(output), "--format", "onnx"]
+        ran = CliRunner().invoke(export, arguments, catch_exceptions=False)
+        assert ran.stdout.splitlines() == [str(output)]
+        assert load_artifact(output).self_test().passed
+
+    def test_where_one_format_fails_none_is_written(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.syspath_prepend(str(Path(__file__).parents[2]))
+        arguments = ["--model", "user_detectors:Brightest", "--output", str(tmp_path / "detector.pt")]
+        ran = CliRunner().invoke(export, [*arguments, "--format", "torchscript,onnx-network"])
+        assert ran.exit_code == 3
+        assert "a network alone can be exported of the face detector" in ran.output
+        assert not list(tmp_path.iterdir())
+
+    def test_a_missing_package_is_named_with_its_extra(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(pipeline, "find_spec", lambda name: None if name == "onnxscript" else object())
+        arguments = ["--format", "onnx", "--output", str(tmp_path / "detector.onnx")]
+        ran = CliRunner().invoke(export, arguments)
+        assert ran.exit_code == 3
+        assert "needs the Python packages onnxscript: pip install 'lensbox[onnx]'" in ran.output
+
+    @pytest.mark.parametrize(
+        ("arguments", "message"),
+        [
+            (
+                ["--format", "onnx,tflite"],
+                "must be of torchscript, aoti, onnx, program, onnx-network, triton, got 'tflite'",
+            ),
+            (["--format", "onnx", "--dtype", "float16"], "--dtype must be float32 for an ONNX file"),
+            (["--format", "onnx", "--ops", __file__, "--carry-ops"], "--carry-ops must come with"),
+        ],
+    )
+    def test_wrong_options_are_named(self, arguments: list[str], message: str) -> None:
+        ran = CliRunner().invoke(export, arguments)
+        assert ran.exit_code == 2
+        assert message in ran.output

@@ -1,0 +1,47 @@
+"""Talking to TorchScript without its warnings, and finding the operators that a graph needs."""
+
+import warnings
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import lensbox.ops  # noqa: F401 (registers torch.ops.lensbox)
+from lensbox.export.formats.torchscript import custom_op_schemas
+from lensbox.runtime.op_library import registered_schemas
+from lensbox.runtime.torchscript import quiet_torchscript
+
+
+class Branching(nn.Module):
+    """Uses an operator inside a branch, and another one in a helper method."""
+
+    def forward(self, boxes: Tensor) -> Tensor:
+        if boxes.shape[0] > 1:
+            return self.compare(boxes)
+        return boxes
+
+    def compare(self, boxes: Tensor) -> Tensor:
+        overlaps: Tensor = torch.ops.lensbox.pairwise_giou(boxes, boxes)
+        return overlaps
+
+    @torch.jit.export
+    def plain(self, boxes: Tensor) -> Tensor:
+        return boxes * 2
+
+
+def test_only_the_operators_in_use_are_found() -> None:
+    with quiet_torchscript():
+        module = torch.jit.script(Branching())
+    assert custom_op_schemas(module, ["forward", "plain"]) == [
+        str(registered_schemas("lensbox::pairwise_giou")[0])
+    ]
+    assert custom_op_schemas(module, ["plain"]) == []
+
+
+def test_unknown_operator_has_no_schema() -> None:
+    assert registered_schemas("lensbox::no_such_operator") == []
+
+
+def test_other_warnings_pass() -> None:
+    with pytest.warns(DeprecationWarning, match="something else"), quiet_torchscript():
+        warnings.warn("something else is deprecated", DeprecationWarning, stacklevel=1)

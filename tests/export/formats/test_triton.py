@@ -1,0 +1,335 @@
+"""The model repository for a Triton server: what it holds, what its models find, and which are refused."""
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+import torch
+from click.testing import CliRunner
+from google.protobuf import json_format, text_format
+from torch import Tensor
+from triton_stub import backend_module, request
+from tritonclient.grpc import model_config_pb2 as triton
+from unusual_detectors import FittingItsOwnWay
+from user_detectors import Landmarks, RedAndBlue
+
+from lensbox.common.errors import ArtifactError
+from lensbox.common.files import atomic_write
+from lensbox.export import pipeline
+from lensbox.export.cli import export
+from lensbox.export.formats import triton as triton_format
+from lensbox.export.formats.triton import make_repository
+from lensbox.export.formats.triton_config import LARGEST_BATCH
+from lensbox.export.pipeline import ExportOptions, Plan, make_artifact
+from lensbox.export.verify.reference import comparison_canvases
+from lensbox.model import Detector, FaceDetector, weights_sha256
+from lensbox.model.protocol_check import named
+from lensbox.ops import library_path
+from lensbox.runtime import load_artifact
+from lensbox.runtime.torchscript import quiet_torchscript, torchscript_call
+
+SCORE, OVERLAP = 0.25, 0.4
+
+
+@pytest.fixture(scope="module")
+def folder(detector: FaceDetector, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A repository of the face detector, with these thresholds."""
+    return written(detector, tmp_path_factory.mktemp("triton"))
+
+
+def plan(detector: Detector) -> Plan:
+    return Plan(detector, ExportOptions(SCORE, OVERLAP))
+
+
+def written(detector: Detector, folder: Path) -> Path:
+    for path, content in make_repository(plan(detector), folder).items():
+        atomic_write(path, content)
+    return folder
+
+
+def config_of(folder: Path, model: str) -> Any:
+    text = (folder / model / "config.pbtxt").read_text(encoding="utf-8")
+    return text_format.Parse(text, triton.ModelConfig())
+
+
+def canvases_of(detector: Detector, count: int) -> Tensor:
+    """uint8 [count, c, h, w], on each of which the detector finds something."""
+    canvases = comparison_canvases(detector, (), 32)[0]
+    with torch.no_grad():
+        found = named(detector.detect(canvases, SCORE, OVERLAP))["counts"] > 0
+    assert int(found.sum()) >= count
+    return canvases[found][:count]
+
+
+def assert_found(found: Mapping[str, Any], expected: Mapping[str, Tensor]) -> None:
+    """Every output equal up to rounding, in all slots that hold a detection."""
+    assert list(found) == list(expected)
+    counts = expected["counts"].tolist()
+    assert np.asarray(found["counts"]).ravel().tolist() == counts
+    assert sum(counts) > 0
+    for name, wanted in expected.items():
+        if name == "counts":
+            continue
+        for index, count in enumerate(counts):
+            actual = torch.as_tensor(np.asarray(found[name][index][:count]))
+            torch.testing.assert_close(actual, wanted[index][:count], rtol=1e-3, atol=1e-3)
+
+
+def test_files(folder: Path) -> None:
+    assert sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()) == [
+        "README.md",
+        "face_detector_onnx/1/model.onnx",
+        "face_detector_onnx/config.pbtxt",
+        "face_detector_python/1/detector.onnx",
+        "face_detector_python/1/model.py",
+        "face_detector_python/config.pbtxt",
+        "face_detector_pytorch/1/model.pt",
+        "face_detector_pytorch/config.pbtxt",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("model", "backend"),
+    [
+        ("face_detector_pytorch", "pytorch"),
+        ("face_detector_onnx", "onnxruntime"),
+        ("face_detector_python", "python"),
+    ],
+)
+def test_configurations(folder: Path, model: str, backend: str) -> None:
+    config = config_of(folder, model)
+    assert (config.name, config.backend) == (model, backend)
+    assert config.max_batch_size == LARGEST_BATCH == 32
+    assert config.HasField("dynamic_batching")
+    assert config.dynamic_batching.default_queue_policy.max_queue_size > 0
+    assert [group.count for group in config.instance_group] == [1]
+    inputs = {entry.name: (entry.data_type, [*entry.dims], entry.optional) for entry in config.input}
+    assert inputs.pop("images") == (triton.TYPE_UINT8, [1, 256, 256], False)
+    optional = (triton.TYPE_FP32, [1], True)
+    thresholds = ("score_threshold", "iou_threshold") if backend == "python" else ()
+    assert inputs == dict.fromkeys(thresholds, optional)
+    assert [(entry.name, entry.data_type, [*entry.dims]) for entry in config.output] == [
+        ("boxes", triton.TYPE_FP32, [256, 4]),
+        ("scores", triton.TYPE_FP32, [256]),
+        ("counts", triton.TYPE_INT32, [1]),
+    ]
+    # The model gives [batch], Triton [batch, 1].
+    assert [entry.HasField("reshape") for entry in config.output] == [False, False, True]
+    assert [warmup.batch_size for warmup in config.model_warmup] == [1, 2, 4, 8, 16, 32]
+
+
+def test_the_artifact_answers_the_backends_call(folder: Path, detector: FaceDetector) -> None:
+    path = folder / "face_detector_pytorch" / "1" / "model.pt"
+    with quiet_torchscript():
+        module = torch.jit.load(path)
+    # The backend matches inputs with the names of arguments, and outputs, by their order, with the tuple.
+    assert [argument.name for argument in module.forward.schema.arguments[1:]] == ["images"]
+    outputs = [entry.name for entry in config_of(folder, "face_detector_pytorch").output]
+    canvases = canvases_of(detector, 5)
+    with torchscript_call():
+        found = dict(zip(outputs, module(canvases), strict=True))
+    with torch.no_grad():
+        assert_found(found, named(detector.detect(canvases, SCORE, OVERLAP)))
+    artifact = load_artifact(path)
+    assert artifact.self_test().passed
+    assert artifact.metadata.weights_sha256 == weights_sha256(detector)
+    assert artifact.metadata.score_threshold == SCORE
+
+
+def test_a_process_needs_nothing_but_the_preloaded_op_library(folder: Path) -> None:
+    """As the notes in README.md tell the operator of a server, which knows libtorch and no Lensbox."""
+    code = (
+        "import sys, warnings, torch\n"
+        "warnings.simplefilter('ignore')\n"
+        "found = torch.jit.load(sys.argv[1])(torch.zeros(2, 1, 256, 256, dtype=torch.uint8))\n"
+        "assert 'lensbox' not in sys.modules\n"
+        "print(len(found), list(found[2].shape))"
+    )
+    environment = {**os.environ, "LD_LIBRARY_PATH": str(Path(torch.__file__).parent / "lib")}
+    command = [sys.executable, "-c", code, str(folder / "face_detector_pytorch" / "1" / "model.pt")]
+    bare = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert "Unknown builtin op" in bare.stderr
+    environment["LD_PRELOAD"] = str(library_path())
+    ran = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert (ran.returncode, ran.stdout) == (0, "3 [2]\n"), ran.stderr
+
+
+def test_the_onnx_model_has_its_thresholds_inside(folder: Path, detector: FaceDetector) -> None:
+    path = folder / "face_detector_onnx" / "1" / "model.onnx"
+    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    assert [value.name for value in session.get_inputs()] == ["images"]
+    outputs = [entry.name for entry in config_of(folder, "face_detector_onnx").output]
+    canvases = canvases_of(detector, 5)
+    found = dict(zip(outputs, session.run(outputs, {"images": canvases.numpy()}), strict=True))
+    with torch.no_grad():
+        assert_found(found, named(detector.detect(canvases, SCORE, OVERLAP)))
+    properties = {entry.key for entry in onnx.load(path).metadata_props}
+    assert "weights_sha256" in properties
+    assert not properties & {"lensbox.json", "lensbox.sha256"}
+
+
+def python_model(folder: Path, model: str, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The model of the Python backend, initialized as Triton does."""
+    monkeypatch.setitem(sys.modules, "triton_python_backend_utils", backend_module())
+    specification = importlib.util.spec_from_file_location("model", folder / model / "1" / "model.py")
+    assert specification is not None
+    assert specification.loader is not None
+    module = importlib.util.module_from_spec(specification)
+    specification.loader.exec_module(module)
+    made = module.TritonPythonModel()
+    config = json_format.MessageToDict(config_of(folder, model), preserving_proto_field_name=True)
+    made.initialize(
+        {
+            "model_config": json.dumps(config),
+            "model_repository": str(folder / model),
+            "model_version": "1",
+        }
+    )
+    return made
+
+
+def test_the_python_model_takes_thresholds_of_requests(
+    folder: Path, detector: FaceDetector, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = python_model(folder, "face_detector_python", monkeypatch)
+    canvases = canvases_of(detector, 6)
+    low = {"score_threshold": [[0.1]] * 2, "iou_threshold": [[0.2]] * 2}
+    bad = [
+        ({"score_threshold": [[1.5]]}, "score_threshold must be one number between 0 and 1 .*, got 1.5"),
+        ({"iou_threshold": [[np.nan]]}, "iou_threshold must be one number .*, got nan"),
+        ({"iou_threshold": [[0.1], [0.2]]}, "got 0.1, 0.2"),
+    ]
+    images = canvases.numpy()
+    requests = [request(images=images[:1]), request(images=images[1:3], **low), request(images=images[3:6])]
+    requests += [
+        request(images=images[: len(next(iter(thresholds.values())))], **thresholds) for thresholds, _ in bad
+    ]
+    answers = model.execute(requests)
+    assert len(answers) == len(requests)
+    for answer, part, thresholds in (
+        (answers[0], canvases[:1], (SCORE, OVERLAP)),
+        (answers[1], canvases[1:3], (0.1, 0.2)),
+        (answers[2], canvases[3:6], (SCORE, OVERLAP)),
+    ):
+        assert answer.error is None
+        with torch.no_grad():
+            assert_found(answer.found, named(detector.detect(part, *thresholds)))
+    for answer, (_, message) in zip(answers[3:], bad, strict=True):
+        assert answer.error.code == "invalid"
+        with pytest.raises(ValueError, match=message):
+            raise ValueError(answer.error.message)
+
+
+def test_a_failure_of_the_runtime_answers_all_who_wait(
+    folder: Path, detector: FaceDetector, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = python_model(folder, "face_detector_python", monkeypatch)
+    wrong = np.zeros([1, 1, 8, 8], np.uint8)
+    answers = model.execute([request(images=wrong), request(images=wrong)])
+    assert [answer.error.code for answer in answers] == ["internal", "internal"]
+
+
+@pytest.mark.parametrize("make", [RedAndBlue, Landmarks])
+def test_labels_and_extras(make: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    detector = make()
+    name = detector.specification.name
+    written(detector, tmp_path)
+    model = python_model(tmp_path, f"{name}_python", monkeypatch)
+    canvases = canvases_of(detector, 4)
+    expected = named(detector.detect(canvases, SCORE, OVERLAP))
+    (answer,) = model.execute([request(images=canvases.numpy())])
+    labels = ["labels"] if detector.specification.classes else []
+    outputs = ["boxes", "scores", "counts", *labels, *detector.specification.extras]
+    with torch.no_grad():
+        assert_found(answer.found, {output: expected[output] for output in outputs})
+    for backend in ("pytorch", "onnx", "python"):
+        config = config_of(tmp_path, f"{name}_{backend}")
+        assert [output.name for output in config.output] == outputs
+    notes = (tmp_path / "README.md").read_text(encoding="utf-8")
+    assert all(f"output `{output}`" in notes for output in outputs)
+    assert all(named_class in notes for named_class in detector.specification.classes)
+
+
+def test_what_onnx_cannot_express_has_the_torchscript_model_alone(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    files = make_repository(plan(FittingItsOwnWay()), tmp_path)
+    names = {path.relative_to(tmp_path).as_posix() for path in files}
+    assert names == {"README.md", "detector_pytorch/config.pbtxt", "detector_pytorch/1/model.pt"}
+    assert "alone: the detector's own preprocess cannot be exported" in caplog.text
+    assert "_onnx" not in files[tmp_path / "README.md"].decode()
+
+
+def test_a_name_that_no_folder_has_becomes_one(tmp_path: Path) -> None:
+    detector = FittingItsOwnWay()
+    detector.specification = type(detector.specification)(
+        height=64, width=64, channels=1, name="../cats & dogs"
+    )
+    files = make_repository(plan(detector), tmp_path)
+    assert tmp_path / "cats_dogs_pytorch" / "config.pbtxt" in files
+
+
+def test_an_onnx_model_that_finds_other_things_is_refused(
+    detector: FaceDetector, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    load = onnx.load_from_string
+
+    def planted(content: bytes) -> onnx.ModelProto:
+        model = load(content)
+        bias = next(
+            value for value in model.graph.initializer if value.name.endswith("head4.prediction.bias")
+        )
+        bias.CopyFrom(onnx.numpy_helper.from_array(onnx.numpy_helper.to_array(bias) + 0.1, bias.name))
+        return model
+
+    monkeypatch.setattr(onnx, "load_from_string", planted)
+    with pytest.raises(ArtifactError, match=r"model\.onnx on cpu does not find what the detector finds"):
+        make_repository(plan(detector), tmp_path)
+
+
+def test_a_torchscript_model_that_finds_other_things_is_refused(
+    detector: FaceDetector, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+
+    def other(plan: Plan, kind: str, name: str, forward: str) -> Any:
+        return make_artifact(plan, kind, name, forward=forward.replace(str(SCORE), "0.3"))
+
+    monkeypatch.setattr(triton_format, "make_artifact", other)
+    with pytest.raises(ArtifactError, match=r"model\.pt on cpu does not find what the detector finds"):
+        make_repository(plan(detector), tmp_path)
+
+
+class TestCommand:
+    def test_a_repository_beside_an_artifact(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.syspath_prepend(str(Path(__file__).parents[2]))
+        arguments = ["--model", "user_detectors:Brightest", "--output", str(tmp_path / "square.pt")]
+        ran = CliRunner().invoke(
+            export, [*arguments, "--format", "triton,torchscript"], catch_exceptions=False
+        )
+        assert ran.exit_code == 0
+        paths = ran.stdout.splitlines()
+        assert paths[0] == str(tmp_path / "square.pt")
+        assert str(tmp_path / "square.triton" / "detector_onnx" / "config.pbtxt") in paths
+        assert all(Path(path).is_file() for path in paths)
+
+    def test_missing_packages_are_named(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(pipeline, "find_spec", lambda name: None if name == "tritonclient" else object())
+        ran = CliRunner().invoke(export, ["--format", "triton", "--output", str(tmp_path / "models")])
+        assert ran.exit_code == 3
+        assert "--format triton needs the Python packages tritonclient: pip install 'lensbox[triton]'" in (
+            ran.output
+        )
+
+    def test_other_precisions_are_refused(self) -> None:
+        ran = CliRunner().invoke(export, ["--format", "triton", "--dtype", "float16"])
+        assert ran.exit_code == 2
+        assert "--dtype must be float32" in ran.output

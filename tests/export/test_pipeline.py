@@ -1,0 +1,80 @@
+"""Writing artifacts: what the file holds, and that it appears whole or not at all."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+
+from lensbox.artifact.metadata import ArtifactMetadata
+from lensbox.common.errors import InputError
+from lensbox.export.pipeline import save_artifact
+from lensbox.model import FaceDetector, weights_sha256
+from lensbox.runtime.loading import load_artifact
+from lensbox.runtime.op_library import registered_schemas
+from lensbox.runtime.torchscript import quiet_torchscript
+
+
+def test_metadata_describes_the_artifact(detector: FaceDetector, artifact_path: Path) -> None:
+    metadata = load_artifact(artifact_path).metadata
+    values = json.loads(metadata.to_json())
+    assert values["format_version"] == 2
+    assert values["name"] == "face_detector"
+    assert values["torch_version"] == torch.__version__.split("+")[0]
+    assert values["weights_sha256"] == weights_sha256(detector)
+    assert values["input"]["canvas"] == {"dtype": "uint8", "shape": ["B", 1, 256, 256]}
+    assert values["output"]["counts"] == {"dtype": "int32", "shape": ["B"]}
+    assert values["defaults"] == {"score_threshold": 0.25, "iou_threshold": 0.4}
+    assert values["methods"] == ["preprocess", "detect", "restore", "loss"]
+    assert values["ops"] == sorted(
+        str(registered_schemas(f"lensbox::{name}")[0])
+        for name in ("letterbox", "masked_giou_loss", "padded_nms")
+    )
+    assert values["canvas"] == {"height": 256, "width": 256, "channels": 1, "fill": 0}
+    assert values["reading"] == {"orientation": "exif", "jpeg_oversampling": 2}
+    assert len(values["self_test"]["expected"]["scores"]) in range(1, 21)
+    assert ArtifactMetadata.from_json(metadata.to_json()).to_json() == metadata.to_json()
+
+
+def test_plain_torch_jit_load_offers_the_methods(artifact_path: Path) -> None:
+    extra_files = {"lensbox.json": ""}
+    with quiet_torchscript():
+        module = torch.jit.load(artifact_path, map_location="cpu", _extra_files=extra_files)
+    assert json.loads(extra_files["lensbox.json"])["name"] == "face_detector"
+    boxes, scores, counts = module.detect(torch.zeros(2, 1, 256, 256, dtype=torch.uint8), 0.02, 0.5)
+    assert (boxes.shape, scores.shape, counts.shape) == ((2, 256, 4), (2, 256), (2,))
+
+
+def test_batch_norm_is_folded(artifact_path: Path) -> None:
+    module = load_artifact(artifact_path).module
+    for graph in (module.graph, module.detect.inlined_graph):
+        assert "aten::conv" in str(graph)
+        assert "batch_norm" not in str(graph)
+
+
+def test_failed_export_leaves_the_old_artifact(
+    detector: FaceDetector, artifact_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "detector.pt"
+    shutil.copy(artifact_path, path)
+    blind = FaceDetector(detector.config).eval()
+    for parameter in blind.parameters():
+        torch.nn.init.constant_(parameter, torch.nan)
+    with pytest.raises(InputError, match="cannot be exported: the weights must be finite"):
+        save_artifact(blind, path)
+    with pytest.raises(ValueError, match="score_threshold must be between 0 and 1, got -1"):
+        save_artifact(detector, path, score_threshold=-1)
+    assert path.read_bytes() == artifact_path.read_bytes()
+    assert [file.name for file in tmp_path.iterdir()] == ["detector.pt"]
+
+
+def test_exporting_does_not_change_the_detector(detector: FaceDetector, tmp_path: Path) -> None:
+    detector.train()
+    before = weights_sha256(detector)
+    try:
+        save_artifact(detector, tmp_path / "detector.pt")
+        assert detector.training
+    finally:
+        detector.eval()
+    assert weights_sha256(detector) == before

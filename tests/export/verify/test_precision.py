@@ -1,0 +1,163 @@
+"""Exports in other precisions: converted where it pays, measured, and refused beyond the tolerance."""
+
+import json
+import sys
+import types
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import PIL.Image
+import pytest
+import torch
+from torch import Tensor, nn
+
+from lensbox.common.errors import ArtifactError
+from lensbox.common.main import main
+from lensbox.export.formats.torchscript import reduce_products, script_and_freeze
+from lensbox.export.pipeline import save_artifact
+from lensbox.model import DetectorSpec, FaceDetector
+from lensbox.ops.canvas import fit_to_canvases
+from lensbox.runtime.formats.torchscript import METHODS
+from lensbox.runtime.loading import load_artifact
+
+
+class Cells(nn.Module):
+    """Each cell of 8 x 8 pixels of a gray canvas is a detection, a little moved; the weights are random."""
+
+    def __init__(self, in_float32: bool = True) -> None:
+        super().__init__()
+        self.specification = DetectorSpec(
+            height=96, width=128, channels=1, values={"embedding": (4,)}, score_threshold=0.3
+        )
+        self.in_float32 = in_float32
+        self.cells = nn.Conv2d(1, 7, 8, stride=8, bias=False)
+        generator = torch.Generator().manual_seed(2)
+        self.cells.weight.data = torch.randn(7, 1, 8, 8, generator=generator) / 4
+
+    def detect(self, images: Tensor, score_threshold: float, iou_threshold: float) -> dict[str, Tensor]:
+        found = self.cells(images.float() / 255.0).flatten(2).transpose(1, 2)
+        if self.in_float32:  # before anything is computed with it, as boxes of float16 would be coarse
+            found = found.float()
+        scores, cells = found[..., 0].sigmoid().topk(20)
+        found = found.gather(1, cells[:, :, None].expand(-1, -1, 7))
+        corner = torch.stack([cells % 16, cells // 16], dim=-1) * 8.0 + found[..., 1:3].sigmoid()
+        return {
+            "boxes": torch.cat([corner, corner + 6.0], dim=-1),
+            "scores": scores,
+            "counts": (scores > score_threshold).sum(dim=1),
+            "embedding": found[..., 3:].float(),
+        }
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "tf32"])
+def test_the_change_is_in_the_metadata(dtype: str, tmp_path: Path) -> None:
+    path = tmp_path / "a.pt"
+    metadata = save_artifact(Cells(), path, dtype=dtype)
+    artifact = load_artifact(path)
+    precision = artifact.metadata.precision
+    assert precision is not None
+    assert precision == metadata.precision
+    assert (precision.dtype, precision.device, precision.pictures) == (dtype, "cpu", 12)
+    assert precision.detections > 12
+    assert 0 < precision.max_score_change < 0.02
+    assert 0 <= precision.median_box_change <= precision.max_box_change <= 2
+    assert artifact.self_test().passed
+    expected = torch.bfloat16 if dtype == "bfloat16" else torch.float32
+    parameters = [
+        node.output().toIValue() for node in artifact.module.detect.graph.findAllNodes("prim::Constant")
+    ]
+    weights = [value for value in parameters if isinstance(value, Tensor) and value.dim() == 4]
+    assert weights
+    assert {weight.dtype for weight in weights} == {expected}
+
+
+def test_the_weights_are_in_the_file_once_and_in_half(tmp_path: Path, detector: FaceDetector) -> None:
+    sizes = {}
+    for dtype in ("float32", "bfloat16"):
+        module = script_and_freeze(detector, METHODS)
+        if dtype == "bfloat16":
+            reduce_products(module, ["forward", "detect"], torch.bfloat16)
+        module.save(str(tmp_path / dtype))
+        sizes[dtype] = (tmp_path / dtype).stat().st_size
+    weights = sum(parameter.numel() for parameter in detector.parameters())
+    assert sizes["float32"] - sizes["bfloat16"] > 1.5 * weights
+
+
+def test_the_face_detector_s_head_stays_in_float32(detector: FaceDetector) -> None:
+    module = script_and_freeze(detector, METHODS)
+    reduce_products(module, ["forward", "detect"], torch.bfloat16)
+    canvases = torch.randint(0, 256, (2, 1, 256, 256), dtype=torch.uint8)
+    exact, reduced = detector(canvases), module(canvases)
+    for wanted, value in zip(exact, reduced, strict=True):
+        assert value.dtype == torch.float32
+        assert not torch.equal(value, wanted)
+    torch.testing.assert_close(reduced[1], exact[1], atol=0.3, rtol=0.1)
+
+
+def test_results_that_stay_reduced_are_named(tmp_path: Path) -> None:
+    with pytest.raises(
+        ArtifactError, match="exported in bfloat16:\n  scores must be float32, got bfloat16: add scores"
+    ):
+        save_artifact(Cells(in_float32=False), tmp_path / "a.pt", dtype="bfloat16")
+    assert not list(tmp_path.iterdir())
+
+
+def test_beyond_the_tolerance_there_is_no_artifact(tmp_path: Path) -> None:
+    with pytest.raises(ArtifactError, match=r"bfloat16 moves boxes by up to .*at most 0 px \(--tolerance\)"):
+        save_artifact(Cells(), tmp_path / "a.pt", dtype="bfloat16", tolerance=0)
+    assert not list(tmp_path.iterdir())
+
+
+def test_nothing_found_is_measured_at_a_threshold_of_zero(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    metadata = save_artifact(Cells(), tmp_path / "a.pt", 1.0, dtype="tf32")
+    assert "nothing is found in 12 pictures at a score threshold of 1" in caplog.text
+    assert metadata.precision is not None
+    assert metadata.precision.detections > 12
+
+
+def test_the_options_of_the_command(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    picture = np.full((96, 160, 3), 110, dtype=np.uint8)
+    picture[20:32, 10:22] = [250, 10, 10]
+    PIL.Image.fromarray(picture).save(tmp_path / "red.png")
+    arguments = ["export", "--model", "cells:Cells", "--output", str(tmp_path / "a.pt")]
+    monkeypatch.setitem(sys.modules, "cells", types.SimpleNamespace(Cells=Cells))
+    pictures = ["--pictures", str(tmp_path / "red.png"), str(tmp_path / "red.png")]
+    assert main([*arguments, "--dtype", "tf32", *pictures]) == 0
+    err = capfd.readouterr().err
+    assert "measuring what tf32 changes" in err
+    assert "in 14 pictures on cpu" in err
+    metadata = json.loads(load_artifact(tmp_path / "a.pt").metadata.to_json())
+    assert metadata["precision"]["pictures"] == 14
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", ["tf32", "float16", "bfloat16"])
+def test_the_change_is_measured_on_the_gpu(dtype: str, tmp_path: Path) -> None:
+    options: Any = {"dtype": dtype, "device": torch.device("cuda"), "tolerance": 50}
+    path = tmp_path / "a.pt"
+    metadata = save_artifact(Cells(), path, **options)
+    assert metadata.precision is not None
+    assert metadata.precision.device == "cuda"
+    # A net this small may be computed without TF32 even where that is allowed.
+    assert metadata.precision.max_score_change < 0.02
+    assert metadata.precision.max_score_change > 0 or dtype == "tf32"
+    assert load_artifact(path, "cuda").self_test().passed
+
+
+def test_the_self_test_allows_for_rounding_in_the_other_direction(tmp_path: Path) -> None:
+    artifact = save_artifact(Cells(), tmp_path / "a.pt", dtype="bfloat16")
+    test = artifact.self_test
+    canvases = fit_to_canvases([test.image], None, 96, 128, 1, 0)[0]
+    with torch.no_grad():
+        exact = Cells().detect(canvases, test.score_threshold, test.iou_threshold)
+    count = len(test.scores)
+    error = float((exact["embedding"][0, :count] - test.extras["embedding"].values).abs().max())
+    assert error > 0
+    assert test.extras["embedding"].tolerances["cpu"] >= 2 * error * (1 - 1e-6)
+    score_error = float((exact["scores"][0, :count] - test.scores).abs().max())
+    assert test.tolerances["cpu"].scores >= 2 * score_error * (1 - 1e-6)

@@ -1,0 +1,392 @@
+"""The verifier lets rounding pass and refuses files that find something else, in each batch size."""
+
+import copy
+import dataclasses
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from built_runner import built_runner
+from small_detectors import TINY
+from torch import Tensor
+from unusual_detectors import AsManySlotsAsNeeded, BrightestRows, FittingItsOwnWay, LosingNothing
+from user_detectors import Brightest, Landmarks, RedAndBlue
+
+from lensbox.artifact.metadata import Precision
+from lensbox.common.errors import ArtifactError
+from lensbox.common.main import main
+from lensbox.export.pipeline import ExportOptions, MadeArtifact, Plan, make_artifact
+from lensbox.export.verify import verifier
+from lensbox.export.verify.reference import Reference
+from lensbox.export.verify.tolerances import tolerance_of
+from lensbox.export.verify.verifier import Runtimes, compare, faults_of, verify
+from lensbox.model import Detector, FaceDetector
+from lensbox.runtime.artifact import Artifact
+from lensbox.runtime.detection_sets import Found, found_in
+from lensbox.runtime.loading import load_artifact, load_artifact_bytes
+
+THRESHOLDS = (0.04, 0.3)
+TIMED = Runtimes(timed=True)
+CPU = tolerance_of("float32", "cpu", 0)
+
+Answer = dict[str, Tensor]
+
+
+def made_of(detector: Detector, kind: str = "torchscript") -> tuple[MadeArtifact, Reference]:
+    plan = Plan(detector, ExportOptions(*THRESHOLDS))
+    made = make_artifact(plan, kind, f"colors.{kind}")
+    return made, Reference(plan.detector, THRESHOLDS, batches=(1, 5))
+
+
+@pytest.fixture(scope="module")
+def colors() -> tuple[MadeArtifact, Reference]:
+    return made_of(RedAndBlue())
+
+
+def check(made: MadeArtifact, reference: Reference, runtimes: Runtimes = TIMED) -> Any:
+    return verify(made.content, "colors.pt", made.metadata, reference, runtimes)
+
+
+def answering(change: Callable[[Answer, Tensor], Answer], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let all artifacts answer with an error. change: takes answers and canvases."""
+    detect_named = Artifact.detect_named
+
+    def wrong(self: Artifact, images: Tensor, *thresholds: Any) -> Answer:
+        return change(dict(detect_named(self, images, *thresholds)), images)
+
+    monkeypatch.setattr(Artifact, "detect_named", wrong)
+
+
+def test_rows_of_a_file_that_answers_alike(colors: tuple[MadeArtifact, Reference]) -> None:
+    made, reference = colors
+    rows = check(made, reference)
+    assert [(row.runtime, row.device, row.batch) for row in rows] == [
+        ("Python", "cpu", 1),
+        ("Python", "cpu", 5),
+    ]
+    for row in rows:
+        assert row.detections == sum(len(found.scores) for found in reference.found(THRESHOLDS)) > 100
+        assert (row.boxes < 0.01, row.exchanged, row.loss, row.milliseconds > 0) == (True, 0, 0, True)
+
+
+def moved(found: Answer, images: Tensor) -> Answer:
+    return {**found, "boxes": found["boxes"] + 3}
+
+
+def moved_far(found: Answer, images: Tensor) -> Answer:
+    return {**found, "boxes": found["boxes"] + 52}
+
+
+def other_labels(found: Answer, images: Tensor) -> Answer:
+    return {**found, "labels": 1 - found["labels"]}
+
+
+def without_the_best(found: Answer, images: Tensor) -> Answer:
+    return {name: value if name == "counts" else value.roll(-1, dims=1) for name, value in found.items()} | {
+        "counts": (found["counts"] - 1).clamp(min=0)
+    }
+
+
+def invented(found: Answer, images: Tensor) -> Answer:
+    boxes, scores = found["boxes"].clone(), found["scores"].clone()
+    every = torch.arange(len(scores))
+    index = found["counts"].long().clamp(max=scores.shape[1] - 1)
+    boxes[every, index], scores[every, index] = torch.tensor([1.0, 1.0, 9.0, 9.0]), 0.9
+    counts = (found["counts"] + 1).clamp(max=scores.shape[1])
+    return {**found, "boxes": boxes, "scores": scores, "counts": counts}
+
+
+def surer(found: Answer, images: Tensor) -> Answer:
+    return {**found, "scores": found["scores"] + 0.002}
+
+
+def no_numbers(found: Answer, images: Tensor) -> Answer:
+    return {**found, "boxes": found["boxes"] * torch.nan, "scores": found["scores"] * torch.nan}
+
+
+def of_the_neighbour(found: Answer, images: Tensor) -> Answer:
+    return {name: value.roll(1, dims=0) for name, value in found.items()}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        moved,
+        moved_far,
+        other_labels,
+        without_the_best,
+        invented,
+        surer,
+        no_numbers,
+        of_the_neighbour,
+    ],
+)
+def test_refuses_errors_of_one_batch_size(
+    change: Callable[[Answer, Tensor], Answer],
+    colors: tuple[MadeArtifact, Reference],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    answering(lambda found, images: change(found, images) if len(images) == 5 else found, monkeypatch)
+    with pytest.raises(ArtifactError, match=r"with Python on cpu in batches of 5: .* detections are others"):
+        check(*colors)
+
+
+@pytest.mark.parametrize("name", ["score", "iou"])
+def test_refuses_a_threshold_that_became_a_constant(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = Plan(RedAndBlue(), ExportOptions(0.4, 0.3))
+    made, reference = make_artifact(plan, "torchscript", "colors.pt"), plan.reference
+    detect_named = Artifact.detect_named
+
+    def constant(self: Artifact, images: Tensor, score: Any = None, iou: Any = None) -> Answer:
+        score, iou = (0.04, iou) if name == "score" else (score, 0.3)
+        return dict(detect_named(self, images, score, iou))
+
+    monkeypatch.setattr(Artifact, "detect_named", constant)
+    with pytest.raises(ArtifactError, match="does not find what the detector finds, in batches of 7 at"):
+        verify(made.content, "colors.pt", made.metadata, reference, TIMED)
+
+
+@pytest.mark.parametrize("name", ["corners", "embedding", "cell"])
+def test_refuses_other_extras(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    made, reference = made_of(Landmarks())
+    answering(lambda found, images: {**found, name: (found[name] * 1.1).to(found[name].dtype)}, monkeypatch)
+    with pytest.raises(ArtifactError, match="does not find what the detector finds"):
+        check(made, reference)
+
+
+def test_refuses_outputs_of_another_dtype(
+    colors: tuple[MadeArtifact, Reference], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answering(lambda found, images: {**found, "counts": found["counts"].long()}, monkeypatch)
+    with pytest.raises(ArtifactError, match=r"outputs of the dtypes .*'counts': 'int32'.*, got .*int64"):
+        check(*colors)
+
+
+def test_compares_the_users_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
+    picture = torch.zeros(3, 192, 320, dtype=torch.uint8)
+    picture[0, 40:80, 40:80] = 255
+
+    def only_there(found: Answer, images: Tensor) -> Answer:
+        is_it = (images == picture).flatten(1).all(dim=1)
+        return {**found, "boxes": found["boxes"] + 10.0 * is_it[:, None, None]}
+
+    made, reference = made_of(RedAndBlue())
+    with_picture = Reference(reference.detector, THRESHOLDS, [picture], (1,))
+    answering(only_there, monkeypatch)
+    check(made, reference)
+    with pytest.raises(ArtifactError, match="canvas 0: a detection"):
+        check(made, with_picture)
+
+
+def test_refuses_another_loss(
+    colors: tuple[MadeArtifact, Reference], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, reference = colors
+    monkeypatch.setattr(Artifact, "loss", lambda self, predictions, targets: reference.loss * 1.0001)
+    with pytest.raises(ArtifactError, match=r"the loss changed by a part of 0\.0001"):
+        check(made, reference)
+
+
+def test_every_loss_is_far_from_zero(monkeypatch: pytest.MonkeyPatch) -> None:
+    made, reference = made_of(LosingNothing())
+    assert [row.loss for row in check(made, reference)] == [0.0, 0.0]
+    monkeypatch.setattr(Artifact, "loss", lambda self, predictions, targets: 1e-9)
+    with pytest.raises(ArtifactError, match="the loss changed by a part of inf"):
+        check(made, reference)
+
+
+def test_another_precision_may_move_boxes_by_the_tolerance(
+    colors: tuple[MadeArtifact, Reference], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, reference = colors
+    runtimes = Runtimes(boxes=0.5, timed=True)
+    precision = Precision("float16", "cpu", 1, 1, 0.1, 0.1, 0.0)
+    rounded = made._replace(metadata=dataclasses.replace(made.metadata, precision=precision))
+    shift = 0.4
+    answering(lambda found, images: {**found, "boxes": found["boxes"] + shift}, monkeypatch)
+    assert all(row.exchanged == 0 and 0.39 < row.boxes < 0.41 for row in check(rounded, reference, runtimes))
+    with pytest.raises(ArtifactError, match=r"moved by more than 0\.01 px of the canvas \(by up to 0\.4\)"):
+        check(made, reference, runtimes)
+    shift = 0.6
+    with pytest.raises(ArtifactError, match=r"moved by more than 0\.5 px of the canvas \(by up to 0\.6\)"):
+        check(rounded, reference, runtimes)
+
+
+def test_slots_may_be_as_many_as_are_needed(monkeypatch: pytest.MonkeyPatch) -> None:
+    made, reference = made_of(AsManySlotsAsNeeded())
+    assert [row.exchanged for row in check(made, reference)] == [0, 0]
+
+    def without_the_last(found: Answer, images: Tensor) -> Answer:
+        return {**found, "counts": (found["counts"] - 1).clamp(min=0)}
+
+    answering(without_the_last, monkeypatch)
+    with pytest.raises(ArtifactError, match="are others"):
+        check(made, reference)
+
+
+def test_nothing_found_is_compared_at_a_threshold_of_zero(caplog: pytest.LogCaptureFixture) -> None:
+    reference = Reference(RedAndBlue().eval(), (1.0, 0.3), batches=(1,))
+    assert reference.thresholds == (0.0, 0.3)
+    assert sum(len(found.scores) for found in reference.found(reference.thresholds)) > 100
+    assert "nothing is found in 12 pictures at a score threshold of 1" in caplog.text
+
+
+def untrained() -> FaceDetector:
+    """Return a network whose scores all lie near 0.01."""
+    torch.manual_seed(0)
+    return FaceDetector(TINY).eval()
+
+
+def tied() -> RedAndBlue:
+    """Return a detector whose scores all lie near 0.5, so that rounding decides among many."""
+    return RedAndBlue(sharpness=1e-5).eval()
+
+
+@pytest.fixture(scope="module", params=[untrained, tied, lambda: RedAndBlue().eval()])
+def mutated(request: pytest.FixtureRequest) -> Reference:
+    return Reference(request.param(), (0.0, 0.3), batches=(1,))
+
+
+class TestMutants:
+    """Networks that differ from the reference's must fail, those that round differently must pass."""
+
+    @staticmethod
+    def found(detector: Any, canvases: Tensor, thresholds: tuple[float, float]) -> list[Found]:
+        with torch.no_grad():
+            answers = [detector.detect(canvas[None], *thresholds) for canvas in canvases]
+        names = ("boxes", "scores", "counts")
+        named = [one if isinstance(one, dict) else dict(zip(names, one, strict=True)) for one in answers]
+        return [found_in(answer, answer["scores"].shape[1]) for answer in named]
+
+    def faults(self, reference: Reference, detector: Any, iou: float = 0.3, fill: int = 0) -> list[str]:
+        canvases = reference.canvases if fill == 0 else reference.canvases.roll(fill, dims=3)
+        actual = self.found(detector, canvases, (0.0, iou))
+        expected = reference.found(reference.thresholds)
+        return faults_of(compare(expected, actual, reference.thresholds, CPU), CPU, reference)
+
+    def test_rounding_passes(self, mutated: Reference) -> None:
+        rounded = copy.deepcopy(mutated.detector)
+        with torch.no_grad():
+            for weight in rounded.parameters():  # type: ignore[attr-defined]
+                weight *= 1 + 1e-6 * torch.randn(weight.shape)
+        assert self.faults(mutated, rounded) == []
+
+    def test_other_weights_fail(self, mutated: Reference) -> None:
+        other = copy.deepcopy(mutated.detector)
+        with torch.no_grad():
+            for weight in other.parameters():  # type: ignore[attr-defined]
+                weight += 0.1 * weight.std() * torch.randn(weight.shape) if weight.dim() > 1 else 0
+        assert self.faults(mutated, other)
+
+    def test_another_letterbox_fails(self, mutated: Reference) -> None:
+        assert self.faults(mutated, mutated.detector, fill=3)
+
+    def test_another_iou_threshold_fails(self, mutated: Reference) -> None:
+        assert self.faults(mutated, mutated.detector, iou=0.6)
+
+    def test_a_lost_class_fails(self) -> None:
+        class OneClass(RedAndBlue):
+            def detect(self, images: Tensor, score_threshold: float, iou_threshold: float) -> Answer:
+                found = super().detect(images, score_threshold, iou_threshold)
+                return {**found, "labels": torch.zeros_like(found["labels"])}
+
+        reference = Reference(RedAndBlue().eval(), THRESHOLDS, batches=(1,))
+        assert self.faults(reference, OneClass().eval())
+
+
+@pytest.mark.parametrize(
+    "make", [RedAndBlue, Landmarks, BrightestRows, AsManySlotsAsNeeded, FittingItsOwnWay]
+)
+def test_the_runner_is_compared_as_well(make: Callable[[], Any]) -> None:
+    made, reference = made_of(make())
+    rows = check(made, reference, Runtimes(runner=built_runner(), timed=True))
+    rows = [row for row in rows if row.runtime == "C++"]
+    assert [row.batch for row in rows] == [1, 5]
+    assert all(row.boxes < 0.01 and row.exchanged == 0 and row.milliseconds > 0 for row in rows)
+    assert all(row.loss is not None and row.loss < 1e-6 for row in rows)
+
+
+@pytest.mark.onnx_runner
+def test_the_runner_is_compared_with_an_onnx_file() -> None:
+    made, reference = made_of(Landmarks(), "onnx")
+    rows = check(made, reference, Runtimes(runner=built_runner(), timed=True))
+    assert [row.runtime for row in rows] == ["Python", "Python", "C++", "C++"]
+    assert all(row.boxes < 0.01 and row.exchanged == 0 and row.loss < 1e-6 for row in rows)
+
+
+def test_a_runner_without_onnxruntime_is_left_out(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    program = tmp_path / "runner"
+    program.write_text("#!/bin/sh\necho 'lensbox_runner 0.1.0 (libtorch 2.13.0)'\n")
+    program.chmod(0o755)
+    made, reference = made_of(Brightest(), "onnx")
+    with caplog.at_level(logging.INFO):
+        rows = check(made, reference, Runtimes(runner=program, timed=True))
+    assert {row.runtime for row in rows} == {"Python"}
+    assert f"is not compared in C++: {program} has no onnxruntime" in caplog.text
+
+
+def test_a_runner_that_fails(colors: tuple[MadeArtifact, Reference], tmp_path: Path) -> None:
+    program = tmp_path / "runner"
+    program.write_text("#!/bin/sh\necho no device >&2\nexit 2\n")
+    with pytest.raises(ArtifactError, match=r"cannot be compared with .*runner: .*Permission"):
+        check(*colors, Runtimes(runner=program))
+    program.chmod(0o755)
+    with pytest.raises(ArtifactError, match="runner loss failed: no device"):
+        check(*colors, Runtimes(runner=program))
+
+
+def test_a_file_that_fails_its_self_test(
+    colors: tuple[MadeArtifact, Reference], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, reference = colors
+
+    def load(*arguments: Any, **options: Any) -> Artifact:
+        artifact = load_artifact_bytes(*arguments, **options)
+        test = dataclasses.replace(made.metadata.self_test, loss=0.5)
+        artifact.metadata = dataclasses.replace(artifact.metadata, self_test=test)
+        return artifact
+
+    monkeypatch.setattr(verifier, "load_artifact_bytes", load)
+    with pytest.raises(ArtifactError, match=r"colors\.pt fails its self-test: loss differ"):
+        check(made, reference)
+
+
+def test_the_command_prints_stores_and_reports(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    model = ["--model", "user_detectors:Brightest", "--output", str(tmp_path / "colors")]
+    report = tmp_path / "parity.md"
+    assert main(["export", *model, "--format", "torchscript,onnx", "--report", str(report)]) == 0
+    out, err = capfd.readouterr()
+    assert out.split() == [str(tmp_path / f"colors.{suffix}") for suffix in ("pt", "onnx")] + [str(report)]
+    assert err.count("Python on cpu in batches of 32: boxes within ") == 2
+    text = report.read_text()
+    for suffix in ("pt", "onnx"):
+        rows = load_artifact(tmp_path / f"colors.{suffix}").metadata.parity
+        assert [row.batch for row in rows if row.runtime == "Python"] == [1, 2, 7, 32]
+        lines = [line for line in text.splitlines() if line.startswith(f"| colors.{suffix} | Python | cpu |")]
+        for row, line in zip(rows, lines, strict=False):
+            assert f"| {row.batch} | {row.boxes:.2g} |" in line
+    assert main(["info", str(tmp_path / "colors.onnx")]) == 0
+    assert "parity, Python on cpu: boxes within " in capfd.readouterr().out
+
+
+def test_the_command_without_parity(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    model = ["--model", "user_detectors:Brightest", "--output", str(tmp_path / "colors.pt"), "--no-parity"]
+    assert main(["export", *model]) == 0
+    assert load_artifact(tmp_path / "colors.pt").metadata.parity == ()
+    assert main(["export", *model, "--report", str(tmp_path / "report.md")]) == 2
+    assert "--runner and --report must come with --parity" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--runner", "missing"], "must be the program lensbox_runner, got missing"),
+        (["--report", "x.onnx"], "--report must be another file than --output, got x.onnx"),
+    ],
+)
+def test_usage_errors(options: list[str], message: str, capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["export", "--format", "torchscript,onnx", "--output", "x", *options]) == 2
+    assert message in capfd.readouterr().err
