@@ -32,23 +32,23 @@ def _device(text: str) -> str:
 
 @click.command(cls=Command)
 @click.argument("files", nargs=-1, required=True, type=FILE)
-@click.option("--recursive", is_flag=True, help="Look into the folders in a folder, too.")
+@click.option("--recursive", is_flag=True, help="Also look into folders in folders.")
 @click.option(
     "--format",
     "format_name",
     type=click.Choice(FORMATS),
     show_default="table on a terminal, else jsonl",
-    help="What to print.",
+    help="Output format.",
 )
 @click.option(
-    "--annotate", type=FILE, metavar="DIR", help="Write each picture with its boxes into this folder."
+    "--annotate", type=FILE, metavar="DIR", help="Write each picture with its boxes to this folder."
 )
 @click.option("--score-threshold", type=fraction, metavar="0..1", help="Default: the artifact's.")
 @click.option("--iou-threshold", type=fraction, metavar="0..1", help="Default: the artifact's.")
 @click.option(
     "--orientation",
     type=click.Choice(["exif", "stored"]),
-    help="Turn photographs upright, or leave them as they lie. Default: as the artifact says.",
+    help="exif: turn photographs upright; stored: leave them. Default: the artifact's.",
 )
 @click.option(
     "--artifact",
@@ -63,15 +63,15 @@ def _device(text: str) -> str:
     metavar="NAME",
     help="cpu, cuda, cuda:N; auto: cuda where torch sees a GPU.",
 )
-@click.option("--batch", type=_COUNT, show_default="8, and 64 on a GPU here", help="Images at a time.")
+@click.option("--batch", type=_COUNT, show_default="8, and 64 on a GPU here", help="Images per batch.")
 @click.option(
-    "--decode-threads", type=_COUNT, show_default="one a CPU, at most 8", help="Files read at a time."
+    "--decode-threads", type=_COUNT, show_default="one a CPU, at most 8", help="Threads that read files."
 )
-@click.option("--public-key", type=FILE, help="Whose signature the artifact must have: a PEM file.")
-@click.option("--url", help="Ask the service there instead, such as http://127.0.0.1:8000.")
-@click.option("--api-key", envvar="LENSBOX_API_KEY", show_envvar=True, help="For a service that wants one.")
-@click.option("--timeout", type=seconds, default=30.0, help="Seconds for a service's answer.")
-@click.option("--connections", type=_COUNT, default=8, help="Requests to a service at a time.")
+@click.option("--public-key", type=FILE, help="Accept only artifacts signed with this key, a PEM file.")
+@click.option("--url", help="Ask a service instead, such as http://127.0.0.1:8000.")
+@click.option("--api-key", envvar="LENSBOX_API_KEY", show_envvar=True, help="Key of the service.")
+@click.option("--timeout", type=seconds, default=30.0, help="Seconds for an answer of the service.")
+@click.option("--connections", type=_COUNT, default=8, help="Concurrent requests to the service.")
 @click.pass_context
 def detect(
     context: click.Context,

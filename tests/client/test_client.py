@@ -136,7 +136,7 @@ def test_many_keep_their_order_and_lose_nothing(url: str, photos: Path) -> None:
         (7, "got int"),
     ],
 )
-def test_what_is_no_image_is_not_sent(image: Any, message: str) -> None:
+def test_rejects_values_that_are_not_images(image: Any, message: str) -> None:
     answer, requests = in_turn()
     with faked(answer) as client, pytest.raises((ValueError, TypeError), match=message):
         client.detect(image)
@@ -151,7 +151,7 @@ def test_what_is_no_image_is_not_sent(image: Any, message: str) -> None:
         ({"orientation": "up"}, "orientation must be 'exif' or 'stored', got 'up'"),
     ],
 )
-def test_wrong_questions_are_not_asked(how: dict[str, Any], message: str) -> None:
+def test_rejects_wrong_parameters(how: dict[str, Any], message: str) -> None:
     with faked(in_turn()[0]) as client:
         with pytest.raises(ValueError, match=message):
             client.detect(b"", **how)
@@ -174,7 +174,7 @@ def test_wrong_questions_are_not_asked(how: dict[str, Any], message: str) -> Non
         ("http://a", {"connections": 0}, "connections must be at least 1, got 0"),
     ],
 )
-def test_wrong_settings_are_refused(url: str, options: dict[str, Any], message: str) -> None:
+def test_rejects_wrong_settings(url: str, options: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         Client(url, **options)
 
@@ -185,7 +185,7 @@ def test_a_bad_key_is_refused_and_not_shown() -> None:
     assert "secret" not in str(caught.value)
 
 
-def test_a_file_that_cannot_be_read_to_its_end_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_names_a_file_with_a_read_error(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(path: Path) -> bytes:
         raise OSError(5, "Input/output error")  # of `read`, which knows of no name
 
@@ -215,7 +215,7 @@ def test_a_broken_picture_stops_no_other(file_format: str) -> None:
 # --- what is sent, and asked again ---
 
 
-def test_what_a_request_is_made_of() -> None:
+def test_sends_key_timeout_and_body() -> None:
     answer, (requests) = in_turn(httpx.Response(200, json=NOTHING), httpx.Response(200, json=NOTHING))
     with faked(answer, api_key="k-1", timeout=2.5) as client:
         assert client.detect(b"file", score_threshold=0.5) == ImageDetections(4, 3, ())
@@ -229,7 +229,7 @@ def test_what_a_request_is_made_of() -> None:
     assert "authorization" not in requests[1].headers
 
 
-def test_a_service_without_time_is_asked_again(waits: list[float]) -> None:
+def test_retries_after_overload(waits: list[float]) -> None:
     broken = httpx.RemoteProtocolError("Server disconnected")
     later = problem(503, "overloaded", **{"Retry-After": "3"})
     answer, requests = in_turn(later, broken, problem(429, "slow"), httpx.Response(200, json=NOTHING))
@@ -242,7 +242,7 @@ def test_a_service_without_time_is_asked_again(waits: list[float]) -> None:
 
 
 @pytest.mark.parametrize("retries", [0, 1, 4])
-def test_tries_are_bounded(waits: list[float], retries: int) -> None:
+def test_limits_the_number_of_retries(waits: list[float], retries: int) -> None:
     answers = [problem(503, "overloaded", "full", **{"Retry-After": "1"}) for _ in range(9)]
     answer, requests = in_turn(*answers)
     with faked(answer, retries=retries) as client, pytest.raises(ServiceError, match="full") as caught:
@@ -253,7 +253,7 @@ def test_tries_are_bounded(waits: list[float], retries: int) -> None:
     assert not caught.value.is_of_one_image
 
 
-def test_nobody_waits_for_an_hour(waits: list[float]) -> None:
+def test_fails_at_once_for_a_long_retry_after(waits: list[float]) -> None:
     answer, requests = in_turn(problem(503, "not_ready", **{"Retry-After": "3600"}))
     with faked(answer) as client, pytest.raises(ServiceError):
         client.detect(b"file")
@@ -270,7 +270,7 @@ def test_nobody_waits_for_an_hour(waits: list[float]) -> None:
     ],
     ids=lambda error: type(error).__name__,
 )
-def test_no_answer_is_an_error(waits: list[float], error: Exception) -> None:
+def test_raises_without_an_answer(waits: list[float], error: Exception) -> None:
     answer, requests = in_turn(error)
     with faked(answer, timeout=1.5) as client, pytest.raises(ServiceError, match="http://service") as caught:
         client.detect(b"file")
@@ -281,7 +281,7 @@ def test_no_answer_is_an_error(waits: list[float], error: Exception) -> None:
 
 
 @pytest.mark.parametrize("status", [400, 401, 404, 422, 500, 504])
-def test_what_will_not_change_is_asked_once(waits: list[float], status: int) -> None:
+def test_does_not_retry_permanent_errors(waits: list[float], status: int) -> None:
     answer, requests = in_turn(problem(status, "no", "because", **{"X-Request-ID": "r-7"}))
     with faked(answer) as client, pytest.raises(ServiceError) as caught:
         client.detect(b"file")
@@ -291,7 +291,7 @@ def test_what_will_not_change_is_asked_once(waits: list[float], status: int) -> 
     assert len(requests) == 1
 
 
-def test_answers_that_are_not_of_a_service() -> None:
+def test_rejects_answers_of_another_service() -> None:
     proxy = httpx.Response(502, text="<html>\n  Bad gateway</html>")
     page = httpx.Response(200, text="<html>welcome</html>")
     other = httpx.Response(200, json={"result": 1})
@@ -336,7 +336,7 @@ def test_retry_after_is_seconds_or_a_date() -> None:
     assert seconds("Fri, 01 Jan 2010 00:00:00 GMT") == 0
 
 
-def test_what_is_not_finite_comes_and_goes_as_null() -> None:
+def test_null_stands_for_numbers_that_are_not_finite() -> None:
     document = {
         "width": 1,
         "height": 1,
@@ -383,7 +383,7 @@ def test_many_are_asked_at_once_and_taken_as_needed() -> None:
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("lensbox-client")]
 
 
-def test_the_end_does_not_wait_for_further_tries() -> None:
+def test_close_does_not_wait_for_retries() -> None:
     asked = threading.Event()
 
     def answer(request: httpx.Request) -> httpx.Response:

@@ -134,7 +134,7 @@ def test_bad_images_are_errors_in_their_places(url: str, photos: Path) -> None:
     assert str(number).endswith("got int")
 
 
-def test_an_image_that_fails_its_request_fails_alone() -> None:
+def test_a_bad_image_fails_alone() -> None:
     """A defect of the service, say."""
 
     def answer(images: list[bytes]) -> httpx.Response:
@@ -148,7 +148,7 @@ def test_an_image_that_fails_its_request_fails_alone() -> None:
     assert [len(images) for images in failed] == [3, 1]
 
 
-def test_what_is_wrong_with_all_is_said_of_each_and_asked_once() -> None:
+def test_an_error_of_all_images_is_not_retried() -> None:
     def answer(images: list[bytes]) -> httpx.Response:
         return problem(401, "unauthorized") if b"10" in images else answered(images)
 
@@ -179,7 +179,7 @@ def test_a_request_of_many_is_sent_again(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 @pytest.mark.parametrize("model", [{}, {**MODEL, "service": {}}, [], None])
-def test_a_service_that_does_not_tell_its_limits_gets_one_at_a_time(model: Any) -> None:
+def test_sends_one_image_at_a_time_without_limits(model: Any) -> None:
     service = Service(model=model)
     with faked(service, connections=1) as client:
         images = [str(number).encode() for number in range(9)]
@@ -202,7 +202,7 @@ def test_limits_are_asked_for_once_an_image_was_answered(monkeypatch: pytest.Mon
     "document",
     [{"images": []}, {"images": [NOTHING] * 4}, {"images": [{}] * 3}, {"images": 3}, [NOTHING] * 3],
 )
-def test_answers_that_are_not_of_a_service(document: Any) -> None:
+def test_rejects_answers_of_another_service(document: Any) -> None:
     def answer(images: list[bytes]) -> httpx.Response:
         return answered(images) if len(images) < 3 else httpx.Response(200, content=json.dumps(document))
 

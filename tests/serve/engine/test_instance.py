@@ -163,7 +163,7 @@ def test_a_failing_job_fails_alone(make: Callable[..., Instance], fake: Any) -> 
 
 
 @pytest.mark.parametrize("failures", [["boxes differ"], None])
-def test_a_model_that_no_longer_passes_its_self_test_is_given_up(
+def test_gives_up_a_model_that_fails_its_self_test(
     make: Callable[..., Instance], fake: Any, failures: list[str] | None
 ) -> None:
     instance = make()
@@ -180,7 +180,7 @@ def test_a_model_that_no_longer_passes_its_self_test_is_given_up(
         instance.submit(_LOSS)
 
 
-def test_stop_finishes_what_waits(
+def test_stop_finishes_queued_jobs(
     make: Callable[..., Instance], fake: Any, wait_until: Callable[..., None]
 ) -> None:
     instance = make()
@@ -288,7 +288,7 @@ def test_a_bad_image_does_not_fail_its_batch(
     assert instance.state is State.READY
 
 
-def test_a_model_that_is_given_up_answers_all_who_wait(
+def test_answers_queued_jobs_when_the_model_fails(
     make: Callable[..., Instance], fake: Any, wait_until: Callable[..., None]
 ) -> None:
     instance = make(queue_size=20)
@@ -384,7 +384,7 @@ def _begin_large(instance: Instance, fake: Any, wait_until: Callable[..., None],
     return future
 
 
-def test_a_large_job_that_is_given_up_is_not_computed_to_its_end(
+def test_stops_computing_a_cancelled_large_job(
     make: Callable[..., Instance], fake: Any, wait_until: Callable[..., None]
 ) -> None:
     instance = make(max_batch=2)
@@ -396,7 +396,7 @@ def test_a_large_job_that_is_given_up_is_not_computed_to_its_end(
     assert [name for name, _ in fake.calls] == ["canvases", "loss"]
 
 
-def test_a_large_job_that_is_late_is_not_computed_to_its_end(
+def test_stops_computing_a_late_large_job(
     make: Callable[..., Instance], fake: Any, wait_until: Callable[..., None]
 ) -> None:
     instance = make(max_batch=2)
@@ -441,7 +441,7 @@ def test_a_bad_part_fails_its_job_alone(
     assert len(instance.submit(_large()).result(_PATIENCE).boxes) == 10
 
 
-def test_a_model_that_is_given_up_answers_a_large_job_too(
+def test_answers_a_large_job_when_the_model_fails(
     make: Callable[..., Instance], fake: Any, wait_until: Callable[..., None]
 ) -> None:
     instance = make(max_batch=2, queue_size=9)
@@ -551,7 +551,7 @@ def test_health_checks_fail_when_the_inference_thread_fails(
 
 
 @pytest.mark.parametrize("timeout", [0.2, 0.0])
-def test_readiness_ends_with_a_call_that_does_not_return(
+def test_readiness_ends_with_a_stuck_call(
     start: Callable[..., Any],
     fake: Any,
     wait_until: Callable[..., None],

@@ -18,7 +18,7 @@ def _entry(deadline: float = math.inf, images: int = 1) -> Entry:
 
 
 class Source:
-    """What happens while `take` waits, one step after the other, and how long it would have waited."""
+    """Runs one step per `receive`, and records the timeouts."""
 
     def __init__(self, *steps: Callable[[JobQueue], Any]) -> None:
         self.timeouts: list[float] = []

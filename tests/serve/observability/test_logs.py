@@ -17,16 +17,16 @@ _MADE = re.compile("[0-9a-f]{32}")
 
 
 @pytest.mark.parametrize("value", ["a", "7f3e/1:b=c@d+e~f.g_h-i", "x" * 128])
-def test_a_client_s_id_is_taken(value: str) -> None:
+def test_takes_the_id_of_the_client(value: str) -> None:
     assert request_ids([(b"x-request-id", value.encode())]).request_id == value
 
 
 @pytest.mark.parametrize("value", ["", "x" * 129, "two words", "a\tb", 'a"b', "ä", "a;b", "a\n"])
-def test_an_id_that_is_none_is_replaced(value: str) -> None:
+def test_replaces_invalid_ids(value: str) -> None:
     assert _MADE.fullmatch(request_ids([(b"x-request-id", value.encode())]).request_id)
 
 
-def test_ids_that_are_made_differ() -> None:
+def test_generated_ids_differ() -> None:
     assert request_ids([]).request_id != request_ids([]).request_id
     assert _MADE.fullmatch(request_ids([(b"x-request-id", b"a"), (b"x-request-id", b"b")]).request_id)
 
@@ -51,7 +51,7 @@ def test_trace_ids(value: str) -> None:
         f"00-{_TRACE}-b7ad6b7169203331-1",
     ],
 )
-def test_what_is_no_traceparent_is_ignored(value: str) -> None:
+def test_ignores_invalid_traceparents(value: str) -> None:
     assert request_ids([(b"traceparent", value.encode())]).trace_id is None
 
 
@@ -80,7 +80,7 @@ def test_the_answer_to_a_defect_has_one_too(start: Callable[..., Any], fake: Any
 
 @pytest.fixture
 def lines() -> Iterator[list[dict[str, Any]]]:
-    """What is logged of requests, as JSON."""
+    """The access log as JSON."""
     lines: list[dict[str, Any]] = []
 
     class Handler(logging.Handler):

@@ -104,7 +104,7 @@ def test_errors_and_probes(
     assert (failed.name, failed.status.is_ok) == ("POST /v1/loss", False)
 
 
-def test_a_client_that_hangs_up_takes_its_job_along(
+def test_a_timeout_cancels_the_traced_job(
     client: httpx.Client, exporter: InMemorySpanExporter, fake: Any, wait_until: Callable[..., None]
 ) -> None:
     fake.gate.clear()

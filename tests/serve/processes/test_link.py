@@ -43,7 +43,7 @@ def test_messages_come_in_order_in_both_directions(pair: Pair) -> None:
         assert _read(link, len(messages)) == messages
 
 
-def test_sending_does_not_wait_for_who_does_not_read(pair: Pair) -> None:
+def test_send_does_not_block(pair: Pair) -> None:
     first, second = pair
     large = [bytes([number]) * (1 << 20) for number in range(20)]  # far more than a socket holds
     begun = time.monotonic()
@@ -76,7 +76,7 @@ def test_messages_of_threads_are_not_mixed(pair: Pair) -> None:
         assert mine == [letter * (size * 9973) for size in range(1, 40)]
 
 
-def test_what_has_not_come_is_not_waited_for(pair: Pair) -> None:
+def test_received_does_not_block(pair: Pair) -> None:
     first, second = pair
     assert second.received() == []
     first._socket.sendall((5).to_bytes(8, "little") + b"hal")

@@ -76,7 +76,7 @@ class Pair:
 
     @property
     def front_ends(self) -> "list[FrontEnd]":
-        """Those that are connected."""
+        """The connected front ends."""
         return list(self._front_ends._by_file.values())
 
     def _receive(self) -> None:
@@ -133,7 +133,7 @@ def pair(artifact: Artifact, wait_until: Callable[[Callable[[], bool]], None]) -
     pair.close()
 
 
-def test_answers_come_to_who_asked_and_give_the_memory_back(pair: Pair) -> None:
+def test_results_resolve_their_futures_and_free_memory(pair: Pair) -> None:
     pair.connect()
     futures = [pair.submit() for _ in range(3)]
     assert not pair.arena.is_empty
@@ -145,9 +145,7 @@ def test_answers_come_to_who_asked_and_give_the_memory_back(pair: Pair) -> None:
     pair.wait_until(lambda: pair.arena.is_empty and pair.remote.waiting == 0)
 
 
-def test_a_result_that_cannot_be_sent_fails_its_request_alone(
-    pair: Pair, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_result_without_a_pickle_fails_one_job(pair: Pair, caplog: pytest.LogCaptureFixture) -> None:
     pair.connect()
     first, second = pair.submit(), pair.submit()
     pair.engine.jobs[0].set_result(threading.Lock())  # as would be a tensor of a dtype that numpy has not
@@ -159,7 +157,7 @@ def test_a_result_that_cannot_be_sent_fails_its_request_alone(
     assert "a request failed" in caplog.text
 
 
-def test_an_answer_that_nobody_waits_for_loses_no_other(pair: Pair, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_unknown_result_is_logged_and_skipped(pair: Pair, caplog: pytest.LogCaptureFixture) -> None:
     pair.connect()
     future = pair.submit()
     stray, answer = packed_whole((99, None, None)), packed_whole((0, "good", None))
@@ -172,7 +170,7 @@ def test_an_answer_that_nobody_waits_for_loses_no_other(pair: Pair, caplog: pyte
     assert pair.arena.is_empty
 
 
-def test_a_front_end_that_is_gone_cancels_its_jobs(pair: Pair) -> None:
+def test_a_disconnected_front_end_cancels_its_jobs(pair: Pair) -> None:
     pair.connect()
     pair.submit()
     assert pair.remote.stop(PATIENCE)
@@ -211,9 +209,7 @@ def test_the_event_loop_stays_awake_for_a_lone_job_after_a_short_wait(
         pair.close()
 
 
-def test_what_is_not_understood_ends_one_front_end_alone(
-    pair: Pair, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_an_invalid_message_disconnects_its_front_end(pair: Pair, caplog: pytest.LogCaptureFixture) -> None:
     pair.connect()
     (stranger,) = pair.front_ends
     link = pair.remote._link
@@ -227,7 +223,7 @@ def test_what_is_not_understood_ends_one_front_end_alone(
     assert future.result(PATIENCE) == "good"
 
 
-def test_who_connects_and_says_nothing_keeps_nobody_out(pair: Pair) -> None:
+def test_a_silent_connection_blocks_no_other(pair: Pair) -> None:
     with socket.socket(socket.AF_UNIX) as stranger:
         stranger.connect(pair.address.path)
         pair.connect()
@@ -236,7 +232,7 @@ def test_who_connects_and_says_nothing_keeps_nobody_out(pair: Pair) -> None:
         assert future.result(PATIENCE) == "good"
 
 
-def test_an_engine_that_is_gone_fails_what_it_had(pair: Pair) -> None:
+def test_a_lost_engine_fails_its_jobs(pair: Pair) -> None:
     pair.connect()
     future = pair.submit()
     pair.front_ends[0].link.end()
@@ -249,9 +245,7 @@ def test_an_engine_that_is_gone_fails_what_it_had(pair: Pair) -> None:
     assert again.result(PATIENCE) == "good"
 
 
-def test_engines_that_say_nothing_keep_a_front_end_waiting_for_one_time_alone(
-    pair: Pair, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_waits_for_silent_engines_at_the_same_time(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(remote_engine, "_FIRST_ATTEMPTS", 1.0)
     with contextlib.ExitStack() as stack:
         addresses = [new_address("cpu") for _ in range(8)]
@@ -272,16 +266,6 @@ def test_engines_that_say_nothing_keep_a_front_end_waiting_for_one_time_alone(
         assert len(engines.missing) == 8
         for engine in silent:
             engine.stop(0)
-
-
-def test_a_front_end_does_not_begin_before_it_has_tried_to_connect(pair: Pair) -> None:
-    """Else its first requests would be told that the model is loading."""
-
-    async def start() -> None:
-        RemoteEngines([pair.remote]).start()
-        assert pair.remote.loaded
-
-    pair.run(start())
 
 
 def test_uses_a_ready_engine_at_once(artifact: Artifact) -> None:

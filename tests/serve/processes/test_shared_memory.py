@@ -1,4 +1,4 @@
-"""What goes from front ends to engines: shared blocks, and jobs as bytes."""
+"""Shared memory, and pickled jobs."""
 
 import os
 import random
@@ -20,7 +20,7 @@ needs_linux = pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="needs 
 
 
 @needs_linux
-def test_blocks_never_overlap_and_come_back() -> None:
+def test_blocks_never_overlap() -> None:
     arena = Arena(1 << 16)
     blocks: dict[int, int] = {}
     draw = random.Random(0)
@@ -48,7 +48,7 @@ def test_blocks_never_overlap_and_come_back() -> None:
 
 
 @needs_linux
-def test_the_lowest_place_is_taken_first() -> None:
+def test_allocates_the_first_fit() -> None:
     arena = Arena(1 << 12)
     first, second, third = (arena.allocate(100) for _ in range(3))
     assert (first, second, third) == (0, 128, 256)
@@ -60,7 +60,7 @@ def test_the_lowest_place_is_taken_first() -> None:
 
 
 @pytest.mark.parametrize("interleaved", [True, False])
-def test_photographs_come_out_as_they_went_in(interleaved: bool) -> None:
+def test_photographs_round_trip(interleaved: bool) -> None:
     pixels = torch.randint(0, 256, [5, 7, 3], dtype=torch.uint8).permute(2, 0, 1)
     photo = Photo(pixels if interleaved else pixels.contiguous(), 14, 10, (0, 0, 14, 10))
     data, buffers = packed(DetectJob(photo, 0.5, None))
@@ -75,7 +75,7 @@ def test_photographs_come_out_as_they_went_in(interleaved: bool) -> None:
     assert not job.photo.pixels.any()  # it is no copy
 
 
-def test_other_jobs_come_out_as_they_went_in() -> None:
+def test_other_jobs_round_trip() -> None:
     canvases = torch.randint(0, 256, [6, 1, 4, 4], dtype=torch.uint8)
     for part in (canvases, canvases[1::2]):
         data, buffers = packed(CanvasJob(part, None, 0.5))
@@ -93,7 +93,7 @@ def test_other_jobs_come_out_as_they_went_in() -> None:
     [torch.rand(2, 3, 4).permute(2, 0, 1), torch.zeros(0, 4), torch.tensor(3), torch.tensor([True, False])],
     ids=["permuted", "empty", "number", "bool"],
 )
-def test_any_tensor_comes_out_as_it_went_in(values: torch.Tensor) -> None:
+def test_tensors_round_trip(values: torch.Tensor) -> None:
     data, buffers = packed(values)
     for found in (
         unpacked(packed_whole(values)),
@@ -107,7 +107,7 @@ def test_any_tensor_comes_out_as_it_went_in(values: torch.Tensor) -> None:
         found.zero_()  # it may be written to
 
 
-def test_answers_come_out_as_they_went_in() -> None:
+def test_results_round_trip() -> None:
     found = Detections(torch.rand(3, 4), torch.rand(3), torch.arange(3), {"points": torch.rand(3, 5, 2)})
     result, error = unpacked(packed_whole((found, None)))
     assert error is None

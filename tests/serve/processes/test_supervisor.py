@@ -186,7 +186,7 @@ def test_a_killed_process_is_replaced(
 def test_a_failed_start_is_tried_again(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, error: Exception
 ) -> None:
-    """As when the fork server is killed while it starts a process."""
+    """For example, if the fork server is killed while it starts a process."""
     monkeypatch.setattr(supervisor, "_ensure_fork_server", lambda: None)
     starts: list[None] = []
 
@@ -395,9 +395,7 @@ def _kill_one_front_end(process: ServeProcess, url: str, png: bytes, wait_until:
 
 
 @pytest.mark.exhaustive
-def test_a_front_end_that_stands_still_is_replaced(
-    artifact_path: Path, wait_until: Callable[..., None]
-) -> None:
+def test_a_stuck_front_end_is_replaced(artifact_path: Path, wait_until: Callable[..., None]) -> None:
     sooner = "import lensbox.serve.processes.supervisor as supervisor\nsupervisor._SILENCE = 3.0"
     process = ServeProcess(artifact_path, "--frontends", "1", before=sooner)
     try:
@@ -465,7 +463,7 @@ def test_a_stuck_engine_is_replaced(
 
 
 @pytest.mark.exhaustive
-def test_an_engine_that_stands_still_is_killed(
+def test_an_engine_without_heartbeat_is_killed(
     stuck_process: ServeProcess, png: bytes, wait_until: Callable[..., None]
 ) -> None:
     process = stuck_process
