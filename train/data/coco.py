@@ -22,8 +22,11 @@ def annotation_file(path: Path) -> Path | None:
     """Return the COCO JSON file that a path names or a folder holds (also in `annotations/`); else None."""
     if path.is_file():
         return path if path.suffix == ".json" else None
-    files = sorted([*path.glob("*.json"), *path.glob("annotations/*.json")])
-    return files[0] if len(files) == 1 and not any(path.glob("*_bbx_gt.txt")) else None
+    try:
+        files = sorted([*path.glob("*.json"), *path.glob("annotations/*.json")])
+        return files[0] if len(files) == 1 and not any(path.glob("*_bbx_gt.txt")) else None
+    except OSError:  # a folder without permission: the reader of folders reports it
+        return None
 
 
 def read_coco(path: Path) -> Found:

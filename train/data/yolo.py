@@ -27,7 +27,10 @@ def description_file(path: Path) -> Path | None:
     """Return the `data.yaml` that a path names or a folder holds; else None."""
     if path.is_file():
         return path if path.suffix in (".yaml", ".yml") else None
-    return next((path / name for name in NAMES if (path / name).is_file()), None)
+    try:
+        return next((path / name for name in NAMES if (path / name).is_file()), None)
+    except OSError:  # a folder without permission: the reader of folders reports it
+        return None
 
 
 def read_yolo(path: Path, split: str = "train") -> Found:
