@@ -70,6 +70,10 @@ def masked_giou_loss(pred: Tensor, target: Tensor, weight: Tensor | None = None,
         weight: `[...]`, non-negative; floating-point, integer or bool.
         eps: smallest denominator, in square pixels.
 
+    The gradient of the weights has a kink where their sum is 1: it is that of the weighted mean above 1, and
+    that of the plain sum at 1 and below. Weights that sum to 1 up to rounding, as those of a softmax do, fall
+    on either side. Detach them, or scale them by 2 or more.
+
     Returns:
         A scalar: float64 where pred or target is, otherwise float32. Differentiable in pred, and in target
         and weight where they are floating-point. Errors as for `giou`.
@@ -142,7 +146,8 @@ def padded_nms(
         scores: `[B, N]`, floating-point; NaN never passes.
         iou_threshold: between 0 and 1.
         score_threshold: any number; -inf lets every score above it pass.
-        max_candidates, max_detections: at least 1.
+        max_candidates, max_detections: at least 1. On CUDA an image may have at most 131,072 candidates, the
+            smaller of N and max_candidates.
         categories: `[B, N]` int64; boxes of different categories do not suppress each other.
 
     Returns:

@@ -1,13 +1,16 @@
 """Drop-in equivalents of torchvision.ops functions: the same names, signatures, values and errors.
 
 They differ from torchvision where its functions are undefined: empty or inverted boxes give finite values,
-and equal scores keep the box with the smaller index.
+and equal scores keep the box with the smaller index. `nms` and `batched_nms` follow torchvision's rule for
+CUDA, on both devices: a box is dropped if its IoU, in float32, is above the threshold, in float32. On the CPU
+torchvision compares with a float64 threshold, so for 0.1, 0.2 and other thresholds that float32 rounds up it
+drops boxes whose IoU equals the threshold.
 """
 
 import torch
 from torch import Tensor
 
-from lensbox.ops.boxes import giou, padded_nms, pairwise_giou
+from lensbox.ops.boxes import giou, pairwise_giou
 
 
 def box_iou(boxes1: Tensor, boxes2: Tensor) -> Tensor:
@@ -55,9 +58,13 @@ def generalized_box_iou_loss(
 
 
 def nms(boxes: Tensor, scores: Tensor, iou_threshold: float) -> Tensor:
-    """Indices of the boxes that greedy suppression keeps, best first: `[N, 4]`, `[N]` -> `[K]` int64.
+    """Return the indices of the boxes that greedy suppression keeps: `[N, 4]`, `[N]` -> `[K]` int64.
 
-    Waits for the GPU, as its output's shape depends on values; `padded_nms` does not.
+    The best box comes first. Waits for the GPU, as its output's shape depends on values; `padded_nms` does
+    not. Works in torch.compile, torch.export (`strict=False`) and torch.jit.script with any N.
+
+    Raises:
+        RuntimeError, TypeError, ValueError: an argument out of its rule; more than 131,072 boxes on CUDA.
     """
     _check_nms(boxes, scores)
     return _kept(boxes, scores, None, iou_threshold)
@@ -68,20 +75,26 @@ def batched_nms(boxes: Tensor, scores: Tensor, idxs: Tensor, iou_threshold: floa
     _check_nms(boxes, scores)
     if idxs.shape != scores.shape:
         raise RuntimeError(
-            f"idxs should have the shape of scores, {tuple(scores.shape)}, got {tuple(idxs.shape)}"
+            f"idxs should have the shape of scores, {list(scores.shape)}, got {list(idxs.shape)}"
         )
     return _kept(boxes, scores, idxs.to(torch.int64)[None], iou_threshold)
 
 
 def _kept(boxes: Tensor, scores: Tensor, categories: Tensor | None, iou_threshold: float) -> Tensor:
-    count = boxes.shape[0]
-    if count == 0:
-        return torch.empty(0, dtype=torch.int64, device=boxes.device)
-    # torchvision ranks every box, those with a score of NaN first; here such boxes are never kept. Those with
-    # -inf are, so they become the lowest number, which is above the threshold.
-    scores = scores.clamp(min=torch.finfo(scores.dtype).min)
-    kept = padded_nms(boxes[None], scores[None], iou_threshold, -float("inf"), count, count, categories)
-    return kept.indices[0, : int(kept.counts[0])]
+    # torchvision ranks every box, those with a score of NaN first; here such boxes are never kept. Scores of
+    # -inf become the lowest number, which is above the threshold.
+    scores = torch.nan_to_num(scores, nan=float("nan"), posinf=float("inf"))
+    limit = max(boxes.shape[0], 1)
+    _, _, padded, counts = torch.ops.lensbox.padded_nms(
+        boxes[None], scores[None], iou_threshold, -float("inf"), limit, limit, categories
+    )
+    indices: Tensor = padded[0]
+    if torch.jit.is_scripting():  # type: ignore[attr-defined]
+        return indices[: int(counts[0])]
+    count = counts[0].item()  # symbolic in a graph, where int() would make it a constant
+    torch._check(count >= 0)
+    torch._check(count <= limit)
+    return indices[:count]
 
 
 def _check_nms(boxes: Tensor, scores: Tensor) -> None:

@@ -7,6 +7,7 @@ find_package(CUDAToolkit REQUIRED)
 
 file(WRITE ${CMAKE_CURRENT_BINARY_DIR}/stand_in/c10/cuda/impl/cuda_cmake_macros.h "#pragma once\n")
 add_library(lensbox_cuda_check OBJECT ${CUDA_BINDINGS} ${CUDA_KERNELS})
+set_target_properties(lensbox_cuda_check PROPERTIES UNITY_BUILD_MODE GROUP)
 target_include_directories(lensbox_cuda_check PRIVATE csrc)
 target_include_directories(lensbox_cuda_check SYSTEM PRIVATE ${CMAKE_CURRENT_BINARY_DIR}/stand_in)
 target_link_libraries(lensbox_cuda_check PRIVATE

@@ -288,4 +288,19 @@ LENSBOX_HOST_DEVICE T saturate(T value, T limit) {
   return value > limit ? limit : (value < -limit ? -limit : value);
 }
 
+// What scales the gradient of a pair in a mean: upstream * weight / D, with D the sum of the weights, at
+// least
+// 1. Sums of float weights exceed float's range, so D is double, and beyond 2^64 both D and the weight are
+// shrunk by a power of two, which is exact.
+template <typename T>
+struct LossScale {
+  T shrink, per_weight;
+
+  LENSBOX_HOST_DEVICE LossScale(T upstream, double divisor)
+      : shrink(divisor > 0x1p64 ? T(0x1p-64) : T(1)),
+        per_weight(upstream / static_cast<T>(divisor * static_cast<double>(shrink))) {}
+
+  LENSBOX_HOST_DEVICE T of(T weight) const { return per_weight * (weight * shrink); }
+};
+
 }  // namespace lensbox

@@ -106,8 +106,8 @@ void check_jagged_arguments(const char* op, const Tensor& pred, const Tensor& ta
 }
 
 void check_nms_arguments(const Tensor& boxes, const Tensor& scores, double iou_threshold,
-                         double score_threshold, int64_t max_candidates, int64_t max_detections,
-                         const std::optional<Tensor>& categories) {
+                         double score_threshold, const c10::SymInt& max_candidates,
+                         const c10::SymInt& max_detections, const std::optional<Tensor>& categories) {
   constexpr const char* op = "lensbox::padded_nms";
   check_floating_dtype(op, "boxes", boxes);
   check_floating_dtype(op, "scores", scores);
@@ -178,12 +178,10 @@ void check_grad(const char* op, const Tensor& grad, c10::SymIntArrayRef shape, c
   check_same_device(op, "grad", grad, input_name, input);
 }
 
-void check_saved(const char* op, const char* name, const Tensor& saved, const Tensor& pred,
-                 const Tensor& target) {
-  const ScalarType dtype = math_dtype(pred, target);
+void check_saved(const char* op, const char* name, const Tensor& saved, ScalarType dtype,
+                 const Tensor& pred) {
   TORCH_CHECK_TYPE(saved.scalar_type() == dtype, op, ": ", name, " must be ", dtype, " for pred of ",
-                   pred.scalar_type(), " and targets of ", target.scalar_type(), ", got ",
-                   saved.scalar_type());
+                   pred.scalar_type(), ", got ", saved.scalar_type());
   TORCH_CHECK(saved.dim() == 0, op, ": ", name, " must have shape [], got ", saved.sym_sizes());
   check_same_device(op, name, saved, "pred", pred);
 }

@@ -28,8 +28,8 @@ void check_jagged_arguments(const char* op, const Tensor& pred, const Tensor& ta
                             double eps);
 
 void check_nms_arguments(const Tensor& boxes, const Tensor& scores, double iou_threshold,
-                         double score_threshold, int64_t max_candidates, int64_t max_detections,
-                         const std::optional<Tensor>& categories);
+                         double score_threshold, const c10::SymInt& max_candidates,
+                         const c10::SymInt& max_detections, const std::optional<Tensor>& categories);
 
 // Of `padded_nms`, where they are tensors.
 void check_threshold_tensor(const char* name, const Tensor& threshold);
@@ -41,9 +41,9 @@ void check_letterbox_arguments(at::TensorList images, int64_t height, int64_t wi
 void check_grad(const char* op, const Tensor& grad, c10::SymIntArrayRef shape, const char* input_name,
                 const Tensor& input);
 
-// A scalar that the forward half of a loss gave, in the dtype that it computes in.
-void check_saved(const char* op, const char* name, const Tensor& saved, const Tensor& pred,
-                 const Tensor& target);
+// A scalar that the forward half of a loss gave.
+void check_saved(const char* op, const char* name, const Tensor& saved, at::ScalarType dtype,
+                 const Tensor& pred);
 
 // A gradient that output_mask[position] asks for is one of a floating-point input.
 void check_wanted(const char* op, bool wanted, int position, const char* name, const Tensor& input);

@@ -4,7 +4,7 @@
 #include <torch/library.h>
 
 #include "checks.h"
-#include "shapes.h"
+#include "slots.h"
 
 namespace lensbox {
 namespace {
@@ -66,21 +66,26 @@ std::tuple<Tensor, Tensor> pairwise_giou_backward_outputs(const Tensor& grad, co
 std::tuple<Tensor, Tensor> masked_giou_loss_forward_outputs(const Tensor& pred, const Tensor& target,
                                                             const std::optional<Tensor>& weight, double eps) {
   check_loss_arguments("lensbox::masked_giou_loss", pred, target, weight, eps);
-  const auto options = pred.options().dtype(math_dtype(pred, target));
-  return {at::empty({}, options), at::empty({}, options)};
+  return {at::empty({}, pred.options().dtype(math_dtype(pred, target))),
+          at::empty({}, pred.options().dtype(at::kDouble))};
 }
 
-std::tuple<Tensor, Tensor, Tensor> masked_giou_loss_backward_outputs(
-    const Tensor& grad, const Tensor& pred, const Tensor& target, const std::optional<Tensor>& weight,
-    const Tensor& loss, const Tensor& normalizer, double eps, std::array<bool, 3> output_mask) {
+std::tuple<Tensor, Tensor, Tensor> masked_giou_loss_backward_outputs(const Tensor& grad, const Tensor& pred,
+                                                                     const Tensor& target,
+                                                                     const std::optional<Tensor>& weight,
+                                                                     const std::optional<Tensor>& loss,
+                                                                     const Tensor& normalizer, double eps,
+                                                                     std::array<bool, 3> output_mask) {
   check_loss_arguments("lensbox::_masked_giou_loss_backward", pred, target, weight, eps);
   constexpr const char* op = "lensbox::_masked_giou_loss_backward";
   check_grad(op, grad, {}, "pred", pred);
-  check_saved(op, "loss", loss, pred, target);
-  check_saved(op, "normalizer", normalizer, pred, target);
+  if (loss.has_value()) check_saved(op, "loss", *loss, math_dtype(pred, target), pred);
+  check_saved(op, "normalizer", normalizer, at::kDouble, pred);
   check_wanted(op, output_mask[1], 1, "target", target);
   TORCH_CHECK_VALUE(weight.has_value() || !output_mask[2], op,
                     ": output_mask[2] must be False where weight is None, got True");
+  TORCH_CHECK_VALUE(loss.has_value() || !output_mask[2], op,
+                    ": loss must be given where output_mask[2] is True, got None");
   if (weight.has_value()) check_wanted(op, output_mask[2], 2, "weight", *weight);
   const Tensor& weighted_by = weight.has_value() ? *weight : pred;
   return {gradient_of(pred, pred.sym_sizes(), output_mask[0]),
@@ -99,8 +104,8 @@ std::tuple<Tensor, Tensor> masked_giou_loss_and_grad_outputs(const Tensor& pred,
 std::tuple<Tensor, Tensor> jagged_giou_loss_forward_outputs(const Tensor& pred, const Tensor& targets,
                                                             const Tensor& offsets, double eps) {
   check_jagged_arguments("lensbox::jagged_giou_loss", pred, targets, offsets, eps);
-  const auto options = pred.options().dtype(math_dtype(pred, targets));
-  return {at::empty({}, options), at::empty({}, options)};
+  return {at::empty({}, pred.options().dtype(math_dtype(pred, targets))),
+          at::empty({}, pred.options().dtype(at::kDouble))};
 }
 
 std::tuple<Tensor, Tensor> jagged_giou_loss_backward_outputs(const Tensor& grad, const Tensor& pred,
@@ -110,7 +115,7 @@ std::tuple<Tensor, Tensor> jagged_giou_loss_backward_outputs(const Tensor& grad,
   check_jagged_arguments("lensbox::_jagged_giou_loss_backward", pred, targets, offsets, eps);
   constexpr const char* op = "lensbox::_jagged_giou_loss_backward";
   check_grad(op, grad, {}, "pred", pred);
-  check_saved(op, "normalizer", normalizer, pred, targets);
+  check_saved(op, "normalizer", normalizer, at::kDouble, pred);
   check_wanted(op, output_mask[1], 1, "targets", targets);
   return {gradient_of(pred, pred.sym_sizes(), output_mask[0]),
           gradient_of(targets, targets.sym_sizes(), output_mask[1])};
@@ -118,7 +123,8 @@ std::tuple<Tensor, Tensor> jagged_giou_loss_backward_outputs(const Tensor& grad,
 
 std::tuple<Tensor, Tensor, Tensor, Tensor> padded_nms_outputs(const Tensor& boxes, const Tensor& scores,
                                                               double iou_threshold, double score_threshold,
-                                                              int64_t max_candidates, int64_t max_detections,
+                                                              c10::SymInt max_candidates,
+                                                              c10::SymInt max_detections,
                                                               const std::optional<Tensor>& categories) {
   check_nms_arguments(boxes, scores, iou_threshold, score_threshold, max_candidates, max_detections,
                       categories);

@@ -30,7 +30,7 @@ std::tuple<Tensor, Tensor> masked_giou_loss_forward_outputs(const Tensor& pred, 
                                                             const std::optional<Tensor>& weight, double eps);
 std::tuple<Tensor, Tensor, Tensor> masked_giou_loss_backward_outputs(
     const Tensor& grad, const Tensor& pred, const Tensor& target, const std::optional<Tensor>& weight,
-    const Tensor& loss, const Tensor& normalizer, double eps, std::array<bool, 3> output_mask);
+    const std::optional<Tensor>& loss, const Tensor& normalizer, double eps, std::array<bool, 3> output_mask);
 
 std::tuple<Tensor, Tensor> masked_giou_loss_and_grad_outputs(const Tensor& pred, const Tensor& target,
                                                              const std::optional<Tensor>& weight, double eps);
@@ -44,7 +44,8 @@ std::tuple<Tensor, Tensor> jagged_giou_loss_backward_outputs(const Tensor& grad,
 
 std::tuple<Tensor, Tensor, Tensor, Tensor> padded_nms_outputs(const Tensor& boxes, const Tensor& scores,
                                                               double iou_threshold, double score_threshold,
-                                                              int64_t max_candidates, int64_t max_detections,
+                                                              c10::SymInt max_candidates,
+                                                              c10::SymInt max_detections,
                                                               const std::optional<Tensor>& categories);
 
 std::tuple<Tensor, Tensor> letterbox_outputs(at::TensorList images, int64_t height, int64_t width,

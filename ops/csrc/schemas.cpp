@@ -4,49 +4,58 @@
 #include <torch/library.h>
 
 TORCH_LIBRARY(lensbox, m) {
-  m.def("giou(Tensor boxes1, Tensor boxes2, float eps=1e-7) -> Tensor");
+  const std::vector<at::Tag> compliant = {at::Tag::pt2_compliant_tag};
+  m.def("giou(Tensor boxes1, Tensor boxes2, float eps=1e-7) -> Tensor", compliant);
   m.def(
-      "_giou_backward(Tensor grad, Tensor boxes1, Tensor boxes2, float eps, bool[2] output_mask) -> (Tensor, "
-      "Tensor)");
+      "_giou_backward(Tensor grad, Tensor boxes1, Tensor boxes2, float eps, bool[2] output_mask)"
+      " -> (Tensor, Tensor)",
+      compliant);
 
-  m.def("pairwise_giou(Tensor boxes1, Tensor boxes2, float eps=1e-7) -> Tensor");
+  m.def("pairwise_giou(Tensor boxes1, Tensor boxes2, float eps=1e-7) -> Tensor", compliant);
   m.def(
-      "_pairwise_giou_backward(Tensor grad, Tensor boxes1, Tensor boxes2, float eps, bool[2] output_mask) -> "
-      "(Tensor, Tensor)");
+      "_pairwise_giou_backward(Tensor grad, Tensor boxes1, Tensor boxes2, float eps, bool[2] output_mask)"
+      " -> (Tensor, Tensor)",
+      compliant);
 
-  m.def("masked_giou_loss(Tensor pred, Tensor target, Tensor? weight=None, float eps=1e-7) -> Tensor");
+  m.def("masked_giou_loss(Tensor pred, Tensor target, Tensor? weight=None, float eps=1e-7) -> Tensor",
+        compliant);
   m.def(
       "_masked_giou_loss_forward(Tensor pred, Tensor target, Tensor? weight, float eps)"
-      " -> (Tensor loss, Tensor normalizer)");
+      " -> (Tensor loss, Tensor normalizer)",
+      compliant);
   m.def(
-      "_masked_giou_loss_backward(Tensor grad, Tensor pred, Tensor target, Tensor? weight, Tensor loss,"
-      " Tensor normalizer, float eps, bool[3] output_mask) -> (Tensor, Tensor, Tensor)");
-
+      "_masked_giou_loss_backward(Tensor grad, Tensor pred, Tensor target, Tensor? weight, Tensor? loss,"
+      " Tensor normalizer, float eps, bool[3] output_mask) -> (Tensor, Tensor, Tensor)",
+      compliant);
   m.def(
       "masked_giou_loss_and_grad(Tensor pred, Tensor target, Tensor? weight=None, float eps=1e-7)"
-      " -> (Tensor loss, Tensor grad)");
+      " -> (Tensor loss, Tensor grad)",
+      compliant);
 
-  m.def("jagged_giou_loss(Tensor pred, Tensor targets, Tensor offsets, float eps=1e-7) -> Tensor");
+  m.def("jagged_giou_loss(Tensor pred, Tensor targets, Tensor offsets, float eps=1e-7) -> Tensor", compliant);
   m.def(
       "_jagged_giou_loss_forward(Tensor pred, Tensor targets, Tensor offsets, float eps)"
-      " -> (Tensor loss, Tensor normalizer)");
+      " -> (Tensor loss, Tensor normalizer)",
+      compliant);
   m.def(
-      "_jagged_giou_loss_backward(Tensor grad, Tensor pred, Tensor targets, Tensor offsets, Tensor "
-      "normalizer,"
-      " float eps, bool[2] output_mask) -> (Tensor, Tensor)");
+      "_jagged_giou_loss_backward(Tensor grad, Tensor pred, Tensor targets, Tensor offsets,"
+      " Tensor normalizer, float eps, bool[2] output_mask) -> (Tensor, Tensor)",
+      compliant);
 
   m.def(
-      "padded_nms(Tensor boxes, Tensor scores, float iou_threshold, float score_threshold, int "
-      "max_candidates,"
-      " int max_detections, Tensor? categories=None)"
-      " -> (Tensor boxes, Tensor scores, Tensor indices, Tensor counts)");
+      "padded_nms(Tensor boxes, Tensor scores, float iou_threshold, float score_threshold,"
+      " SymInt max_candidates, SymInt max_detections, Tensor? categories=None)"
+      " -> (Tensor boxes, Tensor scores, Tensor indices, Tensor counts)",
+      compliant);
+  // Reads its thresholds on the host, which a CUDA graph cannot capture.
   m.def(
-      "padded_nms.tensor_thresholds(Tensor boxes, Tensor scores, Tensor iou_threshold, Tensor "
-      "score_threshold,"
-      " int max_candidates, int max_detections, Tensor? categories=None)"
-      " -> (Tensor boxes, Tensor scores, Tensor indices, Tensor counts)");
+      "padded_nms.tensor_thresholds(Tensor boxes, Tensor scores, Tensor iou_threshold,"
+      " Tensor score_threshold, SymInt max_candidates, SymInt max_detections, Tensor? categories=None)"
+      " -> (Tensor boxes, Tensor scores, Tensor indices, Tensor counts)",
+      {at::Tag::pt2_compliant_tag, at::Tag::cudagraph_unsafe});
 
   m.def(
       "letterbox(Tensor[] images, int height, int width, int channels=1, int fill=0)"
-      " -> (Tensor canvases, Tensor geometry)");
+      " -> (Tensor canvases, Tensor geometry)",
+      compliant);
 }

@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "shapes.h"
-
 namespace lensbox {
 namespace {
 
@@ -32,36 +30,58 @@ DType to_dtype(at::ScalarType dtype) {
   }
 }
 
-// Copies the leading dimensions into the view, dropping those of size 1 and merging those that one stride
-// spans.
-void set_leading_dims(SlotView& view, const at::Tensor& tensor, int64_t leading) {
+// A leading dimension, or several that one stride spans.
+struct LeadingDim {
+  int64_t size, stride;
+};
+
+// The leading dimensions, without those of size 1.
+c10::SmallVector<LeadingDim, kMaxSlotDims> merged_dims(const at::Tensor& tensor, int64_t leading) {
+  c10::SmallVector<LeadingDim, kMaxSlotDims> dims;
   for (int64_t d = 0; d < leading; ++d) {
-    const int64_t size = tensor.size(d);
-    const int64_t stride = tensor.stride(d);
+    const int64_t size = tensor.size(d), stride = tensor.stride(d);
     if (size == 1) continue;
-    const int32_t last = view.ndim - 1;
-    if (last >= 0 && view.strides[last] == size * stride) {
-      view.sizes[last] *= size;
-      view.strides[last] = stride;
-      continue;
+    if (!dims.empty() && dims.back().stride == size * stride) {
+      dims.back() = {dims.back().size * size, stride};
+    } else {
+      dims.push_back({size, stride});
     }
-    TORCH_CHECK(view.ndim < kMaxSlotDims, "lensbox: a tensor may have at most ", kMaxSlotDims,
-                " leading dimensions with strides of their own, got strides ", tensor.strides(),
-                "; make it contiguous");
-    view.sizes[view.ndim] = size;
-    view.strides[view.ndim] = stride;
-    ++view.ndim;
   }
+  return dims;
+}
+
+SlotView make_view(const at::Tensor& tensor, int64_t leading) {
+  const auto dims = merged_dims(tensor, leading);
+  TORCH_INTERNAL_ASSERT(dims.size() <= kMaxSlotDims, "viewable() was not called");
+  SlotView view;
+  view.data = const_cast<void*>(tensor.const_data_ptr());  // kernels write to outputs alone
+  view.dtype = to_dtype(tensor.scalar_type());
+  for (const LeadingDim& dim : dims) {
+    view.sizes[view.ndim] = dim.size;
+    view.strides[view.ndim++] = dim.stride;
+  }
+  return view;
 }
 
 }  // namespace
 
+at::Tensor viewable(const at::Tensor& tensor, int64_t trailing) {
+  const int64_t leading = tensor.dim() - trailing;
+  if (leading <= static_cast<int64_t>(kMaxSlotDims)) return tensor;
+  return merged_dims(tensor, leading).size() <= kMaxSlotDims ? tensor : tensor.contiguous();
+}
+
+at::Tensor expand_leading(const at::Tensor& boxes, c10::SymIntArrayRef leading, int64_t trailing) {
+  at::SymDimVector shape(leading.begin(), leading.end());
+  for (int64_t d = boxes.dim() - trailing; d < boxes.dim(); ++d) {
+    shape.push_back(boxes.sym_size(d));
+  }
+  return viewable(boxes.expand_symint(shape), 1);
+}
+
 SlotView box_slots(const at::Tensor& boxes) {
-  SlotView view;
-  view.data = boxes.data_ptr();
-  view.dtype = to_dtype(boxes.scalar_type());
+  SlotView view = make_view(boxes, boxes.dim() - 1);
   view.last_stride = boxes.stride(-1);
-  set_leading_dims(view, boxes, boxes.dim() - 1);
   const int64_t vector_bytes = std::min<int64_t>(16, 4 * boxes.element_size());
   view.packed = view.last_stride == 1 && (view.ndim == 0 || (view.ndim == 1 && view.strides[0] == 4)) &&
                 reinterpret_cast<uintptr_t>(view.data) % vector_bytes == 0;
@@ -69,22 +89,31 @@ SlotView box_slots(const at::Tensor& boxes) {
 }
 
 SlotView number_slots(const at::Tensor& numbers) {
-  SlotView view;
-  view.data = numbers.data_ptr();
-  view.dtype = to_dtype(numbers.scalar_type());
-  set_leading_dims(view, numbers, numbers.dim());
+  SlotView view = make_view(numbers, numbers.dim());
   view.packed = view.ndim == 0 || (view.ndim == 1 && view.strides[0] == 1);
   return view;
 }
 
 PairwiseProblem pairwise_problem(const at::Tensor& boxes1, const at::Tensor& boxes2) {
-  const auto batch = broadcast_leading(boxes1, boxes2, 2);
-  int64_t images = 1;
-  for (const c10::SymInt& size : batch) {
-    images *= size.expect_int();
-  }
-  return {box_slots(expand_leading(boxes1, batch, 2)), box_slots(expand_leading(boxes2, batch, 2)), images,
-          boxes1.size(-2), boxes2.size(-2)};
+  const int64_t rows = boxes1.size(-2), columns = boxes2.size(-2);
+  return {box_slots(boxes1), box_slots(boxes2),
+          c10::multiply_integers(boxes1.sizes().slice(0, boxes1.dim() - 2)), rows, columns};
+}
+
+ImageView image_view(const at::Tensor& image) {
+  return {image.const_data_ptr<uint8_t>(),
+          image.stride(0),
+          image.stride(1),
+          image.stride(2),
+          static_cast<int32_t>(image.size(0)),
+          static_cast<int32_t>(image.size(1)),
+          static_cast<int32_t>(image.size(2))};
+}
+
+Canvases canvases_view(const at::Tensor& canvases, const at::Tensor& geometry, int64_t fill) {
+  return {canvases.data_ptr<uint8_t>(),           geometry.data_ptr<float>(),
+          static_cast<int32_t>(canvases.size(1)), static_cast<int32_t>(canvases.size(2)),
+          static_cast<int32_t>(canvases.size(3)), static_cast<uint8_t>(fill)};
 }
 
 }  // namespace lensbox

@@ -1,20 +1,40 @@
-// From a torch tensor to the SlotView that the kernels take.
+// From torch tensors to the raw views that the kernels take, and the broadcast of everything but the last
+// dimensions, which works for symbolic shapes too.
 #pragma once
 
+#include <ATen/ExpandUtils.h>
 #include <ATen/core/Tensor.h>
 
-#include "pairwise_problem.h"
-#include "slot_view.h"
+#include "letterbox_math.h"
+#include "problems.h"
 
 namespace lensbox {
 
-// A tensor [..., 4]: one slot a box.
+// Return the broadcast of the shapes of a and b without their `trailing` last dimensions. Throws where the
+// shapes do not match.
+inline at::SymDimVector broadcast_leading(const at::Tensor& a, const at::Tensor& b, int64_t trailing) {
+  return at::infer_size_symdimvector(a.sym_sizes().slice(0, a.dim() - trailing),
+                                     b.sym_sizes().slice(0, b.dim() - trailing));
+}
+
+// Return the tensor, or a contiguous copy if its leading dimensions have more strides than a SlotView holds.
+// `trailing`: 1 for boxes, 0 for numbers. The caller keeps the result while a view of it is in use.
+at::Tensor viewable(const at::Tensor& tensor, int64_t trailing);
+
+// Return `boxes` with its leading dimensions expanded to `leading` (a view where it can be one, else a copy).
+at::Tensor expand_leading(const at::Tensor& boxes, c10::SymIntArrayRef leading, int64_t trailing);
+
+// View a tensor [..., 4]: one slot a box. Inputs are not written, so a copy-on-write tensor stays shared.
 SlotView box_slots(const at::Tensor& boxes);
 
-// A tensor [...]: one slot a number.
+// View a tensor [...]: one slot a number.
 SlotView number_slots(const at::Tensor& numbers);
 
-// [..., N, 4] and [..., M, 4], whose leading dimensions are broadcast against each other.
+// [..., N, 4] and [..., M, 4], their leading dimensions expanded to those of both by expand_leading().
 PairwiseProblem pairwise_problem(const at::Tensor& boxes1, const at::Tensor& boxes2);
+
+ImageView image_view(const at::Tensor& image);
+
+Canvases canvases_view(const at::Tensor& canvases, const at::Tensor& geometry, int64_t fill);
 
 }  // namespace lensbox

@@ -194,7 +194,15 @@ SAMPLES = [
         "loss gradients",
         "_masked_giou_loss_backward",
         lambda i: (
-            *(_scalar(i, 2.0), i.pred, i.wide_target, _weight(i), _scalar(i, 0.5), _scalar(i, 9.0), EPS),
+            *(
+                _scalar(i, 2.0),
+                i.pred,
+                i.wide_target,
+                _weight(i),
+                _scalar(i, 0.5),
+                _scalar(i, 9.0).double(),
+                EPS,
+            ),
             [True, True, True],
         ),
         sums=True,
@@ -224,7 +232,7 @@ SAMPLES = [
     Sample(
         "jagged loss gradients",
         "_jagged_giou_loss_backward",
-        lambda i: (_scalar(i, 2.0), i.pred, *_packed(i), _scalar(i, 9.0), EPS, BOTH),
+        lambda i: (_scalar(i, 2.0), i.pred, *_packed(i), _scalar(i, 9.0).double(), EPS, BOTH),
         sums=True,
     ),
     Sample("nms", "padded_nms", lambda i: (i.pred, _scores(i), 0.3, 0.05, 300, 30, None)),

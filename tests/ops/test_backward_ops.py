@@ -15,14 +15,19 @@ def offsets(device: torch.device) -> Tensor:
     return torch.tensor([0, 2, 6], device=device)
 
 
-def losses(device: torch.device, *values: float) -> list[Tensor]:
-    return [torch.tensor(value, device=device) for value in values]
+def saved(device: torch.device) -> list[Tensor]:
+    """A gradient of the loss, a loss, and the double that it was divided by."""
+    return [
+        torch.tensor(1.0, device=device),
+        torch.tensor(0.5, device=device),
+        torch.tensor(6.0, dtype=torch.float64, device=device),
+    ]
 
 
 def call(op: str, boxes1: Tensor, boxes2: Tensor, wanted: list[bool]) -> tuple[Tensor, ...]:
     """Six pairs of boxes; `wanted` says which of the two gradients."""
     device = boxes1.device
-    grad, loss, normalizer = losses(device, 1.0, 0.5, 6.0)
+    grad, loss, normalizer = saved(device)
     grads: tuple[Tensor, ...]
     if op == "giou":
         grads = OPS._giou_backward(torch.ones(6, device=device), boxes1, boxes2, EPS, wanted)
@@ -64,7 +69,7 @@ def test_only_what_is_wanted(device: torch.device, op: str, wanted: tuple[bool, 
 
 def test_weights(device: torch.device) -> None:
     boxes = random_boxes(6).to(device)
-    grad, loss, normalizer = losses(device, 1.0, 0.5, 6.0)
+    grad, loss, normalizer = saved(device)
     arguments = (loss, normalizer, EPS, [True, True, True])
     with pytest.raises(ValueError, match=r"output_mask\[2\] must be False where weight is None, got True"):
         OPS._masked_giou_loss_backward(grad, boxes, boxes, None, *arguments)
@@ -75,13 +80,18 @@ def test_weights(device: torch.device) -> None:
 
 def test_what_the_forward_gave(device: torch.device) -> None:
     boxes = random_boxes(6).to(device)
-    grad, loss, normalizer = losses(device, 1.0, 0.5, 6.0)
+    grad, loss, normalizer = saved(device)
     rest = (EPS, [True, False, False])
-    with pytest.raises(TypeError, match=r"normalizer must be Float for pred of Float.*got Double"):
-        OPS._masked_giou_loss_backward(grad, boxes, boxes, None, loss, normalizer.double(), *rest)
+    with pytest.raises(TypeError, match=r"normalizer must be Double for pred of Float, got Float"):
+        OPS._masked_giou_loss_backward(grad, boxes, boxes, None, loss, normalizer.float(), *rest)
+    with pytest.raises(TypeError, match=r"loss must be Float for pred of Float, got Double"):
+        OPS._masked_giou_loss_backward(grad, boxes, boxes, None, loss.double(), normalizer, *rest)
     with pytest.raises(RuntimeError, match=r"loss must have shape \[\], got \[1\]"):
         OPS._masked_giou_loss_backward(grad, boxes, boxes, None, loss[None], normalizer, *rest)
-    with pytest.raises(TypeError, match=r"normalizer must be Double for pred of Float.*got Float"):
+    with pytest.raises(TypeError, match=r"normalizer must be Double for pred of Float, got Float"):
         OPS._jagged_giou_loss_backward(
-            grad, boxes[None].expand(2, 6, 4), boxes.double(), offsets(device), normalizer, EPS, [True, False]
+            grad, boxes[None].expand(2, 6, 4), boxes, offsets(device), normalizer.float(), EPS, [True, False]
         )
+    weight = torch.ones(6, device=device)
+    with pytest.raises(ValueError, match=r"loss must be given where output_mask\[2\] is True, got None"):
+        OPS._masked_giou_loss_backward(grad, boxes, boxes, weight, None, normalizer, EPS, [True, True, True])

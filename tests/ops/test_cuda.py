@@ -1,6 +1,8 @@
 """What only a GPU can show: streams and graphs side by side. What every op owes is in test_every_op.py."""
 
+import warnings
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -66,6 +68,63 @@ def test_graphs_replayed_side_by_side(make: Callable[[int], Callable[[], Tensor]
         assert torch.equal(eager, expected[0])
         for of_graph, value in zip(results, expected, strict=True):
             assert all(torch.equal(result, value) for result in of_graph)
+
+
+def test_threads_on_the_stream_that_each_of_them_has() -> None:
+    # cudaStreamPerThread is one handle, 2, for as many streams as there are threads.
+    batches = [batch(512, 256) for _ in range(4)]
+    expected = [masked_giou_loss(*arguments).item() for arguments in batches]
+    torch.cuda.synchronize()
+
+    def losses(arguments: tuple[Tensor, Tensor]) -> set[float]:
+        with torch.cuda.stream(torch.cuda.ExternalStream(2)):
+            results = [masked_giou_loss(*arguments) for _ in range(200)]
+            return {result.item() for result in results}
+
+    with ThreadPoolExecutor(len(batches)) as pool:
+        assert list(pool.map(losses, batches)) == [{value} for value in expected]
+
+
+def test_destroyed_graphs_leave_their_counters_to_others() -> None:
+    work = [loss_of_batch(0), nms_of_batch(1)]
+    expected = [call() for call in work]
+    for _ in range(100):
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            results = [call() for call in work]
+        graph.replay()
+        graph.replay()
+        torch.cuda.synchronize()
+        assert all(torch.equal(result, value) for result, value in zip(results, expected, strict=True))
+        del graph
+
+
+def test_a_capture_holds_no_more_than_the_launches() -> None:
+    # The counters of a captured launch are zero already: no node of the graph zeroes them.
+    call = loss_of_batch(0)
+    expected = call()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        result = call()
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
+        graph.replay()
+        torch.cuda.synchronize()
+    assert torch.equal(result, expected)
+    assert [event.name for event in profile.events() if "memset" in event.name.lower()] == []
+
+
+def test_gpu_thresholds_are_not_captured() -> None:
+    boxes, scores = random_boxes(2, 64).cuda(), torch.rand(2, 64).cuda()
+
+    def suppress(boxes: Tensor, scores: Tensor, threshold: Tensor) -> Tensor:
+        return torch.ops.lensbox.padded_nms(boxes + 1, scores, threshold, threshold * 0, 64, 10)[2] + 1
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch's own
+        compiled = torch.compile(suppress, mode="reduce-overhead")
+        for value in (0.2, 0.5, 0.9, 0.3):
+            threshold = torch.tensor(value, device="cuda")
+            assert torch.equal(compiled(boxes, scores, threshold), suppress(boxes, scores, threshold))
 
 
 def test_tensors_on_two_devices() -> None:

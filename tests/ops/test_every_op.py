@@ -9,6 +9,7 @@ from typing import TypeVar
 
 import pytest
 import torch
+from box_reference import random_boxes
 from op_samples import SAMPLES, Sample, as_list, holds_tensors, make_inputs, map_tensors
 from torch import Tensor
 
@@ -43,6 +44,58 @@ def test_every_backend_has_a_kernel(op: str) -> None:
     backends = [] if has(COMPOSITE) else ["CPU", "CUDA", "Meta"]
     missing = [key for key in [*backends, "Autograd"] if not has(key)]
     assert missing == [], 'docs/ops.md, "What a new op touches", has the file for each'
+
+
+@pytest.mark.parametrize("op", registered_ops())
+def test_every_op_is_tagged(op: str) -> None:
+    name, _, overload = op.partition(".")
+    tags = getattr(getattr(torch.ops.lensbox, name), overload or "default").tags
+    assert torch.Tag.pt2_compliant_tag in tags
+    # It reads its thresholds on the host, which a captured graph cannot do again.
+    assert (torch.Tag.cudagraph_unsafe in tags) == (op == "padded_nms.tensor_thresholds")
+
+
+@every_sample
+def test_copy_on_write_inputs_stay_shared(device: torch.device, sample: Sample) -> None:
+    clones = [
+        map_tensors(value, torch._lazy_clone) if holds_tensors(value) else value
+        for value in sample.arguments(make_inputs(device))
+    ]
+    sample.overload(*clones)
+    for value in clones:
+        if holds_tensors(value):
+            map_tensors(value, lambda tensor: assert_shared(tensor, sample))
+
+
+def assert_shared(tensor: Tensor, sample: Sample) -> Tensor:
+    reads_on_the_host = sample.op == "padded_nms.tensor_thresholds" and tensor.dim() == 0
+    assert torch._C._is_cow_tensor(tensor) or reads_on_the_host
+    return tensor
+
+
+@pytest.mark.parametrize("layout", [torch.strided, torch.jagged])
+@pytest.mark.parametrize("function", [giou, pairwise_giou, masked_giou_loss])
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+def test_rejects_nested_tensors(function: Callable[..., Tensor], layout: torch.layout) -> None:
+    boxes = torch.nested.nested_tensor([torch.rand(2, 4), torch.rand(3, 4)], layout=layout)
+    with pytest.raises(TypeError, match="tensors must not be nested"):
+        function(boxes, boxes)
+
+
+@pytest.mark.parametrize("function", [giou, pairwise_giou, masked_giou_loss])
+def test_more_dimensions_with_strides_than_a_kernel_takes(
+    device: torch.device, function: Callable[..., Tensor]
+) -> None:
+    every_other = tuple([slice(None, None, 2)] * 9)
+    a, b = (random_boxes(*[4] * 9).to(device)[every_other] for _ in range(2))
+    a.requires_grad_()
+    outcomes = []
+    for x, y in ((a, b), (a.contiguous(), b.contiguous())):
+        out = function(x, y)
+        grad_output = torch.ones([4] * out.dim(), device=device)[tuple([slice(None, None, 2)] * out.dim())]
+        outcomes.append((out, *torch.autograd.grad(out, a, grad_output)))
+    for ours, theirs in zip(*outcomes, strict=True):
+        assert torch.equal(ours, theirs)
 
 
 @every_sample
@@ -127,8 +180,22 @@ def compile_quietly(function: Callable[..., Result], dynamic: bool | None = None
     return run
 
 
-@every_sample
-@pytest.mark.parametrize("dynamic", [False, True])
+FIRST_OF_EACH_OP = {sample.op: sample.name for sample in reversed(SAMPLES)}
+
+
+@pytest.mark.parametrize(
+    ("sample", "dynamic"),
+    [
+        pytest.param(
+            sample,
+            dynamic,
+            marks=() if dynamic and FIRST_OF_EACH_OP[sample.op] == sample.name else pytest.mark.exhaustive,
+            id=f"{sample.name.replace(' ', '_')}-{'dynamic' if dynamic else 'static'}",
+        )
+        for sample in SAMPLES
+        for dynamic in (False, True)
+    ],
+)
 def test_compile(device: torch.device, sample: Sample, dynamic: bool) -> None:
     inputs = make_inputs(device)
     arguments = sample.leaves(inputs)

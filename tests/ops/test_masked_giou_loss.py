@@ -5,7 +5,15 @@ from typing import Any
 
 import pytest
 import torch
-from box_reference import BOX_DTYPES, FLOAT_DTYPES, TOLERANCE, extreme_boxes, loss_reference, random_boxes
+from box_reference import (
+    BOX_DTYPES,
+    FLOAT_DTYPES,
+    TOLERANCE,
+    extreme_boxes,
+    giou_reference,
+    loss_reference,
+    random_boxes,
+)
 from torch import Tensor
 
 from lensbox.ops import masked_giou_loss
@@ -181,6 +189,36 @@ def test_gradients_too_large_for_their_dtype_saturate(device: torch.device) -> N
     masked_giou_loss(pred, target, weight).backward(torch.tensor(1e8, device=device))
     assert pred.grad is not None
     assert pred.grad.abs().max() == weight.grad == 65504
+
+
+@pytest.mark.parametrize("only_pred", [True, False])
+def test_weights_that_sum_above_float32(device: torch.device, only_pred: bool) -> None:
+    pred, target = random_boxes(8), random_boxes(8)
+    weight = torch.tensor([3e38, 3e38, 1e38, 3e37, 2e38, 0, 3e38, 3e38])
+    gradients = []
+    for dtype in (torch.float32, torch.float64):
+        inputs = [tensor.to(device, dtype) for tensor in (pred, target, weight)]
+        for tensor in inputs[: 1 if only_pred else 2]:
+            tensor.requires_grad_()
+        loss = masked_giou_loss(*inputs)
+        gradients.append(torch.autograd.grad(loss, [tensor for tensor in inputs if tensor.requires_grad]))
+    for ours, theirs in zip(*gradients, strict=True):
+        torch.testing.assert_close(ours.double(), theirs, rtol=1e-4, atol=1e-7)
+        assert ours.abs().max() > 0
+
+
+@pytest.mark.parametrize("last", [2.0**-30, 2.0**-10, 0.0])
+def test_the_kink_lies_where_the_exact_sum_of_weights_is_above_1(device: torch.device, last: float) -> None:
+    pred, target = random_boxes(2).to(device), random_boxes(2).to(device)
+    weight = torch.tensor([1.0, last], device=device, requires_grad=True)  # 1 + 2^-30 is 1 in float32
+    masked_giou_loss(pred, target, weight).backward()
+    losses = 1 - giou_reference(pred, target)
+    exact = weight.detach().double()
+    loss_share = (exact * losses).sum() / exact.sum() if last > 0 else 0.0
+    assert weight.grad is not None
+    torch.testing.assert_close(
+        weight.grad.double(), (losses - loss_share) / exact.sum(), rtol=1e-4, atol=1e-6
+    )
 
 
 def test_any_strides(device: torch.device) -> None:

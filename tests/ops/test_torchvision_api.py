@@ -1,11 +1,15 @@
 """The torchvision-named functions, against recorded values and, on a GPU, against torchvision itself."""
 
 import json
+import warnings
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
 from box_reference import BOX_DTYPES, random_boxes
+from torch import Tensor
+from torch._dynamo.testing import CompileCounter
 
 from lensbox.ops import batched_nms, box_iou, generalized_box_iou, generalized_box_iou_loss, nms
 
@@ -125,8 +129,60 @@ def test_errors_of_torchvision(boxes: torch.Tensor, scores: torch.Tensor, messag
 
 
 def test_idxs_of_another_shape() -> None:
-    with pytest.raises(RuntimeError, match=r"idxs should have the shape of scores, \(2,\), got \(3,\)"):
+    with pytest.raises(RuntimeError, match=r"idxs should have the shape of scores, \[2\], got \[3\]"):
         batched_nms(torch.zeros(2, 4), torch.zeros(2), torch.zeros(3), 0.5)
+
+
+SUPPRESSIONS = [nms, batched_nms]
+both_suppressions = pytest.mark.parametrize("function", SUPPRESSIONS, ids=lambda function: function.__name__)
+
+
+def suppression_inputs(function: object, count: int, device: torch.device) -> tuple[Tensor, ...]:
+    inputs = (random_boxes(count).to(device), torch.rand(count, device=device))
+    return inputs if function is nms else (*inputs, torch.arange(count, device=device) % 3)
+
+
+@both_suppressions
+def test_one_graph_for_ten_numbers_of_boxes(device: torch.device, function: Callable[..., Tensor]) -> None:
+    torch.compiler.reset()
+    counter = CompileCounter()
+    compiled = torch.compile(function, dynamic=True, fullgraph=True, backend=counter)
+    with torch._dynamo.config.patch(capture_scalar_outputs=True):
+        for count in (5, 7, 9, 12, 20, 33, 50, 64, 80, 100):
+            inputs = suppression_inputs(function, count, device)
+            assert torch.equal(compiled(*inputs, 0.4), function(*inputs, 0.4))
+    assert counter.frame_count == 1
+
+
+@both_suppressions
+def test_export_with_any_number_of_boxes(device: torch.device, function: Callable[..., Tensor]) -> None:
+    class Suppress(torch.nn.Module):
+        def forward(self, *inputs: Tensor) -> Tensor:
+            return function(*inputs, 0.4)
+
+    inputs = suppression_inputs(function, 10, device)
+    shapes = (tuple({0: torch.export.Dim("N")} for _ in inputs),)
+    program = torch.export.export(Suppress(), inputs, dynamic_shapes=shapes, strict=False)
+    for count in (2, 5, 40):
+        others = suppression_inputs(function, count, device)
+        assert torch.equal(program.module()(*others), function(*others, 0.4))
+
+
+@both_suppressions
+def test_torchscript(device: torch.device, function: Callable[..., Tensor]) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch deprecates TorchScript
+        scripted = torch.jit.script(function)
+    for count in (0, 1, 5, 40):
+        inputs = suppression_inputs(function, count, device)
+        assert torch.equal(scripted(*inputs, 0.4), function(*inputs, 0.4))
+
+
+@pytest.mark.gpu
+def test_too_many_boxes_for_a_gpu_names_the_limit() -> None:
+    boxes = random_boxes(131_073).cuda()
+    with pytest.raises(ValueError, match=r"at most 131072 candidates.*got 131073 for boxes of shape"):
+        nms(boxes, boxes[:, 0], 0.5)
 
 
 @pytest.mark.gpu

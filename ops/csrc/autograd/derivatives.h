@@ -3,30 +3,47 @@
 #pragma once
 
 #include <ATen/ExpandUtils.h>
-#include <ATen/FuncTorchTLS.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/nan_to_num.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+#include <torch/csrc/autograd/autograd_not_implemented_fallback.h>
+#include <torch/csrc/autograd/custom_function.h>
+#include <torch/library.h>
 
+#include <array>
 #include <limits>
 #include <optional>
 
+#include "../dispatch.h"
+
 namespace lensbox {
 
-// Whether autograd must hear of a call with these inputs: gradients are recorded and one of them asks for its
-// own. What is not offered must reach autograd too, which refuses it: tangents and functorch's transforms.
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+// Return whether a transform of torch.func is active. Its thread-local data outlives the transform, but the
+// dispatch keys do not.
+inline bool in_functorch() {
+  constexpr c10::DispatchKeySet kLayers(
+      {c10::DispatchKey::FuncTorchDynamicLayerFrontMode, c10::DispatchKey::FuncTorchDynamicLayerBackMode});
+  return c10::impl::tls_local_dispatch_key_set().included_.has_any(kLayers);
+}
+
+// Return whether autograd must hear of a call with these inputs: gradients are recorded and an input asks for
+// its own. Forward-mode tangents and torch.func must reach autograd too, which refuses them.
 template <typename... Inputs>
 bool needs_autograd(const Inputs&... inputs) {
   const bool records = at::GradMode::is_enabled();
   const auto takes_part = [records](const at::Tensor& input) {
     return (records && input.requires_grad()) || input._fw_grad(/*level=*/0).defined();
   };
-  return (takes_part(inputs) || ...) || at::functorch::functorchTLSAccessor() != nullptr;
+  return (takes_part(inputs) || ...) || in_functorch();
 }
 
-// The gradient of an input that was broadcast to the shape of `grad`: those of all its copies. They are
-// finite, but their sum may be too large for the dtype: it saturates, as the kernels' gradients do.
+// Sum the gradients of all copies of a broadcast input. The gradients are finite, but the sum may be too
+// large for the dtype: it saturates, as the kernels' gradients do.
 inline at::Tensor sum_of_copies(const at::Tensor& grad, const at::Tensor& input) {
   if (grad.sym_sizes() == input.sym_sizes()) return grad;
   constexpr double kStaysNan = std::numeric_limits<double>::quiet_NaN();
@@ -34,8 +51,8 @@ inline at::Tensor sum_of_copies(const at::Tensor& grad, const at::Tensor& input)
 }
 
 // While it lives, ops go straight to their kernels. A backward has it, unless second derivatives are asked
-// for: those are refused by what it would go past. It begins behind get_saved_variables(), since that may run
-// a whole forward again, which needs autograd (torch.utils.checkpoint).
+// for: autograd refuses those. It begins behind get_saved_variables(), which may run a whole forward again
+// (torch.utils.checkpoint), and that needs autograd.
 class BelowAutogradInBackward {
  public:
   BelowAutogradInBackward() {
@@ -45,5 +62,12 @@ class BelowAutogradInBackward {
  private:
   std::optional<at::AutoDispatchBelowADInplaceOrView> below_autograd_;
 };
+
+// Register ops without a derivative: asking for one is an error that says so.
+inline void register_without_derivative(torch::Library& m, std::initializer_list<const char*> ops) {
+  for (const char* op : ops) {
+    m.impl(op, torch::autograd::autogradNotImplementedFallback());
+  }
+}
 
 }  // namespace lensbox

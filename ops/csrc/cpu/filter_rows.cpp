@@ -1,7 +1,5 @@
-#include "filter_rows.h"
-
-#include "../triangle_filter.h"
-#include "intrinsics.h"
+#include "../letterbox_math.h"
+#include "filters.h"
 #include "vectors.h"
 
 namespace lensbox {

@@ -3,9 +3,17 @@
 
 #include <cstdint>
 
-#include "../letterbox_problem.h"
+#include "../letterbox_math.h"
 
 namespace lensbox {
+
+// Of `count` pixels that lie `pixel_bytes` (3 or 4) bytes apart: red, green, blue and perhaps a fourth byte,
+// which is not read behind the last pixel.
+void gray_of_interleaved(const uint8_t* pixels, int64_t pixel_bytes, int64_t count, uint8_t* out);
+
+// Of `count` pixels whose colours are arrays.
+void gray_of_planes(const uint8_t* red, const uint8_t* green, const uint8_t* blue, int64_t count,
+                    uint8_t* out);
 
 // A row is gray levels, or interleaved colours for a canvas of three channels.
 class ImageRows {

@@ -1,4 +1,3 @@
-#include <ATen/Parallel.h>
 #include <torch/library.h>
 
 #include <algorithm>
@@ -6,15 +5,13 @@
 #include <vector>
 
 #include "../checks.h"
-#include "../jagged.h"
 #include "../outputs.h"
-#include "../slots.h"
-#include "block_math.h"
+#include "loss_pairs.h"
 
 namespace lensbox {
 namespace {
 
-constexpr int64_t kImagesPerChunk = 32;  // the chunks are summed in order, whatever the number of threads
+constexpr int64_t kImagesPerChunk = 32;
 
 // The segment of every image. On the CPU the offsets can be read, so a broken rule is an error.
 std::vector<Segment> read_segments(const char* op, const Tensor& pred, const Tensor& targets,
@@ -59,81 +56,34 @@ void for_each_pair_block(int64_t begin, int64_t end, int64_t slots, const std::v
   if (count > 0) body(pred_slots, target_slots, count);
 }
 
-template <typename T>
-double forward_kernel(const SlotView& pred, int64_t slots, const SlotView& targets,
-                      const std::vector<Segment>& segments, T eps) {
-  const auto images = static_cast<int64_t>(segments.size());
-  std::vector<double> partial((images + kImagesPerChunk - 1) / kImagesPerChunk);
-  at::parallel_for(0, static_cast<int64_t>(partial.size()), 1, [&](int64_t begin, int64_t end) {
-    BoxBlock<T> predicted, wanted;
-    T gious[kBlock];
-    for (int64_t chunk = begin; chunk < end; ++chunk) {
-      const int64_t first = chunk * kImagesPerChunk;
-      for_each_pair_block(first, std::min(images, first + kImagesPerChunk), slots, segments,
-                          [&](const int64_t* pred_slots, const int64_t* target_slots, int count) {
-                            load_boxes(pred, pred_slots, count, predicted);
-                            load_boxes(targets, target_slots, count, wanted);
-                            giou_of_blocks(predicted, wanted, eps, count, gious);
-                            for (int i = 0; i < count; ++i) {
-                              partial[chunk] += T(1) - gious[i];
-                            }
-                          });
-    }
-  });
-  double sum = 0;
-  for (const double of_chunk : partial) {
-    sum += of_chunk;
-  }
-  return sum;
-}
-
-// d loss / d box = -1 / D  d giou / d box, with D the number of pairs, at least 1; slots without a target get
-// 0.
-template <typename T>
-void backward_kernel(const SlotView& pred, int64_t slots, const SlotView& targets,
-                     const std::vector<Segment>& segments, T eps, T factor, const SlotView* grad_pred,
-                     const SlotView* grad_targets) {
-  const auto images = static_cast<int64_t>(segments.size());
-  at::parallel_for(0, images, kImagesPerChunk, [&](int64_t begin, int64_t end) {
-    BoxBlock<T> predicted, wanted, result;
-    T factors[kBlock];
-    std::fill_n(factors, kBlock, factor);
-    for_each_pair_block(begin, end, slots, segments,
-                        [&](const int64_t* pred_slots, const int64_t* target_slots, int count) {
-                          load_boxes(pred, pred_slots, count, predicted);
-                          load_boxes(targets, target_slots, count, wanted);
-                          if (grad_pred != nullptr) {
-                            gradients_of_blocks(predicted, wanted, eps, factors, count, result);
-                            store_gradients(*grad_pred, pred_slots, count, result);
-                          }
-                          if (grad_targets != nullptr) {
-                            gradients_of_blocks(wanted, predicted, eps, factors, count, result);
-                            store_gradients(*grad_targets, target_slots, count, result);
-                          }
-                        });
-    if (grad_pred == nullptr) return;
-    for (int64_t image = begin; image < end; ++image) {
-      const int64_t filled = segments[image].count;
-      zero_boxes(*grad_pred, image * slots + filled, slots - filled);
-    }
-  });
-}
-
 std::tuple<Tensor, Tensor> jagged_giou_loss_forward_cpu(const Tensor& pred, const Tensor& targets,
                                                         const Tensor& offsets, double eps) {
   const auto [loss, normalizer] = jagged_giou_loss_forward_outputs(pred, targets, offsets, eps);
   const auto segments = read_segments("lensbox::jagged_giou_loss", pred, targets, offsets);
-  const double divisor = std::max<double>(1, static_cast<double>(targets.size(0)));
   const SlotView pred_view = box_slots(pred), target_view = box_slots(targets);
-  const double sum =
-      math_dtype(pred, targets) == at::kDouble
-          ? forward_kernel<double>(pred_view, pred.size(1), target_view, segments, eps)
-          : forward_kernel<float>(pred_view, pred.size(1), target_view, segments, static_cast<float>(eps));
-  loss.fill_(sum / divisor);
-  normalizer.fill_(divisor);
+  const int64_t images = pred.size(0), slots = pred.size(1);
+  const auto run = [&](auto math) {
+    using T = decltype(math);
+    T ones[kBlock];
+    std::fill_n(ones, kBlock, T(1));
+    return sum_of_chunks((images + kImagesPerChunk - 1) / kImagesPerChunk, [&](int64_t chunk) {
+      Sums sums;
+      const int64_t first = chunk * kImagesPerChunk, end = std::min(images, first + kImagesPerChunk);
+      for_each_pair_block(first, end, slots, segments,
+                          [&](const int64_t* pred_slots, const int64_t* target_slots, int count) {
+                            add_losses(Pairs{pred_view, target_view, pred_slots, target_slots, count}, ones,
+                                       static_cast<T>(eps), sums);
+                          });
+      return sums;
+    });
+  };
+  const Sums sums = math_dtype(pred, targets) == at::kDouble ? run(double{}) : run(float{});
+  store_loss(loss, normalizer, sums.loss, std::max(1.0, static_cast<double>(targets.size(0))));
   return {loss, normalizer};
 }
 
+// d loss / d box = -1 / D  d giou / d box, with D the number of pairs, at least 1; slots without a target get
+// 0.
 std::tuple<Tensor, Tensor> jagged_giou_loss_backward_cpu(const Tensor& grad, const Tensor& pred,
                                                          const Tensor& targets, const Tensor& offsets,
                                                          const Tensor& normalizer, double eps,
@@ -142,14 +92,26 @@ std::tuple<Tensor, Tensor> jagged_giou_loss_backward_cpu(const Tensor& grad, con
       jagged_giou_loss_backward_outputs(grad, pred, targets, offsets, normalizer, eps, output_mask);
   const auto segments = read_segments("lensbox::_jagged_giou_loss_backward", pred, targets, offsets);
   const SlotView pred_view = box_slots(pred), target_view = box_slots(targets);
-  const SlotView pred_out = output_mask[0] ? box_slots(grad_pred) : SlotView{};
-  const SlotView target_out = output_mask[1] ? box_slots(grad_targets) : SlotView{};
-  const double factor = -grad.item<double>() / normalizer.item<double>();
+  const SlotView pred_out = box_slots(grad_pred), target_out = box_slots(grad_targets);
+  const int64_t slots = pred.size(1);
   const auto run = [&](auto math) {
     using T = decltype(math);
-    backward_kernel<T>(pred_view, pred.size(1), target_view, segments, static_cast<T>(eps),
-                       static_cast<T>(factor), output_mask[0] ? &pred_out : nullptr,
-                       output_mask[1] ? &target_out : nullptr);
+    T factors[kBlock];
+    std::fill_n(factors, kBlock,
+                -LossScale<T>(static_cast<T>(grad.item<double>()), normalizer.item<double>()).of(T(1)));
+    at::parallel_for(0, pred.size(0), kImagesPerChunk, [&](int64_t begin, int64_t end) {
+      for_each_pair_block(begin, end, slots, segments,
+                          [&](const int64_t* pred_slots, const int64_t* target_slots, int count) {
+                            write_gradients(Pairs{pred_view, target_view, pred_slots, target_slots, count},
+                                            factors, static_cast<T>(eps),
+                                            output_mask[0] ? &pred_out : nullptr,
+                                            output_mask[1] ? &target_out : nullptr);
+                          });
+      for (int64_t image = begin; output_mask[0] && image < end; ++image) {
+        const int64_t filled = segments[image].count;
+        zero_boxes(pred_out, image * slots + filled, slots - filled);
+      }
+    });
   };
   math_dtype(pred, targets) == at::kDouble ? run(double{}) : run(float{});
   return {grad_pred, grad_targets};

@@ -8,7 +8,7 @@
 #include "../checks.h"
 #include "../outputs.h"
 #include "../slots.h"
-#include "block_math.h"
+#include "box_block.h"
 
 namespace lensbox {
 namespace {
@@ -108,7 +108,9 @@ void gradient_of_side(const SlotView& of, int64_t of_count, const SlotView& agai
 
 Tensor pairwise_giou_cpu(const Tensor& boxes1, const Tensor& boxes2, double eps) {
   const Tensor out = pairwise_giou_outputs(boxes1, boxes2, eps);
-  const PairwiseProblem problem = pairwise_problem(boxes1, boxes2);
+  const auto batch = broadcast_leading(boxes1, boxes2, 2);
+  const Tensor a = expand_leading(boxes1, batch, 2), b = expand_leading(boxes2, batch, 2);
+  const PairwiseProblem problem = pairwise_problem(a, b);
   if (math_dtype(boxes1, boxes2) == at::kDouble) {
     pairwise_giou_kernel<double>(problem, eps, number_slots(out));
   } else {
@@ -121,8 +123,11 @@ std::tuple<Tensor, Tensor> pairwise_giou_backward_cpu(const Tensor& grad, const 
                                                       const Tensor& boxes2, double eps,
                                                       std::array<bool, 2> output_mask) {
   const auto [grad1, grad2] = pairwise_giou_backward_outputs(grad, boxes1, boxes2, eps, output_mask);
-  const PairwiseProblem problem = pairwise_problem(boxes1, boxes2);
-  const SlotView upstream = number_slots(grad);
+  const auto batch = broadcast_leading(boxes1, boxes2, 2);
+  const Tensor a = expand_leading(boxes1, batch, 2), b = expand_leading(boxes2, batch, 2);
+  const PairwiseProblem problem = pairwise_problem(a, b);
+  const Tensor kept_grad = viewable(grad, 0);
+  const SlotView upstream = number_slots(kept_grad);
   const auto run = [&](auto math) {
     using T = decltype(math);
     const T clamp = static_cast<T>(eps);

@@ -10,8 +10,7 @@ Vectors widest_vectors() {
   static const Vectors widest = [] {
     const std::string capability = at::get_cpu_capability();
     if (capability == "AVX512") return Vectors::kAvx512;
-    if (capability == "AVX2") return Vectors::kAvx2;
-    return Vectors::kBaseline;
+    return capability == "AVX2" ? Vectors::kAvx2 : Vectors::kBaseline;
   }();
   return widest;
 }

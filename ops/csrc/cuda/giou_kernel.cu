@@ -1,5 +1,5 @@
-#include "giou_kernel.h"
 #include "launch.h"
+#include "launchers.h"
 #include "memory.cuh"
 
 namespace lensbox {

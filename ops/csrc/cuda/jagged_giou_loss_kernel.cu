@@ -9,72 +9,33 @@
 
 #include <cmath>
 
-#include "../jagged.h"
-#include "early_start.cuh"
-#include "jagged_giou_loss_kernel.h"
+#include "../problems.h"
+#include "device.cuh"
+#include "launchers.h"
 #include "loss_reduction.cuh"
 #include "memory.cuh"
-#include "packed_types.cuh"
-#include "warp.cuh"
 
 namespace lensbox {
 namespace {
 
-constexpr int kGradientBlocksPerSm = 8;
-constexpr int kGradientSlots = 2;  // a thread, 32 apart, in packed memory
-
-// The inputs of a problem, in packed memory ...
-template <typename PredType, typename TargetType>
-struct PackedInputs {
-  using Pred = PredType;
-  using Target = TargetType;
-
-  const PackedBox<Pred>* preds;
-  const PackedBox<Target>* targets;
-  const int64_t* offsets;
+// A problem's boxes and offsets: in packed memory, with int64 offsets, or in any.
+template <typename Pairs>
+struct JaggedInputs : Pairs {
+  SlotView offsets;
   int64_t images, slots, target_count;
 
-  explicit PackedInputs(const JaggedProblem& problem)
-      : preds(static_cast<const PackedBox<Pred>*>(problem.pred.data)),
-        targets(static_cast<const PackedBox<Target>*>(problem.targets.data)),
-        offsets(static_cast<const int64_t*>(problem.offsets.data)),
-        images(problem.images),
-        slots(problem.slots),
-        target_count(problem.target_count) {}
-
-  template <typename T>
-  __device__ Box<T> pred(int64_t slot) const {
-    return to_math<T>(preds[slot]);
-  }
-  template <typename T>
-  __device__ Box<T> target(int64_t index) const {
-    return to_math<T>(targets[index]);
-  }
-  __device__ int64_t offset(int64_t image) const { return offsets[image]; }
-};
-
-// ... or in any.
-struct StridedInputs {
-  SlotView preds, targets, offsets;
-  int64_t images, slots, target_count;
-
-  explicit StridedInputs(const JaggedProblem& problem)
-      : preds(problem.pred),
-        targets(problem.targets),
+  explicit JaggedInputs(const JaggedProblem& problem)
+      : Pairs(problem.pred, problem.targets),
         offsets(problem.offsets),
         images(problem.images),
         slots(problem.slots),
         target_count(problem.target_count) {}
 
-  template <typename T>
-  __device__ Box<T> pred(int64_t slot) const {
-    return load_box<T>(preds, slot);
-  }
-  template <typename T>
-  __device__ Box<T> target(int64_t index) const {
-    return load_box<T>(targets, index);
-  }
+  __device__ int64_t slot_count() const { return images * slots; }
   __device__ int64_t offset(int64_t image) const {
+    if constexpr (!std::is_same_v<Pairs, StridedPairs>) {
+      return static_cast<const int64_t*>(offsets.data)[image];
+    }
     const int64_t at = image * offsets.strides[0];
     return offsets.dtype == DType::kInt32 ? static_cast<const int32_t*>(offsets.data)[at]
                                           : static_cast<const int64_t*>(offsets.data)[at];
@@ -138,7 +99,7 @@ __device__ int64_t slot_of_target(const Inputs& inputs, int64_t first_target) {
 template <typename T, typename Inputs>
 __global__ void __launch_bounds__(kLossThreads)
     forward_kernel(const __grid_constant__ Inputs inputs, T eps, LossSums* workspace, unsigned int* ticket,
-                   T* loss, T* normalizer) {
+                   T* loss, double* normalizer) {
   begin_early();
   LossSums sums = {0, 0};
   const int lane = threadIdx.x % 32;
@@ -167,66 +128,64 @@ __device__ __forceinline__ int64_t image_of_slot(int64_t slot, int64_t slots) {
   return slot / slots;
 }
 
-// d loss / d box = -1 / D  d giou / d box, with D the normalizer. The gradient of the predictions alone, in
-// packed memory: a thread takes kGradientSlots slots at once, and all that it loads together is in flight
-// together. Padding is written first: it waits for no box.
-template <typename T, typename Inputs>
-__global__ void __launch_bounds__(kLossThreads)
-    packed_backward_kernel(const T* grad, const __grid_constant__ Inputs inputs, const T* normalizer, T eps,
-                           PackedBox<typename Inputs::Pred>* grad_pred) {
+// What a thread of the packed backward loads at once: kGradientSlots slots, 32 apart.
+template <typename InputsType>
+struct SlotGroup {
+  using Inputs = InputsType;
   using Pred = typename Inputs::Pred;
-  begin_early();
-  const T upstream = *grad, divisor = *normalizer;
-  const T nan = T(NAN);
-  const int lane = threadIdx.x % 32;
-  const int64_t slots = inputs.images * inputs.slots;
-  const int64_t step = int64_t{gridDim.x} * kLossThreads * kGradientSlots;
-  const int64_t start = (int64_t{blockIdx.x} * kLossThreads + threadIdx.x - lane) * kGradientSlots + lane;
-  for (int64_t first = start; first < slots; first += step) {
+
+  PackedBox<typename Inputs::Target> targets[kGradientSlots];
+  PackedBox<Pred> preds[kGradientSlots];
+  bool valid[kGradientSlots], broken[kGradientSlots];  // broken: the image's offsets break the rules
+
+  __device__ SlotGroup(const Inputs& inputs, int64_t first) {
+    const int64_t slots = inputs.slot_count();
     Segment segments[kGradientSlots];
     int64_t positions[kGradientSlots];
-    bool valid[kGradientSlots];
 #pragma unroll
     for (int k = 0; k < kGradientSlots; ++k) {
       const int64_t slot = min(first + 32 * k, slots - 1);
       const int64_t image = image_of_slot(slot, inputs.slots);
       positions[k] = slot - image * inputs.slots;
-      segments[k] = segment_of(inputs, image, valid[k]);
+      bool sound;
+      segments[k] = segment_of(inputs, image, sound);
+      broken[k] = !sound;
     }
-    PackedBox<Pred> preds[kGradientSlots];
-    PackedBox<typename Inputs::Target> targets[kGradientSlots];
-    bool filled[kGradientSlots];
 #pragma unroll
     for (int k = 0; k < kGradientSlots; ++k) {
       const int64_t slot = first + 32 * k;
-      filled[k] = slot < slots && valid[k] && positions[k] < segments[k].count;
-      if (filled[k]) {
-        preds[k] = inputs.preds[slot];
-        targets[k] = inputs.targets[segments[k].first + positions[k]];
-      } else if (slot < slots) {
-        grad_pred[slot] = valid[k] ? PackedBox<Pred>{} : pack_box<Pred>(Box<T>{nan, nan, nan, nan});
-      }
-    }
-    const T factor = -upstream / divisor;
-#pragma unroll
-    for (int k = 0; k < kGradientSlots; ++k) {
-      if (!filled[k]) continue;
-      const Box<T> gradient = giou_gradient(to_math<T>(preds[k]), to_math<T>(targets[k]), eps);
-      grad_pred[first + 32 * k] = pack_box<Pred>(scaled(gradient, factor));
+      valid[k] = slot < slots && !broken[k] && positions[k] < segments[k].count;
+      if (!valid[k]) continue;
+      preds[k] = inputs.preds[slot];
+      targets[k] = inputs.targets[segments[k].first + positions[k]];
     }
   }
-}
+
+  __device__ void write_padding(const Inputs& inputs, int64_t first, PackedBox<Pred>* grad_pred) const {
+    const float nan = NAN;
+#pragma unroll
+    for (int k = 0; k < kGradientSlots; ++k) {
+      const int64_t slot = first + 32 * k;
+      if (valid[k] || slot >= inputs.slot_count()) continue;
+      grad_pred[slot] = broken[k] ? pack_box<Pred>(Box<float>{nan, nan, nan, nan}) : PackedBox<Pred>{};
+    }
+  }
+
+  __device__ float weight(int /*k*/) const { return 1.0f; }
+  __device__ Box<float> pred(int k) const { return to_math<float>(preds[k]); }
+  __device__ Box<float> target(int k) const { return to_math<float>(targets[k]); }
+};
 
 // Any gradients, through any strides. Threads walk the prediction slots, then the targets: each gradient is
 // written once, by the thread of its slot.
 template <typename T>
 __global__ void __launch_bounds__(kLossThreads)
     strided_backward_kernel(const __grid_constant__ SlotView grad,
-                            const __grid_constant__ StridedInputs inputs, const T* normalizer, T eps,
-                            const __grid_constant__ SlotView grad_pred, bool has_pred,
-                            const __grid_constant__ SlotView grad_targets, bool has_targets) {
+                            const __grid_constant__ JaggedInputs<StridedPairs> inputs,
+                            const double* normalizer, T eps, const __grid_constant__ SlotView grad_pred,
+                            bool has_pred, const __grid_constant__ SlotView grad_targets, bool has_targets) {
   begin_early();
-  const T factor = -load_number<T>(grad, 0) / *normalizer;
+  const T factor = -load_number<T>(grad, 0) / static_cast<T>(*normalizer);
   const T nan = T(NAN);
   const unsigned int step = gridDim.x * kLossThreads;
   const unsigned int start = blockIdx.x * kLossThreads + threadIdx.x;
@@ -262,61 +221,47 @@ template <typename Body>
 bool with_packed_inputs(const JaggedProblem& problem, const Body& body) {
   if (!problem.offsets.packed || problem.offsets.dtype != DType::kInt64) return false;
   return with_packed_types(problem.pred, problem.targets, [&](auto pred_tag, auto target_tag) {
-    body(PackedInputs<typename decltype(pred_tag)::type, typename decltype(target_tag)::type>(problem));
+    body(JaggedInputs<PackedPairs<typename decltype(pred_tag)::type, typename decltype(target_tag)::type>>(
+        problem));
   });
-}
-
-// Calls body(math) with the arithmetic type, as a value.
-template <typename Body>
-void with_math(bool in_double, const Body& body) {
-  in_double ? body(double{}) : body(float{});
 }
 
 }  // namespace
 
 cudaError_t launch_jagged_giou_loss_forward(const JaggedProblem& problem, double eps, bool in_double,
                                             double* workspace, unsigned int* ticket, void* loss,
-                                            void* normalizer, cudaStream_t stream) {
+                                            double* normalizer, cudaStream_t stream) {
   const auto run = [&](auto math, const auto& inputs) {
     using T = decltype(math);
     launch(Start::kEarly, forward_kernel<T, std::decay_t<decltype(inputs)>>,
            loss_shape(std::max(problem.target_count, problem.images)), stream, inputs, static_cast<T>(eps),
-           reinterpret_cast<LossSums*>(workspace), ticket, static_cast<T*>(loss),
-           static_cast<T*>(normalizer));
+           reinterpret_cast<LossSums*>(workspace), ticket, static_cast<T*>(loss), normalizer);
   };
-  const bool packed = with_packed_inputs(problem, [&](const auto& inputs) {
-    using Inputs = std::decay_t<decltype(inputs)>;
-    run(PackedMath<typename Inputs::Pred, typename Inputs::Target>{}, inputs);
-  });
-  if (!packed) with_math(in_double, [&](auto math) { run(math, StridedInputs(problem)); });
+  if (!with_packed_inputs(problem, [&](const auto& inputs) { run(float{}, inputs); })) {
+    with_math(in_double, [&](auto math) { run(math, JaggedInputs<StridedPairs>(problem)); });
+  }
   return cudaGetLastError();
 }
 
 cudaError_t launch_jagged_giou_loss_backward(const SlotView& grad, const JaggedProblem& problem,
-                                             const SlotView& normalizer, double eps, bool in_double,
+                                             const double* normalizer, double eps, bool in_double,
                                              const SlotView* grad_pred, const SlotView* grad_targets,
                                              cudaStream_t stream) {
   const int64_t pred_slots = problem.images * problem.slots;
   const int64_t items = std::max(pred_slots, problem.target_count);
   if (items == 0) return cudaSuccess;
   const bool only_pred = grad_pred != nullptr && grad_targets == nullptr;
-  const bool plain_grad = grad.dtype == (in_double ? DType::kFloat64 : DType::kFloat32);
   const bool packed =
-      only_pred && plain_grad && with_packed_inputs(problem, [&](const auto& inputs) {
-        using Inputs = std::decay_t<decltype(inputs)>;
-        using T = PackedMath<typename Inputs::Pred, typename Inputs::Target>;
-        const int64_t threads = (pred_slots + kGradientSlots - 1) / kGradientSlots;
-        const LaunchShape shape(grid_size(threads, kLossThreads, kGradientBlocksPerSm), kLossThreads);
-        launch(Start::kEarly, packed_backward_kernel<T, Inputs>, shape, stream,
-               static_cast<const T*>(grad.data), inputs, static_cast<const T*>(normalizer.data),
-               static_cast<T>(eps), static_cast<PackedBox<typename Inputs::Pred>*>(grad_pred->data));
+      only_pred && grad.dtype == DType::kFloat32 && with_packed_inputs(problem, [&](const auto& inputs) {
+        launch_packed_backward<SlotGroup<std::decay_t<decltype(inputs)>>>(
+            inputs, pred_slots, grad.data, normalizer, eps, *grad_pred, stream);
       });
   if (packed) return cudaGetLastError();
   with_math(in_double, [&](auto math) {
     using T = decltype(math);
     launch(Start::kEarly, strided_backward_kernel<T>,
            LaunchShape(grid_size(items, kLossThreads, kGradientBlocksPerSm), kLossThreads), stream, grad,
-           StridedInputs(problem), static_cast<const T*>(normalizer.data), static_cast<T>(eps),
+           JaggedInputs<StridedPairs>(problem), normalizer, static_cast<T>(eps),
            grad_pred != nullptr ? *grad_pred : SlotView{}, grad_pred != nullptr,
            grad_targets != nullptr ? *grad_targets : SlotView{}, grad_targets != nullptr);
   });

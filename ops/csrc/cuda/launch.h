@@ -7,6 +7,13 @@
 #include <cstdint>
 #include <type_traits>
 
+// The runtime keeps an error until it is asked for it; a later launch would report this one.
+#define LENSBOX_RETURN_IF_FAILED(call)                          \
+  if (const cudaError_t error = (call); error != cudaSuccess) { \
+    cudaGetLastError();                                         \
+    return error;                                               \
+  }
+
 namespace lensbox {
 
 // Of the current device. Should the query fail, so will the launch, which reports it; until then it is 1.
@@ -39,7 +46,7 @@ struct LaunchShape {
 };
 
 enum class Start {
-  kEarly,     // while the launch before ends; the kernel begins with begin_early() (early_start.cuh)
+  kEarly,     // while the launch before ends; the kernel begins with begin_early() (device.cuh)
   kTogether,  // all blocks at the same time, so that they can wait for each other; where they do not fit,
               // none, and the error is cudaErrorCooperativeLaunchTooLarge
 };

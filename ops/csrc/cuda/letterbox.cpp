@@ -5,9 +5,9 @@
 
 #include <vector>
 
-#include "../letterbox_views.h"
 #include "../outputs.h"
-#include "letterbox_kernel.h"
+#include "../slots.h"
+#include "launchers.h"
 
 namespace lensbox {
 namespace {

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "../triangle_filter.h"
+#include "../letterbox_math.h"
 
 namespace lensbox {
 

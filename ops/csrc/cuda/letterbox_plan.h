@@ -7,8 +7,7 @@
 
 #include <cstdint>
 
-#include "../letterbox_problem.h"
-#include "../triangle_filter.h"
+#include "../letterbox_math.h"
 
 namespace lensbox {
 
@@ -48,7 +47,7 @@ struct ImageTask {
   bool first_is_columns;  // else the second axis is
 };
 
-// The images of one launch. A large capacity is a large kernel parameter: at most 32,764 bytes.
+// The images of one launch. A large capacity is a large kernel parameter: at most 4,096 bytes.
 template <int kCapacity>
 struct LetterboxBatch {
   Canvases out;

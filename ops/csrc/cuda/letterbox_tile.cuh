@@ -12,7 +12,6 @@
 #include "letterbox_canvas.cuh"
 #include "letterbox_pixels.cuh"
 #include "letterbox_plan.h"
-#include "letterbox_threads.cuh"
 
 namespace lensbox {
 

@@ -13,39 +13,31 @@
 
 #include <optional>
 
-#include "early_start.cuh"
+#include "device.cuh"
+#include "launchers.h"
 #include "loss_reduction.cuh"
-#include "masked_giou_loss_kernel.h"
 #include "memory.cuh"
-#include "packed_types.cuh"
 
 namespace lensbox {
 namespace {
 
-// Gradients need no ticket, so nothing is gained from fewer blocks.
-constexpr int kGradientBlocksPerSm = 8;
-
 // Loss and gradient in one launch: so many blocks run at the same time on a multiprocessor of any GPU.
 constexpr int kFusedBlocksPerSm = 3;
 
-// What packed kernels read. Weight is void where there are none.
+// What packed kernels read. Weight is void where there are none, otherwise float.
 template <typename PredType, typename TargetType, typename Weight>
-struct PackedInputs {
-  using Pred = PredType;
-  using Target = TargetType;
-  using T = PackedMath<Pred, Target>;
+struct PackedInputs : PackedPairs<PredType, TargetType> {
   static constexpr bool is_weighted = !std::is_void_v<Weight>;
 
-  const PackedBox<Pred>* pred;
-  const PackedBox<Target>* target;
-  const Weight* weight;
+  const Weight* weights;
   int64_t slots;
 
   explicit PackedInputs(const MaskedProblem& problem)
-      : pred(static_cast<const PackedBox<Pred>*>(problem.pred.data)),
-        target(static_cast<const PackedBox<Target>*>(problem.target.data)),
-        weight(static_cast<const Weight*>(problem.weight.data)),
+      : PackedPairs<PredType, TargetType>(problem.pred, problem.target),
+        weights(static_cast<const Weight*>(problem.weight.data)),
         slots(problem.slots) {}
+
+  __device__ int64_t slot_count() const { return slots; }
 };
 
 // Slots a thread: forward, four weights, or as many as 4 bytes of one coordinate each hold; backward; both at
@@ -53,26 +45,19 @@ struct PackedInputs {
 template <typename Inputs>
 constexpr int kForwardSlots =
     Inputs::is_weighted ? 4 : (sizeof(typename Inputs::Target) < 4 ? 4 / sizeof(typename Inputs::Target) : 1);
-constexpr int kGradientSlots = 2;
 constexpr int kFusedSlots = 4;
 
-// What a thread loads at once: kSlots slots, 32 apart. A warp takes kSlots * 32 adjacent slots: loads are
-// adjacent, and the boxes at the front of a sample fall to different threads, which compute them at the same
-// time.
-template <typename Inputs, int kSlots>
+// What a thread loads at once: kSlots slots, 32 apart.
+template <typename InputsType, int kSlots>
 struct SlotGroup {
-  using T = typename Inputs::T;
+  using Inputs = InputsType;
+  using Pred = typename Inputs::Pred;
+  using Target = typename Inputs::Target;
 
-  T weights[kSlots];  // where there are any
-  PackedBox<typename Inputs::Target> targets[kSlots];
-  PackedBox<typename Inputs::Pred> preds[kSlots];  // of valid slots; with weights, so are the targets
+  float weights[kSlots];  // where there are any
+  PackedBox<Target> targets[kSlots];
+  PackedBox<Pred> preds[kSlots];  // of valid slots; with weights, so are the targets
   bool valid[kSlots];
-
-  static __device__ int64_t first_slot() {
-    const int lane = threadIdx.x % 32;
-    return (int64_t{blockIdx.x} * blockDim.x + threadIdx.x - lane) * kSlots + lane;
-  }
-  static __device__ int64_t slots_of_grid() { return int64_t{gridDim.x} * blockDim.x * kSlots; }
 
   // Every load of what says which slots are valid is issued before the first is used.
   __device__ SlotGroup(const Inputs& inputs, int64_t first) {
@@ -80,50 +65,48 @@ struct SlotGroup {
     for (int k = 0; k < kSlots; ++k) {
       const int64_t slot = first + 32 * k;
       if constexpr (Inputs::is_weighted) {
-        weights[k] = slot < inputs.slots ? to_math<T>(inputs.weight[slot]) : T(0);
+        weights[k] = slot < inputs.slots ? inputs.weights[slot] : 0.0f;
       } else {
-        targets[k] = slot < inputs.slots ? inputs.target[slot] : PackedBox<typename Inputs::Target>{};
+        targets[k] = slot < inputs.slots ? inputs.targets[slot] : PackedBox<Target>{};
       }
     }
 #pragma unroll
     for (int k = 0; k < kSlots; ++k) {
-      valid[k] = (Inputs::is_weighted ? weights[k] : to_math<T>(targets[k].y2)) != 0;
+      valid[k] = (Inputs::is_weighted ? weights[k] : to_math<float>(targets[k].y2)) != 0;
       if (!valid[k]) continue;
-      preds[k] = inputs.pred[first + 32 * k];
-      if constexpr (Inputs::is_weighted) targets[k] = inputs.target[first + 32 * k];
+      preds[k] = inputs.preds[first + 32 * k];
+      if constexpr (Inputs::is_weighted) targets[k] = inputs.targets[first + 32 * k];
     }
   }
 
   // Before anything waits for a prediction.
-  __device__ void write_zeros_of_padding(PackedBox<typename Inputs::Pred>* grad_pred, int64_t first,
-                                         int64_t slots) const {
+  __device__ void write_padding(const Inputs& inputs, int64_t first, PackedBox<Pred>* grad_pred) const {
 #pragma unroll
     for (int k = 0; k < kSlots; ++k) {
       const int64_t slot = first + 32 * k;
-      if (!valid[k] && slot < slots) grad_pred[slot] = PackedBox<typename Inputs::Pred>{};
+      if (!valid[k] && slot < inputs.slots) grad_pred[slot] = PackedBox<Pred>{};
     }
   }
 
-  __device__ T weight(int k) const { return Inputs::is_weighted ? weights[k] : T(1); }
-  __device__ Box<T> pred(int k) const { return to_math<T>(preds[k]); }
-  __device__ Box<T> target(int k) const { return to_math<T>(targets[k]); }
+  __device__ float weight(int k) const { return Inputs::is_weighted ? weights[k] : 1.0f; }
+  __device__ Box<float> pred(int k) const { return to_math<float>(preds[k]); }
+  __device__ Box<float> target(int k) const { return to_math<float>(targets[k]); }
 };
 
-template <typename T, typename Inputs>
+template <typename Inputs>
 __global__ void __launch_bounds__(kLossThreads)
-    packed_forward_kernel(const __grid_constant__ Inputs inputs, T eps, LossSums* workspace,
-                          unsigned int* ticket, T* loss, T* normalizer) {
+    packed_forward_kernel(const __grid_constant__ Inputs inputs, float eps, LossSums* workspace,
+                          unsigned int* ticket, float* loss, double* normalizer) {
   constexpr int kSlots = kForwardSlots<Inputs>;
-  using Group = SlotGroup<Inputs, kSlots>;
   begin_early();
   LossSums sums = {0, 0};
-  for (int64_t first = Group::first_slot(); first < inputs.slots; first += Group::slots_of_grid()) {
-    const Group group(inputs, first);
+  for (int64_t first = first_slot<kSlots>(); first < inputs.slots; first += slots_of_grid<kSlots>()) {
+    const SlotGroup<Inputs, kSlots> group(inputs, first);
 #pragma unroll
     for (int k = 0; k < kSlots; ++k) {
       if (!group.valid[k]) continue;
       const double weight = static_cast<double>(group.weight(k));
-      sums.loss += weight * static_cast<double>(T(1) - giou(group.pred(k), group.target(k), eps));
+      sums.loss += weight * static_cast<double>(1.0f - giou(group.pred(k), group.target(k), eps));
       sums.weight += weight;
     }
   }
@@ -141,7 +124,7 @@ __device__ T slot_weight(const MaskedProblem& problem, int64_t slot) {
 template <typename T>
 __global__ void __launch_bounds__(kLossThreads)
     strided_forward_kernel(const __grid_constant__ MaskedProblem problem, T eps, LossSums* workspace,
-                           unsigned int* ticket, T* loss, T* normalizer) {
+                           unsigned int* ticket, T* loss, double* normalizer) {
   LossSums sums = {0, 0};
   const int64_t step = int64_t{gridDim.x} * blockDim.x;
   for (int64_t slot = int64_t{blockIdx.x} * blockDim.x + threadIdx.x; slot < problem.slots; slot += step) {
@@ -154,60 +137,36 @@ __global__ void __launch_bounds__(kLossThreads)
   finish_loss(sums, workspace, ticket, loss, normalizer);
 }
 
-// d loss / d box_i = -w_i / D  d giou_i / d box_i, with D the normalizer. Every slot is written, padding
-// first: it waits for no prediction. Without `grad` the gradient of the loss is 1.
-template <typename T, typename Inputs>
-__global__ void __launch_bounds__(kLossThreads)
-    packed_backward_kernel(const T* grad, const __grid_constant__ Inputs inputs, const T* normalizer, T eps,
-                           PackedBox<typename Inputs::Pred>* grad_pred) {
-  using Pred = typename Inputs::Pred;
-  using Group = SlotGroup<Inputs, kGradientSlots>;
-  begin_early();
-  const T upstream = grad == nullptr ? T(1) : *grad, divisor = *normalizer;
-  for (int64_t first = Group::first_slot(); first < inputs.slots; first += Group::slots_of_grid()) {
-    const Group group(inputs, first);
-    group.write_zeros_of_padding(grad_pred, first, inputs.slots);
-    const T factor = -upstream / divisor;
-#pragma unroll
-    for (int k = 0; k < kGradientSlots; ++k) {
-      if (!group.valid[k]) continue;
-      const Box<T> gradient = giou_gradient(group.pred(k), group.target(k), eps);
-      grad_pred[first + 32 * k] = pack_box<Pred>(scaled(gradient, factor * group.weight(k)));
-    }
-  }
-}
-
 // Loss and gradient. What scales a gradient is known when all slots have been added up, so threads keep
 // theirs until every block has left its sums in the workspace: all blocks run at the same time, and each adds
 // up all sums, in the same order. One block alone waits for nobody.
-template <typename T, typename Inputs>
+template <typename Inputs>
 __global__ void __launch_bounds__(kLossThreads, kFusedBlocksPerSm)
-    packed_loss_and_grad_kernel(const __grid_constant__ Inputs inputs, T eps, LossSums* workspace, T* loss,
-                                PackedBox<typename Inputs::Pred>* grad_pred) {
-  using Pred = typename Inputs::Pred;
-  using Group = SlotGroup<Inputs, kFusedSlots>;
+    packed_loss_and_grad_kernel(const __grid_constant__ Inputs inputs, float eps, LossSums* workspace,
+                                float* loss, PackedBox<typename Inputs::Pred>* grad_pred) {
   begin_early();
-  const int64_t first = Group::first_slot();
-  const Group group(inputs, first);
-  group.write_zeros_of_padding(grad_pred, first, inputs.slots);
+  const int64_t first = first_slot<kFusedSlots>();
+  const SlotGroup<Inputs, kFusedSlots> group(inputs, first);
+  group.write_padding(inputs, first, grad_pred);
   LossSums sums = {0, 0};
-  Box<T> gradients[kFusedSlots];
+  Box<float> gradients[kFusedSlots];
 #pragma unroll
   for (int k = 0; k < kFusedSlots; ++k) {
     if (!group.valid[k]) continue;
     const double weight = static_cast<double>(group.weight(k));
-    sums.loss += weight * static_cast<double>(T(1) - giou(group.pred(k), group.target(k), eps));
+    sums.loss += weight * static_cast<double>(1.0f - giou(group.pred(k), group.target(k), eps));
     sums.weight += weight;
     gradients[k] = giou_gradient(group.pred(k), group.target(k), eps);
   }
   const LossSums total = sum_in_all_threads(sums, workspace);
   const double divisor = loss_divisor(total);
-  if (blockIdx.x == 0 && threadIdx.x == 0) *loss = static_cast<T>(total.loss / divisor);
-  const T factor = -T(1) / static_cast<T>(divisor);
+  if (blockIdx.x == 0 && threadIdx.x == 0) *loss = static_cast<float>(total.loss / divisor);
+  const LossScale<float> scale(-1.0f, divisor);
 #pragma unroll
   for (int k = 0; k < kFusedSlots; ++k) {
     if (group.valid[k]) {
-      grad_pred[first + 32 * k] = pack_box<Pred>(scaled(gradients[k], factor * group.weight(k)));
+      grad_pred[first + 32 * k] =
+          pack_box<typename Inputs::Pred>(scaled(gradients[k], scale.of(group.weight(k))));
     }
   }
 }
@@ -218,15 +177,16 @@ struct Gradients {
   bool has_pred, has_target, has_weight;
 };
 
-// As above, for all gradients:  d loss / d w_i = ((1 - giou_i) - [sum(w) > 1] loss) / D
+// All gradients:  d loss / d w_i = ((1 - giou_i) - [sum(w) > 1] loss) / D
 template <typename T>
 __global__ void __launch_bounds__(kLossThreads)
     strided_backward_kernel(const __grid_constant__ MaskedProblem problem,
-                            const __grid_constant__ SlotView grad, const T* loss, const T* normalizer, T eps,
-                            const __grid_constant__ Gradients out) {
+                            const __grid_constant__ SlotView grad, const T* loss, const double* normalizer,
+                            T eps, const __grid_constant__ Gradients out) {
   const T upstream = grad.data == nullptr ? T(1) : load_number<T>(grad, 0);
-  const T per_weight = upstream / *normalizer;
-  const T loss_share = *normalizer > T(1) ? *loss : T(0);
+  const LossScale<T> scale(upstream, *normalizer);
+  const T per_weight = scale.of(T(1));
+  const T loss_share = out.has_weight && *normalizer > 1 ? *loss : T(0);
   const int64_t step = int64_t{gridDim.x} * kLossThreads;
   for (int64_t slot = int64_t{blockIdx.x} * kLossThreads + threadIdx.x; slot < problem.slots; slot += step) {
     const T w = slot_weight<T>(problem, slot);
@@ -239,7 +199,7 @@ __global__ void __launch_bounds__(kLossThreads)
       store_number(out.weight, slot, per_weight * (T(1) - giou(predicted, wanted, eps) - loss_share));
     }
     const auto gradient = [&](const Box<T>& of, const Box<T>& against) {
-      return w != T(0) ? scaled(giou_gradient(of, against, eps), -per_weight * w) : Box<T>{0, 0, 0, 0};
+      return w != T(0) ? scaled(giou_gradient(of, against, eps), -scale.of(w)) : Box<T>{0, 0, 0, 0};
     };
     if (out.has_pred) store_box(out.pred, slot, gradient(predicted, wanted));
     if (out.has_target) store_box(out.target, slot, gradient(wanted, predicted));
@@ -267,19 +227,13 @@ bool with_packed_inputs(const MaskedProblem& problem, const Body& body) {
   return found;
 }
 
-// Calls body(math) with the arithmetic type of the problem, as a value.
-template <typename Body>
-void with_math(const MaskedProblem& problem, const Body& body) {
-  problem.in_double ? body(double{}) : body(float{});
-}
-
 int64_t threads_for(const MaskedProblem& problem, int slots_a_thread) {
   return (problem.slots + slots_a_thread - 1) / slots_a_thread;
 }
 
 // Launches loss and gradient in one, unless it cannot. Up to one block they cost hardly more than the loss
 // alone; up to as many blocks as run at the same time, waiting for each other costs less than another launch.
-// A larger batch would have to be read twice in any case. In double a thread cannot keep so many gradients.
+// A larger batch would have to be read twice in any case.
 std::optional<cudaError_t> launch_fused(const MaskedProblem& problem, LossSums* workspace, void* loss,
                                         const SlotView& grad_pred, cudaStream_t stream) {
   const int64_t threads = threads_for(problem, kFusedSlots);
@@ -288,13 +242,10 @@ std::optional<cudaError_t> launch_fused(const MaskedProblem& problem, LossSums* 
   std::optional<cudaError_t> error;
   with_packed_inputs(problem, [&](const auto& inputs) {
     using Inputs = std::decay_t<decltype(inputs)>;
-    using T = typename Inputs::T;
-    if constexpr (std::is_same_v<T, float>) {
-      error = launch(shape.blocks.x == 1 ? Start::kEarly : Start::kTogether,
-                     packed_loss_and_grad_kernel<T, Inputs>, shape, stream, inputs,
-                     static_cast<T>(problem.eps), workspace, static_cast<T*>(loss),
-                     static_cast<PackedBox<typename Inputs::Pred>*>(grad_pred.data));
-    }
+    error =
+        launch(shape.blocks.x == 1 ? Start::kEarly : Start::kTogether, packed_loss_and_grad_kernel<Inputs>,
+               shape, stream, inputs, static_cast<float>(problem.eps), workspace, static_cast<float*>(loss),
+               static_cast<PackedBox<typename Inputs::Pred>*>(grad_pred.data));
   });
   // Where others limit the blocks (MPS does), fewer may fit than the device could hold.
   if (error != cudaErrorCooperativeLaunchTooLarge) return error;
@@ -305,61 +256,50 @@ std::optional<cudaError_t> launch_fused(const MaskedProblem& problem, LossSums* 
 }  // namespace
 
 cudaError_t launch_masked_giou_loss_forward(const MaskedProblem& problem, double* workspace,
-                                            unsigned int* ticket, void* loss, void* normalizer,
+                                            unsigned int* ticket, void* loss, double* normalizer,
                                             cudaStream_t stream) {
   auto* sums = reinterpret_cast<LossSums*>(workspace);
   const bool packed = with_packed_inputs(problem, [&](const auto& inputs) {
     using Inputs = std::decay_t<decltype(inputs)>;
-    using T = typename Inputs::T;
-    launch(Start::kEarly, packed_forward_kernel<T, Inputs>,
+    launch(Start::kEarly, packed_forward_kernel<Inputs>,
            loss_shape(threads_for(problem, kForwardSlots<Inputs>)), stream, inputs,
-           static_cast<T>(problem.eps), sums, ticket, static_cast<T*>(loss), static_cast<T*>(normalizer));
+           static_cast<float>(problem.eps), sums, ticket, static_cast<float*>(loss), normalizer);
   });
   if (packed) return cudaGetLastError();
-  with_math(problem, [&](auto math) {
+  with_math(problem.in_double, [&](auto math) {
     using T = decltype(math);
     const LaunchShape shape = loss_shape(problem.slots);
-    strided_forward_kernel<T>
-        <<<shape.blocks, shape.threads, 0, stream>>>(problem, static_cast<T>(problem.eps), sums, ticket,
-                                                     static_cast<T*>(loss), static_cast<T*>(normalizer));
+    strided_forward_kernel<T><<<shape.blocks, shape.threads, 0, stream>>>(
+        problem, static_cast<T>(problem.eps), sums, ticket, static_cast<T*>(loss), normalizer);
   });
   return cudaGetLastError();
 }
 
 cudaError_t launch_masked_giou_loss_backward(const MaskedProblem& problem, const SlotView& grad,
-                                             const void* loss, const void* normalizer,
+                                             const void* loss, const double* normalizer,
                                              const MaskedGradients& out, cudaStream_t stream) {
   if (problem.slots == 0) return cudaSuccess;
   const bool only_pred = out.pred != nullptr && out.target == nullptr && out.weight == nullptr;
-  const bool plain_grad =
-      grad.data == nullptr || grad.dtype == (problem.in_double ? DType::kFloat64 : DType::kFloat32);
-  const bool packed =
-      only_pred && plain_grad && with_packed_inputs(problem, [&](const auto& inputs) {
-        using Inputs = std::decay_t<decltype(inputs)>;
-        using T = typename Inputs::T;
-        const LaunchShape shape(
-            grid_size(threads_for(problem, kGradientSlots), kLossThreads, kGradientBlocksPerSm),
-            kLossThreads);
-        launch(Start::kEarly, packed_backward_kernel<T, Inputs>, shape, stream,
-               static_cast<const T*>(grad.data), inputs, static_cast<const T*>(normalizer),
-               static_cast<T>(problem.eps), static_cast<PackedBox<typename Inputs::Pred>*>(out.pred->data));
-      });
+  const bool plain_grad = grad.data == nullptr || grad.dtype == DType::kFloat32;
+  const bool packed = only_pred && plain_grad && with_packed_inputs(problem, [&](const auto& inputs) {
+                        launch_packed_backward<SlotGroup<std::decay_t<decltype(inputs)>, kGradientSlots>>(
+                            inputs, problem.slots, grad.data, normalizer, problem.eps, *out.pred, stream);
+                      });
   if (packed) return cudaGetLastError();
   const auto view_or_empty = [](const SlotView* view) { return view != nullptr ? *view : SlotView{}; };
   const Gradients gradients = {view_or_empty(out.pred), view_or_empty(out.target), view_or_empty(out.weight),
                                out.pred != nullptr,     out.target != nullptr,     out.weight != nullptr};
-  with_math(problem, [&](auto math) {
+  with_math(problem.in_double, [&](auto math) {
     using T = decltype(math);
     strided_backward_kernel<T>
         <<<grid_size(problem.slots, kLossThreads, kGradientBlocksPerSm), kLossThreads, 0, stream>>>(
-            problem, grad, static_cast<const T*>(loss), static_cast<const T*>(normalizer),
-            static_cast<T>(problem.eps), gradients);
+            problem, grad, static_cast<const T*>(loss), normalizer, static_cast<T>(problem.eps), gradients);
   });
   return cudaGetLastError();
 }
 
 cudaError_t launch_masked_giou_loss_and_grad(const MaskedProblem& problem, double* workspace,
-                                             unsigned int* ticket, void* loss, void* normalizer,
+                                             unsigned int* ticket, void* loss, double* normalizer,
                                              const SlotView& grad_pred, cudaStream_t stream) {
   const auto fused = launch_fused(problem, reinterpret_cast<LossSums*>(workspace), loss, grad_pred, stream);
   if (fused.has_value()) return *fused;

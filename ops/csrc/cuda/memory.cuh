@@ -9,7 +9,7 @@
 #include <type_traits>
 
 #include "../box_math.h"
-#include "../slot_view.h"
+#include "../problems.h"
 
 namespace lensbox {
 
@@ -154,6 +154,31 @@ __device__ void store_number(const SlotView& view, int64_t slot, T number) {
           from_math<Storage>(saturate(number, largest_finite<T, Storage>()));
     }
   });
+}
+
+// Whether there are kernels of their own for a pair of dtypes in packed memory: those of training, where
+// targets are float32, as the predictions are, or bytes or whole numbers as labels come.
+template <typename Pred, typename Target>
+constexpr bool is_packed_pair = is_floating<Pred> && !std::is_same_v<Pred, double> &&
+                                (std::is_same_v<Target, Pred> || std::is_same_v<Target, float> ||
+                                 std::is_same_v<Target, uint8_t> || std::is_same_v<Target, int64_t>);
+
+// Calls body(pred_tag, target_tag) where both are packed and such a kernel exists; says whether it did.
+template <typename Body>
+bool with_packed_types(const SlotView& pred, const SlotView& target, const Body& body) {
+  if (!pred.packed || !target.packed) return false;
+  bool found = false;
+  with_storage(pred.dtype, [&](auto pred_tag) {
+    with_storage(target.dtype, [&](auto target_tag) {
+      using Pred = typename decltype(pred_tag)::type;
+      using Target = typename decltype(target_tag)::type;
+      if constexpr (is_packed_pair<Pred, Target>) {
+        body(pred_tag, target_tag);
+        found = true;
+      }
+    });
+  });
+  return found;
 }
 
 }  // namespace lensbox

@@ -9,10 +9,7 @@
 
 #include "../outputs.h"
 #include "../slots.h"
-#include "padded_nms_kernel.h"
-#include "padded_nms_large_kernel.h"
-#include "padded_nms_split_kernel.h"
-#include "tickets.h"
+#include "launchers.h"
 
 namespace lensbox {
 namespace {
@@ -45,18 +42,22 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> padded_nms_cuda(const Tensor& boxes, 
   const int64_t candidates = std::min(boxes.size(1), max_candidates);
   if (candidates <= kMaxBlockCandidates) {
     if (problem.batch <= kMaxTickets && padded_nms_should_split(problem)) {
-      const Tensor workspace = at::empty({padded_nms_split_words(problem)}, boxes.options().dtype(at::kInt));
-      const Tickets tickets = take_tickets(stream, static_cast<unsigned int>(problem.batch));
-      C10_CUDA_CHECK(launch_padded_nms_split(
-          problem, reinterpret_cast<unsigned int*>(workspace.data_ptr<int32_t>()), tickets.counters, stream));
+      const int64_t words = padded_nms_split_words(problem);
+      const Tensor workspace = at::empty({words + kMaxTickets}, boxes.options().dtype(at::kInt));
+      auto* const memory = reinterpret_cast<unsigned int*>(workspace.data_ptr<int32_t>());
+      unsigned int* tickets = nullptr;
+      C10_CUDA_CHECK(take_tickets(stream, memory + words, &tickets));
+      C10_CUDA_CHECK(launch_padded_nms_split(problem, memory, tickets, stream));
     } else {
       C10_CUDA_CHECK(launch_padded_nms(problem, stream));
     }
     return outputs;
   }
-  TORCH_CHECK_VALUE(candidates <= kMaxCandidates, "lensbox::padded_nms: max_candidates must be at most ",
-                    kMaxCandidates, " on CUDA where an image has more boxes, got ", max_candidates,
-                    " for boxes of shape ", boxes.sizes());
+  TORCH_CHECK_VALUE(
+      candidates <= kMaxCandidates, "lensbox::padded_nms: on CUDA an image may have at most ", kMaxCandidates,
+      " candidates, which is the smaller of its number of boxes and"
+      " max_candidates, got ",
+      candidates, " for boxes of shape ", boxes.sizes(), ". Pass fewer boxes or a smaller max_candidates");
   if (problem.batch > 0) {
     const auto bytes = static_cast<int64_t>(padded_nms_large_workspace(problem));
     const Tensor workspace = at::empty({bytes}, boxes.options().dtype(at::kByte));

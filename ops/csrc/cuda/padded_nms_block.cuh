@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <climits>
 
+#include "device.cuh"
+#include "launchers.h"
 #include "padded_nms_device.cuh"
-#include "padded_nms_kernel.h"
-#include "warp.cuh"
 
 namespace lensbox {
 

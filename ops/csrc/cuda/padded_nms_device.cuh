@@ -5,8 +5,8 @@
 #include <cstdint>
 
 #include "../box_math.h"
+#include "launchers.h"
 #include "memory.cuh"
-#include "padded_nms_problem.h"
 
 namespace lensbox {
 

@@ -12,8 +12,8 @@
 // No atomics but counts, so the result is deterministic; the arithmetic is that of the CPU kernel, to the
 // bit.
 
+#include "launchers.h"
 #include "padded_nms_block.cuh"
-#include "padded_nms_kernel.h"
 
 namespace lensbox {
 namespace {

@@ -9,8 +9,8 @@
 #include <cub/device/device_radix_sort.cuh>
 
 #include "launch.h"
+#include "launchers.h"
 #include "padded_nms_device.cuh"
-#include "padded_nms_large_kernel.h"
 
 namespace lensbox {
 namespace {
@@ -243,13 +243,6 @@ __global__ void __launch_bounds__(kResolveThreads)
     write_padding(problem, image, rank);
   }
 }
-
-// The runtime keeps an error until it is asked for it; a later launch would report this one.
-#define LENSBOX_RETURN_IF_FAILED(call)                          \
-  if (const cudaError_t error = (call); error != cudaSuccess) { \
-    cudaGetLastError();                                         \
-    return error;                                               \
-  }
 
 template <typename T, typename Score>
 cudaError_t launch(const NmsProblem& problem, void* memory, cudaStream_t stream) {

@@ -10,10 +10,10 @@
 //
 // The ranking and the rules are those of padded_nms_kernel.cu, and so is the result, to the bit.
 
-#include "last_block.cuh"
+#include "device.cuh"
 #include "launch.h"
+#include "launchers.h"
 #include "padded_nms_block.cuh"
-#include "padded_nms_split_kernel.h"
 
 namespace lensbox {
 namespace {

@@ -4,11 +4,10 @@
 // time is that of a single thread from its loads to its store, each thread computes one pair, and no thread
 // waits for another. Both give the same bits.
 
-#include "early_start.cuh"
+#include "device.cuh"
 #include "launch.h"
+#include "launchers.h"
 #include "memory.cuh"
-#include "pairwise_giou_kernel.h"
-#include "warp.cuh"
 
 namespace lensbox {
 namespace {

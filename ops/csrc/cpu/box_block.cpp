@@ -1,4 +1,4 @@
-#include "block_math.h"
+#include "box_block.h"
 
 #include "vectors.h"
 

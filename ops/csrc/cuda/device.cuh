@@ -1,7 +1,17 @@
-// How the blocks of a launch find out which of them is the last.
+// What kernels of all ops use: a start before the launch before has ended, a ticket for the last block, the
+// mask of a warp.
 #pragma once
 
 namespace lensbox {
+
+// First thing in a kernel that starts early (launch.h): lets the launch after this one be set up too, then
+// waits until all that launches before it wrote can be read.
+__device__ __forceinline__ void begin_early() {
+#if __CUDA_ARCH__ >= 900
+  cudaTriggerProgrammaticLaunchCompletion();
+  cudaGridDependencySynchronize();
+#endif
+}
 
 // Called by one thread of each of `blocks` blocks; true in the last call. What a block wrote before, with a
 // barrier in between, is then visible to the block that gets true, past its L1 cache (__ldcg). The counter
@@ -15,5 +25,8 @@ __device__ __forceinline__ bool take_last_ticket(unsigned int* counter, unsigned
                : "memory");
   return taken == blocks - 1;
 }
+
+// The mask of a warp's intrinsics in which all 32 lanes take part.
+constexpr unsigned int kFullWarp = 0xffffffffu;
 
 }  // namespace lensbox

@@ -1,0 +1,123 @@
+// The two passes of `letterbox`: weights, rows combined with the rows above and below them, and columns,
+// which become rows first.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <vector>
+
+namespace lensbox {
+
+class FilterTable {
+ public:
+  // `input` pixels become `output`.
+  FilterTable(int32_t input, int32_t output);
+
+  int32_t input() const { return input_; }
+  int32_t output() const { return static_cast<int32_t>(firsts_.size()); }
+
+  // Output pixel i is made of the inputs [first(i), end(i)), and weights(i) holds what each counts. Neither
+  // bound ever decreases, and each window begins within or right behind the one before.
+  int32_t first(int32_t i) const { return firsts_[i]; }
+  int32_t end(int32_t i) const { return firsts_[i] + count(i); }
+  int32_t count(int32_t i) const { return static_cast<int32_t>(begins_[i + 1] - begins_[i]); }
+  const int32_t* weights(int32_t i) const { return weights_.data() + begins_[i]; }
+
+  // Where the outputs end that depend on none but the inputs before `end`; those before `begin` are known to.
+  int32_t ready(int32_t begin, int64_t end) const {
+    while (begin < output() && this->end(begin) <= end) {
+      ++begin;
+    }
+    return begin;
+  }
+
+  // The most inputs that an output pixel is made of.
+  int32_t longest() const { return longest_; }
+
+ private:
+  int32_t input_, longest_ = 0;
+  std::vector<int32_t> firsts_;
+  std::vector<int64_t> begins_;  // of the windows' weights, and where the last ends
+  std::vector<int32_t> weights_;
+};
+
+// Writes rows [begin, end) of the pass, `width` bytes each, to out, out + out_pitch and so on. `rows` is
+// where the pass's input row filter.first(begin) lies; rows are `pitch` bytes apart.
+void filter_rows(const FilterTable& filter, int32_t begin, int32_t end, const uint8_t* rows, int64_t pitch,
+                 int64_t width, uint8_t* out, int64_t out_pitch);
+
+constexpr int64_t kTransposedRows = 32, kTransposedColumns = 16;
+
+// out[column][row] = in[row][column], where a row of `in` is in_pitch bytes long and one of `out` out_pitch.
+// There are whole blocks of kTransposedRows rows and kTransposedColumns columns.
+void transpose(const uint8_t* in, int64_t in_pitch, int64_t rows, int64_t columns, uint8_t* out,
+               int64_t out_pitch);
+
+class SlidingRows {
+ public:
+  // Row `first` is the first to be appended. Holds `capacity` rows at once.
+  SlidingRows(int64_t first, int64_t capacity, int64_t pitch)
+      : begin_(first),
+        end_(first),
+        capacity_(capacity),
+        pitch_(pitch),
+        bytes_(std::make_unique_for_overwrite<uint8_t[]>(capacity * pitch)) {}
+
+  int64_t end() const { return end_; }
+  int64_t pitch() const { return pitch_; }
+  const uint8_t* row(int64_t row) const { return bytes_.get() + (row - begin_) * pitch_; }
+
+  // Where row end() goes, with room for `rows` below. Where that is scarce, rows above `needed` are
+  // forgotten.
+  uint8_t* below(int64_t rows, int64_t needed) {
+    if (end_ - begin_ + rows > capacity_) {
+      const int64_t kept = std::min(needed, end_);
+      std::memmove(bytes_.get(), row(kept), (end_ - kept) * pitch_);
+      begin_ = kept;
+    }
+    return bytes_.get() + (end_ - begin_) * pitch_;
+  }
+
+  void append(int64_t rows) { end_ += rows; }
+
+  // Begins anew with row 0.
+  void clear() { begin_ = end_ = 0; }
+
+ private:
+  int64_t begin_, end_, capacity_, pitch_;
+  std::unique_ptr<uint8_t[]> bytes_;
+};
+
+// Works on a band of kRows rows at a time. Its columns are laid one below the other, kRows bytes each, and
+// are then combined as rows are: a weight is for kRows bytes side by side, and nothing is added across a
+// vector.
+class ColumnFilter {
+ public:
+  static constexpr int64_t kRows = kTransposedRows;
+
+  // `colours` of the `pixel_bytes` of a pixel are filtered. `filter` must outlive this.
+  ColumnFilter(const FilterTable& filter, int32_t pixel_bytes, int32_t colours);
+
+  // A row of the result: `colours` planes of filter.output() bytes, one behind the other, and some more to
+  // fill blocks.
+  int64_t out_pitch() const { return out_pitch_; }
+
+  // Takes the next `count` pixels, from the left, of each row of the band. Rows are `pitch` bytes apart and
+  // can be read to the next multiple of kTransposedColumns bytes.
+  void add(const uint8_t* band, int64_t pitch, int64_t count);
+
+  // Writes the kRows rows of the result, after all pixels were added. The next band may follow.
+  void finish(uint8_t* out);
+
+ private:
+  const FilterTable& filter_;
+  int32_t pixel_bytes_, colours_;
+  int32_t done_ = 0;  // columns of the result
+  int64_t tile_, out_pitch_;
+  SlidingRows columns_;                  // of one pixel each
+  std::unique_ptr<uint8_t[]> filtered_;  // columns of the result
+};
+
+}  // namespace lensbox

@@ -1,0 +1,88 @@
+// What the CPU kernels of both losses do with their pairs of boxes, a block at a time.
+#pragma once
+
+#include <ATen/Parallel.h>
+
+#include <vector>
+
+#include "../slots.h"
+#include "box_block.h"
+
+namespace lensbox {
+
+struct Sums {
+  double loss = 0;
+  double weight = 0;
+};
+
+// At most kBlock pairs: slot pred_slots[i] of `pred` with slot target_slots[i] of `target`.
+struct Pairs {
+  const SlotView &pred, &target;
+  const int64_t *pred_slots, *target_slots;
+  int count;
+
+  template <typename T>
+  void load(BoxBlock<T>& predicted, BoxBlock<T>& wanted) const {
+    load_boxes(pred, pred_slots, count, predicted);
+    load_boxes(target, target_slots, count, wanted);
+  }
+};
+
+// Add weights[i] * (1 - giou) of each pair to `sums`.
+template <typename T>
+void add_losses(const Pairs& pairs, const T* weights, T eps, Sums& sums) {
+  BoxBlock<T> predicted, wanted;
+  T gious[kBlock];
+  pairs.load(predicted, wanted);
+  giou_of_blocks(predicted, wanted, eps, pairs.count, gious);
+  for (int i = 0; i < pairs.count; ++i) {
+    sums.loss += static_cast<double>(weights[i]) * static_cast<double>(T(1) - gious[i]);
+    sums.weight += static_cast<double>(weights[i]);
+  }
+}
+
+// Write factors[i] * d giou / d box of each pair to the slots of the gradients that are not nullptr.
+template <typename T>
+void write_gradients(const Pairs& pairs, const T* factors, T eps, const SlotView* grad_pred,
+                     const SlotView* grad_target) {
+  BoxBlock<T> predicted, wanted, result;
+  pairs.load(predicted, wanted);
+  if (grad_pred != nullptr) {
+    gradients_of_blocks(predicted, wanted, eps, factors, pairs.count, result);
+    store_gradients(*grad_pred, pairs.pred_slots, pairs.count, result);
+  }
+  if (grad_target != nullptr) {
+    gradients_of_blocks(wanted, predicted, eps, factors, pairs.count, result);
+    store_gradients(*grad_target, pairs.target_slots, pairs.count, result);
+  }
+}
+
+// Add up body(chunk), the Sums of a chunk. The chunks are added in order, so the result does not depend on
+// the number of threads.
+template <typename Body>
+Sums sum_of_chunks(int64_t chunks, const Body& body) {
+  std::vector<Sums> partial(chunks);
+  at::parallel_for(0, chunks, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t chunk = begin; chunk < end; ++chunk) {
+      partial[chunk] = body(chunk);
+    }
+  });
+  Sums total;
+  for (const Sums& sums : partial) {
+    total.loss += sums.loss;
+    total.weight += sums.weight;
+  }
+  return total;
+}
+
+// Write the loss and what it was divided by, each a scalar.
+inline void store_loss(const Tensor& loss, const Tensor& normalizer, double sum, double divisor) {
+  if (loss.scalar_type() == at::kDouble) {
+    *loss.data_ptr<double>() = sum / divisor;
+  } else {
+    *loss.data_ptr<float>() = static_cast<float>(sum / divisor);
+  }
+  *normalizer.data_ptr<double>() = divisor;
+}
+
+}  // namespace lensbox
