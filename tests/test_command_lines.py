@@ -1,4 +1,4 @@
-"""Every `lensbox COMMAND` on a page is one, and has the options that stand behind it."""
+"""Every `lensbox COMMAND` on a page exists, and so do its options."""
 
 import importlib
 import re
@@ -10,13 +10,13 @@ from test_documents import REPOSITORY, pages
 
 from lensbox.common.main import COMMANDS
 
-# Up to the end of the line or of the piece of code, or to the next program.
+# A command ends with its line, with its piece of code, or before the next program.
 _LINE = re.compile(r"\blensbox (?P<name>(?:bench )?[a-z]+)(?P<rest>[^\n`|;]*)")
 _OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]*")
 
 
 def _commands() -> dict[str, set[str]]:
-    """The options of each command by its name, such as "bench ops"."""
+    """Return the options of each command by its name, such as "bench ops"."""
     found: dict[str, click.Command] = {}
     for name, lazy in COMMANDS.items():
         module, _, attribute = lazy.target.partition(":")
@@ -34,7 +34,7 @@ OPTIONS = _commands()
 
 
 def command_lines(page: Path) -> list[tuple[str, list[str]]]:
-    """Names of commands with options behind them, and these."""
+    """Return the names of commands on a page with the options behind them."""
     text = re.sub(r"\\\n\s*", " ", page.read_text(encoding="utf-8"))
     found = ((line["name"], _OPTION.findall(line["rest"])) for line in _LINE.finditer(text))
     return [(name, options) for name, options in found if options]

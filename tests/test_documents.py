@@ -12,7 +12,7 @@ REPOSITORY = Path(__file__).resolve().parents[1]
 
 
 def pages() -> list[Path]:
-    """Those of the repository; of a copy without git, all that lie where they belong."""
+    """Return the pages that git knows; in a copy without git, all pages."""
     listed = subprocess.run(
         ["git", "ls-files", "--cached", "--others", "--exclude-standard", "*.md"],
         cwd=REPOSITORY,
@@ -25,12 +25,12 @@ def pages() -> list[Path]:
 
 
 def prose(page: Path) -> str:
-    """A page without its blocks of code."""
+    """Return the text of a page without its blocks of code."""
     return re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
 
 
 def anchors(page: Path) -> set[str]:
-    """Of each heading, as GitHub makes them: a second one of a name ends in -1, and so on."""
+    """Return the anchor of each heading as GitHub makes it: a second one of a name ends in -1."""
     seen: Counter[str] = Counter()
     found = set()
     for heading in re.findall(r"^#{1,6} (.+)$", prose(page), re.MULTILINE):
@@ -42,7 +42,7 @@ def anchors(page: Path) -> set[str]:
 
 
 def links(page: Path) -> Iterator[tuple[str, str]]:
-    """Path and anchor of each link into the repository."""
+    """Yield path and anchor of each link into the repository."""
     for target in re.findall(r"\]\(([^)\s]+)\)", prose(page)):
         if not re.match(r"[a-z]+:", target):
             path, _, anchor = target.partition("#")

@@ -1,4 +1,4 @@
-"""docs/quickstart.md: its blocks, run from first to last in a folder that looks like a clone."""
+"""The blocks of docs/quickstart.md, run from first to last in a folder that looks like a clone."""
 
 import os
 import re
@@ -22,7 +22,7 @@ SERVE = "lensbox serve --artifact mine.pt"
 
 @pytest.fixture(scope="module")
 def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What the page uses of a clone, and `lensbox` as a command."""
+    """Return a folder with the examples, the runner, and `lensbox` as a command."""
     clone = tmp_path_factory.mktemp("clone")
     shutil.copytree(REPOSITORY / "examples", clone / "examples", ignore=shutil.ignore_patterns("build"))
     (clone / "build").mkdir()
@@ -35,7 +35,7 @@ def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 class Shell:
-    """The reader's: what one command exports, the next one has."""
+    """The shell of a reader: an exported variable stays for the next command."""
 
     def __init__(self, clone: Path) -> None:
         self.clone = clone
@@ -44,7 +44,7 @@ class Shell:
         self.server: ServeProcess | None = None
 
     def run(self, command: str) -> str:
-        """What it prints, errors included, without the paths of this machine."""
+        """Run a command and return its output, errors included, without the paths of this machine."""
         if command == SERVE:
             return self._serve()
         if export := re.fullmatch(r'export (\w+)="(.*)"', command):
@@ -92,7 +92,6 @@ def shell(clone: Path) -> Iterator[Shell]:
 
 
 def test_make_knows_what_sets_everything_up() -> None:
-    """The rest of it was done before any test could run."""
     assert SETUP.text == "make demo\nsource .venv/bin/activate\n"
     subprocess.run(["make", "--dry-run", "demo"], cwd=REPOSITORY, check=True, capture_output=True)
 

@@ -13,7 +13,7 @@ MESSAGES = re.findall(r"^\| `([^`]+)` \|", PAGE, re.MULTILINE)
 
 @pytest.fixture(scope="module")
 def texts() -> list[str]:
-    """The texts in the code, the pieces of an f-string joined with what stands between them left out."""
+    """Return the texts in the code. Pieces of an f-string are joined, without the values between them."""
     found = []
     folders = [path.resolve() for path in (REPOSITORY / "src" / "lensbox").iterdir()]
     for path in (path for folder in folders for path in folder.rglob("*.py")):
@@ -24,7 +24,7 @@ def texts() -> list[str]:
                 values = [value.value for value in node.values if isinstance(value, ast.Constant)]
                 found.append("".join(str(value) for value in values))
     found += [path.read_text(encoding="utf-8") for path in (REPOSITORY / "ops").rglob("*.cmake")]
-    # Of C++, with the pieces of a text that goes on in the next line joined.
+    # C++ joins the pieces of a text that goes on in the next line.
     sources = (REPOSITORY / "cpp_runtime" / "src").glob("*.cpp")
     return found + [re.sub(r'"\s+"', "", path.read_text(encoding="utf-8")) for path in sources]
 

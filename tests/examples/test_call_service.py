@@ -71,6 +71,7 @@ def test_answers_and_errors_are_told_photo_by_photo(
     assert "No such file" in second
 
 
+@pytest.mark.exhaustive  # waits for real timeouts
 def test_waiting_for_a_turn_is_no_waiting_for_an_answer(
     url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -8,33 +8,33 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 
 
 class Block(NamedTuple):
-    """A block between ``` and ```: its language, and what it holds."""
+    """A block between ``` and ```: its language and its text."""
 
     language: str
     text: str
 
 
 def read_blocks(page: str) -> list[Block]:
-    """All blocks of a page, whose path is that in the repository."""
+    """Return all blocks of a page, named by its path in the repository."""
     text = (REPOSITORY / page).read_text(encoding="utf-8")
     return [Block(*found) for found in re.findall(r"^```(\w+)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)]
 
 
 def commands(console: str) -> list[tuple[str, str]]:
-    """Each command of a console block, and what it is shown to print."""
+    """Return each command of a console block with the output that is shown."""
     return re.findall(r"^\$ (.*)\n((?:(?!\$ ).*\n)*)", console, re.MULTILINE)
 
 
 def without_figures(text: str) -> list[str]:
-    """The lines, with N for each number, version and hash, as they depend on the machine and on torch, and so
-    does how far they are set apart."""
+    """Return the lines with N for each number, version and hash, and with single spaces: these depend on the
+    machine and on torch."""
     text = re.sub(r"\b[0-9a-f]{12,}\b|\d+(?:\.\d+)*(?:e[+-]?\d+)?", "N", text)
     return [" ".join(line.split()) for line in text.splitlines()]
 
 
 def assert_prints(printed: str, shown: str) -> None:
-    """All lines shown are printed, in this order, up to figures. A line of … stands for any others; without
-    one, nothing else is printed."""
+    """Assert that all lines shown are printed, in this order, up to numbers. A line of … stands for any;
+    without one nothing else is printed."""
     wanted, lines = without_figures(shown), without_figures(printed)
     if "…" not in wanted:
         assert lines == wanted
