@@ -14,8 +14,7 @@ from lensbox.artifact.seal import sealed_onnx
 from lensbox.common.errors import ArtifactError
 from lensbox.export.formats.onnx_nms import NMS_FOR_ONNX, TRANSLATIONS
 from lensbox.export.graph import BATCH, NMS, decomposed, innermost_reason, trace
-from lensbox.export.own_methods import methods_left_behind
-from lensbox.export.wrapper import methods_of
+from lensbox.export.wrapper import methods_left_behind, methods_of
 from lensbox.model.protocol_check import Answer
 from lensbox.runtime.formats.program import quiet_export
 

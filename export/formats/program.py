@@ -13,8 +13,7 @@ from lensbox.artifact.seal import sealed_zip
 from lensbox.common.errors import ArtifactError
 from lensbox.export.formats.plain_nms import plain_padded_nms
 from lensbox.export.graph import NMS, custom_ops, decomposed, nms_as
-from lensbox.export.own_methods import methods_left_behind, needed_ops
-from lensbox.export.wrapper import methods_of
+from lensbox.export.wrapper import methods_left_behind, methods_of, needed_ops
 from lensbox.model.protocol_check import Answer
 from lensbox.runtime.formats.program import quiet_export
 

@@ -17,8 +17,7 @@ from tritonclient.grpc import model_config_pb2 as triton
 from lensbox.artifact.metadata import METADATA_FILE
 from lensbox.artifact.seal import MARKER
 from lensbox.export.formats.onnx import INPUTS, UnsupportedByOnnxError
-from lensbox.export.formats.triton_config import THRESHOLDS, config_text, model_config
-from lensbox.export.formats.triton_notes import notes
+from lensbox.export.formats.triton_config import THRESHOLDS, config_text, model_config, notes
 from lensbox.export.pipeline import MadeArtifact, Plan, make_artifact
 from lensbox.export.verify.verifier import verify_fixed
 from lensbox.runtime.torchscript import quiet_torchscript, torchscript_call

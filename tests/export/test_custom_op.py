@@ -121,12 +121,14 @@ def test_it_is_not_opened_from_an_unsigned_file(folder: Path) -> None:
     assert f"The artifact carries {LIBRARY}, which is opened only if a public key verifies" in refused.stderr
 
 
+@pytest.mark.exhaustive
 def test_it_is_not_opened_where_the_process_has_the_operators(folder: Path) -> None:
     # Registering them twice would end the process.
     result = load(folder, "blobs_with_op.pt", "key.pub", f"build/{LIBRARY}")
     assert result.stdout.startswith("True "), result.stderr
 
 
+@pytest.mark.exhaustive
 def test_nothing_of_it_stays_in_the_temporary_folder(folder: Path, tmp_path: Path) -> None:
     environment = {**os.environ, "TMPDIR": str(tmp_path)}
     command = [sys.executable, "-c", LOAD, "blobs_with_op.pt", "key.pub"]
@@ -277,6 +279,7 @@ def test_cpp_does_not_open_it_from_an_unsigned_file(folder: Path, empty: Path) -
 
 
 @pytest.mark.parametrize("artifact", ["blobs.pt", "blobs_with_op.pt"])
+@pytest.mark.exhaustive
 def test_cpp_takes_a_library_of_the_user_s_beside_lensbox_s(artifact: str, folder: Path, empty: Path) -> None:
     # What is carried is not opened then: registering an operator twice would end the process.
     library = folder / "build" / LIBRARY
@@ -301,6 +304,7 @@ def test_cpp_takes_a_library_of_the_user_s_beside_lensbox_s(artifact: str, folde
         ("metadata", lambda library: library | {"name": "../x.so"}, "libraries[0].name must "),
     ],
 )
+@pytest.mark.exhaustive
 def test_cpp_refuses_a_library_that_does_not_fit(
     part: str, change: Callable[[Any], Any], message: str, folder: Path, tmp_path: Path, empty: Path
 ) -> None:
@@ -316,6 +320,7 @@ def test_cpp_refuses_a_library_that_does_not_fit(
 
 
 @pytest.mark.parametrize("size", [10, 5000])
+@pytest.mark.exhaustive
 def test_cpp_names_a_library_that_the_linker_refuses(
     size: int, folder: Path, tmp_path: Path, empty: Path
 ) -> None:
@@ -365,6 +370,7 @@ def test_a_missing_operator_is_one_sentence(folder: Path) -> None:
 
 
 @pytest.mark.skipif(shutil.which("nvcc") is None, reason="needs nvcc")
+@pytest.mark.exhaustive
 def test_the_cuda_source_compiles(tmp_path: Path) -> None:
     include = Path(torch.__file__).parent / "include"
     stand_in = tmp_path / "c10" / "cuda" / "impl" / "cuda_cmake_macros.h"

@@ -164,7 +164,10 @@ def test_a_full_disk_leaves_the_old_artifact_and_a_message(tmp_path: Path) -> No
     assert list(tmp_path.iterdir()) == [output]
 
 
-@pytest.mark.parametrize("line", ["choosing a self-test", "loading the file back"])
+@pytest.mark.parametrize(
+    "line",
+    ["choosing a self-test", pytest.param("loading the file back", marks=pytest.mark.exhaustive)],
+)
 def test_sigterm_leaves_nothing(line: str, tmp_path: Path) -> None:
     command = [sys.executable, str(SCRIPT), "--output", str(tmp_path / "a.pt")]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:

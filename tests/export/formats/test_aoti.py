@@ -68,7 +68,9 @@ class TestContents:
 
 
 @pytest.mark.usefixtures("compiled_before")
-@pytest.mark.parametrize("batch", [1, 7, 256])
+@pytest.mark.parametrize(
+    "batch", [7, *(pytest.param(size, marks=pytest.mark.exhaustive) for size in (1, 256))]
+)
 def test_code_that_is_wrong_in_batches_of_one_size_is_refused(
     detector: FaceDetector, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, batch: int
 ) -> None:
@@ -128,6 +130,7 @@ def test_what_the_compiler_says_is_told(monkeypatch: pytest.MonkeyPatch) -> None
         aoti.compile_graph(graph, [torch.zeros(2)], tf32=False)
 
 
+@pytest.mark.exhaustive
 def test_labels_and_a_loss_of_its_own(tmp_path: Path) -> None:
     """The one detector here that is compiled once more."""
 

@@ -298,7 +298,15 @@ class TestMutants:
 
 
 @pytest.mark.parametrize(
-    "make", [RedAndBlue, Landmarks, BrightestRows, AsManySlotsAsNeeded, FittingItsOwnWay]
+    "make",
+    [
+        RedAndBlue,
+        FittingItsOwnWay,
+        *(
+            pytest.param(make, marks=pytest.mark.exhaustive)
+            for make in (Landmarks, BrightestRows, AsManySlotsAsNeeded)
+        ),
+    ],
 )
 def test_the_runner_is_compared_as_well(make: Callable[[], Any]) -> None:
     made, reference = made_of(make())
