@@ -14,8 +14,11 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 import pytest
 import torch
+from artifact_fixtures import artifact_path, detector, onnx_path, package_path, program_path
 from built_runner import runner_onnxruntime
 from chromium import missing_for_browser
+
+__all__ = ["artifact_path", "detector", "onnx_path", "package_path", "program_path"]
 
 REQUIRE_GPU = os.environ.get("LENSBOX_REQUIRE_GPU") == "1"
 REQUIRE_BROWSER = os.environ.get("LENSBOX_REQUIRE_BROWSER") == "1"

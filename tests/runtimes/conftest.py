@@ -1,14 +1,11 @@
-"""A small detector, its artifacts, and photographs for it."""
+"""Photographs for the small detector."""
 
 from pathlib import Path
 
 import PIL.Image
 import pytest
-from artifact_fixtures import artifact_path, detector, onnx_path, package_path
 
 from lensbox.export.verify.pictures import draw_faces
-
-__all__ = ["artifact_path", "detector", "onnx_path", "package_path"]
 
 
 @pytest.fixture(scope="module")

@@ -1,6 +1,7 @@
-"""Pictures that lie on their side or mirrored are turned upright."""
+"""Pictures are turned upright by their EXIF data, in every runtime alike."""
 
 import io
+import struct
 import tracemalloc
 
 import numpy as np
@@ -8,6 +9,7 @@ import PIL.Image
 import PIL.ImageOps
 import pytest
 import torch
+from damaged_files import with_bit_flipped
 from exif_files import (
     EXIF_HEADER,
     ORIENTATION,
@@ -16,6 +18,7 @@ from exif_files import (
     entry,
     exif,
     jpeg_with_exif,
+    odd_exif,
     png_with_exif,
     tiff,
     webp_with_exif,
@@ -25,7 +28,7 @@ from png_files import chunk
 from lensbox.common.errors import InputError
 from lensbox.runtime.images import decoder
 from lensbox.runtime.images.files import read_image
-from lensbox.runtime.images.orientation import orientation_of, upright_box, upright_size
+from lensbox.runtime.images.orientation import exif_orientation, orientation_of, upright_box, upright_size
 
 WIDTH, HEIGHT = 21, 13
 _PICTURE = PIL.Image.fromarray(
@@ -201,3 +204,33 @@ def test_boxes_turn_with_the_picture(
 ) -> None:
     assert upright_size((10, 6), orientation) == size
     assert upright_box((1, 2, 4, 3), (10, 6), orientation) == box
+
+
+@pytest.mark.parametrize("order", ["<", ">"])
+@pytest.mark.parametrize("orientation", range(1, 9))
+def test_every_orientation_in_both_byte_orders(orientation: int, order: str) -> None:
+    assert exif_orientation(exif(orientation, order)) == orientation
+
+
+@pytest.mark.parametrize("data", broken_exif().values(), ids=broken_exif())
+def test_what_is_broken_tells_nothing(data: bytes) -> None:
+    assert exif_orientation(data) == 1
+
+
+@pytest.mark.parametrize("data", odd_exif().values(), ids=odd_exif())
+def test_what_is_odd_but_clear_is_read(data: bytes) -> None:
+    assert exif_orientation(data) == 6
+
+
+def test_no_truncation_and_no_flipped_bit_raises() -> None:
+    data = tiff("<", entry("<", ORIENTATION, SHORT, 1, 6))
+    for length in range(len(data)):
+        assert exif_orientation(data[:length]) == (6 if length >= 22 else 1)
+    for position in range(len(data)):
+        for bit in range(8):
+            assert 1 <= exif_orientation(with_bit_flipped(data, position, bit)) <= 8
+
+
+def test_a_directory_that_is_the_header() -> None:
+    """Its count is then 0x4949 entries, and they end at the end of the data."""
+    assert exif_orientation(b"II*\0" + struct.pack("<I", 0) + bytes(100)) == 1

@@ -1,4 +1,4 @@
-"""What is left out of PNG files before they are decoded."""
+"""PNG files: their chunks."""
 
 import io
 

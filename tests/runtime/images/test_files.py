@@ -1,4 +1,4 @@
-"""Image files of every mode become uint8 [C, H, W]."""
+"""Reading image files: what is decoded to which pixels, and what is refused."""
 
 import io
 from collections.abc import Callable
