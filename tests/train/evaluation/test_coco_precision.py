@@ -61,7 +61,7 @@ def test_other_numbers_of_images_are_refused() -> None:
 def coco_file(tmp_path: Path) -> Path:
     """Boxes of three categories in 20 images, some of them crowds; one annotation has the id 0."""
     rng = np.random.default_rng(3)
-    rows = [
+    rows: list[dict[str, Any]] = [
         {"image_id": image, "category_id": int(rng.integers(1, 4)), "bbox": [*rng.uniform(0, 200, 2), *size]}
         for image in range(20)
         for size in rng.uniform(12, 160, (5, 2)).tolist()
