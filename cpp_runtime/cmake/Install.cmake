@@ -13,10 +13,15 @@ install(DIRECTORY include/lensbox ${CMAKE_CURRENT_BINARY_DIR}/include/lensbox DE
 
 configure_package_config_file(cmake/LensboxConfig.cmake.in ${CMAKE_CURRENT_BINARY_DIR}/LensboxConfig.cmake
   INSTALL_DESTINATION ${package_folder})
-write_basic_package_version_file(${CMAKE_CURRENT_BINARY_DIR}/LensboxConfigVersion.cmake COMPATIBILITY SameMajorVersion)
+# While the major version is 0, a minor version may change the interface.
+set(compatibility SameMajorVersion)
+if(PROJECT_VERSION_MAJOR EQUAL 0)
+  set(compatibility SameMinorVersion)
+endif()
+write_basic_package_version_file(${CMAKE_CURRENT_BINARY_DIR}/LensboxConfigVersion.cmake COMPATIBILITY ${compatibility})
 install(FILES
   ${CMAKE_CURRENT_BINARY_DIR}/LensboxConfig.cmake ${CMAKE_CURRENT_BINARY_DIR}/LensboxConfigVersion.cmake
-  cmake/FindHeaderOnly.cmake ../ops/cmake/FindTorch.cmake
+  ../ops/cmake/FindTorch.cmake
   DESTINATION ${package_folder})
 
 # The op library is built by itself (docs/cpp.md). Beside the shared library, whatever uses that finds it.

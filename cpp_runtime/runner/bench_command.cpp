@@ -1,23 +1,107 @@
 #include <ATen/ATen.h>
+#include <ATen/Context.h>
 #include <ATen/Parallel.h>
+#include <c10/core/InferenceMode.h>
+#include <lensbox/torch/tensors.h>
+#include <torch/csrc/inductor/aoti_package/model_package_loader.h>
+#include <torch/csrc/jit/serialization/import.h>
 #include <torch/version.h>
 
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <fstream>
+#include <iterator>
+#include <memory>
 
 #include "bench_timing.h"
-#include "bench_ways.h"
 #include "commands.h"
-#include "json_output.h"
-#include "model.h"
-#include "peak_memory.h"
-#include "process_start.h"
-#include "statistics.h"
+#include "model/onnx_session.h"
+#include "process.h"
+#include "streams.h"
 
 namespace {
 
 using Json = nlohmann::ordered_json;
+
+constexpr size_t kMostCallers = 8;  // further ones wait
+
+// Return the self-test's picture, repeated or cropped to the size of the canvas: uint8 [c, h, w].
+at::Tensor picture(const lensbox::Metadata& metadata) {
+  const lensbox::Canvas& canvas = metadata.reading.canvas;
+  const lensbox::SelfTest& test = metadata.self_test;
+  at::Tensor image = at::tensor(at::ArrayRef<uint8_t>(test.pixels), at::kByte).reshape(test.image_shape);
+  const std::array<int64_t, 3> shape{canvas.channels, canvas.height, canvas.width};
+  for (int64_t side = 0; side < 3; ++side) {
+    std::array<int64_t, 3> times{1, 1, 1};
+    times[side] = (shape[side] + image.size(side) - 1) / image.size(side);
+    image = image.repeat(times).narrow(side, 0, shape[side]);
+  }
+  return image.contiguous();
+}
+
+// Set TF32 for the bare module as the detector's own calls do.
+void use_precision_of(const lensbox::Detector& detector) {
+  if (!device_of(detector).is_cuda()) return;
+  const auto& precision = detector.metadata().precision;
+  const bool tf32 = precision && precision->dtype == lensbox::Precision::Dtype::kTf32;
+  for (const auto op : {at::Float32Op::CONV, at::Float32Op::RNN, at::Float32Op::MATMUL}) {
+    at::globalContext().setFloat32Precision(at::Float32Backend::CUDA, op,
+                                            tf32 ? at::Float32Precision::TF32 : at::Float32Precision::IEEE);
+  }
+}
+
+std::string read_bytes(const std::string& path) {
+  std::ifstream stream(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(stream), {}};
+}
+
+// Return a call of the method detect without Lensbox's code around it.
+std::function<void()> bare_detect(const lensbox::Detector& detector, const std::string& path,
+                                  const at::Tensor& canvases, double score, double iou) {
+  const c10::Device device = device_of(detector);
+  if (detector.metadata().file_kind == lensbox::FileKind::kOnnx) {
+    const auto session = lensbox::open_onnx_session(path, read_bytes(path), at::get_num_threads());
+    return [session, canvases, score, iou] { session->run(canvases, score, iou); };
+  }
+  if (detector.metadata().file_kind == lensbox::FileKind::kPackage) {
+    const auto loader = std::make_shared<torch::inductor::AOTIModelPackageLoader>(
+        path, "detect", /*run_single_threaded=*/false, kMostCallers, device.index());
+    const auto number = [](double value) { return at::scalar_tensor(value, at::dtype(at::kDouble)); };
+    return [loader, inputs = std::vector<at::Tensor>{canvases, number(score), number(iou)}] {
+      const c10::InferenceMode inference_mode;
+      loader->run(inputs);
+    };
+  }
+  const auto module = std::make_shared<torch::jit::Module>(torch::jit::load(path, device));
+  module->eval();
+  return [module, canvases, score, iou] {
+    const c10::InferenceMode inference_mode;
+    module->get_method("detect")({canvases, score, iou});
+  };
+}
+
+// Return the ways that `bench` times; they share their input, the picture of the self-test as canvases:
+//   whole   detect_photos: canvas-sized images in the CPU's memory become detections
+//   detect  detect_canvases: canvases on the device become boxes on the device
+//   module  the artifact's method detect called through torch alone, with torch's own settings but for the
+//           artifact's precision on GPUs, which then holds for the process; of a package its bare code,
+//           of an ONNX file a session of onnxruntime
+std::vector<BenchWay> bench_ways(const lensbox::Detector& detector, const std::string& path, int64_t batch) {
+  const at::Tensor image = picture(detector.metadata());
+  use_precision_of(detector);
+  std::vector<lensbox::Photo> photos;
+  for (int64_t i = 0; i < batch; ++i) {
+    photos.push_back(lensbox::Photo::of(image.clone()));
+  }
+  const at::Tensor canvases = image.unsqueeze(0).repeat({batch, 1, 1, 1}).to(device_of(detector));
+  return {
+      {"whole", [&detector, photos] { detect_photos(detector, photos); }},
+      {"detect", [&detector, canvases] { detect_canvases(detector, canvases); }},
+      {"module", bare_detect(detector, path, canvases, detector.metadata().score_threshold,
+                             detector.metadata().iou_threshold)},
+  };
+}
 
 constexpr double kWarmUpSeconds = 0.3;
 constexpr int kWarmUpCalls = 5;               // torch watches the first calls and then compiles
@@ -39,10 +123,10 @@ void warm_up(const BenchWay& way, c10::Device device) {
   sample_latencies({way}, device, kWarmUpSeconds);
 }
 
-Json bench_batch(const LoadedDetector& detector, const ModelOptions& model, const BenchOptions& options,
+Json bench_batch(const lensbox::Detector& detector, const ModelOptions& model, const BenchOptions& options,
                  int64_t batch) {
-  const c10::Device device = detector.artifact.device();
-  const std::vector<BenchWay> ways = bench_ways(detector, model, batch);
+  const c10::Device device = device_of(detector);
+  const std::vector<BenchWay> ways = bench_ways(detector, model.artifact.string(), batch);
   for (const BenchWay& way : ways) {
     warm_up(way, device);
   }
@@ -86,14 +170,14 @@ Json bench_batch(const LoadedDetector& detector, const ModelOptions& model, cons
   return result;
 }
 
-// From the start of the process to the first boxes, in milliseconds.
-Json time_start(const LoadedDetector& detector, double loading) {
-  const lensbox::LoadTimes& load = detector.artifact.load_times();
-  const lensbox::SelfTest& test = detector.artifact.metadata().self_test;
+// Return the milliseconds from the start of the process to the first boxes.
+Json time_start(const lensbox::Detector& detector, double loading) {
+  const lensbox::LoadTimes& load = detector.load_times();
+  const lensbox::SelfTest& test = detector.metadata().self_test;
   const at::Tensor image =
       at::tensor(at::ArrayRef<uint8_t>(test.pixels), at::kByte).reshape(test.image_shape);
   const auto begin = std::chrono::steady_clock::now();
-  detector.artifact.detect(image, detector.score_threshold, detector.iou_threshold);
+  detect_photos(detector, {lensbox::Photo::of(image)});
   const double first =
       std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count();
   const auto to_main = milliseconds_to_main();
@@ -113,21 +197,21 @@ Json time_start(const LoadedDetector& detector, double loading) {
 
 ExitCode run_bench(const ModelOptions& model, const BenchOptions& options) {
   const auto begin = std::chrono::steady_clock::now();
-  LoadedDetector detector = load_detector(model, {});
+  lensbox::Detector detector = load(model);
   const double loading =
       std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count();
   Json document = {
-      {"device", detector.artifact.device().str()},
+      {"device", device_of(detector).str()},
       {"threads", at::get_num_threads()},
       {"libtorch", TORCH_VERSION},
-      {"capture", options.capture && detector.artifact.device().is_cuda()},
+      {"capture", options.capture && device_of(detector).is_cuda()},
       {"callers", options.callers},
       {"start", time_start(detector, loading)},
       {"batches", Json::array()},
   };
   for (const int64_t batch : options.batch_sizes) {
     if (options.capture) {
-      detector.artifact.capture({batch}, detector.score_threshold, detector.iou_threshold);
+      detector.capture({&batch, 1});
     }
     document["batches"].push_back(bench_batch(detector, model, options, batch));
   }

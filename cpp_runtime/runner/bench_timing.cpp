@@ -4,7 +4,9 @@
 #include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
+#include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <exception>
 #include <optional>
 #include <thread>
@@ -17,7 +19,7 @@ double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-// Returns the number of calls.
+// Return the number of calls.
 size_t call_for(const BenchWay& way, c10::Device device, Clock::time_point start, double seconds,
                 size_t calls_between_waits) {
   size_t calls = 0;
@@ -85,4 +87,12 @@ double calls_per_second(const BenchWay& way, c10::Device device, double seconds,
     all += calls[caller];
   }
   return static_cast<double>(all) / elapsed;
+}
+
+double percentile(std::vector<double> samples, double share) {
+  std::ranges::sort(samples);
+  const double position = share * static_cast<double>(samples.size() - 1);
+  const auto low = static_cast<size_t>(position);
+  const size_t high = std::min(low + 1, samples.size() - 1);
+  return std::lerp(samples[low], samples[high], position - static_cast<double>(low));
 }

@@ -5,7 +5,7 @@
 
 namespace {
 
-// CLI::Range takes NaN for a number of any range.
+// CLI::Range accepts NaN in any range.
 CLI::Validator number_from(double least, double most) {
   const std::string range = CLI::detail::to_string(least) + " to " + CLI::detail::to_string(most);
   const auto fault = [=](std::string& text) {
@@ -34,10 +34,6 @@ CLI::App* add_command(CLI::App& app, Options& options, const std::string& name,
       ->add_option("--device", options.model.device,
                    "cpu, cuda, cuda:N, or auto (the first GPU if there is one, else the CPU)")
       ->capture_default_str();
-  command->add_flag(
-      "--trusted", options.model.trusted,
-      "Load the artifact's code whatever it does, and open op libraries that it carries: only for "
-      "files of your own");
   command->add_option("--public-key", options.model.public_key,
                       "Refuse an artifact that the owner of this key, a PEM file, did not sign");
   command->add_option("--threads", options.threads, "CPU threads")
@@ -63,14 +59,9 @@ void add_detect(CLI::App& app, Options& options) {
   command->add_option("--video", detect.video, "Frames of a video file, or of the camera with that number");
   command->add_flag("--json-lines", detect.json_lines,
                     "Print one JSON document a line for each file, at once (always so for frames)");
-  command
-      ->add_option("--annotate", detect.annotate,
-                   "Also write the images with the boxes drawn: a .png file for one, or a folder with a "
-                   "slash at the end")
-      ->needs(image);
-  command->add_option("--score-threshold", detect.score_threshold, "Default: the artifact's")
+  command->add_option("--score-threshold", detect.thresholds.score, "Default: the artifact's")
       ->check(number_from(0, 1));
-  command->add_option("--iou-threshold", detect.iou_threshold, "Of NMS. Default: the artifact's")
+  command->add_option("--iou-threshold", detect.thresholds.iou, "Of NMS. Default: the artifact's")
       ->check(number_from(0, 1));
   command
       ->add_option_function<std::string>(

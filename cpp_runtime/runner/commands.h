@@ -1,23 +1,28 @@
 #pragma once
 
-#include <lensbox/reading.h>
+#include <lensbox/detector.h>
 
 #include <cstdint>
 #include <filesystem>
 #include <optional>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
-#include "raw_format.h"
+#include "frames.h"
 
-// What the program returns. kOther is for what no user can be blamed for, such as a lack of memory.
+// The command line asks for something impossible.
+struct UsageError : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+// The exit codes of the program. kOther is for what no user can be blamed for, such as a lack of memory.
 enum class ExitCode : int { kGood = 0, kOther = 1, kUsage = 2, kArtifact = 3, kInput = 4 };
 
 struct ModelOptions {
   std::filesystem::path artifact;
   std::vector<std::filesystem::path> op_libraries;
   std::string device = "cpu";
-  bool trusted = false;                             // load code that is not checked
   std::optional<std::filesystem::path> public_key;  // whose signature the artifact must have
 };
 
@@ -28,10 +33,8 @@ struct DetectOptions {
   std::string video;                          // a file, or the number of a camera
   bool recursive = false;
   bool json_lines = false;
-  std::string annotate;                   // empty: no
-  std::optional<double> score_threshold;  // else the artifact's default
-  std::optional<double> iou_threshold;
-  std::optional<lensbox::Orientation> orientation;  // else what the artifact says
+  lensbox::Thresholds thresholds;                   // by default the artifact's
+  std::optional<lensbox::Orientation> orientation;  // by default the artifact's
   size_t batch = 1;
   size_t decode_threads = 1;
   bool capture = false;  // CUDA graphs
@@ -50,12 +53,16 @@ struct BenchOptions {
   bool capture = false;
 };
 
-// The artifact's lensbox.json and what runs it. Needs no op library.
+// Load the artifact. Throws ArtifactError, DeviceError.
+lensbox::Detector load(const ModelOptions& model);
+
+// Print the artifact's lensbox.json, and versions and device. Needs no op library.
 ExitCode run_info(const ModelOptions& model);
 
 ExitCode run_selftest(const ModelOptions& model);
 
-// A bad image does not stop the others: its entry has "error", and the exit code is kInput.
+// Print the detections. A bad image does not stop the others: its entry has "error", and the exit code is
+// kInput.
 ExitCode run_detect(const ModelOptions& model, const DetectOptions& options);
 
 ExitCode run_loss(const ModelOptions& model, const LossOptions& options);

@@ -1,42 +1,129 @@
 #include <unistd.h>
 
+#include <exception>
+#include <iostream>
 #include <memory>
+#include <utility>
+#include <variant>
+#include <vector>
 
+#include "boxes_json.h"
 #include "commands.h"
-#include "detect_images.h"
-#include "detect_stream.h"
-#include "model.h"
-#include "raw_frames.h"
-#include "standard_streams.h"
-#include "stop_signal.h"
-#include "usage_error.h"
-#include "video_frames.h"
+#include "frames.h"
+#include "image_list.h"
+#include "streams.h"
 
 namespace {
 
-void require_one_source(const DetectOptions& options) {
-  const int sources = !options.images.empty() + options.raw.has_value() + !options.video.empty();
-  if (sources != 1) {
-    throw UsageError("detect needs one of --image, --raw and --video, got " + std::to_string(sources) +
-                     " of them");
+namespace fs = std::filesystem;
+using Json = nlohmann::ordered_json;
+
+lensbox::Detector load(const ModelOptions& model, const DetectOptions& options) {
+  lensbox::Detector detector = load(model);
+  if (options.capture) {
+    const auto batch = static_cast<int64_t>(options.batch);
+    detector.capture({&batch, 1}, options.thresholds);
   }
+  return detector;
+}
+
+ExitCode detect_images(const ModelOptions& model, const DetectOptions& options) {
+  const std::vector<ListedImage> images = list_images(options.images, options.recursive);
+  const lensbox::Detector detector = load(model, options);
+  if (options.json_lines) end_on_closed_stdout();
+
+  Json document = {{"images", Json::array()}};
+  ExitCode code = ExitCode::kGood;
+  const auto report = [&](size_t i, const lensbox::FileOutcome& outcome) {
+    Json entry = {{"file", images[i].path.string()}};
+    const auto* const error = std::get_if<lensbox::InputError>(&outcome);
+    if (error != nullptr) {
+      const std::string reason = images[i].fault.empty() ? error->what() : images[i].fault;
+      std::cerr << "lensbox_runner: " << reason << '\n';
+      entry["error"] = reason;
+      code = ExitCode::kInput;
+    } else {
+      const auto& file = std::get<lensbox::FileDetections>(outcome);
+      entry["width"] = file.width;
+      entry["height"] = file.height;
+      entry["detections"] = to_json(file.detections, detector.metadata());
+    }
+    if (options.json_lines) {
+      print_line(entry);
+    } else {
+      document["images"].push_back(std::move(entry));
+    }
+  };
+  std::vector<fs::path> files;
+  for (const ListedImage& image : images) {
+    files.push_back(image.path);
+  }
+  detector.detect_files(files,
+                        {.thresholds = options.thresholds,
+                         .orientation = options.orientation,
+                         .batch_size = options.batch,
+                         .decode_threads = options.decode_threads},
+                        report);
+  if (!options.json_lines) print_line(document);
+  return code;
+}
+
+// Read frames until the batch is full or there are no more. Returns why a frame cannot be read: the frames
+// before it are answered first.
+std::exception_ptr fill(std::vector<lensbox::Photo>& batch, size_t size, FrameSource& frames) {
+  batch.clear();
+  try {
+    while (batch.size() < size) {
+      auto frame = frames.read();
+      if (!frame) break;
+      batch.push_back(std::move(*frame));
+    }
+  } catch (const ClosedOutput&) {
+    throw;  // nobody is there to be answered
+  } catch (...) {
+    return std::current_exception();
+  }
+  return nullptr;
+}
+
+// Detect in frame after frame, and print a line for each.
+ExitCode detect_stream(const lensbox::Detector& detector, FrameSource& frames, const DetectOptions& options) {
+  int64_t reported = 0;
+  std::vector<lensbox::Photo> batch;
+  do {
+    const std::exception_ptr failure = fill(batch, options.batch, frames);
+    const auto found = detect_photos(detector, batch, options.thresholds);
+    for (size_t i = 0; i < batch.size(); ++i) {
+      print_line({{"frame", reported++},
+                  {"width", batch[i].width},
+                  {"height", batch[i].height},
+                  {"detections", to_json(found[i], detector.metadata())}});
+    }
+    if (failure) std::rethrow_exception(failure);
+  } while (batch.size() == options.batch);
+  frames.check_end();
+  return ExitCode::kGood;
 }
 
 }  // namespace
 
 ExitCode run_detect(const ModelOptions& model, const DetectOptions& options) {
-  require_one_source(options);
+  const int sources = !options.images.empty() + options.raw.has_value() + !options.video.empty();
+  if (sources != 1) {
+    throw UsageError("detect needs one of --image, --raw and --video, got " + std::to_string(sources) +
+                     " of them");
+  }
   if (!options.images.empty()) return detect_images(model, options);
 
   const StopSignal stop;
   end_on_closed_stdout();
-  const LoadedDetector detector = load_detector(model, options);
+  const lensbox::Detector detector = load(model, options);
+  const lensbox::Reading& reading = detector.metadata().reading;
   std::unique_ptr<FrameSource> frames;
   if (options.raw) {
-    frames = std::make_unique<RawFrames>(STDIN_FILENO, STDOUT_FILENO, *options.raw, detector.reading,
-                                         options.batch, stop);
+    frames = std::make_unique<RawFrames>(STDIN_FILENO, STDOUT_FILENO, *options.raw, reading, stop);
   } else {
-    frames = open_video(options.video, detector.reading, options.batch, stop);
+    frames = open_video(options.video, reading, stop);
   }
   return detect_stream(detector, *frames, options);
 }

@@ -6,8 +6,6 @@
 #include <string_view>
 #include <system_error>
 
-#include "usage_error.h"
-
 namespace fs = std::filesystem;
 
 namespace {
@@ -24,68 +22,52 @@ bool is_image_name(const fs::path& path) {
   return !is_hidden(path) && std::ranges::find(kEndings, ending) != kEndings.end();
 }
 
-bool is_same_folder(const fs::path& folder, const fs::path& other) {
-  std::error_code error;
-  return !other.empty() && fs::equivalent(folder, other, error);
-}
-
 // The image files in one folder given on the command line.
 class Folder {
  public:
-  Folder(const fs::path& folder, bool recursive, const fs::path& drawings)
-      : recursive_(recursive), drawings_(drawings) {
-    visit(folder, "");
+  Folder(const fs::path& folder, bool recursive) : recursive_(recursive) {
+    visit(folder);
     std::ranges::sort(images_, {}, &ListedImage::path);
   }
 
   std::vector<ListedImage> images() && { return std::move(images_); }
 
  private:
-  void visit(const fs::path& folder, const fs::path& below) {
+  void visit(const fs::path& folder) {
     std::error_code error;
     for (fs::directory_iterator entry(folder, error), end; entry != end; entry.increment(error)) {
       const fs::path name = entry->path().filename();
-      std::error_code ignored;  // what cannot be looked at is no folder, and said so when it is read
+      std::error_code ignored;  // an entry without access is no folder; reading it reports the error
       if (entry->is_directory(ignored)) {
-        if (recursive_ && !entry->is_symlink(ignored) && !is_hidden(name) &&
-            !is_same_folder(entry->path(), drawings_)) {
-          visit(entry->path(), below / name);
-        }
+        if (recursive_ && !entry->is_symlink(ignored) && !is_hidden(name)) visit(entry->path());
       } else if (is_image_name(name)) {
-        images_.push_back({entry->path(), below / (name.native() + ".png"), ""});
+        images_.push_back({entry->path(), ""});
       }
     }
     if (error) {
-      images_.push_back(
-          {folder, below, "folder " + folder.string() + ": cannot be read: " + error.message()});
+      images_.push_back({folder, "folder " + folder.string() + ": cannot be read: " + error.message()});
     }
   }
 
   bool recursive_;
-  const fs::path& drawings_;
   std::vector<ListedImage> images_;
 };
 
 }  // namespace
 
-std::vector<ListedImage> list_images(const std::vector<fs::path>& arguments, bool recursive,
-                                     const fs::path& drawings) {
+std::vector<ListedImage> list_images(const std::vector<fs::path>& arguments, bool recursive) {
   std::vector<ListedImage> images;
   for (const fs::path& argument : arguments) {
     std::error_code error;
     if (!fs::is_directory(argument, error)) {
-      images.push_back({argument, argument.stem().native() + ".png", ""});
+      images.push_back({argument, ""});
       continue;
     }
-    if (is_same_folder(argument, drawings)) {
-      throw UsageError("--annotate must be another folder than --image, got '" + argument.string() +
-                       "' for both");
-    }
-    std::vector<ListedImage> found = Folder(argument, recursive, drawings).images();
+    std::vector<ListedImage> found = Folder(argument, recursive).images();
     if (found.empty()) {
-      found.push_back({argument, "",
-                       "folder " + argument.string() + ": no file in it ends with .jpg, .jpeg or .png" +
-                           (recursive ? "" : " (--recursive also looks into the folders in it)")});
+      found.push_back({argument, "folder " + argument.string() +
+                                     ": no file in it ends with .jpg, .jpeg or .png" +
+                                     (recursive ? "" : " (--recursive also looks into the folders in it)")});
     }
     std::ranges::move(found, std::back_inserter(images));
   }

@@ -1,17 +1,27 @@
-#include <lensbox/torch/device.h>
+#include <lensbox/op_library.h>
 #include <lensbox/version.h>
 #include <torch/cuda.h>
 #include <torch/version.h>
 
-#include <utility>
-
 #include "commands.h"
-#include "json_output.h"
-#include "model.h"
+#include "model/device.h"
+#include "streams.h"
+
+using Json = nlohmann::ordered_json;
+
+lensbox::Detector load(const ModelOptions& model) {
+  const std::vector<std::filesystem::path>& libraries = model.op_libraries;
+  for (size_t i = 1; i < libraries.size(); ++i) {
+    lensbox::load_op_library(libraries[i]);
+  }
+  lensbox::LoadOptions options{.device = model.device, .public_key = model.public_key};
+  if (!libraries.empty()) options.op_library = libraries[0];
+  return lensbox::Detector::load(model.artifact, options);
+}
 
 ExitCode run_info(const ModelOptions& model) {
-  lensbox::Metadata metadata = lensbox::read_metadata(model.artifact, trust(model), model.public_key);
-  nlohmann::ordered_json document = std::move(metadata.document);
+  const lensbox::Metadata metadata = lensbox::read_metadata(model.artifact, model.public_key);
+  Json document = Json::parse(metadata.json);
   document["runner"] = {
       {"version", LENSBOX_VERSION},
       {"libtorch", TORCH_VERSION},
@@ -23,4 +33,16 @@ ExitCode run_info(const ModelOptions& model) {
   }
   print_line(document);
   return ExitCode::kGood;
+}
+
+ExitCode run_selftest(const ModelOptions& model) {
+  const lensbox::SelfTestReport report = load(model).self_test();
+  print_line({
+      {"passed", report.passed()},
+      {"failures", report.failures},
+      {"max_box_error", report.max_box_error},
+      {"max_score_error", report.max_score_error},
+      {"loss_error", report.loss_error},
+  });
+  return report.passed() ? ExitCode::kGood : ExitCode::kArtifact;
 }

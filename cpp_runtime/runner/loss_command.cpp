@@ -1,16 +1,14 @@
-#include <lensbox/error.h>
-#include <lensbox/torch/boxes_json.h>
-#include <lensbox/torch/strict_json.h>
+#include <ATen/ATen.h>
 
 #include <filesystem>
 #include <fstream>
 #include <iostream>
 #include <iterator>
 
+#include "boxes_json.h"
 #include "commands.h"
-#include "json_output.h"
-#include "model.h"
-#include "usage_error.h"
+#include "file/json.h"
+#include "streams.h"
 
 namespace {
 
@@ -34,7 +32,7 @@ Json read_json(const std::string& file, const std::string& argument) {
   }
 }
 
-// Nested arrays of the tensor's shape.
+// Return nested arrays of the tensor's shape.
 Json nested_arrays(const at::Tensor& numbers) {
   if (numbers.dim() == 0) return numbers.item<double>();
   Json array = Json::array();
@@ -65,17 +63,16 @@ ExitCode run_loss(const ModelOptions& model, const LossOptions& options) {
   }
   refuse_to_overwrite("--predictions", options.predictions, options.gradient);
   refuse_to_overwrite("--targets", options.targets, options.gradient);
-  const at::Tensor predictions =
-      lensbox::parse_boxes(read_json(options.predictions, "predictions"), "predictions");
-  const at::Tensor targets = lensbox::parse_boxes(read_json(options.targets, "targets"), "targets");
-  const lensbox::Artifact artifact = load(model);
+  const at::Tensor predictions = parse_boxes(read_json(options.predictions, "predictions"), "predictions");
+  const at::Tensor targets = parse_boxes(read_json(options.targets, "targets"), "targets");
+  const lensbox::Detector detector = load(model);
   if (options.gradient.empty()) {
-    const lensbox::Loss loss = artifact.loss(predictions, targets);
+    const lensbox::Loss loss = compute_loss(detector, predictions, targets);
     print_line({{"loss", loss.value}, {"slots", loss.slots}});
     return ExitCode::kGood;
   }
 
-  const auto [loss, gradient] = artifact.loss_and_gradient(predictions, targets);
+  const auto [loss, gradient] = loss_and_gradient(detector, predictions, targets);
   Json document = {{"loss", loss.value}, {"slots", loss.slots}};
   if (options.gradient == "-") {
     document["gradient"] = nested_arrays(gradient);

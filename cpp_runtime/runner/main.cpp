@@ -14,10 +14,8 @@
 
 #include "command_line.h"
 #include "commands.h"
-#include "keep_freed_memory.h"
-#include "process_start.h"
-#include "standard_streams.h"
-#include "usage_error.h"
+#include "process.h"
+#include "streams.h"
 
 namespace {
 
@@ -52,7 +50,7 @@ int fail(ExitCode code, const std::string& message) {
   return static_cast<int>(code);
 }
 
-// CLI11 itself would only say that a subcommand is required.
+// Name an unknown subcommand; CLI11 itself would only say that a subcommand is required.
 std::optional<std::string> unknown_subcommand(const CLI::App& app) {
   if (!app.get_subcommands().empty()) return std::nullopt;
   const std::vector<std::string> unused = app.remaining();
@@ -60,7 +58,7 @@ std::optional<std::string> unknown_subcommand(const CLI::App& app) {
   return unused[0] + ": it must be info, selftest, detect, loss or bench (--help)";
 }
 
-// Nor does it say which of the words that it did not expect are options, and lists them backwards.
+// Name the first unknown option; CLI11 lists all unexpected words, backwards.
 std::optional<std::string> unknown_option(const CLI::App& app) {
   for (const std::string& word : app.remaining(/*recurse=*/true)) {
     if (word.starts_with("--")) return word + " (--help has all)";
@@ -68,7 +66,7 @@ std::optional<std::string> unknown_option(const CLI::App& app) {
   return std::nullopt;
 }
 
-// The exit code, unless there is a command to run. Throws UsageError.
+// Return the exit code, unless there is a command to run. Throws UsageError.
 std::optional<ExitCode> parse(CLI::App& app, int argc, char** argv) {
   try {
     app.parse(argc, argv);
@@ -100,7 +98,7 @@ int main(int argc, char** argv) {
     if (const auto code = parse(app, argc, argv)) return static_cast<int>(*code);
     return static_cast<int>(run(app, options));
   } catch (const ClosedOutput&) {
-    return static_cast<int>(ExitCode::kGood);  // whoever asked has heard enough
+    return static_cast<int>(ExitCode::kGood);  // the reader has closed the pipe
   } catch (const UsageError& error) {
     return fail(ExitCode::kUsage, error.what());
   } catch (const lensbox::Error& error) {

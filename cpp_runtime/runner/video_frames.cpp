@@ -1,13 +1,11 @@
-#include "video_frames.h"
-
 #include <dlfcn.h>
-#include <lensbox/error.h>
 
 #include <charconv>
 #include <filesystem>
 #include <utility>
 
-#include "usage_error.h"
+#include "commands.h"
+#include "frames.h"
 #include "video_plugin.h"
 
 namespace {
@@ -29,7 +27,7 @@ OpenVideo load_plugin() {
   return reinterpret_cast<OpenVideo>(function);
 }
 
-// -1 unless the name is a number.
+// Return -1 unless the name is a number.
 int camera_number(const std::string& name) {
   int number = -1;
   const char* const end = name.data() + name.size();
@@ -39,27 +37,27 @@ int camera_number(const std::string& name) {
 
 class VideoFrames final : public FrameSource {
  public:
-  VideoFrames(std::unique_ptr<Video> video, const lensbox::ReadOptions& reading, const StopSignal& stop)
+  VideoFrames(std::unique_ptr<Video> video, const lensbox::Reading& reading, const StopSignal& stop)
       : video_(std::move(video)), reading_(reading), stop_(stop) {}
 
-  std::optional<lensbox::Photo> read(size_t slot) override {
+  std::optional<lensbox::Photo> read() override {
     if (stop_.requested()) return std::nullopt;
-    const auto view = video_->read(slot);
+    const auto view = video_->read();
     if (!view) return std::nullopt;
     return lensbox::to_photo(*view, reading_);
   }
 
  private:
   std::unique_ptr<Video> video_;
-  lensbox::ReadOptions reading_;
+  lensbox::Reading reading_;
   const StopSignal& stop_;
 };
 
 }  // namespace
 
-std::unique_ptr<FrameSource> open_video(const std::string& name, const lensbox::ReadOptions& reading,
-                                        size_t slots, const StopSignal& stop) {
-  std::unique_ptr<Video> video(load_plugin()(name.c_str(), camera_number(name), slots));
+std::unique_ptr<FrameSource> open_video(const std::string& name, const lensbox::Reading& reading,
+                                        const StopSignal& stop) {
+  std::unique_ptr<Video> video(load_plugin()(name.c_str(), camera_number(name)));
   if (!video) throw lensbox::InputError("video " + name + ": cannot be opened");
   return std::make_unique<VideoFrames>(std::move(video), reading, stop);
 }

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <lensbox/api.h>
+
 #include <array>
 #include <cstdint>
 #include <string>
@@ -8,7 +10,7 @@
 
 namespace lensbox {
 
-// A box as x1, y1, x2, y2 in pixels of the image it was found in.
+// A box as x1, y1, x2, y2 in pixels of the image.
 using Box = std::array<float, 4>;
 
 // The numbers of one extra of one detection, row by row; points in pixels of the image.
@@ -17,8 +19,15 @@ using ExtraValues = std::variant<std::vector<float>, std::vector<int64_t>>;
 struct Detection {
   Box box;
   float score;                           // 0..1
-  int64_t label = 0;                     // index into the artifact's classes, 0 where there are none
-  std::vector<ExtraValues> extras = {};  // in the order of the artifact's extras
+  int64_t label = 0;                     // index into Metadata::classes, 0 if there are no classes
+  std::vector<ExtraValues> extras = {};  // in the order of Metadata::extras
+};
+
+// The detections of an image file, best first, in pixels of the photograph of width x height.
+struct FileDetections {
+  int64_t width;
+  int64_t height;
+  std::vector<Detection> detections;
 };
 
 enum class ExtraKind {
@@ -26,10 +35,10 @@ enum class ExtraKind {
   kValues
 };
 
-// What a detector gives for each detection beside box, score and label.
+// An output of the detector beside box, score and label.
 struct Extra {
   std::string name;
-  std::vector<int64_t> shape;  // empty: one number; of points, the last is 2
+  std::vector<int64_t> shape;  // empty: one number; of points, the last size is 2
   ExtraKind kind;
 };
 

@@ -2,53 +2,103 @@
 
 #include <lensbox/api.h>
 #include <lensbox/detection.h>
-#include <lensbox/detector_metadata.h>
 #include <lensbox/error.h>
-#include <lensbox/file_detections.h>
 #include <lensbox/image_view.h>
-#include <lensbox/load_options.h>
-#include <lensbox/loss.h>
-#include <lensbox/self_test.h>
+#include <lensbox/metadata.h>
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
+#include <variant>
 #include <vector>
 
 namespace lensbox {
 
-class Artifact;
-
-// Of a call of detect, from 0 to 1; by default the artifact's.
-struct Thresholds {
-  std::optional<double> score = std::nullopt;  // detections with lower scores are left out
-  std::optional<double> iou = std::nullopt;  // of NMS: the overlap beyond which the better of two boxes stays
+// How Detector::load loads an artifact.
+struct LoadOptions {
+  // "cpu", "cuda" (the first GPU), "cuda:N", or "auto" (the first GPU if there is one, else the CPU).
+  std::string device = "cpu";
+  // The op library. None: the file in the environment variable LENSBOX_OPS_LIBRARY, else liblensbox_ops.so
+  // beside the program, in ../lib of it, or beside this library, else none.
+  std::optional<std::filesystem::path> op_library = std::nullopt;
+  // A PEM file with an Ed25519 public key. If given, the artifact must be signed by its owner, in
+  // <artifact>.sig; otherwise it is refused before anything of it is parsed. Op libraries that an artifact
+  // carries are opened only if its signature was checked.
+  std::optional<std::filesystem::path> public_key = std::nullopt;
 };
 
+// Thresholds of detect, from 0 to 1; by default the artifact's.
+struct Thresholds {
+  std::optional<double> score = std::nullopt;  // detections with lower scores are left out
+  std::optional<double> iou = std::nullopt;    // NMS drops the worse of two boxes beyond this overlap
+};
+
+struct Loss {
+  double value;
+  int64_t slots;  // number of target slots that are not padding (y2 != 0)
+};
+
+// The greatest absolute differences between results computed here and those stored in the artifact. If the
+// number of detections differs, that is a failure, and the errors cover the detections that both have.
+struct SelfTestReport {
+  std::vector<std::string> failures;  // empty: passed
+  double max_box_error;               // pixels
+  double max_score_error;
+  double loss_error;
+
+  bool passed() const { return failures.empty(); }
+};
+
+// How Detector::detect_files reads many files.
+struct FilesOptions {
+  Thresholds thresholds = {};
+  std::optional<Orientation> orientation = std::nullopt;  // by default the artifact's
+  size_t batch_size = 1;                                  // photographs per call of the detector, at least 1
+  size_t decode_threads = 1;  // threads that read files beside the detector, at least 1
+};
+
+// The result for one file: detections, or why the file cannot be read.
+using FileOutcome = std::variant<FileDetections, InputError>;
+
+// Milliseconds of the parts of Detector::load.
+struct LoadTimes {
+  double checking;    // the file read and checked, and an ONNX file opened
+  double op_library;  // opened, and the ops looked up
+  double module;      // torch's part: the code compiled, the weights on the device
+};
+
+// Check an artifact and return its lensbox.json without running its code. This needs no op library; an ONNX
+// file needs onnxruntime. Throws ArtifactError if the file is absent, no artifact, damaged, or not signed by
+// the owner of `public_key`.
+LENSBOX_API Metadata read_metadata(const std::filesystem::path& artifact,
+                                   const std::optional<std::filesystem::path>& public_key = std::nullopt);
+
 // A detector loaded from an artifact. This header and those that it includes need no header of libtorch;
-// artifact() is the way to those that do.
+// <lensbox/torch/tensors.h> has functions that take and give tensors.
 //
 //   const lensbox::Detector detector = lensbox::Detector::load("detector.pt");
-//   for (const lensbox::Detection& found : detector.detect({frame, 1920, 1080, 5760,
-//   lensbox::PixelFormat::kRgb8})) ...
+//   const lensbox::ImageView frame{bytes, 1920, 1080, 5760, lensbox::PixelFormat::kRgb8};
+//   for (const lensbox::Detection& detection : detector.detect(frame)) ...
 //
-// Const methods may be called from several threads at once, and find what they find in one. On the CPU each
-// call computes in the threads of libtorch (OpenMP), whose number is the program's business:
-// OMP_NUM_THREADS=1 is best where several threads detect. The calls of a detector from an ONNX file share as
-// many threads of onnxruntime as libtorch had when it was loaded; with one, each computes in its own.
+// Const methods are thread-safe. On the CPU each call computes in the threads of libtorch (OpenMP);
+// OMP_NUM_THREADS=1 is best if several threads detect. The calls of a detector from an ONNX file share as
+// many threads of onnxruntime as libtorch had when it was loaded; with one, each call computes in its own.
 //
 // Every method throws lensbox::Error and nothing else: ArtifactError if a method of the artifact fails or
-// returns what it must not, InputError for arguments as its comment says, and Error with kInternal for what
-// is neither's fault, such as a lack of memory.
+// returns a wrong result, InputError for bad arguments, and Error with kInternal for anything else, such as a
+// lack of memory.
 class LENSBOX_API Detector {
  public:
-  // Reads the file once, checks it by the rules in docs/artifact.md, opens the op library, and loads what was
-  // checked. An artifact is a program: see Trust. Throws ArtifactError, DeviceError.
+  // Read the file once, check seal and signature, open the op library, and load the checked bytes.
+  // TorchScript files and AOTInductor packages are programs: loading one runs its code, with all rights of
+  // this process. Throws ArtifactError, DeviceError.
   //
-  // On a GPU, computes without TF32, or with it if the artifact says so; where a process has detectors of
-  // both kinds, they wait for each other (see Artifact).
+  // On a GPU, the detector computes without TF32, or with TF32 if the artifact says so. torch's switch for
+  // that belongs to the process: detectors of both kinds in one process wait for each other.
   static Detector load(const std::filesystem::path& artifact, const LoadOptions& options = {});
 
   // A detector that was moved from may only be destroyed or assigned to.
@@ -56,13 +106,14 @@ class LENSBOX_API Detector {
   Detector& operator=(Detector&& other) noexcept;
   ~Detector();
 
-  const DetectorMetadata& metadata() const;
+  const Metadata& metadata() const;
+  const LoadTimes& load_times() const;
 
-  // Finds objects in an image of any size: best first, in pixels of the image. Throws InputError for a view
-  // that breaks the rules of ImageView or has more than 2^26 pixels, and for thresholds outside of 0..1.
+  // Detect in an image of any size: best first, in pixels of the image. Throws InputError for a view that
+  // breaks the rules of ImageView or has more than 2^26 pixels, and for thresholds outside of 0..1.
   std::vector<Detection> detect(const ImageView& image, const Thresholds& thresholds = {}) const;
 
-  // The same for several images of any sizes at once, for which the detector runs once.
+  // The same for several images of any sizes in one batch.
   std::vector<std::vector<Detection>> detect(std::span<const ImageView> images,
                                              const Thresholds& thresholds = {}) const;
 
@@ -73,25 +124,31 @@ class LENSBOX_API Detector {
   // The same for such a file in memory.
   FileDetections detect_file(std::span<const uint8_t> file, const Thresholds& thresholds = {}) const;
 
-  // The artifact's loss of predictions against as many targets, in pixels. Throws InputError if their numbers
-  // differ.
+  // The same for many files, read in threads beside the detector. Calls `report` for each, in order and in
+  // the calling thread, with the file's index and its outcome. Up to 2 * batch_size + decode_threads
+  // photographs are in memory at a time. Throws InputError if an option is out of its range.
+  void detect_files(std::span<const std::filesystem::path> files, const FilesOptions& options,
+                    const std::function<void(size_t, const FileOutcome&)>& report) const;
+
+  // Compute the artifact's loss of predictions against as many targets, in pixels. Throws InputError if their
+  // numbers differ.
   Loss loss(std::span<const Box> predictions, std::span<const Box> targets) const;
 
-  // Repeats what the artifact's self-test holds, and compares.
+  // Run the artifact's self-test and compare.
   SelfTestReport self_test() const;
 
-  // On a GPU, records what the detector does there, for each of these batch sizes and for these thresholds,
-  // as a CUDA graph: replayed, it costs one launch in place of hundreds, with the same answers. A batch is
-  // filled up to the next size; larger ones, and those with other thresholds, run as before. On the CPU this
-  // changes nothing. Graphs of an earlier call are dropped. Throws InputError for a size below 1, DeviceError
-  // if the library was built without CUDA's headers. No other thread may use the detector meanwhile.
+  // On a GPU, record a CUDA graph of detect for each of these batch sizes and for these thresholds: a replay
+  // costs one launch in place of hundreds, with the same answers. A batch is filled up to the next size;
+  // larger batches and other thresholds run as before. On the CPU this changes nothing. Graphs of an earlier
+  // call are dropped. Throws InputError for a size below 1, DeviceError if the library was built without
+  // CUDA's headers. No other thread may use the detector meanwhile.
   void capture(std::span<const int64_t> batch_sizes, const Thresholds& thresholds = {});
 
-  // What this detector is made of: its methods take and give tensors (<lensbox/torch/artifact.h>).
-  const Artifact& artifact() const;
+  // The internals, for the functions of <lensbox/torch/tensors.h>.
+  struct Parts;
+  const Parts& parts() const { return *parts_; }
 
  private:
-  struct Parts;
   explicit Detector(std::unique_ptr<Parts> parts);
 
   std::unique_ptr<Parts> parts_;

@@ -1,0 +1,120 @@
+#pragma once
+
+#include <lensbox/detection.h>
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace lensbox {
+
+// The version of the artifact format that this library reads.
+inline constexpr int kFormatVersion = 2;
+
+// The images that the detector computes with: all of one size.
+struct Canvas {
+  int64_t height;
+  int64_t width;
+  int64_t channels;  // 1 gray, 3 RGB
+  int64_t fill;      // 0..255, around the photograph
+};
+
+// Whether a photograph is turned as its EXIF orientation says, or left as the file stores it.
+enum class Orientation { kExif, kStored };
+
+// How an image file becomes pixels. docs/artifact.md, "Reading images", has the rule of all runtimes.
+struct Reading {
+  Canvas canvas;
+  Orientation orientation = Orientation::kExif;
+  // A JPEG file is decoded at the smallest of 1/8, 1/4, 1/2 and 1 that leaves this many times as many pixels
+  // a side as the canvas needs. 0: always at full size.
+  int64_t jpeg_oversampling = 2;
+};
+
+// The largest differences that pass a self-test: boxes and points in pixels, the rest absolute.
+struct Tolerance {
+  double boxes;
+  double scores;
+  double loss;
+  std::vector<double> extras;  // in the order of Metadata::extras
+};
+
+// A small input stored in the artifact, and the detector's results for it when it was exported.
+struct SelfTest {
+  std::array<int64_t, 3> image_shape;  // C, H, W
+  std::vector<uint8_t> pixels;         // C * H * W
+  double score_threshold;
+  double iou_threshold;
+  std::vector<Detection> detections;  // at least one, best first; without their extras
+  // In the order of Metadata::extras, the numbers of all detections, row by row.
+  std::vector<std::vector<double>> extras;
+  std::vector<Box> loss_predictions;  // at least one
+  std::vector<Box> loss_targets;      // as many
+  double loss;
+  Tolerance cpu;
+  Tolerance cuda;
+};
+
+// A precision other than float32 in which the detector computes, and how far it moved the detections.
+struct Precision {
+  enum class Dtype {
+    kTf32,  // allowed by this library while the detector computes
+    kFloat16,
+    kBfloat16  // both in the code of the artifact
+  };
+  Dtype dtype;
+  std::string device;  // on which the changes were measured
+  int64_t pictures;    // number of pictures measured
+  int64_t detections;
+  double median_box_change;  // pixels of the canvas
+  double max_box_change;
+  double max_score_change;
+};
+
+// An op library in the artifact's entry extra/ops/NAME, and the build it needs.
+struct CarriedLibrary {
+  std::string name;
+  std::string sha256;  // 64 lower-case hex digits
+  std::string torch_version;
+  std::string platform;  // such as linux-x86_64
+};
+
+// The machine and torch for which a package of machine code was compiled.
+struct Compiled {
+  std::string device;  // cpu or cuda
+  std::string torch_version;
+  std::string platform;                   // such as linux-x86_64
+  std::vector<std::string> cpu_features;  // the processor's instruction sets, in Linux's names
+  std::string gpu_architecture;           // such as sm_90; empty for a CPU
+};
+
+enum class FileKind {
+  kTorchScript,
+  kPackage,  // AOTInductor: detect as machine code
+  kOnnx      // detect in operators of ONNX
+};
+
+// The artifact's description of itself: lensbox.json. docs/artifact.md has all fields.
+struct Metadata {
+  FileKind file_kind = FileKind::kTorchScript;
+  std::string json;  // the whole document, as UTF-8, on one line
+  int64_t format_version;
+  std::string name;
+  std::string lensbox_version;   // of the Lensbox that wrote the artifact
+  std::string torch_version;     // of its torch
+  std::vector<std::string> ops;  // schemas of the custom ops that the code calls
+  std::vector<std::string> methods;
+  Reading reading;         // how photographs are read for it
+  double score_threshold;  // the defaults of detect
+  double iou_threshold;
+  SelfTest self_test;
+  std::vector<std::string> classes;    // names by label; empty if there is one kind and no labels
+  std::vector<Extra> extras;           // the outputs in Detection::extras, in this order
+  std::optional<Precision> precision;  // none: float32
+  std::vector<CarriedLibrary> libraries;
+  std::optional<Compiled> compiled;  // of a package of machine code only
+};
+
+}  // namespace lensbox

@@ -1,0 +1,125 @@
+#include "frames.h"
+
+#include <ATen/ATen.h>
+#include <poll.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <charconv>
+#include <string_view>
+#include <system_error>
+#include <utility>
+
+#include "commands.h"
+
+namespace {
+
+using lensbox::PixelFormat;
+
+constexpr std::array<std::pair<std::string_view, PixelFormat>, 4> kNames{{{"gray8", PixelFormat::kGray8},
+                                                                          {"rgb8", PixelFormat::kRgb8},
+                                                                          {"bgr8", PixelFormat::kBgr8},
+                                                                          {"nv12", PixelFormat::kNv12}}};
+
+// Return 0 unless all of the text is a number of at least 1.
+int64_t parse_side(std::string_view text) {
+  int64_t side = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), side);
+  return error == std::errc() && end == text.data() + text.size() && side >= 1 ? side : 0;
+}
+
+}  // namespace
+
+size_t RawFormat::frame_size() const {
+  const int64_t planes = stride() * height;
+  return static_cast<size_t>(pixels == PixelFormat::kNv12 ? planes + chroma_stride() * ((height + 1) / 2)
+                                                          : planes);
+}
+
+lensbox::ImageView RawFormat::view(const uint8_t* frame) const {
+  lensbox::ImageView view{
+      .data = frame, .width = width, .height = height, .stride = stride(), .format = pixels};
+  if (pixels == PixelFormat::kNv12) {
+    view.chroma = frame + stride() * height;
+    view.chroma_stride = chroma_stride();
+  }
+  return view;
+}
+
+int64_t RawFormat::stride() const {
+  return pixels == PixelFormat::kRgb8 || pixels == PixelFormat::kBgr8 ? 3 * width : width;
+}
+
+int64_t RawFormat::chroma_stride() const {
+  return 2 * ((width + 1) / 2);  // a pair of bytes for each two columns
+}
+
+std::string RawFormat::text() const {
+  const auto* const name =
+      std::ranges::find(kNames, pixels, &std::pair<std::string_view, PixelFormat>::second);
+  return std::to_string(width) + "x" + std::to_string(height) + " " + std::string(name->first);
+}
+
+RawFormat parse_raw_format(const std::string& size, const std::string& pixels) {
+  const auto* const name =
+      std::ranges::find(kNames, pixels, &std::pair<std::string_view, PixelFormat>::first);
+  if (name == kNames.end()) {
+    throw UsageError("--raw: the format of pixels must be gray8, rgb8, bgr8 or nv12, got '" + pixels + "'");
+  }
+  const std::string_view text = size;
+  const size_t x = std::min(text.find('x'), text.size());
+  const RawFormat format{.width = parse_side(text.substr(0, x)),
+                         .height = parse_side(text.substr(std::min(x + 1, text.size()))),
+                         .pixels = name->second};
+  if (format.width == 0 || format.height == 0 || format.width > lensbox::kMaxImagePixels / format.height) {
+    throw UsageError("--raw: the size must be WIDTHxHEIGHT, both at least 1, of at most " +
+                     std::to_string(lensbox::kMaxImagePixels) + " pixels, got '" + size + "'");
+  }
+  return format;
+}
+
+RawFrames::RawFrames(int input, int output, const RawFormat& format, const lensbox::Reading& reading,
+                     const StopSignal& stop)
+    : input_(input), output_(output), format_(format), reading_(reading), stop_(stop) {}
+
+std::optional<lensbox::Photo> RawFrames::read() {
+  frame_.resize(format_.frame_size());
+  size_t size = 0;
+  while (size < frame_.size()) {
+    if (!wait_for_input()) return std::nullopt;
+    const ssize_t received = ::read(input_, frame_.data() + size, frame_.size() - size);
+    if (received > 0) {
+      size += static_cast<size_t>(received);
+    } else if (received == 0) {
+      begun_ = size;
+      return std::nullopt;
+    } else if (errno != EINTR && errno != EAGAIN) {
+      throw std::system_error(errno, std::generic_category(), "cannot read frames");
+    }
+  }
+  return lensbox::to_photo(format_.view(frame_.data()), reading_);
+}
+
+void RawFrames::check_end() const {
+  if (begun_ == 0) return;
+  throw lensbox::InputError("the last frame is truncated: got " + std::to_string(begun_) +
+                            " bytes, a frame of " + format_.text() + " has " +
+                            std::to_string(format_.frame_size()));
+}
+
+// Return false once the end was requested. Throws ClosedOutput if nobody reads the answers any more.
+bool RawFrames::wait_for_input() const {
+  std::array<pollfd, 3> descriptors{{{.fd = input_, .events = POLLIN, .revents = 0},
+                                     {.fd = stop_.descriptor(), .events = POLLIN, .revents = 0},
+                                     // No events: only the other end's closing is reported, of a pipe as an
+                                     // error, of a socket or a terminal as a hang-up.
+                                     {.fd = output_, .events = 0, .revents = 0}}};
+  while (poll(descriptors.data(), descriptors.size(), -1) < 0) {
+    if (errno != EINTR) throw std::system_error(errno, std::generic_category(), "cannot wait for frames");
+  }
+  if (descriptors[1].revents != 0) return false;
+  if ((descriptors[2].revents & (POLLERR | POLLHUP)) != 0) throw ClosedOutput();
+  return true;
+}

@@ -1,0 +1,73 @@
+#pragma once
+
+#include <lensbox/torch/tensors.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "streams.h"
+
+// A sequence of frames, from a stream or a video.
+class FrameSource {
+ public:
+  virtual ~FrameSource() = default;
+
+  // Return the next frame; nothing at the end, or once the end was requested. Throws InputError.
+  virtual std::optional<lensbox::Photo> read() = 0;
+
+  // After the last frame: throws InputError if the stream ended within a frame.
+  virtual void check_end() const {}
+};
+
+// Frames without any header, one after another, rows without gaps.
+struct RawFormat {
+  int64_t width;
+  int64_t height;
+  lensbox::PixelFormat pixels;
+
+  // Return the bytes of a frame.
+  size_t frame_size() const;
+  lensbox::ImageView view(const uint8_t* frame) const;
+  // Return the two values of --raw, as "640x480 gray8".
+  std::string text() const;
+
+ private:
+  int64_t stride() const;
+  int64_t chroma_stride() const;
+};
+
+// Parse the two values of --raw, such as "640x480" and "gray8". Throws UsageError.
+RawFormat parse_raw_format(const std::string& size, const std::string& pixels);
+
+// Frames read from a descriptor, such as stdin.
+class RawFrames final : public FrameSource {
+ public:
+  // output: the descriptor of the answers; waiting for a frame ends with ClosedOutput if its other end
+  // closes.
+  RawFrames(int input, int output, const RawFormat& format, const lensbox::Reading& reading,
+            const StopSignal& stop);
+
+  // Throws std::system_error.
+  std::optional<lensbox::Photo> read() override;
+  void check_end() const override;
+
+ private:
+  bool wait_for_input() const;
+
+  int input_;
+  int output_;
+  RawFormat format_;
+  lensbox::Reading reading_;
+  const StopSignal& stop_;
+  std::vector<uint8_t> frame_;
+  size_t begun_ = 0;  // bytes of a last frame that is not whole
+};
+
+// Open a video file, or the camera with that number. Throws UsageError if the program was built without
+// OpenCV, InputError if the video cannot be opened.
+std::unique_ptr<FrameSource> open_video(const std::string& name, const lensbox::Reading& reading,
+                                        const StopSignal& stop);

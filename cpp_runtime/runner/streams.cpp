@@ -1,0 +1,90 @@
+#include "streams.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdint>
+#include <system_error>
+
+namespace {
+
+bool ends_on_closed_stdout = false;
+
+// Of a descriptor that whoever shares it has told not to block.
+void wait_until_stdout_takes_more() {
+  pollfd descriptor{.fd = STDOUT_FILENO, .events = POLLOUT, .revents = 0};
+  poll(&descriptor, 1, -1);
+}
+
+constexpr std::array kSignals{SIGINT, SIGTERM};
+
+volatile std::sig_atomic_t written_to = -1;
+
+extern "C" void ask_for_the_end(int /*signal*/) {
+  const int error = errno;
+  const uint64_t one = 1;
+  [[maybe_unused]] const ssize_t written = write(written_to, &one, sizeof one);
+  errno = error;
+}
+
+}  // namespace
+
+void reserve_closed_streams() {
+  for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
+    if (fcntl(stream, F_GETFD) >= 0) continue;
+    // The lowest free number is this one. Opened for the other direction than it is used in.
+    open("/dev/null", stream == STDIN_FILENO ? O_WRONLY : O_RDONLY);
+  }
+}
+
+void write_stdout(std::string_view text) {
+  while (!text.empty()) {
+    const ssize_t written = write(STDOUT_FILENO, text.data(), text.size());
+    if (written >= 0) {
+      text.remove_prefix(static_cast<size_t>(written));
+    } else if (errno == EPIPE && ends_on_closed_stdout) {
+      throw ClosedOutput();
+    } else if (errno == EAGAIN) {
+      wait_until_stdout_takes_more();
+    } else if (errno != EINTR) {
+      throw std::system_error(errno, std::generic_category(), "cannot write to stdout");
+    }
+  }
+}
+
+void end_on_closed_stdout() {
+  ends_on_closed_stdout = true;
+  std::signal(SIGPIPE, SIG_IGN);
+}
+
+void print_line(const nlohmann::ordered_json& document) {
+  // File names need not be UTF-8; JSON must be.
+  write_stdout(document.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + '\n');
+}
+
+StopSignal::StopSignal() : descriptor_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+  if (descriptor_ < 0) throw std::system_error(errno, std::generic_category(), "eventfd");
+  written_to = descriptor_;
+  struct sigaction action = {};
+  action.sa_handler = ask_for_the_end;
+  action.sa_flags = SA_RESTART | SA_RESETHAND;
+  for (size_t i = 0; i < kSignals.size(); ++i) {
+    sigaction(kSignals[i], nullptr, &before_[i]);
+    if (before_[i].sa_handler != SIG_IGN) sigaction(kSignals[i], &action, nullptr);
+  }
+}
+
+StopSignal::~StopSignal() {
+  for (size_t i = 0; i < kSignals.size(); ++i) {
+    sigaction(kSignals[i], &before_[i], nullptr);
+  }
+  close(descriptor_);
+}
+
+bool StopSignal::requested() const {
+  pollfd descriptor{.fd = descriptor_, .events = POLLIN, .revents = 0};
+  return poll(&descriptor, 1, 0) > 0;
+}

@@ -1,0 +1,152 @@
+#include "detect/detect_batch.h"
+
+#include <ATen/ATen.h>
+#include <lensbox/error.h>
+
+#include <algorithm>
+#include <cmath>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+
+#include "file/metadata.h"
+#include "model/copy_to.h"
+
+namespace lensbox {
+namespace {
+
+// uint8, [C, H, W]
+void check_pixels(const at::Tensor& pixels, const std::string& name) {
+  const int64_t channels = pixels.dim() == 3 ? pixels.size(0) : 0;
+  const bool is_image = channels == 1 || channels == 3 || channels == 4;
+  if (pixels.scalar_type() == at::kByte && is_image && pixels.numel() > 0) return;
+  throw InputError(name + ": pixels must be uint8 [C, H, W] with C = 1, 3 or 4, got " +
+                   c10::toString(pixels.scalar_type()) + " " + c10::str(pixels.sizes()));
+}
+
+void check_window(const Photo& photo, const std::string& name) {
+  if (photo.width < 1 || photo.height < 1) {
+    throw InputError(name + ": width and height must be at least 1, got " + std::to_string(photo.width) +
+                     " x " + std::to_string(photo.height));
+  }
+  const auto [x1, y1, x2, y2] = photo.window;
+  const bool is_finite = std::ranges::all_of(photo.window, [](float edge) { return std::isfinite(edge); });
+  if (is_finite && x1 < x2 && y1 < y2) return;
+  throw InputError(name + ": window must be finite numbers x1 < x2 and y1 < y2, got " +
+                   c10::str(x1, ", ", y1, ", ", x2, ", ", y2));
+}
+
+// float32 [B, 6]
+at::Tensor windows_of(const std::vector<Photo>& photos) {
+  std::vector<float> values;
+  for (const Photo& photo : photos) {
+    values.insert(values.end(), photo.window.begin(), photo.window.end());
+    values.push_back(static_cast<float>(photo.width));
+    values.push_back(static_cast<float>(photo.height));
+  }
+  return at::tensor(values, at::kFloat).reshape({-1, 6});
+}
+
+// A slot is one of the B * K that a batch has for detections. values: [B, K, ...], contiguous, on the CPU.
+template <class Number>
+std::vector<Number> numbers_of(const at::Tensor& values, int64_t slot, int64_t size) {
+  const Number* const first = values.const_data_ptr<Number>() + slot * size;
+  return {first, first + size};
+}
+
+ExtraValues extra_of(const at::Tensor& values, int64_t slot, int64_t size) {
+  if (values.scalar_type() == at::kLong) return numbers_of<int64_t>(values, slot, size);
+  return numbers_of<float>(values, slot, size);
+}
+
+int64_t largest_count(const DetectorModule& module, const at::Tensor& counts, int64_t slots) {
+  const std::span<const int64_t> all(counts.const_data_ptr<int64_t>(), counts.numel());
+  for (const int64_t count : all) {
+    if (count >= 0 && count <= slots) continue;
+    module.fail("method detect must return counts of 0 to " + std::to_string(slots) + ", got " +
+                std::to_string(count));
+  }
+  return all.empty() ? 0 : std::ranges::max(all);
+}
+
+int64_t checked_label(const DetectorModule& module, int64_t label) {
+  const int64_t classes = module.outputs().classes;
+  if (label < 0 || label >= classes) {
+    module.fail("method detect_named must return labels from 0 to " + std::to_string(classes - 1) +
+                ", as there are " + std::to_string(classes) + " classes, got " + std::to_string(label));
+  }
+  return label;
+}
+
+// Copy the extras to the CPU, but only the slots that some image uses: embeddings may be large.
+std::vector<at::Tensor> extras_on_cpu(const Found& found, int64_t slots) {
+  std::vector<at::Tensor> used;
+  for (const at::Tensor& extra : found.extras) {
+    used.push_back(extra.narrow(1, 0, slots));
+  }
+  return copy_to_cpu(used);
+}
+
+}  // namespace
+
+Prepared prepare(const DetectorModule& module, c10::Device device, const std::vector<Photo>& photos) {
+  std::vector<at::Tensor> images;
+  for (const Photo& photo : photos) {
+    const std::string name = "photo " + std::to_string(images.size());
+    check_pixels(photo.pixels, name);
+    check_window(photo, name);
+    images.push_back(photo.pixels);
+  }
+  images.push_back(windows_of(photos));  // with the images, in one copy
+  images = copy_to(device, images);
+  const at::Tensor windows = images.back();
+  images.pop_back();
+  return module.preprocess(images, windows);
+}
+
+Found restore(const DetectorModule& module, const Found& found, const at::Tensor& geometry) {
+  Found restored = found;
+  restored.boxes = module.restore(found.boxes, geometry);
+  for (size_t i = 0; i < found.extras.size(); ++i) {
+    if (module.outputs().extras[i].kind == ExtraKind::kPoints) {
+      restored.extras[i] = module.restore_points(found.extras[i], geometry);
+    }
+  }
+  return restored;
+}
+
+std::vector<std::vector<Detection>> collect(const DetectorModule& module, const Found& found) {
+  const int64_t batch = found.boxes.size(0);
+  const int64_t slots = found.boxes.size(1);
+  std::vector<at::Tensor> moved{found.boxes.to(at::kFloat), found.scores.to(at::kFloat),
+                                found.counts.to(at::kLong)};
+  if (found.labels.defined()) moved.push_back(found.labels);
+  moved = copy_to_cpu(moved);
+  const float* const boxes = moved[0].const_data_ptr<float>();
+  const float* const scores = moved[1].const_data_ptr<float>();
+  const int64_t* const counts = moved[2].const_data_ptr<int64_t>();
+  const int64_t* const labels = found.labels.defined() ? moved[3].const_data_ptr<int64_t>() : nullptr;
+
+  const int64_t most = largest_count(module, moved[2], slots);
+  std::vector<at::Tensor> extras;
+  if (most > 0) extras = extras_on_cpu(found, most);
+
+  std::vector<std::vector<Detection>> detections(batch);
+  for (int64_t b = 0; b < batch; ++b) {
+    for (int64_t i = 0; i < counts[b]; ++i) {
+      const int64_t slot = b * slots + i;
+      const float* const box = boxes + 4 * slot;
+      Detection& detection =
+          detections[b].emplace_back(Detection{{box[0], box[1], box[2], box[3]}, scores[slot]});
+      if (labels != nullptr) detection.label = checked_label(module, labels[slot]);
+      for (size_t e = 0; e < extras.size(); ++e) {
+        const int64_t size = size_of(module.outputs().extras[e]);
+        detection.extras.push_back(extra_of(extras[e], b * most + i, size));
+      }
+    }
+  }
+  return detections;
+}
+
+}  // namespace lensbox

@@ -1,0 +1,150 @@
+#include "file/artifact_file.h"
+
+#include <caffe2/serialize/inline_container.h>
+#include <caffe2/serialize/read_adapter_interface.h>
+#include <lensbox/detector.h>
+
+#include <algorithm>
+#include <cstring>
+#include <string_view>
+#include <utility>
+
+#include "file/errors.h"
+#include "file/files.h"
+#include "file/metadata.h"
+#include "file/onnx_model.h"
+#include "file/seal.h"
+
+namespace lensbox {
+namespace {
+
+namespace fs = std::filesystem;
+using Archive = caffe2::serialize::PyTorchStreamReader;
+
+constexpr const char* kMetadata = "extra/lensbox.json";
+constexpr const char* kLibraries = "extra/ops/";
+constexpr const char* kPackageMark = "archive_format";  // in all archives of torch.export
+constexpr const char* kProgram = "models/model.json";   // the graph of an exported program
+constexpr uint64_t kMostBytes = (uint64_t{1} << 31) - 1;
+
+class BytesReader : public caffe2::serialize::ReadAdapterInterface {
+ public:
+  explicit BytesReader(std::shared_ptr<const std::string> bytes) : bytes_(std::move(bytes)) {}
+
+  size_t size() const override { return bytes_->size(); }
+
+  size_t read(uint64_t position, void* buffer, size_t count, const char* /*what*/) const override {
+    if (position >= bytes_->size()) return 0;
+    const size_t available = std::min<size_t>(count, bytes_->size() - position);
+    std::memcpy(buffer, bytes_->data() + position, available);
+    return available;
+  }
+
+ private:
+  std::shared_ptr<const std::string> bytes_;
+};
+
+// Name what a file is that is neither an archive nor an ONNX model, where people confuse files.
+std::string what_else(std::string_view bytes) {
+  if (bytes.empty()) return ": it is empty";
+  // A safetensors file begins with the length of its header, which is JSON.
+  if (bytes.size() > 8 && bytes[8] == '{') return " but holds weights: `lensbox export --weights` takes it";
+  if (bytes.starts_with("\xff\xd8\xff") || bytes.starts_with("\x89PNG")) return " but an image";
+  return ", which is a zip archive";
+}
+
+std::string read_record(Archive& archive, const std::string& name) {
+  const auto [data, size] = archive.getRecord(name);
+  return {static_cast<const char*>(data.get()), size};
+}
+
+FileKind kind_of(const fs::path& path, Archive& archive) {
+  if (archive.hasRecord(kProgram)) {
+    fail_artifact(
+        path,
+        "an exported program, which is for Python and for compilers: C++ runs files that `lensbox export` "
+        "writes with --format torchscript or aoti");
+  }
+  if (archive.hasRecord(kPackageMark)) return FileKind::kPackage;
+  // torch.save writes the same kind of archive, but only TorchScript has a record of constants.
+  if (archive.hasRecord("constants.pkl")) return FileKind::kTorchScript;
+  fail_artifact(path, "not a TorchScript file: it holds no code (was it written by torch.save?)");
+}
+
+void read_archive(const fs::path& path, ArtifactFile& file) {
+  try {
+    Archive archive(reader_of(file.bytes));
+    const FileKind kind = kind_of(path, archive);
+    if (!archive.hasRecord(kMetadata)) {
+      fail_artifact(path, "has no lensbox.json: write it with `lensbox export`");
+    }
+    if (archive.getRecordSize(kMetadata) > kMostMetadata) {
+      fail_artifact(path, "its lensbox.json must be at most " + std::to_string(kMostMetadata) + " bytes");
+    }
+    file.metadata = parse_metadata(read_record(archive, kMetadata), path);
+    file.metadata.file_kind = kind;
+    if (kind == FileKind::kPackage && !file.metadata.compiled) {
+      fail_artifact(
+          path,
+          "its lensbox.json is damaged: there is no entry compiled, which names the machine of the code");
+    }
+    if (!file.is_verified) return;
+    for (const CarriedLibrary& library : file.metadata.libraries) {
+      const std::string name = kLibraries + library.name;
+      if (archive.hasRecord(name)) {
+        file.libraries[library.name] = read_record(archive, name);
+      }
+    }
+  } catch (const c10::Error& error) {
+    fail_artifact(path, "cannot be read as an archive of torch:\n" + torch_message(error));
+  }
+}
+
+void read_onnx(const fs::path& path, ArtifactFile& file) {
+  const OnnxModel model = read_onnx_model(*file.bytes);
+  if (!model.fault.empty()) fail_artifact(path, model.fault);
+  if (!model.metadata)
+    fail_artifact(path, "an ONNX file, but without lensbox.json (a network alone has none)");
+  if (model.metadata->size() > kMostMetadata) {
+    fail_artifact(path, "its lensbox.json must be at most " + std::to_string(kMostMetadata) + " bytes, is " +
+                            std::to_string(model.metadata->size()));
+  }
+  file.metadata = parse_metadata(*model.metadata, path);
+  file.metadata.file_kind = FileKind::kOnnx;
+}
+
+std::string read_bytes(const fs::path& path) {
+  try {
+    return read_file(path, kMostBytes);
+  } catch (const FileError& error) {
+    fail_artifact(path, error.what());
+  }
+}
+
+}  // namespace
+
+std::shared_ptr<caffe2::serialize::ReadAdapterInterface> reader_of(std::shared_ptr<const std::string> bytes) {
+  return std::make_shared<BytesReader>(std::move(bytes));
+}
+
+ArtifactFile read_artifact_file(const fs::path& path, const std::optional<fs::path>& public_key) {
+  ArtifactFile file{.bytes = std::make_shared<const std::string>(read_bytes(path)), .metadata = {}};
+  const std::string_view bytes = *file.bytes;
+  if (public_key) require_signature(bytes, path, *public_key);
+  file.is_verified = public_key.has_value();
+  const bool is_onnx = looks_like_onnx(bytes);
+  if (!is_onnx && !bytes.starts_with("PK")) fail_artifact(path, "not a TorchScript file" + what_else(bytes));
+  if (const std::string fault = seal_fault(bytes); !fault.empty()) fail_artifact(path, fault);
+  if (is_onnx) {
+    read_onnx(path, file);
+  } else {
+    read_archive(path, file);
+  }
+  return file;
+}
+
+Metadata read_metadata(const fs::path& artifact, const std::optional<fs::path>& public_key) {
+  return read_artifact_file(artifact, public_key).metadata;
+}
+
+}  // namespace lensbox

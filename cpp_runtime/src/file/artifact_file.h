@@ -1,0 +1,35 @@
+#pragma once
+
+#include <lensbox/metadata.h>
+
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+
+namespace caffe2::serialize {
+class ReadAdapterInterface;
+}
+
+namespace lensbox {
+
+// An artifact in memory, with seal and signature checked. torch loads these very bytes: the file may change
+// meanwhile.
+struct ArtifactFile {
+  std::shared_ptr<const std::string> bytes;
+  Metadata metadata;
+  bool is_verified = false;  // a signature was checked
+  // The libraries of extra/ops/ by name; none unless the file is verified.
+  std::map<std::string, std::string> libraries = {};
+};
+
+// Read the file once, check its seal, and its signature if a public key is given, then read lensbox.json.
+// Throws ArtifactError.
+ArtifactFile read_artifact_file(const std::filesystem::path& path,
+                                const std::optional<std::filesystem::path>& public_key);
+
+// Return a reader of the bytes for torch.
+std::shared_ptr<caffe2::serialize::ReadAdapterInterface> reader_of(std::shared_ptr<const std::string> bytes);
+
+}  // namespace lensbox

@@ -1,0 +1,76 @@
+#include "file/files.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <fstream>
+#include <string>
+#include <system_error>
+
+namespace lensbox {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+[[noreturn]] void fail_to_read(const std::error_code& error) {
+  throw FileError(error ? "cannot be read: " + error.message() : "cannot be read");
+}
+
+}  // namespace
+
+std::string read_file(const fs::path& path, uint64_t most, bool also_pipes) {
+  std::error_code error;
+  if (!fs::exists(path, error)) {
+    if (error) fail_to_read(error);  // a folder above it may not be entered
+    throw FileError("no such file");
+  }
+  const bool is_pipe = also_pipes && !fs::is_directory(path, error) && !fs::is_regular_file(path, error);
+  if (!is_pipe && !fs::is_regular_file(path, error)) throw FileError("not a file");
+  errno = 0;
+  std::ifstream stream(path, std::ios::binary);
+  if (!stream.is_open()) fail_to_read({errno, std::generic_category()});
+  const uint64_t size = is_pipe ? most + 1 : fs::file_size(path, error);
+  if (error) fail_to_read(error);
+  if (!is_pipe && size > most) {
+    throw FileError("at most " + std::to_string(most) + " bytes are accepted, got " + std::to_string(size));
+  }
+  std::string bytes(size, '\0');
+  stream.read(bytes.data(), static_cast<std::streamsize>(size));
+  if (stream.bad() || (!is_pipe && !stream)) fail_to_read({});
+  bytes.resize(static_cast<size_t>(stream.gcount()));
+  if (bytes.size() > most) throw FileError("at most " + std::to_string(most) + " bytes are accepted");
+  return bytes;
+}
+
+PrivateFolder::PrivateFolder() {
+  std::string name = (fs::temp_directory_path() / "lensbox-XXXXXX").string();
+  if (mkdtemp(name.data()) == nullptr) throw std::system_error(errno, std::generic_category(), name);
+  path_ = name;
+}
+
+PrivateFolder::~PrivateFolder() {
+  std::error_code ignored;
+  fs::remove_all(path_, ignored);
+}
+
+void write_private_file(const fs::path& path, std::string_view content) {
+  const auto check = [&](auto result) {
+    if (result < 0) throw std::system_error(errno, std::generic_category(), path.string());
+    return result;
+  };
+  const int file = check(open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
+  try {
+    while (!content.empty()) {
+      content.remove_prefix(check(write(file, content.data(), content.size())));
+    }
+  } catch (...) {
+    close(file);
+    throw;
+  }
+  check(close(file));
+}
+
+}  // namespace lensbox

@@ -1,0 +1,71 @@
+#pragma once
+
+#include <lensbox/error.h>
+
+#include <cstdint>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace lensbox {
+
+// The text is not JSON, or has two meanings; the message says why and where.
+struct JsonError : InputError {
+  using InputError::InputError;
+};
+
+// Parse JSON that has one meaning only: UTF-8 without byte order mark, no object with two equal keys, every
+// number within the range of a double. Nesting is at most `max_depth` deep and an object has at most 1,000
+// keys, which bounds stack and time. Throws JsonError.
+nlohmann::ordered_json parse_strict_json(std::string_view text, int max_depth);
+
+// Bounds numbers that become float32.
+inline constexpr double kMaxFloat32 = std::numeric_limits<float>::max();
+
+// A value in a JSON document is absent or breaks a rule; the message names its place, the rule and the value.
+struct FieldError : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+// A value inside a JSON document, with its place, such as "image.shape". The document must outlive it. All
+// methods throw FieldError. Booleans are no numbers here, and 1.0 is no integer.
+class JsonField {
+ public:
+  JsonField(const nlohmann::ordered_json& value, std::string place)
+      : value_(value), place_(std::move(place)) {}
+
+  JsonField operator[](const std::string& key) const;  // of an object
+  bool has(const char* key) const;
+  std::vector<std::string> keys() const;  // in the order of the file
+
+  void expect_object() const;
+  std::string text() const;
+  std::string identifier() const;
+  int64_t integer(int64_t least, int64_t most) const;
+  double number(double least, double most) const;
+
+  // Return the items of a list of at most `most`; `what` they are, for the message.
+  std::vector<JsonField> list(size_t most = SIZE_MAX, const char* what = "items") const;
+  std::vector<int64_t> integers(int64_t least, int64_t most) const;
+  std::vector<double> numbers(double least, double most) const;
+
+  [[noreturn]] void fail(const std::string& rule) const;
+
+ private:
+  const nlohmann::ordered_json& array() const;
+  JsonField element(size_t index) const;
+
+  const nlohmann::ordered_json& value_;
+  std::string place_;
+};
+
+// Return whether a text is an ASCII identifier; unlike isalpha, independent of the locale.
+bool is_identifier(std::string_view text);
+
+// Return whether a character may stand in an identifier.
+bool is_word_character(char c);
+
+}  // namespace lensbox

@@ -1,0 +1,285 @@
+#include "file/metadata.h"
+
+#include <lensbox/error.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "file/errors.h"
+
+namespace lensbox {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::ordered_json;
+
+constexpr int kMaxDepth = 64;
+constexpr size_t kMostOps = 1000;
+constexpr int64_t kMaxCanvasSide = 1 << 14;
+constexpr int64_t kMaxJpegOversampling = 1000;
+constexpr size_t kMostLibraries = 16;
+constexpr size_t kMostLibraryNameCharacters = 100;
+constexpr size_t kMostClasses = 10'000;
+constexpr size_t kMostCharacters = 200;
+constexpr size_t kMostExtras = 100;
+constexpr size_t kMostDimensions = 8;
+constexpr int64_t kMostNumbers = 1 << 16;
+constexpr size_t kMostCpuFeatures = 1000;
+constexpr size_t kMostFeatureNameCharacters = 40;
+
+// Another format need not have the fields of this one, so this comes first.
+int64_t read_format_version(const JsonField& root, const Json& document, const fs::path& artifact) {
+  const int64_t version = root["format_version"].integer(1, INT64_MAX);
+  if (version == kFormatVersion) return version;
+  const auto writer = document.find("lensbox_version");
+  const bool is_given = writer != document.end() && writer->is_string();
+  fail_artifact(artifact, "has format version " + std::to_string(version) + ", this program reads version " +
+                              std::to_string(kFormatVersion) + " only: export the detector again (Lensbox " +
+                              (is_given ? writer->get<std::string>() : "of a version not given") +
+                              " wrote the file)");
+}
+
+std::vector<std::string> read_ops(const JsonField& field) {
+  std::vector<std::string> ops;
+  for (const JsonField& item : field.list(kMostOps, "ops")) {
+    ops.push_back(item.text());
+  }
+  return ops;
+}
+
+std::vector<std::string> read_methods(const JsonField& field) {
+  std::vector<std::string> methods;
+  for (const JsonField& item : field.list()) {
+    methods.push_back(item.identifier());
+  }
+  return methods;
+}
+
+// Count the characters of UTF-8: each but the first byte of a character begins with the bits 10.
+size_t characters(const std::string& text) {
+  return std::ranges::count_if(text, [](char byte) { return (byte & 0xC0) != 0x80; });
+}
+
+bool is_taken(const std::string& name) {
+  return name == "boxes" || name == "scores" || name == "counts" || name == "labels";
+}
+
+std::vector<int64_t> read_shape(const JsonField& field) {
+  const std::vector<int64_t> shape = field.integers(1, kMostNumbers);
+  if (shape.size() > kMostDimensions) {
+    field.fail("must be at most " + std::to_string(kMostDimensions) + " sizes");
+  }
+  int64_t product = 1;
+  for (const int64_t size : shape) {
+    product *= size;  // does not overflow: both are at most 2^16
+    if (product > kMostNumbers) {
+      field.fail("must be that of at most " + std::to_string(kMostNumbers) + " numbers");
+    }
+  }
+  return shape;
+}
+
+Extra read_extra(const std::string& name, const JsonField& field) {
+  if (!is_identifier(name) || is_taken(name)) {
+    field.fail("must have a name that is an identifier other than boxes, scores, counts and labels");
+  }
+  const std::string kind = field["kind"].text();
+  if (kind != "points" && kind != "values") field["kind"].fail("must be \"points\" or \"values\"");
+  Extra extra{.name = name,
+              .shape = read_shape(field["shape"]),
+              .kind = kind == "points" ? ExtraKind::kPoints : ExtraKind::kValues};
+  if (extra.kind == ExtraKind::kPoints && (extra.shape.empty() || extra.shape.back() != 2)) {
+    field["shape"].fail("must end with 2, as points do");
+  }
+  return extra;
+}
+
+std::vector<std::string> read_classes(const JsonField& root) {
+  if (!root.has("classes")) return {};
+  std::vector<std::string> names;
+  for (const JsonField& item : root["classes"].list(kMostClasses, "names")) {
+    names.push_back(item.text());
+    const size_t length = characters(names.back());
+    if (length < 1 || length > kMostCharacters) {
+      item.fail("must be a name of 1 to " + std::to_string(kMostCharacters) + " characters");
+    }
+  }
+  if (std::set(names.begin(), names.end()).size() < names.size()) {
+    root["classes"].fail("must be different names");
+  }
+  return names;
+}
+
+std::vector<Extra> read_extras(const JsonField& root) {
+  if (!root.has("extras")) return {};
+  const JsonField field = root["extras"];
+  const std::vector<std::string> names = field.keys();
+  if (names.size() > kMostExtras) {
+    field.fail("must be at most " + std::to_string(kMostExtras) + " outputs");
+  }
+  std::vector<Extra> extras;
+  for (const std::string& name : names) {
+    extras.push_back(read_extra(name, field[name]));
+  }
+  return extras;
+}
+
+Canvas read_canvas(const JsonField& field) {
+  const JsonField channels = field["channels"];
+  if (channels.integer(1, 3) == 2) channels.fail("must be 1 or 3");
+  return {.height = field["height"].integer(1, kMaxCanvasSide),
+          .width = field["width"].integer(1, kMaxCanvasSide),
+          .channels = channels.integer(1, 3),
+          .fill = field["fill"].integer(0, 255)};
+}
+
+Reading read_reading(const JsonField& field, const Canvas& canvas) {
+  const std::string orientation = field["orientation"].text();
+  if (orientation != "exif" && orientation != "stored") {
+    field["orientation"].fail("must be \"exif\" or \"stored\"");
+  }
+  return {.canvas = canvas,
+          .orientation = orientation == "exif" ? Orientation::kExif : Orientation::kStored,
+          .jpeg_oversampling = field["jpeg_oversampling"].integer(0, kMaxJpegOversampling)};
+}
+
+std::optional<Precision> read_precision(const JsonField& root) {
+  if (!root.has("precision")) return std::nullopt;
+  const JsonField field = root["precision"];
+  const std::map<std::string, Precision::Dtype> dtypes{{"tf32", Precision::Dtype::kTf32},
+                                                       {"float16", Precision::Dtype::kFloat16},
+                                                       {"bfloat16", Precision::Dtype::kBfloat16}};
+  const auto dtype = dtypes.find(field["dtype"].text());
+  if (dtype == dtypes.end()) field["dtype"].fail("must be \"tf32\", \"float16\" or \"bfloat16\"");
+  return Precision{.dtype = dtype->second,
+                   .device = field["device"].identifier(),
+                   .pictures = field["pictures"].integer(0, INT32_MAX),
+                   .detections = field["detections"].integer(0, INT32_MAX),
+                   .median_box_change = field["median_box_change"].number(0, kMaxFloat32),
+                   .max_box_change = field["max_box_change"].number(0, kMaxFloat32),
+                   .max_score_change = field["max_score_change"].number(0, kMaxFloat32)};
+}
+
+// It becomes the name of a file.
+bool is_library_name(std::string_view name) {
+  const auto is_allowed = [](char c) { return is_word_character(c) || c == '.' || c == '+' || c == '-'; };
+  return !name.empty() && name.size() <= kMostLibraryNameCharacters && is_word_character(name[0]) &&
+         std::ranges::all_of(name, is_allowed);
+}
+
+bool is_sha256(std::string_view text) {
+  const auto is_digit = [](char c) { return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f'); };
+  return text.size() == 64 && std::ranges::all_of(text, is_digit);
+}
+
+CarriedLibrary read_library(const JsonField& field) {
+  CarriedLibrary library{.name = field["name"].text(),
+                         .sha256 = field["sha256"].text(),
+                         .torch_version = field["torch_version"].text(),
+                         .platform = field["platform"].text()};
+  if (!is_library_name(library.name)) {
+    field["name"].fail("must be a file name of 1 to " + std::to_string(kMostLibraryNameCharacters) +
+                       " letters, digits and _.+- that begins with none of .+-");
+  }
+  if (!is_sha256(library.sha256)) field["sha256"].fail("must be 64 digits of a SHA-256, in small letters");
+  return library;
+}
+
+std::vector<CarriedLibrary> read_libraries(const JsonField& root) {
+  if (!root.has("libraries")) return {};
+  std::vector<CarriedLibrary> libraries;
+  std::set<std::string> names;
+  for (const JsonField& item : root["libraries"].list(kMostLibraries, "libraries")) {
+    libraries.push_back(read_library(item));
+    if (!names.insert(libraries.back().name).second) {
+      root["libraries"].fail("must be libraries with different names");
+    }
+  }
+  return libraries;
+}
+
+bool is_feature_name(std::string_view name) {
+  const auto is_allowed = [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '_' || c == '.';
+  };
+  return !name.empty() && name.size() <= kMostFeatureNameCharacters && std::ranges::all_of(name, is_allowed);
+}
+
+std::optional<Compiled> read_compiled(const JsonField& root) {
+  if (!root.has("compiled")) return std::nullopt;
+  const JsonField field = root["compiled"];
+  Compiled compiled{.device = field["device"].text(),
+                    .torch_version = field["torch_version"].text(),
+                    .platform = field["platform"].text(),
+                    .cpu_features = {},
+                    .gpu_architecture = field["gpu_architecture"].text()};
+  if (compiled.device != "cpu" && compiled.device != "cuda") {
+    field["device"].fail("must be \"cpu\" or \"cuda\"");
+  }
+  for (const JsonField& item : field["cpu_features"].list(kMostCpuFeatures, "names")) {
+    compiled.cpu_features.push_back(item.text());
+    if (!is_feature_name(compiled.cpu_features.back())) {
+      item.fail("must be a name of 1 to " + std::to_string(kMostFeatureNameCharacters) +
+                " small letters, digits, _ and .");
+    }
+  }
+  const std::string& architecture = compiled.gpu_architecture;
+  if (architecture.empty() != (compiled.device == "cpu") ||
+      (!architecture.empty() && !is_feature_name(architecture))) {
+    field["gpu_architecture"].fail("must be \"\" for a CPU, else a name such as \"sm_90\"");
+  }
+  return compiled;
+}
+
+Metadata read_fields(const Json& document, const fs::path& artifact) {
+  const JsonField root(document, "");
+  Metadata metadata{};
+  metadata.format_version = read_format_version(root, document, artifact);
+  metadata.name = root["name"].text();
+  metadata.lensbox_version = root["lensbox_version"].text();
+  root["weights_sha256"].text();
+  for (const char* key : {"input", "output"}) {
+    root[key].expect_object();
+  }
+  metadata.reading = read_reading(root["reading"], read_canvas(root["canvas"]));
+  metadata.classes = read_classes(root);
+  metadata.extras = read_extras(root);
+  metadata.precision = read_precision(root);
+  metadata.libraries = read_libraries(root);
+  metadata.compiled = read_compiled(root);
+  metadata.torch_version = root["torch_version"].text();
+  metadata.ops = read_ops(root["ops"]);
+  metadata.methods = read_methods(root["methods"]);
+  metadata.score_threshold = root["defaults"]["score_threshold"].number(0, 1);
+  metadata.iou_threshold = root["defaults"]["iou_threshold"].number(0, 1);
+  try {
+    metadata.self_test = read_self_test(root["self_test"], metadata.classes.size(), metadata.extras);
+  } catch (const FieldError& error) {
+    fail_artifact(artifact, std::string("its self-test is damaged: in lensbox.json, ") + error.what());
+  }
+  metadata.json = document.dump();
+  return metadata;
+}
+
+}  // namespace
+
+Metadata parse_metadata(std::string_view text, const fs::path& artifact) {
+  try {
+    return read_fields(parse_strict_json(text, kMaxDepth), artifact);
+  } catch (const JsonError& error) {
+    fail_artifact(artifact, std::string("its lensbox.json is damaged: ") + error.what());
+  } catch (const FieldError& error) {
+    fail_artifact(artifact, std::string("its lensbox.json is damaged: ") + error.what());
+  }
+}
+
+int64_t size_of(const Extra& extra) {
+  int64_t product = 1;
+  for (const int64_t size : extra.shape) {
+    product *= size;
+  }
+  return product;
+}
+
+}  // namespace lensbox

@@ -1,0 +1,27 @@
+#pragma once
+
+#include <lensbox/metadata.h>
+
+#include <cstdint>
+#include <filesystem>
+#include <string_view>
+#include <vector>
+
+#include "file/json.h"
+
+namespace lensbox {
+
+inline constexpr uint64_t kMostMetadata = uint64_t{16} << 20;  // bytes of lensbox.json
+
+// Parse the text of lensbox.json strictly (see parse_strict_json): every field that this library knows must
+// be there and valid, others are ignored. `artifact` is only named in errors. Throws ArtifactError, also for
+// another format version.
+Metadata parse_metadata(std::string_view text, const std::filesystem::path& artifact);
+
+// Read the self_test of lensbox.json for a detector with so many classes and these extras. Throws FieldError.
+SelfTest read_self_test(const JsonField& field, size_t classes, const std::vector<Extra>& extras);
+
+// Return how many numbers an extra has for each detection.
+int64_t size_of(const Extra& extra);
+
+}  // namespace lensbox

@@ -1,0 +1,169 @@
+#include "file/onnx_model.h"
+
+#include <cstdint>
+#include <stdexcept>
+#include <vector>
+
+namespace lensbox {
+namespace {
+
+constexpr char kFirstField = '\x08';  // ModelProto.ir_version, which every writer puts first
+constexpr std::string_view kMetadataKey = "lensbox.json";
+constexpr int kMaxMessageDepth = 100;  // that of protobuf's own parser
+
+struct ModelError : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+// The messages of onnx.proto that hold tensors, by their fields that lead to further ones.
+enum class Message {
+  kModel,
+  kGraph,
+  kNode,
+  kAttribute,
+  kTensor,
+  kSparseTensor,
+  kFunction,
+  kTraining,
+  kEntry
+};
+
+struct Child {
+  Message parent;
+  uint64_t field;
+  Message message;
+};
+
+constexpr Child kChildren[] = {
+    {Message::kModel, 7, Message::kGraph},              // graph
+    {Message::kModel, 14, Message::kEntry},             // metadata_props
+    {Message::kModel, 20, Message::kTraining},          // training_info
+    {Message::kModel, 25, Message::kFunction},          // functions
+    {Message::kGraph, 1, Message::kNode},               // node
+    {Message::kGraph, 5, Message::kTensor},             // initializer
+    {Message::kGraph, 15, Message::kSparseTensor},      // sparse_initializer
+    {Message::kNode, 5, Message::kAttribute},           // attribute
+    {Message::kAttribute, 5, Message::kTensor},         // t
+    {Message::kAttribute, 6, Message::kGraph},          // g
+    {Message::kAttribute, 10, Message::kTensor},        // tensors
+    {Message::kAttribute, 11, Message::kGraph},         // graphs
+    {Message::kAttribute, 22, Message::kSparseTensor},  // sparse_tensor
+    {Message::kAttribute, 23, Message::kSparseTensor},  // sparse_tensors
+    {Message::kSparseTensor, 1, Message::kTensor},      // values
+    {Message::kSparseTensor, 2, Message::kTensor},      // indices
+    {Message::kFunction, 7, Message::kNode},            // node
+    {Message::kFunction, 11, Message::kAttribute},      // attribute_proto
+    {Message::kTraining, 1, Message::kGraph},           // initialization
+    {Message::kTraining, 2, Message::kGraph},           // algorithm
+};
+
+constexpr uint64_t kExternalData = 13;  // TensorProto.external_data
+constexpr uint64_t kDataLocation = 14;  // TensorProto.data_location: 0 DEFAULT, 1 EXTERNAL
+
+// A field: its number, and its value, a number or the bytes of a string or message.
+struct Field {
+  uint64_t number;
+  uint64_t value = 0;
+  std::string_view bytes = {};
+  bool has_bytes = false;
+};
+
+// Reads the fields of one message.
+class Fields {
+ public:
+  explicit Fields(std::string_view bytes) : rest_(bytes) {}
+
+  std::optional<Field> next() {
+    if (rest_.empty()) return std::nullopt;
+    const uint64_t key = varint();
+    Field field{.number = key >> 3};
+    switch (key & 7) {
+      case 0:
+        field.value = varint();
+        return field;
+      case 1:
+        take(8);
+        return field;
+      case 2:
+        field.bytes = take(varint());
+        field.has_bytes = true;
+        return field;
+      case 5:
+        take(4);
+        return field;
+      default:
+        throw ModelError("a field has an unknown type");
+    }
+  }
+
+ private:
+  uint64_t varint() {
+    uint64_t value = 0;
+    for (int shift = 0; shift < 64; shift += 7) {
+      const auto byte = static_cast<uint8_t>(take(1)[0]);
+      value |= uint64_t{byte & 0x7FU} << shift;
+      if (byte < 0x80) return value;
+    }
+    throw ModelError("a number is too long");
+  }
+
+  std::string_view take(uint64_t size) {
+    if (size > rest_.size()) throw ModelError("a field goes beyond its end");
+    const std::string_view bytes = rest_.substr(0, size);
+    rest_.remove_prefix(size);
+    return bytes;
+  }
+
+  std::string_view rest_;
+};
+
+// StringStringEntryProto: key (1) and value (2).
+void read_entry(std::string_view bytes, std::optional<std::string>& metadata) {
+  std::string_view key;
+  std::string_view value;
+  Fields fields(bytes);
+  while (const auto field = fields.next()) {
+    if (field->number == 1) key = field->bytes;
+    if (field->number == 2) value = field->bytes;
+  }
+  if (key != kMetadataKey) return;
+  if (metadata) throw ModelError("it has lensbox.json twice");
+  metadata = value;
+}
+
+void walk(Message message, std::string_view bytes, int depth, std::optional<std::string>& metadata) {
+  if (depth > kMaxMessageDepth) throw ModelError("it is nested too deeply");
+  if (message == Message::kEntry) return read_entry(bytes, metadata);
+  Fields fields(bytes);
+  while (const auto field = fields.next()) {
+    if (message == Message::kTensor &&
+        (field->number == kExternalData || (field->number == kDataLocation && field->value != 0))) {
+      throw ModelError(
+          "it has external data, which the seal does not cover; export it with all weights inside");
+    }
+    if (!field->has_bytes) continue;
+    for (const Child& child : kChildren) {
+      if (child.parent == message && child.field == field->number) {
+        walk(child.message, field->bytes, depth + 1, metadata);
+      }
+    }
+  }
+}
+
+}  // namespace
+
+bool looks_like_onnx(std::string_view bytes) {
+  return bytes.starts_with(kFirstField);
+}
+
+OnnxModel read_onnx_model(std::string_view bytes) {
+  OnnxModel model;
+  try {
+    walk(Message::kModel, bytes, 0, model.metadata);
+  } catch (const ModelError& error) {
+    model.fault = std::string("an ONNX file that is not opened: ") + error.what();
+  }
+  return model;
+}
+
+}  // namespace lensbox

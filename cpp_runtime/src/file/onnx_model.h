@@ -1,0 +1,23 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace lensbox {
+
+// Return whether a file begins as an ONNX model does, and no zip archive can.
+bool looks_like_onnx(std::string_view bytes);
+
+// The parts of a serialized ONNX model that are read before onnxruntime sees it.
+struct OnnxModel {
+  std::string fault;  // why it must not be opened, to be read after the file's name; "" if it may
+  std::optional<std::string> metadata;  // the property lensbox.json
+};
+
+// Walk the protocol buffer of an ONNX model. A model is refused if any tensor (initializers, attributes,
+// sub-graphs, functions) has external data: onnxruntime would read it from any file, or from memory of this
+// process.
+OnnxModel read_onnx_model(std::string_view bytes);
+
+}  // namespace lensbox

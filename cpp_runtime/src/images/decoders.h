@@ -1,0 +1,43 @@
+#pragma once
+
+#include <lensbox/torch/tensors.h>
+
+#include <cstdint>
+#include <span>
+
+namespace lensbox {
+
+// An image as its file stores it.
+struct StoredImage {
+  at::Tensor pixels;  // uint8 [h, w, C], contiguous; 1 / reduction of the full size, rounded up
+  int64_t width;      // at full size
+  int64_t height;
+  int reduction;    // 1, 2, 4 or 8
+  int orientation;  // EXIF's, 1..8
+};
+
+// Throw InputError if an image of that size is too large to be read.
+void check_size(int64_t width, int64_t height);
+
+// Return uint8 [height, width, channels], not initialised. Throws InputError as check_size does.
+at::Tensor new_pixels(int64_t width, int64_t height, int64_t channels);
+
+// Decode a JPEG file with libjpeg-turbo, at the scale that the reading asks for, and for a gray canvas the
+// luma alone. Throws InputError with the reason alone if it is damaged, truncated, too large, or of a kind
+// that is not read: arithmetic coding, 12 bits, two components, or more scans than README.md allows for the
+// size.
+StoredImage decode_jpeg(std::span<const uint8_t> file, const Reading& reading);
+
+// Decode a PNG file with libpng. Gray, RGB and RGBA stay as they are; gray with alpha loses the alpha, 16
+// bits become 8, palettes become RGB, or RGBA if they have transparent colors. Throws InputError with the
+// reason alone if it is damaged (any checksum, and anything that libpng would only warn of), truncated or too
+// large.
+StoredImage decode_png(std::span<const uint8_t> file);
+
+// Turn an image as its EXIF orientation says, or leave it as stored.
+Photo turn_upright(StoredImage stored, Orientation orientation);
+
+// Return whether an EXIF orientation, 1..8, makes columns of the rows.
+bool swaps_sides(int exif_orientation);
+
+}  // namespace lensbox

@@ -1,0 +1,172 @@
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <vector>
+
+#include "images/decoders.h"
+#include "images/photo.h"
+
+namespace lensbox {
+namespace {
+
+// ITU-R BT.601-7, sections 2.5.1 to 2.5.3: luma is the weighted sum of red, green and blue; the two of chroma
+// are the differences of blue and of red to it, scaled to -0.5..0.5; luma spreads over 219 steps from 16 on
+// and chroma over 224 around 128. Solved for the colors, in 255 steps:
+//   y = 255/219 (Y - 16)
+//   R = y + 255/224 * 2 (1 - kRed) (Cr - 128)
+//   B = y + 255/224 * 2 (1 - kBlue) (Cb - 128)
+//   G = (y - kRed R - kBlue B) / kGreen
+// Rounded half up, and clamped to 0..255. In integers, so that every machine gives the same pixels.
+constexpr double kRed = 0.299;
+constexpr double kGreen = 0.587;
+constexpr double kBlue = 0.114;
+
+constexpr int kBits = 20;  // of the fraction: a color is off by less than 0.0003 before it is rounded
+
+constexpr int32_t fixed(double value) {
+  return static_cast<int32_t>(value * (1 << kBits) + 0.5);
+}
+
+constexpr int32_t kLuma = fixed(255.0 / 219);
+constexpr int32_t kCrToRed = fixed(255.0 / 224 * 2 * (1 - kRed));
+constexpr int32_t kCbToBlue = fixed(255.0 / 224 * 2 * (1 - kBlue));
+constexpr int32_t kCrToGreen = fixed(255.0 / 224 * 2 * (1 - kRed) * kRed / kGreen);
+constexpr int32_t kCbToGreen = fixed(255.0 / 224 * 2 * (1 - kBlue) * kBlue / kGreen);
+
+int32_t scaled_luma(uint8_t luma) {
+  return kLuma * (luma - 16) + (1 << (kBits - 1));  // with the half that rounds
+}
+
+uint8_t to_byte(int32_t value) {
+  return static_cast<uint8_t>(std::clamp(value >> kBits, 0, 255));
+}
+
+// Compute what a row of chroma adds to red, green and blue of the pixels above it.
+void shifts_of_chroma(const uint8_t* chroma, std::array<std::vector<int32_t>, 3>& shifts) {
+  auto& [red, green, blue] = shifts;
+  for (size_t x = 0; x + 1 < red.size(); x += 2) {
+    const int32_t cb = chroma[x] - 128;
+    const int32_t cr = chroma[x + 1] - 128;
+    red[x] = red[x + 1] = kCrToRed * cr;
+    green[x] = green[x + 1] = -kCbToGreen * cb - kCrToGreen * cr;
+    blue[x] = blue[x + 1] = kCbToBlue * cb;
+  }
+}
+
+const uint8_t* row_of(const ImageView& view, int64_t y) {
+  return view.data + y * view.stride;
+}
+
+void check_plane(const std::string& name, const std::string& argument, const uint8_t* data, int64_t stride,
+                 int64_t row_bytes) {
+  constexpr int64_t kMaxStride = INT32_MAX;
+  if (data == nullptr) throw InputError(name + ": " + argument + " must not be null");
+  if (stride >= row_bytes && stride <= kMaxStride) return;
+  throw InputError(name + ": the stride of " + argument + " must be from " + std::to_string(row_bytes) +
+                   ", the bytes of a row, to " + std::to_string(kMaxStride) + ", got " +
+                   std::to_string(stride));
+}
+
+// Throw InputError, which begins with `name`, unless the view can be read.
+void check_view(const ImageView& view, const std::string& name) {
+  if (view.width < 1 || view.height < 1) {
+    throw InputError(name + ": width and height must be at least 1, got " + std::to_string(view.width) +
+                     " x " + std::to_string(view.height));
+  }
+  try {
+    check_size(view.width, view.height);
+  } catch (const InputError& error) {
+    throw InputError(name + ": " + error.what());
+  }
+  switch (PixelFormat{view.format}) {
+    case PixelFormat::kGray8:
+      return check_plane(name, "data", view.data, view.stride, view.width);
+    case PixelFormat::kRgb8:
+    case PixelFormat::kBgr8:
+      return check_plane(name, "data", view.data, view.stride, 3 * view.width);
+    case PixelFormat::kNv12:
+      check_plane(name, "data", view.data, view.stride, view.width);
+      return check_plane(name, "chroma", view.chroma, view.chroma_stride, (view.width + 1) / 2 * 2);
+  }
+  throw InputError(name + ": format must be one of PixelFormat, got " +
+                   std::to_string(static_cast<int>(PixelFormat{view.format})));
+}
+
+at::Tensor copied(const ImageView& view, int64_t channels) {
+  at::Tensor image = new_pixels(view.width, view.height, channels);
+  uint8_t* to = image.mutable_data_ptr<uint8_t>();
+  const auto row_size = static_cast<size_t>(view.width * channels);
+  for (int64_t y = 0; y < view.height; ++y, to += row_size) {
+    std::memcpy(to, row_of(view, y), row_size);
+  }
+  return image;
+}
+
+at::Tensor bgr8_to_rgb(const ImageView& view) {
+  at::Tensor image = new_pixels(view.width, view.height, 3);
+  uint8_t* to = image.mutable_data_ptr<uint8_t>();
+  for (int64_t y = 0; y < view.height; ++y) {
+    const uint8_t* from = row_of(view, y);
+    for (int64_t x = 0; x < view.width; ++x, from += 3, to += 3) {
+      to[0] = from[2];
+      to[1] = from[1];
+      to[2] = from[0];
+    }
+  }
+  return image;
+}
+
+// A row at a time and a color at a time, in loops without branches that the compiler can vectorize.
+at::Tensor nv12_to_rgb(const ImageView& view) {
+  at::Tensor image = new_pixels(view.width, view.height, 3);
+  uint8_t* row = image.mutable_data_ptr<uint8_t>();
+  const auto width = static_cast<size_t>(view.width);
+  std::vector<int32_t> base(width);
+  std::array<std::vector<int32_t>, 3> shifts;
+  shifts.fill(std::vector<int32_t>(width + 1));
+  for (int64_t y = 0; y < view.height; ++y, row += 3 * width) {
+    if (y % 2 == 0) shifts_of_chroma(view.chroma + y / 2 * view.chroma_stride, shifts);
+    std::transform(row_of(view, y), row_of(view, y) + width, base.begin(), scaled_luma);
+    for (size_t c = 0; c < 3; ++c) {
+      for (size_t x = 0; x < width; ++x)
+        row[3 * x + c] = to_byte(base[x] + shifts[c][x]);
+    }
+  }
+  return image;
+}
+
+// The weighted sum of the colors that nv12_to_rgb gives is y again, where none was clamped.
+at::Tensor nv12_to_gray(const ImageView& view) {
+  at::Tensor image = new_pixels(view.width, view.height, 1);
+  uint8_t* row = image.mutable_data_ptr<uint8_t>();
+  for (int64_t y = 0; y < view.height; ++y, row += view.width) {
+    std::transform(row_of(view, y), row_of(view, y) + view.width, row,
+                   [](uint8_t luma) { return to_byte(scaled_luma(luma)); });
+  }
+  return image;
+}
+
+at::Tensor pixels_of(const ImageView& view, const Reading& reading) {
+  switch (PixelFormat{view.format}) {
+    case PixelFormat::kGray8:
+      return copied(view, 1);
+    case PixelFormat::kRgb8:
+      return copied(view, 3);
+    case PixelFormat::kBgr8:
+      return bgr8_to_rgb(view);
+    case PixelFormat::kNv12:
+      break;
+  }
+  return reading.canvas.channels == 1 ? nv12_to_gray(view) : nv12_to_rgb(view);
+}
+
+}  // namespace
+
+Photo read_frame(const ImageView& view, const Reading& reading, const std::string& name) {
+  check_view(view, name);
+  return Photo::of(pixels_of(view, reading).permute({2, 0, 1}));
+}
+
+}  // namespace lensbox

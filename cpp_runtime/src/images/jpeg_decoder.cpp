@@ -1,0 +1,223 @@
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <new>
+#include <string>
+#include <utility>
+
+// clang-format off: each needs what comes before it, and does not include it.
+#include <jpeglib.h>
+#include <jerror.h>
+// clang-format on
+
+#include "fit.h"  // of the op library
+#include "images/decoders.h"
+#include "images/exif.h"
+#include "images/guarded_call.h"
+
+namespace lensbox {
+namespace {
+
+// A scan that refines zeros takes 30 to 60 ns for each block of 8 x 8 pixels, and next to no bytes of the
+// file. With these limits that is a second at most; the twenty scans leave room for libjpeg's own progressive
+// script, which has 10 for a photograph and 18 for CMYK, at any size.
+constexpr int64_t kMaxScannedBlocks = int64_t{1} << 24;
+constexpr int64_t kScansAlwaysAllowed = 20;
+
+// libjpeg's warnings after which pixels are missing or wrong. Its other warnings change no pixel, such as
+// extra bytes between two segments.
+constexpr std::array kDamage{JWRN_HIT_MARKER, JWRN_HUFF_BAD_CODE, JWRN_JPEG_EOF, JWRN_MUST_RESYNC};
+
+constexpr int kApp1 = JPEG_APP0 + 1;
+
+int64_t allowed_scans(int64_t width, int64_t height) {
+  const int64_t blocks = ((width + 7) / 8) * ((height + 7) / 8);
+  return std::max(kScansAlwaysAllowed, kMaxScannedBlocks / blocks);
+}
+
+// The greatest of 8, 4, 2 and 1 by which an upright image may be divided and still have `oversampling` times
+// as many pixels a side as it needs in the canvas.
+int reduction(int64_t width, int64_t height, const Canvas& canvas, int64_t oversampling) {
+  if (oversampling == 0) return 1;
+  const Fit fit = fit_to_canvas(width, height, canvas.width, canvas.height);
+  for (const int divisor : {8, 4, 2}) {
+    const bool is_enough = (width + divisor - 1) / divisor >= oversampling * fit.width &&
+                           (height + divisor - 1) / divisor >= oversampling * fit.height;
+    if (is_enough) return divisor;
+  }
+  return 1;
+}
+
+// a * b / 255, rounded: exact for bytes.
+int multiply_bytes(int a, int b) {
+  const int product = a * b + 128;
+  return ((product >> 8) + product) >> 8;
+}
+
+// CMYK as JPEG files hold it since Photoshop did: 255 is no ink. The same rounding as Pillow's.
+void cmyk_to_rgb(std::span<const uint8_t> cmyk, uint8_t* rgb) {
+  for (size_t i = 0; i < cmyk.size(); i += 4) {
+    const int white = cmyk[i + 3];
+    for (int ink = 0; ink < 3; ++ink) {
+      *rgb++ = static_cast<uint8_t>(std::max(0, white - multiply_bytes(255 - cmyk[i + ink], white)));
+    }
+  }
+}
+
+class JpegDecoder {
+ public:
+  explicit JpegDecoder(std::span<const uint8_t> file) {
+    info_.err = jpeg_std_error(&errors_);
+    errors_.error_exit = [](j_common_ptr info) { of(info).guard_.stop(); };
+    errors_.emit_message = [](j_common_ptr info, int level) {
+      constexpr int kWarning = -1;
+      const bool damage = std::ranges::find(kDamage, info->err->msg_code) != kDamage.end();
+      if (level == kWarning && damage) of(info).guard_.stop();
+    };
+    progress_.progress_monitor = [](j_common_ptr info) {
+      JpegDecoder& decoder = of(info);
+      if (decoder.info_.input_scan_number <= decoder.allowed_scans_) return;
+      decoder.too_many_scans_ = true;
+      decoder.guard_.stop();
+    };
+    info_.client_data = this;
+
+    const bool good = guard_.run([&] {
+      jpeg_create_decompress(&info_);
+      info_.progress = &progress_;
+      jpeg_mem_src(&info_, file.data(), file.size());
+      jpeg_set_marker_processor(&info_, kApp1, read_app1);
+      jpeg_read_header(&info_, TRUE);
+    });
+    if (!good) {
+      // The destructor of an object whose constructor throws is not called.
+      const std::string reason = message();
+      jpeg_destroy_decompress(&info_);
+      throw_if_out_of_memory();
+      throw InputError("its header is damaged, or of a kind that is not read (" + reason + ")");
+    }
+    orientation_ = exif_orientation(exif_);
+  }
+
+  ~JpegDecoder() { jpeg_destroy_decompress(&info_); }
+  JpegDecoder(const JpegDecoder&) = delete;
+  JpegDecoder& operator=(const JpegDecoder&) = delete;
+
+  StoredImage decode(const Reading& reading) {
+    check_kind();
+    choose_output(reading);
+    const bool is_cmyk = info_.out_color_space == JCS_CMYK;
+    const int64_t channels = is_cmyk ? 3 : info_.out_color_components;
+    at::Tensor image = new_pixels(info_.output_width, info_.output_height, channels);
+    uint8_t* const data = image.mutable_data_ptr<uint8_t>();
+    const size_t row_size = static_cast<size_t>(channels) * info_.output_width;
+    allowed_scans_ = allowed_scans(info_.image_width, info_.image_height);
+    std::vector<uint8_t> cmyk(is_cmyk ? size_t{4} * info_.output_width : 0);
+
+    const bool good = guard_.run([&] {
+      // Reads all scans of a file that has several; the others are read with the rows.
+      jpeg_start_decompress(&info_);
+      while (info_.output_scanline < info_.output_height) {
+        uint8_t* const pixels = data + info_.output_scanline * row_size;
+        JSAMPROW samples = is_cmyk ? cmyk.data() : pixels;
+        jpeg_read_scanlines(&info_, &samples, 1);
+        if (is_cmyk) cmyk_to_rgb(cmyk, pixels);
+      }
+      // Up to the end-of-image marker.
+      jpeg_finish_decompress(&info_);
+    });
+    if (!good) fail_to_decode();
+    return {std::move(image), info_.image_width, info_.image_height, static_cast<int>(info_.scale_denom),
+            orientation_};
+  }
+
+ private:
+  static JpegDecoder& of(j_common_ptr info) { return *static_cast<JpegDecoder*>(info->client_data); }
+
+  // Looks for EXIF data, and passes over the segment.
+  static boolean read_app1(j_decompress_ptr info) {
+    constexpr std::array<uint8_t, 6> kExif{'E', 'x', 'i', 'f', 0, 0};
+    constexpr size_t kLengthSize = 2;
+    jpeg_source_mgr& source = *info->src;
+    const std::span<const uint8_t> rest(source.next_input_byte, source.bytes_in_buffer);
+    // libjpeg, too, takes a length of less than its own two bytes for two. One beyond the end of the file
+    // makes skip_input_data say that the file is truncated.
+    size_t length = kLengthSize;
+    if (rest.size() >= kLengthSize) length = std::max<size_t>(length, rest[0] << 8 | rest[1]);
+    if (length <= rest.size()) {
+      const auto content = rest.first(length).subspan(kLengthSize);
+      JpegDecoder& decoder = of(reinterpret_cast<j_common_ptr>(info));
+      const bool is_exif =
+          content.size() >= kExif.size() && std::ranges::equal(content.first(kExif.size()), kExif);
+      if (is_exif && !std::exchange(decoder.has_exif_, true)) decoder.exif_ = content.subspan(kExif.size());
+    }
+    source.skip_input_data(info, static_cast<long>(length));
+    return TRUE;
+  }
+
+  void check_kind() const {
+    check_size(info_.image_width, info_.image_height);
+    if (info_.arith_code) throw InputError("JPEG files with arithmetic coding are not read");
+    if (info_.data_precision != 8) {
+      throw InputError("a JPEG file must have 8 bits a sample, got " + std::to_string(info_.data_precision));
+    }
+    const int components = info_.num_components;
+    if (components != 1 && components != 3 && components != 4) {
+      throw InputError("a JPEG file must have 1, 3 or 4 components, got " + std::to_string(components));
+    }
+  }
+
+  void choose_output(const Reading& reading) {
+    if (info_.num_components == 4) info_.out_color_space = JCS_CMYK;
+    if (reading.canvas.channels == 1 && info_.num_components != 4) info_.out_color_space = JCS_GRAYSCALE;
+    const bool swap = reading.orientation == Orientation::kExif && swaps_sides(orientation_);
+    const int64_t width = swap ? info_.image_height : info_.image_width;
+    const int64_t height = swap ? info_.image_width : info_.image_height;
+    info_.scale_num = 1;
+    info_.scale_denom = reduction(width, height, reading.canvas, reading.jpeg_oversampling);
+    if (!guard_.run([&] { jpeg_calc_output_dimensions(&info_); })) fail_to_decode();
+  }
+
+  [[noreturn]] void fail_to_decode() {
+    throw_if_out_of_memory();
+    if (too_many_scans_) {
+      throw InputError("the JPEG file has too many scans: at most " + std::to_string(allowed_scans_) +
+                       " are accepted for " + std::to_string(info_.image_width) + " x " +
+                       std::to_string(info_.image_height) + " pixels, got " +
+                       std::to_string(info_.input_scan_number) + " or more");
+    }
+    if (errors_.msg_code == JWRN_JPEG_EOF) throw InputError("the JPEG file is truncated");
+    throw InputError("damaged or truncated (" + message() + ")");
+  }
+
+  void throw_if_out_of_memory() const {
+    if (errors_.msg_code == JERR_OUT_OF_MEMORY) throw std::bad_alloc();
+  }
+
+  // Return why libjpeg stopped.
+  std::string message() {
+    std::array<char, JMSG_LENGTH_MAX> text{};
+    errors_.format_message(reinterpret_cast<j_common_ptr>(&info_), text.data());
+    return text.data();
+  }
+
+  GuardedCall guard_;
+  jpeg_error_mgr errors_{};
+  jpeg_progress_mgr progress_{};
+  jpeg_decompress_struct info_{};
+  bool has_exif_ = false;
+  std::span<const uint8_t> exif_;
+  int orientation_ = 1;
+  int64_t allowed_scans_ = kScansAlwaysAllowed;
+  bool too_many_scans_ = false;
+};
+
+}  // namespace
+
+StoredImage decode_jpeg(std::span<const uint8_t> file, const Reading& reading) {
+  return JpegDecoder(file).decode(reading);
+}
+
+}  // namespace lensbox

@@ -1,0 +1,157 @@
+#include <ATen/ATen.h>
+#include <png.h>
+
+#include <array>
+#include <cstdio>
+#include <new>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "images/decoders.h"
+#include "images/exif.h"
+#include "images/guarded_call.h"
+
+namespace lensbox {
+namespace {
+
+// Uses libpng's reader for data that arrive in pieces, although the whole file is there: that one stops at
+// the first byte beyond the image's last row. The plain one inflates all that follows, which may be a
+// thousand times as much as the file.
+class PngDecoder {
+ public:
+  explicit PngDecoder(std::span<const uint8_t> file) : file_(file), unread_(file) {
+    const bool good = guard_.run([&] {
+      png_ = png_create_read_struct(PNG_LIBPNG_VER_STRING, this, stop, stop);
+      if (png_ != nullptr) info_ = png_create_info_struct(png_);
+    });
+    if (good && info_ != nullptr) return;
+    png_destroy_read_struct(&png_, nullptr, nullptr);
+    if (good) throw std::bad_alloc();
+    throw std::runtime_error(std::string("libpng: ") + reason_.data());
+  }
+
+  ~PngDecoder() { png_destroy_read_struct(&png_, &info_, nullptr); }
+  PngDecoder(const PngDecoder&) = delete;
+  PngDecoder& operator=(const PngDecoder&) = delete;
+
+  at::Tensor decode() {
+    const bool good = guard_.run([&] { read_header(); });
+    const int64_t width = png_get_image_width(png_, info_);
+    const int64_t height = png_get_image_height(png_, info_);
+    if (width == 0 || height == 0) fail("its header is damaged");
+    check_size(width, height);
+    if (!good || !at_pixels_) fail("damaged or truncated");
+
+    if (!guard_.run([&] { choose_output(); })) fail("damaged or truncated");
+    image_ = new_pixels(width, height, png_get_channels(png_, info_));
+    row_size_ = static_cast<size_t>(width) * png_get_channels(png_, info_);
+    pixels_ = image_.mutable_data_ptr<uint8_t>();
+    if (!guard_.run([&] { process(); }) || !is_complete_) fail("damaged or truncated");
+    return std::move(image_);
+  }
+
+ private:
+  // Up to the image data.
+  void read_header() {
+    png_set_crc_action(png_, PNG_CRC_ERROR_QUIT, PNG_CRC_ERROR_QUIT);
+    png_set_benign_errors(png_, 0);
+    // Of the chunks that no pixel depends on, only the checksum is read, so they may have any size.
+    png_set_keep_unknown_chunks(png_, PNG_HANDLE_CHUNK_NEVER, nullptr, -1);
+    png_set_chunk_malloc_max(png_, 0);
+    // check_size has its own limit, and its own words.
+    png_set_user_limits(png_, PNG_UINT_31_MAX, PNG_UINT_31_MAX);
+    png_set_progressive_read_fn(png_, this, on_pixels, on_row, on_end);
+    process();
+  }
+
+  // Gray, RGB or RGBA of 8 bits.
+  void choose_output() {
+    const int type = png_get_color_type(png_, info_);
+    if (type == PNG_COLOR_TYPE_PALETTE) png_set_palette_to_rgb(png_);  // RGBA if it has transparent colors
+    if (type == PNG_COLOR_TYPE_GRAY) png_set_expand_gray_1_2_4_to_8(png_);
+    if (type == PNG_COLOR_TYPE_GRAY_ALPHA) png_set_strip_alpha(png_);
+    png_set_strip_16(png_);
+    png_set_interlace_handling(png_);
+    png_read_update_info(png_, info_);
+  }
+
+  void process() {
+    // libpng takes a pointer to what is not const, and does not write to it.
+    png_process_data(png_, info_, const_cast<png_bytep>(unread_.data()), unread_.size());
+  }
+
+  [[noreturn]] void fail(const std::string& what) const {
+    throw InputError(what + " (" + reason_.data() + ")");
+  }
+
+  static PngDecoder& of(png_structp png) { return *static_cast<PngDecoder*>(png_get_progressive_ptr(png)); }
+
+  // Leaves process(), so that memory for the image is taken outside libpng.
+  static void on_pixels(png_structp png, png_infop) {
+    PngDecoder& decoder = of(png);
+    decoder.at_pixels_ = true;
+    decoder.unread_ = decoder.file_.last(png_process_data_pause(png, 0));
+  }
+
+  // An interlaced image has several passes, and no new pixels for some rows of them.
+  static void on_row(png_structp png, png_bytep pixels, png_uint_32 row, int) {
+    const PngDecoder& decoder = of(png);
+    if (pixels == nullptr) return;
+    png_progressive_combine_row(png, decoder.pixels_ + row * decoder.row_size_, pixels);
+  }
+
+  // libpng takes a stream that ends well after too few rows for good.
+  static void on_end(png_structp png, png_infop info) {
+    constexpr int kPasses = 7;
+    const bool interlaced = png_get_interlace_type(png, info) != PNG_INTERLACE_NONE;
+    of(png).is_complete_ = interlaced ? png_get_current_pass_number(png) >= kPasses
+                                      : png_get_current_row_number(png) >= png_get_image_height(png, info);
+  }
+
+  // Warnings of libpng are errors here, such as a wrong checksum.
+  static void stop(png_structp png, png_const_charp reason) {
+    PngDecoder& decoder = *static_cast<PngDecoder*>(png_get_error_ptr(png));
+    std::snprintf(decoder.reason_.data(), decoder.reason_.size(), "%s", reason);
+    decoder.guard_.stop();
+  }
+
+  GuardedCall guard_;
+  std::span<const uint8_t> file_;
+  std::span<const uint8_t> unread_;
+  png_structp png_ = nullptr;
+  png_infop info_ = nullptr;
+  at::Tensor image_;
+  uint8_t* pixels_ = nullptr;
+  size_t row_size_ = 0;
+  bool at_pixels_ = false;
+  bool is_complete_ = false;
+  std::array<char, 128> reason_{"it ends too early"};
+};
+
+// The content of the first eXIf chunk before the image data, or nothing. libpng checks all chunks; it would
+// copy this one.
+std::span<const uint8_t> exif_chunk(std::span<const uint8_t> file) {
+  constexpr size_t kSignature = 8;
+  constexpr size_t kFrame = 12;  // length, name and checksum
+  for (size_t at = kSignature; at + kFrame <= file.size();) {
+    const size_t length = png_get_uint_32(&file[at]);
+    const std::string_view name(reinterpret_cast<const char*>(&file[at + 4]), 4);
+    if (name == "IDAT" || length > file.size() - at - kFrame) break;
+    if (name == "eXIf") return file.subspan(at + 8, length);
+    at += kFrame + length;
+  }
+  return {};
+}
+
+}  // namespace
+
+StoredImage decode_png(std::span<const uint8_t> file) {
+  at::Tensor image = PngDecoder(file).decode();
+  const int64_t width = image.size(1);
+  const int64_t height = image.size(0);
+  return {std::move(image), width, height, 1, exif_orientation(exif_chunk(file))};
+}
+
+}  // namespace lensbox

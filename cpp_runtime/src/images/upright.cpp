@@ -1,0 +1,110 @@
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "images/decoders.h"
+
+namespace lensbox {
+namespace {
+
+// One of the eight orientations: the stored picture is mirrored, then its rows may become columns.
+struct Turn {
+  bool mirror_x;  // left and right
+  bool mirror_y;  // top and bottom
+  bool swap;      // along the main diagonal
+};
+
+Turn turn_for(int exif_orientation) {
+  switch (exif_orientation) {
+    case 2:
+      return {true, false, false};
+    case 3:
+      return {true, true, false};
+    case 4:
+      return {false, true, false};
+    case 5:
+      return {false, false, true};
+    case 6:
+      return {false, true, true};
+    case 7:
+      return {true, true, true};
+    case 8:
+      return {true, false, true};
+    default:
+      return {false, false, false};
+  }
+}
+
+// Copy square by square: the rows of one image are columns of the other, and a column touches as many cache
+// lines as it has pixels.
+template <int channels>
+void copy_turned(const at::Tensor& stored, Turn turn, at::Tensor& upright) {
+  constexpr int64_t kSquare = 32;
+  const int64_t stored_height = stored.size(0);
+  const int64_t height = upright.size(0);
+  const int64_t width = upright.size(1);
+  const int64_t row = channels * stored.size(1);
+  // The distance in memory between stored pixels that are neighbours in the upright image.
+  int64_t right = turn.mirror_x ? -channels : channels;
+  int64_t down = turn.mirror_y ? -row : row;
+  const uint8_t* const corner = stored.const_data_ptr<uint8_t>() + (turn.mirror_x ? row - channels : 0) +
+                                (turn.mirror_y ? row * (stored_height - 1) : 0);
+  uint8_t* const pixels = upright.mutable_data_ptr<uint8_t>();
+  if (turn.swap) std::swap(right, down);
+
+  for (int64_t top = 0; top < height; top += kSquare) {
+    const int64_t bottom = std::min(top + kSquare, height);
+    for (int64_t left = 0; left < width; left += kSquare) {
+      const int64_t end = std::min(left + kSquare, width);
+      for (int64_t y = top; y < bottom; ++y) {
+        uint8_t* to = pixels + (y * width + left) * channels;
+        const uint8_t* from = corner + y * down + left * right;
+        for (int64_t x = left; x < end; ++x, to += channels, from += right) {
+          std::memcpy(to, from, channels);
+        }
+      }
+    }
+  }
+}
+
+at::Tensor turned(const at::Tensor& stored, Turn turn) {
+  if (!turn.mirror_x && !turn.mirror_y && !turn.swap) return stored;
+  const int64_t channels = stored.size(2);
+  at::Tensor upright = turn.swap ? new_pixels(stored.size(0), stored.size(1), channels)
+                                 : new_pixels(stored.size(1), stored.size(0), channels);
+  if (channels == 1) copy_turned<1>(stored, turn, upright);
+  if (channels == 3) copy_turned<3>(stored, turn, upright);
+  if (channels == 4) copy_turned<4>(stored, turn, upright);
+  return upright;
+}
+
+// Return the span of pixels that begin at 0 and reach to `end` along a side, also after mirroring. `end` may
+// be beyond the side.
+std::pair<float, float> span_on_side(int64_t end, int64_t side, bool mirror) {
+  const int64_t begin = mirror ? side - end : 0;
+  return {static_cast<float>(begin), static_cast<float>(begin + end)};
+}
+
+}  // namespace
+
+bool swaps_sides(int exif_orientation) {
+  return turn_for(exif_orientation).swap;
+}
+
+Photo turn_upright(StoredImage stored, Orientation orientation) {
+  const Turn turn = turn_for(orientation == Orientation::kExif ? stored.orientation : 1);
+  auto x = span_on_side(stored.pixels.size(1) * stored.reduction, stored.width, turn.mirror_x);
+  auto y = span_on_side(stored.pixels.size(0) * stored.reduction, stored.height, turn.mirror_y);
+  if (turn.swap) {
+    std::swap(x, y);
+    std::swap(stored.width, stored.height);
+  }
+  return {.pixels = turned(stored.pixels, turn).permute({2, 0, 1}),
+          .width = stored.width,
+          .height = stored.height,
+          .window = {x.first, y.first, x.second, y.second}};
+}
+
+}  // namespace lensbox

@@ -1,0 +1,80 @@
+#include "model/aoti.h"
+
+#include <ATen/ATen.h>
+#include <c10/core/DeviceGuard.h>
+#include <dlfcn.h>
+#include <lensbox/error.h>
+#include <link.h>
+#include <torch/csrc/inductor/aoti_package/model_package_loader.h>
+
+#include <algorithm>
+#include <system_error>
+#include <thread>
+
+#include "file/errors.h"
+#include "file/files.h"
+
+namespace lensbox {
+namespace {
+
+namespace fs = std::filesystem;
+using Loader = torch::inductor::AOTIModelPackageLoader;
+
+constexpr const char* kModel = "detect";
+// Of the CPU; further calls wait for one of them. They share the weights.
+constexpr size_t kMostCalls = 8;
+
+// The compiled code asks for libtorch.so, an empty library that a program linked with its parts may not have
+// opened. It lies beside them.
+void open_libtorch() {
+  fs::path folder;
+  const auto find = [](dl_phdr_info* object, size_t /*size*/, void* found) {
+    const fs::path library = object->dlpi_name;
+    if (library.filename() != "libtorch_cpu.so") return 0;
+    *static_cast<fs::path*>(found) = library.parent_path();
+    return 1;
+  };
+  // If it fails, the loader says what is missing.
+  if (dl_iterate_phdr(find, &folder) != 0) dlopen((folder / "libtorch.so").c_str(), RTLD_NOW | RTLD_GLOBAL);
+}
+
+std::unique_ptr<Loader> load(const fs::path& artifact, std::string_view bytes, c10::Device device) {
+  const std::string named = "artifact " + artifact.string() + ": ";
+  const size_t processors = std::max(1U, std::thread::hardware_concurrency());
+  open_libtorch();
+  try {
+    // The loader reads files alone, and needs this one no longer than while it loads.
+    const PrivateFolder folder;
+    const fs::path file = folder.path() / "detector.pt2";
+    write_private_file(file, bytes);
+    const bool single = device.is_cuda();
+    return std::make_unique<Loader>(file.string(), kModel, single,
+                                    single ? 1 : std::min(kMostCalls, processors), device.index());
+  } catch (const std::system_error& error) {
+    throw ArtifactError(named + "cannot be written to a temporary file: " + error.what());
+  } catch (const std::exception& error) {
+    throw ArtifactError(named + "cannot be loaded on " + device.str() + " by " + kTorchDescription +
+                        ". torch says:\n" + torch_message(error));
+  }
+}
+
+}  // namespace
+
+CompiledDetect::CompiledDetect(const fs::path& artifact, std::string_view bytes, c10::Device device)
+    : device_(device), loader_(load(artifact, bytes, device)) {}
+
+CompiledDetect::~CompiledDetect() = default;
+
+std::vector<at::Tensor> CompiledDetect::run(const at::Tensor& canvases, double score_threshold,
+                                            double iou_threshold) const {
+  // On the CPU whatever the device: there they are read without waiting for it.
+  const auto number = [](double value) { return at::scalar_tensor(value, at::dtype(at::kDouble)); };
+  const std::vector<at::Tensor> inputs{canvases, number(score_threshold), number(iou_threshold)};
+  const c10::DeviceGuard on_device(device_);
+  std::unique_lock<std::mutex> turn(turn_, std::defer_lock);
+  if (device_.is_cuda()) turn.lock();
+  // On the current stream.
+  return loader_->run(inputs);
+}
+
+}  // namespace lensbox

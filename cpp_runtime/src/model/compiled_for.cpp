@@ -1,0 +1,119 @@
+#include "model/compiled_for.h"
+
+#include <dlfcn.h>
+#include <lensbox/error.h>
+#include <sys/utsname.h>
+#include <torch/version.h>
+
+#include <algorithm>
+#include <fstream>
+#include <iterator>
+#include <set>
+#include <sstream>
+
+#include "file/errors.h"
+
+namespace lensbox {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kAgain = ": export the detector again, on a machine like this one";
+
+std::string read_cpuinfo() {
+  std::ifstream stream("/proc/cpuinfo");
+  return {std::istreambuf_iterator<char>(stream), {}};
+}
+
+// Return the words of the first line that begins with `name` and a colon.
+std::set<std::string> words_of_line(std::string_view text, const std::string& name) {
+  std::istringstream lines{std::string(text)};
+  for (std::string line; std::getline(lines, line);) {
+    const size_t colon = line.find(':');
+    if (!line.starts_with(name) || colon == std::string::npos) continue;
+    std::istringstream words(line.substr(colon + 1));
+    return {std::istream_iterator<std::string>(words), {}};
+  }
+  return {};
+}
+
+std::string joined(const std::vector<std::string>& names) {
+  std::string text;
+  for (const std::string& name : names) {
+    text += (text.empty() ? "" : ", ") + name;
+  }
+  return text;
+}
+
+// cuda.h: CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR and _MINOR.
+constexpr int kMajor = 75;
+constexpr int kMinor = 76;
+
+template <class Function>
+Function* find(void* library, const char* name) {
+  return reinterpret_cast<Function*>(dlsym(library, name));
+}
+
+// Return the architecture, such as sm_90, or "" if the driver cannot be asked. The driver is there wherever
+// torch has a GPU, so neither CUDA's headers nor its run-time library are needed.
+std::string gpu_architecture(c10::Device device) {
+  void* const driver = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL);  // for the life of the process
+  if (driver == nullptr) return "";
+  const auto init = find<int(unsigned int)>(driver, "cuInit");
+  const auto get = find<int(int*, int)>(driver, "cuDeviceGet");
+  const auto attribute = find<int(int*, int, int)>(driver, "cuDeviceGetAttribute");
+  if (init == nullptr || get == nullptr || attribute == nullptr) return "";
+  int handle = 0, major = 0, minor = 0;
+  const int index = std::max<int>(device.index(), 0);
+  if (init(0) != 0 || get(&handle, index) != 0 || attribute(&major, kMajor, handle) != 0 ||
+      attribute(&minor, kMinor, handle) != 0) {
+    return "";
+  }
+  return "sm_" + std::to_string(major) + std::to_string(minor);
+}
+
+}  // namespace
+
+std::string this_platform() {
+  utsname names{};
+  uname(&names);
+  std::string platform = std::string(names.sysname) + "-" + names.machine;
+  for (char& c : platform) {
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+  }
+  return platform;
+}
+
+std::vector<std::string> lacking_features(const std::vector<std::string>& needed, std::string_view cpuinfo) {
+  std::set<std::string> present = words_of_line(cpuinfo, "flags");    // x86-64
+  if (present.empty()) present = words_of_line(cpuinfo, "Features");  // ARM
+  std::vector<std::string> lacking;
+  for (const std::string& feature : needed) {
+    if (!present.contains(feature)) lacking.push_back(feature);
+  }
+  return lacking;
+}
+
+void require_machine(const fs::path& artifact, const Compiled& compiled, c10::Device device) {
+  const std::string made = "artifact " + artifact.string() + ": was compiled for ";
+  if (minor_version(compiled.torch_version) != minor_version(TORCH_VERSION)) {
+    throw ArtifactError(made + "torch " + compiled.torch_version + "; this program has " + kTorchDescription +
+                        ", and C++ interfaces change between minor versions" + kAgain);
+  }
+  if ((compiled.device == "cuda") != device.is_cuda()) {
+    throw DeviceError("device must be " + compiled.device + ", for which " + artifact.string() +
+                      " was compiled, got " + device.str());
+  }
+  if (compiled.platform != this_platform()) {
+    throw ArtifactError(made + compiled.platform + "; this machine is " + this_platform() + kAgain);
+  }
+  if (const auto lacking = lacking_features(compiled.cpu_features, read_cpuinfo()); !lacking.empty()) {
+    throw ArtifactError(made + "a processor with " + joined(lacking) + ", which this one lacks" + kAgain);
+  }
+  if (device.is_cuda() && gpu_architecture(device) != compiled.gpu_architecture) {
+    throw ArtifactError(made + "a GPU of architecture " + compiled.gpu_architecture + "; that of " +
+                        device.str() + " is " + gpu_architecture(device) + kAgain);
+  }
+}
+
+}  // namespace lensbox

@@ -1,0 +1,23 @@
+#pragma once
+
+#include <c10/core/Device.h>
+#include <lensbox/metadata.h>
+
+#include <filesystem>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace lensbox {
+
+// Return system and processor of this process, such as linux-x86_64.
+std::string this_platform();
+
+// Throw ArtifactError, naming the artifact, if its code is not for this torch, system, processor and GPU;
+// DeviceError if it is for another kind of device than `device`.
+void require_machine(const std::filesystem::path& artifact, const Compiled& compiled, c10::Device device);
+
+// Return the features in `needed` that `cpuinfo`, the text of Linux's /proc/cpuinfo, does not name.
+std::vector<std::string> lacking_features(const std::vector<std::string>& needed, std::string_view cpuinfo);
+
+}  // namespace lensbox

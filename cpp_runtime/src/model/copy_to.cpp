@@ -1,0 +1,82 @@
+#include "model/copy_to.h"
+
+#include <ATen/ATen.h>
+
+namespace lensbox {
+namespace {
+
+constexpr int64_t kAlignment = 256;  // bytes, that of torch's own memory on GPUs
+
+int64_t aligned(int64_t size) {
+  return (size + kAlignment - 1) / kAlignment * kAlignment;
+}
+
+}  // namespace
+
+std::vector<at::Tensor> copy_to(c10::Device device, const std::vector<at::Tensor>& tensors) {
+  std::vector<at::Tensor> moved;
+  for (const at::Tensor& tensor : tensors) {
+    if (device.is_cuda() && tensor.is_cpu()) moved.push_back(tensor);
+  }
+  if (!moved.empty()) {
+    // torch keeps pinned memory for later calls, and reuses it only once the copy is over.
+    moved = unpack(pack(moved, /*pinned=*/true).to(device, /*non_blocking=*/true), moved);
+  }
+
+  std::vector<at::Tensor> there;
+  auto next = moved.begin();
+  for (const at::Tensor& tensor : tensors) {
+    there.push_back(device.is_cuda() && tensor.is_cpu() ? *next++ : tensor.to(device));
+  }
+  return there;
+}
+
+at::Tensor pack(const std::vector<at::Tensor>& tensors, bool pinned) {
+  int64_t size = 0;
+  for (const at::Tensor& tensor : tensors) {
+    size += aligned(static_cast<int64_t>(tensor.nbytes()));
+  }
+  at::Tensor buffer = at::empty({size}, at::TensorOptions().dtype(at::kByte).pinned_memory(pinned));
+  const std::vector<at::Tensor> views = unpack(buffer, tensors);
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    views[i].copy_(tensors[i]);
+  }
+  return buffer;
+}
+
+std::vector<at::Tensor> unpack(const at::Tensor& buffer, const std::vector<at::Tensor>& packed) {
+  std::vector<at::Tensor> views;
+  int64_t begin = 0;
+  for (const at::Tensor& tensor : packed) {
+    const auto size = static_cast<int64_t>(tensor.nbytes());
+    const at::Tensor numbers = buffer.narrow(0, begin, size).view(tensor.scalar_type());
+    views.push_back(tensor.is_non_overlapping_and_dense()
+                        ? numbers.as_strided(tensor.sizes(), tensor.strides())
+                        : numbers.view(tensor.sizes()));
+    begin += aligned(size);
+  }
+  return views;
+}
+
+std::vector<at::Tensor> copy_to_cpu(const std::vector<at::Tensor>& tensors) {
+  if (tensors.empty()) return {};
+  std::vector<at::Tensor> bytes;
+  for (const at::Tensor& tensor : tensors) {
+    bytes.push_back(tensor.contiguous().flatten().view(at::kByte));
+  }
+  const at::Tensor all = at::cat(bytes).cpu();
+
+  std::vector<at::Tensor> there;
+  int64_t begin = 0;
+  for (const at::Tensor& tensor : tensors) {
+    const auto size = static_cast<int64_t>(tensor.nbytes());
+    at::Tensor own = all.narrow(0, begin, size);
+    // torch views bytes as numbers only where they lie as numbers must.
+    if (begin % static_cast<int64_t>(tensor.element_size()) != 0) own = own.clone();
+    there.push_back(own.view(tensor.scalar_type()).view(tensor.sizes()));
+    begin += size;
+  }
+  return there;
+}
+
+}  // namespace lensbox

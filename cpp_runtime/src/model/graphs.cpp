@@ -1,0 +1,167 @@
+// The graphs are compiled if torch has CUDA and its headers are found (LENSBOX_CUDA_GRAPHS). Everything but
+// the graph itself goes through c10's interfaces for any device, so that nothing here calls the CUDA runtime.
+
+#include "model/graphs.h"
+
+#include <ATen/ATen.h>
+#if LENSBOX_CUDA_GRAPHS
+#include <ATen/cuda/CUDAGraph.h>
+#endif
+#include <c10/core/DeviceGuard.h>
+#include <c10/core/Event.h>
+#include <c10/core/InferenceMode.h>
+#include <c10/core/StreamGuard.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+
+#include <algorithm>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <utility>
+
+#include "file/errors.h"
+
+namespace lensbox {
+
+CapturedDetect::CapturedDetect(std::vector<int64_t> batch_sizes, double score_threshold, double iou_threshold,
+                               at::Tensor canvas, std::unique_ptr<DetectGraphs> graphs)
+    : batch_sizes_(std::move(batch_sizes)),
+      score_threshold_(score_threshold),
+      iou_threshold_(iou_threshold),
+      canvas_(std::move(canvas)),
+      graphs_(std::move(graphs)) {
+  std::ranges::sort(batch_sizes_);
+}
+
+std::optional<Found> CapturedDetect::run(const at::Tensor& canvases, double score_threshold,
+                                         double iou_threshold) const {
+  const auto size = std::ranges::lower_bound(batch_sizes_, canvases.size(0));
+  const bool is_alike = canvases.sizes().slice(1) == canvas_.sizes().slice(1) &&
+                        canvases.scalar_type() == canvas_.scalar_type() &&
+                        canvases.device() == canvas_.device();
+  const bool same_thresholds = score_threshold == score_threshold_ && iou_threshold == iou_threshold_;
+  if (size == batch_sizes_.end() || !is_alike || !same_thresholds) return std::nullopt;
+  return graphs_->replay(*size, canvases);
+}
+
+#if LENSBOX_CUDA_GRAPHS
+namespace {
+
+// Before a graph is recorded: cuDNN and cuBLAS choose kernels and take their memory in the first calls.
+constexpr int kWarmUpCalls = 3;
+
+// detect, recorded with memory of its own for canvases and results.
+struct RecordedGraph {
+  at::cuda::CUDAGraph graph;
+  at::Tensor canvases;  // [batch size, c, h, w]
+  Found found;          // in the graph's memory, overwritten by every replay
+};
+
+// pool: the memory that graphs which never run at the same time may share.
+using Pool = decltype(at::cuda::graph_pool_handle());
+
+void record(RecordedGraph& recorded, Pool pool, const std::function<Found()>& detect) {
+  // Of this thread alone: others may go on working with the GPU.
+  recorded.graph.capture_begin(pool, cudaStreamCaptureModeThreadLocal);
+  try {
+    recorded.found = detect();
+  } catch (...) {
+    // The stream must not stay in capture; what went wrong first is the error to tell.
+    try {
+      recorded.graph.capture_end();
+    } catch (const std::exception&) {
+    }
+    throw;
+  }
+  recorded.graph.capture_end();
+}
+
+class CudaDetectGraphs final : public DetectGraphs {
+ public:
+  CudaDetectGraphs(const DetectorModule& module, const at::Tensor& canvas,
+                   const std::vector<int64_t>& batch_sizes, double score_threshold, double iou_threshold)
+      : backend_(c10::kCUDA), device_(canvas.device()) {
+    const c10::InferenceMode inference_mode;
+    // A graph cannot be recorded on the default stream. What was enqueued there, such as the weights' copies,
+    // comes first.
+    const c10::Stream stream = backend_.getStreamFromGlobalPool(device_);
+    wait_for(backend_.getStream(device_), stream);
+    const c10::StreamGuard on_stream(stream);
+
+    // The largest first, because the others then fit into its memory.
+    const Pool pool = at::cuda::graph_pool_handle();
+    std::vector<int64_t> sizes = batch_sizes;
+    std::ranges::sort(sizes, std::greater());
+    for (const int64_t size : sizes) {
+      RecordedGraph& recorded = graphs_[size];
+      if (recorded.canvases.defined()) continue;  // a size given twice
+      recorded.canvases = canvas.repeat({size, 1, 1, 1});
+      const auto detect = [&] { return module.detect(recorded.canvases, score_threshold, iou_threshold); };
+      for (int call = 0; call < kWarmUpCalls; ++call) {
+        detect();
+      }
+      stream.synchronize();
+      record(recorded, pool, detect);
+    }
+    stream.synchronize();
+  }
+
+  Found replay(int64_t batch_size, const at::Tensor& canvases) override {
+    const c10::DeviceGuard on_device(device_);
+    const c10::Stream stream = backend_.getStream(device_);
+    const int64_t count = canvases.size(0);
+    const std::lock_guard lock(mutex_);
+    RecordedGraph& recorded = graphs_.at(batch_size);
+    // Another thread may have used the graphs on another stream.
+    if (last_use_) last_use_->block(stream);
+    // Beyond `count`, canvases of earlier calls are looked at again, and nobody asks what was found there.
+    recorded.canvases.narrow(0, 0, count).copy_(canvases, /*non_blocking=*/true);
+    recorded.graph.replay();
+    const auto own = [&](const at::Tensor& tensor) { return tensor.narrow(0, 0, count).clone(); };
+    Found found{own(recorded.found.boxes), own(recorded.found.scores), own(recorded.found.counts)};
+    if (recorded.found.labels.defined()) found.labels = own(recorded.found.labels);
+    for (const at::Tensor& extra : recorded.found.extras) {
+      found.extras.push_back(own(extra));
+    }
+    if (!last_use_) last_use_.emplace(c10::kCUDA);
+    last_use_->record(stream);
+    return found;
+  }
+
+ private:
+  static void wait_for(const c10::Stream& earlier, const c10::Stream& later) {
+    c10::Event event(c10::kCUDA);
+    event.record(earlier);
+    event.block(later);
+  }
+
+  c10::impl::VirtualGuardImpl backend_;
+  c10::Device device_;
+  std::mutex mutex_;
+  std::map<int64_t, RecordedGraph> graphs_;
+  std::optional<c10::Event> last_use_;
+};
+
+}  // namespace
+
+std::unique_ptr<DetectGraphs> record_detect_graphs(const DetectorModule& module, const at::Tensor& canvas,
+                                                   const std::vector<int64_t>& batch_sizes,
+                                                   double score_threshold, double iou_threshold) {
+  return std::make_unique<CudaDetectGraphs>(module, canvas, batch_sizes, score_threshold, iou_threshold);
+}
+
+#else
+
+std::unique_ptr<DetectGraphs> record_detect_graphs(const DetectorModule& /*module*/,
+                                                   const at::Tensor& /*canvas*/,
+                                                   const std::vector<int64_t>& /*batch_sizes*/,
+                                                   double /*score_threshold*/, double /*iou_threshold*/) {
+  throw DeviceError(
+      "CUDA graphs are not built into this program: build it where " + std::string(kTorchDescription) +
+      " is one with CUDA and the CUDA toolkit's headers are found (-DLENSBOX_CUDA_INCLUDE_DIR=)");
+}
+
+#endif
+
+}  // namespace lensbox
