@@ -1,7 +1,8 @@
 """The C++ runner finds the faces in two photographs: `make demo`, or `python -m lensbox.cpp_runtime.demo`.
 
-Reads the photographs from the packages that ship them, has `lensbox_runner` detect and draw, prints what it
-found, lets it evaluate the GIoU loss against a box drawn by hand, and puts both pictures into one.
+Read the photographs from the packages that ship them, let `lensbox_runner` detect, print the detections, let
+it compute the GIoU loss against a box drawn by hand, and draw both photographs with their boxes into one
+picture.
 """
 
 import argparse
@@ -15,6 +16,7 @@ from typing import Any
 
 import PIL.Image
 
+from lensbox.common.annotate import annotate
 from lensbox.common.files import atomic_write
 from lensbox.common.samples import DRAWN_BOXES, save_photos
 
@@ -27,7 +29,7 @@ class DemoError(RuntimeError):
 
 
 def main(argv: list[str]) -> int:
-    """Runs the demo and returns the exit code: 0 = faces found in both photographs, 1 = not."""
+    """Run the demo and return the exit code: 0 = faces found in both photographs, 1 = not."""
     options = _parser().parse_args(argv)
     try:
         run_demo(options.runner, options.artifact, options.ops, options.output)
@@ -38,7 +40,7 @@ def main(argv: list[str]) -> int:
 
 
 def run_demo(runner: Path, artifact: Path, ops: Path | None, output: Path) -> None:
-    """Writes photos/, annotated/ and demo.png into the folder `output`, and prints boxes, scores and losses.
+    """Write photos/ and demo.png into the folder `output`, and prints boxes, scores and losses.
 
     ops: the op library; None is the installed one. Raises DemoError if the runner fails or misses a face.
     """
@@ -46,20 +48,18 @@ def run_demo(runner: Path, artifact: Path, ops: Path | None, output: Path) -> No
         raise DemoError(f"{runner} is not there: build it with `make runner`")
     command = [str(runner), "--artifact", str(artifact), "--ops", str(ops or _installed_op_library())]
     photos = save_photos(output / "photos")
-    annotated = output / "annotated"
-
     images = [argument for path in photos for argument in ("--image", str(path))]
-    found = _run(command, "detect", *images, "--annotate", f"{annotated}/")
+    found = _run(command, "detect", *images)
     for entry in found["images"]:
         _print_photo(command, entry, output)
     demo_picture = output / "demo.png"
-    side_by_side([annotated / f"{path.stem}.png" for path in photos], demo_picture)
+    pictures = [annotate(PIL.Image.open(entry["file"]), entry["detections"]) for entry in found["images"]]
+    side_by_side(pictures, demo_picture)
     print(f"\nBoth photographs with their boxes: {demo_picture}")
 
 
-def side_by_side(pictures: list[Path], output: Path) -> None:
-    """Puts pictures beside each other, scaled to the height of the lowest, into the PNG file `output`."""
-    images = [PIL.Image.open(path).convert("RGB") for path in pictures]
+def side_by_side(images: list[PIL.Image.Image], output: Path) -> None:
+    """Put pictures beside each other, scaled to the height of the lowest, into the PNG file `output`."""
     height = min(image.height for image in images)
     images = [image.resize((round(image.width * height / image.height), height)) for image in images]
     width = sum(image.width for image in images) + GAP * (len(images) - 1)
@@ -95,7 +95,7 @@ def _print_photo(command: list[str], entry: dict[str, Any], scratch: Path) -> No
 
 
 def _run(command: list[str], name: str, *arguments: str, stdin: str = "") -> Any:
-    """Runs a command of the runner and returns the JSON it printed."""
+    """Run a command of the runner and return the JSON it printed."""
     runner, *model = command
     process = subprocess.run(
         [runner, name, *model, *arguments], input=stdin, stdout=subprocess.PIPE, text=True, check=False

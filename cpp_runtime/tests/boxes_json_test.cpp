@@ -1,7 +1,8 @@
+#include "boxes_json.h"
+
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 #include <lensbox/error.h>
-#include <lensbox/torch/boxes_json.h>
 
 #include <cstdlib>
 #include <limits>
@@ -13,10 +14,10 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 at::Tensor parse(const char* text) {
-  return lensbox::parse_boxes(Json::parse(text), "predictions");
+  return parse_boxes(Json::parse(text), "predictions");
 }
 
-void expect_refused(const char* text, std::initializer_list<const char*> parts) {
+void expect_no_boxes(const char* text, std::initializer_list<const char*> parts) {
   expect_error<lensbox::InputError>([&] { parse(text); }, parts);
 }
 
@@ -60,36 +61,36 @@ TEST(ParseBoxes, TheOutputOfDetectForSeveralImagesIsPadded) {
 }
 
 TEST(ParseBoxes, RefusesWhatIsNoArray) {
-  expect_refused("7", {"predictions", "nested arrays", "7"});
+  expect_no_boxes("7", {"predictions", "nested arrays", "7"});
 }
 
 TEST(ParseBoxes, RefusesAnObjectWithoutBoxes) {
-  expect_refused(R"({"box": []})", {"\"boxes\"", "\"images\""});
+  expect_no_boxes(R"({"box": []})", {"\"boxes\"", "\"images\""});
 }
 
 TEST(ParseBoxes, RefusesThreeNumbers) {
-  expect_refused("[[1, 2, 3, 4], [1, 2, 3]]", {"predictions[1]", "four numbers", "[1,2,3]"});
+  expect_no_boxes("[[1, 2, 3, 4], [1, 2, 3]]", {"predictions[1]", "four numbers", "[1,2,3]"});
 }
 
 TEST(ParseBoxes, RefusesOneFlatBox) {
-  expect_refused("[1, 2, 3, 4]", {"predictions[0]", "four numbers", "got 1"});
+  expect_no_boxes("[1, 2, 3, 4]", {"predictions[0]", "four numbers", "got 1"});
 }
 
 TEST(ParseBoxes, RefusesTextAndBooleans) {
-  expect_refused(R"([[1, 2, 3, "4"]])", {"predictions[0][3]", "number", "\"4\""});
-  expect_refused("[[1, 2, true, 4]]", {"predictions[0][2]", "number", "true"});
+  expect_no_boxes(R"([[1, 2, 3, "4"]])", {"predictions[0][3]", "number", "\"4\""});
+  expect_no_boxes("[[1, 2, true, 4]]", {"predictions[0][2]", "number", "true"});
 }
 
 TEST(ParseBoxes, RefusesARaggedBatch) {
-  expect_refused("[[[1, 2, 3, 4]], []]", {"predictions[1]", "same number of boxes (1", "[]"});
+  expect_no_boxes("[[[1, 2, 3, 4]], []]", {"predictions[1]", "same number of boxes (1", "[]"});
 }
 
 TEST(ParseBoxes, NamesTheElementOfABatch) {
-  expect_refused("[[[1, 2, 3, 4]], [[1, 2, 3, null]]]", {"predictions[1][0][3]", "null"});
+  expect_no_boxes("[[[1, 2, 3, 4]], [[1, 2, 3, null]]]", {"predictions[1][0][3]", "null"});
 }
 
 TEST(ParseBoxes, RefusesAnImageThatFailed) {
-  expect_refused(R"({"images": [{"file": "a", "error": "no such file"}]})",
+  expect_no_boxes(R"({"images": [{"file": "a", "error": "no such file"}]})",
                  {"predictions.images[0]", "detections", "no such file"});
 }
 
@@ -104,18 +105,25 @@ TEST(ParseBoxes, QuotesLongValuesInPart) {
 }
 
 TEST(ShortestDecimal, PrintsAsTheFloatDoesAndReadsBackTheSame) {
-  EXPECT_EQ(Json(lensbox::shortest_decimal(0.3F)).dump(), "0.3");
+  EXPECT_EQ(Json(shortest_decimal(0.3F)).dump(), "0.3");
   for (const float value : {0.1F, 123.456F, 1.0F / 3, 255.99998F, std::numeric_limits<float>::denorm_min(),
                             std::numeric_limits<float>::max(), -0.0F}) {
-    const auto text = Json(lensbox::shortest_decimal(value)).dump();
+    const auto text = Json(shortest_decimal(value)).dump();
     EXPECT_EQ(std::strtof(text.c_str(), nullptr), value) << text;
   }
 }
 
+lensbox::Metadata with(const std::vector<std::string>& classes, const std::vector<lensbox::Extra>& extras) {
+  lensbox::Metadata metadata{};
+  metadata.classes = classes;
+  metadata.extras = extras;
+  return metadata;
+}
+
 TEST(ToJson, ListsDetectionsInOrder) {
-  const auto json = lensbox::to_json({{{1, 2, 3.25F, 4}, 0.9F}, {{5, 6, 7, 8}, 0.1F}});
+  const auto json = to_json({{{1, 2, 3.25F, 4}, 0.9F}, {{5, 6, 7, 8}, 0.1F}}, with({}, {}));
   EXPECT_EQ(json.dump(), R"([{"box":[1.0,2.0,3.25,4.0],"score":0.9},{"box":[5.0,6.0,7.0,8.0],"score":0.1}])");
-  EXPECT_EQ(lensbox::to_json({}).dump(), "[]");
+  EXPECT_EQ(to_json({}, with({}, {})).dump(), "[]");
 }
 
 TEST(ToJson, LabelsAreNamesAndExtrasHaveTheirShapes) {
@@ -128,18 +136,17 @@ TEST(ToJson, LabelsAreNamesAndExtrasHaveTheirShapes) {
                                      1,
                                      {std::vector<float>{0.1F, 2, -3, 4}, std::vector<int64_t>{INT64_MAX},
                                       std::vector<float>{0, std::numeric_limits<float>::quiet_NaN(), 1e30F}}};
-  EXPECT_EQ(lensbox::to_json({detection}, {"cat", "h\u00e9risson"}, extras).dump(),
+  EXPECT_EQ(to_json({detection}, with({"cat", "h\u00e9risson"}, extras)).dump(),
             R"([{"box":[1.0,2.0,3.0,4.0],"score":0.5,"label":"hérisson","extras":{"eyes":[[0.1,2.0],)"
             R"([-3.0,4.0]],"age":9223372036854775807,"code":[[0.0,null,1e+30]]}}])");
-  EXPECT_EQ(lensbox::to_json({detection}).dump(), R"([{"box":[1.0,2.0,3.0,4.0],"score":0.5}])");
+  EXPECT_EQ(to_json({detection}, with({}, {})).dump(), R"([{"box":[1.0,2.0,3.0,4.0],"score":0.5}])");
 }
 
 TEST(ToJson, IsReadAsBoxesAgain) {
   const lensbox::Detection detection{{1, 2, 3, 4}, 0.5F, 0, {std::vector<float>{1}}};
-  const auto detections = lensbox::to_json({detection}, {"cat"}, {{"age", {}, lensbox::ExtraKind::kValues}});
+  const auto detections = to_json({detection}, with({"cat"}, {{"age", {}, lensbox::ExtraKind::kValues}}));
   const Json document = {{"images", {{{"detections", detections}}}}};
-  EXPECT_TRUE(
-      at::equal(lensbox::parse_boxes(document, "targets"), at::arange(1, 5, at::kDouble).view({1, 4})));
+  EXPECT_TRUE(at::equal(parse_boxes(document, "targets"), at::arange(1, 5, at::kDouble).view({1, 4})));
 }
 
 }  // namespace

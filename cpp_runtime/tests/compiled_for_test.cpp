@@ -1,10 +1,9 @@
-#include "compiled_for.h"
+#include "model/compiled_for.h"
 
 #include <gtest/gtest.h>
 #include <lensbox/error.h>
 #include <torch/version.h>
 
-#include "carried_ops.h"
 #include "expect_error.h"
 
 namespace {

@@ -1,4 +1,4 @@
-#include "copy_to.h"
+#include "model/copy_to.h"
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>

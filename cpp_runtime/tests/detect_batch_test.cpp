@@ -1,4 +1,4 @@
-#include "detect_batch.h"
+#include "detect/detect_batch.h"
 
 #include <ATen/ATen.h>
 #include <lensbox/error.h>
@@ -6,12 +6,10 @@
 #include <limits>
 
 #include "expect_error.h"
-#include "script_methods.h"
 
 namespace {
 
 using lensbox::DetectorModule;
-using lensbox::Metadata;
 using lensbox::Photo;
 
 DetectorModule echo() {
@@ -23,12 +21,6 @@ DetectorModule echo() {
   return {"model.pt", std::make_shared<lensbox::ScriptMethods>(module)};
 }
 
-Metadata format(int64_t version) {
-  Metadata metadata{};
-  metadata.format_version = version;
-  return metadata;
-}
-
 Photo good_photo() {
   return Photo::of(at::zeros({3, 20, 30}, at::kByte));
 }
@@ -38,7 +30,7 @@ TEST(Prepare, WindowsTellWhichPartOfWhat) {
   part.width = 119;
   part.height = 80;
   part.window = {-1, 0, 119, 80};
-  const auto prepared = prepare(echo(), format(2), c10::kCPU, {good_photo(), part});
+  const auto prepared = prepare(echo(), c10::kCPU, {good_photo(), part});
   EXPECT_EQ(prepared.canvases.size(0), 2);
   EXPECT_TRUE(
       at::equal(prepared.geometry,
@@ -49,8 +41,7 @@ TEST(Prepare, RefusesPhotosThatAreNone) {
   const auto refused = [](auto change, std::initializer_list<const char*> parts) {
     Photo photo = good_photo();
     change(photo);
-    expect_error<lensbox::InputError>([&] { prepare(echo(), format(2), c10::kCPU, {good_photo(), photo}); },
-                                      parts);
+    expect_error<lensbox::InputError>([&] { prepare(echo(), c10::kCPU, {good_photo(), photo}); }, parts);
   };
   refused([](Photo& photo) { photo.pixels = at::zeros({3, 20, 30}); },
           {"photo 1: pixels must be uint8", "got Float [3, 20, 30]"});
@@ -62,13 +53,6 @@ TEST(Prepare, RefusesPhotosThatAreNone) {
   refused([](Photo& photo) { photo.window[1] = std::numeric_limits<float>::quiet_NaN(); }, {"window", "nan"});
   expect_error<lensbox::InputError>([] { Photo::of(at::zeros({20, 30}, at::kByte)); },
                                     {"[C, H, W], got [20, 30]"});
-}
-
-TEST(Prepare, FormatOneTakesWholePhotographsOnly) {
-  Photo part = good_photo();
-  part.width = 60;
-  expect_error<lensbox::InputError>([&] { prepare(echo(), format(1), c10::kCPU, {part}); },
-                                    {"photo 0", "format 1", "got a part"});
 }
 
 TEST(Collect, TakesAsManyAsAreCounted) {
@@ -119,7 +103,7 @@ lensbox::Found named_found(int64_t label = 1) {
 }
 
 TEST(Restore, TakesPointsToThePhotographToo) {
-  const auto found = restore(named(), format(2), named_found(), at::zeros({2, 6}));
+  const auto found = restore(named(), named_found(), at::zeros({2, 6}));
   EXPECT_TRUE(at::equal(found.boxes, at::ones({2, 3, 4})));
   EXPECT_TRUE(at::equal(found.extras[0], named_found().extras[0] + 100));
   EXPECT_TRUE(at::equal(found.extras[1], named_found().extras[1]));

@@ -1,4 +1,4 @@
-#include "detector_module.h"
+#include "model/detector_module.h"
 
 #include <ATen/ATen.h>
 #include <lensbox/error.h>
@@ -7,7 +7,6 @@
 #include <torch/library.h>
 
 #include "expect_error.h"
-#include "script_methods.h"
 
 namespace {
 
@@ -71,8 +70,6 @@ TEST(DetectorModuleCalls, ResultsAreChecked) {
                                        {"boxes [B, K, 4]", "[2, 5, 4], [2, 5, 4] and [2, 5, 4] for 2"});
   expect_error<lensbox::ArtifactError>([&] { detector.restore(boxes, geometry); },
                                        {"must keep the shape [2, 5, 4], got [2, 5, 2]"});
-  expect_error<lensbox::ArtifactError>([&] { detector.restore_each(boxes, geometry); },
-                                       {"must keep the shape [5, 4], got [5, 2]"});
   expect_error<lensbox::ArtifactError>([&] { detector.loss(boxes, boxes); }, {"has no method loss"});
 }
 
@@ -150,22 +147,6 @@ TEST(RestorePoints, KeepsShapeAndType) {
   const DetectorModule bad = with_method("def restore_points(self, points, geometry):\n  return geometry\n");
   expect_error<lensbox::ArtifactError>([&] { bad.restore_points(points, at::ones({2, 6})); },
                                        {"restore_points must return float32 [2, 3, 5, 2], got Float [2, 6]"});
-}
-
-TEST(DetectorModuleCalls, ImageByImageGivesABatch) {
-  const DetectorModule detector = with_method(
-      "def preprocess(self, image):\n"
-      "  return image + 1, torch.full([6], image[0, 0, 0])\n"
-      "def restore(self, boxes, geometry):\n"
-      "  return boxes * geometry[0]\n");
-  const auto prepared =
-      detector.preprocess_each({at::full({1, 4, 4}, 2, at::kFloat), at::full({1, 4, 4}, 3, at::kFloat)});
-  EXPECT_TRUE(at::equal(prepared.canvases[1], at::full({1, 4, 4}, 4, at::kFloat)));
-  const at::Tensor boxes = detector.restore_each(at::ones({2, 5, 4}), prepared.geometry);
-  EXPECT_TRUE(at::equal(boxes[0], at::full({5, 4}, 2.0F)));
-  EXPECT_TRUE(at::equal(boxes[1], at::full({5, 4}, 3.0F)));
-  expect_error<lensbox::ArtifactError>(
-      [&] { detector.preprocess_each({at::ones({1, 4, 4}), at::ones({1, 5, 4})}); }, {"of one size"});
 }
 
 }  // namespace

@@ -1,7 +1,5 @@
 #include <ATen/ATen.h>
-#include <lensbox/detector.h>
-#include <lensbox/image_io.h>
-#include <lensbox/torch/artifact.h>
+#include <lensbox/torch/tensors.h>
 
 #include <atomic>
 #include <cmath>
@@ -10,6 +8,7 @@
 #include <thread>
 
 #include "expect_error.h"
+#include "png_file.h"
 #include "small_artifact.h"
 #include "temporary_folder.h"
 
@@ -73,8 +72,7 @@ TEST_F(DetectorOfMeans, SaysWhatTheArtifactSays) {
   EXPECT_EQ(metadata.name, "mean color");
   EXPECT_EQ(metadata.format_version, 2);
   EXPECT_EQ(metadata.lensbox_version, "0.1.0");
-  ASSERT_TRUE(metadata.canvas);
-  EXPECT_EQ(metadata.canvas->width, 8);
+  EXPECT_EQ(metadata.reading.canvas.width, 8);
   EXPECT_EQ(metadata.reading.orientation, lensbox::Orientation::kExif);
   EXPECT_EQ(metadata.score_threshold, 0.125);
   EXPECT_EQ(metadata.iou_threshold, 0.5);
@@ -113,17 +111,51 @@ TEST_F(DetectorOfMeans, FindsInABatchWhatItFindsInEach) {
 }
 
 TEST_F(DetectorOfMeans, ReadsFiles) {
-  const auto path = folder_ / "image.png";
-  lensbox::write_png(path, {2, 1, 3, {40, 80, 120, 60, 100, 140}});
-  std::ifstream stream(path, std::ios::binary);
-  const std::vector<uint8_t> bytes{std::istreambuf_iterator<char>(stream), std::istreambuf_iterator<char>()};
-  for (const auto& found : {detector_->detect_file(path), detector_->detect_file(bytes)}) {
+  const std::string png = png_file(2, 1, 3);  // 0, 7, 14 and 21, 28, 35
+  const auto path = write("image.png", png);
+  const std::span bytes(reinterpret_cast<const uint8_t*>(png.data()), png.size());
+  for (const auto& found :
+       {detector_->detect_file(path, {.score = 0}), detector_->detect_file(bytes, {.score = 0})}) {
     EXPECT_EQ(found.width, 2);
     EXPECT_EQ(found.height, 1);
-    expect_found(found.detections, 2, 1, {50, 90, 130});
+    expect_found(found.detections, 2, 1, {10, 18, 24});
   }
   expect_error<lensbox::InputError>([&] { detector_->detect_file(folder_ / "none.png"); },
                                     {"none.png", "no such file"});
+}
+
+TEST_F(DetectorOfMeans, ReadsManyFiles) {
+  const std::vector<std::filesystem::path> files{write("a.png", png_file(2, 1, 3)), folder_ / "none.png",
+                                                 write("b.png", png_file(3, 1, 3))};
+  for (const size_t batch_size : {1, 2, 5}) {
+    std::vector<int64_t> widths;
+    detector_->detect_files(files, {.batch_size = batch_size, .decode_threads = 2},
+                            [&](size_t i, const lensbox::FileOutcome& outcome) {
+                              EXPECT_EQ(i, widths.size());
+                              const auto* const found = std::get_if<lensbox::FileDetections>(&outcome);
+                              widths.push_back(found == nullptr ? 0 : found->width);
+                            });
+    EXPECT_EQ(widths, (std::vector<int64_t>{2, 0, 3}));
+  }
+  const auto ignore = [](size_t, const lensbox::FileOutcome&) {};
+  detector_->detect_files({}, {}, ignore);
+  expect_error<lensbox::InputError>([&] { detector_->detect_files(files, {.decode_threads = 0}, ignore); },
+                                    {"options.decode_threads must be at least 1, got 0"});
+  expect_error<lensbox::InputError>(
+      [&] { detector_->detect_files(files, {.batch_size = 0, .decode_threads = 0}, ignore); },
+      {"options.batch_size must be at least 1, got 0"});
+}
+
+TEST_F(DetectorOfMeans, RefusesAFlippedBit) {
+  std::ifstream stream(artifact(), std::ios::binary);
+  const std::string bytes{std::istreambuf_iterator<char>(stream), std::istreambuf_iterator<char>()};
+  for (size_t flip = 0; flip < 30; ++flip) {
+    std::string changed = bytes;
+    const size_t bit = flip * 104729 % (8 * bytes.size());
+    changed[bit / 8] = static_cast<char>(changed[bit / 8] ^ (1 << bit % 8));
+    const auto path = write("flipped.pt", changed);
+    expect_error<lensbox::ArtifactError>([&] { Detector::load(path); }, {"flipped.pt"});
+  }
 }
 
 TEST_F(DetectorOfMeans, ThresholdsAreItsOwnOrGiven) {
@@ -172,29 +204,30 @@ TEST_F(DetectorOfMeans, CapturesNothingOnTheCpu) {
                                     {"thresholds.score"});
 }
 
+constexpr lensbox::Thresholds kHalf{.score = 0.5, .iou = 0.5};
+
 TEST_F(DetectorOfMeans, GivesTensors) {
-  const lensbox::Artifact& artifact = detector_->artifact();
   const at::Tensor canvases =
       at::tensor({51, 102, 204, 10, 20, 0}, at::kByte).view({2, 3, 1, 1}).expand({2, 3, 8, 8});
-  const lensbox::Found on_canvas = artifact.detect_canvases(canvases, 0.5, 0.5);
+  const lensbox::Found on_canvas = detect_canvases(*detector_, canvases, kHalf);
   EXPECT_TRUE(
       at::equal(on_canvas.boxes, at::tensor({0, 0, 51, 102, 0, 0, 10, 20}, at::kFloat).view({2, 1, 4})));
   EXPECT_TRUE(at::equal(on_canvas.counts, at::tensor({1, 0}, at::kInt)));
 
   const at::Tensor image = at::tensor({51, 102, 204}, at::kByte).view({3, 1, 1}).expand({3, 10, 100});
-  const lensbox::Found in_image = artifact.detect_tensors({lensbox::Photo::of(image)}, 0.5, 0.5);
+  const lensbox::Found in_image = detect_tensors(*detector_, {lensbox::Photo::of(image)}, kHalf);
   EXPECT_TRUE(at::allclose(in_image.boxes, at::tensor({0, 0, 20, 4}, at::kFloat).view({1, 1, 4})));
   EXPECT_TRUE(at::allclose(in_image.scores, at::tensor({0.8}, at::kFloat).view({1, 1})));
 
   const auto refused = [&](const at::Tensor& given, const char* got) {
-    expect_error<lensbox::InputError>([&] { artifact.detect_canvases(given, 0.5, 0.5); },
+    expect_error<lensbox::InputError>([&] { detect_canvases(*detector_, given, kHalf); },
                                       {"canvases must be uint8 [B, 3, 8, 8]", got});
   };
   refused(canvases.to(at::kFloat), "Float [2, 3, 8, 8]");
   refused(canvases[0], "Byte [3, 8, 8]");
   refused(canvases.narrow(0, 0, 0), "Byte [0, 3, 8, 8]");
   refused(canvases.narrow(2, 0, 7), "Byte [2, 3, 7, 8]");
-  expect_error<lensbox::InputError>([&] { artifact.detect_tensors({}, 0.5, 0.5); },
+  expect_error<lensbox::InputError>([&] { detect_tensors(*detector_, {}, kHalf); },
                                     {"photos must be at least one"});
 }
 
@@ -214,7 +247,7 @@ TEST_F(DetectorOfMeans, EightThreadsFindWhatOneFinds) {
                              std::abs(found[1][0].box[2] - 1) < 1e-3F;
           const lensbox::Box box{0, 0, static_cast<float>(red), 0};
           const bool right_loss = detector_->loss({&box, 1}, std::vector<lensbox::Box>(1)).value == red / 4.0;
-          wrong += !(right && right_loss && detector_->metadata().canvas->width == 8);
+          wrong += !(right && right_loss && detector_->metadata().reading.canvas.width == 8);
         }
         wrong += !detector_->self_test().passed();
       });
@@ -234,7 +267,7 @@ TEST_F(DetectorOfMeans, FindsTheSameOnAGpuWithGraphsAndWithout) {
     expect_found(found[0], 30, 20, {40, 80, 120});
     expect_found(found[1], 640, 480, {255, 1, 99});
     const auto canvases = at::full({2, 3, 8, 8}, 51, at::TensorOptions().dtype(at::kByte).device(c10::kCUDA));
-    const lensbox::Found on_canvas = gpu.artifact().detect_canvases(canvases, 0.125, 0.5);
+    const lensbox::Found on_canvas = detect_canvases(gpu, canvases);
     EXPECT_TRUE(on_canvas.boxes.is_cuda());
     EXPECT_NEAR(on_canvas.scores[1][0].item<float>(), 0.2, 1e-6);
   }
@@ -252,7 +285,7 @@ TEST_F(DetectorOfMeans, ThrowsErrorsWithTheirCode) {
   };
   EXPECT_EQ(code_of([] { Detector::load("none.pt"); }), 3);
   EXPECT_EQ(code_of([&] { Detector::load(artifact(), {.device = "tpu"}); }), 2);
-  EXPECT_EQ(code_of([this] { detector_->detect(ImageView{}); }), 4);
+  EXPECT_EQ(code_of([this] { detector_->detect(ImageView{nullptr, 1, 1, 1, PixelFormat::kGray8}); }), 4);
   const lensbox::Box negative{-1, 0, 0, 0};
   EXPECT_EQ(code_of([&] { detector_->loss({&negative, 1}, {&negative, 1}); }), 3);
 }

@@ -1,7 +1,8 @@
+#include "model/device.h"
+
 #include <ATen/Context.h>
 #include <gtest/gtest.h>
 #include <lensbox/error.h>
-#include <lensbox/torch/device.h>
 #include <torch/cuda.h>
 
 #include "expect_error.h"

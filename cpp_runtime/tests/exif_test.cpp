@@ -1,4 +1,4 @@
-#include "exif.h"
+#include "images/exif.h"
 
 #include <gtest/gtest.h>
 

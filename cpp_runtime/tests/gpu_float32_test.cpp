@@ -1,4 +1,4 @@
-#include "gpu_float32.h"
+#include "model/gpu_float32.h"
 
 #include <ATen/Context.h>
 #include <gtest/gtest.h>

@@ -1,6 +1,6 @@
-#include <lensbox/error.h>
-#include <lensbox/torch/artifact.h>
-#include <lensbox/torch/metadata.h>
+#include "file/metadata.h"
+
+#include <lensbox/detector.h>
 
 #include <tuple>
 
@@ -44,19 +44,18 @@ TEST(ParseMetadata, ReadsTheFields) {
   EXPECT_EQ(metadata.methods, std::vector<std::string>{"detect"});
   EXPECT_EQ(metadata.score_threshold, 0.5);
   EXPECT_EQ(metadata.iou_threshold, 1.0);
-  EXPECT_EQ(metadata.document["more"]["of"], "this");
+  EXPECT_NE(metadata.json.find(R"("more":{"of":"this"})"), std::string::npos);
 }
 
 TEST(ParseMetadata, ReadsCanvasAndReading) {
   const auto metadata = parse(kGood);
   EXPECT_EQ(metadata.format_version, 2);
-  ASSERT_TRUE(metadata.reading.canvas);
-  EXPECT_EQ(metadata.reading.canvas->height, 24);
-  EXPECT_EQ(metadata.reading.canvas->width, 32);
-  EXPECT_EQ(metadata.reading.canvas->channels, 3);
-  EXPECT_EQ(metadata.reading.canvas->fill, 7);
-  EXPECT_EQ(metadata.reading.reading.orientation, lensbox::Orientation::kStored);
-  EXPECT_EQ(metadata.reading.reading.jpeg_oversampling, 3);
+  EXPECT_EQ(metadata.reading.canvas.height, 24);
+  EXPECT_EQ(metadata.reading.canvas.width, 32);
+  EXPECT_EQ(metadata.reading.canvas.channels, 3);
+  EXPECT_EQ(metadata.reading.canvas.fill, 7);
+  EXPECT_EQ(metadata.reading.orientation, lensbox::Orientation::kStored);
+  EXPECT_EQ(metadata.reading.jpeg_oversampling, 3);
 }
 
 TEST(ParseMetadata, CanvasAndReadingAreStrict) {
@@ -79,17 +78,6 @@ TEST(ParseMetadata, CanvasAndReadingAreStrict) {
   for (const auto& [from, to, message] : changes) {
     expect_refused(changed(from, to), {"model.pt", "lensbox.json is damaged", message});
   }
-}
-
-TEST(ParseMetadata, FormatOneHasNoCanvas) {
-  std::string text = changed("\"format_version\": 2", "\"format_version\": 1");
-  text.replace(text.find("\"height\": 24"), 12, "\"height\": -1");
-  text.replace(text.find("\"more\""), 6,
-               R"("classes": 0, "extras": 0, "libraries": 0, "precision": 0, "more")");
-  const auto metadata = parse(text);
-  EXPECT_EQ(metadata.format_version, 1);
-  EXPECT_FALSE(metadata.reading.canvas);
-  EXPECT_EQ(metadata.reading.reading.orientation, lensbox::Orientation::kExif);
 }
 
 TEST(ParseMetadata, ReadsTheSelfTest) {
@@ -256,9 +244,11 @@ TEST(ParseMetadata, TheSelfTestHasLabelsAndExtrasThatFit) {
   }
 }
 
-TEST(ParseMetadata, RefusesANewerFormat) {
-  expect_refused(changed("\"format_version\": 2", "\"format_version\": 3"),
-                 {"model.pt", "format version 3", "up to 2", "0.1.0"});
+TEST(ParseMetadata, RefusesAnotherFormat) {
+  for (const char* version : {"1", "3"}) {
+    expect_refused(changed("\"format_version\": 2", std::string("\"format_version\": ") + version),
+                   {"model.pt", "format version ", version, "reads version 2 only", "0.1.0"});
+  }
   expect_refused("{\"format_version\": 3}", {"format version 3", "version not given"});
 }
 
@@ -278,23 +268,15 @@ TEST(ParseMetadata, TheFormatVersionIsAnInteger) {
                    {"format_version must be an integer"});
   }
   expect_refused(changed("\"format_version\": 2", "\"format_version\": 4294967297"),
-                 {"format version 4294967297", "newer"});
+                 {"format version 4294967297"});
 }
 
-TEST(ParseMetadata, RefusesOpsThatAreNoSchemas) {
-  const auto with_op = [](const std::string& op) { return changed("a::b() -> ()", op); };
-  for (const char* op :
-       {"", "a", "a::b", "a::b()", "a::b() -> ", "::b() -> ()", "a::b.() -> ()", "a b::c() -> ()"}) {
-    expect_refused(with_op(op), {"ops[0] must be an op schema"});
-  }
-  expect_refused(with_op("a::b(" + std::string(200'000, '(')), {"at most 4096 characters"});
-  expect_refused(with_op("a::b(" + std::string(16, '(') + ") -> ()"), {"brackets at most 16 deep"});
-  EXPECT_NO_THROW(parse(with_op("a::b.out(int[2] x, (str, (int, float))[] y=[]) -> (Tensor(a!), Tensor?)")));
+TEST(ParseMetadata, BoundsTheNumberOfOps) {
   std::string many = "a::b() -> ()";
   for (int i = 0; i < 1000; ++i) {
     many += "\", \"a::b() -> ()";
   }
-  expect_refused(with_op(many), {"at most 1000 ops"});
+  expect_refused(changed("a::b() -> ()", many), {"at most 1000 ops"});
 }
 
 TEST(ParseMetadata, RefusesThresholdsAndMethodsThatAreNone) {

@@ -2,12 +2,11 @@
 //
 //   photo_pixels <folder> exif|stored <canvas width> <height> <channels> <oversampling> <file>...
 //
-// A canvas of 0 channels is none. Prints an array with {"error"} or {"shape": [h, w, C], "size": [width,
+// Prints an array with {"error"} or {"shape": [h, w, C], "size": [width,
 // height], "window"} a file, and writes the pixels to <folder>/<index>.
 
 #include <ATen/ATen.h>
-#include <lensbox/error.h>
-#include <lensbox/torch/photo.h>
+#include <lensbox/torch/tensors.h>
 
 #include <fstream>
 #include <iostream>
@@ -19,9 +18,9 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-Json read(const std::string& file, const lensbox::ReadOptions& options, const std::string& output) {
+Json read(const std::string& file, const lensbox::Reading& reading, const std::string& output) {
   try {
-    const lensbox::Photo photo = lensbox::read_photo(std::filesystem::path(file), options);
+    const lensbox::Photo photo = lensbox::read_photo(std::filesystem::path(file), reading);
     const at::Tensor pixels = photo.pixels.permute({1, 2, 0}).contiguous();
     std::ofstream(output, std::ios::binary)
         .write(reinterpret_cast<const char*>(pixels.const_data_ptr()), pixels.numel());
@@ -35,18 +34,16 @@ Json read(const std::string& file, const lensbox::ReadOptions& options, const st
 
 int main(int argc, char** argv) {
   const std::vector<std::string> words(argv + 1, argv + argc);
-  lensbox::ReadOptions options;
-  options.reading.orientation =
-      words.at(1) == "exif" ? lensbox::Orientation::kExif : lensbox::Orientation::kStored;
-  const int channels = std::stoi(words.at(4));
-  if (channels > 0) {
-    options.canvas = {
-        .height = std::stoi(words.at(3)), .width = std::stoi(words.at(2)), .channels = channels, .fill = 0};
-  }
-  options.reading.jpeg_oversampling = std::stoi(words.at(5));
+  lensbox::Reading reading{.canvas = {}};
+  reading.orientation = words.at(1) == "exif" ? lensbox::Orientation::kExif : lensbox::Orientation::kStored;
+  reading.canvas = {.height = std::stoi(words.at(3)),
+                    .width = std::stoi(words.at(2)),
+                    .channels = std::stoi(words.at(4)),
+                    .fill = 0};
+  reading.jpeg_oversampling = std::stoi(words.at(5));
   Json outcomes = Json::array();
   for (size_t i = 6; i < words.size(); ++i) {
-    outcomes.push_back(read(words[i], options, words[0] + "/" + std::to_string(i - 6)));
+    outcomes.push_back(read(words[i], reading, words[0] + "/" + std::to_string(i - 6)));
   }
   std::cout << outcomes.dump(-1, ' ', false, Json::error_handler_t::replace) << '\n';
 }

@@ -1,24 +1,26 @@
-#include "upright.h"
-
+#include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
 #include <string>
 
+#include "images/decoders.h"
+
 namespace {
 
-using lensbox::Image;
 using lensbox::Orientation;
 
 // A picture of 3 x 2: one letter a pixel.
 lensbox::StoredImage letters(int orientation) {
-  return {Image{3, 2, 1, {'a', 'b', 'c', 'd', 'e', 'f'}}, 3, 2, 1, orientation};
+  return {at::tensor({'a', 'b', 'c', 'd', 'e', 'f'}, at::kByte).view({2, 3, 1}), 3, 2, 1, orientation};
 }
 
-std::string rows(const Image& image) {
+std::string rows(const lensbox::Photo& photo) {
+  const at::Tensor pixels = photo.pixels[0].contiguous();
+  const auto* const bytes = reinterpret_cast<const char*>(pixels.const_data_ptr<uint8_t>());
   std::string text;
-  for (int y = 0; y < image.height; ++y) {
-    text.append(image.pixels.begin() + y * image.width, image.pixels.begin() + (y + 1) * image.width);
-    text += y + 1 < image.height ? " " : "";
+  for (int64_t y = 0; y < pixels.size(0); ++y) {
+    if (y > 0) text += ' ';
+    text.append(bytes + y * pixels.size(1), static_cast<size_t>(pixels.size(1)));
   }
   return text;
 }
@@ -28,31 +30,21 @@ TEST(Upright, TheEightOrientations) {
                                   "ad be cf", "da eb fc", "fc eb da", "cf be ad"};
   for (int orientation = 1; orientation <= 8; ++orientation) {
     const auto upright = turn_upright(letters(orientation), Orientation::kExif);
-    EXPECT_EQ(rows(upright.image), expected[orientation - 1]) << orientation;
-    EXPECT_EQ(upright.width, upright.image.width);
-    EXPECT_EQ(upright.height, upright.image.height);
+    EXPECT_EQ(rows(upright), expected[orientation - 1]) << orientation;
+    EXPECT_EQ(upright.width, upright.pixels.size(2));
+    EXPECT_EQ(upright.height, upright.pixels.size(1));
     EXPECT_EQ(lensbox::swaps_sides(orientation), upright.width == 2);
-    EXPECT_EQ(rows(turn_upright(letters(orientation), Orientation::kStored).image), "abc def");
+    EXPECT_EQ(rows(turn_upright(letters(orientation), Orientation::kStored)), "abc def");
   }
 }
 
 // Larger than the squares that are copied at a time, and of no round size.
 TEST(Upright, PixelsOfSeveralChannels) {
-  for (const int channels : {1, 3, 4}) {
-    Image image{101, 67, channels, {}};
-    for (int i = 0; i < 101 * 67 * channels; ++i) {
-      image.pixels.push_back(static_cast<uint8_t>(i * 31 / 7));
-    }
+  for (const int64_t channels : {1, 3, 4}) {
+    const at::Tensor image =
+        (at::arange(101 * 67 * channels) * 31 / 7).to(at::kByte).view({67, 101, channels});
     const auto upright = turn_upright({image, 101, 67, 1, 6}, Orientation::kExif);
-    ASSERT_EQ(upright.image.width, 67);
-    for (int y = 0; y < 101; ++y) {
-      for (int x = 0; x < 67; ++x) {
-        for (int c = 0; c < channels; ++c) {
-          ASSERT_EQ(upright.image.pixels[(y * 67 + x) * channels + c],
-                    image.pixels[((66 - x) * 101 + y) * channels + c]);
-        }
-      }
-    }
+    EXPECT_TRUE(at::equal(upright.pixels, image.flip(0).permute({2, 1, 0})));
   }
 }
 

@@ -1,9 +1,7 @@
-// canvas_tensors ARTIFACT [DEVICE]: what is found in canvases that already lie on the device, as tensors.
+// canvas_tensors ARTIFACT [DEVICE]: detects in canvases that lie on the device, with results as tensors.
 
 #include <ATen/ATen.h>
-#include <lensbox/error.h>
-#include <lensbox/torch/artifact.h>
-#include <lensbox/torch/device.h>
+#include <lensbox/torch/tensors.h>
 
 #include <exception>
 #include <iostream>
@@ -14,21 +12,20 @@ int main(int argc, char** argv) {
     return 2;
   }
   try {
-    const c10::Device device = lensbox::parse_device(argc == 3 ? argv[2] : "cpu");
-    const lensbox::Artifact artifact = lensbox::Artifact::load(argv[1], device);
-    const lensbox::Metadata& metadata = artifact.metadata();
-    const lensbox::Canvas canvas = metadata.reading.canvas.value();
-    const at::Tensor canvases = at::full({2, canvas.channels, canvas.height, canvas.width}, canvas.fill,
-                                         at::TensorOptions().dtype(at::kByte).device(device));
-    const lensbox::Found found =
-        artifact.detect_canvases(canvases, metadata.score_threshold, metadata.iou_threshold);
+    const lensbox::Detector detector =
+        lensbox::Detector::load(argv[1], {.device = argc == 3 ? argv[2] : "cpu"});
+    const lensbox::Canvas& canvas = detector.metadata().reading.canvas;
+    const auto options = at::TensorOptions().dtype(at::kByte).device(device_of(detector));
+    const at::Tensor canvases =
+        at::full({2, canvas.channels, canvas.height, canvas.width}, canvas.fill, options);
+    const lensbox::Found found = detect_canvases(detector, canvases);
     std::cout << "boxes " << found.boxes.sizes() << " on " << found.boxes.device() << ", of which count "
               << found.counts.sum().item<int64_t>() << '\n';
     return 0;
   } catch (const lensbox::Error& error) {
     std::cerr << error.what() << '\n';
     return static_cast<int>(error.code());
-  } catch (const std::exception& error) {  // of libtorch, as this half passes it on
+  } catch (const std::exception& error) {  // of libtorch
     std::cerr << error.what() << '\n';
     return 1;
   }

@@ -5,44 +5,51 @@
 # or the folder of a plain libtorch); otherwise Python is asked. torch's own CMake package is not used: that of a CUDA
 # build demands nvcc and a whole CUDA toolkit, in versions that CMake knows, to link libraries that nothing here calls.
 
-if(NOT LENSBOX_TORCH_ROOT)
-  foreach(prefix IN LISTS CMAKE_PREFIX_PATH)
-    list(APPEND torch_roots ${prefix} ${prefix}/../..)
-  endforeach()
-  find_path(torch_include torch/headeronly/version.h PATHS ${torch_roots} PATH_SUFFIXES include NO_CACHE)
-  if(torch_include)
-    file(REAL_PATH ${torch_include}/.. LENSBOX_TORCH_ROOT)
+# A function, so that its variables are neither read from nor left in the scope of the includer.
+function(lensbox_find_torch)
+  set(root "${LENSBOX_TORCH_ROOT}")
+  if(NOT root)
+    set(folders "")
+    foreach(prefix IN LISTS CMAKE_PREFIX_PATH)
+      list(APPEND folders ${prefix} ${prefix}/../..)
+    endforeach()
+    find_path(lensbox_torch_include torch/headeronly/version.h PATHS ${folders} PATH_SUFFIXES include NO_CACHE)
+    if(lensbox_torch_include)
+      file(REAL_PATH ${lensbox_torch_include}/.. root)
+    endif()
   endif()
-endif()
-if(NOT LENSBOX_TORCH_ROOT)
-  find_package(Python 3.10 COMPONENTS Interpreter)
-  if(Python_FOUND)
-    execute_process(
-      COMMAND ${Python_EXECUTABLE} -c
-              "import importlib.util as u; print(u.find_spec('torch').submodule_search_locations[0])"
-      OUTPUT_VARIABLE LENSBOX_TORCH_ROOT OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
+  if(NOT root)
+    find_package(Python 3.10 COMPONENTS Interpreter)
+    if(Python_FOUND)
+      execute_process(
+        COMMAND ${Python_EXECUTABLE} -c
+                "import importlib.util as u; print(u.find_spec('torch').submodule_search_locations[0])"
+        OUTPUT_VARIABLE root OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
+    endif()
   endif()
-endif()
-
-set(version_header ${LENSBOX_TORCH_ROOT}/include/torch/headeronly/version.h)
-if(NOT LENSBOX_TORCH_ROOT OR NOT EXISTS ${version_header})
-  message(FATAL_ERROR
-    "libtorch 2.11 or later was not found. For the Python package, install torch first and build without isolation:\n"
-    "  pip install torch scikit-build-core && pip install --no-build-isolation .\n"
-    "Elsewhere pass where it is, for example that of a Python installation:\n"
-    "  -DCMAKE_PREFIX_PATH=\"$(python -c 'import torch; print(torch.utils.cmake_prefix_path)')\"")
-endif()
-file(STRINGS ${version_header} version_parts REGEX "define TORCH_VERSION_(MAJOR|MINOR|PATCH) ")
-list(TRANSFORM version_parts REPLACE "[^0-9]" "")
-list(JOIN version_parts "." LENSBOX_TORCH_VERSION)
-if(LENSBOX_TORCH_VERSION VERSION_LESS 2.11)
-  message(FATAL_ERROR "libtorch 2.11 or later is needed, found ${LENSBOX_TORCH_VERSION} at ${LENSBOX_TORCH_ROOT}")
-endif()
-
-set(LENSBOX_TORCH_HAS_CUDA 0)
-if(EXISTS ${LENSBOX_TORCH_ROOT}/lib/libtorch_cuda.so)
-  set(LENSBOX_TORCH_HAS_CUDA 1)
-endif()
+  set(header ${root}/include/torch/headeronly/version.h)
+  if(NOT root OR NOT EXISTS ${header})
+    message(FATAL_ERROR
+      "libtorch 2.11 or later was not found. For the Python package, install torch first and build without isolation:\n"
+      "  pip install torch scikit-build-core && pip install --no-build-isolation .\n"
+      "Elsewhere pass where it is, for example that of a Python installation:\n"
+      "  -DCMAKE_PREFIX_PATH=\"$(python -c 'import torch; print(torch.utils.cmake_prefix_path)')\"")
+  endif()
+  file(STRINGS ${header} parts REGEX "define TORCH_VERSION_(MAJOR|MINOR|PATCH) ")
+  list(TRANSFORM parts REPLACE "[^0-9]" "")
+  list(JOIN parts "." version)
+  if(version VERSION_LESS 2.11)
+    message(FATAL_ERROR "libtorch 2.11 or later is needed, found ${version} at ${root}")
+  endif()
+  set(has_cuda 0)
+  if(EXISTS ${root}/lib/libtorch_cuda.so)
+    set(has_cuda 1)
+  endif()
+  set(LENSBOX_TORCH_ROOT ${root} PARENT_SCOPE)
+  set(LENSBOX_TORCH_VERSION ${version} PARENT_SCOPE)
+  set(LENSBOX_TORCH_HAS_CUDA ${has_cuda} PARENT_SCOPE)
+endfunction()
+lensbox_find_torch()
 
 if(NOT TARGET lensbox_torch)
   add_library(lensbox_torch INTERFACE)

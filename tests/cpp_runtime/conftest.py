@@ -11,6 +11,7 @@ import pytest
 import torch
 from built_runner import built_runner
 from cpp_runtime.running import Completed, Rewrite, Run, SaveStandIn, save_script
+from damaged_files import seal
 from small_detectors import save_random_artifact
 from torch import nn
 
@@ -66,6 +67,7 @@ def rewrite(artifact: Path, tmp_path: Path) -> Rewrite:
             metadata = json.loads(extra_files[METADATA_FILE])
             change(metadata)
             torch.jit.save(module, path, _extra_files={METADATA_FILE: json.dumps(metadata)})
+        seal(path)
         return path
 
     return rewrite_metadata

@@ -35,9 +35,9 @@ def cpp_photos(
     oversampling: int = 2,
     orientation: str = "exif",
 ) -> list[PhotoPixels | str]:
-    """What became of each file: its photograph, or the error without the file's name.
+    """Return for each file its photograph, or the error without the file's name.
 
-    folder: empty, for files.
+    folder: an empty folder. canvas: None reads at full size.
     """
     program = built_runner().parent / "tests" / "photo_pixels"
     if not program.is_file():
@@ -45,8 +45,9 @@ def cpp_photos(
     paths = [folder / f"{index}.file" for index in range(len(files))]
     for path, file in zip(paths, files, strict=True):
         path.write_bytes(file)
-    sizes = (canvas.width, canvas.height, canvas.channels) if canvas else (1, 1, 0)
-    words = (folder, orientation, *sizes, oversampling, *paths)
+    # Without a canvas: at full size, in the file's own colors.
+    sizes = (canvas.width, canvas.height, canvas.channels, oversampling) if canvas else (1, 1, 3, 0)
+    words = (folder, orientation, *sizes, *paths)
     done = subprocess.run([program, *map(str, words)], capture_output=True, text=True, check=True)
     return [
         outcome["error"].removeprefix(f"image {path}: ")

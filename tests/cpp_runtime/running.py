@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from damaged_files import seal
 from torch import nn
 
 from lensbox.runtime.torchscript import quiet_torchscript
@@ -29,9 +30,10 @@ class Completed:
 
 
 def save_script(module: nn.Module, path: Path, **options: Any) -> Path:
-    """Compiles and saves a module; the options are those of torch.jit.save."""
+    """Compile, save and seal a module; the options are those of torch.jit.save."""
     with quiet_torchscript():
         torch.jit.save(torch.jit.script(module), path, **options)
+    seal(path)
     return path
 
 

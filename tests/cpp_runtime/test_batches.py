@@ -3,7 +3,6 @@
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import PIL.Image
 import PIL.ImageOps
 import pytest
@@ -141,18 +140,3 @@ def test_the_artifact_tells_the_orientation(
         return int(run("detect", "--artifact", path, "--image", photo, *options).json()["images"][0]["width"])
 
     assert (width(artifact), width(stored), width(stored, "--orientation", "exif")) == (50, 90, 50)
-
-
-def test_annotations_are_upright_at_full_size_and_in_color(run: Run, artifact: Path, tmp_path: Path) -> None:
-    photo, drawn = tmp_path / "photo.jpg", tmp_path / "drawn.png"
-    exif = PIL.Image.Exif()
-    exif[ORIENTATION] = 5
-    noise("RGB", 1200, 900).save(photo, exif=exif)
-    arguments = ["detect", "--artifact", artifact, "--image", photo, "--annotate", drawn]
-    result = run(*arguments, "--score-threshold", "1")
-    assert result.code == 0, result.stderr
-    with PIL.Image.open(photo) as image:
-        expected = np.asarray(PIL.ImageOps.exif_transpose(image))
-        np.testing.assert_array_equal(np.asarray(PIL.Image.open(drawn)), expected)
-        run(*arguments, "--score-threshold", "1", "--orientation", "stored")
-        np.testing.assert_array_equal(np.asarray(PIL.Image.open(drawn)), np.asarray(image))

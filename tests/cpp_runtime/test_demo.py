@@ -75,7 +75,7 @@ def test_demo_prints_and_draws(
 
     with PIL.Image.open(tmp_path / "out" / "demo.png") as picture:
         assert picture.size == (437 + demo.GAP + 512, 512)
-    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["annotated", "demo.png", "photos"]
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["demo.png", "photos"]
 
 
 def test_demo_says_where_no_face_was_found(

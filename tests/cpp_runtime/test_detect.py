@@ -48,7 +48,7 @@ def test_same_boxes_as_python_for_every_kind_of_png(
 def test_jpeg(run: Run, artifact: Path, tmp_path: Path, mode: str, options: Any) -> None:
     path = tmp_path / "image.jpg"
     noise("RGB", width=50, height=31).convert(mode).save(path, **options)
-    result = run("detect", "--artifact", artifact, "--image", path, "--annotate", tmp_path / "drawn.png")
+    result = run("detect", "--artifact", artifact, "--image", path)
     assert result.code == 0, result.stderr
     (entry,) = result.json()["images"]
     assert (entry["width"], entry["height"]) == (50, 31)
@@ -127,42 +127,9 @@ def test_a_file_name_that_is_not_utf8(run: Run, artifact: Path, tmp_path: Path) 
 def test_the_smallest_image(run: Run, artifact: Path, tmp_path: Path) -> None:
     path = tmp_path / "dot.png"
     PIL.Image.new("RGB", (1, 1)).save(path)
-    result = run("detect", "--artifact", artifact, "--image", path, "--annotate", tmp_path / "drawn.png")
+    result = run("detect", "--artifact", artifact, "--image", path)
     assert result.code == 0, result.stderr
     assert result.json()["images"][0]["width"] == 1
-
-
-def test_annotate_draws_on_the_image(run: Run, artifact: Path, photo: Path, tmp_path: Path) -> None:
-    drawn = tmp_path / "drawn.png"
-    arguments = ["detect", "--artifact", artifact, "--image", photo]
-    result = run(*arguments, "--annotate", drawn)
-    assert result.json() == run(*arguments).json()
-    before, after = np.asarray(PIL.Image.open(photo)), np.asarray(PIL.Image.open(drawn))
-    assert after.shape == before.shape
-    assert (after != before).any()
-
-    run(*arguments, "--annotate", drawn, "--score-threshold", "1")
-    assert (np.asarray(PIL.Image.open(drawn)) == before).all()
-
-
-def test_annotate_several_into_a_new_folder(run: Run, artifact: Path, photo: Path, tmp_path: Path) -> None:
-    other = tmp_path / "other.jpg"
-    noise("L").save(other)
-    result = run("detect", "--artifact", artifact, "--image", photo, other, "--annotate", f"{tmp_path}/a/b/")
-    assert result.code == 0, result.stderr
-    assert sorted(path.name for path in (tmp_path / "a" / "b").iterdir()) == ["other.png", "photo.png"]
-    with PIL.Image.open(tmp_path / "a" / "b" / "other.png") as image:
-        assert (image.mode, image.size) == ("RGB", (90, 70))
-
-
-def test_annotate_where_nothing_can_be_written(run: Run, artifact: Path, photo: Path, tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    drawn = tmp_path / "file" / "drawn.png"
-    result = run("detect", "--artifact", artifact, "--image", photo, "--annotate", drawn)
-    assert result.code == 4
-    (entry,) = result.json()["images"]
-    assert entry["detections"]
-    assert entry["error"] == f"image {drawn}: cannot be written"
 
 
 def test_threads(run: Run, artifact: Path, photo: Path) -> None:

@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 import subprocess
 from pathlib import Path
 
@@ -47,44 +46,6 @@ def test_recursive_looks_below(run: Run, artifact: Path, folder: Path) -> None:
     assert [entry["file"] for entry in result.json()["images"]] == [str(folder / name) for name in names]
 
 
-def test_drawings_mirror_the_folder(run: Run, artifact: Path, folder: Path, tmp_path: Path) -> None:
-    drawn = tmp_path / "drawn"
-    before = sorted(folder.rglob("*"))
-    arguments = ["detect", "--artifact", artifact, "--recursive", "--image", folder]
-    result = run(*arguments, "--annotate", f"{drawn}/")
-    assert result.code == 0, result.stderr
-    expected = {drawn / f"{name}.png" for name in [*PICTURES, *PICTURES_BELOW]}
-    assert {path for path in drawn.rglob("*") if path.is_file()} == expected
-    assert sorted(folder.rglob("*")) == before
-
-
-def test_drawings_inside_the_folder_are_not_looked_at(run: Run, artifact: Path, folder: Path) -> None:
-    arguments = ["detect", "--artifact", artifact, "--recursive", "--image", folder]
-    first = run(*arguments, "--annotate", f"{folder}/drawn/")
-    again = run(*arguments, "--annotate", f"{folder}/drawn/")
-    assert (first.code, again.code) == (0, 0), first.stderr + again.stderr
-    assert again.stdout == first.stdout
-    assert (folder / "drawn" / "below" / "a.jpg.png").is_file()
-
-
-def test_drawings_beside_their_images_are_refused(run: Run, artifact: Path, folder: Path) -> None:
-    result = run("detect", "--artifact", artifact, "--image", folder, "--annotate", f"{folder}/./")
-    assert (result.code, result.stdout) == (2, "")
-    assert "--annotate must be another folder than --image" in result.stderr
-    assert not (folder / "a.png.png").exists()
-
-
-def test_two_folders_with_one_name_are_refused(
-    run: Run, artifact: Path, folder: Path, tmp_path: Path
-) -> None:
-    other = shutil.copytree(folder / "below", tmp_path / "other")
-    arguments = ["detect", "--artifact", artifact, "--image", folder / "below", other]
-    result = run(*arguments, "--annotate", f"{tmp_path}/drawn/")
-    assert (result.code, result.stdout) == (2, "")
-    assert "drawn/a.jpg.png twice" in result.stderr
-    assert len(run(*arguments).json()["images"]) == 2
-
-
 def test_a_folder_without_images(run: Run, artifact: Path, folder: Path) -> None:
     empty = folder / "empty.png"
     result = run("detect", "--artifact", artifact, "--image", empty, folder / "a.png")
@@ -125,7 +86,7 @@ def test_json_lines_are_the_entries(run: Run, artifact: Path, folder: Path, tmp_
 
 
 def test_json_lines_are_not_held_back(runner: Path, artifact: Path, tmp_path: Path) -> None:
-    photos, drawn = tmp_path / "photos", tmp_path / "drawn"
+    photos = tmp_path / "photos"
     photos.mkdir()
     noise("RGB").save(photos / "0.png")
     for number in range(1, 400):
@@ -138,8 +99,6 @@ def test_json_lines_are_not_held_back(runner: Path, artifact: Path, tmp_path: Pa
         "--json-lines",
         "--image",
         photos,
-        "--annotate",
-        f"{drawn}/",
     ]
     environment = {**os.environ, "LENSBOX_OPS_LIBRARY": str(library_path())}
     with subprocess.Popen(
@@ -152,4 +111,3 @@ def test_json_lines_are_not_held_back(runner: Path, artifact: Path, tmp_path: Pa
         process.stdout.close()
         assert process.stderr.read() == ""
         assert process.wait(timeout=60) == 0
-    assert len(list(drawn.iterdir())) < 400

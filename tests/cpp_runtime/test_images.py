@@ -25,7 +25,7 @@ from cpp_runtime.image_files import (
     png_header,
     pngs,
 )
-from cpp_runtime.running import Run
+from cpp_runtime.photo_pixels import cpp_photos
 from damaged_files import with_bit_flipped
 
 from lensbox.ops import library_path
@@ -40,28 +40,20 @@ ReadAll = Callable[[list[bytes]], list[Pixels | str]]
 
 
 @pytest.fixture
-def read_all(run: Run, artifact: Path, tmp_path: Path) -> ReadAll:
-    """Runs the program once for all files; what it draws is the image alone, since no score is above 1."""
+def read_all(tmp_path: Path) -> ReadAll:
+    """Return a function that has the C++ library read files at full size in color."""
 
     def read(files: list[bytes]) -> list[Pixels | str]:
-        folder, drawn = tmp_path / "files", tmp_path / "drawn"
+        folder = tmp_path / "files"
         folder.mkdir()
-        paths = [folder / str(index) for index in range(len(files))]
-        for path, file in zip(paths, files, strict=True):
-            path.write_bytes(file)
-        options = ["--annotate", f"{drawn}/", "--score-threshold", "1"]
-        result = run("detect", "--artifact", artifact, *options, "--image", *paths)
-        assert result.code in (0, 4), result.stderr
-        entries = result.json()["images"]
-        assert [entry["file"] for entry in entries] == [str(path) for path in paths]
-        errors = [entry.get("error", "") for entry in entries]
-        assert result.code == (4 if any(errors) else 0)
-        return [
-            error.removeprefix(f"image {path}: ") or np.asarray(PIL.Image.open(drawn / f"{path.name}.png"))
-            for error, path in zip(errors, paths, strict=True)
-        ]
+        outcomes = cpp_photos(files, folder, None)
+        return [outcome if isinstance(outcome, str) else in_color(outcome.pixels) for outcome in outcomes]
 
     return read
+
+
+def in_color(pixels: Pixels) -> Pixels:
+    return pixels.repeat(3, axis=2) if pixels.shape[2] == 1 else pixels
 
 
 def python_pixels(file: bytes) -> Pixels:
@@ -224,25 +216,3 @@ def test_damaged_files_are_read_as_in_python_or_refused(read_all: ReadAll) -> No
             assert outcome.shape[:2] == pixels.shape[:2], name
         else:
             np.testing.assert_array_equal(outcome[..., :3], pixels, err_msg=name)
-
-
-def test_a_failed_annotation_leaves_nothing(run: Run, runner: Path, artifact: Path, tmp_path: Path) -> None:
-    photo = tmp_path / "photo.png"
-    noise("RGB", 300, 200).save(photo)
-    folder = tmp_path / "drawn"
-    folder.mkdir()
-    # Files may have 8 blocks of 512 or 1024 bytes, and the signal that would end the program is ignored.
-    script = 'trap "" XFSZ; ulimit -f 8; exec "$0" "$@"'
-    arguments = ["detect", "--artifact", artifact, "--image", photo, "--annotate", folder / "photo.png"]
-    result = run("-c", script, runner, *arguments, program=Path("/bin/sh"))
-    assert result.code == 4
-    (entry,) = result.json()["images"]
-    assert entry["error"] == f"image {folder / 'photo.png'}: cannot be written"
-    assert entry["detections"]
-    assert list(folder.iterdir()) == []
-
-    (folder / "photo.png").write_text("of an earlier run")
-    assert run("-c", script, runner, *arguments, program=Path("/bin/sh")).code == 4
-    assert [path.read_text() for path in folder.iterdir()] == ["of an earlier run"]
-    assert run(*arguments).code == 0
-    assert [path.read_bytes()[:4] for path in folder.iterdir()] == [b"\x89PNG"]

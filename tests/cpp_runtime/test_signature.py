@@ -6,7 +6,10 @@ from pathlib import Path
 
 import pytest
 from cpp_runtime.running import Run
+from damaged_files import with_bit_flipped
 from signing_keys import BAD_PUBLIC_KEYS, BAD_SIGNATURES, signature_of, write_signed
+
+from lensbox.artifact.seal import seal_of
 
 
 @pytest.mark.parametrize("command", ["info", "selftest"])
@@ -17,15 +20,12 @@ def test_a_signed_artifact_runs(run: Run, artifact: Path, tmp_path: Path, comman
     assert result.code == 0, result.stderr
 
 
-@pytest.mark.parametrize("options", [[], ["--trusted"]], ids=["checked", "trusted"])
 @pytest.mark.parametrize("case", BAD_SIGNATURES)
-def test_another_signature_is_refused_before_the_file_is_looked_at(
-    case: str, options: list[str], run: Run, tmp_path: Path
-) -> None:
-    data = b"not even an archive"
+def test_refuses_another_signature(case: str, run: Run, artifact: Path, tmp_path: Path) -> None:
+    data = artifact.read_bytes()
     signature, message = BAD_SIGNATURES[case]
     path, key = write_signed(tmp_path, data, signature(data))
-    result = run("selftest", "--artifact", path, "--public-key", key, *options)
+    result = run("selftest", "--artifact", path, "--public-key", key)
     assert (result.code, result.stdout) == (3, "")
     assert "signed.pt" in result.stderr
     assert message in result.stderr
@@ -61,6 +61,15 @@ def test_an_absent_public_key(run: Run, artifact: Path, tmp_path: Path) -> None:
         assert f"public key {key}: {reason}" in result.stderr
 
 
+def test_refuses_a_signed_file_that_was_damaged(run: Run, artifact: Path, tmp_path: Path) -> None:
+    data = artifact.read_bytes()
+    path, key = write_signed(tmp_path, data, signature_of(data))
+    path.write_bytes(with_bit_flipped(data, 1000))
+    result = run("info", "--artifact", path, "--public-key", key)
+    assert (result.code, result.stdout) == (3, "")
+    assert "its SHA-256 does not match its seal" in result.stderr
+
+
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl is not installed")
 def test_openssl_signs_and_checks(run: Run, artifact: Path, tmp_path: Path) -> None:
     def openssl(*arguments: str | Path) -> None:
@@ -71,6 +80,8 @@ def test_openssl_signs_and_checks(run: Run, artifact: Path, tmp_path: Path) -> N
     signature, secret = tmp_path / "signed.pt.sig", tmp_path / "secret.pem"
     openssl("genpkey", "-algorithm", "ed25519", "-out", secret)
     openssl("pkey", "-in", secret, "-pubout", "-out", key)
-    openssl("pkeyutl", "-sign", "-inkey", secret, "-rawin", "-in", path, "-out", signature)
+    digits = tmp_path / "seal"
+    digits.write_bytes(seal_of(data))
+    openssl("pkeyutl", "-sign", "-inkey", secret, "-rawin", "-in", digits, "-out", signature)
     result = run("selftest", "--artifact", path, "--public-key", key)
     assert result.code == 0, result.stderr

@@ -22,7 +22,6 @@ MODEL = ["--artifact", "unused.pt"]
         (["detect", *MODEL, "--image", "x.png", "--video", "x.avi"], "got 2 of them"),
         (["detect", *MODEL, "--raw", "640x480"], "--raw"),
         (["detect", *MODEL, "--raw", "640", "gray8"], "WIDTHxHEIGHT"),
-        (["detect", *MODEL, "--video", "x.avi", "--annotate", "out/"], "--annotate requires --image"),
         (["detect", *MODEL, "--video", "x.avi", "--recursive"], "--recursive requires --image"),
         (
             ["detect", *MODEL, "--raw", "4x4", "gray8", "--orientation", "exif"],
@@ -34,13 +33,6 @@ MODEL = ["--artifact", "unused.pt"]
         (["detect", *MODEL, "--image", "x.png", "--score-threshold", "nan"], "from 0 to 1, got nan"),
         (["detect", *MODEL, "--image", "x.png", "--score-threshold", "high"], "from 0 to 1, got high"),
         (["detect", *MODEL, "--image", "x.png", "--threads", "0"], "--threads"),
-        (
-            ["detect", *MODEL, "--image", "x.png", "--annotate", "out.jpg"],
-            "must end with .png, got 'out.jpg'",
-        ),
-        (["detect", *MODEL, "--image", "x.png", "y.png", "--annotate", "z.png"], "must be a folder"),
-        (["detect", *MODEL, "--image", "a/x.png", "b/x.jpg", "--annotate", "out/"], "out/x.png twice"),
-        (["detect", *MODEL, "--image", "x.png", "--annotate", "./x.png"], "over an image"),
         (["bench", *MODEL, "--seconds", "nan"], "from 0.001 to 3600, got nan"),
         (["bench", *MODEL, "--seconds", "0"], "from 0.001 to 3600, got 0"),
         (["loss", *MODEL, "--predictions", "a.json"], "--targets"),

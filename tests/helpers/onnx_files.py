@@ -74,7 +74,11 @@ REFUSED: list[tuple[Change, str, str]] = [
         "its format version is 99",
         "has format version 99",
     ),
-    _alike(_with_metadata(lambda found: found.update(format_version=1)), "format version is 1"),
+    (
+        _with_metadata(lambda found: found.update(format_version=1)),
+        "format version is 1",
+        "has format version 1",
+    ),
     (
         _with_metadata(lambda found: found.pop("defaults")),
         "it is malformed: .*defaults",

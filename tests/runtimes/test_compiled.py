@@ -90,8 +90,8 @@ class TestRunnerRefuses:
             (compiled_for(device="tpu"), 3, 'compiled.device must be "cpu" or "cuda"'),
             (compiled_for(gpu_architecture="sm_90"), 3, "compiled.gpu_architecture must be"),
             (compiled_for(cpu_features=["AVX"]), 3, "compiled.cpu_features[0] must be a name"),
-            (without("/extra/lensbox.json"), 3, "without lensbox.json"),
-            (without(".so"), 3, "holds no compiled code"),
+            (without("/extra/lensbox.json"), 3, "has no lensbox.json"),
+            (without(".so"), 3, "cannot be loaded on cpu"),
             (no_machine_code, 3, "cannot be loaded on cpu"),
         ],
     )

@@ -162,18 +162,6 @@ def assert_has_all(found: list[Values], expected: list[Values], clear: float) ->
             np.testing.assert_allclose(numbers(near[0]["extras"][name]), numbers(value), atol=0.1)
 
 
-@pytest.mark.parametrize("name", DETECTORS)
-def test_drawing_them_changes_no_answer(
-    name: Name, paths: dict[str, Path], photos: list[Path], tmp_path: Path
-) -> None:
-    found = detect(paths[name], photos, name, "--annotate", f"{tmp_path}/drawn/")
-    assert found == detect(paths[name], photos, name)
-    for photo in photos:
-        drawn = np.asarray(PIL.Image.open(tmp_path / "drawn" / f"{photo.stem}.png").convert("RGB"))
-        same = bool((drawn == np.asarray(PIL.Image.open(photo).convert("RGB"))).all())
-        assert same == (photo.stem == "dark")
-
-
 def edited(path: Path, target: Path, change: Callable[[Values], object]) -> Path:
     """A copy whose lensbox.json went through a function that changes it in place."""
     with zipfile.ZipFile(path) as old, zipfile.ZipFile(target, "w") as new:

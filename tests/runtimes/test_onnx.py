@@ -155,9 +155,7 @@ class TestRunnerRefuses:
         path.write_bytes(resealed(onnx_path.read_bytes(), change))
         text = refused(path)
         assert re.search(message, text, re.DOTALL), text
-        assert run("info", "--artifact", path).returncode == 3
 
-    @needs_onnxruntime
     def test_weights_outside_of_the_file(
         self, onnx_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -165,14 +163,14 @@ class TestRunnerRefuses:
         monkeypatch.chdir(tmp_path)
         path = tmp_path / "changed.onnx"
         path.write_bytes(resealed(onnx_path.read_bytes(), weights_in_the_current_folder))
-        assert re.search("cannot be loaded by onnxruntime .*weights.bin", refused(path), re.DOTALL)
+        assert "external data" in refused(path)
 
     @pytest.mark.parametrize("part", [0.0, 0.3, 0.6, 0.9, 0.9999])
     def test_a_flipped_bit(self, onnx_path: Path, tmp_path: Path, part: float) -> None:
         data = onnx_path.read_bytes()
         path = tmp_path / "flipped.onnx"
         path.write_bytes(with_bit_flipped(data, int(part * len(data))))
-        assert re.search("lensbox.sha256|not a TorchScript file", refused(path))
+        assert re.search("seal|not a TorchScript file", refused(path))
 
     @pytest.mark.parametrize(
         "change",
@@ -183,12 +181,12 @@ class TestRunnerRefuses:
     ) -> None:
         path = tmp_path / "other.onnx"
         path.write_bytes(change(onnx_path.read_bytes()))
-        assert "no artifact as Lensbox wrote it: it does not end with its lensbox.sha256" in refused(path)
+        assert "seal" in refused(path)
 
     def test_a_network_alone(self, detector: FaceDetector, tmp_path: Path) -> None:
         path = tmp_path / "network.onnx"
         path.write_bytes(onnx_network(detector))
-        assert "or a network alone" in refused(path)
+        assert "it does not end with a seal" in refused(path)
 
     @needs_onnxruntime
     def test_another_device(self, onnx_path: Path) -> None:
@@ -210,7 +208,7 @@ class TestRunnerRefuses:
         """Built without it, or not finding it; other files need none."""
         monkeypatch.setenv("LENSBOX_ONNXRUNTIME", str(tmp_path / "missing.so"))
         assert "an ONNX file, which needs onnxruntime" in refused(onnx_path)
-        assert run("info", "--artifact", onnx_path).returncode == 3
+        assert answer("info", "--artifact", onnx_path)
         assert answer("selftest", "--artifact", artifact_path)["passed"] is True
 
     @needs_onnxruntime
@@ -220,7 +218,6 @@ class TestRunnerRefuses:
         library = tmp_path / "library.so"
         for content, message in (
             (b"no library", "library.so cannot be used: .*file too short|invalid ELF header"),
-            (library_path().read_bytes()[:5000], "library.so cannot be used: it is cut off"),
         ):
             library.write_bytes(content)
             monkeypatch.setenv("LENSBOX_ONNXRUNTIME", str(library))

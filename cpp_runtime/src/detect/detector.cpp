@@ -106,7 +106,8 @@ void require_ops_of(const ArtifactFile& file, c10::Device device,
       carried += (carried.empty() ? "" : ", ") + each.name;
     }
     throw ArtifactError(error.what() + (" The artifact carries " + carried) +
-                        ", which is opened only if its signature is checked (LoadOptions::public_key).");
+                        ", which is opened only if a public key verifies the file "
+                        "(LoadOptions::public_key, lensbox_runner: --public-key).");
   }
 }
 

@@ -57,6 +57,7 @@ constexpr Child kChildren[] = {
     {Message::kTraining, 2, Message::kGraph},           // algorithm
 };
 
+constexpr uint64_t kDomain = 7;         // NodeProto.domain
 constexpr uint64_t kExternalData = 13;  // TensorProto.external_data
 constexpr uint64_t kDataLocation = 14;  // TensorProto.data_location: 0 DEFAULT, 1 EXTERNAL
 
@@ -131,6 +132,10 @@ void read_entry(std::string_view bytes, std::optional<std::string>& metadata) {
   metadata = value;
 }
 
+bool is_standard(std::string_view domain) {
+  return domain.empty() || domain == "ai.onnx";
+}
+
 void walk(Message message, std::string_view bytes, int depth, std::optional<std::string>& metadata) {
   if (depth > kMaxMessageDepth) throw ModelError("it is nested too deeply");
   if (message == Message::kEntry) return read_entry(bytes, metadata);
@@ -140,6 +145,10 @@ void walk(Message message, std::string_view bytes, int depth, std::optional<std:
         (field->number == kExternalData || (field->number == kDataLocation && field->value != 0))) {
       throw ModelError(
           "it has external data, which the seal does not cover; export it with all weights inside");
+    }
+    if (message == Message::kNode && field->number == kDomain && !is_standard(field->bytes)) {
+      throw ModelError("it has operators beyond ONNX's standard ones, of the domain '" +
+                       std::string(field->bytes) + "'");
     }
     if (!field->has_bytes) continue;
     for (const Child& child : kChildren) {

@@ -16,8 +16,8 @@ struct OnnxModel {
 };
 
 // Walk the protocol buffer of an ONNX model. A model is refused if any tensor (initializers, attributes,
-// sub-graphs, functions) has external data: onnxruntime would read it from any file, or from memory of this
-// process.
+// sub-graphs, functions) has external data, which onnxruntime would read from any file or from memory of this
+// process, or if any operator is not one of ONNX's standard.
 OnnxModel read_onnx_model(std::string_view bytes);
 
 }  // namespace lensbox

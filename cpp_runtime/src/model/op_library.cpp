@@ -28,10 +28,13 @@ constexpr const char* kEnvironmentVariable = "LENSBOX_OPS_LIBRARY";
 
 std::string how_to_pass(const std::optional<fs::path>& library) {
   if (library) {
-    return "The op library loaded is " + library->string() + "; name another in LoadOptions::op_library or " +
-           kEnvironmentVariable + ".";
+    return "The op library loaded is " + library->string() +
+           "; name another in LoadOptions::op_library (lensbox_runner: --ops) or " + kEnvironmentVariable +
+           ".";
   }
-  return std::string("No op library was given: name one (") + kFileName + ") in LoadOptions::op_library or " +
+  return std::string("No op library was given: name one (") + kFileName +
+         ") in LoadOptions::op_library (lensbox_runner: "
+         "--ops) or " +
          kEnvironmentVariable + ", or put it beside the program or the library.";
 }
 

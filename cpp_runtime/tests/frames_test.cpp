@@ -1,7 +1,7 @@
-#include "raw_format.h"
+#include "frames.h"
 
+#include "commands.h"
 #include "expect_error.h"
-#include "usage_error.h"
 
 namespace {
 

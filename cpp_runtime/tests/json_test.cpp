@@ -1,4 +1,4 @@
-#include <lensbox/torch/strict_json.h>
+#include "file/json.h"
 
 #include "expect_error.h"
 

@@ -1,4 +1,4 @@
-#include "captured_detect.h"
+#include "model/graphs.h"
 
 #include <ATen/ATen.h>
 #include <c10/core/InferenceMode.h>
@@ -10,7 +10,6 @@
 #include <thread>
 
 #include "expect_error.h"
-#include "script_methods.h"
 
 namespace {
 

@@ -1,8 +1,5 @@
-#include "pixel_formats.h"
-
 #include <ATen/ATen.h>
-#include <lensbox/error.h>
-#include <lensbox/torch/photo.h>
+#include <lensbox/torch/tensors.h>
 
 #include <algorithm>
 #include <cmath>
@@ -14,6 +11,17 @@ namespace {
 
 using lensbox::ImageView;
 using lensbox::PixelFormat;
+
+lensbox::Reading for_canvas(int64_t channels) {
+  return {.canvas = {.height = 8, .width = 8, .channels = channels, .fill = 0}};
+}
+
+// Return the bytes of the photograph, row by row, [h, w, C].
+std::vector<uint8_t> bytes_of(const ImageView& view, int64_t channels = 3) {
+  const at::Tensor pixels =
+      lensbox::to_photo(view, for_canvas(channels)).pixels.permute({1, 2, 0}).contiguous();
+  return {pixels.const_data_ptr<uint8_t>(), pixels.const_data_ptr<uint8_t>() + pixels.numel()};
+}
 
 // ITU-R BT.601, from the other side: the colors whose luma and chroma these are.
 std::array<double, 3> colors(int luma, int cb, int cr) {
@@ -34,22 +42,21 @@ TEST(PixelFormats, Nv12IsWhatBt601Says) {
   double greatest = 0;
   for (int y = 0; y < 256; ++y) {
     std::ranges::fill(luma, static_cast<uint8_t>(y));
-    for (int cr = 0; cr < 256; cr += 5) {
+    for (int cr = 0; cr < 256; cr += 17) {
       for (int cb = 0; cb < 256; ++cb) {
         chroma[2 * cb] = static_cast<uint8_t>(cb);
         chroma[2 * cb + 1] = static_cast<uint8_t>(cr);
       }
-      const auto rgb =
-          lensbox::nv12_to_rgb({luma.data(), 512, 1, 512, PixelFormat::kNv12, chroma.data(), 512});
+      const auto rgb = bytes_of({luma.data(), 512, 1, 512, PixelFormat::kNv12, chroma.data(), 512});
       for (int x = 0; x < 512; ++x) {
         const auto exact = colors(y, x / 2, cr);
         for (int c = 0; c < 3; ++c) {
-          greatest = std::max(greatest, distance(rgb.pixels[3 * x + c], exact[c]));
+          greatest = std::max(greatest, distance(rgb[3 * x + c], exact[c]));
         }
       }
     }
-    const auto gray = lensbox::nv12_to_gray({luma.data(), 512, 1, 512, PixelFormat::kNv12});
-    greatest = std::max(greatest, distance(gray.pixels[0], colors(y, 128, 128)[0]));
+    const auto gray = bytes_of({luma.data(), 512, 1, 512, PixelFormat::kNv12, chroma.data(), 512}, 1);
+    greatest = std::max(greatest, distance(gray[0], colors(y, 128, 128)[0]));
   }
   EXPECT_LT(greatest, 0.5003);
 }
@@ -58,9 +65,9 @@ TEST(PixelFormats, Nv12IsWhatBt601Says) {
 TEST(PixelFormats, Nv12OfOddSizeTakesTheChromaOfTheBlock) {
   const std::vector<uint8_t> luma(3 * 7, 126);
   const std::vector<uint8_t> chroma{128, 128, 228, 128, 200, 128, 28, 128, 228, 28};
-  const auto rgb = lensbox::nv12_to_rgb({luma.data(), 3, 3, 7, PixelFormat::kNv12, chroma.data(), 5});
+  const auto rgb = bytes_of({luma.data(), 3, 3, 7, PixelFormat::kNv12, chroma.data(), 5});
   const auto at = [&](int x, int y) {
-    const uint8_t* const pixel = &rgb.pixels[static_cast<size_t>(3 * (3 * y + x))];
+    const uint8_t* const pixel = &rgb[static_cast<size_t>(3 * (3 * y + x))];
     return std::array<int, 3>{pixel[0], pixel[1], pixel[2]};
   };
   const std::array<int, 3> gray{128, 128, 128};
@@ -75,22 +82,20 @@ TEST(PixelFormats, Nv12OfOddSizeTakesTheChromaOfTheBlock) {
 
 TEST(PixelFormats, BgrIsTurnedAround) {
   const std::vector<uint8_t> bytes{1, 2, 3, 4, 5, 6, 99, 7, 8, 9, 10, 11, 12, 99};
-  const auto rgb = lensbox::bgr8_to_rgb({bytes.data(), 2, 2, 7, PixelFormat::kBgr8});
-  EXPECT_EQ(rgb.pixels, (std::vector<uint8_t>{3, 2, 1, 6, 5, 4, 9, 8, 7, 12, 11, 10}));
+  const auto rgb = bytes_of({bytes.data(), 2, 2, 7, PixelFormat::kBgr8});
+  EXPECT_EQ(rgb, (std::vector<uint8_t>{3, 2, 1, 6, 5, 4, 9, 8, 7, 12, 11, 10}));
 }
 
-TEST(ToPhoto, LooksAtTheMemoryOfTheFrame) {
+TEST(ToPhoto, CopiesTheFrame) {
   std::vector<uint8_t> bytes{1, 2, 3, 4, 5, 6, 99, 7, 8, 9, 10, 11, 12, 99};
-  const auto rgb = lensbox::to_photo({bytes.data(), 2, 2, 7, PixelFormat::kRgb8});
+  const auto rgb = lensbox::to_photo({bytes.data(), 2, 2, 7, PixelFormat::kRgb8}, for_canvas(3));
+  const auto gray = lensbox::to_photo({bytes.data(), 5, 2, 7, PixelFormat::kGray8}, for_canvas(3));
+  std::ranges::fill(bytes, 0);
   EXPECT_EQ(rgb.width, 2);
   EXPECT_EQ(rgb.height, 2);
   EXPECT_EQ(rgb.window, (std::array<float, 4>{0, 0, 2, 2}));
-  EXPECT_EQ(rgb.pixels.const_data_ptr(), bytes.data());
   EXPECT_TRUE(
       at::equal(rgb.pixels, at::tensor({1, 4, 7, 10, 2, 5, 8, 11, 3, 6, 9, 12}, at::kByte).view({3, 2, 2})));
-
-  const auto gray = lensbox::to_photo({bytes.data(), 5, 2, 7, PixelFormat::kGray8});
-  EXPECT_EQ(gray.pixels.const_data_ptr(), bytes.data());
   EXPECT_TRUE(
       at::equal(gray.pixels, at::tensor({1, 2, 3, 4, 5, 7, 8, 9, 10, 11}, at::kByte).view({1, 2, 5})));
 }
@@ -99,12 +104,8 @@ TEST(ToPhoto, TakesTheLumaAloneForAGrayCanvas) {
   const std::vector<uint8_t> luma{16, 235, 126, 16};
   const std::vector<uint8_t> chroma{255, 0};
   const ImageView view{luma.data(), 2, 2, 2, PixelFormat::kNv12, chroma.data(), 2};
-  const auto for_canvas = [&](int64_t channels) {
-    return lensbox::to_photo(view, {.canvas = lensbox::Canvas{8, 8, channels, 0}, .reading = {}}).pixels;
-  };
-  EXPECT_TRUE(at::equal(for_canvas(1), at::tensor({0, 255, 128, 0}, at::kByte).view({1, 2, 2})));
-  EXPECT_EQ(for_canvas(3).size(0), 3);
-  EXPECT_EQ(lensbox::to_photo(view).pixels.size(0), 3);
+  EXPECT_EQ(bytes_of(view, 1), (std::vector<uint8_t>{0, 255, 128, 0}));
+  EXPECT_EQ(lensbox::to_photo(view, for_canvas(3)).pixels.size(0), 3);
 }
 
 TEST(ToPhoto, RefusesViewsThatCannotBeRead) {
@@ -113,7 +114,7 @@ TEST(ToPhoto, RefusesViewsThatCannotBeRead) {
   const auto refused = [&](auto change, std::initializer_list<const char*> parts) {
     ImageView view = good;
     change(view);
-    expect_error<lensbox::InputError>([&] { lensbox::to_photo(view); }, parts);
+    expect_error<lensbox::InputError>([&] { lensbox::to_photo(view, for_canvas(3)); }, parts);
   };
   refused([](ImageView& view) { view.data = nullptr; }, {"image: data must not be null"});
   refused([](ImageView& view) { view.width = 0; }, {"width and height must be at least 1, got 0 x 3"});

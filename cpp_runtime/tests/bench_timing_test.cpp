@@ -1,4 +1,4 @@
-#include "statistics.h"
+#include "bench_timing.h"
 
 #include <gtest/gtest.h>
 
