@@ -91,7 +91,7 @@ TEST(ParseBoxes, NamesTheElementOfABatch) {
 
 TEST(ParseBoxes, RefusesAnImageThatFailed) {
   expect_no_boxes(R"({"images": [{"file": "a", "error": "no such file"}]})",
-                 {"predictions.images[0]", "detections", "no such file"});
+                  {"predictions.images[0]", "detections", "no such file"});
 }
 
 TEST(ParseBoxes, QuotesLongValuesInPart) {

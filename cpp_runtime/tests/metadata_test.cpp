@@ -271,7 +271,9 @@ TEST(ParseMetadata, TheFormatVersionIsAnInteger) {
                  {"format version 4294967297"});
 }
 
-TEST(ParseMetadata, BoundsTheNumberOfOps) {
+TEST(ParseMetadata, BoundsTheOps) {
+  expect_refused(changed("a::b()", "a::b" + std::string(200'000, '(')),
+                 {"ops[0] must", "brackets at most 16 deep"});
   std::string many = "a::b() -> ()";
   for (int i = 0; i < 1000; ++i) {
     many += "\", \"a::b() -> ()";

@@ -15,6 +15,7 @@ namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
 constexpr int kMaxDepth = 64;
+constexpr int kMaxSchemaDepth = 16;
 constexpr size_t kMostOps = 1000;
 constexpr int64_t kMaxCanvasSide = 1 << 14;
 constexpr int64_t kMaxJpegOversampling = 1000;
@@ -40,10 +41,25 @@ int64_t read_format_version(const JsonField& root, const Json& document, const f
                               " wrote the file)");
 }
 
+// Return whether torch's parser of op schemas, which calls itself for each bracket, can read a text without
+// overflowing the stack.
+bool is_parsable(std::string_view schema) {
+  int depth = 0;
+  for (const char c : schema) {
+    if (c == '(' || c == '[' || c == '{') ++depth;
+    if (c == ')' || c == ']' || c == '}') --depth;
+    if (depth > kMaxSchemaDepth) return false;
+  }
+  return true;
+}
+
 std::vector<std::string> read_ops(const JsonField& field) {
   std::vector<std::string> ops;
   for (const JsonField& item : field.list(kMostOps, "ops")) {
     ops.push_back(item.text());
+    if (!is_parsable(ops.back())) {
+      item.fail("must be an op schema with brackets at most " + std::to_string(kMaxSchemaDepth) + " deep");
+    }
   }
   return ops;
 }

@@ -3,7 +3,6 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <dlfcn.h>
 #include <lensbox/error.h>
-#include <link.h>
 #include <torch/csrc/jit/frontend/function_schema_parser.h>
 #include <torch/version.h>
 
@@ -66,28 +65,10 @@ bool has_lensbox_ops() {
   return false;
 }
 
-// Return the file of the op library of Lensbox in this process: by its file name, else by its build record.
-std::string loaded_lensbox_library() {
-  std::string found;
-  const auto look = [](dl_phdr_info* object, size_t /*size*/, void* result) {
-    const std::string name = object->dlpi_name;
-    if (name.empty()) return 0;
-    try {
-      if (name.find("torch") != std::string::npos || name.find("lensbox") == std::string::npos) return 0;
-      if (op_build_record(read_file(name, UINT32_MAX)).empty()) return 0;
-    } catch (const std::exception&) {
-      return 0;
-    }
-    *static_cast<std::string*>(result) = name;
-    return 1;
-  };
-  dl_iterate_phdr(look, &found);
-  return found.empty() ? "another file" : found;
-}
-
 struct OpenLibraries {
   std::mutex mutex;
-  std::map<std::string, std::filesystem::path> files;  // by SHA-256
+  std::map<std::string, fs::path> files;  // by SHA-256
+  fs::path of_lensbox = "another file";   // the op library of Lensbox
 };
 
 OpenLibraries& open_libraries() {
@@ -105,7 +86,9 @@ c10::FunctionSchema parse_schema(const std::string& text) {
   try {
     return torch::jit::parseSchema(text, /*allow_typevars=*/false);
   } catch (const std::exception& error) {
-    throw ArtifactError("the artifact lists an op schema that torch cannot read, '" + text + "':\n" +
+    throw ArtifactError("the artifact lists an op schema that torch cannot read, '" + text.substr(0, 80) +
+                        "':
+                        " +
                         torch_message(error));
   }
 }
@@ -159,12 +142,15 @@ std::string open_op_library(const fs::path& library, const std::string& content)
            ", which is open in this process; its ops cannot be registered twice";
   }
   if (!op_build_record(content).empty() && has_lensbox_ops()) {
-    return "the ops of the namespace lensbox are registered already, by " + loaded_lensbox_library() +
+    return "the ops of the namespace lensbox are registered already, by " + open.of_lensbox.string() +
            "; a process can open one op library of Lensbox only";
   }
   try {
+    // dlopen is declared as if it never threw, and the compiler would drop this catch block.
+    using Open = void* (*)(const char*, int);
+    const volatile Open open_library = &dlopen;
     // RTLD_NOW, so that a symbol that this torch lacks is an error here and not a crash in the first call.
-    if (dlopen(path.c_str(), RTLD_NOW | RTLD_GLOBAL) == nullptr) {
+    if (open_library(path.c_str(), RTLD_NOW | RTLD_GLOBAL) == nullptr) {
       return std::string("the linker cannot load it: ") + dlerror();
     }
   } catch (const std::exception& error) {
@@ -174,6 +160,7 @@ std::string open_op_library(const fs::path& library, const std::string& content)
            torch_message(error);
   }
   open.files.emplace(hash, path);
+  if (!op_build_record(content).empty()) open.of_lensbox = path;
   return "";
 }
 
