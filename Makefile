@@ -115,9 +115,9 @@ $(SYSTEM_HEADERS):
 
 # Order-only headers: one apt-get call brings them all. The runner links libtorch, not the op library. The unit tests,
 # a third of the work, are left to `make runner`.
-$(RUNNER): $(BIN)/.ops $(call sources,cpp_runtime) $(call builds,cpp_runtime) $(wildcard runtime/*.txt ops/csrc/*.h) | \
+$(RUNNER): $(BIN)/.ops $(call sources,cpp_runtime) $(call builds,cpp_runtime) $(wildcard ops/csrc/*.h) | \
   $(SYSTEM_HEADERS)
-	@echo "== Building the C++ runner (a few minutes)"
+	@echo "== Building the C++ runner (about a minute)"
 	$(BIN)/cmake -S cpp_runtime -B build/runner -G Ninja -DCMAKE_BUILD_TYPE=Release $(RUNNER_OPTIONS) \
 	  -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN)/ninja) \
 	  -DCMAKE_PREFIX_PATH="$$($(BIN)/python -c 'import torch; print(torch.utils.cmake_prefix_path)')"
@@ -149,7 +149,7 @@ docs: $(BIN)/.docs
 	@echo "The site: build/docs/index.html"
 
 cuda-check: $(BIN)/.ops
-	$(BIN)/cmake -S . -B build/cuda-check -G Ninja -DLENSBOX_CUDA_COMPILE_CHECK=ON \
+	$(BIN)/cmake -S . -B build/cuda-check -G Ninja -DLENSBOX_CUDA_COMPILE_CHECK=ON -DLENSBOX_WARNINGS_AS_ERRORS=ON \
 	  -DLENSBOX_CUDA_ARCHITECTURES="$(CUDA_ARCHITECTURES)" -DPython_EXECUTABLE=$(abspath $(BIN)/python) \
 	  -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN)/ninja)
 	$(BIN)/cmake --build build/cuda-check
@@ -170,7 +170,7 @@ sanitize-ops: $(BIN)/.test
 
 # The program lensbox_runner itself is left out: what is in it beyond the library is its command line.
 sanitize-runtime: $(BIN)/.test | $(SYSTEM_HEADERS)
-	$(BIN)/cmake -S cpp_runtime -B build/sanitize-runtime -G Ninja -DLENSBOX_SANITIZE=ON -DCMAKE_BUILD_TYPE=None -DCMAKE_UNITY_BUILD=ON \
+	$(BIN)/cmake -S cpp_runtime -B build/sanitize-runtime -G Ninja -DLENSBOX_SANITIZE=ON -DCMAKE_BUILD_TYPE=None \
 	  -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN)/ninja) \
 	  -DCMAKE_PREFIX_PATH="$$($(BIN)/python -c 'import torch; print(torch.utils.cmake_prefix_path)')"
 	$(BIN)/cmake --build build/sanitize-runtime --target lensbox_runtime_tests

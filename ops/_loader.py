@@ -1,5 +1,6 @@
 """Finds liblensbox_ops.so, checks what it was built for, and loads it into the process."""
 
+import ctypes
 import os
 import re
 from dataclasses import dataclass
@@ -65,7 +66,8 @@ def load() -> None:
     """Loads the op library, which registers the ops as torch.ops.lensbox.
 
     Raises:
-        OpLibraryError: it is missing, built for another torch, or refused by the linker.
+        OpLibraryError: it is missing, built for another torch, a second copy of an open library, or refused
+            by the linker.
     """
     path = library_path()
     info = read_build_info(path)
@@ -76,6 +78,13 @@ def load() -> None:
             "C++ interfaces change between torch's minor versions: rebuild it with "
             "pip install --no-build-isolation --force-reinstall --no-deps ."
         )
+    # Registering an op twice throws inside the linker, which ends the process.
+    if hasattr(torch.ops.lensbox, "giou") and not _is_open(path):
+        others = ", ".join(sorted(torch.ops.loaded_libraries)) or "another library"
+        raise OpLibraryError(
+            f"the ops of the namespace lensbox are registered already, by {others}. A process can open one op "
+            f"library of lensbox only ({facts})"
+        )
     try:
         torch.ops.load_library(path)
     except OSError as error:
@@ -83,6 +92,14 @@ def load() -> None:
         raise OpLibraryError(
             f"lensbox's op library could not be loaded ({facts}): {error.__cause__ or error}"
         ) from error
+
+
+def _is_open(path: Path) -> bool:
+    try:
+        ctypes.CDLL(str(path.resolve()), mode=os.RTLD_NOW | os.RTLD_NOLOAD)
+    except OSError:
+        return False
+    return True
 
 
 def _installed() -> list[Path]:

@@ -45,6 +45,24 @@ def test_a_copy_loads(tmp_path: Path) -> None:
     assert import_with(Path(shutil.copy(library_path(), tmp_path))) == ""
 
 
+def test_refuses_a_second_copy(tmp_path: Path) -> None:
+    copy = Path(shutil.copy(library_path(), tmp_path))
+    code = f"import torch; torch.ops.load_library({str(copy)!r}); import lensbox.ops"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert run.returncode == 1
+    assert "the ops of the namespace lensbox are registered already, by" in run.stderr
+    assert str(copy) in run.stderr
+    assert str(library_path()) in run.stderr
+
+
+def test_has_no_run_path() -> None:
+    """A plain CMake build would leave an empty entry, which means the current folder."""
+    command = ["readelf", "--dynamic", library_path()]
+    dynamic = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    paths = re.findall(r"\((?:RUNPATH|RPATH)\).*\[(.*)\]", dynamic)
+    assert all(entry for path in paths for entry in path.split(":"))
+
+
 def test_missing(tmp_path: Path) -> None:
     message = import_with(tmp_path / "nowhere.so")
     assert "op library was not found" in message

@@ -87,9 +87,7 @@ c10::FunctionSchema parse_schema(const std::string& text) {
     return torch::jit::parseSchema(text, /*allow_typevars=*/false);
   } catch (const std::exception& error) {
     throw ArtifactError("the artifact lists an op schema that torch cannot read, '" + text.substr(0, 80) +
-                        "':
-                        " +
-                        torch_message(error));
+                        "':\n" + torch_message(error));
   }
 }
 
