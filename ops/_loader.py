@@ -82,8 +82,8 @@ def load() -> None:
     if hasattr(torch.ops.lensbox, "giou") and not _is_open(path):
         others = ", ".join(sorted(torch.ops.loaded_libraries)) or "another library"
         raise OpLibraryError(
-            f"the ops of the namespace lensbox are registered already, by {others}. A process can open one op "
-            f"library of lensbox only ({facts})"
+            f"the ops of the namespace lensbox are registered already, by {others}. A process can open one "
+            f"op library of lensbox only ({facts})"
         )
     try:
         torch.ops.load_library(path)
