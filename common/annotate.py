@@ -75,7 +75,7 @@ def annotate(
 
 
 def _eight_bit(picture: Image.Image) -> Image.Image:
-    """Gray of 16 bits without the low byte; Pillow's own conversion would clip at 255."""
+    """Return gray of 16 bits without the low byte; Pillow's own conversion would clip at 255."""
     if not picture.mode.startswith("I"):
         return picture
     return picture.convert("I").point(lambda level: level * (1 / 256)).convert("L")

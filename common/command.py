@@ -72,7 +72,7 @@ class Command(click.Command):
 
 
 def _in_words(error: OSError) -> str:
-    """Without the number, which says nothing to a user."""
+    """Return the message without the error number."""
     return f"{error.filename}: {error.strerror}" if error.filename and error.strerror else str(error)
 
 

@@ -45,7 +45,7 @@ class OutputError(LensboxError, ValueError):
 
 
 class ArtifactError(LensboxError, RuntimeError):
-    """The artifact cannot be written, loaded or trusted; the message says why."""
+    """The artifact cannot be written, loaded or verified; the message says why."""
 
     exit_code = ExitCode.UNUSABLE
 

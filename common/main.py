@@ -63,7 +63,7 @@ class LazyGroup(click.Group):
         self._lazy = commands_by_name
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """In the order of the table."""
+        """Return the names of commands in the order of the table."""
         return list(self._lazy)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:

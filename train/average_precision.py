@@ -212,7 +212,7 @@ class Evaluation:
         count: int,
         match_iou: float,
     ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
-        """Greedy matching by falling score. Return took [count]: the label of the band that it took, or -1;
+        """Match greedily by falling score. Return took [count]: the label of the band that it took, or -1;
         and free [count]: hit only labels that do not count, so it is neither right nor wrong."""
         took, free = np.full(count, -1, np.int64), np.zeros(count, np.bool_)
         is_open = care.tolist()
@@ -234,7 +234,7 @@ class Evaluation:
         return float(np.mean([curve.coco_average_precision() for curve in curves]))
 
     def table(self, wanted: int | None = None) -> dict[str, float]:
-        """Average precision by band, of all boxes as if they were of one class, or of one class."""
+        """Return the average precision by band: of one class, or of all boxes as if of one class."""
         return {name: self.curve(*limits, wanted).average_precision() for name, limits in BANDS.items()}
 
 

@@ -235,18 +235,18 @@ class TrainConfig:
     reports: ReportSettings = ReportSettings()
 
     def flat(self) -> dict[str, Any]:
-        """All settings by name, without their groups, as `config_from_mapping` takes them."""
+        """Return all settings by name, without their groups, as `config_from_mapping` takes them."""
         values: dict[str, Any] = {}
         for name, value in dataclasses.asdict(self).items():
             values |= value if name in _GROUPS else {name: value}
         return values
 
     def to_json(self) -> str:
-        """`flat` as one line of JSON."""
+        """Return `flat` as one line of JSON."""
         return json.dumps(self.flat())
 
     def replace(self, **values: Any) -> TrainConfig:
-        """This configuration with other values, by the names of settings without their groups.
+        """Return this configuration with other values, by the names of settings without their groups.
 
         Raises:
             ConfigError: as `config_from_mapping`.

@@ -95,7 +95,7 @@ class RandomBatches(Sampler[list[int]]):
 def load_batches(
     config: ArticleConfig, first: int, pin_memory: bool
 ) -> Iterator[tuple[Tensor, PackedTargets]]:
-    """Batches without end, from that of step `first`: images uint8 [B, 1, 256, 256] and their boxes."""
+    """Yield batches for ever, from step `first` on: images uint8 [B, 1, 256, 256] and their boxes."""
     batches: DataLoader[tuple[Tensor, Tensor]] = DataLoader(
         FakeDataset(config.samples, seed=config.seed),
         batch_sampler=RandomBatches(config.samples, config.batch_size, config.seed, first),
@@ -107,6 +107,6 @@ def load_batches(
 
 
 def held_out_batch(config: ArticleConfig, size: int) -> tuple[Tensor, PackedTargets]:
-    """Samples that training does not see."""
+    """Return a batch of samples that training does not see."""
     data = FakeDataset(size, seed=config.seed + 1)
     return collate_packed([data[index] for index in range(size)])

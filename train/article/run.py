@@ -121,7 +121,7 @@ class ArticleRun:
         return loss.detach()
 
     def mean_giou(self) -> float:
-        """On samples that training does not see."""
+        """Return the mean GIoU on samples that training does not see."""
         images, targets = held_out_batch(self.config, HELD_OUT)
         with torch.no_grad():
             return 1 - float(self._loss(self.net, images.to(self.options.device), targets))

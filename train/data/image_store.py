@@ -223,7 +223,7 @@ def load_images(
 
 
 def _fold_bounds(names: Sequence[str], chances: Tensor, count: int) -> Tensor:
-    """`StoreTensors.folds` for photographs in the order of their folds."""
+    """Return `StoreTensors.folds` for photographs in the order of their folds."""
     index = torch.tensor([fold_index(name, count) for name in names])
     shares = torch.zeros(count, dtype=torch.float64).index_add_(0, index, chances.double())
     if float(shares.min()) <= 0:

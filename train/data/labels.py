@@ -46,7 +46,7 @@ class LabelledImage:
 
     @property
     def source(self) -> str:
-        """First folder of the name: a WIDER FACE event or the name of a collection."""
+        """Return the first folder of the name: a WIDER FACE event or the name of a collection."""
         return self.name.split("/", 1)[0] if "/" in self.name else ""
 
     def read_bytes(self) -> bytes:

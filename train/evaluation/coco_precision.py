@@ -141,7 +141,7 @@ def _chosen(thresholds: Array, iou: float | None) -> npt.NDArray[np.bool_]:
 
 
 def _mean(precision: Array) -> float:
-    """-1 stands for a range of areas without boxes."""
+    """Return the mean; NaN for a range of areas without boxes, for which COCOeval has -1."""
     return float("nan") if (precision < 0).any() else float(precision.mean())
 
 

@@ -80,7 +80,7 @@ def evaluate(
 def score(
     detections: Sequence[ImageDetections], data: EvaluationSet, coco: bool = False
 ) -> tuple[Figures, Evaluation]:
-    """`evaluate`, of what was found in each photograph."""
+    """Return what `evaluate` does, for detections that are known already."""
     matched = Evaluation(data.labels, detections)
     curve = matched.curve(*BANDS["all>=8"])
     threshold, f1 = threshold_of_best_f1(curve)

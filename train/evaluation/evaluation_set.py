@@ -31,7 +31,7 @@ class Place(NamedTuple):
     offset: Array
 
     def boxes(self, boxes: npt.NDArray[np.floating[Any]]) -> Array:
-        """Boxes of the photograph, [n, 4], in canvas pixels."""
+        """Map boxes [n, 4] from pixels of the photograph to canvas pixels."""
         return np.asarray(boxes.astype(np.float64) * self.scale + self.offset)
 
 

@@ -146,7 +146,7 @@ def _box_set(
 
 
 def _curves(data: EvaluationSet, matched: Evaluation) -> dict[str, Curve]:
-    """By what the legend says: bands of a detector of one kind, else the classes with most boxes."""
+    """Return the curves by legend: bands without classes, else the classes with most boxes."""
     if not data.classes:
         curves = {f"{name} px": matched.curve(*limits) for name, limits in BANDS.items()}
     else:

@@ -91,7 +91,7 @@ def candidate_cells(targets: Tensor, levels: Sequence[Level]) -> tuple[Tensor, T
 def assign(
     boxes: Tensor, logits: Tensor, targets: Tensor, levels: Sequence[Level], settings: AssignmentSettings
 ) -> Assignment:
-    """Pairs boxes with cells.
+    """Pair boxes with cells.
 
     Args:
         boxes: float32 [B, A, 4], the detector's predictions. logits: float32 [B, A].

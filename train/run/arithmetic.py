@@ -36,7 +36,7 @@ class Arithmetic:
         return images.contiguous(memory_format=torch.channels_last)
 
     def autocast(self) -> torch.autocast:
-        """Nets compute in bfloat16 within this context, if the settings ask for it."""
+        """Return a context in which nets compute in bfloat16, if the settings ask for it."""
         return torch.autocast(self.device.type, torch.bfloat16, enabled=self.settings.bf16)
 
 

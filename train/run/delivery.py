@@ -70,5 +70,5 @@ class Delivery:
 
 
 def _as_unicode(text: str) -> str:
-    """Paths may hold bytes that are no UTF-8, which Python hands on as lone surrogates; metadata may not."""
+    """Escape lone surrogates, which paths that are no UTF-8 contain and metadata must not."""
     return text.encode(errors="backslashreplace").decode()

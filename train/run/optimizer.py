@@ -54,7 +54,7 @@ class Clock:
 
 
 def learning_rate(progress: float, settings: OptimizerSettings) -> float:
-    """Linear warm-up, then a cosine down to the final rate."""
+    """Return the rate: linear warm-up, then a cosine down to the final rate."""
     if progress < settings.warmup_progress:
         return settings.learning_rate * max(progress / settings.warmup_progress, 1e-3)
     share = (progress - settings.warmup_progress) / (1 - settings.warmup_progress)
@@ -68,14 +68,14 @@ def ema_weight(step: int, settings: AverageSettings) -> float:
 
 
 def mosaic_on(progress: float, settings: ViewSettings) -> float:
-    """1 while mosaics are drawn, 0 in the last part of the run."""
+    """Return 1 while mosaics are drawn, 0 in the last part of the run."""
     return 1.0 if progress < 1 - settings.plain_progress else 0.0
 
 
 def make_optimizer(
     parameters: Sequence[Tensor], rate: Tensor, weight_decay: float, capturable: bool
 ) -> torch.optim.AdamW:
-    """AdamW with weight decay on parameters of more than one dimension.
+    """Return AdamW with weight decay on parameters of more than one dimension.
 
     Args:
         rate: scalar tensor, on the device of the parameters; what it holds at a step is the learning rate.

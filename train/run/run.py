@@ -70,7 +70,7 @@ class RunOptions:
     tensorboard: bool = False
 
     def seconds(self) -> float:
-        """Since the clock of the run began."""
+        """Return the seconds since the clock of the run began."""
         return time.monotonic() - self.started
 
 

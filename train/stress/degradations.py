@@ -43,35 +43,35 @@ def as_it_is(pixels: Pixels, box: Array, seed: int) -> Pixels:
 
 
 def blurred(pixels: Pixels, box: Array, seed: int, *, share: float) -> Pixels:
-    """Blurred by a Gaussian whose sigma is this share of the face's height."""
+    """Blur by a Gaussian whose sigma is this share of the face's height."""
     sigma = share * float(box[3] - box[1])
     return np.asarray(Image.fromarray(pixels).filter(ImageFilter.GaussianBlur(sigma)))
 
 
 def darkened(pixels: Pixels, box: Array, seed: int, *, factor: float) -> Pixels:
-    """Gray levels times a factor, rounded, as in an underexposed photograph."""
+    """Multiply gray levels by a factor, rounded, as in an underexposed photograph."""
     return _to_pixels(pixels.astype(np.float64) * factor)
 
 
 def flattened(pixels: Pixels, box: Array, seed: int, *, factor: float) -> Pixels:
-    """Contrast times a factor, around the middle of the range; -1 inverts the tones."""
+    """Multiply the contrast by a factor, around the middle of the range; -1 inverts the tones."""
     return _to_pixels(MIDDLE + (pixels.astype(np.float64) - MIDDLE) * factor)
 
 
 def noisy(pixels: Pixels, box: Array, seed: int, *, sigma: float) -> Pixels:
-    """With Gaussian noise of this deviation, in gray levels."""
+    """Add Gaussian noise of this deviation, in gray levels."""
     return _to_pixels(pixels + np.random.default_rng(seed).normal(0.0, sigma, pixels.shape))
 
 
 def compressed(pixels: Pixels, box: Array, seed: int, *, quality: int) -> Pixels:
-    """Through JPEG and back at a quality of 1 to 95."""
+    """Compress as JPEG and decode at a quality of 1 to 95."""
     file = io.BytesIO()
     Image.fromarray(pixels).save(file, "JPEG", quality=quality)
     return np.asarray(Image.open(file))
 
 
 def covered(pixels: Pixels, box: Array, seed: int, *, side: str, share: float) -> Pixels:
-    """This share of the face's box hidden by a gray bar from its `side`: "top", "bottom" or "left".
+    """Hide this share of the face's box behind a gray bar from its `side`: "top", "bottom" or "left".
 
     The bar reaches beyond the box by a tenth of its size, as a mask or a hand would.
     """

@@ -59,7 +59,7 @@ class FactorResult:
     trials: list[list[Trial]]
 
     def found(self, threshold: float) -> npt.NDArray[np.int64]:
-        """In how many portraits each step's face is found, int64 [steps]."""
+        """Return in how many portraits each step's face is found, int64 [steps]."""
         return np.array([sum(trial.score > threshold for trial in row) for row in self.trials])
 
     def limit(self, threshold: float, faces: int) -> str | None:

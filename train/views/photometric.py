@@ -18,7 +18,7 @@ COVER_DRAWS = 1 + 7 * COVERS
 
 
 def paint_covers(canvas: Tensor, content: Tensor, targets: Tensor, u: Tensor, chance: float) -> Tensor:
-    """With `chance`, hides parts of faces behind up to COVERS gray rectangles, as hands, masks and other
+    """With `chance`, hide parts of faces behind up to COVERS gray rectangles, as hands, masks and other
     heads do. A covered face is still to be found: no cover hides more than 49 % of a box.
 
     Sides are 0.3 to 0.7 of those of a target drawn for each rectangle, the centre lies anywhere in its box.
@@ -49,7 +49,7 @@ def paint_covers(canvas: Tensor, content: Tensor, targets: Tensor, u: Tensor, ch
 
 
 def light_from_a_side(canvas: Tensor, u: Tensor, chance: float) -> Tensor:
-    """With `chance`, multiplies pixels by exp(a · t), a uniform in 0 to 0.8, t rising linearly from -1 to 1
+    """With `chance`, multiply pixels by exp(a · t), a uniform in 0 to 0.8, t rising linearly from -1 to 1
     over the canvas in a random direction: one cheek bright and one dark, about the same mean.
 
     Args:
@@ -98,7 +98,7 @@ def photometric(canvas: Tensor, content: Tensor, u: Tensor, noise: Tensor, chanc
 
 
 def _binomial_blur(x: Tensor) -> Tensor:
-    """3x3 kernel (1 2 1)ᵀ(1 2 1) / 16 with replicated borders."""
+    """Blur with the 3x3 kernel (1 2 1)ᵀ(1 2 1) / 16 with replicated borders."""
     padded = F.pad(x[:, None], (1, 1, 1, 1), mode="replicate")[:, 0]
     rows = (padded[:, :-2] + 2 * padded[:, 1:-1] + padded[:, 2:]) / 4
     return (rows[:, :, :-2] + 2 * rows[:, :, 1:-1] + rows[:, :, 2:]) / 4

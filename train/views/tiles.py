@@ -79,7 +79,7 @@ def _choose_images(store: StoreTensors, u: Tensor, counts: ViewCounts) -> Tensor
 
 
 def letterbox_map(size: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Scale, offset and rectangle of whole photographs of `size` [T, 2], as in `FaceDetector.preprocess`."""
+    """Return scale, offset and rectangle of photographs of `size` [T, 2], as in `FaceDetector.preprocess`."""
     fitted = (size * (CANVAS_SIZE / size.amax(1, keepdim=True))).round().clamp(min=1)
     offset = ((CANVAS_SIZE - fitted) / 2).floor()
     return fitted / size, offset, _whole_canvas(size)
@@ -120,7 +120,7 @@ def _crop_map(
 
 
 def _mosaic_map(size: Tensor, u: Tensor, settings: ViewSettings) -> tuple[Tensor, Tensor, Tensor]:
-    """Four rectangles that meet in a random point, each showing most of a photograph."""
+    """Return maps of four rectangles that meet in a random point, each showing most of a photograph."""
     cross = (CANVAS_SIZE * (0.3 + 0.4 * u[:, 2:4])).round().reshape(-1, 4, 2)[:, :1]  # the first tile's draw
     zero, full = torch.zeros_like(cross), torch.full_like(cross, CANVAS_SIZE)
     (left, top), (x, y), (right, bottom) = (part.unbind(-1) for part in (zero, cross, full))
