@@ -52,14 +52,24 @@ def run_with(capability: str, inputs: Path) -> list[list[Tensor]]:
     return results
 
 
+@pytest.fixture(scope="module")
+def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("vectors") / "inputs.pt"
+    torch.save((make_boxes(), make_images()), path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def baseline(inputs: Path) -> list[list[Tensor]]:
+    return run_with("DEFAULT", inputs)
+
+
 @pytest.mark.parametrize("capability", CAPABILITIES[1:])
-def test_same_bits(capability: str, tmp_path: Path) -> None:
+def test_same_bits(capability: str, inputs: Path, baseline: list[list[Tensor]]) -> None:
     available = torch.backends.cpu.get_cpu_capability()
     if available not in CAPABILITIES or CAPABILITIES.index(capability) > CAPABILITIES.index(available):
         pytest.skip(f"needs a CPU with {capability}, this one offers torch {available}")
-    inputs = tmp_path / "inputs.pt"
-    torch.save((make_boxes(), make_images()), inputs)
-    baseline, wide = run_with("DEFAULT", inputs), run_with(capability, inputs)
+    wide = run_with(capability, inputs)
     for case, (expected, results) in enumerate(zip(baseline, wide, strict=True)):
         for index, (theirs, ours) in enumerate(zip(expected, results, strict=True)):
             where = f"case {case}, output {index}"
