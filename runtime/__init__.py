@@ -1,4 +1,4 @@
-"""Runs artifacts from Python: the twin of `cpp_runtime/`."""
+"""Run artifacts from Python. `cpp_runtime/` does the same in C++."""
 
 from lensbox.artifact.metadata import Canvas, Reading
 from lensbox.common.errors import ArtifactError

@@ -1,4 +1,4 @@
-"""A loaded artifact: what its detector finds in images and files."""
+"""A loaded artifact: detection in images and files, and the loss."""
 
 import contextlib
 import os
@@ -29,14 +29,13 @@ _MAX_THREADS = 8
 class Artifact:
     """A loaded detector. Its methods may be called from several threads at once.
 
-    On a GPU they compute in full float32, or with TF32 if the metadata's `precision` says so, whatever
-    torch's switches say; those are as they were once no method runs.
+    On a GPU the methods compute in full float32, or with TF32 if the metadata's `precision` says so, whatever
+    torch's switches say. The switches are restored after the last running call.
 
-    module: has the methods of the newest format (`docs/artifact.md`), be it TorchScript, `SingleImageMethods`
-    or `DetectOnlyMethods`. Call it inside of `torchscript_call`. rounded: whether it rounds on a CPU as on a
-    GPU.
-    on_letterbox: if set, called for each batch of photographs that was computed, with the timer of its
-        pre-processing. Asking that for seconds is left to who is called, and to when nobody waits.
+    module: has the methods in `docs/artifact.md`, as TorchScript or as `DetectOnlyMethods`. Call it inside of
+    `torchscript_call`. rounded: whether a CPU rounds as a GPU does.
+    on_letterbox: if set, called for each computed batch of photographs with the timer of its pre-processing.
+        The callee may ask the timer for seconds later, when no request waits.
     """
 
     on_letterbox: Callable[[DeviceTimer], None] | None = None
@@ -55,19 +54,20 @@ class Artifact:
 
     @property
     def classes(self) -> tuple[str, ...]:
-        """The names of the classes by label; empty where there is one kind and no labels."""
+        """Return the names of the classes by label; empty for a detector without labels."""
         return self.metadata.classes
 
     def read_photo(self, source: str | Path | bytes, orientation: Orientation | None = None) -> Photo:
-        """Reads an image file as this detector wants it, no larger than it needs it.
+        """Read an image file for this detector, at no larger scale than the detector needs.
 
         source: a path, or the bytes of a file. orientation: "exif" turns the photograph upright by its EXIF
-        data, "stored" leaves it as it lies; None is the artifact's choice. Raises as `read_image` does.
+        data, "stored" leaves the pixels as stored; None is the artifact's choice. Raises what
+        `read_image` raises.
         """
         return read_photo(source, self.metadata.canvas, self.reading(orientation))
 
     def reading(self, orientation: Orientation | None = None) -> Reading:
-        """How image files are to be read for this detector, but for the orientation, if one is given.
+        """Return how image files are read for this detector, with the given orientation if there is one.
 
         Raises ValueError for an orientation that is neither "exif" nor "stored".
         """
@@ -79,9 +79,9 @@ class Artifact:
         score_threshold: float | None = None,
         iou_threshold: float | None = None,
     ) -> Detections:
-        """Detects what is in one image of any size.
+        """Return the detections of one image of any size.
 
-        image: uint8 [C, H, W] on any device, C = 1 (gray), 3 (RGB) or 4 (RGBA), or what `read_photo` gave.
+        image: uint8 [C, H, W] on any device, C = 1 (gray), 3 (RGB) or 4 (RGBA), or a result of `read_photo`.
         A threshold of None is the artifact's default. Raises ValueError for another dtype or shape and for
         thresholds outside 0..1, ArtifactError for a label that names no class.
         """
@@ -94,10 +94,7 @@ class Artifact:
         score_threshold: float | None = None,
         iou_threshold: float | None = None,
     ) -> list[Detections]:
-        """Detects what is in images of any sizes, all in one batch, as `detect_image` does of one.
-
-        Returns as many results, in the same order; none for no images.
-        """
+        """Return the detections of images of any sizes, computed in one batch, in the order of the images."""
         photos = [photo_of(image, f"images[{index}]") for index, image in enumerate(images)]
         return self._detect_photos(photos, self._thresholds(score_threshold, iou_threshold))
 
@@ -110,13 +107,12 @@ class Artifact:
         iou_threshold: float | None = None,
         orientation: Orientation | None = None,
     ) -> Generator[Detections | InputError, None, None]:
-        """Detects what is in many image files; yields a result for each, in their order.
+        """Yield the detections of many image files, in their order.
 
-        files: as for `read_photo`, and taken from the iterable as they are needed. A file that cannot be read
-        is the InputError that says why, and stops nothing. Threads (None: one for each CPU, at most 8) read
-        ahead while the device works on a batch; at most
-        `2 * batch_size + max(batch_size, threads)` photographs are in memory. Closing the generator early
-        leaves no threads. Raises ValueError.
+        files: as for `read_photo`; the iterable is consumed as needed. For a file that cannot be read the
+        generator yields an InputError and goes on. Threads (None: one per CPU, at most 8) read ahead while
+        the device computes; at most `2 * batch_size + max(batch_size, threads)` photographs are in memory.
+        Closing the generator early leaves no threads. Raises ValueError for wrong options.
         """
         return _without_sizes(
             self.file_detections(files, batch_size, threads, score_threshold, iou_threshold, orientation)
@@ -131,7 +127,7 @@ class Artifact:
         iou_threshold: float | None = None,
         orientation: Orientation | None = None,
     ) -> Generator[FileDetections | InputError, None, None]:
-        """As `detect_files`, with the size of each photograph."""
+        """Yield what `detect_files` yields, with the size of each photograph."""
         if batch_size < 1:
             raise ValueError(f"batch_size must be at least 1, got {batch_size}")
         if threads is not None and threads < 1:
@@ -148,7 +144,7 @@ class Artifact:
     def detect(
         self, images: Tensor, score_threshold: float | None = None, iou_threshold: float | None = None
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Detects what is in a batch of canvases.
+        """Return the detections of a batch of canvases.
 
         images: uint8 [B, c, h, w], as the metadata's `canvas` says, on any device. Returns, on the artifact's
         device, boxes, float32 [B, K, 4] in canvas pixels; scores, float32 [B, K]; counts, int [B]. Raises
@@ -162,7 +158,7 @@ class Artifact:
     def detect_named(
         self, images: Tensor, score_threshold: float | None = None, iou_threshold: float | None = None
     ) -> dict[str, Tensor]:
-        """What `detect` gives, by name, with `labels` and further outputs where the detector has them.
+        """Return the outputs of `detect` by name, with `labels` and further outputs if the detector has them.
 
         labels: int64 [B, K]; further outputs: [B, K, ...], points in canvas pixels. Raises ValueError.
         """
@@ -177,12 +173,12 @@ class Artifact:
         score_threshold: float | None = None,
         iou_threshold: float | None = None,
     ) -> None:
-        """Makes CUDA graphs of `detect` for these batch sizes: a batch is then one launch, not a hundred.
+        """Capture CUDA graphs of `detect` for these batch sizes: a batch is then one launch, not a hundred.
 
-        Later calls, of all methods that detect, use them for batches of these sizes and smaller ones, which
-        are filled up to the next of them; larger batches run as before. Thresholds become part of a graph:
-        calls with others than these (None: the artifact's defaults) run as before, too. It may be called
-        several times, for more sizes and thresholds; each takes memory on the GPU. On a CPU it does nothing.
+        Later calls use the graphs for batches of these sizes, and pad smaller batches to the next size.
+        Larger batches run without a graph. Thresholds are part of a graph (None: the artifact's defaults):
+        calls with other thresholds run without one. Call it again for more sizes and thresholds; each takes
+        memory on the GPU. On a CPU it does nothing.
         Raises ValueError for batch sizes that are not whole numbers from 1.
         """
         sizes = list(batch_sizes)
@@ -200,7 +196,7 @@ class Artifact:
             self._captured.capture(canvases[0], sizes, thresholds)
 
     def loss(self, predictions: Tensor, targets: Tensor) -> float:
-        """Mean of 1 - GIoU over the slots that hold a target; a slot whose y2 is 0 is padding.
+        """Return the mean of 1 - GIoU over the slots that hold a target; a slot whose y2 is 0 is padding.
 
         predictions, targets: [..., 4] of the same shape, xyxy in the same unit, on any device. Raises
         ValueError for other shapes, and for a detector with a loss of its own whose file is not TorchScript.
@@ -215,11 +211,11 @@ class Artifact:
             return float(self.module.loss(predictions.to(self.device), targets.to(self.device)))
 
     def losses(self, pairs: BoxPairs, per_image: bool = False, gradient: bool = False) -> Losses:
-        """The loss of boxes of several images, as many in each as there are.
+        """Return the loss of the boxes of several images, which may have different numbers of boxes.
 
-        per_image: of each image alone, too. gradient: d loss / d predictions, too. Raises
-        LossUnsupportedError, a ValueError, where the detector's loss is its own and takes no weights or has
-        no gradient, and ValueError as `loss` does.
+        per_image: return the loss of each image, too. gradient: return d loss / d predictions, too. Raises
+        LossUnsupportedError, a ValueError, if the detector's own loss takes no weights or has no gradient,
+        and ValueError as `loss` does.
         """
         self._check_loss()
         with self._call(), torch.inference_mode(False):
@@ -229,7 +225,7 @@ class Artifact:
 
     @property
     def has_giou_loss(self) -> bool:
-        """Whether `loss` is Lensbox's GIoU loss, as it is unless a detector brings its own."""
+        """Return whether `loss` is Lensbox's GIoU loss; a detector may bring a loss of its own."""
         if self._giou_loss is None:
             if self.module.loss is None:
                 return False
@@ -238,7 +234,7 @@ class Artifact:
         return self._giou_loss
 
     def self_test(self) -> SelfTestReport:
-        """Runs the self-test that came with the artifact, on the artifact's device."""
+        """Run the self-test that came with the artifact, on the artifact's device."""
         with self._call():
             return run_self_test(self.module, self.metadata.self_test, self.device, rounded=self._rounded)
 
@@ -256,7 +252,7 @@ class Artifact:
             yield
 
     def _thresholds(self, score_threshold: float | None, iou_threshold: float | None) -> Thresholds:
-        """What was given, or else the defaults. Raises ValueError, before anything is computed."""
+        """Return the given thresholds, or the defaults for None. Raises ValueError."""
         score = self.metadata.score_threshold if score_threshold is None else float(score_threshold)
         iou = self.metadata.iou_threshold if iou_threshold is None else float(iou_threshold)
         for name, value in (("score_threshold", score), ("iou_threshold", iou)):
@@ -270,7 +266,7 @@ class Artifact:
         return self._uncaptured(canvases, *thresholds)
 
     def _uncaptured(self, canvases: Tensor, score_threshold: float, iou_threshold: float) -> Found:
-        """Boxes, scores, counts, and the further outputs in the order of `_further`."""
+        """Return boxes, scores, counts, and the further outputs in the order of `_further`."""
         if not self._further:
             boxes, scores, counts = self.module.detect(canvases, score_threshold, iou_threshold)
             return boxes, scores, counts
@@ -304,7 +300,7 @@ class Artifact:
         return detections(*found, further)
 
     def _restored(self, name: str, output: Tensor, geometry: Tensor) -> Tensor:
-        """A further output, points in pixels of the photographs."""
+        """Return a further output; points are converted to pixels of the photographs."""
         if name not in self.metadata.extras or self.metadata.extras[name].kind != "points":
             return output
         restored: Tensor = self.module.restore_points(output, geometry)

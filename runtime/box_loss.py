@@ -1,4 +1,4 @@
-"""The loss of a detector for boxes of several images: with weights, image by image, and its gradient."""
+"""The loss of boxes of several images: weighted, per image, and with its gradient."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,16 +13,16 @@ Loss = Callable[[Tensor, Tensor], Tensor]
 
 
 class LossUnsupportedError(ValueError):
-    """The loss of this detector cannot do what was asked."""
+    """The loss of this detector takes no weights, or has no gradient."""
 
 
 @dataclass(frozen=True)
 class BoxPairs:
     """Predicted boxes, each with its target.
 
-    predictions: floating-point [P, 4], xyxy, of all images end to end. targets: [P, 4], of which those whose
-    y2 is 0 are padding. sizes: how many of them belong to each image, at least one; None for
-    boxes without images. weights: [P], non-negative, 0 for padding; None where each target counts once.
+    predictions: floating-point [P, 4], xyxy, of all images end to end. targets: [P, 4]; a target whose y2 is
+    0 is padding. sizes: the number of boxes of each image, at least 1; None if there is no batch dimension.
+    weights: [P], non-negative, 0 for padding; None if each target counts once.
     """
 
     predictions: Tensor
@@ -32,22 +32,22 @@ class BoxPairs:
 
     @property
     def is_ragged(self) -> bool:
-        """Whether images have different numbers of boxes."""
+        """Return whether images have different numbers of boxes."""
         return len(set(self.sizes or ())) > 1
 
     @property
     def padded_slots(self) -> int:
-        """How many boxes there would be, had each image as many as the one with most."""
+        """Return the number of boxes after padding each image to the largest one."""
         return len(self.sizes) * max(self.sizes, default=0) if self.sizes else len(self.predictions)
 
     def copied_to(self, device: torch.device) -> "BoxPairs":
-        """A copy on a device; made outside of inference mode, autograd takes it."""
+        """Return a copy on a device. Make it outside of inference mode if autograd is to take it."""
         predictions, targets = (boxes.to(device, copy=True) for boxes in (self.predictions, self.targets))
         weights = None if self.weights is None else self.weights.to(device, copy=True)
         return BoxPairs(predictions, targets, self.sizes, weights)
 
     def images(self) -> list["BoxPairs"]:
-        """Those of each image; of boxes without images, themselves."""
+        """Return the pairs of each image, or the pairs themselves if there is no batch dimension."""
         if self.sizes is None:
             return [self]
         sizes = list(self.sizes)
@@ -73,7 +73,7 @@ def _giou_loss(predictions: Tensor, targets: Tensor, weights: Tensor | None = No
 
 
 def is_giou_loss(loss: Loss, device: torch.device) -> bool:
-    """Whether a loss is `masked_giou_loss`, by what it answers for made-up boxes and padding, to the bit."""
+    """Return whether a loss equals `masked_giou_loss` to the bit for made-up boxes and padding."""
     generator = torch.Generator().manual_seed(0)
     corners = 400 * torch.rand(5, 6, 2, 2, generator=generator) - 50
     boxes = torch.cat([corners.amin(dim=2), corners.amax(dim=2)], dim=-1).to(device)
@@ -86,8 +86,9 @@ def is_giou_loss(loss: Loss, device: torch.device) -> bool:
 
 
 def losses(loss: Loss, is_giou: bool, pairs: BoxPairs, per_image: bool, gradient: bool) -> Losses:
-    """The losses of `pairs`, which lie on the loss's device and may be changed. Call it outside of inference
-    mode.
+    """Return the losses of `pairs`, which are on the loss's device and may be changed.
+
+    Call it outside of inference mode.
 
     is_giou: whether `loss` is `masked_giou_loss`. With weights it is `sum(w * (1 - giou)) / max(sum(w), 1)`;
     a loss of another kind takes none. Raises LossUnsupportedError for these, and for the gradient of a loss
@@ -114,7 +115,7 @@ def losses(loss: Loss, is_giou: bool, pairs: BoxPairs, per_image: bool, gradient
 
 
 def _shaped(pairs: BoxPairs, is_giou: bool) -> tuple[Tensor, Tensor]:
-    """Predictions and targets as a detector's loss takes them: [N, 4], or [B, M, 4] of images."""
+    """Return predictions and targets as a detector's loss takes them: [N, 4], or [B, M, 4] of images."""
     if pairs.sizes is None or (pairs.is_ragged and is_giou):
         # The GIoU loss is a mean over pairs, whichever image they are of: padding would add nothing to it.
         return pairs.predictions, pairs.targets

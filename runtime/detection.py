@@ -15,11 +15,11 @@ from lensbox.common.errors import ArtifactError
 
 @dataclass(frozen=True)
 class Detections:
-    """What was found in one image, best first, on the CPU.
+    """The detections of one image, best first, on the CPU.
 
     boxes: float32 [n, 4], xyxy in pixels of the original image; scores: float32 [n], 0..1. labels: int64 [n],
-    indices into the artifact's `classes`; None where it has none. extras: by name, [n, ...]; points in pixels
-    of the original image.
+    indices into the artifact's `classes`; None for a detector without classes. extras: by name,
+    [n, ...]; points in pixels of the original image.
     """
 
     boxes: Tensor
@@ -29,7 +29,7 @@ class Detections:
 
 
 class FileDetections(NamedTuple):
-    """What was found in an image file; width, height: of the upright photograph at full size."""
+    """The detections of an image file; width, height: of the upright photograph at full size."""
 
     width: int
     height: int
@@ -42,13 +42,13 @@ def detections(
     counts: list[int],
     further: Mapping[str, NDArray[Any]],
 ) -> list[Detections]:
-    """Those of each image of a batch: the first counts[b] of its boxes, [B, K, 4], and scores, [B, K].
+    """Return the detections of each image: the first counts[b] of its boxes, [B, K, 4], and scores, [B, K].
 
     further: the other outputs by name, [B, K, ...], labels among them.
     """
 
     def first(values: NDArray[Any], image: int) -> Tensor:
-        # Copies: a view would keep what was found in the whole batch. numpy's keep Python's lock, which
+        # Copies: a view would keep the memory of the whole batch. numpy's keep Python's lock, which
         # threads that decode images wait for at each call of torch.
         return torch.from_numpy(values[image, : counts[image]].copy())
 
@@ -65,7 +65,7 @@ def detections(
 
 
 def check_labels(labels: NDArray[np.int64], counts: list[int], classes: int) -> None:
-    """Raises ArtifactError unless the first counts[b] labels of each image, [B, K], name a class."""
+    """Raise ArtifactError unless the first counts[b] labels of each image, [B, K], name a class."""
     counted = labels[np.arange(labels.shape[1]) < np.array(counts)[:, None]]
     wrong = counted[(counted < 0) | (counted >= classes)]
     if wrong.size:
@@ -76,11 +76,11 @@ def check_labels(labels: NDArray[np.int64], counts: list[int], classes: int) -> 
 
 
 def detections_to_json(found: Detections, classes: Sequence[str]) -> list[dict[str, Any]]:
-    """One object for each detection, in their order, of what `json.dumps` takes.
+    """Return one object per detection, in their order, for `json.dumps`.
 
-    `box` is [x1, y1, x2, y2] in pixels of the photograph and `score` a number. `label`, where there are
-    `classes`, which are the artifact's, is the name of the class; `extras`, where there are some, has them by
-    name, nested as their shapes say. What is not finite becomes null, since JSON has no other word for it.
+    `box` is [x1, y1, x2, y2] in pixels of the photograph and `score` a number. `label` is the name of the
+    class if there are `classes` (the artifact's). `extras` has the further outputs by name, nested by shape.
+    Numbers that are not finite become null.
     """
     columns: dict[str, list[Any]] = {
         "box": numbers_to_json(found.boxes),
@@ -96,7 +96,7 @@ def detections_to_json(found: Detections, classes: Sequence[str]) -> list[dict[s
 
 
 def numbers_to_json(values: Tensor) -> list[Any]:
-    """Nested as the shape says; what is not finite is null."""
+    """Return lists nested by shape; numbers that are not finite become null."""
     numbers: list[Any] = values.tolist()
     # By numpy: each call of torch would give Python's lock away, and wait for it.
     is_finite = bool(np.isfinite(values.numpy()).all())

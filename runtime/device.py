@@ -10,7 +10,7 @@ from lensbox.common.errors import DeviceError
 
 
 def choose_device(name: str) -> torch.device:
-    """The device of "cpu", "cuda", "cuda:1" or "auto".
+    """Return the device of "cpu", "cuda", "cuda:1" or "auto".
 
     Raises DeviceError for another name, and for a GPU that cannot be used.
     """
@@ -24,7 +24,7 @@ def choose_device(name: str) -> torch.device:
 
 
 def why_no_gpu() -> str:
-    """Where torch sees no GPU: its version, and whether that or the machine is the reason."""
+    """Return why torch sees no GPU: its version, and whether its build or the machine is the reason."""
     version = f"torch {torch.__version__}"
     if torch.version.cuda is None:
         return f"{version}: this torch was built without CUDA"
@@ -32,7 +32,7 @@ def why_no_gpu() -> str:
 
 
 def named_device(name: str) -> torch.device:
-    """The same, whether it can be used or not; "auto" is one that can. Raises DeviceError for other names."""
+    """Return the same without checking that it is usable; "auto" is usable. Raises DeviceError."""
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     if not re.fullmatch(r"cpu|cuda(:\d{1,3})?", name):
@@ -41,9 +41,9 @@ def named_device(name: str) -> torch.device:
 
 
 class DeviceTimer:
-    """Times what the calling thread asks of a device from here to `stop`.
+    """Time the calling thread's work on a device from here to `stop`.
 
-    On a GPU, what is queued on the current stream, by events in it: the CPU has long gone on by then.
+    On a GPU, events in the current stream do so without waiting for the device.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -51,11 +51,11 @@ class DeviceTimer:
         self._begun = self._ended = self._now()
 
     def stop(self) -> None:
-        """Ends what is timed."""
+        """Stop the timer."""
         self._ended = self._now()
 
     def seconds(self) -> float:
-        """How long it took. Waits for a GPU that has not come so far."""
+        """Return the seconds. Waits for the GPU if it has not reached the end."""
         if self._device.type != "cuda":
             return float(self._ended - self._begun)
         self._ended.synchronize()

@@ -21,7 +21,7 @@ _INSTRUCTIONS = re.compile(
 
 
 def this_machine(device: torch.device) -> Compiled:
-    """What the code is for that this process compiles for a device."""
+    """Return the machine that this process compiles code for."""
     return Compiled(
         "cuda" if device.type == "cuda" else "cpu",
         torch.__version__.split("+")[0],
@@ -32,7 +32,7 @@ def this_machine(device: torch.device) -> Compiled:
 
 
 def this_cpu_features() -> tuple[str, ...]:
-    """What Linux says of this machine's processor, sorted; nothing where there is no /proc/cpuinfo."""
+    """Return the features of this processor by Linux, sorted; nothing without /proc/cpuinfo."""
     try:
         text = Path("/proc/cpuinfo").read_text(encoding="ascii", errors="replace")
     except OSError:
@@ -52,7 +52,7 @@ def minor_version(version: str) -> str:
 
 
 def require_machine(name: str, compiled: Compiled, device: torch.device) -> None:
-    """Raises ArtifactError, naming the file, if its code is not for this torch, system, processor and GPU;
+    """Raise ArtifactError, naming the file, if its code is not for this torch, system, processor and GPU;
     DeviceError where it is for a device of another kind than `device`."""
     made = f"{name} was compiled for"
     again = "export the detector again, on a machine like this one"
@@ -75,7 +75,7 @@ def require_machine(name: str, compiled: Compiled, device: torch.device) -> None
 
 
 def lacking_features(needed: Iterable[str], there: Iterable[str]) -> list[str]:
-    """Those that are needed and not there, in their order."""
+    """Return the needed features that are missing, in their order."""
     present = set(there)
     return [feature for feature in needed if feature not in present]
 

@@ -31,9 +31,11 @@ class SelfTestReport:
 def run_self_test(
     module: Any, test: SelfTest, device: torch.device, *, rounded: bool = False
 ) -> SelfTestReport:
-    """Runs the self-test on a detector, eager or scripted, that lives on `device`, with the methods of the
-    newest format; `loss` may be None, and then is not tested. rounded: whether a CPU rounds what goes into
-    convolutions as GPUs do, so that their tolerances hold."""
+    """Run the self-test on a detector, eager or scripted, on `device`.
+
+    module: has the methods of an artifact; a `loss` of None is not tested. rounded: whether a CPU rounds what
+    goes into convolutions as GPUs do; then the tolerances of GPUs hold.
+    """
     canvases, geometry = module.preprocess([test.image.to(device)])
     boxes, scores, counts = module.detect(canvases, test.score_threshold, test.iou_threshold)
     count = int(counts[0])

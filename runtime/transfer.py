@@ -16,7 +16,7 @@ _ALIGNMENT = 256  # bytes; also that of torch's own memory on GPUs
 
 
 def to_device(tensors: list[Tensor], device: torch.device) -> list[Tensor]:
-    """The same tensors on a device.
+    """Return the same tensors on a device.
 
     On a GPU those from the CPU come in one copy, from one buffer in pinned memory, without waiting for it. An
     image [C, H, W] over interleaved memory stays interleaved.
@@ -82,7 +82,7 @@ def _views(buffer: Tensor, layouts: list[_Layout]) -> list[Tensor]:
 def to_host(
     boxes: Tensor, scores: Tensor, counts: Tensor
 ) -> tuple[NDArray[np.float32], NDArray[np.float32], list[int]]:
-    """What was found in a batch, in one copy to the CPU: float32 [B, K, 4], float32 [B, K], and B numbers."""
+    """Copy detections to the CPU in one copy: float32 [B, K, 4], float32 [B, K], and B numbers."""
     if boxes.is_cpu:
         return boxes.numpy(), scores.numpy(), counts.tolist()
     slots = scores.shape[1]

@@ -64,7 +64,7 @@ class AotiModel:
                 ) from error
 
     def run(self, images: Tensor, score_threshold: float, iou_threshold: float) -> Mapping[str, Tensor]:
-        """What `detect` finds, by name; images: uint8 [B, c, h, w], contiguous, on the device, B from 1.
+        """Return the outputs by name. images: uint8 [B, c, h, w], contiguous, on the device, with B >= 1.
 
         The code itself checks nothing. Raises ArtifactError if it gives not as many outputs as it should.
         """

@@ -75,7 +75,7 @@ class OnnxruntimeSession:
         self.outputs = {value.name: _value(value) for value in self._session.get_outputs()}
 
     def run(self, images: Tensor, score_threshold: float, iou_threshold: float) -> Mapping[str, Tensor]:
-        """What `detect` of the model finds; images: uint8 [B, c, h, w], contiguous, on the CPU, B from 1."""
+        """Return the outputs by name. images: uint8 [B, c, h, w], contiguous, on the CPU, with B >= 1."""
         feed = {
             "images": images.numpy(),
             "score_threshold": np.array(score_threshold, np.float32),
@@ -126,7 +126,7 @@ class OpenvinoSession:
             ) from error
 
     def run(self, images: Tensor, score_threshold: float, iou_threshold: float) -> Mapping[str, Tensor]:
-        """What `detect` of the model finds; images: uint8 [B, c, h, w], contiguous, on the CPU, B from 1."""
+        """Return the outputs by name. images: uint8 [B, c, h, w], contiguous, on the CPU, with B >= 1."""
         feed = [images.numpy(), np.array(score_threshold, np.float32), np.array(iou_threshold, np.float32)]
         found = self._model.create_infer_request().infer(feed)
         return {name: torch.from_numpy(np.array(found[index])) for index, name in enumerate(self._outputs)}

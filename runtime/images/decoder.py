@@ -34,7 +34,7 @@ def decode_photo(
     limits: ImageLimits = NO_LIMITS,
     open_image: Callable[[io.BytesIO], PIL.Image.Image] = PIL.Image.open,
 ) -> Photo:
-    """Decodes the bytes of an image file as `read_photo` does, within limits, which are of its full size.
+    """Decode the bytes of an image file as `read_photo` does, within limits, which are of its full size.
 
     open_image: reads the header; one of Pillow's classes for a single format, or `PIL.Image.open` for all.
     Raises TooManyPixelsError, TimeoutError after the deadline, MemoryError, and InputError, which says what

@@ -22,11 +22,11 @@ MAX_PIECES = 100_000
 
 
 def read_image(source: str | Path | bytes, orientation: Orientation = "exif") -> Tensor:
-    """Decodes an image file at full size to uint8 [C, H, W]: C = 1 (gray), 3 (RGB) or 4 (RGBA).
+    """Decode an image file at full size to uint8 [C, H, W]: C = 1 (gray), 3 (RGB) or 4 (RGBA).
 
     source: a path, or the bytes of a file. orientation: "exif" turns the picture upright by its EXIF data,
-    "stored" leaves it as it lies. Other color modes are converted: palettes and CMYK to RGB, one bit and 16
-    bit to gray levels of 8 bit. The channels of a pixel lie side by side in memory.
+    "stored" leaves the pixels as stored. Other color modes are converted: palettes and CMYK to RGB, one bit
+    and 16 bit to gray levels of 8 bit. The channels of a pixel lie side by side in memory.
     Raises ValueError for another orientation, FileNotFoundError if there is no such file and InputError,
     naming the file, if it is not an image that Pillow can decode, has more than 179 million pixels, which
     Pillow refuses, is a JPEG file that `check_jpeg` refuses, or consists of more than MAX_PIECES pieces.
@@ -46,7 +46,7 @@ def _content(path: Path) -> bytes:
 def read_photo(
     source: str | Path | bytes, canvas: Canvas | None = None, reading: Reading = DEFAULT_READING
 ) -> Photo:
-    """Decodes an image file for a canvas by the rule that all runtimes share.
+    """Decode an image file for a canvas by the rule that all runtimes share.
 
     That is "Reading images" in `docs/artifact.md`: JPEG files at a scale that suffices for the canvas, and
     for a gray one without their colors. Without a canvas, as `read_image`, which says what it raises.
@@ -67,7 +67,7 @@ File = TypeVar("File")
 def read_batches(
     files: Iterable[File], read: Callable[[File], Photo], batch_size: int, threads: int
 ) -> Generator[list[Photo | InputError], None, None]:
-    """Photographs in the order of their files, `batch_size` at a time; an unreadable file is its error.
+    """Yield photographs in the order of their files, `batch_size` at a time; an error for an unreadable file.
 
     Beside the batch that was given out, at most two batches, or one and a photograph for each thread, are in
     memory. Closing the generator waits for the few files that each thread has taken, and leaves no thread.

@@ -24,20 +24,20 @@ class Photo:
 
     @classmethod
     def of(cls, pixels: Tensor) -> "Photo":
-        """A whole photograph at full size, uint8 [C, H, W]. Raises ValueError for another shape."""
+        """Return a whole photograph at full size, uint8 [C, H, W]. Raises ValueError for another shape."""
         _check_pixels(pixels, "pixels")
         height, width = pixels.shape[1:]
         return cls(pixels, width, height, (0, 0, width, height))
 
     @property
     def is_whole(self) -> bool:
-        """Whether the pixels are those of the whole photograph, at full size."""
+        """Return whether the pixels show the whole photograph at full size."""
         height, width = self.pixels.shape[1:]
         return (self.width, self.height) == (width, height) and self.window == (0, 0, width, height)
 
 
 def photo_of(image: Tensor | Photo, name: str) -> Photo:
-    """An image as a photograph. Raises TypeError and ValueError, which call it `name`, if it can be none."""
+    """Return an image as a photograph. Raises TypeError and ValueError, which call the image `name`."""
     if isinstance(image, Tensor):
         _check_pixels(image, name)
         return Photo.of(image)
