@@ -9,7 +9,6 @@ from pathlib import Path
 import torch
 
 from lensbox.bench.machine import copy_bandwidth, cpu_threads, describe_machine
-from lensbox.bench.photo.check import canvas_of
 from lensbox.bench.photo.files import (
     LENSBOX,
     OPENCV,
@@ -20,7 +19,7 @@ from lensbox.bench.photo.files import (
     to_boxes_case,
 )
 from lensbox.bench.photo.frames import batch_case, frame_case
-from lensbox.bench.photo.photographs import Photograph, jpeg_photograph, jpeg_variants
+from lensbox.bench.photo.photographs import Photograph, jpeg_photograph
 from lensbox.bench.report import Figure, Report
 from lensbox.bench.runner import Case, Effort, run_case
 from lensbox.bench.timing import MICROSECONDS
@@ -78,11 +77,9 @@ def _cases(
         for case_of in (steps_case, to_boxes_case):
             yield partial(_jpeg_case, case_of, artifact, size, threads)
     if device == "cpu":
-        yield partial(frame_case, canvas_of(artifact), *FULL_HD, threads)
-        for photograph in [] if options.quick else jpeg_variants(*LARGE):
-            yield partial(to_boxes_case, artifact, photograph, threads)
+        yield partial(frame_case, artifact.metadata.canvas, *FULL_HD, threads)
     else:
-        yield partial(batch_case, canvas_of(artifact), *FULL_HD, FRAMES)
+        yield partial(batch_case, artifact.metadata.canvas, *FULL_HD, FRAMES)
     length = (QUICK_STREAM_LENGTH if options.quick else STREAM_LENGTH)[device]
     yield partial(stream_case, artifact, load, length, threads)
 

@@ -16,13 +16,6 @@ _CLEAR_SCORE = 0.7
 _SAME_FACE = 0.5  # IoU
 
 
-def canvas_of(artifact: Artifact) -> Canvas:
-    """Return the canvas of an artifact."""
-    canvas = artifact.metadata.canvas
-    assert canvas is not None
-    return canvas
-
-
 def expected_canvas(file: bytes, canvas: Canvas) -> Tensor:
     """Return the reference's canvas, uint8 [1, 1, H, W] on the CPU."""
     return reference.canvas_of(reference.decoded(file, canvas), canvas)[None]
@@ -30,14 +23,14 @@ def expected_canvas(file: bytes, canvas: Canvas) -> Tensor:
 
 def expected_detections(file: bytes, artifact: Artifact) -> Detections:
     """Return the detections of the artifact's network on the reference's canvas."""
-    return detections_on(expected_canvas(file, canvas_of(artifact)), file, artifact)
+    return detections_on(expected_canvas(file, artifact.metadata.canvas), file, artifact)
 
 
 def detections_on(canvases: Tensor, file: bytes, artifact: Artifact) -> Detections:
     """Run the artifact's network on one canvas, and restore its boxes as the reference does."""
     boxes, scores, counts = artifact.detect(canvases)
     count = int(counts[0])
-    restored = reference.restored(boxes[0, :count], reference.upright_size(file), canvas_of(artifact))
+    restored = reference.restored(boxes[0, :count], reference.upright_size(file), artifact.metadata.canvas)
     return Detections(restored, scores[0, :count].cpu())
 
 

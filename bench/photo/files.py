@@ -36,8 +36,8 @@ def to_boxes_case(artifact: Artifact, photograph: Photograph, threads: int) -> C
     """Compare the ways from a file in memory to boxes."""
     makers: dict[str, Callable[[], ToBoxes]] = {
         LENSBOX: lambda: partial(_lensbox, artifact),
-        PILLOW: lambda: _with_our_network(artifact, partial(_pillow_canvas, check.canvas_of(artifact))),
-        PILLOW_DRAFT: lambda: _with_our_network(artifact, partial(_draft_canvas, check.canvas_of(artifact))),
+        PILLOW: lambda: _with_our_network(artifact, partial(_pillow_canvas, artifact.metadata.canvas)),
+        PILLOW_DRAFT: lambda: _with_our_network(artifact, partial(_draft_canvas, artifact.metadata.canvas)),
         OPENCV: lambda: _opencv(artifact, threads, reduced=False),
         OPENCV_REDUCED: lambda: _opencv(artifact, threads, reduced=True),
     }
@@ -46,7 +46,7 @@ def to_boxes_case(artifact: Artifact, photograph: Photograph, threads: int) -> C
         to_boxes = makers[name]()
         found, expected = to_boxes(photograph.file), check.expected_detections(photograph.file, artifact)
         if name == LENSBOX:
-            canvas = check.canvas_of(artifact)
+            canvas = artifact.metadata.canvas
             pixels = max(photograph.width / canvas.width, photograph.height / canvas.height)
             check.require_equal_detections(found, expected, artifact.device.type, pixels)
         else:
@@ -65,7 +65,7 @@ def steps_case(artifact: Artifact, photograph: Photograph, threads: int) -> Case
         if not vars(steps):
             steps.photo = artifact.read_photo(photograph.file)
             steps.canvases, steps.geometry = _letterbox(artifact, steps.photo)
-            expected = check.expected_canvas(photograph.file, check.canvas_of(artifact))
+            expected = check.expected_canvas(photograph.file, artifact.metadata.canvas)
             check.require_same_bytes("canvas", steps.canvases, expected)
             steps.found = artifact.detect(steps.canvases)
         calls: dict[str, Callable[[], object]] = {
@@ -181,7 +181,7 @@ def _opencv(artifact: Artifact, threads: int, reduced: bool) -> ToBoxes:
 
     def canvas_of(file: bytes) -> Tensor:
         gray = cv2.imdecode(np.frombuffer(file, np.uint8), mode)
-        return opencv_canvas(cv2, gray, check.canvas_of(artifact))
+        return opencv_canvas(cv2, gray, artifact.metadata.canvas)
 
     return _with_our_network(artifact, canvas_of)
 

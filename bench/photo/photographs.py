@@ -23,8 +23,6 @@ _ROWS = 3  # of small portraits
 _NOISE = 3.0  # standard deviation in gray levels: 1.6 bits a pixel of 4000 x 3000 at quality 90
 _FILTER = PIL.Image.Resampling.LANCZOS
 _SHARPENING = PIL.ImageFilter.UnsharpMask(radius=2, percent=80, threshold=0)
-_ORIENTATION = 0x0112  # EXIF tag
-_ROTATE_90_CLOCKWISE = 6
 
 _PLAIN = {"quality": 90, "subsampling": "4:2:0"}
 
@@ -43,21 +41,6 @@ def jpeg_photograph(width: int, height: int, variant: int = 0) -> Photograph:
     """Return a baseline JPEG of quality 90, 4:2:0, as most cameras write. variant: as in `photo_pixels`."""
     kind = "other JPEG" if variant % 2 else "JPEG"
     return _photograph(kind, photo_pixels(width, height, variant), _PLAIN)
-
-
-def jpeg_variants(width: int, height: int) -> list[Photograph]:
-    """Return the picture as other JPEG files: quality 75, progressive, gray, 4:4:4, turned by EXIF data."""
-    pixels = photo_pixels(width, height)
-    lying = PIL.Image.Exif()
-    lying[_ORIENTATION] = _ROTATE_90_CLOCKWISE
-    gray = np.asarray(PIL.Image.fromarray(pixels).convert("L"))
-    return [
-        _photograph("JPEG of quality 75", pixels, {**_PLAIN, "quality": 75}),
-        _photograph("progressive JPEG", pixels, {**_PLAIN, "progressive": True}),
-        _photograph("gray JPEG", gray, {"quality": 90}),
-        _photograph("4:4:4 JPEG", pixels, {**_PLAIN, "subsampling": "4:4:4"}),
-        _photograph("JPEG on its side", np.rot90(pixels).copy(), {**_PLAIN, "exif": lying}),
-    ]
 
 
 def small_photographs(side: int, count: int) -> list[Photograph]:

@@ -32,9 +32,7 @@ class InProcess:
     @property
     def canvas(self) -> Canvas:
         """The detector's canvas."""
-        canvas = self._artifact.metadata.canvas
-        assert canvas is not None
-        return canvas
+        return self._artifact.metadata.canvas
 
     def find_best_batch(self, seconds: float, say: Callable[[str], None]) -> None:
         """Time each batch size for so many seconds."""

@@ -4,7 +4,7 @@ import pytest
 import torch
 from box_reference import nms_reference as nms_by_loop
 
-from lensbox.bench.ops.inputs import make_loss_batch, make_nms_batch, make_pairwise_batch
+from lensbox.bench.ops.inputs import make_loss_batch, make_nms_batch
 from lensbox.ops.reference import nms_reference
 
 CPU = torch.device("cpu")
@@ -74,8 +74,3 @@ def test_nms_reference_agrees_with_a_plain_loop() -> None:
         expected = nms_by_loop(batch.boxes[image], batch.scores[image], 0.3, -1.0, 150, 150)
         assert kept[image].nonzero().flatten().tolist() == sorted(expected)
         assert len(expected) < 150
-
-
-def test_pairwise_shapes() -> None:
-    batch = make_pairwise_batch(3, 5, CPU)
-    assert (batch.boxes1.shape, batch.boxes2.shape) == ((3, 4), (5, 4))

@@ -124,7 +124,3 @@ def test_a_series_that_fails_leaves_the_others_alone(fails_at: int) -> None:
     calls = 0
     with pytest.raises(RuntimeError, match="out of memory"):
         interleave(series)
-
-
-def test_nothing_to_interleave() -> None:
-    assert interleave({}) == {}
