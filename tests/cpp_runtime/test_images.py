@@ -102,6 +102,7 @@ def test_chunks_and_segments_without_pixels_are_passed_over(read_all: ReadAll) -
         np.testing.assert_array_equal(pixels, python_pixels(file))
 
 
+@pytest.mark.exhaustive
 def test_every_flipped_bit_of_a_png_is_seen(read_all: ReadAll) -> None:
     picture = encoded(noise("RGB", 6, 5).quantize(4), "PNG")
     file = picture.replace(PNG_END, png_chunk(b"tEXt", b"Comment\0made for a test") + PNG_END)
@@ -168,7 +169,12 @@ def test_memory_is_bounded_by_the_size_in_the_header(runner: Path, artifact: Pat
 
 
 @pytest.mark.parametrize(
-    ("width", "height", "allowed"), [(7000, 7000, 21), (8192, 8192, 20), (65500, 1, 2049)]
+    ("width", "height", "allowed"),
+    [
+        (7000, 7000, 21),
+        pytest.param(8192, 8192, 20, marks=pytest.mark.exhaustive),
+        pytest.param(65500, 1, 2049, marks=pytest.mark.exhaustive),
+    ],
 )
 def test_too_many_scans(width: int, height: int, allowed: int, read_all: ReadAll) -> None:
     files = [flat_jpeg(width, height, scans) for scans in (allowed + 1, 1600 + allowed)]
@@ -200,6 +206,7 @@ def test_kinds_of_jpeg_that_are_not_read(read_all: ReadAll) -> None:
     assert outcomes[2] == "a JPEG file must have 1, 3 or 4 components, got 2"
 
 
+@pytest.mark.exhaustive
 def test_damaged_files_are_read_as_in_python_or_refused(read_all: ReadAll) -> None:
     generator = random.Random(20261121)
     corpus = [*pngs(), *jpegs()]

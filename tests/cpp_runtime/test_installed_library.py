@@ -93,7 +93,7 @@ def test_threads_detect_in_frames_in_memory(examples: Path, artifact: Path, runn
 def test_a_view_without_its_format_does_not_compile(installed: Path) -> None:
     source = "#include <lensbox/image_view.h>\nlensbox::ImageView view{.data = nullptr, .width = 1%s};\n"
     compiler = os.environ.get("CXX", "c++")
-    command = [compiler, "-fsyntax-only", "-I", installed / "include", "-x", "c++", "-"]
+    command: list[str | Path] = [compiler, "-fsyntax-only", "-I", installed / "include", "-x", "c++", "-"]
     full = source % ", .height = 1, .stride = 1, .format = lensbox::PixelFormat::kGray8"
     assert run(*command, "-std=c++20", stdin=full.encode()).returncode == 0
     assert run(*command, "-std=c++20", stdin=(source % "").encode()).returncode != 0

@@ -198,6 +198,7 @@ def test_the_gradient_is_that_of_python(
     assert on_stdout == {**plain.json(), "gradient": gradient.tolist()}
 
 
+@pytest.mark.exhaustive
 def test_the_gradient_is_the_slope_of_the_loss(run: Run, artifact: Path, tmp_path: Path) -> None:
     def evaluate_at(predictions: Tensor, *options: str) -> Any:
         files = loss_arguments(tmp_path, predictions.tolist(), TARGETS)

@@ -266,6 +266,7 @@ def kinds_of_files(photos: dict[str, Path], folder: Path) -> Iterator[Path]:
             yield path
 
 
+@pytest.mark.exhaustive
 def test_files_of_every_kind_give_the_same_boxes(
     device: str,
     photos: dict[str, Path],

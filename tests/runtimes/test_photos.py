@@ -92,6 +92,7 @@ def test_png_of_every_kind(canvas: Canvas, tmp_path: Path) -> None:
     assert compare(oriented(corpus), tmp_path / "2", canvas) == {}
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("file_format", ["JPEG", "PNG"])
 def test_the_eight_orientations_at_every_scale(file_format: str, tmp_path: Path) -> None:
     with_exif = jpeg_with_exif if file_format == "JPEG" else png_with_exif
@@ -149,6 +150,7 @@ def test_kinds_of_jpeg_that_neither_reads(tmp_path: Path) -> None:
     assert list(errors) == ["arithmetic", "12 bits"]
 
 
+@pytest.mark.exhaustive
 def test_damaged_files_that_both_read_are_the_same(tmp_path: Path) -> None:
     # C++ also refuses JPEG files that libjpeg fills up with a warning, which Pillow ignores. Versions
     # of libjpeg-turbo smooth blocks whose later scans are missing in different ways.
