@@ -25,7 +25,7 @@ def texts() -> list[str]:
                 found.append("".join(str(value) for value in values))
     found += [path.read_text(encoding="utf-8") for path in (REPOSITORY / "ops").rglob("*.cmake")]
     # C++ joins the pieces of a text that goes on in the next line.
-    sources = (REPOSITORY / "cpp_runtime" / "src").glob("*.cpp")
+    sources = (REPOSITORY / "cpp_runtime" / "src").rglob("*.cpp")
     return found + [re.sub(r'"\s+"', "", path.read_text(encoding="utf-8")) for path in sources]
 
 
