@@ -158,9 +158,9 @@ class Plan:
     def runtimes(self) -> Runtimes:
         """Where the files are compared."""
         options = self.options
-        if not options.parity:
-            return Runtimes((options.device.type,), boxes=options.tolerance)
         devices = tuple(dict.fromkeys(("cpu", options.device.type)))
+        if not options.parity:
+            return Runtimes(devices, boxes=options.tolerance)
         return Runtimes(devices, options.runner, options.ops, options.tolerance, timed=True)
 
 

@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 import torch
+from user_detectors import Brightest
 
 from lensbox.artifact.metadata import ArtifactMetadata
 from lensbox.common.errors import InputError
-from lensbox.export.pipeline import save_artifact
+from lensbox.export.pipeline import ExportOptions, Plan, save_artifact
 from lensbox.model import FaceDetector, weights_sha256
 from lensbox.runtime.loading import load_artifact
 from lensbox.runtime.op_library import registered_schemas
@@ -67,6 +68,12 @@ def test_failed_export_leaves_the_old_artifact(
         save_artifact(detector, path, score_threshold=-1)
     assert path.read_bytes() == artifact_path.read_bytes()
     assert [file.name for file in tmp_path.iterdir()] == ["detector.pt"]
+
+
+@pytest.mark.parametrize("parity", [False, True])
+def test_files_for_a_cpu_are_compared_whatever_the_device(parity: bool) -> None:
+    options = ExportOptions(device=torch.device("cuda"), parity=parity)
+    assert Plan(Brightest(), options).runtimes.devices == ("cpu", "cuda")
 
 
 def test_exporting_does_not_change_the_detector(detector: FaceDetector, tmp_path: Path) -> None:
