@@ -13,16 +13,46 @@ import click
 from lensbox.common.command import FILE, Command
 from lensbox.common.errors import DeviceError, ExitCode, LensboxError
 from lensbox.common.reporting import warn_of_unknown_variables
-from lensbox.serve.ending import Ending, end_process
-from lensbox.serve.listener import listen
+from lensbox.serve.http.api_keys import KeyFile, KeyFileError
+from lensbox.serve.http.listener import CertificateError, check_certificate, listen
 from lensbox.serve.observability.logs import FORMATS, LogStyle
 from lensbox.serve.observability.tracing import TracingError, check_tracing
-from lensbox.serve.security.access import Access
-from lensbox.serve.security.api_keys import KeyFileError
-from lensbox.serve.security.tls import CertificateError, check_certificate
 from lensbox.serve.settings import DEVICES, MEBIBYTE, Settings
+from lensbox.serve.shutdown import Shutdown, end_process
 
 LOG_LEVELS = ("critical", "error", "warning", "info", "debug")
+
+
+# The options of `lensbox serve --help`, by heading. Each setting is in one group.
+GROUPS = {
+    "Model": "artifact device devices threads public_key",
+    "Network and access": "host port tls_certificate tls_key api_keys_file cors_origins no_page",
+    "Requests": "max_body_bytes max_json_bytes max_pixels max_boxes max_images decode_threads",
+    "Load": "max_requests max_connections max_batch max_delay queue_size queue_bytes frontends busy_poll",
+    "Timeouts": "body_timeout send_timeout answer_timeout engine_timeout keep_alive_timeout shutdown_delay "
+    "shutdown_timeout",
+    "Logs and traces": "log_level log_format otel_endpoint",
+}
+
+
+class GroupedCommand(Command):
+    """A command whose help shows its options in `GROUPS`."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the options, each group under its heading."""
+        records = {parameter.name: parameter.get_help_record(ctx) for parameter in self.get_params(ctx)}
+        for heading, names in {**GROUPS, "Help": "help"}.items():
+            if rows := [record for name in names.split() if (record := records.get(name))]:
+                with formatter.section(heading):
+                    formatter.write_dl(rows)
+
+
+def no_such_artifact(path: Path) -> str:
+    """Return the message for an artifact that does not exist."""
+    return (
+        f"there is no file {path.name} in {path.parent.absolute()}; `lensbox export` writes one, "
+        "--artifact names another"
+    )
 
 
 class CannotStartError(LensboxError):
@@ -32,14 +62,14 @@ class CannotStartError(LensboxError):
 
 
 def _with_settings(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Adds an option for each setting, in their order."""
+    """Add an option for each setting, in their order."""
     for setting in reversed(fields(Settings)):
         function = _setting_option(setting)(function)
     return function
 
 
 def _setting_option(setting: "Field[Any]") -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """A setting's option: --queue-size for `queue_size`, and MiB for bytes: --max-body-mb."""
+    """Return a setting's option: --queue-size for `queue_size`; MiB for bytes, as in --max-body-mb."""
     name, default = setting.name, cast(Any, setting.default)
     option = f"--{name.replace('_', '-')}"
     how: dict[str, Any] = {"default": default, "help": setting.metadata["summary"]}
@@ -55,7 +85,7 @@ def _setting_option(setting: "Field[Any]") -> Callable[[Callable[..., Any]], Cal
         how["is_flag"] = True
     elif name.endswith("_bytes"):
         option = option.replace("-bytes", "-mb")
-        # As text, so that click converts it as what a user gives.
+        # As text, so that click converts the default, too.
         how |= {"type": _mebibytes, "default": f"{default // MEBIBYTE}", "metavar": "MIB"}
     else:
         how["type"] = float if isinstance(default, float) else int
@@ -63,29 +93,29 @@ def _setting_option(setting: "Field[Any]") -> Callable[[Callable[..., Any]], Cal
 
 
 def _device(text: str) -> str:
-    """One of DEVICES or a GPU by its number, for an option's `type`."""
+    """Parse one of DEVICES or a GPU with its number."""
     if re.fullmatch(r"cuda:\d{1,3}", text):
         return text
     return str(click.Choice(DEVICES).convert(text, None, None))
 
 
 def _mebibytes(text: str) -> int:
-    """Bytes from a number of MiB, for an option's `type`."""
+    """Parse a number of MiB. Return bytes."""
     size = float(text)
     if not 0 < size <= MEBIBYTE:  # a tebibyte; NaN fails
         raise click.BadParameter(f"must be above 0 and at most {MEBIBYTE} MiB, got {text}")
     return int(size * MEBIBYTE)
 
 
-def _run(settings: Settings, listener: socket.socket, log: LogStyle, ending: Ending) -> Exception | None:
-    """Serves until the end. Returns why it could not start, or None."""
-    # Imported after the arguments are known to be good, and signals are answered: this imports torch.
+def _run(settings: Settings, listener: socket.socket, log: LogStyle, shutdown: Shutdown) -> Exception | None:
+    """Serve until shutdown. Return why the service could not start, or None."""
+    # Imported here because this imports torch, which takes seconds.
     from lensbox.serve.engine.devices import busy_poll, device_names, frontend_count
 
     try:
         check_certificate(settings)
         check_tracing(settings)
-        access = Access.of(settings)
+        key_file = KeyFile(settings.api_keys_file) if settings.api_keys_file else None
         devices = device_names(settings)
     except (CertificateError, DeviceError, KeyFileError, TracingError) as error:
         return error
@@ -94,21 +124,20 @@ def _run(settings: Settings, listener: socket.socket, log: LogStyle, ending: End
 
         settings = replace(settings, frontends=count)
         settings = replace(settings, busy_poll=busy_poll(settings, devices))
-        return supervisor.run(settings, devices, listener, log, ending, access)
-    from lensbox.serve import server
+        return supervisor.run(settings, devices, listener, log, shutdown, key_file)
+    from lensbox.serve.http import server
 
-    return server.run(settings, listener, log, ending, access)
+    return server.run(settings, listener, log, shutdown, key_file)
 
 
-@click.command(cls=Command)
-@click.option("--host", default="127.0.0.1", help="Address to listen on; 0.0.0.0 for all networks.")
+@click.command(cls=GroupedCommand)
+@click.option("--host", default="127.0.0.1", help="Address to listen on; 0.0.0.0 or :: for all networks.")
 @click.option("--port", type=click.IntRange(0, 65_535), default=8000, help="0 takes a free one and logs it.")
 @_with_settings
 @click.option("--log-level", type=click.Choice(LOG_LEVELS), default="info", help="info logs every request.")
 @click.option("--log-format", type=click.Choice(FORMATS), default="text", help="json: a line is an object.")
 def serve(host: str, port: int, log_level: str, log_format: str, **values: Any) -> ExitCode:
-    """Answers detection requests over HTTP. docs/service.md gives the reason for each limit."""
-    # Serves until SIGINT or SIGTERM, then ends the process. Returns only if it cannot even listen.
+    """Answer detection requests over HTTP. docs/service.md gives the reason for each limit."""
     try:
         settings = Settings(**values)
     except ValueError as error:
@@ -116,6 +145,8 @@ def serve(host: str, port: int, log_level: str, log_format: str, **values: Any) 
     log = LogStyle(log_level, log_format)
     log.start()
     warn_of_unknown_variables()
+    if not settings.artifact.is_file():
+        raise CannotStartError(f"cannot start: {no_such_artifact(settings.artifact)}")
     try:
         listener = listen(host, port)
     except OSError as error:
@@ -123,13 +154,12 @@ def serve(host: str, port: int, log_level: str, log_format: str, **values: Any) 
         raise CannotStartError(
             f"cannot start: {host} port {port} cannot be listened on: {error}{hint}"
         ) from error
-    ending = Ending(settings.shutdown_timeout)
-
+    shutdown = Shutdown(settings.shutdown_timeout)
     with listener:
-        failure = _run(settings, listener, log, ending)
+        failure = _run(settings, listener, log, shutdown)
     code = ExitCode.GOOD
     if failure is not None:
         code = CannotStartError.exit_code
         click.echo(f"lensbox serve: cannot start: {str(failure) or type(failure).__name__}", err=True)
-    # The interpreter would wait for threads that are left behind in a decoder or in the model.
+    # The interpreter would wait for threads that are stuck in a decoder or in the model.
     return end_process(code)

@@ -15,7 +15,7 @@ from fastapi import FastAPI
 from ray import serve
 from ray.serve import Application
 
-from lensbox.serve.app import create_app
+from lensbox.serve.http.app import create_app
 from lensbox.serve.observability.logs import LogStyle
 from lensbox.serve.ray_arguments import Arguments, read_arguments
 

@@ -21,7 +21,7 @@ ARROWS: dict[str, set[str]] = {
     "export": {"common", "artifact", "ops", "model", "runtime"},
     "train": {"common", "artifact", "ops", "model", "runtime"},
     "client": {"common", "artifact", "model", "runtime"},
-    "serve": {"common", "artifact", "ops", "runtime", "train"},
+    "serve": {"common", "artifact", "ops", "runtime"},
     "cpp_runtime": {"common", "ops"},
     "bench": {"client", "common", "artifact", "ops", "model", "runtime"},
     "bench/article": {"common", "artifact", "ops", "model", "runtime", "train"},

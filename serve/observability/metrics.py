@@ -116,13 +116,6 @@ class Metrics:
         self._batch_images = Histogram(
             "lensbox_batch_images", "Images that were computed together", buckets=_IMAGES, registry=registry
         )
-        self._closed_connections = Counter(
-            "lensbox_connections_closed",
-            "Connections that were closed for a limit: on their number, on that of one client, on the time "
-            "for a request's head, or for taking an answer",
-            ["reason"],
-            registry=registry,
-        )
         _restarts(registry)
         self._device_memory = _gauge(
             "lensbox_device_memory_bytes",
@@ -137,8 +130,6 @@ class Metrics:
         self._samplers: list[Callable[[], None]] = []
         for stage in ("decode", "queue", "letterbox", "inference"):  # present before the first request
             self._stage_seconds.labels(stage)
-        for reason in ("crowded", "client_limit", "slow_request", "slow_reader"):
-            self._closed_connections.labels(reason)
 
     def request_answered(self, route: str, status: int, seconds: float) -> None:
         """Count a request. route: the endpoint's path as declared, to bound the number of labels."""
@@ -163,10 +154,6 @@ class Metrics:
         self._stage_seconds.labels("inference").observe(max(0.0, seconds - letterbox))
         for wait in waited:
             self._stage_seconds.labels("queue").observe(wait)
-
-    def connection_closed(self, reason: str) -> None:
-        """Count a closed connection."""
-        self._closed_connections.labels(reason).inc()
 
     def watch(self, state: Callable[[], ServiceState]) -> None:
         """Sample the state of the service at each scrape; with several processes, every second.

@@ -20,6 +20,7 @@ from lensbox.serve.observability.metrics import join_shared_metrics
 from lensbox.serve.settings import Settings
 
 if TYPE_CHECKING:
+    from lensbox.serve.http.api_keys import KeyFile
     from lensbox.serve.processes.heartbeat import Peers
 
 _PR_SET_PDEATHSIG = 1  # of Linux' prctl
@@ -29,7 +30,7 @@ _MOST_BYTES_PER_PIXEL = 4
 PRELOADED = (
     "lensbox.serve.processes.fork_server",
     "lensbox.serve.processes.engine_process",
-    "lensbox.serve.server",
+    "lensbox.serve.http.server",
 )
 
 
@@ -60,25 +61,25 @@ def frontend_main(
     settings: Settings,
     listener: socket.socket,
     addresses: Sequence[EngineAddress],
-    access: Any,
+    key_file: "KeyFile | None",
     peers: "Peers",
 ) -> None:
     """Run a front end until SIGTERM. The process exits with 0."""
     _begin("lensbox-http", slot, log)
-    from lensbox.serve.ending import Ending
     from lensbox.serve.engine.devices import LARGEST_ON_GPU
+    from lensbox.serve.http.server import run
     from lensbox.serve.processes.remote_engine import RemoteEngine, RemoteEngines
     from lensbox.serve.processes.shared_memory import Arena
-    from lensbox.serve.server import run
+    from lensbox.serve.shutdown import Shutdown
 
-    ending = Ending(settings.shutdown_timeout)
+    shutdown = Shutdown(settings.shutdown_timeout)
     share = replace(settings, max_connections=-(-settings.max_connections // (settings.frontends or 1)))
     arena = Arena(arena_size(settings))
     most = settings.queue_size + (settings.max_batch or LARGEST_ON_GPU)
     busy_poll = (settings.busy_poll or 0) / 1000
     engine = RemoteEngines([RemoteEngine(address, arena, most, busy_poll) for address in addresses])
     with listener:
-        run(share, listener, log, ending, access, engine, peers)
+        run(share, listener, log, shutdown, key_file, engine, peers)
     end_child(0)
 
 

@@ -17,14 +17,14 @@ from multiprocessing.connection import Connection, wait
 from typing import Any
 
 from lensbox.common.errors import ExitCode, LensboxError
-from lensbox.serve.ending import Ending
-from lensbox.serve.listener import url_of
+from lensbox.serve.http.api_keys import KeyFile
+from lensbox.serve.http.listener import url_of
 from lensbox.serve.observability.logs import LogStyle
 from lensbox.serve.observability.metrics import Restarts, join_shared_metrics, shared_metrics
 from lensbox.serve.processes.child import PRELOADED, EngineAddress, engine_main, frontend_main, new_address
 from lensbox.serve.processes.heartbeat import Heartbeat, Peers
-from lensbox.serve.security.access import Access
 from lensbox.serve.settings import Settings
+from lensbox.serve.shutdown import Shutdown
 
 _log = logging.getLogger(__name__)
 
@@ -78,15 +78,15 @@ def run(
     devices: Sequence[str],
     listener: socket.socket,
     log: LogStyle,
-    ending: Ending,
-    access: Access,
+    shutdown: Shutdown,
+    key_file: KeyFile | None,
 ) -> Exception | None:
     """Serve on a bound socket. Return None after SIGINT or SIGTERM, else why an engine could not start."""
-    if access.key_file is not None:  # for front ends that start later; logs changes for all of them
-        access.key_file.watch()
+    if key_file is not None:  # for front ends that start later; logs changes for all of them
+        key_file.watch()
     with shared_metrics():
         join_shared_metrics("supervisor")
-        return _run(settings, devices, listener, log, ending, access, Restarts())
+        return _run(settings, devices, listener, log, shutdown, key_file, Restarts())
 
 
 def _run(
@@ -94,14 +94,14 @@ def _run(
     devices: Sequence[str],
     listener: socket.socket,
     log: LogStyle,
-    ending: Ending,
-    access: Access,
+    shutdown: Shutdown,
+    key_file: KeyFile | None,
     restarts: Restarts,
 ) -> Exception | None:
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(list(PRELOADED))
     asked: list[bool] = []
-    ending.ask = lambda: asked.append(True)
+    shutdown.ask = lambda: asked.append(True)
     url = url_of(listener, settings.scheme)
     _log.info("listening on %s, loading %s", url, settings.artifact)
     addresses = [new_address(device) for device in devices]
@@ -110,7 +110,7 @@ def _run(
     frontends = []
     for number, heartbeat in enumerate(heartbeats):
         slot, peers = f"frontend-{number}", Peers(heartbeats, number)
-        arguments = (slot, log, settings, listener, addresses, access, peers)
+        arguments = (slot, log, settings, listener, addresses, key_file, peers)
         name = f"front end {number + 1}"
         frontends.append(_Child(name, slot, frontend_main, arguments, heartbeat, lambda _: _SILENCE))
     children = [*engines, *frontends]
@@ -233,7 +233,7 @@ def _read_status(child: _Child) -> None:
 def _end_in_order(frontends: Sequence[_Child], is_ready: bool) -> None:
     """End the front ends, which answer accepted requests first; they need the engines until then.
 
-    `Ending` limits the time of this process, and all others end with it.
+    `Shutdown` limits the time of this process, and all others end with it.
     """
     running = [child.process for child in frontends if child.process is not None]
     for process in running:

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from deployed import DEPLOY, PORT, USER, documents, project, read_yaml, settings_of, validate
 
-from lensbox.serve.app import create_app
+from lensbox.serve.http.app import create_app
 from lensbox.serve.observability.metrics import Metrics, ServiceState
 from lensbox.serve.settings import Settings
 
@@ -193,12 +193,12 @@ def test_https_is_spoken_by_all_or_by_none() -> None:
 
 def test_large_numbers_stay_whole() -> None:
     values = {
-        "settings": {"max-pixels": 80_000_000, "rate-limit": 0.5, "cors-origins": "https://a.example"},
+        "settings": {"max-pixels": 80_000_000, "send-timeout": 0.5, "cors-origins": "https://a.example"},
         "autoscaling": {"enabled": True, "targetQueueJobs": 2_000_000},
     }
     resources = rendered(values)
     settings = settings_of(container_of(resources)["args"])
-    assert (settings.max_pixels, settings.rate_limit) == (80_000_000, 0.5)
+    assert (settings.max_pixels, settings.send_timeout) == (80_000_000, 0.5)
     assert settings.cors_origins == "https://a.example"
     metrics = resources["HorizontalPodAutoscaler"]["spec"]["metrics"]
     assert "2000000" in [metric["pods"]["target"]["averageValue"] for metric in metrics if "pods" in metric]

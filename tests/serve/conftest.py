@@ -27,9 +27,10 @@ from lensbox.runtime.detection import Detections
 from lensbox.runtime.images.photo import Photo
 from lensbox.runtime.loading import load_artifact
 from lensbox.runtime.self_test import SelfTestReport
-from lensbox.serve.app import create_app
-from lensbox.serve.listener import listen, url_of
-from lensbox.serve.service import Service
+from lensbox.serve.http.app import create_app
+from lensbox.serve.http.listener import listen, url_of
+from lensbox.serve.http.server import uvicorn_config
+from lensbox.serve.http.service import Service
 from lensbox.serve.settings import Settings
 
 # How long a test waits for something that is sure to come: reaching it is a failure, not a measurement.
@@ -74,21 +75,15 @@ def start_service() -> Iterator[StartService]:
     with contextlib.ExitStack() as stack:
 
         def start(load: Callable[[], Any], **settings: Any) -> Running:
-            app = create_app(Settings(artifact=Path("unused"), **settings), load=load)
-            client, stop = stack.enter_context(_running(app))
+            chosen = Settings(artifact=Path("unused"), **settings)
+            app = create_app(chosen, load=load)
+            client, stop = stack.enter_context(_running(app, chosen))
             return Running(client, app.state.service, stop)
 
         yield start
 
 
-@pytest.fixture
-def start_app() -> Iterator[Callable[[FastAPI], httpx.Client]]:
-    """Serves an app and gives a client of it. It ends with the test."""
-    with contextlib.ExitStack() as stack:
-        yield lambda app: stack.enter_context(_running(app))[0]
-
-
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def client(artifact_path: Path) -> Iterator[httpx.Client]:
     """A client of a service over the real artifact, with small limits."""
     settings = Settings(
@@ -100,14 +95,14 @@ def client(artifact_path: Path) -> Iterator[httpx.Client]:
         max_pixels=1_000_000,
         max_boxes=100,
     )
-    with _running(create_app(settings)) as (client, _):
+    with _running(create_app(settings), settings) as (client, _):
         wait_until(lambda: client.get("/readyz").status_code == 200)
         yield client
 
 
 @contextlib.contextmanager
-def _running(app: FastAPI) -> Iterator[tuple[httpx.Client, Callable[[], None]]]:
-    config = uvicorn.Config(app, lifespan="on", ws="none", log_level="critical")
+def _running(app: FastAPI, settings: Settings) -> Iterator[tuple[httpx.Client, Callable[[], None]]]:
+    config = uvicorn_config(app, settings, "critical")
     with _serving(config) as (url, stop), httpx.Client(base_url=url, timeout=PATIENCE) as client:
         # The socket takes connections at once; an answer means that the app has started.
         client.get("/healthz")
@@ -132,13 +127,6 @@ def _serving(config: uvicorn.Config) -> Iterator[tuple[str, Callable[[], None]]]
         stop()
         thread.join(PATIENCE)
         assert not thread.is_alive()
-
-
-@pytest.fixture
-def url_of_server() -> Iterator[Callable[[uvicorn.Config], str]]:
-    """Starts a server and gives its URL. It ends with the test."""
-    with contextlib.ExitStack() as stack:
-        yield lambda config: stack.enter_context(_serving(config))[0]
 
 
 def wait_until(condition: Callable[[], bool]) -> None:

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 import torch
 
-from lensbox.serve import app
 from lensbox.serve.engine.engines import Engines
 from lensbox.serve.engine.errors import NotReadyError, OverloadError
+from lensbox.serve.http import app
 from lensbox.serve.observability.metrics import Metrics
 from lensbox.serve.settings import Settings
 

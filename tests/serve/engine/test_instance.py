@@ -534,7 +534,7 @@ def test_health_checks_fail_when_the_inference_thread_fails(
     error: BaseException,
 ) -> None:
     running = start()
-    client, instance = running.client, running.service.instance
+    client, instance = running.client, running.service.engine
 
     def fail(*_: Any) -> None:
         raise error

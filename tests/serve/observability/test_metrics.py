@@ -110,7 +110,7 @@ def test_reports_queued_jobs(
         threads.append(threading.Thread(target=lambda: running.client.post("/v1/loss", json=_LOSS)))
         threads[-1].start()
         wait_until(lambda count=count: bool(fake.calls) and running.service.in_progress == count)
-    wait_until(lambda: running.service.instance.waiting == 2)
+    wait_until(lambda: running.service.engine.waiting == 2)
     samples = _samples(running.client)
     assert _value(samples, "lensbox_queue_jobs") == 2
     assert _value(samples, "lensbox_requests_in_progress") == 3

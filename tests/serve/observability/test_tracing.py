@@ -19,7 +19,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from serve_process import PATIENCE, ServeProcess
 
 from lensbox.common.main import main
-from lensbox.serve.app import create_app
+from lensbox.serve.http.app import create_app
 from lensbox.serve.observability import tracing as choice
 from lensbox.serve.observability.tracing import Tracing
 from lensbox.serve.settings import Settings
@@ -123,7 +123,7 @@ def test_a_timeout_cancels_the_traced_job(
 _NOTHING_IMPORTED = """
 import sys
 from pathlib import Path
-from lensbox.serve.app import create_app
+from lensbox.serve.http.app import create_app
 from lensbox.serve.settings import Settings
 create_app(Settings(Path("unused")))
 ours = ("opentelemetry.sdk", "opentelemetry.exporter")

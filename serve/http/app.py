@@ -1,0 +1,183 @@
+"""Put the service together as a FastAPI app."""
+
+import asyncio
+import functools
+import logging
+import threading
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any
+
+from fastapi import FastAPI
+from starlette.middleware.cors import CORSMiddleware
+
+from lensbox.runtime import Artifact
+from lensbox.serve.engine.devices import device_names
+from lensbox.serve.engine.engines import Engine, Engines
+from lensbox.serve.engine.instance import observed_instance
+from lensbox.serve.http import detect, info, loss, page, v2
+from lensbox.serve.http.api_keys import KeyFile
+from lensbox.serve.http.errors import add_error_handlers
+from lensbox.serve.http.middleware import Admission, Defects, Edge, Guard
+from lensbox.serve.http.openapi import describe
+from lensbox.serve.http.service import Peers, Service
+from lensbox.serve.loading import load_model
+from lensbox.serve.observability.metrics import Metrics
+from lensbox.serve.observability.middleware import Observed
+from lensbox.serve.observability.tracing import start_tracing
+from lensbox.serve.requests.decoding import Decoders
+from lensbox.serve.settings import Settings
+
+if TYPE_CHECKING:
+    from lensbox.serve.observability.tracing import Tracing
+
+_log = logging.getLogger(__name__)
+
+_STOP_TIMEOUT = 0.2  # seconds; an idle model stops at once
+_BEAT = 0.1  # seconds
+_MAY_BE_SENT = (
+    "Authorization",
+    "Content-Encoding",
+    "Content-Type",
+    "Inference-Header-Content-Length",
+    "traceparent",
+    "X-API-Key",
+    "X-Request-ID",
+    "X-Request-Timeout-Ms",
+)
+_MAY_BE_READ = ("Inference-Header-Content-Length", "Retry-After", "X-Request-ID")
+
+
+def create_app(
+    settings: Settings,
+    load: Callable[[], Artifact] | None = None,
+    on_started: Callable[[Exception | None], None] | None = None,
+    engine: Engine | None = None,
+    key_file: KeyFile | None = None,
+    tracing: "Tracing | None" = None,
+    peers: Peers | None = None,
+) -> FastAPI:
+    """Return the ASGI application. It answers at once; /readyz tells when the model is ready.
+
+    load: returns the artifact, in the inference thread; default: load, self-test and warm up the settings'
+        artifact.
+    on_started: called in that thread with None once all engines are ready, or with load's exception. Without
+        it the exception is logged.
+    engine: one that runs in other processes, instead of one that calls `load`.
+    key_file: shared with other processes; default: the settings' file. Raises KeyFileError.
+    tracing: takes the spans of requests; default: from settings and environment. Raises TracingError.
+    peers: other front ends of the same socket. /readyz waits for them.
+    """
+    metrics = Metrics()
+    # One of several processes speaks for all of them.
+    log_level = logging.INFO if key_file is None or engine is None else logging.DEBUG
+    if key_file is None and settings.api_keys_file is not None:
+        key_file = KeyFile(settings.api_keys_file)
+    tracing = tracing or start_tracing(settings)
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        running = engine or _engine(settings, load, on_started or _log_start, metrics)
+        if tracing is not None:
+            running = tracing.engine(running)
+        decoders = Decoders(
+            settings.decode_threads, settings.max_pixels, settings.answer_timeout, metrics.image_decoded
+        )
+        # Apart from the decoders: a loss does not wait for images. One thread, because parsing holds the GIL.
+        json_parser = ThreadPoolExecutor(1, thread_name_prefix="lensbox-json")
+        app.state.service = service = Service(settings, running, decoders, json_parser, metrics, peers)
+        metrics.watch(service.state)
+        running.start()
+        if key_file is not None:
+            key_file.watch(log_level)
+        beating = asyncio.create_task(_beat(service))
+        try:
+            yield
+        finally:
+            beating.cancel()
+            if key_file is not None:
+                key_file.stop()
+            if tracing is not None:
+                await asyncio.to_thread(tracing.stop)
+            # The server has waited for requests: nobody waits for what still runs.
+            decoders.stop()
+            json_parser.shutdown(wait=False, cancel_futures=True)
+            if not await asyncio.to_thread(running.stop, _STOP_TIMEOUT):
+                doing = "busy" if running.loaded else "loading"
+                _log.warning("the model is still %s and is left behind", doing)
+
+    app = FastAPI(
+        title="Lensbox",
+        version=version("lensbox"),
+        summary="Runs one detector on photographs, and computes the GIoU loss of boxes.",
+        lifespan=lifespan,
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,
+        generate_unique_id_function=lambda route: route.name,
+    )
+    app.state.metrics = metrics
+    add_error_handlers(app)
+    for routes in (info, detect, loss, v2, *(() if settings.no_page else (page,))):
+        app.include_router(routes.router)
+    describe(app, needs_key=key_file is not None)
+    # The last one added is the outermost.
+    app.add_middleware(Defects)
+    app.add_middleware(Admission, state=app)
+    if key_file is not None:
+        app.add_middleware(Guard, key_file=key_file)
+    if settings.cors_origins:
+        app.add_middleware(
+            CORSMiddleware,
+            allow_origins=settings.cors_origins.split(","),
+            allow_methods=("GET", "POST"),
+            allow_headers=_MAY_BE_SENT,
+            expose_headers=_MAY_BE_READ,
+        )
+    app.add_middleware(Edge, state=app)
+    if tracing is not None:
+        app.add_middleware(tracing.app)
+    app.add_middleware(Observed, metrics=metrics)
+    return app
+
+
+async def _beat(service: Service) -> None:
+    """Tell the other front ends ten times a second that this one is alive, and whether it is ready."""
+    while service.peers is not None:
+        service.peers.beat(service.is_ready)
+        await asyncio.sleep(_BEAT)
+
+
+def _engine(
+    settings: Settings,
+    load: Callable[[], Artifact] | None,
+    on_started: Callable[[Exception | None], None],
+    metrics: Metrics,
+) -> Engine:
+    """Return an engine in this process, or several for several devices."""
+    if load is not None:
+        return observed_instance(load, settings, on_started, metrics)
+    devices = device_names(settings)
+    starting = len(devices)
+    lock = threading.Lock()
+
+    def count(failure: Exception | None) -> None:
+        nonlocal starting
+        with lock:
+            starting -= failure is None
+            if failure is not None or starting == 0:
+                on_started(failure)
+
+    own = [replace(settings, device=device, devices="") for device in devices]
+    engines: list[Any] = [
+        observed_instance(functools.partial(load_model, one), one, count, metrics) for one in own
+    ]
+    return engines[0] if len(engines) == 1 else Engines(engines)
+
+
+def _log_start(failure: Exception | None) -> None:
+    if failure is not None:
+        _log.error("the model cannot be used: %s", failure)

@@ -1,0 +1,229 @@
+"""POST /v1/detect."""
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeVar
+
+from fastapi import APIRouter, Request
+from fastapi.responses import JSONResponse, Response
+
+from lensbox.runtime import Detections, Photo
+from lensbox.runtime.detection import detections_to_json
+from lensbox.serve.engine.devices import largest_batch
+from lensbox.serve.engine.errors import OverloadError
+from lensbox.serve.engine.jobs import DetectJob
+from lensbox.serve.http.openapi import (
+    BINARY,
+    DetectAnswer,
+    DetectQuestion,
+    ManyAnswers,
+    body,
+    inlined,
+    parameters,
+    problems,
+)
+from lensbox.serve.http.service import Service, deadline_of_request, service_of
+from lensbox.serve.requests.body import content_encoding, receive
+from lensbox.serve.requests.errors import ApiError, problem
+from lensbox.serve.requests.futures import Deadline, chained, outcome_of, result_for, settled
+from lensbox.serve.requests.image_file import hint_of_form
+from lensbox.serve.requests.image_list import (
+    DetectParameters,
+    Source,
+    has_image_list,
+    query_parameters,
+    read_image_list,
+)
+from lensbox.serve.requests.picture import PICTURE_TYPES, negotiated, picture
+
+router = APIRouter(tags=["detect"])
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+_JSON = "application/json"
+_VARY = {"Vary": "Accept"}
+_FORM = {
+    "type": "object",
+    "properties": {"image": {"type": "array", "items": BINARY, "minItems": 1}, "file": BINARY},
+    "minProperties": 1,
+    "maxProperties": 1,
+    "additionalProperties": False,
+}
+_BODIES = {"multipart/form-data": _FORM, "image/*": BINARY, _JSON: inlined(DetectQuestion)}
+_PICTURES: dict[int | str, dict[str, Any]] = {
+    200: {"content": {name: {"schema": BINARY} for name in PICTURE_TYPES}}
+}
+
+
+@router.post(
+    "/v1/detect",
+    response_model=DetectAnswer | ManyAnswers,
+    responses={**_PICTURES, **problems(400, 406, 408, 413, 415, 422, 503, 504)},
+    openapi_extra={**body(_BODIES), "parameters": parameters(DetectParameters)},
+)
+async def detect(request: Request) -> Response:
+    """Detections in one image or in several.
+
+    The body is an image file; a multipart form with the field `image`, once or several times, or `file`; or
+    JSON. Several images, and those of JSON, are answered as a list, in which an image that cannot be read has
+    an `error` in its place.
+
+    With `Accept: image/jpeg` or `image/png`, the answer to one image is the image with boxes drawn on it.
+    """
+    service, deadline = service_of(request), deadline_of_request(request)
+    settings = service.settings
+    service.check_ready()
+    query = query_parameters(request, DetectParameters)
+    accept = request.headers.getlist("accept")
+    wanted = negotiated(accept, (_JSON, *PICTURE_TYPES))
+    content_encoding(request, ("identity",))
+    content, deadline = await receive(request, settings.max_body_bytes, settings, deadline)
+    content_type = request.headers.get("content-type", "")
+    if not has_image_list(content_type):
+        try:
+            return await _answer_one(request, bytes(content), _Finder(service, query, deadline), wanted)
+        except ApiError as error:
+            if error.code == "undecodable_image":
+                error.message += hint_of_form(content_type)
+            raise
+    reading = service.json_parser.submit(
+        read_image_list, bytes(content), content_type, query, settings.max_images
+    )
+    del content  # the images are copies of it
+    images = await result_for(request, reading, deadline)
+    finder = _Finder(service, images.parameters, deadline)
+    if not images.is_many and isinstance(images.sources[0], bytes):
+        return await _answer_one(request, images.sources[0], finder, wanted)
+    negotiated(accept, (_JSON,))  # a picture shows one image
+    found = await outcome_of(request, finder.find_each(images.sources), deadline)
+    classes = service.engine.ready_artifact().metadata.classes
+
+    def write() -> Response:
+        return JSONResponse({"images": [_one_of_many(one, classes) for one in found]}, headers=_VARY)
+
+    return await result_for(request, service.json_parser.submit(write), deadline)
+
+
+class Found(NamedTuple):
+    """Detections in a photograph of width x height pixels, upright."""
+
+    width: int
+    height: int
+    detections: Detections
+
+
+@dataclass(frozen=True)
+class _Finder:
+    """Runs the detector on images with one set of parameters, until a deadline."""
+
+    service: Service
+    parameters: DetectParameters
+    deadline: Deadline
+
+    def find(self, file: bytes, is_alone: bool = False) -> "Future[tuple[Photo, Detections]]":
+        """Decode a file and detect. is_alone: as for `Decoders.submit`. Raises NotReadyError."""
+        service, asked, deadline = self.service, self.parameters, self.deadline
+        artifact = service.engine.ready_artifact()
+        canvas, reading = artifact.metadata.canvas, artifact.reading(asked.orientation)
+
+        def infer(photo: Photo) -> "Future[Detections]":
+            job = DetectJob(photo, asked.score_threshold, asked.iou_threshold)
+            return service.engine.submit(job, deadline.at)
+
+        return chained(service.decoders.submit(file, canvas, reading, deadline.at, is_alone), infer)
+
+    async def find_each(self, sources: Sequence[Source]) -> list[Found | ApiError]:
+        """Return the detections in each image, or why it cannot be read.
+
+        Each image is a job of its own, so that engines batch the images of several requests. Raises
+        OverloadError, NotReadyError and DeadlineError.
+        """
+
+        async def find(source: Source) -> Found:
+            if isinstance(source, ApiError):
+                raise source
+            photo, detections = await settled(self.find(source))
+            return Found(photo.width, photo.height, detections)
+
+        return await of_each(sources, find, self._at_once())
+
+    def _at_once(self) -> int:
+        """Return how many images of a request may be in flight: two batches, at most half of the queue."""
+        settings = self.service.settings
+        batch = settings.max_batch or largest_batch(self.service.engine.ready_artifact().device)
+        return max(1, min(2 * batch, settings.queue_size // 2))
+
+
+async def of_each(
+    items: Sequence[Item], do: Callable[[Item], Awaitable[Result]], at_once: int
+) -> list[Result | ApiError]:
+    """Return what `do` returns for each item, or the ApiError that it raises, with at most `at_once` in
+    flight.
+
+    After an OverloadError fewer items are in flight, and the item is tried again. Raises other exceptions,
+    and OverloadError once no other item is in flight.
+    """
+    left = deque(enumerate(items))
+    results: dict[int, Result | ApiError] = {}
+    working = min(at_once, len(items))
+
+    async def work() -> None:
+        nonlocal working
+        try:
+            while left:
+                index, item = left.popleft()
+                try:
+                    results[index] = await do(item)
+                except ApiError as error:
+                    results[index] = error
+                except OverloadError:
+                    if working == 1:
+                        raise
+                    left.append((index, item))
+                    return
+        finally:
+            working -= 1
+
+    workers = [asyncio.ensure_future(work()) for _ in range(working)]
+    try:
+        await asyncio.gather(*workers)
+    finally:
+        for worker in workers:
+            worker.cancel()
+        await asyncio.wait(workers)
+    return [results[index] for index in range(len(items))]
+
+
+async def _answer_one(request: Request, file: bytes, finder: _Finder, wanted: str) -> Response:
+    service, deadline = finder.service, finder.deadline
+    finding = finder.find(file, is_alone=service.in_progress == 1)
+    photo, detections = await result_for(request, finding, deadline)
+    artifact = service.engine.ready_artifact()
+    answer = _answer(Found(photo.width, photo.height, detections), artifact.metadata.classes)
+    if wanted == _JSON:
+        # Not validated by DetectAnswer, which would look at each number of each embedding once more.
+        return JSONResponse(answer, headers=_VARY)
+    del photo
+    reading = artifact.reading(finder.parameters.orientation)
+    drawing = service.decoders.run(
+        lambda until: picture(
+            file, reading, answer["detections"], artifact.metadata, wanted, service.settings.max_pixels, until
+        ),
+        deadline.at,
+    )
+    return Response(await result_for(request, drawing, deadline), headers=_VARY, media_type=wanted)
+
+
+def _answer(found: Found, classes: tuple[str, ...]) -> dict[str, Any]:
+    detections = detections_to_json(found.detections, classes)
+    return {"width": found.width, "height": found.height, "detections": detections}
+
+
+def _one_of_many(found: Found | ApiError, classes: tuple[str, ...]) -> dict[str, Any]:
+    if isinstance(found, ApiError):
+        return {"error": problem(found.status, found.code, found.message)}
+    return _answer(found, classes)

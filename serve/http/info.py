@@ -1,0 +1,67 @@
+"""GET /livez, /healthz, /readyz, /metrics and /v1/model."""
+
+import json
+from typing import Any
+
+import torch
+from fastapi import APIRouter, Request, Response
+from prometheus_client.exposition import choose_encoder
+
+from lensbox.serve.http.openapi import Health, ModelAnswer, problems
+from lensbox.serve.http.service import service_of
+
+router = APIRouter()
+
+_LIMITS = ("max_body_bytes", "max_json_bytes", "max_pixels", "max_boxes", "max_images")
+
+
+@router.get("/livez", response_model=Health, responses=problems(503), tags=["health"])
+@router.get("/healthz", response_model=Health, include_in_schema=False)
+async def livez(request: Request) -> Response:
+    """200 while the process answers and its model has not been given up; 503: restart the process.
+
+    /healthz is the same.
+    """
+    service_of(request).check_alive()
+    return _health({"status": "alive"})
+
+
+@router.get("/readyz", response_model=Health, responses=problems(503), tags=["health"])
+async def readyz(request: Request) -> Response:
+    """200 once the model is loaded, self-tested and warm in every front end; 503: send requests elsewhere."""
+    service = service_of(request)
+    service.check_available()
+    missing = service.engine.missing
+    return _health({"status": "ready", **({"missing": missing} if missing else {})})
+
+
+def _health(document: dict[str, Any]) -> Response:
+    return Response(json.dumps(document, separators=(",", ":")), media_type="application/json")
+
+
+@router.get(
+    "/metrics",
+    response_class=Response,
+    responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}},
+    tags=["metrics"],
+)
+def metrics(request: Request) -> Response:
+    """Prometheus metrics of this service, in the format that the Accept header asks for."""
+    encode, media_type = choose_encoder(request.headers.get("accept", ""))
+    return Response(encode(service_of(request).metrics.exposed()), headers={"Content-Type": media_type})
+
+
+@router.get("/v1/model", response_model=ModelAnswer, responses=problems(503), tags=["model"])
+async def model(request: Request) -> Response:
+    """The artifact's metadata without the pixels of its self-test, and what serves it."""
+    service = service_of(request)
+    artifact = service.engine.ready_artifact()
+    metadata = json.loads(artifact.metadata.to_json())
+    metadata["self_test"]["image"].pop("pixels", None)
+    metadata["service"] = {
+        "version": request.app.version,
+        "torch": torch.__version__,
+        "device": str(artifact.device),
+        "limits": {name: getattr(service.settings, name) for name in _LIMITS},
+    }
+    return Response(json.dumps(metadata), media_type="application/json")

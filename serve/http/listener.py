@@ -1,0 +1,45 @@
+"""The listening socket and the TLS certificate, both checked before the model is loaded."""
+
+import socket
+import ssl
+
+from lensbox.common.errors import ExitCode, LensboxError
+from lensbox.serve.settings import Settings
+
+
+class CertificateError(LensboxError):
+    """The certificate or its key cannot be used; the message says why."""
+
+    exit_code = ExitCode.UNUSABLE
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """Return a bound socket. "::" takes IPv4, too. Raises OSError, for example for a port in use."""
+    family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+    dual = family == socket.AF_INET6 and host in ("::", "") and socket.has_dualstack_ipv6()
+    bound = socket.create_server((host, port), family=family, dualstack_ipv6=dual)
+    # asyncio sets TCP_NODELAY only on connections of a listener with this protocol number, which
+    # create_server leaves out. Without the option the body of an answer waits 40 ms for an acknowledgement of
+    # its head.
+    return socket.socket(bound.family, bound.type, socket.IPPROTO_TCP, bound.detach())
+
+
+def url_of(listener: socket.socket, scheme: str = "http") -> str:
+    """Return the address of a bound socket as a URL."""
+    host, port = listener.getsockname()[:2]
+    return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
+
+
+def check_certificate(settings: Settings) -> None:
+    """Raise CertificateError unless certificate and key can be read and belong together."""
+    if settings.tls_certificate is None:
+        return
+    try:
+        # Without the empty password OpenSSL would ask for one at the terminal.
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(settings.tls_certificate, settings.tls_key, password="")
+    except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
+        raise CertificateError(
+            f"tls_certificate {settings.tls_certificate} and tls_key {settings.tls_key} must be PEM files "
+            f"of a certificate and of its key, without a password: {error}"
+        ) from error

@@ -1,0 +1,295 @@
+"""ASGI middleware, outermost first: `TrustedAddress`, `Edge`, `Guard`, `Admission`, `Defects`.
+
+`Observed` (of `observability`) is between the first two, CORS between `Edge` and `Guard`.
+"""
+
+import asyncio
+import ipaddress
+import logging
+import re
+import time
+from collections.abc import Iterable
+from types import SimpleNamespace
+
+from fastapi import FastAPI
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from lensbox.serve.engine.errors import NotReadyError, OverloadError
+from lensbox.serve.http.api_keys import KeyFile
+from lensbox.serve.http.errors import error_response, response_to
+from lensbox.serve.http.service import Service
+from lensbox.serve.observability.logs import CURRENT
+from lensbox.serve.requests.errors import ApiError, shown
+from lensbox.serve.requests.futures import DEADLINE_HEADER, deadline_of
+
+_log = logging.getLogger(__name__)
+
+# The page has scripts and styles of its own, and nothing comes from elsewhere. frame-ancestors: no other page
+# may show it inside itself.
+_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
+    "manifest-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
+)
+_SECURITY_HEADERS = [
+    (b"x-content-type-options", b"nosniff"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"permissions-policy", b"camera=(self), microphone=(), geolocation=()"),
+    (b"content-security-policy", _POLICY.encode()),
+]
+# Probes, the page with its files, and the description of the interface. Metrics need a key: they tell how
+# much the service is used, and Prometheus can send one.
+_OPEN = frozenset(
+    {"/", "/docs", "/openapi.json", "/livez", "/healthz", "/readyz", "/v2/health/live", "/v2/health/ready"}
+)
+_OPEN_FOLDER = "/page/"
+_CHALLENGE = 'Bearer realm="lensbox"'
+_CLOSE = (b"connection", b"close")
+_PIECE = 1 << 16  # bytes of an answer that are sent at a time
+# For metrics and logs of requests that are refused before a route is looked up.
+_ROUTES = [
+    (re.compile(path.replace("{name}", "[^/]+").replace("{version}", "[^/]+")), path)
+    for path in (
+        "/v1/detect",
+        "/v1/loss",
+        "/v2/models/{name}/infer",
+        "/v2/models/{name}/versions/{version}/infer",
+    )
+]
+
+
+class TrustedAddress:
+    """Drop X-Forwarded-For if it is not a list of IP addresses, so that logs hold addresses alone."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            values = _values(scope, b"x-forwarded-for")
+            if values and not all(map(_is_address, b",".join(values).split(b","))):
+                kept = [header for header in scope["headers"] if header[0] != b"x-forwarded-for"]
+                scope = {**scope, "headers": kept}
+        await self._app(scope, receive, send)
+
+
+def _is_address(text: bytes) -> bool:
+    try:
+        ipaddress.ip_address(text.decode("latin-1").strip())
+    except ValueError:
+        return False
+    return True
+
+
+class Edge:
+    """Check what HTTP asks of every request, and add headers to every answer.
+
+    HEAD is answered as GET, without the body. An answer closes its connection while the service drains, and
+    if a client that waits for leave to send its body (`Expect: 100-continue`) is answered without that leave:
+    what the client sends next could be the body or another request.
+    """
+
+    def __init__(self, app: ASGIApp, state: FastAPI) -> None:
+        self._app = app
+        self._state = state.state
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        may_send_body = not _values(scope, b"expect")
+
+        async def receive_body() -> Message:
+            nonlocal may_send_body
+            may_send_body = True  # uvicorn gives leave when the app asks for the body
+            return await receive()
+
+        async def send_with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = [*message.get("headers", ()), *_SECURITY_HEADERS]
+                service = getattr(self._state, "service", None)
+                if not may_send_body or (service is not None and service.draining):
+                    headers = [header for header in headers if header[0] != b"connection"] + [_CLOSE]
+                message = {**message, "headers": headers}
+            await send(message)
+
+        if (fault := _fault(scope)) is not None:
+            await fault(scope, receive, send_with_headers)
+        elif scope["method"] == "HEAD":
+            as_get = {**scope, "method": "GET"}
+            try:
+                await self._app(as_get, receive_body, send_with_headers)
+            finally:
+                scope["route"] = as_get.get("route")  # for metrics and logs
+        else:
+            await self._app(scope, receive_body, send_with_headers)
+
+
+def _fault(scope: Scope) -> Response | None:
+    """Return the answer to a request without a clear host, or with a body that the server cannot read."""
+    hosts = _values(scope, b"host")
+    if len(hosts) != 1 and (hosts or scope["http_version"] != "1.0"):
+        message = f"a request must have one Host header, got {len(hosts)}"
+        return error_response(scope["path"], 400, "invalid_host", message, {"Connection": "close"})
+    if scope["method"] == "POST" and (offers := _values(scope, b"upgrade")):
+        # uvicorn drops the body behind such a head.
+        message = f"a POST must have no Upgrade header (Java: Version.HTTP_1_1), got {shown(offers[0])}"
+        return error_response(scope["path"], 400, "unsupported_upgrade", message, {"Connection": "close"})
+    return None
+
+
+class Guard:
+    """Let requests through that come with a known key. The paths of `is_open` need none."""
+
+    def __init__(self, app: ASGIApp, key_file: KeyFile) -> None:
+        self._app = app
+        self._key_file = key_file
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or is_open(scope["path"]):
+            await self._app(scope, receive, send)
+            return
+        key, got = _sent_key(scope["headers"])
+        name = None if key is None else self._key_file.keys.name_of(key)
+        if name is not None:
+            if (ids := CURRENT.get()) is not None:
+                CURRENT.set(ids._replace(key=name))
+            await self._app(scope, receive, send)
+            return
+        message = f"a key must come as 'Authorization: Bearer KEY' or 'X-API-Key: KEY', got {got}"
+        challenge = _CHALLENGE if key is None else f'{_CHALLENGE}, error="invalid_token"'
+        answer = error_response(scope["path"], 401, "unauthorized", message, {"WWW-Authenticate": challenge})
+        await answer(scope, receive, send)
+
+
+def is_open(path: str) -> bool:
+    """Return whether a path needs no key."""
+    return path in _OPEN or path.startswith(_OPEN_FOLDER)
+
+
+def _sent_key(headers: Iterable[tuple[bytes, bytes]]) -> tuple[bytes | None, str]:
+    """Return the key of X-API-Key or else of Authorization, or None; and what came, for a message."""
+    sent: dict[bytes, list[bytes]] = {b"x-api-key": [], b"authorization": []}
+    for name, value in headers:
+        if name in sent:
+            sent[name].append(value.strip())
+    values = sent[b"x-api-key"] or sent[b"authorization"]
+    if not values:
+        return None, "none"
+    if len(values) > 1:
+        return None, "several"
+    if sent[b"x-api-key"]:
+        return values[0], "an unknown key"
+    scheme, _, token = values[0].partition(b" ")
+    if scheme.lower() != b"bearer" or not token.strip():
+        return None, "an Authorization header without 'Bearer' before the key"
+    return token.strip(), "an unknown key"
+
+
+class Admission:
+    """Shed load: admit or refuse each POST once, before its body is read.
+
+    A request is in progress until its answer has been handed to the network: large answers are sent piece by
+    piece, so that slow readers fill their places in `max_requests` and not the memory. A client that does not
+    take its answer within `send_timeout` loses its connection.
+    """
+
+    def __init__(self, app: ASGIApp, state: FastAPI) -> None:
+        self._app = app
+        self._state = state.state
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or scope["method"] != "POST":
+            await self._app(scope, receive, send)
+            return
+        service: Service = self._state.service
+        answer = _Answer(send, service.settings.send_timeout)
+        try:
+            texts = _values(scope, DEADLINE_HEADER.lower().encode())
+            deadline = deadline_of(texts[0].decode("latin-1") if texts else None)
+            scope["lensbox.deadline"] = deadline
+            with service.admitted(deadline):
+                await self._app(scope, receive, answer.send)
+        except (ApiError, NotReadyError, OverloadError) as error:
+            scope["route"] = _route(scope["path"])
+            await response_to(error, scope["path"])(scope, receive, send)
+        except asyncio.CancelledError:  # the server gives the request up as it shuts down
+            if answer.begun:
+                raise
+            late = NotReadyError("the service is shutting down")
+            await response_to(late, scope["path"])(scope, receive, send)
+        except _SlowReaderError as error:
+            # The server closes a connection whose answer is incomplete.
+            _log.warning("%s", error)
+
+
+class _SlowReaderError(Exception):
+    """A client did not take its answer in time."""
+
+
+class _Answer:
+    """Send an answer piece by piece, each once the network has taken the ones before."""
+
+    def __init__(self, send: Send, timeout: float) -> None:
+        self.begun = False
+        self._send = send
+        self._timeout = timeout
+        self._until = 0.0
+
+    async def send(self, message: Message) -> None:
+        """Send an ASGI message. Raises _SlowReaderError `timeout` seconds after the answer began."""
+        if not self.begun:
+            self.begun = True
+            self._until = time.monotonic() + self._timeout
+        body = message.get("body", b"")
+        if len(body) <= _PIECE:
+            await self._send(message)
+            return
+        for begin in range(0, len(body), _PIECE):
+            end = begin + _PIECE
+            more = end < len(body) or message.get("more_body", False)
+            piece = {"type": "http.response.body", "body": bytes(body[begin:end]), "more_body": more}
+            try:
+                await asyncio.wait_for(self._send(piece), max(0.0, self._until - time.monotonic()))
+            except (TimeoutError, asyncio.TimeoutError):  # one class since Python 3.11
+                reason = f"an answer was not taken within {self._timeout:g} s: its connection is closed"
+                raise _SlowReaderError(reason) from None
+
+
+class Defects:
+    """Answer 500 to an exception that nothing else expects, and log its traceback."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        begun = False
+
+        async def note(message: Message) -> None:
+            nonlocal begun
+            begun = True
+            await send(message)
+
+        try:
+            await self._app(scope, receive, note)
+        except (_SlowReaderError, NotReadyError, OverloadError):
+            raise
+        except Exception:
+            _log.exception("a request failed: %s %s", scope["method"], shown(scope["path"]))
+            if not begun:
+                message = "the service failed on this request; its log has the cause"
+                headers = {"Connection": "close"}
+                answer = error_response(scope["path"], 500, "internal_error", message, headers)
+                await answer(scope, receive, send)
+
+
+def _route(path: str) -> SimpleNamespace:
+    found = next((route for pattern, route in _ROUTES if pattern.fullmatch(path)), "none")
+    return SimpleNamespace(path=found)
+
+
+def _values(scope: Scope, wanted: bytes) -> list[bytes]:
+    return [value for name, value in scope["headers"] if name == wanted]

@@ -1,0 +1,218 @@
+"""Describe the interface: schemas of requests and answers, for OpenAPI alone.
+
+Requests are read by `requests`, whose messages say more than pydantic's.
+"""
+
+from collections.abc import Mapping
+from http import HTTPStatus
+from typing import Annotated, Any, Literal
+
+from fastapi import FastAPI
+from pydantic import BaseModel, ConfigDict, Field
+
+from lensbox.serve.http.middleware import is_open
+from lensbox.serve.requests.image_list import DetectParameters
+
+Box = tuple[float, float, float, float]
+Weight = Annotated[float, Field(ge=0, le=1e9)]
+BINARY: dict[str, Any] = {"type": "string", "format": "binary"}
+
+
+class Detection(BaseModel):
+    box: Box = Field(description="x1, y1, x2, y2 in pixels of the upright photograph at full size")
+    score: float
+    label: str = Field("", description="name of the class; only where the artifact has `classes`")
+    extras: dict[str, Any] = Field(
+        {},
+        description="further outputs by name, nested as the shapes in the artifact's `extras` say, points in "
+        "pixels of the upright photograph; only where it has some",
+    )
+
+
+class DetectAnswer(BaseModel):
+    width: int = Field(description="width of the upright photograph in pixels")
+    height: int
+    detections: list[Detection] = Field(description="best first")
+
+
+class ImageData(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    data: str = Field(description="the file of an image in base64")
+
+
+class DetectQuestion(DetectParameters):
+    images: list[ImageData] = Field(min_length=1)
+
+
+class Problem(BaseModel):
+    """The body of every error answer outside /v2, as application/problem+json (RFC 9457)."""
+
+    type: Literal["about:blank"]
+    title: str = Field(description="the status in words")
+    status: int
+    detail: str = Field(description="names the argument, the rule and the value received")
+    code: str = Field(description="a stable word for programs")
+
+
+class ImageError(BaseModel):
+    """The answer in the place of an image that cannot be read."""
+
+    error: Problem
+
+
+class ManyAnswers(BaseModel):
+    images: list[DetectAnswer | ImageError] = Field(description="in the order of the images")
+
+
+class LossQuestion(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    predictions: list[Box] | list[list[Box]] = Field(
+        description="[N][4], or a list of images with lists of boxes of any length; xyxy in pixels"
+    )
+    targets: list[Box] | list[list[Box]] = Field(
+        description="of the same shape, or of as many images with at most as many boxes in each; an image's "
+        "first target belongs to its first prediction, and so on. y2 = 0 marks an empty slot"
+    )
+    weights: list[Weight] | list[list[Weight]] | None = Field(
+        None, description="of each target of [N][4], of each image, or of each target of each image"
+    )
+    per_image: bool = Field(False, description="whether the loss of each image alone is wanted, too")
+    gradient: bool = Field(False, description="whether d loss / d predictions is wanted, too")
+
+
+class LossAnswer(BaseModel):
+    loss: float | None = Field(
+        description="sum(w * (1 - GIoU)) / max(sum(w), 1) over the slots whose target is not empty, w being "
+        "1 without weights; another where the detector has its own"
+    )
+    slots: int = Field(description="number of those slots")
+    per_image: list[float | None] = Field([], description="loss of each image alone; only if asked for")
+    gradient: list[Any] = Field([], description="nested as predictions; only if asked for")
+
+
+class Limits(BaseModel):
+    max_body_bytes: int
+    max_json_bytes: int
+    max_pixels: int
+    max_boxes: int
+    max_images: int
+
+
+class ServiceInfo(BaseModel):
+    version: str
+    torch: str
+    device: str
+    limits: Limits
+
+
+class ModelAnswer(BaseModel):
+    """The artifact's metadata, and what serves it."""
+
+    model_config = ConfigDict(extra="allow")
+
+    name: str
+    service: ServiceInfo
+
+
+class Health(BaseModel):
+    status: Literal["alive", "ready"]
+    missing: list[str] = Field([], description="why some of several engines are not ready")
+
+
+class V2Error(BaseModel):
+    """The body of every error answer under /v2."""
+
+    error: str = Field(description="names the argument, the rule and the value received")
+
+
+class TensorInfo(BaseModel):
+    name: str
+    datatype: str
+    shape: list[int] = Field(description="-1 marks a side that varies")
+
+
+class ModelMetadata(BaseModel):
+    name: str
+    versions: list[str]
+    platform: str
+    inputs: list[TensorInfo]
+    outputs: list[TensorInfo]
+
+
+class InferTensor(TensorInfo):
+    parameters: dict[str, Any] = {}
+    data: list[Any] = Field([], description="left out for a binary tensor")
+
+
+class InferAnswer(BaseModel):
+    model_name: str
+    model_version: str
+    id: str = ""
+    outputs: list[InferTensor]
+
+
+def inlined(model: type[BaseModel]) -> dict[str, Any]:
+    """Return a model's schema without references, for a place that has no `components`."""
+    schema = model.model_json_schema()
+    definitions = schema.pop("$defs", {})
+
+    def resolved(value: Any) -> Any:
+        if isinstance(value, list):
+            return [resolved(item) for item in value]
+        if not isinstance(value, dict):
+            return value
+        if "$ref" in value:
+            return resolved(definitions[value["$ref"].rpartition("/")[2]])
+        return {key: resolved(item) for key, item in value.items()}
+
+    document: dict[str, Any] = resolved(schema)
+    return document
+
+
+def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """Return these statuses as problem documents, for `responses` of a route."""
+    content = {"application/problem+json": {"schema": Problem.model_json_schema()}}
+    return {status: {"description": HTTPStatus(status).phrase, "content": content} for status in statuses}
+
+
+def parameters(model: type[BaseModel]) -> list[dict[str, Any]]:
+    """Return a model's fields as query parameters. Routes read them with `query_parameters`."""
+    return [
+        {"name": name, "in": "query", "required": False, "schema": field}
+        for name, field in inlined(model)["properties"].items()
+    ]
+
+
+def body(schemas: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
+    """Return a required request body. schemas: by media type."""
+    content = {name: {"schema": schema} for name, schema in schemas.items()}
+    return {"requestBody": {"required": True, "content": content}}
+
+
+def describe(app: FastAPI, needs_key: bool) -> None:
+    """Make the OpenAPI document of `app` say which operations need a key."""
+    plain = app.openapi
+
+    def openapi() -> dict[str, Any]:
+        is_new = app.openapi_schema is None
+        document = plain()
+        if is_new and needs_key:
+            _add_keys(document)
+        return document
+
+    app.openapi = openapi  # type: ignore[method-assign]  # (as FastAPI's manual does)
+
+
+def _add_keys(document: dict[str, Any]) -> None:
+    schemes = {
+        "bearer": {"type": "http", "scheme": "bearer"},
+        "key": {"type": "apiKey", "in": "header", "name": "X-API-Key"},
+    }
+    document.setdefault("components", {})["securitySchemes"] = schemes
+    for path, operations in document["paths"].items():
+        for operation in () if is_open(path) else operations.values():
+            kind = "application/json" if f"{path}/".startswith("/v2/") else "application/problem+json"
+            operation["responses"]["401"] = {"description": "No known key", "content": {kind: {}}}
+            operation["security"] = [{name: []} for name in schemes]

@@ -1,0 +1,154 @@
+"""Run the app under uvicorn until a signal or a failed start ends it."""
+
+import contextlib
+import gc
+import logging
+import os
+import resource
+import socket
+import threading
+from typing import Any, cast
+
+import uvicorn
+from fastapi import FastAPI
+from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
+
+from lensbox.serve.engine.engines import Engine
+from lensbox.serve.http.api_keys import KeyFile
+from lensbox.serve.http.app import create_app
+from lensbox.serve.http.listener import url_of
+from lensbox.serve.http.middleware import TrustedAddress
+from lensbox.serve.http.service import Peers
+from lensbox.serve.observability.logs import LogStyle
+from lensbox.serve.settings import Settings
+from lensbox.serve.shutdown import Shutdown
+
+_log = logging.getLogger(__name__)
+
+_BACKLOG = 1024  # connections that may wait to be accepted
+_ACCEPTED_AT_ONCE = 2  # by one of several front ends, so that connections spread over all of them
+_TICK = 0.1  # seconds
+_REFUSE_AFTER = 0.3  # seconds in which the other front ends have stopped accepting, too
+
+
+def run(
+    settings: Settings,
+    listener: socket.socket,
+    log: LogStyle,
+    shutdown: Shutdown,
+    key_file: KeyFile | None,
+    engine: Engine | None = None,
+    peers: Peers | None = None,
+) -> Exception | None:
+    """Serve on a bound socket. Return None after SIGINT or SIGTERM, else why the model could not start.
+
+    engine: one that runs in other processes. peers: other front ends on the same socket.
+
+    uvicorn runs in a thread, because it would handle signals itself in the main thread. Threads that are
+    stuck in a decoder or in the model are left behind.
+    """
+    failures: list[Exception] = []
+    url = url_of(listener, settings.scheme)
+    shared = listener.dup()  # uvicorn closes its own
+
+    def on_started(failure: Exception | None) -> None:
+        if failure is None:
+            _freeze()
+            _log.info("ready: %s on %s", settings.artifact, url)
+        else:
+            _log.debug("the start failed", exc_info=failure)
+            failures.append(failure)
+            stop()
+
+    def stop() -> None:
+        server.should_exit = True
+
+    def drain() -> None:
+        """Tell balancers first, then stop."""
+        service = getattr(app.state, "service", None)
+        if service is None or not service.engine.loaded:
+            stop()
+            return
+        service.draining = True
+        timer = threading.Timer(_delay(settings), stop)
+        timer.daemon = True
+        timer.start()
+
+    app = create_app(settings, on_started=on_started, engine=engine, key_file=key_file, peers=peers)
+    several = peers is not None
+    server = uvicorn.Server(
+        uvicorn_config(app, settings, log.level, _ACCEPTED_AT_ONCE if several else _BACKLOG)
+    )
+    shutdown.ask = drain
+    if engine is None:
+        _log.info("listening on %s, loading %s", url, settings.artifact)
+    else:
+        _freeze()
+    _allow_files()
+    # A daemon: an engine that is stuck must not keep the process from ending.
+    thread = threading.Thread(target=server.run, args=([listener],), name="lensbox-http", daemon=True)
+    thread.start()
+    while not server.started and thread.is_alive():
+        thread.join(_TICK)
+    # asyncio has taken the number of connections to accept at once for the length of the kernel's queue.
+    with contextlib.suppress(OSError):  # closed again meanwhile
+        shared.listen(_BACKLOG)
+    while thread.is_alive() and listener.fileno() != -1:  # until uvicorn accepts no more
+        thread.join(_TICK)
+    if several:
+        thread.join(_REFUSE_AFTER)
+    with contextlib.suppress(OSError):  # another front end was first
+        shared.shutdown(socket.SHUT_RDWR)  # from now on connections are refused, not left waiting
+    thread.join()
+    shared.close()
+    if not server.started and not server.should_exit:
+        failures.append(RuntimeError("the app did not start; the log says why"))
+    return failures[0] if failures else None
+
+
+def uvicorn_config(
+    app: FastAPI, settings: Settings, log_level: str, accepted_at_once: int = _BACKLOG
+) -> uvicorn.Config:
+    """Return how uvicorn serves an app. All of it is uvicorn's public interface."""
+    trusted = os.environ.get("FORWARDED_ALLOW_IPS", "127.0.0.1,::1")
+    whole: Any = settings.shutdown_timeout
+    asgi: Any = app  # uvicorn and Starlette declare ASGI differently
+    asgi = TrustedAddress(cast(Any, ProxyHeadersMiddleware(asgi, trusted)))
+    return uvicorn.Config(
+        asgi,
+        log_level=log_level,
+        log_config=None,  # `observability` decides where records go, and logs requests
+        access_log=False,
+        lifespan="on",
+        # Chosen here, so that the service is the same whatever else is installed.
+        loop="asyncio",
+        http="httptools",
+        ws="none",
+        proxy_headers=False,  # by the two middlewares above
+        backlog=accepted_at_once,
+        limit_concurrency=settings.max_connections,
+        server_header=False,
+        ssl_certfile=settings.tls_certificate,
+        ssl_keyfile=settings.tls_key,
+        timeout_keep_alive=settings.keep_alive_timeout,
+        # A second, or half of the time, is for the end itself. (uvicorn declares int and takes float.)
+        timeout_graceful_shutdown=whole - _delay(settings) - min(1.0, whole / 2),
+    )
+
+
+def _delay(settings: Settings) -> float:
+    """Return the seconds from a signal until connections are refused."""
+    return min(settings.shutdown_delay, settings.shutdown_timeout / 4)
+
+
+def _allow_files() -> None:
+    """Let the process open as many files, and so connections, as its hard limit allows."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def _freeze() -> None:
+    """Exempt all objects of now from garbage collection, which would stop all threads for 0.1 s at a time."""
+    gc.collect()
+    gc.freeze()

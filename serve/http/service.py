@@ -1,0 +1,111 @@
+"""What all requests of one app share, and the admission of requests."""
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from fastapi import Request
+
+from lensbox.serve.engine.engines import Engine
+from lensbox.serve.engine.errors import NotReadyError, OverloadError
+from lensbox.serve.observability.metrics import Metrics, ServiceState
+from lensbox.serve.requests.decoding import Decoders
+from lensbox.serve.requests.futures import Deadline
+from lensbox.serve.settings import Settings
+
+
+class Peers(Protocol):
+    """The other front ends of a service. See `processes.peers`."""
+
+    def beat(self, is_ready: bool) -> None: ...
+
+    def check_ready(self) -> None: ...
+
+
+class Inferences:
+    """Numbers of requests of protocol v2 that were computed, or failed, in this process."""
+
+    def __init__(self) -> None:
+        self.succeeded = self.failed = 0
+
+
+@dataclass
+class Service:
+    """Settings, engine, threads and state of one app.
+
+    peers: the other front ends, if any. in_progress: number of admitted requests. draining: whether the
+    service is about to shut down.
+    """
+
+    settings: Settings
+    engine: Engine
+    decoders: Decoders
+    json_parser: ThreadPoolExecutor
+    metrics: Metrics
+    peers: Peers | None = None
+    in_progress: int = 0
+    draining: bool = False
+    inferences: Inferences = field(default_factory=Inferences)
+
+    def check_ready(self) -> None:
+        """Raise NotReadyError unless the service can take images."""
+        self.engine.ready_artifact()
+        if self.decoders.stuck:
+            raise NotReadyError("every decoder is busy with an image that takes too long")
+
+    def check_alive(self) -> None:
+        """Raise NotReadyError if only a restart of the process helps."""
+        if reason := self.engine.lost:
+            raise NotReadyError(reason)
+
+    def check_available(self) -> None:
+        """Raise NotReadyError unless a balancer should send requests here, to any front end."""
+        if self.draining:
+            raise NotReadyError("the service is shutting down")
+        self.check_ready()
+        if self.peers is not None:
+            self.peers.check_ready()
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether `check_ready` raises nothing."""
+        try:
+            self.check_ready()
+        except NotReadyError:
+            return False
+        return True
+
+    def state(self) -> ServiceState:
+        """Return the state that metrics show."""
+        return ServiceState(self.is_ready and not self.draining, self.engine.waiting, self.in_progress)
+
+    @contextmanager
+    def admitted(self, deadline: Deadline) -> Iterator[None]:
+        """Count a request as in progress. Call it once per request, before the body is read.
+
+        For the event loop's thread alone. Raises NotReadyError; OverloadError at `max_requests`, or if the
+        engine has no room or cannot meet the deadline.
+        """
+        self.engine.ready_artifact()
+        if self.in_progress >= self.settings.max_requests:
+            raise OverloadError(f"{self.in_progress} requests are already in progress; try again later")
+        self.engine.check_room(deadline.at, self.in_progress)
+        self.in_progress += 1
+        try:
+            yield
+        finally:
+            self.in_progress -= 1
+
+
+def service_of(request: Request) -> Service:
+    """Return the service that a request belongs to."""
+    service: Service = request.app.state.service
+    return service
+
+
+def deadline_of_request(request: Request) -> Deadline:
+    """Return the client's deadline, which `Admission` has read from the headers."""
+    deadline: Deadline = request.scope["lensbox.deadline"]
+    return deadline

@@ -1,0 +1,271 @@
+"""The Open Inference Protocol v2 with one model of one version, as tritonclient's HTTP client speaks it."""
+
+import json
+import math
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeVar
+
+import numpy as np
+from fastapi import APIRouter, Request, Response
+from numpy.typing import NDArray
+from torch import Tensor
+
+from lensbox.serve.engine.engines import Model
+from lensbox.serve.engine.jobs import CanvasDetections, CanvasJob
+from lensbox.serve.http.openapi import BINARY, InferAnswer, ModelMetadata, V2Error, body
+from lensbox.serve.http.service import Service, deadline_of_request, service_of
+from lensbox.serve.requests.body import content_encoding, decompress, receive
+from lensbox.serve.requests.errors import ApiError, shown
+from lensbox.serve.requests.futures import Deadline, result_for
+from lensbox.serve.requests.v2_request import (
+    DATATYPES,
+    InferRequest,
+    Wanted,
+    header_length,
+    model_tensors,
+    read_infer_request,
+)
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+HEADER_LENGTH = "Inference-Header-Content-Length"
+MODEL_VERSION = "1"  # an artifact has one version
+_INLINE = 1 << 16  # bytes that are read or written faster than a thread wakes up
+_MOST_NUMBERS = {True: 1 << 24, False: 1 << 20}  # of a binary answer, and of JSON: up to 25 bytes each
+_CHUNK = 4096  # numbers that become text without releasing the GIL
+
+router = APIRouter(prefix="/v2", tags=["v2"])
+
+
+def _errors(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    return {status: {"model": V2Error} for status in statuses}
+
+
+_ERRORS = _errors(400, 404, 503)
+_NAME = {"parameters": [{"name": "name", "in": "path", "required": True, "schema": {"type": "string"}}]}
+_INFER = {**_NAME, **body({"application/json": {"type": "object"}, "application/octet-stream": BINARY})}
+
+
+def _model_route(method: str, path: str, **options: Any) -> Callable[[Function], Function]:
+    """Route /models/{name} + path, and the same with /versions/{version}, which OpenAPI leaves out."""
+
+    def decorate(function: Function) -> Function:
+        for infix, described in (("", True), ("/versions/{version}", False)):
+            route = f"/models/{{name}}{infix}{path}"
+            router.api_route(route, methods=[method], include_in_schema=described, **options)(function)
+        return function
+
+    return decorate
+
+
+@router.get("")
+async def server_metadata(request: Request) -> dict[str, Any]:
+    """Name, version and extensions of this server."""
+    extensions = ["binary_tensor_data", "model_configuration", "model_repository", "statistics"]
+    return {"name": "lensbox", "version": request.app.version, "extensions": extensions}
+
+
+@router.get("/health/live", responses=_errors(503))
+async def server_live(request: Request) -> dict[str, bool]:
+    """The same as /livez."""
+    service_of(request).check_alive()
+    return {"live": True}
+
+
+@router.get("/health/ready", responses=_errors(503))
+async def server_ready(request: Request) -> dict[str, bool]:
+    """The same as /readyz."""
+    service_of(request).check_available()
+    return {"ready": True}
+
+
+@router.post("/repository/index", responses=_errors(503))
+async def repository_index(request: Request) -> list[dict[str, str]]:
+    """The one model of this server."""
+    name = service_of(request).engine.ready_artifact().metadata.name
+    return [{"name": name, "version": MODEL_VERSION, "state": "READY", "reason": ""}]
+
+
+@_model_route("GET", "/ready", responses=_ERRORS, openapi_extra=_NAME)
+async def model_ready(request: Request) -> dict[str, Any]:
+    """200 while /readyz answers 200."""
+    model = _model(request)
+    service_of(request).check_available()
+    return {"name": model.metadata.name, "ready": True}
+
+
+@_model_route("GET", "/config", responses=_ERRORS, openapi_extra=_NAME)
+async def model_config(request: Request) -> dict[str, Any]:
+    """Inputs, outputs and largest batch, in the form of Triton's model configuration."""
+    model = _model(request)
+    tensors = model_tensors(model.metadata)
+    settings = service_of(request).settings
+
+    def described(spec: Any) -> dict[str, Any]:
+        return {"name": spec.name, "data_type": f"TYPE_{spec.datatype}", "dims": list(spec.shape)}
+
+    return {
+        "name": model.metadata.name,
+        "platform": "lensbox",
+        "backend": "lensbox",
+        "max_batch_size": 0,  # the batch is a side of the shapes below
+        "input": [{**described(spec), "optional": spec.name != "images"} for spec in tensors.inputs],
+        "output": [described(spec) for spec in tensors.outputs],
+        "parameters": {"queue_size": {"string_value": str(settings.queue_size)}},
+    }
+
+
+@router.get("/models/stats", include_in_schema=False)
+@_model_route("GET", "/stats", responses=_ERRORS, openapi_extra=_NAME)
+async def model_statistics(request: Request) -> dict[str, Any]:
+    """The number of inference requests so far, by outcome. /metrics has latencies and batches."""
+    model = _model(request) if "name" in request.path_params else service_of(request).engine.ready_artifact()
+    counts = service_of(request).inferences
+    statistics = {
+        "name": model.metadata.name,
+        "version": MODEL_VERSION,
+        "inference_count": counts.succeeded,
+        "execution_count": counts.succeeded,
+        "inference_stats": {"success": {"count": counts.succeeded}, "fail": {"count": counts.failed}},
+    }
+    return {"model_stats": [statistics]}
+
+
+@_model_route("GET", "", response_model=ModelMetadata, responses=_ERRORS, openapi_extra=_NAME)
+async def model_metadata(request: Request) -> dict[str, Any]:
+    """Inputs and outputs of the model. All inputs but `images` may be left out."""
+    metadata = _model(request).metadata
+    tensors = model_tensors(metadata)
+    return {
+        "name": metadata.name,
+        "versions": [MODEL_VERSION],
+        "platform": "lensbox",
+        "inputs": [tensor.to_json() for tensor in tensors.inputs],
+        "outputs": [tensor.to_json() for tensor in tensors.outputs],
+    }
+
+
+@_model_route(
+    "POST",
+    "/infer",
+    response_model=InferAnswer,
+    responses=_errors(400, 404, 408, 413, 415, 422, 503, 504),
+    openapi_extra=_INFER,
+)
+async def infer(request: Request) -> Response:
+    """Detections on canvases."""
+    service = service_of(request)
+    model = _model(request)
+    question, deadline = await _read(request, service, model)
+    check_answer_size(len(question.canvases), question.wanted)
+    job = CanvasJob(question.canvases, question.score_threshold, question.iou_threshold)
+    try:
+        found = await result_for(request, service.engine.submit(job, deadline.at), deadline)
+    except BaseException:
+        service.inferences.failed += 1
+        raise
+    service.inferences.succeeded += 1
+    numbers = found.boxes.numel() + sum(values.numel() for values in found.extras.values())
+
+    def write() -> Response:
+        return infer_answer(question, model.metadata.name, found)
+
+    if 4 * numbers <= _INLINE:
+        return write()
+    return await result_for(request, service.json_parser.submit(write), deadline)
+
+
+async def _read(request: Request, service: Service, model: Model) -> tuple[InferRequest, Deadline]:
+    """Return a client's request, and when it must be answered."""
+    settings = service.settings
+    tensors = model_tensors(model.metadata)
+    encoding = content_encoding(request, ("identity", "gzip", "deflate"))
+    content, deadline = await receive(
+        request, settings.max_body_bytes, settings, deadline_of_request(request)
+    )
+    declared = request.headers.get(HEADER_LENGTH)
+
+    def read() -> InferRequest:
+        plain = decompress(content, encoding, settings.max_body_bytes)
+        json_length = header_length(declared, len(plain), settings.max_json_bytes)
+        return read_infer_request(bytearray(plain), json_length, tensors)
+
+    # Binary tensors are not looked at, so the size of the JSON alone decides.
+    if encoding == "identity" and header_length(declared, len(content), settings.max_json_bytes) <= _INLINE:
+        question = read()
+    else:
+        question = await result_for(request, service.json_parser.submit(read), deadline)
+    return question, deadline if question.timeout is None else deadline.or_sooner(question.timeout)
+
+
+def _model(request: Request) -> Model:
+    """Return the model that the path names. Raises NotReadyError, ApiError (404)."""
+    model: Model = service_of(request).engine.ready_artifact()
+    name, known = request.path_params["name"], model.metadata.name
+    version = request.path_params.get("version", MODEL_VERSION)
+    if (name, version) != (known, MODEL_VERSION):
+        message = f"the model must be {known!r} of version '1', got {shown(name)} of version {shown(version)}"
+        raise ApiError(404, "unknown_model", message)
+    return model
+
+
+def check_answer_size(images: int, wanted: Sequence[Wanted]) -> None:
+    """Raise ApiError (413) for an answer that would be too large. Sides that vary are not counted."""
+    for binary, most in _MOST_NUMBERS.items():
+        numbers = sum(
+            math.prod(side for side in wish.output.shape if side > 0)
+            for wish in wanted
+            if wish.binary is binary
+        )
+        if images * numbers > most:
+            form = "binary" if binary else "JSON"
+            raise ApiError(
+                413,
+                "answer_too_large",
+                f"an answer can have at most {most} numbers as {form}, {most // numbers} images of these "
+                f"outputs; got {images} images",
+            )
+
+
+def infer_answer(request: InferRequest, model_name: str, found: CanvasDetections) -> Response:
+    """Return the answer to a request: JSON, followed by the binary outputs, if any."""
+    outputs = _outputs(found)
+    texts: list[str] = []
+    binaries: list[bytes | memoryview] = []
+    for output, binary in request.wanted:
+        values = outputs[output.name].contiguous()
+        # Describe the tensor itself, not what the metadata says of it.
+        described = f'"name":{json.dumps(output.name)},"datatype":"{DATATYPES[values.dtype]}"'
+        described += f',"shape":{json.dumps(list(values.shape), separators=(",", ":"))}'
+        if binary:
+            content = values.view(-1).numpy().view(np.uint8).data
+            described += f',"parameters":{{"binary_data_size":{len(content)}}}'
+            binaries.append(content)
+        else:
+            described += f',"data":[{",".join(_texts(values.view(-1).numpy()))}]'
+        texts.append(f"{{{described}}}")
+    start = {"model_name": model_name, "model_version": MODEL_VERSION}
+    if request.id is not None:
+        start = {"id": request.id, **start}
+    header = f'{json.dumps(start, separators=(",", ":"))[:-1]},"outputs":[{",".join(texts)}]}}'.encode()
+    if not binaries:
+        return Response(header, media_type="application/json")
+    headers = {HEADER_LENGTH: str(len(header))}
+    return Response(b"".join([header, *binaries]), headers=headers, media_type="application/octet-stream")
+
+
+def _outputs(found: CanvasDetections) -> dict[str, Tensor]:
+    """Return the outputs by name; counts are int32 whatever the detector returns."""
+    labels = {} if found.labels is None else {"labels": found.labels}
+    counts = found.counts.int()
+    return {"boxes": found.boxes, "scores": found.scores, "counts": counts, **labels, **found.extras}
+
+
+def _texts(values: NDArray[np.generic]) -> Iterator[str]:
+    """Yield numbers as JSON in chunks; null stands for NaN and infinity."""
+    for start in range(0, len(values), _CHUNK):
+        piece = values[start : start + _CHUNK]
+        numbers = piece.tolist()
+        if not np.isfinite(piece).all():
+            numbers = [number if math.isfinite(number) else None for number in numbers]
+        yield json.dumps(numbers, separators=(",", ":"))[1:-1]

@@ -1,0 +1,120 @@
+"""Read a request's body under a size limit and a time limit."""
+
+import asyncio
+import sys
+import zlib
+from collections.abc import Coroutine
+from typing import Any
+
+import anyio
+from fastapi import Request
+from starlette.requests import ClientDisconnect
+
+from lensbox.serve.requests.errors import ApiError, shown
+from lensbox.serve.requests.futures import Deadline
+from lensbox.serve.settings import Settings
+
+Body = bytes | bytearray
+
+_WINDOW_BITS = {"gzip": zlib.MAX_WBITS + 16, "deflate": zlib.MAX_WBITS}  # deflate: RFC 1950, as HTTP says
+
+
+async def receive(
+    request: Request, limit: int, settings: Settings, deadline: Deadline
+) -> tuple[Body, Deadline]:
+    """Return the whole body, and when it must be answered.
+
+    limit: bytes. deadline: the client's own; `answer_timeout` after the end of the body may come sooner.
+    Raises ApiError: 400 empty, 408 too slow, 413 too large; DeadlineError.
+    """
+    body = await _read(request, limit, settings.body_timeout, deadline)
+    return body, deadline.or_sooner(settings.answer_timeout)
+
+
+def content_encoding(request: Request, allowed: tuple[str, ...]) -> str:
+    """Return the Content-Encoding in small letters. Raises ApiError (415) for others than `allowed`."""
+    encoding = request.headers.get("content-encoding", "identity")
+    name = encoding.strip().lower()
+    if name not in allowed:
+        rule = " or ".join(allowed)
+        raise ApiError(415, "unsupported_encoding", f"Content-Encoding must be {rule}, got {shown(encoding)}")
+    return name
+
+
+def decompress(body: Body, encoding: str, limit: int) -> Body:
+    """Return the content of a body that is "identity", "gzip" or "deflate".
+
+    Inflates at most `limit` bytes, whatever the body claims. Raises ApiError: 400 damaged, truncated or
+    followed by more bytes; 413 too large.
+    """
+    if encoding == "identity":
+        return body
+    inflater = zlib.decompressobj(_WINDOW_BITS[encoding])
+    try:
+        content = bytearray(inflater.decompress(body, limit + 1))
+    except zlib.error as error:
+        raise _damaged(f"the body must be valid {encoding}: {error}") from None
+    if len(content) > limit:
+        raise _too_large(limit, "more once it is decompressed")
+    if not inflater.eof:
+        raise _damaged(f"the body must be a complete {encoding} stream, got {len(body)} bytes of one")
+    if inflater.unused_data:
+        rest = len(inflater.unused_data)
+        raise _damaged(f"the body must be one {encoding} stream, got {rest} bytes behind its end")
+    return content
+
+
+async def _read(request: Request, limit: int, timeout: float, deadline: Deadline) -> Body:
+    declared = request.headers.get("content-length")
+    if declared is not None and int(declared) > limit:  # the server has checked that it is a number
+        raise _too_large(limit, f"a Content-Length of {declared}")
+    try:
+        body = await _within(min(timeout, deadline.left), _collect(request, limit))
+    except TimeoutError:
+        if not deadline.left:
+            raise deadline.error() from None
+        message = f"the body must arrive within {timeout:g} seconds; it was still incomplete"
+        raise ApiError(408, "body_timeout", message, {"Connection": "close"}) from None
+    if not body:
+        raise ApiError(400, "empty_body", "the body must not be empty, got 0 bytes")
+    return body
+
+
+if sys.version_info >= (3, 11):  # a tenth of anyio's time
+
+    async def _within(seconds: float, steps: Coroutine[Any, Any, Body]) -> Body:
+        async with asyncio.timeout(seconds):
+            return await steps
+else:
+
+    async def _within(seconds: float, steps: Coroutine[Any, Any, Body]) -> Body:
+        with anyio.fail_after(seconds):
+            return await steps
+
+
+async def _collect(request: Request, limit: int) -> Body:
+    """Return the body; one that comes in a single piece, as most photographs do, is not copied."""
+    body: Body = b""
+    is_whole = False
+    while not is_whole:
+        message = await request.receive()
+        if message["type"] == "http.disconnect":
+            raise ClientDisconnect
+        chunk = message.get("body", b"")
+        if len(body) + len(chunk) > limit:  # chunked bodies declare no length
+            raise _too_large(limit, f"{len(body) + len(chunk)} and maybe more")
+        if not body:
+            body = chunk
+        elif chunk:
+            body = body if isinstance(body, bytearray) else bytearray(body)
+            body += chunk
+        is_whole = not message.get("more_body", False)
+    return body
+
+
+def _too_large(limit: int, received: str) -> ApiError:
+    return ApiError(413, "body_too_large", f"the body must have at most {limit} bytes, got {received}")
+
+
+def _damaged(message: str) -> ApiError:
+    return ApiError(400, "undecodable_body", message)

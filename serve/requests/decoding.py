@@ -1,0 +1,96 @@
+"""Decode images in a few threads."""
+
+import contextvars
+import math
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TypeVar
+
+from lensbox.artifact.metadata import Canvas, Reading
+from lensbox.runtime.images.fast_jpeg import is_quick_jpeg
+from lensbox.runtime.images.photo import Photo
+from lensbox.serve.requests.image_file import photo_from_file
+
+# A JPEG of this size decodes in half a millisecond to two.
+_FEW_BYTES = 1 << 18
+_FEW_PIXELS = 1 << 19
+
+Result = TypeVar("Result")
+
+
+class Decoders:
+    """A pool of threads that decode image files.
+
+    threads: images decoded at a time. max_pixels: most pixels of an image. time_limit: seconds from `submit`
+    until decoding is given up. on_decoded: called in the thread with the seconds that an image took.
+    """
+
+    def __init__(
+        self,
+        threads: int,
+        max_pixels: int,
+        time_limit: float,
+        on_decoded: Callable[[float], None] = lambda seconds: None,
+    ) -> None:
+        self._threads = threads
+        self._max_pixels = max_pixels
+        self._time_limit = time_limit
+        self._on_decoded = on_decoded
+        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="lensbox-decode")
+        self._limits: dict[int, float] = {}  # thread: when its image must be done
+
+    def submit(
+        self,
+        file: bytes,
+        canvas: Canvas | None,
+        reading: Reading,
+        deadline: float = math.inf,
+        is_alone: bool = False,
+    ) -> "Future[Photo]":
+        """Decode a file as `photo_from_file` does; cancelling the future before its turn drops it.
+
+        deadline: of the request, on the clock of `time.monotonic`. is_alone: no other request is in progress,
+        so a small JPEG is decoded in the caller's thread, which is faster than waking another one.
+        """
+        if is_alone and not self._limits and len(file) <= _FEW_BYTES and is_quick_jpeg(file, _FEW_PIXELS):
+            photo: Future[Photo] = Future()
+            try:
+                photo.set_result(self._decode(file, canvas, reading, deadline))
+            except Exception as error:
+                photo.set_exception(error)
+            return photo
+        return self.run(lambda until: self._decode(file, canvas, reading, until), deadline)
+
+    def run(self, work: Callable[[float], Result], deadline: float = math.inf) -> "Future[Result]":
+        """Run other work with images, such as drawing, in a thread. `work` gets the time to give up."""
+        limit = time.monotonic() + self._time_limit
+        context = contextvars.copy_context()  # for logs and traces
+        return self._pool.submit(context.run, self._timed, work, deadline, limit)
+
+    @property
+    def stuck(self) -> bool:
+        """Whether every thread is busy with an image whose time is over, so that none can be decoded."""
+        now = time.monotonic()
+        return sum(limit < now for limit in list(self._limits.values())) == self._threads
+
+    def stop(self) -> None:
+        """Drop waiting images and abandon the ones that are being decoded."""
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def _timed(self, work: Callable[[float], Result], deadline: float, limit: float) -> Result:
+        thread = threading.get_ident()
+        # Not the client's deadline: short deadlines would make all threads look stuck.
+        self._limits[thread] = limit
+        try:
+            return work(min(deadline, limit))
+        finally:
+            del self._limits[thread]
+
+    def _decode(self, file: bytes, canvas: Canvas | None, reading: Reading, until: float) -> Photo:
+        start = time.monotonic()
+        try:
+            return photo_from_file(file, canvas, reading, self._max_pixels, until)
+        finally:
+            self._on_decoded(time.monotonic() - start)

@@ -1,0 +1,53 @@
+"""Errors that a client is told about, and how values are shown in their messages."""
+
+import reprlib
+from collections.abc import Mapping
+from http import HTTPStatus
+from typing import Any
+
+_shorten = reprlib.Repr()
+_shorten.maxstring = _shorten.maxother = _shorten.maxlong = 60
+_shorten.maxlist = _shorten.maxdict = 4
+_shorten.maxlevel = 3
+
+
+class ApiError(Exception):
+    """An error answer.
+
+    status: HTTP status. code: a stable word for programs. message: a sentence for people that names the
+    argument, the rule and the value received. headers: further headers of the answer.
+    """
+
+    def __init__(
+        self, status: int, code: str, message: str, headers: Mapping[str, str] | None = None
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.code = code
+        self.message = message
+        self.headers = headers
+
+
+class HangUpError(Exception):
+    """The client closed the connection before the answer was ready."""
+
+
+def shown(value: object) -> str:
+    """Return the `repr` of a client's value, cut to a length fit for a message."""
+    return _shorten.repr(value)
+
+
+def problem(status: int, code: str, message: str) -> dict[str, Any]:
+    """Return a problem document (RFC 9457). `code` tells the problem; its type is "about:blank"."""
+    title = HTTPStatus(status).phrase
+    return {"type": "about:blank", "title": title, "status": status, "detail": message, "code": code}
+
+
+def parameter_message(fault: Mapping[str, Any], known: tuple[str, ...], kind: str) -> str:
+    """Return a message for one of pydantic's errors. known: valid names; kind: what a parameter is called."""
+    name = fault["loc"][-1]
+    if fault["type"] == "extra_forbidden":
+        names = ", ".join(known) or "none"
+        return f"there is no {kind} {shown(name)} (known: {names}); got the value {shown(fault['input'])}"
+    rule = fault["msg"].replace("Input should be", "must be")
+    return f"{name} {rule}, got {shown(fault['input'])}"

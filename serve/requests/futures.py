@@ -1,0 +1,207 @@
+"""Wait for worker threads without blocking the event loop, until a deadline or until the client is gone."""
+
+import asyncio
+import contextlib
+import contextvars
+import math
+import threading
+import time
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Future, InvalidStateError
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from fastapi import Request
+
+from lensbox.serve.engine.errors import DeadlineError
+from lensbox.serve.requests.errors import ApiError, HangUpError, shown
+
+DEADLINE_HEADER = "X-Request-Timeout-Ms"
+_MOST_MILLISECONDS = 86_400_000  # a day
+
+Result = TypeVar("Result")
+First = TypeVar("First")
+Second = TypeVar("Second")
+
+
+@dataclass(frozen=True)
+class Deadline:
+    """When a request must be answered.
+
+    at: seconds on the clock of `time.monotonic`. seconds: the whole time that was given, for messages.
+    """
+
+    at: float
+    seconds: float
+
+    @classmethod
+    def after(cls, seconds: float) -> "Deadline":
+        """Return the deadline that many seconds from now."""
+        return cls(time.monotonic() + seconds, seconds)
+
+    @property
+    def left(self) -> float:
+        """Seconds that are left, at least 0."""
+        return max(0.0, self.at - time.monotonic())
+
+    def error(self) -> DeadlineError:
+        """Return the error of a request that missed this deadline."""
+        return DeadlineError(f"no answer within {self.seconds:g} seconds; try again later")
+
+    def or_sooner(self, seconds: float) -> "Deadline":
+        """Return this deadline, or the one `seconds` from now if that comes first."""
+        other = Deadline.after(seconds)
+        return other if other.at < self.at else self
+
+
+NO_DEADLINE = Deadline(math.inf, math.inf)
+
+
+def deadline_of(text: str | None) -> Deadline:
+    """Return the deadline that a value of X-Request-Timeout-Ms means; NO_DEADLINE for None.
+
+    Raises ApiError (422) unless it is a whole number of milliseconds from 1 to a day.
+    """
+    if text is None:
+        return NO_DEADLINE
+    milliseconds = int(text) if text.isascii() and text.isdecimal() and len(text) < 10 else 0
+    if not 1 <= milliseconds <= _MOST_MILLISECONDS:
+        rule = f"must be a whole number of milliseconds from 1 to {_MOST_MILLISECONDS}"
+        raise ApiError(422, "invalid_parameter", f"{DEADLINE_HEADER} {rule}, got {shown(text)}")
+    return Deadline.after(milliseconds / 1000)
+
+
+async def result_for(request: Request, future: "Future[Result]", deadline: Deadline) -> Result:
+    """Return the future's result, for a request whose body has been read.
+
+    Cancels the future if the client hangs up or the deadline passes, so that a queued job never runs. Raises
+    HangUpError, DeadlineError, or what the future raises.
+    """
+    loop, thread = asyncio.get_running_loop(), threading.get_ident()
+
+    def watch(wake: Callable[[], None]) -> None:
+        def tell(_: object) -> None:
+            if threading.get_ident() == thread:
+                wake()
+            else:
+                with contextlib.suppress(RuntimeError):  # the loop has ended
+                    loop.call_soon_threadsafe(wake)
+
+        future.add_done_callback(tell)
+
+    try:
+        await _in_time(request, future.done, watch, deadline)
+        if future.cancelled():  # because the service shuts down
+            raise asyncio.CancelledError
+        return future.result()
+    finally:
+        future.cancel()  # does nothing once the future runs
+
+
+async def outcome_of(request: Request, steps: "Coroutine[Any, Any, Result]", deadline: Deadline) -> Result:
+    """Return a coroutine's result, as `result_for` does for a future."""
+    task = asyncio.create_task(steps)
+    try:
+        await _in_time(request, task.done, lambda wake: task.add_done_callback(lambda _: wake()), deadline)
+        return task.result()
+    finally:
+        task.cancel()
+        await asyncio.wait([task])  # until it has cancelled its own steps
+
+
+async def settled(future: "Future[Result]") -> Result:
+    """Return the future's result; cancel the future if this coroutine is cancelled."""
+    waiting = asyncio.wrap_future(future)
+    try:
+        return await waiting
+    finally:
+        future.cancel()
+
+
+def chained(
+    first: "Future[First]", follow: Callable[[First], "Future[Second]"]
+) -> "Future[tuple[First, Second]]":
+    """Chain two futures, so that the event loop awaits only the second. Return both results.
+
+    `follow` starts the second step in the thread that ends the first, in the caller's context. The returned
+    future raises what a step or `follow` raises. Cancelling it cancels the step that has not begun.
+    """
+    context = contextvars.copy_context()
+    both: Future[tuple[First, Second]] = Future()
+    steps: list[Future[First] | Future[Second]] = [first]
+
+    def go_on(done: "Future[First]") -> None:
+        if both.cancelled():
+            return
+        try:
+            value = done.result()
+            second = context.run(follow, value)
+        except BaseException as error:  # of any kind, because a request waits for it
+            _fail(both, error)
+            return
+        steps.append(second)
+        second.add_done_callback(lambda done: finish(value, done))
+        if both.cancelled():  # meanwhile
+            second.cancel()
+
+    def finish(value: First, done: "Future[Second]") -> None:
+        try:
+            both.set_result((value, done.result()))
+        except InvalidStateError:  # cancelled
+            pass
+        except BaseException as error:
+            _fail(both, error)
+
+    def end(done: "Future[tuple[First, Second]]") -> None:
+        if done.cancelled():
+            for step in steps:
+                step.cancel()
+        # Break the reference cycle: otherwise photographs stay in memory until the garbage collector runs.
+        steps.clear()
+
+    both.add_done_callback(end)
+    first.add_done_callback(go_on)
+    return both
+
+
+def _fail(future: "Future[Any]", error: BaseException) -> None:
+    with contextlib.suppress(InvalidStateError):  # cancelled
+        future.set_exception(error)
+
+
+async def _in_time(
+    request: Request,
+    is_done: Callable[[], bool],
+    watch: Callable[[Callable[[], None]], None],
+    deadline: Deadline,
+) -> None:
+    """Return when something is done. Raises HangUpError and DeadlineError.
+
+    watch: takes a callback, and calls it in the event loop's thread when the thing is done. (asyncio.wait
+    would take two more turns of the loop.)
+    """
+    loop = asyncio.get_running_loop()
+    woken: asyncio.Future[None] = loop.create_future()
+
+    def wake() -> None:
+        if not woken.done():
+            woken.set_result(None)
+
+    watch(wake)
+    hang_up = asyncio.create_task(_hang_up(request))
+    hang_up.add_done_callback(lambda _: wake())
+    timer = loop.call_later(deadline.left, wake)
+    try:
+        await woken
+        if is_done():
+            return
+        raise HangUpError if hang_up.done() else deadline.error()
+    finally:
+        timer.cancel()
+        hang_up.cancel()
+
+
+async def _hang_up(request: Request) -> None:
+    """Return when the client has closed the connection."""
+    while (await request.receive())["type"] != "http.disconnect":
+        pass

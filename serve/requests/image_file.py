@@ -1,0 +1,107 @@
+"""Decode an image file, and refuse early what would be expensive to decode."""
+
+from typing import NamedTuple
+
+from PIL.BmpImagePlugin import BmpImageFile
+from PIL.GifImagePlugin import GifImageFile
+from PIL.ImageFile import ImageFile
+from PIL.JpegImagePlugin import JpegImageFile
+from PIL.PngImagePlugin import PngImageFile
+from PIL.WebPImagePlugin import WebPImageFile
+
+from lensbox.artifact.metadata import Canvas, Reading
+from lensbox.common.errors import InputError
+from lensbox.runtime.images.decoder import TooManyPixelsError, decode_photo
+from lensbox.runtime.images.files import MAX_PIECES
+from lensbox.runtime.images.limits import ImageLimits
+from lensbox.runtime.images.photo import Photo
+from lensbox.serve.engine.errors import DeadlineError
+from lensbox.serve.requests.errors import ApiError, shown
+
+# A screenshot of 1920 x 1080, which run-length coding was made for.
+MAX_RUN_LENGTH_PIXELS = 1 << 21
+
+# Inflated bytes: 40 million pixels of RGB, 30 of RGBA, 15 of RGBA with 16 bits a sample. The slowest such PNG
+# takes 1.6 s of a thread.
+MAX_PNG_BYTES = 120_000_000
+
+
+class _Signature(NamedTuple):
+    offset: int
+    content: bytes
+    format: str
+    reader: type[ImageFile] | None  # None: known, but not supported
+
+
+# Few formats on purpose: every decoder is exposed to bytes from strangers.
+_SIGNATURES = (
+    _Signature(0, b"\xff\xd8\xff", "JPEG", JpegImageFile),
+    _Signature(0, b"\x89PNG\r\n\x1a\n", "PNG", PngImageFile),
+    _Signature(8, b"WEBP", "WebP", WebPImageFile),
+    _Signature(0, b"BM", "BMP", BmpImageFile),
+    _Signature(0, b"GIF8", "GIF", GifImageFile),
+    _Signature(0, b"II*\x00", "TIFF", None),
+    _Signature(0, b"MM\x00*", "TIFF", None),
+    _Signature(4, b"ftyp", "HEIF, AVIF or MP4", None),
+    _Signature(0, b"\xff\x0a", "JPEG XL", None),
+    _Signature(4, b"JXL ", "JPEG XL", None),
+    _Signature(4, b"jP  ", "JPEG 2000", None),
+    _Signature(0, b"8BPS", "PSD", None),
+    _Signature(0, b"%PDF", "PDF", None),
+    _Signature(0, b"\x00\x00\x01\x00", "ICO", None),
+    _Signature(0, b"<svg", "SVG", None),
+)
+_LONGEST_NAME = 256  # bytes of a body that may be the name of a file
+_SUPPORTED = ", ".join(signature.format for signature in _SIGNATURES if signature.reader)
+
+
+def photo_from_file(
+    file: bytes,
+    canvas: Canvas | None,
+    reading: Reading,
+    max_pixels: int,
+    deadline: float | None = None,
+) -> Photo:
+    """Return the photograph in a file, read for a canvas as `decode_photo` does.
+
+    deadline: when to give up, on the clock of `time.monotonic`. Raises DeadlineError; ApiError: 400
+    undecodable, 413 more than `max_pixels` pixels, 415 an unsupported format.
+    """
+    limits = ImageLimits(
+        max_pixels=max_pixels,
+        max_run_length_pixels=MAX_RUN_LENGTH_PIXELS,
+        max_png_bytes=MAX_PNG_BYTES,
+        max_pieces=MAX_PIECES,
+        deadline=deadline,
+    )
+    try:
+        return decode_photo(file, canvas, reading, limits, _reader(file))
+    except TooManyPixelsError as error:
+        raise ApiError(413, "too_many_pixels", str(error)) from error
+    except TimeoutError as error:
+        raise DeadlineError(f"{error}; try again later") from error
+    except InputError as error:
+        message = f"the image must be a complete, valid file: {error}"
+        raise ApiError(400, "undecodable_image", message) from error
+
+
+def _reader(file: bytes) -> type[ImageFile]:
+    if not file:
+        raise ApiError(400, "empty_image", "the image must not be empty, got 0 bytes")
+    for signature in _SIGNATURES:
+        if file.startswith(signature.content, signature.offset):
+            if signature.reader is None:
+                message = f"the image must be one of {_SUPPORTED}, got {signature.format}"
+                raise ApiError(415, "unsupported_format", message)
+            return signature.reader
+    got = f"{len(file)} bytes that begin with {shown(file[:8])}"
+    if len(file) <= _LONGEST_NAME and file.isascii() and (text := file.decode("ascii").strip()).isprintable():
+        got = f"the text {shown(text)}; curl sends a file with --data-binary @photo.jpg"
+    raise ApiError(400, "undecodable_image", f"the image must be one of {_SUPPORTED}, got {got}")
+
+
+def hint_of_form(content_type: str) -> str:
+    """Return what to add to the message of an image that cannot be decoded; "" for most Content-Types."""
+    if content_type.startswith("application/x-www-form-urlencoded"):
+        return "; `curl -d @photo.jpg` drops line breaks from a file: send it with --data-binary @photo.jpg"
+    return ""

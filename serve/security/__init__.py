@@ -1,1 +1,0 @@
-"""Who may ask, how often, from where, and over what: keys, rates, origins, headers, TLS."""

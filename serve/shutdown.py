@@ -1,0 +1,47 @@
+"""Shut `lensbox serve` down. SIGINT and SIGTERM are answered from before the slow imports on."""
+
+import logging
+import os
+import signal
+import sys
+from collections.abc import Callable
+from types import FrameType
+from typing import NoReturn
+
+from lensbox.common.errors import ExitCode
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+class Shutdown:
+    """Handle SIGINT and SIGTERM. For the main thread, once per process.
+
+    The first signal calls `ask`, which begins an orderly shutdown; while `ask` is None, the process ends with
+    0. A second signal ends the process with 128 + its number, as shells do. `timeout` seconds after the first
+    signal the kernel ends the process with SIGALRM, whatever its threads do.
+    """
+
+    def __init__(self, timeout: float) -> None:
+        self.ask: Callable[[], None] | None = None
+        self._timeout = timeout
+        self._asked = False
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        for number in SIGNALS:
+            signal.signal(number, self._handle)
+
+    def _handle(self, number: int, _: FrameType | None) -> None:
+        if self._asked:
+            os._exit(128 + number)
+        self._asked = True
+        if self.ask is None:
+            os._exit(ExitCode.GOOD)
+        signal.setitimer(signal.ITIMER_REAL, self._timeout)
+        self.ask()
+
+
+def end_process(code: int) -> NoReturn:
+    """End the process without waiting for its threads."""
+    logging.shutdown()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)

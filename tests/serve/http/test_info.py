@@ -1,0 +1,115 @@
+"""/healthz, /readyz and /v1/model through a service's life."""
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import httpx
+import torch
+from problems import problem_of
+
+from lensbox.runtime.artifact import Artifact
+
+
+def test_a_loading_service_is_alive_but_not_ready(
+    start_service: Callable[..., Any], fake: Any, wait_until: Callable[..., None], png: bytes
+) -> None:
+    loading = threading.Event()
+
+    def load() -> Any:
+        assert loading.wait(60)
+        return fake
+
+    client = start_service(load).client
+    try:
+        assert client.get("/healthz").json() == {"status": "alive"}
+        for response in (
+            client.get("/readyz"),
+            client.get("/v1/model"),
+            client.post("/v1/detect", content=png),
+            client.post("/v1/loss", json={"predictions": [], "targets": []}),
+        ):
+            assert response.status_code == 503
+            assert response.headers["retry-after"] == "1"
+            assert problem_of(response) == {"code": "not_ready", "message": "the model is still loading"}
+    finally:
+        loading.set()
+    wait_until(lambda: client.get("/readyz").status_code == 200)
+    assert client.get("/readyz").json() == {"status": "ready"}
+
+
+def test_a_service_that_failed_to_load_says_why(
+    start_service: Callable[..., Any], wait_until: Callable[..., None]
+) -> None:
+    def load() -> Any:
+        raise RuntimeError("the file is gone")
+
+    client = start_service(load).client
+    wait_until(lambda: "still loading" not in client.get("/readyz").text)
+    response = client.get("/readyz")
+    assert response.status_code == 503
+    assert problem_of(response)["message"] == "the model cannot be used: the file is gone"
+    assert client.get("/healthz").status_code == 200
+
+
+def test_a_lost_device_ends_readiness(start: Callable[..., Any], fake: Any) -> None:
+    client = start().client
+    fake.error = fake.self_test_error = RuntimeError("CUDA error: an illegal memory access was encountered")
+    response = client.post("/v1/loss", json={"predictions": [], "targets": []})
+    assert response.status_code == 500
+    assert "CUDA" not in response.text
+    reason = (
+        "the model cannot be used: after an error it fails its self-test (RuntimeError); restart the service"
+    )
+    for path in ("/readyz", "/healthz"):  # the latter so that it is restarted
+        response = client.get(path)
+        assert response.status_code == 503
+        assert problem_of(response) == {"code": "not_ready", "message": reason}
+    assert client.get("/v2/health/live").json() == {"error": reason}
+
+
+def test_model_describes_what_is_served(client: httpx.Client, artifact: Artifact) -> None:
+    answer = client.get("/v1/model").json()
+    assert answer["name"] == "face_detector"
+    assert answer["weights_sha256"] == artifact.metadata.weights_sha256
+    assert answer["defaults"]["score_threshold"] == artifact.metadata.score_threshold
+    assert any(op.startswith("lensbox::padded_nms") for op in answer["ops"])
+    assert list(answer["self_test"]["image"]) == ["shape"]
+    assert answer["self_test"]["expected"]["boxes"]
+    assert answer["service"]["device"] == "cpu"
+    assert answer["service"]["torch"] == torch.__version__
+    assert answer["service"]["limits"]["max_boxes"] == 100
+
+
+def test_the_interface_is_described(client: httpx.Client) -> None:
+    description = client.get("/openapi.json").json()
+    assert description["info"]["version"] == client.get("/v1/model").json()["service"]["version"]
+    paths = {path for path in description["paths"] if not path.startswith("/v2")}
+    assert paths == {"/livez", "/readyz", "/v1/model", "/v1/detect", "/v1/loss", "/metrics"}
+    model = "/v2/models/{name}"
+    assert {f"{model}/infer", f"{model}/ready", model, "/v2"} < set(description["paths"])
+    detect = description["paths"]["/v1/detect"]["post"]
+    names = {parameter["name"] for parameter in detect["parameters"]}
+    assert names == {"score_threshold", "iou_threshold", "orientation"}
+    assert set(detect["requestBody"]["content"]) == {"multipart/form-data", "image/*", "application/json"}
+    for path in ("/v1/detect", "/v1/loss"):
+        responses = description["paths"][path]["post"]["responses"]
+        for status in ("400", "408", "413", "415", "422", "503", "504"):
+            schema = responses[status]["content"]["application/problem+json"]["schema"]
+            assert schema["required"] == ["type", "title", "status", "detail", "code"]
+
+
+def test_unknown_paths_and_methods_are_errors_of_the_same_shape(client: httpx.Client) -> None:
+    response = client.get("/v1/models")
+    assert response.status_code == 404
+    assert problem_of(response) == {
+        "code": "not_found",
+        "message": "there is no endpoint GET '/v1/models'",
+    }
+    response = client.get("/v1/detect")
+    assert response.status_code == 405
+    assert response.headers["allow"] == "POST"
+    assert problem_of(response) == {
+        "code": "method_not_allowed",
+        "message": "the endpoint takes POST, got GET '/v1/detect'",
+    }

@@ -1,0 +1,33 @@
+"""The socket that the service listens on."""
+
+import asyncio
+import socket
+
+import pytest
+
+from lensbox.serve.http.listener import listen
+
+_PATIENCE = 60.0
+
+
+@pytest.mark.parametrize(("family", "host"), [(socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1")])
+def test_no_answer_waits_for_an_acknowledgement(family: socket.AddressFamily, host: str) -> None:
+    try:
+        listener = listen(host, 0)
+    except OSError:
+        pytest.skip(f"this machine has no address {host}")
+
+    async def option_of_an_accepted_connection() -> int:
+        accepted: asyncio.Future[socket.socket] = asyncio.get_running_loop().create_future()
+
+        class Protocol(asyncio.Protocol):
+            def connection_made(self, transport: asyncio.BaseTransport) -> None:
+                accepted.set_result(transport.get_extra_info("socket"))
+
+        server = await asyncio.get_running_loop().create_server(Protocol, sock=listener)
+        async with server:
+            with socket.create_connection(listener.getsockname()[:2], timeout=_PATIENCE):
+                return (await accepted).getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+
+    assert listener.family is family
+    assert asyncio.run(option_of_an_accepted_connection()) != 0

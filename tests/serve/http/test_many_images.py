@@ -1,0 +1,237 @@
+"""POST /v1/detect of several images."""
+
+import base64
+import io
+import random
+import socket
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import httpx
+import numpy as np
+import PIL.Image
+import pytest
+from problems import problem_of
+
+WaitUntil = Callable[[Callable[[], bool]], None]
+Encode = Callable[..., bytes]
+
+
+def form_of(*files: bytes) -> list[tuple[str, tuple[str, bytes]]]:
+    return [("image", ("x", file)) for file in files]
+
+
+def json_of(*files: bytes) -> dict[str, list[dict[str, str]]]:
+    return {"images": [{"data": base64.b64encode(file).decode()} for file in files]}
+
+
+def assert_alike(answer: Any, expected: Any) -> None:
+    """Equal but for the last digits of float32, which depend on the size of a batch."""
+    assert (answer["width"], answer["height"]) == (expected["width"], expected["height"])
+    found, wanted = (
+        np.array([[*one["box"], one["score"]] for one in image["detections"]]) for image in (answer, expected)
+    )
+    np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-4)
+
+
+@pytest.fixture(scope="module")
+def files(encode: Encode) -> list[bytes]:
+    buffer = io.BytesIO()
+    PIL.Image.open(io.BytesIO(encode("PNG"))).resize((90, 300)).save(buffer, "PNG")
+    return [encode("PNG"), encode("JPEG"), buffer.getvalue(), encode("PNG", "L")]
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+def test_the_answers_are_those_of_each_image_alone(
+    client: httpx.Client, files: list[bytes], as_json: bool
+) -> None:
+    many = [files[index % 4] for index in range(20)]
+    body: dict[str, Any] = {"json": json_of(*many)} if as_json else {"files": form_of(*many)}
+    response = client.post("/v1/detect", **body)
+    assert response.status_code == 200
+    assert list(response.json()) == ["images"]
+    answers = response.json()["images"]
+    alone = [client.post("/v1/detect", content=file).json() for file in files]
+    assert len(answers) == 20
+    for index, answer in enumerate(answers):
+        assert_alike(answer, alone[index % 4])
+    assert len({(one["width"], len(one["detections"])) for one in alone}) > 1
+
+
+def test_one_image_of_a_form_is_one_answer_and_of_json_a_list(client: httpx.Client, png: bytes) -> None:
+    alone = client.post("/v1/detect", content=png).json()
+    assert client.post("/v1/detect", files=form_of(png)).json() == alone
+    assert client.post("/v1/detect", json=json_of(png)).json() == {"images": [alone]}
+
+
+def test_parameters_of_the_query_and_of_the_body(client: httpx.Client, png: bytes) -> None:
+    expected = client.post("/v1/detect?score_threshold=0&iou_threshold=0.1", content=png).json()
+    assert expected != client.post("/v1/detect", content=png).json()
+    both = {**json_of(png, png), "score_threshold": 0, "iou_threshold": 0.1}
+    for query, body in (
+        ("", {"json": both}),
+        ("?score_threshold=0", {"json": {**json_of(png, png), "iou_threshold": 0.1}}),
+        ("?score_threshold=0&iou_threshold=0.1", {"files": form_of(png, png)}),
+    ):
+        for answer in client.post(f"/v1/detect{query}", **body).json()["images"]:
+            assert_alike(answer, expected)
+    twice = client.post("/v1/detect?score_threshold=0", json=both)
+    assert twice.status_code == 422
+    assert problem_of(twice)["code"] == "invalid_parameter"
+
+
+def test_a_bad_image_has_a_problem_in_its_place(
+    client: httpx.Client, png: bytes, empty_png: Callable[[int, int], bytes]
+) -> None:
+    bad = [b"no image", b"", empty_png(50_000, 50_000), b"II*\x00 and so on", png[: len(png) // 2]]
+    expected = [
+        (400, "undecodable_image"),
+        (400, "empty_image"),
+        (413, "too_many_pixels"),
+        (415, "unsupported_format"),
+        (400, "undecodable_image"),
+    ]
+    mixed = [png, *bad, png]
+    for body in ({"files": form_of(*mixed)}, {"json": json_of(*mixed)}):
+        response = client.post("/v1/detect", **body)
+        assert response.status_code == 200
+        first, *errors, last = response.json()["images"]
+        assert_alike(first, client.post("/v1/detect", content=png).json())
+        assert_alike(last, first)
+        for file, error, (status, code) in zip(bad, errors, expected, strict=True):
+            alone = client.post("/v1/detect", content=file or b"\0")
+            assert list(error) == ["error"]
+            assert (error["error"]["status"], error["error"]["code"]) == (status, code)
+            if file:
+                assert error["error"] == alone.json()
+
+
+def test_wrong_base64_has_its_problem_in_place(client: httpx.Client, png: bytes) -> None:
+    question = json_of(png)
+    question["images"].append({"data": "no base64!"})
+    _, no_data = client.post("/v1/detect", json=question).json()["images"]
+    assert no_data["error"]["code"] == "undecodable_image"
+
+
+def test_images_of_one_request_are_computed_together(
+    start: Callable[..., Any], fake: Any, wait_until: WaitUntil, encode: Encode
+) -> None:
+    running = start(max_batch=4)
+    fake.gate.clear()
+    answers: list[httpx.Response] = []
+    thread = threading.Thread(
+        target=lambda: answers.append(running.client.post("/v1/detect", files=form_of(*[encode("PNG")] * 9)))
+    )
+    thread.start()
+    # The first is taken alone; seven more wait: twice a batch are on their way, and no more.
+    wait_until(lambda: running.service.engine.waiting == 8 - len(fake.calls))
+    fake.gate.set()
+    thread.join(60)
+    assert len(answers[0].json()["images"]) == 9
+    assert max(fake.batches) == 4
+    assert len(fake.calls) == 9
+
+
+def test_a_request_larger_than_the_queue_is_answered(start: Callable[..., Any], png: bytes) -> None:
+    """It hands over no more than the queue takes, be it by number or by bytes."""
+    for settings in ({"queue_size": 3}, {"queue_size": 1}, {"queue_bytes": 100_000}):
+        response = start(**settings).client.post("/v1/detect", files=form_of(*[png] * 20))
+        assert response.status_code == 200
+        assert all("detections" in answer for answer in response.json()["images"])
+
+
+def test_overload_and_deadlines_are_of_all_images(
+    start: Callable[..., Any], fake: Any, wait_until: WaitUntil, png: bytes
+) -> None:
+    running = start(queue_size=1)
+    client = running.client
+    fake.gate.clear()
+    others = [threading.Thread(target=lambda: client.post("/v1/detect", content=png)) for _ in range(2)]
+    for number, thread in enumerate(others):
+        thread.start()
+        wait_until(lambda number=number: (len(fake.calls), running.service.engine.waiting) == (1, number))  # type: ignore[misc]
+    response = client.post("/v1/detect", files=form_of(png, b"bad", png))
+    assert response.status_code == 503
+    assert problem_of(response)["code"] == "overloaded"
+    fake.gate.set()
+    for thread in others:
+        thread.join(60)
+
+    fake.gate.clear()
+    hurry = {"X-Request-Timeout-Ms": "300"}
+    response = client.post("/v1/detect", files=form_of(png, b"bad", png), headers=hurry)
+    assert response.status_code == 504
+    assert problem_of(response)["code"] == "deadline_exceeded"
+    fake.gate.set()
+    wait_until(lambda: running.service.engine.waiting == 0)
+    assert client.post("/v1/detect", files=form_of(png, png)).status_code == 200
+    assert running.service.in_progress == 0
+
+
+def test_images_of_a_client_that_hangs_up_are_not_computed(
+    start: Callable[..., Any], fake: Any, wait_until: WaitUntil, png: bytes
+) -> None:
+    running = start(max_batch=1)
+    fake.gate.clear()
+    request = httpx.Request("POST", running.client.base_url, files=form_of(*[png] * 9))
+    head = "POST /v1/detect HTTP/1.1\r\n" + "".join(
+        f"{name}: {value}\r\n" for name, value in request.headers.items()
+    )
+    url = running.client.base_url
+    with socket.create_connection((url.host, url.port), timeout=60) as connection:
+        connection.sendall(f"{head}\r\n".encode() + request.read())
+        wait_until(lambda: (len(fake.calls), running.service.engine.waiting) == (1, 1))
+    wait_until(lambda: running.service.in_progress == 0)
+    fake.gate.set()
+    assert running.client.post("/v1/detect", content=png).status_code == 200
+    assert len(fake.calls) == 2
+
+
+def test_a_model_that_fails_is_an_error_of_the_whole(
+    start: Callable[..., Any], fake: Any, png: bytes
+) -> None:
+    running = start()
+    fake.error = RuntimeError("secret detail")
+    response = running.client.post("/v1/detect", files=form_of(png, png))
+    assert response.status_code == 500
+    assert problem_of(response)["code"] == "internal_error"
+    fake.error = None
+    assert running.client.post("/v1/detect", files=form_of(png, png)).status_code == 200
+
+
+def test_too_many_images(start: Callable[..., Any], png: bytes) -> None:
+    client = start(max_images=2).client
+    for body in ({"files": form_of(png, png, png)}, {"json": json_of(png, png, png)}):
+        response = client.post("/v1/detect", **body)
+        assert response.status_code == 413
+        assert problem_of(response)["code"] == "too_many_images"
+    assert client.post("/v1/detect", files=form_of(png, png)).status_code == 200
+
+
+@pytest.mark.parametrize("content_type", ["application/json", "multipart/form-data; boundary=b"])
+def test_random_bytes(client: httpx.Client, content_type: str) -> None:
+    source = random.Random(0)
+    for size in (1, 10, 1000, 100_000):
+        response = client.post(
+            "/v1/detect", content=source.randbytes(size), headers={"Content-Type": content_type}
+        )
+        assert response.status_code in (400, 422)
+        assert problem_of(response)["code"] in ("invalid_json", "malformed_form")
+
+
+def test_hostile_bodies(client: httpx.Client) -> None:
+    parts = b'--b\r\nContent-Disposition: form-data; name="image"\r\n\r\n\r\n' * 10_000 + b"--b--"
+    form, as_json = "multipart/form-data; boundary=b", "application/json"
+    for body, content_type, status, code in (
+        (parts, form, 413, "too_many_images"),
+        (b"--b\r\n" * 100_000, form, 400, "malformed_form"),
+        (b"[" * 1_000_000, as_json, 422, "invalid_json"),
+        (b'{"images":' * 100_000, as_json, 413, "too_many_images"),
+        (b'{"images":[' + b"{}," * 300_000 + b"{}]}", as_json, 413, "too_many_images"),
+        (b'{"images":[{"data":"' + b"A" * 1_000_000, as_json, 422, "invalid_json"),
+    ):
+        response = client.post("/v1/detect", content=body, headers={"Content-Type": content_type})
+        assert response.status_code == status, body[:40]
+        assert problem_of(response)["code"] == code
+    assert client.get("/readyz").status_code == 200

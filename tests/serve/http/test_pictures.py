@@ -1,0 +1,137 @@
+"""POST /v1/detect answered with a picture."""
+
+import io
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import PIL.Image
+import pytest
+from problems import problem_of
+from user_detectors import RedAndBlue
+
+from lensbox.common.annotate import COLORS, annotate
+from lensbox.export.pipeline import save_artifact
+from lensbox.runtime import load_artifact
+from lensbox.serve.requests import picture as picture_module
+
+Encode = Callable[..., bytes]
+
+
+def opened(response: httpx.Response) -> PIL.Image.Image:
+    assert response.status_code == 200
+    return PIL.Image.open(io.BytesIO(response.content))
+
+
+@pytest.mark.parametrize("accept", ["image/png", "image/png, application/json;q=0.5", "text/html, image/png"])
+@pytest.mark.parametrize("as_form", [False, True])
+def test_a_picture_shows_what_the_answer_says(
+    client: httpx.Client, encode: Encode, accept: str, as_form: bool
+) -> None:
+    file = encode("PNG")
+    body: dict[str, Any] = {"files": {"image": file}} if as_form else {"content": file}
+    found = client.post("/v1/detect", content=file).json()["detections"]
+    response = client.post("/v1/detect?", headers={"Accept": accept}, **body)
+    drawn = opened(response)
+    assert (response.headers["content-type"], drawn.format) == ("image/png", "PNG")
+    assert response.headers["vary"] == "Accept"
+    expected = annotate(PIL.Image.open(io.BytesIO(file)), found)
+    assert np.array_equal(np.asarray(drawn), np.asarray(expected))
+    assert len(found) > 1
+
+
+def test_a_jpeg(client: httpx.Client, png: bytes) -> None:
+    headers = {"Accept": "image/jpeg"}
+    response = client.post("/v1/detect?score_threshold=1", content=png, headers=headers)
+    drawn = opened(response)
+    assert (response.headers["content-type"], drawn.format) == ("image/jpeg", "JPEG")
+    plain = np.asarray(PIL.Image.open(io.BytesIO(png)), np.int16)
+    assert np.abs(np.asarray(drawn, np.int16) - plain).mean() < 3  # nothing was found in it
+
+
+@pytest.mark.parametrize("mode", ["L", "RGBA", "P"])
+def test_pictures_are_in_color_and_upright(client: httpx.Client, encode: Encode, mode: str) -> None:
+    exif = PIL.Image.Exif()
+    exif[0x0112] = 6
+    drawn = opened(
+        client.post("/v1/detect", content=encode("PNG", mode, exif=exif), headers={"Accept": "image/png"})
+    )
+    assert (drawn.mode, drawn.size) == ("RGB", (120, 200))
+    stored = client.post(
+        "/v1/detect?orientation=stored",
+        content=encode("PNG", mode, exif=exif),
+        headers={"Accept": "image/png"},
+    )
+    assert opened(stored).size == (200, 120)
+
+
+def test_a_photograph_read_at_a_reduced_scale_is_drawn_whole(
+    client: httpx.Client, photograph: np.ndarray[Any, Any]
+) -> None:
+    buffer = io.BytesIO()
+    PIL.Image.fromarray(photograph).resize((1199, 821)).save(buffer, "JPEG")
+    file = buffer.getvalue()
+    found = client.post("/v1/detect", content=file).json()["detections"]
+    drawn = opened(client.post("/v1/detect", content=file, headers={"Accept": "image/png"}))
+    expected = annotate(PIL.Image.open(io.BytesIO(file)), found)
+    assert np.array_equal(np.asarray(drawn), np.asarray(expected))
+
+
+def test_a_huge_photograph_is_drawn_smaller(
+    client: httpx.Client, png: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(picture_module, "MAX_PICTURE_PIXELS", 10_000)
+    found = client.post("/v1/detect", content=png).json()["detections"]
+    drawn = opened(client.post("/v1/detect", content=png, headers={"Accept": "image/png"}))
+    assert drawn.size == (100, 60)
+    expected = annotate(PIL.Image.open(io.BytesIO(png)).reduce(2), found, scale=0.5)
+    assert np.array_equal(np.asarray(drawn), np.asarray(expected))
+
+
+def test_classes_have_their_colors(
+    start_service: Callable[..., Any], wait_until: Callable[..., None], tmp_path: Path
+) -> None:
+    detector: Any = RedAndBlue()
+    save_artifact(detector, tmp_path / "detector.pt")
+    pixels = np.full((96, 160, 3), 110, np.uint8)
+    pixels[20:32, 10:22] = (250, 10, 10)
+    pixels[60:72, 120:132] = (10, 10, 240)
+    file = io.BytesIO()
+    PIL.Image.fromarray(pixels).save(file, "PNG")
+    client = start_service(lambda: load_artifact(tmp_path / "detector.pt")).client
+    wait_until(lambda: client.get("/readyz").status_code == 200)
+    headers = {"Accept": "image/png"}
+    drawn = np.asarray(opened(client.post("/v1/detect", content=file.getvalue(), headers=headers)))
+    for color, (rows, columns) in zip(
+        COLORS[:2], ((slice(15, 40), slice(0, 30)), (slice(55, 80), slice(110, 140))), strict=True
+    ):
+        assert (drawn[rows, columns] == color).all(-1).any()
+        assert not (drawn[60:96, :90] == color).all(-1).any()
+
+
+@pytest.mark.parametrize("accept", ["text/html", "image/webp", "application/json;q=0"])
+def test_another_form_is_refused_before_anything_is_read(client: httpx.Client, accept: str) -> None:
+    response = client.post("/v1/detect", content=b"no image", headers={"Accept": accept})
+    assert response.status_code == 406
+    assert problem_of(response)["code"] == "not_acceptable"
+    message = f"Accept must allow application/json or image/jpeg or image/png, got {accept!r}"
+    assert problem_of(response)["message"] == message
+
+
+def test_several_images_are_no_picture(client: httpx.Client, png: bytes) -> None:
+    files = [("image", png), ("image", png)]
+    response = client.post("/v1/detect", files=files, headers={"Accept": "image/png, image/*;q=0.5"})
+    assert response.status_code == 406
+    assert problem_of(response)["message"].startswith("Accept must allow application/json, got ")
+    headers = {"Accept": "image/png, application/json;q=0.1"}
+    response = client.post("/v1/detect", files=files, headers=headers)
+    assert len(response.json()["images"]) == 2
+
+
+def test_errors_are_problems_whatever_is_wanted(client: httpx.Client) -> None:
+    for body, status in ((b"no image", 400), (b"", 400), (b"II*\x00 and so on", 415)):
+        response = client.post("/v1/detect", content=body, headers={"Accept": "image/png"})
+        assert response.status_code == status
+        problem_of(response)

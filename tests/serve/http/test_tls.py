@@ -1,0 +1,95 @@
+"""HTTPS with a certificate that the test makes, and what is said of one that cannot be used."""
+
+import contextlib
+import signal
+import ssl
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+from certificates import write_certificate
+from serve_process import PATIENCE, ServeProcess
+
+_HOST = "127.0.0.1"
+
+
+def _options(certificate: Path, key: Path) -> list[str]:
+    return ["--tls-certificate", str(certificate), "--tls-key", str(key)]
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    return write_certificate(tmp_path_factory.mktemp("tls"), _HOST)
+
+
+@pytest.fixture(scope="module", params=["0", "2"])
+def process(
+    request: pytest.FixtureRequest, artifact_path: Path, files: tuple[Path, Path]
+) -> Iterator[ServeProcess]:
+    process = ServeProcess(artifact_path, *_options(*files), "--frontends", request.param)
+    yield process
+    process.close()
+
+
+@pytest.fixture
+def client(
+    process: ServeProcess, files: tuple[Path, Path], wait_until: Callable[..., None]
+) -> Iterator[httpx.Client]:
+    wait_until(lambda: process.url() is not None)
+    context = ssl.create_default_context(cafile=files[0])
+    with httpx.Client(base_url=process.url() or "", verify=context, timeout=PATIENCE) as client:
+
+        def is_ready() -> bool:
+            with contextlib.suppress(httpx.TransportError):
+                return client.get("/readyz").status_code == 200
+            return False
+
+        wait_until(is_ready)
+        yield client
+
+
+def test_answers_come_over_tls(process: ServeProcess, client: httpx.Client, png: bytes) -> None:
+    assert (process.url() or "").startswith("https://127.0.0.1:")
+    for _ in range(3):
+        assert client.post("/v1/detect", content=png).status_code == 200
+    with pytest.raises(httpx.ConnectError, match=r"self.signed"):
+        httpx.get(f"{process.url()}/healthz")
+    with pytest.raises(httpx.TransportError):
+        httpx.get(f"{process.url()}/healthz".replace("https", "http"))
+
+
+def test_the_end_does_not_wait_for_a_client_s_goodbye(
+    process: ServeProcess, client: httpx.Client, png: bytes
+) -> None:
+    assert client.post("/v1/detect", content=png).status_code == 200  # its connection stays open, and silent
+    start = time.monotonic()
+    assert process.end(signal.SIGTERM) == 0
+    assert time.monotonic() - start < 20  # of the 30 that there are
+    assert "Traceback" not in process.log
+
+
+@pytest.mark.parametrize("kind", ["other key", "password", "no file", "no certificate"])
+def test_what_cannot_be_used_is_one_message(
+    kind: str, tmp_path: Path, files: tuple[Path, Path], artifact_path: Path
+) -> None:
+    certificate, key = files
+    if kind == "other key":
+        key = write_certificate(tmp_path / "other", _HOST)[1]
+    elif kind == "password":
+        certificate, key = write_certificate(tmp_path / "locked", _HOST, b"secret")
+    elif kind == "no file":
+        certificate = tmp_path / "nothing.pem"
+    else:
+        certificate = artifact_path
+    process = ServeProcess(artifact_path, *_options(certificate, key))
+    try:
+        assert process.process.wait(PATIENCE) == 3
+        process.thread.join(PATIENCE)
+        assert process.lines[-1].startswith(
+            f"lensbox serve: cannot start: tls_certificate {certificate} and tls_key {key} must be PEM files"
+        )
+        assert "Traceback" not in process.log
+    finally:
+        process.close()

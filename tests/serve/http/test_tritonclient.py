@@ -1,0 +1,185 @@
+"""NVIDIA's client, unchanged, against the service over a real artifact."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+import torch
+import tritonclient.http as triton
+from tritonclient.utils import InferenceServerException
+from v2_requests import MODEL
+
+from lensbox.runtime.artifact import Artifact
+from lensbox.serve.engine.devices import largest_batch
+
+Pixels = np.ndarray[Any, Any]
+
+
+@pytest.fixture(scope="module")
+def server(client: httpx.Client) -> Iterator[triton.InferenceServerClient]:
+    with triton.InferenceServerClient(f"{client.base_url.host}:{client.base_url.port}") as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def pixels() -> Pixels:
+    """Canvases, uint8 [30, 1, 256, 256], no two of them alike."""
+    y, x = np.mgrid[0:256, 0:256]
+    waves = [127 + 120 * np.sin(x / (9 + image)) * np.cos(y / (23 - image / 2)) for image in range(30)]
+    return np.stack(waves)[:, None].astype(np.uint8)
+
+
+def _images(pixels: Pixels, binary: bool = True) -> triton.InferInput:
+    tensor = triton.InferInput("images", list(pixels.shape), "UINT8")
+    return tensor.set_data_from_numpy(pixels, binary_data=binary)
+
+
+def _threshold(name: str, value: float) -> triton.InferInput:
+    return triton.InferInput(name, [1], "FP32").set_data_from_numpy(np.array([value], np.float32))
+
+
+def _check(result: triton.InferResult, artifact: Artifact, pixels: Pixels, **thresholds: float) -> None:
+    """The result is what the artifact finds on each canvas alone."""
+    for index, canvas in enumerate(pixels):
+        boxes, scores, counts = artifact.detect(torch.from_numpy(canvas[None]), **thresholds)
+        count = int(counts[0])
+        assert result.as_numpy("counts")[index] == count
+        for name, values in (("boxes", boxes), ("scores", scores)):
+            np.testing.assert_allclose(
+                result.as_numpy(name)[index, :count], values[0, :count], rtol=1e-4, atol=1e-3
+            )
+
+
+def test_health_and_metadata(server: triton.InferenceServerClient) -> None:
+    assert server.is_server_live()
+    assert server.is_server_ready()
+    assert server.is_model_ready(MODEL)
+    assert server.is_model_ready(MODEL, "1")
+    assert not server.is_model_ready(MODEL, "2")
+    assert not server.is_model_ready("other")
+    assert "binary_tensor_data" in server.get_server_metadata()["extensions"]
+    assert [one["name"] for one in server.get_model_repository_index()] == [MODEL]
+    config = server.get_model_config(MODEL)
+    assert [one["name"] for one in config["input"]] == ["images", "score_threshold", "iou_threshold"]
+    for statistics in (server.get_inference_statistics(), server.get_inference_statistics(MODEL, "1")):
+        assert statistics["model_stats"][0]["name"] == MODEL
+    metadata = server.get_model_metadata(MODEL)
+    assert metadata["inputs"][0] == {"name": "images", "datatype": "UINT8", "shape": [-1, 1, 256, 256]}
+    assert [output["name"] for output in metadata["outputs"]] == ["boxes", "scores", "counts"]
+
+
+def test_all_outputs_in_binary_by_default(
+    server: triton.InferenceServerClient, artifact: Artifact, pixels: Pixels
+) -> None:
+    result = server.infer(MODEL, [_images(pixels[:3])], request_id="request 7")
+    response = result.get_response()
+    assert response["id"] == "request 7"
+    assert response["model_version"] == "1"
+    assert [output["parameters"]["binary_data_size"] for output in response["outputs"]] == [12288, 3072, 12]
+    assert result.as_numpy("counts").dtype == np.int32
+    assert result.as_numpy("counts").min() > 1
+    _check(result, artifact, pixels[:3])
+
+
+@pytest.mark.parametrize("binary_output", [True, False])
+@pytest.mark.parametrize("binary_input", [True, False])
+def test_json_and_binary_give_the_same(
+    server: triton.InferenceServerClient,
+    artifact: Artifact,
+    pixels: Pixels,
+    binary_input: bool,
+    binary_output: bool,
+) -> None:
+    wanted = [
+        triton.InferRequestedOutput(name, binary_data=binary_output) for name in ("scores", "boxes", "counts")
+    ]
+    result = server.infer(MODEL, [_images(pixels[:2], binary_input)], "1", wanted)
+    _check(result, artifact, pixels[:2])
+
+
+@pytest.mark.parametrize("answer", [None, "gzip", "deflate"])
+@pytest.mark.parametrize("request_", [None, "gzip", "deflate"])
+def test_compression(
+    server: triton.InferenceServerClient,
+    artifact: Artifact,
+    pixels: Pixels,
+    request_: str | None,
+    answer: str | None,
+) -> None:
+    result = server.infer(
+        MODEL,
+        [_images(pixels[:2])],
+        request_compression_algorithm=request_,
+        response_compression_algorithm=answer,
+    )
+    _check(result, artifact, pixels[:2])
+
+
+def test_thresholds_are_inputs(
+    server: triton.InferenceServerClient, artifact: Artifact, pixels: Pixels
+) -> None:
+    default = server.infer(MODEL, [_images(pixels[:4])]).as_numpy("counts")
+    strict = server.infer(MODEL, [_images(pixels[:4]), _threshold("score_threshold", 0.5)])
+    assert strict.as_numpy("counts").tolist() == [0, 0, 0, 0]
+    merged = server.infer(MODEL, [_images(pixels[:4]), _threshold("iou_threshold", 0.0)])
+    assert merged.as_numpy("counts").sum() < default.sum()
+    _check(merged, artifact, pixels[:4], iou_threshold=0.0)
+
+
+def test_only_what_is_asked_for_comes(server: triton.InferenceServerClient, pixels: Pixels) -> None:
+    result = server.infer(MODEL, [_images(pixels[:1])], outputs=[triton.InferRequestedOutput("counts")])
+    assert [output["name"] for output in result.get_response()["outputs"]] == ["counts"]
+    assert result.as_numpy("boxes") is None
+
+
+def test_a_batch_larger_than_the_engine_s(
+    server: triton.InferenceServerClient, artifact: Artifact, pixels: Pixels
+) -> None:
+    assert len(pixels) > largest_batch(artifact.device)
+    result = server.infer(MODEL, [_images(pixels)])
+    assert result.as_numpy("boxes").shape == (30, 256, 4)
+    _check(result, artifact, pixels)
+
+
+def test_many_at_once(server: triton.InferenceServerClient, pixels: Pixels) -> None:
+    # One connection, and so one after the other; each gets its own answer.
+    waiting = [
+        server.async_infer(MODEL, [_images(pixels[[index]])], request_id=str(index)) for index in range(6)
+    ]
+    for index, request in enumerate(waiting):
+        result = request.get_result()
+        assert result.get_response()["id"] == str(index)
+        alone = server.infer(MODEL, [_images(pixels[[index]])])
+        np.testing.assert_array_equal(result.as_numpy("counts"), alone.as_numpy("counts"))
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (
+            lambda pixels: [_images(pixels[:, :, :255])],
+            r"must be \[-1, 1, 256, 256\] of at least 1 image, got",
+        ),
+        (lambda pixels: [_threshold("score_threshold", 0.5)], "the input 'images' must be given"),
+        (lambda pixels: [_images(pixels), _threshold("threshold", 0.5)], r"inputs\[1\] must be named one of"),
+        (
+            lambda pixels: [_images(pixels), _threshold("iou_threshold", 1.5)],
+            "iou_threshold must be between 0 and 1, got 1.5",
+        ),
+    ],
+)
+def test_errors_are_read_and_the_next_request_works(
+    server: triton.InferenceServerClient, pixels: Pixels, make: Callable[[Pixels], Any], message: str
+) -> None:
+    with pytest.raises(InferenceServerException, match=message) as caught:
+        server.infer(MODEL, make(pixels[:1]))
+    assert caught.value.status() == "400"
+    assert server.infer(MODEL, [_images(pixels[:1])]).as_numpy("counts").shape == (1,)
+
+
+def test_an_unknown_model(server: triton.InferenceServerClient, pixels: Pixels) -> None:
+    with pytest.raises(InferenceServerException, match="the model must be 'face_detector'") as caught:
+        server.infer("other", [_images(pixels[:1])])
+    assert caught.value.status() == "404"

@@ -1,0 +1,57 @@
+"""Compressed bodies."""
+
+import gzip
+import zlib
+
+import pytest
+
+from lensbox.serve.requests.body import decompress
+from lensbox.serve.requests.errors import ApiError
+
+_CONTENT = bytes(range(256)) * 40
+
+
+def _compressed(encoding: str) -> bytearray:
+    return bytearray(gzip.compress(_CONTENT) if encoding == "gzip" else zlib.compress(_CONTENT))
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "deflate"])
+def test_content_of_a_compressed_body(encoding: str) -> None:
+    assert decompress(_compressed(encoding), encoding, len(_CONTENT)) == _CONTENT
+
+
+def test_what_is_not_compressed_is_not_copied() -> None:
+    body = bytearray(b"abc")
+    assert decompress(body, "identity", 1) is body
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "deflate"])
+def test_no_more_is_inflated_than_is_allowed(encoding: str) -> None:
+    bomb = bytearray(
+        gzip.compress(bytes(50_000_000)) if encoding == "gzip" else zlib.compress(bytes(50_000_000))
+    )
+    for body, limit in ((bomb, 1000), (_compressed(encoding), len(_CONTENT) - 1)):
+        with pytest.raises(ApiError) as caught:
+            decompress(body, encoding, limit)
+        assert (caught.value.status, caught.value.code) == (413, "body_too_large")
+        assert f"at most {limit} bytes" in caught.value.message
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "deflate"])
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda body: body[:-1], "must be a complete"),
+        (lambda body: body[:20], "must be a complete"),
+        (lambda body: body + b"more", "got 4 bytes behind its end"),
+        (lambda body: body * 2, "bytes behind its end"),
+        (lambda body: b"no such thing", "must be valid"),
+        (lambda body: body[:-4] + b"\xff" * 4, "must be valid"),
+    ],
+)
+def test_damaged_bodies(encoding: str, change: object, message: str) -> None:
+    assert callable(change)
+    with pytest.raises(ApiError) as caught:
+        decompress(bytearray(change(_compressed(encoding))), encoding, 10**6)
+    assert (caught.value.status, caught.value.code) == (400, "undecodable_body")
+    assert message in caught.value.message

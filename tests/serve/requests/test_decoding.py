@@ -1,0 +1,129 @@
+"""Decoders that are stuck: who waits for them, who does not, and who is told."""
+
+import io
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import httpx
+import PIL.Image
+import pytest
+import torch
+from problems import problem_of
+
+from lensbox.runtime.images.files import DEFAULT_READING
+from lensbox.runtime.images.photo import Photo
+from lensbox.serve.requests import decoding
+from lensbox.serve.requests.decoding import Decoders
+from lensbox.serve.requests.errors import ApiError
+from lensbox.serve.requests.image_file import photo_from_file
+
+PATIENCE = 60.0
+_LOSS = {"predictions": [[0, 0, 1, 1]], "targets": [[0, 0, 1, 1]]}
+
+
+class StuckDecoder:
+    """Stands in for `photo_from_file`: while `gate` is closed, decoding takes forever."""
+
+    def __init__(self) -> None:
+        self.gate = threading.Event()
+        self.bodies: list[bytes] = []
+
+    def __call__(self, body: bytes, *_: Any) -> Photo:
+        self.bodies.append(body)
+        assert self.gate.wait(60)
+        return Photo.of(torch.zeros(3, 4, 5, dtype=torch.uint8))
+
+
+@pytest.fixture
+def stuck(monkeypatch: pytest.MonkeyPatch) -> Iterator[StuckDecoder]:
+    stuck = StuckDecoder()
+    monkeypatch.setattr(decoding, "photo_from_file", stuck)
+    yield stuck
+    stuck.gate.set()
+
+
+def test_a_loss_does_not_wait_for_decoders(start: Callable[..., Any], stuck: StuckDecoder) -> None:
+    running = start(decode_threads=1, answer_timeout=0.5)
+    response = running.client.post("/v1/detect", content=b"first")
+    assert response.status_code == 504
+    assert problem_of(response)["code"] == "deadline_exceeded"
+    assert running.client.post("/v1/loss", json=_LOSS).status_code == 200
+
+
+def test_a_service_that_can_decode_nothing_is_not_ready(
+    start: Callable[..., Any], stuck: StuckDecoder, wait_until: Callable[..., None]
+) -> None:
+    running = start(decode_threads=1, answer_timeout=0.5)
+    client: httpx.Client = running.client
+    assert client.post("/v1/detect", content=b"first").status_code == 504
+    wait_until(lambda: client.get("/readyz").status_code == 503)
+    for response in (client.get("/readyz"), client.post("/v1/detect", content=b"second")):
+        assert response.status_code == 503
+        assert problem_of(response) == {
+            "code": "not_ready",
+            "message": "every decoder is busy with an image that takes too long",
+        }
+    assert client.get("/healthz").status_code == 200
+    stuck.gate.set()
+    wait_until(lambda: client.get("/readyz").status_code == 200)
+    assert client.post("/v1/detect", content=b"third").status_code == 200
+    assert stuck.bodies == [b"first", b"third"]
+
+
+def test_one_free_decoder_is_enough(stuck: StuckDecoder, wait_until: Callable[..., None]) -> None:
+    decoders = Decoders(threads=2, max_pixels=100, time_limit=0.01)
+    first = decoders.submit(b"first", None, DEFAULT_READING)
+    wait_until(lambda: stuck.bodies == [b"first"])
+    assert not decoders.stuck
+    second = decoders.submit(b"second", None, DEFAULT_READING)
+    wait_until(lambda: decoders.stuck)
+    stuck.gate.set()
+    assert first.result(60).pixels.shape == second.result(60).pixels.shape == (3, 4, 5)
+    assert not decoders.stuck
+    decoders.stop()
+
+
+def test_only_what_is_quick_is_decoded_in_the_callers_thread(
+    encode: Callable[..., bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    decode, threads = photo_from_file, set()
+
+    def noted(*arguments: Any) -> Photo:
+        threads.add(threading.get_ident())
+        return decode(*arguments)
+
+    monkeypatch.setattr(decoding, "photo_from_file", noted)
+    decoders = Decoders(threads=1, max_pixels=10_000_000, time_limit=PATIENCE)
+
+    def is_decoded_here(file: bytes, is_alone: bool) -> bool:
+        threads.clear()
+        decoders.submit(file, None, DEFAULT_READING, is_alone=is_alone).result(PATIENCE)
+        return threads == {threading.get_ident()}
+
+    small = encode("JPEG")
+    assert is_decoded_here(small, is_alone=True)
+    assert not is_decoded_here(small, is_alone=False)
+    for slow in (encode("PNG"), encode("JPEG", progressive=True), _jpeg(1024, 1024), small + bytes(1 << 18)):
+        assert not is_decoded_here(slow, is_alone=True)
+    with pytest.raises(ApiError):
+        decoders.submit(small[: len(small) // 2], None, DEFAULT_READING, is_alone=True).result(PATIENCE)
+    decoders.stop()
+
+
+def test_the_callers_thread_does_not_overtake_the_others(
+    stuck: StuckDecoder, encode: Callable[..., bytes], wait_until: Callable[..., None]
+) -> None:
+    decoders = Decoders(threads=2, max_pixels=10_000_000, time_limit=PATIENCE)
+    first = decoders.submit(b"first", None, DEFAULT_READING)
+    wait_until(lambda: stuck.bodies == [b"first"])
+    second = decoders.submit(encode("JPEG"), None, DEFAULT_READING, is_alone=True)  # else it would not return
+    stuck.gate.set()
+    assert first.result(PATIENCE).width == second.result(PATIENCE).width == 5
+    decoders.stop()
+
+
+def _jpeg(width: int, height: int) -> bytes:
+    buffer = io.BytesIO()
+    PIL.Image.new("L", (width, height)).save(buffer, "JPEG")
+    return buffer.getvalue()

@@ -1,0 +1,100 @@
+"""Multipart bodies."""
+
+import pytest
+
+from lensbox.serve.requests.errors import ApiError
+from lensbox.serve.requests.form import Part, form_parts, is_form, media_type
+
+_TYPE = "multipart/form-data; boundary=limit"
+
+
+def _part(name: str, content: bytes, more: bytes = b"") -> bytes:
+    header = f'--limit\r\nContent-Disposition: form-data; name="{name}"'.encode()
+    return header + more + b"\r\n\r\n" + content + b"\r\n"
+
+
+@pytest.mark.parametrize(
+    ("content_type", "expected"),
+    [
+        (None, False),
+        ("", False),
+        ("image/png", False),
+        ("multipart/mixed; boundary=x", False),
+        ("multipart/form-data", True),
+        ("Multipart/Form-Data; boundary=x", True),
+    ],
+)
+def test_is_form(content_type: str | None, expected: bool) -> None:
+    assert is_form(content_type) is expected
+
+
+@pytest.mark.parametrize("name", ["image", "file"])
+@pytest.mark.parametrize(
+    "more", [b"", b'; filename="a.png"', b'; filename="a.png"\r\nContent-Type: image/png']
+)
+def test_the_image_comes_out_as_it_went_in(name: str, more: bytes) -> None:
+    # Bytes that look like beginnings of a boundary.
+    content = bytes(range(256)) + b"\r\n--limi\r\n--\r\r\n-" + b"--limit" * 3
+    body = _part(name, content, more) + b"--limit--\r\n"
+    assert form_parts(body, _TYPE, 1) == [Part(name, content)]
+
+
+def test_many_parts_come_in_their_order() -> None:
+    body = b"".join(_part("image", bytes([index]) * 5) for index in range(20)) + b"--limit--"
+    assert form_parts(body, _TYPE, 20) == [Part("image", bytes([index]) * 5) for index in range(20)]
+    with pytest.raises(ApiError, match="must have at most 19 parts, got more") as caught:
+        form_parts(body, _TYPE, 19)
+    assert (caught.value.status, caught.value.code) == (413, "too_many_images")
+
+
+def test_nothing_is_read_behind_too_many_parts() -> None:
+    body = _part("image", b"") * 10_000 + b"no end, and no form"
+    with pytest.raises(ApiError) as caught:
+        form_parts(body, _TYPE, 32)
+    assert caught.value.code == "too_many_images"
+
+
+def test_a_form_without_parts() -> None:
+    assert form_parts(b"--limit--\r\n", _TYPE, 1) == []
+
+
+def test_media_types() -> None:
+    assert media_type("Application/JSON; charset=utf-8") == "application/json"
+    assert media_type(None) == media_type("") == ""
+
+
+def test_other_headers_of_a_part_do_not_matter() -> None:
+    headers = b'X-A: name="x"\r\ncontent-disposition: form-data; name=image\r\nX-B: y'
+    body = b"--limit\r\n" + headers + b"\r\n\r\ndata\r\n--limit--"
+    assert form_parts(body, _TYPE, 1) == [Part("image", b"data")]
+
+
+@pytest.mark.parametrize(
+    ("body", "content_type", "message"),
+    [
+        (b"x", "multipart/form-data", "must name a boundary, got 'multipart/form-data'"),
+        (b"x", "multipart/form-data; boundary=" + "b" * 1000, "valid multipart form"),
+        (b"no form at all", _TYPE, "valid multipart form"),
+        (_part("image", b"data"), _TYPE, "must end with its boundary"),
+        (_part("image", b"data")[:-6], _TYPE, "must end with its boundary"),
+        (
+            b"--limit\r\nContent-Type: image/png\r\n\r\ndata\r\n--limit--",
+            _TYPE,
+            "needs a Content-Disposition",
+        ),
+        (b"--limit\r\nContent-Disposition: form-data\r\n\r\ndata\r\n--limit--", _TYPE, "with a name, got"),
+        (b"--limit\r\nbroken header\r\n\r\ndata\r\n--limit--", _TYPE, "valid multipart form"),
+    ],
+)
+def test_malformed_forms(body: bytes, content_type: str, message: str) -> None:
+    with pytest.raises(ApiError) as caught:
+        form_parts(body, content_type, 8)
+    assert (caught.value.status, caught.value.code) == (400, "malformed_form")
+    assert message in caught.value.message
+
+
+def test_a_part_without_a_disposition_does_not_inherit_the_one_before() -> None:
+    body = _part("image", b"x") + b"--limit\r\nX: y\r\n\r\ndata\r\n--limit--"
+    with pytest.raises(ApiError) as caught:
+        form_parts(body, _TYPE, 8)
+    assert caught.value.code == "malformed_form"

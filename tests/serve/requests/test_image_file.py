@@ -1,0 +1,283 @@
+"""From bodies to pixels."""
+
+import contextlib
+import io
+import random
+import struct
+import time
+import tracemalloc
+import zlib
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import PIL.Image
+import pytest
+import torch
+from image_mutations import mutated
+from png_files import chunk, png_file
+
+from lensbox.artifact.metadata import Canvas
+from lensbox.runtime.images.files import DEFAULT_READING, read_image
+from lensbox.serve.engine.errors import DeadlineError
+from lensbox.serve.requests.errors import ApiError
+from lensbox.serve.requests.image_file import photo_from_file
+
+_PLENTY = 1_000_000
+Encode = Callable[..., bytes]
+EmptyPng = Callable[[int, int], bytes]
+
+
+def image_from_file(file: bytes, max_pixels: int, deadline: float | None = None) -> torch.Tensor:
+    return photo_from_file(file, None, DEFAULT_READING, max_pixels, deadline).pixels
+
+
+def run_length_bmp(width: int, height: int, runs: bytes) -> bytes:
+    """A BMP file of 256 made-up colors: pairs of a count and a color, and escapes that begin with 0."""
+    palette = b"".join(struct.pack("<I", 0x010305 * color) for color in range(256))
+    begin = 14 + 40 + len(palette)
+    size = begin + len(runs)
+    header = struct.pack("<IiiHHIIiiII", 40, width, height, 1, 8, 1, len(runs), 0, 0, 256, 0)
+    return b"BM" + struct.pack("<IHHI", size, 0, 0, begin) + header + palette + runs
+
+
+@pytest.mark.parametrize("format_name", ["PNG", "BMP", "WEBP", "JPEG", "GIF"])
+def test_files_of_every_format(format_name: str, encode: Encode) -> None:
+    file = encode(format_name)
+    image = image_from_file(file, _PLENTY)
+    assert image.shape == (3, 120, 200)
+    assert image.equal(read_image(file))
+
+
+@pytest.mark.parametrize(
+    ("mode", "channels"), [("L", 1), ("RGB", 3), ("RGBA", 4), ("P", 3), ("1", 1), ("LA", 1)]
+)
+def test_channels(mode: str, channels: int, encode: Encode) -> None:
+    assert image_from_file(encode("PNG", mode), _PLENTY).shape == (channels, 120, 200)
+
+
+def test_pixels_are_those_of_the_file(photograph: np.ndarray[Any, Any], png: bytes) -> None:
+    image = image_from_file(png, _PLENTY)
+    assert np.array_equal(image.permute(1, 2, 0).numpy(), photograph)
+
+
+def test_an_empty_file() -> None:
+    with pytest.raises(ApiError, match="the image must not be empty, got 0 bytes") as caught:
+        image_from_file(b"", _PLENTY)
+    assert (caught.value.status, caught.value.code) == (400, "empty_image")
+
+
+def test_the_limit_of_pixels_is_inclusive(png: bytes) -> None:
+    assert image_from_file(png, 24_000).shape == (3, 120, 200)
+    with pytest.raises(ApiError) as caught:
+        image_from_file(png, 23_999)
+    assert (caught.value.status, caught.value.code) == (413, "too_many_pixels")
+    assert caught.value.message == "the image must have at most 23999 pixels, got 200 x 120 = 24000"
+
+
+@pytest.mark.parametrize(("width", "height"), [(65_535, 65_535), (2**31 - 1, 2**31 - 1), (1_000_001, 1)])
+def test_a_bomb_is_refused_by_its_header(
+    empty_png: Callable[[int, int], bytes], width: int, height: int
+) -> None:
+    with pytest.raises(ApiError) as caught:
+        image_from_file(empty_png(width, height), _PLENTY)
+    assert caught.value.code == "too_many_pixels"
+    assert f"got {width} x {height} = {width * height}" in caught.value.message
+
+
+@pytest.mark.parametrize("format_name", ["PNG", "BMP", "WEBP", "JPEG", "GIF"])
+def test_every_truncation_is_an_error_that_names_the_rule(format_name: str, encode: Encode) -> None:
+    file = encode(format_name)
+    for length in [4, 12, 20, 30, len(file) // 2]:
+        with pytest.raises(ApiError) as caught:
+            image_from_file(file[:length], _PLENTY)
+        assert (caught.value.status, caught.value.code) == (400, "undecodable_image")
+        assert caught.value.message.startswith("the image must be ")
+
+
+def test_damaged_pixels(png: bytes) -> None:
+    middle = len(png) // 2
+    with pytest.raises(ApiError) as caught:
+        image_from_file(png[:middle] + bytes(64) + png[middle + 64 :], _PLENTY)
+    assert caught.value.code == "undecodable_image"
+
+
+def test_a_png_without_pixels(empty_png: EmptyPng) -> None:
+    with pytest.raises(ApiError) as caught:
+        image_from_file(empty_png(10, 10), _PLENTY)
+    assert caught.value.code == "undecodable_image"
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_random_bytes(seed: int) -> None:
+    noise = np.random.default_rng(seed).bytes(500)
+    with pytest.raises(ApiError) as caught:
+        image_from_file(noise, _PLENTY)
+    assert (caught.value.status, caught.value.code) == (400, "undecodable_image")
+    assert "got 500 bytes that begin with b" in caught.value.message
+
+
+@pytest.mark.parametrize(
+    "kind", ["PNG", "PNG P", "BMP", "BMP run-length", "WEBP", "JPEG", "JPEG CMYK", "GIF"]
+)
+def test_random_damage_gives_an_image_or_an_error_of_ours(kind: str, encode: Encode) -> None:
+    file = run_length_bmp(200, 120, b"\x05\x07\xc3\x01\0\0" * 120) if "run" in kind else encode(*kind.split())
+    assert image_from_file(file, _PLENTY).shape[1:] == (120, 200)
+    chance = random.Random(kind)
+    for _ in range(100):
+        try:
+            image = image_from_file(mutated(file, chance), _PLENTY)
+        except ApiError as error:
+            assert error.status in (400, 413, 415)  # noqa: PT017 (both outcomes are right)
+        else:
+            assert image.shape[1] * image.shape[2] <= _PLENTY
+
+
+@pytest.mark.parametrize("kind", ["PNG", "WEBP", "JPEG", "JPEG L", "JPEG CMYK"])
+@pytest.mark.parametrize("progressive", [False, True])
+def test_random_damage_gives_a_photograph_or_an_error_of_ours(
+    kind: str, progressive: bool, encode: Encode
+) -> None:
+    """With an orientation, and a canvas for which a JPEG file is decoded at a quarter."""
+    exif = PIL.Image.Exif()
+    exif[0x0112] = 7
+    options = {"progressive": progressive} if kind.startswith("JPEG") else {}
+    file = encode(*kind.split(), exif=exif, **options)
+    canvas, chance = Canvas(16, 16), random.Random(kind)
+    photo = photo_from_file(file, canvas, DEFAULT_READING, _PLENTY)
+    assert (photo.width, photo.height) == (120, 200)
+    assert photo.is_whole is not kind.startswith("JPEG")
+    for _ in range(100):
+        try:
+            photo = photo_from_file(mutated(file, chance), canvas, DEFAULT_READING, _PLENTY)
+        except ApiError as error:
+            assert error.status in (400, 413, 415)  # noqa: PT017 (both outcomes are right)
+        else:
+            x1, y1, x2, y2 = photo.window
+            height, width = photo.pixels.shape[1:]
+            assert photo.width * photo.height <= _PLENTY
+            assert (x2 - x1) / width == (y2 - y1) / height
+            assert -8 < x1 <= 0 < photo.width <= x2 < photo.width + 8
+            assert -8 < y1 <= 0 < photo.height <= y2 < photo.height + 8
+
+
+@pytest.mark.parametrize(
+    "file",
+    [
+        png_file(1, 1, 3, before=chunk(b"tRNS", b"\0")),
+        png_file(1, 1, 0, after=chunk(b"iCCP")),
+    ],
+    ids=["transparency without a palette", "empty color profile"],
+)
+def test_damage_that_pillow_has_no_error_for(file: bytes) -> None:
+    with pytest.raises(ApiError) as caught:
+        image_from_file(file, _PLENTY)
+    assert (caught.value.status, caught.value.code) == (400, "undecodable_image")
+
+
+def test_a_jpeg_of_many_scans_is_refused_before_it_is_decoded(encode: Encode) -> None:
+    file = bytearray(encode("JPEG", "L", progressive=True)[:-2])
+    frame = file.index(b"\xff\xc2")
+    file[frame + 5 : frame + 9] = struct.pack(">HH", 7000, 7000)
+    file += file[file.rindex(b"\xff\xda") :] * 1600 + b"\xff\xd9"
+    with pytest.raises(ApiError, match="too many scans: at most 21 are accepted for 7000 x 7000") as caught:
+        image_from_file(bytes(file), 50_000_000)
+    assert (caught.value.status, caught.value.code) == (400, "undecodable_image")
+
+
+def test_a_run_length_bmp_has_fewer_pixels_than_others() -> None:
+    pixel_and_end_of_row = b"\x01\x05\0\0"
+    assert image_from_file(run_length_bmp(1 << 16, 1, pixel_and_end_of_row), _PLENTY).shape[2] == 1 << 16
+    file = run_length_bmp(50_000_000, 1, pixel_and_end_of_row)
+    assert len(file) == 1082
+    with pytest.raises(ApiError, match="a run-length BMP image must have at most 2097152 pixels") as caught:
+        image_from_file(file, 50_000_000)
+    assert (caught.value.status, caught.value.code) == (413, "too_many_pixels")
+
+
+def test_a_run_length_bmp_has_fewer_runs_than_pixels_would_allow() -> None:
+    """Pillow's decoder takes a microsecond for each, whatever a pixel takes."""
+    runs = 1 << 19
+    assert image_from_file(run_length_bmp(runs, 1, b"\x01\x05" * runs), _PLENTY).shape[2] == runs
+    with pytest.raises(ApiError, match="it must be readable in at most 1148576 pieces") as caught:
+        image_from_file(run_length_bmp(1200, 1200, b"\x01\x05" * 1200 * 1200), 1200 * 1200)
+    assert (caught.value.status, caught.value.code) == (400, "undecodable_image")
+
+
+@pytest.mark.parametrize(
+    ("color_type", "bits", "width"),
+    [(2, 8, 10_667), (6, 8, 8001), (4, 16, 8001), (2, 16, 5334), (6, 16, 4001)],
+)
+def test_a_png_inflates_to_a_bounded_size(color_type: int, bits: int, width: int) -> None:
+    """By its header; one column less is found to lack its pixels."""
+    size = {2: 3, 4: 2, 6: 4}[color_type] * bits // 8
+    file = png_file(width, 3750, color_type, b"", bits=bits)
+    message = (
+        f"a PNG image must have at most 120000000 bytes of pixels, got {width} x 3750 of {size} bytes = "
+    )
+    with pytest.raises(ApiError, match=message) as caught:
+        image_from_file(file, 60_000_000)
+    assert (caught.value.status, caught.value.code) == (413, "too_many_pixels")
+    with pytest.raises(ApiError) as caught:
+        image_from_file(png_file(width - 1, 3750, color_type, b"", bits=bits), 60_000_000)
+    assert caught.value.code == "undecodable_image"
+
+
+def _many_application_segments(encode: Encode) -> bytes:
+    file = encode("JPEG")
+    return file[:2] + b"\xff\xe5\0\2" * 40_000 + file[2:]
+
+
+def _many_comments(encode: Encode) -> bytes:
+    file = encode("GIF")
+    begin = 13 + (3 << (file[10] % 8 + 1))  # behind the palette
+    return file[:begin] + b"!\xfe" + b"\2ab" * 300_000 + b"\0" + file[begin:]
+
+
+def _many_unknown_chunks(encode: Encode) -> bytes:
+    return png_file(8, 8, after=chunk(b"abCd") * 40_000)
+
+
+def _many_compressed_texts(encode: Encode) -> bytes:
+    text = zlib.compress(bytes(1 << 20))
+    return png_file(8, 8, before=b"".join(chunk(b"zTXt", b"%d\0\0" % i + text) for i in range(60)))
+
+
+@pytest.mark.parametrize(
+    "make", [_many_application_segments, _many_comments, _many_unknown_chunks, _many_compressed_texts]
+)
+def test_metadata_take_little_memory(make: Callable[[Encode], bytes], encode: Encode) -> None:
+    file = make(encode)
+    tracemalloc.start()
+    try:
+        with contextlib.suppress(ApiError):
+            image_from_file(file, _PLENTY)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 2 * len(file) + (2 << 20)
+
+
+def test_the_deadline(png: bytes) -> None:
+    assert image_from_file(png, _PLENTY, time.monotonic() + 60).shape == (3, 120, 200)
+    with pytest.raises(DeadlineError, match="the image was not decoded in time; try again later"):
+        image_from_file(png, _PLENTY, time.monotonic() - 1)
+
+
+def test_formats_that_are_known_but_not_supported(photograph: np.ndarray[Any, Any]) -> None:
+    buffer = io.BytesIO()
+    PIL.Image.fromarray(photograph).save(buffer, "TIFF")
+    with pytest.raises(ApiError) as caught:
+        image_from_file(buffer.getvalue(), _PLENTY)
+    assert (caught.value.status, caught.value.code) == (415, "unsupported_format")
+    assert caught.value.message == "the image must be one of JPEG, PNG, WebP, BMP, GIF, got TIFF"
+
+
+@pytest.mark.parametrize(
+    ("beginning", "name"),
+    [(b"\0\0\0\x1cftypheic", "HEIF"), (b"%PDF-1.7", "PDF"), (b"8BPS\0\1", "PSD"), (b"<svg xmlns=", "SVG")],
+)
+def test_signatures(beginning: bytes, name: str) -> None:
+    with pytest.raises(ApiError, match=f"got {name}") as caught:
+        image_from_file(beginning, _PLENTY)
+    assert caught.value.status == 415

@@ -1,0 +1,160 @@
+"""Bodies of several images."""
+
+import base64
+import json
+from typing import Any
+
+import pytest
+
+from lensbox.serve.http.openapi import DetectParameters
+from lensbox.serve.requests.errors import ApiError
+from lensbox.serve.requests.image_list import has_image_list, read_image_list
+
+_NONE = DetectParameters.model_validate({})
+_WITH_IOU = DetectParameters.model_validate({"iou_threshold": 0.5})
+_FORM = "multipart/form-data; boundary=limit"
+_JSON = "application/json"
+
+
+def _part(name: str, content: bytes) -> bytes:
+    return f'--limit\r\nContent-Disposition: form-data; name="{name}"\r\n\r\n'.encode() + content + b"\r\n"
+
+
+def _data(content: bytes) -> dict[str, str]:
+    return {"data": base64.b64encode(content).decode()}
+
+
+def _read(question: Any, parameters: DetectParameters = _NONE, max_images: int = 3) -> Any:
+    body = question if isinstance(question, bytes) else json.dumps(question).encode()
+    return read_image_list(body, _JSON, parameters, max_images)
+
+
+@pytest.mark.parametrize(
+    ("content_type", "expected"),
+    [
+        ("application/json", True),
+        ("Application/JSON;charset=utf-8", True),
+        ("multipart/form-data; boundary=x", True),
+        ("image/png", False),
+        ("application/x-www-form-urlencoded", False),
+        ("", False),
+    ],
+)
+def test_what_is_one_file(content_type: str, expected: bool) -> None:
+    assert has_image_list(content_type) is expected
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_forms(count: int) -> None:
+    contents = [b"", b"two", b"three"][:count]
+    body = b"".join(_part("image", content) for content in contents) + b"--limit--"
+    assert read_image_list(body, _FORM, _NONE, 3) == (contents, _NONE, count > 1)
+
+
+def test_a_file_is_an_image() -> None:
+    assert read_image_list(_part("file", b"x") + b"--limit--", _FORM, _NONE, 3) == ([b"x"], _NONE, False)
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        (_part("photo", b"x") + b"--limit--", "must be named 'image' or 'file', got 'photo'"),
+        (
+            _part("image", b"x") + _part("score_threshold", b"0.5") + b"--limit--",
+            "got 'score_threshold'; thresholds are query parameters",
+        ),
+        (
+            _part("image", b"x") + _part("file", b"x") + b"--limit--",
+            "one field 'image' or 'file', or several",
+        ),
+        (_part("file", b"x") * 2 + b"--limit--", "got ['file', 'file']"),
+        (b"--limit--\r\n", "one field 'image' or 'file', or several 'image', got []"),
+    ],
+)
+def test_wrong_fields(body: bytes, message: str) -> None:
+    with pytest.raises(ApiError) as caught:
+        read_image_list(body, _FORM, _NONE, 3)
+    assert (caught.value.status, caught.value.code) == (422, "invalid_form")
+    assert message in caught.value.message
+
+
+def test_json() -> None:
+    question = {
+        "images": [_data(b"\x00\xffone"), {"data": ""}],
+        "score_threshold": 0.25,
+        "orientation": "stored",
+    }
+    sources, parameters, is_many = _read(question, _WITH_IOU)
+    assert sources == [b"\x00\xffone", b""]
+    assert parameters == DetectParameters(score_threshold=0.25, iou_threshold=0.5, orientation="stored")
+    assert is_many
+    assert _read({"images": [_data(b"x")], "score_threshold": None}).is_many
+
+
+@pytest.mark.parametrize("text", ["no base64!", "YQ", "YQ=", "YQ==\n", "Y-_w", "ü", "\ud800", "=" * 1000])
+def test_data_that_is_no_base64_is_an_error_in_its_place(text: str) -> None:
+    good, bad = _read({"images": [_data(b"good"), {"data": text}]}).sources
+    assert good == b"good"
+    assert (bad.status, bad.code) == (400, "undecodable_image")
+    assert bad.message.startswith("data of images[1] must be base64: ")
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "code", "message"),
+    [
+        (b"not json", 422, "invalid_json", "the body must be JSON: Expecting value"),
+        (b'{"images": [{"data": NaN}]}', 422, "invalid_json", "NaN is not a JSON number"),
+        (b"\xff\xfe", 422, "invalid_json", "the body must be JSON"),
+        (b"[" * 100_000, 422, "invalid_json", "its arrays are nested too deeply"),
+        (b'{"a":' * 100_000, 413, "too_many_images", "at most 304 objects, got 100000"),
+        (b"[]" * 100_000, 413, "too_many_images", "at most 304 arrays, got 100000"),
+        (b'{"images":[' + b"0," * 100_000 + b"0]}", 413, "too_many_images", "at most 304 commas, got 100000"),
+        (b'{"":"' * 220, 413, "too_many_images", "at most 640 quotes, got 660"),
+        (b"[]", 422, "invalid_images", "an object with images, got []"),
+        ({"image": {}}, 422, "invalid_images", "an object with images, got {'image': {}}"),
+        ({"images": {}}, 422, "invalid_images", "an array of at least one image, got {}"),
+        ({"images": []}, 422, "invalid_images", "an array of at least one image, got []"),
+        ({"images": [_data(b"x")] * 4}, 413, "too_many_images", "images must be at most 3, got 4"),
+        ({"images": ["YQ=="]}, 422, "invalid_images", """images[0] must be {"data": base64}, got 'YQ=='"""),
+        ({"images": [{}]}, 422, "invalid_images", "images[0] must be"),
+        ({"images": [{**_data(b"x"), "url": "x"}]}, 422, "invalid_images", "images[0] must be"),
+        ({"images": [_data(b"x"), {"file": "x"}]}, 422, "invalid_images", "images[1] must be"),
+        ({"images": [{"data": 7}]}, 422, "invalid_images", "images[0] must be"),
+        (
+            {"images": [_data(b"x")], "score_treshold": 0.5},
+            422,
+            "invalid_parameter",
+            "there is no key of the body 'score_treshold' (known: score_threshold, iou_threshold,",
+        ),
+        (
+            {"images": [_data(b"x")], "\ud800": 1},  # half of a pair, which JSON can write and UTF-8 cannot
+            422,
+            "invalid_parameter",
+            r"there is no key of the body '\ud800' (known: ",
+        ),
+        (
+            {"images": [_data(b"x")], "score_threshold": 1.5},
+            422,
+            "invalid_parameter",
+            "score_threshold must be less than or equal to 1, got 1.5",
+        ),
+        (
+            {"images": [_data(b"x")], "score_threshold": "0.5"},
+            422,
+            "invalid_parameter",
+            "score_threshold must be a valid number, got '0.5'",
+        ),
+        (
+            {"images": [_data(b"x")], "iou_threshold": 0.5},
+            422,
+            "invalid_parameter",
+            "iou_threshold must be given in the query or in the body, got both",
+        ),
+    ],
+)
+def test_what_is_no_list(body: Any, status: int, code: str, message: str) -> None:
+    with pytest.raises(ApiError) as caught:
+        _read(body, _WITH_IOU)
+    assert (caught.value.status, caught.value.code) == (status, code)
+    assert message in caught.value.message
+    assert len(caught.value.message) < 300

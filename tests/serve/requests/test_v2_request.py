@@ -1,0 +1,212 @@
+"""Bodies of inference requests, right and wrong."""
+
+import json
+import struct
+from typing import Any
+
+import pytest
+
+from lensbox.serve.http.v2 import check_answer_size
+from lensbox.serve.requests.errors import ApiError
+from lensbox.serve.requests.v2_request import (
+    InferRequest,
+    ModelTensors,
+    TensorSpec,
+    Wanted,
+    header_length,
+    read_infer_request,
+)
+
+_TENSORS = ModelTensors(
+    (
+        TensorSpec("images", "UINT8", (-1, 1, 2, 3)),
+        TensorSpec("score_threshold", "FP32", (1,)),
+        TensorSpec("iou_threshold", "FP32", (1,)),
+    ),
+    (TensorSpec("boxes", "FP32", (-1, 5, 4)), TensorSpec("counts", "INT32", (-1,))),
+)
+
+
+def _tensor(
+    name: str, datatype: str, shape: list[Any], data: Any = None, **parameters: Any
+) -> dict[str, Any]:
+    tensor: dict[str, Any] = {"name": name, "datatype": datatype, "shape": shape}
+    if data is not None:
+        tensor["data"] = data
+    if parameters:
+        tensor["parameters"] = parameters
+    return tensor
+
+
+def _images(data: Any, count: int = 1) -> dict[str, Any]:
+    return _tensor("images", "UINT8", [count, 1, 2, 3], data)
+
+
+def _read(question: Any, binary: bytes = b"") -> InferRequest:
+    header = question if isinstance(question, bytes) else json.dumps(question).encode()
+    return read_infer_request(bytearray(header + binary), len(header), _TENSORS)
+
+
+def _refusal(question: Any, binary: bytes = b"") -> str:
+    with pytest.raises(ApiError) as caught:
+        _read(question, binary)
+    assert (caught.value.status, caught.value.code) == (400, "invalid_inference")
+    assert len(caught.value.message) < 400
+    return caught.value.message
+
+
+@pytest.mark.parametrize("data", [[1, 2, 3, 4, 5, 255], [[[[1, 2, 3], [4, 5, 255]]]]])
+def test_pixels_as_json(data: Any) -> None:
+    request = _read({"inputs": [_images(data)]})
+    assert request.canvases.tolist() == [[[[1, 2, 3], [4, 5, 255]]]]
+    assert request[:1] + request[2:4] == (None, None, None)
+
+
+def test_binary_tensors_come_in_their_order() -> None:
+    inputs = [
+        _tensor("iou_threshold", "FP32", [1], binary_data_size=4),
+        _tensor("images", "UINT8", [2, 1, 2, 3], binary_data_size=12),
+        _tensor("score_threshold", "FP32", [1], binary_data_size=4),
+    ]
+    binary = struct.pack("<f", 0.25) + bytes(range(12)) + struct.pack("<f", 0.75)
+    request = _read({"inputs": inputs, "id": "a"}, binary)
+    assert request.canvases.flatten().tolist() == list(range(12))
+    assert list(request.canvases.shape) == [2, 1, 2, 3]
+    assert (request.id, request.score_threshold, request.iou_threshold) == ("a", 0.75, 0.25)
+
+
+def test_null_is_nothing() -> None:
+    images = {**_images([0] * 6), "parameters": None}
+    request = _read({"id": None, "inputs": [images], "outputs": None, "parameters": None})
+    assert [wish.output.name for wish in request.wanted] == ["boxes", "counts"]
+
+
+def test_a_threshold_has_the_precision_of_its_datatype() -> None:
+    binary = _tensor("score_threshold", "FP32", [1], binary_data_size=4)
+    from_binary = _read({"inputs": [_images([0] * 6), binary]}, struct.pack("<f", 0.3))
+    text = _tensor("score_threshold", "FP32", [1], [0.3])
+    assert _read({"inputs": [_images([0] * 6), text]}).score_threshold == from_binary.score_threshold
+
+
+@pytest.mark.parametrize(
+    ("question", "message"),
+    [
+        (b"{", "the request must be JSON: "),
+        (b"\xff\xfe", "the request must be JSON: "),
+        (b'{"inputs": NaN}', "NaN is not a JSON number"),
+        (b"[" * 60 + b"]" * 60, "the request must be an object, got [[[[...]]]]"),
+        (b"[" * 100_000, "its arrays are nested too deeply"),
+        ([], "the request must be an object, got []"),
+        ({}, "inputs must be an array, got None"),
+        ({"inputs": [7]}, "inputs[0] must be an object, got 7"),
+        ({"inputs": [{}]}, "inputs[0] must be named one of images, score_threshold, iou_threshold, got None"),
+        ({"inputs": [{"name": ["images"]}]}, "got ['images']"),
+        ({"inputs": [_images([True] + [0] * 5)]}, "must be integers from 0 to 255, got True"),
+        ({"inputs": [_images([256] + [0] * 5)]}, "must be integers from 0 to 255, got 256"),
+        ({"inputs": [_images([0] * 5 + [-1])]}, "must be integers from 0 to 255, got -1"),
+        ({"inputs": [_images([0.0] * 6)]}, "must be integers from 0 to 255, got 0.0"),
+        ({"inputs": [_images([0] * 5)]}, "must have 6 numbers, as its shape [1, 1, 2, 3] says, got 5"),
+        ({"inputs": [_images([[0] * 6])]}, "must be nested as its shape [1, 1, 2, 3] says: an array of 1"),
+        ({"inputs": [_images([[[[0] * 3, 7]]])]}, "an array of 3, got 7"),
+        ({"inputs": [_images([[[[0, 0, []], [0] * 3]]])]}, "must be integers from 0 to 255, got []"),
+        ({"inputs": [_images("data")]}, "data of 'images' must be an array, got 'data'"),
+        ({"inputs": [_images(None)]}, "data of 'images' must be an array, got None"),
+        ({"inputs": [_tensor("images", "UINT8", [0, 1, 2, 3], [])]}, "of at least 1 image, got [0, 1, 2, 3]"),
+        ({"inputs": [_tensor("images", "UINT8", [True, 1, 2, 3], [])]}, "got [True, 1, 2, 3]"),
+        ({"inputs": [_tensor("images", "UINT8", [1.0, 1, 2, 3], [])]}, "got [1.0, 1, 2, 3]"),
+        ({"inputs": [_tensor("images", "UINT8", [10**30, 1, 2, 3], binary_data_size=6)]}, "must be 6000000"),
+        (
+            {"inputs": [_tensor("images", "UINT8", [1, 1, 2, 3], binary_data_size=6)]},
+            "have 6 bytes behind the",
+        ),
+        ({"inputs": [_tensor("images", "UINT8", [1, 1, 2, 3], binary_data_size=True)]}, "got True"),
+        ({"inputs": [_tensor("images", "UINT8", [1, 1, 2, 3], [0] * 6, binary_data_size=6)]}, "got both"),
+        (
+            {"inputs": [_images([0] * 6), _tensor("score_threshold", "FP32", [1], [1e39])]},
+            "must be numbers that FP32 holds",
+        ),
+        (
+            {"inputs": [_images([0] * 6), _tensor("score_threshold", "FP32", [1], [10**400])]},
+            "must be numbers that FP32 holds",
+        ),
+        ({"inputs": [_images([0] * 6)], "outputs": [7]}, "outputs[0] must be an object, got 7"),
+        ({"inputs": [_images([0] * 6)], "outputs": "boxes"}, "outputs must be an array, got 'boxes'"),
+        ({"inputs": [_images([0] * 6)], "parameters": [1]}, "parameters of the request must be an object"),
+        (
+            {"inputs": [_images([0] * 6)], "parameters": {"binary_data_output": 1}},
+            "binary_data_output must be true or false, got 1",
+        ),
+        (
+            {
+                "inputs": [_images([0] * 6)],
+                "outputs": [{"name": "boxes", "parameters": {"classification": 3}}],
+            },
+            "'boxes' cannot be given as a classification",
+        ),
+    ],
+)
+def test_what_is_refused(question: Any, message: str) -> None:
+    assert message in _refusal(question)
+
+
+def test_a_threshold_that_is_no_number() -> None:
+    inputs = [_images([0] * 6), _tensor("score_threshold", "FP32", [1], binary_data_size=4)]
+    for value, shown in ((float("nan"), "nan"), (-0.5, "-0.5"), (float("inf"), "inf")):
+        message = _refusal({"inputs": inputs}, struct.pack("<f", value))
+        assert message == f"score_threshold must be between 0 and 1, got {shown}"
+
+
+@pytest.mark.parametrize(
+    ("body", "what"),
+    [
+        (b'{"inputs": [' + b"[]," * 1000 + b"[]]}", "arrays"),
+        (b"{" + b'"a": {},' * 600 + b'"b": {}}', "objects"),
+        (b"{" + b'"a": 1,' * 4000 + b'"b": 1}', "quotes"),
+    ],
+)
+def test_what_would_cost_the_parser_time_is_not_parsed(
+    body: bytes, what: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tensors = _TENSORS._replace(inputs=(TensorSpec("images", "UINT8", (-1, 1, 2, 256)), *_TENSORS.inputs[1:]))
+    monkeypatch.setattr(json, "loads", None)
+    with pytest.raises(ApiError, match=what):
+        read_infer_request(bytearray(body), len(body), tensors)
+
+
+@pytest.mark.parametrize("width", [1, 2, 7])
+def test_nested_pixels_of_any_shape_are_parsed(width: int) -> None:
+    # The most arrays that pixels can take: rows of few pixels, planes of one row.
+    tensors = _TENSORS._replace(
+        inputs=(TensorSpec("images", "UINT8", (-1, 1, 1, width)), *_TENSORS.inputs[1:])
+    )
+    shape = [500, 1, 1, width]
+    body = json.dumps({"inputs": [_tensor("images", "UINT8", shape, [[[[0] * width]]] * 500)]}).encode()
+    assert list(read_infer_request(bytearray(body), len(body), tensors).canvases.shape) == shape
+
+
+@pytest.mark.parametrize("value", ["-1", "+1", "1_0", "101", "", " ", "²", "9" * 5000, "1e2"])
+def test_header_lengths_that_are_none(value: str) -> None:
+    with pytest.raises(ApiError, match="must be a number of bytes of the body, from 0 to 100") as caught:
+        header_length(value, 100, 1000)
+    assert caught.value.status == 400
+
+
+def test_header_lengths() -> None:
+    assert header_length("40", 100, 50) == 40
+    assert header_length(None, 100, 100) == 100
+    for value in ("100", None):
+        with pytest.raises(
+            ApiError, match="at most 99 bytes, got 100; send large tensors as binary"
+        ) as caught:
+            header_length(value, 100, 99)
+        assert caught.value.status == 413
+
+
+def test_answers_have_a_bound() -> None:
+    boxes, counts = _TENSORS.outputs
+    check_answer_size((1 << 20) // 20, [Wanted(boxes, False), Wanted(counts, True)])
+    check_answer_size((1 << 24) // 21, [Wanted(boxes, True), Wanted(counts, True)])
+    for images, binary, most in (((1 << 20) // 20 + 1, False, 52428), ((1 << 24) // 20 + 1, True, 838860)):
+        with pytest.raises(ApiError, match=f"{most} images of these outputs; got {images} images") as caught:
+            check_answer_size(images, [Wanted(boxes, binary)])
+        assert (caught.value.status, caught.value.code) == (413, "answer_too_large")

@@ -1,0 +1,131 @@
+"""How `lensbox serve` ends when something in it does not: SIGTERM and SIGINT at bad moments.
+
+No test waits for a timeout that it does not set itself: stuck parts are stuck for an hour.
+"""
+
+import contextlib
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from problems import problem_of
+from serve_process import PATIENCE, ServeProcess
+
+# Images take an hour to decode.
+_STUCK_DECODER = """
+import time, lensbox.serve.requests.decoding
+lensbox.serve.requests.decoding.photo_from_file = lambda *_: time.sleep(3600)
+"""
+# Importing uvicorn, which is among the first of the slow imports, takes an hour.
+_SLOW_IMPORT = """
+import importlib, time, sys
+class Finder:
+    @staticmethod
+    def find_spec(name, path=None, target=None):
+        if name == "uvicorn":
+            print("importing", file=sys.stderr, flush=True)
+            time.sleep(3600)
+sys.meta_path.insert(0, Finder)
+"""
+# An orderly shutdown that never ends.
+_ENDLESS = """
+import sys, time
+from lensbox.serve.shutdown import Shutdown
+shutdown = Shutdown(float(sys.argv[1]))
+shutdown.ask = lambda: None
+print("running", flush=True)
+time.sleep(3600)
+time.sleep(3600)
+"""
+
+WaitUntil = Callable[..., None]
+
+
+@contextlib.contextmanager
+def _running(process: ServeProcess) -> Iterator[ServeProcess]:
+    try:
+        yield process
+    finally:
+        process.close()
+
+
+@contextlib.contextmanager
+def _stuck(artifact: Path, wait_until: WaitUntil, *options: str) -> Iterator[tuple[ServeProcess, list[Any]]]:
+    """A service one of whose decoders is stuck with a request, and what that request is answered."""
+    answers: list[Any] = []
+    with _running(ServeProcess(artifact, *options, before=_STUCK_DECODER)) as process:
+        wait_until(lambda: process.url() is not None)
+        with httpx.Client(base_url=process.url() or "", timeout=PATIENCE) as client:
+
+            def ask() -> None:
+                with contextlib.suppress(httpx.TransportError):
+                    answers.append(client.post("/v1/detect", content=b"an image"))
+
+            wait_until(lambda: process.url() is not None and client.get("/readyz").status_code == 200)
+            thread = threading.Thread(target=ask)
+            thread.start()
+            try:
+                # Answered in turn on one event loop: the request above has come before the second of these.
+                for _ in range(2):
+                    assert client.post("/v1/loss", json={"predictions": [], "targets": []}).status_code == 200
+                yield process, answers
+            finally:
+                process.process.kill()
+                thread.join(PATIENCE)
+
+
+def test_a_stuck_decoder_does_not_outlive_the_timeout(artifact_path: Path, wait_until: WaitUntil) -> None:
+    with _stuck(artifact_path, wait_until, "--shutdown-timeout", "1") as (process, answers):
+        assert process.end(signal.SIGTERM) == 0
+        wait_until(lambda: bool(answers))
+        assert answers[0].status_code == 503
+        assert problem_of(answers[0]) == {"code": "not_ready", "message": "the service is shutting down"}
+        assert "Traceback" not in process.log
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_second_signal_ends_the_process_at_once(
+    artifact_path: Path, wait_until: WaitUntil, number: signal.Signals
+) -> None:
+    with _stuck(artifact_path, wait_until, "--shutdown-timeout", "3600") as (process, _):
+        process.process.send_signal(signal.SIGTERM)
+        wait_until(lambda: "Shutting down" in process.log)
+        assert process.end(number) == 128 + number
+
+
+def test_readyz_turns_before_requests_are_refused(artifact_path: Path, wait_until: WaitUntil) -> None:
+    with (
+        _running(
+            ServeProcess(artifact_path, "--shutdown-delay", "3600", "--shutdown-timeout", "8")
+        ) as process,
+        httpx.Client(timeout=PATIENCE) as client,
+    ):
+        wait_until(lambda: process.url() is not None)
+        url = process.url() or ""
+        wait_until(lambda: client.get(f"{url}/readyz").status_code == 200)
+        process.process.send_signal(signal.SIGTERM)
+        wait_until(lambda: client.get(f"{url}/readyz").status_code == 503)
+        boxes: dict[str, list[list[float]]] = {"predictions": [], "targets": []}
+        assert httpx.post(f"{url}/v1/loss", json=boxes, timeout=PATIENCE).status_code == 200
+        assert process.process.wait(PATIENCE) == 0
+
+
+def test_a_signal_during_the_imports(artifact_path: Path, wait_until: WaitUntil) -> None:
+    with _running(ServeProcess(artifact_path, before=_SLOW_IMPORT)) as process:
+        wait_until(lambda: "importing" in process.log)
+        assert process.end(signal.SIGTERM) == 0
+        assert "Traceback" not in process.log
+
+
+def test_the_kernel_ends_a_process_that_does_not_end_in_time() -> None:
+    with subprocess.Popen([sys.executable, "-c", _ENDLESS, "0.1"], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"running\n"
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(PATIENCE) == -signal.SIGALRM
