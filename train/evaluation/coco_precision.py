@@ -19,9 +19,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from lensbox.train.average_precision import Array, ImageDetections, ImageLabels
 from lensbox.train.data.coco import load_json, load_tables
 from lensbox.train.data.labels import DataError
+from lensbox.train.evaluation.average_precision import Array, ImageDetections, ImageLabels
 from lensbox.train.evaluation.evaluation_set import EvaluationSet
 
 MAX_DETECTIONS = 100

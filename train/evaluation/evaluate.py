@@ -9,7 +9,7 @@ from torch import Tensor
 
 from lensbox.common.errors import InputError
 from lensbox.runtime import Artifact
-from lensbox.train.average_precision import (
+from lensbox.train.evaluation.average_precision import (
     BANDS,
     SCORE_THRESHOLD,
     Evaluation,

@@ -17,9 +17,9 @@ from lensbox.artifact.metadata import Canvas
 from lensbox.common.errors import InputError
 from lensbox.model.config import CANVAS_SIZE
 from lensbox.ops import letterbox
-from lensbox.train.average_precision import Array, ImageLabels
 from lensbox.train.data.image_store import decode_image
 from lensbox.train.data.labels import LabelledImage, Problem, none_readable
+from lensbox.train.evaluation.average_precision import Array, ImageLabels
 
 FACE_CANVAS = Canvas(CANVAS_SIZE, CANVAS_SIZE)
 

@@ -14,7 +14,7 @@ from PIL import Image, ImageDraw
 from torch import Tensor
 
 from lensbox.common.files import atomic_write
-from lensbox.train.average_precision import (
+from lensbox.train.evaluation.average_precision import (
     BANDS,
     Curve,
     Evaluation,

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from PIL import Image, ImageFilter
 
 from lensbox.model.config import CANVAS_SIZE
-from lensbox.train.average_precision import Array
+from lensbox.train.evaluation.average_precision import Array
 
 Pixels = npt.NDArray[np.uint8]  # [H, W], gray levels
 

@@ -21,7 +21,7 @@ from torch import Tensor
 from lensbox.common.samples import DRAWN_BOXES, face_free_photos, gray_portraits
 from lensbox.model.config import CANVAS_SIZE
 from lensbox.ops import letterbox
-from lensbox.train.average_precision import MATCH_IOU, Array, ImageDetections, iou_matrix
+from lensbox.train.evaluation.average_precision import MATCH_IOU, Array, ImageDetections, iou_matrix
 from lensbox.train.evaluation.evaluate import Detect, detect_all
 from lensbox.train.evaluation.pictures import FOUND_COLOR, IGNORED_COLOR, save_picture
 from lensbox.train.stress.degradations import FACTORS, Factor, Pixels, Portrait, Step, place

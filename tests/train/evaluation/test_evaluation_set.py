@@ -12,9 +12,9 @@ from pycocotools.cocoeval import COCOeval  # type: ignore[import, unused-ignore]
 
 from lensbox.common.errors import InputError
 from lensbox.runtime import Canvas
-from lensbox.train.average_precision import BANDS, Evaluation, ImageDetections, ImageLabels
 from lensbox.train.data.labels import read_labels
 from lensbox.train.data.wider_face import parse_annotations
+from lensbox.train.evaluation.average_precision import BANDS, Evaluation, ImageDetections, ImageLabels
 from lensbox.train.evaluation.coco_precision import coco_lines, coco_precision, mean_precision
 from lensbox.train.evaluation.evaluation_set import load_evaluation_set
 

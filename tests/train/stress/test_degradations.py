@@ -3,7 +3,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lensbox.train.average_precision import Array
+from lensbox.train.evaluation.average_precision import Array
 from lensbox.train.stress.degradations import (
     FACTORS,
     Factor,

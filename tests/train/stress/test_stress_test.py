@@ -7,7 +7,7 @@ from torch import Tensor
 
 from lensbox.common.samples import FACE_FREE
 from lensbox.model import load_detector
-from lensbox.train.average_precision import ImageDetections
+from lensbox.train.evaluation.average_precision import ImageDetections
 from lensbox.train.evaluation.pictures import FOUND_COLOR, IGNORED_COLOR
 from lensbox.train.stress.degradations import Factor, Portrait, Step
 from lensbox.train.stress.stress_test import (

@@ -1,4 +1,4 @@
-"""Average precision of boxes (all-point interpolation, or COCO's), by bands of box height.
+"""Average precision of boxes (all-point interpolation), by bands of box height.
 
 A box is scored in the band of its labelled height. Boxes of other bands and ignored ones neither count as
 misses nor make a detection that hits them a false alarm (WIDER FACE's rule, Yang et al. 2016,
@@ -17,6 +17,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from lensbox.ops import box_iou
+
 Array = npt.NDArray[np.float64]
 
 # Height in canvas pixels, lower limit included.
@@ -27,11 +29,8 @@ BANDS: dict[str, tuple[float, float]] = {
     "small8-16": (8, 16),
     "tiny4-8": (4, 8),
 }
-# IoU from which a detection hits a box, unless another is asked for.
+# IoU from which a detection hits a box.
 MATCH_IOU = 0.5
-# Those over which COCO takes the mean, and the recalls at which it samples precision.
-COCO_IOUS: tuple[float, ...] = tuple(np.linspace(0.5, 0.95, 10).tolist())
-COCO_RECALLS = np.linspace(0, 1, 101)
 # An average precision is of detections from this score up.
 SCORE_THRESHOLD = 0.02
 LOW_MARGIN, HIGH_MARGIN = 0.7, 1.4
@@ -105,25 +104,12 @@ class Curve:
         """Return the area under the precision-recall curve made monotone; NaN for a band without boxes."""
         if not self.total:
             return float("nan")
-        return float(np.sum(np.diff(np.concatenate([[0.0], self.recall])) * self._envelope()))
-
-    def coco_average_precision(self) -> float:
-        """Return the mean of the same curve at 101 recalls, as COCO has it; NaN for a band without boxes."""
-        if not self.total:
-            return float("nan")
-        reached = np.searchsorted(self.recall, COCO_RECALLS)
-        return float(np.append(self._envelope(), 0.0)[reached].mean())
-
-    def _envelope(self) -> Array:
-        """Return the best precision at each rank or later."""
-        return np.asarray(np.maximum.accumulate(self.precision[::-1])[::-1], np.float64)
+        envelope = np.maximum.accumulate(self.precision[::-1])[::-1]
+        return float(np.sum(np.diff(np.concatenate([[0.0], self.recall])) * envelope))
 
 
 def iou_matrix(boxes1: Array, boxes2: Array) -> Array:
     """Return IoU [n, m] of boxes [n, 4] and [m, 4], xyxy."""
-    # Here and not above, so that a service can report an op library that does not load.
-    from lensbox.ops import box_iou
-
     iou: Array = box_iou(torch.from_numpy(boxes1), torch.from_numpy(boxes2)).numpy()
     return iou
 
@@ -131,54 +117,37 @@ def iou_matrix(boxes1: Array, boxes2: Array) -> Array:
 class Evaluation:
     """Compares detections with labels once, then scores any band quickly.
 
-    Args:
-        least_iou: least `match_iou` that a curve can be asked for.
-
     Raises:
         ValueError: labels and detections are not of as many images.
     """
 
-    def __init__(
-        self,
-        labels: Sequence[ImageLabels],
-        detections: Sequence[ImageDetections],
-        least_iou: float = MATCH_IOU,
-    ) -> None:
+    def __init__(self, labels: Sequence[ImageLabels], detections: Sequence[ImageDetections]) -> None:
         if len(labels) != len(detections):
             raise ValueError(
                 f"labels and detections must be of as many images, got {len(labels)} and {len(detections)}"
             )
         self.labels = labels
         self.detections = detections
-        self._least_iou = least_iou
         self._order: list[npt.NDArray[np.int64]] = []
-        # Per image: rank of a detection -> [(label, IoU)] with IoU >= least_iou, best first, of equal ones by
+        # Per image: rank of a detection -> [label] with IoU >= MATCH_IOU, best first, of equal ones by
         # label. Few detections have any.
-        self._overlaps: list[dict[int, list[tuple[int, float]]]] = []
+        self._overlaps: list[dict[int, list[int]]] = []
         for truth, found in zip(labels, detections, strict=True):
             order = np.argsort(-found.scores, kind="stable")
-            overlaps: dict[int, list[tuple[int, float]]] = {}
+            overlaps: dict[int, list[int]] = {}
             if len(truth.boxes) and len(order):
                 matrix = iou_matrix(found.boxes[order], truth.boxes)
                 matrix = matrix * (found.class_indices[order][:, None] == truth.class_indices)
-                ranks, near = np.nonzero(matrix >= least_iou)
+                ranks, near = np.nonzero(matrix >= MATCH_IOU)
                 ious = matrix[ranks, near]
                 best_first = np.lexsort((near, -ious, ranks))
-                pairs = (part[best_first].tolist() for part in (ranks, near, ious))
-                for rank, label, iou in zip(*pairs, strict=True):
-                    overlaps.setdefault(rank, []).append((label, iou))
+                for rank, label in zip(ranks[best_first].tolist(), near[best_first].tolist(), strict=True):
+                    overlaps.setdefault(rank, []).append(label)
             self._order.append(order)
             self._overlaps.append(overlaps)
 
-    def curve(
-        self, low: float, high: float, wanted: int | None = None, match_iou: float = MATCH_IOU
-    ) -> Curve:
-        """Return the ranked detections of the band of heights [low, high), of all classes or of one.
-
-        match_iou: IoU from which a detection hits a box. Raise ValueError if it is below `least_iou`.
-        """
-        if not match_iou >= self._least_iou:
-            raise ValueError(f"match_iou must be at least least_iou, {self._least_iou}, got {match_iou}")
+    def curve(self, low: float, high: float, wanted: int | None = None) -> Curve:
+        """Return the ranked detections of the band of heights [low, high), of all classes or of one."""
         scores, images, ranks, labels, total = [], [], [], [], 0
         for index, (truth, found) in enumerate(zip(self.labels, self.detections, strict=True)):
             height = truth.boxes[:, 3] - truth.boxes[:, 1]
@@ -189,7 +158,7 @@ class Evaluation:
             of_class = _of_class(found, wanted)[order]
             # Those of other classes hit no label of this one.
             overlaps = {rank: pairs for rank, pairs in overlaps.items() if of_class[rank]}
-            label, free = self._match(overlaps, care, len(order), match_iou)
+            label, free = self._match(overlaps, care, len(order))
             found_height = (found.boxes[:, 3] - found.boxes[:, 1])[order]
             outside = (found_height < low * LOW_MARGIN) | (found_height > high * HIGH_MARGIN)
             counted = np.flatnonzero(((label >= 0) | ~(free | outside)) & of_class)
@@ -207,10 +176,9 @@ class Evaluation:
 
     @staticmethod
     def _match(
-        overlaps: dict[int, list[tuple[int, float]]],
+        overlaps: dict[int, list[int]],
         care: npt.NDArray[np.bool_],
         count: int,
-        match_iou: float,
     ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
         """Match greedily by falling score. Return took [count]: the label of the band that it took, or -1;
         and free [count]: hit only labels that do not count, so it is neither right nor wrong."""
@@ -218,20 +186,13 @@ class Evaluation:
         is_open = care.tolist()
         counts = list(is_open)
         for rank in sorted(overlaps):
-            for label, iou in overlaps[rank]:
-                if iou < match_iou:
-                    break
+            for label in overlaps[rank]:
                 if is_open[label]:
                     took[rank], free[rank] = label, False
                     is_open[label] = False
                     break
                 free[rank] |= not counts[label]
         return took, free
-
-    def coco_average_precision(self, wanted: int | None = None) -> float:
-        """Return the mean of COCO's average precision over IoU 0.5, 0.55, … 0.95, of boxes of all heights."""
-        curves = (self.curve(0.0, np.inf, wanted, iou) for iou in COCO_IOUS)
-        return float(np.mean([curve.coco_average_precision() for curve in curves]))
 
     def table(self, wanted: int | None = None) -> dict[str, float]:
         """Return the average precision by band: of one class, or of all boxes as if of one class."""

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scored_boxes import found, labels
 
-from lensbox.train.average_precision import (
+from lensbox.train.evaluation.average_precision import (
     BANDS,
     Curve,
     Evaluation,
