@@ -37,7 +37,7 @@ WORKDIR /models
 EXPOSE 8000
 # As long as /healthz answers 200; whether it should get requests is for /readyz to say.
 HEALTHCHECK --interval=10s --timeout=5s --start-period=300s \
-    CMD ["python", "-c", "import urllib.request; urllib.request.urlopen('http://127.0.0.1:8000/healthz', timeout=4)"]
+    CMD ["python", "-m", "lensbox.serve.health_check"]
 STOPSIGNAL SIGTERM
 # The artifact is no part of the image: mount its folder at /models.
 ENTRYPOINT ["lensbox", "serve", "--host", "0.0.0.0", "--port", "8000"]

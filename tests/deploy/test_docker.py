@@ -40,7 +40,7 @@ def test_what_is_started_is_what_the_service_takes(dockerfile: Path) -> None:
     assert str(settings.artifact).startswith("/models/")
     assert entry[-2:] == ["--port", str(PORT)]
     assert last(dockerfile, "EXPOSE") == str(PORT)
-    assert f"http://127.0.0.1:{PORT}/healthz" in last(dockerfile, "HEALTHCHECK")
+    assert "lensbox.serve.health_check" in last(dockerfile, "HEALTHCHECK")
     assert last(dockerfile, "USER") == f"{USER}:{USER}"
     assert f"--uid {USER}" in " ".join(rest for name, rest in instructions(dockerfile) if name == "RUN")
 

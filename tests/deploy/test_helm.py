@@ -138,9 +138,12 @@ def test_the_ingress_leads_to_the_service() -> None:
     assert ingress["ingressClassName"] == "nginx"
     assert ingress["tls"] == [{"hosts": ["detector.example.com"], "secretName": "outside"}]
     (rule,) = ingress["rules"]
-    (path,) = rule["http"]["paths"]
+    paths = {path["path"]: path["pathType"] for path in rule["http"]["paths"]}
+    assert paths.pop("/") == paths.pop("/docs") == paths.pop("/openapi.json") == "Exact"
+    assert paths == {"/page": "Prefix", "/v1": "Prefix", "/v2": "Prefix"}  # and not /metrics
+    path = rule["http"]["paths"][0]
     (port,) = resources["Service"]["spec"]["ports"]
-    assert (rule["host"], path["path"], path["pathType"]) == ("detector.example.com", "/", "Prefix")
+    assert rule["host"] == "detector.example.com"
     assert path["backend"]["service"] == {
         "name": resources["Service"]["metadata"]["name"],
         "port": {"name": port["name"]},

@@ -1,0 +1,30 @@
+"""Exit with 0 if the service of this container answers /livez. For Docker's HEALTHCHECK.
+
+Port and scheme are those of the container's first process, whatever its options are.
+"""
+
+import ssl
+import sys
+import urllib.request
+from collections.abc import Sequence
+from pathlib import Path
+
+
+def url_of_service(arguments: Sequence[str]) -> str:
+    """Return the URL of /livez of a `lensbox serve` with these arguments; the last of an option counts."""
+    port, scheme = "8000", "http"
+    for argument, following in zip(arguments, [*arguments[1:], ""], strict=True):
+        name, _, value = argument.partition("=")
+        if name == "--port":
+            port = value or following
+        elif name == "--tls-certificate":
+            scheme = "https"
+    return f"{scheme}://127.0.0.1:{port}/livez"
+
+
+if __name__ == "__main__":
+    # The certificate is that of the name outside of the container.
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    url = url_of_service(Path("/proc/1/cmdline").read_text(encoding="utf-8").split("\0"))
+    sys.exit(urllib.request.urlopen(url, timeout=4, context=context).status != 200)
