@@ -5,7 +5,8 @@ extras, in any order. A detection without a partner may come or go if rounding e
 
 - its score is within the limit of the threshold, or of the last detection where all slots are taken;
 - a detection of the other side suppresses it, and which of the two stays depends on rounding: their scores
-  are within the limit of each other, or their IoU is within the limit of the IoU threshold.
+  are within the limit of each other, or their IoU is within the limit of the IoU threshold. Moving the edges
+  of a box of w x h pixels by b pixels changes an IoU by about b / w + b / h; the limit grows by that much.
 
 Such detections are counted as exchanged. The caller decides how many of them there may be.
 """
@@ -174,9 +175,11 @@ def _explained(
     """
     least = float(other.scores.min()) if other.full else thresholds[0]
     at_threshold = found.scores <= least + limits.scores
-    rivals = (overlap > thresholds[1] - limits.iou) & (other.scores >= found.scores[:, None] - limits.scores)
+    sides = (found.boxes[:, 2:] - found.boxes[:, :2]).clamp(min=limits.boxes)
+    slack = limits.iou + (limits.boxes / sides).nan_to_num(0).sum(dim=1, keepdim=True)
+    rivals = (overlap > thresholds[1] - slack) & (other.scores >= found.scores[:, None] - limits.scores)
     # A rival that both sides have must overlap it by about the threshold, or both sides would drop it.
-    rivals &= ~others_paired | (overlap <= thresholds[1] + limits.iou)
+    rivals &= ~others_paired | (overlap <= thresholds[1] + slack)
     return at_threshold | rivals.any(dim=1)
 
 

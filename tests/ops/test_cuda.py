@@ -71,13 +71,15 @@ def test_graphs_replayed_side_by_side(make: Callable[[int], Callable[[], Tensor]
 
 
 def test_threads_on_the_stream_that_each_of_them_has() -> None:
-    # cudaStreamPerThread is one handle, 2, for as many streams as there are threads.
+    # cudaStreamPerThread is one handle, 2, for as many streams as there are threads. The allocator takes it
+    # for one stream and would hand memory that a thread frees to the others, so each thread has its own pool.
     batches = [batch(512, 256) for _ in range(4)]
     expected = [masked_giou_loss(*arguments).item() for arguments in batches]
     torch.cuda.synchronize()
 
     def losses(arguments: tuple[Tensor, Tensor]) -> set[float]:
-        with torch.cuda.stream(torch.cuda.ExternalStream(2)):
+        pool = torch.cuda.MemPool()
+        with torch.cuda.use_mem_pool(pool), torch.cuda.stream(torch.cuda.ExternalStream(2)):
             results = [masked_giou_loss(*arguments) for _ in range(200)]
             return {result.item() for result in results}
 
@@ -106,7 +108,8 @@ def test_a_capture_holds_no_more_than_the_launches() -> None:
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         result = call()
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
+    activities = [torch.profiler.ProfilerActivity.CUDA]
+    with torch.profiler.profile(activities=activities, acc_events=True) as profile:
         graph.replay()
         torch.cuda.synchronize()
     assert torch.equal(result, expected)

@@ -39,7 +39,9 @@ class Cells(nn.Module):
         found = self.cells(images.float() / 255.0).flatten(2).transpose(1, 2)
         if self.in_float32:  # before anything is computed with it, as boxes of float16 would be coarse
             found = found.float()
-        scores, cells = found[..., 0].sigmoid().topk(20)
+        # Even areas would tie, and a GPU breaks ties of `topk` in another order than a CPU.
+        order = torch.arange(192, device=found.device) * 1e-3
+        scores, cells = (found[..., 0] - order).sigmoid().topk(20)
         found = found.gather(1, cells[:, :, None].expand(-1, -1, 7))
         corner = torch.stack([cells % 16, cells // 16], dim=-1) * 8.0 + found[..., 1:3].sigmoid()
         return {
