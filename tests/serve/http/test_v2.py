@@ -240,7 +240,7 @@ def test_what_is_not_finite_is_null_in_json() -> None:
     )
     request = InferRequest(None, Tensor(), None, None, wanted)
     answer = infer_answer(request, 'a "name"', CanvasDetections(boxes, scores, counts, None, {}))
-    document = json.loads(answer.body, parse_constant=lambda name: pytest.fail(name))
+    document = json.loads(bytes(answer.body), parse_constant=lambda name: pytest.fail(name))
     assert document["model_name"] == 'a "name"'
     assert document["outputs"][0]["data"] == [0.5, None, None, 1.0]
     assert document["outputs"][1] == {"name": "counts", "datatype": "INT32", "shape": [2], "data": [2, 1]}
@@ -252,5 +252,5 @@ def test_long_outputs_are_written_in_pieces_without_a_seam() -> None:
     wanted = (Wanted(TensorSpec("scores", "FP32", (-1, -1)), False),)
     request = InferRequest(None, Tensor(), None, None, wanted)
     found = CanvasDetections(torch.zeros(1, 9000, 4), scores, torch.tensor([9000]), None, {})
-    document = json.loads(infer_answer(request, "a", found).body)
+    document = json.loads(bytes(infer_answer(request, "a", found).body))
     assert document["outputs"][0]["data"] == scores[0].tolist()

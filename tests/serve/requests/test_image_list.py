@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 
-from lensbox.serve.http.openapi import DetectParameters
 from lensbox.serve.requests.errors import ApiError
-from lensbox.serve.requests.image_list import has_image_list, read_image_list
+from lensbox.serve.requests.image_list import DetectParameters, has_image_list, read_image_list
 
 _NONE = DetectParameters.model_validate({})
 _WITH_IOU = DetectParameters.model_validate({"iou_threshold": 0.5})
