@@ -40,7 +40,7 @@ class Cells(nn.Module):
         if self.in_float32:  # before anything is computed with it, as boxes of float16 would be coarse
             found = found.float()
         # Even areas would tie, and a GPU breaks ties of `topk` in another order than a CPU.
-        order = torch.arange(192, device=found.device) * 1e-3
+        order = (torch.arange(192, device=found.device) * 1e-3).to(found.dtype)
         scores, cells = (found[..., 0] - order).sigmoid().topk(20)
         found = found.gather(1, cells[:, :, None].expand(-1, -1, 7))
         corner = torch.stack([cells % 16, cells // 16], dim=-1) * 8.0 + found[..., 1:3].sigmoid()
