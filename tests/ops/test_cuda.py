@@ -120,7 +120,8 @@ def test_gpu_thresholds_are_not_captured() -> None:
     boxes, scores = random_boxes(2, 64).cuda(), torch.rand(2, 64).cuda()
 
     def suppress(boxes: Tensor, scores: Tensor, threshold: Tensor) -> Tensor:
-        return torch.ops.lensbox.padded_nms(boxes + 1, scores, threshold, threshold * 0, 64, 10)[2] + 1
+        counts: Tensor = torch.ops.lensbox.padded_nms(boxes + 1, scores, threshold, threshold * 0, 64, 10)[2]
+        return counts + 1
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch's own

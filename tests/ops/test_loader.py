@@ -57,7 +57,7 @@ def test_refuses_a_second_copy(tmp_path: Path) -> None:
 
 def test_has_no_run_path() -> None:
     """A plain CMake build would leave an empty entry, which means the current folder."""
-    command = ["readelf", "--dynamic", library_path()]
+    command = ["readelf", "--dynamic", str(library_path())]
     dynamic = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     paths = re.findall(r"\((?:RUNPATH|RPATH)\).*\[(.*)\]", dynamic)
     assert all(entry for path in paths for entry in path.split(":"))
