@@ -87,7 +87,7 @@ async def detect(request: Request) -> Response:
         try:
             return await _answer_one(request, bytes(content), _Finder(service, query, deadline), wanted)
         except ApiError as error:
-            if error.code == "undecodable_image":
+            if error.code == "undecodable_image" and "--data-binary" not in error.message:
                 error.message += hint_of_form(content_type)
             raise
     reading = service.json_parser.submit(

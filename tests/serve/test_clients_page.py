@@ -56,7 +56,7 @@ def _without_data(text: str) -> str:
 def test_every_block_is_run() -> None:
     assert {language for language, _ in _BLOCKS} == {"console", "python"}
     assert sum(len(commands(block)) for language, block in _BLOCKS if language == "console") >= 10
-    assert sum(language == "python" for language, _ in _BLOCKS) == 6
+    assert sum(language == "python" for language, _ in _BLOCKS) == 5
 
 
 def test_the_commands_print_what_is_shown(client: httpx.Client, folder: Path) -> None:

@@ -1,8 +1,7 @@
-"""Keys and rates of a service of several processes, and what becomes of both when a front end dies."""
+"""API keys of a service of several processes, before and after a front end dies."""
 
 import os
 import signal
-from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -13,7 +12,6 @@ from serve_process import PATIENCE, ServeProcess
 pytestmark = pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="needs Linux' shared memory")
 
 _ALICE, _BOB = "alice-0123456789abcdef", "bob-0123456789abcdef"
-_BURST = 40
 
 
 @pytest.fixture
@@ -28,7 +26,6 @@ def process(artifact_path: Path, keys: Path) -> Iterator[ServeProcess]:
     process = ServeProcess(
         artifact_path,
         *("--frontends", "2", "--api-keys-file", str(keys)),
-        *("--rate-limit", "0.001", "--rate-burst", str(_BURST)),
     )
     yield process
     process.close()
@@ -59,14 +56,14 @@ def _front_ends(process: ServeProcess) -> list[int]:
     return sorted(found)
 
 
-def test_keys_and_rates_are_those_of_all_front_ends(
+def test_keys_are_those_of_all_front_ends(
     process: ServeProcess, keys: Path, wait_until: Callable[..., None]
 ) -> None:
     wait_until(lambda: process.url() is not None)
     url = process.url() or ""
     wait_until(lambda: _ask(url, "none", "/readyz") == 200)
     wait_until(lambda: len(_front_ends(process)) == 2)
-    assert Counter(_ask(url, _ALICE) for _ in range(_BURST + 10)) == {200: _BURST, 429: 10}
+    assert {_ask(url, _ALICE) for _ in range(10)} == {200}
 
     # A broken file is said once, however many processes read it, and changes nothing: nor do new processes.
     keys.write_text(f"bob {_BOB}\nbroken\n")
@@ -76,11 +73,11 @@ def test_keys_and_rates_are_those_of_all_front_ends(
         os.kill(pid, signal.SIGKILL)
     wait_until(lambda: len(set(_front_ends(process)) - set(before)) == 2)
     wait_until(lambda: _ask(url, "none", "/readyz") == 200)
-    assert {_ask(url, _ALICE) for _ in range(10)} == {429}
+    assert {_ask(url, _ALICE) for _ in range(10)} == {200}
     assert {_ask(url, _BOB) for _ in range(10)} == {401}
 
     keys.write_text(f"bob {_BOB}\n")
-    wait_until(lambda: Counter(_ask(url, "none") for _ in range(1))[401] == 1)
+    wait_until(lambda: _ask(url, "none") == 401)
     wait_until(lambda: "was read again; keys: 1; new names: bob; gone: alice" in process.log)
     wait_until(lambda: {_ask(url, _ALICE) for _ in range(10)} == {401})
     assert _ask(url, _BOB) == 200
