@@ -77,14 +77,14 @@ def test_threads_on_the_stream_that_each_of_them_has() -> None:
     expected = [masked_giou_loss(*arguments).item() for arguments in batches]
     torch.cuda.synchronize()
 
-    def losses(arguments: tuple[Tensor, Tensor]) -> set[float]:
-        pool = torch.cuda.MemPool()
+    def losses(arguments: tuple[Tensor, Tensor], pool: torch.cuda.MemPool) -> set[float]:
         with torch.cuda.use_mem_pool(pool), torch.cuda.stream(torch.cuda.ExternalStream(2)):
             results = [masked_giou_loss(*arguments) for _ in range(200)]
             return {result.item() for result in results}
 
-    with ThreadPoolExecutor(len(batches)) as pool:
-        assert list(pool.map(losses, batches)) == [{value} for value in expected]
+    pools = [torch.cuda.MemPool() for _ in batches]  # they must outlive the tensors
+    with ThreadPoolExecutor(len(batches)) as executor:
+        assert list(executor.map(losses, batches, pools)) == [{value} for value in expected]
 
 
 def test_destroyed_graphs_leave_their_counters_to_others() -> None:
