@@ -41,6 +41,7 @@ class Shell:
         self.clone = clone
         path = f"{clone / 'bin'}{os.pathsep}{path_with_build_tools()}"
         self.environment = {**os.environ, "PATH": path, "PYTHONUNBUFFERED": "1"}
+        self.environment.pop("LENSBOX_RUNNER", None)  # the page's reader has not set it
         self.server: ServeProcess | None = None
 
     def run(self, command: str) -> str:

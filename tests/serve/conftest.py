@@ -74,9 +74,9 @@ def start_service() -> Iterator[StartService]:
     """Starts a service over `load` with the settings of the test. All end with the test."""
     with contextlib.ExitStack() as stack:
 
-        def start(load: Callable[[], Any], **settings: Any) -> Running:
+        def start(load: Callable[[], Any], tracing: Any = None, **settings: Any) -> Running:
             chosen = Settings(artifact=Path("unused"), **settings)
-            app = create_app(chosen, load=load)
+            app = create_app(chosen, load=load, tracing=tracing)
             client, stop = stack.enter_context(_running(app, chosen))
             return Running(client, app.state.service, stop)
 
@@ -86,8 +86,19 @@ def start_service() -> Iterator[StartService]:
 @pytest.fixture(scope="session")
 def client(artifact_path: Path) -> Iterator[httpx.Client]:
     """A client of a service over the real artifact, with small limits."""
+    with _client_of(artifact_path) as client:
+        yield client
+
+
+@pytest.fixture(scope="session", name="client_of")
+def _client_of_artifact() -> Callable[[Path], contextlib.AbstractContextManager[httpx.Client]]:
+    return _client_of
+
+
+@contextlib.contextmanager
+def _client_of(artifact: Path) -> Iterator[httpx.Client]:
     settings = Settings(
-        artifact=artifact_path,
+        artifact=artifact,
         device="cpu",
         threads=1,
         max_body_bytes=2 << 20,

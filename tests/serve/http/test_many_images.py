@@ -166,7 +166,7 @@ def test_overload_and_deadlines_are_of_all_images(
     fake.gate.set()
     wait_until(lambda: running.service.engine.waiting == 0)
     assert client.post("/v1/detect", files=form_of(png, png)).status_code == 200
-    assert running.service.in_progress == 0
+    wait_until(lambda: running.service.in_progress == 0)
 
 
 def test_images_of_a_client_that_hangs_up_are_not_computed(

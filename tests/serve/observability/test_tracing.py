@@ -11,7 +11,6 @@ from typing import Any
 
 import httpx
 import pytest
-from fastapi import FastAPI
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
@@ -19,7 +18,6 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from serve_process import PATIENCE, ServeProcess
 
 from lensbox.common.main import main
-from lensbox.serve.http.app import create_app
 from lensbox.serve.observability import tracing as choice
 from lensbox.serve.observability.tracing import Tracing
 from lensbox.serve.settings import Settings
@@ -37,14 +35,11 @@ def exporter() -> InMemorySpanExporter:
 @pytest.fixture
 def client(
     exporter: InMemorySpanExporter,
-    start_app: Callable[[FastAPI], httpx.Client],
-    fake: Any,
-    wait_until: Callable[..., None],
+    start: Callable[..., Any],
 ) -> httpx.Client:
     """A client of a traced service."""
-    tracing = Tracing(SimpleSpanProcessor(exporter))
-    client = start_app(create_app(Settings(Path("unused")), load=lambda: fake, tracing=tracing))
-    wait_until(lambda: client.get("/readyz").status_code == 200)
+    running = start(tracing=Tracing(SimpleSpanProcessor(exporter)))
+    client: httpx.Client = running.client
     return client
 
 
