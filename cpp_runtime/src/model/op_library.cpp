@@ -23,18 +23,18 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kFileName = "liblensbox_ops.so";
-constexpr const char* kEnvironmentVariable = "LENSBOX_OPS_LIBRARY";
+constexpr const char* kOpsVariable = "LENSBOX_OPS_LIBRARY";
 
 std::string how_to_pass(const std::optional<fs::path>& library) {
   if (library) {
     return "The op library loaded is " + library->string() +
-           "; name another in LoadOptions::op_library (lensbox_runner: --ops) or " + kEnvironmentVariable +
+           "; name another in LoadOptions::op_library (lensbox_runner: --ops) or " + kOpsVariable +
            ".";
   }
   return std::string("No op library was given: name one (") + kFileName +
          ") in LoadOptions::op_library (lensbox_runner: "
          "--ops) or " +
-         kEnvironmentVariable + ", or put it beside the program or the library.";
+         kOpsVariable + ", or put it beside the program or the library.";
 }
 
 // Return the folders of the op library: beside the program, in the library folder of its installation, and
@@ -95,7 +95,7 @@ c10::FunctionSchema parse_schema(const std::string& text) {
 
 std::optional<fs::path> find_op_library(const std::optional<fs::path>& given) {
   if (given) return given;
-  const char* const variable = std::getenv(kEnvironmentVariable);
+  const char* const variable = std::getenv(kOpsVariable);
   if (variable != nullptr && *variable != '\0') return fs::path(variable);
   std::error_code error;
   for (const fs::path& folder : op_library_folders()) {
