@@ -97,7 +97,7 @@ def test_a_missing_package_names_the_extra(package: str) -> None:
         "import sys\n"
         f"sys.modules[{package!r}] = None\n"
         "from lensbox.common.main import main\n"
-        "sys.exit(main(['serve', '--port', '0']))"
+        f"sys.exit(main(['serve', '--artifact', {__file__!r}, '--port', '0']))"
     )
     assert result.returncode == 3
     assert f"lensbox serve: the Python package '{package}' is not installed" in result.stderr
