@@ -251,7 +251,7 @@ def test_probes_ask_what_the_service_answers(tmp_path: Path) -> None:
     paths = {
         name: container[f"{name}Probe"]["httpGet"]["path"] for name in ("startup", "readiness", "liveness")
     }
-    assert paths == {"startup": "/readyz", "readiness": "/readyz", "liveness": "/healthz"}
+    assert paths == {"startup": "/readyz", "readiness": "/readyz", "liveness": "/livez"}
     routes = create_app(Settings(artifact=tmp_path / "none")).openapi()["paths"]
     assert set(paths.values()) <= set(routes)
     (port,) = container["ports"]

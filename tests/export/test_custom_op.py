@@ -319,12 +319,9 @@ def test_cpp_refuses_a_library_that_does_not_fit(
     assert not list(empty.iterdir())
 
 
-@pytest.mark.parametrize("size", [10, 5000])
 @pytest.mark.exhaustive
-def test_cpp_names_a_library_that_the_linker_refuses(
-    size: int, folder: Path, tmp_path: Path, empty: Path
-) -> None:
-    broken = (folder / "build" / LIBRARY).read_bytes()[:size]
+def test_cpp_names_a_library_that_the_linker_refuses(folder: Path, tmp_path: Path, empty: Path) -> None:
+    broken = (folder / "build" / LIBRARY).read_bytes()[:10]
     digest = hashlib.sha256(broken).hexdigest()
     path = changed(
         folder / "blobs_with_op.pt",
