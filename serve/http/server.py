@@ -49,6 +49,9 @@ def run(
     """
     failures: list[Exception] = []
     url = url_of(listener, settings.scheme)
+    # All front ends share the blocking mode of the socket, and dup() sets it again. A front end that
+    # starts must not make the accept() of another one block.
+    listener.setblocking(False)
     shared = listener.dup()  # uvicorn closes its own
 
     def on_started(failure: Exception | None) -> None:
