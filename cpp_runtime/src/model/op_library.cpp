@@ -28,8 +28,7 @@ constexpr const char* kOpsVariable = "LENSBOX_OPS_LIBRARY";
 std::string how_to_pass(const std::optional<fs::path>& library) {
   if (library) {
     return "The op library loaded is " + library->string() +
-           "; name another in LoadOptions::op_library (lensbox_runner: --ops) or " + kOpsVariable +
-           ".";
+           "; name another in LoadOptions::op_library (lensbox_runner: --ops) or " + kOpsVariable + ".";
   }
   return std::string("No op library was given: name one (") + kFileName +
          ") in LoadOptions::op_library (lensbox_runner: "
