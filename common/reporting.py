@@ -12,9 +12,7 @@ LOG_FORMAT = "%(levelname)s: %(message)s"
 
 USED = ("LENSBOX_API_KEY", "LENSBOX_ONNXRUNTIME", "LENSBOX_OPS_LIBRARY", "LENSBOX_RUNNER")
 # Of this repository's tests and documents: they may be set in a shell that runs a command as well.
-_OF_DEVELOPMENT = re.compile(
-    r"LENSBOX_(REQUIRE_\w+|FUZZ_SECONDS|HELM|READ_FILES|REPOSITORY_URL|TRITONSERVER)"
-)
+_OF_DEVELOPMENT = re.compile(r"LENSBOX_(REQUIRE_\w+|HELM|REPOSITORY_URL|TRITONSERVER)")
 # What Kubernetes sets in each pod for a service whose name begins with "lensbox".
 _OF_KUBERNETES = re.compile(r"\w+_SERVICE_(HOST|PORT(_\w+)?)|\w+_PORT(_\d+_\w+)?")
 
