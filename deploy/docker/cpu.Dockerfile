@@ -32,4 +32,4 @@ HEALTHCHECK --interval=10s --timeout=5s --start-period=120s \
 STOPSIGNAL SIGTERM
 # The artifact is no part of the image: mount its folder at /models.
 ENTRYPOINT ["lensbox", "serve", "--host", "0.0.0.0", "--port", "8000"]
-CMD ["--artifact", "/models/detector.onnx", "--device", "cpu"]
+CMD ["--artifact", "/models/detector.pt", "--device", "cpu"]

@@ -1,4 +1,4 @@
-"""The Helm chart: each kind of pod it makes is one that Kubernetes and the service take.
+"""The Helm chart: Kubernetes and the service take each kind of pod that it makes.
 
 Needs the program helm, in PATH or named by LENSBOX_HELM (`python tests/deploy/get_helm.py FOLDER`);
 LENSBOX_REQUIRE_HELM=1 makes its absence a failure.
@@ -11,20 +11,27 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+import click
+import jsonschema
 import pytest
 from deployed import DEPLOY, PORT, USER, documents, project, read_yaml, settings_of, validate
 
+from lensbox.serve.cli import serve
 from lensbox.serve.http.app import create_app
 from lensbox.serve.observability.metrics import Metrics, ServiceState
 from lensbox.serve.settings import Settings
 
 CHART = DEPLOY / "helm" / "lensbox"
+SCHEMA = json.loads((CHART / "values.schema.json").read_text(encoding="utf-8"))
+SET_BY_THE_CHART = {
+    *("api-keys-file", "artifact", "device", "devices", "host", "port", "tls-certificate", "tls-key")
+}
 HELM = os.environ.get("LENSBOX_HELM") or shutil.which("helm")
 GPU = {"gpu": {"count": 2, "runtimeClassName": "nvidia"}, "settings": {"frontends": 4}}
 ALL: dict[str, Any] = {
     **GPU,
     "apiKeys": {"secretName": "names-and-keys"},
-    "autoscaling": {"enabled": True, "targetQueueJobs": 8},
+    "autoscaling": {"enabled": True, "targetQueueJobs": 2_000_000},
     "serviceMonitor": {
         "enabled": True,
         "labels": {"release": "prometheus"},
@@ -45,6 +52,7 @@ ALL: dict[str, Any] = {
         "egress": [{"to": [{"podSelector": {"matchLabels": {"app": "collector"}}}]}],
     },
     "env": [{"name": "FORWARDED_ALLOW_IPS", "value": "10.0.0.0/8"}],
+    "rollingUpdate": {"maxUnavailable": 1, "maxSurge": 0},
     "imagePullSecrets": [{"name": "registry"}],
     "podAnnotations": {"note": "a"},
     "podLabels": {"team": "vision"},
@@ -57,30 +65,42 @@ ALL: dict[str, Any] = {
 
 if HELM is None and os.environ.get("LENSBOX_REQUIRE_HELM") == "1":
     raise FileNotFoundError("LENSBOX_REQUIRE_HELM=1, but there is no program helm")
-pytestmark = pytest.mark.skipif(HELM is None, reason="there is no program helm")
 
 
-def helm(*arguments: str, values: dict[str, Any] | None = None) -> "subprocess.CompletedProcess[str]":
-    """Runs it on the chart, with the values on its stdin."""
-    assert HELM is not None
-    command = [HELM, arguments[0], *(["detector"] if arguments[0] == "template" else []), str(CHART)]
-    command += [*arguments[1:], "--values", "-"]
-    # JSON is YAML.
+def helm(
+    command: str, *options: str, values: dict[str, Any] | None = None, chart: Path = CHART
+) -> "subprocess.CompletedProcess[str]":
+    """Run Helm on the chart, with the values on its stdin."""
+    if HELM is None:
+        pytest.skip("there is no program helm")
+    name = ["detector"] if command == "template" else []
     return subprocess.run(
-        command, input=json.dumps(values or {}), capture_output=True, text=True, check=False
+        [HELM, command, *name, str(chart), *options, "--values", "-"],
+        input=json.dumps(values or {}),  # JSON is YAML
+        capture_output=True,
+        text=True,
+        check=False,
     )
 
 
-def rendered(values: dict[str, Any] | None = None) -> dict[str, Any]:
-    """The resources by kind."""
-    ran = helm("template", values=values)
+def rendered(values: dict[str, Any] | None = None, chart: Path = CHART) -> dict[str, Any]:
+    """Return the resources by kind."""
+    ran = helm("template", values=values, chart=chart)
     assert ran.returncode == 0, ran.stderr
     return {document["kind"]: document for document in documents(ran.stdout)}
 
 
+def pod_of(resources: dict[str, Any]) -> Any:
+    return resources["Deployment"]["spec"]["template"]["spec"]
+
+
 def container_of(resources: dict[str, Any]) -> Any:
-    (container,) = resources["Deployment"]["spec"]["template"]["spec"]["containers"]
+    (container,) = pod_of(resources)["containers"]
     return container
+
+
+def settings_in(resources: dict[str, Any]) -> Settings:
+    return settings_of(container_of(resources)["args"])
 
 
 @pytest.mark.parametrize("values", [{}, GPU, ALL], ids=["cpu", "gpu", "all"])
@@ -90,69 +110,87 @@ def test_kubernetes_knows_every_field(values: dict[str, Any]) -> None:
     for resource in resources.values():
         validate(resource)
     assert {"Deployment", "PodDisruptionBudget", "Service", "ServiceAccount"} <= set(resources)
-    assert ("HorizontalPodAutoscaler" in resources) == (values is ALL) == (monitor is not None)
+    optional = {"HorizontalPodAutoscaler", "Ingress", "NetworkPolicy"}
+    assert optional & set(resources) == (optional if values is ALL else set())
+    assert (monitor is not None) == (values is ALL)
     ran = helm("lint", "--strict", values=values)
     assert ran.returncode == 0, ran.stdout
 
 
-def test_a_pod_on_cpus_starts_a_service() -> None:
-    container = container_of(rendered())
-    settings = settings_of(container["args"])
-    assert settings.device == "cpu"
-    assert settings.threads == int(container["resources"]["limits"]["cpu"])
-    assert container["image"].endswith("-cpu")
-    mounts = {mount["mountPath"]: mount.get("readOnly", False) for mount in container["volumeMounts"]}
-    assert mounts == {"/models": True, "/tmp": False}
-    assert str(settings.artifact).startswith("/models/")
-    assert "nvidia" not in json.dumps(container)
+@pytest.mark.parametrize(
+    ("values", "device", "image"), [({}, "cpu", "-cpu"), (GPU, "cuda", "-cuda")], ids=["cpu", "gpu"]
+)
+def test_the_default_artifact_runs_on_the_device(values: dict[str, Any], device: str, image: str) -> None:
+    resources = rendered(values)
+    container, settings = container_of(resources), settings_in(resources)
+    assert container["image"].endswith(image)
+    assert settings.artifact.is_relative_to("/models")
+    if device == "cpu":
+        assert settings.device == "cpu"
+        assert settings.threads == int(container["resources"]["limits"]["cpu"])
+        assert "nvidia" not in json.dumps(container)
+        mounts = {mount["mountPath"]: mount.get("readOnly", False) for mount in container["volumeMounts"]}
+        assert mounts == {"/models": True, "/tmp": False}
+    else:
+        assert settings.artifact.suffix == ".pt"  # an ONNX file runs on a CPU alone
+        assert (settings.devices, settings.frontends) == ("all", 4)
+        assert [container["resources"][side]["nvidia.com/gpu"] for side in ("requests", "limits")] == [2, 2]
+        assert pod_of(resources)["runtimeClassName"] == "nvidia"
 
 
-def test_a_pod_on_gpus_asks_for_them() -> None:
-    resources = rendered(GPU)
-    container = container_of(resources)
-    settings = settings_of(container["args"])
-    assert (settings.devices, settings.frontends) == ("all", 4)
-    assert container["image"].endswith("-cuda")
-    assert [container["resources"][side]["nvidia.com/gpu"] for side in ("requests", "limits")] == [2, 2]
-    assert resources["Deployment"]["spec"]["template"]["spec"]["runtimeClassName"] == "nvidia"
-
-
-def test_keys_come_from_a_secret() -> None:
+def test_keys_and_certificates_come_from_secrets() -> None:
     resources = rendered(ALL)
-    keys = settings_of(container_of(resources)["args"]).api_keys_file
-    assert keys is not None
-    mounts = {mount["mountPath"]: mount["name"] for mount in container_of(resources)["volumeMounts"]}
-    volumes = {
-        volume["name"]: volume for volume in resources["Deployment"]["spec"]["template"]["spec"]["volumes"]
+    settings = settings_in(resources)
+    mounts = {mount["name"]: mount["mountPath"] for mount in container_of(resources)["volumeMounts"]}
+    secrets = {
+        mounts[volume["name"]]: volume["secret"]
+        for volume in pod_of(resources)["volumes"]
+        if "secret" in volume
     }
-    secret = volumes[mounts[str(keys.parent)]]["secret"]
-    assert secret == {"secretName": "names-and-keys", "items": [{"key": "keys", "path": keys.name}]}
+    keys, certificate, key = settings.api_keys_file, settings.tls_certificate, settings.tls_key
+    assert keys is not None
+    assert certificate is not None
+    assert key is not None
+    assert secrets == {
+        str(keys.parent): {"secretName": "names-and-keys", "items": [{"key": "keys", "path": keys.name}]},
+        str(certificate.parent): {"secretName": "certificate"},
+    }
+    # The entries of a secret of type kubernetes.io/tls.
+    assert (certificate.name, key) == ("tls.crt", certificate.with_name("tls.key"))
     (endpoint,) = resources["ServiceMonitor"]["spec"]["endpoints"]
     assert endpoint["authorization"] == {"credentials": {"name": "prometheus", "key": "key"}}
+    assert (endpoint["scheme"], endpoint["tlsConfig"]) == ("https", {"serverName": "detector.example.com"})
 
 
-def test_the_ingress_leads_to_the_service() -> None:
-    assert not {"Ingress", "NetworkPolicy"} & set(rendered())
+@pytest.mark.parametrize(("values", "scheme"), [({}, "HTTP"), (ALL, "HTTPS")], ids=["plain", "tls"])
+def test_probes_ask_what_the_service_answers(values: dict[str, Any], scheme: str, tmp_path: Path) -> None:
+    container = container_of(rendered(values))
+    (port,) = container["ports"]
+    assert port["containerPort"] == PORT
+    wanted = {"startup": "/readyz", "readiness": "/readyz", "liveness": "/livez"}
+    probes = {name: container[f"{name}Probe"]["httpGet"] for name in wanted}
+    assert probes == {
+        name: {"path": path, "port": port["name"], "scheme": scheme} for name, path in wanted.items()
+    }
+    assert set(wanted.values()) <= set(create_app(Settings(artifact=tmp_path / "none")).openapi()["paths"])
+
+
+def test_the_ingress_leads_to_the_service_without_metrics() -> None:
     resources = rendered(ALL)
     ingress = resources["Ingress"]["spec"]
     assert ingress["ingressClassName"] == "nginx"
     assert ingress["tls"] == [{"hosts": ["detector.example.com"], "secretName": "outside"}]
     (rule,) = ingress["rules"]
-    paths = {path["path"]: path["pathType"] for path in rule["http"]["paths"]}
-    assert paths.pop("/") == paths.pop("/docs") == paths.pop("/openapi.json") == "Exact"
-    assert paths == {"/page": "Prefix", "/v1": "Prefix", "/v2": "Prefix"}  # and not /metrics
-    path = rule["http"]["paths"][0]
-    (port,) = resources["Service"]["spec"]["ports"]
     assert rule["host"] == "detector.example.com"
-    assert path["backend"]["service"] == {
-        "name": resources["Service"]["metadata"]["name"],
-        "port": {"name": port["name"]},
+    assert {path["path"]: path["pathType"] for path in rule["http"]["paths"]} == {
+        **dict.fromkeys(("/", "/docs", "/openapi.json"), "Exact"),
+        **dict.fromkeys(("/page", "/v1", "/v2"), "Prefix"),
     }
+    (port,) = resources["Service"]["spec"]["ports"]
+    backend = {"name": resources["Service"]["metadata"]["name"], "port": {"name": port["name"]}}
+    assert all(path["backend"]["service"] == backend for path in rule["http"]["paths"])
     plain = rendered({"ingress": {"enabled": True, "host": "a.example"}})["Ingress"]["spec"]
     assert not {"tls", "ingressClassName"} & set(plain)
-    ran = helm("template", values={"ingress": {"enabled": True}})
-    assert ran.returncode != 0
-    assert "ingress.host must be the name by which clients ask" in ran.stderr
 
 
 def test_a_network_policy_is_about_the_pods_and_their_port() -> None:
@@ -171,40 +209,15 @@ def test_a_network_policy_is_about_the_pods_and_their_port() -> None:
     assert "from" not in closed["ingress"][0]
 
 
-def test_https_is_spoken_by_all_or_by_none() -> None:
-    resources = rendered(ALL)
-    container = container_of(resources)
-    settings = settings_of(container["args"])
-    assert settings.tls_certificate is not None
-    assert settings.tls_key is not None
-    (volume,) = (
-        volume["name"]
-        for volume in resources["Deployment"]["spec"]["template"]["spec"]["volumes"]
-        if volume.get("secret") == {"secretName": "certificate"}
-    )
-    (mount,) = (mount["mountPath"] for mount in container["volumeMounts"] if mount["name"] == volume)
-    # The entries that a secret of type kubernetes.io/tls has.
-    assert (str(settings.tls_certificate), str(settings.tls_key)) == (f"{mount}/tls.crt", f"{mount}/tls.key")
-    (endpoint,) = resources["ServiceMonitor"]["spec"]["endpoints"]
-    assert (endpoint["scheme"], endpoint["tlsConfig"]) == ("https", {"serverName": "detector.example.com"})
-    for values, scheme in ((ALL, "HTTPS"), ({}, "HTTP")):
-        container = container_of(rendered(values))
-        probes = (container[f"{name}Probe"]["httpGet"] for name in ("startup", "readiness", "liveness"))
-        assert {probe["scheme"] for probe in probes} == {scheme}
-    assert settings_of(container["args"]).tls_certificate is None
-
-
-def test_large_numbers_stay_whole() -> None:
-    values = {
-        "settings": {"max-pixels": 80_000_000, "send-timeout": 0.5, "cors-origins": "https://a.example"},
-        "autoscaling": {"enabled": True, "targetQueueJobs": 2_000_000},
-    }
-    resources = rendered(values)
-    settings = settings_of(container_of(resources)["args"])
+def test_values_reach_the_service_unchanged() -> None:
+    path = "/models/new: a #1.onnx"
+    given = {"max-pixels": 80_000_000, "send-timeout": 0.5, "cors-origins": "https://a.example"}
+    settings = settings_in(rendered({"settings": given, "artifact": {"path": path}}))
     assert (settings.max_pixels, settings.send_timeout) == (80_000_000, 0.5)
-    assert settings.cors_origins == "https://a.example"
-    metrics = resources["HorizontalPodAutoscaler"]["spec"]["metrics"]
-    assert "2000000" in [metric["pods"]["target"]["averageValue"] for metric in metrics if "pods" in metric]
+    assert (settings.cors_origins, str(settings.artifact)) == ("https://a.example", path)
+    resources = rendered(ALL)
+    assert container_of(resources)["env"] == ALL["env"]
+    assert resources["Deployment"]["spec"]["strategy"] == {"rollingUpdate": ALL["rollingUpdate"]}
 
 
 @pytest.mark.parametrize(
@@ -213,53 +226,26 @@ def test_large_numbers_stay_whole() -> None:
     ids=["other", "claim"],
 )
 def test_a_volume_has_one_source(volume: dict[str, Any]) -> None:
-    deployment = rendered({"artifact": {"volume": volume}})["Deployment"]
-    (models,) = (v for v in deployment["spec"]["template"]["spec"]["volumes"] if v["name"] == "models")
+    volumes = pod_of(rendered({"artifact": {"volume": volume}}))["volumes"]
+    (models,) = (volume for volume in volumes if volume["name"] == "models")
     (kind,) = volume
     assert set(models) == {"name", kind}
     assert models[kind].items() >= volume[kind].items()
 
 
-def test_a_path_may_have_any_signs() -> None:
-    path = "/models/new: a #1.onnx"
-    assert str(settings_of(container_of(rendered({"artifact": {"path": path}}))["args"]).artifact) == path
-
-
-def test_the_environment_and_the_update_can_be_set() -> None:
-    update = {"maxUnavailable": 1, "maxSurge": 0}
-    resources = rendered({**ALL, "rollingUpdate": update})
-    assert container_of(resources)["env"] == ALL["env"]
-    assert resources["Deployment"]["spec"]["strategy"] == {"rollingUpdate": update}
-
-
-def test_labels_may_stand_for_versions_of_a_build(tmp_path: Path) -> None:
+def test_labels_allow_versions_of_a_build(tmp_path: Path) -> None:
+    assert read_yaml(CHART / "Chart.yaml")["appVersion"] == project()["project"]["version"]
     chart = shutil.copytree(CHART, tmp_path / "lensbox")
     about = chart / "Chart.yaml"
     about.write_text(about.read_text(encoding="utf-8").replace("0.1.0", "0.1.0+abc"), encoding="utf-8")
-    assert HELM is not None
-    command = [HELM, "template", "detector", str(chart)]
-    ran = subprocess.run(command, capture_output=True, text=True, check=True)
-    for resource in documents(ran.stdout):
+    for resource in rendered(chart=chart).values():
         validate(resource)
         labels = resource["metadata"]["labels"]
         assert labels["helm.sh/chart"] == "lensbox-0.1.0_abc"  # a label has no "+"
         assert labels["app.kubernetes.io/version"] == "0.1.0_abc"
 
 
-def test_probes_ask_what_the_service_answers(tmp_path: Path) -> None:
-    container = container_of(rendered())
-    paths = {
-        name: container[f"{name}Probe"]["httpGet"]["path"] for name in ("startup", "readiness", "liveness")
-    }
-    assert paths == {"startup": "/readyz", "readiness": "/readyz", "liveness": "/livez"}
-    routes = create_app(Settings(artifact=tmp_path / "none")).openapi()["paths"]
-    assert set(paths.values()) <= set(routes)
-    (port,) = container["ports"]
-    assert port["containerPort"] == PORT
-    assert {container[f"{name}Probe"]["httpGet"]["port"] for name in paths} == {port["name"]}
-
-
-def test_the_service_and_the_budget_find_the_pods() -> None:
+def test_selectors_find_the_pods() -> None:
     resources = rendered(ALL)
     labels = resources["Deployment"]["spec"]["template"]["metadata"]["labels"]
     selectors = [
@@ -271,10 +257,8 @@ def test_the_service_and_the_budget_find_the_pods() -> None:
     monitor = resources["ServiceMonitor"]
     assert monitor["apiVersion"] == "monitoring.coreos.com/v1"
     assert monitor["metadata"]["labels"]["release"] == "prometheus"
-    assert (
-        monitor["spec"]["selector"]["matchLabels"].items()
-        <= resources["Service"]["metadata"]["labels"].items()
-    )
+    wanted = monitor["spec"]["selector"]["matchLabels"]
+    assert wanted.items() <= resources["Service"]["metadata"]["labels"].items()
     (endpoint,) = monitor["spec"]["endpoints"]
     (port,) = resources["Service"]["spec"]["ports"]
     assert (endpoint["port"], endpoint["path"]) == (port["name"], "/metrics")
@@ -282,20 +266,17 @@ def test_the_service_and_the_budget_find_the_pods() -> None:
 
 
 @pytest.mark.parametrize(("timeout", "wait"), [(30, 5), (120, 0)])
-def test_a_pod_has_time_to_end(timeout: int, wait: int) -> None:
-    values = {"settings": {"shutdown-timeout": timeout}, "preStopSeconds": wait}
-    resources = rendered(values)
-    container = container_of(resources)
-    assert settings_of(container["args"]).shutdown_timeout == timeout
-    grace = resources["Deployment"]["spec"]["template"]["spec"]["terminationGracePeriodSeconds"]
-    assert grace > timeout + wait
+def test_a_pod_has_time_to_shut_down(timeout: int, wait: int) -> None:
+    resources = rendered({"settings": {"shutdown-timeout": timeout}, "preStopSeconds": wait})
+    assert settings_in(resources).shutdown_timeout == timeout
+    assert pod_of(resources)["terminationGracePeriodSeconds"] > timeout + wait
     hook = {"preStop": {"exec": {"command": ["sleep", str(wait)]}}} if wait else None
-    assert container.get("lifecycle") == hook
+    assert container_of(resources).get("lifecycle") == hook
 
 
 def test_a_pod_has_no_rights() -> None:
     resources = rendered()
-    pod = resources["Deployment"]["spec"]["template"]["spec"]
+    pod = pod_of(resources)
     assert pod["securityContext"]["runAsNonRoot"] is True
     assert pod["securityContext"]["runAsUser"] == USER
     assert pod["automountServiceAccountToken"] is False
@@ -308,34 +289,49 @@ def test_a_pod_has_no_rights() -> None:
 
 def test_the_autoscaler_asks_for_a_metric_that_exists() -> None:
     resources = rendered(ALL)
-    scaler = resources["HorizontalPodAutoscaler"]
+    scaler = resources["HorizontalPodAutoscaler"]["spec"]
     assert "replicas" not in resources["Deployment"]["spec"]
-    assert scaler["spec"]["scaleTargetRef"]["name"] == resources["Deployment"]["metadata"]["name"]
-    (name,) = (
-        metric["pods"]["metric"]["name"] for metric in scaler["spec"]["metrics"] if metric["type"] == "Pods"
-    )
+    assert scaler["scaleTargetRef"]["name"] == resources["Deployment"]["metadata"]["name"]
+    (metric,) = (metric["pods"] for metric in scaler["metrics"] if metric["type"] == "Pods")
+    assert metric["target"]["averageValue"] == "2000000"
     metrics = Metrics()
     metrics.watch(lambda: ServiceState(True, 0, 0))
-    assert name in {family.name for family in metrics.exposed().collect()}
+    assert metric["metric"]["name"] in {family.name for family in metrics.exposed().collect()}
 
 
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"settings": {"port": 9000}}, "'port'"),
-        ({"settings": {"--threads": 2}}, "'--threads'"),
-        ({"settings": {"max-pixel": 1_000_000}}, "'max-pixel'"),
-        ({"gpu": {"counts": 1}}, "counts"),
-        ({"replicas": 3}, "replicas"),
-        ({"artifact": {"path": "/tmp/detector.pt"}}, "path"),
         ({"autoscaling": {"enabled": True, "targetCPU": None}}, "targetCPU or a targetQueueJobs"),
+        ({"ingress": {"enabled": True}}, "ingress.host must be the host name that clients use"),
+        ({**GPU, "artifact": {"path": "/models/a.onnx"}}, "must name a file that runs on a GPU"),
+        ({"settings": {"max-pixel": 1_000_000}}, "'max-pixel'"),
     ],
 )
-def test_wrong_values_are_refused(values: dict[str, Any], message: str) -> None:
+def test_values_that_cannot_work_are_refused(values: dict[str, Any], message: str) -> None:
     ran = helm("template", values=values)
     assert ran.returncode != 0
     assert message in ran.stderr
 
 
-def test_versions_are_those_of_the_project() -> None:
-    assert read_yaml(CHART / "Chart.yaml")["appVersion"] == project()["project"]["version"]
+def test_settings_are_the_options_of_the_service() -> None:
+    options = [parameter for parameter in serve.params if isinstance(parameter, click.Option)]
+    names = {name.removeprefix("--") for option in options for name in option.opts}
+    assert set(SCHEMA["properties"]["settings"]["propertyNames"]["enum"]) == names - SET_BY_THE_CHART
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"settings": {"port": 9000}},
+        {"settings": {"--threads": 2}},
+        {"gpu": {"counts": 1}},
+        {"replicas": 3},
+        {"artifact": {"path": "/tmp/detector.pt", "volume": {"emptyDir": {}}}},
+    ],
+)
+def test_the_schema_refuses_misspelt_values(values: dict[str, Any]) -> None:
+    defaults = read_yaml(CHART / "values.yaml")
+    jsonschema.validate(defaults, SCHEMA)
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate({**defaults, **values}, SCHEMA)
