@@ -121,22 +121,6 @@ def test_it_is_not_opened_from_an_unsigned_file(folder: Path) -> None:
     assert f"The artifact carries {LIBRARY}, which is opened only if a public key verifies" in refused.stderr
 
 
-@pytest.mark.exhaustive
-def test_it_is_not_opened_where_the_process_has_the_operators(folder: Path) -> None:
-    # Registering them twice would end the process.
-    result = load(folder, "blobs_with_op.pt", "key.pub", f"build/{LIBRARY}")
-    assert result.stdout.startswith("True "), result.stderr
-
-
-@pytest.mark.exhaustive
-def test_nothing_of_it_stays_in_the_temporary_folder(folder: Path, tmp_path: Path) -> None:
-    environment = {**os.environ, "TMPDIR": str(tmp_path)}
-    command = [sys.executable, "-c", LOAD, "blobs_with_op.pt", "key.pub"]
-    result = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
-    assert result.stdout.startswith("True "), result.stderr
-    assert not list(tmp_path.iterdir())
-
-
 @pytest.mark.parametrize("options", [[], ["--carry-ops"]])
 def test_the_export_compares_it_in_cpp(options: list[str], folder: Path, tmp_path: Path) -> None:
     """With the library that it was given, or that the file carries."""
@@ -278,62 +262,6 @@ def test_cpp_does_not_open_it_from_an_unsigned_file(folder: Path, empty: Path) -
     assert "carries" not in alone.stderr
 
 
-@pytest.mark.parametrize("artifact", ["blobs.pt", "blobs_with_op.pt"])
-@pytest.mark.exhaustive
-def test_cpp_takes_a_library_of_the_user_s_beside_lensbox_s(artifact: str, folder: Path, empty: Path) -> None:
-    # What is carried is not opened then: registering an operator twice would end the process.
-    library = folder / "build" / LIBRARY
-    report = run_runner(
-        "selftest", folder / artifact, "--public-key", folder / "key.pub", "--ops", library, temporary=empty
-    )
-    assert report.returncode == 0, report.stderr
-    assert json.loads(report.stdout)["passed"]
-
-
-@pytest.mark.parametrize(
-    ("part", "change", "message"),
-    [
-        ("content", lambda content: content[:-1] + b"?", ", but its bytes have "),
-        ("metadata", lambda library: library | {"name": "other.so"}, "holds no entry extra/ops/other.so"),
-        ("metadata", lambda library: library | {"platform": "linux-riscv64"}, "built for linux-riscv64; th"),
-        (
-            "metadata",
-            lambda library: library | {"torch_version": "1.9.0"},
-            "built for torch 1.9.0; this prog",
-        ),
-        ("metadata", lambda library: library | {"name": "../x.so"}, "libraries[0].name must "),
-    ],
-)
-@pytest.mark.exhaustive
-def test_cpp_refuses_a_library_that_does_not_fit(
-    part: str, change: Callable[[Any], Any], message: str, folder: Path, tmp_path: Path, empty: Path
-) -> None:
-    path = changed(
-        folder / "blobs_with_op.pt",
-        tmp_path / "a.pt",
-        lambda kind, value: change(value) if kind == part else value,
-    )
-    refused = run_runner("selftest", path, "--public-key", folder / "key.pub", temporary=empty)
-    assert (refused.returncode, refused.stdout) == (ExitCode.UNUSABLE, "")
-    assert message in refused.stderr
-    assert not list(empty.iterdir())
-
-
-@pytest.mark.exhaustive
-def test_cpp_names_a_library_that_the_linker_refuses(folder: Path, tmp_path: Path, empty: Path) -> None:
-    broken = (folder / "build" / LIBRARY).read_bytes()[:10]
-    digest = hashlib.sha256(broken).hexdigest()
-    path = changed(
-        folder / "blobs_with_op.pt",
-        tmp_path / "a.pt",
-        lambda kind, value: broken if kind == "content" else value | {"sha256": digest},
-    )
-    refused = run_runner("selftest", path, "--public-key", folder / "key.pub", temporary=empty)
-    assert refused.returncode == ExitCode.UNUSABLE
-    assert f"carries {LIBRARY}, which cannot be opened: " in refused.stderr
-    assert not list(empty.iterdir())
-
-
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
@@ -355,14 +283,6 @@ def test_what_is_wrong_is_one_sentence(
     stderr = capfd.readouterr().err
     assert message in stderr
     assert "Traceback" not in stderr
-    assert not (folder / "c.pt").exists()
-
-
-def test_a_missing_operator_is_one_sentence(folder: Path) -> None:
-    result = export(folder, "--output", "c.pt")
-    assert result.returncode == ExitCode.UNUSABLE
-    assert "'_OpNamespace' 'example' object has no attribute 'peaks'" in result.stderr
-    assert "Traceback" not in result.stderr
     assert not (folder / "c.pt").exists()
 
 

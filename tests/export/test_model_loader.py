@@ -104,16 +104,6 @@ def test_a_function_may_read_the_weights_itself(folder: Path) -> None:
     assert (metadata.score_threshold, metadata.iou_threshold) == (0.25, 0.5)
 
 
-def test_the_same_weights_give_the_same_artifact_either_way(folder: Path) -> None:
-    torch.save(state(), folder / "w.pt")
-    for name in ("Bright", "from_file"):
-        arguments = ["--model", f"mine.detectors:{name}", "--weights", "w.pt", "--output", f"{name}.pt"]
-        assert main(["export", *arguments]) == 0
-    first, second = (load_artifact(f"{name}.pt").metadata for name in ("Bright", "from_file"))
-    assert first.weights_sha256 == second.weights_sha256
-    assert torch.equal(first.self_test.boxes, second.self_test.boxes)
-
-
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
@@ -205,11 +195,6 @@ def test_what_is_wrong_is_one_sentence(
     assert message in " ".join(err.split())
     assert "Traceback" not in err
     assert not (folder / "a.pt").exists()
-
-
-def test_an_error_of_the_user_s_code_has_its_line(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    assert main(["export", "--model", "mine.half:f", "--output", "a.pt"]) == ExitCode.UNUSABLE
-    assert f"({folder / 'mine' / 'half.py'}:1)" in capfd.readouterr().err
 
 
 def test_the_values_of_options() -> None:

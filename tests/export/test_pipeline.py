@@ -6,15 +6,13 @@ from pathlib import Path
 
 import pytest
 import torch
-from user_detectors import Brightest
 
 from lensbox.artifact.metadata import ArtifactMetadata
 from lensbox.common.errors import InputError
-from lensbox.export.pipeline import ExportOptions, Plan, save_artifact
+from lensbox.export.pipeline import save_artifact
 from lensbox.model import FaceDetector, weights_sha256
 from lensbox.runtime.loading import load_artifact
 from lensbox.runtime.op_library import registered_schemas
-from lensbox.runtime.torchscript import quiet_torchscript
 
 
 def test_metadata_describes_the_artifact(detector: FaceDetector, artifact_path: Path) -> None:
@@ -38,15 +36,6 @@ def test_metadata_describes_the_artifact(detector: FaceDetector, artifact_path: 
     assert ArtifactMetadata.from_json(metadata.to_json()).to_json() == metadata.to_json()
 
 
-def test_plain_torch_jit_load_offers_the_methods(artifact_path: Path) -> None:
-    extra_files = {"lensbox.json": ""}
-    with quiet_torchscript():
-        module = torch.jit.load(artifact_path, map_location="cpu", _extra_files=extra_files)
-    assert json.loads(extra_files["lensbox.json"])["name"] == "face_detector"
-    boxes, scores, counts = module.detect(torch.zeros(2, 1, 256, 256, dtype=torch.uint8), 0.02, 0.5)
-    assert (boxes.shape, scores.shape, counts.shape) == ((2, 256, 4), (2, 256), (2,))
-
-
 def test_batch_norm_is_folded(artifact_path: Path) -> None:
     module = load_artifact(artifact_path).module
     for graph in (module.graph, module.detect.inlined_graph):
@@ -68,12 +57,6 @@ def test_failed_export_leaves_the_old_artifact(
         save_artifact(detector, path, score_threshold=-1)
     assert path.read_bytes() == artifact_path.read_bytes()
     assert [file.name for file in tmp_path.iterdir()] == ["detector.pt"]
-
-
-@pytest.mark.parametrize("parity", [False, True])
-def test_files_for_a_cpu_are_compared_whatever_the_device(parity: bool) -> None:
-    options = ExportOptions(device=torch.device("cuda"), parity=parity)
-    assert Plan(Brightest(), options).runtimes.devices == ("cpu", "cuda")
 
 
 def test_exporting_does_not_change_the_detector(detector: FaceDetector, tmp_path: Path) -> None:

@@ -55,18 +55,6 @@ def test_the_weights_own_threshold_is_the_default(tmp_path: Path) -> None:
     assert load_artifact(output).metadata.score_threshold == 0
 
 
-def test_missing_weights_end_with_one_sentence(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    assert (
-        main(["export", "--weights", str(tmp_path / "none.safetensors"), "--output", str(tmp_path / "a.pt")])
-        == 4
-    )
-    out, err = capfd.readouterr()
-    assert out == ""
-    assert "lensbox export: path must be a weights file" in err
-    assert "Traceback" not in err
-    assert not list(tmp_path.iterdir())
-
-
 def test_a_detector_whose_scores_all_tie_is_exported_with_a_warning(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -81,17 +69,6 @@ def test_a_detector_whose_scores_all_tie_is_exported_with_a_warning(
     )
     assert "scores lie so close together that rounding decides" in capfd.readouterr().err
     assert load_artifact(output).self_test().passed
-
-
-@pytest.mark.parametrize("arguments", [["--score-threshold", "2"], ["--iou-threshold", "x"], ["--unknown"]])
-def test_usage_errors(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["export", *arguments]) == ExitCode.USAGE
-    assert "Usage: lensbox export" in capsys.readouterr().err
-
-
-def test_an_empty_output_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["export", "--output", ""]) == ExitCode.USAGE
-    assert "Invalid value for '--output': must name a file, got ''" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

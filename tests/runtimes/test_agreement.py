@@ -197,16 +197,6 @@ def test_the_same_boxes_everywhere(
         assert_same(answer, expected, TOLERANCES[device])
 
 
-@pytest.mark.gpu
-@pytest.mark.parametrize("name", PHOTOS)
-def test_the_same_boxes_in_eager_python_on_the_gpu(
-    name: str, photos: dict[str, Path], detector: FaceDetector
-) -> None:
-    photo = photos[f"{name}.png"]
-    answer = ask_eager(load_detector().eval().cuda(), photo, "cuda")
-    assert_same(answer, ask_eager(detector, photo), TOLERANCES["cuda"])
-
-
 @pytest.mark.parametrize("name", PHOTOS)
 def test_the_same_loss_everywhere(
     name: str,
@@ -285,15 +275,3 @@ def test_files_of_every_kind_give_the_same_boxes(
                 assert answer.scores.equal(expected.scores), photo.name
             else:
                 assert_same(answer, expected, TOLERANCES[device])
-
-
-def test_jpeg(
-    device: str, photos: dict[str, Path], artifact: Artifact, artifact_path: Path, client: httpx.Client
-) -> None:
-    # The pixels are the same (tests/cpp_runtime/test_images.py), so the answers are as close as for PNG.
-    photo = photos["grace_hopper.jpg"]
-    expected = ask_torchscript(artifact, photo)
-    assert len(expected.scores) > 0
-    assert_same(ask_http(client, photo), expected, TOLERANCES[device])
-    (of_runner,) = ask_runner(artifact_path, [photo], device)
-    assert_same(of_runner, expected, TOLERANCES[device])

@@ -6,16 +6,14 @@ Labels and further outputs are the business of `test_named_outputs.py`.
 import json
 import re
 import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
-from built_runner import built_runner, runner_onnxruntime
+from built_runner import built_runner
 from damaged_files import with_bit_flipped
 from onnx_files import REFUSED, Change, other_weights, resealed, weights_in_the_current_folder
 from runtimes.asking import LOW, Document, answer, assert_same, numbers, run
-from signing_keys import signature_of, write_signed
 from unusual_detectors import LosingItsOwnWay
 
 from lensbox.export.formats.onnx_network import onnx_network
@@ -56,14 +54,6 @@ class TestRunner:
             expected = python.detect_image(python.read_photo(photo), LOW)
             assert torch.equal(numbers(image, "box"), expected.boxes)
             assert torch.equal(numbers(image, "score"), expected.scores)
-
-    def test_other_thresholds(self, onnx_path: Path, photos: list[Path]) -> None:
-        python = load_artifact(onnx_path)
-        (image,) = detect(onnx_path, photos[:1], "--iou-threshold", 0.2)
-        expected = python.detect_image(python.read_photo(photos[0]), LOW, 0.2)
-        assert torch.equal(numbers(image, "box"), expected.boxes)
-        usual = python.detect_image(python.read_photo(photos[0]), LOW)
-        assert len(expected.scores) < len(usual.scores)
 
     def test_frames_on_stdin(self, onnx_path: Path) -> None:
         frame = draw_faces(0)[0]
@@ -111,31 +101,6 @@ class TestRunner:
         assert done.returncode == 3
         assert "has no method loss" in done.stderr
 
-    def test_info(self, onnx_path: Path) -> None:
-        document = answer("info", "--artifact", onnx_path)
-        assert document.pop("runner")["onnxruntime"] == runner_onnxruntime()
-        assert document == json.loads(load_artifact(onnx_path).metadata.to_json())
-
-    def test_bench(self, onnx_path: Path) -> None:
-        options = ["--batch-sizes", 2, "--seconds", 0.05, "--callers", 4, "--capture"]
-        (batch,) = answer("bench", "--artifact", onnx_path, *options)["batches"]
-        assert batch["module"]["p50_ms"] > 0
-
-    def test_a_signature_covers_it(self, onnx_path: Path, tmp_path: Path) -> None:
-        data = onnx_path.read_bytes()
-        path, key = write_signed(tmp_path, data, signature_of(data))
-        assert run("selftest", "--artifact", path, "--public-key", key).returncode == 0
-        path.write_bytes(resealed(data, other_weights))
-        done = run("selftest", "--artifact", path, "--public-key", key)
-        assert done.returncode == 3
-        assert "does not match" in done.stderr
-
-    def test_it_may_have_any_name(self, artifact_path: Path, onnx_path: Path, tmp_path: Path) -> None:
-        for source, name in ((onnx_path, "detector.pt"), (artifact_path, "detector.onnx")):
-            path = tmp_path / name
-            path.write_bytes(source.read_bytes())
-            assert answer("selftest", "--artifact", path)["passed"] is True
-
 
 def refused(path: Path) -> str:
     """What the runner says; it ends with exit code 3 and prints nothing."""
@@ -172,17 +137,6 @@ class TestRunnerRefuses:
         path.write_bytes(with_bit_flipped(data, int(part * len(data))))
         assert re.search("seal|not a TorchScript file", refused(path))
 
-    @pytest.mark.parametrize(
-        "change",
-        [lambda data: data[:-1], lambda data: data[:1000], lambda data: data[:1], lambda data: data + b"x"],
-    )
-    def test_cut_or_lengthened(
-        self, onnx_path: Path, tmp_path: Path, change: Callable[[bytes], bytes]
-    ) -> None:
-        path = tmp_path / "other.onnx"
-        path.write_bytes(change(onnx_path.read_bytes()))
-        assert "seal" in refused(path)
-
     def test_a_network_alone(self, detector: FaceDetector, tmp_path: Path) -> None:
         path = tmp_path / "network.onnx"
         path.write_bytes(onnx_network(detector))
@@ -194,13 +148,6 @@ class TestRunnerRefuses:
         assert (done.returncode, done.stdout) == (2, "")
         if torch.cuda.is_available():
             assert "device must be cpu for an ONNX file, got cuda" in done.stderr
-
-    @needs_onnxruntime
-    def test_without_the_op_library(self, onnx_path: Path) -> None:
-        line = [str(built_runner()), "selftest", "--artifact", str(onnx_path)]
-        done = subprocess.run(line, capture_output=True, text=True, check=False, env={})
-        assert done.returncode == 3
-        assert "needs the op lensbox::letterbox, which is not registered" in done.stderr
 
     def test_without_onnxruntime(
         self, onnx_path: Path, artifact_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

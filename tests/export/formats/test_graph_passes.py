@@ -4,11 +4,9 @@ from typing import Any
 
 import pytest
 import torch
-from small_detectors import varied_detector
 from torch import Tensor, fx, nn
 
 from lensbox.export.formats.graph_passes import fold_batch_norms, lay_out, reduce_products
-from lensbox.export.graph import custom_ops
 
 
 class Net(nn.Module):
@@ -85,17 +83,6 @@ def test_computed_parameters_stay(x: Tensor) -> None:
     torch.testing.assert_close(graph(x), net(x), rtol=0.02, atol=0.02)
 
 
-def test_all_of_the_face_detector_are_folded() -> None:
-    detector = varied_detector(0.2)
-    images = torch.randint(0, 256, (2, 1, 256, 256)).float()
-    graph = traced(detector, images)
-    assert fold_batch_norms(graph) == sum(isinstance(layer, nn.BatchNorm2d) for layer in detector.modules())
-    assert not any("batch_norm" in target for target in targets(graph))
-    with torch.no_grad():
-        for value, wanted in zip(graph(images), detector(images), strict=True):
-            torch.testing.assert_close(value, wanted, rtol=1e-4, atol=1e-3)
-
-
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_products_are_reduced_and_norms_are_not(x: Tensor, dtype: torch.dtype) -> None:
     net = Net()
@@ -127,13 +114,3 @@ def test_a_layout_changes_no_value(x: Tensor) -> None:
     assert len(weights) == 3
     assert all(weight.is_contiguous(memory_format=torch.channels_last) for weight in weights)
     torch.testing.assert_close(graph(x), net(x), rtol=1e-5, atol=1e-5)
-
-
-def test_operators_of_others_are_listed() -> None:
-    class Suppressing(nn.Module):
-        def forward(self, boxes: Tensor) -> Tensor:
-            return torch.ops.lensbox.giou(boxes, boxes).relu()  # type: ignore[no-any-return]
-
-    assert [schema.split("(")[0] for schema in custom_ops(traced(Suppressing(), torch.rand(3, 4)))] == [
-        "lensbox::giou"
-    ]

@@ -12,8 +12,6 @@ from torch import Tensor, nn
 from unusual_detectors import (
     Deciding,
     FittingItsOwnWay,
-    LosingItsOwnWay,
-    LosingOfBoxesWithoutImages,
     TakingLessThanLensbox,
 )
 from user_detectors import Brightest, Landmarks, RedAndBlue
@@ -24,7 +22,6 @@ from lensbox.export import pipeline
 from lensbox.export.cli import export
 from lensbox.export.formats import onnx as onnx_format
 from lensbox.export.formats.onnx import OPSET, OnnxExportError
-from lensbox.export.options import output_paths
 from lensbox.export.pipeline import save_artifact
 from lensbox.export.verify.pictures import draw_scene
 from lensbox.model import Detector, FaceDetector, weights_sha256
@@ -159,48 +156,7 @@ def test_what_onnx_cannot_say_is_named(make: type[Brightest], message: str, tmp_
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("make", [LosingItsOwnWay, LosingOfBoxesWithoutImages])
-def test_a_loss_of_its_own_stays_behind(make: type[Brightest], tmp_path: Path) -> None:
-    metadata = save_artifact(make(), tmp_path / "detector.onnx", kind="onnx")
-    assert metadata.methods == ("preprocess", "detect", "restore")
-    artifact = load_artifact(tmp_path / "detector.onnx")
-    assert artifact.self_test().passed
-    with pytest.raises(ValueError, match="loss must be asked of the detector's TorchScript artifact"):
-        artifact.loss(torch.ones(1, 4), torch.ones(1, 4))
-
-
 class TestCommand:
-    def test_files_of_one_export_agree(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.syspath_prepend(str(Path(__file__).parents[2]))
-        output = tmp_path / "deep" / "both.any"
-        arguments = ["--model", "user_detectors:RedAndBlue", "--output", str(output)]
-        ran = CliRunner().invoke(export, [*arguments, "--format", "onnx,torchscript"], catch_exceptions=False)
-        paths = [tmp_path / "deep" / f"both.{suffix}" for suffix in ("pt", "onnx")]
-        assert ran.stdout.splitlines() == [str(path) for path in paths]
-        script, graph = (load_artifact(path).metadata for path in paths)
-        assert graph.weights_sha256 == script.weights_sha256
-        assert graph.lensbox_version == script.lensbox_version
-        assert graph.self_test.image.equal(script.self_test.image)
-
-    @pytest.mark.parametrize(
-        ("output", "stem"),
-        [("a", "a"), ("a.any", "a"), ("a.pt", "a"), ("a.program.pt2", "a"), ("v1.2", "v1.2"), (".pt", ".pt")],
-    )
-    def test_several_formats_share_a_stem(self, output: str, stem: str) -> None:
-        paths = output_paths(Path("deep") / output, ["torchscript", "program"])
-        assert paths == {
-            "torchscript": Path("deep") / f"{stem}.pt",
-            "program": Path("deep") / f"{stem}.program.pt2",
-        }
-
-    def test_one_format_takes_the_very_name(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.syspath_prepend(str(Path(__file__).parents[2]))
-        output = tmp_path / "model"
-        arguments = ["--model", "user_detectors:Brightest", "--output", str(output), "--format", "onnx"]
-        ran = CliRunner().invoke(export, arguments, catch_exceptions=False)
-        assert ran.stdout.splitlines() == [str(output)]
-        assert load_artifact(output).self_test().passed
-
     def test_where_one_format_fails_none_is_written(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:

@@ -13,21 +13,16 @@ import pytest
 import torch
 from click.testing import CliRunner
 from torch import Tensor
-from unusual_detectors import AsManySlotsAsNeeded, Deciding, FittingItsOwnWay, LosingItsOwnWay
-from user_detectors import Brightest, Landmarks, RedAndBlue
-from wrong_models import wrong_in_batches_of
+from unusual_detectors import AsManySlotsAsNeeded, Deciding
+from user_detectors import Brightest, RedAndBlue
 
 from lensbox.common.errors import ArtifactError
 from lensbox.export.cli import export
-from lensbox.export.formats import plain_nms
-from lensbox.export.formats import program as program_format
 from lensbox.export.pipeline import save_artifact
 from lensbox.export.verify.reference import BATCHES, comparison_canvases
-from lensbox.model import Detector
 from lensbox.model.protocol_check import named
 from lensbox.ops import pairwise_giou
 from lensbox.runtime import load_artifact
-from lensbox.runtime.formats.program import ProgramModel, quiet_export
 
 THRESHOLDS = (0.05, 0.3)
 
@@ -71,16 +66,6 @@ class TestContents:
         assert artifact.metadata.ops == ()
         assert artifact.metadata.methods == ("preprocess", "detect", "restore", "loss", "detect_named")
 
-    def test_torchs_own_decompositions_take_it(self, program_path: Path, canvases: Tensor) -> None:
-        with quiet_export():
-            program = torch.export.load(program_path)
-            decomposed = program.run_decompositions()
-        arguments = canvases, *map(torch.tensor, THRESHOLDS)
-        expected = program.module()(*arguments)
-        found = decomposed.module()(*arguments)
-        assert all(map(torch.equal, found, expected))
-        assert int(expected[2].sum()) > 20
-
 
 IN_TORCH_ALONE = """
 import sys, torch
@@ -109,52 +94,6 @@ def test_a_process_with_torch_alone_runs_it(program_path: Path, canvases: Tensor
 
 
 class TestRefusals:
-    @pytest.fixture
-    def exported_before(self, program_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        """In place of torch.export: a program that is there, of the same detector."""
-        with quiet_export():
-            program = torch.export.load(program_path)
-        monkeypatch.setattr(program_format, "decomposed", lambda *_: program)
-
-    @pytest.mark.usefixtures("exported_before")
-    @pytest.mark.parametrize("batch", [1, 7])
-    def test_a_graph_that_is_wrong_in_batches_of_one_size(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, batch: int
-    ) -> None:
-        monkeypatch.setattr(ProgramModel, "run", wrong_in_batches_of(batch, ProgramModel.run))
-        with pytest.raises(
-            ArtifactError, match=f"fails its self-test|does not find .* in batches of {batch}\\b"
-        ):
-            save_artifact(colors(), tmp_path / "detector.pt2", plain_ops=True, kind="program")
-        assert not list(tmp_path.iterdir())
-
-    def test_suppression_that_is_wrong(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        overlapping = plain_nms._overlapping
-        monkeypatch.setattr(plain_nms, "_overlapping", lambda boxes, least: overlapping(boxes, least * 1.2))
-        with pytest.raises(ArtifactError, match=r"detector.pt2 (fails its self-test|does not find)"):
-            save_artifact(colors(), tmp_path / "detector.pt2", plain_ops=True, kind="program")
-        assert not list(tmp_path.iterdir())
-
-    @pytest.mark.usefixtures("exported_before")
-    def test_a_graph_of_other_weights(self, tmp_path: Path) -> None:
-        other = colors()
-        with torch.no_grad():
-            other.colors.weight *= 1.02
-        with pytest.raises(ArtifactError, match=r"detector.pt2 (fails its self-test|does not find)"):
-            save_artifact(other, tmp_path / "detector.pt2", plain_ops=True, kind="program")
-
-    @pytest.mark.parametrize(
-        ("make", "message"),
-        [
-            (Deciding, r"(?s)torch.export cannot make a graph .*\(.*unusual_detectors\.py:\d+\)"),
-            (FittingItsOwnWay, "the detector's own preprocess cannot be exported: an exported program holds"),
-        ],
-    )
-    def test_what_has_no_graph_is_named(self, make: type[Brightest], message: str, tmp_path: Path) -> None:
-        with pytest.raises(ArtifactError, match=message):
-            save_artifact(make(), tmp_path / "detector.pt2", kind="program")
-        assert not list(tmp_path.iterdir())
-
     @pytest.mark.parametrize("make", [Deciding, AsManySlotsAsNeeded])
     def test_a_decision_is_named_without_the_whole_graph(
         self, make: type[Brightest], tmp_path: Path, capfd: pytest.CaptureFixture[str]
@@ -194,24 +133,6 @@ class TestOperatorsOfALibrary:
         assert "lensbox::pairwise_giou" in " ".join(save_artifact(Comparing(), path, kind="program").ops)
 
 
-@pytest.mark.parametrize("make", [Landmarks, LosingItsOwnWay])
-def test_further_outputs_and_a_loss_of_its_own(make: type[Detector], tmp_path: Path) -> None:
-    detector: Any = make()
-    metadata = save_artifact(detector.eval(), tmp_path / "detector.pt2", plain_ops=True, kind="program")
-    artifact = load_artifact(tmp_path / "detector.pt2")
-    assert artifact.self_test().passed
-    pictures = comparison_canvases(detector, (), 32)[0][:3]
-    thresholds = metadata.score_threshold, metadata.iou_threshold
-    expected = named(detector.detect(pictures, *thresholds))
-    torch.testing.assert_close(artifact.detect_named(pictures), dict(expected))
-    boxes = torch.ones(1, 4)
-    if make is LosingItsOwnWay:
-        with pytest.raises(ValueError, match="loss must be asked of the detector's TorchScript artifact"):
-            artifact.loss(boxes, boxes)
-    else:
-        assert artifact.loss(boxes, boxes) == 1.0  # of empty boxes
-
-
 class TestCommand:
     @pytest.fixture(autouse=True)
     def detectors(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -231,15 +152,3 @@ class TestCommand:
         assert stored["weights_sha256"] == metadata.weights_sha256
         assert [row["batch"] for row in stored["parity"]] == list(BATCHES)
         assert max(row["boxes"] for row in stored["parity"]) < 0.01
-
-    @pytest.mark.parametrize(
-        ("arguments", "message"),
-        [
-            (["--format", "onnx", "--plain-ops"], "--plain-ops must come with --format program"),
-            (["--format", "program", "--dtype", "float16"], "--dtype must be float32 for an ONNX file or"),
-        ],
-    )
-    def test_wrong_options_are_named(self, arguments: list[str], message: str) -> None:
-        ran = CliRunner().invoke(export, arguments)
-        assert ran.exit_code == 2
-        assert message in ran.output

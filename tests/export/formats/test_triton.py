@@ -24,7 +24,6 @@ from user_detectors import Landmarks, RedAndBlue
 
 from lensbox.common.errors import ArtifactError
 from lensbox.common.files import atomic_write
-from lensbox.export import pipeline
 from lensbox.export.cli import export
 from lensbox.export.formats import triton as triton_format
 from lensbox.export.formats.triton import make_repository
@@ -259,16 +258,6 @@ def test_labels_and_extras(make: Any, tmp_path: Path, monkeypatch: pytest.Monkey
     assert all(named_class in notes for named_class in detector.specification.classes)
 
 
-def test_what_onnx_cannot_express_has_the_torchscript_model_alone(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    files = make_repository(plan(FittingItsOwnWay()), tmp_path)
-    names = {path.relative_to(tmp_path).as_posix() for path in files}
-    assert names == {"README.md", "detector_pytorch/config.pbtxt", "detector_pytorch/1/model.pt"}
-    assert "alone: the detector's own preprocess cannot be exported" in caplog.text
-    assert "_onnx" not in files[tmp_path / "README.md"].decode()
-
-
 def test_a_name_that_no_folder_has_becomes_one(tmp_path: Path) -> None:
     detector = FittingItsOwnWay()
     detector.specification = type(detector.specification)(
@@ -320,16 +309,3 @@ class TestCommand:
         assert paths[0] == str(tmp_path / "square.pt")
         assert str(tmp_path / "square.triton" / "detector_onnx" / "config.pbtxt") in paths
         assert all(Path(path).is_file() for path in paths)
-
-    def test_missing_packages_are_named(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(pipeline, "find_spec", lambda name: None if name == "tritonclient" else object())
-        ran = CliRunner().invoke(export, ["--format", "triton", "--output", str(tmp_path / "models")])
-        assert ran.exit_code == 3
-        assert "--format triton needs the Python packages tritonclient: pip install 'lensbox[triton]'" in (
-            ran.output
-        )
-
-    def test_other_precisions_are_refused(self) -> None:
-        ran = CliRunner().invoke(export, ["--format", "triton", "--dtype", "float16"])
-        assert ran.exit_code == 2
-        assert "--dtype must be float32" in ran.output

@@ -12,7 +12,7 @@ import torch
 from built_runner import built_runner
 from small_detectors import TINY
 from torch import Tensor
-from unusual_detectors import AsManySlotsAsNeeded, BrightestRows, FittingItsOwnWay, LosingNothing
+from unusual_detectors import AsManySlotsAsNeeded, BrightestRows, FittingItsOwnWay
 from user_detectors import Brightest, Landmarks, RedAndBlue
 
 from lensbox.artifact.metadata import Precision
@@ -76,10 +76,6 @@ def moved(found: Answer, images: Tensor) -> Answer:
     return {**found, "boxes": found["boxes"] + 3}
 
 
-def moved_far(found: Answer, images: Tensor) -> Answer:
-    return {**found, "boxes": found["boxes"] + 52}
-
-
 def other_labels(found: Answer, images: Tensor) -> Answer:
     return {**found, "labels": 1 - found["labels"]}
 
@@ -107,21 +103,15 @@ def no_numbers(found: Answer, images: Tensor) -> Answer:
     return {**found, "boxes": found["boxes"] * torch.nan, "scores": found["scores"] * torch.nan}
 
 
-def of_the_neighbour(found: Answer, images: Tensor) -> Answer:
-    return {name: value.roll(1, dims=0) for name, value in found.items()}
-
-
 @pytest.mark.parametrize(
     "change",
     [
         moved,
-        moved_far,
         other_labels,
         without_the_best,
         invented,
         surer,
         no_numbers,
-        of_the_neighbour,
     ],
 )
 def test_refuses_errors_of_one_batch_size(
@@ -157,14 +147,6 @@ def test_refuses_other_extras(name: str, monkeypatch: pytest.MonkeyPatch) -> Non
         check(made, reference)
 
 
-def test_refuses_outputs_of_another_dtype(
-    colors: tuple[MadeArtifact, Reference], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    answering(lambda found, images: {**found, "counts": found["counts"].long()}, monkeypatch)
-    with pytest.raises(ArtifactError, match=r"outputs of the dtypes .*'counts': 'int32'.*, got .*int64"):
-        check(*colors)
-
-
 def test_compares_the_users_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
     picture = torch.zeros(3, 192, 320, dtype=torch.uint8)
     picture[0, 40:80, 40:80] = 255
@@ -187,14 +169,6 @@ def test_refuses_another_loss(
     made, reference = colors
     monkeypatch.setattr(Artifact, "loss", lambda self, predictions, targets: reference.loss * 1.0001)
     with pytest.raises(ArtifactError, match=r"the loss changed by a part of 0\.0001"):
-        check(made, reference)
-
-
-def test_every_loss_is_far_from_zero(monkeypatch: pytest.MonkeyPatch) -> None:
-    made, reference = made_of(LosingNothing())
-    assert [row.loss for row in check(made, reference)] == [0.0, 0.0]
-    monkeypatch.setattr(Artifact, "loss", lambda self, predictions, targets: 1e-9)
-    with pytest.raises(ArtifactError, match="the loss changed by a part of inf"):
         check(made, reference)
 
 
@@ -378,14 +352,6 @@ def test_the_command_prints_stores_and_reports(tmp_path: Path, capfd: pytest.Cap
             assert f"| {row.batch} | {row.boxes:.2g} |" in line
     assert main(["info", str(tmp_path / "colors.onnx")]) == 0
     assert "parity, Python on cpu: boxes within " in capfd.readouterr().out
-
-
-def test_the_command_without_parity(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    model = ["--model", "user_detectors:Brightest", "--output", str(tmp_path / "colors.pt"), "--no-parity"]
-    assert main(["export", *model]) == 0
-    assert load_artifact(tmp_path / "colors.pt").metadata.parity == ()
-    assert main(["export", *model, "--report", str(tmp_path / "report.md")]) == 2
-    assert "--runner and --report must come with --parity" in capfd.readouterr().err
 
 
 @pytest.mark.parametrize(
