@@ -1,10 +1,10 @@
-"""What the options that several commands have name: a device, a detector, photographs."""
+"""Turn the options that commands share into a device, settings, a detector and photographs."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
@@ -15,13 +15,14 @@ from lensbox.ops import letterbox
 from lensbox.runtime import Artifact, Canvas
 from lensbox.runtime.device import why_no_gpu
 from lensbox.runtime.torchscript import torchscript_call
-from lensbox.train.cli import DetectorArguments
+from lensbox.train.cli import DetectorArguments, TrainArguments
 from lensbox.train.data.labels import DataError, Problem, read_labels
 from lensbox.train.errors import ConfigError
 from lensbox.train.evaluation.evaluate import Detect
 from lensbox.train.evaluation.evaluation_set import FACE_CANVAS, EvaluationSet, load_evaluation_set
 from lensbox.train.loss.teachers import load_weights
 from lensbox.train.run.checkpoint import load_average
+from lensbox.train.settings import CONFIG_FILE, parse_assignment, read_config
 
 MOST_PROBLEMS = 20
 
@@ -43,6 +44,25 @@ def chosen_device(name: str | None) -> torch.device:
         found = f"where torch finds {count} GPUs" if count else f"with {why_no_gpu()}"
         raise DeviceError(f"--device must be one that this machine has, got {name} {found}")
     return device
+
+
+def use_fast_kernels() -> None:
+    """Let cuDNN choose kernels by timing them, and let GPUs round float32 products to TF32."""
+    torch.backends.cudnn.benchmark = True
+    torch.set_float32_matmul_precision("high")
+    torch.backends.cudnn.allow_tf32 = True
+
+
+def given_settings(arguments: TrainArguments) -> dict[str, Any]:
+    """Return the settings of files and `--set`; a resumed run lays them over its earlier settings."""
+    values: dict[str, Any] = {}
+    earlier = arguments.output / CONFIG_FILE
+    if arguments.resume and earlier.is_file():
+        values.update(read_config(earlier))
+    for path in arguments.config:
+        values.update(read_config(path))
+    values.update(parse_assignment(text) for text in arguments.sets)
+    return values
 
 
 class Chosen(NamedTuple):

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from lensbox.common.command import FILE, Command, fraction, given_arguments, require_at_most_one
 from lensbox.common.files import atomic_write, require_writable_file, require_writable_folder
@@ -60,6 +61,7 @@ _device = click.option("--device", help="Such as cpu or cuda:0. Default: cuda if
 
 
 _DETECTORS = ("weights", "checkpoint", "artifact")
+_OPTIONS_OF_ARTICLE = ("dataset", "model", "output", "config", "sets", "device", "print_config")
 
 
 def _with_detector(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -129,11 +131,12 @@ def _png(text: str) -> Path:
 @click.option("--tensorboard", is_flag=True, help="Log to TensorBoard too.")
 @click.option("--contact-sheet", type=FILE, metavar="PNG", help="Draw views with boxes and stop.")
 @click.option("--print-config", is_flag=True, help="Print the configuration and stop.")
-def train(dataset: str, model: str | None, **options: Any) -> None:
-    """Trains a face detector on photographs labelled as in WIDER FACE, COCO or YOLO.
+@click.pass_context
+def train(context: click.Context, /, dataset: str, model: str | None, **options: Any) -> None:
+    """Train a face detector on photographs labelled as in WIDER FACE, COCO or YOLO.
 
     `--dataset random --model article` trains the article's net on its random data instead, to minimise the
-    mean GIoU and then 1 - GIoU, and shows what becomes of the boxes.
+    mean GIoU and then 1 - GIoU, and prints the mean GIoU before and after each run.
     """
     require_at_most_one(options, "resume", "weights")
     arguments = TrainArguments(**options, command=shlex.join(["lensbox", "train", *given_arguments()]))
@@ -143,7 +146,11 @@ def train(dataset: str, model: str | None, **options: Any) -> None:
             f"got --dataset {dataset} and --model {model or 'not at all'}"
         )
     if dataset == "random":
-        from lensbox.train.article.run import run_train_article
+        for option in context.command.params:
+            given = context.get_parameter_source(option.name or "") is ParameterSource.COMMANDLINE
+            if given and option.name not in _OPTIONS_OF_ARTICLE:
+                raise click.UsageError(f"{option.opts[0]} must not be given with --dataset random")
+        from lensbox.train.article import run_train_article
 
         run_train_article(arguments)
         return
@@ -176,7 +183,7 @@ def evaluate(
     json_file: Path | None,
     **options: Any,
 ) -> None:
-    """Measures average precision at IoU 0.5 by box height, and by class where the detector has some.
+    """Measure average precision at IoU 0.5 by box height, and by class where the detector has some.
 
     If --data is one COCO file, --coco adds what pycocotools prints for that file. --detections prints that
     for detections from elsewhere.
@@ -233,7 +240,7 @@ def evaluate(
 )
 @_with_detector
 def stress(output: Path, threshold: float | None, **options: Any) -> None:
-    """Degrades two portraits in the public domain until the detector misses them; draws where."""
+    """Degrade two portraits in the public domain until the detector misses them; draw where."""
     arguments = _detector(options)
     from lensbox.train.choices import chosen_device, chosen_face_detector
     from lensbox.train.stress.stress_test import run_stress

@@ -1,8 +1,7 @@
-"""The settings of a run, in groups, each with its bounds beside it.
+"""The settings of a training run with their bounds, and how files and `--set` give them.
 
-Files, `--set` and the metadata of weights name a setting without its group: `mosaic_share`, not
-`views.mosaic_share`. Lengths are canvas pixels (256x256) unless a comment says otherwise.
-`docs/training.md` says what each one does, and why.
+Lengths are canvas pixels (256x256) unless a comment says otherwise. `docs/training.md` says what each setting
+does, and why.
 """
 
 from __future__ import annotations
@@ -12,6 +11,7 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import field
 from difflib import get_close_matches
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from pydantic import (
@@ -26,12 +26,14 @@ from pydantic import (
 )
 from pydantic.dataclasses import dataclass
 
+from lensbox.common.errors import system_reason
 from lensbox.model import DetectorConfig
 from lensbox.train.errors import ConfigError
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
+CONFIG_FILE = "config.json"  # in the folder of a run
 STRICT = ConfigDict(strict=True)  # no value becomes another type, but for numbers in text
 
 
@@ -61,6 +63,11 @@ def _leaves_something(trim: tuple[float, ...]) -> bool:
     return min(trim) > -1 and left + right < 1 and top + bottom < 1
 
 
+def _size_that_exists(name: str) -> str:
+    DetectorConfig.named(name)
+    return name
+
+
 Number = Annotated[float, BeforeValidator(_as_number), Field(allow_inf_nan=False)]
 Share = Annotated[Number, Field(ge=0, le=1)]
 ShareBelowOne = Annotated[Number, Field(ge=0, lt=1)]
@@ -68,152 +75,13 @@ Positive = Annotated[Number, Field(gt=0)]
 NotNegative = Annotated[Number, Field(ge=0)]
 Count = Annotated[int, Field(ge=1)]
 CountOrNone = Annotated[int, Field(ge=0)]
-# Generators take 64 bits, and what is seeded for each process, step or sample adds to or multiplies a seed.
+# Generators take 64 bits; seeds of processes, steps and samples are sums and products of this one.
 Seed = Annotated[int, Field(ge=-(2**42), le=2**42)]
-_Pair = Annotated[tuple[Number, Number], Strict(False)]
-Range = Annotated[_Pair, _rule("two rising numbers above 0", lambda pair: 0 < pair[0] <= pair[1])]
-RisingPairs = Annotated[
-    tuple[_Pair, ...],
-    Strict(False),
-    Field(min_length=1),
-    _rule("rising pairs (low, high)", lambda pairs: all(low < high for low, high in pairs)),
-]
 Trim = Annotated[
     tuple[Number, Number, Number, Number],
     Strict(False),
     _rule("shares above -1 whose opposite sides sum to less than 1", _leaves_something),
 ]
-
-
-@dataclass(frozen=True, config=STRICT)
-class OptimizerSettings:
-    """How many steps, of how many views, and how far each one goes."""
-
-    steps: Count = 15_000
-    batch_size: Annotated[Count, Field(le=65_536)] = 256
-    learning_rate: Positive = 4e-3
-    final_learning_rate: NotNegative = 2e-5
-    weight_decay: NotNegative = 0.05
-    warmup_progress: ShareBelowOne = 0.02  # share of the run over which the learning rate rises linearly
-    gradient_clip: NotNegative = 10.0  # L2 norm; 0 switches clipping off
-
-
-@dataclass(frozen=True, config=STRICT)
-class AverageSettings:
-    """The weight average, which is what a run delivers."""
-
-    ema_decay: ShareBelowOne = 0.9998
-    # Decay at step n is min(ema_decay, (1 + n) / (ema_warmup + n)), as in TensorFlow: the average reaches
-    # back over (ema_warmup + n) / (ema_warmup - 1) steps, a ninth of the run, until ema_decay limits it.
-    ema_warmup: Annotated[Number, Field(ge=1)] = 10.0
-    recalibration_views: CountOrNone = 2048  # for the average's batch-norm statistics; 0 averages those too
-
-
-@dataclass(frozen=True, config=STRICT)
-class ViewSettings:
-    """What a view shows. Mosaics give way to crops in the last `plain_progress` of the run."""
-
-    mosaic_share: Share = 0.2
-    whole_share: Share = 0.4  # of the views that are not mosaics
-    plain_progress: Share = 0.15
-    crop_window: Range = (0.4, 1.4)  # crop side as a share of the photograph's long side
-    crop_on_face: Share = 0.85  # share of crops placed around a face
-    crop_aspect: ShareBelowOne = 0.1
-    mosaic_scale: Range = (0.8, 1.7)  # scale of a tile's photograph against fitting the tile
-
-
-@dataclass(frozen=True, config=STRICT)
-class ChangeSettings:
-    """How a view's pixels are changed, each change with a chance of its own."""
-
-    photometric: Share = 0.3  # of each of focus, gamma, contrast, brightness and noise
-    soft_chance: Share = 0.0  # of a photograph drawn blurred, by a filter up to 3 times as wide
-    light_chance: Share = 0.0  # of a view lit from one side
-    cover_chance: Share = 0.0  # of a view with up to 4 rectangles over parts of faces
-    rotate_chance: Share = 0.0  # of a view turned about its centre
-    rotate_degrees: Annotated[Number, Field(ge=0, le=45)] = 15.0  # by at most this angle, either way
-
-
-@dataclass(frozen=True, config=STRICT)
-class BoxSettings:
-    """Which boxes of a view are targets and which are ignored, and how many slots there are for them."""
-
-    keep_visible: ShareBelowOne = 0.5  # a box with at least this share in view is a target, clipped to it
-    ignore_visible: ShareBelowOne = 0.15  # with at least this one it is ignored, with less it is dropped
-    max_targets: Count = 160
-    max_ignored: Count = 256
-    min_target_height: NotNegative = 4.5  # lower boxes are ignored
-
-    @field_validator("ignore_visible")
-    @classmethod
-    def _ignores_no_target(cls, value: float, info: ValidationInfo) -> float:
-        if value > info.data.get("keep_visible", 1.0):
-            raise ValueError("must be at most keep_visible")
-        return value
-
-
-@dataclass(frozen=True, config=STRICT)
-class DataSettings:
-    """Which photographs are drawn how often, and how they get to the device.
-
-    `source_weights` and `source_trims` go by source folder, `wider` standing for every WIDER FACE event: how
-    often its photographs are drawn (1 if not named), and which shares of a box to cut off at left, top, right
-    and bottom, for sources whose boxes include hair.
-    """
-
-    source_weights: Mapping[str, NotNegative] = field(default_factory=dict)
-    source_trims: Mapping[str, Trim] = field(default_factory=dict)
-    resident_images: Count = 60_000  # larger data sets pass through a pool of this many on the device
-    workers: Annotated[CountOrNone, Field(le=1024)] = 8
-
-
-@dataclass(frozen=True, config=STRICT)
-class AssignmentSettings:
-    """Which cells shall predict which box."""
-
-    # Box size sqrt(w·h) that each level takes, finest level first.
-    level_sizes: RisingPairs = ((0.0, 24.0), (14.0, 52.0), (36.0, 112.0), (76.0, 1e6))
-    top_cells: Count = 7
-    align_score_power: NotNegative = 0.5
-    align_iou_power: NotNegative = 4.0
-    quality_power: NotNegative = 1.0  # soft target = normalised alignment · (best IoU of the box)^this
-
-
-@dataclass(frozen=True, config=STRICT)
-class LossSettings:
-    """How the parts of the loss are weighted."""
-
-    negative_weight: NotNegative = 0.75
-    focal_power: NotNegative = 2.0
-    box_weight: NotNegative = 2.0
-    small_box_boost: NotNegative = 0.0  # added to the weight of a box of height 0, falling to 0 at 16 px
-    # With teachers: weights of the loss against labels, and of the loss against what teachers predict.
-    label_weight: NotNegative = 1.0
-    distill_weight: NotNegative = 1.0
-
-
-@dataclass(frozen=True, config=STRICT)
-class SpeedSettings:
-    """How a step is computed."""
-
-    compile: bool = True
-    cuda_graph: bool = True
-    bf16: bool = True
-    channels_last: bool = False
-
-
-@dataclass(frozen=True, config=STRICT)
-class ReportSettings:
-    """How often a run says and saves how far it is."""
-
-    log_seconds: Positive = 5.0
-    checkpoint_seconds: Positive = 120.0
-    evaluations: CountOrNone = 1  # evaluations before the last one, spread evenly over the run
-
-
-def _size_that_exists(name: str) -> str:
-    DetectorConfig.named(name)
-    return name
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -223,81 +91,139 @@ class TrainConfig:
     model: Annotated[str, AfterValidator(_size_that_exists)] = "base"
     seed: Seed = 0
 
-    optimizer: OptimizerSettings = OptimizerSettings()
-    average: AverageSettings = AverageSettings()
-    views: ViewSettings = ViewSettings()
-    changes: ChangeSettings = ChangeSettings()
-    boxes: BoxSettings = BoxSettings()
-    data: DataSettings = DataSettings()
-    assignment: AssignmentSettings = AssignmentSettings()
-    loss: LossSettings = LossSettings()
-    speed: SpeedSettings = SpeedSettings()
-    reports: ReportSettings = ReportSettings()
+    # The optimiser.
+    steps: Count = 15_000
+    batch_size: Annotated[Count, Field(le=65_536)] = 256
+    learning_rate: Positive = 4e-3
+    final_learning_rate: NotNegative = 2e-5
+    weight_decay: NotNegative = 0.05
+    warmup_progress: ShareBelowOne = 0.02  # share of the run over which the learning rate rises linearly
+    gradient_clip: NotNegative = 10.0  # L2 norm; 0 switches clipping off
 
-    def flat(self) -> dict[str, Any]:
-        """Return all settings by name, without their groups, as `config_from_mapping` takes them."""
-        values: dict[str, Any] = {}
-        for name, value in dataclasses.asdict(self).items():
-            values |= value if name in _GROUPS else {name: value}
-        return values
+    # The weight average, which the run delivers. Its decay at step n is
+    # min(ema_decay, (1 + n) / (ema_warmup + n)), as in TensorFlow: the average reaches back over
+    # (ema_warmup + n) / (ema_warmup - 1) steps, a ninth of the run, until ema_decay limits it.
+    ema_decay: ShareBelowOne = 0.9998
+    ema_warmup: Annotated[Number, Field(ge=1)] = 10.0
+    recalibration_views: CountOrNone = 2048  # for the average's batch-norm statistics; 0 averages those too
 
-    def to_json(self) -> str:
-        """Return `flat` as one line of JSON."""
-        return json.dumps(self.flat())
+    # What a view shows.
+    mosaic_share: Share = 0.2
+    whole_share: Share = 0.4  # of the views that are not mosaics
+    plain_progress: Share = 0.15  # last share of the run, with crops in place of mosaics
+
+    # Chances with which a view's pixels are changed.
+    photometric: Share = 0.3  # of each of focus, gamma, contrast, brightness and noise
+    soft_chance: Share = 0.0  # of a photograph drawn blurred
+    light_chance: Share = 0.0  # of a view lit from one side
+    cover_chance: Share = 0.0  # of a view with rectangles over parts of faces
+    rotate_chance: Share = 0.0  # of a view turned about its centre
+
+    # Which boxes of a view are targets, which are ignored, and how many slots there are for them.
+    keep_visible: ShareBelowOne = 0.5  # a box with at least this share in view is a target, clipped to it
+    ignore_visible: ShareBelowOne = 0.15  # with at least this share it is ignored, with less it is dropped
+    max_targets: Count = 160
+    max_ignored: Count = 256
+    min_target_height: NotNegative = 4.5  # lower boxes are ignored
+
+    # Photographs by source folder; `wider` stands for every WIDER FACE event.
+    source_weights: Mapping[str, NotNegative] = field(default_factory=dict)  # how often drawn, default 1
+    source_trims: Mapping[str, Trim] = field(default_factory=dict)  # shares of boxes to cut off
+    workers: Annotated[CountOrNone, Field(le=1024)] = 8  # threads that decode
+
+    # Weights of the loss against labels and of the loss against the teachers' predictions, with teachers.
+    label_weight: NotNegative = 1.0
+    distill_weight: NotNegative = 1.0
+
+    # How a step is computed.
+    compile: bool = True
+    cuda_graph: bool = True
+    bf16: bool = True
+    channels_last: bool = False
+
+    # How often a run reports and saves its progress.
+    log_seconds: Positive = 5.0
+    checkpoint_seconds: Positive = 120.0
+    evaluations: CountOrNone = 1  # evaluations before the last one, spread evenly over the run
+
+    @field_validator("ignore_visible")
+    @classmethod
+    def _ignores_no_target(cls, value: float, info: ValidationInfo) -> float:
+        if value > info.data.get("keep_visible", 1.0):
+            raise ValueError("must be at most keep_visible")
+        return value
+
+    def to_json(self, indent: int | None = None) -> str:
+        """Return the settings as JSON, which `--config` takes."""
+        return json.dumps(dataclasses.asdict(self), indent=indent)
 
     def replace(self, **values: Any) -> TrainConfig:
-        """Return this configuration with other values, by the names of settings without their groups.
-
-        Raises:
-            ConfigError: as `config_from_mapping`.
-        """
-        return config_from_mapping(values, self)
+        """Return this configuration with other values. Raise ConfigError as `with_values`."""
+        return with_values(self, values)
 
 
-# Group -> its settings.
-_GROUPS = {
-    name: [setting.name for setting in dataclasses.fields(value)]
-    for name, value in vars(TrainConfig()).items()
-    if dataclasses.is_dataclass(value)
-}
-# Setting -> its group, "" for those of no group.
-_GROUP_OF = {
-    **{member.name: "" for member in dataclasses.fields(TrainConfig) if member.name not in _GROUPS},
-    **{setting: group for group, members in _GROUPS.items() for setting in members},
-}
+Settings = TypeVar("Settings", bound="DataclassInstance")
 
 
-def config_from_mapping(values: Mapping[str, Any], base: TrainConfig | None = None) -> TrainConfig:
-    """Return `base` (default: the defaults) with `values`, by the names of settings, laid over it.
+def with_values(settings: Settings, values: Mapping[str, Any]) -> Settings:
+    """Return the settings with `values` laid over them.
 
     Raises:
         ConfigError: a name is unknown, or a value has the wrong type or is out of range, so that a typing
             mistake never trains for an hour with a default.
     """
-    config = base or TrainConfig()
-    changes: dict[str, dict[str, Any]] = {}
-    for name, value in values.items():
-        if name not in _GROUP_OF:
-            close = "".join(f" (did you mean {key!r}?)" for key in get_close_matches(str(name), _GROUP_OF, 1))
-            known = ", ".join(sorted(_GROUP_OF))
-            raise ConfigError(f"unknown configuration key {name!r}{close}; known keys: {known}")
-        changes.setdefault(_GROUP_OF[name], {})[name] = value
-    own = changes.pop("", {})
-    groups = {name: checked(getattr(config, name), group) for name, group in changes.items()}
-    return checked(config, {**own, **groups})
-
-
-_Settings = TypeVar("_Settings", bound="DataclassInstance")
-
-
-def checked(settings: _Settings, changes: Mapping[str, Any]) -> _Settings:
-    """Return the settings with changes. Raise ConfigError, naming the first value that pydantic refuses."""
+    known = [member.name for member in dataclasses.fields(settings)]
+    for name in values:
+        if name not in known:
+            close = "".join(f" (did you mean {key!r}?)" for key in get_close_matches(str(name), known, 1))
+            raise ConfigError(f"unknown configuration key {name!r}{close}; known keys: {', '.join(known)}")
     try:
-        return dataclasses.replace(settings, **changes)
+        return dataclasses.replace(settings, **values)
     except ValidationError as error:
         first = error.errors()[0]
-    name, *place = first["loc"]
+    key, *place = first["loc"]
     rule = str(first["ctx"]["error"]) if first["type"] == "value_error" else first["msg"]
     rule = rule.replace("Input should be", "must be").replace("a valid boolean", "true or false")
     where = "".join(f"[{part!r}]" for part in place if part not in ("tuple", "dict"))
-    raise ConfigError(f"{name}{where}: {rule}, got {first['input']!r}")
+    raise ConfigError(f"{key}{where}: {rule}, got {first['input']!r}")
+
+
+def read_config(path: Path) -> dict[str, Any]:
+    """Return the mapping in a YAML (or JSON) file.
+
+    Raises:
+        ConfigError: the file cannot be read, or holds anything else.
+    """
+    kind = "JSON" if path.suffix == ".json" else "YAML"
+    try:
+        text = path.read_text(encoding="utf-8-sig")  # Windows begins files with a mark
+        values = json.loads(text) if kind == "JSON" else _parse_yaml(text)
+    except OSError as error:
+        raise ConfigError(f"configuration file {path} cannot be read: {system_reason(error)}") from error
+    except ValueError as error:
+        raise ConfigError(f"configuration file {path} must hold {kind}: {error}") from error
+    if values is None:
+        return {}
+    if not isinstance(values, dict):
+        raise ConfigError(f"{path}: a configuration must be a mapping of keys, got {type(values).__name__}")
+    return values
+
+
+def _parse_yaml(text: str) -> Any:
+    import yaml  # optional: only a YAML configuration needs it
+
+    try:
+        return yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise ValueError(str(error)) from error
+
+
+def parse_assignment(text: str) -> tuple[str, Any]:
+    """Split `key=value` of `--set`; the value is read as JSON if it is JSON, else as text."""
+    key, equals, value = text.partition("=")
+    if not equals or not key:
+        raise ConfigError(f"--set takes key=value, got {text!r}")
+    try:
+        return key, json.loads(value)
+    except json.JSONDecodeError:
+        return key, value

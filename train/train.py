@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import json
 import logging
 import math
 import platform
@@ -15,24 +13,27 @@ import torch
 
 from lensbox.common.files import require_writable_file, require_writable_folder
 from lensbox.model import read_metadata
-from lensbox.train.choices import chosen_device, load_labelled, report_problems
+from lensbox.train.choices import (
+    chosen_device,
+    given_settings,
+    load_labelled,
+    report_problems,
+    use_fast_kernels,
+)
 from lensbox.train.cli import TrainArguments
 from lensbox.train.data.folds import LEFT_OUT, parse_fold, without_fold
-from lensbox.train.data.image_pool import ImagePool
 from lensbox.train.data.image_store import ImageStore, load_images, unknown_sources
 from lensbox.train.data.labels import DataError, LabelledImage, Problem, read_labels, shared_photographs
 from lensbox.train.errors import ConfigError
 from lensbox.train.evaluation.pictures import save_contact_sheet
 from lensbox.train.loss.teachers import load_teachers
 from lensbox.train.run import process_group
-from lensbox.train.run.arithmetic import use_fast_kernels
 from lensbox.train.run.compile_and_capture import profile_lines
 from lensbox.train.run.delivery import LAST_FILE
 from lensbox.train.run.origin import Origin, first_detector
 from lensbox.train.run.reports import open_progress_bar
 from lensbox.train.run.run import CHECKPOINT_FILE, RunOptions, TrainingRun
-from lensbox.train.settings import TrainConfig, config_from_mapping
-from lensbox.train.settings_files import given_settings
+from lensbox.train.settings import TrainConfig, with_values
 from lensbox.train.views.draws import draw, view_counts
 from lensbox.train.views.make_views import make_views
 
@@ -54,7 +55,7 @@ def _train(arguments: TrainArguments) -> None:
     started = time.monotonic()
     config = _configuration(arguments)
     if arguments.print_config:
-        print(json.dumps(json.loads(config.to_json()), indent=2))
+        print(config.to_json(indent=2))
         return
     device = _join(chosen_device(arguments.device))
     _check_output(arguments)
@@ -62,7 +63,15 @@ def _train(arguments: TrainArguments) -> None:
     images, problems = _labelled(arguments, config, origin)
     if arguments.val:  # before the photographs are decoded
         _warn_of_shared(images, read_labels(arguments.val, arguments.strict, arguments.labels, "val")[0])
-    store, pool = _photographs(images, config, device, origin)
+    store = load_images(
+        images,
+        device,
+        weights=config.source_weights,
+        trims=config.source_trims,
+        capacity=max(config.max_targets, config.max_ignored),
+        workers=config.workers,
+        folds=origin.teachers.folds,
+    )
     report_problems(problems + store.problems, arguments.strict)
     logger.info("%d photographs decoded after %.1f s", len(store), time.monotonic() - started)
     if arguments.contact_sheet is not None:
@@ -92,9 +101,8 @@ def _train(arguments: TrainArguments) -> None:
         if first:
             print("\n".join(lines))
         return
-    ending = contextlib.closing(pool) if pool else contextlib.nullcontext()
-    with ending, open_progress_bar(first) as bar, TrainingRun(store, config, options) as run:
-        outcome = run.train(validation, pool.refill if pool else None, bar)
+    with open_progress_bar(first) as bar, TrainingRun(store, config, options) as run:
+        outcome = run.train(validation, bar)
     if first:
         if outcome.figures is not None:
             print("\n".join(outcome.figures.lines()))
@@ -113,7 +121,7 @@ def _configuration(arguments: TrainArguments) -> TrainConfig:
         raise ConfigError(
             "a run that a time limit was to end needs --time-limit, or --set steps=..., to go on"
         )
-    return config_from_mapping(values)
+    return with_values(TrainConfig(), values)
 
 
 def _join(device: torch.device) -> torch.device:
@@ -160,8 +168,7 @@ def _labelled(
 ) -> tuple[list[LabelledImage], list[Problem]]:
     """Return the photographs to train on, not yet decoded, and what had to be skipped."""
     images, problems = read_labels(arguments.data, arguments.strict, arguments.labels)
-    settings = config.data
-    for key, named in (("source_weights", settings.source_weights), ("source_trims", settings.source_trims)):
+    for key, named in (("source_weights", config.source_weights), ("source_trims", config.source_trims)):
         for name in unknown_sources(images, named):
             logger.warning("%s names %r, a source of which there is no photograph", key, name)
     if origin.left_out is not None:
@@ -179,44 +186,6 @@ def _warn_of_shared(images: Sequence[LabelledImage], validation: Sequence[Labell
             len(validation),
             shared[0],
         )
-
-
-def _photographs(
-    images: Sequence[LabelledImage], config: TrainConfig, device: torch.device, origin: Origin
-) -> tuple[ImageStore, ImagePool | None]:
-    """Decode the photographs onto the device, or, if they are too many, as many as it may hold at a time."""
-    settings, folds = config.data, origin.teachers.folds
-    capacity = max(config.boxes.max_targets, config.boxes.max_ignored)
-    pool = None
-    if len(images) > settings.resident_images:
-        if folds > 1:
-            raise ConfigError(
-                f"resident_images: must be at least the number of photographs, {len(images)}, if teachers "
-                f"left a fold out, got {settings.resident_images}"
-            )
-        seed = config.seed + 2 * process_group.rank()  # it uses two seeds
-        pool = ImagePool(
-            images,
-            device,
-            resident=settings.resident_images,
-            weights=settings.source_weights,
-            trims=settings.source_trims,
-            capacity=capacity,
-            workers=settings.workers,
-            seed=seed,
-        )
-        store = pool.store
-    else:
-        store = load_images(
-            images,
-            device,
-            weights=settings.source_weights,
-            trims=settings.source_trims,
-            capacity=capacity,
-            workers=settings.workers,
-            folds=folds,
-        )
-    return store, pool
 
 
 def _draw_sheet(store: ImageStore, config: TrainConfig, device: torch.device, path: Path) -> None:

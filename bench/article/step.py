@@ -22,7 +22,7 @@ from lensbox.bench.article.approaches import (
 )
 from lensbox.bench.timing import MICROSECONDS, Clock, nothing
 from lensbox.model import ArticleNet
-from lensbox.train.article.random_data import FakeDataset
+from lensbox.train.article import FakeDataset
 
 
 @dataclass(frozen=True)

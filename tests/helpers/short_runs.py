@@ -59,17 +59,19 @@ def interrupt(
     after: int,
     validation: EvaluationSet | None = None,
 ) -> None:
-    """Trains, with a checkpoint before every step, until one step after `after` of them is cut short."""
+    """Train, with a checkpoint before every step, and cut the run short after `after` steps."""
 
     class Interruption(Exception):  # noqa: N818 (no error)
         pass
 
-    steps = itertools.count()
+    run = TrainingRun(store, config.replace(checkpoint_seconds=1e-9), options)
+    whole, steps = run.step.run, itertools.count()
 
-    def cut() -> None:
+    def cut(progress: float) -> None:
         if next(steps) == after:
             raise Interruption
+        whole(progress)
 
-    run = TrainingRun(store, config.replace(checkpoint_seconds=1e-9), options)
-    with pytest.raises(Interruption):
-        run.train(validation, refill=cut)
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(Interruption):
+        patch.setattr(run.step, "run", cut)
+        run.train(validation)

@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from damaged_files import with_bit_flipped
 from PIL import Image
 from small_detectors import save_random_artifact
 from torch import Tensor
@@ -94,17 +93,6 @@ def test_an_artifact_must_be_signed_if_asked_to(
     assert main(["evaluate", *arguments, "--artifact", str(artifact)]) == ExitCode.GOOD
     assert main(["evaluate", *arguments]) == ExitCode.USAGE
     assert "--public-key is for --artifact, got none" in capsys.readouterr().err
-
-
-def test_running_out_of_memory_is_not_called_bad_data(
-    faces_shard: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def broken(*_args: object, **_kwargs: object) -> None:
-        raise torch.OutOfMemoryError("CUDA out of memory")
-
-    monkeypatch.setattr("lensbox.train.evaluation.evaluate.detect_all", broken)
-    with pytest.raises(torch.OutOfMemoryError):
-        main(["evaluate", "--data", str(faces_shard), "--device", "cpu"])
 
 
 COLORS = {"red": (250, 10, 10), "blue": (10, 10, 240)}
@@ -250,17 +238,6 @@ def test_scoring_needs_no_package_that_only_training_needs() -> None:
     modules = ("choices", "evaluation.pictures", "stress.stress_test")
     program += "; ".join(f"import lensbox.train.{module}" for module in modules)
     subprocess.run([sys.executable, "-c", program], check=True, timeout=300)
-
-
-def test_a_damaged_artifact_is_said_in_a_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    artifact = save_random_artifact(tmp_path)
-    content = artifact.read_bytes()
-    artifact.write_bytes(with_bit_flipped(content, len(content) // 2))
-    arguments = ["--output", str(tmp_path / "s.png"), "--device", "cpu", "--artifact", str(artifact)]
-    assert main(["stress", *arguments]) == ExitCode.UNUSABLE
-    said = capsys.readouterr().err
-    assert "lensbox stress: " in said
-    assert str(artifact) in said
 
 
 def test_a_picture_that_cannot_be_written_is_said_in_a_line(

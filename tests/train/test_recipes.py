@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from lensbox.model import load_detector, read_metadata
-from lensbox.train.settings import config_from_mapping
-from lensbox.train.settings_files import config_from_yaml
+from lensbox.train.settings import TrainConfig, read_config, with_values
 
 RECIPES = Path(__file__).parents[2] / "train" / "recipes"
 QUICK = (
@@ -18,7 +17,7 @@ QUICK = (
 
 @pytest.mark.parametrize("path", sorted(RECIPES.glob("*.json")), ids=lambda path: path.stem)
 def test_every_recipe_is_a_configuration(path: Path) -> None:
-    config_from_mapping(config_from_yaml(path))
+    with_values(TrainConfig(), read_config(path))
 
 
 def distilled(*arguments: object, **environment: str) -> subprocess.CompletedProcess[str]:

@@ -24,48 +24,13 @@ from lensbox.runtime.images.decoder import converted
 from lensbox.train.data.folds import fold_index
 from lensbox.train.data.labels import LabelledImage, Problem, none_readable
 
-
-class BoxSlots(NamedTuple):
-    """Boxes of B photographs in C slots each.
-
-    Attributes:
-        boxes: float32 [B, C, 4], xyxy; boxes to find first, then those to ignore, zero in unused slots.
-        counts: int64 [B], boxes to find.
-        totals: int64 [B], boxes to find and to ignore.
-    """
-
-    boxes: Tensor
-    counts: Tensor
-    totals: Tensor
-
-
-def fill_slots(boxes: Sequence[Tensor], ignore: Sequence[Tensor], capacity: int) -> BoxSlots:
-    """Put boxes [n, 4] with flags bool [n] (to ignore) of each photograph into `capacity` slots, on the CPU.
-
-    Boxes to find keep their order, and so do those to ignore. What is beyond `capacity` is dropped.
-
-    Raises:
-        ValueError: boxes and flags are not of as many photographs.
-    """
-    if len(boxes) != len(ignore):
-        raise ValueError(f"boxes and ignore must be as many, got {len(boxes)} and {len(ignore)}")
-    slots = torch.zeros(len(boxes), capacity, 4)
-    counts, totals = [], []
-    for row, (image_boxes, image_ignore) in enumerate(zip(boxes, ignore, strict=True)):
-        order = torch.argsort(image_ignore.byte(), stable=True)[:capacity]
-        slots[row, : len(order)] = image_boxes[order]
-        counts.append(int((~image_ignore[order]).sum()))
-        totals.append(len(order))
-    return BoxSlots(slots, torch.tensor(counts), torch.tensor(totals))
-
-
 SIDE = 416
 
 Value = TypeVar("Value")
 
 
 class StoreTensors(NamedTuple):
-    """What drawing views needs, all on one device.
+    """Photographs with their boxes, as the drawing of views needs them, all on one device.
 
     Attributes:
         images: uint8 [N, SIDE, SIDE].
@@ -89,7 +54,7 @@ class StoreTensors(NamedTuple):
 
 @dataclass
 class ImageStore:
-    """Photographs ready for drawing views, and what was skipped while decoding them."""
+    """Photographs ready for drawing views, their names, and the problems met while decoding them."""
 
     tensors: StoreTensors
     names: list[str]
@@ -141,8 +106,8 @@ def _outside(image: LabelledImage, count: int, width: int, height: int) -> Probl
     return Problem(image.origin, f"{message}; ignored")
 
 
-def try_prepare(image: LabelledImage, trims: Mapping[str, Sequence[float]]) -> Decoded | Problem:
-    """Return `decode_image` with its boxes trimmed, or an unreadable image as a problem."""
+def try_decode(image: LabelledImage, trims: Mapping[str, Sequence[float]]) -> Decoded | Problem:
+    """Return the result of `decode_image` with trimmed boxes, or a problem for an unreadable image."""
     try:
         decoded = decode_image(image)
     except OSError as error:
@@ -200,7 +165,7 @@ def load_images(
     pixels = torch.zeros(len(images), SIDE, SIDE, dtype=torch.uint8)
     boxes, ignore, sizes = [], [], []
     with ThreadPoolExecutor(max(1, workers)) as pool:
-        for index, decoded in enumerate(pool.map(lambda image: try_prepare(image, trims or {}), images)):
+        for index, decoded in enumerate(pool.map(lambda image: try_decode(image, trims or {}), images)):
             if isinstance(decoded, Problem):
                 problems.append(decoded)
                 continue
@@ -214,12 +179,14 @@ def load_images(
             sizes.append((width, height))
     if not kept:
         raise none_readable("readable image", f"{len(images)} of them", problems)
-    chances = torch.tensor([float(of_source(images[i], weights or {}, 1.0)) for i in kept])
-    slots = fill_slots(boxes, ignore, max(capacity, *map(len, boxes)))
-    tensors = store_tensors(pixels[: len(kept)], torch.tensor(sizes), slots, chances, device)
     names = [images[i].name for i in kept]
-    bounds = _fold_bounds(names, chances, folds).to(device)
-    return ImageStore(tensors._replace(folds=bounds), names, problems)
+    chances = torch.tensor([float(of_source(images[i], weights or {}, 1.0)) for i in kept])
+    if float(chances.sum()) <= 0:
+        raise InputError("weights must leave a source to draw from: every source has weight 0")
+    bounds = _fold_bounds(names, chances, folds)
+    shapes = torch.tensor(sizes)
+    tensors = store_tensors(pixels[: len(kept)], shapes, boxes, ignore, chances, capacity, bounds)
+    return ImageStore(StoreTensors(*(tensor.to(device) for tensor in tensors)), names, problems)
 
 
 def _fold_bounds(names: Sequence[str], chances: Tensor, count: int) -> Tensor:
@@ -232,25 +199,28 @@ def _fold_bounds(names: Sequence[str], chances: Tensor, count: int) -> Tensor:
 
 
 def store_tensors(
-    pixels: Tensor, sizes: Tensor, slots: BoxSlots, chances: Tensor, device: torch.device | str
+    pixels: Tensor,
+    sizes: Tensor,
+    boxes: Sequence[Tensor],
+    ignore: Sequence[Tensor],
+    chances: Tensor,
+    capacity: int,
+    folds: Tensor | None = None,
 ) -> StoreTensors:
-    """Move photographs to `device`.
+    """Put photographs and boxes into tensors of fixed shapes.
 
     Args:
         pixels: uint8 [N, SIDE, SIDE]. sizes: [N, 2], width and height.
+        boxes: [n, 4] for each photograph. ignore: bool [n] for each.
         chances: [N] weights of at least 0 for drawing each image; their sum must be above 0.
+        capacity: least number of box slots per photograph; the most crowded one may raise it.
+        folds: as in `StoreTensors`; None for one fold.
     """
-    if float(chances.sum()) <= 0:
-        raise InputError("chances must have a sum above 0: every source has weight 0")
+    slots = torch.zeros(len(boxes), max(capacity, *map(len, boxes)), 4)
+    for row, image_boxes, image_ignore in zip(slots, boxes, ignore, strict=True):
+        row[: len(image_boxes)] = image_boxes[torch.argsort(image_ignore.byte(), stable=True)]
+    counts = torch.tensor([int((~flags).sum()) for flags in ignore])
+    totals = torch.tensor([len(flags) for flags in ignore])
     cumulative = (chances.double().cumsum(0) / chances.double().sum()).float()
-    folds = torch.tensor([0.0, 1.0])
-    boxes, counts, totals = (values.to(device) for values in slots)
-    return StoreTensors(
-        pixels.to(device),
-        sizes.float().to(device),
-        boxes,
-        counts,
-        totals,
-        cumulative.to(device),
-        folds.to(device),
-    )
+    folds = torch.tensor([0.0, 1.0]) if folds is None else folds
+    return StoreTensors(pixels, sizes.float(), slots, counts, totals, cumulative, folds)

@@ -1,4 +1,4 @@
-"""Assigns the detector's cells to the boxes they shall predict, task-aligned, in fixed shapes.
+"""Assign the detector's cells to the boxes that they shall predict, task-aligned, in fixed shapes.
 
 Every box proposes the 3x3 cells around its centre on each level that takes its size, ranks them by
 score^a · IoU^b of their present predictions (TOOD: Feng et al. 2021, arXiv:2108.07755) and keeps the best
@@ -8,17 +8,19 @@ device.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from lensbox.model.config import CANVAS_SIZE, STRIDES
 from lensbox.ops import box_iou
-from lensbox.train.errors import ConfigError
-from lensbox.train.settings import AssignmentSettings
 
 NEIGHBOURHOOD = 3
+TOP_CELLS = 7  # positive cells of a box
+SCORE_POWER, IOU_POWER = 0.5, 4.0
+# Box size sqrt(w·h) that each level takes, finest level first. Ranges overlap: no size lies between two.
+LEVEL_SIZES = ((0.0, 24.0), (14.0, 52.0), (36.0, 112.0), (76.0, 1e6))
 
 
 class Level(NamedTuple):
@@ -30,6 +32,19 @@ class Level(NamedTuple):
     start: int
     low: float
     high: float
+
+
+def _make_levels() -> list[Level]:
+    """Return the levels in the detector's order: finest first, row-major cells."""
+    levels, start = [], 0
+    for stride, (low, high) in zip(STRIDES, LEVEL_SIZES, strict=True):
+        side = CANVAS_SIZE // stride
+        levels.append(Level(side, stride, start, low, high))
+        start += side * side
+    return levels
+
+
+LEVELS = _make_levels()
 
 
 class Assignment(NamedTuple):
@@ -46,23 +61,7 @@ class Assignment(NamedTuple):
     quality: Tensor
 
 
-def make_levels(strides: Sequence[int], sizes: Sequence[tuple[float, float]], canvas: int) -> list[Level]:
-    """Lay levels out in the detector's order (finest first, row-major cells).
-
-    Raises:
-        ConfigError: the number of size ranges is not the number of strides.
-    """
-    if len(strides) != len(sizes):
-        raise ConfigError(f"level_sizes: must have {len(strides)} ranges, one a stride, got {len(sizes)}")
-    levels, start = [], 0
-    for stride, (low, high) in zip(strides, sizes, strict=True):
-        side = canvas // stride
-        levels.append(Level(side, stride, start, low, high))
-        start += side * side
-    return levels
-
-
-def candidate_cells(targets: Tensor, levels: Sequence[Level]) -> tuple[Tensor, Tensor, Tensor]:
+def candidate_cells(targets: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Return for boxes [B, M, 4] the cells each may take: index int64, allowed bool and closeness float32
     (0 to 1, 1 at the box's centre), all [B, M, 9 · levels]."""
     center = (targets[..., :2] + targets[..., 2:]) / 2
@@ -72,7 +71,7 @@ def candidate_cells(targets: Tensor, levels: Sequence[Level]) -> tuple[Tensor, T
     step_y = step.repeat_interleave(NEIGHBOURHOOD)
     step_x = step.repeat(NEIGHBOURHOOD)
     cells, allowed, closeness = [], [], []
-    for level in levels:
+    for level in LEVELS:
         x = (center[..., 0:1] / level.stride).floor().long() + step_x
         y = (center[..., 1:2] / level.stride).floor().long() + step_y
         inside = (x >= 0) & (y >= 0) & (x < level.side) & (y < level.side)
@@ -88,9 +87,7 @@ def candidate_cells(targets: Tensor, levels: Sequence[Level]) -> tuple[Tensor, T
 
 
 @torch.no_grad()
-def assign(
-    boxes: Tensor, logits: Tensor, targets: Tensor, levels: Sequence[Level], settings: AssignmentSettings
-) -> Assignment:
+def assign(boxes: Tensor, logits: Tensor, targets: Tensor) -> Assignment:
     """Pair boxes with cells.
 
     Args:
@@ -98,16 +95,16 @@ def assign(
         targets: float32 [B, M, 4], slots with y2 = 0 unused.
     """
     batch = targets.shape[0]
-    cells, allowed, closeness = candidate_cells(targets, levels)
+    cells, allowed, closeness = candidate_cells(targets)
     flat = cells.reshape(batch, -1)
     predicted = boxes.float().gather(1, flat[..., None].expand(-1, -1, 4)).reshape(*cells.shape, 4)
     score = logits.float().gather(1, flat).reshape(cells.shape).sigmoid()
     iou = box_iou(predicted, targets[:, :, None])[..., 0]
     # Closeness decides while no prediction overlaps yet, and is too small to matter later.
-    metric = score**settings.align_score_power * iou**settings.align_iou_power + 1e-7 * closeness
+    metric = score**SCORE_POWER * iou**IOU_POWER + 1e-7 * closeness
     metric = torch.where(allowed, metric, 0.0)
 
-    best, position = metric.topk(min(settings.top_cells, metric.shape[-1]), dim=-1)
+    best, position = metric.topk(TOP_CELLS, dim=-1)
     kept = best > 0
     cells = cells.gather(-1, position)
     iou = iou.gather(-1, position)
@@ -118,24 +115,23 @@ def assign(
 
     top_metric = torch.where(positive, best, 0.0).amax(-1, keepdim=True).clamp(min=1e-12)
     top_iou = torch.where(positive, iou, 0.0).amax(-1, keepdim=True)
-    quality = best / top_metric * top_iou.clamp(min=0.0, max=1.0) ** settings.quality_power
+    quality = best / top_metric * top_iou.clamp(min=0.0, max=1.0)
     return Assignment(cells, positive, torch.where(positive, quality, 0.0))
 
 
 @torch.no_grad()
-def ignored_cells(ignored: Tensor, levels: Sequence[Level]) -> Tensor:
+def ignored_cells(ignored: Tensor) -> Tensor:
     """Return float32 [B, A], 1 for cells whose centre lies in an ignored box [B, I, 4].
 
     On the finest level the cell that holds the centre of such a box is ignored too: a box of three pixels
     may contain no cell's centre. Inside-ness is separable, so a matrix product counts the boxes.
     """
     parts = []
-    finest = min(level.stride for level in levels)
-    for level in levels:
+    for level in LEVELS:
         cell = (torch.arange(level.side, device=ignored.device) + 0.5) * level.stride
         low, high = ignored[..., :2, None], ignored[..., 2:, None]
         inside = (cell >= low) & (cell <= high)
-        if level.stride == finest:
+        if level.stride == STRIDES[0]:
             middle = (low + high) / 2
             inside = inside | ((cell - middle).abs() <= level.stride / 2)
         inside = inside & (ignored[..., 3] > 0)[..., None, None]

@@ -6,7 +6,6 @@ anchor (distillation: Hinton et al. 2015, arXiv:1503.02531).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -14,11 +13,12 @@ import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
 from lensbox.ops import masked_giou_loss_and_grad
-from lensbox.train.loss.assignment import Level, assign, ignored_cells
+from lensbox.train.loss.assignment import assign, ignored_cells
 from lensbox.train.loss.teachers import Taught
-from lensbox.train.settings import LossSettings, TrainConfig
+from lensbox.train.settings import TrainConfig
 
-SMALL_HEIGHT = 16.0
+NEGATIVE_WEIGHT, FOCAL_POWER = 0.75, 2.0  # a negative cell of score p has the weight 0.75 p²
+BOX_WEIGHT = 2.0
 
 
 class Losses(NamedTuple):
@@ -39,14 +39,13 @@ def detection_loss(
     logits: Tensor,
     targets: Tensor,
     ignored: Tensor,
-    levels: Sequence[Level],
     config: TrainConfig,
     taught: Taught | None = None,
 ) -> Losses:
     """Return the loss of predictions against targets, and against what teachers predict, if there are any.
 
     Classification is the varifocal loss (Zhang et al. 2021, arXiv:2008.13367): a positive cell learns its
-    quality q with weight q, a negative one 0 with weight `negative_weight` · p^`focal_power`. Both parts are
+    quality q with weight q, a negative one 0 with weight NEGATIVE_WEIGHT · p^FOCAL_POWER. Both parts are
     divided by the sum of q over the batch.
 
     Args:
@@ -54,21 +53,18 @@ def detection_loss(
         targets: float32 [B, M, 4], slots with y2 = 0 unused. ignored: float32 [B, I, 4] likewise.
         taught: the teachers' predictions for the same images.
     """
-    settings, batch = config.loss, boxes.shape[0]
-    pairs = assign(boxes.detach(), logits.detach(), targets, levels, config.assignment)
+    batch = boxes.shape[0]
+    pairs = assign(boxes.detach(), logits.detach(), targets)
     flat = pairs.cells.reshape(batch, -1)
-    height = targets[..., 3] - targets[..., 1]
-    boost = 1 + settings.small_box_boost * (1 - height / SMALL_HEIGHT).clamp(min=0)
-    weight = (pairs.quality * boost[..., None]).reshape(batch, -1)
+    pair_quality = pairs.quality.reshape(batch, -1)
 
     cell_shape = torch.zeros_like(logits, dtype=torch.float32)
-    quality = cell_shape.scatter_reduce(1, flat, pairs.quality.reshape(batch, -1), "amax")
-    cell_weight = cell_shape.scatter_reduce(1, flat, weight, "amax")
+    quality = cell_shape.scatter_reduce(1, flat, pair_quality, "amax")
     positive = cell_shape.scatter_reduce(1, flat, pairs.positive.reshape(batch, -1).float(), "amax")
 
-    background = (1 - positive) * (1 - ignored_cells(ignored, levels))
+    background = (1 - positive) * (1 - ignored_cells(ignored))
     chance = logits.detach().float().sigmoid()
-    focus = cell_weight + background * settings.negative_weight * chance**settings.focal_power
+    focus = quality + background * NEGATIVE_WEIGHT * chance**FOCAL_POWER
     cross_entropy = F.binary_cross_entropy_with_logits(logits.float(), quality, reduction="none")
     quality_sum = quality.sum()
     classification = (focus * cross_entropy).sum() / quality_sum.clamp(min=1)
@@ -76,17 +72,17 @@ def detection_loss(
     predicted = boxes.gather(1, flat[..., None].expand(-1, -1, 4))
     expected = targets[:, :, None].expand(-1, -1, pairs.cells.shape[2], -1).reshape(batch, -1, 4)
     # A weight of 0 keeps unused slots and lost pairs out.
-    box = giou_loss(predicted, expected.contiguous(), weight)
-    total = classification + settings.box_weight * box
+    box = giou_loss(predicted, expected.contiguous(), pair_quality)
+    total = classification + BOX_WEIGHT * box
     distillation = torch.zeros_like(total)
     if taught is not None:
-        distillation = distillation_loss(boxes, logits, taught, settings)
-        total = settings.label_weight * total + settings.distill_weight * distillation
+        distillation = distillation_loss(boxes, logits, taught)
+        total = config.label_weight * total + config.distill_weight * distillation
     parts = (classification.detach(), box.detach(), distillation.detach())
     return Losses(total, *parts, positive.sum() / batch, quality_sum)
 
 
-def distillation_loss(boxes: Tensor, logits: Tensor, taught: Taught, settings: LossSettings) -> Tensor:
+def distillation_loss(boxes: Tensor, logits: Tensor, taught: Taught) -> Tensor:
     """Return the loss of a student's predictions against its teachers', a scalar.
 
     Classification is the varifocal loss of `detection_loss`, with the teachers' score as soft target at every
@@ -98,11 +94,11 @@ def distillation_loss(boxes: Tensor, logits: Tensor, taught: Taught, settings: L
     """
     target = taught.scores
     score = logits.detach().sigmoid()
-    focus = target + (1 - target) * settings.negative_weight * score**settings.focal_power
+    focus = target + (1 - target) * NEGATIVE_WEIGHT * score**FOCAL_POWER
     cross_entropy = F.binary_cross_entropy_with_logits(logits, target, reduction="none")
     classification = (focus * cross_entropy).sum() / target.sum().clamp(min=1)
     box = giou_loss(boxes, taught.boxes, target**2)
-    return classification + settings.box_weight * box
+    return classification + BOX_WEIGHT * box
 
 
 class _GiouLoss(torch.autograd.Function):

@@ -28,9 +28,9 @@ logger = logging.getLogger(__name__)
 def compile_and_capture(step: TrainStep, progress: float = 0.0) -> None:
     """Make the step as fast as its configuration asks. Capturing does a few real steps."""
     modes = []
-    if step.config.speed.compile:
+    if step.config.compile:
         modes += _compile(step)
-    if step.config.speed.cuda_graph and step.device.type == "cuda":
+    if step.config.cuda_graph and step.device.type == "cuda":
         modes += _capture(step, progress)
     step.mode = " + ".join(modes) if modes else "eager"
 
@@ -123,9 +123,9 @@ def profile_lines(step: TrainStep, repeats: int = 50) -> list[str]:
 
     def loss_of(boxes: Tensor, logits: Tensor) -> Tensor:
         targets = (batch.targets, batch.ignored)
-        return detection_loss(boxes, logits, *targets, step.levels, step.config, taught).total
+        return detection_loss(boxes, logits, *targets, step.config, taught).total
 
-    compiled = torch.compile(loss_of, dynamic=False) if step.config.speed.compile else loss_of
+    compiled = torch.compile(loss_of, dynamic=False) if step.config.compile else loss_of
 
     def loss_and_backward() -> None:
         boxes.grad = logits.grad = None
@@ -136,7 +136,7 @@ def profile_lines(step: TrainStep, repeats: int = 50) -> list[str]:
     if step.teachers:
         ask = _captured(lambda: step.ask_teachers(batch.images), step)
         times["teachers"] = _median_ms(ask, step.device, repeats)
-    rate = 1000 * step.config.optimizer.batch_size / whole
+    rate = 1000 * step.config.batch_size / whole
     return [
         *(f"{name:18} {value:10.3f} ms" for name, value in times.items()),
         f"{'loss_share':18} {loss / whole:10.3f}",

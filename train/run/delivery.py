@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import platform
 from dataclasses import dataclass
@@ -48,7 +49,7 @@ class Delivery:
     def deliver(self, step: TrainStep, figures: Figures | None, seconds: float) -> None:
         """Write `weights.safetensors` and `figures.json`, the run having taken so many seconds."""
         summary = self._write(LAST_FILE, step, figures, seconds)
-        whole = {**summary, "config": self.config.flat(), **self.facts}
+        whole = {**summary, "config": dataclasses.asdict(self.config), **self.facts}
         atomic_write(self.folder / "figures.json", (json.dumps(whole, indent=2) + "\n").encode())
 
     def _write(self, name: str, step: TrainStep, figures: Figures | None, seconds: float) -> dict[str, Any]:
@@ -56,7 +57,7 @@ class Delivery:
         summary = {
             **(figures.to_json() if figures is not None else {}),
             "steps": step.step,
-            "views": step.step * self.config.optimizer.batch_size * process_group.size(),
+            "views": step.step * self.config.batch_size * process_group.size(),
             "seconds": round(seconds, 1),
             "mode": step.mode,
             "torch": torch.__version__,

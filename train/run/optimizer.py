@@ -18,8 +18,7 @@ from torch.optim.swa_utils import update_bn
 from lensbox.model import FaceDetector
 from lensbox.train.data.image_store import StoreTensors
 from lensbox.train.run import process_group
-from lensbox.train.run.arithmetic import Arithmetic
-from lensbox.train.settings import AverageSettings, OptimizerSettings, TrainConfig, ViewSettings
+from lensbox.train.settings import TrainConfig
 from lensbox.train.views.draws import draw, plain_views, view_counts
 from lensbox.train.views.make_views import make_views
 
@@ -53,23 +52,23 @@ class Clock:
         return min(share, 1.0)
 
 
-def learning_rate(progress: float, settings: OptimizerSettings) -> float:
+def learning_rate(progress: float, config: TrainConfig) -> float:
     """Return the rate: linear warm-up, then a cosine down to the final rate."""
-    if progress < settings.warmup_progress:
-        return settings.learning_rate * max(progress / settings.warmup_progress, 1e-3)
-    share = (progress - settings.warmup_progress) / (1 - settings.warmup_progress)
+    if progress < config.warmup_progress:
+        return config.learning_rate * max(progress / config.warmup_progress, 1e-3)
+    share = (progress - config.warmup_progress) / (1 - config.warmup_progress)
     cosine = 0.5 * (1 + math.cos(math.pi * share))
-    return settings.final_learning_rate + (settings.learning_rate - settings.final_learning_rate) * cosine
+    return config.final_learning_rate + (config.learning_rate - config.final_learning_rate) * cosine
 
 
-def ema_weight(step: int, settings: AverageSettings) -> float:
+def ema_weight(step: int, config: TrainConfig) -> float:
     """Return the weight of the newest parameters in the average: large at first, to forget the start."""
-    return 1 - min(settings.ema_decay, (1 + step) / (settings.ema_warmup + step))
+    return 1 - min(config.ema_decay, (1 + step) / (config.ema_warmup + step))
 
 
-def mosaic_on(progress: float, settings: ViewSettings) -> float:
+def mosaic_on(progress: float, config: TrainConfig) -> float:
     """Return 1 while mosaics are drawn, 0 in the last part of the run."""
-    return 1.0 if progress < 1 - settings.plain_progress else 0.0
+    return 1.0 if progress < 1 - config.plain_progress else 0.0
 
 
 def make_optimizer(
@@ -109,7 +108,7 @@ def join_gradients(parameters: Sequence[Tensor], quality: Tensor) -> None:
 
     A process's gradient was divided by its sum of qualities. Here that is undone and the sum over all
     processes takes its place, so that the result is the gradient of one loss over all their views. (With
-    `small_box_boost` or teachers there are other divisors too, and this holds about.)
+    teachers there are other divisors too, and this holds about.)
 
     Args:
         quality: `Losses.quality` of this process.
@@ -143,21 +142,28 @@ class WeightAverage:
         torch._foreach_mul_(difference, weight)
         torch._foreach_add_(self._averaged, difference)
 
-    def recalibrate(self, store: StoreTensors, config: TrainConfig, arithmetic: Arithmetic) -> None:
+    def recalibrate(
+        self,
+        store: StoreTensors,
+        config: TrainConfig,
+        device: torch.device,
+        memory_format: torch.memory_format,
+    ) -> None:
         """Measure the average's batch-norm statistics anew, on whole photographs.
 
         The average of many nets' statistics is not the statistics of the average net (Izmailov et al. 2018,
         arXiv:1803.05407): with a high rate and a long average that cost several points of precision. And
         whole photographs are what the detector will see, augmented views are not.
         """
-        plain, device = plain_views(config), arithmetic.device
+        plain = plain_views(config)
         counts, no_mosaics = view_counts(plain), torch.zeros((), device=device)
         generator = torch.Generator(device).manual_seed(config.seed)  # training draws go on as ever
-        batches = -(-config.average.recalibration_views // config.optimizer.batch_size)
+        batches = -(-config.recalibration_views // config.batch_size)
         draws = (draw(counts, no_mosaics, device, generator) for _ in range(batches))
         if batches:
             views = (make_views(store, each, counts, plain) for each in draws)
-            update_bn((arithmetic.lay_out(each.images) for each in views), self.detector)
+            images = (each.images.contiguous(memory_format=memory_format) for each in views)
+            update_bn(images, self.detector)
 
 
 def floating_point_state(model: torch.nn.Module) -> list[Tensor]:

@@ -138,20 +138,20 @@ class RunLog:
         """Report if it is time to, `seconds` after the run's start."""
         if self._bar is not None:
             self._bar.advance(progress)
-        if time.monotonic() - self._last_time >= self._step.config.reports.log_seconds:
+        if time.monotonic() - self._last_time >= self._step.config.log_seconds:
             self.report(progress, seconds)
 
     def report(self, progress: float, seconds: float) -> None:
         """Report the steps since the last time. Raise TrainingError for a loss that is not finite."""
         if self._bar is not None:
             self._bar.advance(progress)
-        step, settings = self._step, self._step.config.optimizer
+        step, config = self._step, self._step.config
         steps = step.step - self._last_step
         if not steps:
             return
         sums = step.read_sums()
         now = time.monotonic()
-        rate = steps * settings.batch_size * process_group.size() / max(now - self._last_time, 1e-9)
+        rate = steps * config.batch_size * process_group.size() / max(now - self._last_time, 1e-9)
         self._last_time, self._last_step = now, step.step
         if not all(map(math.isfinite, sums.values())):
             raise TrainingError(f"loss must be finite, got {sums} at step {step.step}")
@@ -160,13 +160,13 @@ class RunLog:
         else:
             logger.info("%s", self._line(progress, seconds, rate, sums))
         if self._file is not None:
-            values = {"learning_rate": learning_rate(progress, settings), **sums}
+            values = {"learning_rate": learning_rate(progress, config), **sums}
             self._file.write(step.step, {"progress": progress, "images_per_second": rate, **values})
 
     def _line(self, progress: float, seconds: float, rate: float, sums: dict[str, float]) -> str:
         done = max(progress - self._clock.start_progress, 1e-6)
         left = (seconds - self._clock.start_seconds) * (1 - progress) / done
-        rate_now = learning_rate(progress, self._step.config.optimizer)
+        rate_now = learning_rate(progress, self._step.config)
         taught = f" taught {sums['distillation']:.4f}" if self._step.teachers else ""
         return (
             f"{progress:6.1%} step {self._step.step:6d}  {rate:8.0f} img/s  loss {sums['loss']:.4f} "

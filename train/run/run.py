@@ -6,11 +6,9 @@ first evaluation on, and at the end `weights.safetensors` and `figures.json`.
 
 from __future__ import annotations
 
-import json
 import logging
 import time
 from collections import deque
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -36,8 +34,7 @@ from lensbox.train.run.optimizer import Clock
 from lensbox.train.run.origin import Origin, check_same_origin, first_detector
 from lensbox.train.run.reports import ProgressBar, RunLog
 from lensbox.train.run.step import TrainStep
-from lensbox.train.settings import TrainConfig
-from lensbox.train.settings_files import CONFIG_FILE
+from lensbox.train.settings import CONFIG_FILE, TrainConfig
 
 CHECKPOINT_FILE = "checkpoint.pt"
 STEPS_IN_FLIGHT = 3
@@ -97,13 +94,10 @@ class TrainingRun:
         InputError: the checkpoint is damaged, or of another detector.
         ConfigError: the first weights have another layout than `config.model`, or a resumed run other
             teachers or another fold left out.
-        ValueError: `resume` with first weights.
     """
 
     def __init__(self, store: ImageStore, config: TrainConfig, options: RunOptions) -> None:
         origin = options.origin
-        if origin.initial is not None and options.resume:
-            raise ValueError("initial must be None with resume, which takes up the weights of the checkpoint")
         self.config, self.options = config, options
         self.progress, self.best, self.origin = 0.0, -1.0, origin.facts()
         torch.manual_seed(config.seed)  # the same first weights in every process
@@ -126,14 +120,12 @@ class TrainingRun:
     def train(
         self,
         validation: EvaluationSet | None = None,
-        refill: Callable[[], None] | None = None,
         bar: ProgressBar | None = None,
     ) -> Outcome:
         """Do the steps and write the files of the run.
 
         Args:
             validation: photographs to score the weight average on.
-            refill: called after every step; it may exchange photographs of the store.
             bar: shows the state of the run in the place of log lines.
 
         Raises:
@@ -149,12 +141,10 @@ class TrainingRun:
         if process_group.is_first():
             if not options.resume:
                 set_aside(options.output / CHECKPOINT_FILE)
-            text = json.dumps(json.loads(config.to_json()), indent=2) + "\n"
-            atomic_write(options.output / CONFIG_FILE, text.encode())
-        settings = config.optimizer
-        clock = Clock(settings.steps, options.time_limit, self.step.step, options.seconds(), self.progress)
-        views, seconds = settings.batch_size, options.seconds()
-        logger.info("step: %s; %d views a step; training starts at %.1f s", self.step.mode, views, seconds)
+            atomic_write(options.output / CONFIG_FILE, (config.to_json(indent=2) + "\n").encode())
+        clock = Clock(config.steps, options.time_limit, self.step.step, options.seconds(), self.progress)
+        start = "step: %s; %d views a step; training starts at %.1f s"
+        logger.info(start, self.step.mode, config.batch_size, options.seconds())
         delivery = Delivery(options.output, config, {**options.recipe, **self.origin})
         log = RunLog(
             self.step,
@@ -166,7 +156,7 @@ class TrainingRun:
         )
         if bar is not None:
             bar.begin(self.progress)
-        self._do_steps(clock, log, delivery, validation, refill)
+        self._do_steps(clock, log, delivery, validation)
         log.report(1.0, options.seconds())
         self._save()
         figures = self._deliver(log, delivery, validation) if process_group.is_first() else None
@@ -178,15 +168,14 @@ class TrainingRun:
         log: RunLog,
         delivery: Delivery,
         validation: EvaluationSet | None,
-        refill: Callable[[], None] | None,
     ) -> None:
-        count = self.config.reports.evaluations
+        count = self.config.evaluations
         shares = [(i + 1) / (count + 1) for i in range(count)]
         evaluations = deque(share for share in shares if share > self.progress)
         in_flight: deque[Any] = deque()
         saved = time.monotonic()
         while True:
-            due = time.monotonic() - saved >= self.config.reports.checkpoint_seconds
+            due = time.monotonic() - saved >= self.config.checkpoint_seconds
             share, due = process_group.agree(clock.progress(self.step.step, self.options.seconds()), due)
             self.progress = max(self.progress, share)
             if self.progress >= 1:
@@ -200,8 +189,6 @@ class TrainingRun:
                 self._save()
                 saved = time.monotonic()
             self.step.run(self.progress)
-            if refill is not None:
-                refill()
             _throttle(in_flight, self.options.device)
             log.after_step(self.progress, self.options.seconds())
 

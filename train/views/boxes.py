@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from lensbox.train.data.image_store import StoreTensors
-from lensbox.train.settings import BoxSettings
+from lensbox.train.settings import TrainConfig
 from lensbox.train.views.draws import ViewCounts
 from lensbox.train.views.rotation import Turn, turn_boxes
 from lensbox.train.views.tiles import Tiles
@@ -25,7 +25,7 @@ class MappedBoxes(NamedTuple):
     labelled: Tensor
 
 
-def judge_boxes(mapped: MappedBoxes, settings: BoxSettings) -> tuple[Tensor, Tensor, Tensor]:
+def judge_boxes(mapped: MappedBoxes, config: TrainConfig) -> tuple[Tensor, Tensor, Tensor]:
     """Decide by the share in view and the height which boxes are targets and which are ignored.
 
     Returns:
@@ -33,12 +33,12 @@ def judge_boxes(mapped: MappedBoxes, settings: BoxSettings) -> tuple[Tensor, Ten
         dropped.
     """
     boxes, visible, used = mapped.clipped, mapped.visible, mapped.used
-    tall = boxes[..., 3] - boxes[..., 1] >= settings.min_target_height
-    find = used & mapped.labelled & tall & (visible >= settings.keep_visible)
-    return boxes, find, used & ~find & (visible > 0) & (visible >= settings.ignore_visible)
+    tall = boxes[..., 3] - boxes[..., 1] >= config.min_target_height
+    find = used & mapped.labelled & tall & (visible >= config.keep_visible)
+    return boxes, find, used & ~find & (visible > 0) & (visible >= config.ignore_visible)
 
 
-def select_boxes(boxes: Tensor, find: Tensor, ignore: Tensor, settings: BoxSettings) -> tuple[Tensor, Tensor]:
+def select_boxes(boxes: Tensor, find: Tensor, ignore: Tensor, config: TrainConfig) -> tuple[Tensor, Tensor]:
     """Gather the largest boxes to find and to ignore into fixed slots; what a crowd has beyond them
     (the smallest ones) joins the ignored.
 
@@ -50,10 +50,10 @@ def select_boxes(boxes: Tensor, find: Tensor, ignore: Tensor, settings: BoxSetti
         zero.
     """
     area = (boxes[..., 2:] - boxes[..., :2]).prod(2)
-    value, order = torch.where(find, area, -1.0).topk(settings.max_targets, dim=1)
+    value, order = torch.where(find, area, -1.0).topk(config.max_targets, dim=1)
     targets = _gather(boxes, order, value > 0)
     surplus = find & ~torch.zeros_like(find).scatter(1, order, value > 0)
-    value, order = torch.where(ignore | surplus, area, -1.0).topk(settings.max_ignored, dim=1)
+    value, order = torch.where(ignore | surplus, area, -1.0).topk(config.max_ignored, dim=1)
     return targets, _gather(boxes, order, value > 0)
 
 
@@ -93,7 +93,7 @@ def _shown(size: Tensor, tiles: Tiles) -> tuple[Tensor, Tensor]:
 
 
 def view_boxes(
-    mapped: MappedBoxes, turn: Turn | None, counts: ViewCounts, settings: BoxSettings
+    mapped: MappedBoxes, turn: Turn | None, counts: ViewCounts, config: TrainConfig
 ) -> tuple[Tensor, Tensor]:
     """Join the boxes of every four mosaic tiles, turn them with their views and select."""
     cut, mosaics = 4 * counts.mosaic, slice(0, counts.mosaic)
@@ -109,6 +109,6 @@ def view_boxes(
             # Before selecting: what left the view must not take a slot.
             clipped, visible = turn_boxes(*group[:3], Turn(*(x[views] for x in turn)))
             group = group._replace(clipped=clipped, visible=visible)
-        parts.append(select_boxes(*judge_boxes(group, settings), settings))
+        parts.append(select_boxes(*judge_boxes(group, config), config))
     targets, ignored = (torch.cat(group) for group in zip(*parts, strict=True))
     return targets, ignored

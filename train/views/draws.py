@@ -45,9 +45,9 @@ class Draws(NamedTuple):
 
 def view_counts(config: TrainConfig) -> ViewCounts:
     """Split a batch into kinds by the shares of the configuration."""
-    mosaic = round(config.optimizer.batch_size * config.views.mosaic_share)
-    whole = round((config.optimizer.batch_size - mosaic) * config.views.whole_share)
-    return ViewCounts(mosaic, whole, config.optimizer.batch_size - mosaic - whole)
+    mosaic = round(config.batch_size * config.mosaic_share)
+    whole = round((config.batch_size - mosaic) * config.whole_share)
+    return ViewCounts(mosaic, whole, config.batch_size - mosaic - whole)
 
 
 def plain_views(config: TrainConfig) -> TrainConfig:

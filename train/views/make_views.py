@@ -1,4 +1,4 @@
-"""Draws augmented 256x256 views from an image store, entirely on the device and in fixed shapes.
+"""Draw augmented 256x256 views from an image store, entirely on the device and in fixed shapes.
 
 A view is one tile (a whole letterboxed photograph, or a crop) or four (a mosaic). A tile maps a photograph
 onto the canvas by `canvas = scale · source + offset` per axis (scale < 0 mirrors) inside a rectangle of the
@@ -38,19 +38,18 @@ class Views(NamedTuple):
 
 def make_views(store: StoreTensors, draws: Draws, counts: ViewCounts, config: TrainConfig) -> Views:
     """Return a batch of augmented views with their targets."""
-    changes = config.changes
     tiles = place_tiles(store, draws, counts, config)
     canvas, content = compose(render_tiles(store.images, store.sizes, tiles), counts)
     tones, turning, lighting, covering = draws.view.split_with_sizes(PIXEL_DRAWS, dim=1)
     # A change that is switched off costs nothing, not even compiled.
     turn = None
-    if changes.rotate_chance > 0:
-        turn = draw_turn(turning, changes.rotate_chance, changes.rotate_degrees)
+    if config.rotate_chance > 0:
+        turn = draw_turn(turning, config.rotate_chance)
         canvas, content = turn_pixels(canvas, content, turn)
-    targets, ignored = view_boxes(map_boxes(store, tiles), turn, counts, config.boxes)
-    if changes.cover_chance > 0:
-        canvas = paint_covers(canvas, content, targets, covering, changes.cover_chance)
-    if changes.light_chance > 0:
-        canvas = light_from_a_side(canvas, lighting, changes.light_chance)
-    images = photometric(canvas, content, tones, draws.noise, changes.photometric)
+    targets, ignored = view_boxes(map_boxes(store, tiles), turn, counts, config)
+    if config.cover_chance > 0:
+        canvas = paint_covers(canvas, content, targets, covering, config.cover_chance)
+    if config.light_chance > 0:
+        canvas = light_from_a_side(canvas, lighting, config.light_chance)
+    images = photometric(canvas, content, tones, draws.noise, config.photometric)
     return Views(images[:, None], targets, ignored)

@@ -1,4 +1,4 @@
-"""Turns views about the middle of the canvas: pixels and boxes side by side, so that both turn alike.
+"""Turn views about the middle of the canvas: pixels and boxes side by side, so that both turn alike.
 
 A turn by the angle θ takes a point p to c + R · (p - c), where c is the middle of the canvas and
 R = (cos θ, -sin θ; sin θ, cos θ). x points right and y down: to the eye, positive angles turn clockwise.
@@ -16,6 +16,7 @@ from torch import Tensor
 from lensbox.model.config import CANVAS_SIZE
 
 TURN_DRAWS = 2
+LARGEST_TURN = 15.0  # degrees, either way
 
 
 class Turn(NamedTuple):
@@ -27,9 +28,9 @@ class Turn(NamedTuple):
     sine: Tensor
 
 
-def draw_turn(u: Tensor, chance: float, degrees: float) -> Turn:
-    """Choose views to turn with `chance`, and angles uniform in ± `degrees`, from uniform draws [B, 2]."""
-    angle = (2 * u[:, 1] - 1) * math.radians(degrees)
+def draw_turn(u: Tensor, chance: float) -> Turn:
+    """Choose views to turn with `chance`, and angles uniform in ± LARGEST_TURN, from uniform draws [B, 2]."""
+    angle = (2 * u[:, 1] - 1) * math.radians(LARGEST_TURN)
     return Turn(u[:, 0] < chance, angle.cos(), angle.sin())
 
 

@@ -16,10 +16,14 @@ from torch import Tensor
 
 from lensbox.model.config import CANVAS_SIZE
 from lensbox.train.data.image_store import StoreTensors
-from lensbox.train.settings import TrainConfig, ViewSettings
+from lensbox.train.settings import TrainConfig
 from lensbox.train.views.draws import Draws, ViewCounts
 
-SOFTEST = 3.0  # what the filter is widened by at most: a face of 100 px with the detail of one of 33
+CROP_WINDOW = (0.4, 1.4)  # side of a crop as a share of the photograph's long side
+CROP_ON_FACE = 0.85  # share of crops placed around a face
+ASPECT = 0.1  # range of the logarithm of a crop's stretching: 0.1 is ± 10 %
+MOSAIC_SCALE = (0.8, 1.7)  # scale of a mosaic's photograph against fitting its tile
+SOFTEST = 3.0  # the filter is widened by this factor at most: a face of 100 px gets the detail of one of 33
 
 
 class Tiles(NamedTuple):
@@ -45,17 +49,17 @@ def place_tiles(store: StoreTensors, draws: Draws, counts: ViewCounts, config: T
 
     parts = []
     if counts.mosaic:
-        tiled = _mosaic_map(size[mosaic], u[mosaic], config.views)
+        tiled = _mosaic_map(size[mosaic], u[mosaic])
         # With mosaics off, the first of four tiles is a crop and the others paint nothing.
         first = torch.arange(4 * counts.mosaic, device=u.device) % 4 == 0
-        single = _crop_map(store, image[mosaic], size[mosaic], u[mosaic], config.views)
+        single = _crop_map(store, image[mosaic], size[mosaic], u[mosaic])
         single = (single[0], single[1], single[2] * first[:, None])
         on = draws.mosaic_on > 0.5
         parts.append(tuple(torch.where(on, a, b) for a, b in zip(tiled, single, strict=True)))
     if counts.whole:
         parts.append(letterbox_map(size[whole]))
     if counts.crop:
-        parts.append(_crop_map(store, image[crop], size[crop], u[crop], config.views))
+        parts.append(_crop_map(store, image[crop], size[crop], u[crop]))
     scale, offset, rectangle = (torch.cat(group) for group in zip(*parts, strict=True))
 
     mirrored = u[:, 1] < 0.5
@@ -63,7 +67,7 @@ def place_tiles(store: StoreTensors, draws: Draws, counts: ViewCounts, config: T
     offset = torch.stack([torch.where(mirrored, reflected, offset[:, 0]), offset[:, 1]], dim=1)
     scale = torch.stack([torch.where(mirrored, -scale[:, 0], scale[:, 0]), scale[:, 1]], dim=1)
     softness = None
-    if (chance := config.changes.soft_chance) > 0:
+    if (chance := config.soft_chance) > 0:
         softness = torch.where(u[:, 10] < chance, _log_uniform(u[:, 11], (1.0, SOFTEST)), 1.0)
     return Tiles(image, scale, offset, rectangle, softness)
 
@@ -95,21 +99,19 @@ def _log_uniform(u: Tensor, bounds: tuple[float, float]) -> Tensor:
     return low * (high / low) ** u
 
 
-def _crop_map(
-    store: StoreTensors, image: Tensor, size: Tensor, u: Tensor, settings: ViewSettings
-) -> tuple[Tensor, Tensor, Tensor]:
+def _crop_map(store: StoreTensors, image: Tensor, size: Tensor, u: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Return maps of windows of random size, mostly placed with a face in the middle of the canvas."""
     count = store.counts[image]
     chosen = (u[:, 2] * count).long().clamp(max=store.boxes.shape[1] - 1)
     face = store.boxes[image, chosen]
-    on_face = (u[:, 3] < settings.crop_on_face) & (count > 0)
+    on_face = (u[:, 3] < CROP_ON_FACE) & (count > 0)
     center = torch.where(on_face[:, None], (face[:, :2] + face[:, 2:]) / 2, u[:, 4:6] * size)
 
-    scale = CANVAS_SIZE / size.amax(1) / _log_uniform(u[:, 6], settings.crop_window)
+    scale = CANVAS_SIZE / size.amax(1) / _log_uniform(u[:, 6], CROP_WINDOW)
     # A face must not outgrow the canvas.
     largest = (face[:, 2:] - face[:, :2]).amax(1).clamp(min=1)
     scale = torch.where(on_face, torch.minimum(scale, 0.85 * CANVAS_SIZE / largest), scale)
-    stretch = torch.exp((u[:, 7] - 0.5) * settings.crop_aspect)
+    stretch = torch.exp((u[:, 7] - 0.5) * ASPECT)
     scales = torch.stack([scale * stretch, scale / stretch], dim=1)
 
     place = CANVAS_SIZE * (0.15 + 0.7 * u[:, 8:10])
@@ -119,7 +121,7 @@ def _crop_map(
     return scales, offset, _whole_canvas(size)
 
 
-def _mosaic_map(size: Tensor, u: Tensor, settings: ViewSettings) -> tuple[Tensor, Tensor, Tensor]:
+def _mosaic_map(size: Tensor, u: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Return maps of four rectangles that meet in a random point, each showing most of a photograph."""
     cross = (CANVAS_SIZE * (0.3 + 0.4 * u[:, 2:4])).round().reshape(-1, 4, 2)[:, :1]  # the first tile's draw
     zero, full = torch.zeros_like(cross), torch.full_like(cross, CANVAS_SIZE)
@@ -134,8 +136,8 @@ def _mosaic_map(size: Tensor, u: Tensor, settings: ViewSettings) -> tuple[Tensor
         dim=2,
     ).reshape(-1, 4)
     room = rectangle[:, 2:] - rectangle[:, :2]
-    scale = (room / size).amin(1) * _log_uniform(u[:, 6], settings.mosaic_scale)
-    stretch = torch.exp((u[:, 7] - 0.5) * settings.crop_aspect)
+    scale = (room / size).amin(1) * _log_uniform(u[:, 6], MOSAIC_SCALE)
+    stretch = torch.exp((u[:, 7] - 0.5) * ASPECT)
     scales = torch.stack([scale * stretch, scale / stretch], dim=1)
     return scales, rectangle[:, :2] + u[:, 8:10] * (room - scales * size), rectangle
 

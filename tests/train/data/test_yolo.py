@@ -58,6 +58,7 @@ def test_names_may_be_a_list_and_images_a_text_file(folder: Path) -> None:
         ("0 100 50 20 20", "coordinates must be shares of the image"),
         ("0 nan 0.5 0.1 0.1", "coordinates must be shares of the image"),
         ("0 0.5 0.5 0 0.1", "width and height must be above 0"),
+        ("0 0.5 0.5 0.1 -0.1", "coordinates must be shares of the image"),
     ],
 )
 def test_bad_rows_are_named_by_line(folder: Path, row: str, words: str) -> None:

@@ -36,20 +36,6 @@ def test_false_alarms_by_rank() -> None:
     )
 
 
-def test_second_detection_of_a_face_is_a_false_alarm() -> None:
-    box = (0, 0, 10, 10)
-    curve = Evaluation([labels(box)], [found((*box, 0.9), (0, 0, 10, 11, 0.8))]).curve(8, 1e9)
-    assert curve.hits.tolist() == [True, False]
-
-
-def test_ignored_and_out_of_band_boxes_are_neither_right_nor_wrong() -> None:
-    box, small = (0, 0, 20, 20), (50, 50, 56, 56)
-    truth = [labels(box, small, (100, 100, 120, 120), ignore=(2,))]
-    detections = [found((*small, 0.9), (100, 100, 120, 120, 0.8), (*box, 0.7))]
-    assert average(truth, detections, "medium16-32") == 1.0
-    assert average(truth, detections, "tiny4-8") == 1.0
-
-
 def test_false_alarm_counts_in_the_bands_near_its_height() -> None:
     box = (0, 0, 40, 40)
     for height, counts in ((22, False), (23, True), (300, True)):
@@ -101,17 +87,6 @@ def random_case(seed: int) -> tuple[list[ImageLabels], list[ImageDetections]]:
 def test_agrees_with_the_reference(seed: int) -> None:
     table = Evaluation(*random_case(seed)).table()
     np.testing.assert_allclose([table[band] for band in BANDS], REFERENCE[seed], rtol=0, atol=1e-9)
-
-
-def test_curve_tells_which_detection_it_ranks() -> None:
-    box = (0, 0, 10, 10)
-    curve = Evaluation([labels(), labels(box)], [found((*box, 0.3)), found((*box, 0.2), (*box, 0.9))]).curve(
-        8, 1e9
-    )
-    assert curve.image.tolist() == [1, 0, 1]
-    assert curve.detection.tolist() == [1, 0, 0]
-    assert curve.hits.tolist() == [True, False, False]
-    assert curve.label.tolist() == [0, -1, -1]
 
 
 def test_a_curve_tells_which_box_each_detection_took() -> None:

@@ -6,12 +6,11 @@ from torch import Tensor
 
 from lensbox.model import DetectorConfig, FaceDetector
 from lensbox.ops import masked_giou_loss
-from lensbox.train.loss.assignment import assign, make_levels
+from lensbox.train.loss.assignment import assign
 from lensbox.train.loss.detection_loss import detection_loss, giou_loss
 from lensbox.train.settings import TrainConfig
 
 CONFIG = TrainConfig().replace(max_targets=4, max_ignored=4)
-LEVELS = make_levels((4, 8, 16, 32), CONFIG.assignment.level_sizes, 256)
 TARGET = [100.0, 60.0, 120.0, 80.0]
 
 
@@ -34,8 +33,8 @@ def test_equals_a_plain_loop() -> None:
     torch.manual_seed(0)
     logits += torch.randn_like(logits)
     target = targets(TARGET, [20.0, 20.0, 90.0, 110.0])
-    losses = detection_loss(boxes, logits, target, targets(), LEVELS, CONFIG)
-    pairs = assign(boxes, logits, target, LEVELS, CONFIG.assignment)
+    losses = detection_loss(boxes, logits, target, targets(), CONFIG)
+    pairs = assign(boxes, logits, target)
     quality = torch.zeros(logits.shape[1])
     box_sum = weight_sum = 0.0
     for slot in range(2):
@@ -69,11 +68,11 @@ def test_gradients_reach_positive_cells_only_for_boxes() -> None:
     boxes.requires_grad_()
     logits.requires_grad_()
     target = targets(TARGET)
-    detection_loss(boxes, logits, target, targets(), LEVELS, CONFIG).total.backward()
+    detection_loss(boxes, logits, target, targets(), CONFIG).total.backward()
     assert boxes.grad is not None
     assert logits.grad is not None
     touched = set(boxes.grad.abs().sum(2).nonzero()[:, 1].tolist())
-    pairs = assign(boxes.detach(), logits.detach(), target, LEVELS, CONFIG.assignment)
+    pairs = assign(boxes.detach(), logits.detach(), target)
     assert touched == set(pairs.cells[pairs.quality > 0].tolist())
     assert bool((logits.grad[0, list(touched)] < 0).all())
     others = [cell for cell in range(logits.shape[1]) if cell not in touched]
@@ -83,7 +82,7 @@ def test_gradients_reach_positive_cells_only_for_boxes() -> None:
 def test_ignored_boxes_take_cells_out_of_the_background() -> None:
     boxes, logits = predictions()
     logits.requires_grad_()
-    detection_loss(boxes, logits, targets(), targets(TARGET), LEVELS, CONFIG).total.backward()
+    detection_loss(boxes, logits, targets(), targets(TARGET), CONFIG).total.backward()
     cell = 17 * 64 + 27
     assert logits.grad is not None
     assert logits.grad[0, cell] == 0
@@ -93,20 +92,11 @@ def test_ignored_boxes_take_cells_out_of_the_background() -> None:
 def test_no_target_at_all_is_finite() -> None:
     boxes, logits = predictions()
     boxes.requires_grad_()
-    losses = detection_loss(boxes, logits, targets(), targets(), LEVELS, CONFIG)
+    losses = detection_loss(boxes, logits, targets(), targets(), CONFIG)
     losses.total.backward()
     assert losses.box == 0
     assert torch.isfinite(losses.total)
     assert boxes.grad is None or bool((boxes.grad == 0).all())
-
-
-def test_small_boxes_can_weigh_more() -> None:
-    boxes, logits = predictions()
-    target = targets([100.0, 60.0, 108.0, 68.0], [20.0, 20.0, 90.0, 110.0])
-    plain = detection_loss(boxes, logits, target, targets(), LEVELS, CONFIG)
-    config = CONFIG.replace(small_box_boost=2.0)
-    boosted = detection_loss(boxes, logits, target, targets(), LEVELS, config)
-    assert boosted.classification > plain.classification
 
 
 @pytest.mark.filterwarnings("ignore:.*should not be instantiated")  # torch.compile instantiates it

@@ -8,7 +8,7 @@ from lensbox.train.settings import TrainConfig
 
 def test_learning_rate_rises_then_falls() -> None:
     config = TrainConfig().replace(learning_rate=1.0, final_learning_rate=0.1, warmup_progress=0.1)
-    rates = [learning_rate(i / 100, config.optimizer) for i in range(101)]
+    rates = [learning_rate(i / 100, config) for i in range(101)]
     assert rates[0] == pytest.approx(1e-3)
     assert rates[5] == pytest.approx(0.5)
     assert rates[10] == pytest.approx(1.0)
@@ -39,9 +39,9 @@ def test_a_run_that_time_had_brought_far_spreads_the_rest_over_its_steps() -> No
 
 def test_average_forgets_the_start_and_mosaics_end() -> None:
     config = TrainConfig().replace(ema_decay=0.999, ema_warmup=10, plain_progress=0.2)
-    assert ema_weight(0, config.average) == pytest.approx(0.9)
-    assert ema_weight(10**6, config.average) == pytest.approx(0.001)
+    assert ema_weight(0, config) == pytest.approx(0.9)
+    assert ema_weight(10**6, config) == pytest.approx(0.001)
     # The default reaches back over about a ninth of a run, not over its last few steps.
-    assert 1 / ema_weight(15_000, TrainConfig().average) == pytest.approx(15_000 / 9, rel=0.01)
-    assert mosaic_on(0.79, config.views) == 1
-    assert mosaic_on(0.81, config.views) == 0
+    assert 1 / ema_weight(15_000, TrainConfig()) == pytest.approx(15_000 / 9, rel=0.01)
+    assert mosaic_on(0.79, config) == 1
+    assert mosaic_on(0.81, config) == 0

@@ -6,21 +6,19 @@ from typing import Any
 import pytest
 import safetensors
 import torch
-from short_runs import CPU, SHORT_RUN, interrupt, run_options, train
+from short_runs import SHORT_RUN, interrupt, run_options, train
 
 from lensbox.common.main import main
 from lensbox.model import DetectorConfig, FaceDetector, load_detector, save_detector, weights_sha256
 from lensbox.train.data.image_store import ImageStore
-from lensbox.train.errors import ConfigError
 from lensbox.train.run.checkpoint import load_checkpoint
-from lensbox.train.run.origin import Origin, first_detector
+from lensbox.train.run.origin import Origin
 from lensbox.train.run.run import RunOptions
-from lensbox.train.run.step import TrainStep
 
 # Without recalibration, what is delivered is the average as it is.
 CONFIG = SHORT_RUN.replace(seed=3, steps=2, log_seconds=1e-9, recalibration_views=0)
 KEYS = ("steps", "batch_size", "compile", "bf16", "recalibration_views")
-SET = [f"{key}={json.dumps(CONFIG.flat()[key])}" for key in KEYS]
+SET = [f"{key}={json.dumps(getattr(CONFIG, key))}" for key in KEYS]
 
 
 @pytest.fixture(scope="module")
@@ -49,19 +47,6 @@ def test_a_run_starts_from_the_given_weights(store: ImageStore, weights: Path, t
         assert all(torch.equal(value, given[name]) for name, value in state[part].items()), part
 
 
-def test_the_first_loss_is_that_of_the_given_weights(
-    store: ImageStore, weights: Path, tmp_path: Path
-) -> None:
-    train(store, CONFIG, options(tmp_path, weights))
-    logged = json.loads((tmp_path / "log.jsonl").read_text().splitlines()[0])
-    torch.manual_seed(CONFIG.seed)  # for the same views
-    detector = load_detector(weights)
-    step = TrainStep(detector, store.tensors, CONFIG, CPU)
-    expected = step._forward_loss(*step.draw_views()).total.detach()
-    assert logged["step"] == 1
-    assert logged["loss"] == pytest.approx(float(expected), rel=1e-5)
-
-
 def test_the_delivered_weights_say_what_they_started_from(
     store: ImageStore, weights: Path, tmp_path: Path
 ) -> None:
@@ -78,28 +63,6 @@ def test_the_delivered_weights_say_what_they_started_from(
     for facts in (metadata, figures):
         assert {key: facts[key] for key in expected} == expected
         assert facts["command"] == "test"
-
-
-def test_a_run_from_random_weights_names_no_others(store: ImageStore, tmp_path: Path) -> None:
-    train(store, CONFIG, options(tmp_path, None))
-    assert "initial_weights" not in json.loads((tmp_path / "figures.json").read_text())
-
-
-def test_another_layout_is_refused(store: ImageStore, weights: Path, tmp_path: Path) -> None:
-    base = CONFIG.replace(model="base")
-    with pytest.raises(ConfigError, match="initial weights, got 'base', whose stem_width is"):
-        first_detector(weights, base)
-    with pytest.raises(ConfigError, match="layout of the initial weights"):
-        train(store, base, options(tmp_path, weights))
-    assert not tmp_path.joinpath("config.json").exists()
-
-
-def test_initial_weights_and_a_checkpoint_are_refused(
-    store: ImageStore, weights: Path, tmp_path: Path
-) -> None:
-    both = dataclasses.replace(options(tmp_path, weights), resume=True)
-    with pytest.raises(ValueError, match="initial must be None with resume"):
-        train(store, CONFIG, both)
 
 
 def test_command(

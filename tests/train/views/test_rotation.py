@@ -7,17 +7,16 @@ import torch
 from torch import Tensor
 
 from lensbox.model.config import CANVAS_SIZE
-from lensbox.train.data.image_store import SIDE, StoreTensors, fill_slots, store_tensors
+from lensbox.train.data.image_store import SIDE, StoreTensors, store_tensors
 from lensbox.train.settings import TrainConfig
 from lensbox.train.stress.degradations import turned_box
+from lensbox.train.views import rotation
 from lensbox.train.views.boxes import MappedBoxes, judge_boxes
 from lensbox.train.views.draws import PIXEL_DRAWS, ViewCounts, draw
 from lensbox.train.views.make_views import make_views
 from lensbox.train.views.rotation import Turn, draw_turn, turn_boxes, turn_pixels
 
-CONFIG = TrainConfig().replace(
-    max_targets=8, max_ignored=8, photometric=0.0, rotate_chance=1.0, rotate_degrees=45.0
-)
+CONFIG = TrainConfig().replace(max_targets=8, max_ignored=8, photometric=0.0, rotate_chance=1.0)
 BOXES = [[98.0, 78.0, 158.0, 178.0], [60.0, 30.0, 90.0, 80.0], [150.0, 140.0, 220.0, 160.0]]
 
 
@@ -101,10 +100,10 @@ def test_what_a_turn_leaves_in_view_decides(beyond: float, visible: float, find:
     boxes = torch.tensor([[box]])
     part, share = turn_boxes(boxes, boxes, torch.tensor([[visible]]), turn_by(45.0))
     yes = torch.ones(1, 1).bool()
-    judged, found, ignored = judge_boxes(MappedBoxes(boxes, part, share, yes, yes), CONFIG.boxes)
+    judged, found, ignored = judge_boxes(MappedBoxes(boxes, part, share, yes, yes), CONFIG)
     assert (bool(found), bool(ignored)) == (find, ignore)
     assert judged.max() <= CANVAS_SIZE
-    _, found, ignored = judge_boxes(MappedBoxes(boxes, part, share, yes, ~yes), CONFIG.boxes)
+    _, found, ignored = judge_boxes(MappedBoxes(boxes, part, share, yes, ~yes), CONFIG)
     assert (bool(found), bool(ignored)) == (False, find or ignore)
 
 
@@ -120,7 +119,7 @@ def test_views_that_are_not_struck_stay_exactly() -> None:
     content = torch.ones_like(canvas)
     boxes = torch.tensor([[[10.3, 20.7, 60.1, 90.9]]] * 2)
     visible = torch.full((2, 1), 0.7)
-    turn = draw_turn(torch.tensor([[0.2, 0.9], [0.3, 0.9]]), 0.3, 15.0)
+    turn = draw_turn(torch.tensor([[0.2, 0.9], [0.3, 0.9]]), 0.3)
     assert turn.on.tolist() == [True, False]
     pixels, inside = turn_pixels(canvas, content, turn)
     part, share = turn_boxes(boxes, boxes, visible, turn)
@@ -131,9 +130,9 @@ def test_views_that_are_not_struck_stay_exactly() -> None:
 
 
 def test_angles_cover_the_range_both_ways() -> None:
-    turn = draw_turn(torch.tensor([[0.0, 0.0], [0.0, 0.5], [0.0, 0.75]]), 1.0, 30.0)
+    turn = draw_turn(torch.tensor([[0.0, 0.0], [0.0, 0.5], [0.0, 0.75]]), 1.0)
     degrees = torch.rad2deg(torch.atan2(turn.sine, turn.cosine))
-    torch.testing.assert_close(degrees, torch.tensor([-30.0, 0.0, 15.0]))
+    torch.testing.assert_close(degrees, torch.tensor([-15.0, 0.0, 7.5]))
 
 
 @pytest.mark.parametrize("degrees", [-20.0, 33.0])
@@ -162,11 +161,10 @@ def ellipse_store(
         for box in group:
             drawn = ellipse(box, width, height).byte()
             pixels[index, :height, :width] = torch.maximum(pixels[index, :height, :width], drawn)
-    slots = fill_slots(
-        [torch.tensor(group) for group in boxes], [torch.zeros(len(g)).bool() for g in boxes], 8
-    )
     sizes = torch.tensor([[width, height]] * len(boxes))
-    return store_tensors(pixels, sizes, slots, torch.ones(len(boxes)), "cpu")
+    groups = [torch.tensor(group) for group in boxes]
+    flags = [torch.zeros(len(group)).bool() for group in boxes]
+    return store_tensors(pixels, sizes, groups, flags, torch.ones(len(boxes)), 8)
 
 
 @pytest.mark.parametrize("counts", [(16, 0, 0), (0, 16, 0), (0, 0, 16), (5, 6, 5)])
@@ -198,7 +196,8 @@ def test_boxes_of_turned_views_lie_on_their_pixels(counts: tuple[int, int, int])
     assert checked >= 8
 
 
-def test_what_left_the_view_takes_no_slot() -> None:
+def test_what_left_the_view_takes_no_slot(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rotation, "LARGEST_TURN", 45.0)
     # The larger face is in the upper right corner, where a turn by 45 degrees takes it out of view.
     store = ellipse_store([[[306.0, 0.0, 400.0, 94.0], [170.0, 170.0, 230.0, 230.0]]])
     counts = ViewCounts(0, 1, 0)

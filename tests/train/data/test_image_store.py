@@ -1,0 +1,115 @@
+"""Decoding photographs, and the tensors that views are drawn from."""
+
+import struct
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from lensbox.runtime.images.files import read_image
+from lensbox.train.data.folds import fold_index
+from lensbox.train.data.image_store import (
+    SIDE,
+    decode_image,
+    load_images,
+    store_tensors,
+    trim_boxes,
+    try_decode,
+)
+from lensbox.train.data.labels import LabelledImage, Problem, read_labels
+from lensbox.train.settings import TrainConfig
+from lensbox.train.views.draws import draw, view_counts
+from lensbox.train.views.tiles import place_tiles
+
+
+def one_photograph(tmp_path: Path, pixels: np.ndarray) -> LabelledImage:
+    Image.fromarray(pixels).save(tmp_path / "a.png")
+    return LabelledImage(
+        "a.png", tmp_path / "a.png", 0, -1, np.zeros((0, 4), np.float32), np.zeros(0, bool), "x:1"
+    )
+
+
+def test_ignored_boxes_come_last_and_the_most_crowded_photograph_gives_the_capacity() -> None:
+    boxes = [torch.tensor([[1.0, 1, 2, 2], [3, 3, 4, 4], [5, 5, 6, 6]]), torch.zeros(0, 4), torch.ones(1, 4)]
+    ignore = [torch.tensor([True, False, False]), torch.zeros(0).bool(), torch.tensor([True])]
+    pixels, sizes = torch.zeros(3, SIDE, SIDE, dtype=torch.uint8), torch.ones(3, 2)
+    store = store_tensors(pixels, sizes, boxes, ignore, torch.ones(3), 4)
+    assert store.boxes.shape == (3, 4, 4)
+    assert store.boxes[0].tolist() == [[3, 3, 4, 4], [5, 5, 6, 6], [1, 1, 2, 2], [0, 0, 0, 0]]
+    assert store.boxes[1].abs().sum() == 0
+    assert store.counts.tolist() == [2, 0, 0]
+    assert store.totals.tolist() == [3, 0, 1]
+    assert store_tensors(pixels, sizes, boxes, ignore, torch.ones(3), 2).boxes.shape == (3, 3, 4)
+
+
+def test_large_photographs_shrink_with_their_boxes(faces_folder: Path) -> None:
+    image = read_labels([faces_folder])[0][0]
+    full, small = decode_image(image), decode_image(image, side=100)
+    assert max(small.pixels.shape) == 100
+    ratio = small.pixels.shape[1] / full.pixels.shape[1]
+    np.testing.assert_allclose(small.boxes[:, [0, 2]], full.boxes[:, [0, 2]] * ratio, rtol=1e-5)
+
+
+def test_sixteen_bits_are_read_as_the_runtime_reads_them(tmp_path: Path) -> None:
+    ramp = np.arange(40 * 30, dtype=np.uint16).reshape(30, 40) * 54
+    image = one_photograph(tmp_path, ramp)
+    np.testing.assert_array_equal(decode_image(image).pixels, ramp >> 8)
+    np.testing.assert_array_equal(decode_image(image).pixels, read_image(image.path)[0].numpy())
+    assert decode_image(image, mode="RGB").pixels.shape == (30, 40, 3)
+
+
+def test_any_error_of_a_decoder_is_a_problem_of_one_photograph(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object) -> None:
+        raise struct.error("unpack requires a buffer of 4 bytes")
+
+    image = one_photograph(tmp_path, np.zeros((30, 40), np.uint8))
+    monkeypatch.setattr(Image, "open", broken)
+    problem = Problem("x:1", "image a.png cannot be read: unpack requires a buffer of 4 bytes")
+    assert try_decode(image, {}) == problem
+    with pytest.raises(ValueError, match="at least one readable image"):
+        load_images([image], "cpu")
+
+
+def test_trim_cuts_shares_of_the_side() -> None:
+    boxes = np.array([[10, 20, 30, 60]], np.float32)
+    np.testing.assert_allclose(trim_boxes(boxes, (0.1, 0.25, 0.2, -0.5)), [[12, 30, 26, 80]])
+
+
+@pytest.mark.parametrize("mosaic", [True, False])
+def test_every_view_shows_photographs_of_its_fold_alone(faces_folder: Path, mosaic: bool) -> None:
+    images, _ = read_labels([faces_folder])
+    store = load_images(images, "cpu", weights={"other": 0.3}, capacity=8, workers=2, folds=3)
+    config = TrainConfig().replace(batch_size=30, mosaic_share=0.4, max_targets=8, max_ignored=8)
+    counts = view_counts(config)
+    torch.manual_seed(1)
+    seen = set()
+    for _ in range(40):
+        draws = draw(counts, torch.tensor(float(mosaic)), "cpu")
+        tiles = place_tiles(store.tensors, draws, counts, config)
+        views = torch.cat([torch.arange(counts.mosaic).repeat_interleave(4), torch.arange(counts.mosaic, 30)])
+        for view, image in zip(views.tolist(), tiles.image.tolist(), strict=True):
+            assert fold_index(store.names[image], 3) == view % 3
+            seen.add(image)
+    assert seen == set(range(len(store)))
+
+
+@pytest.mark.parametrize("folds", [1, 2])
+def test_source_weights_decide_what_is_drawn(faces_folder: Path, folds: int) -> None:
+    images, _ = read_labels([faces_folder])
+    store = load_images(images, "cpu", weights={"wider": 0.0, "other": 2.0}, capacity=8, folds=folds)
+    config = TrainConfig().replace(max_targets=8, max_ignored=8, batch_size=40)
+    counts = view_counts(config)
+    tiles = place_tiles(store.tensors, draw(counts, torch.ones(()), "cpu"), counts, config)
+    assert {store.names[index].split("/")[0] for index in tiles.image.tolist()} == {"other"}
+
+
+def test_photographs_that_cannot_be_drawn_are_refused(faces_folder: Path) -> None:
+    images, _ = read_labels([faces_folder])
+    with pytest.raises(ValueError, match="every source has weight 0"):
+        load_images(images, "cpu", weights={"wider": 0.0, "other": 0.0})
+    with pytest.raises(ValueError, match="data must hold photographs to draw of each of 50 folds"):
+        load_images(images, "cpu", folds=50)
