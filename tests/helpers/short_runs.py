@@ -72,6 +72,7 @@ def interrupt(
             raise Interruption
         whole(progress)
 
-    with pytest.MonkeyPatch.context() as patch, pytest.raises(Interruption):
+    with pytest.MonkeyPatch.context() as patch:
         patch.setattr(run.step, "run", cut)
-        run.train(validation)
+        with pytest.raises(Interruption):
+            run.train(validation)
