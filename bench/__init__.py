@@ -1,1 +1,7 @@
-"""The project's own benchmarks, in the repository alone: `lensbox bench ops` and its siblings."""
+"""The project's own benchmarks: `lensbox bench ops`, `article`, `detector`, `photo` and `serve`.
+
+Importing this package does not import torch.
+"""
+
+OPS_GROUPS = ("headline", "weighted", "transfer", "nms", "cpu", "pairwise", "exercise", "sizes")
+SERVE_ROWS = ("throughput", "latency", "canvases", "overload", "memory", "recovery", "litserve")

@@ -6,10 +6,11 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from lensbox.bench.machine import Environment
+from lensbox.bench.machine import Environment, describe_machine
 from lensbox.bench.runner import Row
 from lensbox.bench.timing import MICROSECONDS, Summary
 from lensbox.common.files import atomic_write
+from lensbox.common.machine import keep_freed_memory
 
 Cells = Sequence[Sequence[str]]
 
@@ -17,6 +18,21 @@ COLUMNS = (
     *("case", "way", "measure", "median_us", "p20_us", "p80_us", "samples", "images_per_second"),
     *("useful_bytes", "copy_bandwidth_share", "note"),
 )
+
+
+@dataclass(frozen=True)
+class Options:
+    """The options that all benchmarks share.
+
+    device: "cpu" or "cuda". output: folder for the files, or None. quick: fewer sizes and samples. threads:
+    of the CPU. say: called with each text for the terminal.
+    """
+
+    device: str
+    output: Path | None = None
+    quick: bool = False
+    threads: int = 1
+    say: Callable[[str], None] = print
 
 
 @dataclass(frozen=True)
@@ -106,9 +122,15 @@ class Report:
     notes: list[str] = field(default_factory=list)
     _tables: dict[str, Table] = field(default_factory=dict)
 
-    def begin(self) -> None:
-        """Say what the figures are taken on."""
-        self.say("\n".join(f"{name + ':':<16}{value}" for name, value in self.environment))
+    @classmethod
+    def start(
+        cls, name: str, options: Options, packages: Sequence[str], copy_bytes_per_second: float | None = None
+    ) -> "Report":
+        """Begin a run: describe the machine, with the versions of these packages besides torch."""
+        keep_freed_memory()
+        machine = describe_machine(options.device, packages, copy_bytes_per_second)
+        options.say("\n".join(f"{name + ':':<16}{value}" for name, value in machine))
+        return cls(name, machine, options.say, options.output)
 
     def add(self, rows: Sequence[Row]) -> None:
         """Add the rows of a case."""

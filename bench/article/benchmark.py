@@ -5,8 +5,6 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -30,10 +28,10 @@ from lensbox.bench.article.step import (
     TrainingStep,
     make_experiment,
 )
-from lensbox.bench.machine import cpu_threads, describe_machine
+from lensbox.bench.machine import cpu_threads
 from lensbox.bench.ops.check import check_loss
 from lensbox.bench.ops.inputs import make_loss_batch
-from lensbox.bench.report import Report, Table, number, spread
+from lensbox.bench.report import Options, Report, Table, number, spread
 from lensbox.bench.runner import Effort, Row, UnavailableError, failure_note
 from lensbox.bench.timing import (
     Clock,
@@ -45,7 +43,6 @@ from lensbox.bench.timing import (
     interleave,
     summarize,
 )
-from lensbox.common.machine import keep_freed_memory
 
 CPU_NOTE = (
     "A CPU runs the experiment scaled down: a small batch, a small net in float32, not compiled, nothing to "
@@ -57,32 +54,14 @@ QUICK = Effort(rounds=5, figure_seconds=0.5, quick=True)
 _WARM_UP_STEPS = 2
 
 
-@dataclass(frozen=True)
-class Options:
-    """device: "cpu" or "cuda". output: folder for the files, or None.
-
-    quick: fewer samples, and no torch.compile. batch: samples; None is the article's 1,024 on a GPU and 32
-    on the CPU. threads: of the CPU.
-    """
-
-    device: str
-    output: Path | None = None
-    quick: bool = False
-    batch: int | None = None
-    threads: int = 1
-
-
-def run(options: Options, say: Callable[[str], None]) -> Report:
-    """Check and time all approaches, and compare them with the published figures."""
-    keep_freed_memory()
+def run(options: Options, batch: int | None = None) -> Report:
+    """Check and time all approaches, and compare them with the published figures. batch: samples."""
     on_gpu = options.device == "cuda"
     scale = ARTICLE if on_gpu else FOR_A_CPU
     compiled = scale.compiled and not options.quick
-    scale = dataclasses.replace(scale, batch=options.batch or scale.batch, compiled=compiled)
-    machine = [*describe_machine(options.device, ("triton",)), ("scale", str(scale))]
-    report = Report("article", machine, say, options.output)
-    report.notes += [] if on_gpu else [CPU_NOTE]
-    report.begin()
+    scale = dataclasses.replace(scale, batch=batch or scale.batch, compiled=compiled)
+    report = Report.start("article", options, ("triton",))
+    report.notes += [str(scale)] if on_gpu else [str(scale), CPU_NOTE]
     with cpu_threads(0 if on_gpu else options.threads):
         experiment = make_experiment(torch.device(options.device), scale)
         one_thread = not on_gpu and options.threads == 1

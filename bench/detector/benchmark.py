@@ -1,8 +1,7 @@
 """One run of `lensbox bench detector`."""
 
 import tempfile
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -19,42 +18,25 @@ from lensbox.bench.detector.ways import (
     all_ways,
 )
 from lensbox.bench.detector.yunet import YuNet
-from lensbox.bench.machine import cpu_threads, describe_machine
-from lensbox.bench.report import Figure, Report, Table
+from lensbox.bench.machine import cpu_threads
+from lensbox.bench.report import Figure, Options, Report, Table
 from lensbox.bench.runner import Case, Effort, run_case
-from lensbox.common.machine import keep_freed_memory
 from lensbox.model import FaceDetector
 
 # Many short samples: on a busy machine their median is that of the undisturbed ones.
 EFFORT = Effort(rounds=100, sample_seconds=0.004, figure_seconds=3.0)
 QUICK = Effort(rounds=15, sample_seconds=0.004, figure_seconds=0.5, quick=True)
 BATCHES = {"cpu": (1, 8), "cuda": (1, 8, 32, 128, 256)}
-_PACKAGES = ("onnx", "onnxscript", "onnxruntime", "openvino")
 
 
-@dataclass(frozen=True)
-class Options:
-    """device: "cpu" or "cuda". output: folder for the files, or None. quick: fewer samples, no packages.
-
-    threads: of the CPU. batches: numbers of canvases per call; None for those of the device.
-    """
-
-    device: str
-    output: Path | None = None
-    quick: bool = False
-    threads: int = 1
-    batches: Sequence[int] | None = None
-
-
-def run(detector: FaceDetector, options: Options, say: Callable[[str], None]) -> Report:
+def run(detector: FaceDetector, options: Options, batches: Sequence[int] | None = None) -> Report:
     """Check and time a detector that is on the CPU and in eval mode, a table per batch size.
 
-    Raises ArtifactError if the detector cannot be exported.
+    batches: numbers of canvases per call; None for those of the device. Raises ArtifactError if the detector
+    cannot be exported.
     """
-    keep_freed_memory()
-    report = Report("detector", describe_machine(options.device, _PACKAGES), say, options.output)
-    report.begin()
-    batches = options.batches or BATCHES[options.device]
+    report = Report.start("detector", options, ("onnx", "onnxscript", "onnxruntime", "openvino"))
+    batches = batches or BATCHES[options.device]
     effort = QUICK if options.quick else EFFORT
     with tempfile.TemporaryDirectory() as folder, cpu_threads(options.threads):
         detectors = Detectors(detector, Path(folder), options.device, options.threads)

@@ -5,9 +5,6 @@ from typing import Literal
 
 import torch
 
-EXERCISE = "exercise"  # not made of cases: see exercise.py
-GROUPS = ("headline", "weighted", "transfer", "nms", "cpu", "pairwise", EXERCISE, "sizes")
-
 Kind = Literal["loss", "weighted loss", "unpadded loss", "transfer", "nms", "pairwise"]
 Direction = Literal["forward", "forward+backward"]
 

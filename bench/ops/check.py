@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from lensbox.bench.ops.inputs import LossBatch, NmsBatch, PairwiseBatch
-from lensbox.bench.ops.peers import Loss, Nms, NmsPeer, Pairwise, loss_and_gradient
+from lensbox.bench.ops.peers import Function, Peer, loss_and_gradient
 from lensbox.bench.runner import WrongAnswerError
 from lensbox.ops.reference import giou_reference, loss_reference, nms_reference
 
@@ -13,7 +13,7 @@ VALUE_TOLERANCE = 1e-4  # float32 sums of up to millions of terms
 GRADIENT_TOLERANCE = {torch.float64: 1e-4, torch.float32: 1e-4, torch.float16: 2e-3, torch.bfloat16: 1e-2}
 
 
-def check_loss(function: Loss, batch: LossBatch, with_gradient: bool, weighted: bool = False) -> None:
+def check_loss(function: Function, batch: LossBatch, with_gradient: bool, weighted: bool = False) -> None:
     """Compare the value and, if asked for, the gradient. Raises WrongAnswerError."""
     weight = batch.weight if weighted else None
     expected_loss, expected_gradient = loss_reference(batch.pred, batch.target, weight)
@@ -30,14 +30,15 @@ def check_loss(function: Loss, batch: LossBatch, with_gradient: bool, weighted: 
         _require_close("gradient", gradient, expected_gradient, GRADIENT_TOLERANCE[pred.dtype])
 
 
-def check_pairwise(function: Pairwise, batch: PairwiseBatch) -> None:
+def check_pairwise(function: Function, batch: PairwiseBatch) -> None:
     """Compare the GIoU of all pairs. Raises WrongAnswerError."""
     expected = giou_reference(batch.boxes1[:, None], batch.boxes2[None])
     _require_close("pairwise GIoU", function(batch), expected, VALUE_TOLERANCE)
 
 
-def check_nms(peer: NmsPeer, function: Nms, batch: NmsBatch) -> None:
+def check_nms(peer: Peer, function: Function, batch: NmsBatch) -> None:
     """Compare the boxes that are kept. Raises WrongAnswerError."""
+    assert peer.kept is not None
     kept = peer.kept(batch, function(batch))
     expected = nms_reference(batch.boxes, batch.scores, batch.iou_threshold)
     differing = int((kept != expected).sum())

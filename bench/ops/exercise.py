@@ -15,7 +15,7 @@ from torch import Tensor
 from lensbox.bench.ops.extension import load_extension
 from lensbox.bench.ops.inputs import make_loss_batch
 from lensbox.bench.report import Table, number
-from lensbox.bench.runner import WrongAnswerError
+from lensbox.bench.runner import UnavailableError, WrongAnswerError
 from lensbox.bench.timing import Series, Summary, graph_sampler, interleave, summarize
 from lensbox.ops.reference import giou_reference
 
@@ -55,8 +55,10 @@ def predicted_gain(fill: float, warps: Warps) -> float:
     return 1 / working
 
 
-def run_exercise(quick: bool) -> list[Point]:
-    """Measure on the GPU. Raises UnavailableError if the kernels cannot be built, WrongAnswerError."""
+def run_exercise(device_type: str, quick: bool) -> list[Point]:
+    """Measure on the GPU. Raises UnavailableError without a GPU or if the build fails, WrongAnswerError."""
+    if device_type != "cuda":
+        raise UnavailableError("it runs on a GPU")
     device = torch.device("cuda")
     load_extension(device)
     full = make_loss_batch(BATCH, SLOTS, 1.0, torch.bfloat16, torch.uint8, device)

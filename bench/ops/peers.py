@@ -5,16 +5,15 @@ A loader takes the device and returns the function to time. It raises Unavailabl
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from types import ModuleType
-from typing import Generic, TypeVar
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from lensbox.bench.ops import pytorch_losses
 from lensbox.bench.ops.extension import load_extension
-from lensbox.bench.ops.inputs import LossBatch, NmsBatch, PairwiseBatch
+from lensbox.bench.ops.inputs import LossBatch, NmsBatch
 from lensbox.bench.runner import UnavailableError
 from lensbox.ops import (
     PackedTargets,
@@ -28,18 +27,15 @@ from lensbox.ops import (
     read_build_info,
 )
 
-# The loss of predictions [B, M, 4] of a batch, whose own `pred` is left alone. A peer that gives_gradient
-# returns the loss and its gradient.
-Loss = Callable[[LossBatch, Tensor], Tensor | tuple[Tensor, Tensor]]
-Nms = Callable[[NmsBatch], object]  # only NmsPeer.kept looks into the result
-Pairwise = Callable[[PairwiseBatch], Tensor]
+# The function of a peer. A loss takes a LossBatch and predictions [B, M, 4] and returns the loss, or the loss
+# and its gradient if the peer gives_gradient. NMS takes an NmsBatch, pairwise GIoU a PairwiseBatch.
+Function = Callable[..., Any]
+Load = Callable[[torch.device], Function]
 PaddedLoss = Callable[[Tensor, Tensor], Tensor]
-PackedLoss = Callable[[Tensor, PackedTargets], Tensor]
-Function = TypeVar("Function")
 
 
 @dataclass(frozen=True)
-class Peer(Generic[Function]):
+class Peer:
     """An implementation to be timed.
 
     no_graph: why a CUDA graph cannot hold it, or "". no_backward: why it has no gradient, or "".
@@ -47,31 +43,27 @@ class Peer(Generic[Function]):
     no_copies: why its inputs cannot be copied hundreds of times, or "".
     slow_to_start: whether it compiles for each shape, so that `--quick` leaves it out.
     swept: whether it is measured at every size; the others take seconds a call at the larger sizes.
+    kept: of NMS, turns the function's result into a bool `[B, N]`, for the check.
     """
 
     name: str
-    load: Callable[[torch.device], Function]
+    load: Load
     no_graph: str = ""
     no_backward: str = ""
     gives_gradient: bool = False
     no_copies: str = ""
     slow_to_start: bool = False
     swept: bool = False
+    kept: Callable[[NmsBatch, Any], Tensor] | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
-class NmsPeer(Peer[Nms]):
-    """kept: turns the function's result into a bool `[B, N]`, for the check."""
-
-    kept: Callable[[NmsBatch, object], Tensor]
-
-
-def loss_and_gradient(function: Loss, batch: LossBatch, pred: Tensor) -> tuple[Tensor, Tensor]:
+def loss_and_gradient(function: Function, batch: LossBatch, pred: Tensor) -> tuple[Tensor, Tensor]:
     """Return the loss and its gradient in `pred`, a leaf that requires a gradient."""
     result = function(batch, pred)
     if isinstance(result, Tensor):
         return result, torch.autograd.grad(result, pred)[0]
-    return result
+    loss, gradient = result
+    return loss, gradient
 
 
 def lensbox_padded_loss(device: torch.device) -> PaddedLoss:
@@ -82,7 +74,7 @@ def lensbox_padded_loss(device: torch.device) -> PaddedLoss:
     return masked_giou_loss
 
 
-def lensbox_packed_loss(device: torch.device) -> PackedLoss:
+def lensbox_packed_loss(device: torch.device) -> Callable[[Tensor, PackedTargets], Tensor]:
     """Return `jagged_giou_loss`, for targets that were never padded."""
     lensbox_padded_loss(device)
     return lambda pred, packed: jagged_giou_loss(pred, packed.values, packed.offsets)
@@ -115,52 +107,51 @@ def triton_loss(device: torch.device) -> PaddedLoss:
     return masked_loss
 
 
-def compiled(function: Function, mode: str = "default") -> Function:
+def compiled(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
     """Compile each shape for itself. torch.compile's own CUDA graphs are off: all are captured alike."""
-    out: Function = torch.compile(function, mode=mode, dynamic=False, fullgraph=True)  # type: ignore[call-overload]
-    return out
+    return torch.compile(function, dynamic=False, fullgraph=True)
 
 
-def _padded(load: Callable[[torch.device], PaddedLoss]) -> Callable[[torch.device], Loss]:
-    def of_batch(device: torch.device) -> Loss:
-        loss = load(device)
-        return lambda batch, pred: loss(pred, batch.target)
-
-    return of_batch
-
-
-def _ours(function: Callable[[LossBatch, Tensor], Tensor | tuple[Tensor, Tensor]]) -> Callable[..., Loss]:
-    def load(device: torch.device) -> Loss:
+def _ours(function: Function) -> Load:
+    def load(device: torch.device) -> Function:
         lensbox_padded_loss(device)
         return function
 
     return load
 
 
-def _loss_and_gradient(batch: LossBatch, pred: Tensor) -> tuple[Tensor, Tensor]:
-    return masked_giou_loss_and_grad(pred.detach(), batch.target)
+def _padded(load: Callable[[torch.device], PaddedLoss]) -> Load:
+    def of_batch(device: torch.device) -> Function:
+        loss = load(device)
+        return lambda batch, pred: loss(pred, batch.target)
+
+    return of_batch
 
 
-def _weighted_loss_and_gradient(batch: LossBatch, pred: Tensor) -> tuple[Tensor, Tensor]:
-    return masked_giou_loss_and_grad(pred.detach(), batch.target, batch.weight)
+def _weighted(function: Callable[..., Any]) -> Function:
+    return lambda batch, pred: function(pred, batch.target, batch.weight)
 
 
-def _transferred(load: Callable[[torch.device], PaddedLoss]) -> Callable[[torch.device], Loss]:
+def _of_pairs(function: Callable[[Tensor, Tensor], Tensor]) -> Function:
+    return lambda batch: function(batch.boxes1, batch.boxes2)
+
+
+def _transferred(load: Callable[[torch.device], PaddedLoss]) -> Load:
     """Targets padded by the data loader, one copy from pinned memory, then the loss."""
 
-    def of_batch(device: torch.device) -> Loss:
+    def of_batch(device: torch.device) -> Function:
         loss = load(device)
         return lambda batch, pred: loss(pred, batch.host_target.to(device, non_blocking=True))
 
     return of_batch
 
 
-def _transferred_packed(device: torch.device) -> Loss:
+def _transferred_packed(device: torch.device) -> Function:
     loss = lensbox_packed_loss(device)
     return lambda batch, pred: loss(pred, batch.host_packed.to(device, non_blocking=True))
 
 
-def _transferred_loop(device: torch.device) -> Loss:
+def _transferred_loop(device: torch.device) -> Function:
     """Targets of each sample copied one by one, as a list of tensors is."""
 
     def loss(batch: LossBatch, pred: Tensor) -> Tensor:
@@ -169,10 +160,10 @@ def _transferred_loop(device: torch.device) -> Loss:
     return loss
 
 
-def _floor(op: str, needs_gpu: bool) -> Callable[[torch.device], Loss]:
+def _floor(op: str, needs_gpu: bool) -> Load:
     """Load a C++ op that computes nothing: it allocates a scalar, and launches an empty kernel."""
 
-    def load(device: torch.device) -> Loss:
+    def load(device: torch.device) -> Function:
         if needs_gpu and device.type != "cuda":
             raise UnavailableError("a CUDA kernel")
         load_extension(device)
@@ -182,19 +173,20 @@ def _floor(op: str, needs_gpu: bool) -> Callable[[torch.device], Loss]:
     return load
 
 
-def _torchvision_ops() -> ModuleType:
-    try:
-        # A torchvision that was built for another torch raises RuntimeError or OSError.
-        import torchvision.ops as ops  # pyright: ignore[reportMissingImports]
-    except (ImportError, RuntimeError, OSError) as error:
-        raise UnavailableError(f"torchvision cannot be imported: {str(error).splitlines()[0]}") from error
-    assert isinstance(ops, ModuleType)
-    return ops
+def _torchvision(function_of: Callable[[ModuleType], Function]) -> Load:
+    def load(_: torch.device) -> Function:
+        try:
+            # A torchvision that was built for another torch raises RuntimeError or OSError.
+            import torchvision.ops as ops  # pyright: ignore[reportMissingImports]
+        except (ImportError, RuntimeError, OSError) as error:
+            reason = str(error).splitlines()[0]
+            raise UnavailableError(f"torchvision cannot be imported: {reason}") from error
+        return function_of(ops)
+
+    return load
 
 
-def _torchvision_loss(_: torch.device) -> Loss:
-    ops = _torchvision_ops()
-
+def _torchvision_loss(ops: ModuleType) -> Function:
     def loss(batch: LossBatch, pred: Tensor) -> Tensor:
         valid = batch.target[..., 3] != 0
         losses = ops.generalized_box_iou_loss(pred, batch.target.float(), reduction="none")
@@ -204,68 +196,31 @@ def _torchvision_loss(_: torch.device) -> Loss:
     return loss
 
 
-def _torchvision_unpadded_loss(_: torch.device) -> Loss:
-    ops = _torchvision_ops()
-    return lambda batch, pred: ops.generalized_box_iou_loss(pred, batch.target, reduction="mean")
-
-
-def _torchvision_pairwise(_: torch.device) -> Pairwise:
-    ops = _torchvision_ops()
-    return lambda batch: ops.generalized_box_iou(batch.boxes1, batch.boxes2)
-
-
-def _torchvision_nms(_: torch.device) -> Nms:
-    ops = _torchvision_ops()
-    return lambda batch: ops.nms(batch.boxes[0], batch.scores[0], batch.iou_threshold)
-
-
-def _torchvision_batched_nms(_: torch.device) -> Nms:
-    ops = _torchvision_ops()
-
-    def nms(batch: NmsBatch) -> object:
+def _torchvision_batched_nms(ops: ModuleType) -> Function:
+    def nms(batch: NmsBatch) -> Any:
         boxes, scores, images = batch.flat
         return ops.batched_nms(boxes, scores, images, batch.iou_threshold)
 
     return nms
 
 
-def _kept_by_torchvision(batch: NmsBatch, result: object) -> Tensor:
-    assert isinstance(result, Tensor)
+def _kept_by_torchvision(batch: NmsBatch, result: Tensor) -> Tensor:
     kept = torch.zeros_like(batch.scores, dtype=torch.bool)
     kept.view(-1)[result] = True
     return kept
 
 
-def _lensbox_nms(device: torch.device) -> Nms:
+def _lensbox_nms(batch: NmsBatch) -> PaddedDetections:
     """With room for every box in the output: nothing that torchvision's function returns is left out."""
-    lensbox_padded_loss(device)
-
-    def nms(batch: NmsBatch) -> object:
-        count = batch.scores.shape[1]
-        return padded_nms(batch.boxes, batch.scores, batch.iou_threshold, -1.0, count, count)
-
-    return nms
+    count = batch.scores.shape[1]
+    return padded_nms(batch.boxes, batch.scores, batch.iou_threshold, -1.0, count, count)
 
 
-def _kept_by_lensbox(batch: NmsBatch, result: object) -> Tensor:
-    assert isinstance(result, PaddedDetections)
+def _kept_by_lensbox(batch: NmsBatch, result: PaddedDetections) -> Tensor:
     kept = torch.zeros_like(batch.scores, dtype=torch.int32)
     # Unused slots hold index -1: they add nothing to box 0.
     kept.scatter_add_(1, result.indices.clamp(min=0), (result.indices >= 0).int())
     return kept > 0
-
-
-def _lensbox_pairwise(device: torch.device) -> Pairwise:
-    lensbox_padded_loss(device)
-    return lambda batch: pairwise_giou(batch.boxes1, batch.boxes2)
-
-
-def _of_pairs(function: Callable[[Tensor, Tensor], Tensor]) -> Pairwise:
-    return lambda batch: function(batch.boxes1, batch.boxes2)
-
-
-def _weighted(function: Callable[[Tensor, Tensor, Tensor], Tensor]) -> Loss:
-    return lambda batch, pred: function(pred, batch.target, batch.weight)
 
 
 LENSBOX = "lensbox"
@@ -283,20 +238,18 @@ FLOORS = ("empty op", "empty kernel")
 
 _FORWARD_ONLY = "forward only"
 _WAITS = "it waits for the device"
-_MAX_AUTOTUNE = "max-autotune-no-cudagraphs"
-_padded_loss = pytorch_losses.padded_loss
 
-LOSS_PEERS: list[Peer[Loss]] = [
+LOSS_PEERS = [
     Peer(LENSBOX, _padded(lensbox_padded_loss), swept=True),
-    Peer(LENSBOX_WITH_GRADIENT, _ours(_loss_and_gradient), gives_gradient=True, swept=True),
-    Peer(LENSBOX_JAGGED, _ours(lambda batch, pred: jagged_giou_loss(pred, *batch.packed)), swept=True),
-    Peer(EAGER, _padded(lambda _: _padded_loss), swept=True),
-    Peer(COMPILED, _padded(lambda _: compiled(_padded_loss)), slow_to_start=True, swept=True),
     Peer(
-        "torch.compile max-autotune",
-        _padded(lambda _: compiled(_padded_loss, _MAX_AUTOTUNE)),
-        slow_to_start=True,
+        LENSBOX_WITH_GRADIENT,
+        _ours(lambda batch, pred: masked_giou_loss_and_grad(pred.detach(), batch.target)),
+        gives_gradient=True,
+        swept=True,
     ),
+    Peer(LENSBOX_JAGGED, _ours(lambda batch, pred: jagged_giou_loss(pred, *batch.packed)), swept=True),
+    Peer(EAGER, _padded(lambda _: pytorch_losses.padded_loss), swept=True),
+    Peer(COMPILED, _padded(lambda _: compiled(pytorch_losses.padded_loss)), slow_to_start=True, swept=True),
     Peer(
         "concatenation",
         lambda _: lambda batch, pred: pytorch_losses.concatenated_loss(pred, batch.boxes),
@@ -309,15 +262,19 @@ LOSS_PEERS: list[Peer[Loss]] = [
     ),
     Peer("article's kernel", _padded(article_loss), no_backward=_FORWARD_ONLY, swept=True),
     Peer("triton", _padded(triton_loss), swept=True),
-    Peer(TORCHVISION, _torchvision_loss, no_graph=_WAITS),
+    Peer(TORCHVISION, _torchvision(_torchvision_loss), no_graph=_WAITS),
     Peer(FLOORS[0], _floor("empty_op", False), no_backward=_FORWARD_ONLY, no_graph="it launches nothing"),
     Peer(FLOORS[1], _floor("empty_launch", True), no_backward=_FORWARD_ONLY),
 ]
 
 # int32 weights hold the same values in as many bytes, and go to the kernel that reads any dtype.
-WEIGHTED_LOSS_PEERS: list[Peer[Loss]] = [
+WEIGHTED_LOSS_PEERS = [
     Peer(LENSBOX, _ours(_weighted(masked_giou_loss))),
-    Peer(LENSBOX_WITH_GRADIENT, _ours(_weighted_loss_and_gradient), gives_gradient=True),
+    Peer(
+        LENSBOX_WITH_GRADIENT,
+        _ours(lambda batch, pred: masked_giou_loss_and_grad(pred.detach(), batch.target, batch.weight)),
+        gives_gradient=True,
+    ),
     Peer(
         LENSBOX_ANY_WEIGHT,
         _ours(lambda batch, pred: masked_giou_loss(pred, batch.target, batch.whole_weight)),
@@ -327,28 +284,43 @@ WEIGHTED_LOSS_PEERS: list[Peer[Loss]] = [
 ]
 
 # Without padding torchvision's function does the whole of the work.
-UNPADDED_LOSS_PEERS: list[Peer[Loss]] = [
+UNPADDED_LOSS_PEERS = [
     *(peer for peer in LOSS_PEERS if peer.name in (LENSBOX, EAGER, COMPILED)),
-    Peer(TORCHVISION, _torchvision_unpadded_loss, no_graph=_WAITS),
+    Peer(
+        TORCHVISION,
+        _torchvision(
+            lambda ops: lambda batch, pred: ops.generalized_box_iou_loss(pred, batch.target, reduction="mean")
+        ),
+        no_graph=_WAITS,
+    ),
 ]
 
-TRANSFER_PEERS: list[Peer[Loss]] = [
+TRANSFER_PEERS = [
     Peer(LENSBOX, _transferred(lensbox_padded_loss)),
     Peer(LENSBOX_JAGGED, _transferred_packed),
-    Peer(EAGER, _transferred(lambda _: _padded_loss)),
+    Peer(EAGER, _transferred(lambda _: pytorch_losses.padded_loss)),
     Peer(PER_SAMPLE, _transferred_loop),
 ]
 
-_torchvision_nms_peer = partial(NmsPeer, kept=_kept_by_torchvision, no_graph=_WAITS)
-NMS_PEERS: list[NmsPeer] = [
-    NmsPeer(LENSBOX, _lensbox_nms, kept=_kept_by_lensbox),
-    _torchvision_nms_peer(TORCHVISION_NMS, _torchvision_nms),
-    _torchvision_nms_peer(TORCHVISION_BATCHED_NMS, _torchvision_batched_nms),
+NMS_PEERS = [
+    Peer(LENSBOX, _ours(_lensbox_nms), kept=_kept_by_lensbox),
+    Peer(
+        TORCHVISION_NMS,
+        _torchvision(lambda ops: lambda b: ops.nms(b.boxes[0], b.scores[0], b.iou_threshold)),
+        no_graph=_WAITS,
+        kept=_kept_by_torchvision,
+    ),
+    Peer(
+        TORCHVISION_BATCHED_NMS,
+        _torchvision(_torchvision_batched_nms),
+        no_graph=_WAITS,
+        kept=_kept_by_torchvision,
+    ),
 ]
 
-PAIRWISE_PEERS: list[Peer[Pairwise]] = [
-    Peer(LENSBOX, _lensbox_pairwise),
+PAIRWISE_PEERS = [
+    Peer(LENSBOX, _ours(_of_pairs(pairwise_giou))),
     Peer(EAGER, lambda _: _of_pairs(pytorch_losses.pairwise)),
     Peer(COMPILED, lambda _: _of_pairs(compiled(pytorch_losses.pairwise)), slow_to_start=True),
-    Peer(TORCHVISION, _torchvision_pairwise),
+    Peer(TORCHVISION, _torchvision(lambda ops: _of_pairs(ops.generalized_box_iou))),
 ]

@@ -17,7 +17,7 @@ from lensbox.bench.ops.inputs import (
     make_nms_batch,
     make_pairwise_batch,
 )
-from lensbox.bench.ops.peers import Loss, Nms, NmsPeer, Pairwise, Peer, loss_and_gradient
+from lensbox.bench.ops.peers import Function, Peer, loss_and_gradient
 from lensbox.bench.runner import Case, MakeRun, Measure, UnavailableError, Way, always
 from lensbox.bench.timing import Run
 
@@ -60,15 +60,21 @@ def loss_bytes(batch: LossBatch, with_gradient: bool, weighted: bool, peer: str)
 
 def _way(
     case: OpsCase,
-    peer: Peer[Any],
-    prepare: Callable[[], MakeRun],
+    peer: Peer,
     measures: Sequence[Measure],
+    prepare: Callable[[Function], MakeRun],
     useful: int = 0,
 ) -> Way:
-    """On the CPU the call is all that is measured."""
+    """prepare: checks the peer's function and returns the call. On the CPU only the call is measured."""
+
+    def load() -> MakeRun:
+        if case.direction == BOTH and peer.no_backward:
+            raise UnavailableError(peer.no_backward)
+        return prepare(peer.load(torch.device(case.device)))
+
     return Way(
         name=peer.name,
-        prepare=prepare,
+        prepare=load,
         measures=measures if case.device == "cuda" else ("call",),
         useful_bytes=useful,
         own=peer.name in peers.OWN,
@@ -83,43 +89,32 @@ def _loss_ways(case: OpsCase, batch: LossBatch) -> list[Way]:
     transfer = case.kind == "transfer"
     measures: Sequence[Measure] = ("call", "complete") if transfer else _with_cold(case)
 
-    def prepare(peer: Peer[Loss]) -> MakeRun:
-        if with_gradient and peer.no_backward:
-            raise UnavailableError(peer.no_backward)
-        function = peer.load(torch.device(case.device))
-        if peer.name not in peers.FLOORS:
+    def prepare(name: str, function: Function) -> MakeRun:
+        if name not in peers.FLOORS:
             check_loss(function, batch, with_gradient, weighted)
         return partial(_loss_run, function, batch, with_gradient)
 
-    return [
-        _way(
-            case,
-            peer,
-            partial(prepare, peer),
-            measures,
-            0 if transfer else loss_bytes(batch, with_gradient, weighted, peer.name),
-        )
-        for peer in _loss_peers(case)
-    ]
+    ways = []
+    for peer in _loss_peers(case):
+        useful = 0 if transfer else loss_bytes(batch, with_gradient, weighted, peer.name)
+        ways.append(_way(case, peer, measures, partial(prepare, peer.name), useful))
+    return ways
 
 
-def _loss_run(function: Loss, batch: LossBatch, with_gradient: bool, copies: int) -> Run:
-    batches = [batch] + [batch.clone() for _ in range(copies - 1)]
+def _loss_run(function: Function, batch: LossBatch, with_gradient: bool, copies: int) -> Run:
+    batches = _copies(batch, copies)
     if not with_gradient:
         return lambda index: function(batches[index % copies], batches[index % copies].pred)
     leaves = [batch.pred.clone().requires_grad_() for batch in batches]
     return lambda index: loss_and_gradient(function, batches[index % copies], leaves[index % copies])
 
 
-def _loss_peers(case: OpsCase) -> list[Peer[Loss]]:
-    if case.kind == "transfer":
-        found = peers.TRANSFER_PEERS
-    elif case.kind == "weighted loss":
-        found = peers.WEIGHTED_LOSS_PEERS
-    elif case.kind == "unpadded loss":
-        found = peers.UNPADDED_LOSS_PEERS
-    else:
-        found = [peer for peer in peers.LOSS_PEERS if peer.swept or case.group != "sizes"]
+def _loss_peers(case: OpsCase) -> list[Peer]:
+    found = {
+        "transfer": peers.TRANSFER_PEERS,
+        "weighted loss": peers.WEIGHTED_LOSS_PEERS,
+        "unpadded loss": peers.UNPADDED_LOSS_PEERS,
+    }.get(case.kind, [peer for peer in peers.LOSS_PEERS if peer.swept or case.group != "sizes"])
     if case.direction == FORWARD:
         return [peer for peer in found if not peer.gives_gradient]
     return [peer for peer in found if peer.name not in peers.FLOORS]
@@ -128,30 +123,30 @@ def _loss_peers(case: OpsCase) -> list[Peer[Loss]]:
 def _nms_ways(case: OpsCase, batch: NmsBatch) -> list[Way]:
     other = peers.TORCHVISION_BATCHED_NMS if case.batch == 1 else peers.TORCHVISION_NMS
 
-    def prepare(peer: NmsPeer) -> MakeRun:
-        function: Nms = peer.load(torch.device(case.device))
+    def prepare(peer: Peer, function: Function) -> MakeRun:
         check_nms(peer, function, batch)
         return always(partial(function, batch))
 
     chosen = [peer for peer in peers.NMS_PEERS if peer.name != other]
-    return [_way(case, peer, partial(prepare, peer), ("call", "complete", "graph")) for peer in chosen]
+    return [_way(case, peer, ("call", "complete", "graph"), partial(prepare, peer)) for peer in chosen]
 
 
 def _pairwise_ways(case: OpsCase, batch: PairwiseBatch) -> list[Way]:
-    def prepare(peer: Peer[Pairwise]) -> MakeRun:
-        function = peer.load(torch.device(case.device))
+    def prepare(function: Function) -> MakeRun:
         check_pairwise(function, batch)
 
         def make_run(copies: int) -> Run:
-            batches = [batch] + [batch.clone() for _ in range(copies - 1)]
+            batches = _copies(batch, copies)
             return lambda index: function(batches[index % copies])
 
         return make_run
 
     useful = 4 * (batch.boxes1.numel() + batch.boxes2.numel() + len(batch.boxes1) * len(batch.boxes2))
-    return [
-        _way(case, peer, partial(prepare, peer), _with_cold(case), useful) for peer in peers.PAIRWISE_PEERS
-    ]
+    return [_way(case, peer, _with_cold(case), prepare, useful) for peer in peers.PAIRWISE_PEERS]
+
+
+def _copies(batch: Any, copies: int) -> list[Any]:
+    return [batch] + [batch.clone() for _ in range(copies - 1)]
 
 
 def _with_cold(case: OpsCase) -> Sequence[Measure]:

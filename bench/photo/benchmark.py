@@ -2,13 +2,12 @@
 
 import tempfile
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 import torch
 
-from lensbox.bench.machine import copy_bandwidth, cpu_threads, describe_machine
+from lensbox.bench.machine import copy_bandwidth, cpu_threads
 from lensbox.bench.photo.files import (
     LENSBOX,
     OPENCV,
@@ -20,10 +19,9 @@ from lensbox.bench.photo.files import (
 )
 from lensbox.bench.photo.frames import batch_case, frame_case
 from lensbox.bench.photo.photographs import Photograph, jpeg_photograph
-from lensbox.bench.report import Figure, Report
+from lensbox.bench.report import Figure, Options, Report
 from lensbox.bench.runner import Case, Effort, run_case
 from lensbox.bench.timing import MICROSECONDS
-from lensbox.common.machine import keep_freed_memory
 from lensbox.export.pipeline import save_artifact
 from lensbox.model import FaceDetector
 from lensbox.runtime.artifact import Artifact
@@ -35,33 +33,17 @@ STREAM_LENGTH = {"cpu": 256, "cuda": 4096}
 QUICK_STREAM_LENGTH = {"cpu": 64, "cuda": 2048}
 EFFORT = Effort(rounds=30, sample_seconds=0.02, figure_seconds=4.0)
 QUICK = Effort(rounds=7, sample_seconds=0.01, figure_seconds=1.0)
-_PACKAGES = ("pillow", "opencv-python-headless")
 
 
-@dataclass(frozen=True)
-class Options:
-    """device: "cpu" or "cuda". output: folder for the files, or None. quick: fewer samples, sizes and files.
-
-    threads: of the CPU.
-    """
-
-    device: str
-    output: Path | None = None
-    quick: bool = False
-    threads: int = 1
-
-
-def run(detector: FaceDetector, options: Options, say: Callable[[str], None]) -> Report:
+def run(detector: FaceDetector, options: Options) -> Report:
     """Check and time the ways from photographs to boxes. Raises ArtifactError if the export fails."""
-    keep_freed_memory()
     with tempfile.TemporaryDirectory() as folder, cpu_threads(options.threads), torch.inference_mode():
         file = Path(folder) / "detector.pt"
         save_artifact(detector, file)
         load = partial(load_artifact, file, options.device)
         artifact = load()
         speed = copy_bandwidth(options.device)
-        report = Report("photo", describe_machine(options.device, _PACKAGES, speed), say, options.output)
-        report.begin()
+        report = Report.start("photo", options, ("pillow", "opencv-python-headless"), speed)
         for make in _cases(artifact, load, options):
             report.add(run_case(make(), QUICK if options.quick else EFFORT, speed))
     report.finish(_figures(report, options))

@@ -86,7 +86,7 @@ def stream_case(artifact: Artifact, load: Callable[[], Artifact], count: int, th
 
     load: loads the artifact once more, to be captured. Timed by the wall clock.
     """
-    distinct = [photograph.file for photograph in small_photographs(STREAM_SIDE, min(_DISTINCT, count))]
+    distinct = small_photographs(STREAM_SIDE, min(_DISTINCT, count))
     files = [distinct[index % len(distinct)] for index in range(count)]
 
     def prepare(batch_size: int, capture: bool) -> MakeRun:

@@ -7,7 +7,6 @@ gets noise, so that a JPEG file takes as many bits per pixel, and as long to dec
 import functools
 import io
 import tempfile
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,26 +23,26 @@ _NOISE = 3.0  # standard deviation in gray levels: 1.6 bits a pixel of 4000 x 30
 _FILTER = PIL.Image.Resampling.LANCZOS
 _SHARPENING = PIL.ImageFilter.UnsharpMask(radius=2, percent=80, threshold=0)
 
-_PLAIN = {"quality": 90, "subsampling": "4:2:0"}
-
 
 @dataclass(frozen=True)
 class Photograph:
-    """A file in memory. width, height: of its stored pixels."""
+    """A JPEG file in memory. width, height: of its stored pixels."""
 
-    name: str
     file: bytes
     width: int
     height: int
 
-
-def jpeg_photograph(width: int, height: int, variant: int = 0) -> Photograph:
-    """Return a baseline JPEG of quality 90, 4:2:0, as most cameras write. variant: as in `photo_pixels`."""
-    kind = "other JPEG" if variant % 2 else "JPEG"
-    return _photograph(kind, photo_pixels(width, height, variant), _PLAIN)
+    @property
+    def name(self) -> str:
+        return f"JPEG {self.width} x {self.height}"
 
 
-def small_photographs(side: int, count: int) -> list[Photograph]:
+def jpeg_photograph(width: int, height: int) -> Photograph:
+    """Return a baseline JPEG of quality 90, 4:2:0, as most cameras write."""
+    return Photograph(_jpeg(photo_pixels(width, height)), width, height)
+
+
+def small_photographs(side: int, count: int) -> list[bytes]:
     """Return different square JPEG files: the portraits in turn, mirrored, brighter or darker, with noise."""
     portraits = _portraits()
     found = []
@@ -53,7 +52,7 @@ def small_photographs(side: int, count: int) -> list[Photograph]:
         if random.random() < 0.5:
             picture = PIL.ImageOps.mirror(picture)
         pixels = np.asarray(picture) * random.uniform(0.75, 1.1)
-        found.append(_photograph("JPEG", _with_noise(pixels, random), _PLAIN))
+        found.append(_jpeg(_with_noise(pixels, random)))
     return found
 
 
@@ -87,9 +86,7 @@ def _with_noise(pixels: Any, random: np.random.Generator) -> Pixels:
     return noisy
 
 
-def _photograph(kind: str, pixels: Pixels, options: Mapping[str, Any]) -> Photograph:
+def _jpeg(pixels: Pixels) -> bytes:
     buffer = io.BytesIO()
-    PIL.Image.fromarray(pixels).save(buffer, "JPEG", **options)
-    height, width = pixels.shape[:2]
-    name = f"{kind} {width} x {height}"
-    return Photograph(name, buffer.getvalue(), width, height)
+    PIL.Image.fromarray(pixels).save(buffer, "JPEG", quality=90, subsampling="4:2:0")
+    return buffer.getvalue()

@@ -27,19 +27,18 @@ class InProcess:
         self._file = file
         self._sizes = _ON_CPU if device == "cpu" else _ON_GPU
         self._artifact.capture({*self._sizes, *batch_sizes(LARGEST_ON_GPU)})
-        self.best_batch = self._sizes[-1]
 
     @property
     def canvas(self) -> Canvas:
         """The detector's canvas."""
         return self._artifact.metadata.canvas
 
-    def find_best_batch(self, seconds: float, say: Callable[[str], None]) -> None:
-        """Time each batch size for so many seconds."""
+    def best_batch(self, seconds: float, say: Callable[[str], None]) -> int:
+        """Time each batch size for so many seconds, and return the one with the highest rate."""
         rates = {size: self.file_rate(size, seconds) for size in self._sizes}
-        self.best_batch = max(rates, key=lambda size: rates[size])
         for size, rate in rates.items():
             say(f"in process, files in batches of {size}: {rate:.1f} images/s")
+        return max(rates, key=lambda size: rates[size])
 
     def file_rate(self, batch: int, seconds: float) -> float:
         """Return images per second, from files that are decoded in threads."""

@@ -1,6 +1,6 @@
 """LitServe around the same artifact, as a program: the peer in `lensbox bench serve`.
 
-usage: python -m lensbox.bench.serve.litserve_peer ARTIFACT DEVICE PORT WORKERS BATCH THREADS
+usage: python -m lensbox.bench.serve.litserve_peer ARTIFACT DEVICE WORKERS BATCH THREADS PORT
 
 POST /predict takes {"image": base64 of a file}; its workers decode it as the service does.
 """
@@ -50,7 +50,7 @@ class DetectApi(litserve.LitAPI):  # type: ignore[misc]
         return {"boxes": found.boxes.tolist(), "scores": found.scores.tolist()}
 
 
-def main(artifact: str, device: str, port: int, workers: int, batch: int, threads: int) -> None:
+def main(artifact: str, device: str, workers: int, batch: int, threads: int, port: int) -> None:
     """Serve until the process is ended."""
     api = DetectApi(artifact, threads, batch)
     accelerator = "cuda" if device == "cuda" else "cpu"

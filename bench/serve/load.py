@@ -54,18 +54,15 @@ class Load:
 class Answers:
     """The answers to a load.
 
-    statuses: count of each; "failed": the connection broke, "unsent": no connection was free, "late": the
-    sender had no time. seconds: latencies of the answers with 200. duration: of the counted time. total: all
-    answers, counted or not. cpu: CPU seconds of the senders; busy: the same as a share of the time, of the
-    busiest sender.
+    statuses: count of each; "failed": the connection broke, "unsent": no connection was free, or the sender
+    was late. seconds: latencies of the answers with 200. duration: of the counted time. total: all answers,
+    counted or not.
     """
 
     statuses: dict[str, int]
     seconds: list[float]
     duration: float
     total: int = 0
-    cpu: float = 0.0
-    busy: float = 0.0
 
 
 @dataclass
@@ -78,7 +75,7 @@ class _Record:
 
     def add(self, status: str, asked: float) -> None:
         now = time.perf_counter()
-        self.total += status not in ("unsent", "late")
+        self.total += status != "unsent"
         if not self.begin <= now <= self.end:
             return
         self.statuses[status] += 1
@@ -160,22 +157,15 @@ async def run(load: Load) -> Answers:
     body = Path(load.body).read_bytes()
     head = [f"POST {load.path} HTTP/1.1", f"Host: {load.host}", f"Content-Length: {len(body)}", *load.headers]
     request = "\r\n".join([*head, "", ""]).encode() + body
-    cpu, started = time.process_time(), time.perf_counter()
+    started = time.perf_counter()
     end = started + load.seconds
     record = _Record(started + load.warm_seconds, end)
     if load.rate is None:
         await _closed(load, request, record, end)
     else:
         await _open(load, load.rate, request, record, end)
-    cpu, now = time.process_time() - cpu, time.perf_counter()
-    return Answers(
-        dict(record.statuses),
-        record.seconds,
-        min(end, now) - record.begin,
-        record.total,
-        cpu,
-        cpu / (now - started),
-    )
+    duration = min(end, time.perf_counter()) - record.begin
+    return Answers(dict(record.statuses), record.seconds, duration, record.total)
 
 
 async def _closed(load: Load, request: bytes, record: _Record, end: float) -> None:
@@ -224,9 +214,7 @@ async def _open(load: Load, rate: float, request: bytes, record: _Record, end: f
         await asyncio.sleep(max(0.0, due - time.perf_counter()))
         now = time.perf_counter()
         while due <= now and due < end:
-            if now >= due + _MOST_LATE:
-                record.add("late", due)
-            elif free:
+            if free and now < due + _MOST_LATE:
                 free.pop().ask(due)
             else:
                 record.add("unsent", due)

@@ -10,7 +10,8 @@ import sys
 import tempfile
 import time
 import urllib.request
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO
@@ -58,17 +59,15 @@ def descendants(pid: int) -> list[int]:
 
 
 @contextlib.contextmanager
-def running(command: Callable[[int], Sequence[str]], ready_path: str) -> Iterator[Service]:
-    """Start the command for a free port, wait until GET `ready_path` answers 200, and end it after the block.
-
-    Raises NotReadyError.
-    """
+def running(command: Sequence[str], ready_path: str) -> Iterator[Service]:
+    """Start the command with a free port as last argument, wait until GET `ready_path` answers 200, and end
+    it after the block. Raises NotReadyError."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     # A pipe that nobody reads would block a service that writes much.
     with tempfile.TemporaryFile() as said:
         process = subprocess.Popen(
-            command(port), stdout=subprocess.DEVNULL, stderr=said, start_new_session=True
+            [*command, str(port)], stdout=subprocess.DEVNULL, stderr=said, start_new_session=True
         )
         try:
             _wait_until_ready(process, f"http://127.0.0.1:{port}{ready_path}", said)
@@ -106,9 +105,9 @@ def without(cores: list[int]) -> Iterator[None]:
         os.sched_setaffinity(0, before)
 
 
-def apply_load(load: Load, processes: int = 1, cores: Sequence[int] = ()) -> Answers:
-    """Share a load between processes, on these cores if any are given, and merge the answers."""
-    processes = min(processes, load.connections)
+def apply_load(load: Load, cores: Sequence[int] = ()) -> Answers:
+    """Share a load between processes, one on each of these cores, or one without any; merge the answers."""
+    processes = min(len(cores) or 1, load.connections)
     whole, more = divmod(load.connections, processes)
     shares = [
         asdict(load)
@@ -131,19 +130,11 @@ def apply_load(load: Load, processes: int = 1, cores: Sequence[int] = ()) -> Ans
         client.stdin.close()
         client.stdin = None
     parts = [Answers(**json.loads(client.communicate()[0])) for client in clients]
-    statuses: dict[str, int] = {}
-    for part in parts:
-        for status, count in part.statuses.items():
-            statuses[status] = statuses.get(status, 0) + count
-    seconds = [second for part in parts for second in part.seconds]
-    duration = max(part.duration for part in parts)
     return Answers(
-        statuses,
-        seconds,
-        duration,
+        dict(sum((Counter(part.statuses) for part in parts), Counter())),
+        [second for part in parts for second in part.seconds],
+        max(part.duration for part in parts),
         sum(part.total for part in parts),
-        sum(part.cpu for part in parts),
-        max(part.busy for part in parts),
     )
 
 

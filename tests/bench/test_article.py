@@ -72,18 +72,16 @@ def test_a_wrong_loss_of_our_own_fails_the_run(
 
 
 def test_approaches_share_net_batch_and_weights(experiment: Experiment) -> None:
-    losses = []
+    losses: list[float] = []
     for name in ("per-sample loop", "concatenation", "padding", *OWN):
         approach = named(name)
-        seen: list[Tensor] = []
 
-        def loss(pred: Tensor, targets: Any, approach: Any = approach, seen: Any = seen) -> Tensor:
+        def loss(pred: Tensor, targets: Any, approach: Any = approach) -> Tensor:
             value: Tensor = approach.load(experiment.device)(pred, targets)
-            seen.append(value.detach())
+            losses.append(float(value.detach()))
             return value
 
         TrainingStep(experiment, approach.layout, loss, has_gradient=True).run()
-        losses.append(float(seen[0]))
     assert losses == pytest.approx([losses[0]] * 5, rel=1e-4)
 
 
@@ -96,9 +94,7 @@ def test_each_phase_is_timed_up_to_its_result(experiment: Experiment) -> None:
     assert sampler() == pytest.approx(5e6)
     assert sampler.samples == {phase: [pytest.approx(1e6)] for phase in PHASES}
     assert len(waits) == 6
-
-
-def test_an_approach_without_a_gradient_ends_with_the_loss(experiment: Experiment) -> None:
+    # Without a gradient the step ends with the loss.
     forward_only = replace(named("padding"), no_backward="forward only")
     rows = measure([forward_only], experiment, SHORT, lambda: 0.0)
     assert [row.measure for row in rows] == list(PHASES[:3])

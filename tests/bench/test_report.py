@@ -5,8 +5,9 @@ import io
 from pathlib import Path
 
 import pytest
+import torch
 
-from lensbox.bench.report import COLUMNS, Figure, Report, Table, case_table, csv_of, number
+from lensbox.bench.report import COLUMNS, Figure, Options, Report, Table, case_table, csv_of, number
 from lensbox.bench.runner import Row
 from lensbox.bench.timing import Summary
 
@@ -67,9 +68,7 @@ def test_a_case_table_compares_with_the_first_way_by_the_same_measure() -> None:
         ["eager", "200 (180-220)", "10.0", "", "", ""],
     ]
     assert table.notes == ["eager (graph), loop: it waits"]
-
-
-def test_a_case_table_shows_images_and_no_ratio_without_the_first_way() -> None:
+    # With images, and without a figure of the first way.
     table = case_table([Row("case", "lensbox", "", note="failed"), row("eager", "call", 20.0, images=4)])
     assert table.header == ["way", "call, µs", "x", "images/s"]
     assert table.lines == [["eager", "20.0 (18.0-22.0)", "", "200,000"]]
@@ -97,15 +96,15 @@ def test_a_figure_is_held_against_must_and_aim(value: float | None, at_most: boo
 
 def test_the_report_is_written_as_the_run_goes(tmp_path: Path) -> None:
     said: list[str] = []
-    report = Report("ops", [("date", "today")], said.append, tmp_path)
-    report.begin()
+    report = Report.start("ops", Options("cpu", tmp_path, say=said.append), ("numpy",), 38.9e9)
+    assert "38.9 GB/s on cpu" in said[0]
     report.add([row("lensbox", "call", 17.3)])
     assert "17.3" in (tmp_path / "ops.csv").read_text()
     assert "| lensbox | 17.3 (15.6-19.0) | 1.00 |" in (tmp_path / "ops.md").read_text()
     report.notes.append("exercise: it runs on a GPU")
     report.finish([Figure("ratio", 2.0, 1.0)])
     text = (tmp_path / "ops.md").read_text()
-    assert "- date: today" in text
+    assert f"- torch: {torch.__version__}" in text
     assert text.index("### Figures") < text.index("### case")
     assert text.endswith("### Not run\n\n- exercise: it runs on a GPU\n")
     assert said[-1] == "Note: exercise: it runs on a GPU"

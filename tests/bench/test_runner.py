@@ -23,28 +23,24 @@ from lensbox.bench.runner import (
 from lensbox.bench.timing import Run, Sampler, graph_sampler
 
 EFFORT = Effort(rounds=3, sample_seconds=1e-5, figure_seconds=0.01, quick=True)
-
-
-class Captures:
-    """Stands in for graph_sampler: runs all iterations and remembers how many there were."""
-
-    def __init__(self) -> None:
-        self.iterations: list[tuple[int, bool]] = []
-
-    def __call__(self, run: Run, iterations: int, keep_outputs: bool = False) -> Sampler:
-        for index in range(iterations):
-            run(index)
-        self.iterations.append((iterations, keep_outputs))
-        return lambda: 5.0
+ALL: tuple[Measure, ...] = ("call", "complete", "graph", "graph cold")
 
 
 @pytest.fixture
-def captures(monkeypatch: pytest.MonkeyPatch) -> Captures:
-    stand_in = Captures()
-    monkeypatch.setattr(runner, "graph_sampler", stand_in)
+def captured(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, bool]]:
+    """Iterations of each captured graph, and whether it keeps its outputs. Nothing needs a GPU."""
+    graphs: list[tuple[int, bool]] = []
+
+    def capture(run: Run, iterations: int, keep_outputs: bool = False) -> Sampler:
+        for index in range(iterations):
+            run(index)
+        graphs.append((iterations, keep_outputs))
+        return lambda: 5.0
+
+    monkeypatch.setattr(runner, "graph_sampler", capture)
     monkeypatch.setattr(runner, "_cache_bytes", lambda: 1000)
     monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
-    return stand_in
+    return graphs
 
 
 def nothing() -> None:
@@ -58,41 +54,35 @@ def raising(error: Exception) -> Callable[[], MakeRun]:
     return prepare
 
 
-def gpu_case(*ways: Way) -> Case:
-    return Case("case", ways, "cuda")
-
-
 def measured(rows: list[Row], way: str) -> set[str]:
     return {row.measure for row in rows if row.way == way and row.summary is not None}
 
 
-ALL: tuple[Measure, ...] = ("call", "complete", "graph", "graph cold")
 PREPARE = partial(always, nothing)
 
 
-def test_each_measure_becomes_a_row(captures: Captures) -> None:
-    rows = run_case(gpu_case(Way("all", PREPARE, ALL, images=2, useful_bytes=100)), EFFORT, 1e9)
+def test_each_measure_becomes_a_row(captured: list[tuple[int, bool]]) -> None:
+    way = Way("all", PREPARE, ALL, images=2, useful_bytes=100)
+    rows = run_case(Case("case", [way], "cuda"), EFFORT, 1e9)
     assert measured(rows, "all") == set(ALL)
     shares = {row.measure: row.share for row in rows}
     assert shares == {"call": None, "complete": None, "graph": None, "graph cold": pytest.approx(0.02)}
     # Warm graphs hold 10 to 200 calls; the cold one goes through four times the cache.
-    (warm, kept), (cold, kept_cold) = captures.iterations
+    (warm, kept), cold = captured
     assert 10 <= warm <= 200
-    assert cold == 40
-    assert (kept, kept_cold) == (False, True)
+    assert not kept
+    assert cold == (40, True)
 
 
-def test_a_measure_that_cannot_be_had_has_a_reason(captures: Captures) -> None:
-    rows = run_case(
-        gpu_case(
-            Way("loop", PREPARE, ALL, useful_bytes=100, no_graph="thousands of launches"),
-            Way("list", PREPARE, ALL, useful_bytes=100, no_copies="too many tensors"),
-            Way("small", PREPARE, ALL, useful_bytes=1),
-        ),
-        EFFORT,
-    )
-    notes = {(row.way, row.measure): row.note for row in rows if row.note}
-    assert notes == {
+@pytest.mark.usefixtures("captured")
+def test_a_missing_measure_has_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    ways = [
+        Way("loop", PREPARE, ALL, useful_bytes=100, no_graph="thousands of launches"),
+        Way("list", PREPARE, ALL, useful_bytes=100, no_copies="too many tensors"),
+        Way("small", PREPARE, ALL, useful_bytes=1),
+    ]
+    rows = run_case(Case("case", ways, "cuda"), EFFORT)
+    assert {(row.way, row.measure): row.note for row in rows if row.note} == {
         ("loop", "graph"): "not available: no CUDA graph: thousands of launches",
         ("loop", "graph cold"): "not available: no CUDA graph: thousands of launches",
         ("list", "graph cold"): "not available: too many tensors",
@@ -100,17 +90,15 @@ def test_a_measure_that_cannot_be_had_has_a_reason(captures: Captures) -> None:
     }
     assert [row.way for row in rows] == sorted((row.way for row in rows), key=["loop", "list", "small"].index)
 
-
-def test_a_failed_capture_leaves_the_call_time(captures: Captures, monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(run: Run, iterations: int, keep_outputs: bool = False) -> Sampler:
         raise RuntimeError("operation not permitted when stream is capturing\nmore")
 
     monkeypatch.setattr(runner, "graph_sampler", fails)
-    rows = run_case(gpu_case(Way("way", PREPARE, ("call", "graph"))), EFFORT)
+    rows = run_case(Case("case", [Way("way", PREPARE, ("call", "graph"))], "cuda"), EFFORT)
     assert measured(rows, "way") == {"call"}
     (note,) = [row.note for row in rows if row.measure == "graph"]
-    expected = "no CUDA graph: RuntimeError: operation not permitted when stream is capturing"
-    assert note == f"not available: {expected}"
+    reason = "RuntimeError: operation not permitted when stream is capturing"
+    assert note == f"not available: no CUDA graph: {reason}"
 
 
 def test_one_way_fails_and_the_others_go_on() -> None:
@@ -120,15 +108,17 @@ def test_one_way_fails_and_the_others_go_on() -> None:
         if next(calls) > 3:
             raise RuntimeError("out of memory\nand a long trace")
 
+    threads: set[int] = set()
     ways = [
         Way("wrong", raising(WrongAnswerError("off by 1")), own=True),
         Way("broken", raising(RuntimeError("no such op\nand a long trace")), own=True),
         Way("absent", raising(UnavailableError("no GPU")), own=True),
         Way("later", partial(always, fails_later)),
         Way("slow", PREPARE, slow_to_start=True),
-        Way("good", PREPARE),
+        Way("good", partial(always, lambda: threads.add(torch.get_num_threads()))),
     ]
-    rows = {row.way: row for row in run_case(Case("case", ways), EFFORT)}
+    before = torch.get_num_threads()
+    rows = {row.way: row for row in run_case(Case("case", ways, threads=before + 1), EFFORT)}
     assert [row.note for row in rows.values()] == [
         "WRONG: off by 1",
         "failed: RuntimeError: no such op",
@@ -139,15 +129,7 @@ def test_one_way_fails_and_the_others_go_on() -> None:
     ]
     assert rows["good"].summary is not None
     assert [way for way, row in rows.items() if row.is_own_defect] == ["wrong", "broken"]
-
-
-def test_threads_are_put_back() -> None:
-    seen: list[int] = []
-    before = torch.get_num_threads()
-    way = Way("threads", partial(always, lambda: seen.append(torch.get_num_threads())))
-    run_case(Case("case", [way], threads=before + 1), EFFORT)
-    assert set(seen) == {before + 1}
-    assert torch.get_num_threads() == before
+    assert (threads, torch.get_num_threads()) == ({before + 1}, before)
 
 
 @pytest.mark.parametrize(

@@ -49,42 +49,27 @@ def test_a_call_counts_the_host_and_not_the_device() -> None:
     # The next sample starts with an idle device: what it waits for is not counted.
     assert sample() == pytest.approx(2.0)
 
-
-def test_warming_up_ends_in_time() -> None:
-    fake = FakeDevice(host=4e-3, device=0.0)
-    assert call_sampler(fake.run, 2, fake.synchronize, fake.clock)() == pytest.approx(4000)
-    assert fake.calls == [0, 1, 2, 0, 1]  # 12 ms, then the sample
-    slow = FakeDevice(host=1.0, device=0.0)
-    call_sampler(slow.run, 1, slow.synchronize, slow.clock)()
-    assert slow.calls == [0]
+    slow = FakeDevice(host=4e-3, device=0.0)
+    assert call_sampler(slow.run, 2, slow.synchronize, slow.clock)() == pytest.approx(4000)
+    assert slow.calls == [0, 1, 2, 0, 1], "warms up for 12 ms, then takes the sample"
 
 
-def test_completion_counts_the_wait_for_the_device() -> None:
-    fake = FakeDevice(host=2e-6, device=7e-6)
-    assert complete_sampler(fake.run, 10, fake.synchronize, fake.clock)() == pytest.approx(7.2)
-    fake = FakeDevice(host=7e-6, device=2e-6)
+@pytest.mark.parametrize(("host", "device"), [(2e-6, 7e-6), (7e-6, 2e-6)])
+def test_completion_counts_the_wait_for_the_device(host: float, device: float) -> None:
+    fake = FakeDevice(host, device)
     assert complete_sampler(fake.run, 10, fake.synchronize, fake.clock)() == pytest.approx(7.2)
 
 
-def pace_of(fake: FakeDevice, seconds: float, at_most: int) -> tuple[int, float]:
-    pace = find_pace(seconds, fake.run, fake.synchronize, at_most, fake.clock)
-    return pace.calls, pace.seconds
-
-
-def test_pace_fills_the_sample() -> None:
-    calls, seconds = pace_of(FakeDevice(host=1e-5, device=0.0), 0.01, 100_000)
-    assert calls == pytest.approx(1000, abs=1)
-    assert seconds == pytest.approx(1e-5)
-
-
-def test_pace_of_slow_calls_is_one() -> None:
-    fake = FakeDevice(host=0.5, device=0.0)
-    assert pace_of(fake, 0.01, 100_000) == (1, pytest.approx(0.5))  # type: ignore[comparison-overlap]
-    assert len(fake.calls) == 1
-
-
-def test_pace_has_a_limit() -> None:
-    assert pace_of(FakeDevice(host=1e-6, device=0.0), 1.0, 20)[0] == 20
+@pytest.mark.parametrize(
+    ("host", "sample", "at_most", "calls"),
+    [(1e-5, 0.01, 100_000, 1000), (0.5, 0.01, 100_000, 1), (1e-6, 1.0, 20, 20)],
+    ids=["fills the sample", "slow calls", "limit"],
+)
+def test_pace_fills_the_sample(host: float, sample: float, at_most: int, calls: int) -> None:
+    fake = FakeDevice(host, device=0.0)
+    pace = find_pace(sample, fake.run, fake.synchronize, at_most, fake.clock)
+    assert pace.calls == pytest.approx(calls, abs=1)
+    assert pace.seconds == pytest.approx(host)
 
 
 def test_series_take_turns_and_short_ones_are_spread() -> None:
