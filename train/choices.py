@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import torch
 
 from lensbox.common.errors import ArtifactError, DeviceError
-from lensbox.model import recommended_threshold
+from lensbox.model import load_detector, recommended_threshold
 from lensbox.model.weights_file import DEFAULT_THRESHOLD
 from lensbox.ops import letterbox
 from lensbox.runtime import Artifact, Canvas
@@ -20,7 +20,6 @@ from lensbox.train.data.labels import DataError, Problem, read_labels
 from lensbox.train.errors import ConfigError
 from lensbox.train.evaluation.evaluate import Detect
 from lensbox.train.evaluation.evaluation_set import FACE_CANVAS, EvaluationSet, load_evaluation_set
-from lensbox.train.loss.teachers import load_weights
 from lensbox.train.run.checkpoint import load_average
 from lensbox.train.settings import CONFIG_FILE, parse_assignment, read_config
 
@@ -100,7 +99,9 @@ def chosen_detector(arguments: DetectorArguments, device: torch.device) -> Chose
         return Chosen(detect, artifact.metadata.score_threshold, canvas, artifact.classes, own)
     if arguments.checkpoint is not None:
         return Chosen(load_average(arguments.checkpoint).to(device).detect, DEFAULT_THRESHOLD)
-    return Chosen(load_weights(arguments.weights).to(device).detect, recommended_threshold(arguments.weights))
+    return Chosen(
+        load_detector(arguments.weights).to(device).detect, recommended_threshold(arguments.weights)
+    )
 
 
 def chosen_face_detector(arguments: DetectorArguments, device: torch.device) -> Chosen:
@@ -131,7 +132,7 @@ def load_labelled(
     canvas: Canvas = FACE_CANVAS,
     classes: Sequence[str] = (),
 ) -> EvaluationSet:
-    """Return the photographs to score on, with what had to be skipped said. Raise DataError."""
+    """Return the photographs to score on, and report the skipped ones. Raise DataError."""
     images, problems = read_labels(paths, strict, layout, "val")
     data = load_evaluation_set(images, canvas=canvas, classes=classes)
     report_problems(problems + data.problems, strict)

@@ -45,9 +45,7 @@ logger = logging.getLogger(__name__)
 def run_train(arguments: TrainArguments) -> None:
     """Run `lensbox train`. Raises one of `lensbox.common.errors`, with its exit code, or OSError."""
     _train(arguments)
-    # Not after an error: the others may be waiting for this process, and leaving would wait for them. Once it
-    # has ended, torchrun ends them.
-    process_group.wait_for_all()  # none takes its connections down while another still uses them
+    # Not after an error: the other processes may wait for this one; torchrun ends them once it has ended.
     process_group.leave()
 
 

@@ -45,6 +45,10 @@ def read_coco(path: Path) -> Found:
     names = {row["id"]: str(row.get("name", "")) for row in categories}
     boxes: defaultdict[Any, list[tuple[list[float], bool, str]]] = defaultdict(list)
     for row in annotations:
+        if rule := box_problem(*row["bbox"]):
+            message = f"bbox: {rule}, got {row['bbox']!r}; box skipped"
+            problems.append(Problem(f"{file}: annotation {row.get('id')}", message))
+            continue
         x, y, width, height = map(float, row["bbox"])
         box = [x, y, x + width, y + height]
         boxes[row["image_id"]].append((box, bool(row.get("iscrowd", 0)), names[row["category_id"]]))
@@ -74,10 +78,10 @@ def read_coco(path: Path) -> Found:
 
 
 def load_tables(file: Path) -> tuple[Rows, Rows, Rows, list[Problem]]:
-    """Return images, good annotations and categories of a COCO file, and a problem for each bad annotation.
+    """Return images, annotations and categories of a COCO file, and a problem for each malformed annotation.
 
     Raises:
-        DataError: the file cannot be read, or lacks one of the three lists.
+        DataError: the file cannot be read, lacks one of the three lists, or has bad or repeated ids.
     """
     content = load_json(file)
     tables = [content.get(name) if isinstance(content, dict) else None for name in _TABLES]
@@ -85,9 +89,13 @@ def load_tables(file: Path) -> tuple[Rows, Rows, Rows, list[Problem]]:
         raise DataError(f"{file} must hold lists of objects: {', '.join(_TABLES)}")
     images, annotations, categories = (list(table or []) for table in tables)
     for name, table in (("images", images), ("categories", categories)):
-        ids = [row.get("id") for row in table]
-        if not all(isinstance(value, int) for value in ids) or len(set(ids)) < len(ids):
-            raise DataError(f"{file}: {name} must have an integer id each, all different")
+        ids = set()
+        for row in table:
+            if not isinstance(row.get("id"), int) or row["id"] in ids:
+                raise DataError(
+                    f"{file}: {name} must have an integer id each, all different, got {row.get('id')!r}"
+                )
+            ids.add(row["id"])
     known, labels = ({row["id"] for row in table} for table in (images, categories))
     problems, good = [], []
     for row in annotations:
@@ -111,7 +119,7 @@ def load_json(file: Path) -> Any:
 
 
 def _wrong(row: Mapping[str, Any], images: set[Any], categories: set[Any]) -> str | None:
-    """Return the rule that an annotation breaks; None for a good one."""
+    """Return the rule that an annotation breaks; None for a well-formed one."""
     if row.get("image_id") not in images:
         return f"image_id must be the id of an image, got {row.get('image_id')!r}"
     if row.get("category_id") not in categories:
@@ -123,5 +131,4 @@ def _wrong(row: Mapping[str, Any], images: set[Any], categories: set[Any]) -> st
         or not all(isinstance(value, (int, float)) for value in box)
     ):
         return f"bbox must be [x, y, width, height], got {box!r}"
-    rule = box_problem(*box)
-    return f"bbox: {rule}, got {box!r}" if rule else None
+    return None

@@ -64,10 +64,7 @@ def read_yolo(path: Path, split: str = "train") -> Found:
             continue
         labels = _labels_of(image)
         boxes, classes = [], []
-        rows = (
-            labels.read_text(encoding="utf-8-sig", errors="replace").splitlines() if labels.is_file() else []
-        )
-        for line, row in enumerate(rows, 1):
+        for line, row in enumerate(_lines(labels) if labels.is_file() else [], 1):
             if not row.strip():
                 continue
             parsed = _parse_row(row, names, size)
@@ -114,8 +111,12 @@ def _images(file: Path, content: Mapping[str, Any], split: str) -> list[Path]:
         if place.is_dir():
             images += sorted(image for image in place.rglob("*") if image.suffix.lower() in IMAGE_SUFFIXES)
         else:
-            images += [place.parent / line.strip() for line in place.read_text().splitlines() if line.strip()]
+            images += [place.parent / line.strip() for line in _lines(place) if line.strip()]
     return images
+
+
+def _lines(file: Path) -> list[str]:
+    return file.read_text(encoding="utf-8-sig", errors="replace").splitlines()
 
 
 def _labels_of(image: Path) -> Path:

@@ -45,11 +45,6 @@ class ImageLabels:
     ignore: npt.NDArray[np.bool_]
     classes: npt.NDArray[np.int64] | None = None
 
-    @property
-    def class_indices(self) -> npt.NDArray[np.int64]:
-        """Return the class of each box, int64 [n]."""
-        return _class_indices(self.classes, len(self.boxes))
-
 
 @dataclass(frozen=True)
 class ImageDetections:
@@ -60,19 +55,15 @@ class ImageDetections:
     scores: Array
     classes: npt.NDArray[np.int64] | None = None
 
-    @property
-    def class_indices(self) -> npt.NDArray[np.int64]:
-        """Return the class of each box, int64 [n]."""
-        return _class_indices(self.classes, len(self.boxes))
 
-
-def _class_indices(classes: npt.NDArray[np.int64] | None, count: int) -> npt.NDArray[np.int64]:
-    return np.zeros(count, np.int64) if classes is None else classes
+def class_indices(image: ImageLabels | ImageDetections) -> npt.NDArray[np.int64]:
+    """Return the class of each box, int64 [n]."""
+    return np.zeros(len(image.boxes), np.int64) if image.classes is None else image.classes
 
 
 def _of_class(image: ImageLabels | ImageDetections, wanted: int | None) -> npt.NDArray[np.bool_]:
     """Return bool [n]: which boxes are of a class; all of them for None."""
-    return np.full(len(image.boxes), True) if wanted is None else image.class_indices == wanted
+    return np.full(len(image.boxes), True) if wanted is None else class_indices(image) == wanted
 
 
 @dataclass(frozen=True)
@@ -137,7 +128,7 @@ class Evaluation:
             overlaps: dict[int, list[int]] = {}
             if len(truth.boxes) and len(order):
                 matrix = iou_matrix(found.boxes[order], truth.boxes)
-                matrix = matrix * (found.class_indices[order][:, None] == truth.class_indices)
+                matrix = matrix * (class_indices(found)[order][:, None] == class_indices(truth))
                 ranks, near = np.nonzero(matrix >= MATCH_IOU)
                 ious = matrix[ranks, near]
                 best_first = np.lexsort((near, -ious, ranks))

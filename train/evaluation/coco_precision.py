@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from lensbox.train.data.coco import load_json, load_tables
 from lensbox.train.data.labels import DataError
-from lensbox.train.evaluation.average_precision import Array, ImageDetections, ImageLabels
+from lensbox.train.evaluation.average_precision import Array, ImageDetections, ImageLabels, class_indices
 from lensbox.train.evaluation.evaluation_set import EvaluationSet
 
 MAX_DETECTIONS = 100
@@ -43,18 +43,19 @@ logger = logging.getLogger(__name__)
 def _evaluate(images: Rows, categories: Rows, truth: Rows, found: Rows, most: Sequence[int]) -> Any:
     """Return pycocotools' COCOeval of boxes (`bbox`, `category_id`, `image_id`), accumulated.
 
-    Missing values become what COCO's own reader makes of them. most: limits on the detections per image.
+    Ids and areas of detections are those that COCO's `loadRes` gives them. most: limits on the detections
+    per image.
     """
     from pycocotools.coco import COCO  # type: ignore[import, unused-ignore]
     from pycocotools.cocoeval import COCOeval  # type: ignore[import, unused-ignore]
 
     data = []
-    for rows, fixed in ((truth, {}), (found, {"iscrowd": 0})):
+    for rows, own in ((truth, True), (found, False)):
         boxes = []
         # Ids count from 1, for COCOeval takes a match with id 0 for none.
         for id_, row in enumerate(rows, 1):
-            area = row["bbox"][2] * row["bbox"][3]
-            boxes.append({"iscrowd": 0, "area": area, "id": id_, **row, **fixed})
+            made = {"iscrowd": 0, "area": row["bbox"][2] * row["bbox"][3], "id": id_}
+            boxes.append({**made, **row} if own else {**row, **made})
         data.append(COCO())
         data[-1].dataset = {"images": images, "categories": categories, "annotations": boxes}
     with contextlib.redirect_stdout(io.StringIO()):  # it reports every stage
@@ -132,7 +133,7 @@ def coco_lines(
 def _boxes(image: ImageLabels | ImageDetections) -> list[dict[str, Any]]:
     return [
         {"category_id": label, "bbox": [x1, y1, x2 - x1, y2 - y1]}
-        for (x1, y1, x2, y2), label in zip(image.boxes.tolist(), image.class_indices.tolist(), strict=True)
+        for (x1, y1, x2, y2), label in zip(image.boxes.tolist(), class_indices(image).tolist(), strict=True)
     ]
 
 
@@ -202,7 +203,7 @@ def results_of(found: Sequence[ImageDetections], data: EvaluationSet, file: Path
     for image, name, place in zip(found, data.names, data.places, strict=True):
         boxes = (image.boxes - place.offset) / place.scale
         for box, score, label in zip(
-            boxes.tolist(), image.scores.tolist(), image.class_indices.tolist(), strict=True
+            boxes.tolist(), image.scores.tolist(), class_indices(image).tolist(), strict=True
         ):
             category = by_label[label]
             if category is not None:

@@ -15,7 +15,6 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from lensbox.common.errors import InputError
 from lensbox.model import FaceDetector, load_detector, read_metadata, weights_sha256
 from lensbox.train.data.folds import LEFT_OUT, Fold, parse_fold
 from lensbox.train.errors import ConfigError
@@ -59,30 +58,18 @@ class Taught(NamedTuple):
     scores: Tensor
 
 
-def load_weights(path: Path | None) -> FaceDetector:
-    """Return the detector of a file that `save_detector` wrote, of any size; None is the shipped one.
-
-    Raises:
-        InputError: there is no such file, or it does not hold a detector.
-    """
-    try:
-        return load_detector(path)
-    except FileNotFoundError as error:
-        raise InputError(str(error)) from error
-
-
 def load_teachers(paths: Sequence[Path]) -> Teachers:
     """Load weights that `save_detector` wrote, of any size of detector.
 
     Raises:
         ConfigError: of those that left a fold out, some fold's is missing, or folds of other sizes are mixed.
-        InputError: as `load_weights`.
+        InputError: as `load_detector`.
     """
     whole: list[FaceDetector] = []
     by_fold: defaultdict[Fold, list[FaceDetector]] = defaultdict(list)
     digests = []
     for path in paths:
-        detector = load_weights(path).requires_grad_(False)
+        detector = load_detector(path).requires_grad_(False)
         left_out = read_metadata(path).get(LEFT_OUT)
         source = f"{path}: {LEFT_OUT!r} in its metadata"
         (by_fold[parse_fold(left_out, source)] if left_out else whole).append(detector)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import logging
-import pickle
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -28,8 +27,10 @@ def save_checkpoint(path: Path, state: dict[str, Any]) -> None:
 
 
 def set_aside(path: Path) -> None:
-    """Rename the checkpoint that an earlier run left, before another run begins in its folder: interrupted
-    before its own first one, that run would be taken up from it."""
+    """Rename the checkpoint of an earlier run before another run begins in its folder.
+
+    If the new run is interrupted before its first checkpoint, `--resume` must not go on with the earlier run.
+    """
     if path.is_file():
         earlier = path.with_name(f"earlier_{path.name}")
         path.replace(earlier)
@@ -40,25 +41,16 @@ def load_checkpoint(path: Path) -> dict[str, Any]:
     """Load what `save_checkpoint` wrote, on the CPU.
 
     Raises:
-        FileNotFoundError: there is no such file.
-        InputError: it is damaged, or no checkpoint of this format.
+        InputError: there is no such file, it is damaged, or no checkpoint of this format.
     """
     if not path.is_file():
-        raise FileNotFoundError(f"checkpoint must be a file that exists, got {path}")
-    if not zipfile.is_zipfile(path):
-        raise InputError(f"{path} must be a checkpoint, got a file that torch.save did not write")
+        raise InputError(f"checkpoint must be a file that exists, got {path}")
     try:
-        with zipfile.ZipFile(path) as archive:
-            is_torchscript = any(name.endswith("/constants.pkl") for name in archive.namelist())
-        state = None if is_torchscript else torch.load(path, map_location="cpu", weights_only=True)
-    except pickle.UnpicklingError as error:  # its message advises to run whatever code the file holds
-        raise InputError(
-            f"{path} must be a checkpoint, got a file that is damaged or holds more than tensors and numbers"
-        ) from error
+        state = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # a damaged archive or pickle may fail in any way
-        raise InputError(f"{path} must be a checkpoint, got a damaged file: {error}") from error
-    if is_torchscript:
-        raise InputError(f"{path} must be a checkpoint, got an artifact: --artifact takes it")
+        # Without torch's own message, which advises to run whatever code the file holds.
+        hint = " (--artifact takes an exported detector)" if zipfile.is_zipfile(path) else ""
+        raise InputError(f"{path} must be a checkpoint, got a damaged or other file{hint}") from error
     if not isinstance(state, dict) or state.get("format") != FORMAT:
         raise InputError(f"{path} must be a checkpoint of format {FORMAT}")
     return state
@@ -70,14 +62,10 @@ def load_average(path: Path) -> FaceDetector:
     Raises:
         InputError: there is no such file, or it is no checkpoint of a detector.
     """
+    checkpoint = load_checkpoint(path)
     try:
-        checkpoint = load_checkpoint(path)
         detector = FaceDetector(DetectorConfig.from_json(checkpoint["detector"]))
         detector.load_state_dict(checkpoint["step"]["average"])
-    except InputError:
-        raise
-    except FileNotFoundError as error:
-        raise InputError(str(error)) from error
     except (KeyError, TypeError, ValueError, RuntimeError) as error:
         raise InputError(f"{path} must be a checkpoint of a detector: {error!r}") from error
     return detector.eval()

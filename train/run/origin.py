@@ -1,4 +1,4 @@
-"""What the weights of a run come from: initial weights, a fold left out, teachers."""
+"""The origin of a run's weights: initial weights, a fold left out, teachers."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from lensbox.model import DetectorConfig, FaceDetector, weights_sha256
+from lensbox.model import DetectorConfig, FaceDetector, load_detector, weights_sha256
 from lensbox.train.data.folds import LEFT_OUT, Fold
 from lensbox.train.errors import ConfigError
-from lensbox.train.loss.teachers import Teachers, load_weights
+from lensbox.train.loss.teachers import Teachers
 from lensbox.train.settings import TrainConfig
 
 
@@ -19,12 +19,12 @@ def first_detector(path: Path | None, config: TrainConfig) -> FaceDetector:
 
     Raises:
         ConfigError: the layout of the weights is not that of `config.model`; the message names what differs.
-        InputError: as `load_weights`.
+        InputError: as `load_detector`.
     """
     wanted = DetectorConfig.named(config.model)
     if path is None:
         return FaceDetector(wanted)
-    detector = load_weights(path)
+    detector = load_detector(path)
     given = dataclasses.asdict(detector.config)
     for name, value in dataclasses.asdict(wanted).items():
         if given[name] != value:
@@ -37,7 +37,7 @@ def first_detector(path: Path | None, config: TrainConfig) -> FaceDetector:
 
 @dataclass(frozen=True)
 class Origin:
-    """What a run begins with besides its photographs.
+    """Initial weights, fold and teachers of a run.
 
     Attributes:
         initial: file of weights to start from; None starts from random ones, or from a checkpoint.
@@ -50,13 +50,13 @@ class Origin:
     teachers: Teachers = field(default_factory=Teachers)
 
     def facts(self) -> dict[str, str]:
-        """Return the same in words, for the metadata of the weights; a checkpoint keeps them.
+        """Return the origin as text, for the metadata of the weights and for checkpoints.
 
-        Raise InputError as `load_weights` does.
+        Raise InputError as `load_detector` does.
         """
         initial = {}
         if self.initial is not None:
-            digest = weights_sha256(load_weights(self.initial))
+            digest = weights_sha256(load_detector(self.initial))
             initial = {"initial_weights": self.initial.name, "initial_weights_sha256": digest}
         left_out = {LEFT_OUT: str(self.left_out)} if self.left_out is not None else {}
         return {**initial, **self.teachers.origin, **left_out}

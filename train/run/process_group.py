@@ -32,20 +32,10 @@ def join(device: torch.device) -> torch.device:
 
 
 def leave() -> None:
-    """Leave the group, if this process is in one."""
+    """Wait for all processes and leave the group, if this process is in one."""
     if dist.is_initialized():
+        dist.barrier()  # no process closes its connections while another one still uses them
         dist.destroy_process_group()
-
-
-def wait_for_all() -> None:
-    """Return when all processes have come here."""
-    if dist.is_initialized():
-        dist.barrier()
-
-
-def is_joined() -> bool:
-    """Return whether torchrun started this process, be it a single one."""
-    return dist.is_initialized()
 
 
 def rank() -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import logging
 import math
@@ -11,7 +10,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lensbox.common.files import atomic_write
 from lensbox.train.errors import TrainingError
@@ -20,60 +19,48 @@ from lensbox.train.run import process_group
 from lensbox.train.run.optimizer import Clock, learning_rate
 from lensbox.train.run.step import TrainStep
 
+if TYPE_CHECKING:
+    from tqdm import tqdm
+
 logger = logging.getLogger(__name__)
 
 
-class ProgressBar:
-    """A tqdm bar on standard error over a run's progress, 0 to 1, with elapsed time and time left."""
-
-    def __init__(self) -> None:
-        from tqdm import tqdm  # here, since scoring needs no package of the extra `train`
-
-        self._bar = tqdm(
-            total=1.0,
-            file=sys.stderr,
-            dynamic_ncols=True,
-            # Time left by the mean rate since the start: compiling and evaluations make the last rate jump.
-            smoothing=0,
-            bar_format="{percentage:5.1f}%|{bar}| {elapsed}<{remaining}{postfix}",
-        )
-
-    def begin(self, progress: float) -> None:
-        """Start the bar's clock where the run starts or goes on: loading and compiling are no part of it."""
-        self._bar.reset()
-        self._bar.initial = self._bar.n = progress
-        self._bar.refresh()
-
-    def advance(self, progress: float) -> None:
-        """Move the bar. Cheap enough for every step: tqdm draws it ten times a second at most."""
-        self._bar.update(progress - self._bar.n)
-
-    def show(self, text: str) -> None:
-        """Show `text` right of the bar from now on."""
-        self._bar.set_postfix_str(text, refresh=False)
-
-    def close(self) -> None:
-        """Leave the bar as it is."""
-        self._bar.close()
-
-
 @contextmanager
-def open_progress_bar(wanted: bool = True) -> Iterator[ProgressBar | None]:
-    """Show a bar with log lines above it; None if it is not wanted or standard error is no terminal."""
+def open_progress_bar(wanted: bool = True) -> Iterator[tqdm[Any] | None]:
+    """Show a bar over progress 0 to 1 with log lines above it.
+
+    Yield None if the bar is not wanted or standard error is no terminal.
+    """
     if not (wanted and sys.stderr.isatty()):
         yield None
         return
+    from tqdm import tqdm  # here, since scoring needs no package of the extra `train`
     from tqdm.contrib.logging import logging_redirect_tqdm
 
-    with logging_redirect_tqdm([logging.getLogger("lensbox")]), contextlib.closing(ProgressBar()) as bar:
+    bar: tqdm[Any] = tqdm(
+        total=1.0,
+        file=sys.stderr,
+        dynamic_ncols=True,
+        # Time left by the mean rate since the start: compiling and evaluations make the last rate jump.
+        smoothing=0,
+        bar_format="{percentage:5.1f}%|{bar}| {elapsed}<{remaining}{postfix}",
+    )
+    with logging_redirect_tqdm([logging.getLogger("lensbox")]), bar:
         yield bar
+
+
+def restart(bar: tqdm[Any], progress: float) -> None:
+    """Start the bar's clock where the steps start: loading and compiling do not count for the time left."""
+    bar.reset()
+    bar.initial = bar.n = progress
+    bar.refresh()
 
 
 class ScalarLog:
     """Append one line of JSON per report; the same numbers go to TensorBoard on request.
 
     Args:
-        step: where the run takes up: what an interrupted run logged after its checkpoint is dropped.
+        step: of the checkpoint that the run goes on from; later lines of the interrupted run are dropped.
     """
 
     def __init__(self, folder: Path, step: int = 0, tensorboard: bool = False) -> None:
@@ -88,7 +75,7 @@ class ScalarLog:
             self._writer = SummaryWriter(str(folder / "tensorboard"), purge_step=step + 1 if step else None)
 
     def write(self, step: int, values: Mapping[str, float]) -> None:
-        """Log numbers; one that is NaN is null in JSON, which has no NaN, and left out of TensorBoard."""
+        """Log numbers. NaN becomes null in JSON, which has no NaN, and is left out of TensorBoard."""
         numbers = {name: None if math.isnan(value) else value for name, value in values.items()}
         with self._path.open("a", encoding="utf-8") as file:
             file.write(json.dumps({"step": step, "time": time.time(), **numbers}) + "\n")
@@ -111,8 +98,8 @@ class RunLog:
     """Log a line per report, or show it on the bar, and append the same numbers to `log.jsonl`.
 
     Args:
-        folder: of the run. resumed: keep what was logged up to the step that the run takes up.
-        tensorboard: log there too.
+        folder: of the run. resumed: keep the lines up to the step of the checkpoint.
+        tensorboard: log to TensorBoard too.
     """
 
     def __init__(
@@ -123,7 +110,7 @@ class RunLog:
         *,
         resumed: bool,
         tensorboard: bool,
-        bar: ProgressBar | None,
+        bar: tqdm[Any] | None,
     ) -> None:
         self._step, self._clock, self._bar = step, clock, bar
         start = step.step if resumed else 0
@@ -131,20 +118,20 @@ class RunLog:
         self._last_time, self._last_step = time.monotonic(), step.step
 
     def leave_out(self, seconds: float) -> None:
-        """Keep time that was not spent on steps out of the rate."""
+        """Take seconds that were not spent on steps out of the rate."""
         self._last_time += seconds
 
     def after_step(self, progress: float, seconds: float) -> None:
-        """Report if it is time to, `seconds` after the run's start."""
+        """Report if `log_seconds` have passed. seconds: since the start of the run."""
         if self._bar is not None:
-            self._bar.advance(progress)
+            self._bar.update(progress - self._bar.n)
         if time.monotonic() - self._last_time >= self._step.config.log_seconds:
             self.report(progress, seconds)
 
     def report(self, progress: float, seconds: float) -> None:
         """Report the steps since the last time. Raise TrainingError for a loss that is not finite."""
         if self._bar is not None:
-            self._bar.advance(progress)
+            self._bar.update(progress - self._bar.n)
         step, config = self._step, self._step.config
         steps = step.step - self._last_step
         if not steps:
@@ -156,7 +143,8 @@ class RunLog:
         if not all(map(math.isfinite, sums.values())):
             raise TrainingError(f"loss must be finite, got {sums} at step {step.step}")
         if self._bar is not None:
-            self._bar.show(f"step {step.step}, {rate:.0f} img/s, loss {sums['loss']:.4f}")
+            text = f"step {step.step}, {rate:.0f} img/s, loss {sums['loss']:.4f}"
+            self._bar.set_postfix_str(text, refresh=False)
         else:
             logger.info("%s", self._line(progress, seconds, rate, sums))
         if self._file is not None:
@@ -176,7 +164,7 @@ class RunLog:
         )
 
     def evaluation(self, figures: Figures, progress: float) -> None:
-        """Record what an evaluation found."""
+        """Log the figures of an evaluation."""
         if self._file is not None:
             values = {f"AP {name}": value for name, value in figures.average_precision.items()}
             values |= {f"COCO {name}": value for name, value in (figures.coco or {}).items()}

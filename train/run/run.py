@@ -11,7 +11,7 @@ import time
 from collections import deque
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
@@ -32,9 +32,12 @@ from lensbox.train.run.compile_and_capture import compile_and_capture
 from lensbox.train.run.delivery import Delivery
 from lensbox.train.run.optimizer import Clock
 from lensbox.train.run.origin import Origin, check_same_origin, first_detector
-from lensbox.train.run.reports import ProgressBar, RunLog
+from lensbox.train.run.reports import RunLog, restart
 from lensbox.train.run.step import TrainStep
 from lensbox.train.settings import CONFIG_FILE, TrainConfig
+
+if TYPE_CHECKING:
+    from tqdm import tqdm
 
 CHECKPOINT_FILE = "checkpoint.pt"
 STEPS_IN_FLIGHT = 3
@@ -44,7 +47,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class RunOptions:
-    """What a run is given besides photographs and configuration.
+    """The inputs of a run besides photographs and configuration.
 
     Attributes:
         output: folder for the run's files.
@@ -52,7 +55,7 @@ class RunOptions:
         time_limit: seconds from `started` until the last step, or None for as many steps as configured.
         started: `time.monotonic()` when the clock of the run began; reading data and compiling count.
         resume: go on from the checkpoint in `output`, which must exist.
-        origin: what the weights come from; a resumed run needs what it had, but for the first weights.
+        origin: initial weights, fold left out, teachers; a resumed run needs the same fold and teachers.
         recipe: more facts for the metadata of the weights, such as the command line and data.
         tensorboard: also log to TensorBoard, in `output`/tensorboard.
     """
@@ -81,17 +84,17 @@ class Outcome(NamedTuple):
 
 
 class TrainingRun:
-    """A run on the photographs of a store, ready for its first step: begun, or taken up from its checkpoint;
-    compiled and captured. As a context manager it lets go of what it captured.
+    """A run on the photographs of a store, new or resumed from its checkpoint, compiled and captured.
+
+    As a context manager it releases the captured graph.
 
     Attributes:
         step: the step and what it trains.
         progress: 0 to 1. best: highest average precision for faces of at least 8 px so far, -1 without one.
-        origin: facts on what the weights come from.
+        origin: facts on the origin of the weights, for their metadata.
 
     Raises:
-        FileNotFoundError: `resume` without a checkpoint.
-        InputError: the checkpoint is damaged, or of another detector.
+        InputError: the checkpoint is missing, damaged, or of another detector.
         ConfigError: the first weights have another layout than `config.model`, or a resumed run other
             teachers or another fold left out.
     """
@@ -104,9 +107,9 @@ class TrainingRun:
         detector = first_detector(origin.initial, config)
         self.step = TrainStep(detector, store.tensors, config, options.device, origin.teachers)
         if options.resume:
-            self._take_up(options.output / CHECKPOINT_FILE)
+            self._resume(options.output / CHECKPOINT_FILE)
             logger.info("resuming at step %d, %.1f%% of the run", self.step.step, 100 * self.progress)
-        elif process_group.is_joined():
+        elif process_group.size() > 1:
             torch.manual_seed(config.seed + 1 + process_group.rank())  # other views in every process
         if self.progress < 1:
             compile_and_capture(self.step, self.progress)
@@ -120,13 +123,13 @@ class TrainingRun:
     def train(
         self,
         validation: EvaluationSet | None = None,
-        bar: ProgressBar | None = None,
+        bar: tqdm[Any] | None = None,
     ) -> Outcome:
         """Do the steps and write the files of the run.
 
         Args:
             validation: photographs to score the weight average on.
-            bar: shows the state of the run in the place of log lines.
+            bar: shows the state of the run instead of log lines.
 
         Raises:
             TrainingError: loss or weights are not finite, or the time limit is over before the first step.
@@ -155,7 +158,7 @@ class TrainingRun:
             bar=bar,
         )
         if bar is not None:
-            bar.begin(self.progress)
+            restart(bar, self.progress)
         self._do_steps(clock, log, delivery, validation)
         log.report(1.0, options.seconds())
         self._save()
@@ -180,7 +183,7 @@ class TrainingRun:
             self.progress = max(self.progress, share)
             if self.progress >= 1:
                 return
-            # Before saving: a run that takes the checkpoint up takes its progress for evaluated.
+            # Before saving: a resumed run takes the progress of its checkpoint for evaluated.
             if evaluations and self.progress >= evaluations[0]:
                 evaluations.popleft()
                 if validation is not None and process_group.is_first():
@@ -227,7 +230,7 @@ class TrainingRun:
                 f"weights must be finite, got others at step {step.step}; checkpoint kept as it was"
             )
         if process_group.is_first():
-            step.recalibrate()  # for who scores the checkpoint
+            step.recalibrate()  # for `evaluate --checkpoint`
         checkpoint = {
             "step": step.state(),
             "progress": self.progress,
@@ -238,7 +241,7 @@ class TrainingRun:
         if process_group.is_first():
             save_checkpoint(self.options.output / CHECKPOINT_FILE, checkpoint)
 
-    def _take_up(self, path: Path) -> None:
+    def _resume(self, path: Path) -> None:
         checkpoint = load_checkpoint(path)
         expected = self.step.model.config.to_json()
         if checkpoint.get("detector") != expected:

@@ -59,7 +59,7 @@ def test_other_numbers_of_images_are_refused() -> None:
 
 @pytest.fixture
 def coco_file(tmp_path: Path) -> Path:
-    """Boxes of three categories in 20 images, some of them crowds; one annotation has the id 0."""
+    """Boxes of three categories in 20 images, some of them crowds; one has the id 0, one the width 0."""
     rng = np.random.default_rng(3)
     rows: list[dict[str, Any]] = [
         {"image_id": image, "category_id": int(rng.integers(1, 4)), "bbox": [*rng.uniform(0, 200, 2), *size]}
@@ -69,6 +69,7 @@ def coco_file(tmp_path: Path) -> Path:
     for index, row in enumerate(rows):
         area = row["bbox"][2] * row["bbox"][3]
         row.update(id=index, iscrowd=int(index % 9 == 0), area=area * rng.uniform(0.5, 1))
+    rows[7]["bbox"][2] = rows[7]["area"] = 0
     file = tmp_path / "labels.json"
     images = [{"id": image, "file_name": f"{image}.png"} for image in range(20)]
     categories = [{"id": label, "name": f"c{label}"} for label in (1, 2, 3)]
@@ -85,7 +86,7 @@ def results(file: Path) -> list[dict[str, Any]]:
         bbox = [x + rng.normal(0, 4), y + rng.normal(0, 4), width, height]
         category = int(rng.integers(1, 4)) if rng.random() < 0.2 else row["category_id"]
         place = {"image_id": row["image_id"], "category_id": category}
-        found.append({**place, "bbox": bbox, "score": rng.random()})
+        found.append({**place, "bbox": bbox, "score": rng.random(), "id": 3, "area": 5.0})  # both ignored
     return found
 
 

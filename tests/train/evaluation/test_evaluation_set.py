@@ -10,7 +10,13 @@ from PIL import Image
 from lensbox.common.errors import InputError
 from lensbox.runtime import Canvas
 from lensbox.train.data.labels import read_labels
-from lensbox.train.evaluation.average_precision import BANDS, Evaluation, ImageDetections, ImageLabels
+from lensbox.train.evaluation.average_precision import (
+    BANDS,
+    Evaluation,
+    ImageDetections,
+    ImageLabels,
+    class_indices,
+)
 from lensbox.train.evaluation.coco_precision import coco_lines, coco_precision, mean_precision
 from lensbox.train.evaluation.evaluation_set import load_evaluation_set
 
@@ -45,12 +51,12 @@ def test_a_class_is_scored_as_if_it_were_alone() -> None:
         alone_labels = [
             ImageLabels(image.boxes[of_class], image.ignore[of_class])
             for image in labels
-            for of_class in [image.class_indices == wanted]
+            for of_class in [class_indices(image) == wanted]
         ]
         alone_found = [
             ImageDetections(image.boxes[of_class], image.scores[of_class])
             for image in found
-            for of_class in [image.class_indices == wanted]
+            for of_class in [class_indices(image) == wanted]
         ]
         assert matched.table(wanted) == pytest.approx(
             Evaluation(alone_labels, alone_found).table(), nan_ok=True

@@ -3,6 +3,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from lensbox.common.errors import InputError
 from lensbox.model import DetectorConfig, FaceDetector
 from lensbox.train.run.checkpoint import load_average, load_checkpoint, save_checkpoint
 
@@ -19,7 +20,7 @@ def test_the_weight_average_is_a_detector(tmp_path: Path) -> None:
 
 def test_other_files_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "c.pt"
-    with pytest.raises(FileNotFoundError, match=r"c\.pt"):
+    with pytest.raises(InputError, match=r"c\.pt"):
         load_checkpoint(path)
     save_checkpoint(path, {"value": torch.ones(1000)})
     whole = path.read_bytes()

@@ -11,6 +11,7 @@ import pytest
 import torch
 from short_runs import CPU, SHORT_RUN, interrupt, run_options, train
 
+from lensbox.common.errors import InputError
 from lensbox.model import DetectorConfig, FaceDetector, load_detector, read_metadata
 from lensbox.train.data.image_store import ImageStore
 from lensbox.train.data.labels import read_labels
@@ -163,7 +164,7 @@ def test_a_run_is_never_taken_up_from_an_earlier_one(
     monkeypatch.setattr(run.step, "run", cut)
     with pytest.raises(KeyboardInterrupt):
         run.train()
-    with pytest.raises(FileNotFoundError, match=r"checkpoint\.pt"):
+    with pytest.raises(InputError, match=r"checkpoint\.pt"):
         train(store, CONFIG, run_options(tmp_path, resume=True))
     assert (tmp_path / "earlier_checkpoint.pt").read_bytes() == before
     assert "of an earlier run is now" in caplog.text
