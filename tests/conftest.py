@@ -1,8 +1,11 @@
 """What all tests share: where they run, and that a missing GPU can be made a failure."""
 
+import fcntl
 import logging
 import os
 import signal
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 # One thread, here and in every process that tests start: small tensors gain nothing from more, and on a busy
 # machine OpenMP's waiting threads slow each other down a hundredfold. Must be set before torch is imported.
@@ -14,11 +17,11 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 import pytest
 import torch
-from artifact_fixtures import artifact_path, detector, onnx_path, package_path, program_path
 from built_runner import runner_onnxruntime
 from chromium import missing_for_browser
 
-__all__ = ["artifact_path", "detector", "onnx_path", "package_path", "program_path"]
+if TYPE_CHECKING:
+    from lensbox.model import FaceDetector
 
 REQUIRE_GPU = os.environ.get("LENSBOX_REQUIRE_GPU") == "1"
 REQUIRE_BROWSER = os.environ.get("LENSBOX_REQUIRE_BROWSER") == "1"
@@ -71,3 +74,60 @@ def device(request: pytest.FixtureRequest) -> torch.device:
 @pytest.fixture(autouse=True)
 def _seeded() -> None:
     torch.manual_seed(20261120)
+
+
+# A small detector and its artifacts, one of each format for the whole run. Imports wait for the first use.
+
+
+@pytest.fixture(scope="session")
+def detector() -> "FaceDetector":
+    from small_detectors import varied_detector
+
+    return varied_detector(spread=0.2)
+
+
+@pytest.fixture(scope="session")
+def artifact_path(detector: "FaceDetector", tmp_path_factory: pytest.TempPathFactory) -> Path:
+    from lensbox.export.pipeline import save_artifact
+
+    path = tmp_path_factory.mktemp("artifact") / "detector.pt"
+    save_artifact(detector, path, score_threshold=0.25, iou_threshold=0.4)
+    return path
+
+
+@pytest.fixture(scope="session")
+def onnx_path(detector: "FaceDetector", tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same detector with the same thresholds."""
+    from lensbox.export.pipeline import save_artifact
+
+    path = tmp_path_factory.mktemp("onnx") / "detector.onnx"
+    save_artifact(detector, path, score_threshold=0.25, iou_threshold=0.4, kind="onnx")
+    return path
+
+
+@pytest.fixture(scope="session")
+def program_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Of `RedAndBlue(side=8)`, as its graph with plain operators is small."""
+    from user_detectors import RedAndBlue
+
+    from lensbox.export.pipeline import save_artifact
+
+    path = tmp_path_factory.mktemp("program") / "detector.program.pt2"
+    save_artifact(RedAndBlue(side=8).eval(), path, plain_ops=True, kind="program")
+    return path
+
+
+@pytest.fixture(scope="session")
+def package_path(detector: "FaceDetector", tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same, compiled for the CPU, which takes long: where tests run in several processes, one does it."""
+    from lensbox.export.pipeline import save_artifact
+
+    shared = tmp_path_factory.getbasetemp()
+    if shared.name.startswith("popen-"):  # pytest-xdist's folder of one process
+        shared = shared.parent
+    path = shared / "compiled.pt2"
+    with (shared / "compiled.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not path.exists():
+            save_artifact(detector, path, score_threshold=0.25, iou_threshold=0.4, kind="aoti")
+    return path

@@ -10,8 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from build_tools import path_with_build_tools
-from built_runner import built_runner
+from built_runner import built_runner, path_with_build_tools
 from page_blocks import REPOSITORY, assert_prints, commands, read_blocks
 from serve_process import PATIENCE, ServeProcess
 

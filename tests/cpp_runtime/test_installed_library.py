@@ -10,8 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from build_tools import path_with_build_tools
-from built_runner import REPOSITORY
+from built_runner import REPOSITORY, path_with_build_tools
 from cpp_runtime.conftest import OPS_LIBRARY
 from cpp_runtime.image_files import noise
 from cpp_runtime.running import Run

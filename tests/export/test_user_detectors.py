@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 from torch import Tensor, nn
-from unusual_detectors import AsManySlotsAsNeeded, BrightestRows, CompleteAsTheProtocolHasIt
+from unusual_detectors import AsManySlotsAsNeeded, BrightestRows
 from user_detectors import Brightest, Landmarks, RedAndBlue
 
 from lensbox.artifact.metadata import Canvas
@@ -19,9 +19,35 @@ from lensbox.export.verify.precision import OperandRounding
 from lensbox.export.verify.self_test import build_self_test
 from lensbox.export.wrapper import DetectorWrapper, deployed
 from lensbox.model import DetectorSpec, FaceDetector
+from lensbox.ops.canvas import fit_to_canvases, restore_boxes
 from lensbox.runtime import Artifact, load_artifact
 from lensbox.runtime.op_library import op_name
 from lensbox.runtime.self_test import run_self_test
+
+
+class CompleteAsTheProtocolHasIt(BrightestRows):
+    """All methods of an artifact, marked; `windows` has no default, as in `MoreOfADetector`."""
+
+    @torch.jit.export
+    def preprocess(self, images: list[Tensor], windows: Tensor | None) -> tuple[Tensor, Tensor]:
+        canvases, geometry = fit_to_canvases(images, windows, 64, 64, 1, 0)
+        return canvases, geometry
+
+    @torch.jit.export
+    def detect(
+        self, images: Tensor, score_threshold: float, iou_threshold: float
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        boxes, scores = self.cells(images)
+        return boxes, scores, (scores > score_threshold).sum(dim=1)
+
+    @torch.jit.export
+    def restore(self, boxes: Tensor, geometry: Tensor) -> Tensor:
+        return restore_boxes(boxes, geometry)
+
+    @torch.jit.export
+    def loss(self, predictions: Tensor, targets: Tensor) -> Tensor:
+        return (predictions - targets).abs().mean()
+
 
 LENSBOX_OPS = ["lensbox::letterbox", "lensbox::masked_giou_loss"]
 Saved = Callable[[nn.Module], Artifact]

@@ -1,9 +1,10 @@
-"""Where the built lensbox_runner is, for all tests of it."""
+"""The built lensbox_runner, and programs for tests that build."""
 
 import functools
 import os
 import re
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -28,3 +29,8 @@ def runner_onnxruntime() -> str | None:
     line = subprocess.run([built_runner(), "--version"], capture_output=True, text=True, check=True).stdout
     found = re.search(r", onnxruntime (\S+)\)$", line)
     return None if found is None else found[1]
+
+
+def path_with_build_tools() -> str:
+    """A PATH on which they are: first of this Python's environment, then of the machine."""
+    return os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])

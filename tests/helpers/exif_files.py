@@ -100,16 +100,3 @@ def png_with_exif(png: bytes, data: bytes) -> bytes:
     """The PNG file with a chunk eXIf behind its header."""
     after_header = 8 + 25
     return png[:after_header] + chunk(b"eXIf", data) + png[after_header:]
-
-
-def webp_with_exif(webp: bytes, data: bytes, width: int, height: int) -> bytes:
-    """A WebP file of one image, in the simple format, as one with a chunk EXIF, behind the image."""
-    has_exif = 0x08
-    sizes = (width - 1).to_bytes(3, "little") + (height - 1).to_bytes(3, "little")
-    extended = _riff_chunk(b"VP8X", bytes((has_exif, 0, 0, 0)) + sizes)
-    body = b"WEBP" + extended + webp[12:] + _riff_chunk(b"EXIF", data)
-    return b"RIFF" + struct.pack("<I", len(body)) + body
-
-
-def _riff_chunk(name: bytes, content: bytes) -> bytes:
-    return name + struct.pack("<I", len(content)) + content + bytes(len(content) % 2)

@@ -80,30 +80,3 @@ def running_service(artifact: Path, *options: str) -> Iterator[str]:
         yield server.url() or ""
     finally:
         server.close()
-
-
-def workers(process: ServeProcess) -> dict[str, list[int]]:
-    """The pids of engines and front ends."""
-    found: dict[str, list[int]] = {"lensbox-engine": [], "lensbox-http": []}
-    for server in fork_servers(process):
-        for worker in _children(server):
-            with contextlib.suppress(FileNotFoundError, ProcessLookupError):
-                found.setdefault(Path(f"/proc/{worker}/comm").read_text().strip(), []).append(worker)
-    return {"engines": found["lensbox-engine"], "frontends": found["lensbox-http"]}
-
-
-def fork_servers(process: ServeProcess) -> list[int]:
-    """The pid of the one that there is."""
-    return [
-        child
-        for child in _children(process.process.pid)
-        if b"forkserver" in Path(f"/proc/{child}/cmdline").read_bytes()
-    ]
-
-
-def _children(pid: int) -> list[int]:
-    """None of a process that has just ended."""
-    try:
-        return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-    except (FileNotFoundError, ProcessLookupError):
-        return []

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 from user_detectors import Brightest
 
-from lensbox.ops.canvas import fit_to_canvases, restore_boxes
+from lensbox.ops.canvas import fit_to_canvases
 
 
 class Deciding(Brightest):
@@ -27,11 +27,6 @@ class FittingItsOwnWay(Brightest):
 class LosingItsOwnWay(Brightest):
     def loss(self, predictions: Tensor, targets: Tensor) -> Tensor:
         return (predictions - targets).abs().mean()
-
-
-class LosingNothing(Brightest):
-    def loss(self, predictions: Tensor, targets: Tensor) -> Tensor:
-        return torch.zeros([])
 
 
 class BrightestRows(Brightest):
@@ -60,48 +55,6 @@ class AsManySlotsAsNeeded(BrightestRows):
         counts = (scores > score_threshold).sum(dim=1)
         most = int(counts.max())
         return boxes[:, :most], scores[:, :most], counts
-
-
-class CompleteAsTheProtocolHasIt(BrightestRows):
-    """All methods of an artifact, marked; `windows` has no default, as in `MoreOfADetector`."""
-
-    @torch.jit.export
-    def preprocess(self, images: list[Tensor], windows: Tensor | None) -> tuple[Tensor, Tensor]:
-        canvases, geometry = fit_to_canvases(images, windows, 64, 64, 1, 0)
-        return canvases, geometry
-
-    @torch.jit.export
-    def detect(
-        self, images: Tensor, score_threshold: float, iou_threshold: float
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        boxes, scores = self.cells(images)
-        return boxes, scores, (scores > score_threshold).sum(dim=1)
-
-    @torch.jit.export
-    def restore(self, boxes: Tensor, geometry: Tensor) -> Tensor:
-        return restore_boxes(boxes, geometry)
-
-    @torch.jit.export
-    def loss(self, predictions: Tensor, targets: Tensor) -> Tensor:
-        return (predictions - targets).abs().mean()
-
-
-class TakingLessThanLensbox(Brightest):
-    """Methods that refuse what Lensbox's own take."""
-
-    def preprocess(self, images: list[Tensor], windows: Tensor | None) -> tuple[Tensor, Tensor]:
-        for image in images:
-            if image.shape[0] == 4:
-                raise ValueError("images must not be transparent")
-        canvases, geometry = fit_to_canvases(images, windows, 64, 64, 1, 0)
-        return canvases, geometry
-
-
-class LosingOfBoxesWithoutImages(Brightest):
-    def loss(self, predictions: Tensor, targets: Tensor) -> Tensor:
-        if predictions.dim() != 2:
-            raise ValueError("predictions must be [N, 4]")
-        return (predictions - targets).abs().mean()
 
 
 class NeverAlone(Brightest):

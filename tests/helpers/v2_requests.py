@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+import httpx
+
 MODEL = "face_detector"
 CANVAS = (1, 256, 256)
 PIXELS = 256 * 256
@@ -143,3 +145,27 @@ REQUESTS: dict[str, Request] = {
     "a header length that is no number": infer(images(), length="many"),
     "nothing": _raw(b""),
 }
+
+
+def summary(response: httpx.Response) -> dict[str, Any]:
+    """Status, type, encoding and JSON of an answer; how much binary follows; and of data, how many numbers.
+
+    An empty answer has no JSON.
+    """
+    content = response.content  # decompressed by httpx
+    length = response.headers.get(HEADER_LENGTH)
+    size = len(content) if length is None else int(length)
+    document = response.json() if length is None and content else None
+    if length is not None:
+        document = httpx.Response(200, content=content[:size]).json()
+    if isinstance(document, dict):
+        for output in document.get("outputs", []):
+            if isinstance(output, dict) and "data" in output:
+                output["data"] = len(output["data"])
+    return {
+        "status": response.status_code,
+        "type": response.headers.get("content-type"),
+        "encoding": response.headers.get("content-encoding"),
+        "json": document,
+        "binary": len(content) - size,
+    }

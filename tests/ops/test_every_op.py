@@ -30,7 +30,7 @@ every_sample = pytest.mark.parametrize("sample", SAMPLES, ids=lambda sample: sam
 
 def test_every_op_has_samples() -> None:
     sampled = {sample.op for sample in SAMPLES}
-    assert sorted(set(registered_ops()) - sampled) == [], "they have no row in tests/op_samples.py"
+    assert sorted(set(registered_ops()) - sampled) == [], "they have no row in tests/helpers/op_samples.py"
     assert sorted(sampled - set(registered_ops())) == [], "the op library has none of these"
     assert len({sample.name for sample in SAMPLES}) == len(SAMPLES)
 

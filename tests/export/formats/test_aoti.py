@@ -1,14 +1,15 @@
 """The package of a detector: what it holds, and that it is not written where it finds something else."""
 
 import zipfile
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 from unusual_detectors import Deciding, FittingItsOwnWay
 from user_detectors import Brightest, RedAndBlue
-from wrong_models import wrong_in_batches_of
 
 from lensbox.common.errors import ArtifactError
 from lensbox.export.formats import aoti
@@ -17,6 +18,22 @@ from lensbox.export.verify.reference import comparison_canvases
 from lensbox.model import Detector, FaceDetector
 from lensbox.runtime import load_artifact
 from lensbox.runtime.formats.aoti import AotiModel
+
+Run = Callable[..., Mapping[str, Tensor]]
+
+
+def wrong_in_batches_of(size: int, run: Run) -> Run:
+    """The method `run` of a model, but for boxes that are moved in batches of one size."""
+
+    def wrong(
+        self: Any, images: Tensor, score_threshold: float, iou_threshold: float
+    ) -> Mapping[str, Tensor]:
+        found = dict(run(self, images, score_threshold, iou_threshold))
+        if len(images) == size:
+            found["boxes"] = found["boxes"] + 52
+        return found
+
+    return wrong
 
 
 @pytest.fixture

@@ -9,11 +9,7 @@ import pytest
 import torch
 from click.testing import CliRunner
 from torch import Tensor, nn
-from unusual_detectors import (
-    Deciding,
-    FittingItsOwnWay,
-    TakingLessThanLensbox,
-)
+from unusual_detectors import Deciding, FittingItsOwnWay
 from user_detectors import Brightest, Landmarks, RedAndBlue
 
 from lensbox.artifact.metadata import ArtifactMetadata
@@ -25,7 +21,19 @@ from lensbox.export.formats.onnx import OPSET, OnnxExportError
 from lensbox.export.pipeline import save_artifact
 from lensbox.export.verify.pictures import draw_scene
 from lensbox.model import Detector, FaceDetector, weights_sha256
+from lensbox.ops.canvas import fit_to_canvases
 from lensbox.runtime import Detections, load_artifact
+
+
+class TakingLessThanLensbox(Brightest):
+    """Methods that refuse what Lensbox's own take."""
+
+    def preprocess(self, images: list[Tensor], windows: Tensor | None) -> tuple[Tensor, Tensor]:
+        for image in images:
+            if image.shape[0] == 4:
+                raise ValueError("images must not be transparent")
+        canvases, geometry = fit_to_canvases(images, windows, 64, 64, 1, 0)
+        return canvases, geometry
 
 
 def metadata_of(path: Path) -> ArtifactMetadata:

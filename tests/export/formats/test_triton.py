@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,6 @@ import torch
 from click.testing import CliRunner
 from google.protobuf import json_format, text_format
 from torch import Tensor
-from triton_stub import backend_module, request
 from tritonclient.grpc import model_config_pb2 as triton
 from unusual_detectors import FittingItsOwnWay
 from user_detectors import Landmarks, RedAndBlue
@@ -35,6 +35,51 @@ from lensbox.model.protocol_check import named
 from lensbox.ops import library_path
 from lensbox.runtime import load_artifact
 from lensbox.runtime.torchscript import quiet_torchscript, torchscript_call
+
+
+class BackendTensor:
+    def __init__(self, name: str, values: Any) -> None:
+        self.name, self.values = name, values
+
+    def as_numpy(self) -> Any:
+        return self.values
+
+
+class TritonError:
+    INVALID_ARG, INTERNAL = "invalid", "internal"
+
+    def __init__(self, message: str, code: str) -> None:
+        self.message, self.code = message, code
+
+
+class InferenceResponse:
+    def __init__(
+        self, output_tensors: "list[BackendTensor] | None" = None, error: TritonError | None = None
+    ) -> None:
+        self.found = {tensor.name: tensor.as_numpy() for tensor in output_tensors or []}
+        self.error = error
+
+
+def request(**inputs: Any) -> Any:
+    """A request with these inputs."""
+    return SimpleNamespace(inputs={name: np.asarray(values) for name, values in inputs.items()})
+
+
+def backend_module() -> ModuleType:
+    """`triton_python_backend_utils`."""
+    module = ModuleType("triton_python_backend_utils")
+
+    def get_input_tensor_by_name(request: Any, name: str) -> BackendTensor | None:
+        return BackendTensor(name, request.inputs[name]) if name in request.inputs else None
+
+    vars(module).update(
+        Tensor=BackendTensor,
+        TritonError=TritonError,
+        InferenceResponse=InferenceResponse,
+        get_input_tensor_by_name=get_input_tensor_by_name,
+    )
+    return module
+
 
 SCORE, OVERLAP = 0.25, 0.4
 

@@ -21,7 +21,6 @@ from exif_files import (
     odd_exif,
     png_with_exif,
     tiff,
-    webp_with_exif,
 )
 from png_files import chunk
 
@@ -29,6 +28,20 @@ from lensbox.common.errors import InputError
 from lensbox.runtime.images import decoder
 from lensbox.runtime.images.files import read_image
 from lensbox.runtime.images.orientation import exif_orientation, orientation_of, upright_box, upright_size
+
+
+def webp_with_exif(webp: bytes, data: bytes, width: int, height: int) -> bytes:
+    """A WebP file of one image, in the simple format, as one with a chunk EXIF, behind the image."""
+    has_exif = 0x08
+    sizes = (width - 1).to_bytes(3, "little") + (height - 1).to_bytes(3, "little")
+    extended = _riff_chunk(b"VP8X", bytes((has_exif, 0, 0, 0)) + sizes)
+    body = b"WEBP" + extended + webp[12:] + _riff_chunk(b"EXIF", data)
+    return b"RIFF" + struct.pack("<I", len(body)) + body
+
+
+def _riff_chunk(name: bytes, content: bytes) -> bytes:
+    return name + struct.pack("<I", len(content)) + content + bytes(len(content) % 2)
+
 
 WIDTH, HEIGHT = 21, 13
 _PICTURE = PIL.Image.fromarray(

@@ -24,8 +24,7 @@ import httpx
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from v2_answers import summary
-from v2_requests import REQUESTS
+from v2_requests import REQUESTS, summary
 
 
 def main(url: str, file: str) -> None:

@@ -6,8 +6,7 @@ from typing import Any
 
 import httpx
 import pytest
-from v2_answers import summary
-from v2_requests import REQUESTS
+from v2_requests import REQUESTS, summary
 
 _RECORDED = json.loads((Path(__file__).parent / "triton_2_51.json").read_text(encoding="utf-8"))
 _TRITON: dict[str, Any] = _RECORDED["answers"]

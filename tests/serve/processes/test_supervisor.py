@@ -20,13 +20,41 @@ import httpx
 import PIL.Image
 import pytest
 import torch
-from serve_process import PATIENCE, ServeProcess, fork_servers, workers
+from serve_process import PATIENCE, ServeProcess
 from torch import Tensor
 from user_detectors import Brightest
 
 from lensbox.export.pipeline import save_artifact
 from lensbox.runtime.artifact import Artifact
 from lensbox.serve.processes import supervisor
+
+
+def workers(process: ServeProcess) -> dict[str, list[int]]:
+    """The pids of engines and front ends."""
+    found: dict[str, list[int]] = {"lensbox-engine": [], "lensbox-http": []}
+    for server in fork_servers(process):
+        for worker in _children(server):
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+                found.setdefault(Path(f"/proc/{worker}/comm").read_text().strip(), []).append(worker)
+    return {"engines": found["lensbox-engine"], "frontends": found["lensbox-http"]}
+
+
+def fork_servers(process: ServeProcess) -> list[int]:
+    """The pid of the one that there is."""
+    return [
+        child
+        for child in _children(process.process.pid)
+        if b"forkserver" in Path(f"/proc/{child}/cmdline").read_bytes()
+    ]
+
+
+def _children(pid: int) -> list[int]:
+    """None of a process that has just ended."""
+    try:
+        return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    except (FileNotFoundError, ProcessLookupError):
+        return []
+
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="needs Linux' shared memory")
 
