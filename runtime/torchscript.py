@@ -9,13 +9,17 @@ import torch
 
 @contextlib.contextmanager
 def quiet_torchscript() -> Iterator[None]:
-    """Silences the deprecation warning that torch 2.10 and later give for every call into torch.jit.
+    """Silence torch's warnings that TorchScript is deprecated, or not supported on Python 3.14 and later.
 
-    Lensbox uses TorchScript knowingly: C++ programs without Python load it. Not thread-safe, as Python's
-    warning filters are shared by all threads: load artifacts before threads are started, or in one of them.
+    torch gives them for every call into torch.jit: as DeprecationWarning up to 2.13, as FutureWarning from
+    2.14 on. Lensbox uses TorchScript knowingly: C++ programs without Python load it.
+
+    Not thread-safe, as Python's warning filters are shared by all threads: load artifacts before threads are
+    started, or in one of them.
     """
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", r"`torch\.jit\.\w+` is deprecated", DeprecationWarning)
+        for category in (DeprecationWarning, FutureWarning):
+            warnings.filterwarnings("ignore", r"`torch\.jit\.\w+` is (deprecated|not supported)", category)
         yield
 
 

@@ -83,7 +83,8 @@ struct Extent {
   LENSBOX_HOST_DEVICE T clamped_width() const { return larger(width, T(0)); }
   LENSBOX_HOST_DEVICE T clamped_height() const { return larger(height, T(0)); }
   LENSBOX_HOST_DEVICE T area() const { return clamped_width() * clamped_height(); }
-  // d area / d width and d area / d height. The gradient of a clamp passes at the limit, as PyTorch has it.
+  // d area / d width and d area / d height. The gradient of a clamp at its limit is 1 (in PyTorch up to 2.13
+  // too; from 2.14 on, 0).
   LENSBOX_HOST_DEVICE T area_by_width() const { return width >= T(0) ? clamped_height() : T(0); }
   LENSBOX_HOST_DEVICE T area_by_height() const { return height >= T(0) ? clamped_width() : T(0); }
 };

@@ -205,14 +205,6 @@ def test_under_autocast(device: torch.device) -> None:
         assert giou(boxes1, boxes2).dtype == torch.float32
 
 
-@pytest.mark.parametrize("op", [torch.ops.lensbox.giou.default, torch.ops.lensbox.pairwise_giou.default])
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
-def test_opcheck(device: torch.device, op: torch._ops.OpOverload, dtype: torch.dtype) -> None:
-    boxes1 = random_boxes(2, 5, dtype=dtype).to(device).requires_grad_()
-    boxes2 = random_boxes(5, dtype=dtype).to(device).requires_grad_()
-    torch.library.opcheck(op, (boxes1, boxes2, 1e-7))
-
-
 @pytest.mark.parametrize(
     ("boxes1", "boxes2", "eps", "error", "message"),
     [

@@ -270,15 +270,6 @@ def test_under_autocast(device: torch.device) -> None:
     torch.testing.assert_close(loss, masked_giou_loss(pred, target), rtol=0, atol=0)
 
 
-@pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize("target_dtype", [torch.float32, torch.uint8])
-def test_opcheck(device: torch.device, weighted: bool, target_dtype: torch.dtype) -> None:
-    pred = random_boxes(3, 5).to(device).requires_grad_()
-    target = padded_targets(3, 5, dtype=target_dtype, fill=0.7).to(device)
-    weight = torch.rand(3, 5, device=device).requires_grad_() if weighted else None
-    torch.library.opcheck(torch.ops.lensbox.masked_giou_loss.default, (pred, target, weight, 1e-7))
-
-
 @pytest.mark.parametrize(
     ("arguments", "error", "message"),
     [

@@ -191,11 +191,6 @@ def test_backward_is_refused(device: torch.device) -> None:
         out.boxes.sum().backward()
 
 
-def test_opcheck(device: torch.device) -> None:
-    arguments = (crowd(2, 20).to(device), torch.rand(2, 20, device=device), 0.5, 0.1, 20, 10)
-    torch.library.opcheck(torch.ops.lensbox.padded_nms.default, arguments)
-
-
 @pytest.mark.parametrize(
     ("change", "error", "message"),
     [
