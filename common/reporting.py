@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
 
-LOG_FORMAT = "%(levelname)s: %(message)s"
+LOG_FORMAT = "%(asctime)s %(levelname)s: %(message)s"
 
 USED = ("LENSBOX_API_KEY", "LENSBOX_ONNXRUNTIME", "LENSBOX_OPS_LIBRARY", "LENSBOX_RUNNER")
 # Of this repository's tests and documents: they may be set in a shell that runs a command as well.
@@ -45,7 +45,7 @@ def reporting() -> Iterator[None]:
 def start_reporting(level: int | str = logging.INFO, as_log: bool = False) -> None:
     """Send records to stderr: Lensbox's own from `level` on, other libraries' warnings and errors.
 
-    as_log: for what runs for long, each line names its level.
+    as_log: for commands that run for long, each line has its time and level.
     """
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(logging.Formatter(LOG_FORMAT) if as_log else _ProgressFormatter())

@@ -41,10 +41,10 @@ class GroupedCommand(Command):
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the options, each group under its heading."""
         records = {parameter.name: parameter.get_help_record(ctx) for parameter in self.get_params(ctx)}
-        for heading, names in {**GROUPS, "Help": "help"}.items():
-            if rows := [record for name in names.split() if (record := records.get(name))]:
-                with formatter.section(heading):
-                    formatter.write_dl(rows)
+        groups = {heading: [records.pop(name) for name in names.split()] for heading, names in GROUPS.items()}
+        for heading, rows in {**groups, "Help": list(records.values())}.items():
+            with formatter.section(heading):
+                formatter.write_dl([row for row in rows if row is not None])
 
 
 def no_such_artifact(path: Path) -> str:

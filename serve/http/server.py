@@ -1,12 +1,15 @@
 """Run the app under uvicorn until a signal or a failed start ends it."""
 
+import asyncio
 import contextlib
 import gc
 import logging
 import os
 import resource
 import socket
+import sys
 import threading
+from functools import partial
 from typing import Any, cast
 
 import uvicorn
@@ -28,6 +31,7 @@ _log = logging.getLogger(__name__)
 _BACKLOG = 1024  # connections that may wait to be accepted
 _ACCEPTED_AT_ONCE = 2  # by one of several front ends, so that connections spread over all of them
 _TICK = 0.1  # seconds
+_TLS_GOODBYE = 2.0  # seconds in which a client must answer the end of TLS; asyncio's default is 30
 _REFUSE_AFTER = 0.3  # seconds in which the other front ends have stopped accepting, too
 
 
@@ -89,7 +93,9 @@ def run(
         _freeze()
     _allow_files()
     # A daemon: an engine that is stuck must not keep the process from ending.
-    thread = threading.Thread(target=server.run, args=([listener],), name="lensbox-http", daemon=True)
+    thread = threading.Thread(
+        target=lambda: asyncio.run(_serve(server, listener)), name="lensbox-http", daemon=True
+    )
     thread.start()
     while not server.started and thread.is_alive():
         thread.join(_TICK)
@@ -107,6 +113,14 @@ def run(
     if not server.started and not server.should_exit:
         failures.append(RuntimeError("the app did not start; the log says why"))
     return failures[0] if failures else None
+
+
+async def _serve(server: uvicorn.Server, listener: socket.socket) -> None:
+    """Run uvicorn in this event loop. Clients that leave without TLS' goodbye delay its end only briefly."""
+    if server.config.ssl_certfile is not None and sys.version_info >= (3, 11):
+        loop: Any = asyncio.get_running_loop()
+        loop.create_server = partial(loop.create_server, ssl_shutdown_timeout=_TLS_GOODBYE)
+    await server.serve([listener])
 
 
 def uvicorn_config(

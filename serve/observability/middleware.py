@@ -14,6 +14,8 @@ _log = logging.getLogger("lensbox.serve.access")
 _NO_ENDPOINT = "none"  # the route of a request that matches no endpoint
 _CLIENT_GONE = 499  # nginx's status for a client that hung up
 _LONGEST_PATH = 1000
+# Asked every few seconds by machines: logged at debug.
+_PROBES = frozenset({"/livez", "/readyz", "/healthz", "/metrics", "/v2/health/live", "/v2/health/ready"})
 
 
 class Observed:
@@ -48,8 +50,9 @@ class Observed:
 def report(metrics: Metrics, scope: Scope, status: int, seconds: float, ids: RequestIds) -> None:
     """Count and log a request that was answered."""
     metrics.request_answered(_route(scope), status, seconds)
-    if _log.isEnabledFor(logging.INFO):
-        _log_request(scope, status, seconds, ids)
+    level = logging.DEBUG if scope["path"] in _PROBES else logging.INFO
+    if _log.isEnabledFor(level):
+        _log_request(level, scope, status, seconds, ids)
 
 
 def _route(scope: Scope) -> str:
@@ -57,7 +60,7 @@ def _route(scope: Scope) -> str:
     return getattr(scope.get("route"), "path", _NO_ENDPOINT)
 
 
-def _log_request(scope: Scope, status: int, seconds: float, ids: RequestIds) -> None:
+def _log_request(level: int, scope: Scope, status: int, seconds: float, ids: RequestIds) -> None:
     # As received: line breaks are percent-encoded.
     path = scope.get("raw_path", b"")[:_LONGEST_PATH].decode("ascii", "backslashreplace")
     host, port = scope.get("client") or ("", 0)
@@ -70,7 +73,8 @@ def _log_request(scope: Scope, status: int, seconds: float, ids: RequestIds) -> 
         "milliseconds": milliseconds,
         "client": f"{host}:{port}",
     }
-    _log.info(
+    _log.log(
+        level,
         "%s %s %d %.1f ms %s:%s %s%s",
         *(scope["method"], path, status, milliseconds, host, port, ids.request_id),
         f" key={ids.key}" if ids.key else "",

@@ -10,6 +10,17 @@ from lensbox.serve.http.listener import listen
 _PATIENCE = 60.0
 
 
+def test_all_networks_are_of_ipv4_too() -> None:
+    try:
+        listener = listen("::", 0)
+    except OSError:
+        pytest.skip("this machine has no IPv6")
+    with listener:
+        port = listener.getsockname()[1]
+        for host in ("127.0.0.1", "::1"):
+            socket.create_connection((host, port), timeout=_PATIENCE).close()
+
+
 @pytest.mark.parametrize(("family", "host"), [(socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1")])
 def test_no_answer_waits_for_an_acknowledgement(family: socket.AddressFamily, host: str) -> None:
     try:

@@ -17,6 +17,7 @@ import pytest
 import torch
 import tritonclient.http as triton
 from torch import Tensor
+from tritonclient.utils import InferenceServerException
 from user_detectors import Landmarks, RedAndBlue
 from v2_requests import HEADER_LENGTH
 
@@ -159,6 +160,20 @@ def test_no_more_of_a_large_batch_is_computed_than_somebody_waits_for(
     assert [shape[0] for _, (shape, *_) in fake.calls] == [2, 1]
     assert running.client.post(_INFER, content=content, headers=lengths).status_code == 200
     assert [shape[0] for _, (shape, *_) in fake.calls[2:]] == [2] * 5
+
+
+def test_tritonclients_timeout_is_the_deadline(start: Callable[..., Any], fake: Any) -> None:
+    running = start()
+    fake.gate.clear()
+    pixels = np.zeros((1, *_CANVAS), np.uint8)
+    images = triton.InferInput("images", list(pixels.shape), "UINT8").set_data_from_numpy(pixels)
+    url = running.client.base_url
+    with triton.InferenceServerClient(f"{url.host}:{url.port}") as server:
+        with pytest.raises(InferenceServerException, match=r"no answer within 0\.05 seconds") as caught:
+            server.infer("fake", [images], timeout=50_000)  # microseconds
+        fake.gate.set()
+        assert server.infer("fake", [images], timeout=60_000_000).as_numpy("counts").tolist() == [1]
+    assert caught.value.status() == "504"
 
 
 def test_a_full_queue(start: Callable[..., Any], fake: Any, wait_until: WaitUntil) -> None:

@@ -123,6 +123,20 @@ def test_requests_are_logged_with_their_ids(client: httpx.Client, lines: list[di
     assert "trace_id" not in second
 
 
+def test_probes_are_not_logged_at_info(client: httpx.Client, lines: list[dict[str, Any]]) -> None:
+    probes = ["/livez", "/readyz", "/healthz", "/metrics", "/v2/health/live", "/v2/health/ready"]
+    for path in probes:
+        client.get(path)
+    client.get("/v1/model")
+    client.get("/nothing")  # answered after the others have been logged
+    assert {line["path"] for line in lines} <= {"/v1/model", "/nothing"}
+    logging.getLogger("lensbox.serve.access").setLevel(logging.DEBUG)
+    for path in [*probes, "/nothing"]:
+        client.get(path)
+    logged = [line["path"] for line in lines if line["level"] == "debug"]
+    assert set(probes) <= {*logged, probes[-1]}
+
+
 def test_an_exception_is_part_of_its_line() -> None:
     CURRENT.set(None)
     try:

@@ -259,6 +259,35 @@ def test_a_killed_fork_server_is_replaced(
     assert process.process.poll() is None
 
 
+def test_connections_are_refused_while_requests_in_progress_are_answered(
+    artifact_path: Path, png: bytes, wait_until: Callable[..., None]
+) -> None:
+    process = ServeProcess(artifact_path, "--frontends", "2", "--shutdown-delay", "0")
+    try:
+        wait_until(lambda: "ready: " in process.log and _is_whole(process.url() or ""))
+        host, port = (process.url() or "").removeprefix("http://").split(":")
+        head = f"POST /v1/detect HTTP/1.1\r\nHost: x\r\nContent-Length: {len(png)}\r\n\r\n".encode()
+        with socket.create_connection((host, int(port)), timeout=PATIENCE) as client:
+            client.sendall(head + png[:100])
+            wait_until(lambda: _value(f"http://{host}:{port}", "lensbox_requests_in_progress") == 1)
+            process.process.send_signal(signal.SIGTERM)
+
+            def refuses() -> bool:
+                try:
+                    socket.create_connection((host, int(port)), timeout=PATIENCE).close()
+                except ConnectionRefusedError:
+                    return True
+                return False
+
+            wait_until(refuses)
+            assert process.process.poll() is None
+            client.sendall(png[100:])
+            assert client.recv(12) == b"HTTP/1.1 200"
+        assert process.process.wait(PATIENCE) == 0
+    finally:
+        process.close()
+
+
 def test_sigterm_answers_accepted_requests(process: ServeProcess, url: str, png: bytes) -> None:
     askers = Askers(url, png)
     try:

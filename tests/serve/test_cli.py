@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -17,6 +18,7 @@ from serve_process import PATIENCE, SERVE_COMMAND, ServeProcess
 from lensbox.common.errors import ExitCode
 from lensbox.common.main import main
 from lensbox.runtime.artifact import Artifact
+from lensbox.serve.cli import GROUPS, serve
 
 
 @pytest.fixture(scope="module")
@@ -112,11 +114,24 @@ def test_a_signal_during_the_load(
         process.close()
 
 
+def test_lines_of_a_text_log_begin_with_their_time(
+    artifact_path: Path, wait_until: Callable[..., None]
+) -> None:
+    process = ServeProcess(artifact_path)
+    try:
+        wait_until(lambda: "ready: " in process.log)
+    finally:
+        process.close()
+    assert process.lines
+    for line in process.lines:
+        assert re.match(r"20\d\d-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} [A-Z]+: ", line), line
+
+
 def test_every_line_of_a_json_log_is_an_object(artifact_path: Path, wait_until: Callable[..., None]) -> None:
     process = ServeProcess(artifact_path, "--log-format", "json")
     try:
         wait_until(lambda: process.url() is not None and "ready: " in process.log)
-        assert httpx.get(f"{process.url()}/healthz").status_code == 200
+        assert httpx.get(f"{process.url()}/v1/model").status_code == 200
         assert process.end(signal.SIGTERM) == 0
     finally:
         process.close()
@@ -177,6 +192,16 @@ def test_a_variable_that_nothing_reads(artifact_path: Path) -> None:
     entry = json.loads(result.stderr.splitlines()[0])
     assert entry["level"] == "warning"
     assert entry["message"].startswith("the environment variable LENSBOX_PORT has no effect")
+
+
+def test_help_shows_each_option_in_one_group(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["serve", "--help"]) == 0
+    text = capsys.readouterr().out
+    headings = re.findall(r"^(\w[\w ]*):$", text, re.MULTILINE)
+    assert headings == [*GROUPS, "Help"]
+    options = re.findall(r"^  (?:-h, )?(--[a-z-]+)", text, re.MULTILINE)
+    given = {option for parameter in serve.params for option in parameter.opts} | {"--help"}
+    assert sorted(options) == sorted(given)
 
 
 @pytest.mark.parametrize(
