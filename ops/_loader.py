@@ -1,4 +1,4 @@
-"""Finds liblensbox_ops.so, checks what it was built for, and loads it into the process."""
+"""Find liblensbox_ops.so, check what it was built for, and load it into the process."""
 
 import ctypes
 import os
@@ -19,7 +19,7 @@ class OpLibraryError(ImportError):
 
 @dataclass(frozen=True)
 class BuildInfo:
-    """What an op library was built for, as recorded in the file itself."""
+    """The versions that an op library was built for, as recorded in the file itself."""
 
     version: str
     torch: str
@@ -28,16 +28,32 @@ class BuildInfo:
 
 
 def library_path() -> Path:
-    """The op library: the file that LENSBOX_OPS_LIBRARY names, otherwise the installed one.
+    """Return the op library: the file that LENSBOX_OPS_LIBRARY names, otherwise the installed one.
+
+    A wheel has a library for each of several torch versions, in folders such as `torch2.13`. The one for the
+    installed torch is returned.
 
     Raises:
         OpLibraryError: there is no such file.
     """
     named = os.environ.get(LIBRARY_VARIABLE)
-    candidates = [Path(named)] if named else [Path(__file__).with_name(LIBRARY_NAME), *_installed()]
+    minor = _minor(torch.__version__)
+    folders = [Path(__file__).parent, *_installed()]
+    candidates = [folder / part / LIBRARY_NAME for folder in folders for part in (f"torch{minor}", "")]
+    if named:
+        candidates = [Path(named)]
     for path in candidates:
         if path.is_file():
             return path
+    others = sorted(
+        {path.parent.name[5:] for folder in folders for path in folder.glob(f"torch*/{LIBRARY_NAME}")}
+    )
+    if others and not named:
+        raise OpLibraryError(
+            f"this lensbox has op libraries for torch {', '.join(others)}, and torch {torch.__version__} is "
+            f"installed. Install one of these versions: pip install 'torch=={others[-1]}.*'; or build Lensbox "
+            "from its sources for the installed one: pip install --no-build-isolation ."
+        )
     looked = ", ".join(str(path) for path in candidates)
     remedy = (
         f"set {LIBRARY_VARIABLE} to the file"
@@ -48,7 +64,7 @@ def library_path() -> Path:
 
 
 def read_build_info(path: Path) -> BuildInfo:
-    """Reads what the library at `path` was built for, without loading it.
+    """Return what the library at `path` was built for, without loading it.
 
     Raises:
         OpLibraryError: the file is no lensbox op library.
@@ -63,7 +79,7 @@ def read_build_info(path: Path) -> BuildInfo:
 
 
 def load() -> None:
-    """Loads the op library, which registers the ops as torch.ops.lensbox.
+    """Load the op library, which registers the ops as torch.ops.lensbox.
 
     Raises:
         OpLibraryError: it is missing, built for another torch, a second copy of an open library, or refused
@@ -103,9 +119,9 @@ def _is_open(path: Path) -> bool:
 
 
 def _installed() -> list[Path]:
-    """Where the library lies in an editable install, whose Python files are elsewhere."""
+    """Return the folder of the library in an editable install, whose Python files are elsewhere."""
     try:
-        return [Path(str(distribution("lensbox").locate_file(f"lensbox/ops/{LIBRARY_NAME}")))]
+        return [Path(str(distribution("lensbox").locate_file("lensbox/ops")))]
     except PackageNotFoundError:
         return []
 

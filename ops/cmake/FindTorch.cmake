@@ -49,15 +49,28 @@ function(lensbox_find_torch)
   set(LENSBOX_TORCH_VERSION ${version} PARENT_SCOPE)
   set(LENSBOX_TORCH_HAS_CUDA ${has_cuda} PARENT_SCOPE)
 endfunction()
-lensbox_find_torch()
 
+# Headers, whose warnings are not ours to fix, and libraries of the torch that was found.
+function(lensbox_link_torch target scope)
+  target_include_directories(${target} SYSTEM ${scope}
+    ${LENSBOX_TORCH_ROOT}/include ${LENSBOX_TORCH_ROOT}/include/torch/csrc/api/include)
+  target_link_libraries(${target} ${scope}
+    ${LENSBOX_TORCH_ROOT}/lib/libtorch_cpu.so ${LENSBOX_TORCH_ROOT}/lib/libc10.so)
+  target_compile_features(${target} ${scope} cxx_std_20)
+endfunction()
+
+set(LENSBOX_TORCH_ROOTS ${LENSBOX_TORCH_ROOT})
+list(LENGTH LENSBOX_TORCH_ROOTS count)
+if(count GREATER 1)
+  list(GET LENSBOX_TORCH_ROOTS -1 LENSBOX_TORCH_ROOT)
+endif()
+lensbox_find_torch()
+if(NOT LENSBOX_TORCH_ROOTS)
+  set(LENSBOX_TORCH_ROOTS ${LENSBOX_TORCH_ROOT})
+endif()
 if(NOT TARGET lensbox_torch)
   add_library(lensbox_torch INTERFACE)
-  target_include_directories(lensbox_torch SYSTEM INTERFACE  # their warnings are not ours to fix
-    ${LENSBOX_TORCH_ROOT}/include ${LENSBOX_TORCH_ROOT}/include/torch/csrc/api/include)
-  target_link_libraries(lensbox_torch INTERFACE
-    ${LENSBOX_TORCH_ROOT}/lib/libtorch_cpu.so ${LENSBOX_TORCH_ROOT}/lib/libc10.so)
-  target_compile_features(lensbox_torch INTERFACE cxx_std_20)
+  lensbox_link_torch(lensbox_torch INTERFACE)
 endif()
 
 message(STATUS "lensbox: torch ${LENSBOX_TORCH_VERSION} at ${LENSBOX_TORCH_ROOT}, CUDA: ${LENSBOX_TORCH_HAS_CUDA}")

@@ -8,6 +8,13 @@
 #include "box_math.h"
 #include "host_device.h"
 
+// A function of liblensbox_kernels: a C name, which that library exports where it is a file of its own.
+#ifdef LENSBOX_SHARED_KERNELS
+#define LENSBOX_KERNEL extern "C" __attribute__((visibility("default")))
+#else
+#define LENSBOX_KERNEL extern "C"
+#endif
+
 namespace lensbox {
 
 enum class DType : int32_t { kFloat64, kFloat32, kFloat16, kBFloat16, kUInt8, kInt16, kInt32, kInt64, kBool };
@@ -39,6 +46,46 @@ struct SlotView {
 struct PairwiseProblem {
   SlotView boxes1, boxes2;
   int64_t batch, rows, columns;
+};
+
+struct MaskedProblem {
+  SlotView pred, target;  // [slots] of four coordinates
+  SlotView weight;  // [slots] where is_weighted; otherwise a slot counts once unless y2 of its target is 0
+  bool is_weighted;
+  int64_t slots;
+  double eps;
+  bool in_double;  // the arithmetic, and the dtype of the loss
+};
+
+// Where gradients go; nullptr for one that nobody asked for.
+struct MaskedGradients {
+  const SlotView *pred, *target, *weight;
+};
+
+struct JaggedProblem {
+  SlotView pred;     // [images, slots]
+  SlotView targets;  // [targets]
+  SlotView offsets;  // [images + 1] int64 or int32; image i has the targets offsets[i] to offsets[i + 1]
+  int64_t images, slots, target_count;
+  double eps;
+  bool in_double;  // the arithmetic, and the dtype of the loss
+};
+
+// On CUDA the overlaps of all pairs are kept as bits: 2^17 candidates take 2 GiB an image.
+constexpr int64_t kMaxCandidates = int64_t{1} << 17;
+
+struct NmsProblem {
+  SlotView boxes;       // [batch, per_image] slots of four coordinates
+  SlotView scores;      // [batch, per_image]
+  SlotView categories;  // [batch, per_image] int64, where has_categories
+  bool has_categories;
+  int64_t batch, per_image;
+  double iou_threshold, score_threshold;
+  int64_t max_candidates, max_detections;
+  // Contiguous outputs [batch, max_detections], in the dtypes of boxes and scores.
+  SlotView out_boxes, out_scores;
+  int64_t* out_indices;
+  int32_t* out_counts;  // [batch]
 };
 
 // The targets [first, first + count) of one image.

@@ -2,15 +2,13 @@
 // and the shape in which the compiler vectorises box arithmetic.
 #pragma once
 
-#include <c10/util/BFloat16.h>
-#include <c10/util/Half.h>
-
 #include <cstdint>
 #include <cstring>
 #include <limits>
 
 #include "../box_math.h"
 #include "../problems.h"
+#include "half.h"
 
 namespace lensbox {
 
@@ -42,9 +40,9 @@ void with_storage_type(DType dtype, const Body& body) {
     case DType::kFloat32:
       return body(float{});
     case DType::kFloat16:
-      return body(c10::Half{});
+      return body(Half{});
     case DType::kBFloat16:
-      return body(c10::BFloat16{});
+      return body(BFloat16{});
     case DType::kUInt8:
       return body(uint8_t{});
     case DType::kInt16:
@@ -106,7 +104,7 @@ void store_gradients(const SlotView& view, const int64_t* slots, int count, cons
     if constexpr (std::numeric_limits<Storage>::is_integer) {
       return;  // integers have no gradient, and nobody is let to ask
     } else {
-      const T limit = static_cast<T>(std::numeric_limits<Storage>::max());
+      const T limit = static_cast<T>(kLargest<Storage>);
       auto* data = static_cast<Storage*>(view.data);
       const auto write = [&](Storage* box, int i) {
         box[0] = static_cast<Storage>(saturate(block.x1[i], limit));
@@ -181,7 +179,7 @@ void store_numbers(const SlotView& view, const int64_t* slots, int count, const 
     if constexpr (std::numeric_limits<Storage>::is_integer) {
       return;  // no output is of integers
     } else {
-      const T limit = static_cast<T>(std::numeric_limits<Storage>::max());
+      const T limit = static_cast<T>(kLargest<Storage>);
       Storage* run = static_cast<Storage*>(view.data) + slots[0];
       for (int i = 0; i < count; ++i) {
         run[i] = static_cast<Storage>(saturate(numbers[i], limit));

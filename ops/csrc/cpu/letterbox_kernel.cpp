@@ -1,6 +1,3 @@
-#include <ATen/Parallel.h>
-#include <torch/library.h>
-
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
@@ -10,12 +7,14 @@
 #include <vector>
 
 #include "../letterbox_math.h"
-#include "../outputs.h"
-#include "../slots.h"
 #include "filters.h"
 #include "image_rows.h"
+#include "launchers.h"
+#include "runtime.h"
 
 namespace lensbox {
+
+namespace {
 
 // An image with all that its canvas depends on.
 struct FittedImage {
@@ -24,15 +23,6 @@ struct FittedImage {
   const FilterTable* across;  // from image.width to fit.width
   const FilterTable* down;    // from image.height to fit.height
 };
-
-// Writes rows [begin, end) of the fitted image to canvas `index`, and the padding on their left and right.
-void letterbox_rows(const FittedImage& fitted, const Canvases& out, int64_t index, int32_t begin,
-                    int32_t end);
-
-// Writes the padding above and below the image.
-void pad_above_and_below(const FittedImage& fitted, const Canvases& out, int64_t index);
-
-namespace {
 
 // How much of a row is read before the next row is. Memory is fastest where it is read without a break, and a
 // band of such rows stays in the second cache.
@@ -158,8 +148,7 @@ uint8_t* plane(const Canvases& out, int64_t index, int32_t channel) {
   return out.pixels + (index * out.channels + channel) * out.height * out.width;
 }
 
-}  // namespace
-
+// Write rows [begin, end) of the fitted image to canvas `index`, and the padding on their left and right.
 void letterbox_rows(const FittedImage& fitted, const Canvases& out, int64_t index, int32_t begin,
                     int32_t end) {
   const Fit& fit = fitted.fit;
@@ -189,6 +178,7 @@ void letterbox_rows(const FittedImage& fitted, const Canvases& out, int64_t inde
   }
 }
 
+// Write the padding above and below the image.
 void pad_above_and_below(const FittedImage& fitted, const Canvases& out, int64_t index) {
   const Fit& fit = fitted.fit;
   for (int32_t channel = 0; channel < out.channels; ++channel) {
@@ -198,8 +188,6 @@ void pad_above_and_below(const FittedImage& fitted, const Canvases& out, int64_t
                 (out.height - fit.top - fit.height) * out.width);
   }
 }
-
-namespace {
 
 // Pixels, of images and canvases, that are worth a thread of their own: some 50 microseconds of work.
 constexpr int64_t kGrainPixels = int64_t{1} << 18;
@@ -241,16 +229,15 @@ std::vector<Band> make_bands(const std::vector<FittedImage>& images, int64_t sha
   return bands;
 }
 
-std::tuple<Tensor, Tensor> letterbox_cpu(at::TensorList images, int64_t height, int64_t width,
-                                         int64_t channels, int64_t fill) {
-  const auto outputs = letterbox_outputs(images, height, width, channels, fill);
-  const Canvases out = canvases_view(std::get<0>(outputs), std::get<1>(outputs), fill);
+}  // namespace
+
+void lensbox_cpu_letterbox(const ImageView* images, int64_t image_count, const Canvases& out) {
   FilterTables tables;
   std::vector<FittedImage> fitted;
-  for (const Tensor& tensor : images) {
-    const ImageView image = image_view(tensor);
+  for (int64_t index = 0; index < image_count; ++index) {
+    const ImageView& image = images[index];
     const Fit fit = fit_to_canvas(image.width, image.height, out.width, out.height);
-    write_geometry(image, fit, out.geometry + 6 * fitted.size());
+    write_geometry(image, fit, out.geometry + 6 * index);
     fitted.push_back(
         {image, fit, tables.find(image.width, fit.width), tables.find(image.height, fit.height)});
   }
@@ -258,24 +245,17 @@ std::tuple<Tensor, Tensor> letterbox_cpu(at::TensorList images, int64_t height, 
   for (const FittedImage& image : fitted) {
     all_work += work(image);
   }
-  const int64_t threads = at::in_parallel_region() ? 1 : at::get_num_threads();
-  const std::vector<Band> bands = make_bands(fitted, std::max(kGrainPixels, all_work / threads));
+  const std::vector<Band> bands =
+      make_bands(fitted, std::max(kGrainPixels, all_work / cpu_runtime.threads()));
   const auto count = static_cast<int64_t>(bands.size());
   const int64_t grain = std::max<int64_t>(1, kGrainPixels / (all_work / count));
-  at::parallel_for(0, count, grain, [&](int64_t begin, int64_t end) {
+  parallel_for(0, count, grain, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       const Band& band = bands[i];
       letterbox_rows(fitted[band.index], out, band.index, band.begin, band.end);
       if (band.begin == 0) pad_above_and_below(fitted[band.index], out, band.index);
     }
   });
-  return outputs;
 }
-
-}  // namespace
 
 }  // namespace lensbox
-
-TORCH_LIBRARY_IMPL(lensbox, CPU, m) {
-  m.impl("letterbox", lensbox::letterbox_cpu);
-}

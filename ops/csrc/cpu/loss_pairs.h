@@ -1,12 +1,10 @@
 // What the CPU kernels of both losses do with their pairs of boxes, a block at a time.
 #pragma once
 
-#include <ATen/Parallel.h>
-
 #include <vector>
 
-#include "../slots.h"
 #include "box_block.h"
+#include "runtime.h"
 
 namespace lensbox {
 
@@ -62,7 +60,7 @@ void write_gradients(const Pairs& pairs, const T* factors, T eps, const SlotView
 template <typename Body>
 Sums sum_of_chunks(int64_t chunks, const Body& body) {
   std::vector<Sums> partial(chunks);
-  at::parallel_for(0, chunks, 1, [&](int64_t begin, int64_t end) {
+  parallel_for(0, chunks, 1, [&](int64_t begin, int64_t end) {
     for (int64_t chunk = begin; chunk < end; ++chunk) {
       partial[chunk] = body(chunk);
     }
@@ -76,13 +74,22 @@ Sums sum_of_chunks(int64_t chunks, const Body& body) {
 }
 
 // Write the loss and what it was divided by, each a scalar.
-inline void store_loss(const Tensor& loss, const Tensor& normalizer, double sum, double divisor) {
-  if (loss.scalar_type() == at::kDouble) {
-    *loss.data_ptr<double>() = sum / divisor;
+inline void store_loss(void* loss, double* normalizer, bool in_double, double sum, double divisor) {
+  if (in_double) {
+    *static_cast<double*>(loss) = sum / divisor;
   } else {
-    *loss.data_ptr<float>() = static_cast<float>(sum / divisor);
+    *static_cast<float*>(loss) = static_cast<float>(sum / divisor);
   }
-  *normalizer.data_ptr<double>() = divisor;
+  *normalizer = divisor;
+}
+
+// Return the gradient of the loss, a scalar of any dtype; one without data stands for 1.
+template <typename T>
+T load_scalar(const SlotView& grad) {
+  T value(1);
+  const int64_t slot = 0;
+  if (grad.data != nullptr) load_numbers(grad, &slot, 1, &value);
+  return value;
 }
 
 }  // namespace lensbox

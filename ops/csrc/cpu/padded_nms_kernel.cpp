@@ -1,16 +1,11 @@
-#include <ATen/Parallel.h>
-#include <torch/library.h>
-
 #include <algorithm>
 #include <cmath>
 #include <vector>
 
 #include "../box_math.h"
-#include "../checks.h"
-#include "../outputs.h"
-#include "../slots.h"
 #include "box_block.h"
-#include "vectors.h"
+#include "launchers.h"
+#include "runtime.h"
 
 namespace lensbox {
 namespace {
@@ -129,58 +124,40 @@ std::vector<int64_t> keep(Candidates<T> candidates, T threshold, int64_t max_det
   return kept;
 }
 
-std::tuple<Tensor, Tensor, Tensor, Tensor> padded_nms_cpu(const Tensor& boxes, const Tensor& scores,
-                                                          double iou_threshold, double score_threshold,
-                                                          int64_t max_candidates, int64_t max_detections,
-                                                          const std::optional<Tensor>& categories) {
-  const auto [out_boxes, out_scores, out_indices, out_counts] = padded_nms_outputs(
-      boxes, scores, iou_threshold, score_threshold, max_candidates, max_detections, categories);
-  const int64_t images = boxes.size(0), per_image = boxes.size(1);
-  const SlotView box_view = box_slots(boxes), score_view = number_slots(scores);
-  const SlotView category_view = categories.has_value() ? number_slots(*categories) : SlotView{};
-  const SlotView out_box_view = box_slots(out_boxes), out_score_view = number_slots(out_scores);
-  int64_t* indices = out_indices.data_ptr<int64_t>();
-  int32_t* counts = out_counts.data_ptr<int32_t>();
-
-  const auto run_image = [&](int64_t image, auto box_math, auto score_math) {
-    using T = decltype(box_math);
-    using Score = decltype(score_math);
-    const int64_t first = image * per_image;
-    std::vector<Score> values(per_image);
-    for_each_block(first, first + per_image, [&](const int64_t* slots, int count) {
-      load_numbers(score_view, slots, count, values.data() + (slots[0] - first));
-    });
-    auto order = rank(values, static_cast<Score>(score_threshold), max_candidates);
-    const auto candidates =
-        gather<T>(box_view, categories.has_value() ? &category_view : nullptr, first, std::move(order));
-    const auto kept = keep(candidates, static_cast<T>(iou_threshold), max_detections);
-    counts[image] = static_cast<int32_t>(kept.size());
-    for (int64_t k = 0; k < max_detections; ++k) {
-      const int64_t out = image * max_detections + k;
-      const bool filled = k < static_cast<int64_t>(kept.size());
-      indices[out] = filled ? kept[k] : -1;
-      const int64_t in = first + (filled ? kept[k] : 0);
-      copy_slot(box_view, in, out_box_view, out, 4, filled);
-      copy_slot(score_view, in, out_score_view, out, 1, filled);
-    }
-  };
-  const bool double_boxes = boxes.scalar_type() == at::kDouble,
-             double_scores = scores.scalar_type() == at::kDouble;
-  at::parallel_for(0, images, 1, [&](int64_t begin, int64_t end) {
-    for (int64_t image = begin; image < end; ++image) {
-      if (double_boxes) {
-        double_scores ? run_image(image, double{}, double{}) : run_image(image, double{}, float{});
-      } else {
-        double_scores ? run_image(image, float{}, double{}) : run_image(image, float{}, float{});
-      }
-    }
+template <typename T, typename Score>
+void run_image(const NmsProblem& problem, int64_t image) {
+  const int64_t first = image * problem.per_image;
+  std::vector<Score> values(problem.per_image);
+  for_each_block(first, first + problem.per_image, [&](const int64_t* slots, int count) {
+    load_numbers(problem.scores, slots, count, values.data() + (slots[0] - first));
   });
-  return {out_boxes, out_scores, out_indices, out_counts};
+  auto order = rank(values, static_cast<Score>(problem.score_threshold), problem.max_candidates);
+  const SlotView* categories = problem.has_categories ? &problem.categories : nullptr;
+  const auto candidates = gather<T>(problem.boxes, categories, first, std::move(order));
+  const auto kept = keep(candidates, static_cast<T>(problem.iou_threshold), problem.max_detections);
+  problem.out_counts[image] = static_cast<int32_t>(kept.size());
+  for (int64_t k = 0; k < problem.max_detections; ++k) {
+    const int64_t out = image * problem.max_detections + k;
+    const bool filled = k < static_cast<int64_t>(kept.size());
+    problem.out_indices[out] = filled ? kept[k] : -1;
+    const int64_t in = first + (filled ? kept[k] : 0);
+    copy_slot(problem.boxes, in, problem.out_boxes, out, 4, filled);
+    copy_slot(problem.scores, in, problem.out_scores, out, 1, filled);
+  }
 }
 
 }  // namespace
-}  // namespace lensbox
 
-TORCH_LIBRARY_IMPL(lensbox, CPU, m) {
-  m.impl("padded_nms", lensbox::padded_nms_cpu);
+void lensbox_cpu_padded_nms(const NmsProblem& problem) {
+  const bool double_boxes = problem.boxes.dtype == DType::kFloat64,
+             double_scores = problem.scores.dtype == DType::kFloat64;
+  const auto run = double_boxes ? (double_scores ? run_image<double, double> : run_image<double, float>)
+                                : (double_scores ? run_image<float, double> : run_image<float, float>);
+  parallel_for(0, problem.batch, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t image = begin; image < end; ++image) {
+      run(problem, image);
+    }
+  });
 }
+
+}  // namespace lensbox

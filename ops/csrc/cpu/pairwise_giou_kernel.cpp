@@ -1,14 +1,9 @@
-#include <ATen/Parallel.h>
-#include <torch/library.h>
-
 #include <algorithm>
-#include <array>
 #include <vector>
 
-#include "../checks.h"
-#include "../outputs.h"
-#include "../slots.h"
 #include "box_block.h"
+#include "launchers.h"
+#include "runtime.h"
 
 namespace lensbox {
 namespace {
@@ -44,7 +39,7 @@ class ImageBoxes {
 template <typename T>
 void pairwise_giou_kernel(const PairwiseProblem& problem, T eps, const SlotView& out) {
   const int64_t grain = kGrainPairs / std::max<int64_t>(problem.columns, 1) + 1;
-  at::parallel_for(0, problem.batch * problem.rows, grain, [&](int64_t begin, int64_t end) {
+  parallel_for(0, problem.batch * problem.rows, grain, [&](int64_t begin, int64_t end) {
     ImageBoxes<T> columns(problem.boxes2, problem.columns);
     T result[kBlock];
     for (int64_t row = begin; row < end; ++row) {
@@ -72,7 +67,7 @@ template <typename T>
 void gradient_of_side(const SlotView& of, int64_t of_count, const SlotView& against, int64_t against_count,
                       int64_t batch, const SlotView& grad, bool of_is_row, T eps, const SlotView& out) {
   const int64_t grain = kGrainPairs / std::max<int64_t>(against_count, 1) + 1;
-  at::parallel_for(0, batch * of_count, grain, [&](int64_t begin, int64_t end) {
+  parallel_for(0, batch * of_count, grain, [&](int64_t begin, int64_t end) {
     ImageBoxes<T> others(against, against_count);
     T upstream[kBlock];
     int64_t grad_slots[kBlock];
@@ -106,48 +101,37 @@ void gradient_of_side(const SlotView& of, int64_t of_count, const SlotView& agai
   });
 }
 
-Tensor pairwise_giou_cpu(const Tensor& boxes1, const Tensor& boxes2, double eps) {
-  const Tensor out = pairwise_giou_outputs(boxes1, boxes2, eps);
-  const auto batch = broadcast_leading(boxes1, boxes2, 2);
-  const Tensor a = expand_leading(boxes1, batch, 2), b = expand_leading(boxes2, batch, 2);
-  const PairwiseProblem problem = pairwise_problem(a, b);
-  if (math_dtype(boxes1, boxes2) == at::kDouble) {
-    pairwise_giou_kernel<double>(problem, eps, number_slots(out));
-  } else {
-    pairwise_giou_kernel<float>(problem, static_cast<float>(eps), number_slots(out));
+template <typename T>
+void pairwise_giou_backward_kernel(const SlotView& grad, const PairwiseProblem& problem, T eps,
+                                   const SlotView* grad1, const SlotView* grad2) {
+  if (grad1 != nullptr) {
+    gradient_of_side(problem.boxes1, problem.rows, problem.boxes2, problem.columns, problem.batch, grad, true,
+                     eps, *grad1);
   }
-  return out;
-}
-
-std::tuple<Tensor, Tensor> pairwise_giou_backward_cpu(const Tensor& grad, const Tensor& boxes1,
-                                                      const Tensor& boxes2, double eps,
-                                                      std::array<bool, 2> output_mask) {
-  const auto [grad1, grad2] = pairwise_giou_backward_outputs(grad, boxes1, boxes2, eps, output_mask);
-  const auto batch = broadcast_leading(boxes1, boxes2, 2);
-  const Tensor a = expand_leading(boxes1, batch, 2), b = expand_leading(boxes2, batch, 2);
-  const PairwiseProblem problem = pairwise_problem(a, b);
-  const Tensor kept_grad = viewable(grad, 0);
-  const SlotView upstream = number_slots(kept_grad);
-  const auto run = [&](auto math) {
-    using T = decltype(math);
-    const T clamp = static_cast<T>(eps);
-    if (output_mask[0]) {
-      gradient_of_side<T>(problem.boxes1, problem.rows, problem.boxes2, problem.columns, problem.batch,
-                          upstream, true, clamp, box_slots(grad1));
-    }
-    if (output_mask[1]) {
-      gradient_of_side<T>(problem.boxes2, problem.columns, problem.boxes1, problem.rows, problem.batch,
-                          upstream, false, clamp, box_slots(grad2));
-    }
-  };
-  math_dtype(boxes1, boxes2) == at::kDouble ? run(double{}) : run(float{});
-  return {grad1, grad2};
+  if (grad2 != nullptr) {
+    gradient_of_side(problem.boxes2, problem.columns, problem.boxes1, problem.rows, problem.batch, grad,
+                     false, eps, *grad2);
+  }
 }
 
 }  // namespace
-}  // namespace lensbox
 
-TORCH_LIBRARY_IMPL(lensbox, CPU, m) {
-  m.impl("pairwise_giou", lensbox::pairwise_giou_cpu);
-  m.impl("_pairwise_giou_backward", lensbox::pairwise_giou_backward_cpu);
+void lensbox_cpu_pairwise_giou(const PairwiseProblem& problem, double eps, bool in_double,
+                               const SlotView& out) {
+  if (in_double) {
+    pairwise_giou_kernel<double>(problem, eps, out);
+  } else {
+    pairwise_giou_kernel<float>(problem, static_cast<float>(eps), out);
+  }
 }
+
+void lensbox_cpu_pairwise_giou_backward(const SlotView& grad, const PairwiseProblem& problem, double eps,
+                                        bool in_double, const SlotView* grad1, const SlotView* grad2) {
+  if (in_double) {
+    pairwise_giou_backward_kernel<double>(grad, problem, eps, grad1, grad2);
+  } else {
+    pairwise_giou_backward_kernel<float>(grad, problem, static_cast<float>(eps), grad1, grad2);
+  }
+}
+
+}  // namespace lensbox

@@ -28,7 +28,7 @@ namespace lensbox {
 
 enum class Vectors { kBaseline, kAvx2, kAvx512 };
 
-// The widest that torch uses on this machine. ATEN_CPU_CAPABILITY=avx2 or =default asks both for less.
+// The widest that the caller of the kernels asks for (runtime.h).
 Vectors widest_vectors();
 
 // All that `body` calls is inlined into a function for the named instruction set. Nothing else is compiled

@@ -38,8 +38,8 @@ __global__ void __launch_bounds__(kThreads)
 
 }  // namespace
 
-cudaError_t launch_giou(const SlotView& boxes1, const SlotView& boxes2, double eps, bool in_double,
-                        int64_t slots, const SlotView& out, cudaStream_t stream) {
+cudaError_t lensbox_cuda_giou(const SlotView& boxes1, const SlotView& boxes2, double eps, bool in_double,
+                              int64_t slots, const SlotView& out, cudaStream_t stream) {
   if (slots == 0) return cudaSuccess;
   const int blocks = grid_size(slots, kThreads, kBlocksPerSm);
   if (in_double) {
@@ -50,9 +50,9 @@ cudaError_t launch_giou(const SlotView& boxes1, const SlotView& boxes2, double e
   return cudaGetLastError();
 }
 
-cudaError_t launch_giou_backward(const SlotView& grad, const SlotView& boxes1, const SlotView& boxes2,
-                                 double eps, bool in_double, int64_t slots, const SlotView* grad1,
-                                 const SlotView* grad2, cudaStream_t stream) {
+cudaError_t lensbox_cuda_giou_backward(const SlotView& grad, const SlotView& boxes1, const SlotView& boxes2,
+                                       double eps, bool in_double, int64_t slots, const SlotView* grad1,
+                                       const SlotView* grad2, cudaStream_t stream) {
   if (slots == 0) return cudaSuccess;
   const int blocks = grid_size(slots, kThreads, kBlocksPerSm);
   const auto run = [&](auto kernel, auto clamp) {

@@ -14,6 +14,7 @@
 #include "launchers.h"
 #include "loss_reduction.cuh"
 #include "memory.cuh"
+#include "tickets.h"
 
 namespace lensbox {
 namespace {
@@ -228,25 +229,26 @@ bool with_packed_inputs(const JaggedProblem& problem, const Body& body) {
 
 }  // namespace
 
-cudaError_t launch_jagged_giou_loss_forward(const JaggedProblem& problem, double eps, bool in_double,
-                                            double* workspace, unsigned int* ticket, void* loss,
-                                            double* normalizer, cudaStream_t stream) {
+cudaError_t lensbox_cuda_jagged_giou_loss_forward(const JaggedProblem& problem, void* loss,
+                                                  double* normalizer, void* workspace, cudaStream_t stream) {
+  auto* sums = static_cast<LossSums*>(behind_spare(workspace));
+  unsigned int* ticket = nullptr;
+  LENSBOX_RETURN_IF_FAILED(take_tickets(stream, workspace, &ticket));
   const auto run = [&](auto math, const auto& inputs) {
     using T = decltype(math);
     launch(Start::kEarly, forward_kernel<T, std::decay_t<decltype(inputs)>>,
-           loss_shape(std::max(problem.target_count, problem.images)), stream, inputs, static_cast<T>(eps),
-           reinterpret_cast<LossSums*>(workspace), ticket, static_cast<T*>(loss), normalizer);
+           loss_shape(std::max(problem.target_count, problem.images)), stream, inputs,
+           static_cast<T>(problem.eps), sums, ticket, static_cast<T*>(loss), normalizer);
   };
   if (!with_packed_inputs(problem, [&](const auto& inputs) { run(float{}, inputs); })) {
-    with_math(in_double, [&](auto math) { run(math, JaggedInputs<StridedPairs>(problem)); });
+    with_math(problem.in_double, [&](auto math) { run(math, JaggedInputs<StridedPairs>(problem)); });
   }
   return cudaGetLastError();
 }
 
-cudaError_t launch_jagged_giou_loss_backward(const SlotView& grad, const JaggedProblem& problem,
-                                             const double* normalizer, double eps, bool in_double,
-                                             const SlotView* grad_pred, const SlotView* grad_targets,
-                                             cudaStream_t stream) {
+cudaError_t lensbox_cuda_jagged_giou_loss_backward(const JaggedProblem& problem, const SlotView& grad,
+                                                   const double* normalizer, const SlotView* grad_pred,
+                                                   const SlotView* grad_targets, cudaStream_t stream) {
   const int64_t pred_slots = problem.images * problem.slots;
   const int64_t items = std::max(pred_slots, problem.target_count);
   if (items == 0) return cudaSuccess;
@@ -254,14 +256,14 @@ cudaError_t launch_jagged_giou_loss_backward(const SlotView& grad, const JaggedP
   const bool packed =
       only_pred && grad.dtype == DType::kFloat32 && with_packed_inputs(problem, [&](const auto& inputs) {
         launch_packed_backward<SlotGroup<std::decay_t<decltype(inputs)>>>(
-            inputs, pred_slots, grad.data, normalizer, eps, *grad_pred, stream);
+            inputs, pred_slots, grad.data, normalizer, problem.eps, *grad_pred, stream);
       });
   if (packed) return cudaGetLastError();
-  with_math(in_double, [&](auto math) {
+  with_math(problem.in_double, [&](auto math) {
     using T = decltype(math);
     launch(Start::kEarly, strided_backward_kernel<T>,
            LaunchShape(grid_size(items, kLossThreads, kGradientBlocksPerSm), kLossThreads), stream, grad,
-           JaggedInputs<StridedPairs>(problem), normalizer, static_cast<T>(eps),
+           JaggedInputs<StridedPairs>(problem), normalizer, static_cast<T>(problem.eps),
            grad_pred != nullptr ? *grad_pred : SlotView{}, grad_pred != nullptr,
            grad_targets != nullptr ? *grad_targets : SlotView{}, grad_targets != nullptr);
   });

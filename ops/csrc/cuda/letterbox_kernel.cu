@@ -108,8 +108,8 @@ static_assert(sizeof(LetterboxBatch<kMostImages>) <= 4096);
 
 }  // namespace
 
-cudaError_t launch_letterbox(const ImageView* images, int64_t count, const Canvases& out,
-                             cudaStream_t stream) {
+cudaError_t lensbox_cuda_letterbox(const ImageView* images, int64_t count, const Canvases& out,
+                                   cudaStream_t stream) {
   for (int64_t first = 0; first < count; first += kMostImages) {
     const int32_t part = static_cast<int32_t>(std::min<int64_t>(count - first, kMostImages));
     const int32_t begin = static_cast<int32_t>(first);

@@ -17,6 +17,7 @@
 #include "launchers.h"
 #include "loss_reduction.cuh"
 #include "memory.cuh"
+#include "tickets.h"
 
 namespace lensbox {
 namespace {
@@ -255,10 +256,16 @@ std::optional<cudaError_t> launch_fused(const MaskedProblem& problem, LossSums* 
 
 }  // namespace
 
-cudaError_t launch_masked_giou_loss_forward(const MaskedProblem& problem, double* workspace,
-                                            unsigned int* ticket, void* loss, double* normalizer,
-                                            cudaStream_t stream) {
-  auto* sums = reinterpret_cast<LossSums*>(workspace);
+size_t lensbox_cuda_loss_workspace(int64_t threads) {
+  const size_t blocks = loss_shape(threads).blocks.x;
+  return blocks > 1 ? kSpareBytes + blocks * sizeof(LossSums) : 0;
+}
+
+cudaError_t lensbox_cuda_masked_giou_loss_forward(const MaskedProblem& problem, void* loss,
+                                                  double* normalizer, void* workspace, cudaStream_t stream) {
+  auto* sums = static_cast<LossSums*>(behind_spare(workspace));
+  unsigned int* ticket = nullptr;
+  LENSBOX_RETURN_IF_FAILED(take_tickets(stream, workspace, &ticket));
   const bool packed = with_packed_inputs(problem, [&](const auto& inputs) {
     using Inputs = std::decay_t<decltype(inputs)>;
     launch(Start::kEarly, packed_forward_kernel<Inputs>,
@@ -275,9 +282,9 @@ cudaError_t launch_masked_giou_loss_forward(const MaskedProblem& problem, double
   return cudaGetLastError();
 }
 
-cudaError_t launch_masked_giou_loss_backward(const MaskedProblem& problem, const SlotView& grad,
-                                             const void* loss, const double* normalizer,
-                                             const MaskedGradients& out, cudaStream_t stream) {
+cudaError_t lensbox_cuda_masked_giou_loss_backward(const MaskedProblem& problem, const SlotView& grad,
+                                                   const void* loss, const double* normalizer,
+                                                   const MaskedGradients& out, cudaStream_t stream) {
   if (problem.slots == 0) return cudaSuccess;
   const bool only_pred = out.pred != nullptr && out.target == nullptr && out.weight == nullptr;
   const bool plain_grad = grad.data == nullptr || grad.dtype == DType::kFloat32;
@@ -298,16 +305,16 @@ cudaError_t launch_masked_giou_loss_backward(const MaskedProblem& problem, const
   return cudaGetLastError();
 }
 
-cudaError_t launch_masked_giou_loss_and_grad(const MaskedProblem& problem, double* workspace,
-                                             unsigned int* ticket, void* loss, double* normalizer,
-                                             const SlotView& grad_pred, cudaStream_t stream) {
-  const auto fused = launch_fused(problem, reinterpret_cast<LossSums*>(workspace), loss, grad_pred, stream);
+cudaError_t lensbox_cuda_masked_giou_loss_and_grad(const MaskedProblem& problem, void* loss,
+                                                   double* normalizer, const SlotView& grad_pred,
+                                                   void* workspace, cudaStream_t stream) {
+  auto* sums = static_cast<LossSums*>(behind_spare(workspace));
+  const auto fused = launch_fused(problem, sums, loss, grad_pred, stream);
   if (fused.has_value()) return *fused;
-  const cudaError_t error =
-      launch_masked_giou_loss_forward(problem, workspace, ticket, loss, normalizer, stream);
-  if (error != cudaSuccess) return error;
-  return launch_masked_giou_loss_backward(problem, SlotView{}, loss, normalizer,
-                                          {&grad_pred, nullptr, nullptr}, stream);
+  LENSBOX_RETURN_IF_FAILED(
+      lensbox_cuda_masked_giou_loss_forward(problem, loss, normalizer, workspace, stream));
+  return lensbox_cuda_masked_giou_loss_backward(problem, SlotView{}, loss, normalizer,
+                                                {&grad_pred, nullptr, nullptr}, stream);
 }
 
 }  // namespace lensbox

@@ -1,6 +1,7 @@
 // What all NMS kernels share: their types, how scores are ordered, how a detection is written.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 
@@ -9,6 +10,25 @@
 #include "memory.cuh"
 
 namespace lensbox {
+
+// At most so many candidates of an image are the threads of one block.
+constexpr int64_t kMaxBlockCandidates = 1024;
+
+inline int64_t candidates_of(const NmsProblem& problem) {
+  return std::min(problem.per_image, problem.max_candidates);
+}
+
+inline bool is_large(const NmsProblem& problem) {
+  return candidates_of(problem) > kMaxBlockCandidates;
+}
+
+// Several blocks an image: return the bytes of workspace, or 0 if one block an image is faster.
+size_t split_nms_workspace(const NmsProblem& problem);
+cudaError_t launch_split_nms(const NmsProblem& problem, void* memory, cudaStream_t stream);
+
+// Any number of candidates up to kMaxCandidates. The workspace is 256-byte aligned.
+size_t large_nms_workspace(const NmsProblem& problem);
+cudaError_t launch_large_nms(const NmsProblem& problem, void* workspace, cudaStream_t stream);
 
 // Unsigned integers that are ordered as the scores are. -0 and +0 are equal. 0 is the bits of no score but
 // NaN, which is never a candidate, and so can stand for "none".

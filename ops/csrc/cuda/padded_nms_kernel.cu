@@ -96,8 +96,15 @@ cudaError_t launch(const NmsProblem& problem, cudaStream_t stream) {
 
 }  // namespace
 
-cudaError_t launch_padded_nms(const NmsProblem& problem, cudaStream_t stream) {
+size_t lensbox_cuda_padded_nms_workspace(const NmsProblem& problem) {
+  if (problem.batch == 0) return 0;
+  return is_large(problem) ? large_nms_workspace(problem) : split_nms_workspace(problem);
+}
+
+cudaError_t lensbox_cuda_padded_nms(const NmsProblem& problem, void* workspace, cudaStream_t stream) {
   if (problem.batch == 0) return cudaSuccess;
+  if (is_large(problem)) return launch_large_nms(problem, workspace, stream);
+  if (workspace != nullptr) return launch_split_nms(problem, workspace, stream);
   return with_math_types(problem, [&](auto math, auto score) {
     return launch<decltype(math), decltype(score)>(problem, stream);
   });

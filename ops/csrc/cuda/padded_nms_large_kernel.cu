@@ -9,7 +9,6 @@
 #include <cub/device/device_radix_sort.cuh>
 
 #include "launch.h"
-#include "launchers.h"
 #include "padded_nms_device.cuh"
 
 namespace lensbox {
@@ -42,10 +41,6 @@ struct Workspace {
   size_t sort_bytes;
   size_t bytes;  // of everything
 };
-
-int64_t candidates_of(const NmsProblem& problem) {
-  return std::min(problem.per_image, problem.max_candidates);
-}
 
 int64_t words_of(const NmsProblem& problem) {
   return (candidates_of(problem) + kWordBits - 1) / kWordBits;
@@ -281,13 +276,13 @@ cudaError_t launch(const NmsProblem& problem, void* memory, cudaStream_t stream)
 
 }  // namespace
 
-size_t padded_nms_large_workspace(const NmsProblem& problem) {
+size_t large_nms_workspace(const NmsProblem& problem) {
   return with_math_types(problem, [&](auto math, auto score) {
     return lay_out<decltype(math), decltype(score)>(problem, nullptr).bytes;
   });
 }
 
-cudaError_t launch_padded_nms_large(const NmsProblem& problem, void* workspace, cudaStream_t stream) {
+cudaError_t launch_large_nms(const NmsProblem& problem, void* workspace, cudaStream_t stream) {
   if (problem.batch == 0) return cudaSuccess;
   return with_math_types(problem, [&](auto math, auto score) {
     return launch<decltype(math), decltype(score)>(problem, workspace, stream);

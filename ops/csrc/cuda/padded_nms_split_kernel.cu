@@ -12,11 +12,14 @@
 
 #include "device.cuh"
 #include "launch.h"
-#include "launchers.h"
 #include "padded_nms_block.cuh"
+#include "tickets.h"
 
 namespace lensbox {
 namespace {
+
+// With fewer threads an image, the overlaps take less time than the blocks' meeting.
+constexpr int kLeastSplitThreads = 128;
 
 // Words that a thread of the last block reads ahead.
 constexpr int kAhead = 4;
@@ -136,18 +139,17 @@ cudaError_t launch(const NmsProblem& problem, unsigned int* workspace, unsigned 
 
 }  // namespace
 
-bool padded_nms_should_split(const NmsProblem& problem) {
+size_t split_nms_workspace(const NmsProblem& problem) {
   const int threads = nms_threads(problem);
-  return problem.batch > 0 && threads >= kLeastSplitThreads && blocks_of_image(problem, threads) > 1;
+  const bool few_images = problem.batch > 0 && problem.batch <= kMaxTickets;
+  if (!few_images || threads < kLeastSplitThreads || blocks_of_image(problem, threads) <= 1) return 0;
+  return kSpareBytes + static_cast<size_t>(problem.batch) * (threads / 32) * threads * sizeof(unsigned int);
 }
 
-int64_t padded_nms_split_words(const NmsProblem& problem) {
-  const int64_t threads = nms_threads(problem);
-  return problem.batch * (threads / 32) * threads;
-}
-
-cudaError_t launch_padded_nms_split(const NmsProblem& problem, unsigned int* workspace, unsigned int* tickets,
-                                    cudaStream_t stream) {
+cudaError_t launch_split_nms(const NmsProblem& problem, void* memory, cudaStream_t stream) {
+  auto* workspace = static_cast<unsigned int*>(behind_spare(memory));
+  unsigned int* tickets = nullptr;
+  LENSBOX_RETURN_IF_FAILED(take_tickets(stream, memory, &tickets));
   return with_math_types(problem, [&](auto math, auto score) {
     return launch<decltype(math), decltype(score)>(problem, workspace, tickets, stream);
   });

@@ -248,16 +248,16 @@ void backward(const SlotView& grad, const PairwiseProblem& problem, double eps, 
 
 }  // namespace
 
-cudaError_t launch_pairwise_giou(const PairwiseProblem& problem, double eps, bool in_double,
-                                 const SlotView& out, cudaStream_t stream) {
+cudaError_t lensbox_cuda_pairwise_giou(const PairwiseProblem& problem, double eps, bool in_double,
+                                       const SlotView& out, cudaStream_t stream) {
   if (problem.batch * problem.rows * problem.columns == 0) return cudaSuccess;
   (in_double ? forward<double> : forward<float>)(problem, eps, out, stream);
   return cudaGetLastError();
 }
 
-cudaError_t launch_pairwise_giou_backward(const SlotView& grad, const PairwiseProblem& problem, double eps,
-                                          bool in_double, const SlotView* grad1, const SlotView* grad2,
-                                          cudaStream_t stream) {
+cudaError_t lensbox_cuda_pairwise_giou_backward(const SlotView& grad, const PairwiseProblem& problem,
+                                                double eps, bool in_double, const SlotView* grad1,
+                                                const SlotView* grad2, cudaStream_t stream) {
   if (problem.batch == 0) return cudaSuccess;
   (in_double ? backward<double> : backward<float>)(grad, problem, eps, grad1, grad2, stream);
   return cudaGetLastError();

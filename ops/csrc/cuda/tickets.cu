@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "launch.h"
-#include "launchers.h"
+#include "tickets.h"
 
 namespace lensbox {
 namespace {
@@ -65,7 +65,8 @@ cudaError_t open_pool(Pool& pool) {
 
 }  // namespace
 
-cudaError_t take_tickets(cudaStream_t stream, unsigned int* spare, unsigned int** tickets) {
+cudaError_t take_tickets(cudaStream_t stream, void* spare, unsigned int** tickets) {
+  if (spare == nullptr) return cudaSuccess;
   static std::atomic<unsigned long long> threads = 0;
   thread_local const unsigned long long thread = ++threads;
   int device = 0;
@@ -85,8 +86,8 @@ cudaError_t take_tickets(cudaStream_t stream, unsigned int* spare, unsigned int*
       return cudaSuccess;
     }
     if (pool.free.empty()) {
-      *tickets = spare;
-      return cudaMemsetAsync(spare, 0, kMaxTickets * sizeof(unsigned int), stream);
+      *tickets = static_cast<unsigned int*>(spare);
+      return cudaMemsetAsync(spare, 0, kSpareBytes, stream);
     }
     *tickets = pool.counters + pool.free.back() * kMaxTickets;
     pool.taken.emplace(owner, pool.free.back());

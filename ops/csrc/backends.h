@@ -1,0 +1,102 @@
+// The two backends behind one binding of each op: which kernels they have, and how one is called.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include "cpu/launchers.h"
+
+#ifdef LENSBOX_WITH_CUDA
+#include <c10/cuda/CUDACachingAllocator.h>
+#include <c10/cuda/CUDAException.h>
+#include <c10/cuda/CUDAGuard.h>
+#include <c10/cuda/CUDAStream.h>
+
+#include "cuda/launchers.h"
+#endif
+
+namespace lensbox {
+
+// Made for a tensor of the call; run() calls a kernel, run_with_workspace() one that takes a workspace last.
+struct Cpu {
+  static constexpr bool kIsCuda = false;
+  static constexpr auto giou = lensbox_cpu_giou;
+  static constexpr auto giou_backward = lensbox_cpu_giou_backward;
+  static constexpr auto pairwise_giou = lensbox_cpu_pairwise_giou;
+  static constexpr auto pairwise_giou_backward = lensbox_cpu_pairwise_giou_backward;
+  static constexpr auto masked_giou_loss_forward = lensbox_cpu_masked_giou_loss_forward;
+  static constexpr auto masked_giou_loss_backward = lensbox_cpu_masked_giou_loss_backward;
+  static constexpr auto masked_giou_loss_and_grad = lensbox_cpu_masked_giou_loss_and_grad;
+  static constexpr auto jagged_giou_loss_forward = lensbox_cpu_jagged_giou_loss_forward;
+  static constexpr auto jagged_giou_loss_backward = lensbox_cpu_jagged_giou_loss_backward;
+  static constexpr auto padded_nms = lensbox_cpu_padded_nms;
+  static constexpr auto letterbox = lensbox_cpu_letterbox;
+
+  explicit Cpu(const at::Tensor& /*tensor*/) {}
+
+  static size_t loss_workspace(int64_t /*threads*/) { return 0; }
+  static size_t padded_nms_workspace(const NmsProblem& /*problem*/) { return 0; }
+
+  template <typename Kernel, typename... Arguments>
+  void run(Kernel kernel, const Arguments&... arguments) const {
+    kernel(arguments...);
+  }
+
+  template <typename Kernel, typename... Arguments>
+  void run_with_workspace(size_t /*bytes*/, Kernel kernel, const Arguments&... arguments) const {
+    kernel(arguments...);
+  }
+};
+
+#ifdef LENSBOX_WITH_CUDA
+// On the device of the tensor and its current stream.
+struct Cuda {
+  static constexpr bool kIsCuda = true;
+  static constexpr auto giou = lensbox_cuda_giou;
+  static constexpr auto giou_backward = lensbox_cuda_giou_backward;
+  static constexpr auto pairwise_giou = lensbox_cuda_pairwise_giou;
+  static constexpr auto pairwise_giou_backward = lensbox_cuda_pairwise_giou_backward;
+  static constexpr auto masked_giou_loss_forward = lensbox_cuda_masked_giou_loss_forward;
+  static constexpr auto masked_giou_loss_backward = lensbox_cuda_masked_giou_loss_backward;
+  static constexpr auto masked_giou_loss_and_grad = lensbox_cuda_masked_giou_loss_and_grad;
+  static constexpr auto jagged_giou_loss_forward = lensbox_cuda_jagged_giou_loss_forward;
+  static constexpr auto jagged_giou_loss_backward = lensbox_cuda_jagged_giou_loss_backward;
+  static constexpr auto padded_nms = lensbox_cuda_padded_nms;
+  static constexpr auto letterbox = lensbox_cuda_letterbox;
+  static constexpr auto loss_workspace = lensbox_cuda_loss_workspace;
+  static constexpr auto padded_nms_workspace = lensbox_cuda_padded_nms_workspace;
+
+  explicit Cuda(const at::Tensor& tensor) : device(tensor.device()) {}
+
+  template <typename Kernel, typename... Arguments>
+  void run(Kernel kernel, const Arguments&... arguments) const {
+    C10_CUDA_CHECK(kernel(arguments..., c10::cuda::getCurrentCUDAStream()));
+  }
+
+  // The workspace is from torch's allocator; a tensor would take longer to make.
+  template <typename Kernel, typename... Arguments>
+  void run_with_workspace(size_t bytes, Kernel kernel, const Arguments&... arguments) const {
+    const c10::DataPtr workspace =
+        bytes > 0 ? c10::cuda::CUDACachingAllocator::get()->allocate(bytes) : c10::DataPtr();
+    run(kernel, arguments..., workspace.get());
+  }
+
+  c10::cuda::CUDAGuard device;
+};
+#endif
+
+}  // namespace lensbox
+
+// Register `function`, a template of the backend, as the kernel of `op` on each backend that is built.
+#ifdef LENSBOX_WITH_CUDA
+#define LENSBOX_CUDA_BINDINGS(register_with)  \
+  TORCH_LIBRARY_IMPL(lensbox, CUDA, m) {      \
+    lensbox::register_with<lensbox::Cuda>(m); \
+  }
+#else
+#define LENSBOX_CUDA_BINDINGS(register_with)
+#endif
+#define LENSBOX_BINDINGS(register_with)      \
+  TORCH_LIBRARY_IMPL(lensbox, CPU, m) {      \
+    lensbox::register_with<lensbox::Cpu>(m); \
+  }                                          \
+  LENSBOX_CUDA_BINDINGS(register_with)
