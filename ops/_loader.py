@@ -50,9 +50,9 @@ def library_path() -> Path:
     )
     if others and not named:
         raise OpLibraryError(
-            f"this lensbox has op libraries for torch {', '.join(others)}, and torch {torch.__version__} is "
-            f"installed. Install one of these versions: pip install 'torch=={others[-1]}.*'; or build Lensbox "
-            "from its sources for the installed one: pip install --no-build-isolation ."
+            f"this lensbox has op libraries for torch {', '.join(others)}; torch {torch.__version__} is "
+            f"installed. Install a torch that fits: pip install 'torch=={others[-1]}.*'; or build Lensbox "
+            "from its sources for the installed torch: pip install --no-build-isolation ."
         )
     looked = ", ".join(str(path) for path in candidates)
     remedy = (
