@@ -1,13 +1,15 @@
-"""Synthetic photographs with bright rectangles for faces, in the WIDER FACE layout."""
+"""Synthetic photographs of faces in the WIDER FACE layout, and the commands of training."""
 
 import io
 import tarfile
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
 
+from lensbox.common.main import main
 from lensbox.train.data.image_store import ImageStore, load_images
 from lensbox.train.data.labels import read_labels
 
@@ -63,3 +65,21 @@ def faces_shard(faces_folder: Path, tmp_path_factory: pytest.TempPathFactory) ->
 def store(faces_folder: Path) -> ImageStore:
     """The same photographs, ready for drawing views on the CPU."""
     return load_images(read_labels([faces_folder])[0], "cpu", capacity=8, workers=2)
+
+
+Lensbox = Callable[..., tuple[str, str]]
+
+
+@pytest.fixture
+def lensbox(capsys: pytest.CaptureFixture[str]) -> Lensbox:
+    """Run a command on the CPU, check its exit code, and return its standard output and standard error."""
+
+    def run(command: str, *arguments: object, code: int = 0) -> tuple[str, str]:
+        capsys.readouterr()
+        given = list(map(str, arguments))
+        device = [] if "--device" in given else ["--device", "cpu"]
+        assert main([command, *device, *given]) == code
+        printed, said = capsys.readouterr()
+        return printed, said
+
+    return run

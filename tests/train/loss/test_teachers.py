@@ -1,7 +1,7 @@
 """Teachers, and what a student learns from them."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -9,7 +9,6 @@ import torch
 from short_runs import SHORT_RUN, interrupt, run_options, train
 from torch import Tensor
 
-from lensbox.common.main import main
 from lensbox.model import (
     DetectorConfig,
     FaceDetector,
@@ -27,6 +26,7 @@ from lensbox.train.loss.teachers import Predict, Taught, Teachers, load_teachers
 from lensbox.train.run.origin import Origin
 
 CONFIG = SHORT_RUN
+Lensbox = Callable[..., tuple[str, str]]
 
 
 def detector(seed: int, size: str = "small") -> FaceDetector:
@@ -37,15 +37,6 @@ def detector(seed: int, size: str = "small") -> FaceDetector:
 def images(count: int = 2) -> Tensor:
     generator = torch.Generator().manual_seed(0)
     return torch.randint(0, 256, (count, 1, 256, 256), generator=generator).float()
-
-
-def giou_by_hand(a: Sequence[float], b: Sequence[float]) -> float:
-    inter_w = max(min(a[2], b[2]) - max(a[0], b[0]), 0)
-    inter_h = max(min(a[3], b[3]) - max(a[1], b[1]), 0)
-    areas = [(box[2] - box[0]) * (box[3] - box[1]) for box in (a, b)]
-    union = sum(areas) - inter_w * inter_h
-    hull = (max(a[2], b[2]) - min(a[0], b[0])) * (max(a[3], b[3]) - min(a[1], b[1]))
-    return inter_w * inter_h / union - (hull - union) / hull
 
 
 def test_one_teacher_teaches_its_own_predictions() -> None:
@@ -93,7 +84,8 @@ def test_loss_of_hand_worked_anchors() -> None:
     logits = torch.zeros(1, 2)  # a score of 0.5: cross entropy is ln 2 whatever the target
     ln2 = 0.6931471805599453
     classification = ((0.8 + 0.2 * 0.75 * 0.25) + (0.5 + 0.5 * 0.75 * 0.25)) * ln2 / 1.3
-    gious = [giou_by_hand([0, 0, 10, 10], [2, 0, 12, 10]), giou_by_hand([50, 50, 60, 60], [0, 0, 5, 5])]
+    # The first boxes share 80 of 120; the second pair shares nothing in a hull of 60 x 60.
+    gious = [80 / 120, -(3600 - 125) / 3600]
     weights = [0.64, 0.25]
     # The op divides by at least 1.
     box = sum(w * (1 - g) for w, g in zip(weights, gious, strict=True)) / max(sum(weights), 1)
@@ -177,16 +169,14 @@ def test_a_student_draws_nearer_to_its_teacher(
     assert any(" taught " in line for line in caplog.messages)
 
 
-def test_weights_name_their_teachers(store: ImageStore, teachers: Teachers, tmp_path: Path) -> None:
+def test_weights_name_their_teachers_which_stay_as_they_were(
+    store: ImageStore, teachers: Teachers, tmp_path: Path
+) -> None:
+    before = [{k: v.clone() for k, v in t.state_dict().items()} for t in teachers]
     train(store, CONFIG, run_options(tmp_path / "run", origin=Origin(teachers=teachers)))
     metadata = read_metadata(tmp_path / "run" / "weights.safetensors")
     assert metadata["teachers"] == "one.safetensors, two.safetensors"
     assert metadata["teachers_sha256"] == teachers.origin["teachers_sha256"]
-
-
-def test_teachers_are_not_trained(store: ImageStore, teachers: Teachers, tmp_path: Path) -> None:
-    before = [{k: v.clone() for k, v in t.state_dict().items()} for t in teachers]
-    train(store, CONFIG, run_options(tmp_path / "run", origin=Origin(teachers=teachers)))
     for teacher, state in zip(teachers, before, strict=True):
         assert all(torch.equal(value, state[name]) for name, value in teacher.state_dict().items())
 
@@ -202,45 +192,35 @@ def test_a_resumed_run_needs_its_teachers(store: ImageStore, teachers: Teachers,
     assert (output / "weights.safetensors").is_file()
 
 
-def test_a_batch_must_divide_among_the_folds(
-    faces_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    teachers = [str(saved(tmp_path / f"{k}.safetensors", k, f"{k}/4")) for k in (1, 2, 3, 4)]
-    quick = ["model=small", "steps=1", "batch_size=4", "compile=false", "workers=0", "recalibration_views=0"]
-    arguments = ["--data", str(faces_folder), "--output", str(tmp_path / "run"), "--device", "cpu"]
-    assert main(["train", *arguments, "--teacher", *teachers, "--set", *quick, "batch_size=6"]) == 2
-    assert "batch_size: must be a multiple of 4, the teachers' folds, got 6" in capsys.readouterr().err
+QUICK = ["model=small", "steps=1", "batch_size=4", "compile=false", "workers=0", "recalibration_views=0"]
 
 
-def test_a_teacher_remembers_what_it_left_out(faces_folder: Path, tmp_path: Path) -> None:
-    quick = ["model=small", "steps=1", "batch_size=4", "compile=false", "workers=0", "recalibration_views=0"]
-    arguments = ["--data", str(faces_folder), "--output", str(tmp_path), "--device", "cpu"]
-    assert main(["train", *arguments, "--leave-out", "2/3", "--set", *quick]) == 0
-    metadata = read_metadata(tmp_path / "weights.safetensors")
-    images, _ = read_labels([faces_folder])
-    assert metadata["left_out"] == "2/3"
-    assert metadata["photographs"] == str(len(without_fold(images, Fold(1, 3))))
-    assert int(metadata["photographs"]) < len(images)
+def test_a_batch_must_divide_among_the_folds(faces_folder: Path, tmp_path: Path, lensbox: Lensbox) -> None:
+    teachers = [saved(tmp_path / f"{k}.safetensors", k, f"{k}/4") for k in (1, 2, 3, 4)]
+    arguments = ["--data", faces_folder, "--output", tmp_path / "run", "--teacher", *teachers]
+    _, said = lensbox("train", *arguments, "--set", *QUICK, "batch_size=6", code=2)
+    assert "batch_size: must be a multiple of 4, the teachers' folds, got 6" in said
 
 
-def test_what_was_left_out_stays_left_out(
-    faces_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_fold_stays_left_out(faces_folder: Path, tmp_path: Path, lensbox: Lensbox) -> None:
     """Neither a resumed run nor one from other weights may claim not to know what it has seen."""
-    quick = ["model=small", "steps=1", "batch_size=4", "compile=false", "workers=0", "recalibration_views=0"]
-    arguments = ["--data", str(faces_folder), "--device", "cpu", "--set", *quick]
-    run, other = ["--output", str(tmp_path / "run")], ["--output", str(tmp_path / "other")]
-    assert main(["train", *arguments, *run, "--leave-out", "1/3"]) == 0
-    assert main(["train", *arguments, *run, "--resume"]) == 2
-    assert "--leave-out must name what the run began with (1/3), got nothing" in capsys.readouterr().err
-    assert main(["train", *arguments, *run, "--resume", "--leave-out", "1/3"]) == 0
-    weights = ["--weights", str(tmp_path / "run" / "weights.safetensors")]
-    assert read_metadata(weights[1])["left_out"] == "1/3"
-    assert main(["train", *arguments, *other, *weights, "--leave-out", "2/3"]) == 2
-    refused = capsys.readouterr().err
-    assert "--weights must have been trained without fold 2/3, as --leave-out says" in refused
-    assert "got weights that left out 1/3" in refused
-    assert main(["train", *arguments, *other, *weights]) == 0
+    arguments = ["--data", faces_folder, "--set", *QUICK]
+    run, other = ["--output", tmp_path / "run"], ["--output", tmp_path / "other"]
+    lensbox("train", *arguments, *run, "--leave-out", "1/3")
+    weights = tmp_path / "run" / "weights.safetensors"
+    images, _ = read_labels([faces_folder])
+    left = str(len(without_fold(images, Fold(0, 3))))
+    assert int(left) < len(images)
+    assert read_metadata(weights).items() >= {"left_out": "1/3", "photographs": left}.items()
+
+    _, said = lensbox("train", *arguments, *run, "--resume", code=2)
+    assert "--leave-out must name what the run began with (1/3), got nothing" in said
+    lensbox("train", *arguments, *run, "--resume", "--leave-out", "1/3")
+    assert read_metadata(weights)["left_out"] == "1/3"
+    _, said = lensbox("train", *arguments, *other, "--weights", weights, "--leave-out", "2/3", code=2)
+    assert "--weights must have been trained without fold 2/3, as --leave-out says" in said
+    assert "got weights that left out 1/3" in said
+    lensbox("train", *arguments, *other, "--weights", weights)
     assert "left_out" not in read_metadata(tmp_path / "other" / "weights.safetensors")
 
 

@@ -1,5 +1,8 @@
+"""Initial weights of a run, and the facts that weights keep of their origin."""
+
 import dataclasses
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +11,6 @@ import safetensors
 import torch
 from short_runs import SHORT_RUN, interrupt, run_options, train
 
-from lensbox.common.main import main
 from lensbox.model import DetectorConfig, FaceDetector, load_detector, save_detector, weights_sha256
 from lensbox.train.data.image_store import ImageStore
 from lensbox.train.run.checkpoint import load_checkpoint
@@ -17,8 +19,6 @@ from lensbox.train.run.run import RunOptions
 
 # Without recalibration, what is delivered is the average as it is.
 CONFIG = SHORT_RUN.replace(seed=3, steps=2, log_seconds=1e-9, recalibration_views=0)
-KEYS = ("steps", "batch_size", "compile", "bf16", "recalibration_views")
-SET = [f"{key}={json.dumps(getattr(CONFIG, key))}" for key in KEYS]
 
 
 @pytest.fixture(scope="module")
@@ -65,27 +65,13 @@ def test_the_delivered_weights_say_what_they_started_from(
         assert facts["command"] == "test"
 
 
-def test_command(
-    faces_folder: Path, weights: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_weights_of_another_layout_are_refused_before_photographs_are_decoded(
+    faces_folder: Path, weights: Path, tmp_path: Path, lensbox: Callable[..., tuple[str, str]]
 ) -> None:
-    arguments = ["--data", str(faces_folder), "--output", str(tmp_path / "run"), "--device", "cpu"]
-    start = [*arguments, "--weights", str(weights)]
-    assert main(["train", *start, "--set", "model=small", *SET]) == 0
-    figures = json.loads((tmp_path / "run" / "figures.json").read_text())
-    assert figures["initial_weights"] == "earlier.safetensors"
-    capsys.readouterr()
-
-    assert main(["train", *start, "--set", *SET]) == 2  # the default is another layout
-    printed = capsys.readouterr()
-    assert "got 'base', whose stem_width is" in printed.err
-    assert "decoded" not in printed.out  # it did not wait for the photographs
-
-    assert main(["train", *start, "--resume"]) == 2
-    assert "--resume and --weights must not be given together" in capsys.readouterr().err
-
-    absent = tmp_path / "absent.safetensors"
-    assert main(["train", *arguments, "--weights", str(absent)]) == 4
-    assert "absent.safetensors" in capsys.readouterr().err
-    absent.write_bytes(b"nothing")
-    assert main(["train", *arguments, "--weights", str(absent)]) == 4
-    assert "is not a safetensors file" in capsys.readouterr().err
+    start = ["--data", faces_folder, "--output", tmp_path / "run", "--weights", weights]
+    _, said = lensbox("train", *start, "--set", "steps=1", code=2)  # the default is another layout
+    assert "model: must have the layout of the initial weights, got 'base', whose stem_width is 16" in said
+    assert "decoded" not in said
+    (tmp_path / "bad.safetensors").write_bytes(b"nothing")
+    _, said = lensbox("train", *start, "--weights", tmp_path / "bad.safetensors", code=4)
+    assert "is not a safetensors file" in said

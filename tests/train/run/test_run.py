@@ -1,5 +1,6 @@
 """Whole runs: what they leave behind, and how they go on after an interruption."""
 
+import itertools
 import json
 import logging
 import os
@@ -21,7 +22,7 @@ from lensbox.train.evaluation.evaluation_set import load_evaluation_set
 from lensbox.train.evaluation.figures import Figures
 from lensbox.train.run import run as trainer
 from lensbox.train.run.checkpoint import load_checkpoint
-from lensbox.train.run.run import TrainingRun
+from lensbox.train.run.run import RunOptions, TrainingRun
 from lensbox.train.run.step import TrainStep
 
 CONFIG = SHORT_RUN.replace(steps=6, ema_decay=0.9, ema_warmup=2.0)
@@ -214,9 +215,12 @@ def test_failed_interim_evaluation_does_not_end_the_run(
     assert any("training goes on: out of memory" in line for line in caplog.messages)
 
 
-def test_time_limit_ends_the_run_and_its_schedule(store: ImageStore, tmp_path: Path) -> None:
-    config = CONFIG.replace(steps=10**9)
-    train(store, config, run_options(tmp_path, time_limit=1.5))
+def test_time_limit_ends_the_run_and_its_schedule(
+    store: ImageStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = itertools.count()
+    monkeypatch.setattr(RunOptions, "seconds", lambda _: float(next(clock)))
+    train(store, CONFIG.replace(steps=10**9), run_options(tmp_path, time_limit=12.0))
     assert (tmp_path / "weights.safetensors").is_file()
     assert load_checkpoint(tmp_path / "checkpoint.pt")["progress"] == 1.0
 

@@ -17,7 +17,6 @@ from lensbox.train.stress.degradations import (
     flattened,
     noisy,
     place,
-    turned_box,
 )
 
 BOX = np.array([60.0, 50.0, 140.0, 170.0])
@@ -68,13 +67,6 @@ def test_a_turn_is_counter_clockwise() -> None:
     marked.pixels[60:70, 95:105] = 255  # above the middle of the box
     x1, _, x2, _ = extent(place(marked, Step("", height=120, angle=90), (0, 0), 0)[0])
     assert (x1 + x2) / 2 < 100  # left of it
-
-
-def test_turned_box_of_an_upright_and_a_lying_face() -> None:
-    assert turned_box(BOX, 180) == pytest.approx(BOX)
-    assert turned_box(BOX, 90) == pytest.approx([40, 70, 160, 150])
-    circle = np.array([10.0, 20.0, 40.0, 50.0])
-    assert turned_box(circle, 33) == pytest.approx(circle)
 
 
 GRAYS = np.tile(np.arange(256, dtype=np.uint8), (256, 1))

@@ -5,7 +5,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from lensbox.common.samples import FACE_FREE
 from lensbox.model import load_detector
 from lensbox.train.evaluation.average_precision import ImageDetections
 from lensbox.train.evaluation.pictures import FOUND_COLOR, IGNORED_COLOR
@@ -15,7 +14,6 @@ from lensbox.train.stress.stress_test import (
     LINE,
     SHIFTS,
     TILE,
-    FaceFreeResult,
     FactorResult,
     Trial,
     false_alarm_line,
@@ -73,13 +71,6 @@ def test_limits_end_before_the_first_miss() -> None:
     assert (result.limit(0.8, 2), result.limit(0.8, 1)) == ("a", "a")  # "b" has 0.8, and is not above it
     assert "| f | a, b, c, d | a | b |" in table([result], 0.5)
     assert "| f | a, b, c, d | none | none |" in table([result], 0.95)
-
-
-def test_a_face_is_found_if_most_placements_are() -> None:
-    scores = np.array([0.9] * 5 + [0.1] * 4)
-    trial = Trial(scores, np.zeros((256, 256), np.uint8), np.zeros(4), NOTHING)
-    assert trial.score == 0.9
-    assert Trial(1 - scores, trial.canvas, trial.box, NOTHING).score == pytest.approx(0.1)
 
 
 def test_the_shown_placement_has_the_median_score() -> None:
@@ -146,10 +137,3 @@ def test_the_shipped_weights_find_untouched_portraits_and_nothing_on_a_blank_can
     assert result.found(0.5).tolist() == [2]
     blank = {str(level): np.full((256, 256), level, np.uint8) for level in (0, 128, 255)}
     assert [photo.false_alarms(0.5) for photo in search_face_free(detector.detect, blank, "cpu")] == [0, 0, 0]
-
-
-def test_photographs_of_the_last_row_fit_the_sheet() -> None:
-    free = [FaceFreeResult(name, np.zeros((5, 256, 256), np.uint8), [NOTHING] * 5) for name in FACE_FREE]
-    results = [FactorResult(SIZES, [trials(0.1, 0.1)] * 3)]
-    sheet = stress_sheet(results, free, 0.5)
-    assert sheet.width == len(FACE_FREE) * (2 * (TILE + 1) + GAP)

@@ -84,21 +84,6 @@ def test_covers_spare_padding_other_views_and_views_without_targets() -> None:
     assert paint_covers(bare, torch.ones_like(bare), targets, u, 0.5)[0, :, :130].ne(BARE).any()
 
 
-def test_each_cover_is_used_or_not_by_itself() -> None:
-    u = torch.rand(400, COVER_DRAWS, generator=torch.Generator().manual_seed(4))
-    bare = torch.full((400, 64, 64), BARE)
-    # Far smaller than the boxes' distance, so that covers of different boxes cannot touch.
-    corner = torch.arange(COVERS)[:, None] * 16 + torch.tensor([[2.0, 2.0]])
-    targets = torch.cat([corner, corner + 6], dim=1).expand(400, COVERS, 4)
-    slots = u[:, 1:].view(400, COVERS, 7)
-    slots[..., 1] = (torch.arange(COVERS) + 0.5) / COVERS  # the first takes the first target, and so on
-    painted = paint_covers(bare, torch.ones_like(bare), targets, u, 0.5) != BARE
-    seen = torch.stack(
-        [painted[:, 16 * i : 16 * i + 16, 16 * i : 16 * i + 16].any(2).any(1) for i in range(4)]
-    )
-    assert torch.equal(seen.T, (u[:, :1] < 0.5) & (slots[..., 0] < 0.5))
-
-
 def lit(strength: float, angle: float, chance: float = 1.0) -> tuple[Tensor, Tensor]:
     canvas = torch.zeros(1, CANVAS, CANVAS)
     canvas[:, 60:200] = 100.0

@@ -107,28 +107,6 @@ def test_what_a_turn_leaves_in_view_decides(beyond: float, visible: float, find:
     assert (bool(found), bool(ignored)) == (False, find or ignore)
 
 
-def test_a_corner_of_a_box_without_any_ellipse_is_dropped() -> None:
-    part, share = turned([100.0, 100.0, 200.0, 200.0], [100.0, 100.0, 104.0, 104.0], turn_by(45.0), 0.0016)
-    assert bool((part[2:] >= part[:2]).all())
-    assert share <= 0.0016
-
-
-def test_views_that_are_not_struck_stay_exactly() -> None:
-    generator = torch.Generator().manual_seed(0)
-    canvas = 255 * torch.rand(2, CANVAS_SIZE, CANVAS_SIZE, generator=generator)
-    content = torch.ones_like(canvas)
-    boxes = torch.tensor([[[10.3, 20.7, 60.1, 90.9]]] * 2)
-    visible = torch.full((2, 1), 0.7)
-    turn = draw_turn(torch.tensor([[0.2, 0.9], [0.3, 0.9]]), 0.3)
-    assert turn.on.tolist() == [True, False]
-    pixels, inside = turn_pixels(canvas, content, turn)
-    part, share = turn_boxes(boxes, boxes, visible, turn)
-    for after, before in ((pixels, canvas), (inside, content), (part, boxes)):
-        assert torch.equal(after[1], before[1])
-        assert not torch.equal(after[0], before[0])
-    assert share[1] == visible[1]
-
-
 def test_angles_cover_the_range_both_ways() -> None:
     turn = draw_turn(torch.tensor([[0.0, 0.0], [0.0, 0.5], [0.0, 0.75]]), 1.0)
     degrees = torch.rad2deg(torch.atan2(turn.sine, turn.cosine))

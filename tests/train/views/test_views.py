@@ -173,13 +173,6 @@ def test_low_and_flagged_boxes_are_ignored() -> None:
     assert (bool(found[0, 0]), bool(ignored[0, 0])) == (False, True)
 
 
-def test_mirrored_box() -> None:
-    mapped = map_boxes(one_box_store([10.0, 20.0, 40.0, 60.0]), tiles_for([-1.0, 1.0], [256.0, 0.0]))
-    boxes, found, _ = judge_boxes(mapped, CONFIG)
-    assert boxes[0, 0].tolist() == [216.0, 20.0, 246.0, 60.0]
-    assert bool(found[0, 0])
-
-
 def test_crowds_keep_the_largest_and_ignore_the_rest() -> None:
     generator = torch.Generator().manual_seed(5)
     corner = torch.rand(40, 2, generator=generator) * 300
@@ -193,17 +186,6 @@ def test_crowds_keep_the_largest_and_ignore_the_rest() -> None:
     assert int((views.targets[..., 3] > 0).sum()) == 8
     assert len(ignored) == 32
     assert (ignored[:, 2:] - ignored[:, :2]).prod(-1).max() < target_area.min()
-
-
-def test_equal_boxes_beyond_the_slots_are_ignored_too() -> None:
-    corner = torch.stack([torch.arange(10.0) * 30, torch.full((10,), 40.0)], 1)
-    # Half the size in the view, so that all areas are exactly 100.
-    store = boxes_store(torch.cat([corner, corner + 20], 1), side=512)
-    counts = ViewCounts(0, 1, 0)
-    config = CONFIG.replace(max_ignored=16)
-    views = make_views(store, draw(counts, torch.tensor(1.0), "cpu"), counts, config)
-    assert int((views.targets[..., 3] > 0).sum()) == 8
-    assert int((views.ignored[..., 3] > 0).sum()) == 2
 
 
 def test_counts_split_a_batch() -> None:
@@ -255,17 +237,3 @@ def test_soft_tiles_have_weaker_edges_and_the_same_mean() -> None:
     assert edges[1] < 0.7 * edges[0]
     assert edges[2] < 0.4 * edges[0]
     torch.testing.assert_close(soft.mean((1, 2)), plain.mean((1, 2)), atol=0.5, rtol=0)
-
-
-def test_softness_is_between_one_and_three_and_as_frequent_as_asked(faces_store: StoreTensors) -> None:
-    counts = ViewCounts(0, 400, 0)
-    draws = draw(counts, torch.tensor(1.0), "cpu")
-    softness = place_tiles(faces_store, draws, counts, CONFIG.replace(soft_chance=0.5)).softness
-    assert softness is not None
-    soft = softness[softness != 1]
-    assert 120 < len(soft) < 280
-    assert 1 < soft.min() < 1.1
-    assert 2.8 < soft.max() <= 3
-    # Uniform in the logarithm: half are below the root of 3.
-    assert 1.55 < soft.median() < 1.95
-    assert place_tiles(faces_store, draws, counts, CONFIG).softness is None
