@@ -82,8 +82,8 @@ artifact: $(ARTIFACT)
 
 # What would otherwise be said after minutes, or not at all.
 $(BIN)/.torch:
-	@$(PYTHON) -c 'import sys; sys.exit(not (3, 10) <= sys.version_info < (3, 14))' || { \
-	  echo "PYTHON must be Python 3.10 to 3.13, got $(PYTHON), $$($(PYTHON) --version 2>&1). Name another:"; \
+	@$(PYTHON) -c 'import sys; sys.exit(not sys.version_info >= (3, 10))' || { \
+	  echo "PYTHON must be Python 3.10 or newer, got $(PYTHON), $$($(PYTHON) --version 2>&1). Name another:"; \
 	  echo "  make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
 	@command -v $(firstword $(CXX)) > /dev/null || { \
 	  echo "There is no C++ compiler, $(CXX). Install one, then run make again:"; \

@@ -9,12 +9,16 @@ from pathlib import Path
 
 import torch
 
+from lensbox.common.errors import ExitCode, LensboxError
+
 LIBRARY_NAME = "liblensbox_ops.so"
 LIBRARY_VARIABLE = "LENSBOX_OPS_LIBRARY"
 
 
-class OpLibraryError(ImportError):
+class OpLibraryError(LensboxError, ImportError):
     """The op library is missing, or cannot be used with the installed torch."""
+
+    exit_code = ExitCode.UNUSABLE
 
 
 @dataclass(frozen=True)

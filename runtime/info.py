@@ -86,16 +86,15 @@ def _in_a_line(text: object) -> str:
 
 
 def _verdict(name: str, found: str) -> str:
-    """Return the version `found` of "python" or "torch", with a remark if it is not supported."""
-    wanted = _wanted(name)
-    least, end = re.search(r">=([\d.]+)", wanted), re.search(r"<([\d.]+)", wanted)
-    if least is None or end is None or _numbers(least[1]) <= _numbers(found) < _numbers(end[1]):
+    """Return the version `found` of "python" or "torch", with a remark if it is too old."""
+    least = re.search(r">=([\d.]+)", _wanted(name))
+    if least is None or _numbers(least[1]) <= _numbers(found):
         return found
-    return f"{found}, NOT SUPPORTED: it must be at least {least[1]} and below {end[1]}"
+    return f"{found}, NOT SUPPORTED: it must be at least {least[1]}"
 
 
 def _wanted(name: str) -> str:
-    """Return such as ">=3.10,<3.14"; "" if Lensbox is not installed as a package."""
+    """Return such as ">=3.10"; "" if Lensbox is not installed as a package."""
     try:
         package = package_metadata("lensbox")
     except PackageNotFoundError:

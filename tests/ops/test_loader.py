@@ -86,6 +86,15 @@ def test_built_for_another_torch(tmp_path: Path) -> None:
     assert str(tmp_path) in message
 
 
+def test_a_command_says_so_in_one_line(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "lensbox.common", "detect", str(tmp_path / "photo.jpg")]
+    environment = os.environ | {"LENSBOX_OPS_LIBRARY": str(tmp_path / "nowhere.so")}
+    run = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert run.returncode == 3
+    assert run.stderr.startswith("lensbox detect: lensbox's op library was not found.")
+    assert run.stderr.count("\n") == 1
+
+
 def test_refused_by_the_linker(tmp_path: Path) -> None:
     message = import_with(changed_copy(tmp_path, b"libtorch_cpu.so\0", b"libtorch_xpu.so\0"))
     assert "could not be loaded" in message

@@ -46,15 +46,14 @@ def test_a_broken_op_library_is_a_line_of_the_report(tmp_path: Path) -> None:
     assert lines["torch"] == torch.__version__
 
 
-@pytest.mark.parametrize(
-    ("name", "found"), [("torch", "2.10.1+cu126"), ("torch", "3.0.0"), ("python", "3.14.0")]
-)
-def test_versions_outside_of_the_bounds_are_said_to_be(name: str, found: str) -> None:
+@pytest.mark.parametrize(("name", "found"), [("torch", "2.10.1+cu126"), ("python", "3.9.2")])
+def test_versions_that_are_too_old_are_said_to_be(name: str, found: str) -> None:
     assert info._verdict(name, found).startswith(f"{found}, NOT SUPPORTED: it must be at least ")
 
 
-def test_versions_within_the_bounds_are_shown_as_they_are() -> None:
-    assert info._verdict("torch", "2.13.0+cpu") == "2.13.0+cpu"
+@pytest.mark.parametrize(("name", "found"), [("torch", "3.0.0+cpu"), ("python", "3.14.0")])
+def test_newer_versions_are_shown_as_they_are(name: str, found: str) -> None:
+    assert info._verdict(name, found) == found
 
 
 def test_a_missing_package_is_said_to_be_missing() -> None:
