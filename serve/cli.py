@@ -35,6 +35,12 @@ GROUPS = {
 }
 
 
+_OPTIONS = {
+    setting.name: "--" + setting.name.replace("_", "-").replace("-bytes", "-mb")
+    for setting in fields(Settings)
+}
+
+
 class GroupedCommand(Command):
     """A command whose help shows its options in `GROUPS`."""
 
@@ -69,9 +75,8 @@ def _with_settings(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _setting_option(setting: "Field[Any]") -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Return a setting's option: --queue-size for `queue_size`; MiB for bytes, as in --max-body-mb."""
+    """Return a setting's option, such as --queue-size for `queue_size`; sizes in bytes are given in MiB."""
     name, default = setting.name, cast(Any, setting.default)
-    option = f"--{name.replace('_', '-')}"
     how: dict[str, Any] = {"default": default, "help": setting.metadata["summary"]}
     if name == "artifact":
         how |= {"type": FILE, "default": Path("artifacts/detector.pt")}
@@ -84,12 +89,20 @@ def _setting_option(setting: "Field[Any]") -> Callable[[Callable[..., Any]], Cal
     elif isinstance(default, bool):
         how["is_flag"] = True
     elif name.endswith("_bytes"):
-        option = option.replace("-bytes", "-mb")
         # As text, so that click converts the default, too.
         how |= {"type": _mebibytes, "default": f"{default // MEBIBYTE}", "metavar": "MIB"}
     else:
         how["type"] = float if isinstance(default, float) else int
-    return click.option(option, name, **how)
+    return click.option(_OPTIONS[name], name, **how)
+
+
+def as_typed(message: str) -> str:
+    """Return a message with the options of settings in place of their names."""
+    return re.sub(r"(?<![\w/.-])[a-z]+(_[a-z]+)+(?![\w/.-])|^[a-z]+", _option_of, message)
+
+
+def _option_of(name: "re.Match[str]") -> str:
+    return _OPTIONS.get(name[0], name[0])
 
 
 def _device(text: str) -> str:
@@ -101,7 +114,10 @@ def _device(text: str) -> str:
 
 def _mebibytes(text: str) -> int:
     """Parse a number of MiB. Return bytes."""
-    size = float(text)
+    try:
+        size = float(text)
+    except ValueError:
+        raise click.BadParameter(f"must be a number of MiB, got {text}") from None
     if not 0 < size <= MEBIBYTE:  # a tebibyte; NaN fails
         raise click.BadParameter(f"must be above 0 and at most {MEBIBYTE} MiB, got {text}")
     return int(size * MEBIBYTE)
@@ -141,7 +157,7 @@ def serve(host: str, port: int, log_level: str, log_format: str, **values: Any) 
     try:
         settings = Settings(**values)
     except ValueError as error:
-        raise click.UsageError(str(error)) from error
+        raise click.UsageError(as_typed(str(error))) from error
     log = LogStyle(log_level, log_format)
     log.start()
     warn_of_unknown_variables()
@@ -160,6 +176,8 @@ def serve(host: str, port: int, log_level: str, log_format: str, **values: Any) 
     code = ExitCode.GOOD
     if failure is not None:
         code = CannotStartError.exit_code
-        click.echo(f"lensbox serve: cannot start: {str(failure) or type(failure).__name__}", err=True)
+        click.echo(
+            f"lensbox serve: cannot start: {as_typed(str(failure)) or type(failure).__name__}", err=True
+        )
     # The interpreter would wait for threads that are stuck in a decoder or in the model.
     return end_process(code)

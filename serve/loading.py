@@ -1,14 +1,16 @@
-"""From settings to an artifact that has proven itself on this machine."""
+"""Load an artifact that proves itself on this machine, and make an engine of it."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 
 from lensbox.common.errors import ExitCode, LensboxError
 from lensbox.common.machine import keep_freed_memory
 from lensbox.runtime import Artifact, Photo, load_artifact
-from lensbox.runtime.device import choose_device
+from lensbox.runtime.device import DeviceTimer, choose_device
 from lensbox.serve.engine.devices import batch_sizes, largest_batch
+from lensbox.serve.engine.instance import Instance
+from lensbox.serve.observability.metrics import Metrics
 from lensbox.serve.settings import Settings
 
 # Nothing compiles, whatever the size (`torchscript_call`). The first call makes TorchScript's one plan, loads
@@ -24,21 +26,18 @@ class StartupError(LensboxError, RuntimeError):
 
 
 def load_model(settings: Settings) -> Artifact:
-    """Loads the artifact, runs its self-test and warms it up. Call it in the thread that will use it.
+    """Load the artifact, run its self-test and warm it up. Call it in the thread that will use it.
 
-    On a CPU the process then keeps the memory that it frees.
-
-    Raises StartupError with a message that says what to do: no such device, op library not loadable, artifact
-    missing or unreadable, self-test failed.
+    On a CPU the process then keeps the memory that it frees. Raises StartupError with a message that says
+    what to do: no such device, op library not loadable, artifact missing or unreadable, self-test failed.
     """
     if settings.threads is not None:
         torch.set_num_threads(settings.threads)  # per thread, hence here
     try:
         if settings.device != "auto" and (device := choose_device(settings.device)).index is not None:
             torch.cuda.set_device(device)  # per thread
-        with torch.inference_mode(
-            False
-        ):  # a loss of its own may have parameters, and is asked for a gradient
+        # A loss of its own may have parameters, and is asked for a gradient.
+        with torch.inference_mode(False):
             artifact = load_artifact(settings.artifact, settings.device, public_key=settings.public_key)
     except (ImportError, OSError, RuntimeError, ValueError) as error:
         raise StartupError(str(error)) from error
@@ -56,7 +55,7 @@ def load_model(settings: Settings) -> Artifact:
 
 
 def warm_up(artifact: Artifact, sizes: Sequence[int]) -> None:
-    """Calls the artifact as requests will, in batches of these sizes, until its slow first calls are over."""
+    """Call the artifact as requests will, in batches of these sizes, until its slow first calls are over."""
     boxes = torch.tensor([[8.0, 8.0, 24.0, 24.0]])
     for _ in range(_WARM_CALLS):
         for channels in (1, 3, 4):
@@ -70,3 +69,34 @@ def warm_up(artifact: Artifact, sizes: Sequence[int]) -> None:
     pixels = torch.zeros([1, _WARM_HEIGHT, _WARM_WIDTH], dtype=torch.uint8)
     for count in sizes:
         artifact.detect_images([Photo.of(pixels)] * count)
+
+
+def observed_instance(
+    load: Callable[[], Artifact],
+    settings: Settings,
+    on_started: Callable[[Exception | None], None],
+    metrics: Metrics,
+    receive: Callable[[float], None] | None = None,
+) -> Instance:
+    """Make an `Instance` that reports batches and device memory to `metrics`."""
+    letterbox: list[DeviceTimer] = []  # of the current batch; used by the engine's thread alone
+
+    def load_observed() -> Artifact:
+        artifact = load()
+        artifact.on_letterbox = letterbox.append
+        return artifact
+
+    def on_batch(images: int, seconds: float, waited: list[float]) -> None:
+        metrics.batch_computed(images, seconds, waited, sum(map(_seconds, letterbox)))
+        letterbox.clear()
+
+    instance = Instance(load_observed, settings, on_started, on_batch, receive)
+    metrics.watch_device(lambda: instance.device)
+    return instance
+
+
+def _seconds(timer: DeviceTimer) -> float:
+    try:
+        return timer.seconds()
+    except RuntimeError:  # another job of the batch has ruined the CUDA context
+        return 0.0

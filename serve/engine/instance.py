@@ -19,12 +19,10 @@ from typing import Any, TypeVar
 import torch
 
 from lensbox.runtime import Artifact
-from lensbox.runtime.device import DeviceTimer
 from lensbox.serve.engine.devices import largest_batch
 from lensbox.serve.engine.errors import NotReadyError, OverloadError
 from lensbox.serve.engine.job_queue import ClosedError, Entry, JobQueue
 from lensbox.serve.engine.jobs import Job
-from lensbox.serve.observability.metrics import Metrics
 from lensbox.serve.settings import Settings
 
 _log = logging.getLogger(__name__)
@@ -336,34 +334,3 @@ class Instance:
     def _advance(self, state: State) -> None:
         with self._state_lock:
             self._state = max(self._state, state)  # `stop` may come before the model is ready
-
-
-def observed_instance(
-    load: Callable[[], Artifact],
-    settings: Settings,
-    on_started: Callable[[Exception | None], None],
-    metrics: Metrics,
-    receive: Callable[[float], None] | None = None,
-) -> Instance:
-    """Make an `Instance` that reports batches and device memory to `metrics`."""
-    letterbox: list[DeviceTimer] = []  # of the current batch; used by the engine's thread alone
-
-    def load_observed() -> Artifact:
-        artifact = load()
-        artifact.on_letterbox = letterbox.append
-        return artifact
-
-    def on_batch(images: int, seconds: float, waited: list[float]) -> None:
-        metrics.batch_computed(images, seconds, waited, sum(map(_seconds, letterbox)))
-        letterbox.clear()
-
-    instance = Instance(load_observed, settings, on_started, on_batch, receive)
-    metrics.watch_device(lambda: instance.device)
-    return instance
-
-
-def _seconds(timer: DeviceTimer) -> float:
-    try:
-        return timer.seconds()
-    except RuntimeError:  # another job of the batch has ruined the CUDA context
-        return 0.0

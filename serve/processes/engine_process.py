@@ -20,8 +20,8 @@ from multiprocessing.reduction import recv_handle
 from typing import Any
 
 from lensbox.serve.engine.errors import DeadlineError, NotReadyError, OverloadError
-from lensbox.serve.engine.instance import Instance, observed_instance
-from lensbox.serve.loading import load_model
+from lensbox.serve.engine.instance import Instance
+from lensbox.serve.loading import load_model, observed_instance
 from lensbox.serve.observability.metrics import Metrics
 from lensbox.serve.processes.child import EngineAddress, end_child
 from lensbox.serve.processes.heartbeat import Heartbeat

@@ -207,17 +207,18 @@ def test_help_shows_each_option_in_one_group(capsys: pytest.CaptureFixture[str])
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--queue-size", "0"], "queue_size must be at least 1, got 0"),
-        (["--body-timeout", "nan"], "body_timeout must be above 0 and at most 86400, got nan"),
+        (["--queue-size", "0"], "--queue-size must be at least 1, got 0"),
+        (["--body-timeout", "nan"], "--body-timeout must be above 0 and at most 86400, got nan"),
         (["--max-body-mb", "inf"], "'--max-body-mb': must be above 0 and at most 1048576 MiB, got inf"),
-        (["--max-body-mb", "much"], "'--max-body-mb': could not convert"),
+        (["--max-body-mb", "much"], "'--max-body-mb': must be a number of MiB, got much"),
         (["--device", "tpu"], "'--device': 'tpu' is not one of 'auto', 'cpu', 'cuda'"),
         (["--port"], "'--port' requires an argument"),
         (["--port", "99999"], "'--port': 99999 is not in the range 0<=x<=65535"),
         (["--port", "-1"], "'--port': -1 is not in the range 0<=x<=65535"),
-        (["--threads", "1000000000"], "threads must be at most 1024, got 1000000000"),
-        (["--shutdown-timeout", "99999999999"], "shutdown_timeout must be at most 86400, got 99999999999"),
-        (["--max-connections", "0"], "max_connections must be at least 1, got 0"),
+        (["--threads", "1000000000"], "--threads must be at most 1024, got 1000000000"),
+        (["--shutdown-timeout", "99999999999"], "--shutdown-timeout must be at most 86400, got 99999999999"),
+        (["--tls-key", "a.pem"], "--tls-certificate and --tls-key must come together, got --tls-key alone"),
+        (["--max-connections", "0"], "--max-connections must be at least 1, got 0"),
     ],
 )
 def test_wrong_options_are_usage_errors(

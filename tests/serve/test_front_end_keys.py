@@ -92,7 +92,7 @@ def test_a_file_that_cannot_be_used_is_one_message(artifact_path: Path, tmp_path
     try:
         assert process.process.wait(PATIENCE) == 3
         process.thread.join(PATIENCE)
-        message = f"api_keys_file {tmp_path}/nothing cannot be used: No such file or directory"
+        message = f"--api-keys-file {tmp_path}/nothing cannot be used: No such file or directory"
         assert process.lines[-1] == f"lensbox serve: cannot start: {message}\n"
     finally:
         process.close()

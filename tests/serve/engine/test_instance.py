@@ -15,8 +15,9 @@ from problems import problem_of
 from lensbox.runtime.box_loss import BoxPairs, Losses
 from lensbox.runtime.images.photo import Photo
 from lensbox.serve.engine.errors import DeadlineError, NotReadyError, OverloadError
-from lensbox.serve.engine.instance import Instance, State, observed_instance
+from lensbox.serve.engine.instance import Instance, State
 from lensbox.serve.engine.jobs import CanvasJob, DetectJob, LossJob
+from lensbox.serve.loading import observed_instance
 from lensbox.serve.observability.metrics import Metrics
 from lensbox.serve.settings import Settings
 

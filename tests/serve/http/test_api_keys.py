@@ -36,6 +36,10 @@ def test_a_name_may_have_two_keys_for_a_while() -> None:
         ("# nothing\n", "it must hold at least one key, got none"),
         (_ALICE, "line 1: it must have a name and a key, got 1 words"),
         (f"\nalice {_ALICE} # hers", "line 2: it must have a name and a key, got 4 words"),
+        (
+            f"bob sha256:{_HASH}  -",
+            "line 1: it must have a name and a key, got 3 words; leave out the '-' that sha256sum prints",
+        ),
         (f"al/ice {_ALICE}", "line 1: a name must be 1 to 64 letters, digits, and . _ @ - alone"),
         ("alice short", "line 1: a key must have 16 to 256 characters, got 5"),
         (f"alice sha256:{_HASH[1:]}", "line 1: sha256: must be followed by 64 hex digits in lower case"),

@@ -120,9 +120,8 @@ def test_what_cannot_be_used_is_one_message(
     try:
         assert process.process.wait(PATIENCE) == 3
         process.thread.join(PATIENCE)
-        assert process.lines[-1].startswith(
-            f"lensbox serve: cannot start: tls_certificate {certificate} and tls_key {key} must be PEM files"
-        )
+        message = f"--tls-certificate {certificate} and --tls-key {key} must be PEM files"
+        assert process.lines[-1].startswith(f"lensbox serve: cannot start: {message}")
         assert "Traceback" not in process.log
     finally:
         process.close()

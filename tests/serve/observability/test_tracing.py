@@ -144,7 +144,7 @@ def test_a_missing_package_is_named(
 
 def test_a_collector_must_be_a_url(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["serve", "--otel-endpoint", "collector:4318"]) == 2
-    assert "otel_endpoint must be an http or https URL without a query, got 'collector:4318'" in (
+    assert "--otel-endpoint must be an http or https URL without a query, got 'collector:4318'" in (
         capsys.readouterr().err
     )
 
