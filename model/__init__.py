@@ -1,4 +1,4 @@
-"""What a detector is; the face detector, the article's network, and the file format of their weights."""
+"""The protocol of detectors, the face detector with its weights files, and the article's network."""
 
 from lensbox.model.article_net import ArticleNet
 from lensbox.model.config import DetectorConfig

@@ -30,11 +30,14 @@ class ArticleNet(nn.Module):
         self.output = nn.Linear(hidden, detections * 4)
 
     def forward(self, images: Tensor) -> Tensor:
-        """images: [B, 1, 256, 256], uint8 or floating point, gray levels 0..255.
+        """Predict boxes. Raise ValueError for images of another shape.
 
-        Returns [B, detections, 4], xyxy in canvas pixels, in the dtype that the linear layers compute in:
-        bfloat16 under autocast, otherwise float32. Nothing forces x1 < x2 or y1 < y2.
-        Raises ValueError for another shape.
+        Args:
+            images: [B, 1, 256, 256], uint8 or floating point, gray levels 0..255.
+
+        Returns:
+            [B, detections, 4], xyxy in canvas pixels, in the dtype of the linear layers: bfloat16 under
+            autocast, otherwise float32. Nothing forces x1 < x2 or y1 < y2.
         """
         if images.dim() != 4 or list(images.shape[1:]) != [1, CANVAS_SIZE, CANVAS_SIZE]:
             raise ValueError(

@@ -11,7 +11,7 @@ Levels = tuple[Tensor, Tensor, Tensor, Tensor]
 
 
 class Backbone(nn.Module):
-    """[B, 1, H, W] -> features at strides 4, 8, 16, 32 with `config.widths` channels."""
+    """Map canvases [B, 1, H, W] to features at strides 4, 8, 16, 32 with `config.widths` channels."""
 
     def __init__(self, config: DetectorConfig) -> None:
         super().__init__()
@@ -30,7 +30,7 @@ class Backbone(nn.Module):
 class FeaturePyramid(nn.Module):
     """Top-down pyramid (Lin et al. 2017, arXiv:1612.03144), with residual blocks where two levels meet.
 
-    Four feature maps, finest first -> the same four with `config.pyramid_width` channels each.
+    It maps four feature maps, finest first, to four with `config.pyramid_width` channels each.
     """
 
     def __init__(self, config: DetectorConfig) -> None:

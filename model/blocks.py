@@ -4,7 +4,7 @@ from torch import Tensor, nn
 
 
 def conv_norm(inputs: int, outputs: int, kernel: int = 1, stride: int = 1, groups: int = 1) -> nn.Sequential:
-    """Convolution and batch norm: [B, inputs, H, W] -> [B, outputs, H/stride, W/stride]; no activation."""
+    """Return convolution and batch norm: [B, inputs, H, W] -> [B, outputs, H/stride, W/stride]."""
     conv = nn.Conv2d(inputs, outputs, kernel, stride, padding=kernel // 2, groups=groups, bias=False)
     # Keeps the variance of activations through ReLU (He et al. 2015, arXiv:1502.01852); the default does not.
     nn.init.kaiming_normal_(conv.weight, nonlinearity="relu")
@@ -12,14 +12,14 @@ def conv_norm(inputs: int, outputs: int, kernel: int = 1, stride: int = 1, group
 
 
 def make_activation(name: str) -> nn.Module:
-    """One of `config.ACTIVATIONS`."""
+    """Return the activation of this name, one of `config.ACTIVATIONS`."""
     return nn.Hardswish(inplace=True) if name == "hardswish" else nn.ReLU(inplace=True)
 
 
 def separable_conv_norm(
     inputs: int, outputs: int, kernel: int, activation: str, stride: int = 1
 ) -> nn.Sequential:
-    """Depthwise convolution, activation, pointwise convolution; without activation at the end."""
+    """Return depthwise convolution, activation, pointwise convolution; without activation at the end."""
     return nn.Sequential(
         conv_norm(inputs, inputs, kernel, stride, groups=inputs),
         make_activation(activation),
@@ -30,7 +30,7 @@ def separable_conv_norm(
 def spatial_conv_norm(
     inputs: int, outputs: int, dense: bool, kernel: int, activation: str, stride: int = 1
 ) -> nn.Sequential:
-    """A dense 3x3 convolution, or a separable one whose depthwise kernel has side `kernel`."""
+    """Return a dense 3x3 convolution, or a separable one whose depthwise kernel has side `kernel`."""
     if dense:
         return conv_norm(inputs, outputs, kernel=3, stride=stride)
     return separable_conv_norm(inputs, outputs, kernel, activation, stride)
@@ -39,13 +39,13 @@ def spatial_conv_norm(
 def conv_norm_act(
     inputs: int, outputs: int, dense: bool, activation: str, kernel: int = 3, stride: int = 1
 ) -> nn.Sequential:
-    """`spatial_conv_norm` with its activation behind it."""
+    """Return `spatial_conv_norm` followed by its activation."""
     conv = spatial_conv_norm(inputs, outputs, dense, kernel, activation, stride)
     return nn.Sequential(conv, make_activation(activation))
 
 
 class ResidualBlock(nn.Module):
-    """activation(x + conv(x)); shapes [B, width, H, W] -> the same."""
+    """Compute activation(x + conv(x)), [B, width, H, W] -> the same shape."""
 
     def __init__(self, width: int, dense: bool, kernel: int, activation: str) -> None:
         super().__init__()

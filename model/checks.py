@@ -6,7 +6,7 @@ from torch.jit import is_scripting  # type: ignore[attr-defined]  # (not in its 
 
 
 def dtype_name(tensor: Tensor) -> str:
-    """'uint8' for torch.uint8 and so on: TorchScript prints a dtype as a bare number."""
+    """Return 'uint8' for torch.uint8 and so on: TorchScript prints a dtype as a bare number."""
     dtype = tensor.dtype
     name = "a dtype that images never have"
     if dtype == torch.uint8:
@@ -29,7 +29,7 @@ def dtype_name(tensor: Tensor) -> str:
 
 
 def check_threshold(name: str, value: float) -> None:
-    """Raises ValueError unless 0 <= value <= 1; NaN fails. Of an input of a graph there is no value yet."""
+    """Raise ValueError unless 0 <= value <= 1; NaN fails. An exported graph has no values yet."""
     # Not in one `if`: TorchScript leaves out only the block of one that asks nothing else.
     if not is_scripting():  # noqa: SIM102
         if torch.compiler.is_exporting():

@@ -21,7 +21,7 @@ class DetectorConfig:
     pyramid_width: channels of the feature pyramid and of the heads.
     pyramid_depths: separable residual blocks of each level of the pyramid, after the coarser one was added.
     dense_heads: whether the head of a level is a dense 3x3 convolution or a separable one.
-    activation: behind every convolution but the last of a residual block: one of `ACTIVATIONS`.
+    activation: one of `ACTIVATIONS`, after every convolution but the last of a residual block.
     """
 
     stem_width: int = 16
@@ -41,10 +41,9 @@ class DetectorConfig:
 
     @classmethod
     def named(cls, name: str) -> "DetectorConfig":
-        """The size called `name`: 'small', 'base' or 'large'. Raises ValueError for any other name.
+        """Return the size `name`: 'small', 'base' or 'large'. Raise ValueError for any other name.
 
-        'small' and 'base' are for devices; 'large', eleven times the work of 'base', is for GPUs, and for
-        teaching the others.
+        'small' and 'base' are for devices; 'large', eleven times the work, is for GPUs and for teachers.
         """
         if name not in _SIZES:
             raise ValueError(f"name must be one of {', '.join(_SIZES)}, got {name!r}")
@@ -52,7 +51,7 @@ class DetectorConfig:
 
     @classmethod
     def from_json(cls, text: str) -> "DetectorConfig":
-        """Reads what `to_json` wrote. Raises ValueError naming the field that is wrong."""
+        """Return the config that `to_json` wrote. Raise ValueError naming the field that is wrong."""
         try:
             values = json.loads(text)
         except json.JSONDecodeError as error:
@@ -66,7 +65,7 @@ class DetectorConfig:
         return cls(**fields)
 
     def to_json(self) -> str:
-        """The config as one line of JSON."""
+        """Return the config as one line of JSON."""
         return json.dumps(dataclasses.asdict(self))
 
 

@@ -5,19 +5,18 @@ from typing import Final
 import torch
 from torch import Tensor, nn
 
-from lensbox.model.anchors import decode_boxes, make_anchors
 from lensbox.model.backbone import Backbone, FeaturePyramid
 from lensbox.model.checks import check_threshold, dtype_name
 from lensbox.model.config import CANVAS_SIZE, STRIDES, DetectorConfig
-from lensbox.model.head import Head
+from lensbox.model.head import Head, decode_boxes, make_anchors
 from lensbox.model.specification import DetectorSpec
 from lensbox.ops.canvas import fit_to_canvases, restore_boxes
 
 
 class FaceDetector(nn.Module):
-    """Finds faces in a gray canvas; every method is scriptable, so all runtimes share this code.
+    """Find faces in a gray canvas; every method is scriptable, so all runtimes share this code.
 
-    It follows `MoreOfADetector`, the protocol of detectors that bring all their methods themselves.
+    It follows `MoreOfADetector`, the protocol of detectors with all methods of their own.
 
     The net predicts at A = 64² + 32² + 16² + 8² = 5440 anchors, the cell centres of strides 4, 8, 16 and 32
     in that order, row-major. Their positions are the buffers `anchor_centers`, float32 [A, 2] (x, y in canvas
@@ -49,11 +48,13 @@ class FaceDetector(nn.Module):
         self.register_buffer("anchor_strides", strides, persistent=False)
 
     def forward(self, images: Tensor) -> tuple[Tensor, Tensor]:
-        """The raw predictions of every anchor.
+        """Return the raw predictions of every anchor. Raise ValueError for images of another shape.
 
-        images: [B, 1, 256, 256], uint8 or floating point, gray levels 0..255.
-        Returns boxes, float32 [B, A, 4] in canvas pixels, not clipped, and logits, float32 [B, A].
-        Raises ValueError for another shape.
+        Args:
+            images: [B, 1, 256, 256], uint8 or floating point, gray levels 0..255.
+
+        Returns:
+            boxes, float32 [B, A, 4] in canvas pixels, not clipped; logits, float32 [B, A].
         """
         if images.dim() != 4 or list(images.shape[1:]) != [1, self.canvas_size, self.canvas_size]:
             size = self.canvas_size
@@ -68,13 +69,20 @@ class FaceDetector(nn.Module):
 
     @torch.jit.export
     def preprocess(self, images: list[Tensor], windows: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Fits images of any sizes to canvases.
+        """Fit images of any sizes to canvases.
 
-        images: at least one, uint8 [C, H, W] with C = 1 (gray), 3 (RGB) or 4 (RGBA, alpha ignored), any H and
-        W from 1, of any strides. windows: float32 [B, 6], which part of a photograph each image shows (see
-        `geometry_of_windows`); None where each is its whole photograph.
-        Returns canvases, uint8 [B, 1, 256, 256], and the geometry for `restore`, float32 [B, 6], in pixels of
-        the photographs. Raises ValueError, TypeError or RuntimeError for another dtype or shape.
+        Args:
+            images: at least one, uint8 [C, H, W] with C = 1 (gray), 3 (RGB) or 4 (RGBA, alpha ignored), any H
+                and W from 1, of any strides.
+            windows: float32 [B, 6], the part of a photograph that each image shows (see
+                `geometry_of_windows`); None if each image is a whole photograph.
+
+        Returns:
+            canvases, uint8 [B, 1, 256, 256]; the geometry for `restore`, float32 [B, 6], in pixels of the
+            photographs.
+
+        Raises:
+            ValueError, TypeError, RuntimeError: another dtype or shape.
         """
         return fit_to_canvases(images, windows, self.canvas_size, self.canvas_size, 1, 0)
 
@@ -82,12 +90,17 @@ class FaceDetector(nn.Module):
     def detect(
         self, images: Tensor, score_threshold: float, iou_threshold: float
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """The faces of each canvas, best first, overlapping ones suppressed.
+        """Return the faces of each canvas, best first, without gradients. Raise ValueError for bad input.
 
-        images: uint8 [B, 1, 256, 256] from `preprocess`. A face is kept if its score is above
-        `score_threshold` and it overlaps no better one by more than `iou_threshold`; both lie in 0..1.
-        Returns boxes, float32 [B, 256, 4] in canvas pixels, clipped to the canvas; scores, float32 [B, 256];
-        counts, int32 [B]. Slots from counts[b] on are zero. No gradients. Raises ValueError for bad input.
+        A face is kept if its score is above `score_threshold` and it overlaps no better face by more than
+        `iou_threshold`; both thresholds lie in 0..1.
+
+        Args:
+            images: uint8 [B, 1, 256, 256] from `preprocess`.
+
+        Returns:
+            boxes, float32 [B, 256, 4] in canvas pixels, clipped to the canvas; scores, float32 [B, 256];
+            counts, int32 [B]. Slots from counts[b] on are zero.
         """
         if images.dtype != torch.uint8:
             raise ValueError(f"images must be uint8, got {dtype_name(images)}")
@@ -107,18 +120,20 @@ class FaceDetector(nn.Module):
 
     @torch.jit.export
     def restore(self, boxes: Tensor, geometry: Tensor) -> Tensor:
-        """Boxes of `detect` in the photographs' pixels, clipped to them.
+        """Return boxes of `detect` in pixels of the photographs, clipped to them, in the shape of `boxes`.
 
-        boxes: float32 [B, K, 4] in canvas pixels with geometry float32 [B, 6] from `preprocess`; or boxes
-        [..., 4] with the geometry of one photograph, [6]. Returns the shape of `boxes`.
+        Args:
+            boxes: float32 [B, K, 4] in canvas pixels with `geometry` float32 [B, 6] from `preprocess`; or
+                [..., 4] with the geometry of one photograph, [6].
         """
         return restore_boxes(boxes, geometry)
 
     @torch.jit.export
     def loss(self, predictions: Tensor, targets: Tensor) -> Tensor:
-        """Mean of 1 - GIoU over the slots that hold a target; a slot whose y2 is 0 is padding.
+        """Return the mean of 1 - GIoU over the slots that hold a target, a scalar with gradients.
 
-        predictions, targets: [..., 4], xyxy, in the same unit. Returns a scalar with gradients.
+        Args:
+            predictions, targets: [..., 4], xyxy, in the same unit. A target whose y2 is 0 is padding.
         """
         loss: Tensor = torch.ops.lensbox.masked_giou_loss(predictions, targets)
         return loss

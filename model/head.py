@@ -1,4 +1,4 @@
-"""The head of one pyramid level."""
+"""The head of a pyramid level, the anchors that it predicts at, and the decoding of its predictions."""
 
 import torch
 from torch import Tensor, nn
@@ -11,7 +11,7 @@ PRIOR_LOGIT = -4.6
 
 
 class Head(nn.Module):
-    """[B, width, H, W] -> float32 [B, H*W, 5]: one logit and the raw distances left, top, right, bottom."""
+    """Map [B, width, H, W] to float32 [B, H*W, 5]: a logit and the raw distances left, top, right, bottom."""
 
     def __init__(self, width: int, dense: bool, activation: str) -> None:
         super().__init__()
@@ -27,3 +27,35 @@ class Head(nn.Module):
         # float32 before anything else: a coordinate of 200 px in bfloat16 would be rounded to a whole pixel.
         prediction: Tensor = self.prediction(self.conv(x))
         return prediction.float().flatten(2).transpose(1, 2)
+
+
+def make_anchors(canvas_size: int, strides: tuple[int, ...]) -> tuple[Tensor, Tensor]:
+    """Return an anchor at the centre of every cell, level by level, row-major.
+
+    The result is centers, float32 [A, 2] (x, y in canvas pixels), and strides, float32 [A] (pixels).
+    """
+    centers, cell_strides = [], []
+    for stride in strides:
+        axis = (torch.arange(canvas_size // stride, dtype=torch.float32) + 0.5) * stride
+        y, x = torch.meshgrid(axis, axis, indexing="ij")
+        centers.append(torch.stack((x, y), dim=-1).reshape(-1, 2))
+        cell_strides.append(torch.full((axis.numel() ** 2,), float(stride)))
+    return torch.cat(centers), torch.cat(cell_strides)
+
+
+def decode_boxes(raw: Tensor, centers: Tensor, strides: Tensor) -> Tensor:
+    """Return boxes whose sides lie exp(raw) * stride from the anchor's centre.
+
+    The exponential is FCOS's (Tian et al. 2019, arXiv:1904.01355): equal steps of raw are equal ratios of
+    size.
+
+    Args:
+        raw: float32 [B, A, 4] in the order left, top, right, bottom.
+        centers, strides: [A, 2] and [A], pixels.
+
+    Returns:
+        float32 [B, A, 4], xyxy in canvas pixels, not clipped.
+    """
+    # exp(5) cells of stride 32 are 4,700 px: no face on the canvas needs more, and nothing overflows.
+    distances = raw.clamp(max=5.0).exp() * strides[:, None]
+    return torch.cat((centers - distances[..., :2], centers + distances[..., 2:]), dim=-1)

@@ -1,4 +1,4 @@
-"""Whether a module follows the protocol of detectors; what is missing is named with the line to add."""
+"""Check that a module follows the protocol of detectors, and name each fault with the line to add."""
 
 import inspect
 import traceback
@@ -25,10 +25,10 @@ _CONVERSIONS = {torch.float32: "float()", torch.int64: "long()", torch.int32: "i
 
 
 def missing(detector: object) -> list[str]:
-    """What keeps a detector from following the protocol, a sentence each; empty where nothing does.
+    """Return the faults that keep a detector from following the protocol, a sentence each.
 
-    Its methods are called, without gradients, with random canvases of its own size on the device of its first
-    parameter or buffer; its training mode is left as it is.
+    The detector's methods are called, without gradients, with random canvases of its own size, on the device
+    of its first parameter or buffer; its training mode is left as it is.
     """
     if not isinstance(detector, nn.Module):
         return [f"a detector must be a torch.nn.Module, got {kind_of(detector)}"]
@@ -40,19 +40,18 @@ def missing(detector: object) -> list[str]:
 
 
 def named(found: Any) -> Answer:
-    """What `detect` returned, which must follow the protocol, by name; a tuple has boxes, scores, counts."""
+    """Return an answer of `detect` by name. A tuple has boxes, scores, counts."""
     return dict(zip(("boxes", "scores", "counts"), found, strict=True)) if isinstance(found, tuple) else found
 
 
 def slots_of(answers: Iterable[Answer]) -> int | None:
-    """The most detections that there can be in a canvas: K of these answers of `detect`; None where
-    it varies."""
+    """Return K, the number of slots for detections, of answers of `detect`; None if K varies."""
     slots = {answer["scores"].shape[1] for answer in answers}
     return slots.pop() if len(slots) == 1 else None
 
 
 def answer_faults(found: object, specification: DetectorSpec, batch: int) -> list[str]:
-    """What is wrong with a return value of `detect` for a batch of canvases, a sentence each."""
+    """Return the faults of a return value of `detect` for a batch of canvases, a sentence each."""
     if isinstance(found, tuple):
         if specification.classes or specification.extras:
             names = ["boxes", "scores", "counts", *_further_names(specification)]
@@ -78,22 +77,22 @@ def answer_faults(found: object, specification: DetectorSpec, batch: int) -> lis
 
 
 def location(error: BaseException) -> str:
-    """Where in its user's code an error arose, 'file:line': the innermost frame outside torch and Lensbox."""
+    """Return 'file:line' of the innermost frame outside torch and Lensbox; '' if there is none."""
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if is_users(frame.filename)]
     return f"{frames[-1].filename}:{frames[-1].lineno}" if frames else ""
 
 
 def kind_of(value: object) -> str:
-    """What something is that should be something else, for errors."""
+    """Return the kind of a wrong value, for error messages."""
     return f"a {value.__name__} (call it)" if isinstance(value, type) else type(value).__name__
 
 
 def is_users(file: str) -> bool:
-    """Whether a source file is neither torch's, nor Lensbox's, nor made up by Python."""
+    """Return whether a source file belongs to neither torch, nor Lensbox, nor Python itself."""
     lensbox = Path(__file__).resolve().parents[1]
     own = [
         Path(torch.__file__).parent,
-        *(lensbox / folder for folder in ("cli", "export", "model", "ops", "runtime")),
+        *(lensbox / folder for folder in ("artifact", "common", "export", "model", "ops", "runtime")),
     ]
     path = Path(file).resolve()
     return path.is_file() and not any(path.is_relative_to(folder) for folder in own)
@@ -109,10 +108,8 @@ def _faults_of_members(detector: nn.Module) -> list[str]:
             f"specification must be a DetectorSpec, got {kind_of(specification)}: {_LINE_FOR_SPECIFICATION}"
         )
     member = inspect.getattr_static(detector, "specification", None)
-    if isinstance(member, property) and not _is_unused(member):
-        faults.append(
-            "specification is a property, which TorchScript compiles: add @torch.jit.unused below @property"
-        )
+    if isinstance(member, property):  # TorchScript would compile it
+        faults.append(f"specification must be set in __init__, got a property: {_LINE_FOR_SPECIFICATION}")
     if not callable(getattr(detector, "detect", None)):
         faults.append(f"it lacks detect: add {_LINE_FOR_DETECT}")
     elif not _takes_floats(cast(Any, detector).detect):
@@ -121,11 +118,6 @@ def _faults_of_members(detector: nn.Module) -> list[str]:
             f"what is not annotated for a tensor: {_LINE_FOR_DETECT}"
         )
     return faults
-
-
-def _is_unused(member: property) -> bool:
-    unused = torch._jit_internal.FunctionModifiers.UNUSED
-    return getattr(member.fget, "_torchscript_modifier", None) is unused
 
 
 def _takes_floats(detect: Callable[..., Any]) -> bool:
@@ -145,7 +137,7 @@ def _faults_of_detect(detector: Any) -> list[str]:
 
 
 def _faults_of_other_methods(detector: Any) -> list[str]:
-    """Those of a detector that brings them; each is tried with what comes before it."""
+    """Return the faults of the optional methods; each is called with the result of the method before it."""
     specification = detector.specification
     canvas = [specification.channels, specification.height, specification.width]
     images = list(_random_images(detector, 3, 48, 64))
@@ -176,7 +168,7 @@ def _faults_of_other_methods(detector: Any) -> list[str]:
 
 
 def _call(call: str, method: Callable[..., Any], *arguments: object) -> tuple[Any, str]:
-    """What the method returned, or a sentence on what it raised."""
+    """Return the result of a method, and '' or a sentence on the error that it raised."""
     try:
         return method(*arguments), ""
     except Exception as error:  # whatever the user's code raises
@@ -186,7 +178,7 @@ def _call(call: str, method: Callable[..., Any], *arguments: object) -> tuple[An
 
 
 def _random_images(detector: nn.Module, channels: int, height: int, width: int) -> Tensor:
-    """uint8 [2, C, H, W], the same in each call, on the detector's device."""
+    """Return uint8 [2, C, H, W], the same in each call, on the detector's device."""
     tensors = [*detector.parameters(), *detector.buffers()]
     generator = torch.Generator().manual_seed(0)
     images = torch.randint(0, 256, (_BATCH, channels, height, width), dtype=torch.uint8, generator=generator)
@@ -194,7 +186,7 @@ def _random_images(detector: nn.Module, channels: int, height: int, width: int) 
 
 
 def _faults_of_tensors(found: Answer, specification: DetectorSpec, batch: int) -> list[str]:
-    """Kinds, dtypes and shapes."""
+    """Return the faults of kinds, dtypes and shapes."""
     for name, value in found.items():
         if not isinstance(value, Tensor):
             return [f"detect must return {name} as a tensor, got {kind_of(value)}"]
@@ -224,7 +216,7 @@ def _faults_of_tensors(found: Answer, specification: DetectorSpec, batch: int) -
 
 
 def _faults_of_numbers(found: Answer, specification: DetectorSpec) -> list[str]:
-    """Those in the slots that count."""
+    """Return the faults of the numbers in the slots that hold detections."""
     counts, slots = found["counts"].tolist(), found["boxes"].shape[1]
     if not all(0 <= count <= slots for count in counts):
         return [f"counts must be 0 to K = {slots}, got {counts}"]
@@ -251,7 +243,7 @@ def _faults_of_numbers(found: Answer, specification: DetectorSpec) -> list[str]:
 
 
 def _tensor_faults(method: str, found: Any, wanted: Sequence[tuple[str, list[int], torch.dtype]]) -> str:
-    """A sentence on what a method returned, '' if it is tensors of these names, shapes and dtypes."""
+    """Return a sentence on a result that is not tensors of these names, shapes and dtypes; else ''."""
     values = found if isinstance(found, tuple) else (found,)
     rule = ", ".join(f"{name} {_dtype(dtype)} {shape}" for name, shape, dtype in wanted)
     got = ", ".join(

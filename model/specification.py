@@ -1,4 +1,4 @@
-"""What a detector says of itself: its canvas, its classes, and what it gives beside boxes and scores."""
+"""The description of a detector: its canvas, its classes, and its outputs beside boxes and scores."""
 
 import dataclasses
 import math
@@ -11,28 +11,26 @@ MAX_NAME_LENGTH = 200
 MAX_EXTRAS = 100
 MAX_EXTRA_DIMENSIONS = 8
 MAX_EXTRA_SIZE = 1 << 16
-# What `detect` returns under names of its own.
+# Names of `detect`'s own outputs.
 OUTPUTS = ("boxes", "scores", "counts", "labels")
 
 
 @dataclasses.dataclass(frozen=True)
 class DetectorSpec:
-    """What Lensbox must know of a detector to feed it and to name what it finds.
+    """Describe the input of a detector and the names of its outputs. Raise ValueError naming a wrong field.
 
     height, width: sides of the canvas that images are fitted to, in pixels, 1 to 16,384.
-    channels: of the canvas, 1 for gray and 3 for RGB; images are read and converted accordingly.
+    channels: of the canvas, 1 for gray and 3 for RGB; images are converted to it.
     fill: gray level of the padding around images of another shape, 0 to 255.
     name: of the detector, for people.
-    classes: names by label; none where all detections are of one kind and there are no labels.
+    classes: names by label; empty for a detector of one kind, which returns no labels.
     points: further outputs that hold points, xy in canvas pixels, and their shape per detection, which ends
         with 2: `{"keypoints": (5, 2)}`. They are restored to pixels of the photograph, as boxes are.
-    values: further outputs that travel as they are, and their shape per detection: `{"embedding": (128,)}`.
+    values: further outputs that stay as they are, and their shape per detection: `{"embedding": (128,)}`.
     score_threshold, iou_threshold: the defaults that the artifact carries, 0 to 1.
     orientation: "exif" to turn photographs upright, "stored" to leave them as their pixels lie.
     jpeg_oversampling: a JPEG file may be decoded at a reduced scale as long as each side keeps this many
         times the pixels that the canvas needs; 0: always in full.
-
-    Raises ValueError naming the field that is wrong.
     """
 
     height: int
@@ -67,7 +65,7 @@ class DetectorSpec:
 
     @property
     def extras(self) -> dict[str, tuple[int, ...]]:
-        """The shapes of `points` and `values`, in this order, by name."""
+        """Return the shapes of `points` and `values`, in this order, by name."""
         return {name: tuple(shape) for name, shape in {**self.points, **self.values}.items()}
 
 

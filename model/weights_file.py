@@ -1,4 +1,4 @@
-"""Weights as safetensors, with the config that they fit in the file's metadata."""
+"""Save and load weights as safetensors, with the detector's config in the file's metadata."""
 
 import contextlib
 import hashlib
@@ -20,14 +20,14 @@ from lensbox.model.face_detector import FaceDetector
 
 SHIPPED_WEIGHTS = Path(__file__).parent / "weights" / "face_detector.safetensors"
 CONFIG_KEY = "config"
-FIGURES_KEY = "figures"  # of what an evaluation found, as JSON
+FIGURES_KEY = "figures"  # of an evaluation, as JSON
 DEFAULT_THRESHOLD = 0.5
 
 
 def save_detector(detector: FaceDetector, path: str | Path, metadata: dict[str, str] | None = None) -> None:
-    """Writes the detector's weights and config; `metadata` adds what a reader should know of them.
+    """Write the detector's weights, its config and further `metadata`; the file appears whole or not at all.
 
-    The file appears whole or not at all. Raises ValueError if `metadata` uses the key 'config', and OSError.
+    Raises ValueError if `metadata` uses the key 'config', and OSError.
     """
     metadata = dict(metadata or {})
     if CONFIG_KEY in metadata:
@@ -38,7 +38,7 @@ def save_detector(detector: FaceDetector, path: str | Path, metadata: dict[str, 
 
 
 def load_detector(path: str | Path | None = None) -> FaceDetector:
-    """The detector of a file that `save_detector` wrote, on the CPU, in eval mode.
+    """Return the detector of a file that `save_detector` wrote, on the CPU, in eval mode.
 
     None loads the shipped weights. Raises InputError if there is no such file, or if it is not a safetensors
     file, has no config, or its tensors do not fit that config or are not finite.
@@ -69,17 +69,16 @@ def load_detector(path: str | Path | None = None) -> FaceDetector:
 
 @contextlib.contextmanager
 def opening(path: Path, name: str) -> Iterator[None]:
-    """Within it safetensors may open a file: what keeps it from that is an InputError that calls the file
-    `name`."""
+    """Raise InputError, which calls the file `name`, if the file cannot be opened within the context."""
     try:
-        path.open("rb").close()  # safetensors calls a file missing, whatever keeps it from opening it
+        path.open("rb").close()  # safetensors calls any file that it cannot open missing
         yield
     except OSError as error:
         raise InputError(f"{name} cannot be read: {system_reason(error)}") from error
 
 
 def non_finite_weights(detector: nn.Module) -> str | None:
-    """A sentence on the first tensor of the detector that holds NaN or infinity; None if all are finite.
+    """Return a sentence on the first tensor that holds NaN or infinity; None if all are finite.
 
     Buffers may hold -infinity: masks that are added before a softmax do.
     """
@@ -95,16 +94,15 @@ def non_finite_weights(detector: nn.Module) -> str | None:
 
 
 def read_metadata(path: str | Path | None = None) -> dict[str, str]:
-    """What `save_detector` wrote beside the weights, for a file that `load_detector` takes."""
+    """Return the metadata of a file that `load_detector` takes."""
     with safetensors.safe_open(SHIPPED_WEIGHTS if path is None else path, framework="pt") as file:
         return dict(file.metadata() or {})
 
 
 def recommended_threshold(path: str | Path | None = None) -> float:
-    """The score from which on a detection should count as a face, for a file that `load_detector` takes.
+    """Return the recommended score threshold of a file that `load_detector` takes.
 
-    It is the one with the best F1 in the evaluation that ended the training, to two decimals; 0.5 for weights
-    whose metadata say nothing of that, or use the key for something else.
+    It had the best F1 in the evaluation at the end of training, to two decimals; 0.5 if the metadata lack it.
     """
     try:
         figures = json.loads(read_metadata(path).get(FIGURES_KEY, ""))
@@ -117,7 +115,7 @@ def recommended_threshold(path: str | Path | None = None) -> float:
 
 
 def weights_sha256(detector: nn.Module) -> str:
-    """SHA-256, in hex, over the names, dtypes, shapes and bytes of the detector's state, sorted by name.
+    """Return the SHA-256, in hex, over names, dtypes, shapes and bytes of the state, sorted by name.
 
     It identifies the weights themselves, whatever file or metadata they travel with.
     """
@@ -130,15 +128,15 @@ def weights_sha256(detector: nn.Module) -> str:
 
 
 def _tensors(detector: nn.Module) -> dict[str, Tensor]:
-    """The state without what `get_extra_state` of a module adds, which may be of any kind."""
+    """Return the tensors of the state; `get_extra_state` of a module may add values of any kind."""
     state = detector.state_dict()
     return {name: value for name, value in state.items() if isinstance(value, Tensor)}
 
 
 def misfit(tensors: Mapping[str, Tensor], expected: Mapping[str, Tensor], owner: str) -> str | None:
-    """A sentence on the tensors that differ in name or shape from those of a state dict; None if none does.
+    """Return one sentence on the tensors that differ in name or shape from a state dict; None if none does.
 
-    owner: of the state dict, as "the config". It says in one line what torch says in one for each tensor.
+    owner: of the state dict, such as "the config".
     """
     actual_shapes = {name: list(value.shape) for name, value in tensors.items()}
     expected_shapes = {name: list(value.shape) for name, value in expected.items()}

@@ -7,12 +7,6 @@ import pytest
 from lensbox.model import DetectorSpec
 
 
-def test_a_canvas_is_enough() -> None:
-    specification = DetectorSpec(height=192, width=320)
-    assert (specification.channels, specification.fill, specification.classes) == (3, 0, ())
-    assert specification.extras == {}
-
-
 def test_extras_are_points_and_values() -> None:
     specification = DetectorSpec(8, 8, points={"keypoints": [5, 2]}, values={"age": (), "embedding": (128,)})
     assert specification.extras == {"keypoints": (5, 2), "age": (), "embedding": (128,)}

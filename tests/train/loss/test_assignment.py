@@ -1,8 +1,8 @@
 import torch
 from torch import Tensor
 
-from lensbox.model.anchors import make_anchors
 from lensbox.model.config import STRIDES
+from lensbox.model.head import make_anchors
 from lensbox.ops import box_iou
 from lensbox.train.loss.assignment import TOP_CELLS, assign, candidate_cells, ignored_cells
 
