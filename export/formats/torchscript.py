@@ -4,7 +4,9 @@ import contextlib
 import copy
 import hashlib
 import io
+import platform
 import re
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -84,9 +86,15 @@ def build(plan: "Plan", forward: str | None = None) -> ScriptModel:
     """Compile the detector, with the products of `detect` in float16 or bfloat16 where the plan says so.
 
     forward: TorchScript source of a method `forward` beside the others, which it may call, for servers that
-    call nothing else. Raises ArtifactError if TorchScript cannot compile the detector, `detect` cannot be
-    called in this precision, or its results are not float32 any more.
+    call nothing else. Raises ArtifactError on Python 3.14 and later, where torch does not support
+    TorchScript, or if TorchScript cannot compile the detector, `detect` cannot be called in this precision,
+    or its results are not float32 any more.
     """
+    if sys.version_info >= (3, 14):
+        raise ArtifactError(
+            f"TorchScript needs Python 3.13 or older, got Python {platform.python_version()}: torch does not "
+            "support TorchScript there. Use an older Python, or --format aoti, onnx or program"
+        )
     dtype, specification = plan.options.dtype, plan.detector.specification
     module = _compile(plan, forward)
     if dtype in ("float16", "bfloat16"):
