@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 _logger = logging.getLogger(__name__)
 
+_LARGEST_BATCH = 256
+
 
 def _file(text: str) -> Path:
     path = Path(text)
@@ -37,6 +39,13 @@ def _formats(context: click.Context, parameter: click.Parameter, texts: tuple[st
     if unknown := sorted(names - SUFFIXES.keys()):
         raise click.BadParameter(f"must be of {', '.join(SUFFIXES)}, got {', '.join(map(repr, unknown))}")
     return tuple(name for name in SUFFIXES if name in names)
+
+
+def _batches(context: click.Context, parameter: click.Parameter, text: str | None) -> tuple[int, ...]:
+    sizes = (text or "").split(",") if text else []
+    if not all(size.isdecimal() and 1 <= int(size) <= _LARGEST_BATCH for size in sizes):
+        raise click.BadParameter(f"must be numbers from 1 to {_LARGEST_BATCH} with commas, got {text!r}")
+    return tuple(sorted({int(size) for size in sizes}))
 
 
 def pixels(text: str) -> float:
@@ -83,6 +92,18 @@ def pixels(text: str) -> float:
     is_flag=True,
     show_default=False,
     help="Of program: torch's own operators alone, so that it loads where Lensbox is not installed.",
+)
+@click.option(
+    "--trace/--no-trace",
+    default=None,
+    help="Trace detect for the TorchScript file, or never. Default: where TorchScript cannot compile it.",
+)
+@click.option(
+    "--batch",
+    callback=_batches,
+    metavar="SIZES",
+    help="Of torchscript: sizes of batches that the network takes, such as 1,8. The file cuts and fills "
+    "batches. Default: any size.",
 )
 @click.option(
     "--output",
@@ -190,6 +211,8 @@ def _files(asked: ExportArguments) -> dict[Path, bytes]:
         pictures=pictures,
         carried_ops=asked.ops if asked.carry_ops else (),
         plain_ops=asked.plain_ops,
+        trace=asked.trace,
+        batches=asked.batch,
         parity=asked.parity,
         runner=asked.program,
         ops=asked.ops,

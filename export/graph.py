@@ -23,6 +23,10 @@ BATCH = "batch"
 _MOST = 65_535
 _EXAMPLES = 2  # torch.export takes a batch of 1 for a constant
 _ADVICE = "\n  pixels and thresholds must decide neither which way the code goes nor how large a tensor is"
+_FIXED_BATCH = (
+    "\n  the network takes batches of one size: --format torchscript --batch 1 (or --batch 1,8) makes a file "
+    "that cuts and fills batches"
+)
 _BUILTIN_NAMESPACES = ("aten", "prims", "prim")
 _DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 
@@ -59,7 +63,10 @@ def _with_tensor_thresholds(
     *others: Any,
     **keywords: Any,
 ) -> Kept:
-    iou, score = (torch.as_tensor(value, dtype=torch.float64) for value in (iou_threshold, score_threshold))
+    iou, score = (
+        value.double() if isinstance(value, Tensor) else torch.tensor(value, dtype=torch.float64)
+        for value in (iou_threshold, score_threshold)
+    )
     found: Kept = NMS(boxes, scores, iou, score, *others, **keywords)
     return found
 
@@ -117,6 +124,7 @@ def trace(module: nn.Module, images: Tensor, scalars: Sequence[float] = ()) -> E
     except Exception as error:  # whatever the user's code and the tracer raise
         where, reason = location(error), innermost_reason(error)
         advice = _ADVICE if "data-dependent" in reason else ""
+        advice = _FIXED_BATCH if "specialized" in reason or "Constraints violated" in reason else advice
         raise ArtifactError(
             "torch.export cannot make a graph of the detector for any batch and thresholds: "
             f"{reason}{f' ({where})' if where else ''}{advice}"

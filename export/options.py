@@ -30,6 +30,8 @@ class ExportArguments:
     options: tuple[str, ...]
     formats: tuple[str, ...]
     plain_ops: bool
+    trace: bool | None
+    batch: tuple[int, ...]
     output: Path | None
     score_threshold: float | None
     iou_threshold: float | None
@@ -81,6 +83,11 @@ class ExportArguments:
                 self.dtype != "float32" and not formats <= {"torchscript", "aoti"},
                 "--dtype must be float32 for an ONNX file or exported program, whose runtimes choose "
                 f"themselves, and for a repository of Triton, which holds an ONNX file, got {self.dtype}",
+            ),
+            (
+                (self.batch or self.trace) and not formats <= {"torchscript", "triton"},
+                "--trace and --batch must come with --format torchscript: torch.export makes the graphs of "
+                "the other files, for any batch",
             ),
             (self.carry_ops and not self.ops, "--carry-ops must come with --ops"),
             (

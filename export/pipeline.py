@@ -29,6 +29,7 @@ from lensbox.artifact.metadata import (
 from lensbox.artifact.self_test import SelfTest
 from lensbox.common.errors import ArtifactError, InputError
 from lensbox.common.files import atomic_write
+from lensbox.export.formats.traced import FixedBatches
 from lensbox.export.graph import output_names, trace_detect
 from lensbox.export.verify.precision import describe_change, measure_precision
 from lensbox.export.verify.reference import BATCHES, Reference
@@ -56,7 +57,9 @@ class ExportOptions:
     convolutions and linear layers, "float32", "tf32", "float16" or "bfloat16". device: where its change is
     measured, and for which aoti compiles. tolerance: largest change of a box, in canvas pixels. pictures:
     uint8 [C, H, W], compared beside drawn ones. carried_ops: op libraries, loaded already, for the
-    TorchScript file. plain_ops: whether a program has torch's own operators alone. parity: whether files are
+    TorchScript file. plain_ops: whether a program has torch's own operators alone. trace: whether to trace
+    `detect` for the TorchScript file, None to trace only what TorchScript cannot compile. batches: sizes that
+    the network takes, empty for any; its TorchScript file cuts and fills batches. parity: whether files are
     compared on each device, in C++ and with times, which the metadata then hold. runner: the program
     `lensbox_runner`, None to leave out C++. ops: libraries that the runner needs.
     """
@@ -69,6 +72,8 @@ class ExportOptions:
     pictures: Sequence[Tensor] = ()
     carried_ops: Sequence[Path] = ()
     plain_ops: bool = False
+    trace: bool | None = None
+    batches: Sequence[int] = ()
     parity: bool = False
     runner: Path | None = None
     ops: Sequence[Path] = ()
@@ -123,6 +128,8 @@ class Plan:
         if isinstance(detector, nn.Module) and (reason := non_finite_weights(detector)) is not None:
             raise InputError(f"the detector cannot be exported: {reason}")
         self.options = options
+        if options.batches:
+            detector = cast(Detector, FixedBatches(detector, options.batches))
         self.detector = _checked_copy(detector)
         specification = self.detector.specification
         score, iou = options.score_threshold, options.iou_threshold

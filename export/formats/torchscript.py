@@ -4,6 +4,7 @@ import contextlib
 import copy
 import hashlib
 import io
+import logging
 import platform
 import re
 import sys
@@ -17,6 +18,7 @@ from torch import Tensor, nn
 from lensbox.artifact.metadata import METADATA_FILE, ArtifactMetadata, Library
 from lensbox.artifact.seal import sealed_zip
 from lensbox.common.errors import ArtifactError
+from lensbox.export.formats.traced import TracedDetector, mend_trace
 from lensbox.export.scripting_errors import hint_for, scripting_reason
 from lensbox.export.verify.precision import OperandRounding, tf32_switch
 from lensbox.export.wrapper import DetectorWrapper, deployed, methods_of
@@ -26,6 +28,8 @@ from lensbox.runtime.torchscript import quiet_torchscript, torchscript_call
 
 if TYPE_CHECKING:
     from lensbox.export.pipeline import Plan
+
+_logger = logging.getLogger(__name__)
 
 # Operators of torch itself; whatever lies outside these namespaces must come from a library.
 _BUILTIN_NAMESPACES = ("aten", "prim")
@@ -132,17 +136,37 @@ def described_libraries(paths: Sequence[Path]) -> dict[Library, bytes]:
 
 
 def _compile(plan: "Plan", forward: str | None) -> torch.jit.ScriptModule:
-    detector = plan.detector
+    detector, options = plan.detector, plan.options
+    if options.trace or options.batches:
+        return _traced(plan, forward)
     # A detector of all methods may have a `forward` of its own; the wrapper has none.
     module = deployed(detector) if forward is None else DetectorWrapper(detector)
     try:
         return script_and_freeze(module, methods_of(detector), forward)
     except Exception as error:  # the compiler has many kinds, and no common one
         assert isinstance(detector, nn.Module)
+        reason = scripting_reason(error, detector)
+        if options.trace is None:
+            try:
+                traced = _traced(plan, forward)
+            except ArtifactError as also:
+                reason = f"{reason}\n{also}"
+            else:
+                _logger.warning("the detector is traced, as TorchScript cannot compile it: %s", reason)
+                return traced
         raise ArtifactError(
-            "the detector cannot be exported, as TorchScript cannot compile it: "
-            f"{scripting_reason(error, detector)}"
+            f"the detector cannot be exported, as TorchScript cannot compile it: {reason}"
         ) from error
+
+
+def _traced(plan: "Plan", forward: str | None) -> torch.jit.ScriptModule:
+    """Trace `detect`, and compile Lensbox's methods around it. Raises ArtifactError."""
+    _logger.info("tracing the detector")
+    traced: Any = TracedDetector(plan.detector, plan.thresholds, plan.options.batches)
+    module = script_and_freeze(DetectorWrapper(traced), methods_of(plan.detector), forward)
+    methods = ("detect", "detect_named", "forward")
+    mend_trace(module, [name for name in methods if hasattr(module, name)])
+    return module
 
 
 def _answer(module: Any, canvases: Tensor, score_threshold: float, iou_threshold: float) -> Answer:

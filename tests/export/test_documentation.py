@@ -1,5 +1,6 @@
 """docs/your_detector.md: its files and commands, run as they stand there."""
 
+import os
 import shlex
 import subprocess
 import sys
@@ -51,6 +52,7 @@ def test_the_command_prints_what_the_page_shows(command: str, output: str | None
     result = subprocess.run(
         [sys.executable, "-m", "lensbox.common", *words[1:]],
         cwd=folder,
+        env={name: value for name, value in os.environ.items() if name != "LENSBOX_RUNNER"},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

@@ -1,0 +1,180 @@
+"""Trace a detector that TorchScript cannot compile, or whose network takes fixed sizes of batches only."""
+
+import copy
+import logging
+import traceback
+import warnings
+from collections.abc import Sequence
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+
+from lensbox.common.errors import ArtifactError
+from lensbox.export.graph import TensorThresholds
+from lensbox.export.wrapper import own_methods
+from lensbox.model import Detector
+from lensbox.model.protocol_check import is_users, location, named
+
+_logger = logging.getLogger(__name__)
+
+_TAKING_NUMBERS = [
+    f"aten::{name}"
+    for name in ("add", "sub", "mul", "div", "gt", "ge", "lt", "le", "eq", "ne", "add_", "mul_")
+]
+_MOST_PLACES = 5
+_ANY_BATCH = 2  # a batch of 1 would be taken for a constant
+
+
+class TracedDetector(nn.Module):
+    """A detector whose `detect` is a traced graph; thresholds stay inputs.
+
+    The graph cuts images into batches of the sizes that it was traced for, and fills the last batch.
+    """
+
+    sizes: list[int]
+
+    def __init__(self, detector: Detector, thresholds: tuple[float, float], sizes: Sequence[int]) -> None:
+        """Trace for batches of these sizes, none for any. Raises ArtifactError if tracing fails."""
+        super().__init__()
+        inner = detector.detector if isinstance(detector, FixedBatches) else detector
+        if own := own_methods(inner):
+            raise ArtifactError(
+                f"the detector's own {' and '.join(own)} cannot be traced: only detect is, and Lensbox's "
+                "methods stand beside it"
+            )
+        self.specification = detector.specification
+        self.sizes = sorted(sizes, reverse=True)
+        fixed = cast(Detector, copy.deepcopy(cast(nn.Module, inner)).requires_grad_(False))
+        self.networks = nn.ModuleList(_trace(fixed, thresholds, size) for size in self.sizes or [_ANY_BATCH])
+
+    def detect(self, images: Tensor, score_threshold: float, iou_threshold: float) -> dict[str, Tensor]:
+        """See `Detector.detect`."""
+        score = torch.tensor(score_threshold, dtype=torch.float32)
+        iou = torch.tensor(iou_threshold, dtype=torch.float32)
+        parts: list[dict[str, Tensor]] = []
+        for part in cut_into_batches(images, self.sizes):
+            for index, network in enumerate(self.networks):
+                if len(self.sizes) == 0 or self.sizes[index] == part.shape[0]:
+                    parts.append(network(part, score, iou))
+        found: dict[str, Tensor] = {}
+        for name in parts[0].keys():  # noqa: SIM118 (TorchScript)
+            found[name] = torch.cat([part[name] for part in parts])[: images.shape[0]]
+        return found
+
+
+class FixedBatches(nn.Module):
+    """A detector whose network takes batches of some sizes only, for any batch."""
+
+    def __init__(self, detector: Detector, sizes: Sequence[int]) -> None:
+        super().__init__()
+        self.specification = detector.specification
+        self.detector = cast(Any, detector)
+        self.sizes = sorted(sizes, reverse=True)
+
+    def detect(self, images: Tensor, score_threshold: float, iou_threshold: float) -> dict[str, Tensor]:
+        """See `Detector.detect`."""
+        parts = [
+            named(self.detector.detect(part, score_threshold, iou_threshold))
+            for part in cut_into_batches(images, self.sizes)
+        ]
+        return {name: torch.cat([part[name] for part in parts])[: len(images)] for name in parts[0]}
+
+
+def cut_into_batches(images: Tensor, sizes: list[int]) -> list[Tensor]:
+    """Cut images into batches of these sizes, largest first; black images fill the last batch.
+
+    sizes: largest first; empty for any. There is at least one batch.
+    """
+    if len(sizes) == 0:
+        return [images]
+    parts: list[Tensor] = []
+    start = 0
+    while start < images.shape[0] or len(parts) == 0:
+        left = images.shape[0] - start
+        size = sizes[0]
+        for smaller in sizes:
+            if size > left:
+                size = smaller
+        part = images[start : start + size]
+        missing = size - part.shape[0]
+        if missing > 0:
+            part = torch.cat([part, part.new_zeros([missing, part.shape[1], part.shape[2], part.shape[3]])])
+        parts.append(part)
+        start += size
+    return parts
+
+
+class _Detect(nn.Module):
+    """`detect` with tensors as thresholds."""
+
+    def __init__(self, detector: Detector) -> None:
+        super().__init__()
+        self.detector = cast(Any, detector)
+
+    def forward(self, images: Tensor, score_threshold: Tensor, iou_threshold: Tensor) -> dict[str, Tensor]:
+        with torch.no_grad(), TensorThresholds():
+            return dict(named(self.detector.detect(images, score_threshold, iou_threshold)))
+
+
+def _trace(detector: Detector, thresholds: tuple[float, float], size: int) -> torch.jit.ScriptModule:
+    specification = detector.specification
+    shape = size, specification.channels, specification.height, specification.width
+    canvases = torch.randint(0, 256, shape, dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    numbers = (torch.tensor(value, dtype=torch.float32) for value in thresholds)
+    places: list[str] = []
+
+    def note(message: Any, category: type[Warning], *_: Any, **__: Any) -> None:
+        if category.__name__ == "TracerWarning":
+            frames = traceback.extract_stack()[:-2]  # without this one and that of warnings
+            users = [frame for frame in frames if is_users(frame.filename)]
+            places.append(f"{users[-1].filename}:{users[-1].lineno}: {users[-1].line}")
+
+    try:
+        with warnings.catch_warnings(), torch.no_grad():
+            warnings.simplefilter("always")
+            warnings.simplefilter("ignore", DeprecationWarning)  # of torch.jit
+            warnings.showwarning = note
+            traced = torch.jit.trace(
+                _Detect(detector).eval(), (canvases, *numbers), check_trace=False, strict=False
+            )
+    except Exception as error:  # whatever the user's code and the tracer raise
+        where = location(error)
+        raise ArtifactError(
+            f"the detector cannot be traced: {type(error).__name__}: {error}{f' ({where})' if where else ''}"
+        ) from error
+    if places:
+        lines = "\n  ".join(list(dict.fromkeys(places))[:_MOST_PLACES])
+        _logger.warning(
+            "the trace may keep as constants what these lines computed for the example:\n  %s", lines
+        )
+    assert isinstance(traced, torch.jit.ScriptModule)
+    return traced
+
+
+def mend_trace(module: torch.jit.ScriptModule, methods: Sequence[str]) -> None:
+    """Correct in place what a trace on the CPU records otherwise than TorchScript compiles it.
+
+    A trace has the CPU as a constant: the device of the images replaces it. A trace has numbers as tensors of
+    float64, by which fused operators then compute: numbers replace them.
+
+    module: frozen. methods: whose first argument are the images.
+    """
+    for method in methods:
+        graph = getattr(module, method).graph
+        images = list(graph.inputs())[1]
+        graph.setInsertPoint(next(graph.nodes()))
+        device = graph.insertNode(graph.create("prim::device", [images], 1)).output()
+        device.setType(torch._C.DeviceObjType.get())
+        for constant in graph.findAllNodes("prim::Constant"):
+            output = constant.output()
+            if isinstance(output.type(), torch._C.DeviceObjType):
+                output.replaceAllUsesWith(device)
+        for kind in _TAKING_NUMBERS:
+            for node in graph.findAllNodes(kind):
+                number = list(node.inputs())[1]
+                if isinstance(number.toIValue(), float) and isinstance(number.type(), torch.TensorType):
+                    graph.setInsertPoint(node)
+                    node.replaceInput(1, graph.insertConstant(number.toIValue()))
+        torch._C._jit_pass_dce(graph)
+        torch._C._jit_pass_lint(graph)

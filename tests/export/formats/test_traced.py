@@ -1,0 +1,107 @@
+"""Detectors that TorchScript cannot compile, or whose networks take batches of one size."""
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from built_runner import built_runner
+from torch import Tensor, nn
+from unusual_detectors import FittingItsOwnWay, LosingItsOwnWay
+from user_detectors import RedAndBlue
+
+from lensbox.common.errors import ArtifactError
+from lensbox.export.formats.traced import cut_into_batches
+from lensbox.export.pipeline import ExportOptions, Plan, make_artifact, save_artifact
+from lensbox.runtime import load_artifact
+
+Answer = dict[str, Tensor]
+
+
+class Uncompiled(RedAndBlue):
+    """Has what TorchScript refuses: arguments of any number, and a dict of several types."""
+
+    def detect(self, images: Tensor, score_threshold: float, iou_threshold: float) -> Answer:
+        options: Any = {"iou": iou_threshold, "name": "colors"}
+        return self.found(images, score_threshold, **options)
+
+    def found(self, *arguments: Any, **options: Any) -> Answer:
+        return super().detect(*arguments, options["iou"])
+
+
+class OfEight(Uncompiled):
+    """Takes batches of 2 or 8."""
+
+    def detect(self, images: Tensor, score_threshold: float, iou_threshold: float) -> Answer:
+        if images.shape[0] not in (2, 8):
+            raise ValueError(f"images must be 2 or 8, got {images.shape[0]}")
+        return super().detect(images, score_threshold, iou_threshold)
+
+
+class Frozen(Uncompiled):
+    """Decides by the pixels, which a trace cannot."""
+
+    def detect(self, images: Tensor, score_threshold: float, iou_threshold: float) -> Answer:
+        found = super().detect(images, score_threshold, iou_threshold)
+        shift = 0.0 if images.float().std() > 70 else 5.0  # frozen
+        return {**found, "boxes": found["boxes"] + shift}
+
+
+def test_a_detector_that_cannot_be_compiled_is_traced(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    plan = Plan(Uncompiled(), ExportOptions(0.2, parity=True, runner=built_runner()))
+    made = make_artifact(plan, "torchscript", "traced.pt")
+    assert "traced, as TorchScript cannot compile it: " in caplog.text
+    assert {(row.runtime, row.batch) for row in made.metadata.parity} == {
+        (runtime, batch) for runtime in ("Python", "C++") for batch in (1, 2, 7, 32)
+    }
+    assert all(row.detections > 20 and row.exchanged == 0 for row in made.metadata.parity)
+    with pytest.raises(ArtifactError, match="as TorchScript cannot compile it"):
+        save_artifact(Uncompiled(), tmp_path / "a.pt", trace=False)
+
+
+@pytest.mark.parametrize("sizes", [(8,), (2, 8)])
+def test_a_network_of_fixed_batches_takes_any_batch(sizes: tuple[int, ...], tmp_path: Path) -> None:
+    save_artifact(OfEight(), tmp_path / "a.pt", 0.2, batches=sizes)
+    artifact = load_artifact(tmp_path / "a.pt")
+    canvases = torch.randint(0, 256, (11, 3, 192, 320), dtype=torch.uint8)
+    for batch in (0, 1, 3, 11):
+        found = artifact.detect_named(canvases[:batch])
+        assert found["boxes"].shape == (batch, 30, 4)
+
+
+@pytest.mark.parametrize(
+    ("count", "sizes", "batches"),
+    [(11, [8, 2], [8, 2, 2]), (11, [8], [8, 8]), (0, [4], [4]), (5, [], [5]), (9, [8, 1], [8, 1])],
+)
+def test_batches_are_cut_and_filled(count: int, sizes: list[int], batches: list[int]) -> None:
+    parts = cut_into_batches(torch.ones(count, 1, 2, 2), sizes)
+    assert [len(part) for part in parts] == batches
+    assert torch.cat(parts)[:count].eq(1).all()
+
+
+def test_names_the_line_that_a_trace_freezes(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING), pytest.raises(ArtifactError, match=r"fails its|does not find"):
+        save_artifact(Frozen(), tmp_path / "a.pt", trace=True)
+    assert "the trace may keep as constants what these lines computed" in caplog.text
+    assert "# frozen" in caplog.text
+
+
+@pytest.mark.parametrize("make", [FittingItsOwnWay, LosingItsOwnWay])
+def test_own_methods_cannot_be_traced(make: type[nn.Module], tmp_path: Path) -> None:
+    detector: Any = make()
+    with pytest.raises(ArtifactError, match=r"the detector's own .* cannot be traced"):
+        save_artifact(detector, tmp_path / "a.pt", trace=True)
+
+
+def test_a_specialised_batch_names_the_way_out(tmp_path: Path) -> None:
+    with pytest.raises(ArtifactError, match=r"--format torchscript --batch 1"):
+        save_artifact(OfEight(), tmp_path / "a.onnx", kind="onnx")
+
+
+@pytest.mark.gpu
+def test_a_trace_follows_its_device(tmp_path: Path) -> None:
+    save_artifact(Uncompiled(), tmp_path / "a.pt", 0.2, device=torch.device("cuda"))
+    assert load_artifact(tmp_path / "a.pt", "cuda").self_test().passed
