@@ -1,7 +1,7 @@
-"""Asks a running `lensbox serve` what is in photographs: python call_service.py photo.jpg ...
+"""Send photographs to a running `lensbox serve`, print the detections: python call_service.py photo.jpg ...
 
-Needs httpx alone, not Lensbox. Several photographs are asked about at the same time, as the service computes
-what comes together in one batch. Ends with 1 if one of them has no answer.
+It needs httpx alone, not Lensbox. It sends several photographs at the same time, because the service computes
+concurrent requests in one batch. It exits with 1 if a photograph has no answer.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ async def main() -> int:
     parser.add_argument("photos", type=Path, nargs="+", metavar="photo")
     parser.add_argument("--url", default="http://127.0.0.1:8000")
     options = parser.parse_args()
-    # Not by httpx' limit of connections: waiting for one counts as waiting for an answer.
+    # Not by httpx's limit of connections: waiting for a connection counts towards the timeout.
     places = asyncio.Semaphore(AT_ONCE)
     async with httpx.AsyncClient(base_url=options.url, timeout=60) as client:
         calls = (detect(client, photo, places) for photo in options.photos)
@@ -38,7 +38,7 @@ async def main() -> int:
 
 
 async def detect(client: httpx.AsyncClient, photo: Path, places: asyncio.Semaphore) -> dict[str, Any]:
-    """Size and detections of a photograph. docs/clients.md also has deadlines and when to try again."""
+    """Return size and detections of a photograph. docs/clients.md also has deadlines and retries."""
     try:
         async with places:
             response = await client.post("/v1/detect", content=photo.read_bytes())

@@ -1,8 +1,8 @@
-"""Exports the face detector from Python, as TorchScript and as ONNX, and asks both about a photograph.
+"""Export the face detector from Python, as TorchScript and as ONNX, and run both files on a photograph.
 
-python export.py photo.jpg [--weights runs/mine/weights.safetensors]: writes detector.pt and detector.onnx.
-`lensbox export` does the same, with more options. A detector of your own (docs/your_detector.md) goes in the
-place of `load_detector`.
+`python export.py photo.jpg [--weights runs/mine/weights.safetensors]` writes detector.pt and detector.onnx.
+`lensbox export` does the same, with more options. To export your own detector (docs/your_detector.md),
+use it in place of `load_detector`.
 """
 
 import sys
@@ -32,8 +32,8 @@ def main() -> int:
 def export(photo: Path, weights: Path | None, output: Path) -> None:
     detector = load_detector(weights)
     threshold = recommended_threshold(weights)
-    file = photo.read_bytes()  # before the export, for which nobody should wait in vain
-    # Each is loaded back and must find what the detector finds before it is written.
+    file = photo.read_bytes()  # before the export, which takes a while
+    # `save_artifact` loads each file back and compares its detections before it writes the file.
     save_artifact(detector, output / "detector.pt", score_threshold=threshold)
     save_artifact(detector, output / "detector.onnx", score_threshold=threshold, kind="onnx")
     for path in (output / "detector.pt", output / "detector.onnx"):

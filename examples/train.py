@@ -1,4 +1,4 @@
-"""Goes on training the shipped face detector on photographs of yours: python train.py boxes.csv --val val.csv
+"""Train the shipped face detector further on your photographs: python train.py boxes.csv --val val.csv
 
 Each table has a row a face: the file, relative to the table, and the corners of the box in its pixels.
 A photograph without a face has one row without numbers:
@@ -8,7 +8,7 @@ A photograph without a face has one row without numbers:
     party/0001.jpg,301,66,313,81
     street/0042.png,,,,
 
-Scores the weights before and after. The commands that it runs are printed, to be typed by hand next time.
+The program scores the weights before and after, and prints the commands that it runs.
 """
 
 import csv
@@ -55,16 +55,16 @@ def main() -> int:
 
 
 def short(path: Path) -> Path:
-    """The path as one would type it here."""
+    """Return the path relative to the current folder, if it is below it."""
     path = path.resolve()
     return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
 
 
 def write_layout(table: Path, folder: Path) -> Path:
-    """Writes what `lensbox train --data` reads, docs/training.md#your-photographs, and returns the folder.
+    """Write the layout that `lensbox train --data` reads (docs/training.md#your-photographs), and return it.
 
-    The photographs stay where they are: `images` becomes a link. Raises ValueError, with file and line, for
-    what is not as it must be.
+    The photographs stay where they are: `images` becomes a link. Raise ValueError, with file and line, for a
+    bad row.
     """
     rows = read_rows(table)
     folder.mkdir(parents=True, exist_ok=True)
@@ -80,7 +80,7 @@ def write_layout(table: Path, folder: Path) -> Path:
 
 
 def read_rows(table: Path) -> dict[str, list[list[float]]]:
-    """The boxes of each file."""
+    """Return the boxes of each file."""
     found: defaultdict[str, list[list[float]]] = defaultdict(list)
     with table.open(newline="", encoding="utf-8-sig") as file:  # Excel begins a file with a byte order mark
         rows = csv.DictReader(file)

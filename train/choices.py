@@ -67,9 +67,8 @@ def given_settings(arguments: TrainArguments) -> dict[str, Any]:
 class Chosen(NamedTuple):
     """A detector to score.
 
-    threshold: the score from which on its detections should count. canvas: what it takes. classes: names by
-    label; empty for a detector of one kind. artifact: one that fits photographs to its canvas in its own way;
-    None for all others.
+    threshold: its recommended score threshold. canvas: its input. classes: names by label; empty for a
+    detector of one kind. artifact: set only if it fits photographs to its canvas in its own way.
     """
 
     detect: Detect
@@ -83,7 +82,7 @@ def chosen_detector(arguments: DetectorArguments, device: torch.device) -> Chose
     """Return the detector that the options name.
 
     Raises:
-        ConfigError: there is no artifact that a public key could verify.
+        ConfigError: a public key is given without an artifact.
         InputError: weights or checkpoint are missing or damaged.
         ArtifactError: the artifact is missing, damaged or not signed.
     """
@@ -140,7 +139,7 @@ def load_labelled(
 
 
 def report_problems(problems: Sequence[Problem], strict: bool) -> None:
-    """Say what was skipped in the data, in `MOST_PROBLEMS` lines. Raise DataError if `strict`."""
+    """Log what was skipped in the data, in at most `MOST_PROBLEMS` lines. Raise DataError if `strict`."""
     for problem in problems[:MOST_PROBLEMS]:
         logger.warning("skipped: %s", problem)
     if len(problems) > MOST_PROBLEMS:

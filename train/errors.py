@@ -1,4 +1,4 @@
-"""What only training raises; the other reasons are `lensbox.common.errors`'."""
+"""Errors of training alone; `lensbox.common.errors` has the others."""
 
 from lensbox.common.errors import ExitCode, LensboxError
 

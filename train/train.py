@@ -1,4 +1,4 @@
-"""`lensbox train`: trains a detector on labelled photographs."""
+"""Run `lensbox train`: train a detector on labelled photographs."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ logger = logging.getLogger(__name__)
 
 
 def run_train(arguments: TrainArguments) -> None:
-    """Run `lensbox train`. Raises one of `lensbox.common.errors`, with its exit code, or OSError."""
+    """Run `lensbox train`. Raise one of `lensbox.common.errors`, with its exit code, or OSError."""
     _train(arguments)
     # Not after an error: the other processes may wait for this one; torchrun ends them once it has ended.
     process_group.leave()
@@ -147,7 +147,7 @@ def _check_output(arguments: TrainArguments) -> None:
 
 
 def _origin(arguments: TrainArguments, config: TrainConfig) -> Origin:
-    """Return what the run starts from. Refuse initial weights that have seen the fold left out."""
+    """Return the origin of the run. Refuse initial weights that have seen the fold left out."""
     first_detector(arguments.weights, config)  # wrong weights are named before the photographs are decoded
     teachers = load_teachers(arguments.teachers)
     left_out = parse_fold(arguments.leave_out) if arguments.leave_out is not None else None
@@ -164,7 +164,7 @@ def _origin(arguments: TrainArguments, config: TrainConfig) -> Origin:
 def _labelled(
     arguments: TrainArguments, config: TrainConfig, origin: Origin
 ) -> tuple[list[LabelledImage], list[Problem]]:
-    """Return the photographs to train on, not yet decoded, and what had to be skipped."""
+    """Return the photographs to train on, not yet decoded, and the problems of skipped ones."""
     images, problems = read_labels(arguments.data, arguments.strict, arguments.labels)
     for key, named in (("source_weights", config.source_weights), ("source_trims", config.source_trims)):
         for name in unknown_sources(images, named):

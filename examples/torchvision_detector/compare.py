@@ -1,6 +1,6 @@
-"""Compares the artifact with torchvision's own SSDlite: what both find in the same pictures, and how fast.
+"""Compare the artifact with torchvision's own SSDlite: detections in the same pictures, and speed.
 
-python compare.py ssdlite.pt [--weights F] [--device cpu]: ends with 1 if they differ.
+`python compare.py ssdlite.pt [--weights F] [--device cpu]` exits with 1 if the detections differ.
 """
 
 import argparse
@@ -20,14 +20,14 @@ from lensbox.runtime import Artifact, load_artifact
 
 PICTURES, CALLS = 32, 20
 THRESHOLD = 0.5
-# Two float32 computations of the same thing; the second is for a score that lies at the threshold.
+# Tolerances of two float32 computations; the second also for scores near the threshold.
 MOST_PIXELS, MOST_SCORE = 0.1, 1e-3
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("artifact", type=Path)
-    parser.add_argument("--weights", type=Path, help="those that the artifact was made from")
+    parser.add_argument("--weights", type=Path, help="the weights that the artifact was made from")
     parser.add_argument("--device", default="cpu")
     options = parser.parse_args()
     torch.backends.cudnn.allow_tf32 = False
@@ -53,7 +53,7 @@ def main() -> int:
 
 
 def pictures(artifact: Artifact) -> Tensor:
-    """Soft random spots, uint8 [32, 3, height, width]: of the canvas's size, so that nobody resizes them."""
+    """Return soft random spots, uint8 [32, 3, height, width], of the canvas's size: nothing is resized."""
     canvas = artifact.metadata.canvas
     assert canvas is not None
     coarse = torch.rand(PICTURES, 3, 12, 12, generator=torch.Generator().manual_seed(1))
@@ -62,7 +62,7 @@ def pictures(artifact: Artifact) -> Tensor:
 
 
 def report_differences(ours: dict[str, Tensor], theirs: list[dict[str, Tensor]], classes: list[str]) -> bool:
-    """Says how far the detections of both are apart; whether that is no more than rounding makes."""
+    """Print the differences of the detections; return whether rounding explains them."""
     pixels = scores = 0.0
     pairs = alone = 0
     for index, found in enumerate(theirs):
@@ -74,7 +74,7 @@ def report_differences(ours: dict[str, Tensor], theirs: list[dict[str, Tensor]],
         apart = (boxes[:, None] - mine["boxes"]).abs().amax(dim=2)
         other_class = torch.tensor(labels, device=boxes.device)[:, None] != mine["labels"]
         apart[other_class] = float("inf")
-        # What only one of both has must lie at the threshold: all of it, where the other has found nothing.
+        # A detection that only one of both has must have a score near the threshold.
         only_theirs, only_mine = best, mine["scores"]
         if apart.numel() > 0:
             distance, partner = apart.min(dim=1)
@@ -94,7 +94,7 @@ def report_differences(ours: dict[str, Tensor], theirs: list[dict[str, Tensor]],
 
 
 def milliseconds(call: Callable[[Tensor], Any], batch: Tensor) -> float:
-    """The median of calls after two that warm up."""
+    """Return the median time of CALLS calls, after two calls of warm-up."""
     times = []
     for _ in range(CALLS + 2):
         start = time.perf_counter()

@@ -16,14 +16,14 @@ CATEGORIES = SSDLite320_MobileNet_V3_Large_Weights.COCO_V1.meta["categories"]  #
 
 
 def ssdlite(weights: str | Path | None = None) -> nn.Module:
-    """The detector of COCO's 80 classes, for `--model`; weights as for `make_network`."""
+    """Return the detector of COCO's 80 classes, for `--model`; weights as for `make_network`."""
     return SsdLite(make_network(weights), CATEGORIES)
 
 
 def make_network(weights: str | Path | None = None) -> SSD:
-    """torchvision's detector, in eval mode.
+    """Return torchvision's detector, in eval mode.
 
-    weights: what torchvision's `ssdlite320_mobilenet_v3_large_coco-a79551df.pth` holds; None for random ones.
+    weights: file such as torchvision's ssdlite320_mobilenet_v3_large_coco-a79551df.pth; None: random ones.
     """
     network = ssdlite320_mobilenet_v3_large(weights=None, weights_backbone=None, num_classes=len(CATEGORIES))
     if weights is None:
@@ -34,9 +34,9 @@ def make_network(weights: str | Path | None = None) -> SSD:
 
 
 class SsdLite(nn.Module):
-    """What torchvision's SSD does after it has resized an image, for whole batches and without loops.
+    """Compute torchvision's SSD after its resizing of images, for whole batches and without loops.
 
-    candidates: of the pairs of a box and a class in a canvas, so many with the best scores go to NMS.
+    candidates: number of pairs of a box and a class, those with the best scores, that go to NMS.
     """
 
     def __init__(self, network: SSD, categories: Sequence[str], candidates: int = 1000) -> None:
@@ -69,7 +69,13 @@ class SsdLite(nn.Module):
         boxes = self.decode(raw["bbox_regression"]).gather(1, box[:, :, None].expand(-1, -1, 4))
         labels = pair % len(self.named)
         boxes, scores, kept, counts = torch.ops.lensbox.padded_nms(
-            boxes, scores, iou_threshold, score_threshold, self.candidates, self.detections, labels
+            boxes,
+            scores,
+            iou_threshold=iou_threshold,
+            score_threshold=score_threshold,
+            max_candidates=self.candidates,
+            max_detections=self.detections,
+            categories=labels,
         )
         return {
             "boxes": boxes,
@@ -79,7 +85,7 @@ class SsdLite(nn.Module):
         }
 
     def decode(self, codes: Tensor) -> Tensor:
-        """Boxes [B, A, 4] of SSD's codes, center and size relative to the anchors, times 10 and 5."""
+        """Return boxes [B, A, 4] of SSD's codes, center and size relative to the anchors, times 10 and 5."""
         size = self.anchors[:, 2:] - self.anchors[:, :2]
         center = codes[:, :, :2] / 10 * size + (self.anchors[:, :2] + 0.5 * size)
         half = 0.5 * (torch.exp((codes[:, :, 2:] / 5).clamp(max=self.largest_exponent)) * size)
@@ -87,7 +93,7 @@ class SsdLite(nn.Module):
 
 
 def anchors_of(network: SSD, height: int, width: int) -> Tensor:
-    """[A, 4], which are the same for all images of one size."""
+    """Return the anchors [A, 4] of images of this size."""
     images = torch.zeros(1, 3, height, width)
     with torch.no_grad():
         features = list(network.backbone(images).values())
@@ -96,7 +102,7 @@ def anchors_of(network: SSD, height: int, width: int) -> Tensor:
 
 @torch.no_grad()
 def fill_with_noise(network: SSD, seed: int = 0) -> None:
-    """Random weights that answer as trained ones do: differently to each picture, and with clear scores."""
+    """Set random weights whose detections differ between pictures and have clear scores."""
     generator = torch.Generator().manual_seed(seed)
     for layer in network.modules():
         if isinstance(layer, nn.Conv2d):

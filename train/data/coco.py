@@ -30,7 +30,7 @@ def annotation_file(path: Path) -> Path | None:
 
 
 def read_coco(path: Path) -> Found:
-    """Return the labelled images of a COCO JSON file, or of the folder that holds one, and what was skipped.
+    """Return the labelled images of a COCO JSON file, or of the folder that holds one, and the problems.
 
     A file `x.json` names images relative to its folder, to `images/` beside it, to the folder above, or to a
     folder there, as `annotations/instances_val2017.json` does beside `val2017/`.

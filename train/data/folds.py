@@ -1,10 +1,10 @@
 """Folds: shares of the photographs that a teacher was not trained on.
 
-A detector trained long on few photographs knows them by heart, and says of them little more than their
-labels. Of photographs that it never saw it says what one can really know. A student that asks about each
-photograph a teacher that was trained without it is cross-fitted (Dao et al. 2021, arXiv:2104.09732).
+A detector that was trained long on few photographs knows them by heart and predicts their labels. Its
+predictions for photographs that it never saw are better targets. A student is cross-fitted if each photograph
+is shown to a teacher that was trained without it (Dao et al. 2021, arXiv:2104.09732).
 
-A photograph's name alone decides its fold, so other data beside it, or another order, change nothing.
+The name of a photograph alone decides its fold; other data and another order change nothing.
 """
 
 from __future__ import annotations

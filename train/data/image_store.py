@@ -67,7 +67,7 @@ class ImageStore:
 class Decoded(NamedTuple):
     """pixels uint8 [h, w], or [h, w, 3] in RGB; boxes float32 [n, 4] in these pixels; ignore bool [n].
 
-    problem: that some boxes lie outside of the photograph, where nothing can be found; they are ignored.
+    problem: set if boxes lie outside of the photograph; they are ignored.
     """
 
     pixels: npt.NDArray[np.uint8]

@@ -1,4 +1,4 @@
-"""Labelled photographs: what every reader of labels returns, and the choice of the reader."""
+"""Labelled photographs, and the choice of the reader for a layout of labels."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class DataError(InputError):
 
 @dataclass(frozen=True)
 class LabelledImage:
-    """One photograph, not yet decoded: where its bytes are, and its boxes.
+    """A photograph that is not decoded yet: the place of its bytes, and its boxes.
 
     Attributes:
         name: path below the folder of images, e.g. `13--Interview/x.jpg`.
@@ -57,7 +57,7 @@ class LabelledImage:
 
 @dataclass(frozen=True)
 class Problem:
-    """Something in the data that was skipped, with the file and line or id where it stands."""
+    """A skipped part of the data, with its file and line or id."""
 
     origin: str
     message: str
@@ -80,10 +80,10 @@ def box_problem(x: float, y: float, width: float, height: float) -> str | None:
 def read_labels(
     paths: Sequence[str | Path], strict: bool = False, layout: str | None = None, split: str = "train"
 ) -> Found:
-    """Return the labelled images of all paths, and what had to be skipped.
+    """Return the labelled images of all paths, and the problems with what was skipped.
 
     Args:
-        layout: "wider", "coco" or "yolo"; None looks at what is there.
+        layout: "wider", "coco" or "yolo"; None decides by the files that are there.
         split: which images of a YOLO data set to read: "train" or "val".
 
     Raises:
@@ -118,7 +118,7 @@ def _reader(path: Path, layout: str | None, split: str) -> Callable[[Path], Foun
 
 
 def none_readable(what: str, where: str, problems: Sequence[Problem]) -> DataError:
-    """Return the error for data of which nothing is left, with the first thing that was skipped."""
+    """Return the error for data without anything readable, with the first problem."""
     first = f"; {problems[0]}" if problems else ""
     return DataError(f"data must hold at least one {what} ({LAYOUT}), got none in {where}{first}")
 

@@ -2,8 +2,8 @@
 
 A shard or folder holds `images/<source>/<file>` and a `*_bbx_gt.txt` beside `images`: a file name, a count,
 then a line `x y w h blur expression illumination invalid occlusion pose` per box (pixels; a line of zeros
-where the count is 0). What follows these ten numbers names the class of the box, for detectors that have
-several. The published archives (`wider_face_split/wider_face_train_bbx_gt.txt` beside
+where the count is 0). The text after these ten numbers names the class of the box, for detectors with
+classes. The published archives (`wider_face_split/wider_face_train_bbx_gt.txt` beside
 `WIDER_train/images`) are understood as well. `invalid` = 1 marks a box to ignore.
 """
 
@@ -35,7 +35,7 @@ _NUMBERS = 10  # of a row; the name of a class follows
 
 
 def read_wider_face(path: Path) -> Found:
-    """Return the labelled images of a folder or tar shard, and what had to be skipped.
+    """Return the labelled images of a folder or tar shard, and the problems.
 
     Raises:
         DataError: the path holds no annotation file, or is no folder and no uncompressed tar file.

@@ -34,7 +34,7 @@ def description_file(path: Path) -> Path | None:
 
 
 def read_yolo(path: Path, split: str = "train") -> Found:
-    """Return the labelled images of one split of a YOLO data set, and what had to be skipped.
+    """Return the labelled images of one split of a YOLO data set, and the problems.
 
     `data.yaml` names the classes (`names`, a list or a mapping) and for each split a folder of images, a text
     file that lists images, or several of them. The labels of `…/images/a.jpg` are `…/labels/a.txt`: a row is

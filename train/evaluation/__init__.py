@@ -1,1 +1,1 @@
-"""How good a detector is on labelled photographs, in figures and pictures."""
+"""Score a detector on labelled photographs, in figures and pictures."""

@@ -38,8 +38,8 @@ LOW_MARGIN, HIGH_MARGIN = 0.7, 1.4
 
 @dataclass(frozen=True)
 class ImageLabels:
-    """Labelled boxes of one image: boxes float64 [n, 4] (xyxy, canvas pixels), ignore bool [n]; classes
-    int64 [n], without which all are of class 0."""
+    """Labelled boxes of one image: boxes float64 [n, 4] (xyxy, canvas pixels), ignore bool [n], classes
+    int64 [n]; without classes all boxes are of class 0."""
 
     boxes: Array
     ignore: npt.NDArray[np.bool_]
@@ -48,8 +48,8 @@ class ImageLabels:
 
 @dataclass(frozen=True)
 class ImageDetections:
-    """Found boxes of one image: boxes float64 [n, 4] (xyxy, canvas pixels), scores float64 [n]; classes
-    int64 [n], without which all are of class 0."""
+    """Found boxes of one image: boxes float64 [n, 4] (xyxy, canvas pixels), scores float64 [n], classes
+    int64 [n]; without classes all boxes are of class 0."""
 
     boxes: Array
     scores: Array
@@ -62,7 +62,7 @@ def class_indices(image: ImageLabels | ImageDetections) -> npt.NDArray[np.int64]
 
 
 def _of_class(image: ImageLabels | ImageDetections, wanted: int | None) -> npt.NDArray[np.bool_]:
-    """Return bool [n]: which boxes are of a class; all of them for None."""
+    """Return bool [n], true for boxes of a class; true for all boxes if `wanted` is None."""
     return np.full(len(image.boxes), True) if wanted is None else class_indices(image) == wanted
 
 
@@ -72,8 +72,8 @@ class Curve:
 
     Attributes:
         scores: float64 [n]. hits: bool [n], true positives. total: labelled boxes of the band.
-        image, detection: int64 [n], which image and which of its detections (as given) each one is.
-        label: int64 [n], which labelled box of the image it took; -1 for a false alarm.
+        image, detection: int64 [n], the index of the image and of the detection within it.
+        label: int64 [n], the index of the labelled box that it took; -1 for a false alarm.
     """
 
     scores: Array
@@ -106,7 +106,7 @@ def iou_matrix(boxes1: Array, boxes2: Array) -> Array:
 
 
 class Evaluation:
-    """Compares detections with labels once, then scores any band quickly.
+    """Compare detections with labels once, then score any band quickly.
 
     Raises:
         ValueError: labels and detections are not of as many images.
@@ -147,7 +147,7 @@ class Evaluation:
             order = self._order[index]
             overlaps = self._overlaps[index]
             of_class = _of_class(found, wanted)[order]
-            # Those of other classes hit no label of this one.
+            # Detections of other classes hit no label of this class.
             overlaps = {rank: pairs for rank, pairs in overlaps.items() if of_class[rank]}
             label, free = self._match(overlaps, care, len(order))
             found_height = (found.boxes[:, 3] - found.boxes[:, 1])[order]
@@ -171,8 +171,11 @@ class Evaluation:
         care: npt.NDArray[np.bool_],
         count: int,
     ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
-        """Match greedily by falling score. Return took [count]: the label of the band that it took, or -1;
-        and free [count]: hit only labels that do not count, so it is neither right nor wrong."""
+        """Match greedily by falling score.
+
+        Return took [count], the label of the band that each detection took, or -1; and free [count], true for
+        detections that hit only labels that do not count: they are neither right nor wrong.
+        """
         took, free = np.full(count, -1, np.int64), np.zeros(count, np.bool_)
         is_open = care.tolist()
         counts = list(is_open)
@@ -186,7 +189,7 @@ class Evaluation:
         return took, free
 
     def table(self, wanted: int | None = None) -> dict[str, float]:
-        """Return the average precision by band: of one class, or of all boxes as if of one class."""
+        """Return the average precision by band, of one class or of all boxes as if they had one class."""
         return {name: self.curve(*limits, wanted).average_precision() for name, limits in BANDS.items()}
 
 

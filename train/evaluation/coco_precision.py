@@ -1,4 +1,4 @@
-"""COCO's average precision, by pycocotools, which its figures are defined by.
+"""Compute COCO's average precision with pycocotools.
 
 `coco_precision` scores in canvas pixels, as everywhere in evaluation: a box is `small` up to 32² of them,
 `large` from 96². The detections with the 100 best scores of an image count. An ignored box is given as a
@@ -58,7 +58,7 @@ def _evaluate(images: Rows, categories: Rows, truth: Rows, found: Rows, most: Se
             boxes.append({**made, **row} if own else {**row, **made})
         data.append(COCO())
         data[-1].dataset = {"images": images, "categories": categories, "annotations": boxes}
-    with contextlib.redirect_stdout(io.StringIO()):  # it reports every stage
+    with contextlib.redirect_stdout(io.StringIO()):  # pycocotools reports every stage
         for part in data:
             part.createIndex()
         evaluation = COCOeval(*data, "bbox")
@@ -106,7 +106,7 @@ def coco_precision(
 
 
 def mean_precision(by_class: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """Of each figure the mean over the classes that have it; NaN where none has."""
+    """Return the mean of each figure over the classes that have it; NaN if no class has it."""
     means = {}
     for name in by_class[0]:
         values = [figures[name] for figures in by_class if not math.isnan(figures[name])]
@@ -185,7 +185,7 @@ def read_results(file: Path) -> list[dict[str, Any]]:
 
 
 def results_of(found: Sequence[ImageDetections], data: EvaluationSet, file: Path) -> list[dict[str, Any]]:
-    """Return what was found in the photographs of a COCO file as COCO results.
+    """Return detections in the photographs of a COCO file as COCO results.
 
     Raises:
         DataError: the detector has no classes, and the file has several categories.

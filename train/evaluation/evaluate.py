@@ -1,4 +1,4 @@
-"""Runs a detector over labelled photographs and scores it by size band, and by class where it has several."""
+"""Run a detector over labelled photographs and score it by size band and by class."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from lensbox.train.evaluation.figures import ClassFigures, Figures
 
 NMS_IOU = 0.5
 
-# (images uint8 [B, C, H, W], score threshold, IoU threshold) -> boxes, scores, counts; or, of a detector with
-# classes, these and labels by name.
+# (images uint8 [B, C, H, W], score threshold, IoU threshold) -> boxes, scores, counts; a detector with
+# classes returns these and labels by name.
 Detect = Callable[[Tensor, float, float], tuple[Tensor, Tensor, Tensor] | Mapping[str, Tensor]]
 
 
@@ -69,7 +69,7 @@ def detect_photographs(artifact: Artifact, data: EvaluationSet) -> list[ImageDet
 def evaluate(
     detect: Detect, data: EvaluationSet, device: torch.device | str, coco: bool = False
 ) -> tuple[Figures, Evaluation]:
-    """Return the figures of a detector, and the matching they come from.
+    """Return the figures of a detector, and its detections matched with the labels.
 
     Args:
         coco: COCO's figures too.
@@ -80,7 +80,7 @@ def evaluate(
 def score(
     detections: Sequence[ImageDetections], data: EvaluationSet, coco: bool = False
 ) -> tuple[Figures, Evaluation]:
-    """Return what `evaluate` does, for detections that are known already."""
+    """Return the result of `evaluate` for detections that are known already."""
     matched = Evaluation(data.labels, detections)
     curve = matched.curve(*BANDS["all>=8"])
     threshold, f1 = threshold_of_best_f1(curve)

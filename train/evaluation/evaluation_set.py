@@ -25,7 +25,7 @@ FACE_CANVAS = Canvas(CANVAS_SIZE, CANVAS_SIZE)
 
 
 class Place(NamedTuple):
-    """Where a photograph lies on its canvas: scale and offset of x1, y1, x2 and y2, float64 [4] each."""
+    """The place of a photograph on its canvas: scale and offset of x1, y1, x2 and y2, float64 [4] each."""
 
     scale: Array
     offset: Array
@@ -42,9 +42,9 @@ class EvaluationSet:
     Attributes:
         canvases: uint8 [N, C, H, W], on the CPU.
         labels: boxes in canvas pixels, one entry a photograph.
-        names: of the photographs. problems: what could not be read, and boxes of other classes.
+        names: of the photographs. problems: unreadable photographs, and boxes of other classes.
         classes: names by label; empty for a detector of one kind.
-        files, places: of each photograph its file, and scale and offset that take a box to canvas pixels.
+        files, places: the file of each photograph, and the scale and offset of its boxes on the canvas.
     """
 
     canvases: Tensor
@@ -62,9 +62,9 @@ def load_evaluation_set(
     canvas: Canvas = FACE_CANVAS,
     classes: Sequence[str] = (),
 ) -> EvaluationSet:
-    """Decode and letterbox photographs exactly as artifacts without a preprocessing of their own do.
+    """Decode and letterbox photographs exactly as artifacts without a `preprocess` of their own do.
 
-    classes: of the detector. A box whose class is none of them is left out; without classes, all boxes count.
+    classes: of the detector. Boxes of other classes are left out; without classes, all boxes count.
 
     Raises:
         InputError: no photograph can be read, or no box has one of the classes.

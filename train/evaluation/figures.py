@@ -1,4 +1,4 @@
-"""What an evaluation found, for people and for programs."""
+"""The figures of an evaluation, as a table and as JSON."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from lensbox.train.evaluation.coco_precision import coco_lines
 
 
 class ClassFigures(NamedTuple):
-    """Of one class: average precision by band name, labelled boxes of at least 8 px, and COCO's figures."""
+    """Figures of a class: average precision by band name, labelled boxes of at least 8 px, COCO's figures."""
 
     average_precision: dict[str, float]
     boxes: int
@@ -20,13 +20,13 @@ class ClassFigures(NamedTuple):
 
 @dataclass(frozen=True)
 class Figures:
-    """What an evaluation found.
+    """The figures of an evaluation.
 
     Attributes:
         average_precision: by band name, see `BANDS`; with classes the mean over those that have boxes in it.
         images, boxes: photographs, and boxes to find of at least 8 px.
         threshold, f1: score with the best F1 at 8 px and above, over all classes, and that F1.
-        coco: by the names of `COCO_FIGURES`, with classes their means; None if not asked for.
+        coco: by the names of `COCO_FIGURES`, with classes their means; None if not computed.
         classes: by name; empty for a detector without classes.
     """
 
@@ -39,7 +39,7 @@ class Figures:
     classes: Mapping[str, ClassFigures] | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """Return the figures for JSON, with null where there is nothing to score."""
+        """Return the figures for JSON, with null for bands without boxes."""
         classes = {
             name: {
                 "average_precision": _without_nan(of_class.average_precision),
@@ -59,7 +59,7 @@ class Figures:
         }
 
     def lines(self) -> list[str]:
-        """Return a small table for people."""
+        """Return the lines of a small table."""
         names = {name: name.lstrip("abcdefghijklmnopqrstuvwxyz") for name in self.average_precision}
         head = "  ".join(f"{names[name] + ' px':>9}" for name in self.average_precision)
         title = f"average precision at IoU 0.5, {self.images} images, {self.boxes} boxes of at least 8 px"

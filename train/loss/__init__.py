@@ -1,1 +1,1 @@
-"""What is learned: cells assigned to boxes, the loss against labels, the loss against teachers."""
+"""Assign cells to boxes; compute the loss against labels and against teachers."""

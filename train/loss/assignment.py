@@ -24,8 +24,10 @@ LEVEL_SIZES = ((0.0, 24.0), (14.0, 52.0), (36.0, 112.0), (76.0, 1e6))
 
 
 class Level(NamedTuple):
-    """One level of the detector: `side`x`side` cells of `stride` pixels, the first one at index `start`;
-    it takes boxes whose size sqrt(w·h) in pixels lies in [low, high)."""
+    """A level of the detector: `side`x`side` cells of `stride` pixels, the first one at index `start`.
+
+    It takes boxes whose size sqrt(w·h) in pixels lies in [low, high).
+    """
 
     side: int
     stride: int

@@ -27,10 +27,10 @@ class Teachers:
     """Detectors to learn from.
 
     Attributes:
-        whole: those trained on all photographs, asked about all.
-        sets: of those that left a fold out, complete sets in the order of the folds.
+        whole: teachers that were trained on all photographs.
+        sets: complete sets of teachers that left a fold out, in the order of the folds.
         folds: number of folds, 1 without sets.
-        origin: where they come from: facts for the metadata of the student's weights.
+        origin: names and hashes, for the metadata of the student's weights.
     """
 
     whole: tuple[FaceDetector, ...] = ()
@@ -51,7 +51,7 @@ class Teachers:
 
 
 class Taught(NamedTuple):
-    """What teachers predict for a batch: boxes float32 [B, A, 4], xyxy in canvas pixels; scores float32
+    """Predictions of teachers for a batch: boxes float32 [B, A, 4], xyxy in canvas pixels; scores float32
     [B, A], 0 to 1."""
 
     boxes: Tensor
@@ -62,7 +62,7 @@ def load_teachers(paths: Sequence[Path]) -> Teachers:
     """Load weights that `save_detector` wrote, of any size of detector.
 
     Raises:
-        ConfigError: of those that left a fold out, some fold's is missing, or folds of other sizes are mixed.
+        ConfigError: the teachers that left a fold out are no complete sets.
         InputError: as `load_detector`.
     """
     whole: list[FaceDetector] = []
@@ -100,9 +100,9 @@ def _complete_sets(by_fold: dict[Fold, list[FaceDetector]]) -> tuple[tuple[FaceD
 def teach(whole: Sequence[Predict], sets: Sequence[Sequence[Predict]], images: Tensor) -> Taught:
     """Return the mean of the teachers' predictions for images float32 [B, 1, 256, 256], 0 to 255.
 
-    With sets of K teachers the photographs of image b belong to fold b mod K, and teacher b mod K of each set
-    is asked about it. Boxes are weighted by scores: a teacher that sees no face at an anchor has nothing to
-    say on its box.
+    With sets of K teachers, the photographs of image b belong to fold b mod K, and teacher b mod K of each
+    set is asked about it. Boxes are weighted by scores: the box of a teacher that sees no face at an anchor
+    does not count.
     """
     predictions = [teacher(images) for teacher in whole]
     for group in sets:

@@ -36,7 +36,7 @@ train() {
 
 data=("$@")
 teachers=()
-for fold in 1 2 3 4; do # what each says of the fourth that it never saw counts
+for fold in 1 2 3 4; do # the student asks each teacher about the fourth that it never saw
   train "without_$fold" "${TEACHER_SECONDS:-540}" teacher --leave-out "$fold/4" --set "seed=$fold"
   teachers+=("$output/without_$fold/best.safetensors")
 done

@@ -1,7 +1,8 @@
 """Make a training step fast: compile its parts and capture the whole into a CUDA graph; and time it.
 
 On CUDA the step is compiled in pieces (views; teachers; net and loss) and captured into one graph, so that a
-small net is not bound by kernel launches. What fails is reported and runs plainly.
+small net is not bound by kernel launches. A part that cannot be compiled or captured is reported and runs as
+it is.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ def compile_and_capture(step: TrainStep, progress: float = 0.0) -> None:
 
 def _compile(step: TrainStep) -> list[str]:
     """Compile the parts of a step and use each once. Return the names of the parts that compiled."""
-    # Trials must change neither what a seed gives nor batch norm's statistics.
+    # Trials must change neither the random numbers of the run nor batch norm's statistics.
     generators, kept = random_state(step.device), copy.deepcopy(step.model.state_dict())
     parts, done = step.parts, []
 
@@ -50,7 +51,7 @@ def _compile(step: TrainStep) -> list[str]:
                 torch.cuda.synchronize(step.device)
         except Exception as error:  # the compiler may fail in any way; training goes on without it
             logger.warning("%s: not possible, going on without: %s", name, _reason(error))
-            torch._dynamo.reset()
+            torch.compiler.reset()
         else:
             logger.info("%s: ready after %.1f s", name, time.monotonic() - start)
             setattr(parts, part, compiled)

@@ -1,4 +1,4 @@
-"""What a run leaves for others: weights that say how they came about, and its figures."""
+"""Write the results of a run: weights with their origin in the metadata, and figures."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ class Delivery:
     facts: dict[str, str]
 
     def keep_best(self, step: TrainStep, figures: Figures, best: float, seconds: float) -> float:
-        """Write `best.safetensors` if no evaluation before gave a higher average precision for faces of at
-        least 8 px, `best` being the highest so far; returns the highest."""
+        """Write `best.safetensors` if the average precision for faces of at least 8 px is above `best`, the
+        highest so far. Return the highest."""
         score = figures.average_precision["all>=8"]
         if not score > best:  # without such faces it is not a number
             return best
@@ -47,7 +47,7 @@ class Delivery:
         return score
 
     def deliver(self, step: TrainStep, figures: Figures | None, seconds: float) -> None:
-        """Write `weights.safetensors` and `figures.json`, the run having taken so many seconds."""
+        """Write `weights.safetensors` and `figures.json`. seconds: duration of the run."""
         summary = self._write(LAST_FILE, step, figures, seconds)
         whole = {**summary, "config": dataclasses.asdict(self.config), **self.facts}
         atomic_write(self.folder / "figures.json", (json.dumps(whole, indent=2) + "\n").encode())

@@ -1,4 +1,4 @@
-"""How weights change: schedule, AdamW, gradients of several processes, and the weight average.
+"""Schedule, AdamW, gradients of several processes, and the weight average.
 
 Progress goes from 0 to 1 over a run.
 """
@@ -25,13 +25,13 @@ from lensbox.train.views.make_views import make_views
 
 @dataclass(frozen=True)
 class Clock:
-    """Turn steps and seconds into progress, whichever is further.
+    """Turn steps and seconds into progress; the further one counts.
 
     Attributes:
         steps: optimiser steps of the whole run.
         seconds: end of the run on the clock that `progress` is given, or None for no limit.
-        start_step, start_seconds, start_progress: where this process took the run up. A run that time had
-            brought further than its steps spreads the rest over the steps that are left.
+        start_step, start_seconds, start_progress: where this process began or resumed the run. If time had
+            brought the run further than its steps, the rest is spread over the remaining steps.
     """
 
     steps: int
@@ -77,7 +77,7 @@ def make_optimizer(
     """Return AdamW with weight decay on parameters of more than one dimension.
 
     Args:
-        rate: scalar tensor, on the device of the parameters; what it holds at a step is the learning rate.
+        rate: scalar tensor with the learning rate, on the device of the parameters.
         capturable: steps will be captured into a CUDA graph.
     """
     groups = [
@@ -90,7 +90,7 @@ def make_optimizer(
 
 
 def share_rate(optimizer: torch.optim.AdamW, rate: Tensor, capturable: bool) -> None:
-    """Make the optimiser read `rate`, also after a state was loaded, which puts a copy in its place."""
+    """Make the optimiser read `rate`. Loading a state puts a copy in its place, so call this again."""
     for group in optimizer.param_groups:
         group["lr"] = rate
         group["capturable"] = capturable
@@ -167,5 +167,5 @@ class WeightAverage:
 
 
 def floating_point_state(model: torch.nn.Module) -> list[Tensor]:
-    """Weights and statistics, but not batch norm's counters."""
+    """Return weights and statistics, but not batch norm's counters."""
     return [value for value in model.state_dict(keep_vars=True).values() if value.is_floating_point()]

@@ -1,6 +1,6 @@
-"""The processes that train one detector together, as torchrun starts them; one alone is a group of one.
+"""The group of processes that train a detector together, as torchrun starts them.
 
-No other file of training asks `torch.distributed` anything.
+A single process is a group of one. No other file of training uses `torch.distributed`.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ Value = TypeVar("Value")
 
 
 def announced() -> int:
-    """Return how many processes torchrun says there are; 1 without it."""
+    """Return the number of processes that torchrun announces; 1 without torchrun."""
     return int(os.environ.get("WORLD_SIZE", "1")) if "RANK" in os.environ else 1
 
 
 def join(device: torch.device) -> torch.device:
-    """Join the group that torchrun announces, if it does. Return the device of this process."""
+    """Join the group that torchrun announces, if any. Return the device of this process."""
     if "RANK" not in os.environ or "WORLD_SIZE" not in os.environ:
         return device
     if device.type == "cuda":
         device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
-    # Gradients go between devices, and what the hosts agree on between hosts.
+    # Gradients travel between devices (NCCL); `agree` and `gather` between hosts (gloo).
     dist.init_process_group("cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo")
     return device
 
@@ -44,7 +44,7 @@ def rank() -> int:
 
 
 def size() -> int:
-    """Return how many processes there are."""
+    """Return the number of processes."""
     return dist.get_world_size() if dist.is_initialized() else 1
 
 
@@ -54,9 +54,9 @@ def is_first() -> bool:
 
 
 def agree(progress: float, save: bool) -> tuple[float, bool]:
-    """Return the first process's progress and whether to save: all stop and save at the same step.
+    """Return the first process's progress and whether to save, so that all stop and save at the same step.
 
-    This travels between the hosts (gloo), so that no step has to wait for the device.
+    The values travel between the hosts (gloo), so that no step waits for the device.
     """
     if not dist.is_initialized():
         return progress, save

@@ -75,8 +75,8 @@ class RunOptions:
 
 
 class Outcome(NamedTuple):
-    """How a run ended: the figures of its last evaluation, None without validation data and in all processes
-    but the first; optimiser steps of the whole run; seconds since its clock began."""
+    """The end of a run: figures of its last evaluation, None without validation data and in all processes but
+    the first; optimiser steps of the whole run; seconds since its clock began."""
 
     figures: Figures | None
     steps: int

@@ -1,4 +1,4 @@
-"""One training step: draw views, predict, loss, backward, optimiser, weight average.
+"""A training step: draw views, predict, loss, backward, optimiser, weight average.
 
 The host only fills a few scalars (learning rate, averaging weight, mosaic switch) and runs the rest, or
 replays it, see `compile_and_capture`.
@@ -52,9 +52,9 @@ class TrainStep:
         average: its exponential moving average.
         step: optimiser steps done.
         teachers: detectors whose predictions are learned too, on `device`.
-        parts: what a step calls, as it is or compiled.
-        captured: the graph that does what `body` does; None if that is not captured.
-        mode: how a step runs, in words.
+        parts: the functions that a step calls, compiled or not.
+        captured: the CUDA graph of `body`; None if it is not captured.
+        mode: the compiled and captured parts, in words.
         memory_format: of the nets and their images.
 
     Raises:
@@ -153,7 +153,7 @@ class TrainStep:
 
     def is_finite(self) -> bool:
         """Return whether every weight is a finite number (waits for the device)."""
-        return bool(torch.stack(torch._foreach_norm(floating_point_state(self.model))).isfinite().all())
+        return bool(torch.nn.utils.get_total_norm(floating_point_state(self.model)).isfinite())
 
     def state(self) -> dict[str, Any]:
         """Return everything that the next step depends on. All processes must call it, because each one's
@@ -257,7 +257,9 @@ def set_random_state(state: dict[str, Tensor], device: torch.device) -> None:
 
 
 def end_capture_of_random_numbers() -> None:
-    """After a failed capture, torch 2.11 takes the generator for captured still and refuses every later draw.
-    A copy of its state is not captured."""
+    """Make the generator usable after a failed capture.
+
+    torch 2.11 still takes it for captured and refuses every later draw; a copy of its state is not captured.
+    """
     generator = torch.cuda.default_generators[torch.cuda.current_device()]
     generator.graphsafe_set_state(generator.clone_state())

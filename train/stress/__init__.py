@@ -1,1 +1,1 @@
-"""How much a face can suffer until a detector misses it."""
+"""Degrade faces until a detector misses them."""

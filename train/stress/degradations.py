@@ -1,7 +1,7 @@
-"""What a photograph of a face can suffer, one factor at a time, in steps from harmless to hopeless.
+"""Degradations of a photograph of a face, one factor at a time, in steps from harmless to hopeless.
 
-A portrait is shrunk onto a black canvas, as the letterbox would put it there, and then degraded at the
-resolution of the canvas: what is described here is what the net sees, whatever the size of the file was.
+A portrait is shrunk onto a black canvas, as the letterbox does it, and then degraded at the resolution of the
+canvas, so that the size of the file does not matter.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def covered(pixels: Pixels, box: Array, seed: int, *, side: str, share: float) -
 
 @dataclass(frozen=True)
 class Step:
-    """One way to show a portrait: height of the face, canvas pixels; turn, degrees; and what comes after."""
+    """A way to show a portrait: height of the face, canvas pixels; turn, degrees; and a degradation."""
 
     label: str
     height: float = FACE_HEIGHT
@@ -101,7 +101,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Factor:
-    """One thing that makes a face harder to find, in steps that get harder."""
+    """A degradation in steps, each harder than the one before."""
 
     name: str
     steps: tuple[Step, ...]

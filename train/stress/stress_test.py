@@ -33,11 +33,11 @@ SHIFTS = tuple(itertools.product((-11, 0, 11), (-11, 0, 11)))
 
 @dataclass(frozen=True)
 class Trial:
-    """One portrait at one step.
+    """A portrait at a step.
 
     Attributes:
         scores: float64 [9], one a placement: best score of a detection with IoU >= 0.5, 0 if there is none.
-        canvas, box, detections: of the placement whose score is the median, which is the one to show.
+        canvas, box, detections: of the placement with the median score, which the sheet shows.
     """
 
     scores: Array
@@ -47,7 +47,7 @@ class Trial:
 
     @property
     def score(self) -> float:
-        """Return the median score: above a threshold, most placements are."""
+        """Return the median score. If it is above a threshold, most placements are."""
         return float(np.median(self.scores))
 
 
@@ -59,7 +59,7 @@ class FactorResult:
     trials: list[list[Trial]]
 
     def found(self, threshold: float) -> npt.NDArray[np.int64]:
-        """Return in how many portraits each step's face is found, int64 [steps]."""
+        """Return the number of portraits whose face is found at each step, int64 [steps]."""
         return np.array([sum(trial.score > threshold for trial in row) for row in self.trials])
 
     def limit(self, threshold: float, faces: int) -> str | None:
@@ -71,7 +71,7 @@ class FactorResult:
 
 @dataclass(frozen=True)
 class FaceFreeResult:
-    """A photograph without a face: name, views uint8 [V, 256, 256], and what was found in each."""
+    """A photograph without a face: name, views uint8 [V, 256, 256], and the detections in each."""
 
     name: str
     views: Pixels

@@ -39,8 +39,9 @@ def judge_boxes(mapped: MappedBoxes, config: TrainConfig) -> tuple[Tensor, Tenso
 
 
 def select_boxes(boxes: Tensor, find: Tensor, ignore: Tensor, config: TrainConfig) -> tuple[Tensor, Tensor]:
-    """Gather the largest boxes to find and to ignore into fixed slots; what a crowd has beyond them
-    (the smallest ones) joins the ignored.
+    """Gather the largest boxes to find and to ignore into fixed slots.
+
+    The smallest boxes to find of a crowd that has more than `max_targets` are ignored.
 
     Args:
         boxes: float32 [N, C, 4], xyxy canvas pixels. find, ignore: bool [N, C].
@@ -62,8 +63,10 @@ def _gather(boxes: Tensor, order: Tensor, used: Tensor) -> Tensor:
 
 
 def map_boxes(store: StoreTensors, tiles: Tiles) -> MappedBoxes:
-    """Map the boxes of every tile's photograph onto the canvas and clip them to what the tile shows of the
-    photograph: where a label reaches beyond it, only padding is in view."""
+    """Map the boxes of every tile's photograph onto the canvas; clip them to the visible part of it.
+
+    The part of a label beyond the photograph is padding, and not in view.
+    """
     source = store.boxes[tiles.image]
     scale = torch.cat([tiles.scale, tiles.scale], dim=1)[:, None]
     offset = torch.cat([tiles.offset, tiles.offset], dim=1)[:, None]
@@ -83,7 +86,7 @@ def map_boxes(store: StoreTensors, tiles: Tiles) -> MappedBoxes:
 
 
 def _shown(size: Tensor, tiles: Tiles) -> tuple[Tensor, Tensor]:
-    """Return the corners [T, 1, 2] of what tiles show of photographs of `size` [T, 2], on the canvas."""
+    """Return the corners [T, 1, 2] of the visible parts of photographs of `size` [T, 2], on the canvas."""
     start, end = tiles.offset, tiles.offset + tiles.scale * size
     corner, far = (
         torch.minimum(torch.maximum(edge, tiles.rectangle[:, :2]), tiles.rectangle[:, 2:])
@@ -106,7 +109,7 @@ def view_boxes(
     parts = []
     for group, views in groups:
         if turn is not None:
-            # Before selecting: what left the view must not take a slot.
+            # Before selecting: a box that left the view must not take a slot.
             clipped, visible = turn_boxes(*group[:3], Turn(*(x[views] for x in turn)))
             group = group._replace(clipped=clipped, visible=visible)
         parts.append(select_boxes(*judge_boxes(group, config), config))

@@ -1,4 +1,4 @@
-"""How many views of each kind a batch holds, and the random numbers that they are drawn with."""
+"""The number of views of each kind in a batch, and the random numbers that they are drawn with."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ VIEW_DRAWS = sum(PIXEL_DRAWS)
 
 
 class ViewCounts(NamedTuple):
-    """How many views of each kind a batch holds, in this order: mosaics, whole photographs, crops."""
+    """Number of views of each kind in a batch, in this order: mosaics, whole photographs, crops."""
 
     mosaic: int
     whole: int

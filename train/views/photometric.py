@@ -1,4 +1,4 @@
-"""What happens to a view's pixels where they are: covers, light from one side, focus, tones and noise.
+"""Change a view's pixels in place: covers, light from one side, focus, tones and noise.
 
 All random numbers come in as arguments and every shape is fixed, as everywhere in `views`.
 """
@@ -37,7 +37,7 @@ def paint_covers(canvas: Tensor, content: Tensor, targets: Tensor, u: Tensor, ch
     place, share = torch.stack([x, y], dim=2), torch.stack([width, height], dim=2)
     side = box[..., 2:] - box[..., :2]
     center, half = box[..., :2] + place * side, (0.15 + 0.2 * share) * side
-    # Each is used or not by a draw of its own, lest every view that is on loses as many pieces.
+    # A draw decides for each rectangle whether it is used, so that views lose different numbers of pieces.
     half = half * (on & (used < 0.5))[..., None]
 
     inside_x = (_pixel_centers(canvas, 2) - center[..., :1]).abs() < half[..., :1]
