@@ -1,0 +1,60 @@
+"""Settings of the build that users of CMake and torch know. The build is configured; nothing is compiled."""
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from built_runner import REPOSITORY, path_with_build_tools
+
+pytestmark = pytest.mark.exhaustive
+
+needs_nvcc = pytest.mark.skipif(
+    shutil.which("nvcc") is None and not Path("/usr/local/cuda/bin/nvcc").exists(), reason="needs nvcc"
+)
+_KERNELS = ("-DLENSBOX_KERNELS=alone", "-DLENSBOX_CUDA=ON")
+
+
+def configure(build: Path, *options: str, succeeds: bool = True, **variables: str) -> str:
+    """Configure the build and return all commands that it would run, or what CMake says if it must fail."""
+    environment = {key: value for key, value in os.environ.items() if key != "TORCH_CUDA_ARCH_LIST"}
+    environment |= {"PATH": f"{path_with_build_tools()}:/usr/local/cuda/bin", **variables}
+    command = ("cmake", "-S", REPOSITORY, "-B", build, "-G", "Ninja", *options)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert (done.returncode == 0) == succeeds, done.stdout + done.stderr
+    return done.stdout + ((build / "build.ninja").read_text() if succeeds else done.stderr)
+
+
+@needs_nvcc
+def test_architectures_of_cmake(tmp_path: Path) -> None:
+    commands = configure(tmp_path, *_KERNELS, "-DCMAKE_CUDA_ARCHITECTURES=80-real;90-real")
+    assert "sm_80" in commands
+    assert "sm_90" in commands
+    assert "sm_75" not in commands
+
+
+@needs_nvcc
+def test_architectures_of_torch(tmp_path: Path) -> None:
+    commands = configure(tmp_path, *_KERNELS, TORCH_CUDA_ARCH_LIST="8.0 9.0a;12.0+PTX")
+    assert "CUDA kernels: ON, for 80-real;90a-real;120" in commands
+    assert "sm_90a" in commands
+
+
+def test_refuses_an_architecture_that_torch_would_not_know(tmp_path: Path) -> None:
+    message = configure(tmp_path, "-DLENSBOX_KERNELS=alone", succeeds=False, TORCH_CUDA_ARCH_LIST="Hopper")
+    assert 'got "Hopper"' in " ".join(message.split())
+
+
+def test_says_why_the_cuda_kernels_are_off(tmp_path: Path) -> None:
+    commands = configure(tmp_path, "-DLENSBOX_KERNELS=alone", "-DLENSBOX_CUDA=OFF")
+    assert "CUDA kernels: OFF, because LENSBOX_CUDA is OFF" in commands
+
+
+@pytest.mark.parametrize(("kernels", "own"), [("static", ""), ("shared", "$ORIGIN/..:$ORIGIN:")])
+def test_run_path_of_cmake(kernels: str, own: str, tmp_path: Path) -> None:
+    options = (f"-DLENSBOX_KERNELS={kernels}", "-DLENSBOX_CUDA=OFF", "-DCMAKE_INSTALL_RPATH=/opt/somewhere")
+    commands = configure(tmp_path, *options)
+    for quoting in ('"', "\\", "$$"):
+        commands = commands.replace(quoting, "$" if quoting == "$$" else "")
+    assert f"-Wl,-rpath,{own}/opt/somewhere" in commands
