@@ -61,7 +61,9 @@ def run(options: Options, batch: int | None = None) -> Report:
     compiled = scale.compiled and not options.quick
     scale = dataclasses.replace(scale, batch=batch or scale.batch, compiled=compiled)
     report = Report.start("article", options, ("triton",))
-    report.notes += [str(scale)] if on_gpu else [str(scale), CPU_NOTE]
+    report.environment.append(("scale", str(scale)))
+    options.say(f"scale: {scale}")
+    report.notes += [] if on_gpu else [CPU_NOTE]
     with cpu_threads(0 if on_gpu else options.threads):
         experiment = make_experiment(torch.device(options.device), scale)
         one_thread = not on_gpu and options.threads == 1
