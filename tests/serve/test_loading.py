@@ -36,11 +36,6 @@ def test_threads_are_set_in_the_loading_thread(tmp_path: Path, threads: int) -> 
     assert torch.get_num_threads() == threads
 
 
-def test_a_missing_artifact_is_named(tmp_path: Path) -> None:
-    with pytest.raises(StartupError, match=r"nothing\.pt"):
-        load_model(Settings(tmp_path / "nothing.pt", device="cpu"))
-
-
 def test_a_file_that_is_no_artifact_is_named(tmp_path: Path) -> None:
     path = tmp_path / "noise.pt"
     path.write_bytes(b"noise" * 100)

@@ -1,6 +1,5 @@
 """The engine in this process: one thread, a bounded queue, failures and the end."""
 
-import math
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -83,44 +82,6 @@ def test_computes_in_one_thread(make: Callable[..., Instance], fake: Any) -> Non
     assert threading.get_ident() not in fake.threads
 
 
-def test_refuses_jobs_while_loading(fake: Any) -> None:
-    loading, started = threading.Event(), Started()
-
-    def load() -> Any:
-        assert loading.wait(_PATIENCE)
-        return fake
-
-    instance = Instance(load, _SETTINGS, started)
-    instance.start()
-    before = instance.state
-    assert before is State.LOADING
-    with pytest.raises(NotReadyError, match="still loading"):
-        instance.submit(_LOSS)
-    loading.set()
-    started.wait()
-    assert instance.state is State.READY
-    assert instance.ready_artifact() is fake
-    assert started.calls == [None]
-    assert instance.stop(_PATIENCE)
-
-
-def test_reports_a_failed_load() -> None:
-    started, failure = Started(), RuntimeError("no such file")
-
-    def load() -> Any:
-        raise failure
-
-    instance = Instance(load, _SETTINGS, started)
-    instance.start()
-    started.wait()
-    assert started.calls == [failure]
-    assert instance.state is State.FAILED
-    with pytest.raises(NotReadyError, match="cannot be used: no such file"):
-        instance.ready_artifact()
-    assert instance.stop(_PATIENCE)
-    assert instance.state is State.FAILED
-
-
 def test_refuses_jobs_when_the_queue_is_full(
     make: Callable[..., Instance], fake: Any, wait_until: Callable[..., None]
 ) -> None:
@@ -151,16 +112,6 @@ def test_drops_cancelled_jobs(
     assert [name for name, _ in fake.calls] == ["loss", "loss"]
     with pytest.raises(CancelledError):
         dropped.result()
-
-
-def test_a_failing_job_fails_alone(make: Callable[..., Instance], fake: Any) -> None:
-    instance = make()
-    fake.error = ValueError("a bad image")
-    with pytest.raises(ValueError, match="a bad image"):
-        instance.submit(_LOSS).result(_PATIENCE)
-    fake.error = None
-    assert instance.submit(_LOSS).result(_PATIENCE) == _ANSWER
-    assert instance.state is State.READY
 
 
 @pytest.mark.parametrize("failures", [["boxes differ"], None])
@@ -305,19 +256,6 @@ def test_answers_queued_jobs_when_the_model_fails(
     assert len(fake.calls) == 1
 
 
-def test_drops_late_jobs(make: Callable[..., Instance], fake: Any, wait_until: Callable[..., None]) -> None:
-    instance = make()
-    running = _begin(instance, fake, wait_until)
-    late = instance.submit(_photo(), deadline=0.0)
-    in_time = instance.submit(_photo(), deadline=math.inf)
-    fake.gate.set()
-    with pytest.raises(DeadlineError, match="before its turn"):
-        late.result(_PATIENCE)
-    in_time.result(_PATIENCE)
-    running.result(_PATIENCE)
-    assert len(fake.calls) == 2
-
-
 def test_jobs_given_up_make_room(
     make: Callable[..., Instance], fake: Any, wait_until: Callable[..., None]
 ) -> None:
@@ -385,32 +323,6 @@ def _begin_large(instance: Instance, fake: Any, wait_until: Callable[..., None],
     return future
 
 
-def test_stops_computing_a_cancelled_large_job(
-    make: Callable[..., Instance], fake: Any, wait_until: Callable[..., None]
-) -> None:
-    instance = make(max_batch=2)
-    large = _begin_large(instance, fake, wait_until)
-    assert large.cancel()
-    fake.gate.set()
-    assert instance.submit(_LOSS).result(_PATIENCE) == _ANSWER
-    wait_until(lambda: instance.waiting == 0)
-    assert [name for name, _ in fake.calls] == ["canvases", "loss"]
-
-
-def test_stops_computing_a_late_large_job(
-    make: Callable[..., Instance], fake: Any, wait_until: Callable[..., None]
-) -> None:
-    instance = make(max_batch=2)
-    deadline = time.monotonic() + 0.2
-    large = _begin_large(instance, fake, wait_until, deadline=deadline)
-    wait_until(lambda: time.monotonic() > deadline)
-    fake.gate.set()
-    with pytest.raises(DeadlineError):
-        large.result(_PATIENCE)
-    assert instance.submit(_LOSS).result(_PATIENCE) == _ANSWER
-    assert [name for name, _ in fake.calls] == ["canvases", "loss"]
-
-
 def test_jobs_of_one_call_have_their_turn_between_the_parts_of_large_ones(
     make: Callable[..., Instance], fake: Any, wait_until: Callable[..., None]
 ) -> None:
@@ -456,17 +368,6 @@ def test_answers_a_large_job_when_the_model_fails(
     with pytest.raises(NotReadyError, match="cannot be used: after an error"):
         large.result(_PATIENCE)
     assert len(fake.calls) == 2
-
-
-def test_stop_finishes_a_large_job(
-    make: Callable[..., Instance], fake: Any, wait_until: Callable[..., None]
-) -> None:
-    instance = make(max_batch=2)
-    large = _begin_large(instance, fake, wait_until)
-    assert not instance.stop(0.01)
-    fake.gate.set()
-    assert instance.stop(_PATIENCE)
-    assert len(large.result(0).boxes) == 10
 
 
 @pytest.mark.parametrize(
@@ -613,25 +514,3 @@ def test_a_ruined_context_does_not_stop_measuring(
         wait_until(lambda count=count: len(batches) == count)
     assert batches == [0.0, 0.0]
     assert instance.stop(_PATIENCE)
-
-
-def test_the_limit_of_a_call_is_at_least_the_time_of_loading() -> None:
-    settings = Settings(Path("unused"), answer_timeout=0.1, engine_timeout=0.2)
-    assert (settings.call_limit(0.1), settings.call_limit(0.5)) == (0.2, 0.5)
-
-
-def test_each_part_of_a_large_job_is_a_call(
-    make: Callable[..., Instance], fake: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    instance, begun = make(max_batch=1), list[float]()
-    detect = fake.detect_named
-
-    def recorded(*arguments: Any) -> Any:
-        begun.append(instance._call_begun)
-        return detect(*arguments)
-
-    monkeypatch.setattr(fake, "detect_named", recorded)
-    instance.submit(CanvasJob(torch.zeros([10, 1, 2, 2], dtype=torch.uint8))).result(_PATIENCE)
-    assert len(begun) == 10
-    assert all(math.isfinite(moment) for moment in begun)
-    assert instance._call_begun == math.inf

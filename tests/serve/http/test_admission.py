@@ -133,16 +133,6 @@ def test_a_slow_body_is_cut_off(start: Callable[..., Any], wait_until: WaitUntil
     wait_until(lambda: running.service.in_progress == 0)  # given back after the last byte has gone
 
 
-def test_a_client_that_leaves_during_its_upload_is_no_failure(
-    start: Callable[..., Any], wait_until: WaitUntil
-) -> None:
-    running = start()
-    with _connect(running, "/v1/detect HTTP/1.1"):
-        wait_until(lambda: running.service.in_progress == 1)
-    wait_until(lambda: running.service.in_progress == 0)
-    assert running.client.get("/readyz").status_code == 200
-
-
 def test_an_answer_that_takes_too_long_is_given_up(
     start: Callable[..., Any], fake: Any, wait_until: WaitUntil, png: bytes
 ) -> None:

@@ -114,8 +114,3 @@ def test_hints_at_the_option_of_curl(
     response = client.post("/v1/detect", content=content, headers=headers)
     assert response.status_code == 400
     assert hint in problem_of(response)["message"]
-
-
-def test_an_unknown_parameter_lists_the_known_ones(client: httpx.Client, png: bytes) -> None:
-    message = problem_of(client.post("/v1/detect?threshold=0.3", content=png))["message"]
-    assert "score_threshold, iou_threshold, orientation" in message

@@ -32,6 +32,9 @@ def test_a_loading_service_is_alive_but_not_ready(
             assert response.status_code == 503
             assert response.headers["retry-after"] == "1"
             assert problem_of(response) == {"code": "not_ready", "message": "the model is still loading"}
+        for path in ("/v2/health/ready", "/v2/models/fake", "/v2/models/fake/ready"):
+            assert client.get(path).status_code == 503
+            assert client.get(path).json() == {"error": "the model is still loading"}
     finally:
         loading.set()
     wait_until(lambda: client.get("/readyz").status_code == 200)

@@ -128,10 +128,3 @@ def test_several_images_are_no_picture(client: httpx.Client, png: bytes) -> None
     headers = {"Accept": "image/png, application/json;q=0.1"}
     response = client.post("/v1/detect", files=files, headers=headers)
     assert len(response.json()["images"]) == 2
-
-
-def test_errors_are_problems_whatever_is_wanted(client: httpx.Client) -> None:
-    for body, status in ((b"no image", 400), (b"", 400), (b"II*\x00 and so on", 415)):
-        response = client.post("/v1/detect", content=body, headers={"Accept": "image/png"})
-        assert response.status_code == status
-        problem_of(response)

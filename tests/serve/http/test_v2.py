@@ -1,10 +1,8 @@
 """Protocol v2 through a service's life, under load, and with artifacts that have labels and more."""
 
-import gzip
 import json
 import math
 import socket
-import threading
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -104,32 +102,6 @@ def fake(fake: Any) -> Any:
     return fake
 
 
-def test_before_the_model_is_loaded(
-    start_service: Callable[..., Any], fake: Any, wait_until: WaitUntil
-) -> None:
-    loading = threading.Event()
-
-    def load() -> Any:
-        assert loading.wait(60)
-        return fake
-
-    client = start_service(load).client
-    try:
-        assert client.get("/v2").status_code == client.get("/v2/health/live").status_code == 200
-        for response in (
-            client.get("/v2/health/ready"),
-            client.get("/v2/models/fake"),
-            client.get("/v2/models/fake/ready"),
-            client.post(_INFER, **_BODY),
-        ):
-            assert response.status_code == 503
-            assert response.headers["retry-after"] == "1"
-            assert response.json() == {"error": "the model is still loading"}
-    finally:
-        loading.set()
-    wait_until(lambda: client.get("/v2/models/fake/ready").status_code == 200)
-
-
 def _waits(running: Any, fake: Any, jobs: int) -> bool:
     """Whether so many jobs wait behind one that runs."""
     return bool(fake.calls) and running.service.engine.waiting == jobs
@@ -174,46 +146,6 @@ def test_tritonclients_timeout_is_the_deadline(start: Callable[..., Any], fake: 
         fake.gate.set()
         assert server.infer("fake", [images], timeout=60_000_000).as_numpy("counts").tolist() == [1]
     assert caught.value.status() == "504"
-
-
-def test_a_full_queue(start: Callable[..., Any], fake: Any, wait_until: WaitUntil) -> None:
-    running = start(queue_size=1)
-    fake.gate.clear()
-    answers: list[httpx.Response] = []
-    threads = []
-    for waiting in (0, 1):
-        threads.append(threading.Thread(target=lambda: answers.append(running.client.post(_INFER, **_BODY))))
-        threads[-1].start()
-        wait_until(partial(_waits, running, fake, waiting))
-    refused = running.client.post(_INFER, **_BODY)
-    assert refused.status_code == 503
-    assert refused.headers["retry-after"] == "1"
-    assert refused.json() == {"error": "1 jobs already wait for the model; try again later"}
-    fake.gate.set()
-    for thread in threads:
-        thread.join(60)
-    assert [answer.status_code for answer in answers] == [200, 200]
-
-
-def test_a_defect_is_answered_without_its_details(start: Callable[..., Any], fake: Any) -> None:
-    running = start()
-    fake.error = RuntimeError("secret detail")
-    response = running.client.post(_INFER, **_BODY)
-    assert response.status_code == 500
-    assert response.json() == {"error": "the service failed on this request; its log has the cause"}
-    fake.error = None
-    assert running.client.post(_INFER, **_BODY).status_code == 200
-
-
-def test_a_body_that_inflates_without_end_is_cut_off(start: Callable[..., Any]) -> None:
-    running = start(max_body_bytes=1000)
-    bomb = gzip.compress(bytes(500_000))
-    assert len(bomb) < 1000
-    response = running.client.post(_INFER, content=bomb, headers={"Content-Encoding": "gzip"})
-    assert response.status_code == 413
-    assert response.json() == {
-        "error": "the body must have at most 1000 bytes, got more once it is decompressed"
-    }
 
 
 def test_json_has_a_limit_of_its_own(start: Callable[..., Any]) -> None:

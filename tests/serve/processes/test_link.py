@@ -175,12 +175,3 @@ def test_sleeps_after_a_long_wait() -> None:
         _wait(wait, clock, seconds)
         wait.begin()
         assert wait.goes_on is is_awake
-
-
-def test_never_busy_polls_with_a_limit_of_zero() -> None:
-    clock = Clock()
-    wait = BusyWait(0.0, clock)
-    for _ in range(3):
-        _wait(wait, clock, 0.0)
-        wait.begin()
-        assert not wait.goes_on

@@ -47,18 +47,6 @@ def test_blocks_never_overlap() -> None:
     assert arena.allocate(1 << 16) == 0  # what was given back is one again
 
 
-@needs_linux
-def test_allocates_the_first_fit() -> None:
-    arena = Arena(1 << 12)
-    first, second, third = (arena.allocate(100) for _ in range(3))
-    assert (first, second, third) == (0, 128, 256)
-    arena.free(128)
-    assert arena.allocate(200) == 384
-    assert arena.allocate(100) == 128
-    with pytest.raises(KeyError):
-        arena.free(64)
-
-
 @pytest.mark.parametrize("interleaved", [True, False])
 def test_photographs_round_trip(interleaved: bool) -> None:
     pixels = torch.randint(0, 256, [5, 7, 3], dtype=torch.uint8).permute(2, 0, 1)

@@ -179,13 +179,6 @@ def test_metrics_are_sums_over_processes(
     assert value("lensbox_restarts_total") == 0
 
 
-def test_errors_are_those_of_one_process(url: str, png: bytes) -> None:
-    assert httpx.post(f"{url}/v1/detect", content=b"no image", timeout=PATIENCE).status_code == 400
-    late = {"X-Request-Timeout-Ms": "1"}
-    assert httpx.post(f"{url}/v1/detect", content=png, headers=late, timeout=PATIENCE).status_code == 504
-    assert _is_whole(url)
-
-
 @pytest.mark.parametrize("kind", ["engines", "frontends"])
 def test_a_killed_process_is_replaced(
     kind: str, process: ServeProcess, url: str, png: bytes, wait_until: Callable[..., None]
@@ -325,12 +318,13 @@ def test_a_second_signal_ends_all_processes(artifact_path: Path, wait_until: Cal
 
 
 def test_an_engine_that_cannot_start_is_one_message(tmp_path: Path) -> None:
-    process = ServeProcess(tmp_path / "nothing.pt", "--frontends", "1")
+    (tmp_path / "noise.pt").write_bytes(b"noise" * 100)
+    process = ServeProcess(tmp_path / "noise.pt", "--frontends", "1")
     try:
         assert process.process.wait(PATIENCE) == 3
         process.thread.join(PATIENCE)
-        message = "lensbox serve: cannot start: there is no file nothing.pt in "
-        assert [line for line in process.lines if message in line]
+        assert process.lines[-1].startswith("lensbox serve: cannot start: ")
+        assert "noise.pt" in process.lines[-1]
         assert "Traceback" not in process.log
     finally:
         process.close()

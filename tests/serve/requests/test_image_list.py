@@ -50,10 +50,6 @@ def test_forms(count: int) -> None:
     assert read_image_list(body, _FORM, _NONE, 3) == (contents, _NONE, count > 1)
 
 
-def test_a_file_is_an_image() -> None:
-    assert read_image_list(_part("file", b"x") + b"--limit--", _FORM, _NONE, 3) == ([b"x"], _NONE, False)
-
-
 @pytest.mark.parametrize(
     ("body", "message"),
     [
