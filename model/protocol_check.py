@@ -36,7 +36,7 @@ def missing(detector: object) -> list[str]:
     if faults:
         return faults
     with torch.no_grad():
-        return _faults_of_detect(detector) or _faults_of_other_methods(detector)
+        return _faults_of_detect(detector) + _faults_of_other_methods(detector)
 
 
 def named(found: Any) -> Answer:
@@ -65,15 +65,15 @@ def answer_faults(found: object, specification: DetectorSpec, batch: int) -> lis
     if not isinstance(found, dict):
         return [f"detect must return a tuple or a dict of tensors, got {kind_of(found)}"]
     wanted = {"boxes", "scores", "counts", *_further_names(specification)}
-    lacking = sorted(wanted - set(found))
-    if lacking:
-        return [
-            f'detect must return {name}: add "{name}": {name} to the dict that it returns' for name in lacking
-        ]
-    unknown = sorted(set(found) - wanted)
-    if unknown:
-        return [_unknown_output(name, found[name]) for name in unknown]
-    return _faults_of_tensors(found, specification, batch) or _faults_of_numbers(found, specification)
+    faults = [
+        f'detect must return {name}: add "{name}": {name} to the dict that it returns'
+        for name in sorted(wanted - set(found))
+    ]
+    faults += [_unknown_output(name, found[name]) for name in sorted(set(found) - wanted)]
+    known = {name: value for name, value in found.items() if name in wanted}
+    if "boxes" in known:
+        faults += _faults_of_tensors(known, specification, batch)
+    return faults or _faults_of_numbers(found, specification)
 
 
 def location(error: BaseException) -> str:
@@ -133,7 +133,12 @@ def _faults_of_detect(detector: Any) -> list[str]:
     thresholds = (0.0, specification.iou_threshold)
     call = f"detect(canvases, {thresholds[0]}, {thresholds[1]}) with canvases uint8 {list(canvases.shape)}"
     found, fault = _call(call, detector.detect, canvases, *thresholds)
-    return [fault] if fault else answer_faults(found, specification, _BATCH)
+    faults = [fault] if fault else answer_faults(found, specification, _BATCH)
+    if not fault:  # once more without any detection: all slots are empty
+        call = f"detect(canvases, 1.0, {thresholds[1]}), where nothing may be found,"
+        _, fault = _call(call, detector.detect, canvases, 1.0, thresholds[1])
+        faults += [fault] if fault else []
+    return faults
 
 
 def _faults_of_other_methods(detector: Any) -> list[str]:

@@ -192,3 +192,28 @@ def test_methods_of_its_own_are_tried() -> None:
         "restore must return the restored ones float32 [2, 1, 4], got float32 [1, 4]",
         "loss must return a scalar float32 [], got float32 [1]",
     ]
+
+
+def test_reports_all_problems_of_an_answer_at_once() -> None:
+    def change(found: dict[str, Tensor]) -> dict[str, Tensor]:
+        found = {name: value for name, value in found.items() if name not in ("labels", "scores")}
+        return {**found, "boxes": found["boxes"].double(), "masks": found["weight"]}
+
+    text = "\n".join(missing(Returning(change)))
+    for part in ("return labels", "return scores", "returns 'masks'", "boxes must be float32"):
+        assert part in text
+
+
+class Gathering(Brightest):
+    """Fails where nothing is found, as gathering at `padded_nms`'s empty slots does."""
+
+    def detect(self, images: Tensor, score_threshold: float, iou_threshold: float) -> Any:
+        if score_threshold == 1:
+            torch.zeros(1, 1).gather(1, torch.tensor([[-1]]))
+        return super().detect(images, score_threshold, iou_threshold)
+
+
+def test_an_error_where_nothing_is_found_is_named_with_its_line() -> None:
+    (fault,) = missing(Gathering())
+    assert "where nothing may be found, raised RuntimeError: index -1 is out of bounds" in fault
+    assert "test_protocol_check.py:" in fault
