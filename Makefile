@@ -36,8 +36,8 @@ builds = $(shell find $(1) -type f \( -name '*.cmake' -o -name CMakeLists.txt \)
 SYSTEM_HEADERS := $(addprefix /usr/include/,CLI/CLI.hpp nlohmann/json.hpp jpeglib.h png.h openssl/evp.h gtest/gtest.h)
 SYSTEM_PACKAGES := libcli11-dev nlohmann-json3-dev libjpeg-dev libpng-dev libssl-dev libgtest-dev
 
-# What is installed is written into .torch. Where TORCH asks for another one, it is installed anew, and all that is built
-# on it; without TORCH what is there stays.
+# .torch names the installed torch. If TORCH names another one, make installs it and rebuilds all that depends on it;
+# without TORCH the installed torch stays.
 TORCH_INSTALLED := $(strip $(shell cat $(BIN)/.torch 2> /dev/null))
 ifneq ($(TORCH_INSTALLED),)
 ifneq ($(origin TORCH),file)
@@ -80,7 +80,7 @@ artifact: $(ARTIFACT)
 
 # --- virtual environment and op library ------------------------------------------------------------------------
 
-# What would otherwise be said after minutes, or not at all.
+# Check the interpreter and the compiler first: their errors would otherwise come after minutes.
 $(BIN)/.torch:
 	@$(PYTHON) -c 'import sys; sys.exit(not sys.version_info >= (3, 10))' || { \
 	  echo "PYTHON must be Python 3.10 or newer, got $(PYTHON), $$($(PYTHON) --version 2>&1). Name another:"; \

@@ -156,7 +156,7 @@ class Report:
 
     @property
     def has_own_defect(self) -> bool:
-        """Whether Lensbox's own answer was wrong, or failed, somewhere."""
+        """Return whether an answer of Lensbox was wrong or failed."""
         return any(row.is_own_defect for row in self.rows)
 
     def find(self, case: str, way: str, measure: str) -> Row | None:

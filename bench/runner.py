@@ -125,7 +125,7 @@ class Row:
 
     @property
     def is_own_defect(self) -> bool:
-        """Whether Lensbox's own answer was wrong, or failed."""
+        """Return whether this is an answer of Lensbox that was wrong or failed."""
         return self.own and self.note.startswith(("WRONG", "failed"))
 
 

@@ -171,7 +171,7 @@ class ServiceError(LensboxError):
 
     @property
     def is_of_one_image(self) -> bool:
-        """Whether the error concerns this image alone, so that the next may succeed."""
+        """Return whether the error concerns one image only, so that the next may succeed."""
         return self.status in _OF_ONE_IMAGE
 
 

@@ -1,4 +1,4 @@
-"""What all tests share: where they run, and that a missing GPU can be made a failure."""
+"""Settings and fixtures of all tests. LENSBOX_REQUIRE_... make a missing GPU, browser or runner a failure."""
 
 import fcntl
 import logging
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 # machine OpenMP's waiting threads slow each other down a hundredfold. Must be set before torch is imported.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-# Whoever runs the tests in the background of a shell ignores SIGINT, and so would every program they start.
+# A shell starts background jobs with SIGINT ignored, and so would the tests start every program.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -97,7 +97,7 @@ def artifact_path(detector: "FaceDetector", tmp_path_factory: pytest.TempPathFac
 
 @pytest.fixture(scope="session")
 def onnx_path(detector: "FaceDetector", tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The same detector with the same thresholds."""
+    """Export the same detector with the same thresholds to ONNX."""
     from lensbox.export.pipeline import save_artifact
 
     path = tmp_path_factory.mktemp("onnx") / "detector.onnx"
@@ -107,7 +107,7 @@ def onnx_path(detector: "FaceDetector", tmp_path_factory: pytest.TempPathFactory
 
 @pytest.fixture(scope="session")
 def program_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Of `RedAndBlue(side=8)`, as its graph with plain operators is small."""
+    """Export `RedAndBlue(side=8)`, whose graph with plain operators is small."""
     from user_detectors import RedAndBlue
 
     from lensbox.export.pipeline import save_artifact
@@ -119,7 +119,7 @@ def program_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def package_path(detector: "FaceDetector", tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The same, compiled for the CPU, which takes long: where tests run in several processes, one does it."""
+    """Compile the same detector for the CPU. This takes long: only one of several test processes does it."""
     from lensbox.export.pipeline import save_artifact
 
     shared = tmp_path_factory.getbasetemp()

@@ -1,4 +1,4 @@
-"""What make says before it begins, where it could only fail later."""
+"""make checks Python, torch and the compiler before it starts."""
 
 import subprocess
 from pathlib import Path

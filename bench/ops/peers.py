@@ -211,7 +211,7 @@ def _kept_by_torchvision(batch: NmsBatch, result: Tensor) -> Tensor:
 
 
 def _lensbox_nms(batch: NmsBatch) -> PaddedDetections:
-    """With room for every box in the output: nothing that torchvision's function returns is left out."""
+    """Run NMS with room for every box in the output, as torchvision's function has."""
     count = batch.scores.shape[1]
     return padded_nms(batch.boxes, batch.scores, batch.iou_threshold, -1.0, count, count)
 

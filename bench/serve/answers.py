@@ -66,7 +66,7 @@ class Pair:
 
 @dataclass
 class Measured:
-    """What was measured so far; None and empty: not measured.
+    """The measurements so far; None and empty: not measured.
 
     throughput, canvases: images per second. latency: seconds of one request. litserve: its loads. deadline:
     seconds of the overload's requests. memory: after many requests, over that after 1,000.

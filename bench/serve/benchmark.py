@@ -40,7 +40,7 @@ _MORE_PHOTOGRAPHS = {"cpu": 10_000, "cuda": 100_000}
 
 
 class Plan(NamedTuple):
-    """What to measure.
+    """The rows to measure, and how.
 
     artifact: the file that is served, of any format. image: the photograph that is sent; None for a made-up
     JPEG of 512 x 512. rows: of `SERVE_ROWS`. seconds: of each load but the overload. frontends: of our

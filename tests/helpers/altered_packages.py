@@ -32,5 +32,5 @@ def without(ending: str) -> Change:
 
 
 def no_machine_code(entries: dict[str, bytes]) -> None:
-    """What the linker refuses in place of the libraries."""
+    """Replace the libraries by a text, which the linker refuses."""
     entries.update({name: b"no machine code" for name in entries if name.endswith(".so")})

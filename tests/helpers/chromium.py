@@ -20,12 +20,12 @@ OPTIONS = [
 
 
 def chromium_path() -> str | None:
-    """The system's program, if it has one; None also stands for playwright's own."""
+    """Return the system's Chromium; None lets playwright use its own."""
     return shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 
 
 def missing_for_browser() -> str:
-    """What is missing for tests in a browser; "" if nothing is."""
+    """Return the program or package that tests in a browser lack; "" if none."""
     if importlib.util.find_spec("playwright") is None:
         return "the Python package playwright"
     own = (Path.home() / ".cache" / "ms-playwright").glob("chromium*")

@@ -1,4 +1,4 @@
-"""What the files in `deploy/` have to agree with."""
+"""The project's facts that the files in `deploy/` must agree with, and readers of these files."""
 
 import shlex
 import sys
@@ -24,13 +24,13 @@ USER = 10001
 
 
 def project() -> dict[str, Any]:
-    """pyproject.toml."""
+    """Return the content of pyproject.toml."""
     table: dict[str, Any] = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))
     return table
 
 
 def documents(text: str) -> list[Any]:
-    """Those of a file of YAML, without empty ones."""
+    """Return the documents of a YAML file, without empty ones."""
     return [document for document in yaml.safe_load_all(text) if document]
 
 
@@ -39,20 +39,20 @@ def read_yaml(path: Path) -> Any:
 
 
 def validate(resource: Any) -> None:
-    """Against the schemas of several versions of Kubernetes, in which no field is unknown."""
+    """Check a resource against the schemas of several versions of Kubernetes; no field may be unknown."""
     for version in KUBERNETES:
         kubernetes_validate.validate(resource, version, strict=True)
 
 
 def settings_of(arguments: list[str]) -> Settings:
-    """What `lensbox serve` makes of its arguments. Raises click's errors for what it does not take."""
+    """Return the settings that `lensbox serve` reads from arguments. Raises click's errors."""
     context = serve.make_context("serve", list(arguments))
     values = {name: context.params[name] for name in Settings.__dataclass_fields__}
     return Settings(**values)
 
 
 def instructions(dockerfile: Path) -> list[tuple[str, str]]:
-    """Name and arguments of each instruction, lines put together."""
+    """Return name and arguments of each instruction, continued lines joined."""
     text = dockerfile.read_text(encoding="utf-8")
     lines = [line for line in text.splitlines() if line and not line.startswith("#")]
     joined = "\n".join(lines).replace("\\\n", " ")

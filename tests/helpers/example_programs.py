@@ -11,6 +11,6 @@ _EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
 
 def load_example(name: str, monkeypatch: pytest.MonkeyPatch, *arguments: "str | Path") -> dict[str, Any]:
-    """What `examples/NAME` defines. These arguments are what its `main` will read."""
+    """Return the names that `examples/NAME` defines, with the arguments that its `main` will read."""
     monkeypatch.setattr(sys, "argv", [name, *map(str, arguments)])
     return runpy.run_path(str(_EXAMPLES / name))

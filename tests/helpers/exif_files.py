@@ -32,7 +32,7 @@ def exif(orientation: int, order: str = "<") -> bytes:
 
 
 def broken_exif() -> dict[str, bytes]:
-    """By name: EXIF data that tell no orientation, though somebody may read a 6 in most of them."""
+    """Return EXIF data without a valid orientation, by name. Most hold a 6 that a careless reader finds."""
     six = entry("<", ORIENTATION, SHORT, 1, 6)
     good = tiff("<", six)
     return {
@@ -70,7 +70,7 @@ def broken_exif() -> dict[str, bytes]:
 
 
 def odd_exif() -> dict[str, bytes]:
-    """By name: EXIF data that are unusual but tell orientation 6."""
+    """Return unusual EXIF data with orientation 6, by name."""
     six = entry("<", ORIENTATION, SHORT, 1, 6)
     return {
         "nothing behind the entry": tiff("<", six)[:22],

@@ -4,7 +4,7 @@ import socket
 
 
 def free_port() -> int:
-    """A TCP port of 127.0.0.1 that was free a moment ago."""
+    """Return a TCP port of 127.0.0.1 that was free a moment ago."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         port: int = listener.getsockname()[1]

@@ -82,7 +82,7 @@ def _chunk_ends(file: bytes, at: int, order: str, overhead: int) -> list[int]:
 
 
 def _repaired(file: bytes) -> bytes:
-    """With right checksums and a right length of the whole, so that decoders look further."""
+    """Correct the checksums and the length of the file, so that decoders read on."""
     if _is_webp(file):
         return file[:4] + struct.pack("<I", len(file) - 8) + file[8:]
     if not _is_png(file):

@@ -1,4 +1,4 @@
-"""Whether an artifact finds in several threads at once what it finds alone."""
+"""An assertion that an artifact is thread-safe."""
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor

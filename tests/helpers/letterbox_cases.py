@@ -1,4 +1,4 @@
-"""What the tests of `letterbox` share: images in every kind of memory, and the canvas as Pillow makes it."""
+"""Images in every memory layout, and canvases made with Pillow, for the tests of `letterbox`."""
 
 import random
 from collections.abc import Callable, Iterator

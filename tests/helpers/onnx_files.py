@@ -48,7 +48,7 @@ def _other_operator(model: onnx.ModelProto) -> None:
 
 
 def other_weights(model: onnx.ModelProto) -> None:
-    """That the small detector's self-test notices; the file loads."""
+    """Change weights so that the file loads and the self-test fails."""
     for value in model.graph.initializer:
         if value.name.endswith("prediction.weight"):
             value.raw_data = bytes(len(value.raw_data))

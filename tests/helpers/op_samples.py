@@ -18,9 +18,11 @@ Arguments = tuple[
 
 @dataclass(frozen=True)
 class Inputs:
-    """What samples are made of, on one device: pred float32 [B, N, 4], target uint8 [B, N, 4], of which most
-    slots are padding, and wide_target, the same boxes in float32 and none of them padding; photographs uint8
-    [C, H, W], of different sizes and strides."""
+    """The tensors that samples are made of, on one device.
+
+    pred: float32 [B, N, 4]. target: uint8 [B, N, 4]; most slots are padding. wide_target: the same boxes in
+    float32, without padding. photographs: uint8 [C, H, W], of different sizes and strides.
+    """
 
     pred: Tensor
     target: Tensor
@@ -32,7 +34,7 @@ class Inputs:
         return Inputs(pred, target, wide_target, tuple(photographs))
 
     def copy_(self, source: "Inputs") -> None:
-        """In place, tensor by tensor, whatever device they are on."""
+        """Copy all tensors in place, from any device."""
         for mine, theirs in zip(self._tensors(), source._tensors(), strict=True):
             mine.copy_(theirs)
 
@@ -83,7 +85,7 @@ class Sample:
 
     @property
     def name_of_op(self) -> str:
-        """Without its overload."""
+        """Return the name without the overload."""
         return self.op.partition(".")[0]
 
     def leaves(self, inputs: Inputs) -> list[Any]:
@@ -106,7 +108,7 @@ class Sample:
 
 
 def holds_tensors(value: Any) -> TypeGuard[Tensor | list[Tensor]]:
-    """Whether it is a tensor or a list of them."""
+    """Return whether a value is a tensor or a list of tensors."""
     return isinstance(value, Tensor) or (isinstance(value, list) and isinstance(value[0], Tensor))
 
 

@@ -1,4 +1,4 @@
-"""What images hold and what was found in them, written down shortly."""
+"""Short notations of labels and detections of an image."""
 
 from collections.abc import Sequence
 
@@ -8,12 +8,12 @@ from lensbox.train.evaluation.average_precision import ImageDetections, ImageLab
 
 
 def labels(*boxes: Sequence[float], ignore: Sequence[int] = ()) -> ImageLabels:
-    """Of one image. ignore: the indices of boxes that are neither to be found nor a mistake."""
+    """Return the labels of one image. ignore: indices of boxes that count neither as hits nor as misses."""
     array = np.array(boxes, float).reshape(-1, 4)
     return ImageLabels(array, np.array([i in ignore for i in range(len(array))], bool))
 
 
 def found(*rows: Sequence[float]) -> ImageDetections:
-    """In one image. rows: four coordinates and a score."""
+    """Return the detections in one image. rows: four coordinates and a score."""
     array = np.array(rows, float).reshape(-1, 5)
     return ImageDetections(array[:, :4], array[:, 4])

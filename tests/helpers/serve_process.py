@@ -16,7 +16,7 @@ SERVE_COMMAND = [sys.executable, "-m", "lensbox.common", "serve", "--device", "c
 
 
 class ServeProcess:
-    """A running `lensbox serve` on a free port, by default on the CPU; its log is gathered in a thread.
+    """A running `lensbox serve` on a free port, by default on the CPU. A thread collects the log.
 
     before: Python code that its process runs first.
     """
@@ -44,24 +44,24 @@ class ServeProcess:
 
     @property
     def log(self) -> str:
-        """What the process has written so far."""
+        """Return the log so far."""
         return "".join(self.lines)
 
     def url(self) -> str | None:
-        """The address in the log, once it is there."""
+        """Return the address in the log; None before it is there."""
         assert self.process.poll() is None, self.log
         found = re.search(r"listening on (https?://127\.0\.0\.1:\d+)", self.log)
         return found.group(1) if found else None
 
     def end(self, number: signal.Signals) -> int:
-        """Sends a signal and returns the exit code."""
+        """Send a signal and return the exit code."""
         self.process.send_signal(number)
         code = self.process.wait(PATIENCE)
         self.thread.join(PATIENCE)
         return code
 
     def close(self) -> None:
-        """Whatever happened, leaves no process behind."""
+        """Kill the process."""
         self.process.kill()
         self.process.wait(PATIENCE)
         self.thread.join(PATIENCE)
@@ -69,7 +69,7 @@ class ServeProcess:
 
 @contextlib.contextmanager
 def running_service(artifact: Path, *options: str) -> Iterator[str]:
-    """A service that is ready; gives its address."""
+    """Run a service; yield its address once it is ready."""
     server = ServeProcess(artifact, *options)
     try:
         until = time.monotonic() + PATIENCE

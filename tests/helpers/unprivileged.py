@@ -1,4 +1,4 @@
-"""Running programs as those do who may not read every file, as root may."""
+"""Programs without root's right to read every file."""
 
 import os
 from collections.abc import Sequence
@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 def unprivileged(*command: str | Path) -> Sequence[str | Path]:
-    """A command for which the modes of files hold, whoever runs the tests."""
+    """Return a command that obeys file modes even if root runs the tests."""
     if os.geteuid() != 0:
         return command
     # Root without the two rights to pass over modes.

@@ -46,7 +46,7 @@ class BrightestRows(Brightest):
 
 
 class AsManySlotsAsNeeded(BrightestRows):
-    """Of several images, those that one of them needs: none where nothing is found."""
+    """Return as many slots as the image with the most detections needs, so none if nothing is found."""
 
     def detect(
         self, images: Tensor, score_threshold: float, iou_threshold: float
