@@ -1,33 +1,23 @@
-"""What Ray's HTTP proxies answer where a replica dies with a request in its hands.
+"""Answer 503 in Ray's HTTP proxies if a replica dies with a request in progress.
 
-By themselves they answer 500, which tells a client that its request was at fault. Before Ray starts, set
+By themselves the proxies answer 500, as if the request was at fault. Before Ray starts, set
 
     RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH=lensbox.serve.ray_proxy:middlewares
 """
 
-import json
-from http import HTTPStatus
-
 from starlette.middleware import Middleware
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-_STATUS = HTTPStatus.SERVICE_UNAVAILABLE
-_PROBLEM = {
-    "type": "about:blank",
-    "title": _STATUS.phrase,
-    "status": _STATUS.value,
-    "detail": "the replica that had the request is gone; try again",
-    "code": "not_ready",
-}
+from lensbox.serve.http.errors import RETRY_AFTER, error_response
 
 
 def middlewares() -> list[Middleware]:
-    """For Ray, which calls it in each of its proxies."""
+    """Return the middleware of one of Ray's proxies."""
     return [Middleware(RetryAfterLoss)]
 
 
 class RetryAfterLoss:
-    """Answers 503 with Retry-After where no answer began.
+    """Answer 503 with Retry-After if no answer began.
 
     The head of an answer is held back until the first part of its body is there: a replica that dies
     between them has not answered.
@@ -56,14 +46,5 @@ class RetryAfterLoss:
 
         await self.app(scope, receive, hold)
         if not answered:
-            await _send_problem(scope, send)
-
-
-async def _send_problem(scope: Scope, send: Send) -> None:
-    """In the form of the protocol, as `errors.error_response`."""
-    v2 = f"{scope['path']}/".startswith("/v2/")
-    body = json.dumps({"error": _PROBLEM["detail"]} if v2 else _PROBLEM).encode()
-    media_type = b"application/json" if v2 else b"application/problem+json"
-    headers = [(b"content-type", media_type), (b"content-length", b"%d" % len(body)), (b"retry-after", b"1")]
-    await send({"type": "http.response.start", "status": _STATUS.value, "headers": headers})
-    await send({"type": "http.response.body", "body": body})
+            message = "the replica that had the request is gone; try again"
+            await error_response(scope["path"], 503, "not_ready", message, RETRY_AFTER)(scope, receive, send)

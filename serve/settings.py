@@ -1,4 +1,4 @@
-"""Every limit and timeout of the service, with its bounds and its reason."""
+"""Every limit and timeout of the service, with its bounds."""
 
 import math
 import re
@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Any
 
 MEBIBYTE = 1 << 20
-PILLOW_MAX_PIXELS = (
-    89_478_485  # PIL.Image.MAX_IMAGE_PIXELS: from here on Pillow warns of a decompression bomb
-)
+# PIL.Image.MAX_IMAGE_PIXELS: from here on Pillow warns of a decompression bomb.
+PILLOW_MAX_PIXELS = 89_478_485
 DEVICES = ("auto", "cpu", "cuda")
 _NUMBERED_DEVICE = re.compile(r"cpu|cuda(:\d{1,3})?")
 _ORIGIN = re.compile(r"https?://(\[[0-9a-f:]+\]|[a-z0-9.-]+)(:\d{1,5})?")
@@ -50,7 +49,9 @@ def _file(summary: str) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Settings:
-    """What decides how the service behaves. Sizes are in bytes, times in seconds.
+    """What decides how the service behaves: a field for each option of `lensbox serve`.
+
+    Sizes are in bytes, times in seconds. docs/service.md has the reason of each default.
 
     Memory that the images of requests can take is bounded by the sum of
     `(max_requests + 4 * decode_threads) * max_body_bytes`: copies of files,
@@ -62,126 +63,53 @@ class Settings:
     """
 
     artifact: Path = field(metadata={"summary": "the file that `lensbox export` wrote"})
-
     device: str = field(default="auto", metadata={"summary": "auto: cuda where torch sees a GPU"})
-    """"cpu", "cuda", "cuda:1", or "auto": CUDA where torch sees a GPU."""
-
     devices: str = _text("an engine each, instead of --device: all, or cuda:0,cuda:1")
-    """Devices with commas between them, "all" for every GPU, or "" for `device` alone. Each has an engine. A
-    request goes to the engine with the fewest jobs."""
-
     frontends: int | None = field(
         default=None,
-        metadata={"least": 0, "most": 256, "summary": "processes that speak HTTP; None: 0 on a CPU"},
+        metadata={
+            "least": 0,
+            "most": 256,
+            "summary": "processes that speak HTTP; None: 0 on a CPU, 3 for every 4 CPUs beside a GPU",
+        },
     )
-    """Processes that speak HTTP and decode images, beside one for each engine. 0: all in one process, the
-    default on a CPU. None on a GPU: three for every four CPUs, at most 12."""
-
     busy_poll: int | None = field(
         default=None,
         metadata={"least": 0, "most": 100, "summary": "milliseconds that processes busy-poll for each other"},
     )
-    """Milliseconds for which an idle engine, and a front end that waits for its only job, busy-poll while
-    waits are shorter than that. 0: never. None: 4 if all devices are GPUs and there are more CPUs than
-    processes."""
-
     public_key: Path | None = field(
         default=None, metadata=_file("whose signature the artifact must have: a PEM file")
     )
-    """An Ed25519 public key. Then only an artifact that its owner signed (`lensbox sign`) is loaded."""
-
     api_keys_file: Path | None = field(
         default=None, metadata=_file("names and keys of those who may ask; read again on change")
     )
-    """A line for each key: a name, and the key or its hash. If None, authentication is disabled."""
-
     cors_origins: str = _text("pages elsewhere whose scripts may ask, or *", "ORIGINS")
-    """Origins whose scripts browsers let read the answers, with commas between them, such as
-    `https://shop.example`; "*" for all; "" for the service's own page alone."""
-
     tls_certificate: Path | None = field(
         default=None, metadata=_file("speak HTTPS, with this certificate: a PEM file")
     )
-    """The certificate, and the certificates between it and its root. If None, the service speaks HTTP."""
-
     tls_key: Path | None = field(default=None, metadata=_file("the key of --tls-certificate: a PEM file"))
-    """The certificate's private key, without a password."""
-
     otel_endpoint: str = _text("send traces to this OpenTelemetry collector", "URL")
-    """Where an OTLP collector takes HTTP, such as `http://collector:4318`. "": the environment's
-    OTEL_EXPORTER_OTLP_ENDPOINT, else no traces."""
-
     no_page: bool = field(default=False, metadata={"summary": "no pages for people at / and /docs"})
-    """Answers 404 at / and /docs."""
-
     threads: int | None = _count(None, 1024, "CPU threads of one inference; None leaves the choice to torch")
-    """CPU threads of one inference. None: torch's choice, one for each physical core."""
-
     decode_threads: int = _count(2, 1024, "images decoded at a time")
-    """Images decoded at a time. Decoding releases the GIL; two threads feed a fast model."""
-
     max_body_bytes: int = _count(16 * MEBIBYTE, MEBIBYTE * MEBIBYTE, "largest image request")
-    """Largest request body. A 50-megapixel phone JPEG has 10 to 15 MiB."""
-
     max_json_bytes: int = _count(4 * MEBIBYTE, MEBIBYTE * MEBIBYTE, "largest JSON request")
-    """Largest JSON body of /v1/loss. Parsed, it takes up to 25 times as much memory."""
-
     max_pixels: int = _count(50_400_000, PILLOW_MAX_PIXELS, "most pixels of an image")
-    """Most pixels (width * height) of an image, read from its header before it is decoded. 50.3 million is
-    the largest size that current phones store by default."""
-
     max_boxes: int = _count(16_384, 1 << 24, "most boxes in predictions, and in targets")
-    """Most boxes in each of `predictions` and `targets`, and most images: 64 images of 256 slots."""
-
     max_images: int = _count(32, 1024, "most images of one request")
-    """Most images of one request to /v1. They share `max_body_bytes`."""
-
     max_requests: int = _count(64, 1 << 20, "requests in progress at a time")
-    """Requests with a body in progress at a time, from their head to the end of their answer. Bounds the
-    memory of bodies and answers. Further requests get 503."""
-
     max_connections: int = _count(1000, 1 << 20, "connections from which on requests get 503")
-    """Open connections from which on uvicorn answers requests with 503. A proxy evicts idle ones."""
-
     max_batch: int | None = _count(None, 4096, "most images of one inference; None: 8 on CPUs, 64 on GPUs")
-    """Most images that are computed together. None: 8 on a CPU, where a larger batch leaves the caches; 64 on
-    a GPU."""
-
     max_delay: float = _milliseconds(0.0, "milliseconds for which an image may wait for others")
-    """Milliseconds that a partial batch waits for more images while the model is idle."""
-
     queue_size: int = _count(64, 1 << 20, "jobs that may wait for the model")
-    """Jobs that may wait for the model, most of them with a decoded image. Further requests get 503, so that
-    a balancer tries another instance."""
-
     queue_bytes: int = _count(512 * MEBIBYTE, MEBIBYTE * MEBIBYTE, "images that may wait for the model")
-    """Bytes of the images that may wait for the model. A larger image may wait alone."""
-
     body_timeout: float = _seconds(30.0, "seconds for receiving a body")
-    """For receiving a whole body: 16 MiB in 30 s is 4.5 Mbit/s, a slow phone uplink."""
-
     send_timeout: float = _seconds(60.0, "seconds in which a client takes an answer")
-    """For sending a large answer. A client that takes longer loses its connection."""
-
     answer_timeout: float = _seconds(30.0, "seconds from the end of a body to its answer")
-    """From the end of a body to its answer. Only a stuck device takes that long. A client that has less time
-    says so in X-Request-Timeout-Ms."""
-
     engine_timeout: float = _delay(60.0, "seconds of one call of the model before it is given up; 0: never")
-    """For one call of the model, a batch; see `call_limit`. Without it, a call that never returns, as on a
-    GPU that is gone, would leave the service ready and answering nothing but 504. 0: never."""
-
     shutdown_delay: float = _delay(1.0, "seconds after SIGTERM in which only /readyz says no")
-    """Seconds after SIGTERM in which requests are still accepted while /readyz answers 503: a little more
-    than a balancer's interval. At most a quarter of `shutdown_timeout`."""
-
     shutdown_timeout: int = _count(30, _DAY, "seconds after SIGTERM in which the process ends")
-    """Seconds after SIGTERM until the process is gone, as Kubernetes' grace period. Requests in progress get
-    all of it but the last second."""
-
     keep_alive_timeout: int = _count(75, _DAY, "seconds that an idle connection stays open")
-    """Seconds that an idle connection stays open: longer than the 60 s of common load balancers, so that a
-    balancer never sends a request down a connection that is being closed."""
 
     def call_limit(self, loading: float) -> float:
         """Return the seconds after which a call of the model counts as stuck.

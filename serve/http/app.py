@@ -18,9 +18,10 @@ from lensbox.runtime import Artifact
 from lensbox.serve.engine.devices import device_names
 from lensbox.serve.engine.engines import Engine, Engines
 from lensbox.serve.http import detect, info, loss, page, v2
+from lensbox.serve.http.admission import Admission
 from lensbox.serve.http.api_keys import KeyFile
 from lensbox.serve.http.errors import add_error_handlers
-from lensbox.serve.http.middleware import Admission, Defects, Edge, Guard
+from lensbox.serve.http.middleware import Defects, Edge, Guard
 from lensbox.serve.http.openapi import describe
 from lensbox.serve.http.service import Peers, Service
 from lensbox.serve.loading import load_model, observed_instance

@@ -1,27 +1,22 @@
-"""ASGI middleware, outermost first: `TrustedAddress`, `Edge`, `Guard`, `Admission`, `Defects`.
+"""ASGI middleware, outermost first: `TrustedAddress`, `Edge`, `Guard`, `admission.Admission`, `Defects`.
 
 `Observed` (of `observability`) is between the first two, CORS between `Edge` and `Guard`.
 """
 
-import asyncio
 import ipaddress
 import logging
-import re
-import time
 from collections.abc import Iterable
-from types import SimpleNamespace
 
 from fastapi import FastAPI
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from lensbox.serve.engine.errors import NotReadyError, OverloadError
+from lensbox.serve.http.admission import SlowReaderError, header_values
 from lensbox.serve.http.api_keys import KeyFile
-from lensbox.serve.http.errors import error_response, response_to
-from lensbox.serve.http.service import Service
+from lensbox.serve.http.errors import error_response
 from lensbox.serve.observability.logs import CURRENT
-from lensbox.serve.requests.errors import ApiError, shown
-from lensbox.serve.requests.futures import DEADLINE_HEADER, deadline_of
+from lensbox.serve.requests.errors import shown
 
 _log = logging.getLogger(__name__)
 
@@ -45,17 +40,6 @@ _OPEN = frozenset(
 _OPEN_FOLDER = "/page/"
 _CHALLENGE = 'Bearer realm="lensbox"'
 _CLOSE = (b"connection", b"close")
-_PIECE = 1 << 16  # bytes of an answer that are sent at a time
-# For metrics and logs of requests that are refused before a route is looked up.
-_ROUTES = [
-    (re.compile(path.replace("{name}", "[^/]+").replace("{version}", "[^/]+")), path)
-    for path in (
-        "/v1/detect",
-        "/v1/loss",
-        "/v2/models/{name}/infer",
-        "/v2/models/{name}/versions/{version}/infer",
-    )
-]
 
 
 class TrustedAddress:
@@ -66,7 +50,7 @@ class TrustedAddress:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
-            values = _values(scope, b"x-forwarded-for")
+            values = header_values(scope, b"x-forwarded-for")
             if values and not all(map(_is_address, b",".join(values).split(b","))):
                 kept = [header for header in scope["headers"] if header[0] != b"x-forwarded-for"]
                 scope = {**scope, "headers": kept}
@@ -97,7 +81,7 @@ class Edge:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        may_send_body = not _values(scope, b"expect")
+        may_send_body = not header_values(scope, b"expect")
 
         async def receive_body() -> Message:
             nonlocal may_send_body
@@ -127,11 +111,11 @@ class Edge:
 
 def _fault(scope: Scope) -> Response | None:
     """Return the answer to a request without a clear host, or with a body that the server cannot read."""
-    hosts = _values(scope, b"host")
+    hosts = header_values(scope, b"host")
     if len(hosts) != 1 and (hosts or scope["http_version"] != "1.0"):
         message = f"a request must have one Host header, got {len(hosts)}"
         return error_response(scope["path"], 400, "invalid_host", message, {"Connection": "close"})
-    if scope["method"] == "POST" and (offers := _values(scope, b"upgrade")):
+    if scope["method"] == "POST" and (offers := header_values(scope, b"upgrade")):
         # uvicorn drops the body behind such a head.
         message = f"a POST must have no Upgrade header (Java: Version.HTTP_1_1), got {shown(offers[0])}"
         return error_response(scope["path"], 400, "unsupported_upgrade", message, {"Connection": "close"})
@@ -186,76 +170,6 @@ def _sent_key(headers: Iterable[tuple[bytes, bytes]]) -> tuple[bytes | None, str
     return token.strip(), "an unknown key"
 
 
-class Admission:
-    """Shed load: admit or refuse each POST once, before its body is read.
-
-    A request is in progress until its answer has been handed to the network: large answers are sent piece by
-    piece, so that slow readers fill their places in `max_requests` and not the memory. A client that does not
-    take its answer within `send_timeout` loses its connection.
-    """
-
-    def __init__(self, app: ASGIApp, state: FastAPI) -> None:
-        self._app = app
-        self._state = state.state
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or scope["method"] != "POST":
-            await self._app(scope, receive, send)
-            return
-        service: Service = self._state.service
-        answer = _Answer(send, service.settings.send_timeout)
-        try:
-            texts = _values(scope, DEADLINE_HEADER.lower().encode())
-            deadline = deadline_of(texts[0].decode("latin-1") if texts else None)
-            scope["lensbox.deadline"] = deadline
-            with service.admitted(deadline):
-                await self._app(scope, receive, answer.send)
-        except (ApiError, NotReadyError, OverloadError) as error:
-            scope["route"] = _route(scope["path"])
-            await response_to(error, scope["path"])(scope, receive, send)
-        except asyncio.CancelledError:  # the server gives the request up as it shuts down
-            if answer.begun:
-                raise
-            late = NotReadyError("the service is shutting down")
-            await response_to(late, scope["path"])(scope, receive, send)
-        except _SlowReaderError as error:
-            # The server closes a connection whose answer is incomplete.
-            _log.warning("%s", error)
-
-
-class _SlowReaderError(Exception):
-    """A client did not take its answer in time."""
-
-
-class _Answer:
-    """Send an answer piece by piece, each once the network has taken the ones before."""
-
-    def __init__(self, send: Send, timeout: float) -> None:
-        self.begun = False
-        self._send = send
-        self._timeout = timeout
-        self._until = 0.0
-
-    async def send(self, message: Message) -> None:
-        """Send an ASGI message. Raises _SlowReaderError `timeout` seconds after the answer began."""
-        if not self.begun:
-            self.begun = True
-            self._until = time.monotonic() + self._timeout
-        body = message.get("body", b"")
-        if len(body) <= _PIECE:
-            await self._send(message)
-            return
-        for begin in range(0, len(body), _PIECE):
-            end = begin + _PIECE
-            more = end < len(body) or message.get("more_body", False)
-            piece = {"type": "http.response.body", "body": bytes(body[begin:end]), "more_body": more}
-            try:
-                await asyncio.wait_for(self._send(piece), max(0.0, self._until - time.monotonic()))
-            except (TimeoutError, asyncio.TimeoutError):  # one class since Python 3.11
-                reason = f"an answer was not taken within {self._timeout:g} s: its connection is closed"
-                raise _SlowReaderError(reason) from None
-
-
 class Defects:
     """Answer 500 to an exception that nothing else expects, and log its traceback."""
 
@@ -275,7 +189,7 @@ class Defects:
 
         try:
             await self._app(scope, receive, note)
-        except (_SlowReaderError, NotReadyError, OverloadError):
+        except (SlowReaderError, NotReadyError, OverloadError):
             raise
         except Exception:
             _log.exception("a request failed: %s %s", scope["method"], shown(scope["path"]))
@@ -284,12 +198,3 @@ class Defects:
                 headers = {"Connection": "close"}
                 answer = error_response(scope["path"], 500, "internal_error", message, headers)
                 await answer(scope, receive, send)
-
-
-def _route(path: str) -> SimpleNamespace:
-    found = next((route for pattern, route in _ROUTES if pattern.fullmatch(path)), "none")
-    return SimpleNamespace(path=found)
-
-
-def _values(scope: Scope, wanted: bytes) -> list[bytes]:
-    return [value for name, value in scope["headers"] if name == wanted]

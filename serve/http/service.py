@@ -1,15 +1,13 @@
-"""What all requests of one app share, and the admission of requests."""
+"""What all requests of one app share."""
 
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from fastapi import Request
 
 from lensbox.serve.engine.engines import Engine
-from lensbox.serve.engine.errors import NotReadyError, OverloadError
+from lensbox.serve.engine.errors import NotReadyError
 from lensbox.serve.observability.metrics import Metrics, ServiceState
 from lensbox.serve.requests.decoding import Decoders
 from lensbox.serve.requests.futures import Deadline
@@ -17,7 +15,7 @@ from lensbox.serve.settings import Settings
 
 
 class Peers(Protocol):
-    """The other front ends of a service. See `processes.peers`."""
+    """The other front ends of a service. See `processes.heartbeat.Peers`."""
 
     def beat(self, is_ready: bool) -> None: ...
 
@@ -80,23 +78,6 @@ class Service:
     def state(self) -> ServiceState:
         """Return the state that metrics show."""
         return ServiceState(self.is_ready and not self.draining, self.engine.waiting, self.in_progress)
-
-    @contextmanager
-    def admitted(self, deadline: Deadline) -> Iterator[None]:
-        """Count a request as in progress. Call it once per request, before the body is read.
-
-        For the event loop's thread alone. Raises NotReadyError; OverloadError at `max_requests`, or if the
-        engine has no room or cannot meet the deadline.
-        """
-        self.engine.ready_artifact()
-        if self.in_progress >= self.settings.max_requests:
-            raise OverloadError(f"{self.in_progress} requests are already in progress; try again later")
-        self.engine.check_room(deadline.at, self.in_progress)
-        self.in_progress += 1
-        try:
-            yield
-        finally:
-            self.in_progress -= 1
 
 
 def service_of(request: Request) -> Service:

@@ -109,14 +109,14 @@ class RemoteEngine:
 
         Other front ends fill that queue, too. Only the engine compares its queue with deadlines.
         """
-        if not self._window.has_room(max(requests, len(self._pending))):
+        if not self._window.has_room(max(requests, len(self._pending))):  # a window has at most `most` places
             raise OverloadError("the model's queue is full; try again later")
-        self._check_places()
 
     def submit(self, job: Job[Result], deadline: float = math.inf) -> "Future[Result]":
         """See `Instance.submit`. The future, too, may raise OverloadError: the engine's queue is shared."""
         self.ready_artifact()
-        self._check_places()
+        if len(self._pending) >= self._most:
+            raise OverloadError(f"{self._most} jobs already wait for the model; try again later")
         data, buffers = packed(job)
         offset, blocks = self._write(buffers)
         number, future = next(self._numbers), Future[Result]()
@@ -158,10 +158,6 @@ class RemoteEngine:
         """Keep the event loop from sleeping, by a callback in its next iteration."""
         if self._is_lone and self._wait.goes_on and self._loop is not None:
             self._loop.call_soon(self._stay_awake)
-
-    def _check_places(self) -> None:
-        if len(self._pending) >= self._most:
-            raise OverloadError(f"{self._most} jobs already wait for the model; try again later")
 
     def _why_not(self) -> str:
         if not self._loaded:

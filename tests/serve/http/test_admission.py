@@ -3,9 +3,11 @@
 Nothing here depends on speed: the fake artifact holds an inference until the test lets it go.
 """
 
+import asyncio
 import socket
 import threading
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
@@ -14,6 +16,7 @@ import torch
 from problems import problem_of
 
 from lensbox.runtime.images.photo import Photo
+from lensbox.serve.http.admission import Admission
 from lensbox.serve.requests import decoding
 
 WaitUntil = Callable[[Callable[[], bool]], None]
@@ -243,3 +246,26 @@ def _accepts(running: Any) -> bool:
     except OSError:
         return False
     return True
+
+
+def test_a_slow_reader_is_in_progress_and_is_cut_off(start: Callable[..., Any]) -> None:
+    service = start(send_timeout=0.2).service
+    sent: list[int] = []
+    in_progress: list[int] = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": bytes(8 << 20)})
+
+    async def send(message: Any) -> None:
+        sent.append(len(message.get("body", b"")))
+        if len(sent) > 2:  # the client reads no more
+            in_progress.append(service.in_progress)
+            await asyncio.sleep(3600)
+
+    state: Any = SimpleNamespace(state=SimpleNamespace(service=service))
+    scope = {"type": "http", "method": "POST", "path": "/v1/detect", "headers": []}
+    asyncio.run(Admission(app, state)(scope, send, send))  # type: ignore[arg-type]
+    assert in_progress == [1]
+    assert service.in_progress == 0
+    assert sum(sent) == 2 << 16
