@@ -1,6 +1,6 @@
-"""The self-test that travels with an artifact: a small input, and what the detector made of it.
+"""The self-test that travels with an artifact: a picture and the detections that are expected in it.
 
-`lensbox.runtime.self_test` runs it. In `lensbox.json` it has the form of `_Stored`.
+`lensbox.runtime.self_test` runs it. `_Stored` is its form in `lensbox.json`.
 """
 
 import math
@@ -36,6 +36,8 @@ TOLERANCES = {
     "cpu": Tolerance(boxes=0.01, scores=0.001, loss=1e-5),
     "cuda": Tolerance(boxes=0.5, scores=0.02, loss=1e-5),
 }
+IOU_TOLERANCES = {"cpu": 0.01, "cuda": 0.02}
+EXCHANGED_SHARE = 0.25  # of the expected detections, that rounding may add or remove
 
 
 @dataclass(frozen=True)

@@ -1,14 +1,12 @@
 """Compare the detections of two runtimes as sets: the one rule of self-tests and exports.
 
-Each detection needs a partner of the same label on the other side, within the limits of boxes, scores and
-extras, in any order. A detection without a partner may come or go if rounding explains it:
+docs/artifact.md, "The self-test", states the rule: each detection needs a partner of the same label on the
+other side, within the limits, in any order. Detections without a partner are counted as exchanged if rounding
+explains them: they are near the score threshold, or near being suppressed. Exports know how many slots a
+detector has: where all are taken, the last detection takes the part of the score threshold.
 
-- its score is within the limit of the threshold, or of the last detection where all slots are taken;
-- a detection of the other side suppresses it, and which of the two stays depends on rounding: their scores
-  are within the limit of each other, or their IoU is within the limit of the IoU threshold. Moving the edges
-  of a box of w x h pixels by b pixels changes an IoU by about b / w + b / h; the limit grows by that much.
-
-Such detections are counted as exchanged. The caller decides how many of them there may be.
+Moving the edges of a box of w x h pixels by b pixels changes an IoU by about b / w + b / h, so the limit of
+the IoU grows by that much.
 """
 
 from collections.abc import Mapping
@@ -53,10 +51,11 @@ class Limits(NamedTuple):
 class Difference:
     """How far two sets of detections lie apart; several pictures add up.
 
-    boxes: largest difference of each pair, in pixels; scores: largest difference of all pairs. exchanged:
-    number of detections without a partner, of both sides, that rounding explains. unexplained: a sentence for
-    each picture with others. moved: largest distance from a detection without a partner to the detection of
-    the other side that overlaps it most, in pixels.
+    expected: number of expected detections. boxes: largest difference of each pair, in pixels; scores:
+    largest difference of all pairs. exchanged: number of detections without a partner, of both sides, that
+    rounding explains; unexplained_count: number of the others. unexplained: a sentence for each side of a
+    picture with unexplained ones. moved, score_moved: largest differences of expected detections without a
+    partner to the one of their label that overlaps them most, by an IoU above 0.5.
     """
 
     expected: int = 0
@@ -74,18 +73,22 @@ class Difference:
         return self.exchanged + self.unexplained_count
 
     def add(
-        self, expected: Found, actual: Found, thresholds: tuple[float, float], limits: Limits, name: str = ""
+        self, expected: Found, actual: Found, thresholds: tuple[float, float], limits: Limits, name: str
     ) -> None:
         """Compare what two runtimes find in one picture, called `name`, at thresholds of score and IoU."""
         self.expected += len(expected.scores)
-        box, score, same = _apart(expected, actual, limits)
-        self._measure(box, score, same)
+        box = (expected.boxes[:, None] - actual.boxes).abs().amax(dim=2)
+        score = (expected.scores[:, None] - actual.scores).abs()
+        rows, columns = _partners(box + score, _match(expected, actual, limits))
+        self.boxes += box[rows, columns].tolist()
+        self.scores = max([self.scores, *score[rows, columns].tolist()])
         overlap = box_iou(expected.boxes, actual.boxes)
-        paired, back = same.any(dim=1), same.any(dim=0)
-        self._measure_strays(expected, actual, box, score, overlap, paired)
-        for one, other, iou, found, others_found in (
-            (expected, actual, overlap, paired, back),
-            (actual, expected, overlap.T, back, paired),
+        paired, back = _mask(rows, len(expected.scores)), _mask(columns, len(actual.scores))
+        alike = overlap.masked_fill(expected.labels[:, None] != actual.labels, 0.0)
+        self._measure_strays(box[~paired], score[~paired], alike[~paired])
+        for one, other, iou, apart, found, others_found in (
+            (expected, actual, overlap, box, paired, back),
+            (actual, expected, overlap.T, box.T, back, paired),
         ):
             if bool(found.all()):
                 continue
@@ -94,35 +97,17 @@ class Difference:
             strange = ~found & ~explained
             if strange.any():
                 self.unexplained_count += int(strange.sum())
-                self.unexplained.append(_described(name, one, other, int(strange.int().argmax())))
+                first = int(strange.int().argmax())
+                self.unexplained.append(_described(name, one, other, apart, first))
 
-    def _measure(self, box: Tensor, score: Tensor, same: Tensor) -> None:
-        paired = same.any(dim=1)
-        if not paired.any():
+    def _measure_strays(self, box: Tensor, score: Tensor, overlap: Tensor) -> None:
+        """Measure how far detections without a partner moved, for messages; all [n, m]."""
+        if overlap.numel() == 0:
             return
-        nearest = (box + score).masked_fill(~same, torch.inf)[paired].argmin(dim=1, keepdim=True)
-        self.boxes += box[paired].gather(1, nearest)[:, 0].tolist()
-        self.scores = max(self.scores, float(score[paired].gather(1, nearest).max()))
-
-    def _measure_strays(
-        self,
-        expected: Found,
-        actual: Found,
-        box: Tensor,
-        score: Tensor,
-        overlap: Tensor,
-        paired: Tensor,
-    ) -> None:
-        """Measure how far detections without a partner moved, for messages."""
-        alike = overlap.masked_fill(expected.labels[:, None] != actual.labels, 0.0)
-        if paired.all() or alike.numel() == 0:
-            return
-        best, index = alike[~paired].max(dim=1)
-        chosen = best > 0.5
-        if chosen.any():
-            index = index[chosen][:, None]
-            self.moved = max(self.moved, float(box[~paired][chosen].gather(1, index).max()))
-            self.score_moved = max(self.score_moved, float(score[~paired][chosen].gather(1, index).max()))
+        best, index = overlap.max(dim=1)
+        rows = (best > 0.5).nonzero()[:, 0]
+        self.moved = max([self.moved, *box[rows, index[rows]].tolist()])
+        self.score_moved = max([self.score_moved, *score[rows, index[rows]].tolist()])
 
 
 def found_in(answer: Mapping[str, Tensor], slots: int | None, index: int = 0) -> Found:
@@ -140,19 +125,37 @@ def found_in(answer: Mapping[str, Tensor], slots: int | None, index: int = 0) ->
     return Found(boxes, scores, labels, 0 < count == slots, extras)
 
 
-def _apart(expected: Found, actual: Found, limits: Limits) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the differences of boxes and scores of all pairs, and whether they may be partners, [n, m]."""
+def _match(expected: Found, actual: Found, limits: Limits) -> Tensor:
+    """Return which pairs are within the limits, bool [n, m]; NaN never is."""
     box = (expected.boxes[:, None] - actual.boxes).abs()
-    slack = limits.boxes + limits.relative * expected.boxes.abs()[:, None]
-    same = (box <= slack).all(dim=2)
-    score = (expected.scores[:, None] - actual.scores).abs()
-    same &= (score <= limits.scores) & (expected.labels[:, None] == actual.labels)
+    same = (box <= limits.boxes + limits.relative * expected.boxes.abs()[:, None]).all(dim=2)
+    same &= (expected.scores[:, None] - actual.scores).abs() <= limits.scores
+    same &= expected.labels[:, None] == actual.labels
     for name, limit in limits.extras.items():
         if same.any():
             count, other = len(expected.scores), len(actual.scores)
             wanted = expected.extras[name].double().reshape(count, 1, -1)
             same &= _close(wanted, actual.extras[name].double().reshape(1, other, -1), limit)
-    return box.amax(dim=2), score, same
+    return same
+
+
+def _partners(distance: Tensor, same: Tensor) -> tuple[list[int], list[int]]:
+    """Return the indices of the partners on both sides: the nearest of all matching pairs first."""
+    rows, columns = same.nonzero(as_tuple=True)
+    order = distance[rows, columns].argsort(stable=True)
+    partners: dict[int, int] = {}
+    taken: set[int] = set()
+    for row, column in zip(rows[order].tolist(), columns[order].tolist(), strict=True):
+        if row not in partners and column not in taken:
+            partners[row] = column
+            taken.add(column)
+    return list(partners), list(partners.values())
+
+
+def _mask(indices: list[int], size: int) -> Tensor:
+    mask = torch.zeros(size, dtype=torch.bool)
+    mask[indices] = True
+    return mask
 
 
 def _close(wanted: Tensor, got: Tensor, limit: float) -> Tensor:
@@ -169,9 +172,10 @@ def _explained(
     thresholds: tuple[float, float],
     limits: Limits,
 ) -> Tensor:
-    """Return whether rounding explains that each detection, bool [n], is missing on the other side.
+    """Return whether rounding explains that each detection is missing on the other side, bool [n].
 
-    overlap: IoU with those of the other side, [n, m]; others_paired: whether these have partners, bool [m].
+    overlap: IoU with the detections of the other side, [n, m]; others_paired: whether these have partners,
+    bool [m].
     """
     least = float(other.scores.min()) if other.full else thresholds[0]
     at_threshold = found.scores <= least + limits.scores
@@ -180,18 +184,16 @@ def _explained(
     rivals = (overlap > thresholds[1] - slack) & (other.scores >= found.scores[:, None] - limits.scores)
     # A rival that both sides have must overlap it by about the threshold, or both sides would drop it.
     rivals &= ~others_paired | (overlap <= thresholds[1] + slack)
-    return at_threshold | rivals.any(dim=1)
+    return found.boxes.isfinite().all(dim=1) & (at_threshold | rivals.any(dim=1))
 
 
-def _described(name: str, found: Found, other: Found, index: int) -> str:
-    box, score = found.boxes[index], float(found.scores[index])
-    numbers = ", ".join(f"{side:.6g}" for side in box.tolist())
-    text = f"{name}: a detection of score {score:.6g} at [{numbers}] has no counterpart"
+def _described(name: str, found: Found, other: Found, apart: Tensor, index: int) -> str:
+    numbers = ", ".join(f"{side:.6g}" for side in found.boxes[index].tolist())
+    text = f"{name}: a detection of score {float(found.scores[index]):.6g} at [{numbers}] has no counterpart"
     if len(other.scores):
-        distance = (other.boxes - box).abs().amax(dim=1)
-        nearest = int(distance.argmin())
+        nearest = int(apart[index].argmin())
         text += (
-            f"; the nearest is {float(distance[nearest]):.3g} px off and has a score of "
+            f"; the nearest is {float(apart[index, nearest]):.3g} px off and has a score of "
             f"{float(other.scores[nearest]):.6g}"
         )
     return text

@@ -1,30 +1,32 @@
 """Run the self-test that travels with an artifact.
 
-Every runtime runs the same procedure: preprocess([image]), detect(canvases, thresholds), restore(boxes,
-geometry), and loss(predictions, targets); where there are labels or extras, detect_named(canvases,
-thresholds) and restore_points(points, geometry), too. Count, order and labels must be equal, numbers within
-the tolerance of the device.
+docs/artifact.md, "The self-test", states what a runtime computes and how it compares.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor
 
-from lensbox.artifact.self_test import ExpectedExtra, SelfTest, max_error, tolerance_failures
+from lensbox.artifact.self_test import EXCHANGED_SHARE, IOU_TOLERANCES, SelfTest, tolerance_failures
+from lensbox.runtime.detection_sets import Difference, Found, Limits, found_in
 
 
 @dataclass(frozen=True)
 class SelfTestReport:
-    """How the self-test went; the errors are the largest absolute differences, boxes in pixels."""
+    """Result of a self-test.
+
+    max_box_error: largest difference of a coordinate, in pixels; max_score_error, loss_error: absolute. Where
+    the detections fail, these count `moved` and `score_moved` of `Difference`, too.
+    exchanged: number of detections that come or go by rounding; see `Difference`.
+    """
 
     passed: bool
     failures: list[str]
     max_box_error: float
     max_score_error: float
     loss_error: float
+    exchanged: int = 0
 
 
 @torch.inference_mode()
@@ -33,60 +35,63 @@ def run_self_test(
 ) -> SelfTestReport:
     """Run the self-test on a detector, eager or scripted, on `device`.
 
-    module: has the methods of an artifact; a `loss` of None is not tested. rounded: whether a CPU rounds what
-    goes into convolutions as GPUs do; then the tolerances of GPUs hold.
+    module: has the methods of an artifact; a `loss` of None is not tested. rounded: whether a CPU rounds the
+    inputs of convolutions as GPUs do; then the tolerances of GPUs hold.
     """
-    canvases, geometry = module.preprocess([test.image.to(device)])
-    boxes, scores, counts = module.detect(canvases, test.score_threshold, test.iou_threshold)
-    count = int(counts[0])
-    boxes = module.restore(boxes, geometry)[0, :count].cpu()
-    scores = scores[0, :count].cpu()
-    loss = test.loss
+    loss_error = 0.0
     if module.loss is not None:
         loss = float(module.loss(test.loss_predictions.to(device), test.loss_targets.to(device)))
-
+        loss_error = abs(loss - test.loss)
     device_type = "cpu" if device.type == "cpu" and not rounded else "cuda"
     tolerance = test.tolerances[device_type]
-    failures = []
-    expected_count = len(test.scores)
-    if count != expected_count:
-        failures.append(f"expected {expected_count} detections, got {count}")
-    common = min(count, expected_count)
-    box_error = max_error(boxes[:common], test.boxes[:common])
-    score_error = max_error(scores[:common], test.scores[:common])
-    loss_error = abs(loss - test.loss)
-    errors = (
-        ("boxes", "px", box_error, tolerance.boxes),
-        ("scores", "", score_error, tolerance.scores),
-        ("loss", "", loss_error, tolerance.loss),
+    extras = {name: extra.tolerances[device_type] for name, extra in test.extras.items()}
+    limits = Limits(tolerance.boxes, tolerance.scores, IOU_TOLERANCES[device_type], extras)
+
+    found, expected = _find(module, test, device), _expected(test)
+    difference = Difference()
+    thresholds = test.score_threshold, test.iou_threshold
+    difference.add(expected, found, thresholds, limits, "the picture of the self-test")
+    failures = list(difference.unexplained)
+    if difference.exchanged > EXCHANGED_SHARE * difference.expected:
+        failures.append(
+            f"{difference.exchanged} detections are others, at most {EXCHANGED_SHARE:.0%} of "
+            f"{difference.expected} may come or go by rounding"
+        )
+    if failures:
+        failures.insert(
+            0,
+            f"expected {len(expected.scores)} detections, got {len(found.scores)}, moved by up to "
+            f"{difference.moved:.3g} px and {difference.score_moved:.3g} of the score",
+        )
+    box_error = max([*difference.boxes, difference.moved if failures else 0.0])
+    score_error = max(difference.scores, difference.score_moved if failures else 0.0)
+    failures += tolerance_failures([("loss", "", loss_error, tolerance.loss)])
+    return SelfTestReport(
+        not failures,
+        failures,
+        box_error,
+        score_error,
+        loss_error,
+        difference.exchanged,
     )
-    failures += tolerance_failures(errors)
+
+
+def _find(module: Any, test: SelfTest, device: torch.device) -> Found:
+    """Return the detections of a module in the picture, in its pixels."""
+    canvases, geometry = module.preprocess([test.image.to(device)])
+    thresholds = test.score_threshold, test.iou_threshold
     if test.labels is not None or test.extras:
-        found = module.detect_named(canvases, test.score_threshold, test.iou_threshold)
-        failures += _label_failures(found, test.labels, common)
-        failures += _extra_failures(module, found, geometry, test.extras, common, device_type)
-    return SelfTestReport(not failures, failures, box_error, score_error, loss_error)
+        answer = dict(module.detect_named(canvases, *thresholds))
+    else:
+        answer = dict(zip(("boxes", "scores", "counts"), module.detect(canvases, *thresholds), strict=True))
+    answer["boxes"] = module.restore(answer["boxes"], geometry)
+    for name, extra in test.extras.items():
+        if extra.kind == "points":
+            answer[name] = module.restore_points(answer[name], geometry)
+    return found_in(answer, None)
 
 
-def _label_failures(found: Mapping[str, Tensor], expected: Tensor | None, count: int) -> list[str]:
-    if expected is None:
-        return []
-    actual, wanted = found["labels"][0, :count].tolist(), expected[:count].tolist()
-    return [] if actual == wanted else [f"labels must be {wanted}, got {actual}"]
-
-
-def _extra_failures(
-    module: Any,
-    found: Mapping[str, Tensor],
-    geometry: Tensor,
-    extras: Mapping[str, ExpectedExtra],
-    count: int,
-    device_type: str,
-) -> list[str]:
-    errors = []
-    for name, extra in extras.items():
-        values = module.restore_points(found[name], geometry) if extra.kind == "points" else found[name]
-        error = max_error(values[0, :count].cpu().double(), extra.values[:count])
-        unit = "px" if extra.kind == "points" else ""
-        errors.append((name, unit, error, extra.tolerances[device_type]))
-    return tolerance_failures(errors)
+def _expected(test: SelfTest) -> Found:
+    labels = torch.zeros(len(test.scores), dtype=torch.int64) if test.labels is None else test.labels
+    extras = {name: extra.values for name, extra in test.extras.items()}
+    return Found(test.boxes, test.scores, labels, False, extras)

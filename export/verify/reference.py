@@ -123,7 +123,7 @@ class Reference:
         with torch.no_grad(), one_thread():
             for canvas, expected in zip(self.canvases, self.found(self.thresholds), strict=True):
                 actual = found_in(named(detector.detect(canvas[None], *self.thresholds)), self.slots)
-                change.add(expected, actual, self.thresholds, TOLERANCES["cpu"].limits(expected))
+                change.add(expected, actual, self.thresholds, TOLERANCES["cpu"].limits(expected), "")
         return change.others / max(change.expected, 1)
 
     def milliseconds(self, batch: int) -> float:

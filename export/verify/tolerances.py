@@ -5,6 +5,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from lensbox.artifact.self_test import IOU_TOLERANCES
 from lensbox.artifact.self_test import TOLERANCES as SELF_TEST
 from lensbox.runtime.detection_sets import Found, Limits
 
@@ -41,8 +42,8 @@ _INFINITE = float("inf")
 
 # By device for float32, by dtype otherwise; `boxes` of the latter is what `--tolerance` says.
 TOLERANCES = {
-    "cpu": Tolerance(0.01, 1e-4, SELF_TEST["cpu"].scores, 0.01, 1e-3, 1e-5, 0.01),
-    "cuda": Tolerance(0.05, 1e-4, SELF_TEST["cuda"].scores, 0.02, 2e-2, 1e-5, 0.01),
+    "cpu": Tolerance(0.01, 1e-4, SELF_TEST["cpu"].scores, IOU_TOLERANCES["cpu"], 1e-3, 1e-5, 0.01),
+    "cuda": Tolerance(0.05, 1e-4, SELF_TEST["cuda"].scores, IOU_TOLERANCES["cuda"], 2e-2, 1e-5, 0.01),
     "tf32": Tolerance(2.0, 0, SELF_TEST["cuda"].scores, 0.1, _INFINITE, 1e-5, 0.05),
     "float16": Tolerance(2.0, 0, SELF_TEST["cuda"].scores, 0.1, _INFINITE, 1e-5, 0.05),
     "bfloat16": Tolerance(2.0, 0, SELF_TEST["cuda"].scores, 0.1, _INFINITE, 1e-5, 0.05),

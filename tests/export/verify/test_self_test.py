@@ -82,10 +82,9 @@ def test_failures_say_what_differs(detector: FaceDetector, self_test: SelfTest) 
     report = run_self_test(detector, changed, CPU)
     count = len(self_test.scores)
     assert not report.passed
-    assert report.failures[0] == f"expected {count + 1} detections, got {count}"
-    assert report.failures[1].startswith("boxes differ by up to 1px, at most 0.01px is allowed")
-    assert report.failures[2].startswith("scores differ by up to 0.25, at most 0.001 is allowed")
-    assert report.failures[3].startswith("loss differ")
+    assert report.failures[0].startswith(f"expected {count + 1} detections, got {count}, moved by up to 1 px")
+    assert "a detection of score" in report.failures[1]
+    assert report.failures[-1].startswith("loss differ")
     assert report.max_box_error == pytest.approx(1, abs=1e-4)
     assert report.max_score_error == pytest.approx(0.25, abs=1e-6)
     assert report.loss_error == pytest.approx(0.5, abs=1e-6)
