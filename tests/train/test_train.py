@@ -86,7 +86,10 @@ def test_a_terminal_gets_a_bar_in_the_place_of_lines(
     assert "step 3, " in drawn
 
 
-def test_profile(faces_folder: Path, tmp_path: Path, lensbox: Lensbox) -> None:
+def test_profile(
+    faces_folder: Path, tmp_path: Path, lensbox: Lensbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lensbox.train.run.compile_and_capture.PROFILE_REPEATS", 2)
     arguments = ["--data", faces_folder, "--output", tmp_path, "--profile", "--set", *TINY]
     printed = dict(line.split()[:2] for line in lensbox("train", *arguments)[0].splitlines()[-5:])
     assert 0 < float(printed["loss_share"]) < 1

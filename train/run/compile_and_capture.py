@@ -22,6 +22,7 @@ from lensbox.train.loss.detection_loss import detection_loss
 from lensbox.train.run.step import TrainStep, end_capture_of_random_numbers, random_state, set_random_state
 
 WARMUP_STEPS = 4
+PROFILE_REPEATS = 50
 
 logger = logging.getLogger(__name__)
 
@@ -109,13 +110,13 @@ def _reason(error: Exception) -> str:
     return f"{type(error).__name__}: {str(error)[:800]}"
 
 
-def profile_lines(step: TrainStep, repeats: int = 50) -> list[str]:
-    """Time a prepared step and its parts; return the medians of `repeats` runs as lines.
+def profile_lines(step: TrainStep) -> list[str]:
+    """Time a prepared step and its parts; return the medians of PROFILE_REPEATS runs as lines.
 
     `loss` is assignment, loss and its backward down to the predictions, compiled and captured as the step is.
     """
-    whole = _median_ms(lambda: step.run(1.0), step.device, repeats)
-    views = _median_ms(_captured(step.draw_views, step), step.device, repeats)
+    whole = _median_ms(lambda: step.run(1.0), step.device)
+    views = _median_ms(_captured(step.draw_views, step), step.device)
     batch = step.draw_views()
     taught = step.ask_teachers(batch.images)
     with torch.no_grad():
@@ -132,11 +133,11 @@ def profile_lines(step: TrainStep, repeats: int = 50) -> list[str]:
         boxes.grad = logits.grad = None
         compiled(boxes, logits).backward()
 
-    loss = _median_ms(_captured(loss_and_backward, step), step.device, repeats)
+    loss = _median_ms(_captured(loss_and_backward, step), step.device)
     times = {"step": whole, "views": views, "loss": loss}
     if step.teachers:
         ask = _captured(lambda: step.ask_teachers(batch.images), step)
-        times["teachers"] = _median_ms(ask, step.device, repeats)
+        times["teachers"] = _median_ms(ask, step.device)
     rate = 1000 * step.config.batch_size / whole
     return [
         *(f"{name:18} {value:10.3f} ms" for name, value in times.items()),
@@ -156,9 +157,9 @@ def _captured(function: Callable[[], Any], step: TrainStep) -> Callable[[], Any]
     return graph.replay
 
 
-def _median_ms(function: Callable[[], Any], device: torch.device, repeats: int) -> float:
+def _median_ms(function: Callable[[], Any], device: torch.device) -> float:
     times = []
-    for _ in range(repeats + 3):
+    for _ in range(PROFILE_REPEATS + 3):
         start = time.perf_counter()
         function()
         if device.type == "cuda":
