@@ -12,7 +12,7 @@ import click
 
 from lensbox.client.answers import ImageDetections, ServiceError
 from lensbox.client.client import Client
-from lensbox.client.detector import Detector, Question, artifact_detector, service_detector, shipped_artifact
+from lensbox.client.detector import Detector, Question, artifact_detector, service_detector
 from lensbox.client.file_list import ListedFile, is_folder, list_files
 from lensbox.client.output import FORMATS, check_drawings, draw, make_format, progress
 from lensbox.common.command import FILE, Command, CommandError, fraction, seconds
@@ -121,7 +121,7 @@ def _detector(options: dict[str, Any]) -> Iterator[Detector]:
     question = Question(options["score_threshold"], options["iou_threshold"], options["orientation"])
     if options["url"] is None:
         yield artifact_detector(
-            options["artifact"] or shipped_artifact(),
+            options["artifact"],
             question,
             options["device"],
             options["batch"],

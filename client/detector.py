@@ -84,21 +84,27 @@ def shipped_artifact() -> Path:
 
 
 def artifact_detector(
-    path: Path,
+    path: Path | None,
     question: Question,
     device: str,
     batch_size: int | None,
     decode_threads: int | None,
     public_key: Path | None,
 ) -> Detector:
-    """Load an artifact, and read files ahead in threads. Raise ArtifactError or DeviceError."""
+    """Load an artifact, and read files ahead in threads. Raise ArtifactError or DeviceError.
+
+    path: None for the shipped detector, which is loaded from the cache without a word on its signature.
+    """
     # Imported here: torch takes seconds to import, and a client of a service does not need it.
     import json
 
+    from lensbox.artifact.archive import read_file
     from lensbox.common.machine import keep_freed_memory
     from lensbox.runtime.detection import detections_to_json
-    from lensbox.runtime.loading import load_artifact
+    from lensbox.runtime.loading import load_artifact, load_artifact_bytes
 
+    is_shipped = path is None
+    path = shipped_artifact() if path is None else path
     try:
         path.stat()
     except FileNotFoundError as error:
@@ -108,7 +114,10 @@ def artifact_detector(
         ) from error
     except OSError:  # loading reports it
         pass
-    artifact = load_artifact(path, device, public_key=public_key)
+    if is_shipped and public_key is None:
+        artifact = load_artifact_bytes(read_file(path), str(path), device)
+    else:
+        artifact = load_artifact(path, device, public_key=public_key)
     if artifact.device.type == "cpu":
         keep_freed_memory()
     # On a CPU, the data of a larger batch leaves the caches.

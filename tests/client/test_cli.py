@@ -353,6 +353,7 @@ def test_without_an_artifact_the_shipped_detector_is_exported_once(tmp_path: Pat
     stdout, stderr = again.communicate(timeout=PATIENCE)
     assert again.returncode == 0, stderr
     assert _FIRST not in stderr
+    assert "unsigned" not in stderr
     assert all(output == stdout for output, _ in outputs)
     assert len(entries(stdout)[0]["detections"]) == 1
 
