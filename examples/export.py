@@ -10,7 +10,7 @@ from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from pathlib import Path
 
 from lensbox.common.errors import ExitCode, LensboxError
-from lensbox.export.pipeline import save_artifact
+from lensbox.export import save_artifact
 from lensbox.model import load_detector, recommended_threshold
 from lensbox.runtime import load_artifact
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import logging
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -28,6 +29,7 @@ _LOSS_TARGETS = [[12, 9, 33, 30], [42, 8, 58, 30], [20, 20, 28, 30], [8, 16, 24,
 _MAX_DETECTIONS = 20
 _MORE_SCENES = 6, 30  # seeds that the pictures of every comparison do not have
 _ENOUGH_DETECTIONS = 5
+_MOST_SECONDS = 20.0  # of looking for a better picture
 _MOST_NAMES = 10  # of classes, in a message
 _IOU_STEP = 0.02  # by which another IoU threshold must change nothing
 _LEAST_GAP = 1e-6
@@ -66,6 +68,7 @@ def build_self_test(detector: Detector, dtype: str = "float32", converted: Any =
 def _choose(module: Any, specification: DetectorSpec, bits: int) -> _Choice:
     """Choose among the drawn pictures one whose detections rounding does not change, with most classes."""
     best: _Choice | None = None
+    start = time.perf_counter()
     enough = (1, min(len(specification.classes), _MAX_DETECTIONS) or 1, _ENOUGH_DETECTIONS)
     for image in _pictures(specification):
         canvases, _ = module.preprocess([image])
@@ -74,6 +77,9 @@ def _choose(module: Any, specification: DetectorSpec, bits: int) -> _Choice:
             best = choice
             if all(has >= wanted for has, wanted in zip(best.rank, enough, strict=True)):
                 break
+        if best is not None and time.perf_counter() - start > _MOST_SECONDS:
+            _logger.info("the detector is slow: the best of the pictures so far becomes the self-test")
+            break
     if best is None:
         raise ArtifactError(
             "the detector cannot be exported: it finds nothing in any drawn picture, even at a score "

@@ -1,0 +1,75 @@
+"""torchvision's FCOS and RetinaNet: `lensbox export --model fcos:fcos` and `--model fcos:retinanet`."""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+from torchvision.models.detection import FCOS, RetinaNet, fcos_resnet50_fpn, retinanet_resnet50_fpn
+from torchvision.models.detection.image_list import ImageList
+
+import lensbox.ops  # noqa: F401 (registers torch.ops.lensbox)
+from lensbox.model import DetectorSpec
+
+
+def fcos(size: int = 256, classes: int = 91) -> nn.Module:
+    """Return FCOS with new weights for a square canvas."""
+    network = fcos_resnet50_fpn(weights=None, weights_backbone=None, num_classes=classes)
+    return Dense(network, network.box_coder.decode, size, classes)
+
+
+def retinanet(size: int = 256, classes: int = 91) -> nn.Module:
+    """Return RetinaNet with new weights for a square canvas."""
+    network = retinanet_resnet50_fpn(weights=None, weights_backbone=None, num_classes=classes)
+    return Dense(network, network.box_coder.decode_single, size, classes)
+
+
+class Dense(nn.Module):
+    """A network with anchors: the best pairs of an anchor and a class go to NMS.
+
+    decode: makes boxes [N, 4] of codes [N, 4] and anchors [N, 4].
+    """
+
+    def __init__(
+        self,
+        network: FCOS | RetinaNet,
+        decode: Callable[[Tensor, Tensor], Tensor],
+        size: int,
+        classes: int,
+    ) -> None:
+        super().__init__()
+        names = [f"class {index}" for index in range(classes)]
+        self.specification = DetectorSpec(height=size, width=size, name="dense", classes=names)
+        self.size, self.decode = size, decode
+        self.backbone, self.head = network.eval().backbone, network.head
+        images = torch.zeros(1, 3, size, size)
+        with torch.no_grad():
+            features = list(network.backbone(images).values())
+            (anchors,) = network.anchor_generator(ImageList(images, [(size, size)]), features)
+        self.register_buffer("anchors", anchors)
+        self.register_buffer("mean", torch.tensor(network.transform.image_mean)[:, None, None])
+        self.register_buffer("std", torch.tensor(network.transform.image_std)[:, None, None])
+
+    def detect(self, images: Tensor, score_threshold: float, iou_threshold: float) -> dict[str, Tensor]:
+        features = self.backbone((images.float() / 255 - self.mean) / self.std)
+        raw = self.head(list(features.values()))
+        scores = raw["cls_logits"].sigmoid()
+        if "bbox_ctrness" in raw:
+            scores = (scores * raw["bbox_ctrness"].sigmoid()).sqrt()
+        classes = scores.shape[2]
+        scores, pair = scores.flatten(1).topk(1000)
+        rows = (pair // classes)[:, :, None].expand(-1, -1, 4)
+        anchors = self.anchors.expand(images.shape[0], -1, -1).gather(1, rows)
+        codes = raw["bbox_regression"].gather(1, rows)
+        boxes = self.decode(codes.flatten(0, 1), anchors.flatten(0, 1)).view(-1, 1000, 4).clamp(0, self.size)
+        labels = pair % classes
+        boxes, scores, kept, counts = torch.ops.lensbox.padded_nms(
+            boxes,
+            scores,
+            iou_threshold=iou_threshold,
+            score_threshold=score_threshold,
+            max_candidates=1000,
+            max_detections=100,
+            categories=labels,
+        )
+        labels = labels.gather(1, kept.clamp(min=0))
+        return {"boxes": boxes, "scores": scores, "counts": counts, "labels": labels}

@@ -1,0 +1,43 @@
+"""ultralytics' YOLO11: `lensbox export --model yolo11:yolo11`. The package is AGPL: install it yourself."""
+
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+from ultralytics.nn.tasks import DetectionModel
+
+import lensbox.ops  # noqa: F401 (registers torch.ops.lensbox)
+from lensbox.model import DetectorSpec
+
+
+def yolo11(weights: Path | None = None, size: int = 640, variant: str = "yolo11n.yaml") -> nn.Module:
+    """Return YOLO11 with new weights, or a state dict's."""
+    network = DetectionModel(variant, verbose=False)
+    if weights is not None:
+        network.load_state_dict(torch.load(weights, weights_only=True))
+    return Yolo11(network.eval(), size)
+
+
+class Yolo11(nn.Module):
+    def __init__(self, network: DetectionModel, size: int) -> None:
+        super().__init__()
+        names = tuple(network.names.values())
+        self.specification = DetectorSpec(height=size, width=size, fill=114, name="yolo11", classes=names)
+        self.network = network
+        network.model[-1].export = True  # the decoded predictions alone
+
+    def detect(self, images: Tensor, score_threshold: float, iou_threshold: float) -> dict[str, Tensor]:
+        raw = self.network(images.float() / 255).transpose(1, 2)  # [B, A, 4 + classes]
+        center, half = raw[:, :, :2], raw[:, :, 2:4] / 2
+        scores, labels = raw[:, :, 4:].max(dim=2)
+        boxes, scores, kept, counts = torch.ops.lensbox.padded_nms(
+            torch.cat([center - half, center + half], dim=2),
+            scores,
+            iou_threshold=iou_threshold,
+            score_threshold=score_threshold,
+            max_candidates=1000,
+            max_detections=300,
+            categories=labels,
+        )
+        labels = labels.gather(1, kept.clamp(min=0))
+        return {"boxes": boxes, "scores": scores, "counts": counts, "labels": labels}
