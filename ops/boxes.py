@@ -55,12 +55,17 @@ def pairwise_giou(boxes1: Tensor, boxes2: Tensor, eps: float = 1e-7) -> Tensor:
     return out
 
 
-def masked_giou_loss(pred: Tensor, target: Tensor, weight: Tensor | None = None, eps: float = 1e-7) -> Tensor:
+def masked_giou_loss(
+    pred: Tensor, target: Tensor, weight: Tensor | None = None, eps: float = 1e-7, check: bool = False
+) -> Tensor:
     """Mean of 1 - GIoU over the valid slots: `sum(w * (1 - giou)) / max(sum(w), 1)`.
 
     Without `weight`, a slot whose target has y2 == 0 is padding (w = 0) and every other counts once (w = 1).
     Predictions of slots of weight 0 may hold anything, even NaN (only a gradient of the weight itself looks
     at them). Without a valid slot the loss and all gradients are 0. Nothing here waits for the GPU.
+
+    Targets padded with -1 count as boxes, and targets in cx, cy, w, h as other boxes: the loss looks
+    plausible and is wrong. `check=True` refuses them. Pad with zeros, or pass `weight`.
 
     To minimise this is to maximise the mean GIoU, which is `1 - loss` wherever there is a valid slot.
 
@@ -69,6 +74,8 @@ def masked_giou_loss(pred: Tensor, target: Tensor, weight: Tensor | None = None,
         target: `[..., 4]`, the shape of `pred`.
         weight: `[...]`, non-negative; floating-point, integer or bool.
         eps: smallest denominator, in square pixels.
+        check: raise ValueError unless every target that counts is finite with x1 < x2 and y1 < y2. For eager
+            code alone. Waits for the GPU, so pass it in the first steps and in tests.
 
     The gradient of the weights has a kink where their sum is 1: it is that of the weighted mean above 1, and
     that of the plain sum at 1 and below. Weights that sum to 1 up to rounding, as those of a softmax do, fall
@@ -79,6 +86,8 @@ def masked_giou_loss(pred: Tensor, target: Tensor, weight: Tensor | None = None,
         and weight where they are floating-point. Errors as for `giou`.
     """
     loss: Tensor = torch.ops.lensbox.masked_giou_loss(pred, target, weight, eps)
+    if not torch.jit.is_scripting() and check:  # type: ignore[attr-defined]
+        _check_targets(target, target[..., 3] != 0 if weight is None else weight != 0)
     return loss
 
 
@@ -102,7 +111,9 @@ def masked_giou_loss_and_grad(
     return loss, grad
 
 
-def jagged_giou_loss(pred: Tensor, targets: Tensor, offsets: Tensor, eps: float = 1e-7) -> Tensor:
+def jagged_giou_loss(
+    pred: Tensor, targets: Tensor, offsets: Tensor, eps: float = 1e-7, check: bool = False
+) -> Tensor:
     """`masked_giou_loss` for targets that were never padded, as `PackedTargets` holds them.
 
     Image b has the targets `offsets[b]` to `offsets[b + 1]`; its first one belongs to `pred[b, 0]`, the next
@@ -116,12 +127,15 @@ def jagged_giou_loss(pred: Tensor, targets: Tensor, offsets: Tensor, eps: float 
         targets: `[N, 4]`, of any dtype for boxes.
         offsets: `[B + 1]` int64 or int32, on the device of the boxes.
         eps: smallest denominator, in square pixels.
+        check: raise ValueError for targets that are no boxes, as `masked_giou_loss` does.
 
     Returns:
         A scalar: float64 where pred or targets is, otherwise float32. Differentiable in pred, and in targets
         where they are floating-point. Errors as for `giou`.
     """
     loss: Tensor = torch.ops.lensbox.jagged_giou_loss(pred, targets, offsets, eps)
+    if not torch.jit.is_scripting() and check:  # type: ignore[attr-defined]
+        _check_targets(targets, torch.ones_like(targets[..., 0], dtype=torch.bool))
     return loss
 
 
@@ -162,3 +176,16 @@ def padded_nms(
             boxes, scores, iou_threshold, score_threshold, max_candidates, max_detections, categories
         )
     )
+
+
+def _check_targets(targets: Tensor, counts: Tensor) -> None:
+    """Raise ValueError unless the targets `[..., 4]` that count `[...]` are boxes; name the first that is not."""
+    is_box = torch.isfinite(targets).all(-1) & (targets[..., :2] < targets[..., 2:]).all(-1)
+    wrong = (counts & ~is_box).nonzero()
+    if len(wrong) > 0:
+        index = wrong[0].tolist()
+        raise ValueError(
+            "targets must be finite boxes x1, y1, x2, y2 with x1 < x2 and y1 < y2, or padding with y2 == 0, "
+            f"got {targets[tuple(index)].tolist()} at {index}. Replace padding of -1 by zeros, and convert "
+            "boxes in cx, cy, w, h"
+        )

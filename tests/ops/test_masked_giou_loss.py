@@ -15,7 +15,7 @@ from box_reference import (
 )
 from torch import Tensor
 
-from lensbox.ops import masked_giou_loss
+from lensbox.ops import jagged_giou_loss, masked_giou_loss
 from lensbox.ops.reference import giou_reference
 
 WEIRD_SHAPES = [(), (1,), (13,), (7, 11), (3, 5, 17), (0,), (4, 0), (1, 1, 1), (2, 2053)]
@@ -304,3 +304,20 @@ def test_under_autocast(device: torch.device) -> None:
 def test_bad_input(arguments: tuple[Any, ...], error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         masked_giou_loss(*arguments)
+
+
+@pytest.mark.parametrize(
+    "target",
+    [[-1.0, -1, -1, -1], [50.0, 50, 20, 10], [0.0, 0, float("inf"), 1], [0.0, 0, 1, float("nan")]],
+    ids=["padded with -1", "cx, cy, w, h", "infinite", "NaN"],
+)
+def test_check_refuses_targets_that_are_no_boxes(device: torch.device, target: list[float]) -> None:
+    targets = torch.tensor([[0.0, 0, 1, 1], [7, 7, 7, 0], target], device=device)
+    ones = torch.ones_like(targets)
+    for weight in (None, torch.tensor([1, 0, 1], device=device)):
+        masked_giou_loss(ones, targets, weight)
+        with pytest.raises(ValueError, match=r"targets must be finite boxes .* at \[2\]"):
+            masked_giou_loss(ones, targets, weight, check=True)
+    masked_giou_loss(ones, targets, torch.tensor([1, 0, 0], device=device), check=True)
+    with pytest.raises(ValueError, match=r"at \[0\]"):
+        jagged_giou_loss(ones[None], targets[2:], torch.tensor([0, 1], device=device), check=True)
