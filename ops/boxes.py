@@ -179,7 +179,7 @@ def padded_nms(
 
 
 def _check_targets(targets: Tensor, counts: Tensor) -> None:
-    """Raise ValueError unless the targets `[..., 4]` that count `[...]` are boxes; name the first that is not."""
+    """Raise ValueError unless the targets `[..., 4]` that count `[...]` are boxes; name the first bad one."""
     is_box = torch.isfinite(targets).all(-1) & (targets[..., :2] < targets[..., 2:]).all(-1)
     wrong = (counts & ~is_box).nonzero()
     if len(wrong) > 0:

@@ -20,7 +20,7 @@ def configure(build: Path, *options: str, succeeds: bool = True, **variables: st
     """Configure the build and return all commands that it would run, or what CMake says if it must fail."""
     environment = {key: value for key, value in os.environ.items() if key != "TORCH_CUDA_ARCH_LIST"}
     environment |= {"PATH": f"{path_with_build_tools()}:/usr/local/cuda/bin", **variables}
-    command = ("cmake", "-S", REPOSITORY, "-B", build, "-G", "Ninja", *options)
+    command = ["cmake", "-S", str(REPOSITORY), "-B", str(build), "-G", "Ninja", *options]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert (done.returncode == 0) == succeeds, done.stdout + done.stderr
     return done.stdout + ((build / "build.ninja").read_text() if succeeds else done.stderr)
