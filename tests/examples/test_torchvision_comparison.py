@@ -1,4 +1,4 @@
-"""What examples/torchvision_detector/compare.py takes for a difference. torchvision itself is not needed."""
+"""Differences that examples/torchvision_detector/compare.py reports. torchvision itself is not needed."""
 
 import sys
 from types import SimpleNamespace
@@ -47,7 +47,7 @@ def ours(*images: list[list[float]], score: float = 0.9) -> dict[str, Tensor]:
         (ours([BOX]), [theirs(BOX, FAR)], False),
     ],
 )
-def test_what_only_one_of_both_finds_is_a_difference(
+def test_a_detection_of_one_side_alone_is_a_difference(
     mine: dict[str, Tensor], found: list[dict[str, Tensor]], same: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stubs: dict[str, Any] = {

@@ -53,7 +53,7 @@ def test_the_layout_has_the_boxes_of_the_table(photographs: Path, monkeypatch: p
         (HEADER + "street.png,1,2,nan,4\n", "x1 < x2"),
     ],
 )
-def test_what_is_wrong_with_a_table_is_said_with_its_line(
+def test_names_a_bad_row_with_its_line(
     photographs: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],

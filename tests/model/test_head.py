@@ -1,4 +1,4 @@
-"""Where the detector predicts, and how predictions become boxes."""
+"""Anchors, and the decoding of predictions into boxes."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""What is missing in a detector is named, with the line to add."""
+"""`missing` names each fault of a detector with the line to add."""
 
 from collections.abc import Callable
 from typing import Any
@@ -15,7 +15,7 @@ LABELLED = DetectorSpec(8, 8, classes=("cat", "dog"), points={"tail": (2,)}, val
 
 
 def answer(batch: int) -> dict[str, Tensor]:
-    """One that follows the protocol of LABELLED."""
+    """Return an answer that follows the protocol of LABELLED."""
     return {
         "boxes": torch.tensor([[1.0, 2, 3, 4], [0, 0, 0, 0], [0, 0, 0, 0]]).expand(batch, 3, 4),
         "scores": torch.tensor([0.7, 0.6, float("nan")]).expand(batch, 3),
@@ -162,7 +162,7 @@ def test_a_tuple_has_three_and_labels_need_classes() -> None:
     ]
 
 
-def test_what_detect_raises_is_shown_with_its_line() -> None:
+def test_shows_the_error_of_detect_with_its_line() -> None:
     def fail(found: dict[str, Tensor]) -> None:
         raise KeyError("anchors")
 

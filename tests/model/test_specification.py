@@ -1,4 +1,4 @@
-"""What a `DetectorSpec` takes."""
+"""Fields of a `DetectorSpec` and their bounds."""
 
 from typing import Any
 
@@ -38,6 +38,6 @@ def test_extras_are_points_and_values() -> None:
         ({"jpeg_oversampling": -1}, "jpeg_oversampling must be an integer from 0 to 1000, got -1"),
     ],
 )
-def test_what_is_wrong_is_named(fields: dict[str, Any], message: str) -> None:
+def test_names_the_wrong_field(fields: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         DetectorSpec(**{"height": 8, "width": 8, **fields})

@@ -93,7 +93,7 @@ def test_a_shard_of_the_current_folder(one_photograph: Path, tmp_path: Path) -> 
     assert not problems
 
 
-def test_what_windows_and_macos_add_does_not_matter(one_photograph: Path) -> None:
+def test_files_of_windows_and_macos_are_read(one_photograph: Path) -> None:
     labels = one_photograph / "x_bbx_gt.txt"
     labels.write_bytes(b"\xef\xbb\xbf" + labels.read_bytes().replace(b"\n", b"\r\n"))
     (one_photograph / "._x_bbx_gt.txt").write_bytes(b"\0\5\x16\7\0\2\0\0Mac OS X")

@@ -102,7 +102,7 @@ def test_compiled_and_captured(faces_folder: Path, caplog: pytest.LogCaptureFixt
     assert step.is_finite()
 
 
-def test_what_cannot_be_captured_is_reported_and_run_plainly(
+def test_a_failed_capture_is_reported_and_the_step_runs_eagerly(
     faces_folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     step = make_step(faces_folder, CONFIG)

@@ -21,7 +21,7 @@ from lensbox.train.views.make_views import make_views
 CONFIG = SHORT_RUN.replace(steps=6, ema_decay=0.9, ema_warmup=2.0)
 
 
-def test_what_cannot_be_compiled_is_reported_and_run_plainly(
+def test_a_failed_compilation_is_reported_and_the_step_runs_eagerly(
     store: ImageStore, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def broken(*_args: object, **_kwargs: object) -> None:

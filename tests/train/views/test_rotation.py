@@ -93,7 +93,9 @@ def test_half_a_face_turns_as_half_an_ellipse(degrees: float) -> None:
         (30.0, 1.0, False, False),
     ],
 )
-def test_what_a_turn_leaves_in_view_decides(beyond: float, visible: float, find: bool, ignore: bool) -> None:
+def test_the_share_in_view_after_a_turn_decides(
+    beyond: float, visible: float, find: bool, ignore: bool
+) -> None:
     """A circle of 40 px, turned from the upper right to where its centre is `beyond` the right side."""
     far = (128 + beyond) / math.sqrt(2)
     box = [128 + far - 20, 128 - far - 20, 128 + far + 20, 128 - far + 20]
@@ -174,7 +176,7 @@ def test_boxes_of_turned_views_lie_on_their_pixels(counts: tuple[int, int, int])
     assert checked >= 8
 
 
-def test_what_left_the_view_takes_no_slot(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_box_turned_out_of_view_takes_no_slot(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rotation, "LARGEST_TURN", 45.0)
     # The larger face is in the upper right corner, where a turn by 45 degrees takes it out of view.
     store = ellipse_store([[[306.0, 0.0, 400.0, 94.0], [170.0, 170.0, 230.0, 230.0]]])

@@ -55,7 +55,7 @@ def test_plain_views_are_whole_photographs_without_any_change() -> None:
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_whole_views_are_what_preprocess_shows(size: tuple[int, int]) -> None:
+def test_whole_views_equal_preprocess(size: tuple[int, int]) -> None:
     width, height = size
     generator = torch.Generator().manual_seed(0)
     image = torch.randint(0, 256, (1, height, width), dtype=torch.uint8, generator=generator)
@@ -77,7 +77,7 @@ def test_whole_views_are_what_preprocess_shows(size: tuple[int, int]) -> None:
 
 @pytest.mark.parametrize("mosaic", [0.0, 1.0])
 @pytest.mark.parametrize("kind", ["mosaic", "whole", "crop"])
-def test_boxes_lie_on_what_they_lay_on(kind: str, mosaic: float) -> None:
+def test_boxes_lie_on_their_pixels(kind: str, mosaic: float) -> None:
     """Bright pixels and boxes must be the same set in every view, flipped or not."""
     counts = ViewCounts(*(16 if name == kind else 0 for name in ("mosaic", "whole", "crop")))
     config = CONFIG.replace(keep_visible=0.01, ignore_visible=0.01, min_target_height=0.0)
