@@ -43,6 +43,7 @@ ExitCode run_selftest(const ModelOptions& model) {
       {"max_box_error", report.max_box_error},
       {"max_score_error", report.max_score_error},
       {"loss_error", report.loss_error},
+      {"exchanged", report.exchanged},
   });
   return report.passed() ? ExitCode::kGood : ExitCode::kArtifact;
 }

@@ -139,6 +139,8 @@ TEST_F(DetectorOfMeans, ReadsManyFiles) {
   }
   const auto ignore = [](size_t, const lensbox::FileOutcome&) {};
   detector_->detect_files({}, {}, ignore);
+  const auto raise = [](size_t, const lensbox::FileOutcome&) { throw std::out_of_range("of the caller"); };
+  EXPECT_THROW(detector_->detect_files(files, {}, raise), std::out_of_range);
   expect_error<lensbox::InputError>([&] { detector_->detect_files(files, {.decode_threads = 0}, ignore); },
                                     {"options.decode_threads must be at least 1, got 0"});
   expect_error<lensbox::InputError>(

@@ -335,8 +335,10 @@ TEST_F(ReadMetadata, RefusesWhatIsNoArchive) {
   };
   expect_error<lensbox::ArtifactError>(read(folder_ / "no.pt"), {"no.pt", "no such file"});
   expect_error<lensbox::ArtifactError>(read(folder_), {"not a file"});
-  expect_error<lensbox::ArtifactError>(read(write("x.pt", "text")), {"x.pt", "not a TorchScript file"});
-  expect_error<lensbox::ArtifactError>(read(write("e.pt", "")), {"e.pt", "not a TorchScript file"});
+  expect_error<lensbox::ArtifactError>(
+      read(write("x.pt", "text")),
+      {"x.pt", "not an artifact, which begins as a zip archive or an ONNX model"});
+  expect_error<lensbox::ArtifactError>(read(write("e.pt", "")), {"e.pt", "not an artifact: it is empty"});
 }
 
 }  // namespace

@@ -10,7 +10,6 @@ from built_runner import runner_onnxruntime
 from cpp_runtime.running import Rewrite, Run
 
 from lensbox.ops import library_path
-from lensbox.runtime.loading import load_artifact
 
 
 def test_version_is_the_package_version(run: Run) -> None:
@@ -71,7 +70,7 @@ def test_selftest_finds_other_numbers(run: Run, rewrite: Rewrite) -> None:
     assert result.code == 3
     report = result.json()
     assert report["passed"] is False
-    assert [failure.split()[0] for failure in report["failures"]] == ["boxes", "scores", "losses"]
+    assert [failure.split()[0] for failure in report["failures"]] == ["expected", "losses"]
     assert report["max_box_error"] == pytest.approx(2.0, abs=0.01)
     assert report["max_score_error"] == pytest.approx(0.25, abs=0.001)
     assert report["loss_error"] == pytest.approx(0.5, abs=0.001)
@@ -80,13 +79,11 @@ def test_selftest_finds_other_numbers(run: Run, rewrite: Rewrite) -> None:
 def test_selftest_finds_another_number_of_detections(run: Run, rewrite: Rewrite) -> None:
     def change(metadata: dict[str, Any]) -> None:
         for values in metadata["self_test"]["expected"].values():
-            values.append(values[-1])
+            values.insert(0, values[0])
 
-    path = rewrite(change)
-    count = len(load_artifact(path).metadata.self_test.scores)
-    result = run("selftest", "--artifact", path)
+    result = run("selftest", "--artifact", rewrite(change))
     assert result.code == 3
-    assert result.json()["failures"] == [f"expected {count} detections, got {count - 1}"]
+    assert "has no counterpart" in result.json()["failures"][0]
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from cpp_runtime.conftest import OPS_LIBRARY
 from cpp_runtime.image_files import noise
 from cpp_runtime.running import Run
 
+PAGE = (REPOSITORY / "docs" / "cpp.md").read_text(encoding="utf-8")
 HEADERS = REPOSITORY / "cpp_runtime" / "include" / "lensbox"
 
 
@@ -98,6 +99,44 @@ def test_a_view_without_its_format_does_not_compile(installed: Path) -> None:
     assert run(*command, "-std=c++20", stdin=(source % "").encode()).returncode != 0
     old = run(*command, "-std=c++17", stdin=full.encode())
     assert b"Lensbox needs C++20" in old.stderr
+
+
+def test_the_quick_start_of_the_page_builds_and_runs(installed: Path, artifact: Path, tmp_path: Path) -> None:
+    """From the page: the program, its CMakeLists.txt, and the paths that the commands look up."""
+    blocks = dict(re.findall(r"```(cpp|cmake)\n(.*?)```", PAGE, flags=re.DOTALL))
+    (tmp_path / "main.cpp").write_text(blocks["cpp"])
+    (tmp_path / "CMakeLists.txt").write_text(blocks["cmake"])
+    commands = re.findall(r"```sh\n(.*?)```", PAGE, flags=re.DOTALL)
+    for lookup in re.findall(r"\$\((python .*?\))'\)", commands[0]):
+        assert Path(output("sh", "-c", f"{lookup}'").strip()).exists()
+    build = commands[1].strip().replace("/opt/lensbox", str(installed)).replace("detector.pt", str(artifact))
+    assert run("sh", "-ec", f"cd {tmp_path} && {build}").returncode == 0
+    missing = run(tmp_path / "build" / "my_program", tmp_path / "none.pt")
+    assert (missing.returncode, b"none.pt" in missing.stderr) == (3, True)
+
+
+def test_the_lines_of_the_page_compile(installed: Path) -> None:
+    """The rows that need no header of libtorch; a struct stands for OpenCV's."""
+    rows = dict(re.findall(r"^\| (.*?) \| .*?`([^`]+)`.*\|$", PAGE, flags=re.MULTILINE))
+    source = f"""
+    #include <lensbox/detector.h>
+    struct Mat {{ const uint8_t* data; int cols, rows; size_t step[1]; }};
+    void use(lensbox::Detector& detector, const char* chars, const Mat& mat, const uint8_t* bytes,
+             size_t size, const lensbox::Detection& detection, size_t i) {{
+      const lensbox::ImageView frame{{{rows["a `char*` frame"]}, .width = 1, .height = 1, .stride = 1,
+                                     .format = lensbox::PixelFormat::kGray8}};
+      {rows["a `cv::Mat` of BGR"]};
+      {rows["an MJPEG camera"]};
+      {rows["other thresholds"]};
+      (void){rows["the name of a label"]};
+      (void){rows["extras"]};
+    }}
+    """
+    compiler = os.environ.get("CXX", "c++")
+    output(
+        *(compiler, "-fsyntax-only", "-std=c++20", "-I", installed / "include", "-x", "c++", "-"),
+        stdin=source.encode(),
+    )
 
 
 def test_tensors_go_in_and_out(examples: Path, artifact: Path) -> None:

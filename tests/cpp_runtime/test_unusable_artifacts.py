@@ -321,4 +321,4 @@ def test_an_artifact_without_loss(run: Run, save_stand_in: SaveStandIn, tmp_path
 def test_what_a_file_is_instead(run: Run, tmp_path: Path, content: bytes, reason: str) -> None:
     path = tmp_path / "other.pt"
     path.write_bytes(content)
-    assert_refused(run("info", "--artifact", path), "other.pt: not a TorchScript file", reason)
+    assert_refused(run("info", "--artifact", path), "other.pt: not an artifact", reason)

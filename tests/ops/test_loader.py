@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from built_runner import REPOSITORY, path_with_build_tools
 
 from lensbox.ops import OpLibraryError, library_path, read_build_info
 
@@ -55,10 +56,28 @@ def test_refuses_a_second_copy(tmp_path: Path) -> None:
     assert str(library_path()) in run.stderr
 
 
-def test_has_no_run_path() -> None:
-    """A plain CMake build would leave an empty entry, which means the current folder."""
-    command = ["readelf", "--dynamic", str(library_path())]
-    dynamic = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+def test_a_plain_cmake_build_sets_no_run_path(tmp_path: Path) -> None:
+    """CMake's run path for a build folder would end with an empty entry, which means the current folder."""
+    torch_folder = f"-DCMAKE_PREFIX_PATH={torch.utils.cmake_prefix_path}"
+    command = [
+        "cmake",
+        "-S",
+        str(REPOSITORY),
+        "-B",
+        str(tmp_path),
+        "-G",
+        "Ninja",
+        "-DLENSBOX_CUDA=OFF",
+        torch_folder,
+    ]
+    environment = os.environ | {"PATH": path_with_build_tools()}
+    subprocess.run(command, env=environment, capture_output=True, check=True)
+    rules = (tmp_path / "build.ninja").read_text(encoding="utf-8")
+    assert "liblensbox_ops.so: CXX_SHARED_LIBRARY_LINKER" in rules
+    assert "rpath" not in rules
+    dynamic = subprocess.run(
+        ["readelf", "-d", library_path()], capture_output=True, text=True, check=True
+    ).stdout
     paths = re.findall(r"\((?:RUNPATH|RPATH)\).*\[(.*)\]", dynamic)
     assert all(entry for path in paths for entry in path.split(":"))
 

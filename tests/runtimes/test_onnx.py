@@ -135,7 +135,7 @@ class TestRunnerRefuses:
         data = onnx_path.read_bytes()
         path = tmp_path / "flipped.onnx"
         path.write_bytes(with_bit_flipped(data, int(part * len(data))))
-        assert re.search("seal|not a TorchScript file", refused(path))
+        assert re.search("seal|not an artifact", refused(path))
 
     def test_a_network_alone(self, detector: FaceDetector, tmp_path: Path) -> None:
         path = tmp_path / "network.onnx"

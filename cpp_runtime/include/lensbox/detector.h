@@ -42,13 +42,14 @@ struct Loss {
   int64_t slots;  // number of target slots that are not padding (y2 != 0)
 };
 
-// The greatest absolute differences between results computed here and those stored in the artifact. If the
-// number of detections differs, that is a failure, and the errors cover the detections that both have.
+// How results computed here differ from those stored in the artifact. docs/artifact.md, "The self-test", has
+// the rule. The errors are the greatest absolute differences of detections that belong together.
 struct SelfTestReport {
-  std::vector<std::string> failures;  // empty: passed
-  double max_box_error;               // pixels
-  double max_score_error;
-  double loss_error;
+  std::vector<std::string> failures = {};  // empty: passed
+  double max_box_error = 0;                // pixels
+  double max_score_error = 0;
+  double loss_error = 0;
+  size_t exchanged = 0;  // detections on one side alone, which rounding explains
 
   bool passed() const { return failures.empty(); }
 };
@@ -71,9 +72,9 @@ struct LoadTimes {
   double module;      // torch's part: the code compiled, the weights on the device
 };
 
-// Check an artifact and return its lensbox.json without running its code. This needs no op library; an ONNX
-// file needs onnxruntime. Throws ArtifactError if the file is absent, no artifact, damaged, or not signed by
-// the owner of `public_key`.
+// Check an artifact and return its lensbox.json without running its code. This needs neither an op library
+// nor onnxruntime. Throws ArtifactError if the file is absent, no artifact, damaged, or not signed by the
+// owner of `public_key`.
 LENSBOX_API Metadata read_metadata(const std::filesystem::path& artifact,
                                    const std::optional<std::filesystem::path>& public_key = std::nullopt);
 
@@ -127,6 +128,7 @@ class LENSBOX_API Detector {
   // The same for many files, read in threads beside the detector. Calls `report` for each, in order and in
   // the calling thread, with the file's index and its outcome. Up to 2 * batch_size + decode_threads
   // photographs are in memory at a time. Throws InputError if an option is out of its range.
+  // Exceptions of `report` pass through.
   void detect_files(std::span<const std::filesystem::path> files, const FilesOptions& options,
                     const std::function<void(size_t, const FileOutcome&)>& report) const;
 

@@ -1,10 +1,12 @@
 #include <lensbox/torch/tensors.h>
 
 #include <algorithm>
+#include <memory>
 #include <string>
 #include <utility>
 
 #include "detect/read_ahead.h"
+#include "file/errors.h"
 
 namespace lensbox {
 namespace {
@@ -56,13 +58,17 @@ void Detector::detect_files(std::span<const std::filesystem::path> files, const 
   // While the device works on one batch, the next may be read as a whole.
   const size_t threads = std::min(options.decode_threads, files.size());
   const size_t batch_size = std::min(options.batch_size, files.size());
-  ReadAhead photographs({files.begin(), files.end()}, reading, threads, batch_size + threads);
+  const auto photographs = guarded([&] {
+    return std::make_unique<ReadAhead>(std::vector(files.begin(), files.end()), reading, threads,
+                                       batch_size + threads);
+  });
   Batch batch;
   size_t reported = 0;
   for (size_t taken = 1; taken <= files.size(); ++taken) {
-    batch.add(photographs.next());
+    guarded([&] { batch.add(photographs->next()); });
     if (batch.photos() < batch_size && taken < files.size()) continue;
-    for (const FileOutcome& outcome : batch.detect(*this, options.thresholds)) {
+    const auto outcomes = guarded([&] { return batch.detect(*this, options.thresholds); });
+    for (const FileOutcome& outcome : outcomes) {
       report(reported++, outcome);
     }
   }

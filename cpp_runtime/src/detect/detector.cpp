@@ -37,18 +37,6 @@ struct Detector::Parts {
 
 namespace {
 
-// Call `function`, and make any other exception an Error.
-template <class Function>
-auto guarded(Function function) {
-  try {
-    return function();
-  } catch (const Error&) {
-    throw;
-  } catch (const std::exception& error) {
-    throw Error(ErrorCode::kInternal, "lensbox: unexpected error:\n" + torch_message(error));
-  }
-}
-
 // --- loading ---
 
 torch::jit::Module load_script(const std::filesystem::path& path, const ArtifactFile& file,

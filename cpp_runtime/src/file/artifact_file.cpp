@@ -50,7 +50,7 @@ std::string what_else(std::string_view bytes) {
   // A safetensors file begins with the length of its header, which is JSON.
   if (bytes.size() > 8 && bytes[8] == '{') return " but holds weights: `lensbox export --weights` takes it";
   if (bytes.starts_with("\xff\xd8\xff") || bytes.starts_with("\x89PNG")) return " but an image";
-  return ", which is a zip archive";
+  return ", which begins as a zip archive or an ONNX model";
 }
 
 std::string read_record(Archive& archive, const std::string& name) {
@@ -133,7 +133,7 @@ ArtifactFile read_artifact_file(const fs::path& path, const std::optional<fs::pa
   if (public_key) require_signature(bytes, path, *public_key);
   file.is_verified = public_key.has_value();
   const bool is_onnx = looks_like_onnx(bytes);
-  if (!is_onnx && !bytes.starts_with("PK")) fail_artifact(path, "not a TorchScript file" + what_else(bytes));
+  if (!is_onnx && !bytes.starts_with("PK")) fail_artifact(path, "not an artifact" + what_else(bytes));
   if (const std::string fault = seal_fault(bytes); !fault.empty()) fail_artifact(path, fault);
   if (is_onnx) {
     read_onnx(path, file);

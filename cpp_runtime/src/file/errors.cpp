@@ -1,7 +1,6 @@
 #include "file/errors.h"
 
 #include <c10/util/Exception.h>
-#include <lensbox/error.h>
 
 namespace lensbox {
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <lensbox/error.h>
 #include <torch/version.h>
 
 #include <exception>
@@ -20,5 +21,17 @@ std::string minor_version(const std::string& version);
 // Return the message of an error thrown by torch, without its C++ stack trace, on lines indented by two
 // spaces.
 std::string torch_message(const std::exception& error);
+
+// Call `function`, and turn any exception but Error into an Error with kInternal.
+template <class Function>
+auto guarded(Function function) {
+  try {
+    return function();
+  } catch (const Error&) {
+    throw;
+  } catch (const std::exception& error) {
+    throw Error(ErrorCode::kInternal, "lensbox: unexpected error:\n" + torch_message(error));
+  }
+}
 
 }  // namespace lensbox
