@@ -5,25 +5,17 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
+from torchvision_there import require_torchvision
 
 import lensbox.export.cli
 from lensbox.runtime import load_artifact
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "torchvision_detector"
 SCRIPT = Path(lensbox.export.cli.__file__).with_name("script_model.py")
-_IMPORT = "import torch, torchvision; torch.ops.torchvision.nms(torch.zeros(1, 4), torch.zeros(1), 0.5)"
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _needs_torchvision() -> None:
-    # In a process of its own: an import that fails half-way leaves its operators behind.
-    result = subprocess.run([sys.executable, "-c", _IMPORT], capture_output=True, text=True, check=False)
-    if result.returncode != 0:
-        pytest.skip(f"needs torchvision: {result.stderr.strip().splitlines()[-1]}")
 
 
 def test_the_artifact_finds_what_torchvision_finds(tmp_path: Path) -> None:
+    require_torchvision()
     folder = tmp_path / "example"
     shutil.copytree(EXAMPLE, folder, ignore=shutil.ignore_patterns("*.pt", "__pycache__"))
     for command in (
