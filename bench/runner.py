@@ -49,7 +49,7 @@ class WrongAnswerError(Exception):
 
 @dataclass(frozen=True)
 class Effort:
-    """How long to measure.
+    """The length of a measurement.
 
     rounds: the most samples of a figure. sample_seconds: approximate length of a sample, where calls are
     short enough. figure_seconds: approximate time for all samples of a figure. quick: whether ways that are

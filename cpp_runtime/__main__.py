@@ -1,4 +1,4 @@
-"""Where the sources of the C++ runtime lie: a wheel has them, so that it can be built (docs/cpp.md)."""
+"""Print the folder of the C++ runtime's sources; a wheel has them, so that it can be built (docs/cpp.md)."""
 
 import argparse
 from pathlib import Path

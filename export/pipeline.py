@@ -52,7 +52,7 @@ _QUICK_BATCHES = (1, 7)
 
 @dataclasses.dataclass(frozen=True)
 class ExportOptions:
-    """How a detector is exported.
+    """Options of an export.
 
     score_threshold, iou_threshold: the defaults of the files, None for the detector's. dtype: precision of
     convolutions and linear layers, "float32", "tf32", "float16" or "bfloat16". device: where its change is
@@ -81,7 +81,7 @@ class ExportOptions:
 
 
 class Model(Protocol):
-    """What a format's `build` makes of a plan.
+    """The result of a format's `build`.
 
     devices: kinds of devices that the file runs on. more_batches: sizes to compare beside the usual ones.
     runs_in_cpp: whether `lensbox_runner` takes the format. ops: schemas of the operators that the file needs;
@@ -153,7 +153,7 @@ class Plan:
 
     @cached_property
     def reference(self) -> Reference:
-        """What the detector finds in PyTorch."""
+        """The detections of the detector in PyTorch."""
         _logger.info("asking the detector, in PyTorch, what its files have to find")
         score, iou = self.thresholds
         # A lower threshold finds more, but only in float32: other precisions move low scores further.
@@ -169,7 +169,7 @@ class Plan:
 
     @cached_property
     def runtimes(self) -> Runtimes:
-        """Where the files are compared."""
+        """Return the runtimes and devices on which the files are compared."""
         options = self.options
         devices = tuple(dict.fromkeys(("cpu", options.device.type)))
         if not options.parity:

@@ -40,7 +40,7 @@ def scripting_reason(error: Exception, detector: nn.Module) -> str:
 
 
 def _one_line(reason: str) -> str:
-    """Of all the forms of an operator that did not fit, the first stands for the rest."""
+    """Keep only the first of all forms of an operator that did not fit."""
     forms = list(_FORM.finditer(reason))
     if len(forms) > 1:
         rest = reason[forms[0].end() : forms[1].start()].strip().splitlines()[0]
@@ -53,13 +53,13 @@ def _one_line(reason: str) -> str:
 
 
 def _places(text: str) -> list[_Place]:
-    """Those of the user's code, each once."""
+    """Return the frames of the user's code, each once."""
     found = ((match["file"], int(match["line"])) for match in _PLACE.finditer(text))
     return list(dict.fromkeys(place for place in found if is_users(place[0])))
 
 
 def _places_of_calls(error: Exception) -> list[_Place]:
-    """Where the user's code called what could not be compiled: torch's frames know, its message does not."""
+    """Return the line of the user's code that called what could not be compiled, from torch's frames."""
     places: list[_Place] = []
     trace = error.__traceback__
     while trace is not None:
@@ -71,13 +71,13 @@ def _places_of_calls(error: Exception) -> list[_Place]:
 
 
 def _places_of_values(text: str, detector: nn.Module) -> list[_Place]:
-    """Where the user's code names a value that torch cannot even look up, telling only its kind."""
+    """Return the line of the user's code that names a value which torch cannot look up."""
     match = _NO_WEAK_REFERENCE.search(text)
     return places_of_values(detector, match["kind"]) if match else []
 
 
 def _definition(detector: nn.Module) -> list[_Place]:
-    """Where `detect` begins, for reasons without a place of their own."""
+    """Return the first line of `detect`, for errors without a line of their own."""
     try:
         method: Any = inspect.getattr_static(detector, "detect")
         return [(inspect.getfile(method), inspect.getsourcelines(method)[1])]
@@ -106,14 +106,14 @@ def places_of_values(module: nn.Module, kind: str) -> list[tuple[str, int]]:
 
 
 def python_methods(module: nn.Module) -> Iterator[FunctionType]:
-    """Those of the module, of its base classes, and of all modules inside it."""
+    """Return the source files of the module, of its base classes, and of all modules inside it."""
     classes = dict.fromkeys(base for part in module.modules() for base in type(part).__mro__)
     for kind in classes:
         yield from (member for member in vars(kind).values() if isinstance(member, FunctionType))
 
 
 def _kind_of(node: ast.Attribute | ast.Name, method: FunctionType) -> str:
-    """Of what kind the value of an expression such as `np.max` is, '' where its root is no global."""
+    """Return the kind of the value of an expression such as `np.max`, '' if its root is no global."""
     names = []
     expression: ast.expr = node
     while isinstance(expression, ast.Attribute):

@@ -74,7 +74,7 @@ class PackedTargets:
         return PackedTargets(buffer, self.images, self.columns, self.dtype)
 
     def pin_memory(self) -> PackedTargets:
-        """In page-locked memory; a DataLoader with pin_memory=True calls this."""
+        """Return a copy in page-locked memory; a DataLoader with pin_memory=True calls this."""
         return PackedTargets(self.buffer.pin_memory(), self.images, self.columns, self.dtype)
 
 

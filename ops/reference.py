@@ -1,4 +1,4 @@
-"""What kernels, and their peers in benchmarks, are held to: plain PyTorch in float64, by the definitions."""
+"""References for kernels and for their peers in benchmarks: plain PyTorch in float64, by the definitions."""
 
 from fractions import Fraction
 
@@ -40,7 +40,7 @@ def loss_reference(pred: Tensor, target: Tensor, weight: Tensor | None = None) -
 
 
 def nms_reference(boxes: Tensor, scores: Tensor, iou_threshold: float) -> Tensor:
-    """Which boxes greedy suppression keeps: `[B, N, 4]`, `[B, N]` -> bool `[B, N]`. Scores must differ."""
+    """Return what greedy suppression keeps: `[B, N, 4]`, `[B, N]` -> bool `[B, N]`. Scores differ."""
     batch, count = scores.shape
     order = scores.argsort(dim=1, descending=True, stable=True)
     suppressed = torch.zeros(batch, count, dtype=torch.bool, device=boxes.device)  # in the order of scores
@@ -51,7 +51,7 @@ def nms_reference(boxes: Tensor, scores: Tensor, iou_threshold: float) -> Tensor
 
 
 def _exceeds(boxes: Tensor, iou_threshold: float) -> Tensor:
-    """Which boxes `[N, 4]`, best first, drop which later ones: bool `[N, N]`."""
+    """Return which boxes `[N, 4]`, best first, suppress which later ones: bool `[N, N]`."""
     low = torch.maximum(boxes[:, None, :2], boxes[None, :, :2])
     high = torch.minimum(boxes[:, None, 2:], boxes[None, :, 2:])
     intersection = (high - low).clamp(min=0).prod(-1)

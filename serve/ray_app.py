@@ -51,17 +51,17 @@ def app(arguments: dict[str, Any]) -> Application:
 
 
 class Replica:
-    """What Ray asks of a replica beside requests."""
+    """Calls of Ray to a replica, beside requests."""
 
     app: FastAPI  # of `serve.ingress`
 
     def check_health(self) -> None:
-        """As `/readyz`: raises NotReadyError, and Ray starts another replica in this one's place."""
+        """Check as `/readyz` does: raise NotReadyError, so that Ray replaces this replica."""
         self.app.state.service.check_ready()
 
 
 def _app_maker(arguments: Arguments) -> Callable[[], FastAPI]:
-    """What makes the app of one replica, in its process."""
+    """Return the function that makes the app of one replica, in the replica's process."""
 
     def make() -> FastAPI:
         settings, scaling = arguments

@@ -1,4 +1,4 @@
-"""What `serve run lensbox.serve.ray_app:app NAME=VALUE...` and Ray's configuration files may say."""
+"""Arguments of `serve run lensbox.serve.ray_app:app NAME=VALUE...` and of Ray's configuration files."""
 
 import dataclasses
 import types
@@ -29,7 +29,7 @@ Options = TypeVar("Options")
 
 @dataclass(frozen=True)
 class Scaling:
-    """How many replicas there are, and what each takes of its node.
+    """The number of replicas, and the resources of each.
 
     num_gpus: a part of one GPU, such as 0.25, lets as many replicas share it. target_ongoing_requests: a
     replica is added while each has more requests than that, waiting or computed, and removed while they have
@@ -67,7 +67,7 @@ class Scaling:
 
 
 class Arguments(NamedTuple):
-    """Those of the service, of which each replica is one, and those of their number."""
+    """Arguments of the service that each replica runs, and of the number of replicas."""
 
     settings: Settings
     scaling: Scaling

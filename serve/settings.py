@@ -49,7 +49,7 @@ def _file(summary: str) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Settings:
-    """What decides how the service behaves: a field for each option of `lensbox serve`.
+    """Settings of the service: a field for each option of `lensbox serve`.
 
     Sizes are in bytes, times in seconds. docs/service.md has the reason of each default.
 

@@ -102,7 +102,7 @@ def test_every_block_is_run() -> None:
 
 
 def test_the_commands_print_what_the_page_shows(shell: Shell) -> None:
-    """In one test, as each step needs the one before."""
+    """Run all steps in one test, as each step needs the one before."""
     for block, following in zip(STEPS, [*STEPS[1:], None], strict=True):
         if block.language == "python":
             (shell.clone / "block.py").write_text(block.text)

@@ -25,7 +25,7 @@ Loss = Callable[[Tensor, Targets], Tensor]
 
 @dataclass(frozen=True)
 class Layout(Generic[Targets]):
-    """How the boxes of all samples, `[n, 4]` each, reach the device.
+    """Copy the boxes of all samples, `[n, 4]` each, to the device.
 
     collate: on the host, by the workers of a data loader; not timed. pin: to page-locked memory; not timed.
     move: to a device, asynchronously if pinned; a part of the phase "copy data".

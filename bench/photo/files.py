@@ -1,4 +1,4 @@
-"""From an image file to boxes: Lensbox's steps, and the whole of each way; many files in a stream."""
+"""Time the way from an image file to boxes: Lensbox's steps, the alternatives, and a stream of files."""
 
 import io
 from collections.abc import Callable, Sequence

@@ -1,4 +1,4 @@
-"""From RGB frames in memory to canvases."""
+"""Time the way from RGB frames in memory to canvases."""
 
 from collections.abc import Callable, Sequence
 from functools import cache, partial

@@ -1,4 +1,4 @@
-"""What `make docs` adds to mkdocs: pages outside of docs/, the reference, and links into the source.
+"""A hook of mkdocs for `make docs`: pages outside of docs/, the reference, and links into the source.
 
 A page is written for people who read it in the repository, so its links are paths there. Here each becomes
 the path of a page of the site, or the address of a source file.

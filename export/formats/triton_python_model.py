@@ -16,7 +16,7 @@ Pair = tuple[float, float]  # thresholds of a request
 
 
 class TritonPythonModel:
-    """What the backend looks for."""
+    """The class that Triton's Python backend looks for."""
 
     def initialize(self, arguments: dict[str, str]) -> None:
         """arguments: `model_config` as JSON, `model_repository` (this model's folder), `model_version`."""

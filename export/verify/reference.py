@@ -1,4 +1,4 @@
-"""What a detector finds in PyTorch: the reference with which the files of an export are compared."""
+"""The detections of a detector in PyTorch: the reference for the files of an export."""
 
 import copy
 import logging
@@ -107,7 +107,7 @@ class Reference:
 
     @cached_property
     def unstable_share(self) -> float:
-        """How many detections come or go by the rounding of float32 alone, as a share of all.
+        """Return the share of detections that come or go by the rounding of float32 alone.
 
         A copy of the detector with weights changed by rounding is compared with the detector. The share is
         large where scores tie, as those of an untrained network do.

@@ -66,8 +66,10 @@ class RunnerTrial:
     def detect(
         self, thresholds: tuple[float, float], batch: int, classes: Sequence[str], slots: int | None
     ) -> list[Found]:
-        """What it finds in each photograph, in its pixels. classes: names by label. slots: the most that can
-        be found in one, None for any number."""
+        """Return the detections in each photograph, in its pixels.
+
+        classes: names by label. slots: the most that can be found in one, None for any number.
+        """
         score, iou = map(str, thresholds)
         options = ["--score-threshold", score, "--iou-threshold", iou, "--batch", str(batch)]
         answer = self._run("detect", *options, "--image", *self._images)
@@ -96,7 +98,7 @@ class RunnerTrial:
 
 
 def _output_of(runner: Path, command: str, *options: str) -> str:
-    """What it prints. Raises ArtifactError if it fails."""
+    """Run the runner and return its output. Raises ArtifactError if it fails."""
     try:
         done = subprocess.run(
             [str(runner), command, *options], capture_output=True, text=True, check=False, timeout=_TIMEOUT

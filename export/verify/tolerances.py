@@ -11,7 +11,7 @@ from lensbox.runtime.detection_sets import Found, Limits
 
 
 class Tolerance(NamedTuple):
-    """What rounding explains, against the detector in PyTorch on the CPU in float32.
+    """The differences that rounding explains, against the detector in PyTorch on the CPU in float32.
 
     boxes: pixels of the canvas; relative: part of a coordinate beside them, as sides are exponentials of up
     to 4,700 px; scores, iou: absolute; values: part of the largest value of an output, infinite where further

@@ -31,7 +31,7 @@ _MOST_UNSTABLE = 1.8
 
 @dataclass(frozen=True)
 class Runtimes:
-    """Where the files of an export are compared.
+    """A runtime and device on which the files of an export are compared.
 
     devices: "cpu", "cuda" or both. runner: the program `lensbox_runner`, None to leave out C++. ops: op
     libraries of the detector's own, for the runner. boxes: largest change of a box in another precision than

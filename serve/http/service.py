@@ -1,4 +1,4 @@
-"""What all requests of one app share."""
+"""State that all requests of one app share."""
 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field

@@ -9,7 +9,7 @@ _DECREASE = 0.75
 
 
 class AdmissionWindow:
-    """How many requests a front end admits at a time, so that it does not decode images in vain.
+    """Limit the requests that a front end admits at a time, so that it does not decode images in vain.
 
     Additive increase, multiplicative decrease (AIMD), as in TCP: one more request per round of answers, a
     quarter less per round with refusals. most: window without refusals. clock: monotonic seconds.

@@ -177,7 +177,7 @@ def test_sends_one_image_at_a_time_without_limits(model: Any) -> None:
 
 
 def test_limits_are_asked_for_once_an_image_was_answered(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without a service, one request fails, not two."""
+    """A missing service fails one request, not two."""
     monkeypatch.setattr("lensbox.client.connection._waited_in_vain", lambda seconds, stopped: False)
     service = Service(lambda images: problem(503, "not_ready"))
     with faked(service, connections=1, retries=2) as client:

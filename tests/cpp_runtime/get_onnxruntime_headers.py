@@ -17,7 +17,7 @@ KEYS = "/usr/share/keyrings/debian-archive-keyring.gpg"
 
 
 def mirror() -> str:
-    """Of the release that is installed."""
+    """Return the version of the installed release."""
     system = platform.freedesktop_os_release()
     if system["ID"] != "debian":
         sys.exit(f"this takes Debian's packages, and the system is {system['ID']}")

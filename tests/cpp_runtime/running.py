@@ -1,4 +1,4 @@
-"""What tests of the program share: the types of their fixtures, and the outcome of a run."""
+"""Shared by tests of the program: the types of their fixtures, and the outcome of a run."""
 
 import json
 from collections.abc import Callable
@@ -16,7 +16,7 @@ from lensbox.runtime.torchscript import quiet_torchscript
 
 @dataclass(frozen=True)
 class Completed:
-    """What one run of the program left."""
+    """The outcome of one run of the program."""
 
     code: int
     stdout: str

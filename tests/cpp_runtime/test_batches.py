@@ -17,7 +17,7 @@ SIZES = [(90, 70), (640, 480), (31, 200), (2100, 1300), (256, 256), (1, 1), (102
 
 @pytest.fixture(scope="module")
 def photos(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    """Of different sizes and kinds; JPEG files among them that are decoded at less than full size."""
+    """Return files of different sizes and kinds, among them JPEG files that are decoded at a reduced size."""
     folder = tmp_path_factory.mktemp("photos")
     paths = []
     for index, size in enumerate(SIZES):

@@ -17,7 +17,7 @@ PICTURES_BELOW = ["below/a.jpg", "below/deep/z.png"]
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Of pictures of several names, folders, and what is not to be looked at."""
+    """Return a folder of pictures with several names, folders, and files to be ignored."""
     root = tmp_path / "photos"
     for name in [*PICTURES, *PICTURES_BELOW, ".hidden.jpg", ".thumbnails/a.jpg"]:
         path = root / name

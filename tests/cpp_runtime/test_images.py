@@ -1,4 +1,4 @@
-"""Which image files the program reads, with which pixels, and what it says of the others."""
+"""The image files that the program reads, their pixels, and the messages about the others."""
 
 import io
 import os

@@ -181,7 +181,7 @@ def test_the_library_shows_nothing_but_its_interface(installed: Path) -> None:
 
 
 def test_programs_ask_for_the_library_of_their_interface(installed: Path) -> None:
-    """Which a minor version may change while the major one is 0."""
+    """A minor version may change the interface while the major version is 0."""
     version = output(installed / "bin" / "lensbox_runner", "--version").split()[1]
     major, minor, _ = version.split(".")
     interface = f"0.{minor}" if major == "0" else major

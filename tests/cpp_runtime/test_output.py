@@ -1,4 +1,4 @@
-"""What the program does where its standard streams are not those of a shell."""
+"""The program with standard streams other than a shell's."""
 
 import fcntl
 import os
@@ -53,7 +53,7 @@ def test_a_document_on_a_full_disk(start: Start, artifact: Path) -> None:
 
 
 def test_a_document_that_nobody_reads_is_no_success(start: Start, artifact: Path) -> None:
-    """Where SIGPIPE is ignored, as in systemd's services; else that signal ends the program."""
+    """Run with SIGPIPE ignored, as in systemd's services; otherwise that signal ends the program."""
     reader, writer = os.pipe()
     os.close(reader)
     ignoring = signal.getsignal(signal.SIGPIPE)
@@ -65,7 +65,7 @@ def test_a_document_that_nobody_reads_is_no_success(start: Start, artifact: Path
 
 
 def test_a_slow_reader_of_a_stdout_that_does_not_block(start: Start, artifact: Path, tmp_path: Path) -> None:
-    """As where the pipe is shared with a program that made it so."""
+    """Run with a non-blocking pipe, shared with a program that made it so."""
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
     fcntl.fcntl(writer, fcntl.F_SETPIPE_SZ, 4096)

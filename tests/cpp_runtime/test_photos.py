@@ -1,4 +1,4 @@
-"""How the C++ library reads photographs for a canvas: upright, at which scale, in gray or in color.
+"""The C++ library reads photographs for a canvas: upright, reduced, in gray or in color.
 
 Compared with Pillow by itself, which decodes with libjpeg-turbo too. `tests/runtimes` compares with Python.
 """

@@ -1,4 +1,4 @@
-"""What makes an artifact or an op library unusable: exit code 3, nothing on stdout, a message that helps."""
+"""Unusable artifacts and op libraries: exit code 3, nothing on stdout, a message that helps."""
 
 import os
 import random

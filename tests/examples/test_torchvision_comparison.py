@@ -22,7 +22,7 @@ def theirs(*boxes: list[float], score: float = 0.9) -> dict[str, Tensor]:
 
 
 def ours(*images: list[list[float]], score: float = 0.9) -> dict[str, Tensor]:
-    """With room for two."""
+    """Return a detector with room for two detections."""
     boxes = torch.zeros(len(images), 2, 4)
     for index, image in enumerate(images):
         boxes[index, : len(image)] = torch.tensor(image).view(len(image), 4)

@@ -123,7 +123,7 @@ def test_it_is_not_opened_from_an_unsigned_file(folder: Path) -> None:
 
 @pytest.mark.parametrize("options", [[], ["--carry-ops"]])
 def test_the_export_compares_it_in_cpp(options: list[str], folder: Path, tmp_path: Path) -> None:
-    """With the library that it was given, or that the file carries."""
+    """Load with the given library, or with the one that the file carries."""
     options = ["--ops", f"build/{LIBRARY}", *options]
     result = export(folder, *options, "--runner", built_runner(), "--output", tmp_path / "blobs.pt")
     assert result.returncode == 0, result.stderr
@@ -204,7 +204,7 @@ def test_a_library_that_the_linker_refuses(folder: Path, tmp_path: Path) -> None
 
 
 def test_a_library_after_another_of_the_same_operators() -> None:
-    """To open it would end the process."""
+    """Return a library that ends the process that opens it."""
     library = Library(LIBRARY, hashlib.sha256(b"").hexdigest(), torch.__version__, this_platform())
     needed = ["aten::relu(Tensor self) -> Tensor", "nobody::has_it(Tensor x) -> Tensor"]
     with pytest.raises(ArtifactError, match="registered aten::relu in this process, without nobody::has_it"):

@@ -1,4 +1,4 @@
-"""What a DetectorSpec allows, the metadata of its artifact allow, and nothing else."""
+"""The metadata of an artifact allow exactly what a DetectorSpec allows."""
 
 import dataclasses
 import math

@@ -1,4 +1,4 @@
-"""What TorchScript cannot compile is reported with reason, file and line of the user's code."""
+"""Code that TorchScript cannot compile is reported with reason, file and line."""
 
 import linecache
 from pathlib import Path

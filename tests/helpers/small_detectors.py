@@ -23,8 +23,11 @@ SHALLOW = dataclasses.replace(TINY, stem_width=8, widths=(8, 16, 16, 16), depths
 
 
 def varied_detector(spread: float) -> FaceDetector:
-    """In eval mode; predictions differ from anchor to anchor, as a trained detector's do, more with a greater
-    `spread`, and batch norm statistics are not the initial ones, so that folding them matters."""
+    """Return the detector in eval mode, with predictions that differ between anchors, as a trained one's do.
+
+    A greater `spread` makes them differ more. Batch norm statistics are not the initial ones, so that folding
+    them matters.
+    """
     torch.manual_seed(0)
     detector = FaceDetector(TINY)
     for layer in detector.modules():

@@ -123,7 +123,7 @@ def test_weights_of_another_size_are_refused(detector: FaceDetector, tmp_path: P
 
 
 class Masked(nn.Module):
-    """As attention has it: what is masked out gets -inf before the softmax."""
+    """Mask as attention does: masked positions get -inf before the softmax."""
 
     def __init__(self) -> None:
         super().__init__()

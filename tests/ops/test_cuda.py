@@ -1,4 +1,4 @@
-"""What only a GPU can show: streams and graphs side by side. What every op owes is in test_every_op.py."""
+"""Streams and graphs side by side, which only a GPU can show. test_every_op.py has the rules for all ops."""
 
 import warnings
 from collections.abc import Callable

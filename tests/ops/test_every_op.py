@@ -1,4 +1,4 @@
-"""What every op of the namespace owes: a kernel on each backend, and the same values wherever it is called.
+"""Rules for every op of the namespace: a kernel on each backend, and the same values wherever it is called.
 
 The samples are those of `op_samples`; an op without one fails the first test here.
 """
@@ -143,7 +143,7 @@ class Call(torch.nn.Module):
 
 
 def tensors_of(arguments: list[object]) -> list[Tensor | list[Tensor]]:
-    """What `Call` is a function of."""
+    """Return the tensors that `Call` differentiates."""
     return [value for value in arguments if holds_tensors(value)]
 
 

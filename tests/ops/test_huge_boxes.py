@@ -125,7 +125,7 @@ def test_gradients_against_float64(device: torch.device, dtype: torch.dtype) -> 
 
 
 def proper(boxes: Tensor) -> Tensor:
-    """Those that are not empty once their corners are in order."""
+    """Return the boxes that are not empty once their corners are in order."""
     corners = boxes.view(-1, 2, 2).sort(dim=1).values
     return corners[(corners[:, 1] > corners[:, 0]).all(1)].flatten(1)
 

@@ -78,7 +78,7 @@ def test_same_bits(capability: str, inputs: Path, baseline: list[list[Tensor]]) 
 
 
 def bits(numbers: Tensor) -> Tensor:
-    """What is stored, so that -0 is not 0; every NaN counts as the same."""
+    """Return the stored bits, so that -0 is not 0; every NaN counts as the same."""
     if not numbers.is_floating_point():
         return numbers
     cleaned = numbers.nan_to_num(0.0, float("inf"), float("-inf")).flatten()

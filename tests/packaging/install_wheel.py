@@ -97,8 +97,8 @@ def _run(
 def _photo(folder: Path) -> Path:
     """Return the photograph that matplotlib brings, of one face."""
     packages = folder / "matplotlib"
-    pip = (sys.executable, "-m", "pip", "install", "--quiet", "--no-deps")
-    subprocess.run([*pip, "--target", packages, "matplotlib"], check=True)
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps"]
+    subprocess.run([*pip, "--target", str(packages), "matplotlib"], check=True)
     photo = packages / "matplotlib" / "mpl-data" / "sample_data" / "grace_hopper.jpg"
     return Path(shutil.copy(photo, folder / "photo.jpg"))
 

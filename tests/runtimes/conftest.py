@@ -10,7 +10,7 @@ from lensbox.export.verify.pictures import draw_faces
 
 @pytest.fixture(scope="module")
 def photos(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    """Of different sizes; a large JPEG file among them, which is decoded at a smaller scale."""
+    """Return photographs of different sizes, one of them a large JPEG file decoded at a smaller scale."""
     folder = tmp_path_factory.mktemp("photos")
     paths = []
     for seed, factor in enumerate((3, 5, 40)):

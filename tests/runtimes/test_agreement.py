@@ -46,7 +46,7 @@ STORED_AS = {
 
 @dataclass(frozen=True)
 class Tolerance:
-    """How far an answer may lie from that of eager Python on the CPU.
+    """The greatest distance of an answer from that of eager Python on the CPU.
 
     in_order: it must have as many boxes, in the same order. Otherwise boxes are looked for in the other
         answer, but for those so close to the threshold that they may fall below it there.
@@ -74,13 +74,13 @@ class Answer:
 
 @pytest.fixture(scope="module", params=["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
 def device(request: pytest.FixtureRequest) -> str:
-    """Where everything runs but what is compared with."""
+    """Return the device of every runtime except the reference."""
     return str(request.param)
 
 
 @pytest.fixture(autouse=True)
 def _full_float32(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In this process too, convolutions on a GPU do without TF32. The other two see to it themselves."""
+    """Switch off TF32 in this process too. The other two runtimes switch it off themselves."""
     monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
 
 
@@ -142,7 +142,7 @@ def run_runner(artifact: Path, command: str, *arguments: str) -> dict[str, Any]:
 
 
 def ask_runner(artifact: Path, photos: Sequence[Path], device: str) -> list[Answer]:
-    """Of each photograph by itself, not in a batch."""
+    """Return the answers for each photograph by itself, not in a batch."""
     thresholds = ("--score-threshold", str(SCORE_THRESHOLD), "--iou-threshold", str(IOU_THRESHOLD))
     images = [word for photo in photos for word in ("--image", str(photo))]
     out = run_runner(artifact, "detect", *images, "--batch", "1", "--device", device, *thresholds)

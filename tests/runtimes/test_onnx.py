@@ -103,7 +103,7 @@ class TestRunner:
 
 
 def refused(path: Path) -> str:
-    """What the runner says; it ends with exit code 3 and prints nothing."""
+    """Return the runner's message; check that it exits with 3 and prints nothing."""
     done = run("selftest", "--artifact", path)
     assert (done.returncode, done.stdout) == (3, ""), done.stderr
     assert path.name in done.stderr

@@ -142,7 +142,7 @@ def test_every_line_of_a_json_log_is_an_object(artifact_path: Path, wait_until: 
 
 
 def _refusal(*options: str, **environment: str) -> str:
-    """What `lensbox serve` says when it exits with 3."""
+    """Return the message of `lensbox serve` when it exits with 3."""
     result = subprocess.run(
         [*SERVE_COMMAND, "--port", "0", "--log-level", "critical", *options],
         env={**os.environ, **environment},

@@ -40,7 +40,7 @@ def _ask(url: str, key: str, path: str = "/v2") -> int:
 
 
 def _front_ends(process: ServeProcess) -> list[int]:
-    """By the name of their processes."""
+    """Find processes by their names."""
     found = []
     for folder in Path("/proc").iterdir():
         if not folder.name.isdigit():

@@ -1,4 +1,4 @@
-"""From settings to an artifact that has proven itself, or to a message."""
+"""Settings become a self-tested artifact, or a message."""
 
 import dataclasses
 import json

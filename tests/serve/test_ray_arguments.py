@@ -1,4 +1,4 @@
-"""What the application on Ray may be told, and in which words it refuses what it may not."""
+"""Arguments of the application on Ray, and the messages about refused ones."""
 
 import dataclasses
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What Ray's proxies answer where no answer came."""
+"""Answers of Ray's proxies when the replica gave none."""
 
 import asyncio
 from typing import Any
@@ -13,7 +13,7 @@ from lensbox.serve.ray_proxy import RetryAfterLoss, middlewares
 
 
 def ask(app: Any, method: str, path: str) -> httpx.Response:
-    """What a client gets from an app behind the middlewares."""
+    """Return the answer of an app behind the middlewares."""
     wrapped = Starlette(middleware=middlewares())
     wrapped.router.default = app
 
@@ -27,7 +27,7 @@ def ask(app: Any, method: str, path: str) -> httpx.Response:
 
 
 async def silent(scope: Scope, receive: Receive, send: Send) -> None:
-    """As Ray's proxy when a replica has died."""
+    """Fail as Ray's proxy does when a replica has died."""
 
 
 async def head_alone(scope: Scope, receive: Receive, send: Send) -> None:

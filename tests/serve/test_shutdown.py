@@ -1,4 +1,4 @@
-"""How `lensbox serve` ends when something in it does not: SIGTERM and SIGINT at bad moments.
+"""`lensbox serve` ends even if a part of it hangs: SIGTERM and SIGINT at bad moments.
 
 No test waits for a timeout that it does not set itself: stuck parts are stuck for an hour.
 """

@@ -18,9 +18,9 @@ COVER_DRAWS = 1 + 7 * COVERS
 
 
 def paint_covers(canvas: Tensor, content: Tensor, targets: Tensor, u: Tensor, chance: float) -> Tensor:
-    """With `chance`, hide parts of faces behind up to COVERS gray rectangles, as hands, masks and other
-    heads do. A covered face is still to be found: no cover hides more than 49 % of a box.
+    """Hide parts of faces behind up to COVERS gray rectangles, as hands, masks and other heads do.
 
+    A covered face is still to be found: no cover hides more than 49 % of a box. chance: the probability.
     Sides are 0.3 to 0.7 of those of a target drawn for each rectangle, the centre lies anywhere in its box.
 
     Args:
@@ -49,8 +49,10 @@ def paint_covers(canvas: Tensor, content: Tensor, targets: Tensor, u: Tensor, ch
 
 
 def light_from_a_side(canvas: Tensor, u: Tensor, chance: float) -> Tensor:
-    """With `chance`, multiply pixels by exp(a · t), a uniform in 0 to 0.8, t rising linearly from -1 to 1
-    over the canvas in a random direction: one cheek bright and one dark, about the same mean.
+    """Brighten one side of a canvas and darken the other, with probability `chance`; keep the mean.
+
+    Pixels are multiplied by exp(a · t), a uniform in 0 to 0.8, t rising linearly from -1 to 1 over the canvas
+    in a random direction.
 
     Args:
         canvas: float32 [B, H, W], 0 to 255, 0 on the padding, which stays 0.

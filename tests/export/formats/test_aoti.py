@@ -38,7 +38,7 @@ def wrong_in_batches_of(size: int, run: Run) -> Run:
 
 @pytest.fixture
 def compiled_before(package_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In place of the compiler: the code of a package that is there, of the same detector."""
+    """Replace the compiler: give the code of an existing package of the same detector."""
     folder = tmp_path / "code"
     folder.mkdir()
     with zipfile.ZipFile(package_path) as archive:
@@ -86,7 +86,7 @@ class TestContents:
 def test_code_that_is_wrong_in_batches_of_one_size_is_refused(
     detector: FaceDetector, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, batch: int
 ) -> None:
-    """As AOTInductor did once, without a word."""
+    """Move the boxes, as AOTInductor once did without an error."""
     monkeypatch.setattr(AotiModel, "run", wrong_in_batches_of(batch, AotiModel.run))
     with pytest.raises(ArtifactError, match=f"fails its self-test|does not find .* in batches of {batch}\\b"):
         save(detector, tmp_path / "out")

@@ -1,4 +1,4 @@
-"""What is done to a graph before it is compiled changes its answers by rounding alone."""
+"""Graph passes before compilation change answers only by rounding."""
 
 from typing import Any
 

@@ -71,7 +71,7 @@ def test_batch_norm_that_stays_is_an_error() -> None:
 
 
 def test_the_command_takes_a_detector_as_it_was_made(tmp_path: Path) -> None:
-    """In training mode."""
+    """Return the network in training mode."""
     path = tmp_path / "network.onnx"
     model = ["--model", "lensbox.model:FaceDetector", "--format", "onnx-network"]
     assert main(["export", *model, "--output", str(path)]) == 0

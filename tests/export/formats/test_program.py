@@ -104,7 +104,7 @@ class TestRefusals:
 
 
 class Comparing(Brightest):
-    """With an op of Lensbox's that has no plain form."""
+    """A detector with an op of Lensbox that has no plain form."""
 
     def detect(
         self, images: Tensor, score_threshold: float, iou_threshold: float

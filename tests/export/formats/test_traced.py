@@ -27,7 +27,8 @@ class Uncompiled(RedAndBlue):
         return self.found(images, score_threshold, **options)
 
     def found(self, *arguments: Any, **options: Any) -> Answer:
-        return super().detect(*arguments, options["iou"])
+        images, score_threshold = arguments
+        return super().detect(images, score_threshold, options["iou"])
 
 
 class OfEight(Uncompiled):

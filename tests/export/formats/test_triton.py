@@ -190,7 +190,7 @@ def test_the_artifact_answers_the_backends_call(folder: Path, detector: FaceDete
 
 
 def test_a_process_needs_nothing_but_the_preloaded_op_library(folder: Path) -> None:
-    """As the notes in README.md tell the operator of a server, which knows libtorch and no Lensbox."""
+    """Load the model as README.md tells the operator of a server that has libtorch but not Lensbox."""
     code = (
         "import sys, warnings, torch\n"
         "warnings.simplefilter('ignore')\n"

@@ -1,4 +1,4 @@
-"""What browsers are told: security headers with every answer, and CORS where it is asked for."""
+"""Security headers with every answer, and CORS where it is configured."""
 
 from collections.abc import Callable
 from pathlib import Path

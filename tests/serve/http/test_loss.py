@@ -85,7 +85,7 @@ def test_options_of_boxes_without_images(client: httpx.Client) -> None:
 
 
 class Distance(Brightest):
-    """With a loss of its own, which has a parameter."""
+    """A detector with its own loss, which has a parameter."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""What the edge asks of every request, and how it answers clients that misbehave."""
+"""Checks of every request, and answers to clients that misbehave."""
 
 import contextlib
 import socket

@@ -96,7 +96,7 @@ def move(page: "Page", slider: str, value: float) -> None:
 
 
 def count_of(page: "Page", name: str) -> int:
-    """How many things the card of a picture says there are."""
+    """Return the number of detections that a picture's card shows."""
     text = cards(page, name).locator(".summary").inner_text()
     found = re.match(r"(\d+|Nothing) found", text)
     assert found, text
@@ -239,7 +239,7 @@ def test_a_busy_service_is_asked_again(page: "Page", photos: dict[str, Path]) ->
 
 @pytest.fixture
 def guarded_url(start_service: Callable[..., Any], shipped: Path, tmp_path: Path) -> str:
-    """That of a service that wants a key."""
+    """Open the page of a service that wants a key."""
     keys = tmp_path / "keys"
     keys.write_text("browser the-right-key-of-a-browser\n")
     service = start_service(lambda: load_artifact(shipped), api_keys_file=keys)
@@ -487,7 +487,7 @@ def test_it_fits_and_can_be_read(
 
 
 def _contrast(element: "Locator") -> float:
-    """Of the text to what lies behind it, by WCAG 2's formula."""
+    """Return the contrast of the text to its background, by WCAG 2's formula."""
     ink, back = element.evaluate(
         """(element) => {
             const ink = getComputedStyle(element).color;

@@ -38,7 +38,7 @@ class FakeEpoll:
 
 
 def _waits(busy_poll: float, comes: set[int], *timeouts: float) -> list[float]:
-    """How long it waited at each look, over several calls of `receive`."""
+    """Return the waiting times of each poll, over several calls of `receive`."""
     front_ends: Any = FrontEnds(busy_poll)
     front_ends._epoll.close()
     front_ends._epoll = FakeEpoll(comes)

@@ -207,7 +207,7 @@ def test_a_killed_process_is_replaced(
 def test_a_failed_start_is_tried_again(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, error: Exception
 ) -> None:
-    """For example, if the fork server is killed while it starts a process."""
+    """Retry a failed start, for example after the fork server was killed."""
     monkeypatch.setattr(supervisor, "_ensure_fork_server", lambda: None)
     starts: list[None] = []
 

@@ -87,7 +87,7 @@ class Large:
 
 
 def _two_steps() -> "tuple[Future[tuple[Large, int]], weakref.ref[Large]]":
-    """What has been chained to its end, and what may know its first result."""
+    """Return two chained futures, both done, and a weak reference to the result of the first."""
     first: Future[Large] = Future()
     second: Future[int] = Future()
     both = chained(first, lambda _: second)

@@ -1,4 +1,4 @@
-"""From bodies to pixels."""
+"""Image files of request bodies become pixels."""
 
 import contextlib
 import io
@@ -125,7 +125,7 @@ def test_random_damage_gives_an_image_or_an_error_of_ours(kind: str, encode: Enc
 def test_random_damage_gives_a_photograph_or_an_error_of_ours(
     kind: str, progressive: bool, encode: Encode
 ) -> None:
-    """With an orientation, and a canvas for which a JPEG file is decoded at a quarter."""
+    """A file with an orientation, and a canvas for which a JPEG file is decoded at a quarter."""
     exif = PIL.Image.Exif()
     exif[0x0112] = 7
     options = {"progressive": progressive} if kind.startswith("JPEG") else {}
@@ -196,7 +196,7 @@ def test_a_run_length_bmp_has_fewer_runs_than_pixels_would_allow() -> None:
     [(2, 8, 10_667), (6, 8, 8001), (4, 16, 8001), (2, 16, 5334), (6, 16, 4001)],
 )
 def test_a_png_inflates_to_a_bounded_size(color_type: int, bits: int, width: int) -> None:
-    """By its header; one column less is found to lack its pixels."""
+    """Refuse a picture too large by its header; with one column less its pixels are missing."""
     size = {2: 3, 4: 2, 6: 4}[color_type] * bits // 8
     file = png_file(width, 3750, color_type, b"", bits=bits)
     message = (

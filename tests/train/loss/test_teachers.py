@@ -147,7 +147,7 @@ def test_incomplete_sets_of_teachers_are_refused(tmp_path: Path, left_out: list[
 def test_a_student_draws_nearer_to_its_teacher(
     store: ImageStore, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Without any weight on labels, only a teacher that sees faces everywhere can pull scores up."""
+    """A teacher that sees faces everywhere pulls scores up; labels have no weight here."""
     teacher = detector(5)
     for head in (teacher.head4, teacher.head8, teacher.head16, teacher.head32):
         assert head.prediction.bias is not None
