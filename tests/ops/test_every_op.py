@@ -143,7 +143,7 @@ class Call(torch.nn.Module):
 
 
 def tensors_of(arguments: list[object]) -> list[Tensor | list[Tensor]]:
-    """Return the tensors that `Call` differentiates."""
+    """Return the arguments that hold tensors: the inputs of `Call`."""
     return [value for value in arguments if holds_tensors(value)]
 
 
