@@ -73,7 +73,7 @@ class Canvas:
 
 @dataclass(frozen=True, config=_CONFIG)
 class Reading:
-    """How image files are read for a detector.
+    """The rule by which image files are read for a detector.
 
     orientation: "exif" to turn photographs upright, "stored" to leave their pixels as stored.
     jpeg_oversampling: a JPEG file may be decoded at a reduced scale as long as each side keeps this many
@@ -145,7 +145,7 @@ class Precision:
 
 @dataclass(frozen=True, config=_CONFIG)
 class Parity:
-    """How near a file's detections came to the PyTorch detector's, at export, on one runtime and batch size.
+    """The distance of a file's detections from PyTorch's, at export, on one runtime and batch size.
 
     boxes, scores: the largest changes of detections that both find, in canvas pixels and of 0 to 1.
     exchanged: detections that only one of them finds, or that moved by more than the export tolerates. loss:

@@ -24,7 +24,7 @@ Fraction = Annotated[float, Field(ge=0, le=1)]
 
 @dataclass(frozen=True)
 class Tolerance:
-    """How far results may lie from the expected ones: boxes in pixels, scores and loss absolute."""
+    """Tolerances of results: boxes in pixels, scores and loss absolute."""
 
     boxes: float
     scores: float

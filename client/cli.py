@@ -12,6 +12,7 @@ import click
 
 from lensbox.client.answers import ImageDetections, ServiceError
 from lensbox.client.client import Client
+from lensbox.client.coco_results import CocoResults
 from lensbox.client.detector import Detector, Question, artifact_detector, service_detector
 from lensbox.client.file_list import ListedFile, is_folder, list_files
 from lensbox.client.output import FORMATS, check_drawings, draw, make_format, progress
@@ -39,6 +40,9 @@ def _device(text: str) -> str:
     type=click.Choice(FORMATS),
     show_default="table on a terminal, else jsonl",
     help="Output format.",
+)
+@click.option(
+    "--coco-file", type=FILE, metavar="FILE", help="For --format coco: COCO JSON with the ids of the images."
 )
 @click.option(
     "--annotate", type=FILE, metavar="DIR", help="Write each picture with its boxes to this folder."
@@ -79,6 +83,7 @@ def detect(
     files: tuple[Path, ...],
     recursive: bool,
     format_name: str | None,
+    coco_file: Path | None,
     annotate: Path | None,
     **options: Any,
 ) -> ExitCode:
@@ -88,6 +93,8 @@ def detect(
     cannot be read is an error on stderr and exit code 4; the others go on.
     """
     _check_options(context, options)
+    if (format_name == "coco") != (coco_file is not None):
+        raise click.UsageError("--format coco and --coco-file must be given together")
     if annotate is not None and any(is_folder(folder) and _is_same(folder, annotate) for folder in files):
         raise click.UsageError(f"--annotate must be another folder than one of the images, got {annotate}")
     listed = list_files(files, recursive, annotate)
@@ -95,7 +102,7 @@ def detect(
         check_drawings(annotate, listed)
     with _detector(options) as detector:
         try:
-            return _detect(context.command_path, listed, detector, format_name, annotate)
+            return _detect(context.command_path, listed, detector, format_name, coco_file, annotate)
         except BrokenPipeError:  # the reader has closed the pipe, which is no failure
             # The interpreter would report the pipe when it flushes stdout at its end.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -149,10 +156,13 @@ def _detect(
     files: list[ListedFile],
     detector: Detector,
     format_name: str | None,
+    coco_file: Path | None,
     annotate: Path | None,
 ) -> ExitCode:
     name = format_name or ("table" if sys.stdout.isatty() else "jsonl")
-    form = make_format(name, [file.path for file in files], detector.classes)
+    paths = [file.path for file in files]
+    coco = coco_file and CocoResults(coco_file, paths, detector.classes)
+    form = coco or make_format(name, paths, detector.classes)
     results = detector.detect([file.path for file in files if file.fault is None])
     code = ExitCode.GOOD
     with progress(len(files)) as step, contextlib.closing(results):
@@ -170,6 +180,8 @@ def _detect(
                     _print(form(file.path, reason))
                     click.echo(f"{command}: {reason}", err=True)
                     code = ExitCode.BAD_INPUT
+    if coco:
+        _print(coco.text())
     return code
 
 

@@ -105,15 +105,6 @@ def artifact_detector(
 
     is_shipped = path is None
     path = shipped_artifact() if path is None else path
-    try:
-        path.stat()
-    except FileNotFoundError as error:
-        raise ArtifactError(
-            f"there is no file {path.name} in {path.parent.absolute()}; `lensbox export` writes one, "
-            "`--artifact` names another"
-        ) from error
-    except OSError:  # loading reports it
-        pass
     if is_shipped and public_key is None:
         artifact = load_artifact_bytes(read_file(path), str(path), device)
     else:

@@ -26,12 +26,15 @@ Result = ImageDetections | str  # or an error message
 Format = Callable[[Path, Result], str]
 """Formats the result of one file as lines; the first call adds the column heads."""
 
-FORMATS = ("table", "jsonl", "csv")
+FORMATS = ("table", "jsonl", "csv", "coco")
 CSV_COLUMNS = ("file", "width", "height", "label", "score", "x1", "y1", "x2", "y2", "extras", "error")
 
 
 def make_format(name: str, files: Sequence[Path], classes: Sequence[str]) -> Format:
-    """Return one of FORMATS. files, classes: all possible values, for the width of columns."""
+    """Return one of FORMATS but "coco", which is `CocoResults`.
+
+    files, classes: all possible values, for the width of columns.
+    """
     if name == "jsonl":
         return _json_line
     return _Csv() if name == "csv" else _Table(files, classes)

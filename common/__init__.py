@@ -1,1 +1,1 @@
-"""What all commands share: errors, options, reports and files; and the `lensbox` command itself."""
+"""Errors, options, reports and files that all commands share; and the `lensbox` command itself."""

@@ -29,7 +29,7 @@ OUTLINE: Color = (10, 40, 20)
 
 @dataclass(frozen=True)
 class _Sizes:
-    """What grows with the picture, in pixels: of lines, of the outline on either side of them, of letters."""
+    """Sizes in pixels that grow with the picture: of lines, of the outlines beside them, of letters."""
 
     thickness: int
     outline: int

@@ -1,4 +1,4 @@
-"""What all commands and their options have in common."""
+"""The base of all commands and their options."""
 
 import math
 import os
@@ -17,7 +17,7 @@ _GIVEN = "lensbox.given_arguments"
 
 
 class CommandError(click.ClickException):
-    """What ended a command, said in one message that begins with the command's name."""
+    """Return one message about the error that ended a command, beginning with the command's name."""
 
     def __init__(self, command: str, message: str, exit_code: ExitCode) -> None:
         super().__init__(f"{command}: {message}")

@@ -1,10 +1,10 @@
-"""What Lensbox raises for reasons that its user can mend, and the exit codes that all commands share."""
+"""Errors that the user can mend, and the exit codes that all commands share."""
 
 from enum import IntEnum
 
 
 class ExitCode(IntEnum):
-    """How a command ended; the same numbers as of the C++ runner (`cpp_runtime/README.md`).
+    """The exit code of a command; the C++ runner uses the same numbers (`docs/troubleshooting.md`).
 
     GOOD: it did what it was asked. DEFECT: an error that nobody foresaw, with its traceback. USAGE: wrong
     options, or a device that is not there. UNUSABLE: an artifact, an op library or a package cannot be used.
@@ -39,7 +39,7 @@ class DeviceError(LensboxError, RuntimeError):
 
 
 class OutputError(LensboxError, ValueError):
-    """What a command is to write cannot be written where its options say."""
+    """The output of a command cannot be written where its options say."""
 
     exit_code = ExitCode.USAGE
 

@@ -1,4 +1,4 @@
-"""What a machine says about itself. Imports no torch."""
+"""Facts about the machine. Imports no torch."""
 
 import ctypes
 import os

@@ -1,4 +1,4 @@
-"""How commands report: progress, warnings and errors through logging to stderr; stdout is for results."""
+"""Reports of commands: progress, warnings and errors through logging to stderr; results to stdout."""
 
 import contextlib
 import logging

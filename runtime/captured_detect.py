@@ -49,7 +49,7 @@ class CapturedDetect:
             self._graphs[thresholds] = graphs
 
     def __call__(self, canvases: Tensor, thresholds: Thresholds) -> Found | None:
-        """What `detect` finds in canvases on the device, or None if there is no graph for such a batch.
+        """Return the detections in canvases on the device, or None if there is no graph for this batch size.
 
         A batch is filled up to the next captured size. The results are the caller's own.
         """

@@ -34,7 +34,7 @@ class Found(NamedTuple):
 
 
 class Limits(NamedTuple):
-    """How far partners may lie apart.
+    """The greatest distance of partners.
 
     boxes: pixels; relative: part of a coordinate, allowed beside `boxes`; scores, iou: absolute; extras: the
     largest difference by name, absolute. Extras without a limit are not compared.
@@ -49,7 +49,7 @@ class Limits(NamedTuple):
 
 @dataclass
 class Difference:
-    """How far two sets of detections lie apart; several pictures add up.
+    """The distance of two sets of detections; several pictures add up.
 
     expected: number of expected detections. boxes: largest difference of each pair, in pixels; scores:
     largest difference of all pairs. exchanged: number of detections without a partner, of both sides, that

@@ -1,4 +1,4 @@
-"""How float32 convolutions and matrix products are computed on GPUs while an artifact computes."""
+"""The precision of float32 convolutions and matrix products on GPUs while an artifact computes."""
 
 import contextlib
 import threading
@@ -36,7 +36,7 @@ def _read_switches() -> _Switches:
 
 
 def _read_or(otherwise: bool, read: Callable[[], bool]) -> bool:
-    """What `read` says, or `otherwise` in a process that has set the newer interface alone."""
+    """Return the value of `read`, or `otherwise` in a process that has set only the newer interface."""
     try:
         return read()
     except RuntimeError:

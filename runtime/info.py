@@ -1,4 +1,4 @@
-"""What `lensbox info` says: of an artifact's file, or of this installation."""
+"""The report of `lensbox info` on an artifact's file, or on this installation."""
 
 import hashlib
 import os

@@ -1,4 +1,4 @@
-"""How Lensbox calls TorchScript."""
+"""Calls of TorchScript, with its deprecation warnings silenced."""
 
 import contextlib
 import warnings

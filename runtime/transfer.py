@@ -36,7 +36,7 @@ def to_device(tensors: list[Tensor], device: torch.device) -> list[Tensor]:
 
 
 class _Layout(NamedTuple):
-    """How a tensor lies in a buffer. strides: in elements; size: in bytes, a multiple of _ALIGNMENT."""
+    """The place of a tensor in a buffer. strides: in elements; size: in bytes, a multiple of _ALIGNMENT."""
 
     dtype: torch.dtype
     shape: tuple[int, ...]
@@ -45,7 +45,7 @@ class _Layout(NamedTuple):
 
 
 def _layout(tensor: Tensor) -> _Layout:
-    """That of a dense copy, which is interleaved if the tensor is an interleaved image [C, H, W]."""
+    """Return the strides of a dense copy, interleaved if the tensor is an interleaved image [C, H, W]."""
     shape, size = tuple(tensor.shape), -(-tensor.nbytes // _ALIGNMENT) * _ALIGNMENT
     if len(shape) == 3:
         channels, _, width = shape

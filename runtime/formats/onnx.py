@@ -168,7 +168,7 @@ def _check_side(name: str, kind: str, actual: Mapping[str, Value], wanted: Mappi
 
 
 def _fits(shape: Sequence[int | None], rule: Sequence[int | None]) -> bool:
-    """Where the rule has a size the shape must have it; where it has none, any will do."""
+    """Return whether a shape fits a rule: sizes that the rule names must be equal, others are free."""
     return len(shape) == len(rule) and all(
         wanted is None or size == wanted for size, wanted in zip(shape, rule, strict=True)
     )

@@ -1,4 +1,4 @@
-"""How an ONNX file is to be run."""
+"""Options for running an ONNX file."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -8,7 +8,7 @@ OnnxRuntime = Literal["onnxruntime", "openvino"]
 
 @dataclass(frozen=True)
 class OnnxOptions:
-    """What runs an ONNX file; other artifacts are not concerned.
+    """The library that runs an ONNX file, and its options. Other artifacts ignore them.
 
     runtime: "onnxruntime", or "openvino" (`pip install 'lensbox[openvino]'`).
     threads: of the CPU for one batch; None for as many as torch uses when the file is loaded.

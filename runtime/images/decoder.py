@@ -118,7 +118,7 @@ def _check_png_size(image: PngImageFile, limit: int | None) -> None:
 
 
 def _raw_mode(image: PngImageFile) -> str:
-    """How samples lie in the file, such as "RGB", "L;4" or "LA;16B"."""
+    """Return the layout of samples in the file, such as "RGB", "L;4" or "LA;16B"."""
     return str(image.tile[0][3] if image.tile else image.mode)
 
 
@@ -157,7 +157,7 @@ def _tiles(width: int, height: int) -> Iterator[Box]:
 
 
 def target_mode(mode: str) -> str:
-    """What to convert an image of a mode of Pillow to; each letter of its name is a channel."""
+    """Return the mode to convert an image of a Pillow mode to; each letter of a mode's name is a channel."""
     if mode in ("L", "RGB", "RGBA"):
         return mode
     return "L" if mode in ("1", "LA", "La", "F") or mode.startswith("I") else "RGB"

@@ -42,7 +42,7 @@ _HEADER_PIECES = 1000
 def decode_usual_jpeg(
     file: bytes, canvas: Canvas | None, reading: Reading, limits: ImageLimits
 ) -> Photo | None:
-    """What `decode_photo` gives for a sound and usual JPEG file within limits; None: that must decide."""
+    """Decode a sound and usual JPEG file within limits as `decode_photo` does; None for all other files."""
     if not _IS_USABLE:
         return None
     header = usual_header(file)

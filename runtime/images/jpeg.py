@@ -95,7 +95,7 @@ def check_jpeg(file: bytes, width: int, height: int, max_segments: int | None = 
 
 
 def allowed_scans(width: int, height: int) -> int:
-    """How many scans a JPEG file of so many pixels may have."""
+    """Return the greatest number of scans for a JPEG file of so many pixels."""
     blocks = -(-width // 8) * -(-height // 8)
     return max(_SCANS_ALWAYS_ALLOWED, _MAX_SCANNED_BLOCKS // blocks)
 
@@ -148,7 +148,7 @@ _FRAME = struct.Struct(">BHHB")
 
 
 class JpegHeader(NamedTuple):
-    """What a JPEG file tells before its first scan.
+    """The header of a JPEG file, up to its first scan.
 
     width, height: as stored, in pixels. components: 1 or 3, of 8 bits. has_more_scans: it is progressive, or
     its first scan holds only some of the components. exif: its EXIF data, or nothing.

@@ -1,4 +1,4 @@
-"""What decoding an image may cost, and a file that ends a decode from inside when it has cost enough."""
+"""Limits on the cost of decoding an image, and a file object that enforces them during a decode."""
 
 import time
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from lensbox.common.errors import InputError
 
 @dataclass(frozen=True)
 class ImageLimits:
-    """What decoding one image may cost. None: no limit, or only the decoder's own.
+    """Limits on decoding one image. None: no limit, or only the decoder's own.
 
     max_pixels: width * height. max_run_length_pixels: the same for run-length BMP, whose decoder is written
     in Python and takes up to 0.1 us a pixel. max_png_bytes: of the pixels of a PNG file, uncompressed, at 5
@@ -45,7 +45,7 @@ class BoundedFile(BytesIO):
         self._reads = 0
 
     def read(self, size: int | None = -1, /) -> bytes:
-        """As BytesIO; raises TimeoutError after the deadline, InputError when read too often."""
+        """A BytesIO that raises TimeoutError after the deadline, and InputError if read too often."""
         self._reads += 1
         if self._reads > self._max_reads:
             raise InputError(f"it must be readable in at most {self._max_reads} pieces")

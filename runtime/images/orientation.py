@@ -95,7 +95,7 @@ def upright_size(size: Size, orientation: int) -> Size:
 
 
 def upright_box(box: Box, size: Size, orientation: int) -> Box:
-    """Where a rectangle of a picture lies once that is turned upright. size: as it is stored."""
+    """Return a rectangle's place in the picture turned upright. size: of the picture as stored."""
     x1, y1, x2, y2 = box
     width, height = size
     if orientation in _MIRRORED_LEFT_RIGHT:

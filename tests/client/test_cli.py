@@ -323,6 +323,42 @@ def test_batches_find_what_single_images_find(run: Run, url: str) -> None:
             assert [detection["score"] for detection in one["detections"]] == pytest.approx(scores, abs=1e-5)
 
 
+def test_coco_results_are_read_by_evaluate(
+    run: Run, photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = entries(run(".", "--recursive", "--format", "jsonl")[1])
+    boxes = [(index, one["box"]) for index, entry in enumerate(found) for one in entry["detections"]]
+    assert len(boxes) > 5
+    labels = {
+        "images": [{"id": 70 + index, "file_name": entry["file"]} for index, entry in enumerate(found)],
+        "categories": [{"id": 9, "name": "face"}],
+        "annotations": [
+            {"id": number, "image_id": 70 + index, "category_id": 9, "bbox": [x1, y1, x2 - x1, y2 - y1]}
+            for number, (index, (x1, y1, x2, y2)) in enumerate(boxes, 1)
+            if x2 > x1 and y2 > y1
+        ],
+    }
+    for row in labels["annotations"]:
+        row.update(area=row["bbox"][2] * row["bbox"][3], iscrowd=0)
+    ids, results = tmp_path / "labels.json", tmp_path / "results.json"
+    ids.write_text(json.dumps(labels))
+    code, stdout, _ = run(".", "--recursive", "--format", "coco", "--coco-file", ids)
+    assert code == 0
+    rows = json.loads(stdout)
+    assert [row["image_id"] for row in rows] == [70 + index for index, _ in boxes]
+    # A box without an area matches no label.
+    results.write_text(json.dumps([row for row in rows if min(row["bbox"][2:]) > 0]))
+    assert main(["evaluate", "--data", str(ids), "--detections", str(results)]) == 0
+    assert capsys.readouterr().out.splitlines()[0].endswith("= 1.000")
+
+    ids.write_text(json.dumps({**labels, "images": labels["images"][1:]}))
+    code, _, stderr = run(".", "--recursive", "--format", "coco", "--coco-file", ids)
+    assert (code, f"lacks {found[0]['file']}" in stderr) == (2, True)
+    code, _, stderr = run(".", "--format", "coco", "--coco-file", photos / "b.jpg")
+    assert (code, "must be COCO JSON with images" in stderr) == (4, True)
+    assert run(".", "--format", "coco")[0] == 2
+
+
 _FIRST = "exporting the shipped detector to "
 
 

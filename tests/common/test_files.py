@@ -81,7 +81,7 @@ def test_a_link_stays_one(tmp_path: Path) -> None:
 
 
 def test_what_is_no_file_is_written_to(tmp_path: Path) -> None:
-    """As root, `--json /dev/null` would otherwise leave the machine without one."""
+    """Keep /dev/null: as root, `--json /dev/null` would otherwise replace the device."""
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)

@@ -1,4 +1,4 @@
-"""What the commands say of likely mistakes: what was wrong, and what to do."""
+"""Messages of the commands about likely mistakes: what was wrong, and what to do."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ from lensbox.model.weights_file import SHIPPED_WEIGHTS
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where the commands run: some photographs without labels, a table, a detector in Python."""
+    """Return the commands' folder: some photographs without labels, a table, a detector in Python."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "photos").mkdir()
     (tmp_path / "boxes.csv").write_text("file,x1,y1,x2,y2\n")

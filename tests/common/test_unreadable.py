@@ -43,7 +43,7 @@ _COMMAND_LINES = {
 
 
 def run(program: str, *arguments: str) -> str:
-    """What a program in Python prints."""
+    """Run a Python program and return its output."""
     command = unprivileged(sys.executable, "-c", program, *arguments)
     return subprocess.run(command, capture_output=True, text=True, timeout=600, check=True).stdout
 

@@ -40,7 +40,7 @@ def assert_close(actual: Detections, expected: Detections, scale: float = 1.0, s
 
 @pytest.fixture(scope="module")
 def images() -> list[Tensor]:
-    """Of all sizes, numbers of channels and strides."""
+    """Return images of all sizes, numbers of channels and strides."""
     interleaved = image(3, 90, 310, 1).permute(1, 2, 0).contiguous().permute(2, 0, 1)
     part_of_another = image(4, 300, 300, 2)[:3, 10:210, 20:140]
     return [image(1, 256, 256), interleaved, part_of_another, image(4, 400, 90, 3), image(3, 1, 1, 4)]
@@ -100,7 +100,7 @@ def test_boxes_are_in_pixels_of_the_photograph(artifact: Artifact) -> None:
 
 
 def test_boxes_end_where_the_photograph_ends(artifact: Artifact) -> None:
-    """What is decoded at an eighth may reach beyond it."""
+    """A picture decoded at an eighth may reach beyond the photograph."""
     photo = Photo(image(1, 200, 240), 1914, 1595, (-6, -5, 1914, 1595))
     boxes = artifact.detect_image(photo, 0.0).boxes
     assert boxes.min() == 0

@@ -18,7 +18,7 @@ _CLOSE: Tolerance = {"rtol": 1e-9, "atol": 1e-12}
 
 
 class Distance(Brightest):
-    """With a loss of its own: the mean over images of their mean distance, times a parameter."""
+    """A detector with its own loss: the mean over images of their mean distance, times a parameter."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -31,7 +31,7 @@ class Distance(Brightest):
 
 
 class Without(Brightest):
-    """With a loss that has no gradient."""
+    """A detector whose loss has no gradient."""
 
     def loss(self, predictions: Tensor, targets: Tensor) -> Tensor:
         return (predictions > targets).to(predictions.dtype).mean()

@@ -45,7 +45,7 @@ def test_a_changing_batch_size_costs_no_compilation(
 
 
 def test_the_profiling_executor_would_compile(artifact_path: Path) -> None:
-    """Without this, the test above would prove nothing."""
+    """The uncompiled form differs; otherwise the test above would prove nothing."""
     module = load_artifact(artifact_path).module
     canvases = torch.zeros(1, 1, 256, 256, dtype=torch.uint8)
     graphs = []

@@ -134,7 +134,7 @@ class Reader:
         self.most_at_once = 0
 
     def files(self) -> Iterator[int]:
-        """Without an end."""
+        """Yield paths without an end."""
         while True:
             self.taken += 1
             yield self.taken - 1

@@ -24,7 +24,7 @@ PRODUCTS: Any = torch.backends.cuda.matmul
 # These switches are not a GPU's, so they can be tested without one.
 @pytest.fixture(params=[False, True], autouse=True)
 def before(request: pytest.FixtureRequest) -> Iterator[bool]:
-    """How the process has the switches; afterwards torch's defaults."""
+    """Set the switches of the process; restore torch's defaults afterwards."""
     CONVOLUTIONS.allow_tf32 = PRODUCTS.allow_tf32 = request.param
     yield request.param
     CONVOLUTIONS.allow_tf32, PRODUCTS.allow_tf32 = True, False

@@ -160,7 +160,7 @@ _YCBCR = pytest.param(
 @pytest.mark.parametrize("mode", ["1", "L", "LA", "P", "RGB", "RGBA", "CMYK", _YCBCR, "I;16", "I", "F"])
 @pytest.mark.parametrize("tile", [1, 3, 7, 100])
 def test_every_pixel_is_converted_alike(mode: str, tile: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In tiles of part of a row, of a row, of several."""
+    """Store the image in tiles of part of a row, one row, and several rows."""
     monkeypatch.setattr(decoder, "_TILE_PIXELS", tile)
     deep = PIL.Image.fromarray(GRAY.astype(np.uint16) * 250)
     image = deep if mode == "I;16" else PIL.Image.fromarray(RGB).convert(mode)
