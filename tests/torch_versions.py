@@ -51,19 +51,7 @@ def run(requirement: str, paths: list[str]) -> tuple[str, bool]:
     versions = subprocess.run(
         [python, "-c", _VERSIONS], cwd=clone, check=True, capture_output=True, text=True
     )
-    command = [
-        python,
-        "-m",
-        "pytest",
-        "-q",
-        "-n",
-        "auto",
-        "--dist",
-        "loadfile",
-        "-m",
-        "not exhaustive",
-        *paths,
-    ]
+    command = [*f"{python} -m pytest -q -n auto --dist loadfile -m".split(), "not exhaustive", *paths]
     tests = subprocess.run(command, cwd=clone, check=False, stdout=subprocess.PIPE, text=True)
     sys.stdout.write(tests.stdout)
     result = tests.stdout.strip().splitlines()[-1].strip("= ")
