@@ -3,7 +3,8 @@
     python tests/packaging/install_wheel.py build/wheel/dist/lensbox-*.whl 2.13.0 2.14.1
 
 Each version has a new environment, made with venv and pip alone. The first detection exports the shipped
-detector and must take at most 20 s, the second 3 s. The kernels must be the same file with each torch.
+detector; its seconds and those of a second detection are printed. The kernels must be the same file with each
+torch.
 """
 
 import os
@@ -13,8 +14,6 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-
-FIRST_S, SECOND_S = 20.0, 3.0
 
 _LOADED_KERNELS = """
 import hashlib
@@ -29,22 +28,14 @@ def main(wheel: Path, versions: list[str]) -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         photo = _photo(folder)
-        kernels, slow = set(), []
-        for version in versions:
-            loaded, first, second = _check(wheel.resolve(), version, photo, folder / version)
-            kernels.add(loaded)
-            if first > FIRST_S or second > SECOND_S:
-                slow.append(version)
+        kernels = {_check(wheel.resolve(), version, photo, folder / version) for version in versions}
         assert len(kernels) == 1, f"the kernels must be one file, got the hashes {kernels}"
         _check_message_without_bindings(folder / versions[0], versions[0])
     print(f"{wheel.name}: the same kernels with each torch, sha256 {kernels.pop()}")
-    assert not slow, (
-        f"a detection must take {FIRST_S} s at first, then {SECOND_S} s; torch {slow} took longer"
-    )
 
 
-def _check(wheel: Path, version: str, photo: Path, folder: Path) -> tuple[str, float, float]:
-    """Return the hash of the kernels that are loaded with this torch, and the seconds of two detections."""
+def _check(wheel: Path, version: str, photo: Path, folder: Path) -> str:
+    """Detect twice beside one version of torch; return the hash of the loaded kernels."""
     subprocess.run([sys.executable, "-m", "venv", folder], check=True)
     pip = (folder / "bin" / "pip", "--disable-pip-version-check", "install", "--quiet")
     subprocess.run([*pip, f"torch=={version}"], check=True)
@@ -55,7 +46,7 @@ def _check(wheel: Path, version: str, photo: Path, folder: Path) -> tuple[str, f
     bindings, kernels = _run(folder, "python", "-c", _LOADED_KERNELS, cwd=empty).stdout.split()
     print(f"torch {version}: {bindings}, first {first:.1f} s, second {second:.1f} s", flush=True)
     assert version.startswith(bindings.removeprefix("torch")), f"torch {version} must not load {bindings}"
-    return kernels, first, second
+    return kernels
 
 
 def _detect(folder: Path, photo: Path, empty: Path) -> float:
