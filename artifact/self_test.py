@@ -37,7 +37,7 @@ TOLERANCES = {
     "cuda": Tolerance(boxes=0.5, scores=0.02, loss=1e-5),
 }
 IOU_TOLERANCES = {"cpu": 0.01, "cuda": 0.02}
-EXCHANGED_SHARE = 0.25  # of the expected detections, that rounding may add or remove
+EXCHANGED_PART = 20  # rounding may add or remove one detection for each 20 expected ones
 
 
 @dataclass(frozen=True)

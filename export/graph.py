@@ -123,8 +123,10 @@ def trace(module: nn.Module, images: Tensor, scalars: Sequence[float] = ()) -> E
             return torch.export.export(module, (images, *numbers), dynamic_shapes=shapes, strict=False)
     except Exception as error:  # whatever the user's code and the tracer raise
         where, reason = location(error), innermost_reason(error)
-        advice = _ADVICE if "data-dependent" in reason else ""
-        advice = _FIXED_BATCH if "specialized" in reason or "Constraints violated" in reason else advice
+        if "data-dependent" in reason:
+            advice = _ADVICE
+        else:
+            advice = _FIXED_BATCH if "specialized" in reason or "Constraints violated" in reason else ""
         raise ArtifactError(
             "torch.export cannot make a graph of the detector for any batch and thresholds: "
             f"{reason}{f' ({where})' if where else ''}{advice}"

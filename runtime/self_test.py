@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from lensbox.artifact.self_test import EXCHANGED_SHARE, IOU_TOLERANCES, SelfTest, tolerance_failures
+from lensbox.artifact.self_test import EXCHANGED_PART, IOU_TOLERANCES, SelfTest, tolerance_failures
 from lensbox.runtime.detection_sets import Difference, Found, Limits, found_in
 
 
@@ -52,16 +52,17 @@ def run_self_test(
     thresholds = test.score_threshold, test.iou_threshold
     difference.add(expected, found, thresholds, limits, "the picture of the self-test")
     failures = list(difference.unexplained)
-    if difference.exchanged > EXCHANGED_SHARE * difference.expected:
-        failures.append(
-            f"{difference.exchanged} detections are others, at most {EXCHANGED_SHARE:.0%} of "
-            f"{difference.expected} may come or go by rounding"
-        )
     if failures:
         failures.insert(
             0,
             f"expected {len(expected.scores)} detections, got {len(found.scores)}, moved by up to "
             f"{difference.moved:.3g} px and {difference.score_moved:.3g} of the score",
+        )
+    allowed = difference.expected // EXCHANGED_PART
+    if difference.exchanged > allowed:
+        failures.append(
+            f"{difference.exchanged} detections came or went by rounding, at most {allowed} of "
+            f"{difference.expected} may"
         )
     box_error = max([*difference.boxes, difference.moved if failures else 0.0])
     score_error = max(difference.scores, difference.score_moved if failures else 0.0)

@@ -21,7 +21,7 @@ Detection detection(Box box, float score, int64_t label = 0) {
   return {box, score, label, {std::vector<float>{score, 1}}};
 }
 
-// Eight detections, 100 px apart but for the first two, whose IoU is 0.333. The last is at the threshold.
+// Forty detections, 100 px apart but for the first two, whose IoU is 0.333. The last is at the threshold.
 Metadata stored() {
   Metadata metadata{};
   metadata.classes = {"a", "b"};
@@ -30,9 +30,9 @@ Metadata stored() {
   test.score_threshold = 0.25;
   test.iou_threshold = 0.5;
   test.detections = {detection({0, 0, 40, 40}, 0.9F), detection({20, 0, 60, 40}, 0.8F)};
-  for (int i = 2; i < 8; ++i) {
+  for (int i = 2; i < 40; ++i) {
     const auto x = static_cast<float>(100 * i);
-    test.detections.push_back(detection({x, 0, x + 50, 50}, i == 7 ? 0.2505F : 0.8F - 0.05F * i, i % 2));
+    test.detections.push_back(detection({x, 0, x + 50, 50}, i == 39 ? 0.2505F : 0.71F - 0.005F * i, i % 2));
   }
   std::vector<double>& extra = test.extras.emplace_back();
   for (const Detection& each : test.detections) {
@@ -55,7 +55,7 @@ constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
 constexpr const char* kLost =
     "expected detection 0 (score 0.9, label 0, box 0, 0, 40, 40) has no counterpart";
 
-constexpr const char* kTooMany = "6 detections came or went by rounding, at most 2 of 8 may";
+constexpr const char* kTooMany = "6 detections came or went by rounding, at most 2 of 40 may";
 
 std::function<void(Detections&)> for_three(void (*change)(Detection&)) {
   return [change](Detections& found) { std::for_each(found.begin() + 1, found.begin() + 4, change); };
@@ -79,12 +79,12 @@ const std::vector<Mutant> kMutants{
      [](Detections& found) { found.push_back(detection({0, 300, 9, 309}, 0.2509F)); }, 1, ""},
     {"the other of two that suppress each other",
      [](Detections& found) { found[2] = detection({205, 0, 255, 50}, 0.7004F); }, 2, ""},
-    {"three exchanged of eight",
+    {"three exchanged of forty",
      [](Detections& found) {
        found[2] = detection({205, 0, 255, 50}, 0.7004F);
        found.pop_back();
      },
-     3, "3 detections came or went by rounding, at most 2 of 8 may"},
+     3, "3 detections came or went by rounding, at most 2 of 40 may"},
     // The rule takes a detection that replaces one at the same place for an exchange: several of them fail.
     {"boxes moved by 1 px", for_three([](Detection& each) { each.box[0] += 1; }), 6, kTooMany},
     {"other labels", for_three([](Detection& each) { each.label = 1 - each.label; }), 6, kTooMany},
@@ -94,15 +94,15 @@ const std::vector<Mutant> kMutants{
     {"one gone", [](Detections& found) { found.erase(found.begin()); }, 0, kLost},
     {"none found", [](Detections& found) { found.clear(); }, 1, kLost},
     {"one more", [](Detections& found) { found.push_back(detection({0, 300, 9, 309}, 0.6F)); }, 0,
-     "unexpected detection 8"},
-    {"one twice", [](Detections& found) { found.push_back(found[0]); }, 0, "unexpected detection 8"},
+     "unexpected detection 40"},
+    {"one twice", [](Detections& found) { found.push_back(found[0]); }, 0, "unexpected detection 40"},
     {"a looser NMS", [](Detections& found) { found.push_back(detection({0, 0, 40, 30}, 0.6F)); }, 0,
-     "unexpected detection 8"},
+     "unexpected detection 40"},
     {"a stricter NMS", [](Detections& found) { found.erase(found.begin() + 1); }, 0, "expected detection 1"},
     {"a box of NaN", [](Detections& found) { found[0].box[0] = kNaN; }, 0, "expected detection 0"},
     {"a box of NaN at the threshold",
      [](Detections& found) { found.push_back(detection({kNaN, 0, 9, 9}, 0.2505F)); }, 0,
-     "unexpected detection 8"},
+     "unexpected detection 40"},
     {"a score of NaN", [](Detections& found) { found[0].score = kNaN; }, 0, "expected detection 0"},
 };
 

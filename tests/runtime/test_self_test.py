@@ -139,12 +139,12 @@ def far_apart(count: int) -> Tensor:
 @pytest.mark.parametrize(
     ("count", "scores", "exchanged", "passes"),
     [
-        (8, [0.9] * 8, 0, True),
-        (8, [0.9] * 7 + [0.4005], 1, True),  # near the threshold of 0.4
-        (8, [0.9] * 6 + [0.4005] * 2, 2, True),
-        (8, [0.9] * 5 + [0.4005] * 3, 3, False),  # more than a quarter
-        (3, [0.9] * 2 + [0.4005], 1, False),
-        (8, [0.9] * 7 + [0.402], 0, False),  # clearly above the threshold
+        (40, [0.9] * 40, 0, True),
+        (40, [0.9] * 39 + [0.4005], 1, True),  # near the threshold of 0.4
+        (40, [0.9] * 38 + [0.4005] * 2, 2, True),
+        (40, [0.9] * 37 + [0.4005] * 3, 3, False),  # more than one in twenty
+        (19, [0.9] * 18 + [0.4005], 1, False),
+        (40, [0.9] * 39 + [0.402], 0, False),  # clearly above the threshold
     ],
 )
 def test_detections_near_the_threshold_may_be_missing(
@@ -165,13 +165,13 @@ def test_detections_near_the_threshold_may_be_missing(
 def test_either_of_two_that_suppress_each_other_may_stay(
     colors: SelfTest, shift: float, score: float, passes: bool
 ) -> None:
-    boxes = far_apart(8)
+    boxes = far_apart(40)
     other = boxes.clone()
-    other[7, [0, 2]] += shift
-    scores = torch.full((8,), 0.9)
+    other[39, [0, 2]] += shift
+    scores = torch.full((40,), 0.9)
     test = dataclasses.replace(
         colors, boxes=boxes, scores=scores, labels=None, score_threshold=0.4, iou_threshold=0.3
     )
-    scores = torch.tensor([0.9] * 7 + [score])
+    scores = torch.tensor([0.9] * 39 + [score])
     report = run_self_test(Stored(other, scores), test, CPU)
     assert (report.passed, report.exchanged) == ((True, 2) if passes else (False, report.exchanged))

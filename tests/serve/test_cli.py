@@ -163,7 +163,8 @@ def test_a_missing_artifact(tmp_path: Path) -> None:
 
 def test_a_missing_op_library(artifact_path: Path, tmp_path: Path) -> None:
     library = str(tmp_path / "missing.so")
-    assert library in _refusal("--artifact", str(artifact_path), LENSBOX_OPS_LIBRARY=library)
+    message = _refusal("--artifact", str(artifact_path), LENSBOX_OPS_LIBRARY=library)
+    assert f"op library was not found. Looked at: {library}. To mend it, " in message
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
