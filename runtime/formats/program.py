@@ -25,6 +25,8 @@ def quiet_export() -> Iterator[None]:
     with warnings.catch_warnings():
         # torch 2.11 to 2.13 use a class of their own that they have deprecated.
         warnings.filterwarnings("ignore", r"`isinstance\(treespec, LeafSpec\)`", FutureWarning)
+        # torch 2.11 makes tensors of bytes that it then only reads.
+        warnings.filterwarnings("ignore", "The given buffer is not writable", UserWarning)
         yield
 
 

@@ -15,7 +15,7 @@ import numpy as np
 import PIL.Image
 import pytest
 import torch
-from built_runner import built_runner
+from built_runner import built_runner, path_with_build_tools
 from damaged_files import seal
 from signing_keys import KEY, public_pem, signature_of
 
@@ -36,7 +36,10 @@ LIBRARY = "libexample_ops.so"
 
 
 def run(*command: object, cwd: Path) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run([*map(str, command)], cwd=cwd, capture_output=True, text=True, check=False)
+    environment = {**os.environ, "PATH": path_with_build_tools()}
+    return subprocess.run(
+        [*map(str, command)], cwd=cwd, env=environment, capture_output=True, text=True, check=False
+    )
 
 
 def export(folder: Path, *arguments: object) -> "subprocess.CompletedProcess[str]":
