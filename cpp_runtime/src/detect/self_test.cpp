@@ -189,9 +189,9 @@ SelfTestReport compare_with_stored(const Metadata& metadata, const std::vector<D
   report_unpaired(test, limits, iou_limit, actual, expected, "unexpected", report);
   const size_t count = test.detections.size();
   if (report.exchanged > count / kExchangedPart) {
-    report.failures.push_back(std::to_string(report.exchanged) +
-                              " detections came or went by rounding, at most " + std::to_string(count / kExchangedPart) +
-                              " of " + std::to_string(count) + " may");
+    report.failures.push_back(
+        std::to_string(report.exchanged) + " detections came or went by rounding, at most " +
+        std::to_string(count / kExchangedPart) + " of " + std::to_string(count) + " may");
   }
   if (!report.passed()) measure_moved(expected, actual, report);
   report.loss_error = std::abs(loss - test.loss);
