@@ -11,7 +11,7 @@ from typing import Literal
 from lensbox.artifact.metadata import MAX_METADATA_SIZE, METADATA_FILE, ArtifactMetadata
 from lensbox.artifact.onnx_model import read_properties
 from lensbox.artifact.seal import check_seal
-from lensbox.common.errors import ArtifactError, system_reason
+from lensbox.common.errors import ArtifactError, no_such_artifact, system_reason
 
 FileKind = Literal["torchscript", "aoti", "onnx", "program"]  # by the names of `lensbox export --format`
 
@@ -49,10 +49,7 @@ def read_file(path: str | Path) -> bytes:
             raise ArtifactError(f"{path} must have at most {MAX_FILE_SIZE} bytes, got {size}")
         return path.read_bytes()
     except FileNotFoundError as error:
-        raise ArtifactError(
-            f"there is no file {path.name} in {path.parent.resolve()}; `lensbox export` writes one, "
-            "`--artifact` names another"
-        ) from error
+        raise ArtifactError(no_such_artifact(path)) from error
     except OSError as error:
         raise ArtifactError(f"{path} cannot be read: {system_reason(error)}") from error
 

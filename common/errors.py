@@ -1,6 +1,7 @@
 """Errors that the user can mend, and the exit codes that all commands share."""
 
 from enum import IntEnum
+from pathlib import Path
 
 
 class ExitCode(IntEnum):
@@ -30,6 +31,14 @@ class LensboxError(Exception):
 def system_reason(error: OSError) -> str:
     """Return the reason of a failed read or write, without number and path."""
     return error.strerror or str(error) or type(error).__name__
+
+
+def no_such_artifact(path: Path) -> str:
+    """Return the message for an artifact that does not exist: where it was looked for, and what to do."""
+    return (
+        f"there is no file {path.name} in {path.parent.resolve()}; `lensbox export` writes one, "
+        "`--artifact` names another"
+    )
 
 
 class DeviceError(LensboxError, RuntimeError):

@@ -11,7 +11,7 @@ from typing import Any, cast
 import click
 
 from lensbox.common.command import FILE, Command
-from lensbox.common.errors import DeviceError, ExitCode, LensboxError
+from lensbox.common.errors import DeviceError, ExitCode, LensboxError, no_such_artifact
 from lensbox.common.reporting import warn_of_unknown_variables
 from lensbox.serve.http.api_keys import KeyFile, KeyFileError
 from lensbox.serve.http.listener import CertificateError, check_certificate, listen
@@ -51,14 +51,6 @@ class GroupedCommand(Command):
         for heading, rows in {**groups, "Help": list(records.values())}.items():
             with formatter.section(heading):
                 formatter.write_dl([row for row in rows if row is not None])
-
-
-def no_such_artifact(path: Path) -> str:
-    """Return the message for an artifact that does not exist."""
-    return (
-        f"there is no file {path.name} in {path.parent.absolute()}; `lensbox export` writes one, "
-        "--artifact names another"
-    )
 
 
 class CannotStartError(LensboxError):

@@ -33,8 +33,8 @@ BATCHES = {"cpu": (1, 8), "cuda": (1, 8, 32, 128, 256)}
 def run(detector: FaceDetector, options: Options, batches: Sequence[int] | None = None) -> Report:
     """Check and time a detector that is on the CPU and in eval mode, a table per batch size.
 
-    batches: numbers of canvases per call; None for those of the device. Raises ArtifactError if the detector
-    cannot be exported.
+    batches: canvases per call, several numbers; None for the device's default. Raises ArtifactError if the
+    detector cannot be exported.
     """
     report = Report.start("detector", options, ("onnx", "onnxscript", "onnxruntime", "openvino"))
     batches = batches or BATCHES[options.device]

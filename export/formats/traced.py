@@ -126,7 +126,7 @@ def _trace(detector: Detector, thresholds: tuple[float, float], size: int) -> to
 
     def note(message: Any, category: type[Warning], *_: Any, **__: Any) -> None:
         if category.__name__ == "TracerWarning":
-            frames = traceback.extract_stack()[:-2]  # without this one and that of warnings
+            frames = traceback.extract_stack()[:-2]  # not this function, nor warnings
             users = [frame for frame in frames if is_users(frame.filename)]
             places.append(f"{users[-1].filename}:{users[-1].lineno}: {users[-1].line}")
 

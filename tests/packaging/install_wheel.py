@@ -3,8 +3,8 @@
     python tests/packaging/install_wheel.py build/wheel/dist/lensbox-*.whl 2.13.0 2.14.1
 
 Each version has a new environment, made with venv and pip alone. The first detection exports the shipped
-detector; its seconds and those of a second detection are printed. The kernels must be the same file with each
-torch.
+detector. The script prints the seconds of the first and of a second detection. The kernels must be the same
+file with each torch.
 """
 
 import os

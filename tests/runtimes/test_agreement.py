@@ -46,7 +46,7 @@ STORED_AS = {
 
 @dataclass(frozen=True)
 class Tolerance:
-    """The greatest distance of an answer from that of eager Python on the CPU.
+    """The largest allowed difference between an answer and eager Python's on the CPU.
 
     in_order: it must have as many boxes, in the same order. Otherwise boxes are looked for in the other
         answer, but for those so close to the threshold that they may fall below it there.
