@@ -154,7 +154,7 @@ class Plan:
     @cached_property
     def reference(self) -> Reference:
         """The detections of the detector in PyTorch."""
-        _logger.info("asking the detector, in PyTorch, what its files have to find")
+        _logger.info("computing reference detections with PyTorch")
         score, iou = self.thresholds
         # A lower threshold finds more, but only in float32: other precisions move low scores further.
         least = score / 10 if self.options.dtype == "float32" else score
