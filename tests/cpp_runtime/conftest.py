@@ -3,14 +3,15 @@
 import json
 import os
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from built_runner import built_runner
-from cpp_runtime.running import Completed, Rewrite, Run, SaveStandIn, save_script
+from cpp_runtime.running import Completed, Rewrite, Run, SaveStandIn, Start, save_script
 from damaged_files import seal
 from small_detectors import save_random_artifact
 from torch import nn
@@ -48,6 +49,23 @@ def run(runner: Path) -> Run:
         return Completed(process.returncode, process.stdout, process.stderr)
 
     return run_program
+
+
+@pytest.fixture(scope="session")
+def start(runner: Path) -> Start:
+    """Start the program. Streams that are not given are pipes of bytes. The end of the block kills it."""
+
+    @contextmanager
+    def start_program(*arguments: str | Path, **options: Any) -> Iterator["subprocess.Popen[bytes]"]:
+        environment = {**os.environ, "LENSBOX_OPS_LIBRARY": str(OPS_LIBRARY)}
+        streams = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+        with subprocess.Popen([runner, *arguments], env=environment, **{**streams, **options}) as process:
+            try:
+                yield process
+            finally:
+                process.kill()
+
+    return start_program
 
 
 @pytest.fixture(scope="session")

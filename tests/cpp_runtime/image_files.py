@@ -3,16 +3,14 @@
 import io
 import random
 import struct
-import zlib
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import PIL.Image
+from png_files import chunk, png_file
 
-PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
-PNG_END = b"\0\0\0\0IEND\xaeB`\x82"
 GRAY, RGB, PALETTE, GRAY_ALPHA, RGBA = 0, 2, 3, 4, 6
 _CHANNELS = {GRAY: 1, RGB: 3, PALETTE: 1, GRAY_ALPHA: 2, RGBA: 4}
 _BIT_DEPTHS = {
@@ -43,18 +41,6 @@ def encoded(image: PIL.Image.Image, file_format: str, **options: Any) -> bytes:
     return buffer.getvalue()
 
 
-def png_chunk(kind: bytes, data: bytes) -> bytes:
-    return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
-
-
-def png_header(
-    width: int, height: int, bits: int = 8, color_type: int = RGB, interlaced: bool = False
-) -> bytes:
-    """The beginning of a PNG file, header chunk included."""
-    fields = struct.pack(">IIBBBBB", width, height, bits, color_type, 0, 0, interlaced)
-    return PNG_SIGNATURE + png_chunk(b"IHDR", fields)
-
-
 def png(
     samples: npt.NDArray[np.uint16], bits: int, color_type: int, interlaced: bool, between: bytes = b""
 ) -> bytes:
@@ -62,10 +48,9 @@ def png(
     passes = [samples]
     if interlaced:
         passes = [samples[top::down, left::right] for top, left, down, right in _PASSES]
-    rows = [b"\0" + _packed(row, bits) for part in passes if part.size for row in part]
+    rows = b"".join(b"\0" + _packed(row, bits) for part in passes if part.size for row in part)
     height, width = samples.shape[:2]
-    header = png_header(width, height, bits, color_type, interlaced)
-    return header + between + png_chunk(b"IDAT", zlib.compress(b"".join(rows))) + PNG_END
+    return png_file(width, height, color_type, rows, between, bits=bits, interlaced=interlaced)
 
 
 def _packed(row: npt.NDArray[np.uint16], bits: int) -> bytes:
@@ -81,13 +66,13 @@ def pngs() -> Iterator[tuple[str, bytes]]:
         for bits in depths:
             shape = (19, 21, _CHANNELS[color_type])
             samples = generator.integers(0, 2**bits, shape, dtype=np.uint16)
-            palette = png_chunk(b"PLTE", generator.bytes(3 * 2**bits)) if color_type == PALETTE else b""
+            palette = chunk(b"PLTE", generator.bytes(3 * 2**bits)) if color_type == PALETTE else b""
             variants = {"": palette}
             if color_type == PALETTE:
-                variants["-transparent"] = palette + png_chunk(b"tRNS", generator.bytes(2**bits))
+                variants["-transparent"] = palette + chunk(b"tRNS", generator.bytes(2**bits))
             elif color_type in (GRAY, RGB):
                 key = samples[0, 0].astype(">u2").tobytes()
-                variants["-transparent"] = png_chunk(b"tRNS", key)
+                variants["-transparent"] = chunk(b"tRNS", key)
             for suffix, chunks in variants.items():
                 for interlaced in (False, True):
                     name = f"type{color_type}-{bits}bit{suffix}{'-interlaced' if interlaced else ''}"

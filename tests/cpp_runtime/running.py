@@ -38,5 +38,6 @@ def save_script(module: nn.Module, path: Path, **options: Any) -> Path:
 
 
 Run = Callable[..., Completed]
+Start = Callable[..., Any]
 Rewrite = Callable[[Callable[[dict[str, Any]], object]], Path]
 SaveStandIn = Callable[[nn.Module], Path]

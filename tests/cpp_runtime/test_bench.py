@@ -50,16 +50,6 @@ def test_the_start_by_part(run: Run, artifact: Path) -> None:
     assert sum(parts) == pytest.approx(start["to_first_boxes_ms"], abs=2)
 
 
-@pytest.mark.parametrize(
-    ("option", "value"),
-    [("--batch-sizes", "1,0"), ("--batch-sizes", "x"), ("--seconds", "0"), ("--callers", "0")],
-)
-def test_wrong_usage(run: Run, artifact: Path, option: str, value: str) -> None:
-    result = run("bench", "--artifact", artifact, option, value)
-    assert (result.code, result.stdout) == (2, "")
-    assert option in result.stderr
-
-
 @pytest.mark.gpu
 @pytest.mark.parametrize("options", [[], ["--capture"]])
 def test_on_the_gpu(run: Run, artifact: Path, options: list[str]) -> None:

@@ -1,17 +1,33 @@
+"""detect of files: thresholds, numbers, batches with files read beside the detector, orientation."""
+
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import PIL.Image
+import PIL.ImageOps
 import pytest
 import torch
-from cpp_runtime.image_files import encoded, noise, png_header
-from cpp_runtime.running import Run
+from cpp_runtime.image_files import noise
+from cpp_runtime.running import Completed, Rewrite, Run
+from torch import Tensor
 
-from lensbox.runtime.images.files import read_image
 from lensbox.runtime.loading import load_artifact
 
-MODES = ["L", "RGB", "RGBA", "LA", "P", "1", "I;16"]
+ORIENTATION = 0x0112
+SIZES = [(90, 70), (640, 480), (31, 200), (2100, 1300), (256, 256), (1, 1), (1024, 700)]
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """Return files of different sizes and kinds, among them JPEG files that are decoded at a reduced size."""
+    folder = tmp_path_factory.mktemp("photos")
+    paths = []
+    for index, size in enumerate(SIZES):
+        for mode, ending in (("RGB", "jpg"), ("L", "png")):
+            paths.append(folder / f"{index}.{ending}")
+            noise(mode, *size).rotate(20 * index).save(paths[-1])
+    return paths
 
 
 @pytest.fixture
@@ -21,38 +37,105 @@ def photo(tmp_path: Path) -> Path:
     return path
 
 
-@pytest.mark.parametrize("mode", MODES)
-def test_same_boxes_as_python_for_every_kind_of_png(
-    run: Run, artifact: Path, tmp_path: Path, mode: str
+def assert_close(result: Completed, expected: Completed) -> None:
+    """The same files, as many boxes in the same order, but for what sums in another order may do."""
+    assert [entry["file"] for entry in result.json()["images"]] == [
+        entry["file"] for entry in expected.json()["images"]
+    ]
+    for entry, other in zip(result.json()["images"], expected.json()["images"], strict=True):
+        assert (entry["width"], entry["height"]) == (other["width"], other["height"])
+        boxes, scores = tensors(entry)
+        expected_boxes, expected_scores = tensors(other)
+        torch.testing.assert_close(boxes, expected_boxes, atol=0.01, rtol=1e-5)
+        torch.testing.assert_close(scores, expected_scores, atol=1e-5, rtol=0)
+
+
+def tensors(entry: dict[str, Any]) -> tuple[Tensor, Tensor]:
+    boxes = torch.tensor([found["box"] for found in entry["detections"]]).reshape(-1, 4)
+    return boxes, torch.tensor([found["score"] for found in entry["detections"]])
+
+
+@pytest.mark.parametrize(("batch", "decode_threads"), [(5, 1), (1000, 4)])
+def test_a_batch_finds_the_same(
+    run: Run, artifact: Path, photos: list[Path], batch: int, decode_threads: int
 ) -> None:
-    path = tmp_path / "image.png"
-    noise(mode).save(path)
-    result = run("detect", "--artifact", artifact, "--image", path)
+    arguments = ["detect", "--artifact", artifact, "--image", *photos]
+    one_by_one = run(*arguments)
+    assert one_by_one.code == 0, one_by_one.stderr
+    assert sum(bool(entry["detections"]) for entry in one_by_one.json()["images"]) > len(photos) // 2
+    options = ["--batch", str(batch), "--decode-threads", str(decode_threads)]
+    result = run(*arguments, *options)
     assert result.code == 0, result.stderr
-    (entry,) = result.json()["images"]
-    assert set(entry) == {"file", "width", "height", "detections"}
-    assert (entry["file"], entry["width"], entry["height"]) == (str(path), 90, 70)
-
-    expected = load_artifact(artifact).detect_image(read_image(path))
-    assert len(expected.scores) > 0
-    boxes = torch.tensor([detection["box"] for detection in entry["detections"]])
-    scores = torch.tensor([detection["score"] for detection in entry["detections"]])
-    torch.testing.assert_close(boxes, expected.boxes, atol=0.01, rtol=0)
-    torch.testing.assert_close(scores, expected.scores, atol=1e-5, rtol=0)
+    assert_close(result, one_by_one)
 
 
-@pytest.mark.parametrize(
-    "options", [{}, {"progressive": True}, {"subsampling": 0}, {"restart_marker_blocks": 2}]
-)
-@pytest.mark.parametrize("mode", ["L", "RGB", "CMYK"])
-def test_jpeg(run: Run, artifact: Path, tmp_path: Path, mode: str, options: Any) -> None:
-    path = tmp_path / "image.jpg"
-    noise("RGB", width=50, height=31).convert(mode).save(path, **options)
-    result = run("detect", "--artifact", artifact, "--image", path)
-    assert result.code == 0, result.stderr
-    (entry,) = result.json()["images"]
-    assert (entry["width"], entry["height"]) == (50, 31)
-    assert entry["detections"]
+@pytest.mark.gpu
+def test_graphs_find_the_same_on_the_gpu(run: Run, artifact: Path, photos: list[Path]) -> None:
+    arguments = ["detect", "--artifact", artifact, "--image", *photos, "--device", "cuda"]
+    for batch in ("1", "4"):  # the last batch of four is not full
+        plain = run(*arguments, "--batch", batch)
+        captured = run(*arguments, "--batch", batch, "--capture")
+        assert captured.code == 0, captured.stderr
+        assert_close(captured, plain)
+
+
+def test_bad_files_in_batches_lose_nothing(
+    run: Run, artifact: Path, photos: list[Path], tmp_path: Path
+) -> None:
+    text, truncated = tmp_path / "text.jpg", tmp_path / "truncated.png"
+    text.write_text("no image")
+    truncated.write_bytes(photos[1].read_bytes()[:-20])
+    files = [text, text, photos[0], tmp_path / "absent", *photos[1:5], truncated, photos[5], text]
+    for options in ([], ["--batch", "3", "--decode-threads", "2"], ["--batch", "50"]):
+        result = run("detect", "--artifact", artifact, *options, "--image", *files)
+        assert result.code == 4
+        entries = result.json()["images"]
+        assert [entry["file"] for entry in entries] == [str(file) for file in files]
+        good = [entry for entry in entries if "error" not in entry]
+        assert [Path(entry["file"]) for entry in good] == photos[:6]
+        assert any(entry["detections"] for entry in good)
+        errors = [entry["error"] for entry in entries if "error" in entry]
+        assert result.stderr.splitlines() == [f"lensbox_runner: {error}" for error in errors]
+    only_bad = run("detect", "--artifact", artifact, "--batch", "2", "--image", text, text, text)
+    assert (only_bad.code, len(only_bad.json()["images"])) == (4, 3)
+
+
+def test_orientation_is_applied_or_not(run: Run, artifact: Path, tmp_path: Path) -> None:
+    lying, upright = tmp_path / "lying.png", tmp_path / "upright.png"
+    exif = PIL.Image.Exif()
+    exif[ORIENTATION] = 6
+    picture = noise("RGB", 90, 50)
+    picture.save(lying, exif=exif)
+    picture.transpose(PIL.Image.Transpose.ROTATE_270).save(upright)
+
+    def entry(photo: Path, *options: str) -> dict[str, Any]:
+        result = run("detect", "--artifact", artifact, "--image", photo, *options)
+        assert result.code == 0, result.stderr
+        (found,) = result.json()["images"]
+        assert found.pop("file") == str(photo)
+        assert found["detections"]
+        return dict(found)
+
+    plain = tmp_path / "plain.png"
+    picture.save(plain)
+    assert entry(lying) == entry(lying, "--orientation", "exif") == entry(upright)
+    assert entry(lying, "--orientation", "stored") == entry(plain)
+    assert entry(lying) != entry(plain)
+
+
+def test_the_artifact_tells_the_orientation(
+    run: Run, artifact: Path, rewrite: Rewrite, tmp_path: Path
+) -> None:
+    photo = tmp_path / "photo.jpg"
+    exif = PIL.Image.Exif()
+    exif[ORIENTATION] = 8
+    noise("RGB", 90, 50).save(photo, exif=exif)
+    stored = rewrite(lambda metadata: metadata["reading"].update(orientation="stored"))
+
+    def width(path: Path, *options: str) -> int:
+        return int(run("detect", "--artifact", path, "--image", photo, *options).json()["images"][0]["width"])
+
+    assert (width(artifact), width(stored), width(stored, "--orientation", "exif")) == (50, 90, 50)
 
 
 def test_thresholds_default_to_the_artifact_and_can_be_given(run: Run, artifact: Path, photo: Path) -> None:
@@ -68,52 +151,13 @@ def test_thresholds_default_to_the_artifact_and_can_be_given(run: Run, artifact:
 
 
 def test_numbers_read_back_as_the_same_float(run: Run, artifact: Path, photo: Path) -> None:
-    (entry,) = run("detect", "--artifact", artifact, "--image", photo).json()["images"]
-    for detection in entry["detections"]:
+    arguments = ["detect", "--artifact", artifact, "--image", photo]
+    document = run(*arguments).json()
+    assert run(*arguments, "--threads", "2").json() == document
+    for detection in document["images"][0]["detections"]:
         for value in [*detection["box"], detection["score"]]:
             assert len(repr(value).lstrip("0.").replace(".", "").split("e")[0]) <= 9
             assert float(str(np.float32(value))) == value
-
-
-def test_a_bad_image_does_not_stop_the_others(run: Run, artifact: Path, photo: Path, tmp_path: Path) -> None:
-    absent = tmp_path / "absent.png"
-    result = run("detect", "--artifact", artifact, "--image", photo, absent, "--image", photo)
-    assert result.code == 4
-    first, bad, last = result.json()["images"]
-    assert first == last
-    assert first["detections"]
-    assert bad == {"file": str(absent), "error": f"image {absent}: no such file"}
-    assert str(absent) in result.stderr
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (b"", "the file is empty"),
-        (b"not an image", "neither a JPEG nor a PNG file"),
-        (encoded(noise("RGB"), "GIF"), "neither a JPEG nor a PNG file"),
-        (encoded(noise("RGB"), "JPEG")[:-20], "the JPEG file is truncated"),
-        (encoded(noise("RGB"), "JPEG")[:100], "header is damaged"),
-        (encoded(noise("RGB"), "PNG")[:-200], "damaged or truncated"),
-        (encoded(noise("RGB"), "PNG").replace(b"IDAT", b"IDOT"), "damaged or truncated"),
-        (png_header(20, 10), "damaged or truncated"),
-        (png_header(8193, 8192), "at most 67108864 pixels are accepted, got 8193 x 8192"),
-        (
-            png_header(2**31 - 1, 2**31 - 1),
-            "at most 67108864 pixels are accepted, got 2147483647 x 2147483647",
-        ),
-        (png_header(0, 10), "header is damaged"),
-    ],
-)
-def test_bad_image_files(run: Run, artifact: Path, tmp_path: Path, content: bytes, message: str) -> None:
-    path = tmp_path / "bad.png"
-    path.write_bytes(content)
-    result = run("detect", "--artifact", artifact, "--image", path)
-    assert result.code == 4
-    (entry,) = result.json()["images"]
-    assert message in entry["error"]
-    assert str(path) in entry["error"]
-    assert result.stderr == f"lensbox_runner: {entry['error']}\n"
 
 
 def test_a_file_name_that_is_not_utf8(run: Run, artifact: Path, tmp_path: Path) -> None:
@@ -124,26 +168,12 @@ def test_a_file_name_that_is_not_utf8(run: Run, artifact: Path, tmp_path: Path) 
     assert result.json()["images"][0]["file"].endswith("caf\ufffd.png")
 
 
-def test_the_smallest_image(run: Run, artifact: Path, tmp_path: Path) -> None:
-    path = tmp_path / "dot.png"
-    PIL.Image.new("RGB", (1, 1)).save(path)
-    result = run("detect", "--artifact", artifact, "--image", path)
-    assert result.code == 0, result.stderr
-    assert result.json()["images"][0]["width"] == 1
-
-
-def test_threads(run: Run, artifact: Path, photo: Path) -> None:
-    arguments = ["detect", "--artifact", artifact, "--image", photo]
-    assert run(*arguments, "--threads", "2").json() == run(*arguments).json()
-
-
 def test_output_can_be_piped_to_loss(run: Run, artifact: Path, photo: Path, tmp_path: Path) -> None:
     found = run("detect", "--artifact", artifact, "--image", photo)
     targets = tmp_path / "targets.json"
     targets.write_text(found.stdout)
-    result = run(
-        "loss", "--artifact", artifact, "--predictions", "-", "--targets", targets, stdin=found.stdout
-    )
+    files = ["--predictions", "-", "--targets", targets]
+    result = run("loss", "--artifact", artifact, *files, stdin=found.stdout)
     assert result.code == 0, result.stderr
     boxes = torch.tensor([entry["box"] for entry in found.json()["images"][0]["detections"]])
     loss = load_artifact(artifact).loss(boxes, boxes)

@@ -1,4 +1,7 @@
+"""loss: its value and gradient are those of Python. `boxes_json_test.cpp` has all forms of boxes."""
+
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,35 +16,30 @@ PREDICTIONS = [[10, 10, 30.5, 31], [40, 5.25, 60, 25], [0, 0, 8, 8], [3, 4, 9, 9
 TARGETS = [[12, 9, 33, 30], [42, 8, 58, 30], [20, 20, 28, 30], [0, 0, 0, 0]]
 BATCHED_PREDICTIONS = [PREDICTIONS[:2], PREDICTIONS[2:]]
 BATCHED_TARGETS = [TARGETS[:2], TARGETS[2:]]
+DETECT_OUTPUT = {"images": [{"file": "f", "detections": [{"box": box, "score": 0.5} for box in PREDICTIONS]}]}
+Evaluate = Callable[..., Completed]
 
 
 @pytest.fixture
-def evaluate(run: Run, artifact: Path, tmp_path: Path) -> Any:
+def evaluate(run: Run, artifact: Path, tmp_path: Path) -> Evaluate:
     """Runs `loss` on two values, each written to a file as JSON, or as it is if it is bytes."""
 
-    def run_loss(predictions: Any, targets: Any) -> Completed:
-        for name, value in (("predictions", predictions), ("targets", targets)):
+    def run_loss(predictions: Any, targets: Any, *options: str | Path, file: Path = artifact) -> Completed:
+        for name, value in (("p", predictions), ("t", targets)):
             content = value if isinstance(value, bytes) else json.dumps(value).encode()
             (tmp_path / f"{name}.json").write_bytes(content)
-        files = ["--predictions", tmp_path / "predictions.json", "--targets", tmp_path / "targets.json"]
-        return run("loss", "--artifact", artifact, *files)
+        files = ["--predictions", tmp_path / "p.json", "--targets", tmp_path / "t.json"]
+        return run("loss", "--artifact", file, *files, *options)
 
     return run_loss
 
 
-def python_loss(artifact: Path) -> float:
-    double = torch.float64
-    return load_artifact(artifact).loss(
-        torch.tensor(PREDICTIONS, dtype=double), torch.tensor(TARGETS, dtype=double)
-    )
-
-
-def detect_output(*images: Any) -> dict[str, Any]:
-    return {
-        "images": [
-            {"file": "f", "detections": [{"box": box, "score": 0.5} for box in boxes]} for boxes in images
-        ]
-    }
+def python_loss(artifact: Path, predictions: Any, targets: Any) -> tuple[float, Tensor]:
+    """Return the loss in Python and its gradient."""
+    boxes = torch.tensor(predictions, dtype=torch.float64, requires_grad=True)
+    loss = load_artifact(artifact).module.loss(boxes, torch.tensor(targets, dtype=torch.float64))
+    (gradient,) = torch.autograd.grad(loss, boxes)
+    return loss.item(), gradient
 
 
 @pytest.mark.parametrize(
@@ -49,76 +47,43 @@ def detect_output(*images: Any) -> dict[str, Any]:
     [
         (PREDICTIONS, TARGETS),
         (BATCHED_PREDICTIONS, BATCHED_TARGETS),
-        ({"boxes": PREDICTIONS}, TARGETS),
-        ({"boxes": BATCHED_PREDICTIONS}, {"boxes": BATCHED_TARGETS}),
-        (detect_output(PREDICTIONS), TARGETS),
-        (detect_output(*BATCHED_PREDICTIONS), BATCHED_TARGETS),
-        (PREDICTIONS, detect_output(TARGETS)),
+        (PREDICTIONS, {"boxes": TARGETS}),
+        (DETECT_OUTPUT, TARGETS),
     ],
 )
 def test_same_loss_as_python_in_every_form(
-    evaluate: Any, artifact: Path, predictions: Any, targets: Any
+    evaluate: Evaluate, artifact: Path, predictions: Any, targets: Any
 ) -> None:
     result = evaluate(predictions, targets)
     assert result.code == 0, result.stderr
-    assert result.json() == {"loss": pytest.approx(python_loss(artifact), abs=1e-12), "slots": 3}
+    expected, _ = python_loss(artifact, PREDICTIONS, TARGETS)
+    assert result.json() == {"loss": pytest.approx(expected, abs=1e-12), "slots": 3}
 
 
-def test_a_hand_worked_value(evaluate: Any) -> None:
-    # Two unit squares that touch at a corner: no intersection, union 2, hull 4, GIoU = 0 - (4 - 2) / 4.
-    assert evaluate([[0, 0, 1, 1]], [[1, 1, 2, 2]]).json() == {
-        "loss": pytest.approx(1.5, abs=1e-6),
-        "slots": 1,
-    }
-
-
-@pytest.mark.parametrize("boxes", [[], [[], []], [[0, 0, 0, 0]], detect_output([])])
-def test_no_slots_no_loss(evaluate: Any, boxes: Any) -> None:
-    assert evaluate(boxes, boxes).json() == {"loss": 0.0, "slots": 0}
-
-
-def test_images_with_fewer_detections_are_filled_up(evaluate: Any) -> None:
-    found = detect_output(PREDICTIONS[:1], PREDICTIONS[:2])
-    labels = [[TARGETS[0], [0, 0, 0, 0]], TARGETS[:2]]
-    padded = [[PREDICTIONS[0], [0, 0, 0, 0]], PREDICTIONS[:2]]
-    assert evaluate(found, labels).json() == evaluate(padded, labels).json()
+@pytest.mark.parametrize("boxes", [[], [[], []], [[0, 0, 0, 0]]])
+def test_no_slots_have_neither_loss_nor_gradient(evaluate: Evaluate, boxes: Any) -> None:
+    document = evaluate(boxes, boxes, "--gradient", "-").json()
+    assert document == {"loss": 0.0, "slots": 0, "gradient": boxes}
 
 
 # By name: a case's value would become part of its test's name, and that of every child process's environment.
-BAD_BOXES: dict[str, tuple[Any, list[str]]] = {
-    "an empty file": (b"", ["predictions", "not JSON"]),
-    "an open bracket": (b"[[1, 2, 3, 4]", ["predictions", "not JSON"]),
-    "NaN": (b"[[1, 2, 3, NaN]]", ["predictions", "not JSON"]),
-    "beyond float64": (b"[[1, 2, 3, 1e999]]", ["predictions", "not JSON"]),
-    "nested too deeply": (b"[" * 100_000 + b"]" * 100_000, ["predictions", "nested too deeply"]),
-    "a number": (7, ["predictions", "nested arrays", "7"]),
-    "one box": ([1, 2, 3, 4], ["predictions[0]", "four numbers", "got 1"]),
-    "three numbers": ([[1, 2, 3]], ["predictions[0]", "four numbers", "[1,2,3]"]),
-    "a string": ([[1, 2, 3, "4"]], ["predictions[0][3]", "number", '"4"']),
-    "a boolean": ([[1, 2, 3, True]], ["predictions[0][3]", "number", "true"]),
-    "uneven images": ([[[1, 2, 3, 4]], []], ["predictions[1]", "same number of boxes", "[]"]),
-    "no boxes": ({"box": []}, ["predictions", '"boxes"']),
-    "an image that failed": (
-        {"images": [{"file": "a", "error": "no such file"}]},
-        ["predictions.images[0]", "no such file"],
-    ),
-    "another length": ([[1, 2, 3, 4], [1, 2, 3, 4]], ["same shape", "[2, 4]", "[1, 4]"]),
-    "another depth": ([[[1, 2, 3, 4]]], ["same shape", "[1, 1, 4]", "[1, 4]"]),
+BAD_BOXES: dict[str, tuple[Any, Any, list[str]]] = {
+    "no JSON": (b"[[1, 2, 3, NaN]]", [], ["predictions", "not JSON"]),
+    "nested too deeply": (b"[" * 100_000 + b"]" * 100_000, [], ["predictions", "nested too deeply"]),
+    "a string": ([[1, 2, 3, "4"]], [], ["predictions[0][3]", "number", '"4"']),
+    "targets": ([[0, 0, 1, 1]], [[0, 0, None, 1]], ["targets[0][2]"]),
+    "another length": ([[1, 2, 3, 4]] * 2, [[0, 0, 1, 1]], ["same shape", "[2, 4]", "[1, 4]"]),
+    "another depth": ([[[1, 2, 3, 4]]], [[0, 0, 1, 1]], ["same shape", "[1, 1, 4]", "[1, 4]"]),
 }
 
 
-@pytest.mark.parametrize(("predictions", "parts"), BAD_BOXES.values(), ids=BAD_BOXES.keys())
-def test_bad_boxes(evaluate: Any, predictions: Any, parts: list[str]) -> None:
-    result = evaluate(predictions, [[0, 0, 1, 1]])
+@pytest.mark.parametrize("name", BAD_BOXES)
+def test_bad_boxes(evaluate: Evaluate, name: str) -> None:
+    predictions, targets, parts = BAD_BOXES[name]
+    result = evaluate(predictions, targets)
     assert (result.code, result.stdout) == (4, "")
     for part in parts:
         assert part in result.stderr
-
-
-def test_targets_are_named(evaluate: Any) -> None:
-    result = evaluate([[0, 0, 1, 1]], [[0, 0, None, 1]])
-    assert (result.code, result.stdout) == (4, "")
-    assert "targets[0][2]" in result.stderr
 
 
 @pytest.mark.parametrize("name", ["absent.json", "."])
@@ -129,13 +94,25 @@ def test_a_file_that_cannot_be_read(run: Run, artifact: Path, tmp_path: Path, na
     assert f"predictions: cannot read the file {path}" in result.stderr
 
 
-@pytest.mark.gpu
-def test_same_loss_on_the_gpu(run: Run, artifact: Path, tmp_path: Path) -> None:
-    (tmp_path / "p.json").write_text(json.dumps(PREDICTIONS))
-    (tmp_path / "t.json").write_text(json.dumps(TARGETS))
-    files = ["--predictions", tmp_path / "p.json", "--targets", tmp_path / "t.json"]
-    result = run("loss", "--artifact", artifact, "--device", "cuda", *files)
-    assert result.json() == {"loss": pytest.approx(python_loss(artifact), abs=1e-9), "slots": 3}
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+@pytest.mark.parametrize(
+    ("predictions", "targets"), [(PREDICTIONS, TARGETS), (BATCHED_PREDICTIONS, BATCHED_TARGETS)]
+)
+def test_the_gradient_is_that_of_python(
+    evaluate: Evaluate, artifact: Path, tmp_path: Path, device: str, predictions: Any, targets: Any
+) -> None:
+    plain = evaluate(predictions, targets, "--device", device).json()
+    file = tmp_path / "g.json"
+    result = evaluate(predictions, targets, "--device", device, "--gradient", file)
+    assert result.code == 0, result.stderr
+    assert result.json() == plain
+    gradient = torch.tensor(json.loads(file.read_text()), dtype=torch.float64)
+    loss, expected = python_loss(artifact, predictions, targets)
+    assert plain["loss"] == pytest.approx(loss, abs=1e-9)
+    assert expected.abs().max() > 0.01
+    torch.testing.assert_close(gradient, expected, atol=1e-12 if device == "cpu" else 1e-9, rtol=0)
+    on_stdout = evaluate(predictions, targets, "--device", device, "--gradient", "-")
+    assert on_stdout.json() == {**plain, "gradient": gradient.tolist()}
 
 
 class SquaredDistance(torch.nn.Module):
@@ -165,115 +142,42 @@ class ForEachBox(SquaredDistance):
         return (predictions - targets).square().sum(-1)
 
 
-def loss_arguments(folder: Path, predictions: Any, targets: Any) -> list[str | Path]:
-    (folder / "p.json").write_text(json.dumps(predictions))
-    (folder / "t.json").write_text(json.dumps(targets))
-    return ["--predictions", folder / "p.json", "--targets", folder / "t.json"]
-
-
-def python_gradient(artifact: Path, predictions: Any, targets: Any) -> Tensor:
-    boxes = torch.tensor(predictions, dtype=torch.float64, requires_grad=True)
-    loss = load_artifact(artifact).module.loss(boxes, torch.tensor(targets, dtype=torch.float64))
-    (gradient,) = torch.autograd.grad(loss, boxes)
-    return gradient
-
-
-@pytest.mark.parametrize(
-    ("predictions", "targets"), [(PREDICTIONS, TARGETS), (BATCHED_PREDICTIONS, BATCHED_TARGETS)]
-)
-def test_the_gradient_is_that_of_python(
-    run: Run, artifact: Path, tmp_path: Path, predictions: Any, targets: Any
-) -> None:
-    files = loss_arguments(tmp_path, predictions, targets)
-    plain = run("loss", "--artifact", artifact, *files)
-    result = run("loss", "--artifact", artifact, *files, "--gradient", tmp_path / "g.json")
-    assert result.code == 0, result.stderr
-    assert result.json() == plain.json()
-    gradient = torch.tensor(json.loads((tmp_path / "g.json").read_text()), dtype=torch.float64)
-    expected = python_gradient(artifact, predictions, targets)
-    assert expected.abs().max() > 0.01
-    torch.testing.assert_close(gradient, expected, atol=1e-12, rtol=0)
-
-    on_stdout = run("loss", "--artifact", artifact, *files, "--gradient", "-").json()
-    assert on_stdout == {**plain.json(), "gradient": gradient.tolist()}
-
-
-@pytest.mark.exhaustive
-def test_the_gradient_is_the_slope_of_the_loss(run: Run, artifact: Path, tmp_path: Path) -> None:
-    def evaluate_at(predictions: Tensor, *options: str) -> Any:
-        files = loss_arguments(tmp_path, predictions.tolist(), TARGETS)
-        return run("loss", "--artifact", artifact, *files, *options).json()
-
-    boxes = torch.tensor(PREDICTIONS, dtype=torch.float64)
-    gradient = torch.tensor(evaluate_at(boxes, "--gradient", "-")["gradient"])
-    step = 1e-4
-    for box, edge in ((0, 0), (0, 3), (1, 1), (2, 2)):
-        shift = torch.zeros_like(boxes)
-        shift[box, edge] = step
-        slope = (evaluate_at(boxes + shift)["loss"] - evaluate_at(boxes - shift)["loss"]) / (2 * step)
-        assert gradient[box, edge].item() == pytest.approx(slope, abs=1e-6)
-    assert gradient[3].tolist() == [0, 0, 0, 0]  # padding
-
-
-def test_a_gradient_known_by_hand(run: Run, save_stand_in: SaveStandIn, tmp_path: Path) -> None:
-    files = loss_arguments(tmp_path, [[1, 2, 3, 4]], [[0, 4, 3, 2]])
-    result = run("loss", "--artifact", save_stand_in(SquaredDistance()), *files, "--gradient", "-")
+def test_a_gradient_known_by_hand(evaluate: Evaluate, save_stand_in: SaveStandIn) -> None:
+    file = save_stand_in(SquaredDistance())
+    result = evaluate([[1, 2, 3, 4]], [[0, 4, 3, 2]], "--gradient", "-", file=file)
     assert result.json() == {"loss": 9.0, "slots": 1, "gradient": [[2.0, -4.0, 0.0, 4.0]]}
 
 
-def test_no_slots_have_no_gradient(run: Run, artifact: Path, tmp_path: Path) -> None:
-    empty: tuple[Any, ...] = ([], [[], []], [[0, 0, 0, 0]])
-    for boxes in empty:
-        files = loss_arguments(tmp_path, boxes, boxes)
-        document = run("loss", "--artifact", artifact, *files, "--gradient", "-").json()
-        assert document == {"loss": 0.0, "slots": 0, "gradient": boxes}
-
-
-def test_a_loss_without_a_gradient(run: Run, save_stand_in: SaveStandIn, tmp_path: Path) -> None:
-    artifact = save_stand_in(WithoutGradient())
-    files = loss_arguments(tmp_path, PREDICTIONS, TARGETS)
-    assert run("loss", "--artifact", artifact, *files).code == 0
-    result = run("loss", "--artifact", artifact, *files, "--gradient", "-")
+@pytest.mark.parametrize(
+    ("module", "options", "message"),
+    [
+        (WithoutGradient(), ["--gradient", "-"], "method loss must return one number that has a gradient"),
+        (ForEachBox(), [], "method loss must return one number, got Double [4]"),
+        (ForEachBox(), ["--gradient", "-"], "method loss must return one number, got Double [4]"),
+    ],
+)
+def test_a_loss_that_is_none(
+    evaluate: Evaluate, save_stand_in: SaveStandIn, module: torch.nn.Module, options: list[str], message: str
+) -> None:
+    result = evaluate(PREDICTIONS, TARGETS, *options, file=save_stand_in(module))
     assert (result.code, result.stdout) == (3, "")
-    assert "method loss must return one number that has a gradient" in result.stderr
+    assert message in result.stderr
 
 
-def test_a_gradient_that_cannot_be_written(run: Run, artifact: Path, tmp_path: Path) -> None:
-    files = loss_arguments(tmp_path, PREDICTIONS, TARGETS)
-    result = run("loss", "--artifact", artifact, *files, "--gradient", tmp_path / "absent" / "g.json")
+def test_a_gradient_that_cannot_be_written(evaluate: Evaluate, tmp_path: Path) -> None:
+    file = tmp_path / "absent" / "g.json"
+    result = evaluate(PREDICTIONS, TARGETS, "--gradient", file)
     assert (result.code, result.stdout) == (4, "")
-    assert f"gradient: cannot write the file {tmp_path / 'absent' / 'g.json'}" in result.stderr
+    assert f"gradient: cannot write the file {file}" in result.stderr
 
 
-@pytest.mark.gpu
-def test_same_gradient_on_the_gpu(run: Run, artifact: Path, tmp_path: Path) -> None:
-    files = loss_arguments(tmp_path, BATCHED_PREDICTIONS, BATCHED_TARGETS)
-    result = run("loss", "--artifact", artifact, "--device", "cuda", *files, "--gradient", "-")
-    gradient = torch.tensor(result.json()["gradient"], dtype=torch.float64)
-    expected = python_gradient(artifact, BATCHED_PREDICTIONS, BATCHED_TARGETS)
-    torch.testing.assert_close(gradient, expected, atol=1e-9, rtol=0)
-
-
-@pytest.mark.parametrize("options", [[], ["--gradient", "-"]])
-def test_a_loss_of_several_numbers(
-    run: Run, save_stand_in: SaveStandIn, tmp_path: Path, options: list[str]
-) -> None:
-    files = loss_arguments(tmp_path, PREDICTIONS, TARGETS)
-    result = run("loss", "--artifact", save_stand_in(ForEachBox()), *files, *options)
-    assert (result.code, result.stdout) == (3, "")
-    assert f"method loss must return one number, got Double [{len(PREDICTIONS)}]" in result.stderr
-
-
-@pytest.mark.parametrize("option", ["--predictions", "--targets"])
+@pytest.mark.parametrize(("option", "name"), [("--predictions", "p.json"), ("--targets", "t.json")])
 def test_the_gradient_is_not_written_over_the_boxes(
-    run: Run, artifact: Path, tmp_path: Path, option: str
+    evaluate: Evaluate, tmp_path: Path, option: str, name: str
 ) -> None:
-    files = loss_arguments(tmp_path, PREDICTIONS, TARGETS)
-    boxes = Path(files[files.index(option) + 1])
-    before = boxes.read_bytes()
     link = tmp_path / "link.json"
-    link.symlink_to(boxes)
-    result = run("loss", "--artifact", artifact, *files, "--gradient", link)
+    link.symlink_to(tmp_path / name)
+    result = evaluate(PREDICTIONS, TARGETS, "--gradient", link)
     assert (result.code, result.stdout) == (2, "")
     assert f"--gradient would be written over the file of {option}, got '{link}'" in result.stderr
-    assert boxes.read_bytes() == before
+    assert json.loads((tmp_path / name).read_text()) == (PREDICTIONS if name == "p.json" else TARGETS)

@@ -13,7 +13,6 @@ from cpp_runtime.running import Completed, Rewrite, Run, SaveStandIn, save_scrip
 from damaged_files import archive_of, seal, with_bit_flipped
 from torch import Tensor, nn
 
-from lensbox.artifact.metadata import METADATA_FILE
 from lensbox.ops import library_path
 from lensbox.runtime.formats.program import quiet_export
 
@@ -41,17 +40,6 @@ def test_an_exported_program_is_named(run: Run, tmp_path: Path) -> None:
     for command in ("info", "selftest"):
         result = run(command, "--artifact", path)
         assert_refused(result, "detector.program.pt2: an exported program", "--format torchscript or aoti")
-
-
-def test_a_flipped_bit_is_refused(run: Run, artifact: Path, tmp_path: Path) -> None:
-    content = artifact.read_bytes()
-    path = tmp_path / "flipped.pt"
-    randomness = random.Random(0)
-    for _ in range(3):
-        path.write_bytes(
-            with_bit_flipped(content, randomness.randrange(len(content)), randomness.randrange(8))
-        )
-        assert_refused(run("info", "--artifact", path), "flipped.pt")
 
 
 @pytest.mark.exhaustive
@@ -84,17 +72,6 @@ def test_torchscript_without_metadata(run: Run, tmp_path: Path) -> None:
     assert_refused(run("selftest", "--artifact", path), "plain.pt", "has no lensbox.json", "`lensbox export`")
 
 
-def test_a_newer_format(run: Run, rewrite: Rewrite) -> None:
-    path = rewrite(lambda metadata: metadata.update(format_version=3, lensbox_version="9.9"))
-    assert_refused(run("info", "--artifact", path), "format version 3", "reads version 2 only", "9.9")
-
-
-@pytest.mark.parametrize("content", ["", "{", "[]", "7"])
-def test_metadata_that_is_no_object(run: Run, tmp_path: Path, content: str) -> None:
-    path = save_script(Plain(), tmp_path / "plain.pt", _extra_files={METADATA_FILE: content})
-    assert_refused(run("info", "--artifact", path), "lensbox.json is damaged")
-
-
 def test_no_op_library(run: Run, artifact: Path) -> None:
     result = run("selftest", "--artifact", artifact, ops=None)
     assert_refused(
@@ -110,48 +87,13 @@ def test_no_op_library(run: Run, artifact: Path) -> None:
 
 def test_a_library_that_lacks_an_op(run: Run, rewrite: Rewrite) -> None:
     path = rewrite(lambda metadata: metadata["ops"].append("lensbox::new_op(Tensor x) -> Tensor"))
-    assert_refused(
-        run("selftest", "--artifact", path), "lensbox::new_op", "not registered", str(library_path())
-    )
-
-
-def test_an_op_with_another_schema(run: Run, rewrite: Rewrite) -> None:
-    other = "lensbox::masked_giou_loss(Tensor pred, int[] target) -> Tensor"
-    path = rewrite(lambda metadata: metadata.update(ops=[other]))
-    assert_refused(
-        run("selftest", "--artifact", path), "another schema", "int[] target", "Tensor? weight", "--ops"
-    )
-
-
-def test_an_op_that_gained_an_argument_with_a_default(run: Run, rewrite: Rewrite) -> None:
-    older = "lensbox::masked_giou_loss(Tensor pred, Tensor target) -> Tensor"
-    path = rewrite(lambda metadata: metadata.update(ops=[older]))
     result = run("selftest", "--artifact", path)
-    assert result.code == 0, result.stderr
+    assert_refused(result, "lensbox::new_op", "not registered", str(library_path()))
 
 
 def test_absent_op_library(run: Run, artifact: Path) -> None:
     assert_refused(run("selftest", "--artifact", artifact, "--ops", "no/lib.so"), "no/lib.so: no such file")
     assert_refused(run("selftest", "--artifact", artifact, ops="no/env.so"), "no/env.so: no such file")
-
-
-def test_an_op_library_that_is_none(run: Run, artifact: Path, tmp_path: Path) -> None:
-    path = tmp_path / "text.so"
-    path.write_text("text")
-    assert_refused(
-        run("selftest", "--artifact", artifact, "--ops", path),
-        str(path),
-        "linker",
-        f"torch {minor_version()}",
-    )
-
-
-def test_an_op_library_with_a_symbol_that_is_not_there(run: Run, artifact: Path, tmp_path: Path) -> None:
-    library = compile_library(
-        tmp_path, 'extern "C" void not_in_this_torch(); void f() { not_in_this_torch(); }'
-    )
-    result = run("selftest", "--artifact", artifact, "--ops", library)
-    assert_refused(result, str(library), "not_in_this_torch", f"torch {minor_version()}")
 
 
 def test_a_copy_of_the_op_library(run: Run, artifact: Path, tmp_path: Path) -> None:
@@ -166,33 +108,39 @@ def test_a_copy_of_the_op_library(run: Run, artifact: Path, tmp_path: Path) -> N
     assert str(library_path()) in result.stderr
 
 
-def test_an_op_library_whose_initialiser_throws(run: Run, artifact: Path, tmp_path: Path) -> None:
-    library = compile_library(
-        tmp_path, '#include <stdexcept>\nstatic int x = (throw std::runtime_error("too bad"), 1);'
-    )
-    result = run("selftest", "--artifact", artifact, "--ops", library_path(), "--ops", library)
-    assert_refused(result, str(library), "the process must end", "too bad")
+RECORD = "lensbox-build version=0.1.0 torch=1.4.0+cu92 backends=cpu,cuda"
 
 
-def test_an_op_library_for_another_torch(run: Run, artifact: Path, tmp_path: Path) -> None:
-    record = "lensbox-build version=0.1.0 torch=1.4.0+cu92 backends=cpu,cuda"
-    library = compile_library(tmp_path, f'extern const char record[]; const char record[] = "{record}";')
-    result = run("selftest", "--artifact", artifact, "--ops", library)
-    assert_refused(result, str(library), "another version of torch", record, f"torch {minor_version()}")
-
-
-def minor_version() -> str:
-    return ".".join(torch.__version__.split(".")[:2])
-
-
-def compile_library(folder: Path, source: str) -> Path:
-    (folder / "library.cpp").write_text(source)
-    library = folder / "library.so"
+@pytest.mark.parametrize(
+    ("source", "parts"),
+    [
+        ('extern "C" void not_in_this_torch(); void f() { not_in_this_torch(); }', ["not_in_this_torch"]),
+        (
+            '#include <stdexcept>\nstatic int x = (throw std::runtime_error("too bad"), 1);',
+            ["the process must end", "too bad"],
+        ),
+        (
+            f'extern const char record[]; const char record[] = "{RECORD}";',
+            ["another version of torch", RECORD],
+        ),
+    ],
+)
+def test_an_op_library_that_cannot_be_opened(
+    run: Run, artifact: Path, tmp_path: Path, source: str, parts: list[str]
+) -> None:
+    (tmp_path / "library.cpp").write_text(source)
+    library = tmp_path / "library.so"
     compiler = os.environ.get("CXX", "c++")
     subprocess.run(
-        [compiler, "-shared", "-fPIC", "-o", library, folder / "library.cpp"], check=True, capture_output=True
+        [compiler, "-shared", "-fPIC", "-o", library, tmp_path / "library.cpp"],
+        check=True,
+        capture_output=True,
     )
-    return library
+    # The first library is opened when the artifact is loaded, the second one before.
+    for libraries in (["--ops", library], ["--ops", library_path(), "--ops", library]):
+        result = run("selftest", "--artifact", artifact, *libraries)
+        this_torch = ".".join(torch.__version__.split(".")[:2])
+        assert_refused(result, str(library), f"torch {this_torch}", *parts)
 
 
 def test_an_op_library_beside_the_program_is_found(
@@ -232,40 +180,6 @@ class Raising(StandIn):
         return boxes
 
 
-class WrongTuple(StandIn):
-    @torch.jit.export
-    def restore(self, boxes: Tensor, geometry: Tensor) -> tuple[Tensor, Tensor]:  # type: ignore[override]
-        return boxes, geometry
-
-
-class WrongShape(StandIn):
-    @torch.jit.export
-    def restore(self, boxes: Tensor, geometry: Tensor) -> Tensor:
-        return torch.zeros(7, 4)
-
-
-class WrongCanvases(StandIn):
-    @torch.jit.export
-    def preprocess(self, images: list[Tensor], windows: Tensor) -> tuple[Tensor, Tensor]:
-        return torch.zeros([1, 256, 256], dtype=torch.uint8), torch.ones(6)
-
-
-class WrongCount(StandIn):
-    @torch.jit.export
-    def detect(
-        self, images: Tensor, score_threshold: float, iou_threshold: float
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        return torch.zeros(1, 256, 4), torch.zeros(1, 256), torch.full([1], 257, dtype=torch.int32)
-
-
-class WrongBatch(StandIn):
-    @torch.jit.export
-    def detect(
-        self, images: Tensor, score_threshold: float, iou_threshold: float
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        return torch.zeros(2, 256, 4), torch.zeros(2, 256), torch.zeros(2, dtype=torch.int32)
-
-
 @pytest.fixture
 def photo(tmp_path: Path) -> Path:
     path = tmp_path / "photo.png"
@@ -285,14 +199,6 @@ def test_what_an_artifact_prints_goes_to_stderr(run: Run, save_stand_in: SaveSta
     [
         (Plain(), ["has no method preprocess"]),
         (Raising(), ["method restore failed", "this detector gives up"]),
-        (WrongTuple(), ["method restore must return 1 tensor", "Tuple"]),
-        (WrongShape(), ["method restore must keep the shape [1, 256, 4]", "[7, 4]"]),
-        (
-            WrongCanvases(),
-            ["method preprocess must return canvases [B, C, H, W]", "[1, 256, 256] and [6] for 1"],
-        ),
-        (WrongCount(), ["method detect must return counts of 0 to 256, got 257"]),
-        (WrongBatch(), ["method detect must return boxes [B, K, 4]", "[2, 256, 4]", "for 1"]),
     ],
 )
 def test_an_artifact_that_does_not_keep_the_contract(

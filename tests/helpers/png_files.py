@@ -3,10 +3,23 @@
 import struct
 import zlib
 
+SIGNATURE = b"\x89PNG\r\n\x1a\n"
+
 
 def chunk(name: bytes, content: bytes = b"") -> bytes:
     """A chunk with a right checksum."""
     return struct.pack(">I", len(content)) + name + content + struct.pack(">I", zlib.crc32(name + content))
+
+
+END = chunk(b"IEND")
+
+
+def png_header(
+    width: int, height: int, bits: int = 8, color_type: int = 2, interlaced: bool = False
+) -> bytes:
+    """The beginning of a file: the signature and the header chunk."""
+    fields = struct.pack(">IIBBBBB", width, height, bits, color_type, 0, 0, interlaced)
+    return SIGNATURE + chunk(b"IHDR", fields)
 
 
 def png_file(
@@ -17,19 +30,11 @@ def png_file(
     before: bytes = b"",
     after: bytes = b"",
     bits: int = 8,
+    interlaced: bool = False,
 ) -> bytes:
     """A file of `bits` bits a sample, all zero by default, and more chunks before and after the pixels."""
     samples = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}[color_type]
     if pixels is None:
         pixels = bytes((width * samples * bits // 8 + 1) * height)
-    header = struct.pack(">IIBBBBB", width, height, bits, color_type, 0, 0, 0)
-    return b"".join(
-        (
-            b"\x89PNG\r\n\x1a\n",
-            chunk(b"IHDR", header),
-            before,
-            chunk(b"IDAT", zlib.compress(pixels)),
-            after,
-            chunk(b"IEND"),
-        )
-    )
+    header = png_header(width, height, bits, color_type, interlaced)
+    return header + before + chunk(b"IDAT", zlib.compress(pixels)) + after + END
