@@ -2,7 +2,7 @@
 
 import contextlib
 import dataclasses
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from lensbox.artifact.self_test import TOLERANCES, Tolerance, max_error, tolerance_failures
+from lensbox.artifact.self_test import IOU_TOLERANCES, TOLERANCES
+from lensbox.bench.detections import require_same_detections
 from lensbox.bench.detector.yunet import OUTPUTS, YuNet
 from lensbox.bench.runner import MakeRun, UnavailableError, Way, WrongAnswerError, always
 from lensbox.common.errors import ArtifactError
@@ -18,6 +19,7 @@ from lensbox.export.pipeline import save_artifact
 from lensbox.export.verify.tolerances import prediction_failures
 from lensbox.model import FaceDetector
 from lensbox.runtime.artifact import Artifact
+from lensbox.runtime.detection_sets import Limits, found_in
 from lensbox.runtime.formats.onnx_options import OnnxOptions
 from lensbox.runtime.loading import load_artifact
 
@@ -33,7 +35,7 @@ CAPTURED = ", captured"
 YUNET_SIZE = (256, 256)
 _OWN = (TORCHSCRIPT, TORCHSCRIPT + CAPTURED, ONNX, TORCHSCRIPT_NETWORK)
 
-_ROUNDED = Tolerance(boxes=3.0, scores=0.05, loss=0.0)  # for the 8 bits of mantissa of bfloat16
+_ROUNDED = Limits(boxes=3.0, scores=0.05, iou=0.1, extras={})  # for the 8 bits of mantissa of bfloat16
 
 
 class Detectors:
@@ -48,14 +50,13 @@ class Detectors:
         self._artifacts: dict[str, Artifact] = {}
         self._failures: dict[str, str] = {}
 
-    def canvases(self, artifact: Artifact, batch: int) -> tuple[Tensor, float, float]:
-        """Return copies of the self-test's picture as canvases, and its thresholds: with these no rounding
-        decides what is found."""
+    def canvases(self, artifact: Artifact, batch: int) -> tuple[Tensor, tuple[float, float]]:
+        """Return copies of the self-test's picture as canvases, and its thresholds of score and IoU."""
         test = artifact.metadata.self_test
         with torch.inference_mode():
             canvases, _ = artifact.module.preprocess([test.image.to(self.device)])
         repeated: Tensor = canvases.repeat(batch, 1, 1, 1)
-        return repeated, test.score_threshold, test.iou_threshold
+        return repeated, (test.score_threshold, test.iou_threshold)
 
     def torchscript(self, dtype: str = "float32", copy: str = "") -> Artifact:
         """Return the TorchScript artifact. copy: a name for one that is loaded for itself."""
@@ -158,18 +159,22 @@ def _prepare_detect(
 ) -> MakeRun:
     """Prepare an artifact. A captured one is loaded for itself: plain calls must not run in its graphs."""
     artifact = load(copy="captured") if capture else load()
-    canvases, *thresholds = detectors.canvases(artifact, batch)
+    canvases, thresholds = detectors.canvases(artifact, batch)
     if capture:
         artifact.capture([batch], *thresholds)
     call = partial(artifact.detect, canvases, *thresholds)
-    expected = detectors.detector.detect(canvases[:1].cpu(), *thresholds)
-    tolerance = _ROUNDED if "bfloat16" in name else TOLERANCES[detectors.device]
-    _check_detections(call(), expected, tolerance)
+    expected = found_in(_named(detectors.detector.detect(canvases[:1].cpu(), *thresholds)), None)
+    tolerance, iou = TOLERANCES[detectors.device], IOU_TOLERANCES[detectors.device]
+    limits = _ROUNDED if "bfloat16" in name else Limits(tolerance.boxes, tolerance.scores, iou, {})
+    answer = _named(call())
+    for index in range(batch):
+        require_same_detections(found_in(answer, None, index), expected, thresholds, limits)
     return always(call)
 
 
 def _prepare_eager(detectors: Detectors, batch: int) -> MakeRun:
-    return always(partial(detectors.detector.detect, *detectors.canvases(detectors.torchscript(), batch)))
+    canvases, thresholds = detectors.canvases(detectors.torchscript(), batch)
+    return always(partial(detectors.detector.detect, canvases, *thresholds))
 
 
 def _prepare_network(detectors: Detectors, batch: int, onnxruntime: bool) -> MakeRun:
@@ -190,20 +195,9 @@ def _prepare_yunet(detectors: Detectors, batch: int) -> MakeRun:
     return always(partial(detectors.network_session(yardstick=True).run, None, {"images": images}))
 
 
-def _check_detections(answer: Sequence[Any], expected: Sequence[Tensor], tolerance: Tolerance) -> None:
-    """Compare every canvas with the eager detector's answer for one. Raises WrongAnswerError."""
-    boxes, scores, counts = (torch.as_tensor(value).cpu() for value in answer)
-    count = int(expected[2][0])
-    if not bool((counts == count).all()):
-        raise WrongAnswerError(f"{sorted(set(counts.tolist()))} faces are found, {count} were expected")
-    failures = tolerance_failures(
-        (
-            ("boxes", "px", max_error(boxes[:, :count], expected[0][:, :count]), tolerance.boxes),
-            ("scores", "", max_error(scores[:, :count], expected[1][:, :count]), tolerance.scores),
-        )
-    )
-    if failures:
-        raise WrongAnswerError("; ".join(failures))
+def _named(answer: tuple[Any, Any, Any]) -> dict[str, Tensor]:
+    names = ("boxes", "scores", "counts")
+    return {name: torch.as_tensor(value) for name, value in zip(names, answer, strict=True)}
 
 
 @contextlib.contextmanager

@@ -4,12 +4,14 @@ import torch
 from torch import Tensor
 
 from lensbox.artifact.metadata import Canvas
-from lensbox.artifact.self_test import TOLERANCES, max_error, tolerance_failures
+from lensbox.artifact.self_test import IOU_TOLERANCES, TOLERANCES
+from lensbox.bench.detections import require_same_detections
 from lensbox.bench.photo import reference
 from lensbox.bench.runner import WrongAnswerError
 from lensbox.ops.torchvision_api import box_iou
 from lensbox.runtime.artifact import Artifact
 from lensbox.runtime.detection import Detections
+from lensbox.runtime.detection_sets import Found, Limits
 
 # A peer decodes and resizes in its own way: faces that are hardly found may be lost, others move a little.
 _CLEAR_SCORE = 0.7
@@ -58,23 +60,23 @@ def require_near(name: str, actual: Tensor, expected: Tensor, mean: float, most:
 
 
 def require_equal_detections(
-    actual: Detections, expected: Detections, device: str, pixels: float = 1.0
+    actual: Detections, expected: Detections, artifact: Artifact, pixels: float = 1.0
 ) -> None:
-    """Raise WrongAnswerError if detections differ by more than rounding on the device.
+    """Raise WrongAnswerError if detections differ by more than rounding on the artifact's device.
 
     pixels: number of pixels of the photograph in one of the canvas.
     """
-    if len(actual.boxes) != len(expected.boxes):
-        raise WrongAnswerError(f"{len(actual.boxes)} faces are found, {len(expected.boxes)} were expected")
-    tolerance = TOLERANCES[device]
-    failures = tolerance_failures(
-        (
-            ("boxes", " px", max_error(actual.boxes, expected.boxes), tolerance.boxes * pixels),
-            ("scores", "", max_error(actual.scores, expected.scores), tolerance.scores),
-        )
+    device, metadata = artifact.device.type, artifact.metadata
+    limits = Limits(
+        TOLERANCES[device].boxes * pixels, TOLERANCES[device].scores, IOU_TOLERANCES[device], extras={}
     )
-    if failures:
-        raise WrongAnswerError("; ".join(failures))
+    thresholds = metadata.score_threshold, metadata.iou_threshold
+    require_same_detections(_found(actual), _found(expected), thresholds, limits)
+
+
+def _found(detections: Detections) -> Found:
+    labels = torch.zeros(len(detections.scores), dtype=torch.int64)
+    return Found(detections.boxes, detections.scores, labels, full=False, extras={})
 
 
 def require_same_faces(actual: Detections, expected: Detections) -> None:

@@ -48,7 +48,7 @@ def to_boxes_case(artifact: Artifact, photograph: Photograph, threads: int) -> C
         if name == LENSBOX:
             canvas = artifact.metadata.canvas
             pixels = max(photograph.width / canvas.width, photograph.height / canvas.height)
-            check.require_equal_detections(found, expected, artifact.device.type, pixels)
+            check.require_equal_detections(found, expected, artifact, pixels)
         else:
             check.require_same_faces(found, expected)
         return always(partial(to_boxes, photograph.file))
