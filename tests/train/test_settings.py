@@ -50,12 +50,10 @@ def test_bad_values_are_refused_with_key_rule_and_value(values: dict[Any, Any], 
         with_values(DEFAULTS, values)
 
 
-def test_the_recipe_of_the_shipped_weights_reads() -> None:
-    """Settings that have become constants since then had the values of these constants."""
-    recipe = json.loads(read_metadata()["recipe"])
-    known = {member.name for member in dataclasses.fields(TrainConfig)}
-    config = with_values(DEFAULTS, {name: value for name, value in recipe.items() if name in known})
-    assert (config.model, config.ema_warmup, config.source_weights["wider"]) == ("base", 4.0, 3.0)
+@pytest.mark.parametrize("key", ["recipe", "recipe_refined"])
+def test_reads_the_recipes_of_the_shipped_weights(key: str) -> None:
+    config = with_values(DEFAULTS, json.loads(read_metadata()[key]))
+    assert (config.model, config.source_weights["wider"]) == ("base", 3.0)
 
 
 def test_json_of_a_configuration_gives_it_back() -> None:
