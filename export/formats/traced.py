@@ -15,6 +15,7 @@ from lensbox.export.graph import TensorThresholds
 from lensbox.export.wrapper import own_methods
 from lensbox.model import Detector
 from lensbox.model.protocol_check import is_users, location, named
+from lensbox.runtime.torchscript import torchscript_call
 
 _logger = logging.getLogger(__name__)
 
@@ -47,6 +48,8 @@ class TracedDetector(nn.Module):
         self.sizes = sorted(sizes, reverse=True)
         fixed = cast(Detector, copy.deepcopy(cast(nn.Module, inner)).requires_grad_(False))
         self.networks = nn.ModuleList(_trace(fixed, thresholds, size) for size in self.sizes or [_ANY_BATCH])
+        if not self.sizes:
+            _check_any_batch(cast(torch.jit.ScriptModule, self.networks[0]), fixed)
 
     def detect(self, images: Tensor, score_threshold: float, iou_threshold: float) -> dict[str, Tensor]:
         """See `Detector.detect`."""
@@ -150,6 +153,24 @@ def _trace(detector: Detector, thresholds: tuple[float, float], size: int) -> to
         )
     assert isinstance(traced, torch.jit.ScriptModule)
     return traced
+
+
+def _check_any_batch(network: torch.jit.ScriptModule, detector: Detector) -> None:
+    """Run the trace for one image. Raises ArtifactError if the trace takes only the batch of its example."""
+    specification = detector.specification
+    canvas = torch.zeros(
+        1, specification.channels, specification.height, specification.width, dtype=torch.uint8
+    )
+    try:
+        with torchscript_call():
+            network(canvas, torch.tensor(1.0), torch.tensor(0.5))
+    except RuntimeError as error:
+        reason = str(error).strip().splitlines()[-1].removeprefix("RuntimeError: ")
+        raise ArtifactError(
+            f"the trace takes batches of {_ANY_BATCH} only, as the detector's code keeps the size of a batch "
+            f"as a constant (a loop over images does): {reason}. Compute with whole tensors, or export for "
+            "sizes that you name: --batch 1,8"
+        ) from error
 
 
 def mend_trace(module: torch.jit.ScriptModule, methods: Sequence[str]) -> None:

@@ -90,6 +90,18 @@ def test_names_the_line_that_a_trace_freezes(tmp_path: Path, caplog: pytest.LogC
     assert "# frozen" in caplog.text
 
 
+def test_refuses_a_trace_that_froze_the_batch(tmp_path: Path) -> None:
+    class OneByOne(Uncompiled):
+        def detect(self, images: Tensor, score_threshold: float, iou_threshold: float) -> Answer:
+            found = super().detect(images, score_threshold, iou_threshold)
+            labels = torch.stack([row.clamp(max=1) for row in found["labels"]])
+            return {**found, "labels": labels}
+
+    with pytest.raises(ArtifactError, match=r"takes batches of 2 only, .*--batch 1,8"):
+        save_artifact(OneByOne(), tmp_path / "a.pt")
+    save_artifact(OneByOne(), tmp_path / "a.pt", batches=(2,))
+
+
 @pytest.mark.parametrize("make", [FittingItsOwnWay, LosingItsOwnWay])
 def test_own_methods_cannot_be_traced(make: type[nn.Module], tmp_path: Path) -> None:
     detector: Any = make()
