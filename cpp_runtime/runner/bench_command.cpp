@@ -1,30 +1,161 @@
 #include <ATen/ATen.h>
-#include <ATen/Context.h>
 #include <ATen/Parallel.h>
-#include <c10/core/InferenceMode.h>
+#include <c10/core/CachingDeviceAllocator.h>
+#include <c10/core/StreamGuard.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 #include <lensbox/torch/tensors.h>
-#include <torch/csrc/inductor/aoti_package/model_package_loader.h>
-#include <torch/csrc/jit/serialization/import.h>
 #include <torch/version.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cmath>
+#include <exception>
 #include <fstream>
-#include <iterator>
-#include <memory>
+#include <functional>
+#include <thread>
 
-#include "bench_timing.h"
 #include "commands.h"
-#include "model/onnx_session.h"
-#include "process.h"
 #include "streams.h"
 
 namespace {
 
 using Json = nlohmann::ordered_json;
+using Clock = std::chrono::steady_clock;
 
-constexpr size_t kMostCallers = 8;  // further ones wait
+// --- timing ---
+
+// A way to do the same work, for one batch of images.
+struct BenchWay {
+  std::string name;
+  std::function<void()> call;  // may return before the device is done
+};
+
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+// Wait until the device has done the work of this thread.
+void wait_for(c10::Device device) {
+  if (!device.is_cuda()) return;
+  c10::impl::VirtualGuardImpl(device.type()).getStream(device).synchronize();
+}
+
+// Return the number of calls.
+size_t call_for(const BenchWay& way, c10::Device device, Clock::time_point start, double seconds,
+                size_t calls_between_waits) {
+  size_t calls = 0;
+  do {
+    for (size_t i = 0; i < calls_between_waits; ++i) {
+      way.call();
+    }
+    wait_for(device);
+    calls += calls_between_waits;
+  } while (seconds_since(start) < seconds);
+  return calls;
+}
+
+// Return the milliseconds of each call of each way, up to the result on the device. The ways take turns, so
+// that a disturbance meets all of them, for `seconds` a way or more, at least once each.
+std::vector<std::vector<double>> sample_latencies(const std::vector<BenchWay>& ways, c10::Device device,
+                                                  double seconds) {
+  std::vector<std::vector<double>> milliseconds(ways.size());
+  const auto start = Clock::now();
+  do {
+    for (size_t i = 0; i < ways.size(); ++i) {
+      const auto begin = Clock::now();
+      ways[i].call();
+      wait_for(device);
+      milliseconds[i].push_back(seconds_since(begin) * 1e3);
+    }
+  } while (seconds_since(start) < seconds * static_cast<double>(ways.size()));
+  return milliseconds;
+}
+
+// Return the calls per second: as many threads as `callers` call the way again and again for `seconds`, on a
+// GPU each on a stream of its own, and wait for the device after every `calls_between_waits` calls.
+double calls_per_second(const BenchWay& way, c10::Device device, double seconds, size_t callers,
+                        size_t calls_between_waits) {
+  std::vector<size_t> calls(callers);
+  std::vector<std::exception_ptr> errors(callers);
+  const auto start = Clock::now();
+  const auto work = [&](size_t caller) {
+    try {
+      at::init_num_threads();  // the number is each thread's own
+      std::optional<c10::StreamGuard> on_stream;
+      if (device.is_cuda()) {
+        on_stream.emplace(c10::impl::VirtualGuardImpl(device.type()).getStreamFromGlobalPool(device));
+      }
+      calls[caller] = call_for(way, device, start, seconds, calls_between_waits);
+    } catch (...) {
+      errors[caller] = std::current_exception();
+    }
+  };
+  {
+    // The first caller is this thread, for which torch is already warm.
+    std::vector<std::jthread> threads;
+    for (size_t caller = 1; caller < callers; ++caller) {
+      threads.emplace_back(work, caller);
+    }
+    work(0);
+  }
+  const double elapsed = seconds_since(start);
+  size_t all = 0;
+  for (size_t caller = 0; caller < callers; ++caller) {
+    if (errors[caller]) std::rethrow_exception(errors[caller]);
+    all += calls[caller];
+  }
+  return static_cast<double>(all) / elapsed;
+}
+
+// Return the value below which `share` (0..1) of the samples lie, interpolated linearly between neighbours.
+double percentile(std::vector<double> samples, double share) {
+  std::ranges::sort(samples);
+  const double position = share * static_cast<double>(samples.size() - 1);
+  const auto low = static_cast<size_t>(position);
+  const size_t high = std::min(low + 1, samples.size() - 1);
+  return std::lerp(samples[low], samples[high], position - static_cast<double>(low));
+}
+
+// --- memory ---
+
+bool could_reset = false;
+
+// Return the bytes of the line "VmHWM:   1234 kB" of /proc/self/status.
+std::optional<int64_t> most_resident() {
+  std::ifstream status("/proc/self/status");
+  for (std::string key; status >> key;) {
+    int64_t kilobytes = 0;
+    if (key == "VmHWM:" && status >> kilobytes) return kilobytes * 1024;
+  }
+  return std::nullopt;
+}
+
+// Peak memory since the last reset, in bytes; nothing if it cannot be known.
+struct PeakMemory {
+  std::optional<int64_t> process;  // resident, of the whole process
+  std::optional<int64_t> device;   // that torch's allocator gave out on the GPU
+};
+
+void reset_peak_memory(c10::Device device) {
+  std::ofstream clear("/proc/self/clear_refs");
+  clear << 5 << std::flush;  // the peak alone, see proc(5)
+  could_reset = clear.good();
+  if (device.is_cuda()) c10::getDeviceAllocator(device.type())->resetPeakStats(device.index());
+}
+
+PeakMemory peak_memory(c10::Device device) {
+  PeakMemory peak;
+  if (could_reset) peak.process = most_resident();
+  if (device.is_cuda()) {
+    constexpr auto kAll = static_cast<size_t>(c10::CachingAllocator::StatType::AGGREGATE);
+    peak.device =
+        c10::getDeviceAllocator(device.type())->getDeviceStats(device.index()).allocated_bytes[kAll].peak;
+  }
+  return peak;
+}
+
+// --- the command ---
 
 // Return the self-test's picture, repeated or cropped to the size of the canvas: uint8 [c, h, w].
 at::Tensor picture(const lensbox::Metadata& metadata) {
@@ -40,71 +171,22 @@ at::Tensor picture(const lensbox::Metadata& metadata) {
   return image.contiguous();
 }
 
-// Set TF32 for the bare module as the detector's own calls do.
-void use_precision_of(const lensbox::Detector& detector) {
-  if (!device_of(detector).is_cuda()) return;
-  const auto& precision = detector.metadata().precision;
-  const bool tf32 = precision && precision->dtype == lensbox::Precision::Dtype::kTf32;
-  for (const auto op : {at::Float32Op::CONV, at::Float32Op::RNN, at::Float32Op::MATMUL}) {
-    at::globalContext().setFloat32Precision(at::Float32Backend::CUDA, op,
-                                            tf32 ? at::Float32Precision::TF32 : at::Float32Precision::IEEE);
-  }
-}
-
-std::string read_bytes(const std::string& path) {
-  std::ifstream stream(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(stream), {}};
-}
-
-// Return a call of the method detect without Lensbox's code around it.
-std::function<void()> bare_detect(const lensbox::Detector& detector, const std::string& path,
-                                  const at::Tensor& canvases, double score, double iou) {
-  const c10::Device device = device_of(detector);
-  if (detector.metadata().file_kind == lensbox::FileKind::kOnnx) {
-    const auto session = lensbox::open_onnx_session(path, read_bytes(path), at::get_num_threads());
-    return [session, canvases, score, iou] { session->run(canvases, score, iou); };
-  }
-  if (detector.metadata().file_kind == lensbox::FileKind::kPackage) {
-    const auto loader = std::make_shared<torch::inductor::AOTIModelPackageLoader>(
-        path, "detect", /*run_single_threaded=*/false, kMostCallers, device.index());
-    const auto number = [](double value) { return at::scalar_tensor(value, at::dtype(at::kDouble)); };
-    return [loader, inputs = std::vector<at::Tensor>{canvases, number(score), number(iou)}] {
-      const c10::InferenceMode inference_mode;
-      loader->run(inputs);
-    };
-  }
-  const auto module = std::make_shared<torch::jit::Module>(torch::jit::load(path, device));
-  module->eval();
-  return [module, canvases, score, iou] {
-    const c10::InferenceMode inference_mode;
-    module->get_method("detect")({canvases, score, iou});
-  };
-}
-
 // Return the ways that `bench` times; they share their input, the picture of the self-test as canvases:
 //   whole   detect_photos: canvas-sized images in the CPU's memory become detections
 //   detect  detect_canvases: canvases on the device become boxes on the device
-//   module  the artifact's method detect called through torch alone, with torch's own settings but for the
-//           artifact's precision on GPUs, which then holds for the process; of a package its bare code,
-//           of an ONNX file a session of onnxruntime
-std::vector<BenchWay> bench_ways(const lensbox::Detector& detector, const std::string& path, int64_t batch) {
+std::vector<BenchWay> bench_ways(const lensbox::Detector& detector, int64_t batch) {
   const at::Tensor image = picture(detector.metadata());
-  use_precision_of(detector);
   std::vector<lensbox::Photo> photos;
   for (int64_t i = 0; i < batch; ++i) {
     photos.push_back(lensbox::Photo::of(image.clone()));
   }
   const at::Tensor canvases = image.unsqueeze(0).repeat({batch, 1, 1, 1}).to(device_of(detector));
-  return {
-      {"whole", [&detector, photos] { detect_photos(detector, photos); }},
-      {"detect", [&detector, canvases] { detect_canvases(detector, canvases); }},
-      {"module", bare_detect(detector, path, canvases, detector.metadata().score_threshold,
-                             detector.metadata().iou_threshold)},
-  };
+  return {{"whole", [&detector, photos] { detect_photos(detector, photos); }},
+          {"detect", [&detector, canvases] { detect_canvases(detector, canvases); }}};
 }
 
 constexpr double kWarmUpSeconds = 0.3;
-constexpr int kWarmUpCalls = 5;               // torch watches the first calls and then compiles
+constexpr int kWarmUpCalls = 5;               // cuDNN chooses kernels in the first calls
 constexpr double kSecondsBetweenWaits = 0.1;  // else a GPU's queue would hold seconds of work
 constexpr int kRounds = 5;                    // in which the ways take turns
 constexpr double kMegabyte = 1e6;
@@ -123,24 +205,19 @@ void warm_up(const BenchWay& way, c10::Device device) {
   sample_latencies({way}, device, kWarmUpSeconds);
 }
 
-Json bench_batch(const lensbox::Detector& detector, const ModelOptions& model, const BenchOptions& options,
-                 int64_t batch) {
+Json bench_batch(const lensbox::Detector& detector, const BenchOptions& options, int64_t batch) {
   const c10::Device device = device_of(detector);
-  const std::vector<BenchWay> ways = bench_ways(detector, model.artifact.string(), batch);
+  const std::vector<BenchWay> ways = bench_ways(detector, batch);
   for (const BenchWay& way : ways) {
     warm_up(way, device);
   }
   const auto latencies = sample_latencies(ways, device, options.seconds);
-
-  std::vector<double> medians;
-  for (const std::vector<double>& samples : latencies) {
-    medians.push_back(percentile(samples, 0.5));
-  }
   std::vector<double> images_per_second(ways.size());
   std::vector<PeakMemory> peaks(ways.size());
   for (int round = 0; round < kRounds; ++round) {
     for (size_t i = 0; i < ways.size(); ++i) {
-      const double calls = std::clamp(kSecondsBetweenWaits * 1e3 / medians[i], 1.0, 100.0);
+      const double median = percentile(latencies[i], 0.5);
+      const double calls = std::clamp(kSecondsBetweenWaits * 1e3 / median, 1.0, 100.0);
       reset_peak_memory(device);
       images_per_second[i] += static_cast<double>(batch) / kRounds *
                               calls_per_second(ways[i], device, options.seconds / kRounds, options.callers,
@@ -151,69 +228,32 @@ Json bench_batch(const lensbox::Detector& detector, const ModelOptions& model, c
 
   Json result = {{"batch", batch}};
   for (size_t i = 0; i < ways.size(); ++i) {
-    result[ways[i].name] = {
+    Json& figures = result[ways[i].name];
+    figures = {
         {"calls", latencies[i].size()},
-        {"p50_ms", rounded(medians[i], 4)},
+        {"p50_ms", rounded(percentile(latencies[i], 0.5), 4)},
         {"p90_ms", rounded(percentile(latencies[i], 0.9), 4)},
         {"p99_ms", rounded(percentile(latencies[i], 0.99), 4)},
         {"images_per_s", rounded(images_per_second[i], 1)},
         {"peak_memory_mb", megabytes(peaks[i].process)},
     };
-    if (device.is_cuda()) result[ways[i].name]["peak_gpu_memory_mb"] = megabytes(peaks[i].device);
-  }
-  // The last way is the bare module.
-  for (size_t i = 0; i + 1 < ways.size(); ++i) {
-    result[ways[i].name]["p50_to_module"] = rounded(medians[i] / medians.back(), 3);
-    result[ways[i].name]["images_per_s_to_module"] =
-        rounded(images_per_second[i] / images_per_second.back(), 3);
+    if (device.is_cuda()) figures["peak_gpu_memory_mb"] = megabytes(peaks[i].device);
   }
   return result;
-}
-
-// Return the milliseconds from the start of the process to the first boxes.
-Json time_start(const lensbox::Detector& detector, double loading) {
-  const lensbox::LoadTimes& load = detector.load_times();
-  const lensbox::SelfTest& test = detector.metadata().self_test;
-  const at::Tensor image =
-      at::tensor(at::ArrayRef<uint8_t>(test.pixels), at::kByte).reshape(test.image_shape);
-  const auto begin = std::chrono::steady_clock::now();
-  detect_photos(detector, {lensbox::Photo::of(image)});
-  const double first =
-      std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count();
-  const auto to_main = milliseconds_to_main();
-  Json parts = {
-      {"process_to_main_ms", to_main ? Json(rounded(*to_main, 0)) : Json()},
-      {"read_and_check_ms", rounded(load.checking, 1)},
-      {"op_library_ms", rounded(load.op_library, 1)},
-      {"torch_load_ms", rounded(load.module, 1)},
-      {"other_loading_ms", rounded(loading - load.checking - load.op_library - load.module, 1)},
-      {"first_detect_ms", rounded(first, 1)},
-  };
-  if (to_main) parts["to_first_boxes_ms"] = rounded(*to_main + loading + first, 0);
-  return parts;
 }
 
 }  // namespace
 
 ExitCode run_bench(const ModelOptions& model, const BenchOptions& options) {
-  const auto begin = std::chrono::steady_clock::now();
   lensbox::Detector detector = load(model);
-  const double loading =
-      std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count();
   Json document = {
-      {"device", device_of(detector).str()},
-      {"threads", at::get_num_threads()},
-      {"libtorch", TORCH_VERSION},
-      {"capture", options.capture && device_of(detector).is_cuda()},
-      {"callers", options.callers},
-      {"start", time_start(detector, loading)},
-      {"batches", Json::array()},
+      {"device", device_of(detector).str()}, {"threads", at::get_num_threads()},
+      {"libtorch", TORCH_VERSION},           {"capture", options.capture && device_of(detector).is_cuda()},
+      {"callers", options.callers},          {"batches", Json::array()},
   };
   for (const int64_t batch : options.batch_sizes) {
-    if (options.capture) {
-      detector.capture({&batch, 1});
-    }
-    document["batches"].push_back(bench_batch(detector, model, options, batch));
+    if (options.capture) detector.capture({&batch, 1});
+    document["batches"].push_back(bench_batch(detector, options, batch));
   }
   print_line(document);
   return ExitCode::kGood;

@@ -11,84 +11,59 @@
 #include <utility>
 #include <variant>
 
+#include "file/json.h"
+
 namespace {
 
-using lensbox::InputError;
-
 using Json = nlohmann::ordered_json;
+using lensbox::JsonField;
 
-[[noreturn]] void fail(const std::string& where, const std::string& rule, const Json& value) {
-  std::string text = value.dump();
-  if (text.size() > 80) text = text.substr(0, 77) + "...";
-  throw InputError(where + ": " + rule + ", got " + text);
-}
-
-std::string element(const std::string& where, size_t index) {
-  return where + "[" + std::to_string(index) + "]";
-}
-
-const Json& array_at(const Json& object, const char* key, const std::string& where) {
-  const auto found = object.is_object() ? object.find(key) : object.end();
-  if (found == object.end() || !found->is_array()) {
-    fail(where, std::string("must be an object with an array \"") + key + "\"", object);
-  }
-  return *found;
-}
-
-void append_box(const Json& box, const std::string& where, std::vector<double>& values) {
-  if (!box.is_array() || box.size() != 4) fail(where, "a box must be four numbers [x1, y1, x2, y2]", box);
-  for (size_t k = 0; k < 4; ++k) {
-    if (!box[k].is_number()) fail(element(where, k), "must be a number", box[k]);
-    values.push_back(box[k].get<double>());
-  }
-}
-
-void append_boxes(const Json& boxes, const std::string& where, std::vector<double>& values) {
-  for (size_t i = 0; i < boxes.size(); ++i) {
-    append_box(boxes[i], element(where, i), values);
-  }
+void append_box(const JsonField& box, std::vector<double>& values) {
+  const std::vector<double> edges = box.numbers(-lensbox::kMaxFloat32, lensbox::kMaxFloat32);
+  if (edges.size() != 4) box.fail("must be a box, four numbers [x1, y1, x2, y2]");
+  values.insert(values.end(), edges.begin(), edges.end());
 }
 
 at::Tensor make_tensor(const std::vector<double>& values, at::IntArrayRef shape) {
   return at::tensor(values, at::kDouble).reshape(shape);
 }
 
-at::Tensor parse_nested_arrays(const Json& boxes, const std::string& where) {
-  if (!boxes.is_array()) fail(where, "must be nested arrays [N][4] or [B][N][4] of numbers", boxes);
-  const auto outer = static_cast<int64_t>(boxes.size());
+// boxes: as read from `json`, [N][4] or [B][N][4].
+at::Tensor parse_nested_arrays(const JsonField& boxes, const Json& json) {
+  const std::vector<JsonField> outer = boxes.list();
+  const auto size = static_cast<int64_t>(outer.size());
   std::vector<double> values;
   // The elements of the first element tell boxes [N][4] from a batch [B][N][4].
-  const bool is_batch = outer > 0 && boxes[0].is_array() && (boxes[0].empty() || boxes[0][0].is_array());
+  const bool is_batch = size > 0 && json[0].is_array() && (json[0].empty() || json[0][0].is_array());
   if (!is_batch) {
-    append_boxes(boxes, where, values);
-    return make_tensor(values, {outer, 4});
-  }
-  for (size_t b = 0; b < boxes.size(); ++b) {
-    if (!boxes[b].is_array() || boxes[b].size() != boxes[0].size()) {
-      fail(element(where, b),
-           "every image of a batch must have the same number of boxes (" + std::to_string(boxes[0].size()) +
-               ", pad with zeros)",
-           boxes[b]);
+    for (const JsonField& box : outer) {
+      append_box(box, values);
     }
-    append_boxes(boxes[b], element(where, b), values);
+    return make_tensor(values, {size, 4});
   }
-  return make_tensor(values, {outer, static_cast<int64_t>(boxes[0].size()), 4});
+  const auto slots = static_cast<int64_t>(json[0].size());
+  for (const JsonField& image : outer) {
+    const std::vector<JsonField> of_image = image.list();
+    if (static_cast<int64_t>(of_image.size()) != slots) {
+      image.fail("must have as many boxes as the first image of the batch (" + std::to_string(slots) +
+                 ", pad with zeros)");
+    }
+    for (const JsonField& box : of_image) {
+      append_box(box, values);
+    }
+  }
+  return make_tensor(values, {size, slots, 4});
 }
 
-at::Tensor parse_detect_output(const Json& document, const std::string& argument) {
-  const Json& images = array_at(document, "images", argument);
+at::Tensor parse_detect_output(const JsonField& images) {
   std::vector<std::vector<double>> images_values;
   size_t most = 0;
-  for (size_t b = 0; b < images.size(); ++b) {
-    const std::string where = element(argument + ".images", b);
-    const Json& detections = array_at(images[b], "detections", where);
-    std::vector<double> values;
-    for (size_t i = 0; i < detections.size(); ++i) {
-      const std::string place = element(where + ".detections", i);
-      append_box(array_at(detections[i], "box", place), place + ".box", values);
+  for (const JsonField& image : images.list()) {
+    std::vector<double>& values = images_values.emplace_back();
+    for (const JsonField& detection : image["detections"].list()) {
+      append_box(detection["box"], values);
     }
     most = std::max(most, values.size());
-    images_values.push_back(std::move(values));
   }
 
   std::vector<double> padded;
@@ -96,7 +71,7 @@ at::Tensor parse_detect_output(const Json& document, const std::string& argument
     values.resize(most);
     padded.insert(padded.end(), values.begin(), values.end());
   }
-  const auto batch = static_cast<int64_t>(images.size());
+  const auto batch = static_cast<int64_t>(images_values.size());
   const auto slots = static_cast<int64_t>(most / 4);
   if (batch == 1) return make_tensor(padded, {slots, 4});
   return make_tensor(padded, {batch, slots, 4});
@@ -133,10 +108,15 @@ Json nested(const lensbox::ExtraValues& values, const std::vector<int64_t>& shap
 }  // namespace
 
 at::Tensor parse_boxes(const Json& document, const std::string& argument) {
-  if (!document.is_object()) return parse_nested_arrays(document, argument);
-  if (document.contains("images")) return parse_detect_output(document, argument);
-  if (document.contains("boxes")) return parse_nested_arrays(document["boxes"], argument + ".boxes");
-  fail(argument, "an object must have \"boxes\", or \"images\" as printed by detect", document);
+  const JsonField root(document, argument);
+  try {
+    if (!document.is_object()) return parse_nested_arrays(root, document);
+    if (root.has("images")) return parse_detect_output(root["images"]);
+    if (root.has("boxes")) return parse_nested_arrays(root["boxes"], document["boxes"]);
+    root.fail("must have \"boxes\", or \"images\" as printed by detect");
+  } catch (const lensbox::FieldError& error) {
+    throw lensbox::InputError(error.what());
+  }
 }
 
 Json to_json(const std::vector<lensbox::Detection>& detections, const lensbox::Metadata& metadata) {

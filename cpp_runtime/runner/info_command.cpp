@@ -4,7 +4,7 @@
 #include <torch/version.h>
 
 #include "commands.h"
-#include "model/device.h"
+#include "model/machine.h"
 #include "streams.h"
 
 using Json = nlohmann::ordered_json;

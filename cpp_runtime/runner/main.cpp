@@ -4,17 +4,20 @@
 #include <c10/util/Exception.h>
 #include <lensbox/error.h>
 #include <lensbox/version.h>
+#include <malloc.h>
 #include <torch/csrc/jit/runtime/print_handler.h>
 #include <torch/version.h>
 
 #include <CLI/CLI.hpp>
+#include <climits>
+#include <cstdlib>
 #include <iostream>
 #include <optional>
 #include <sstream>
+#include <string_view>
 
 #include "command_line.h"
 #include "commands.h"
-#include "process.h"
 #include "streams.h"
 
 namespace {
@@ -32,6 +35,20 @@ ExitCode run(const CLI::App& app, const Options& options) {
   if (app.got_subcommand("detect")) return run_detect(options.model, options.detect);
   if (app.got_subcommand("bench")) return run_bench(options.model, options.bench);
   return run_loss(options.model, options.loss);
+}
+
+// Keep freed memory in this process instead of returning large blocks to the system, whose pages would have
+// to be faulted in and zeroed again. Does nothing if the C library is not glibc, or if GLIBC_TUNABLES
+// configures malloc. Call this before much memory is in use.
+void keep_freed_memory() {
+#ifdef __GLIBC__
+  constexpr int kLargestThreshold = 32 << 20;  // that mallopt takes for M_MMAP_THRESHOLD on 64 bits
+  const char* const tunables = std::getenv("GLIBC_TUNABLES");
+  if (tunables != nullptr && std::string_view(tunables).find("glibc.malloc.") != std::string_view::npos)
+    return;
+  mallopt(M_TRIM_THRESHOLD, INT_MAX);
+  mallopt(M_MMAP_THRESHOLD, kLargestThreshold);
+#endif
 }
 
 void send_prints_to_stderr() {
@@ -84,7 +101,6 @@ std::optional<ExitCode> parse(CLI::App& app, int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  note_main_reached();
   reserve_closed_streams();
   keep_freed_memory();
   CLI::App app{"Runs a Lensbox artifact without Python.", "lensbox_runner"};

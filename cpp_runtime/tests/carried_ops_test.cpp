@@ -6,7 +6,7 @@
 
 #include "expect_error.h"
 #include "file/seal.h"
-#include "model/compiled_for.h"
+#include "model/machine.h"
 #include "temporary_folder.h"
 
 namespace {

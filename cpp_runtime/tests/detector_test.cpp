@@ -125,17 +125,23 @@ TEST_F(DetectorOfMeans, ReadsFiles) {
 }
 
 TEST_F(DetectorOfMeans, ReadsManyFiles) {
-  const std::vector<std::filesystem::path> files{write("a.png", png_file(2, 1, 3)), folder_ / "none.png",
-                                                 write("b.png", png_file(3, 1, 3))};
-  for (const size_t batch_size : {1, 2, 5}) {
+  std::vector<std::filesystem::path> files;  // pictures that are told apart by their widths
+  std::vector<int64_t> expected;
+  for (uint32_t width = 1; width <= 20; ++width) {
+    files.push_back(write(std::to_string(width) + ".png", png_file(width, 1, 3)));
+    expected.push_back(width);
+  }
+  std::filesystem::remove(files[7]);
+  expected[7] = 0;
+  for (const auto& [batch_size, threads] : {std::pair<size_t, size_t>{1, 1}, {2, 3}, {5, 30}, {50, 2}}) {
     std::vector<int64_t> widths;
-    detector_->detect_files(files, {.batch_size = batch_size, .decode_threads = 2},
+    detector_->detect_files(files, {.batch_size = batch_size, .decode_threads = threads},
                             [&](size_t i, const lensbox::FileOutcome& outcome) {
                               EXPECT_EQ(i, widths.size());
                               const auto* const found = std::get_if<lensbox::FileDetections>(&outcome);
                               widths.push_back(found == nullptr ? 0 : found->width);
                             });
-    EXPECT_EQ(widths, (std::vector<int64_t>{2, 0, 3}));
+    EXPECT_EQ(widths, expected);
   }
   const auto ignore = [](size_t, const lensbox::FileOutcome&) {};
   detector_->detect_files({}, {}, ignore);

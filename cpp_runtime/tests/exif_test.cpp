@@ -1,10 +1,10 @@
-#include "images/exif.h"
-
 #include <gtest/gtest.h>
 
 #include <initializer_list>
 #include <string>
 #include <string_view>
+
+#include "images/decoders.h"
 
 namespace {
 

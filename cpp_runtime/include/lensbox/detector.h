@@ -65,13 +65,6 @@ struct FilesOptions {
 // The result for one file: detections, or why the file cannot be read.
 using FileOutcome = std::variant<FileDetections, InputError>;
 
-// Milliseconds of the parts of Detector::load.
-struct LoadTimes {
-  double checking;    // the file read and checked, and an ONNX file opened
-  double op_library;  // opened, and the ops looked up
-  double module;      // torch's part: the code compiled, the weights on the device
-};
-
 // Check an artifact and return its lensbox.json without running its code. This needs neither an op library
 // nor onnxruntime. Throws ArtifactError if the file is absent, no artifact, damaged, or not signed by the
 // owner of `public_key`.
@@ -108,7 +101,6 @@ class LENSBOX_API Detector {
   ~Detector();
 
   const Metadata& metadata() const;
-  const LoadTimes& load_times() const;
 
   // Detect in an image of any size: best first, in pixels of the image. Throws InputError for a view that
   // breaks the rules of ImageView or has more than 2^26 pixels, and for thresholds outside of 0..1.

@@ -1,15 +1,99 @@
 #include <lensbox/torch/tensors.h>
 
 #include <algorithm>
+#include <condition_variable>
+#include <exception>
 #include <memory>
+#include <mutex>
+#include <optional>
+#include <stop_token>
 #include <string>
+#include <thread>
 #include <utility>
 
-#include "detect/read_ahead.h"
 #include "file/errors.h"
 
 namespace lensbox {
 namespace {
+
+// Reads photographs in threads of its own, ahead of whoever takes them in order. At most `most_ahead` are
+// there or being read at a time that have not been taken. The destructor waits for those being read.
+class ReadAhead {
+ public:
+  ReadAhead(std::vector<std::filesystem::path> files, const Reading& reading, size_t threads,
+            size_t most_ahead);
+
+  // Return the next file's photograph, or why it cannot be read. Rethrows any other exception, such as a lack
+  // of memory. May be called as often as there are files.
+  std::variant<Photo, InputError> next();
+
+ private:
+  using Outcome = std::variant<Photo, InputError, std::exception_ptr>;
+
+  void work(const std::stop_token& stop);
+  Outcome read(const std::filesystem::path& file) const;
+
+  const std::vector<std::filesystem::path> files_;
+  const Reading reading_;
+  const size_t most_ahead_;
+
+  std::mutex mutex_;
+  std::condition_variable_any changed_;
+  // Of the files between their being read and taken; that of file i lies at i % most_ahead_.
+  std::vector<std::optional<Outcome>> outcomes_;
+  size_t begun_ = 0;
+  size_t taken_ = 0;
+  std::vector<std::jthread> threads_;  // the last, so that they end first
+};
+
+ReadAhead::ReadAhead(std::vector<std::filesystem::path> files, const Reading& reading, size_t threads,
+                     size_t most_ahead)
+    : files_(std::move(files)), reading_(reading), most_ahead_(most_ahead), outcomes_(most_ahead) {
+  for (size_t i = 0; i < threads; ++i) {
+    threads_.emplace_back([this](const std::stop_token& stop) { work(stop); });
+  }
+}
+
+std::variant<Photo, InputError> ReadAhead::next() {
+  std::unique_lock lock(mutex_);
+  std::optional<Outcome>& place = outcomes_.at(taken_ % most_ahead_);
+  changed_.wait(lock, [&] { return place.has_value(); });
+  Outcome outcome = std::move(*place);
+  place.reset();
+  ++taken_;
+  changed_.notify_all();
+  if (auto* const photo = std::get_if<Photo>(&outcome)) return std::move(*photo);
+  if (auto* const error = std::get_if<InputError>(&outcome)) return *error;
+  std::rethrow_exception(std::get<std::exception_ptr>(outcome));
+}
+
+void ReadAhead::work(const std::stop_token& stop) {
+  std::unique_lock lock(mutex_);
+  while (begun_ < files_.size()) {
+    if (begun_ >= taken_ + most_ahead_) {
+      // Another thread may begin the last file meanwhile, so what to do is looked up again.
+      if (!changed_.wait(lock, stop, [&] { return begun_ < taken_ + most_ahead_; })) return;
+      continue;
+    }
+    if (stop.stop_requested()) return;
+    const size_t index = begun_++;
+    lock.unlock();
+    Outcome outcome = read(files_[index]);
+    lock.lock();
+    outcomes_[index % most_ahead_] = std::move(outcome);
+    changed_.notify_all();
+  }
+}
+
+ReadAhead::Outcome ReadAhead::read(const std::filesystem::path& file) const {
+  try {
+    return read_photo(file, reading_);
+  } catch (const InputError& error) {
+    return error;
+  } catch (...) {
+    return std::current_exception();
+  }
+}
 
 // The files of a batch of photographs, and the unreadable files between them.
 class Batch {

@@ -6,7 +6,6 @@
 #include <torch/csrc/jit/serialization/import.h>
 
 #include <algorithm>
-#include <chrono>
 #include <string>
 #include <utility>
 
@@ -14,14 +13,13 @@
 #include "detect/self_test.h"
 #include "file/artifact_file.h"
 #include "file/errors.h"
-#include "images/photo.h"
+#include "images/decoders.h"
 #include "model/aoti.h"
 #include "model/carried_ops.h"
-#include "model/compiled_for.h"
-#include "model/detect_only_methods.h"
 #include "model/detector_module.h"
-#include "model/device.h"
 #include "model/graphs.h"
+#include "model/machine.h"
+#include "model/methods.h"
 #include "model/onnx_session.h"
 #include "model/op_library.h"
 
@@ -30,7 +28,6 @@ namespace lensbox {
 struct Detector::Parts {
   c10::Device device;
   Metadata metadata;
-  LoadTimes load_times;
   std::shared_ptr<const DetectorModule> module;
   std::shared_ptr<const CapturedDetect> captured = nullptr;  // none unless asked for
 };
@@ -46,38 +43,28 @@ torch::jit::Module load_script(const std::filesystem::path& path, const Artifact
     module.eval();
     return module;
   } catch (const std::exception& error) {
-    throw ArtifactError("artifact " + path.string() + ": cannot be loaded. It was written by torch " +
-                        file.metadata.torch_version + ", this program has " + std::string(kTorchDescription) +
-                        ". torch says:\n" + torch_message(error));
+    fail_artifact(path, "cannot be loaded. It was written by torch " + file.metadata.torch_version +
+                            ", this program has " + kTorchDescription + ". torch says:\n" +
+                            torch_message(error));
   }
-}
-
-std::shared_ptr<const Methods> load_methods(const std::filesystem::path& path, const ArtifactFile& file,
-                                            const std::shared_ptr<const OnnxSession>& session,
-                                            c10::Device device) {
-  if (file.metadata.file_kind == FileKind::kTorchScript) {
-    return std::make_shared<ScriptMethods>(load_script(path, file, device));
-  }
-  DetectOnlyMethods::Run run;
-  if (session) {
-    run = [session](auto&&... arguments) { return session->run(arguments...); };
-  } else {
-    const auto compiled = std::make_shared<const CompiledDetect>(path, *file.bytes, device);
-    run = [compiled](auto&&... arguments) { return compiled->run(arguments...); };
-  }
-  return std::make_shared<DetectOnlyMethods>(std::move(run), file.metadata, device);
 }
 
 // Open the model of an ONNX file; return null for other files.
-std::shared_ptr<const OnnxSession> open_session(const std::filesystem::path& path, const ArtifactFile& file,
-                                                c10::Device device) {
+DetectCode open_session(const std::filesystem::path& path, const ArtifactFile& file, c10::Device device) {
   if (file.metadata.file_kind != FileKind::kOnnx) return nullptr;
   if (!device.is_cpu()) {
     throw DeviceError("device must be cpu for an ONNX file, got " + device.str() + " for " + path.string());
   }
-  auto session = open_onnx_session(path, *file.bytes, at::get_num_threads());
-  check_contract(path, *session, file.metadata);
-  return session;
+  return open_onnx_session(path, *file.bytes, file.metadata, at::get_num_threads());
+}
+
+std::shared_ptr<const Methods> load_methods(const std::filesystem::path& path, const ArtifactFile& file,
+                                            DetectCode detect, c10::Device device) {
+  if (file.metadata.file_kind == FileKind::kTorchScript) {
+    return std::make_shared<ScriptMethods>(load_script(path, file, device));
+  }
+  if (!detect) detect = load_package(path, *file.bytes, device);
+  return std::make_shared<DetectOnlyMethods>(std::move(detect), file.metadata, device);
 }
 
 void require_ops_of(const ArtifactFile& file, c10::Device device,
@@ -105,39 +92,22 @@ GpuFloat32 float32_of(const Metadata& metadata, c10::Device device) {
   return tf32 ? GpuFloat32::kTf32 : GpuFloat32::kFull;
 }
 
-class Stopwatch {
- public:
-  // Return the milliseconds since the last lap.
-  double lap() {
-    const auto now = std::chrono::steady_clock::now();
-    return std::chrono::duration<double, std::milli>(now - std::exchange(last_, now)).count();
-  }
-
- private:
-  std::chrono::steady_clock::time_point last_ = std::chrono::steady_clock::now();
-};
-
 std::unique_ptr<Detector::Parts> load_parts(const std::filesystem::path& path, const LoadOptions& options) {
   const c10::Device device = parse_device(options.device);
-  Stopwatch stopwatch;
-  LoadTimes times{};
   ArtifactFile file = read_artifact_file(path, options.public_key);
   if (file.metadata.compiled) require_machine(path, *file.metadata.compiled, device);
   const auto session = open_session(path, file, device);
-  times.checking = stopwatch.lap();
   const auto library = find_op_library(options.op_library);
   if (library) load_op_library(*library);
   if (file.is_verified) {
     open_carried_libraries(path, file.metadata.libraries, file.libraries, file.metadata.ops);
   }
   require_ops_of(file, device, library);
-  times.op_library = stopwatch.lap();
   const Outputs outputs{static_cast<int64_t>(file.metadata.classes.size()), file.metadata.extras};
   auto module = std::make_shared<DetectorModule>(path.string(), load_methods(path, file, session, device),
                                                  outputs, float32_of(file.metadata, device));
-  times.module = stopwatch.lap();
   return std::make_unique<Detector::Parts>(
-      Detector::Parts{device, std::move(file.metadata), times, std::move(module)});
+      Detector::Parts{device, std::move(file.metadata), std::move(module)});
 }
 
 // --- detecting ---
@@ -242,7 +212,7 @@ std::vector<std::vector<Detection>> detect_photos(const Detector& detector, cons
 
 Loss compute_loss(const Detector& detector, const at::Tensor& predictions, const at::Tensor& targets) {
   check_boxes(predictions, targets);
-  const auto& [device, metadata, times, module, captured] = detector.parts();
+  const auto& [device, metadata, module, captured] = detector.parts();
   const c10::InferenceMode inference_mode;
   const at::Tensor value = module->loss(predictions.to(device), targets.to(device));
   return {module->value_of(value), slots(targets)};
@@ -251,7 +221,7 @@ Loss compute_loss(const Detector& detector, const at::Tensor& predictions, const
 LossAndGradient loss_and_gradient(const Detector& detector, const at::Tensor& predictions,
                                   const at::Tensor& targets) {
   check_boxes(predictions, targets);
-  const auto& [device, metadata, times, module, captured] = detector.parts();
+  const auto& [device, metadata, module, captured] = detector.parts();
   // The caller may be in inference mode, whose tensors have no gradient.
   const c10::InferenceMode no_inference_mode(false);
   const at::AutoGradMode with_gradient(true);
@@ -273,10 +243,6 @@ Detector Detector::load(const std::filesystem::path& artifact, const LoadOptions
 
 const Metadata& Detector::metadata() const {
   return parts_->metadata;
-}
-
-const LoadTimes& Detector::load_times() const {
-  return parts_->load_times;
 }
 
 std::vector<Detection> Detector::detect(const ImageView& image, const Thresholds& thresholds) const {

@@ -7,7 +7,7 @@
 #include <sstream>
 #include <variant>
 
-#include "model/detect_only_methods.h"
+#include "model/methods.h"
 
 namespace lensbox {
 namespace {

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <span>
+#include <string>
 
 namespace lensbox {
 
@@ -37,7 +38,14 @@ StoredImage decode_png(std::span<const uint8_t> file);
 // Turn an image as its EXIF orientation says, or leave it as stored.
 Photo turn_upright(StoredImage stored, Orientation orientation);
 
+// Return the orientation, 1..8, in EXIF data, a TIFF structure; 1 (as stored) if there is none, or if the
+// data are damaged or truncated before it.
+int exif_orientation(std::span<const uint8_t> tiff);
+
 // Return whether an EXIF orientation, 1..8, makes columns of the rows.
 bool swaps_sides(int exif_orientation);
+
+// Copy a frame as to_photo does; messages begin with `name`.
+Photo read_frame(const ImageView& view, const Reading& reading, const std::string& name);
 
 }  // namespace lensbox

@@ -1,7 +1,7 @@
-#include "images/exif.h"
-
 #include <algorithm>
 #include <array>
+
+#include "images/decoders.h"
 
 namespace lensbox {
 namespace {

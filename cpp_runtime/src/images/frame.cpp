@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "images/decoders.h"
-#include "images/photo.h"
 
 namespace lensbox {
 namespace {

@@ -14,7 +14,6 @@
 
 #include "fit.h"  // of the op library
 #include "images/decoders.h"
-#include "images/exif.h"
 #include "images/guarded_call.h"
 
 namespace lensbox {

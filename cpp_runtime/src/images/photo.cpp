@@ -1,5 +1,3 @@
-#include "images/photo.h"
-
 #include <ATen/ATen.h>
 
 #include <algorithm>

@@ -10,7 +10,6 @@
 #include <utility>
 
 #include "images/decoders.h"
-#include "images/exif.h"
 #include "images/guarded_call.h"
 
 namespace lensbox {

@@ -3,13 +3,15 @@
 #include <ATen/ATen.h>
 #include <c10/core/DeviceGuard.h>
 #include <dlfcn.h>
-#include <lensbox/error.h>
 #include <link.h>
 #include <torch/csrc/inductor/aoti_package/model_package_loader.h>
 
 #include <algorithm>
+#include <memory>
+#include <mutex>
 #include <system_error>
 #include <thread>
+#include <vector>
 
 #include "file/errors.h"
 #include "file/files.h"
@@ -39,7 +41,6 @@ void open_libtorch() {
 }
 
 std::unique_ptr<Loader> load(const fs::path& artifact, std::string_view bytes, c10::Device device) {
-  const std::string named = "artifact " + artifact.string() + ": ";
   const size_t processors = std::max(1U, std::thread::hardware_concurrency());
   open_libtorch();
   try {
@@ -51,30 +52,33 @@ std::unique_ptr<Loader> load(const fs::path& artifact, std::string_view bytes, c
     return std::make_unique<Loader>(file.string(), kModel, single,
                                     single ? 1 : std::min(kMostCalls, processors), device.index());
   } catch (const std::system_error& error) {
-    throw ArtifactError(named + "cannot be written to a temporary file: " + error.what());
+    fail_artifact(artifact, std::string("cannot be written to a temporary file: ") + error.what());
   } catch (const std::exception& error) {
-    throw ArtifactError(named + "cannot be loaded on " + device.str() + " by " + kTorchDescription +
-                        ". torch says:\n" + torch_message(error));
+    fail_artifact(artifact, "cannot be loaded on " + device.str() + " by " + kTorchDescription +
+                                ". torch says:\n" + torch_message(error));
   }
 }
 
+// The loaded package, and the turns that its calls take on a GPU.
+struct Package {
+  std::unique_ptr<Loader> loader;
+  std::mutex turn;
+};
+
 }  // namespace
 
-CompiledDetect::CompiledDetect(const fs::path& artifact, std::string_view bytes, c10::Device device)
-    : device_(device), loader_(load(artifact, bytes, device)) {}
-
-CompiledDetect::~CompiledDetect() = default;
-
-std::vector<at::Tensor> CompiledDetect::run(const at::Tensor& canvases, double score_threshold,
-                                            double iou_threshold) const {
-  // On the CPU whatever the device: there they are read without waiting for it.
-  const auto number = [](double value) { return at::scalar_tensor(value, at::dtype(at::kDouble)); };
-  const std::vector<at::Tensor> inputs{canvases, number(score_threshold), number(iou_threshold)};
-  const c10::DeviceGuard on_device(device_);
-  std::unique_lock<std::mutex> turn(turn_, std::defer_lock);
-  if (device_.is_cuda()) turn.lock();
-  // On the current stream.
-  return loader_->run(inputs);
+DetectCode load_package(const fs::path& artifact, std::string_view bytes, c10::Device device) {
+  const auto package = std::make_shared<Package>();
+  package->loader = load(artifact, bytes, device);
+  return [package, device](const at::Tensor& canvases, double score_threshold, double iou_threshold) {
+    // On the CPU whatever the device: the code reads them there without waiting for the device.
+    const auto number = [](double value) { return at::scalar_tensor(value, at::dtype(at::kDouble)); };
+    const std::vector<at::Tensor> inputs{canvases, number(score_threshold), number(iou_threshold)};
+    const c10::DeviceGuard on_device(device);
+    std::unique_lock<std::mutex> turn(package->turn, std::defer_lock);
+    if (device.is_cuda()) turn.lock();
+    return package->loader->run(inputs);  // on the current stream
+  };
 }
 
 }  // namespace lensbox

@@ -10,7 +10,7 @@
 #include "file/errors.h"
 #include "file/files.h"
 #include "file/seal.h"
-#include "model/compiled_for.h"
+#include "model/machine.h"
 #include "model/op_library.h"
 
 namespace lensbox {
@@ -19,7 +19,7 @@ namespace {
 namespace fs = std::filesystem;
 
 [[noreturn]] void fail(const fs::path& artifact, const CarriedLibrary& library, const std::string& reason) {
-  throw ArtifactError("artifact " + artifact.string() + ": carries " + library.name + reason);
+  fail_artifact(artifact, "carries " + library.name + reason);
 }
 
 const std::string& checked(const fs::path& artifact, const CarriedLibrary& library,

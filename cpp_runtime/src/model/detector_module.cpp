@@ -96,7 +96,7 @@ at::Tensor DetectorModule::gradient(const at::Tensor& loss, const at::Tensor& pr
 }
 
 void DetectorModule::fail(const std::string& reason) const {
-  throw ArtifactError("artifact " + path_ + ": " + reason);
+  fail_artifact(path_, reason);
 }
 
 c10::IValue DetectorModule::call(const char* method, std::vector<c10::IValue> arguments) const {

@@ -1,7 +1,8 @@
 #include "model/onnx_session.h"
 
-#include <lensbox/error.h>
 #include <lensbox/version.h>
+
+#include "file/errors.h"
 
 #if LENSBOX_WITH_ONNX
 
@@ -10,6 +11,7 @@
 #define ORT_API_MANUAL_INIT  // the library is opened, not linked
 #include <onnxruntime_cxx_api.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdlib>
 #include <memory>
@@ -19,23 +21,107 @@
 namespace lensbox {
 namespace {
 
+namespace fs = std::filesystem;
+
+// --- the inputs and outputs of an artifact ---
+
+// An input or output of a model. type: in ONNX's words, such as "float". shape: -1 where a size varies.
+struct OnnxValue {
+  std::string name;
+  std::string type;
+  std::vector<int64_t> shape;
+};
+
+constexpr int64_t kAny = -1;
+
+// The type and shape of an input or output: one of the types; any size in place of kAny.
+struct Rule {
+  std::string name;
+  std::vector<std::string> types;
+  std::vector<int64_t> shape;
+};
+
+std::string text_of(const std::vector<std::string>& types, const std::vector<int64_t>& shape) {
+  std::string text;
+  for (const std::string& type : types) {
+    text += (text.empty() ? "" : " or ") + type;
+  }
+  text += " [";
+  for (size_t i = 0; i < shape.size(); ++i) {
+    text += (i == 0 ? "" : ", ") + (shape[i] < 0 ? "any" : std::to_string(shape[i]));
+  }
+  return text + "]";
+}
+
+template <class Item>
+std::string names(const std::vector<Item>& items) {
+  std::string text;
+  for (const Item& item : items) {
+    text += (text.empty() ? "" : ", ") + item.name;
+  }
+  return text;
+}
+
+bool fits(const OnnxValue& value, const Rule& rule) {
+  const auto same_size = [](int64_t size, int64_t wanted) { return wanted == kAny || size == wanted; };
+  return std::ranges::find(rule.types, value.type) != rule.types.end() &&
+         std::ranges::equal(value.shape, rule.shape, same_size);
+}
+
+void check_values(const fs::path& artifact, const std::string& kind, const std::vector<OnnxValue>& values,
+                  const std::vector<Rule>& rules) {
+  if (!std::ranges::equal(values, rules, {}, &OnnxValue::name, &Rule::name)) {
+    fail_artifact(artifact, "does not fit its lensbox.json: the model must have the " + kind + "s " +
+                                names(rules) + ", it has " + names(values));
+  }
+  for (size_t i = 0; i < rules.size(); ++i) {
+    const OnnxValue& value = values[i];
+    if (fits(value, rules[i])) continue;
+    fail_artifact(artifact, "does not fit its lensbox.json: its " + kind + " " + value.name + " must be " +
+                                text_of(rules[i].types, rules[i].shape) + ", it is " +
+                                text_of({value.type}, value.shape));
+  }
+}
+
+std::vector<Rule> input_rules(const Canvas& canvas) {
+  return {{"images", {"uint8"}, {kAny, canvas.channels, canvas.height, canvas.width}},
+          {"score_threshold", {"float"}, {}},
+          {"iou_threshold", {"float"}, {}}};
+}
+
+std::vector<Rule> output_rules(const Metadata& metadata) {
+  std::vector<Rule> rules{{"boxes", {"float"}, {kAny, kAny, 4}},
+                          {"scores", {"float"}, {kAny, kAny}},
+                          {"counts", {"int32", "int64"}, {kAny}}};
+  if (!metadata.classes.empty()) rules.push_back({"labels", {"int64"}, {kAny, kAny}});
+  for (const Extra& extra : metadata.extras) {
+    Rule rule{extra.name, {"float"}, {kAny, kAny}};
+    if (extra.kind == ExtraKind::kValues) rule.types.emplace_back("int64");
+    rule.shape.insert(rule.shape.end(), extra.shape.begin(), extra.shape.end());
+    rules.push_back(std::move(rule));
+  }
+  return rules;
+}
+
+// --- onnxruntime ---
+
 constexpr const char* kEnvironmentVariable = "LENSBOX_ONNXRUNTIME";
 constexpr const char* kBuiltWith = LENSBOX_ONNXRUNTIME_LIBRARY;
 constexpr const char* kSystemLibrary = "libonnxruntime.so.1";
 
-[[noreturn]] void fail_to_open(const std::filesystem::path& library, const std::string& reason) {
+[[noreturn]] void fail_to_open(const fs::path& library, const std::string& reason) {
   throw std::runtime_error(library.string() + " cannot be used: " + reason + ". " + kEnvironmentVariable +
                            " can name another file.");
 }
 
-std::filesystem::path choose_library() {
+fs::path choose_library() {
   const char* const variable = std::getenv(kEnvironmentVariable);
-  if (variable != nullptr && *variable != '\0') return std::filesystem::absolute(variable);
+  if (variable != nullptr && *variable != '\0') return fs::absolute(variable);
   std::error_code error;
-  return std::filesystem::exists(kBuiltWith, error) ? kBuiltWith : kSystemLibrary;
+  return fs::exists(kBuiltWith, error) ? kBuiltWith : kSystemLibrary;
 }
 
-const OrtApiBase& open_library(const std::filesystem::path& library) {
+const OrtApiBase& open_library(const fs::path& library) {
   void* const handle = dlopen(library.c_str(), RTLD_NOW | RTLD_LOCAL);
   void* const function = handle == nullptr ? nullptr : dlsym(handle, "OrtGetApiBase");
   if (function == nullptr) fail_to_open(library, dlerror());
@@ -82,18 +168,14 @@ at::ScalarType scalar_type(ONNXTensorElementDataType type) {
   }
 }
 
-// A value, and the session that its memory is of, which must not end before it.
-struct Output {
-  std::shared_ptr<const OnnxSession> session;
-  Ort::Value value;
-};
-
-// In the memory of the value.
-at::Tensor to_tensor(std::shared_ptr<Output> output) {
-  const auto info = output->value.GetTensorTypeAndShapeInfo();
-  void* const data = output->value.GetTensorMutableRawData();
+// Return a tensor in the memory of the value, which belongs to the session and must not outlive it.
+at::Tensor to_tensor(std::shared_ptr<const void> session, Ort::Value value) {
+  const auto info = value.GetTensorTypeAndShapeInfo();
+  const auto kept = std::make_shared<std::pair<std::shared_ptr<const void>, Ort::Value>>(std::move(session),
+                                                                                         std::move(value));
   return at::from_blob(
-      data, info.GetShape(), [kept = std::move(output)](void*) {}, scalar_type(info.GetElementType()));
+      kept->second.GetTensorMutableRawData(), info.GetShape(), [kept](void*) {},
+      scalar_type(info.GetElementType()));
 }
 
 Ort::SessionOptions session_options(int threads) {
@@ -107,23 +189,19 @@ Ort::SessionOptions session_options(int threads) {
   return options;
 }
 
-const OrtApiBase& initialized() {
-  const OrtApiBase& library = onnxruntime();
-  Ort::InitApi(library.GetApi(ORT_API_VERSION));
-  return library;
-}
-
-const OrtApiBase& opened(const std::filesystem::path& artifact) {
+const OrtApiBase& opened(const fs::path& artifact) {
   try {
-    static const OrtApiBase& library = initialized();
+    static const OrtApiBase& library = [&]() -> const OrtApiBase& {
+      Ort::InitApi(onnxruntime().GetApi(ORT_API_VERSION));
+      return onnxruntime();
+    }();
     return library;
   } catch (const std::exception& error) {
-    throw ArtifactError("artifact " + artifact.string() +
-                        ": an ONNX file, which needs onnxruntime: " + error.what());
+    fail_artifact(artifact, std::string("an ONNX file, which needs onnxruntime: ") + error.what());
   }
 }
 
-class Session final : public OnnxSession, public std::enable_shared_from_this<Session> {
+class Session : public std::enable_shared_from_this<Session> {
  public:
   Session(std::string_view model, int threads)
       : environment_(ORT_LOGGING_LEVEL_FATAL),
@@ -142,11 +220,13 @@ class Session final : public OnnxSession, public std::enable_shared_from_this<Se
     }
   }
 
-  const std::vector<OnnxValue>& inputs() const override { return inputs_; }
-  const std::vector<OnnxValue>& outputs() const override { return outputs_; }
+  void check_contract(const fs::path& artifact, const Metadata& metadata) const {
+    check_values(artifact, "input", inputs_, input_rules(metadata.reading.canvas));
+    check_values(artifact, "output", outputs_, output_rules(metadata));
+  }
 
-  std::vector<at::Tensor> run(const at::Tensor& canvases, double score_threshold,
-                              double iou_threshold) const override {
+  // canvases: uint8 [B, c, h, w], contiguous, on the CPU. All outputs, in the model's order.
+  std::vector<at::Tensor> run(const at::Tensor& canvases, double score_threshold, double iou_threshold) {
     constexpr std::array kInputs{"images", "score_threshold", "iou_threshold"};
     std::array thresholds{static_cast<float>(score_threshold), static_cast<float>(iou_threshold)};
     // onnxruntime takes no pointer to const, and changes nothing.
@@ -162,14 +242,14 @@ class Session final : public OnnxSession, public std::enable_shared_from_this<Se
                                                  inputs.size(), output_names_.data(), output_names_.size());
     std::vector<at::Tensor> tensors;
     for (Ort::Value& value : found) {
-      tensors.push_back(to_tensor(std::make_shared<Output>(Output{shared_from_this(), std::move(value)})));
+      tensors.push_back(to_tensor(shared_from_this(), std::move(value)));
     }
     return tensors;
   }
 
  private:
   Ort::Env environment_;
-  mutable Ort::Session session_;  // whose Run may be called from several threads, but is not const
+  Ort::Session session_;  // may be run from several threads
   Ort::MemoryInfo memory_;
   Ort::AllocatorWithDefaultOptions allocator_;
   std::vector<OnnxValue> inputs_;
@@ -179,15 +259,18 @@ class Session final : public OnnxSession, public std::enable_shared_from_this<Se
 
 }  // namespace
 
-std::shared_ptr<const OnnxSession> open_onnx_session(const std::filesystem::path& artifact,
-                                                     std::string_view model, int threads) {
+DetectCode open_onnx_session(const fs::path& artifact, std::string_view model, const Metadata& metadata,
+                             int threads) {
   const OrtApiBase& library = opened(artifact);
+  std::shared_ptr<Session> session;
   try {
-    return std::make_shared<const Session>(model, threads);
+    session = std::make_shared<Session>(model, threads);
   } catch (const std::exception& error) {
-    throw ArtifactError("artifact " + artifact.string() + ": cannot be loaded by onnxruntime " +
-                        library.GetVersionString() + ":\n  " + error.what());
+    fail_artifact(artifact, std::string("cannot be loaded by onnxruntime ") + library.GetVersionString() +
+                                ":\n  " + error.what());
   }
+  session->check_contract(artifact, metadata);
+  return [session](auto&&... arguments) { return session->run(arguments...); };
 }
 
 std::optional<std::string> onnxruntime_version() {
@@ -204,12 +287,11 @@ std::optional<std::string> onnxruntime_version() {
 
 namespace lensbox {
 
-std::shared_ptr<const OnnxSession> open_onnx_session(const std::filesystem::path& artifact,
-                                                     std::string_view /*model*/, int /*threads*/) {
-  throw ArtifactError("artifact " + artifact.string() +
-                      ": an ONNX file, which needs onnxruntime, and this program was built without it: build "
-                      "it with -DLENSBOX_ONNX=ON -DONNXRUNTIME_ROOT=<a folder that has onnxruntime's headers "
-                      "and library>");
+DetectCode open_onnx_session(const std::filesystem::path& artifact, std::string_view /*model*/,
+                             const Metadata& /*metadata*/, int /*threads*/) {
+  fail_artifact(artifact,
+                "an ONNX file, which needs onnxruntime, and this program was built without it: build it with "
+                "-DLENSBOX_ONNX=ON -DONNXRUNTIME_ROOT=<a folder that has onnxruntime's headers and library>");
 }
 
 std::optional<std::string> onnxruntime_version() {

@@ -10,6 +10,10 @@
 
 namespace lensbox {
 
+// Return the device of a name: "cpu", "cuda" (the first GPU), "cuda:N", or "auto" (the first GPU if there is
+// one, else the CPU). Throws DeviceError for any other name and for a GPU that is not there.
+c10::Device parse_device(const std::string& name);
+
 // Return system and processor of this process, such as linux-x86_64.
 std::string this_platform();
 

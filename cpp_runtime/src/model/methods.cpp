@@ -1,8 +1,9 @@
-#include "model/detect_only_methods.h"
+#include "model/methods.h"
 
 #include <ATen/ATen.h>
 #include <ATen/core/Dict.h>
 #include <ATen/core/dispatch/Dispatcher.h>
+#include <torch/csrc/jit/runtime/graph_executor.h>
 
 #include <algorithm>
 #include <optional>
@@ -81,12 +82,23 @@ at::Tensor restore_canvas_points(const at::Tensor& points, const at::Tensor& geo
 
 }  // namespace
 
+ScriptMethods::ScriptMethods(torch::jit::Module module) : module_(std::move(module)) {}
+
+bool ScriptMethods::has(const std::string& name) const {
+  return module_.find_method(name).has_value();
+}
+
+c10::IValue ScriptMethods::call(const std::string& name, std::vector<c10::IValue> arguments) const {
+  const torch::jit::GraphOptimizerEnabledGuard without_profiling(false);
+  return module_.get_method(name)(std::move(arguments));
+}
+
 bool has_loss(const Metadata& metadata) {
   return metadata.file_kind == FileKind::kTorchScript ||
          std::ranges::find(metadata.methods, "loss") != metadata.methods.end();
 }
 
-DetectOnlyMethods::DetectOnlyMethods(Run run, const Metadata& metadata, c10::Device device)
+DetectOnlyMethods::DetectOnlyMethods(DetectCode run, const Metadata& metadata, c10::Device device)
     : run_(std::move(run)),
       device_(device),
       canvas_(metadata.reading.canvas),

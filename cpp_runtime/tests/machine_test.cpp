@@ -1,7 +1,9 @@
-#include "model/compiled_for.h"
+#include "model/machine.h"
 
+#include <ATen/Context.h>
 #include <gtest/gtest.h>
 #include <lensbox/error.h>
+#include <torch/cuda.h>
 #include <torch/version.h>
 
 #include "expect_error.h"
@@ -57,6 +59,28 @@ TEST(RequireMachine, AnotherKindOfDeviceIsADeviceError) {
   compiled.gpu_architecture = "sm_90";
   expect_error<lensbox::DeviceError>([&] { lensbox::require_machine("model.pt2", compiled, c10::kCPU); },
                                      {"device must be cuda", "got cpu"});
+}
+
+TEST(Device, IsParsed) {
+  EXPECT_TRUE(lensbox::parse_device("cpu").is_cpu());
+  EXPECT_EQ(lensbox::parse_device("auto").is_cuda(), torch::cuda::is_available());
+}
+
+TEST(Device, RefusesAGpuThatIsNotThere) {
+  const std::string name = "cuda:" + std::to_string(torch::cuda::device_count());
+  expect_error<lensbox::DeviceError>([&] { lensbox::parse_device(name); }, {name.c_str(), "not available"});
+}
+
+TEST(Device, RefusesOtherNames) {
+  for (const char* name : {"", "gpu", "cuda:", "cuda:-1", "cuda:1x", "cuda:99999999999", "CUDA", "cpu:0"}) {
+    expect_error<lensbox::DeviceError>([&] { lensbox::parse_device(name); },
+                                       {"cpu, cuda, cuda:N or auto", name});
+  }
+}
+
+// The linker must not have dropped libtorch_cuda, of which no symbol is used here.
+TEST(Device, ACudaBuildOfTorchBringsCuda) {
+  EXPECT_EQ(at::globalContext().hasCUDART(), LENSBOX_TORCH_HAS_CUDA == 1);
 }
 
 }  // namespace
