@@ -179,7 +179,10 @@ def _call(call: str, method: Callable[..., Any], *arguments: object) -> tuple[An
     except Exception as error:  # whatever the user's code raises
         where = location(error)
         reason = str(error).strip().splitlines() or [""]
-        return None, f"{call} raised {type(error).__name__}: {reason[0]}" + (f" ({where})" if where else "")
+        said = f"{call} raised {type(error).__name__}: {reason[0]}" + (f" ({where})" if where else "")
+        if "index -1 is out of bounds" in reason[0]:
+            said += ": empty slots of padded_nms's indices hold -1, so gather with indices.clamp(min=0)"
+        return None, said
 
 
 def _random_images(detector: nn.Module, channels: int, height: int, width: int) -> Tensor:

@@ -216,4 +216,5 @@ class Gathering(Brightest):
 def test_an_error_where_nothing_is_found_is_named_with_its_line() -> None:
     (fault,) = missing(Gathering())
     assert "where nothing may be found, raised RuntimeError: index -1 is out of bounds" in fault
+    assert "clamp(min=0)" in fault
     assert "test_protocol_check.py:" in fault
