@@ -10,7 +10,7 @@ from box_reference import nms_reference as nms_by_loop
 from torch import Tensor
 
 from lensbox.bench import OPS_GROUPS
-from lensbox.bench.ops import benchmark, extension, peers
+from lensbox.bench.ops import benchmark, peers
 from lensbox.bench.ops.benchmark import QUICK
 from lensbox.bench.ops.cases import BOTH, OpsCase, all_cases
 from lensbox.bench.ops.check import check_loss, check_nms, check_pairwise
@@ -62,17 +62,6 @@ def test_counts_follow_the_article() -> None:
     # P(|N(0, 3)| < 1) and the mean of floor(|N(0, 3)|), by the normal distribution's tables.
     assert float((counts == 0).double().mean()) == pytest.approx(0.2611, abs=0.01)
     assert float(counts.mean()) == pytest.approx(1.909, abs=0.04)
-
-
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
-def test_coordinates_are_exact_and_never_tie(dtype: torch.dtype) -> None:
-    batch = make_loss_batch(64, 64, 1.0, dtype, torch.uint8, CPU)
-    pred, target = batch.pred.double(), batch.target.double()
-    assert bool((pred % 2 == 1).all())
-    assert bool((target % 2 == 0).all())
-    assert float(pred.max()) <= 255
-    for boxes in (pred, target):
-        assert bool((boxes[..., 2:] > boxes[..., :2]).all())
 
 
 def test_nms_batches_have_one_answer() -> None:
@@ -228,12 +217,6 @@ def test_a_wrong_answer_of_our_own_fails_the_run(
     assert "pairwise" not in printed  # which --only leaves out
 
 
-@pytest.mark.parametrize("arguments", [["--only", "nothing"], ["--threads", "0"], ["--device", "tpu"]])
-def test_usage_errors(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["bench", "ops", *arguments]) == ExitCode.USAGE
-    assert "Usage: lensbox bench" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize("warps", ["mixed", "uniform"])
 def test_valid_slots_have_their_share_and_warps(warps: Warps) -> None:
     valid = valid_slots(WARP * 8192, 0.25, warps)
@@ -248,12 +231,6 @@ def test_valid_slots_have_their_share_and_warps(warps: Warps) -> None:
 )
 def test_predicted_gains(fill: float, warps: Warps, gain: float) -> None:
     assert predicted_gain(fill, warps) == pytest.approx(gain, rel=1e-3)
-
-
-def test_a_failed_build_is_told_in_a_line() -> None:
-    message = "Error building extension 'x': c++ a.cpp\na.cpp:3:1: error: no type\nend"
-    assert extension._main_line(message) == "a.cpp:3:1: error: no type"
-    assert extension._main_line("") == "no message"
 
 
 @pytest.mark.gpu

@@ -88,24 +88,3 @@ def test_series_take_turns_and_short_ones_are_spread() -> None:
     assert taken == ["often", "often", "often", "seldom", "often", "often", "often", "seldom"]
     assert samples["often"] == [3, 4, 5, 7, 8, 9]
     assert samples["seldom"] == [6, 10]
-
-
-@pytest.mark.parametrize("fails_at", [1, 3])
-def test_a_series_that_fails_leaves_the_others_alone(fails_at: int) -> None:
-    calls = 0
-
-    def fails() -> float:
-        nonlocal calls
-        calls += 1
-        if calls == fails_at:
-            raise RuntimeError("out of memory")
-        return 2.0
-
-    series = {"broken": Series(fails, 5), "good": Series(lambda: 1.0, 5)}
-    told: dict[str, Exception] = {}
-    assert interleave(series, told.__setitem__) == {"good": [1.0] * 5}
-    assert [str(error) for error in told.values()] == ["out of memory"]
-    assert calls == fails_at
-    calls = 0
-    with pytest.raises(RuntimeError, match="out of memory"):
-        interleave(series)

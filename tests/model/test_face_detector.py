@@ -36,11 +36,6 @@ def test_cost_stays_within_its_bounds(name: str, macs: int, parameters: tuple[in
     assert logits.shape == (1, ANCHORS)
 
 
-def test_images_of_a_batch_do_not_mix(detector: FaceDetector, canvases: Tensor) -> None:
-    for together, alone in zip(detector(canvases), detector(canvases[1:]), strict=True):
-        torch.testing.assert_close(together[1:], alone, rtol=1e-4, atol=1e-3)
-
-
 @pytest.mark.parametrize(("x", "y"), [(48, 48), (48, 200), (200, 48), (150, 130)])
 def test_anchors_lie_where_the_picture_makes_a_difference(detector: FaceDetector, x: int, y: int) -> None:
     images = torch.full((2, 1, 256, 256), 114, dtype=torch.uint8)
@@ -68,22 +63,6 @@ def test_gradients_reach_every_parameter_under_bfloat16() -> None:
         assert parameter.grad is not None, name
         assert parameter.grad.isfinite().all(), name
         assert parameter.grad.abs().max() > 0, name
-
-
-def test_compiles_as_one_graph(canvases: Tensor) -> None:
-    torch.manual_seed(0)
-    config = DetectorConfig(stem_width=4, widths=(4, 4, 4, 4), depths=(1, 1, 1, 1), pyramid_width=4)
-    detector = FaceDetector(config)
-    compiled = torch.compile(detector, fullgraph=True, backend="aot_eager")
-    boxes, logits = compiled(canvases)
-    (boxes.mean() + logits.mean()).backward()
-    gradients = [parameter.grad for parameter in detector.parameters()]
-    compiled_gradients = [gradient.clone() for gradient in gradients if gradient is not None]
-    detector.zero_grad()
-    boxes, logits = detector(canvases)
-    (boxes.mean() + logits.mean()).backward()
-    for actual, parameter in zip(compiled_gradients, detector.parameters(), strict=True):
-        torch.testing.assert_close(actual, parameter.grad, rtol=1e-3, atol=1e-4)
 
 
 def test_detect_agrees_with_plain_suppression(detector: FaceDetector, canvases: Tensor) -> None:
@@ -189,23 +168,3 @@ def test_gpu_agrees_with_the_cpu(detector: FaceDetector, canvases: Tensor) -> No
     best = moved(canvases.cuda())[1].detach().sigmoid().amax(dim=1)
     torch.testing.assert_close(scores[:, 0], best)
     assert boxes.is_cuda
-
-
-@pytest.mark.gpu
-def test_detect_can_be_captured_in_a_cuda_graph(detector: FaceDetector, canvases: Tensor) -> None:
-    moved = copy.deepcopy(detector).cuda()
-    moved.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    images = canvases.cuda()
-    stream = torch.cuda.Stream()
-    stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream), torch.no_grad():
-        for _ in range(3):
-            moved.detect(images, 0.02, 0.5)
-    torch.cuda.current_stream().wait_stream(stream)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph), torch.no_grad():
-        captured = moved.detect(images, 0.02, 0.5)
-    images.copy_(canvases.flip(0))
-    graph.replay()
-    for actual, expected in zip(captured, moved.detect(images, 0.02, 0.5), strict=True):
-        torch.testing.assert_close(actual, expected)

@@ -125,12 +125,6 @@ def test_no_threshold_parts_equal_scores() -> None:
     assert (curve.scores > threshold).sum() == 4
 
 
-def test_at_the_best_threshold_the_only_face_is_found() -> None:
-    score = float(np.float32(0.9))
-    curve = Evaluation([labels((0, 0, 10, 10))], [found((0, 0, 10, 10, score))]).curve(*BANDS["all>=8"])
-    assert np.float32(score) > np.float32(threshold_of_best_f1(curve)[0])
-
-
 def test_other_numbers_of_images_are_refused() -> None:
     with pytest.raises(ValueError, match="got 1 and 0"):
         Evaluation([labels()], [])

@@ -39,15 +39,6 @@ def images(count: int = 2) -> Tensor:
     return torch.randint(0, 256, (count, 1, 256, 256), generator=generator).float()
 
 
-def test_one_teacher_teaches_its_own_predictions() -> None:
-    teacher = detector(1)
-    boxes, logits = teacher(images())
-    taught = teach([teacher], [], images())
-    torch.testing.assert_close(taught.boxes, boxes.detach())
-    torch.testing.assert_close(taught.scores, logits.detach().sigmoid())
-    assert not taught.boxes.requires_grad
-
-
 def fixed(box: list[float], score: float) -> Predict:
     """A teacher that always says the same of its one anchor."""
 
@@ -57,7 +48,13 @@ def fixed(box: list[float], score: float) -> Predict:
     return predict
 
 
-def test_several_teachers_count_by_their_scores() -> None:
+def test_teachers_are_averaged_and_boxes_count_by_scores() -> None:
+    teacher = detector(1)
+    boxes, logits = teacher(images())
+    taught = teach([teacher], [], images())
+    torch.testing.assert_close(taught.boxes, boxes.detach())
+    torch.testing.assert_close(taught.scores, logits.detach().sigmoid())
+    assert not taught.boxes.requires_grad
     taught = teach([fixed([0.0, 0.0, 8.0, 8.0], 0.6), fixed([4.0, 4.0, 16.0, 16.0], 0.2)], [], images())
     torch.testing.assert_close(taught.scores, torch.full((2, 1), 0.4))
     expected = torch.tensor([1.0, 1.0, 10.0, 10.0])  # three parts of the first, one of the second
@@ -135,12 +132,18 @@ def test_teachers_are_sorted_into_sets_by_the_fold_they_left_out(tmp_path: Path)
             assert all(torch.equal(value, state[name]) for name, value in detector(seed).state_dict().items())
 
 
-@pytest.mark.parametrize("left_out", [["1/2"], ["1/2", "2/2", "2/2"], ["1/2", "2/2", "1/3"]])
-def test_incomplete_sets_of_teachers_are_refused(tmp_path: Path, left_out: list[str]) -> None:
+@pytest.mark.parametrize(
+    ("left_out", "message"),
+    [
+        (["1/2"], "--teacher must name as many teachers without each fold .* got 1 wi"),
+        (["1/2", "2/2", "2/2"], "--teacher must name as many"),
+        (["1/2", "2/2", "1/3"], "--teacher must name as many"),
+        (["half"], "0: 'left_out' in its metadata must be a share .* 'half'"),
+    ],
+)
+def test_rejects_incomplete_sets_of_teachers(tmp_path: Path, left_out: list[str], message: str) -> None:
     paths = [saved(tmp_path / str(i), i, text) for i, text in enumerate(left_out)]
-    with pytest.raises(
-        ConfigError, match=r"--teacher must name as many teachers without each fold .* got 1 wi"
-    ):
+    with pytest.raises(ConfigError, match=message):
         load_teachers(paths)
 
 
@@ -222,11 +225,3 @@ def test_a_fold_stays_left_out(faces_folder: Path, tmp_path: Path, lensbox: Lens
     assert "got weights that left out 1/3" in said
     lensbox("train", *arguments, *other, "--weights", weights)
     assert "left_out" not in read_metadata(tmp_path / "other" / "weights.safetensors")
-
-
-def test_a_teacher_with_a_broken_fold_is_named(tmp_path: Path) -> None:
-    path = saved(tmp_path / "odd.safetensors", 1, "half")
-    with pytest.raises(
-        ConfigError, match=r"odd.safetensors: 'left_out' in its metadata must be a share .* 'half'"
-    ):
-        load_teachers([path])

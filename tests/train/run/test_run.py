@@ -62,52 +62,22 @@ def test_overfits_a_handful_of_photographs(
     assert logged[-1]["AP all>=8"] == figures.average_precision["all>=8"]
 
 
-def test_resumed_and_uninterrupted_runs_end_with_equal_weights(store: ImageStore, tmp_path: Path) -> None:
-    train(store, CONFIG, run_options(tmp_path / "whole"))
-    interrupt(store, CONFIG, run_options(tmp_path / "cut"), after=2)
-    assert not (tmp_path / "cut" / "weights.safetensors").exists()
-    assert (tmp_path / "cut" / "config.json").is_file()  # with the checkpoint, all that --resume needs
-    interrupt(store, CONFIG, run_options(tmp_path / "cut", resume=True), after=3)
-    train(store, CONFIG, run_options(tmp_path / "cut", resume=True))
-    one = load_checkpoint(tmp_path / "whole" / "checkpoint.pt")["step"]
-    other = load_checkpoint(tmp_path / "cut" / "checkpoint.pt")["step"]
-    assert one["step"] == other["step"] == CONFIG.steps
-    for part in ("model", "average"):
-        for name, value in one[part].items():
-            assert torch.equal(value, other[part][name]), (part, name)
-
-
 def test_the_best_average_is_kept(store: ImageStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """best.safetensors holds the weights with the highest score, whatever came after them."""
-    bands = ("all>=8", "large>=32")
+    """best.safetensors holds the weights with the highest score, also after an interruption."""
     scores, seen = iter([0.3, 0.5, 0.4, 0.2]), []
 
-    def score(step: TrainStep, *_: object, coco: bool = False) -> Figures:
+    def score(step: TrainStep, *_: object, **__: object) -> Figures:
         value, state = next(scores), step.average.detector.state_dict()
-        seen.append((value, {name: tensor.clone() for name, tensor in state.items()}))
-        return Figures(dict.fromkeys(bands, value), 1, 1, 0.4, 0.7)
+        seen.append({name: tensor.clone() for name, tensor in state.items()})
+        return Figures({"all>=8": value}, 1, 1, 0.4, 0.7)
 
     monkeypatch.setattr(trainer, "score", score)
     config = CONFIG.replace(evaluations=3, steps=8)
-    train(store, config, run_options(tmp_path), ANY_DATA)
-    assert [value for value, _ in seen] == [0.3, 0.5, 0.4, 0.2]
-    best = load_detector(tmp_path / "best.safetensors").state_dict()
-    assert all(torch.equal(value, seen[1][1][name]) for name, value in best.items())
-    last = load_detector(tmp_path / "weights.safetensors").state_dict()
-    assert all(torch.equal(value, seen[3][1][name]) for name, value in last.items())
-
-
-def test_a_resumed_run_remembers_its_best(
-    store: ImageStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    figures = [Figures({"all>=8": value}, 1, 1, 0.4, 0.7) for value in (0.5, 0.4)]
-    monkeypatch.setattr(trainer, "score", lambda *_, **__: figures.pop(0))
-    config = CONFIG.replace(evaluations=1, steps=4)
-    interrupt(store, config, run_options(tmp_path), 3, ANY_DATA)
-    before = (tmp_path / "best.safetensors").read_bytes()
+    interrupt(store, config, run_options(tmp_path), 5, ANY_DATA)
     train(store, config, run_options(tmp_path, resume=True), ANY_DATA)
-    assert not figures
-    assert (tmp_path / "best.safetensors").read_bytes() == before
+    for file, state in (("best", seen[1]), ("weights", seen[3])):
+        written = load_detector(tmp_path / f"{file}.safetensors").state_dict()
+        assert all(torch.equal(value, state[name]) for name, value in written.items())
 
 
 @pytest.mark.parametrize("after", range(4))
@@ -128,29 +98,6 @@ def test_an_interruption_loses_no_evaluation(
     assert sorted(set(scored)) == [2, 4]
 
 
-def test_resuming_a_compiled_run_continues_it_too(
-    store: ImageStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Trying the compiled functions out draws views; that must not change which views come afterwards."""
-    monkeypatch.setattr(torch, "compile", lambda function, **_: function)
-    config = CONFIG.replace(compile=True, steps=3)
-    train(store, config, run_options(tmp_path / "whole"))
-    interrupt(store, config, run_options(tmp_path / "cut"), after=1)
-    train(store, config, run_options(tmp_path / "cut", resume=True))
-    one = load_checkpoint(tmp_path / "whole" / "checkpoint.pt")["step"]["model"]
-    other = load_checkpoint(tmp_path / "cut" / "checkpoint.pt")["step"]["model"]
-    assert all(torch.equal(value, other[name]) for name, value in one.items())
-
-
-def test_resuming_a_finished_run_changes_nothing(store: ImageStore, tmp_path: Path) -> None:
-    config = CONFIG.replace(steps=2)
-    train(store, config, run_options(tmp_path))
-    before = load_detector(tmp_path / "weights.safetensors").state_dict()
-    train(store, config, run_options(tmp_path, resume=True))
-    after = load_detector(tmp_path / "weights.safetensors").state_dict()
-    assert all(torch.equal(value, after[name]) for name, value in before.items())
-
-
 def test_a_run_is_never_taken_up_from_an_earlier_one(
     store: ImageStore, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -169,19 +116,6 @@ def test_a_run_is_never_taken_up_from_an_earlier_one(
         train(store, CONFIG, run_options(tmp_path, resume=True))
     assert (tmp_path / "earlier_checkpoint.pt").read_bytes() == before
     assert "of an earlier run is now" in caplog.text
-
-
-def test_resuming_with_another_detector_is_refused(store: ImageStore, tmp_path: Path) -> None:
-    interrupt(store, CONFIG, run_options(tmp_path), after=1)
-    config = CONFIG.replace(model="base")
-    with pytest.raises(ValueError, match="must hold the detector"):
-        train(store, config, run_options(tmp_path, resume=True))
-
-
-def test_a_resumed_run_follows_its_new_weight_decay(store: ImageStore, tmp_path: Path) -> None:
-    interrupt(store, CONFIG.replace(weight_decay=0.05), run_options(tmp_path), after=1)
-    resumed = TrainingRun(store, CONFIG.replace(weight_decay=0.5), run_options(tmp_path, resume=True))
-    assert [group["weight_decay"] for group in resumed.step.optimizer.param_groups] == [0.5, 0.0]
 
 
 def test_weights_may_come_of_a_path_that_is_no_unicode(store: ImageStore, tmp_path: Path) -> None:
@@ -215,9 +149,43 @@ def test_failed_interim_evaluation_does_not_end_the_run(
     assert any("training goes on: out of memory" in line for line in caplog.messages)
 
 
-def test_time_limit_ends_the_run_and_its_schedule(
+@pytest.mark.parametrize("compiled", [False, True])
+def test_resumed_and_uninterrupted_runs_end_with_equal_weights(
+    store: ImageStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, compiled: bool
+) -> None:
+    """Trying compiled functions out draws views, which must not change later ones."""
+    monkeypatch.setattr(torch, "compile", lambda function, **_: function)
+    config, whole, cut = CONFIG.replace(compile=compiled), tmp_path / "whole", tmp_path / "cut"
+    train(store, config, run_options(whole))
+    expected = load_checkpoint(whole / "checkpoint.pt")["step"]
+    interrupt(store, config, run_options(cut), after=2)
+    assert not (cut / "weights.safetensors").exists()
+    assert (cut / "config.json").is_file()  # with the checkpoint, all that --resume needs
+    interrupt(store, config, run_options(cut, resume=True), after=3)
+    for _ in range(2):  # resuming a finished run changes nothing
+        train(store, config, run_options(cut, resume=True))
+        resumed = load_checkpoint(cut / "checkpoint.pt")["step"]
+        assert resumed["step"] == expected["step"] == config.steps
+        for part in ("model", "average"):
+            for name, value in expected[part].items():
+                assert torch.equal(value, resumed[part][name]), (part, name)
+
+
+def test_a_resumed_run_keeps_its_detector_and_takes_new_settings(store: ImageStore, tmp_path: Path) -> None:
+    interrupt(store, CONFIG.replace(weight_decay=0.05), run_options(tmp_path), after=1)
+    options = run_options(tmp_path, resume=True)
+    resumed = TrainingRun(store, CONFIG.replace(weight_decay=0.5), options)
+    assert [group["weight_decay"] for group in resumed.step.optimizer.param_groups] == [0.5, 0.0]
+    with pytest.raises(InputError, match="must hold the detector"):
+        TrainingRun(store, CONFIG.replace(model="base"), options)
+
+
+def test_a_time_limit_ends_the_run_and_its_schedule(
     store: ImageStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    with pytest.raises(TrainingError, match="must leave time to train"):
+        train(store, CONFIG, run_options(tmp_path, time_limit=1.0, started=time.monotonic() - 5))
+    assert not (tmp_path / "weights.safetensors").exists()
     clock = itertools.count()
     monkeypatch.setattr(RunOptions, "seconds", lambda _: float(next(clock)))
     train(store, CONFIG.replace(steps=10**9), run_options(tmp_path, time_limit=12.0))
@@ -225,28 +193,16 @@ def test_time_limit_ends_the_run_and_its_schedule(
     assert load_checkpoint(tmp_path / "checkpoint.pt")["progress"] == 1.0
 
 
-def test_a_time_limit_that_loading_used_up_is_refused(store: ImageStore, tmp_path: Path) -> None:
-    with pytest.raises(TrainingError, match="must leave time to train"):
-        train(store, CONFIG, run_options(tmp_path, time_limit=1.0, started=time.monotonic() - 5))
-    assert not (tmp_path / "weights.safetensors").exists()
-
-
-def test_a_loss_that_is_no_number_stops_the_run(store: ImageStore, tmp_path: Path) -> None:
-    config = CONFIG.replace(learning_rate=1e30, warmup_progress=0.0, gradient_clip=0.0, steps=40)
-    with pytest.raises(TrainingError, match="must be finite"):
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [({}, "must be finite"), ({"log_seconds": 1e6, "checkpoint_seconds": 1e-9}, "weights must be finite")],
+)
+def test_a_diverging_run_stops_and_keeps_its_last_checkpoint(
+    store: ImageStore, tmp_path: Path, more: dict[str, float], message: str
+) -> None:
+    config = CONFIG.replace(learning_rate=1e30, warmup_progress=0.0, gradient_clip=0.0, steps=40, **more)
+    with pytest.raises(TrainingError, match=message):
         train(store, config, run_options(tmp_path))
-
-
-def test_broken_weights_take_no_checkpoints_place(store: ImageStore, tmp_path: Path) -> None:
-    config = CONFIG.replace(
-        learning_rate=1e30,
-        warmup_progress=0.0,
-        gradient_clip=0.0,
-        steps=40,
-        log_seconds=1e6,
-        checkpoint_seconds=1e-9,
-    )
-    with pytest.raises(TrainingError, match="weights must be finite"):
-        train(store, config, run_options(tmp_path))
-    kept = load_checkpoint(tmp_path / "checkpoint.pt")["step"]
-    assert all(bool(value.isfinite().all()) for value in kept["model"].values())
+    if more:
+        kept = load_checkpoint(tmp_path / "checkpoint.pt")["step"]
+        assert all(bool(value.isfinite().all()) for value in kept["model"].values())
