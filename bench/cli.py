@@ -138,17 +138,13 @@ def _load_seconds(text: str) -> float:
 
 @_command
 @click.option("--artifact", type=FILE, default=Path("artifacts/detector.pt"), help="The file to serve.")
-@click.option("--image", type=FILE, metavar="F", help="The file to send. Default: a made-up JPEG, 512 x 512.")
 @_only(SERVE_ROWS)
 @click.option("--seconds", "duration", type=_load_seconds, default=8.0, metavar="S", help="Of each load.")
-@click.option("--frontends", type=click.IntRange(0), metavar="N", help="Default: the service's own.")
 def serve(
     options: "Options",
     artifact: Path,
-    image: Path | None,
     only: tuple[str, ...],
     duration: float,
-    frontends: int | None,
 ) -> "Report":
     """Load the HTTP service from other processes, and LitServe around the same artifact if installed.
 
@@ -159,7 +155,7 @@ def serve(
     from lensbox.bench.serve.benchmark import Plan, run
 
     usual = tuple(row for row in SERVE_ROWS if not (options.quick and row in ("litserve", "memory")))
-    return run(options, Plan(artifact, image, only or usual, duration, frontends))
+    return run(options, Plan(artifact, only or usual, duration))
 
 
 def _say(text: str) -> None:

@@ -42,16 +42,13 @@ _MORE_PHOTOGRAPHS = {"cpu": 10_000, "cuda": 100_000}
 class Plan(NamedTuple):
     """The rows to measure, and how.
 
-    artifact: the file that is served, of any format. image: the photograph that is sent; None for a made-up
-    JPEG of 512 x 512. rows: of `SERVE_ROWS`. seconds: of each load but the overload. frontends: of our
-    service; None is its default.
+    artifact: the file that is served, of any format. rows: of `SERVE_ROWS`. seconds: of each load but the
+    overload.
     """
 
     artifact: Path
-    image: Path | None
     rows: tuple[str, ...]
     seconds: float
-    frontends: int | None = None
 
 
 def run(options: Options, plan: Plan) -> Report:
@@ -97,7 +94,7 @@ class _Run:
         self._report = report
         self._measured = Measured()
         self._loads: list[list[str]] = []
-        self._file = plan.image.read_bytes() if plan.image else made_up_jpeg()
+        self._file = made_up_jpeg()
         self._body = self._written("photograph", self._file)
 
     def measured(self) -> Measured:
@@ -107,7 +104,7 @@ class _Run:
             in_process = InProcess(
                 str(self._plan.artifact), self._options.device, self._options.threads, self._file
             )
-            with self._ours(self._plan.frontends) as service:
+            with self._ours() as service:
                 if {"throughput", "overload", "litserve"} & rows:
                     self._measure_throughput(service, in_process)
                 if "latency" in rows:
@@ -125,12 +122,11 @@ class _Run:
         return self._measured
 
     @contextlib.contextmanager
-    def _ours(self, frontends: int | None) -> Iterator[Service]:
+    def _ours(self, *more: str) -> Iterator[Service]:
         options = self._options
         command = [sys.executable, "-m", "lensbox.common", "serve", "--artifact", str(self._plan.artifact)]
         command += ["--device", options.device, "--log-level", "error", "--threads", str(options.threads)]
-        command += [] if frontends is None else ["--frontends", str(frontends)]
-        with running([*command, "--port"], "/readyz") as service:
+        with running([*command, *more, "--port"], "/readyz") as service:
             yield service
 
     def _measure_throughput(self, service: Service, in_process: InProcess) -> None:
@@ -198,19 +194,15 @@ class _Run:
 
     def _measure_recovery(self) -> None:
         """Kill the engine's process under half of the saturated load, and ask until it answers again."""
-        frontends = self._plan.frontends
-        if self._options.device == "cpu":
-            frontends = frontends or 1  # by default there is no engine of its own
-        with self._ours(frontends) as service:
-            engines = [pid for pid in descendants(service.process) if _name(pid) == "lensbox-engine"]
-            if not engines:
-                self._report.notes.append("recovery: the service has one process")
-                return
+        # By default, a service on the CPU has no process of its own for the engine.
+        more = ("--frontends", "1") if self._options.device == "cpu" else ()
+        with self._ours(*more) as service:
+            (engine,) = [pid for pid in descendants(service.process) if _name(pid) == "lensbox-engine"]
             found = self._add(f"lensbox, {CONNECTIONS} connections", self._load(service), service)
             load = replace(self._load(service), rate=max(1.0, found.rate / 2), seconds=3600.0)
             with _background(load, self._cores):
                 time.sleep(1)
-                os.kill(engines[0], signal.SIGKILL)
+                os.kill(engine, signal.SIGKILL)
                 self._measured.recovery = self._until_answered(service)
         self._options.say(f"lensbox, answers {self._measured.recovery:.2f} s after its engine was killed")
 

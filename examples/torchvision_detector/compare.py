@@ -17,11 +17,11 @@ from ssdlite import CATEGORIES, make_network
 from torch import Tensor
 
 from lensbox.runtime import Artifact, load_artifact
+from lensbox.runtime.detection_sets import Difference, Found, Limits, found_in
 
 PICTURES, CALLS = 32, 20
 THRESHOLD = 0.5
-# Tolerances of two float32 computations; the second also for scores near the threshold.
-MOST_PIXELS, MOST_SCORE = 0.1, 1e-3
+LIMITS = Limits(boxes=0.1, scores=1e-3, iou=1e-3, extras={})  # of two float32 computations
 
 
 def main() -> int:
@@ -45,7 +45,7 @@ def main() -> int:
 
     where = torch.cuda.get_device_name() if canvases.is_cuda else "CPU"
     print(f"torch {torch.__version__}, torchvision {torchvision.__version__}, {where}")
-    same = report_differences(ours(canvases), theirs(canvases), list(artifact.classes))
+    same = report_differences(ours(canvases), theirs(canvases), list(artifact.classes), network.nms_thresh)
     for batch in (canvases[:1], canvases):
         times = [milliseconds(call, batch) for call in (theirs, ours)]
         print(f"batch {len(batch):2}: torchvision {times[0]:.2f} ms, artifact {times[1]:.2f} ms")
@@ -61,36 +61,24 @@ def pictures(artifact: Artifact) -> Tensor:
     return (255 * fine).round().byte()
 
 
-def report_differences(ours: dict[str, Tensor], theirs: list[dict[str, Tensor]], classes: list[str]) -> bool:
+def report_differences(
+    ours: dict[str, Tensor], theirs: list[dict[str, Tensor]], classes: list[str], iou_threshold: float
+) -> bool:
     """Print the differences of the detections; return whether rounding explains them."""
-    pixels = scores = 0.0
-    pairs = alone = 0
+    difference = Difference()
     for index, found in enumerate(theirs):
-        named = [CATEGORIES[label] in classes for label in found["labels"].tolist()]
-        boxes, best = found["boxes"][named], found["scores"][named]
-        labels = [classes.index(CATEGORIES[label]) for label in found["labels"][named].tolist()]
-        count = int(ours["counts"][index])
-        mine = {name: ours[name][index, :count] for name in ("boxes", "scores", "labels")}
-        apart = (boxes[:, None] - mine["boxes"]).abs().amax(dim=2)
-        other_class = torch.tensor(labels, device=boxes.device)[:, None] != mine["labels"]
-        apart[other_class] = float("inf")
-        # A detection that only one of both has must have a score near the threshold.
-        only_theirs, only_mine = best, mine["scores"]
-        if apart.numel() > 0:
-            distance, partner = apart.min(dim=1)
-            paired = distance <= MOST_PIXELS
-            only_theirs = best[~paired]
-            only_mine = mine["scores"][apart.min(dim=0).values > MOST_PIXELS]
-        alone += int((torch.cat([only_theirs, only_mine]) > THRESHOLD + MOST_SCORE).sum())
-        if apart.numel() > 0 and paired.any():
-            pairs += int(paired.sum())
-            pixels = max(pixels, float(distance[paired].max()))
-            scores = max(scores, float((best - mine["scores"][partner])[paired].abs().max()))
+        names = [CATEGORIES[label] for label in found["labels"].tolist()]
+        known = [name in classes for name in names]
+        labels = torch.tensor([classes.index(name) for name in names if name in classes], dtype=torch.int64)
+        expected = Found(found["boxes"][known].cpu(), found["scores"][known].cpu(), labels, False, {})
+        actual = found_in(ours, None, index)
+        difference.add(expected, actual, (THRESHOLD, iou_threshold), LIMITS, f"picture {index}")
     print(
-        f"{pairs} detections in {len(theirs)} pictures are the same, {alone} have no counterpart; boxes "
-        f"differ by up to {pixels:.2g} px, scores by up to {scores:.2g}"
+        f"{len(difference.boxes)} detections in {len(theirs)} pictures are the same, "
+        f"{difference.unexplained_count} have no counterpart; boxes differ by up to "
+        f"{max(difference.boxes, default=0.0):.2g} px, scores by up to {difference.scores:.2g}"
     )
-    return alone == 0 and pairs > 0 and scores <= MOST_SCORE
+    return bool(difference.boxes) and not difference.unexplained
 
 
 def milliseconds(call: Callable[[Tensor], Any], batch: Tensor) -> float:

@@ -57,4 +57,4 @@ def test_a_detection_of_one_side_alone_is_a_difference(
     for name, stub in stubs.items():
         monkeypatch.setitem(sys.modules, name, stub)
     program = load_example("torchvision_detector/compare.py", monkeypatch)
-    assert program["report_differences"](mine, found, ["person"]) is same
+    assert program["report_differences"](mine, found, ["person"], 0.5) is same
