@@ -38,54 +38,80 @@ class Returning(nn.Module):
         return self.change(answer(len(images)))
 
 
-@pytest.mark.parametrize("detector", [Brightest(), RedAndBlue(), Landmarks(), Returning(lambda found: found)])
+@pytest.mark.parametrize(
+    "detector", [Brightest(), RedAndBlue(), Landmarks(), FaceDetector(), Returning(lambda found: found)]
+)
 def test_nothing_is_missing(detector: nn.Module) -> None:
     detector.train()
     assert missing(detector) == []
     assert detector.training
 
 
-def test_the_face_detector_follows_the_protocol() -> None:
-    assert missing(FaceDetector()) == []
+class Bare(Brightest):
+    """Has no specification."""
+
+    def __init__(self, **members: Any) -> None:
+        nn.Module.__init__(self)
+        for name, value in members.items():
+            setattr(self, name, value)
 
 
-def test_no_module_is_no_detector() -> None:
-    assert missing("detector") == ["a detector must be a torch.nn.Module, got str"]
-    assert missing(Brightest) == ["a detector must be a torch.nn.Module, got a Brightest (call it)"]
+class Property(Bare):
+    @property
+    def specification(self) -> DetectorSpec:  # type: ignore[override]
+        return DetectorSpec(64, 64, channels=1)
 
 
-def test_an_empty_module_gets_two_lines_to_add() -> None:
-    assert missing(nn.Module()) == [
-        "it lacks the specification: add to __init__: "
-        "self.specification = DetectorSpec(height=..., width=...)",
-        "it lacks detect: add def detect(self, images: Tensor, score_threshold: float, iou_threshold: float) "
-        "-> tuple[Tensor, Tensor, Tensor]:",
-    ]
+class Unannotated(Brightest):
+    def detect(self, images, score_threshold, iou_threshold):  # type: ignore[no-untyped-def]
+        return super().detect(images, score_threshold, iou_threshold)
 
 
-def test_a_specification_is_a_detector_spec_and_no_property() -> None:
-    class Bare(Brightest):
-        def __init__(self) -> None:
-            nn.Module.__init__(self)
+@pytest.mark.parametrize(
+    ("detector", "messages"),
+    [
+        ("detector", ["a detector must be a torch.nn.Module, got str"]),
+        (Brightest, ["a detector must be a torch.nn.Module, got a Brightest (call it)"]),
+        (
+            nn.Module(),
+            ["it lacks the specification: add to __init__: self.spec", "it lacks detect: add def det"],
+        ),
+        (Bare(specification={"height": 64}), ["specification must be a DetectorSpec, got dict"]),
+        (Property(), ["specification must be set in __init__, got a property"]),
+        (Unannotated(), ["detect must take images and two thresholds that are annotated as float"]),
+    ],
+)
+def test_names_missing_and_wrong_members(detector: object, messages: list[str]) -> None:
+    for fault, message in zip(missing(detector), messages, strict=True):
+        assert fault.startswith(message)
 
-    wrong = Bare()
-    wrong.specification = {"height": 64}  # type: ignore[assignment]
-    assert "specification must be a DetectorSpec, got dict" in missing(wrong)[0]
 
-    class Property(Bare):
-        @property
-        def specification(self) -> DetectorSpec:  # type: ignore[override]
-            return DetectorSpec(64, 64, channels=1)
+class Failing(Brightest):
+    """Fails at a threshold."""
 
-    assert "specification must be set in __init__, got a property" in missing(Property())[0]
+    def __init__(self, threshold: float) -> None:
+        super().__init__()
+        self.threshold = threshold
+
+    def detect(self, images: Tensor, score_threshold: float, iou_threshold: float) -> Any:
+        if score_threshold == self.threshold:
+            raise KeyError("anchors")
+        return super().detect(images, score_threshold, iou_threshold)
 
 
-def test_thresholds_are_annotated() -> None:
-    class Bare(Brightest):
-        def detect(self, images, score_threshold, iou_threshold):  # type: ignore[no-untyped-def]
-            return super().detect(images, score_threshold, iou_threshold)
-
-    assert "two thresholds that are annotated as float" in missing(Bare())[0]
+@pytest.mark.parametrize(
+    ("threshold", "call"),
+    [
+        (0.0, "detect(canvases, 0.0, 0.5) with"),
+        (1.0, "detect(canvases, 1.0, 0.5), where nothing may be found,"),
+    ],
+)
+def test_names_the_error_of_detect_with_its_line(threshold: float, call: str) -> None:
+    (fault,) = missing(Failing(threshold))
+    assert fault.startswith(call)
+    assert fault.endswith(
+        f"raised KeyError: 'anchors' ({__file__}:{Failing.detect.__code__.co_firstlineno + 2})"
+    )
 
 
 def without(name: str) -> Change:
@@ -162,18 +188,6 @@ def test_a_tuple_has_three_and_labels_need_classes() -> None:
     ]
 
 
-def test_shows_the_error_of_detect_with_its_line() -> None:
-    def fail(found: dict[str, Tensor]) -> None:
-        raise KeyError("anchors")
-
-    (fault,) = missing(Returning(fail))
-    line = fail.__code__.co_firstlineno + 1
-    assert fault == (
-        "detect(canvases, 0.0, 0.5) with canvases uint8 [2, 3, 8, 8] raised KeyError: 'anchors' "
-        f"({__file__}:{line})"
-    )
-
-
 class WithMethods(Brightest):
     def preprocess(self, images: list[Tensor], windows: Tensor | None) -> tuple[Tensor, Tensor]:
         return torch.zeros(len(images), 1, 64, 64), torch.zeros(len(images), 6)
@@ -202,19 +216,3 @@ def test_reports_all_problems_of_an_answer_at_once() -> None:
     text = "\n".join(missing(Returning(change)))
     for part in ("return labels", "return scores", "returns 'masks'", "boxes must be float32"):
         assert part in text
-
-
-class Gathering(Brightest):
-    """Fails where nothing is found, as gathering at `padded_nms`'s empty slots does."""
-
-    def detect(self, images: Tensor, score_threshold: float, iou_threshold: float) -> Any:
-        if score_threshold == 1:
-            torch.zeros(1, 1).gather(1, torch.tensor([[-1]]))
-        return super().detect(images, score_threshold, iou_threshold)
-
-
-def test_an_error_where_nothing_is_found_is_named_with_its_line() -> None:
-    (fault,) = missing(Gathering())
-    assert "where nothing may be found, raised RuntimeError: index -1 is out of bounds" in fault
-    assert "clamp(min=0)" in fault
-    assert "test_protocol_check.py:" in fault

@@ -13,44 +13,30 @@ from lensbox.train.evaluation.average_precision import (
     threshold_of_best_f1,
 )
 
-
-def average(truth: Any, detections: Any, band: str = "all>=8") -> float:
-    return Evaluation(truth, detections).curve(*BANDS[band]).average_precision()
+BOX, OTHER, LARGE = (0, 0, 10, 10), (50, 50, 60, 60), (0, 0, 40, 40)
 
 
-def test_perfect_missed_and_absent() -> None:
-    box = (0, 0, 10, 10)
-    assert average([labels(box)], [found((*box, 0.9))]) == 1.0
-    assert average([labels(box)], [found()]) == 0.0
-    assert np.isnan(average([labels()], [found((*box, 0.9))]))
-
-
-def test_false_alarms_by_rank() -> None:
-    box, other = (0, 0, 10, 10), (50, 50, 60, 60)
-    # Hit after one false alarm: precision 1/2 at recall 1.
-    assert average([labels(box)], [found((*other, 0.9), (*box, 0.8))]) == 0.5
-    # Recall 1/2 at precision 1, then recall 1 at precision 2/3.
-    truth = [labels(box, other)]
-    assert average(truth, [found((*box, 0.9), (80, 80, 90, 90, 0.8), (*other, 0.7))]) == pytest.approx(
-        0.5 * 1 + 0.5 * 2 / 3
-    )
-
-
-def test_false_alarm_counts_in_the_bands_near_its_height() -> None:
-    box = (0, 0, 40, 40)
-    for height, counts in ((22, False), (23, True), (300, True)):
-        detections = [found((100, 0, 130, height, 0.9), (*box, 0.5))]
-        assert average([labels(box)], detections, "large>=32") == (0.5 if counts else 1.0)
-    # 1.4 x 16 = 22.4 above the small band
-    small = (0, 0, 10, 10)
-    for height, counts in ((22, True), (23, False)):
-        detections = [found((100, 0, 130, height, 0.9), (*small, 0.5))]
-        assert average([labels(small)], detections, "small8-16") == (0.5 if counts else 1.0)
-
-
-def test_iou_of_exactly_one_half_matches() -> None:
-    assert average([labels((0, 0, 10, 10))], [found((0, 0, 10, 20, 0.9))]) == 1.0
-    assert average([labels((0, 0, 10, 10))], [found((0, 0, 10, 20.1, 0.9))]) == 0.0
+@pytest.mark.parametrize(
+    ("truth", "detections", "band", "expected"),
+    [
+        ([BOX], [(*BOX, 0.9)], "all>=8", 1.0),
+        ([BOX], [], "all>=8", 0.0),
+        ([], [(*BOX, 0.9)], "all>=8", np.nan),
+        ([BOX], [(*OTHER, 0.9), (*BOX, 0.8)], "all>=8", 0.5),  # precision 1/2 at recall 1
+        ([BOX, OTHER], [(*BOX, 0.9), (80, 80, 90, 90, 0.8), (*OTHER, 0.7)], "all>=8", 0.5 + 0.5 * 2 / 3),
+        ([BOX], [(0, 0, 10, 20, 0.9)], "all>=8", 1.0),  # IoU 1/2 is a hit
+        ([BOX], [(0, 0, 10, 20.1, 0.9)], "all>=8", 0.0),
+        # A false alarm counts in a band from 0.7 times its low limit to 1.4 times its high limit.
+        ([LARGE], [(100, 0, 130, 22, 0.9), (*LARGE, 0.5)], "large>=32", 1.0),
+        ([LARGE], [(100, 0, 130, 23, 0.9), (*LARGE, 0.5)], "large>=32", 0.5),
+        ([LARGE], [(100, 0, 130, 300, 0.9), (*LARGE, 0.5)], "large>=32", 0.5),
+        ([BOX], [(100, 0, 130, 22, 0.9), (*BOX, 0.5)], "small8-16", 0.5),
+        ([BOX], [(100, 0, 130, 23, 0.9), (*BOX, 0.5)], "small8-16", 1.0),
+    ],
+)
+def test_average_precision_by_hand(truth: Any, detections: Any, band: str, expected: float) -> None:
+    curve = Evaluation([labels(*truth)], [found(*detections)]).curve(*BANDS[band])
+    assert curve.average_precision() == pytest.approx(expected, nan_ok=True)
 
 
 # Average precision of `random_case(seed)` by band, computed with the reference implementation that scores
