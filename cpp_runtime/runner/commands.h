@@ -21,9 +21,8 @@ enum class ExitCode : int { kGood = 0, kOther = 1, kUsage = 2, kArtifact = 3, kI
 
 struct ModelOptions {
   std::filesystem::path artifact;
-  std::vector<std::filesystem::path> op_libraries;
-  std::string device = "cpu";
-  std::optional<std::filesystem::path> public_key;  // whose signature the artifact must have
+  std::vector<std::filesystem::path> op_libraries;  // the first is that of Lensbox
+  lensbox::LoadOptions load;                        // without op_library
 };
 
 // Exactly one of images, raw and video is given.
@@ -33,11 +32,8 @@ struct DetectOptions {
   std::string video;                          // a file, or the number of a camera
   bool recursive = false;
   bool json_lines = false;
-  lensbox::Thresholds thresholds;                   // by default the artifact's
-  std::optional<lensbox::Orientation> orientation;  // by default the artifact's
-  size_t batch = 1;
-  size_t decode_threads = 1;
-  bool capture = false;  // CUDA graphs
+  lensbox::FilesOptions files;  // batch_size and thresholds are also those of frames
+  bool capture = false;         // CUDA graphs
 };
 
 struct LossOptions {

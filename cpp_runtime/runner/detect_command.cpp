@@ -21,8 +21,8 @@ using Json = nlohmann::ordered_json;
 lensbox::Detector load(const ModelOptions& model, const DetectOptions& options) {
   lensbox::Detector detector = load(model);
   if (options.capture) {
-    const auto batch = static_cast<int64_t>(options.batch);
-    detector.capture({&batch, 1}, options.thresholds);
+    const auto batch = static_cast<int64_t>(options.files.batch_size);
+    detector.capture({&batch, 1}, options.files.thresholds);
   }
   return detector;
 }
@@ -58,12 +58,7 @@ ExitCode detect_images(const ModelOptions& model, const DetectOptions& options) 
   for (const ListedImage& image : images) {
     files.push_back(image.path);
   }
-  detector.detect_files(files,
-                        {.thresholds = options.thresholds,
-                         .orientation = options.orientation,
-                         .batch_size = options.batch,
-                         .decode_threads = options.decode_threads},
-                        report);
+  detector.detect_files(files, options.files, report);
   if (!options.json_lines) print_line(document);
   return code;
 }
@@ -91,8 +86,8 @@ ExitCode detect_stream(const lensbox::Detector& detector, FrameSource& frames, c
   int64_t reported = 0;
   std::vector<lensbox::Photo> batch;
   do {
-    const std::exception_ptr failure = fill(batch, options.batch, frames);
-    const auto found = detect_photos(detector, batch, options.thresholds);
+    const std::exception_ptr failure = fill(batch, options.files.batch_size, frames);
+    const auto found = detect_photos(detector, batch, options.files.thresholds);
     for (size_t i = 0; i < batch.size(); ++i) {
       print_line({{"frame", reported++},
                   {"width", batch[i].width},
@@ -100,7 +95,7 @@ ExitCode detect_stream(const lensbox::Detector& detector, FrameSource& frames, c
                   {"detections", to_json(found[i], detector.metadata())}});
     }
     if (failure) std::rethrow_exception(failure);
-  } while (batch.size() == options.batch);
+  } while (batch.size() == options.files.batch_size);
   frames.check_end();
   return ExitCode::kGood;
 }

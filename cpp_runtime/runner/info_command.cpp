@@ -14,18 +14,18 @@ lensbox::Detector load(const ModelOptions& model) {
   for (size_t i = 1; i < libraries.size(); ++i) {
     lensbox::load_op_library(libraries[i]);
   }
-  lensbox::LoadOptions options{.device = model.device, .public_key = model.public_key};
+  lensbox::LoadOptions options = model.load;
   if (!libraries.empty()) options.op_library = libraries[0];
   return lensbox::Detector::load(model.artifact, options);
 }
 
 ExitCode run_info(const ModelOptions& model) {
-  const lensbox::Metadata metadata = lensbox::read_metadata(model.artifact, model.public_key);
+  const lensbox::Metadata metadata = lensbox::read_metadata(model.artifact, model.load.public_key);
   Json document = Json::parse(metadata.json);
   document["runner"] = {
       {"version", LENSBOX_VERSION},
       {"libtorch", TORCH_VERSION},
-      {"device", lensbox::parse_device(model.device).str()},
+      {"device", lensbox::parse_device(model.load.device).str()},
       {"cuda_available", torch::cuda::is_available()},
   };
   if (metadata.file_kind == lensbox::FileKind::kOnnx) {

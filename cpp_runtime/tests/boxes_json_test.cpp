@@ -7,7 +7,7 @@
 #include <cstdlib>
 #include <limits>
 
-#include "expect_error.h"
+#include "helpers.h"
 
 namespace {
 

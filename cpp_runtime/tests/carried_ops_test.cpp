@@ -4,10 +4,9 @@
 #include <stdlib.h>
 #include <torch/version.h>
 
-#include "expect_error.h"
 #include "file/seal.h"
+#include "helpers.h"
 #include "model/machine.h"
-#include "temporary_folder.h"
 
 namespace {
 

@@ -5,7 +5,7 @@
 
 #include <limits>
 
-#include "expect_error.h"
+#include "helpers.h"
 
 namespace {
 

@@ -6,7 +6,7 @@
 #include <torch/csrc/jit/runtime/graph_executor.h>
 #include <torch/library.h>
 
-#include "expect_error.h"
+#include "helpers.h"
 
 namespace {
 

@@ -7,10 +7,8 @@
 #include <iterator>
 #include <thread>
 
-#include "expect_error.h"
-#include "png_file.h"
+#include "helpers.h"
 #include "small_artifact.h"
-#include "temporary_folder.h"
 
 namespace {
 

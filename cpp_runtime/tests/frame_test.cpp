@@ -5,7 +5,7 @@
 #include <cmath>
 #include <vector>
 
-#include "expect_error.h"
+#include "helpers.h"
 
 namespace {
 

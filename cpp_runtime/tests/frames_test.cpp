@@ -1,7 +1,7 @@
 #include "frames.h"
 
 #include "commands.h"
-#include "expect_error.h"
+#include "helpers.h"
 
 namespace {
 

@@ -9,7 +9,7 @@
 #include <atomic>
 #include <thread>
 
-#include "expect_error.h"
+#include "helpers.h"
 
 namespace {
 

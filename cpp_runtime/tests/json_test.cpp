@@ -1,6 +1,6 @@
 #include "file/json.h"
 
-#include "expect_error.h"
+#include "helpers.h"
 
 namespace {
 

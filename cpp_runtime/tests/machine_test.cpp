@@ -6,7 +6,7 @@
 #include <torch/cuda.h>
 #include <torch/version.h>
 
-#include "expect_error.h"
+#include "helpers.h"
 
 namespace {
 

@@ -4,8 +4,7 @@
 
 #include <tuple>
 
-#include "expect_error.h"
-#include "temporary_folder.h"
+#include "helpers.h"
 
 namespace {
 

@@ -6,9 +6,7 @@
 
 #include <string>
 
-#include "expect_error.h"
-#include "sealed.h"
-#include "temporary_folder.h"
+#include "helpers.h"
 
 namespace {
 

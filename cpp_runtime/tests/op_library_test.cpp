@@ -5,8 +5,8 @@
 
 #include <cstdlib>
 
-#include "expect_error.h"
 #include "file/errors.h"
+#include "helpers.h"
 
 // An op of the test's own, for the CPU alone.
 TORCH_LIBRARY_FRAGMENT(lensbox_test, library) {

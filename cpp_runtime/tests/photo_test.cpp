@@ -1,9 +1,7 @@
 #include <ATen/ATen.h>
 #include <lensbox/torch/tensors.h>
 
-#include "expect_error.h"
-#include "png_file.h"
-#include "temporary_folder.h"
+#include "helpers.h"
 
 namespace {
 

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "sealed.h"
+#include "helpers.h"
 
 namespace {
 

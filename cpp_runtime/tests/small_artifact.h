@@ -7,7 +7,7 @@
 #include <fstream>
 #include <iterator>
 
-#include "sealed.h"
+#include "helpers.h"
 
 inline constexpr const char* kCode = R"(
 def preprocess(self, images: List[Tensor], windows: Optional[Tensor]):
