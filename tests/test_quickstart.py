@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from importlib.metadata import metadata
 from pathlib import Path
 
 import pytest
@@ -92,7 +93,10 @@ def shell(clone: Path) -> Iterator[Shell]:
 
 
 def test_make_knows_what_sets_everything_up() -> None:
-    assert SETUP.text == "make demo\nsource .venv/bin/activate\n"
+    make, activate, extras = SETUP.text.splitlines()
+    assert (make, activate) == ("make demo", "source .venv/bin/activate")
+    (names,) = re.findall(r"pip install 'lensbox\[(.*)\]'", extras)
+    assert set(names.split(",")) <= set(metadata("lensbox").get_all("Provides-Extra") or ())
     subprocess.run(["make", "--dry-run", "demo"], cwd=REPOSITORY, check=True, capture_output=True)
 
 
