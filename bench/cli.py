@@ -23,7 +23,7 @@ Say = Callable[[str], None]
 
 
 class _FileOrCommand(click.Group):
-    """Takes arguments that begin with no command's name as those of `lensbox bench FILE`."""
+    """Pass arguments that do not begin with the name of a command to `lensbox bench FILE`."""
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

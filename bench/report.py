@@ -68,7 +68,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Figure:
-    """A value beside the limit that must hold and the one that is aimed at.
+    """A value beside a limit that must hold and a goal.
 
     value: None if it was not measured. must, aim: None if there is no limit. at_most: whether less is better.
     details: further cells, such as the two times of a ratio.

@@ -72,7 +72,7 @@ class Way:
     """One way to do the work of a case.
 
     prepare: loads it, checks its answer and returns the call; raises UnavailableError and WrongAnswerError.
-    measures: what is timed.
+    measures: the kinds of time to take.
     images: number of images in a call; 0 hides the column of images per second.
     useful_bytes: the least that the task must read and write; 0 hides the share of a copy's bandwidth.
     own: whether a defect of this way is Lensbox's own.
@@ -93,7 +93,7 @@ class Way:
 
 @dataclass(frozen=True)
 class Case:
-    """One table of the report: ways to do the same thing. The first way is the one that others are held to.
+    """One table of the report: ways to do the same thing. The others are compared with the first way.
 
     threads: of the CPU; 0 leaves torch's choice. cpu_time: whether one thread is timed by its CPU time, which
     leaves out the turns of other processes on a busy machine.

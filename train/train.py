@@ -168,7 +168,7 @@ def _labelled(
     images, problems = read_labels(arguments.data, arguments.strict, arguments.labels)
     for key, named in (("source_weights", config.source_weights), ("source_trims", config.source_trims)):
         for name in unknown_sources(images, named):
-            logger.warning("%s names %r, a source of which there is no photograph", key, name)
+            logger.warning("%s names %r, but no photograph has this source", key, name)
     if origin.left_out is not None:
         images = without_fold(images, origin.left_out)
         if not images:

@@ -1,4 +1,4 @@
-"""The ways to the loss: the article's five, what it names without trying, and Lensbox's two."""
+"""The implementations of the loss: five of the article, two that it mentions, and two of Lensbox."""
 
 from __future__ import annotations
 

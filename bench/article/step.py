@@ -69,7 +69,7 @@ class Experiment:
 
     @property
     def synchronize(self) -> Callable[[], None]:
-        """A function that waits for the device."""
+        """Return a function that waits for the device."""
         return torch.cuda.synchronize if self.device.type == "cuda" else nothing
 
 
@@ -119,7 +119,7 @@ class TrainingStep(Generic[Targets]):
 
     @property
     def phases(self) -> Sequence[tuple[str, Callable[[], None]]]:
-        """Names and functions, in order."""
+        """Return names and functions, in order."""
         forward = [(COPY, self._copy), (FORWARD, self._forward), (LOSS, self._calc_loss)]
         if not self._has_gradient:
             return forward

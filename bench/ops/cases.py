@@ -37,7 +37,7 @@ class OpsCase:
 
     @property
     def title(self) -> str:
-        """A title of its own for each case."""
+        """Return a title that no other case has."""
         shape = f"[{self.batch}, {self.slots}]"
         threads = f", {self.threads} thread{'s' if self.threads > 1 else ''}" if self.threads else ""
         place = f"{self.device.upper()}{threads}"

@@ -14,7 +14,7 @@ DETAILS = ("peer, µs", "ours, µs")
 class Ratio:
     """One ratio, of the case of a group with this kind, direction and batch.
 
-    ours: the fastest counts. must, aim: the least ratio that is accepted, and the one that is aimed at.
+    ours: the fastest counts. must, aim: the least ratio that is accepted, and the goal.
     """
 
     name: str

@@ -34,43 +34,43 @@ class LossBatch:
 
     @cached_property
     def boxes(self) -> list[Tensor]:
-        """The targets before padding: `[counts[i], 4]` each, on the device."""
+        """Return the targets before padding, on the device: `[counts[i], 4]` of each sample."""
         return [boxes.to(self.target.device) for boxes in self.host_boxes]
 
     @cached_property
     def host_boxes(self) -> list[Tensor]:
-        """The targets before padding on the host, as a data loader returns them."""
+        """Return the targets before padding, on the host, as a data loader does."""
         host = self.target.cpu()
         return [padded[:count].clone() for padded, count in zip(host, self.counts, strict=True)]
 
     @cached_property
     def host_target(self) -> Tensor:
-        """The padded targets on the host, in pinned memory where there is a GPU to copy to."""
+        """Return the padded targets on the host, in pinned memory if there is a GPU."""
         host = self.target.cpu()
         return host.pin_memory() if self.target.is_cuda else host
 
     @cached_property
     def host_packed(self) -> PackedTargets:
-        """The packed targets on the host, in pinned memory where there is a GPU."""
+        """Return the packed targets on the host, in pinned memory if there is a GPU."""
         packed = PackedTargets.pack(self.host_boxes)
         return packed.pin_memory() if self.target.is_cuda else packed
 
     @cached_property
     def packed(self) -> tuple[Tensor, Tensor]:
-        """The packed targets on the device: `[N, 4]`, and offsets `[B + 1]`."""
+        """Return the packed targets on the device, `[N, 4]`, and their offsets, `[B + 1]`."""
         packed = self.host_packed.to(self.target.device)
         return packed.values, packed.offsets
 
     @cached_property
     def weight(self) -> Tensor:
-        """float32 `[B, M]`: 1, 2 or 3 for a slot that holds a box, 0 for padding."""
+        """Return weights, float32 `[B, M]`: 1, 2 or 3 for a slot that holds a box, 0 for padding."""
         valid = self.target[..., 3] != 0
         kinds = torch.arange(valid.numel(), device=valid.device).view_as(valid) % 3 + 1
         return kinds.float() * valid
 
     @cached_property
     def whole_weight(self) -> Tensor:
-        """The weights in int32."""
+        """Return the weights in int32."""
         return self.weight.int()
 
     def clone(self) -> "LossBatch":
@@ -88,7 +88,7 @@ class NmsBatch:
 
     @cached_property
     def flat(self) -> tuple[Tensor, Tensor, Tensor]:
-        """All images in one list, as torchvision takes them: boxes, scores, and the image of each box."""
+        """Return boxes, scores and image indices of all boxes in one list, as torchvision takes them."""
         batch, count = self.scores.shape
         images = torch.arange(batch, device=self.boxes.device).repeat_interleave(count)
         return self.boxes.flatten(0, 1), self.scores.flatten(), images
@@ -151,7 +151,7 @@ def make_pairwise_batch(rows: int, columns: int, device: torch.device, seed: int
 
 
 def _random_corners(batch: int, slots: int, generator: torch.Generator) -> Tensor:
-    """Boxes `[batch, slots, 4]` with even coordinates from 0 to 254 and sides of at least 2."""
+    """Return boxes `[batch, slots, 4]` with even coordinates from 0 to 254 and sides of at least 2."""
     low = torch.randint(0, _SIDE // 2 - 1, (batch, slots, 2), generator=generator, dtype=torch.int16)
     room = _SIDE // 2 - 1 - low
     share = torch.rand(batch, slots, 2, generator=generator)

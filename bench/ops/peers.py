@@ -137,7 +137,7 @@ def _of_pairs(function: Callable[[Tensor, Tensor], Tensor]) -> Function:
 
 
 def _transferred(load: Callable[[torch.device], PaddedLoss]) -> Load:
-    """Targets padded by the data loader, one copy from pinned memory, then the loss."""
+    """Copy the padded targets from pinned memory at once, then compute the loss."""
 
     def of_batch(device: torch.device) -> Function:
         loss = load(device)
@@ -152,7 +152,7 @@ def _transferred_packed(device: torch.device) -> Function:
 
 
 def _transferred_loop(device: torch.device) -> Function:
-    """Targets of each sample copied one by one, as a list of tensors is."""
+    """Copy the targets of each sample one by one, then compute the loss."""
 
     def loss(batch: LossBatch, pred: Tensor) -> Tensor:
         return pytorch_losses.looped_loss(pred, [boxes.to(device) for boxes in batch.host_boxes])

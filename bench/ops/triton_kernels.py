@@ -20,7 +20,7 @@ FINISH_BLOCK = 1024
 
 @triton.jit
 def _load_boxes(boxes, slot, mask):
-    """Coordinates of the boxes at `slot` [block], as float32; zeros where `mask` is not set.
+    """Return the coordinates of the boxes at `slot` [block], as float32; zeros where `mask` is not set.
 
     A box is loaded whole: its four coordinates lie side by side in one thread.
     """
@@ -69,7 +69,7 @@ def _finish_kernel(partials, loss, normalizer, programs, block: tl.constexpr):
 
 @triton.jit
 def _step(difference):
-    """1 above 0, one half at 0: the gradient of a maximum as PyTorch splits it."""
+    """Return 1 above 0, 1/2 at 0 and 0 below: the gradient of a maximum as PyTorch splits it."""
     return tl.where(difference > 0, 1.0, tl.where(difference == 0, 0.5, 0.0))
 
 
@@ -141,7 +141,10 @@ class _MaskedLoss(torch.autograd.Function):
 
 
 def masked_loss(pred: Tensor, target: Tensor, eps: float = 1e-7) -> Tensor:
-    """Mean of 1 - GIoU over the slots whose target's y2 is not 0. Contiguous `[..., 4]`, on one GPU."""
+    """Return the mean of 1 - GIoU over the slots whose target's y2 is not 0.
+
+    pred, target: contiguous `[..., 4]`, on one GPU.
+    """
     if not (pred.is_contiguous() and target.is_contiguous()):
         raise ValueError("pred and target must be contiguous")
     loss: Tensor = _MaskedLoss.apply(pred, target, eps)  # type: ignore[no-untyped-call]

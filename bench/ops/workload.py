@@ -65,7 +65,10 @@ def _way(
     prepare: Callable[[Function], MakeRun],
     useful: int = 0,
 ) -> Way:
-    """prepare: checks the peer's function and returns the call. On the CPU only the call is measured."""
+    """Make a way of a peer. On the CPU only the call is measured.
+
+    prepare: checks the peer's function and returns the call.
+    """
 
     def load() -> MakeRun:
         if case.direction == BOTH and peer.no_backward:

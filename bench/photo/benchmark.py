@@ -53,7 +53,7 @@ def run(detector: FaceDetector, options: Options) -> Report:
 def _cases(
     artifact: Artifact, load: Callable[[], Artifact], options: Options
 ) -> Iterator[Callable[[], Case]]:
-    """Each case makes its photographs when it is called, and its memory is free again when it is done."""
+    """Yield functions that make a case with its photographs; its memory is freed before the next one."""
     threads, device = options.threads, options.device
     for size in (LARGE, FULL_HD):
         for case_of in (steps_case, to_boxes_case):

@@ -158,7 +158,7 @@ def _restore(artifact: Artifact, found: tuple[Tensor, Tensor, Tensor], geometry:
 
 
 def _with_our_network(artifact: Artifact, canvas_of: Callable[[bytes], Tensor]) -> ToBoxes:
-    """canvas_of: returns the canvas of a file, uint8 [1, H, W], on the CPU."""
+    """Return a function that detects on the canvases of `canvas_of`, uint8 [1, H, W] on the CPU."""
     return lambda file: check.detections_on(canvas_of(file)[None], file, artifact)
 
 

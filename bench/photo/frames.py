@@ -113,12 +113,12 @@ def _opencv(threads: int, canvas: Canvas, pixels: Any) -> Tensor:
 
 
 def _torch_uint8(canvas: Canvas, frames: Tensor) -> Tensor:
-    """frames: uint8 [B, 3, H, W]."""
+    """Resize frames, uint8 [B, 3, H, W], as uint8."""
     return _torch(canvas, _gray(frames).round_().to(torch.uint8))
 
 
 def _torch_float(canvas: Canvas, frames: Tensor) -> Tensor:
-    """frames: uint8 [B, 3, H, W]."""
+    """Resize frames, uint8 [B, 3, H, W], as float32."""
     return _torch(canvas, _gray(frames))
 
 
@@ -128,12 +128,12 @@ def _gray(frames: Tensor) -> Tensor:
 
 @cache
 def _weights(device: torch.device) -> Tensor:
-    """Made once: a CUDA graph cannot hold a copy from the host."""
+    """Return the weights of red, green and blue, made once: a CUDA graph cannot copy from the host."""
     return torch.tensor([0.299, 0.587, 0.114], device=device).view(1, 3, 1, 1)
 
 
 def _torch(canvas: Canvas, gray: Tensor) -> Tensor:
-    """gray: [B, 1, H, W]."""
+    """Fit gray frames, [B, 1, H, W], to canvases."""
     place = reference.fit(gray.shape[3], gray.shape[2], canvas)
     small = F.interpolate(gray, [place.height, place.width], mode="bilinear", antialias=True)
     if small.dtype != torch.uint8:

@@ -29,7 +29,7 @@ class Loaded:
 
     @property
     def rate(self) -> float:
-        """Images per second that were answered with 200."""
+        """Return the images per second that were answered with 200."""
         return self.images * len(self.answers.seconds) / self.answers.duration
 
     def percentile(self, share: float) -> float:
@@ -59,7 +59,7 @@ class Pair:
 
     @property
     def quotient(self) -> float:
-        """The median over the turns of the service's value over the other."""
+        """Return the median over the turns of the service's value divided by the other."""
         turns = zip(self.service, self.in_process, strict=True)
         return statistics.median(service / other for service, other in turns)
 

@@ -30,7 +30,7 @@ class InProcess:
 
     @property
     def canvas(self) -> Canvas:
-        """The detector's canvas."""
+        """Return the detector's canvas."""
         return self._artifact.metadata.canvas
 
     def best_batch(self, seconds: float, say: Callable[[str], None]) -> int:

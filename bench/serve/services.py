@@ -139,7 +139,7 @@ def apply_load(load: Load, cores: Sequence[int] = ()) -> Answers:
 
 
 def _wait_until_ready(process: "subprocess.Popen[bytes]", url: str, said: IO[bytes]) -> None:
-    """said: its stderr."""
+    """Wait until the service answers `url`. Raise NotReadyError with the last line of `said`, its stderr."""
     deadline = time.monotonic() + _START_TIMEOUT
     while time.monotonic() < deadline and process.poll() is None:
         with contextlib.suppress(OSError), urllib.request.urlopen(url, timeout=5) as answer:

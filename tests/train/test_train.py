@@ -167,7 +167,7 @@ def test_likely_mistakes_are_said(
     said = lensbox("train", *arguments, "--set", *TINY, *named)[1].splitlines()
     shared = "12 of 12 photographs of --val are in --data too, such as other/0.png"
     assert f"warning: {shared}: the figures will be too good" in said
-    assert "warning: source_weights names 'otter', a source of which there is no photograph" in said
+    assert "warning: source_weights names 'otter', but no photograph has this source" in said
     assert sum(line.startswith("warning") for line in said) == 2
 
 

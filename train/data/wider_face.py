@@ -139,7 +139,7 @@ def _is_image_name(text: str) -> bool:
 
 
 def _parse_row(row: str) -> tuple[tuple[float, float, float, float], bool, str] | str:
-    """Return box (xyxy), whether to ignore it, and its class; or what is wrong with the row."""
+    """Return box (xyxy), whether to ignore it, and its class; or the rule that the row breaks."""
     fields = row.split(maxsplit=_NUMBERS)
     name = " ".join(fields.pop().split()) if len(fields) > _NUMBERS else ""
     if len(fields) < 4:

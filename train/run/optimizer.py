@@ -137,7 +137,7 @@ class WeightAverage:
 
     @torch.no_grad()
     def update(self, weight: Tensor) -> None:
-        """average += weight · (model - average), batch norm's statistics included."""
+        """Add weight · (model - average) to the average, batch norm's statistics included."""
         difference = torch._foreach_sub(self._learned, self._averaged)
         torch._foreach_mul_(difference, weight)
         torch._foreach_add_(self._averaged, difference)

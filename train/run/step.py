@@ -140,7 +140,7 @@ class TrainStep:
         return self.parts.views(self.new_draws())
 
     def ask_teachers(self, images: Tensor) -> Taught | None:
-        """Return what the teachers predict for images [B, 1, 256, 256]; None if there are none."""
+        """Return the teachers' predictions for images [B, 1, 256, 256]; None without teachers."""
         return self.parts.teachers(images) if self.teachers else None
 
     def read_sums(self) -> dict[str, float]:

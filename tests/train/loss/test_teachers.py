@@ -188,7 +188,7 @@ def test_a_resumed_run_needs_its_teachers(store: ImageStore, teachers: Teachers,
     output = tmp_path / "run"
     interrupt(store, CONFIG, run_options(output, origin=Origin(teachers=teachers)), after=1)
     with pytest.raises(
-        ConfigError, match=r"--teacher must name .* \(one.safetensors, two.safetensors\), got"
+        ConfigError, match=r"--teacher must be the same .* \(one.safetensors, two.safetensors\), got"
     ):
         train(store, CONFIG, run_options(output, resume=True))
     train(store, CONFIG, run_options(output, resume=True, origin=Origin(teachers=teachers)))
@@ -217,7 +217,7 @@ def test_a_fold_stays_left_out(faces_folder: Path, tmp_path: Path, lensbox: Lens
     assert read_metadata(weights).items() >= {"left_out": "1/3", "photographs": left}.items()
 
     _, said = lensbox("train", *arguments, *run, "--resume", code=2)
-    assert "--leave-out must name what the run began with (1/3), got nothing" in said
+    assert "--leave-out must be the same as when the run began (1/3), got nothing" in said
     lensbox("train", *arguments, *run, "--resume", "--leave-out", "1/3")
     assert read_metadata(weights)["left_out"] == "1/3"
     _, said = lensbox("train", *arguments, *other, "--weights", weights, "--leave-out", "2/3", code=2)
