@@ -13,7 +13,7 @@ import math
 import platform
 import time
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 import torch
 from pydantic import Strict
@@ -29,11 +29,7 @@ from lensbox.train.choices import chosen_device, given_settings, use_fast_kernel
 from lensbox.train.cli import TrainArguments
 from lensbox.train.errors import ConfigError, TrainingError
 from lensbox.train.run import process_group
-from lensbox.train.run.reports import open_progress_bar
 from lensbox.train.settings import STRICT, Count, CountOrNone, Positive, Seed, with_values
-
-if TYPE_CHECKING:
-    from tqdm import tqdm
 
 Objective = Literal["1 - GIoU", "mean GIoU"]
 OBJECTIVES: tuple[Objective, ...] = ("mean GIoU", "1 - GIoU")
@@ -129,7 +125,7 @@ class ArticleRun:
         self.optimizer = torch.optim.Adam(self.net.parameters(), lr=config.learning_rate, fused=True)
         self._call = torch.compile(self.net, dynamic=False) if config.compile else self.net
 
-    def train(self, bar: tqdm[Any] | None = None) -> Outcome:
+    def train(self) -> Outcome:
         """Do the steps. Raise TrainingError for a loss that is not finite."""
         config, before = self.config, self.mean_giou()
         started = reported = time.monotonic()
@@ -143,7 +139,8 @@ class ArticleRun:
                 if not math.isfinite(loss):
                     raise TrainingError(f"loss must be finite, got {loss} at step {step}")
                 rate = (step - reported_step) * config.batch_size / (time.monotonic() - reported)
-                self._report(bar, step, rate, 1 - loss)
+                line = "minimise %s: %5.1f%% step %6d  %8.0f img/s  mean GIoU %7.4f"
+                logger.info(line, self.objective, 100 * step / config.steps, step, rate, 1 - loss)
                 total.zero_()
                 reported, reported_step = time.monotonic(), step
         return Outcome(before, self.mean_giou(), config.steps, time.monotonic() - started)
@@ -169,16 +166,6 @@ class ArticleRun:
         moved = targets.to(self.device, non_blocking=True)
         return jagged_giou_loss(pred, moved.values, moved.offsets)
 
-    def _report(self, bar: tqdm[Any] | None, step: int, rate: float, giou: float) -> None:
-        progress = step / self.config.steps
-        if bar is not None:
-            bar.update(progress - bar.n)
-            text = f"minimise {self.objective}: step {step}, {rate:.0f} img/s, mean GIoU {giou:.4f}"
-            bar.set_postfix_str(text)
-        else:
-            line = "minimise %s: %5.1f%% step %6d  %8.0f img/s  mean GIoU %7.4f"
-            logger.info(line, self.objective, 100 * progress, step, rate, giou)
-
 
 def run_train_article(arguments: TrainArguments) -> None:
     """Train twice from the same net, once with each objective, and write `figures.json`.
@@ -200,8 +187,7 @@ def run_train_article(arguments: TrainArguments) -> None:
     require_writable_folder("--output", arguments.output)
     outcomes: dict[Objective, Outcome] = {}
     for objective in OBJECTIVES:
-        with open_progress_bar() as bar:
-            outcomes[objective] = ArticleRun(objective, config, device).train(bar)
+        outcomes[objective] = ArticleRun(objective, config, device).train()
     figures = {
         "mean_giou": {objective: outcome._asdict() for objective, outcome in outcomes.items()},
         "config": dataclasses.asdict(config),

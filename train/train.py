@@ -31,7 +31,6 @@ from lensbox.train.run import process_group
 from lensbox.train.run.compile_and_capture import profile_lines
 from lensbox.train.run.delivery import LAST_FILE
 from lensbox.train.run.origin import Origin, first_detector
-from lensbox.train.run.reports import open_progress_bar
 from lensbox.train.run.run import CHECKPOINT_FILE, RunOptions, TrainingRun
 from lensbox.train.settings import TrainConfig, with_values
 from lensbox.train.views.draws import draw, view_counts
@@ -99,8 +98,8 @@ def _train(arguments: TrainArguments) -> None:
         if first:
             print("\n".join(lines))
         return
-    with open_progress_bar(first) as bar, TrainingRun(store, config, options) as run:
-        outcome = run.train(validation, bar)
+    with TrainingRun(store, config, options) as run:
+        outcome = run.train(validation)
     if first:
         if outcome.figures is not None:
             print("\n".join(outcome.figures.lines()))

@@ -2,13 +2,10 @@
 
 import asyncio
 import threading
-import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import ClassVar
 
-import httpx
 import pytest
 from example_programs import load_example
 
@@ -20,10 +17,7 @@ PROBLEM = b"""{"code": "undecodable_image", "detail": "the image must be one of 
 class Service(BaseHTTPRequestHandler):
     """Takes the bytes `photo` for a photograph and nothing else."""
 
-    seconds: ClassVar[float] = 0.0  # for an answer
-
     def do_POST(self) -> None:
-        time.sleep(self.seconds)
         good = self.rfile.read(int(self.headers["Content-Length"])) == b"photo" and self.path == "/v1/detect"
         answer = ANSWER if good else PROBLEM
         self.send_response(200 if good else 400)
@@ -35,13 +29,9 @@ class Service(BaseHTTPRequestHandler):
         pass
 
 
-class Server(ThreadingHTTPServer):
-    request_queue_size = 64  # a connection that finds no place is tried again a second later
-
-
 @pytest.fixture
 def url() -> Iterator[str]:
-    with Server(("127.0.0.1", 0), Service) as server:
+    with ThreadingHTTPServer(("127.0.0.1", 0), Service) as server:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
         yield f"http://127.0.0.1:{server.server_port}"
@@ -69,26 +59,6 @@ def test_answers_and_errors_are_told_photo_by_photo(
     assert first == f"{bad}: undecodable_image: the image must be one of JPEG"
     assert second.startswith(f"{missing}: ")
     assert "No such file" in second
-
-
-@pytest.mark.exhaustive  # waits for real timeouts
-def test_waiting_for_a_turn_is_no_waiting_for_an_answer(
-    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    photos = [tmp_path / f"{index}.jpg" for index in range(64)]
-    for photo in photos:
-        photo.write_bytes(b"photo")
-    client = httpx.AsyncClient
-    # An answer takes 0.25 s, all of them together 2 s, and a client waits 1.5 s in the place of 60.
-    monkeypatch.setattr(httpx, "AsyncClient", lambda **options: client(**{**options, "timeout": 1.5}))
-    monkeypatch.setattr(Service, "seconds", 0.25)
-    program = load_example("call_service.py", monkeypatch, *photos, "--url", url)
-    assert asyncio.run(program["main"]()) == 0, capsys.readouterr().err
-    # Where one waits in vain, the message says for what.
-    monkeypatch.setattr(Service, "seconds", 3.0)
-    program = load_example("call_service.py", monkeypatch, photos[0], "--url", url)
-    assert asyncio.run(program["main"]()) == 1
-    assert capsys.readouterr().err == f"{photos[0]}: ReadTimeout\n"
 
 
 def test_a_service_that_is_not_there(

@@ -205,7 +205,7 @@ def test_stress(weights: Path, tmp_path: Path, lensbox: Lensbox, monkeypatch: py
 
 
 def test_scoring_needs_no_package_that_only_training_needs() -> None:
-    program = "import sys; sys.modules |= dict.fromkeys(('yaml', 'tqdm', 'pycocotools')); "
+    program = "import sys; sys.modules |= dict.fromkeys(('yaml', 'pycocotools')); "
     modules = ("choices", "evaluation.pictures", "stress.stress_test")
     program += "; ".join(f"import lensbox.train.{module}" for module in modules)
     subprocess.run([sys.executable, "-c", program], check=True, timeout=300)

@@ -1,8 +1,6 @@
 """`lensbox train`, as one types it."""
 
-import io
 import json
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -61,27 +59,6 @@ def test_a_run_ended_by_time_needs_to_know_when_to_end_again(
     (tmp_path / "config.json").write_text(json.dumps({"steps": NO_STEP_LIMIT}))
     _, said = lensbox("train", "--data", faces_folder, "--output", tmp_path, "--resume", code=2)
     assert "--time-limit, or --set steps" in said
-
-
-def test_a_terminal_gets_a_bar_in_the_place_of_lines(
-    faces_folder: Path, tmp_path: Path, lensbox: Lensbox, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    class Terminal(io.StringIO):
-        def isatty(self) -> bool:
-            return True
-
-    stream = Terminal()
-    monkeypatch.setattr(sys, "stderr", stream)
-    arguments = ["--data", faces_folder, "--val", faces_folder, "--output", tmp_path]
-    printed, _ = lensbox("train", *arguments, "--set", *TINY, "log_seconds=0.001")
-    assert "wrote" in printed
-    drawn = stream.getvalue()
-    assert "12 photographs decoded" in drawn
-    assert "img/s, loss" in drawn
-    assert "img/s  loss" not in drawn
-    assert "\nbest F1" in drawn.replace("\r", "\n")  # log lines stand above the bar
-    assert "100.0%|" in drawn
-    assert "step 3, " in drawn
 
 
 def test_profile(

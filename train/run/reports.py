@@ -1,16 +1,14 @@
-"""Report how far a run is: log lines or a progress bar, `log.jsonl`, and TensorBoard."""
+"""Report how far a run is: log lines, `log.jsonl`, and TensorBoard."""
 
 from __future__ import annotations
 
 import json
 import logging
 import math
-import sys
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lensbox.common.files import atomic_write
 from lensbox.train.errors import TrainingError
@@ -19,41 +17,7 @@ from lensbox.train.run import process_group
 from lensbox.train.run.optimizer import Clock, learning_rate
 from lensbox.train.run.step import TrainStep
 
-if TYPE_CHECKING:
-    from tqdm import tqdm
-
 logger = logging.getLogger(__name__)
-
-
-@contextmanager
-def open_progress_bar(wanted: bool = True) -> Iterator[tqdm[Any] | None]:
-    """Show a bar over progress 0 to 1 with log lines above it.
-
-    Yield None if the bar is not wanted or standard error is no terminal.
-    """
-    if not (wanted and sys.stderr.isatty()):
-        yield None
-        return
-    from tqdm import tqdm  # here, since scoring needs no package of the extra `train`
-    from tqdm.contrib.logging import logging_redirect_tqdm
-
-    bar: tqdm[Any] = tqdm(
-        total=1.0,
-        file=sys.stderr,
-        dynamic_ncols=True,
-        # Time left by the mean rate since the start: compiling and evaluations make the last rate jump.
-        smoothing=0,
-        bar_format="{percentage:5.1f}%|{bar}| {elapsed}<{remaining}{postfix}",
-    )
-    with logging_redirect_tqdm([logging.getLogger("lensbox")]), bar:
-        yield bar
-
-
-def restart(bar: tqdm[Any], progress: float) -> None:
-    """Start the bar's clock where the steps start: loading and compiling do not count for the time left."""
-    bar.reset()
-    bar.initial = bar.n = progress
-    bar.refresh()
 
 
 class ScalarLog:
@@ -95,7 +59,7 @@ def _lines_up_to(step: int, path: Path) -> list[str]:
 
 
 class RunLog:
-    """Log a line per report, or show it on the bar, and append the same numbers to `log.jsonl`.
+    """Log a line per report, and append the same numbers to `log.jsonl`.
 
     Args:
         folder: of the run. resumed: keep the lines up to the step of the checkpoint.
@@ -103,16 +67,9 @@ class RunLog:
     """
 
     def __init__(
-        self,
-        step: TrainStep,
-        clock: Clock,
-        folder: Path,
-        *,
-        resumed: bool,
-        tensorboard: bool,
-        bar: tqdm[Any] | None,
+        self, step: TrainStep, clock: Clock, folder: Path, *, resumed: bool, tensorboard: bool
     ) -> None:
-        self._step, self._clock, self._bar = step, clock, bar
+        self._step, self._clock = step, clock
         start = step.step if resumed else 0
         self._file = ScalarLog(folder, start, tensorboard) if process_group.is_first() else None
         self._last_time, self._last_step = time.monotonic(), step.step
@@ -123,15 +80,11 @@ class RunLog:
 
     def after_step(self, progress: float, seconds: float) -> None:
         """Report if `log_seconds` have passed. seconds: since the start of the run."""
-        if self._bar is not None:
-            self._bar.update(progress - self._bar.n)
         if time.monotonic() - self._last_time >= self._step.config.log_seconds:
             self.report(progress, seconds)
 
     def report(self, progress: float, seconds: float) -> None:
         """Report the steps since the last time. Raise TrainingError for a loss that is not finite."""
-        if self._bar is not None:
-            self._bar.update(progress - self._bar.n)
         step, config = self._step, self._step.config
         steps = step.step - self._last_step
         if not steps:
@@ -142,11 +95,7 @@ class RunLog:
         self._last_time, self._last_step = now, step.step
         if not all(map(math.isfinite, sums.values())):
             raise TrainingError(f"loss must be finite, got {sums} at step {step.step}")
-        if self._bar is not None:
-            text = f"step {step.step}, {rate:.0f} img/s, loss {sums['loss']:.4f}"
-            self._bar.set_postfix_str(text, refresh=False)
-        else:
-            logger.info("%s", self._line(progress, seconds, rate, sums))
+        logger.info("%s", self._line(progress, seconds, rate, sums))
         if self._file is not None:
             values = {"learning_rate": learning_rate(progress, config), **sums}
             self._file.write(step.step, {"progress": progress, "images_per_second": rate, **values})

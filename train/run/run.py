@@ -11,7 +11,7 @@ import time
 from collections import deque
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
@@ -32,12 +32,9 @@ from lensbox.train.run.compile_and_capture import compile_and_capture
 from lensbox.train.run.delivery import Delivery
 from lensbox.train.run.optimizer import Clock
 from lensbox.train.run.origin import Origin, check_same_origin, first_detector
-from lensbox.train.run.reports import RunLog, restart
+from lensbox.train.run.reports import RunLog
 from lensbox.train.run.step import TrainStep
 from lensbox.train.settings import CONFIG_FILE, TrainConfig
-
-if TYPE_CHECKING:
-    from tqdm import tqdm
 
 CHECKPOINT_FILE = "checkpoint.pt"
 STEPS_IN_FLIGHT = 3
@@ -120,16 +117,11 @@ class TrainingRun:
     def __exit__(self, *_: object) -> None:
         self.step.release_capture()
 
-    def train(
-        self,
-        validation: EvaluationSet | None = None,
-        bar: tqdm[Any] | None = None,
-    ) -> Outcome:
+    def train(self, validation: EvaluationSet | None = None) -> Outcome:
         """Do the steps and write the files of the run.
 
         Args:
             validation: photographs to score the weight average on.
-            bar: shows the state of the run instead of log lines.
 
         Raises:
             TrainingError: loss or weights are not finite, or the time limit is over before the first step.
@@ -150,15 +142,8 @@ class TrainingRun:
         logger.info(start, self.step.mode, config.batch_size, options.seconds())
         delivery = Delivery(options.output, config, {**options.recipe, **self.origin})
         log = RunLog(
-            self.step,
-            clock,
-            options.output,
-            resumed=options.resume,
-            tensorboard=options.tensorboard,
-            bar=bar,
+            self.step, clock, options.output, resumed=options.resume, tensorboard=options.tensorboard
         )
-        if bar is not None:
-            restart(bar, self.progress)
         self._do_steps(clock, log, delivery, validation)
         log.report(1.0, options.seconds())
         self._save()
