@@ -7,15 +7,15 @@ import hashlib
 import hmac
 import logging
 import re
-import threading
+import time
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from lensbox.common.errors import ExitCode, LensboxError
 
 _log = logging.getLogger(__name__)
 
-_INTERVAL = 0.5  # seconds; a change counts once two looks agree
+_INTERVAL = 0.5  # seconds between two looks at the file
 _LARGEST_FILE = 1 << 20  # bytes
 _NAME = re.compile(r"[A-Za-z0-9._@-]{1,64}")
 _KEY = re.compile(r"[!-~]{16,256}")
@@ -89,84 +89,54 @@ def _parse_line(number: int, words: list[str]) -> ApiKey:
 
 
 class KeyFile:
-    """The keys of a file. `watch` keeps them up to date.
+    """The keys of a file. `refresh` keeps them up to date.
 
     Raises KeyFileError. Can be pickled for another process, which begins with the same keys.
     """
 
     def __init__(self, path: Path) -> None:
         self._path = path
+        self._version = self._seen = _version(path)  # of the current keys, and at the last look
+        self._looked = 0.0  # time of the last look
         try:
-            content = _read(path)
-            keys = parse_keys(content)
+            self.keys = parse_keys(_read(path))
         except (KeyFileError, OSError) as error:
             raise KeyFileError(f"api_keys_file {path} cannot be used: {_reason(error)}") from error
-        self._state = _State(hashlib.sha256(content).digest(), keys)
-        self._stopped = threading.Event()
 
-    def __reduce__(self) -> Any:
-        return _restored, (self._path, self._state)
+    def refresh(self, log_level: int = logging.INFO) -> None:
+        """Read the file again if it has changed. Log a change without its keys. Call it often.
 
-    @property
-    def keys(self) -> ApiKeys:
-        """The current keys."""
-        return self._state.keys
-
-    def watch(self, log_level: int = logging.INFO) -> None:
-        """Follow the file in a thread, and log each change without its keys."""
-        self._stopped = threading.Event()
-        arguments = self._stopped, log_level
-        threading.Thread(target=self._watch, args=arguments, name="lensbox-keys", daemon=True).start()
-
-    def stop(self) -> None:
-        """End `watch`."""
-        self._stopped.set()
-
-    def _watch(self, stopped: threading.Event, log_level: int) -> None:
-        seen = self._state.content
-        while not stopped.wait(_INTERVAL):
-            seen = self._look(seen, log_level)
-
-    def _look(self, seen: bytes, log_level: int) -> bytes:
-        """Take the file's keys if two looks in a row agree: a file may be half written. Return its hash."""
-        content, problem = b"", ""
+        A broken file changes nothing. A change counts once two looks agree: a file may be half written.
+        """
+        now = time.monotonic()
+        if now - self._looked < _INTERVAL:
+            return
+        before, self._seen, self._looked = self._seen, _version(self._path), now
+        if self._seen != before or self._seen == self._version:
+            return
+        self._version, old = self._seen, self.keys
         try:
-            content = _read(self._path)
+            self.keys = parse_keys(_read(self._path))
         except (KeyFileError, OSError) as error:
-            problem = _reason(error)
-        now = hashlib.sha256(problem.encode() or content).digest()
-        if now != seen or now == self._state.content:
-            return now
-        before = self.keys
-        try:
-            if problem:
-                raise KeyFileError(problem)
-            self._state = _State(now, parse_keys(content))
-        except KeyFileError as error:
-            self._state = _State(now, before)
             if log_level >= logging.INFO:
-                _log.error("%s cannot be used, and the keys from before stay: %s", self._path, error)
-            return now
-        old, new = ({key.name for key in keys} for keys in (before, self.keys))
+                reason = _reason(error)
+                _log.error("%s cannot be used, and the keys from before stay: %s", self._path, reason)
+            return
+        known, names = ({key.name for key in keys} for keys in (old, self.keys))
         _log.log(
             log_level,
             "%s was read again; keys: %d; new names: %s; gone: %s",
-            *(self._path, len(self.keys), _listed(new - old), _listed(old - new)),
+            *(self._path, len(self.keys), _listed(names - known), _listed(known - names)),
         )
-        return now
 
 
-class _State(NamedTuple):
-    """content: hash of the file that the keys come from."""
-
-    content: bytes
-    keys: ApiKeys
-
-
-def _restored(path: Path, state: _State) -> KeyFile:
-    file = KeyFile.__new__(KeyFile)
-    file._path, file._state, file._stopped = path, state, threading.Event()
-    return file
+def _version(path: Path) -> tuple[int, ...]:
+    """Return what changes with the content of a file; nothing if there is no file."""
+    try:
+        status = path.stat()
+    except OSError:
+        return ()
+    return status.st_ino, status.st_size, status.st_mtime_ns
 
 
 def _read(path: Path) -> bytes:

@@ -22,7 +22,7 @@ from lensbox.serve.http.admission import Admission
 from lensbox.serve.http.api_keys import KeyFile
 from lensbox.serve.http.errors import add_error_handlers
 from lensbox.serve.http.middleware import Defects, Edge, Guard
-from lensbox.serve.http.openapi import describe
+from lensbox.serve.http.openapi import require_keys
 from lensbox.serve.http.service import Peers, Service
 from lensbox.serve.loading import load_model, observed_instance
 from lensbox.serve.observability.metrics import Metrics
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 _STOP_TIMEOUT = 0.2  # seconds; an idle model stops at once
-_BEAT = 0.1  # seconds
+_TICK = 0.1  # seconds
 _MAY_BE_SENT = (
     "Authorization",
     "Content-Encoding",
@@ -91,15 +91,11 @@ def create_app(
         app.state.service = service = Service(settings, running, decoders, json_parser, metrics, peers)
         metrics.watch(service.state)
         running.start()
-        if key_file is not None:
-            key_file.watch(log_level)
-        beating = asyncio.create_task(_beat(service))
+        ticking = asyncio.create_task(_tick(service, key_file, log_level))
         try:
             yield
         finally:
-            beating.cancel()
-            if key_file is not None:
-                key_file.stop()
+            ticking.cancel()
             if tracing is not None:
                 await asyncio.to_thread(tracing.stop)
             # The server has waited for requests: nobody waits for what still runs.
@@ -123,11 +119,11 @@ def create_app(
     add_error_handlers(app)
     for routes in (info, detect, loss, v2, *(() if settings.no_page else (page,))):
         app.include_router(routes.router)
-    describe(app, needs_key=key_file is not None)
     # The last one added is the outermost.
     app.add_middleware(Defects)
     app.add_middleware(Admission, state=app)
     if key_file is not None:
+        require_keys(app.openapi())
         app.add_middleware(Guard, key_file=key_file)
     if settings.cors_origins:
         app.add_middleware(
@@ -144,11 +140,14 @@ def create_app(
     return app
 
 
-async def _beat(service: Service) -> None:
-    """Tell the other front ends ten times a second that this one is alive, and whether it is ready."""
-    while service.peers is not None:
-        service.peers.beat(service.is_ready)
-        await asyncio.sleep(_BEAT)
+async def _tick(service: Service, key_file: KeyFile | None, log_level: int) -> None:
+    """Ten times a second, tell the other front ends the state of this one, and look at the key file."""
+    while True:
+        if service.peers is not None:
+            service.peers.beat(service.is_ready)
+        if key_file is not None:
+            key_file.refresh(log_level)
+        await asyncio.sleep(_TICK)
 
 
 def _engine(

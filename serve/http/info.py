@@ -1,18 +1,16 @@
 """GET /livez, /healthz, /readyz, /metrics and /v1/model."""
 
 import json
-from typing import Any
 
 import torch
 from fastapi import APIRouter, Request, Response
+from fastapi.responses import JSONResponse
 from prometheus_client.exposition import choose_encoder
 
-from lensbox.serve.http.openapi import Health, ModelAnswer, problems
+from lensbox.serve.http.openapi import Health, Limits, ModelAnswer, problems
 from lensbox.serve.http.service import service_of
 
 router = APIRouter()
-
-_LIMITS = ("max_body_bytes", "max_json_bytes", "max_pixels", "max_boxes", "max_images")
 
 
 @router.get("/livez", response_model=Health, responses=problems(503), tags=["health"])
@@ -23,7 +21,7 @@ async def livez(request: Request) -> Response:
     /healthz is the same.
     """
     service_of(request).check_alive()
-    return _health({"status": "alive"})
+    return JSONResponse({"status": "alive"})
 
 
 @router.get("/readyz", response_model=Health, responses=problems(503), tags=["health"])
@@ -32,11 +30,7 @@ async def readyz(request: Request) -> Response:
     service = service_of(request)
     service.check_available()
     missing = service.engine.missing
-    return _health({"status": "ready", **({"missing": missing} if missing else {})})
-
-
-def _health(document: dict[str, Any]) -> Response:
-    return Response(json.dumps(document, separators=(",", ":")), media_type="application/json")
+    return JSONResponse({"status": "ready", **({"missing": missing} if missing else {})})
 
 
 @router.get(
@@ -62,6 +56,6 @@ async def model(request: Request) -> Response:
         "version": request.app.version,
         "torch": torch.__version__,
         "device": str(artifact.device),
-        "limits": {name: getattr(service.settings, name) for name in _LIMITS},
+        "limits": {name: getattr(service.settings, name) for name in Limits.model_fields},
     }
-    return Response(json.dumps(metadata), media_type="application/json")
+    return JSONResponse(metadata)

@@ -1,9 +1,8 @@
-"""ASGI middleware, outermost first: `TrustedAddress`, `Edge`, `Guard`, `admission.Admission`, `Defects`.
+"""ASGI middleware, outermost first: `Edge`, `Guard`, `admission.Admission`, `Defects`.
 
-`Observed` (of `observability`) is between the first two, CORS between `Edge` and `Guard`.
+`Observed` (of `observability`) is around all of them, CORS between `Edge` and `Guard`.
 """
 
-import ipaddress
 import logging
 from collections.abc import Iterable
 
@@ -40,29 +39,6 @@ _OPEN = frozenset(
 _OPEN_FOLDER = "/page/"
 _CHALLENGE = 'Bearer realm="lensbox"'
 _CLOSE = (b"connection", b"close")
-
-
-class TrustedAddress:
-    """Drop X-Forwarded-For if it is not a list of IP addresses, so that logs hold addresses alone."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http":
-            values = header_values(scope, b"x-forwarded-for")
-            if values and not all(map(_is_address, b",".join(values).split(b","))):
-                kept = [header for header in scope["headers"] if header[0] != b"x-forwarded-for"]
-                scope = {**scope, "headers": kept}
-        await self._app(scope, receive, send)
-
-
-def _is_address(text: bytes) -> bool:
-    try:
-        ipaddress.ip_address(text.decode("latin-1").strip())
-    except ValueError:
-        return False
-    return True
 
 
 class Edge:

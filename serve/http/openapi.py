@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Annotated, Any, Literal
 
-from fastapi import FastAPI
 from pydantic import BaseModel, ConfigDict, Field
 
 from lensbox.serve.http.middleware import is_open
@@ -191,26 +190,13 @@ def body(schemas: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
     return {"requestBody": {"required": True, "content": content}}
 
 
-def describe(app: FastAPI, needs_key: bool) -> None:
-    """Make the OpenAPI document of `app` say which operations need a key."""
-    plain = app.openapi
-
-    def openapi() -> dict[str, Any]:
-        is_new = app.openapi_schema is None
-        document = plain()
-        if is_new and needs_key:
-            _add_keys(document)
-        return document
-
-    app.openapi = openapi  # type: ignore[method-assign]  # (as FastAPI's manual does)
-
-
-def _add_keys(document: dict[str, Any]) -> None:
+def require_keys(document: dict[str, Any]) -> None:
+    """Make an OpenAPI document say which operations need a key."""
     schemes = {
         "bearer": {"type": "http", "scheme": "bearer"},
         "key": {"type": "apiKey", "in": "header", "name": "X-API-Key"},
     }
-    document.setdefault("components", {})["securitySchemes"] = schemes
+    document["components"]["securitySchemes"] = schemes
     for path, operations in document["paths"].items():
         for operation in () if is_open(path) else operations.values():
             kind = "application/json" if f"{path}/".startswith("/v2/") else "application/problem+json"

@@ -10,17 +10,15 @@ import socket
 import sys
 import threading
 from functools import partial
-from typing import Any, cast
+from typing import Any
 
 import uvicorn
 from fastapi import FastAPI
-from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
 from lensbox.serve.engine.engines import Engine
 from lensbox.serve.http.api_keys import KeyFile
 from lensbox.serve.http.app import create_app
 from lensbox.serve.http.listener import url_of
-from lensbox.serve.http.middleware import TrustedAddress
 from lensbox.serve.http.service import Peers
 from lensbox.serve.observability.logs import LogStyle
 from lensbox.serve.settings import Settings
@@ -127,10 +125,8 @@ def uvicorn_config(
     app: FastAPI, settings: Settings, log_level: str, accepted_at_once: int = _BACKLOG
 ) -> uvicorn.Config:
     """Return how uvicorn serves an app. All of it is uvicorn's public interface."""
-    trusted = os.environ.get("FORWARDED_ALLOW_IPS", "127.0.0.1,::1")
     whole: Any = settings.shutdown_timeout
     asgi: Any = app  # uvicorn and Starlette declare ASGI differently
-    asgi = TrustedAddress(cast(Any, ProxyHeadersMiddleware(asgi, trusted)))
     return uvicorn.Config(
         asgi,
         log_level=log_level,
@@ -141,7 +137,7 @@ def uvicorn_config(
         loop="asyncio",
         http="httptools",
         ws="none",
-        proxy_headers=False,  # by the two middlewares above
+        forwarded_allow_ips=os.environ.get("FORWARDED_ALLOW_IPS", "127.0.0.1,::1"),
         backlog=accepted_at_once,
         limit_concurrency=settings.max_connections,
         server_header=False,

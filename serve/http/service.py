@@ -1,5 +1,6 @@
 """State that all requests of one app share."""
 
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -22,19 +23,12 @@ class Peers(Protocol):
     def check_ready(self) -> None: ...
 
 
-class Inferences:
-    """Numbers of requests of protocol v2 that were computed, or failed, in this process."""
-
-    def __init__(self) -> None:
-        self.succeeded = self.failed = 0
-
-
 @dataclass
 class Service:
     """Settings, engine, threads and state of one app.
 
     peers: the other front ends, if any. in_progress: number of admitted requests. draining: whether the
-    service is about to shut down.
+    service is about to shut down. inferences: number of requests of protocol v2 in this process, by success.
     """
 
     settings: Settings
@@ -45,7 +39,7 @@ class Service:
     peers: Peers | None = None
     in_progress: int = 0
     draining: bool = False
-    inferences: Inferences = field(default_factory=Inferences)
+    inferences: Counter[bool] = field(default_factory=Counter)
 
     def check_ready(self) -> None:
         """Raise NotReadyError unless the service can take images."""

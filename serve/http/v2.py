@@ -124,9 +124,9 @@ async def model_statistics(request: Request) -> dict[str, Any]:
     statistics = {
         "name": model.metadata.name,
         "version": MODEL_VERSION,
-        "inference_count": counts.succeeded,
-        "execution_count": counts.succeeded,
-        "inference_stats": {"success": {"count": counts.succeeded}, "fail": {"count": counts.failed}},
+        "inference_count": counts[True],
+        "execution_count": counts[True],
+        "inference_stats": {"success": {"count": counts[True]}, "fail": {"count": counts[False]}},
     }
     return {"model_stats": [statistics]}
 
@@ -162,9 +162,9 @@ async def infer(request: Request) -> Response:
     try:
         found = await result_for(request, service.engine.submit(job, deadline.at), deadline)
     except BaseException:
-        service.inferences.failed += 1
+        service.inferences[False] += 1
         raise
-    service.inferences.succeeded += 1
+    service.inferences[True] += 1
     numbers = found.boxes.numel() + sum(values.numel() for values in found.extras.values())
 
     def write() -> Response:

@@ -82,8 +82,6 @@ def run(
     key_file: KeyFile | None,
 ) -> Exception | None:
     """Serve on a bound socket. Return None after SIGINT or SIGTERM, else why an engine could not start."""
-    if key_file is not None:  # for front ends that start later; logs changes for all of them
-        key_file.watch()
     with shared_metrics():
         join_shared_metrics("supervisor")
         return _run(settings, devices, listener, log, shutdown, key_file, Restarts())
@@ -117,6 +115,8 @@ def _run(
     said_ready = False
     try:
         while not asked:
+            if key_file is not None:  # for front ends that start later; logs changes for all of them
+                key_file.refresh()
             for child in children:
                 _keep_alive(child, context, restarts)
             if not said_ready and all(child.ready for child in engines):

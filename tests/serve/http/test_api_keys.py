@@ -3,7 +3,6 @@
 import hashlib
 import logging
 import pickle
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -16,17 +15,13 @@ _HASH = hashlib.sha256(_BOB.encode()).hexdigest()
 
 
 def test_keys_are_plain_or_hashed() -> None:
-    keys = parse_keys(f"# who may ask\n\n  alice {_ALICE}\r\nbob\tsha256:{_HASH}\n".encode())
-    assert keys.name_of(_ALICE.encode()) == "alice"
+    content = f"# who may ask\n\n  alice {_ALICE}\r\nalice {_ALICE}-2\nbob\tsha256:{_HASH}\n"
+    keys = parse_keys(content.encode())
+    assert keys.name_of(_ALICE.encode()) == keys.name_of(f"{_ALICE}-2".encode()) == "alice"
     assert keys.name_of(_BOB.encode()) == "bob"
     for wrong in (b"", _ALICE.encode()[:-1], _ALICE.encode() + b"x", f"sha256:{_HASH}".encode(), b"\xff"):
         assert keys.name_of(wrong) is None
     assert _ALICE not in repr(keys)
-
-
-def test_a_name_may_have_two_keys_for_a_while() -> None:
-    keys = parse_keys(f"alice {_ALICE}\nalice {_BOB}".encode())
-    assert keys.name_of(_ALICE.encode()) == keys.name_of(_BOB.encode()) == "alice"
 
 
 @pytest.mark.parametrize(
@@ -62,72 +57,49 @@ def test_a_file_that_cannot_be_used_says_which(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(api_keys, "_INTERVAL", 0.02)
+def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> Path:
+    monkeypatch.setattr(api_keys, "_INTERVAL", 0)
+    caplog.set_level(logging.INFO)
     (tmp_path / "keys").write_text(f"alice {_ALICE}\n")
     return tmp_path / "keys"
 
 
-@pytest.fixture
-def file(path: Path, caplog: pytest.LogCaptureFixture) -> Iterator[KeyFile]:
-    caplog.set_level(logging.INFO)
+def test_a_change_counts_once_two_looks_agree(path: Path, caplog: pytest.LogCaptureFixture) -> None:
     file = KeyFile(path)
-    file.watch()
-    yield file
-    file.stop()
-
-
-def test_a_changed_file_counts(
-    file: KeyFile, path: Path, wait_until: Callable[..., None], caplog: pytest.LogCaptureFixture
-) -> None:
+    path.write_text(f"bob {_BOB[:-1]}")  # half of the file
+    file.refresh()
     path.write_text(f"bob {_BOB}\n")
-    wait_until(lambda: file.keys.name_of(_BOB.encode()) == "bob")
+    file.refresh()
+    assert (file.keys.name_of(_ALICE.encode()), caplog.records) == ("alice", [])
+    for _ in range(2):
+        file.refresh()
+    assert file.keys.name_of(_BOB.encode()) == "bob"
     assert file.keys.name_of(_ALICE.encode()) is None
-    assert [record.getMessage() for record in caplog.records] == [
-        f"{path} was read again; keys: 1; new names: bob; gone: alice"
-    ]
+    messages = [record.getMessage() for record in caplog.records]
+    assert messages == [f"{path} was read again; keys: 1; new names: bob; gone: alice"]
 
 
 @pytest.mark.parametrize("broken", [f"bob {_BOB}\ncarol\n", None])
 def test_a_broken_file_keeps_the_keys_from_before(
-    file: KeyFile,
-    path: Path,
-    wait_until: Callable[..., None],
-    caplog: pytest.LogCaptureFixture,
-    broken: str | None,
+    path: Path, caplog: pytest.LogCaptureFixture, broken: str | None
 ) -> None:
-    if broken is None:
-        path.unlink()
-    else:
+    file = KeyFile(path)
+    path.unlink()
+    if broken is not None:
         path.write_text(broken)
-    wait_until(lambda: len(caplog.records) == 1)
+    for _ in range(3):
+        file.refresh()
+    other = pickle.loads(pickle.dumps(file))  # another process begins with the same keys
+    other.refresh()
     reason = "No such file or directory" if broken is None else "line 2: it must have a name and a key"
     assert f"{path} cannot be used, and the keys from before stay: {reason}" in caplog.text
-    assert file.keys.name_of(_ALICE.encode()) == "alice"
-    assert file.keys.name_of(_BOB.encode()) is None
+    assert len(caplog.records) == 1
+    for keys in (file.keys, other.keys):
+        assert keys.name_of(_ALICE.encode()) == "alice"
+        assert keys.name_of(_BOB.encode()) is None
     path.write_text(f"alice {_ALICE}\nbob {_BOB}\n")
-    wait_until(lambda: file.keys.name_of(_BOB.encode()) == "bob")
-    assert len(caplog.records) == 2
+    for _ in range(2):
+        file.refresh()
+    assert file.keys.name_of(_BOB.encode()) == "bob"
     assert _ALICE not in caplog.text
     assert _BOB not in caplog.text
-
-
-def test_half_a_file_is_not_taken(path: Path) -> None:
-    file = KeyFile(path)
-    before = file._state.content
-    path.write_text(f"alice {_BOB[:-2]}")
-    seen = file._look(before, logging.INFO)
-    path.write_text(f"alice {_BOB}\n")
-    seen = file._look(seen, logging.INFO)
-    assert file.keys.name_of(_ALICE.encode()) == "alice"
-    file._look(seen, logging.INFO)
-    assert file.keys.name_of(_BOB.encode()) == "alice"
-
-
-def test_another_process_begins_with_the_same_keys(path: Path) -> None:
-    file = KeyFile(path)
-    path.write_text("broken")
-    other = pickle.loads(pickle.dumps(file))
-    assert other.keys == file.keys
-    other.watch()
-    other.stop()
