@@ -1,17 +1,33 @@
-"""Files of keys: what they may hold, and how a change is taken over."""
+"""Files of keys; who is let in with a key, and what others are told."""
 
 import hashlib
+import json
 import logging
 import pickle
+import socket
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from lensbox.serve.http import api_keys
 from lensbox.serve.http.api_keys import KeyFile, KeyFileError, parse_keys
+from lensbox.serve.observability.logs import JsonFormatter
 
 _ALICE, _BOB = "alice-0123456789abcdef", "bob-0123456789abcdef"
 _HASH = hashlib.sha256(_BOB.encode()).hexdigest()
+_OPEN = [
+    "/",
+    "/livez",
+    "/docs",
+    "/openapi.json",
+    "/healthz",
+    "/readyz",
+    "/v2/health/live",
+    "/v2/health/ready",
+]
+_CLOSED = ["/metrics", "/v1/model", "/v2", "/v2/models/fake", "/nothing", "/healthz/", "/Healthz"]
 
 
 def test_keys_are_plain_or_hashed() -> None:
@@ -103,3 +119,144 @@ def test_a_broken_file_keeps_the_keys_from_before(
     assert file.keys.name_of(_BOB.encode()) == "bob"
     assert _ALICE not in caplog.text
     assert _BOB not in caplog.text
+
+
+# --- over HTTP ---
+
+
+@pytest.fixture
+def guarded(start: Callable[..., Any], tmp_path: Path) -> Any:
+    """A service with the keys of alice and bob in `tmp_path / "keys"`."""
+    (tmp_path / "keys").write_text(f"alice {_ALICE}\nbob {_BOB}\n")
+    return start(api_keys_file=tmp_path / "keys", max_body_bytes=100_000)
+
+
+def test_closed_paths_need_a_key(guarded: Any) -> None:
+    client = guarded.client
+    for path in _OPEN:
+        assert client.get(path).status_code == 200, path
+    for path in _CLOSED:
+        for method in ("GET", "POST", "HEAD", "OPTIONS"):
+            assert client.request(method, path).status_code == 401, (method, path)
+    assert client.get("/metrics", headers={"X-API-Key": _ALICE}).status_code == 200
+    assert client.get("/nothing", headers={"X-API-Key": _ALICE}).status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("headers", "good"),
+    [
+        ([("Authorization", f"Bearer {_ALICE}")], True),
+        ([("authorization", f"bearer  {_ALICE}")], True),
+        ([("X-API-Key", _BOB)], True),
+        ([("X-API-Key", _BOB), ("Authorization", "Basic of-a-proxy")], True),
+        ([("Authorization", f"Bearer {_ALICE}x")], False),
+        ([("Authorization", f"Basic {_ALICE}")], False),
+        ([("Authorization", _ALICE)], False),
+        ([("Authorization", "Bearer")], False),
+        ([("X-API-Key", "")], False),
+        ([("X-API-Key", "wrong"), ("Authorization", f"Bearer {_ALICE}")], False),
+        ([("X-API-Key", _ALICE), ("X-API-Key", _BOB)], False),
+        ([("Authorization", f"Bearer {_ALICE}"), ("Authorization", f"Bearer {_ALICE}")], False),
+        ([("Cookie", f"key={_ALICE}")], False),
+    ],
+)
+def test_one_known_key_lets_in(
+    guarded: Any, fake: Any, png: bytes, headers: list[tuple[str, str]], good: bool
+) -> None:
+    response = guarded.client.post("/v1/detect", content=png, headers=headers)
+    assert response.status_code == (200 if good else 401)
+    assert bool(fake.calls) == good
+    if not good:
+        assert response.headers["www-authenticate"].startswith('Bearer realm="lensbox"')
+    assert guarded.client.get("/healthz").status_code == 200  # the same connection goes on
+
+
+def test_the_forms_of_a_refusal(guarded: Any) -> None:
+    message = "a key must come as 'Authorization: Bearer KEY' or 'X-API-Key: KEY', got "
+    response = guarded.client.get("/v1/model")
+    assert response.headers["content-type"] == "application/problem+json"
+    assert response.headers["www-authenticate"] == 'Bearer realm="lensbox"'
+    assert (response.json()["code"], response.json()["detail"]) == ("unauthorized", f"{message}none")
+    response = guarded.client.get("/v2/models/fake", headers={"X-API-Key": "wrong"})
+    assert response.json() == {"error": f"{message}an unknown key"}
+    assert response.headers["www-authenticate"] == 'Bearer realm="lensbox", error="invalid_token"'
+    assert response.headers["x-request-id"]
+
+
+@pytest.mark.parametrize(
+    ("path", "key", "answer"),
+    [
+        ("/v1/detect", "", b"HTTP/1.1 401 "),
+        ("/v1/nothing", _ALICE, b"HTTP/1.1 404 "),
+        ("/v1/detect", _ALICE, b"HTTP/1.1 413 "),
+        ("/v1/detect?a=b", _ALICE, b"HTTP/1.1 422 "),
+    ],
+)
+def test_a_refusal_before_the_body_closes_the_connection(
+    guarded: Any, path: str, key: str, answer: bytes
+) -> None:
+    url = guarded.client.base_url
+    head = f"POST {path} HTTP/1.1\r\nHost: x\r\nX-API-Key: {key}\r\nExpect: 100-continue\r\n"
+    with socket.create_connection((url.host, url.port), timeout=60) as connection:
+        connection.sendall(f"{head}Content-Length: 300000\r\n\r\n".encode())
+        received = b"".join(iter(lambda: connection.recv(4096), b""))  # until the service ends it
+    assert received.startswith(answer)
+    assert b"\r\nconnection: close\r\n" in received
+
+
+def test_leave_to_send_a_body_keeps_the_connection(guarded: Any, png: bytes) -> None:
+    url = guarded.client.base_url
+    head = f"POST /v1/detect HTTP/1.1\r\nHost: x\r\nX-API-Key: {_ALICE}\r\nExpect: 100-continue\r\n"
+    with (
+        socket.create_connection((url.host, url.port), timeout=60) as connection,
+        connection.makefile("rb") as stream,
+    ):
+        for _ in range(2):
+            connection.sendall(f"{head}Content-Length: {len(png)}\r\n\r\n".encode())
+            assert stream.read(25) == b"HTTP/1.1 100 Continue\r\n\r\n"
+            connection.sendall(png)
+            lines = list(iter(stream.readline, b"\r\n"))
+            assert lines[0] == b"HTTP/1.1 200 OK\r\n"
+            stream.read(next(int(line[16:]) for line in lines if line.startswith(b"content-length: ")))
+
+
+def test_a_new_key_counts_while_the_service_runs(
+    guarded: Any, tmp_path: Path, wait_until: Callable[..., None]
+) -> None:
+    (tmp_path / "keys").write_text(f"carol {_ALICE}-2\n")
+    wait_until(lambda: guarded.client.get("/v2", headers={"X-API-Key": f"{_ALICE}-2"}).status_code == 200)
+    assert guarded.client.get("/v2", headers={"X-API-Key": _ALICE}).status_code == 401
+
+
+def test_logs_have_names_and_never_keys(
+    guarded: Any, caplog: pytest.LogCaptureFixture, wait_until: Callable[..., None], png: bytes
+) -> None:
+    caplog.handler.setFormatter(JsonFormatter())
+    caplog.set_level(logging.DEBUG)
+    wrong = "mallory-0123456789abcdef"
+    for content, key in ((png, _ALICE), (b"no image", _BOB), (png, wrong)):
+        guarded.client.post("/v1/detect", content=content, headers={"X-API-Key": key})
+
+    def asked() -> list[Any]:
+        lines = [json.loads(line) for line in caplog.text.splitlines() if "lensbox.serve.access" in line]
+        return [(line["status"], line.get("key")) for line in lines if line["path"] == "/v1/detect"]
+
+    wait_until(lambda: len(asked()) == 3)
+    assert asked() == [(200, "alice"), (400, "bob"), (401, None)]
+    assert " key=alice" in caplog.text
+    for key in (_ALICE, _BOB, wrong):
+        assert key not in caplog.text
+
+
+def test_openapi_tells_of_keys(guarded: Any, start: Callable[..., Any]) -> None:
+    plain = start().client.get("/openapi.json").json()
+    assert "securitySchemes" not in plain["components"]
+    document = guarded.client.get("/openapi.json").json()
+    assert set(document["components"]["securitySchemes"]) == {"bearer", "key"}
+    assert plain["paths"].keys() == document["paths"].keys()
+    for path, operations in document["paths"].items():
+        for method, operation in operations.items():
+            assert ("security" in operation) == (path not in _OPEN), path
+            if path not in _OPEN:
+                (kind,) = operation["responses"]["401"]["content"]
+                assert kind == guarded.client.request(method, path).headers["content-type"]

@@ -82,37 +82,3 @@ def test_model_describes_what_is_served(client: httpx.Client, artifact: Artifact
     assert answer["service"]["device"] == "cpu"
     assert answer["service"]["torch"] == torch.__version__
     assert answer["service"]["limits"]["max_boxes"] == 100
-
-
-def test_the_interface_is_described(client: httpx.Client) -> None:
-    description = client.get("/openapi.json").json()
-    assert description["info"]["version"] == client.get("/v1/model").json()["service"]["version"]
-    paths = {path for path in description["paths"] if not path.startswith("/v2")}
-    assert paths == {"/livez", "/readyz", "/v1/model", "/v1/detect", "/v1/loss", "/metrics"}
-    model = "/v2/models/{name}"
-    assert {f"{model}/infer", f"{model}/ready", model, "/v2"} < set(description["paths"])
-    detect = description["paths"]["/v1/detect"]["post"]
-    names = {parameter["name"] for parameter in detect["parameters"]}
-    assert names == {"score_threshold", "iou_threshold", "orientation"}
-    assert set(detect["requestBody"]["content"]) == {"multipart/form-data", "image/*", "application/json"}
-    for path in ("/v1/detect", "/v1/loss"):
-        responses = description["paths"][path]["post"]["responses"]
-        for status in ("400", "408", "413", "415", "422", "503", "504"):
-            schema = responses[status]["content"]["application/problem+json"]["schema"]
-            assert schema["required"] == ["type", "title", "status", "detail", "code"]
-
-
-def test_unknown_paths_and_methods_are_errors_of_the_same_shape(client: httpx.Client) -> None:
-    response = client.get("/v1/models")
-    assert response.status_code == 404
-    assert problem_of(response) == {
-        "code": "not_found",
-        "message": "there is no endpoint GET '/v1/models'",
-    }
-    response = client.get("/v1/detect")
-    assert response.status_code == 405
-    assert response.headers["allow"] == "POST"
-    assert problem_of(response) == {
-        "code": "method_not_allowed",
-        "message": "the endpoint takes POST, got GET '/v1/detect'",
-    }

@@ -5,6 +5,7 @@ import io
 import socket
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import httpx
@@ -56,6 +57,14 @@ def test_the_answers_are_those_of_each_image_alone(
     for index, answer in enumerate(answers):
         assert_alike(answer, alone[index % 4])
     assert len({(one["width"], len(one["detections"])) for one in alone}) > 1
+
+
+def test_requests_at_once_get_their_own_answers(client: httpx.Client, files: list[bytes]) -> None:
+    alone = [client.post("/v1/detect", content=file).json() for file in files]
+    with ThreadPoolExecutor(8) as pool:
+        requests = [pool.submit(client.post, "/v1/detect", content=files[index % 4]) for index in range(48)]
+    for index, request in enumerate(requests):
+        assert_alike(request.result().json(), alone[index % 4])
 
 
 def test_one_image_of_a_form_is_one_answer_and_of_json_a_list(client: httpx.Client, png: bytes) -> None:

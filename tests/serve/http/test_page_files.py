@@ -15,14 +15,11 @@ _FOLDER = Path(lensbox.serve.__file__).parent / "page"
 _NAMES = sorted(path.name for path in _FOLDER.iterdir())
 
 
-def test_the_page_has_these_files() -> None:
-    assert {"index.html", "style.css", "script.js"} <= set(_NAMES)
-
-
 @pytest.mark.parametrize(
     ("path", "media_type"),
     [
         ("/", "text/html; charset=utf-8"),
+        ("/docs", "text/html; charset=utf-8"),
         ("/page/style.css", "text/css; charset=utf-8"),
         ("/page/script.js", "text/javascript; charset=utf-8"),
         ("/page/icon.svg", "image/svg+xml"),
@@ -32,9 +29,8 @@ def test_files_come_as_they_are(client: httpx.Client, path: str, media_type: str
     response = client.get(path)
     assert response.status_code == 200
     assert response.headers["content-type"] == media_type
-    assert (
-        response.content == (_FOLDER / (path.removeprefix("/page/").strip("/") or "index.html")).read_bytes()
-    )
+    name = {"/": "index.html", "/docs": "docs.html"}.get(path, path.removeprefix("/page/"))
+    assert response.content == (_FOLDER / name).read_bytes()
     assert response.headers["cache-control"] == "no-cache"
     policy = response.headers["content-security-policy"]
     assert policy.count("default-src 'none'") == 1
@@ -57,13 +53,13 @@ def test_nothing_in_them_is_from_elsewhere_or_inline() -> None:
     for name in _NAMES:
         text = (_FOLDER / name).read_text(encoding="utf-8").replace("http://www.w3.org/2000/svg", "")
         assert not re.search(r"https?://\w|\bstyle=|\bon\w+=\"", text), name
-    html = (_FOLDER / "index.html").read_text(encoding="utf-8")
-    assert re.findall(r"<script\b[^>]*>(.*?)</script>", html) == [""]
-    assert "<style" not in html
+    for page in ("index.html", "docs.html"):
+        html = (_FOLDER / page).read_text(encoding="utf-8")
+        assert re.findall(r"<script\b[^>]*>(.*?)</script>", html) == [""]
+        assert "<style" not in html
     # Relative, so that a proxy may have the service below a path.
-    assert [
-        target for target in re.findall(r'(?:src|href)="([^"]*)"', html) if not target.startswith("page/")
-    ] == []
+    targets = re.findall(r'(?:src|href)="([^"]*)"', (_FOLDER / "index.html").read_text(encoding="utf-8"))
+    assert [target for target in targets if not target.startswith("page/")] == []
 
 
 def test_settings_turn_it_off(start_service: Callable[..., Any], fake: Any) -> None:

@@ -2,7 +2,6 @@
 
 import io
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -10,11 +9,8 @@ import numpy as np
 import PIL.Image
 import pytest
 from problems import problem_of
-from user_detectors import RedAndBlue
 
-from lensbox.common.annotate import COLORS, annotate
-from lensbox.export.pipeline import save_artifact
-from lensbox.runtime import load_artifact
+from lensbox.common.annotate import annotate
 from lensbox.serve.requests import picture as picture_module
 
 Encode = Callable[..., bytes]
@@ -67,48 +63,20 @@ def test_pictures_are_in_color_and_upright(client: httpx.Client, encode: Encode,
     assert opened(stored).size == (200, 120)
 
 
-def test_a_photograph_read_at_a_reduced_scale_is_drawn_whole(
-    client: httpx.Client, photograph: np.ndarray[Any, Any]
+@pytest.mark.parametrize("most", [None, 10_000])
+def test_large_photographs_are_drawn_whole_and_huge_ones_smaller(
+    client: httpx.Client, photograph: np.ndarray[Any, Any], monkeypatch: pytest.MonkeyPatch, most: int | None
 ) -> None:
+    size, scale = ((1199, 821), 1) if most is None else ((200, 120), 2)
+    if most is not None:
+        monkeypatch.setattr(picture_module, "MAX_PICTURE_PIXELS", most)
     buffer = io.BytesIO()
-    PIL.Image.fromarray(photograph).resize((1199, 821)).save(buffer, "JPEG")
+    PIL.Image.fromarray(photograph).resize(size).save(buffer, "JPEG")
     file = buffer.getvalue()
     found = client.post("/v1/detect", content=file).json()["detections"]
     drawn = opened(client.post("/v1/detect", content=file, headers={"Accept": "image/png"}))
-    expected = annotate(PIL.Image.open(io.BytesIO(file)), found)
+    expected = annotate(PIL.Image.open(io.BytesIO(file)).reduce(scale), found, scale=1 / scale)
     assert np.array_equal(np.asarray(drawn), np.asarray(expected))
-
-
-def test_a_huge_photograph_is_drawn_smaller(
-    client: httpx.Client, png: bytes, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(picture_module, "MAX_PICTURE_PIXELS", 10_000)
-    found = client.post("/v1/detect", content=png).json()["detections"]
-    drawn = opened(client.post("/v1/detect", content=png, headers={"Accept": "image/png"}))
-    assert drawn.size == (100, 60)
-    expected = annotate(PIL.Image.open(io.BytesIO(png)).reduce(2), found, scale=0.5)
-    assert np.array_equal(np.asarray(drawn), np.asarray(expected))
-
-
-def test_classes_have_their_colors(
-    start_service: Callable[..., Any], wait_until: Callable[..., None], tmp_path: Path
-) -> None:
-    detector: Any = RedAndBlue()
-    save_artifact(detector, tmp_path / "detector.pt")
-    pixels = np.full((96, 160, 3), 110, np.uint8)
-    pixels[20:32, 10:22] = (250, 10, 10)
-    pixels[60:72, 120:132] = (10, 10, 240)
-    file = io.BytesIO()
-    PIL.Image.fromarray(pixels).save(file, "PNG")
-    client = start_service(lambda: load_artifact(tmp_path / "detector.pt")).client
-    wait_until(lambda: client.get("/readyz").status_code == 200)
-    headers = {"Accept": "image/png"}
-    drawn = np.asarray(opened(client.post("/v1/detect", content=file.getvalue(), headers=headers)))
-    for color, (rows, columns) in zip(
-        COLORS[:2], ((slice(15, 40), slice(0, 30)), (slice(55, 80), slice(110, 140))), strict=True
-    ):
-        assert (drawn[rows, columns] == color).all(-1).any()
-        assert not (drawn[60:96, :90] == color).all(-1).any()
 
 
 @pytest.mark.parametrize("accept", ["text/html", "image/webp", "application/json;q=0"])
