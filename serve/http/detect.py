@@ -18,7 +18,6 @@ from lensbox.serve.engine.jobs import DetectJob
 from lensbox.serve.http.openapi import (
     BINARY,
     DetectAnswer,
-    DetectQuestion,
     ManyAnswers,
     body,
     inlined,
@@ -32,6 +31,7 @@ from lensbox.serve.requests.futures import Deadline, chained, outcome_of, result
 from lensbox.serve.requests.image_file import hint_of_form
 from lensbox.serve.requests.image_list import (
     DetectParameters,
+    DetectQuestion,
     Source,
     has_image_list,
     query_parameters,

@@ -10,10 +10,10 @@ from torch import Tensor
 from lensbox.runtime.box_loss import BoxPairs, LossUnsupportedError
 from lensbox.runtime.detection import numbers_to_json
 from lensbox.serve.engine.jobs import LossJob
-from lensbox.serve.http.openapi import LossAnswer, LossQuestion, body, inlined, problems
+from lensbox.serve.http.openapi import LossAnswer, body, inlined, problems
 from lensbox.serve.http.service import deadline_of_request, service_of
 from lensbox.serve.requests.body import content_encoding, receive
-from lensbox.serve.requests.boxes import read_loss_request
+from lensbox.serve.requests.boxes import LossQuestion, read_loss_request
 from lensbox.serve.requests.errors import ApiError
 from lensbox.serve.requests.futures import chained, result_for
 from lensbox.serve.requests.image_list import NoParameters, query_parameters

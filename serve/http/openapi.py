@@ -1,19 +1,14 @@
-"""Describe the interface: schemas of requests and answers, for OpenAPI alone.
-
-Requests are read by `requests`, whose messages say more than pydantic's.
-"""
+"""Describe the interface: schemas of answers, for OpenAPI alone. `requests` has the schemas of requests."""
 
 from collections.abc import Mapping
 from http import HTTPStatus
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from lensbox.serve.http.middleware import is_open
-from lensbox.serve.requests.image_list import DetectParameters
 
 Box = tuple[float, float, float, float]
-Weight = Annotated[float, Field(ge=0, le=1e9)]
 BINARY: dict[str, Any] = {"type": "string", "format": "binary"}
 
 
@@ -34,16 +29,6 @@ class DetectAnswer(BaseModel):
     detections: list[Detection] = Field(description="best first")
 
 
-class ImageData(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
-    data: str = Field(description="the file of an image in base64")
-
-
-class DetectQuestion(DetectParameters):
-    images: list[ImageData] = Field(min_length=1)
-
-
 class Problem(BaseModel):
     """The body of every error answer outside /v2, as application/problem+json (RFC 9457)."""
 
@@ -62,23 +47,6 @@ class ImageError(BaseModel):
 
 class ManyAnswers(BaseModel):
     images: list[DetectAnswer | ImageError] = Field(description="in the order of the images")
-
-
-class LossQuestion(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
-    predictions: list[Box] | list[list[Box]] = Field(
-        description="[N][4], or a list of images with lists of boxes of any length; xyxy in pixels"
-    )
-    targets: list[Box] | list[list[Box]] = Field(
-        description="of the same shape, or of as many images with at most as many boxes in each; an image's "
-        "first target belongs to its first prediction, and so on. y2 = 0 marks an empty slot"
-    )
-    weights: list[Weight] | list[list[Weight]] | None = Field(
-        None, description="of each target of [N][4], of each image, or of each target of each image"
-    )
-    per_image: bool = Field(False, description="whether the loss of each image alone is wanted, too")
-    gradient: bool = Field(False, description="whether d loss / d predictions is wanted, too")
 
 
 class LossAnswer(BaseModel):

@@ -41,13 +41,3 @@ def problem(status: int, code: str, message: str) -> dict[str, Any]:
     """Return a problem document (RFC 9457). `code` tells the problem; its type is "about:blank"."""
     title = HTTPStatus(status).phrase
     return {"type": "about:blank", "title": title, "status": status, "detail": message, "code": code}
-
-
-def parameter_message(fault: Mapping[str, Any], known: tuple[str, ...], kind: str) -> str:
-    """Return a message for one of pydantic's errors. known: valid names; kind: what a parameter is called."""
-    name = fault["loc"][-1]
-    if fault["type"] == "extra_forbidden":
-        names = ", ".join(known) or "none"
-        return f"there is no {kind} {shown(name)} (known: {names}); got the value {shown(fault['input'])}"
-    rule = fault["msg"].replace("Input should be", "must be")
-    return f"{name} {rule}, got {shown(fault['input'])}"

@@ -2,16 +2,15 @@
 
 import base64
 import binascii
-from collections.abc import Mapping
-from typing import Annotated, Any, NamedTuple, TypeVar
+from typing import Annotated, NamedTuple, TypeVar
 
 from fastapi import Request
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from lensbox.artifact.metadata import Orientation
-from lensbox.serve.requests.errors import ApiError, parameter_message, shown
+from lensbox.serve.requests.errors import ApiError, shown
 from lensbox.serve.requests.form import form_parts, is_form, media_type
-from lensbox.serve.requests.json_body import check_counts, parse_json
+from lensbox.serve.requests.json_body import check_counts, fault_message, read_json
 
 Threshold = Annotated[float, Field(ge=0, le=1)]
 Parameters = TypeVar("Parameters", bound=BaseModel)
@@ -39,6 +38,20 @@ class DetectParameters(BaseModel):
         description="exif: turn the photograph upright by its EXIF data. stored: leave it as it lies. "
         "Default: the artifact's.",
     )
+
+
+class ImageData(BaseModel):
+    """An image in a JSON body."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    data: str = Field(description="the file of an image in base64")
+
+
+class DetectQuestion(DetectParameters):
+    """A JSON body of /v1/detect."""
+
+    images: list[ImageData] = Field(min_length=1, fail_fast=True)
 
 
 class NoParameters(BaseModel):
@@ -72,41 +85,24 @@ def read_image_list(
     if is_form(content_type):
         return ImageList(sources := _from_form(body, content_type, max_images), parameters, len(sources) > 1)
     question = _from_json(body, max_images)
-    sources = [_source(f"images[{index}]", image) for index, image in enumerate(question.pop("images"))]
-    return ImageList(sources, merged(parameters, question), True)
+    sources = [_source(f"images[{index}]", image.data) for index, image in enumerate(question.images)]
+    for name in sorted(parameters.model_fields_set & question.model_fields_set):
+        raise _invalid_parameter(f"{name} must be given in the query or in the body, got both")
+    of_body = question.model_dump(include=question.model_fields_set - {"images"})
+    return ImageList(sources, parameters.model_copy(update=of_body), True)
 
 
 def query_parameters(request: Request, model: type[Parameters]) -> Parameters:
     """Return the query parameters of a request. Raises ApiError (422) for unknown and repeated ones."""
-    given: dict[str, Any] = {}
+    given: dict[str, str] = {}
     for name, value in request.query_params.multi_items():
         if name in given:
             raise _invalid_parameter(f"the query parameter {shown(name)} must come once, got it again")
         given[name] = value
-    return _validated(model, given, "query parameter")
-
-
-def merged(parameters: Parameters, given: Mapping[str, Any]) -> Parameters:
-    """Return the parameters of a query and of a body together. Raises ApiError (422)."""
-    of_query = parameters.model_dump(exclude_none=True)
-    for name in given:
-        if name in of_query:
-            raise _invalid_parameter(f"{name} must be given in the query or in the body, got both")
-    return _validated(type(parameters), {**of_query, **given}, "key of the body", strict=True)
-
-
-def _validated(
-    model: type[Parameters], given: Mapping[str, Any], kind: str, strict: bool | None = None
-) -> Parameters:
-    for name, value in given.items():  # pydantic would not name a key with half a surrogate pair
-        if name not in model.model_fields:
-            fault = {"type": "extra_forbidden", "loc": (name,), "input": value}
-            raise _invalid_parameter(parameter_message(fault, tuple(model.model_fields), kind))
     try:
-        return model.model_validate(given, strict=strict)
+        return model.model_validate(given)
     except ValidationError as error:
-        message = parameter_message(error.errors()[0], tuple(model.model_fields), kind)
-        raise _invalid_parameter(message) from None
+        raise _invalid_parameter(fault_message(error, model, "query parameter")) from None
 
 
 def _from_form(body: bytes, content_type: str, max_images: int) -> list[Source]:
@@ -122,39 +118,24 @@ def _from_form(body: bytes, content_type: str, max_images: int) -> list[Source]:
     return [content for _, content in parts]
 
 
-def _from_json(body: bytes, max_images: int) -> dict[str, Any]:
-    """Return a JSON object with `images`, a list of 1 to `max_images`. Raises ApiError: 413, 422."""
+def _from_json(body: bytes, max_images: int) -> DetectQuestion:
+    """Return a JSON body. Raises ApiError: 413 for more than `max_images` images, 422."""
     most = _SPARE + 16 * max_images
     quotes = _SPARE + 8 * 16 * max_images
     limits = {"arrays": most, "objects": most, "quotes": quotes, "commas": most}
     check_counts(body, limits, 413, "too_many_images", "the JSON of a request")
-    try:
-        question = parse_json(body)
-    except ValueError as error:
-        raise ApiError(422, "invalid_json", f"the body must be JSON: {error}") from None
-    if not isinstance(question, dict) or "images" not in question:
-        raise _invalid_images(f"the body must be an object with images, got {shown(question)}")
-    images = question["images"]
-    if not isinstance(images, list) or not images:
-        raise _invalid_images(f"images must be an array of at least one image, got {shown(images)}")
-    if len(images) > max_images:
-        raise ApiError(413, "too_many_images", f"images must be at most {max_images}, got {len(images)}")
+    question = read_json(body, DetectQuestion, 422, "invalid_images")
+    if (count := len(question.images)) > max_images:
+        raise ApiError(413, "too_many_images", f"images must be at most {max_images}, got {count}")
     return question
 
 
-def _source(name: str, image: Any) -> Source:
-    """Return the file of an element of `images`, or why it is not base64. Raises ApiError (422)."""
-    match image:
-        case {"data": str(text)} if len(image) == 1:
-            try:
-                return base64.b64decode(text, validate=True)
-            except (binascii.Error, ValueError) as error:  # ValueError: letters beyond ASCII
-                return ApiError(400, "undecodable_image", f"data of {name} must be base64: {error}")
-    raise _invalid_images(f'{name} must be {{"data": base64}}, got {shown(image)}')
-
-
-def _invalid_images(message: str) -> ApiError:
-    return ApiError(422, "invalid_images", message)
+def _source(name: str, text: str) -> Source:
+    """Return the file of an image, or why its data is not base64."""
+    try:
+        return base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError) as error:  # ValueError: letters beyond ASCII
+        return ApiError(400, "undecodable_image", f"data of {name} must be base64: {error}")
 
 
 def _invalid_form(message: str) -> ApiError:
