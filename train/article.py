@@ -175,7 +175,7 @@ def run_train_article(arguments: TrainArguments) -> None:
     started = time.monotonic()
     if process_group.announced() > 1:
         raise ConfigError(
-            f"--dataset random trains in one process, got {process_group.announced()} from torchrun"
+            f"--model article trains in one process, got {process_group.announced()} from torchrun"
         )
     config = with_values(ArticleConfig(), given_settings(arguments))
     if arguments.print_config:

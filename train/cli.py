@@ -61,7 +61,7 @@ _device = click.option("--device", help="Such as cpu or cuda:0. Default: cuda if
 
 
 _DETECTORS = ("weights", "checkpoint", "artifact")
-_OPTIONS_OF_ARTICLE = ("dataset", "model", "output", "config", "sets", "device", "print_config")
+_OPTIONS_OF_ARTICLE = ("model", "output", "config", "sets", "device", "print_config")
 
 
 def _with_detector(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -94,12 +94,10 @@ def _png(text: str) -> Path:
     "--data", multiple=True, metavar="PATH...", help="Photographs: folders, tar shards, COCO or YOLO."
 )
 @click.option(
-    "--dataset",
-    type=click.Choice(["photographs", "random"]),
-    default="photographs",
-    help="random: noise with random boxes, for the article's net.",
+    "--model",
+    metavar="NAME",
+    help="small, base or large, as --set model=NAME; article: its net on random data.",
 )
-@click.option("--model", metavar="NAME", help="small, base or large, as --set model=NAME; article: its net.")
 @_labels
 @_strict
 @click.option("--val", multiple=True, metavar="PATH...", help="The same, to score on.")
@@ -132,24 +130,19 @@ def _png(text: str) -> Path:
 @click.option("--contact-sheet", type=FILE, metavar="PNG", help="Draw views with boxes and stop.")
 @click.option("--print-config", is_flag=True, help="Print the configuration and stop.")
 @click.pass_context
-def train(context: click.Context, /, dataset: str, model: str | None, **options: Any) -> None:
+def train(context: click.Context, /, model: str | None, **options: Any) -> None:
     """Train a face detector on photographs labelled as in WIDER FACE, COCO or YOLO.
 
-    `--dataset random --model article` trains the article's net on its random data instead, to minimise the
-    mean GIoU and then 1 - GIoU, and prints the mean GIoU before and after each run.
+    `--model article` trains the article's net on random data instead, to minimise the mean GIoU and then
+    1 - GIoU, and prints the mean GIoU before and after each run.
     """
     require_at_most_one(options, "resume", "weights")
     arguments = TrainArguments(**options, command=shlex.join(["lensbox", "train", *given_arguments()]))
-    if (dataset == "random") != (model == "article"):
-        raise click.UsageError(
-            "--dataset random and --model article must be given together, "
-            f"got --dataset {dataset} and --model {model or 'not at all'}"
-        )
-    if dataset == "random":
+    if model == "article":
         for option in context.command.params:
             given = context.get_parameter_source(option.name or "") is ParameterSource.COMMANDLINE
             if given and option.name not in _OPTIONS_OF_ARTICLE:
-                raise click.UsageError(f"{option.opts[0]} must not be given with --dataset random")
+                raise click.UsageError(f"{option.opts[0]} must not be given with --model article")
         from lensbox.train.article import run_train_article
 
         run_train_article(arguments)

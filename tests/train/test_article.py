@@ -1,4 +1,4 @@
-"""`lensbox train --dataset random --model article`: the random data, both objectives, and the command."""
+"""`lensbox train --model article`: the random data, both objectives, and the command."""
 
 import json
 from pathlib import Path
@@ -13,7 +13,7 @@ from lensbox.train.errors import TrainingError
 
 CPU = torch.device("cpu")
 TINY = ["channels=[1,2,2,2]", "hidden=4", "batch_size=2", "steps=3", "learning_rate=1e-2"]
-COMMAND = ["train", "--dataset", "random", "--model", "article", "--device", "cpu"]
+COMMAND = ["train", "--model", "article", "--device", "cpu"]
 
 
 def test_fake_dataset_has_the_articles_distribution() -> None:
@@ -89,13 +89,12 @@ def test_a_broken_loss_ends_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("extra", "words"),
     [
-        (["--data", "photos"], "--data must not be given with --dataset random"),
-        (["--teacher", "a.safetensors"], "--teacher must not be given with --dataset random"),
-        (["--resume"], "--resume must not be given with --dataset random"),
+        (["--data", "photos"], "--data must not be given with --model article"),
+        (["--teacher", "a.safetensors"], "--teacher must not be given with --model article"),
+        (["--resume"], "--resume must not be given with --model article"),
         (["--set", "mosaic_share=1"], "unknown configuration key 'mosaic_share'"),
         (["--set", "steps=0"], "steps: must be greater than or equal to 1, got 0"),
         (["--set", "channels=[1,2]"], "channels[2]: Field required, got [1, 2]"),
-        (["--model", "base"], "--dataset random and --model article must be given together"),
     ],
 )
 def test_wrong_usage(
@@ -111,4 +110,4 @@ def test_several_processes_are_refused(
     monkeypatch.setenv("RANK", "0")
     monkeypatch.setenv("WORLD_SIZE", "2")
     assert main([*COMMAND, "--output", str(tmp_path)]) == ExitCode.USAGE
-    assert "--dataset random trains in one process, got 2 from torchrun" in capsys.readouterr().err
+    assert "--model article trains in one process, got 2 from torchrun" in capsys.readouterr().err

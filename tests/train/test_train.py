@@ -94,7 +94,6 @@ def test_contact_sheet(faces_folder: Path, tmp_path: Path, lensbox: Lensbox) -> 
         (["--device", "meta"], 2, "--device must be a device such as cpu"),
         (["--device", "cuda:99"], 2, "--device must be one that this machine has, got cuda:99"),
         (["--config", "absent.yaml"], 2, "absent.yaml"),
-        (["--model", "article"], 2, "got --dataset photographs and --model article"),
         (["--teacher", "absent.safetensors"], 4, "absent.safetensors"),
         (["--weights", "absent.safetensors"], 4, "absent.safetensors"),
         (["--leave-out", "1/1"], 2, "--leave-out must be a share"),
