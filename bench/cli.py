@@ -51,17 +51,19 @@ def _command(run: Callable[..., "Report"]) -> click.Command:
     """Make a command of a function that takes the options which all benchmarks share, and its own."""
 
     @functools.wraps(run)
-    def command(device: str | None, output: Path | None, quick: bool, threads: int, **own: Any) -> ExitCode:
-        from lensbox.bench.machine import usable_device
+    def command(device: str, output: Path | None, quick: bool, threads: int, **own: Any) -> ExitCode:
         from lensbox.bench.report import Options
+        from lensbox.runtime.device import choose_device
 
         if output is not None:
             require_writable_folder("--output", output)
-        report = run(Options(usable_device(device), output, quick, threads, _say), **own)
+        report = run(Options(choose_device(device).type, output, quick, threads, _say), **own)
         return ExitCode.DEFECT if report.has_own_defect else ExitCode.GOOD
 
     shared = (
-        click.option("--device", type=click.Choice(["cpu", "cuda"]), help="Default: cuda if there is a GPU."),
+        click.option(
+            "--device", type=click.Choice(["cpu", "cuda", "auto"]), default="auto", help="auto: a GPU."
+        ),
         click.option("--output", type=FILE, metavar="DIR", help="Write tables and CSV files to DIR."),
         click.option("--quick", is_flag=True, help="Fewer sizes and samples; nothing that is slow to start."),
         click.option("--threads", type=click.IntRange(1), default=1, metavar="N", help="CPU threads"),

@@ -1,4 +1,4 @@
-"""The machine that figures are taken on: its description, its copy bandwidth, its threads and device."""
+"""The machine that figures are taken on: its description, its copy bandwidth, its threads."""
 
 import contextlib
 import os
@@ -10,7 +10,6 @@ from datetime import datetime, timezone
 
 import torch
 
-from lensbox.common.errors import DeviceError
 from lensbox.common.machine import cpu_name, driver_version, package_version
 from lensbox.ops import library_path, read_build_info
 
@@ -18,16 +17,6 @@ _COPY_BYTES = {"cuda": 1 << 30, "cpu": 64 << 20}
 _COPIES = 10
 
 Environment = list[tuple[str, str]]  # names and values
-
-
-def usable_device(device: str | None) -> str:
-    """Return the requested device, or by default "cuda" if there is a GPU. Raises DeviceError."""
-    has_gpu = torch.cuda.is_available()
-    if device == "cuda" and not has_gpu:
-        from lensbox.runtime.device import why_no_gpu
-
-        raise DeviceError(f"--device cuda: PyTorch finds no NVIDIA GPU, with {why_no_gpu()}")
-    return device or ("cuda" if has_gpu else "cpu")
 
 
 def describe_machine(

@@ -25,7 +25,8 @@ from lensbox.common.files import atomic_write, require_writable_folder
 from lensbox.model import ArticleNet
 from lensbox.model.config import CANVAS_SIZE
 from lensbox.ops import PackedTargets, collate_packed, jagged_giou_loss
-from lensbox.train.choices import chosen_device, given_settings, use_fast_kernels
+from lensbox.runtime.device import choose_device
+from lensbox.train.choices import given_settings, use_fast_kernels
 from lensbox.train.cli import TrainArguments
 from lensbox.train.errors import ConfigError, TrainingError
 from lensbox.train.run import process_group
@@ -181,7 +182,7 @@ def run_train_article(arguments: TrainArguments) -> None:
     if arguments.print_config:
         print(json.dumps(dataclasses.asdict(config), indent=2))
         return
-    device = chosen_device(arguments.device)
+    device = choose_device(arguments.device)
     if device.type == "cuda":
         use_fast_kernels()
     require_writable_folder("--output", arguments.output)

@@ -1,4 +1,4 @@
-"""Turn the options that commands share into a device, settings, a detector and photographs."""
+"""Turn the options that commands share into settings, a detector and photographs."""
 
 from __future__ import annotations
 
@@ -8,12 +8,11 @@ from typing import Any, NamedTuple
 
 import torch
 
-from lensbox.common.errors import ArtifactError, DeviceError
+from lensbox.common.errors import ArtifactError
 from lensbox.model import load_detector, recommended_threshold
 from lensbox.model.weights_file import DEFAULT_THRESHOLD
 from lensbox.ops import letterbox
 from lensbox.runtime import Artifact, Canvas
-from lensbox.runtime.device import why_no_gpu
 from lensbox.runtime.torchscript import torchscript_call
 from lensbox.train.cli import DetectorArguments, TrainArguments
 from lensbox.train.data.labels import DataError, Problem, read_labels
@@ -26,23 +25,6 @@ from lensbox.train.settings import CONFIG_FILE, parse_assignment, read_config
 MOST_PROBLEMS = 20
 
 logger = logging.getLogger(__name__)
-
-
-def chosen_device(name: str | None) -> torch.device:
-    """Return the device that `--device` names. Raise DeviceError for one that is not there."""
-    if name is None:
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        device = torch.device(name)
-    except RuntimeError as error:
-        raise DeviceError(f"--device must be a device such as cpu or cuda:0, got {name}") from error
-    if device.type not in ("cpu", "cuda"):
-        raise DeviceError(f"--device must be a device such as cpu or cuda:0, got {name}")
-    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
-        count = torch.cuda.device_count()
-        found = f"where torch finds {count} GPUs" if count else f"with {why_no_gpu()}"
-        raise DeviceError(f"--device must be one that this machine has, got {name} {found}")
-    return device
 
 
 def use_fast_kernels() -> None:

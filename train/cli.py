@@ -30,7 +30,7 @@ class TrainArguments:
     config: tuple[Path, ...]
     sets: tuple[str, ...]
     time_limit: float | None
-    device: str | None
+    device: str
     resume: bool
     weights: Path | None
     teachers: tuple[Path, ...]
@@ -50,14 +50,14 @@ class DetectorArguments:
     checkpoint: Path | None
     artifact: Path | None
     public_key: Path | None
-    device: str | None
+    device: str
 
 
 _strict = click.option("--strict", is_flag=True, help="Stop at the first problem in the data.")
 _labels = click.option(
     "--labels", type=click.Choice(["wider", "coco", "yolo"]), help="Layout of the labels. Default: look."
 )
-_device = click.option("--device", help="Such as cpu or cuda:0. Default: cuda if there is a GPU.")
+_device = click.option("--device", default="auto", help="cpu, cuda, cuda:N or auto, which prefers a GPU.")
 
 
 _DETECTORS = ("weights", "checkpoint", "artifact")
@@ -195,11 +195,12 @@ def evaluate(
         print("\n".join(summary(coco_file, read_results(detections))))
         return
     arguments = _detector(options)
-    from lensbox.train.choices import chosen_detector, chosen_device, load_labelled
+    from lensbox.runtime.device import choose_device
+    from lensbox.train.choices import chosen_detector, load_labelled
     from lensbox.train.evaluation.evaluate import detect_all, detect_photographs, score
     from lensbox.train.evaluation.pictures import write_pictures
 
-    device = chosen_device(arguments.device)
+    device = choose_device(arguments.device)
     if report is not None:
         require_writable_folder("--report", report)
     if json_file is not None:
@@ -235,10 +236,11 @@ def evaluate(
 def stress(output: Path, threshold: float | None, **options: Any) -> None:
     """Degrade two portraits in the public domain until the detector misses them; draw where."""
     arguments = _detector(options)
-    from lensbox.train.choices import chosen_device, chosen_face_detector
+    from lensbox.runtime.device import choose_device
+    from lensbox.train.choices import chosen_face_detector
     from lensbox.train.stress.stress_test import run_stress
 
-    device = chosen_device(arguments.device)
+    device = choose_device(arguments.device)
     require_writable_file("--output", output)
     chosen = chosen_face_detector(arguments, device)
     run_stress(chosen.detect, chosen.threshold if threshold is None else threshold, device, output)

@@ -13,8 +13,8 @@ import torch
 
 from lensbox.common.files import require_writable_file, require_writable_folder
 from lensbox.model import read_metadata
+from lensbox.runtime.device import choose_device
 from lensbox.train.choices import (
-    chosen_device,
     given_settings,
     load_labelled,
     report_problems,
@@ -54,7 +54,7 @@ def _train(arguments: TrainArguments) -> None:
     if arguments.print_config:
         print(config.to_json(indent=2))
         return
-    device = _join(chosen_device(arguments.device))
+    device = _join(choose_device(arguments.device))
     _check_output(arguments)
     origin = _origin(arguments, config)
     images, problems = _labelled(arguments, config, origin)

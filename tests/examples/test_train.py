@@ -80,4 +80,4 @@ def test_a_command_that_fails_ends_the_program(
     assert program["main"]() == 2
     printed = capsys.readouterr()
     assert printed.out.count("+ lensbox evaluate --data") == 1
-    assert "--device must be" in printed.err
+    assert "device must be" in printed.err
