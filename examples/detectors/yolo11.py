@@ -24,7 +24,9 @@ class Yolo11(nn.Module):
         names = tuple(network.names.values())
         self.specification = DetectorSpec(height=size, width=size, fill=114, name="yolo11", classes=names)
         self.network = network
-        network.model[-1].export = True  # the decoded predictions alone
+        head = network.model[-1]
+        head.export = True  # the decoded predictions alone
+        head.dynamic = True  # no anchors kept from the batch before
 
     def detect(self, images: Tensor, score_threshold: float, iou_threshold: float) -> dict[str, Tensor]:
         raw = self.network(images.float() / 255).transpose(1, 2)  # [B, A, 4 + classes]

@@ -1,0 +1,95 @@
+"""Detectors of transformers without NMS: `lensbox export --model detr:rtdetr`, `detr:dfine` or `detr:yolos`."""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import (
+    DFineConfig,
+    DFineForObjectDetection,
+    HGNetV2Config,
+    RTDetrConfig,
+    RTDetrForObjectDetection,
+    RTDetrResNetConfig,
+    YolosConfig,
+    YolosForObjectDetection,
+)
+
+from lensbox.model import DetectorSpec
+
+STAGES = ["stage2", "stage3", "stage4"]
+
+
+def rtdetr(size: int = 320, classes: int = 80) -> nn.Module:
+    """Return a small RT-DETR with new weights."""
+    backbone = RTDetrResNetConfig(
+        depths=[1, 1, 1, 1], layer_type="basic", hidden_sizes=[64, 128, 256, 512], out_features=STAGES
+    )
+    config = RTDetrConfig(
+        backbone_config=backbone,
+        encoder_in_channels=[128, 256, 512],
+        decoder_layers=2,
+        num_queries=100,
+        num_labels=classes,
+        anchor_image_size=[size, size],
+    )
+    return Detr(RTDetrForObjectDetection(config), size)
+
+
+def dfine(size: int = 320, classes: int = 80) -> nn.Module:
+    """Return a small D-FINE with new weights."""
+    backbone = HGNetV2Config(out_features=STAGES)
+    config = DFineConfig(
+        backbone_config=backbone,
+        encoder_in_channels=[512, 1024, 2048],
+        decoder_layers=2,
+        num_queries=100,
+        num_labels=classes,
+        anchor_image_size=[size, size],
+    )
+    return Detr(DFineForObjectDetection(config), size)
+
+
+def yolos(size: int = 320, classes: int = 80) -> nn.Module:
+    """Return a small YOLOS, a vision transformer with detection tokens, with new weights."""
+    config = YolosConfig(
+        hidden_size=192,
+        num_hidden_layers=4,
+        num_attention_heads=3,
+        intermediate_size=768,
+        image_size=[size, size],
+        num_labels=classes,
+    )
+    return Detr(YolosForObjectDetection(config), size, softmax=True)
+
+
+class Detr(nn.Module):
+    """Each query is a box; nothing is suppressed, so the IoU threshold is not used.
+
+    softmax: whether the last class means "no object"; otherwise each class has a sigmoid of its own.
+    """
+
+    def __init__(self, network: Any, size: int, softmax: bool = False) -> None:
+        super().__init__()
+        names = [network.config.id2label[index] for index in range(network.config.num_labels)]
+        self.specification = DetectorSpec(height=size, width=size, name="detr", classes=names)
+        self.network, self.size, self.softmax = network.eval(), size, softmax
+
+    def detect(self, images: Tensor, score_threshold: float, iou_threshold: float) -> dict[str, Tensor]:
+        found = self.network(images.float() / 255)
+        queries, classes = found.logits.shape[1:]
+        if self.softmax:
+            scores, labels = found.logits.softmax(dim=2)[:, :, :-1].max(dim=2)
+            scores, query = scores.sort(dim=1, descending=True)
+            labels = labels.gather(1, query)
+        else:  # a query may be found as several classes
+            scores, pair = found.logits.sigmoid().flatten(1).topk(queries)
+            query, labels = pair // classes, pair % classes
+        center, extent = (found.pred_boxes * self.size).split(2, dim=2)
+        boxes = torch.cat([center - extent / 2, center + extent / 2], dim=2)
+        return {
+            "boxes": boxes.gather(1, query[:, :, None].expand(-1, -1, 4)),
+            "scores": scores,
+            "counts": (scores > score_threshold).sum(dim=1),
+            "labels": labels,
+        }
