@@ -1,4 +1,4 @@
-"""Detectors of transformers without NMS: `lensbox export --model detr:rtdetr`, `detr:dfine` or `detr:yolos`."""
+"""Detectors of transformers without NMS: `lensbox export --model detr:rtdetr`, or dfine, or yolos."""
 
 from typing import Any
 

@@ -56,11 +56,12 @@ class Dense(nn.Module):
         if "bbox_ctrness" in raw:
             scores = (scores * raw["bbox_ctrness"].sigmoid()).sqrt()
         classes = scores.shape[2]
-        scores, pair = scores.flatten(1).topk(1000)
+        pairs = scores.flatten(1)
+        scores, pair = pairs.topk(min(1000, pairs.shape[1]))
         rows = (pair // classes)[:, :, None].expand(-1, -1, 4)
         anchors = self.anchors.expand(images.shape[0], -1, -1).gather(1, rows)
         codes = raw["bbox_regression"].gather(1, rows)
-        boxes = self.decode(codes.flatten(0, 1), anchors.flatten(0, 1)).view(-1, 1000, 4).clamp(0, self.size)
+        boxes = self.decode(codes.flatten(0, 1), anchors.flatten(0, 1)).view(codes.shape).clamp(0, self.size)
         labels = pair % classes
         boxes, scores, kept, counts = torch.ops.lensbox.padded_nms(
             boxes,

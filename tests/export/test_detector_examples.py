@@ -1,37 +1,129 @@
-"""`examples/detectors` are exported and loaded, where the packages are installed that they wrap."""
+"""The wrapped detectors of other libraries find what these libraries find: as files, in C++ and as a service.
+
+Each test needs the packages of the extra `detectors`, with a torchvision that fits the installed torch.
+"""
 
 import sys
 from pathlib import Path
 
+import numpy
 import pytest
 import torch
+from built_runner import built_runner, runner_onnxruntime
+from example_detectors import Example, make_example, own_answers
+from serve_process import running_service
+from torch import Tensor, nn
+from torchvision_there import require_torchvision
 
-from lensbox.common.main import main
+from lensbox.client import Client
+from lensbox.common.errors import ArtifactError
+from lensbox.export.pipeline import save_artifact
+from lensbox.export.verify.runner import RunnerTrial
+from lensbox.export.verify.tolerances import tolerance_of
+from lensbox.model.protocol_check import slots_of
 from lensbox.runtime import load_artifact
+from lensbox.runtime.detection_sets import Difference, Found
 
-FOLDER = Path(__file__).parents[2] / "examples" / "detectors"
+pytestmark = [
+    pytest.mark.exhaustive,
+    # of these libraries, and of torch about them
+    pytest.mark.filterwarnings("ignore"),
+]
+SCORE, IOU = 0.3, 0.5
+CPU = tolerance_of("float32", "cpu", 0)
+ANY_BATCH = ["fcos", "retinanet", "ssdlite", "yolo11", "yolos"]
+ONE_BATCH = ["rtdetr", "dfine"]  # len() of a tensor in their code makes a constant of the batch
 
 
-@pytest.mark.exhaustive
-@pytest.mark.parametrize(
-    ("package", "model", "options"),
-    [
-        ("torchvision.models.detection", "fcos:fcos", ["--option", "size=128"]),
-        ("torchvision.models.detection", "fcos:retinanet", ["--option", "size=128"]),
-        ("ultralytics", "yolo11:yolo11", ["--option", "size=160"]),
-        ("transformers", "rtdetr:rtdetr", ["--option", "size=160", "--batch", "2"]),
-    ],
-)
-def test_is_exported_and_finds_what_it_finds_in_pytorch(
-    package: str, model: str, options: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pytest.importorskip(package, exc_type=ImportError)
-    monkeypatch.syspath_prepend(str(FOLDER))
+def needed(name: str) -> str | None:
+    """Return the package, beside torchvision, that a detector comes from."""
+    if name in ("rtdetr", "dfine", "yolos"):
+        return "transformers"
+    return "ultralytics" if name.startswith("yolo") else None
+
+
+def example_of(name: str, monkeypatch: pytest.MonkeyPatch) -> tuple[Example, Tensor, list[Found]]:
+    """Return an example, canvases uint8 [3, 3, h, w] and what the library finds in each of them."""
+    require_torchvision()
+    if package := needed(name):
+        pytest.importorskip(package)
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
-    torch.manual_seed(0)
-    path = tmp_path / "detector.pt"
-    assert main(["export", "--model", model, *options, "--output", str(path), "--no-parity"]) == 0
+    example = make_example(name)
+    specification = example.detector.specification
+    coarse = torch.rand(3, 3, 12, 12, generator=torch.Generator().manual_seed(1))
+    size = specification.height, specification.width
+    canvases = (255 * nn.functional.interpolate(coarse, size, mode="bilinear")).round().byte()
+    answer = example.detector.detect(canvases, SCORE, IOU)
+    assert isinstance(answer, dict)
+    expected = own_answers(example, canvases, SCORE, IOU, slots_of([answer]) or 0)
+    assert sum(len(found.scores) for found in expected) >= 3
+    return example, canvases, expected
+
+
+def assert_alike(expected: list[Found], actual: list[Found]) -> None:
+    difference = Difference()
+    for index, (wanted, found) in enumerate(zip(expected, actual, strict=True)):
+        difference.add(wanted, found, (SCORE, IOU), CPU.limits(wanted), f"canvas {index}")
+    assert not difference.unexplained
+    assert difference.exchanged <= 0.05 * difference.expected
+
+
+def found_by(path: Path, canvases: Tensor, slots: int) -> list[Found]:
+    """Return what a file finds in Python."""
     artifact = load_artifact(path)
     assert artifact.self_test().passed
-    photo = torch.randint(0, 256, (3, 120, 200), dtype=torch.uint8)
-    assert len(artifact.detect_images([photo] * 3, 0.0)) == 3
+    return [
+        Found(one.boxes, one.scores, one.labels, 0 < len(one.scores) == slots, {})
+        for one in artifact.detect_images(list(canvases), SCORE, IOU)
+        if one.labels is not None
+    ]
+
+
+@pytest.mark.parametrize("kind", ["torchscript", "onnx", "aoti"])
+@pytest.mark.parametrize("name", ANY_BATCH)
+def test_files_find_what_the_library_finds(
+    name: str, kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    example, canvases, expected = example_of(name, monkeypatch)
+    path = tmp_path / f"detector.{kind}"
+    metadata = save_artifact(example.detector, path, kind=kind)
+    slots = int(metadata.output["boxes"]["shape"][1])
+    assert_alike(expected, found_by(path, canvases, slots))
+    if kind == "onnx" and runner_onnxruntime() is None:
+        return
+    suffix = {"torchscript": ".pt", "onnx": ".onnx", "aoti": ".pt2"}[kind]
+    with RunnerTrial(built_runner(), path.read_bytes(), f"detector{suffix}", "cpu", canvases) as trial:
+        assert_alike(expected, trial.detect((SCORE, IOU), 2, metadata.classes, slots))
+
+
+@pytest.mark.parametrize("name", ONE_BATCH)
+def test_networks_of_one_batch_size_find_it_as_torchscript_alone(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    example, canvases, expected = example_of(name, monkeypatch)
+    path = tmp_path / "detector.pt"
+    metadata = save_artifact(example.detector, path, batches=(2,))
+    slots = int(metadata.output["boxes"]["shape"][1])
+    assert_alike(expected, found_by(path, canvases, slots))
+    with RunnerTrial(built_runner(), path.read_bytes(), "detector.pt", "cpu", canvases) as trial:
+        assert_alike(expected, trial.detect((SCORE, IOU), 3, metadata.classes, slots))
+    for kind in ("onnx", "aoti"):
+        with pytest.raises(
+            ArtifactError, match="the network takes batches of one size: --format torchscript"
+        ):
+            save_artifact(example.detector, path, kind=kind)
+
+
+def test_the_service_finds_what_ultralytics_finds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    example, canvases, expected = example_of("yolo11", monkeypatch)
+    path = tmp_path / "detector.pt"
+    classes = list(save_artifact(example.detector, path).classes)
+    actual = []
+    with running_service(path) as url, Client(url) as client:
+        for canvas in canvases:
+            pixels = numpy.ascontiguousarray(canvas.permute(1, 2, 0).numpy())
+            found = client.detect(pixels, score_threshold=SCORE, iou_threshold=IOU).detections
+            boxes = torch.tensor([one.box for one in found]).reshape(-1, 4)
+            labels = torch.tensor([classes.index(one.label or "") for one in found], dtype=torch.int64)
+            actual.append(Found(boxes, torch.tensor([one.score for one in found]), labels, False, {}))
+    assert_alike(expected, actual)

@@ -1,0 +1,161 @@
+"""The detectors of `examples/detectors` with small new weights, each with its library's own answers."""
+
+import copy
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from lensbox.model import Detector
+from lensbox.runtime.detection_sets import Found
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+SIZE, CLASSES = 160, 5
+
+
+class Example(NamedTuple):
+    """A detector and its library's own answers.
+
+    own: takes float32 canvases [B, 3, h, w] from 0 to 1 and thresholds of score and IoU; returns boxes
+    [n, 4], scores [n] and labels [n] for each canvas. class_layers: compute the logits of classes.
+    """
+
+    detector: Detector
+    own: Callable[[Tensor, float, float], list[tuple[Tensor, Tensor, Tensor]]]
+    class_layers: Sequence[nn.Module] = ()
+
+
+def make_example(name: str) -> Example:
+    """Return an example, whose scores differ clearly between pictures."""
+    for folder in ("detectors", "torchvision_detector"):
+        sys.path.insert(0, str(EXAMPLES / folder))
+    torch.manual_seed(0)
+    try:
+        example = _MAKERS[name](name)
+    finally:
+        del sys.path[:2]
+    if example.class_layers:
+        _spread_scores(example)
+    return example
+
+
+def own_answers(example: Example, canvases: Tensor, score: float, iou: float, slots: int) -> list[Found]:
+    """Return what the library finds, boxes clipped to the canvas. canvases: uint8 [B, 3, h, w]."""
+    height, width = canvases.shape[2:]
+    limits = torch.tensor([width, height, width, height])
+    with torch.no_grad():
+        answers = example.own(canvases.float() / 255, score, iou)
+    return [
+        Found(boxes.clamp(min=0).minimum(limits), scores, labels.long(), 0 < len(scores) == slots, {})
+        for boxes, scores, labels in answers
+    ]
+
+
+def _spread_scores(example: Example) -> None:
+    """Calibrate batch norms on noise, and give logits of classes a deviation of 2 about -2."""
+    detector: Any = example.detector
+    coarse = torch.rand(4, 3, 12, 12)
+    canvases = (255 * nn.functional.interpolate(coarse, (SIZE, SIZE), mode="bilinear")).byte()
+    norms = [module for module in detector.modules() if isinstance(module, nn.BatchNorm2d)]
+    logits: dict[nn.Module, list[Tensor]] = {layer: [] for layer in example.class_layers}
+    with torch.no_grad():
+        for norm in norms:
+            norm.train().momentum = None  # the mean of all batches
+            norm.reset_running_stats()
+        detector.detect(canvases, 0.0, 0.5)
+        for norm in norms:
+            norm.eval()
+        hooks = [
+            layer.register_forward_hook(lambda layer, inputs, output: logits[layer].append(output.flatten()))
+            for layer in example.class_layers
+        ]
+        detector.detect(canvases, 0.0, 0.5)
+        for layer, outputs in logits.items():
+            mean, factor = torch.cat(outputs).mean(), 2 / torch.cat(outputs).std()
+            layer.weight *= factor  # type: ignore[operator]
+            layer.bias.copy_((layer.bias - mean) * factor - 2)  # type: ignore[operator, union-attr]
+    for hook in hooks:
+        hook.remove()
+
+
+def _torchvision(name: str) -> Example:
+    from fcos import Dense  # type: ignore[import-not-found]
+    from torchvision.models import detection
+
+    make = getattr(detection, f"{name}_resnet50_fpn")
+    options = {"num_classes": CLASSES, "min_size": SIZE, "max_size": SIZE}
+    network = make(weights=None, weights_backbone=None, **options).eval()
+    decode = network.box_coder.decode if name == "fcos" else network.box_coder.decode_single
+    layer = network.head.classification_head.cls_logits
+    return Example(Dense(network, decode, SIZE, CLASSES), _torchvision_answers(network), [layer])
+
+
+def _torchvision_answers(network: Any, labels: Sequence[int] = range(CLASSES)) -> Any:
+    """labels: the network's numbers of the detector's classes; others are left out."""
+
+    def own(images: Tensor, score: float, iou: float) -> list[tuple[Tensor, Tensor, Tensor]]:
+        network.score_thresh, network.nms_thresh = score, iou
+        answers = []
+        for found in network(list(images)):
+            known = [int(label) in labels for label in found["labels"]]
+            numbers = torch.tensor([labels.index(int(label)) for label in found["labels"][known]])
+            answers.append((found["boxes"][known], found["scores"][known], numbers))
+        return answers
+
+    return own
+
+
+def _ssdlite(name: str) -> Example:
+    from ssdlite import CATEGORIES, SsdLite, make_network  # type: ignore[import-not-found]
+
+    network = make_network()
+    detector = SsdLite(network, CATEGORIES)
+    return Example(detector, _torchvision_answers(network, detector.named.tolist()))
+
+
+def _ultralytics(name: str) -> Example:
+    from ultralytics.utils.nms import non_max_suppression  # type: ignore[import-not-found]
+    from yolo11 import yolo11  # type: ignore[import-not-found]
+
+    detector = yolo11(size=SIZE, variant=f"{name}n.yaml")
+    layers = [branch[-1] for branch in detector.network.model[-1].cv3]
+
+    def own(images: Tensor, score: float, iou: float) -> list[tuple[Tensor, Tensor, Tensor]]:
+        network = copy.deepcopy(detector.network)
+        network.model[-1].export = network.model[-1].dynamic = False
+        found = non_max_suppression(network(images), score, iou, max_det=300, max_time_img=600)
+        return [(one[:, :4], one[:, 4], one[:, 5]) for one in found]
+
+    return Example(detector, own, layers)
+
+
+def _transformers(name: str) -> Example:
+    import detr  # type: ignore[import-not-found]
+    from transformers import RTDetrImageProcessor, YolosImageProcessor  # type: ignore[import-not-found]
+
+    detector = getattr(detr, name)(size=SIZE, classes=CLASSES)
+    processor = YolosImageProcessor() if name == "yolos" else RTDetrImageProcessor()
+    layers = [detector.network.class_labels_classifier.layers[-1]] if name == "yolos" else []
+
+    def own(images: Tensor, score: float, iou: float) -> list[tuple[Tensor, Tensor, Tensor]]:
+        sizes = [images.shape[2:]] * len(images)
+        found = processor.post_process_object_detection(detector.network(images), score, sizes)
+        return [(one["boxes"], one["scores"], one["labels"]) for one in found]
+
+    return Example(detector, own, layers)
+
+
+_MAKERS: dict[str, Callable[[str], Example]] = {
+    "fcos": _torchvision,
+    "retinanet": _torchvision,
+    "ssdlite": _ssdlite,
+    "yolo11": _ultralytics,
+    "yolov8": _ultralytics,
+    "yolo12": _ultralytics,
+    "rtdetr": _transformers,
+    "dfine": _transformers,
+    "yolos": _transformers,
+}
