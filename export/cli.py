@@ -158,6 +158,12 @@ def pixels(text: str) -> float:
     help="Photographs to compare the files on, beside drawn pictures. May be repeated.",
 )
 @click.option(
+    "--carry-picture",
+    is_flag=True,
+    show_default=False,
+    help="Put one of --pictures into the self-test, that with the most classes, in place of a drawn one.",
+)
+@click.option(
     "--tolerance",
     type=pixels,
     default="2",
@@ -209,6 +215,7 @@ def _files(asked: ExportArguments) -> dict[Path, bytes]:
         device=device,
         tolerance=asked.tolerance,
         pictures=pictures,
+        carry_picture=asked.carry_picture,
         carried_ops=asked.ops if asked.carry_ops else (),
         plain_ops=asked.plain_ops,
         trace=asked.trace,

@@ -40,6 +40,7 @@ class ExportArguments:
     dtype: str
     device: str
     pictures: tuple[Path, ...]
+    carry_picture: bool
     tolerance: float
     parity: bool
     runner: Path | None
@@ -89,6 +90,7 @@ class ExportArguments:
                 "--trace and --batch must come with --format torchscript: torch.export makes the graphs of "
                 "the other files, for any batch",
             ),
+            (self.carry_picture and not self.pictures, "--carry-picture must come with --pictures"),
             (self.carry_ops and not self.ops, "--carry-ops must come with --ops"),
             (
                 self.carry_ops and "torchscript" not in formats,

@@ -57,7 +57,8 @@ class ExportOptions:
     score_threshold, iou_threshold: the defaults of the files, None for the detector's. dtype: precision of
     convolutions and linear layers, "float32", "tf32", "float16" or "bfloat16". device: where its change is
     measured, and for which aoti compiles. tolerance: largest change of a box, in canvas pixels. pictures:
-    uint8 [C, H, W], compared beside drawn ones. carried_ops: op libraries, loaded already, for the
+    uint8 [C, H, W], compared beside drawn ones. carry_picture: whether the self-test holds one of them in
+    place of a drawn one. carried_ops: op libraries, loaded already, for the
     TorchScript file. plain_ops: whether a program has torch's own operators alone. trace: whether to trace
     `detect` for the TorchScript file, None to trace only what TorchScript cannot compile. batches: sizes that
     the network takes, empty for any; its TorchScript file cuts and fills batches. parity: whether files are
@@ -71,6 +72,7 @@ class ExportOptions:
     device: torch.device = torch.device("cpu")  # noqa: RUF009 (immutable)
     tolerance: float = 2.0
     pictures: Sequence[Tensor] = ()
+    carry_picture: bool = False
     carried_ops: Sequence[Path] = ()
     plain_ops: bool = False
     trace: bool | None = None
@@ -144,6 +146,7 @@ class Plan:
             specification.iou_threshold if iou is None else iou,
         )
         self.outputs = output_names(self.detector)
+        self.carried = options.pictures if options.carry_picture else ()
 
     @cached_property
     def program(self) -> ExportedProgram:
@@ -165,7 +168,7 @@ class Plan:
     def self_test(self) -> SelfTest:
         """The self-test of all files in float32."""
         _logger.info("choosing a self-test")
-        return build_self_test(self.detector)
+        return build_self_test(self.detector, pictures=self.carried)
 
     @cached_property
     def runtimes(self) -> Runtimes:
@@ -302,7 +305,7 @@ def _metadata(plan: Plan, model: Model, precision: Precision | None) -> Artifact
         self_test = plan.self_test
     else:
         _logger.info("choosing a self-test")
-        self_test = build_self_test(detector, precision.dtype, model.converted)
+        self_test = build_self_test(detector, precision.dtype, model.converted, plan.carried)
     extras = {name: Extra(tuple(shape), "points") for name, shape in specification.points.items()}
     extras |= {name: Extra(tuple(shape), "values") for name, shape in specification.values.items()}
     return ArtifactMetadata(

@@ -1,17 +1,17 @@
-"""Build the self-test of a detector: a drawn picture, and what the detector finds in it."""
+"""Build the self-test of a detector: a picture, and what the detector finds in it."""
 
 import dataclasses
 import logging
-import time
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from lensbox.artifact.self_test import TOLERANCES, ExpectedExtra, SelfTest, Tolerance, max_error
+from lensbox.artifact.self_test import MAX_PIXELS, TOLERANCES, ExpectedExtra, SelfTest, Tolerance, max_error
 from lensbox.common.errors import ArtifactError
-from lensbox.export.verify.pictures import draw_scene, drawn_pictures
+from lensbox.export.verify.pictures import drawn_pictures
 from lensbox.export.verify.precision import MANTISSA_BITS, OperandRounding
 from lensbox.export.verify.reference import one_thread
 from lensbox.export.verify.tolerances import TOLERANCES as PARTS
@@ -27,107 +27,95 @@ _LOSS_PREDICTIONS = [[10, 10, 30.5, 31], [40, 5.25, 60, 25], [0, 0, 8, 8], [12, 
 _LOSS_TARGETS = [[12, 9, 33, 30], [42, 8, 58, 30], [20, 20, 28, 30], [8, 16, 24, 36], [0, 0, 0, 0]]
 
 _MAX_DETECTIONS = 20
-_MORE_SCENES = 6, 30  # seeds that the pictures of every comparison do not have
-_ENOUGH_DETECTIONS = 5
-_MOST_SECONDS = 20.0  # of looking for a better picture
 _MOST_NAMES = 10  # of classes, in a message
-_IOU_STEP = 0.02  # by which another IoU threshold must change nothing
 _LEAST_GAP = 1e-6
 _GAP = 4.0  # what lies between the last detection and the threshold, in units of what rounding changes
 # TF32 on a device sums in another order than its imitation: allow several times what that one changes.
 _TF32_SLACK = 4.0
 
 
-class _Choice(NamedTuple):
-    """A picture, uint8 [C, H, W], and thresholds for a self-test; see `_rank`."""
-
-    image: Tensor
-    score_threshold: float
-    iou_threshold: float
-    rank: tuple[int, ...]
-
-
-def build_self_test(detector: Detector, dtype: str = "float32", converted: Any = None) -> SelfTest:
+def build_self_test(
+    detector: Detector, dtype: str = "float32", converted: Any = None, pictures: Sequence[Tensor] = ()
+) -> SelfTest:
     """Return the self-test of a detector on the CPU in eval mode; expectations come from eager execution.
 
     converted: the detector in a reduced precision, with the same methods. The expectations are then its
-    answers, and the tolerances allow for twice its distance from float32. Raises ArtifactError for a detector
-    that finds nothing in any drawn picture.
+    answers, and the tolerances allow for twice its distance from float32. pictures: uint8 [C, H, W], in place
+    of drawn ones; one of them travels with the artifact, no larger than the canvas.
+    Raises ArtifactError for a detector that finds nothing in any picture.
     """
     module: Any = deployed(detector)
     specification = detector.specification
+    shown = [_shrunk(picture, specification) for picture in pictures] or drawn_pictures(specification)
     with torch.no_grad(), one_thread():
-        choice = _choose(module, specification, MANTISSA_BITS[dtype])
-        test = _self_test(module, specification, choice)
+        image, canvases = _choose(module, specification, shown)
+        threshold = _threshold(module, specification, canvases, MANTISSA_BITS[dtype])
+        test = _self_test(module, specification, image, threshold)
         if converted is not None:
-            test = _widened(_self_test(converted, specification, choice), test)
+            test = _widened(_self_test(converted, specification, image, threshold), test)
     _report_coverage(specification.classes, test)
     return test
 
 
-def _choose(module: Any, specification: DetectorSpec, bits: int) -> _Choice:
-    """Choose among the drawn pictures one whose detections rounding does not change, with most classes."""
-    best: _Choice | None = None
-    start = time.perf_counter()
-    enough = (1, min(len(specification.classes), _MAX_DETECTIONS) or 1, _ENOUGH_DETECTIONS)
-    for image in _pictures(specification):
-        canvases, _ = module.preprocess([image])
-        choice = _try(module, specification, image, canvases, bits)
-        if choice is not None and (best is None or choice.rank > best.rank):
-            best = choice
-            if all(has >= wanted for has, wanted in zip(best.rank, enough, strict=True)):
+def _shrunk(picture: Tensor, specification: DetectorSpec) -> Tensor:
+    """Return the picture at the size in which it fills the canvas, or smaller where metadata hold less."""
+    channels, height, width = picture.shape
+    scale = min(
+        1.0,
+        max(specification.height / height, specification.width / width),
+        math.sqrt(MAX_PIXELS / (channels * height * width)),
+    )
+    if scale == 1:
+        return picture
+    size = max(1, int(height * scale)), max(1, int(width * scale))
+    return nn.functional.interpolate(picture[None].float(), size, mode="area")[0].round().byte()
+
+
+def _choose(module: Any, specification: DetectorSpec, pictures: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+    """Return the picture with detections of the most classes, the first of several, and its canvas.
+
+    Where nothing is found at the detector's threshold, all detections count.
+    """
+    fitted = [(image, module.preprocess([image])[0]) for image in pictures]
+    for score in (specification.score_threshold, 0.0):
+        classes = []
+        for _, canvases in fitted:
+            answer = _answer(module, specification, canvases, score, specification.iou_threshold)
+            classes.append(len(found_in(answer, None).labels[:_MAX_DETECTIONS].unique()))
+            if classes[-1] >= max(len(specification.classes), 1):
                 break
-        if best is not None and time.perf_counter() - start > _MOST_SECONDS:
-            _logger.info("the detector is slow: the best of the pictures so far becomes the self-test")
-            break
-    if best is None:
-        raise ArtifactError(
-            "the detector cannot be exported: it finds nothing in any drawn picture, even at a score "
-            "threshold of 0, so that there is nothing to test"
-        )
-    if not best.rank[0]:
-        _logger.warning(
-            "the detector's scores lie so close together that rounding decides what is found: the self-test "
-            "tells less"
-        )
-    return best
+        if max(classes) > 0:
+            return fitted[classes.index(max(classes))]
+    raise ArtifactError(
+        "the detector cannot be exported: it finds nothing in any picture, even at a score threshold of 0: "
+        "there is nothing to test"
+    )
 
 
-def _pictures(specification: DetectorSpec) -> Iterator[Tensor]:
-    """Yield the drawn pictures, and more scenes for a detector with several classes."""
-    yield from drawn_pictures(specification)
-    if len(specification.classes) > 1:
-        for seed in range(*_MORE_SCENES):
-            yield draw_scene(seed, specification.height, specification.width)
+def _threshold(module: Any, specification: DetectorSpec, canvases: Tensor, bits: int) -> float:
+    """Return a score threshold for at most 20 detections, where rounding changes none of them if possible."""
 
+    def found() -> Found:
+        answer = _answer(module, specification, canvases, 0.0, specification.iou_threshold)
+        return found_in(answer, None)
 
-def _try(
-    module: Any, specification: DetectorSpec, image: Tensor, canvases: Tensor, bits: int
-) -> _Choice | None:
-    """Choose a threshold for one picture; None where nothing is found."""
-    iou = specification.iou_threshold
-
-    def found(iou_threshold: float) -> Found:
-        return found_in(_answer(module, specification, canvases, 0.0, iou_threshold), None)
-
-    exact = found(iou)
-    if len(exact.scores) == 0:
-        return None
+    exact = found()
     with OperandRounding(bits):
-        rounded = found(iou)
-    others = (rounded, found(max(iou - _IOU_STEP, 0.0)), found(min(iou + _IOU_STEP, 1.0)))
-    alike = min(_alike(exact, other) for other in others)
+        rounded = found()
+    alike = _alike(exact, rounded)
     common = exact.scores[:alike], rounded.scores[:alike]
     noise = float((common[0] - common[1]).abs().max()) if alike else 1.0
     after = torch.cat([exact.scores[1:], torch.zeros(1)])
     gaps = (exact.scores - after)[:_MAX_DETECTIONS]
     clear = (gaps[:alike] > max(_GAP * noise, _LEAST_GAP)).nonzero()
+    if len(clear) == 0:
+        _logger.warning(
+            "the detector's scores lie so close together that rounding decides what is found: the self-test "
+            "tells less"
+        )
     last = int(clear[-1]) if len(clear) else int(gaps.argmax())
     threshold = float((exact.scores[last].double() + after[last].double()) / 2)
-    if float(gaps[last]) == 0:  # all scores are the same
-        threshold *= 1 - 1e-4
-    classes = len(exact.labels[: last + 1].unique())
-    return _Choice(image, threshold, iou, (int(len(clear) > 0), classes, last + 1))
+    return threshold if float(gaps[last]) > 0 else threshold * (1 - 1e-4)  # all scores are the same
 
 
 def _alike(exact: Found, other: Found) -> int:
@@ -148,13 +136,13 @@ def _answer(
     return named(method(canvases, score_threshold, iou_threshold))
 
 
-def _self_test(module: Any, specification: DetectorSpec, choice: _Choice) -> SelfTest:
-    canvases, geometry = module.preprocess([choice.image])
+def _self_test(module: Any, specification: DetectorSpec, image: Tensor, threshold: float) -> SelfTest:
+    canvases, geometry = module.preprocess([image])
     predictions = torch.tensor(_LOSS_PREDICTIONS)
     targets = torch.tensor(_LOSS_TARGETS, dtype=torch.float32)
 
     def outputs() -> dict[str, Tensor]:
-        found = _answer(module, specification, canvases, choice.score_threshold, choice.iou_threshold)
+        found = _answer(module, specification, canvases, threshold, specification.iou_threshold)
         points = {name: module.restore_points(found[name], geometry) for name in specification.points}
         restored: Mapping[str, Tensor] = {
             **found,
@@ -168,9 +156,9 @@ def _self_test(module: Any, specification: DetectorSpec, choice: _Choice) -> Sel
     with OperandRounding():
         rounded = outputs() if specification.extras else exact
     return SelfTest(
-        image=choice.image,
-        score_threshold=choice.score_threshold,
-        iou_threshold=choice.iou_threshold,
+        image=image,
+        score_threshold=threshold,
+        iou_threshold=specification.iou_threshold,
         boxes=exact["boxes"],
         scores=exact["scores"],
         loss_predictions=predictions,

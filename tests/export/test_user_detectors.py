@@ -16,9 +16,8 @@ from lensbox.artifact.self_test import TOLERANCES
 from lensbox.common.errors import ArtifactError
 from lensbox.export.pipeline import save_artifact
 from lensbox.export.verify.precision import OperandRounding
-from lensbox.export.verify.self_test import build_self_test
 from lensbox.export.wrapper import DetectorWrapper, deployed
-from lensbox.model import DetectorSpec, FaceDetector
+from lensbox.model import FaceDetector
 from lensbox.ops.canvas import fit_to_canvases, restore_boxes
 from lensbox.runtime import Artifact, load_artifact
 from lensbox.runtime.op_library import op_name
@@ -251,37 +250,3 @@ def test_what_is_missing_ends_the_export(tmp_path: Path) -> None:
     with pytest.raises(ArtifactError, match=r"exported:\n  it lacks the specification: add .*\n  it lacks"):
         save_artifact(nn.Module(), tmp_path / "a.pt")  # type: ignore[arg-type]
     assert not list(tmp_path.iterdir())
-
-
-class Blind(Brightest):
-    def detect(
-        self, images: Tensor, score_threshold: float, iou_threshold: float
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        batch = images.shape[0]
-        return torch.zeros(batch, 1, 4), torch.zeros(batch, 1), torch.zeros(batch, dtype=torch.int32)
-
-
-class Tied(nn.Module):
-    """Two detections whose scores are always nearly the same."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.specification = DetectorSpec(32, 32)
-
-    def detect(
-        self, images: Tensor, score_threshold: float, iou_threshold: float
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        mean = images.float().mean(dim=[1, 2, 3]) / 255
-        scores = torch.stack([mean, mean - 1e-6], dim=1)
-        boxes = torch.tensor([[1.0, 2.0, 30.0, 20.0], [8.0, 8.0, 9.0, 9.0]]).expand(images.shape[0], 2, 4)
-        return boxes, scores, (scores > score_threshold).sum(dim=1)
-
-
-def test_a_detector_that_finds_nothing_has_no_self_test() -> None:
-    with pytest.raises(ArtifactError, match="finds nothing in any drawn picture, even at a score threshold"):
-        build_self_test(Blind())
-
-
-def test_scores_that_tie_are_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    assert len(save_artifact(Tied(), tmp_path / "a.pt").self_test.scores) == 2
-    assert "lie so close together" not in caplog.text

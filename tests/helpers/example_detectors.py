@@ -76,7 +76,7 @@ def _spread_scores(example: Example) -> None:
         for layer, outputs in logits.items():
             mean, factor = torch.cat(outputs).mean(), 2 / torch.cat(outputs).std()
             layer.weight *= factor  # type: ignore[operator]
-            layer.bias.copy_((layer.bias - mean) * factor - 2)  # type: ignore[operator, union-attr]
+            layer.bias.copy_((layer.bias - mean) * factor - 2)  # type: ignore[operator]
     for hook in hooks:
         hook.remove()
 

@@ -14,6 +14,7 @@ from lensbox.artifact.self_test import SelfTest
 from lensbox.export.verify.self_test import build_self_test
 from lensbox.export.wrapper import deployed
 from lensbox.model import FaceDetector
+from lensbox.ops.canvas import fit_to_canvases
 from lensbox.runtime.self_test import SelfTestReport, run_self_test
 
 CPU = torch.device("cpu")
@@ -39,6 +40,14 @@ class Changed(RedAndBlue):
     def detect(self, images: Tensor, score_threshold: float, iou_threshold: float) -> Answer:
         iou = iou_threshold if self.iou is None else self.iou
         return self.change(super().detect(images, score_threshold, iou))
+
+
+class OtherLetterbox(RedAndBlue):
+    """A detector whose pictures lie three pixels further right on the canvas than its boxes say."""
+
+    def preprocess(self, images: list[Tensor], windows: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        canvases, geometry = fit_to_canvases(images, windows, 192, 320, 3, 114)
+        return canvases.roll(3, dims=3), geometry
 
 
 def reordered(found: Answer) -> Answer:
@@ -79,6 +88,7 @@ def test_any_order_passes(colors: SelfTest) -> None:
         Changed(lambda found: found, iou=0.9),
         RedAndBlue(sharpness=11.5),
         RedAndBlue(side=20),
+        OtherLetterbox(),
     ],
 )
 def test_mutants_fail(colors: SelfTest, mutant: nn.Module) -> None:

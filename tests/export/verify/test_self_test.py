@@ -3,17 +3,18 @@
 import copy
 import dataclasses
 import logging
-from pathlib import Path
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor
+from user_detectors import RedAndBlue
 
 from lensbox.artifact.self_test import TOLERANCES, SelfTest
-from lensbox.export.pipeline import save_artifact
+from lensbox.common.errors import ArtifactError
 from lensbox.export.verify.precision import OperandRounding
 from lensbox.export.verify.self_test import build_self_test
-from lensbox.model import DetectorConfig, DetectorSpec, FaceDetector
+from lensbox.export.wrapper import deployed
+from lensbox.model import DetectorConfig, FaceDetector
 from lensbox.runtime.self_test import run_self_test
 
 CPU = torch.device("cpu")
@@ -105,37 +106,43 @@ def test_expected_loss_is_the_definition_s(self_test: SelfTest) -> None:
     assert self_test.loss == pytest.approx(total / valid, abs=1e-6)
 
 
-class Quarters(nn.Module):
-    """The brightest cell of each quarter of a canvas; the class is its column within the quarter, 0 to 3.
+def test_logs_the_classes_without_a_detection(caplog: pytest.LogCaptureFixture) -> None:
+    class WithAnotherClass(RedAndBlue):
+        def __init__(self) -> None:
+            super().__init__()
+            classes = *self.specification.classes, "green"
+            self.specification = dataclasses.replace(self.specification, classes=classes)
 
-    Class 4, "never", is none's.
-    """
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.specification = DetectorSpec(
-            height=64, width=64, channels=1, classes=("first", "second", "third", "fourth", "never")
-        )
-
-    def detect(self, images: Tensor, score_threshold: float, iou_threshold: float) -> dict[str, Tensor]:
-        cells = torch.nn.functional.avg_pool2d(images.float() / 255, 8)  # [B, 1, 8, 8]
-        quarters = cells.view(-1, 2, 4, 2, 4).transpose(2, 3).flatten(3)  # [B, 2, 2, 16]
-        scores, index = quarters.max(dim=3)
-        scores, order = scores.flatten(1).sort(descending=True)
-        index = index.flatten(1).gather(1, order)
-        x = (order % 2 * 4 + index % 4) * 8.0
-        y = (order // 2 * 4 + index // 4) * 8.0
-        return {
-            "boxes": torch.stack([x, y, x + 8, y + 8], dim=-1),
-            "scores": scores,
-            "counts": (scores > score_threshold).sum(dim=1),
-            "labels": index % 4,
-        }
-
-
-def test_as_many_classes_as_it_finds(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO, "lensbox"):
-        metadata = save_artifact(Quarters(), tmp_path / "quarters.pt")
-    assert metadata.self_test.labels is not None
-    assert sorted(set(metadata.self_test.labels.tolist())) == [0, 1, 2, 3]
-    assert "the self-test covers 4 of 5 classes, not never" in caplog.messages
+        build_self_test(WithAnotherClass().eval())
+    assert "the self-test covers 2 of 3 classes, not green" in caplog.messages
+
+
+def red_square(scale: int) -> Tensor:
+    picture = torch.full((3, 192 * scale, 320 * scale), 60, dtype=torch.uint8)
+    picture[0, 40 * scale : 80 * scale, 40 * scale : 80 * scale] = 250
+    return picture
+
+
+@pytest.mark.parametrize("scale", [1, 3])
+def test_carries_a_picture_with_detections_no_larger_than_the_canvas(scale: int) -> None:
+    nothing = torch.zeros(3, 50, 80, dtype=torch.uint8)
+    test = build_self_test(RedAndBlue().eval(), pictures=[nothing, red_square(scale)])
+    assert torch.equal(test.image, red_square(1))
+    assert run_self_test(deployed(RedAndBlue().eval()), test, CPU).passed
+
+
+def test_takes_a_threshold_of_zero_where_nothing_is_found() -> None:
+    detector = RedAndBlue().eval()
+    detector.specification = dataclasses.replace(detector.specification, score_threshold=1.0)
+    assert 1 <= len(build_self_test(detector).scores) <= 20
+
+
+def test_refuses_a_detector_that_never_finds_anything() -> None:
+    class Blind(RedAndBlue):
+        def detect(self, images: Tensor, score_threshold: float, iou_threshold: float) -> dict[str, Tensor]:
+            found = super().detect(images, score_threshold, iou_threshold)
+            return {**found, "counts": 0 * found["counts"]}
+
+    with pytest.raises(ArtifactError, match="finds nothing in any picture, even at a score threshold"):
+        build_self_test(Blind().eval())
