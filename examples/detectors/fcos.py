@@ -45,6 +45,7 @@ class Dense(nn.Module):
         with torch.no_grad():
             features = list(network.backbone(images).values())
             (anchors,) = network.anchor_generator(ImageList(images, [(size, size)]), features)
+        self.candidates, self.detections = min(1000, len(anchors) * classes), network.detections_per_img
         self.register_buffer("anchors", anchors)
         self.register_buffer("mean", torch.tensor(network.transform.image_mean)[:, None, None])
         self.register_buffer("std", torch.tensor(network.transform.image_std)[:, None, None])
@@ -56,8 +57,7 @@ class Dense(nn.Module):
         if "bbox_ctrness" in raw:
             scores = (scores * raw["bbox_ctrness"].sigmoid()).sqrt()
         classes = scores.shape[2]
-        pairs = scores.flatten(1)
-        scores, pair = pairs.topk(min(1000, pairs.shape[1]))
+        scores, pair = scores.flatten(1).topk(self.candidates)
         rows = (pair // classes)[:, :, None].expand(-1, -1, 4)
         anchors = self.anchors.expand(images.shape[0], -1, -1).gather(1, rows)
         codes = raw["bbox_regression"].gather(1, rows)
@@ -68,8 +68,8 @@ class Dense(nn.Module):
             scores,
             iou_threshold=iou_threshold,
             score_threshold=score_threshold,
-            max_candidates=1000,
-            max_detections=100,
+            max_candidates=self.candidates,
+            max_detections=self.detections,
             categories=labels,
         )
         labels = labels.gather(1, kept.clamp(min=0))

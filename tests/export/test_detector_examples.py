@@ -10,9 +10,9 @@ import numpy
 import pytest
 import torch
 from built_runner import built_runner, runner_onnxruntime
-from example_detectors import Example, make_example, own_answers
+from example_detectors import Example, make_example, own_answers, spots
 from serve_process import running_service
-from torch import Tensor, nn
+from torch import Tensor
 from torchvision_there import require_torchvision
 
 from lensbox.client import Client
@@ -29,10 +29,10 @@ pytestmark = [
     # of these libraries, and of torch about them
     pytest.mark.filterwarnings("ignore"),
 ]
-SCORE, IOU = 0.3, 0.5
+IOU = 0.5
 CPU = tolerance_of("float32", "cpu", 0)
 ANY_BATCH = ["fcos", "retinanet", "ssdlite", "yolo11", "yolos"]
-ONE_BATCH = ["rtdetr", "dfine"]  # len() of a tensor in their code makes a constant of the batch
+FIXED_BATCH = ["rtdetr", "dfine"]  # len() of a tensor in their code makes a constant of the batch
 
 
 def needed(name: str) -> str | None:
@@ -50,31 +50,29 @@ def example_of(name: str, monkeypatch: pytest.MonkeyPatch) -> tuple[Example, Ten
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
     example = make_example(name)
     specification = example.detector.specification
-    coarse = torch.rand(3, 3, 12, 12, generator=torch.Generator().manual_seed(1))
-    size = specification.height, specification.width
-    canvases = (255 * nn.functional.interpolate(coarse, size, mode="bilinear")).round().byte()
-    answer = example.detector.detect(canvases, SCORE, IOU)
+    canvases = spots(specification.height, specification.width)
+    answer = example.detector.detect(canvases, example.score, IOU)
     assert isinstance(answer, dict)
-    expected = own_answers(example, canvases, SCORE, IOU, slots_of([answer]) or 0)
+    expected = own_answers(example, canvases, IOU, slots_of([answer]) or 0)
     assert sum(len(found.scores) for found in expected) >= 3
     return example, canvases, expected
 
 
-def assert_alike(expected: list[Found], actual: list[Found]) -> None:
+def assert_alike(expected: list[Found], actual: list[Found], score: float) -> None:
     difference = Difference()
     for index, (wanted, found) in enumerate(zip(expected, actual, strict=True)):
-        difference.add(wanted, found, (SCORE, IOU), CPU.limits(wanted), f"canvas {index}")
+        difference.add(wanted, found, (score, IOU), CPU.limits(wanted), f"canvas {index}")
     assert not difference.unexplained
     assert difference.exchanged <= 0.05 * difference.expected
 
 
-def found_by(path: Path, canvases: Tensor, slots: int) -> list[Found]:
+def found_by(path: Path, canvases: Tensor, score: float, slots: int) -> list[Found]:
     """Return what a file finds in Python."""
     artifact = load_artifact(path)
     assert artifact.self_test().passed
     return [
         Found(one.boxes, one.scores, one.labels, 0 < len(one.scores) == slots, {})
-        for one in artifact.detect_images(list(canvases), SCORE, IOU)
+        for one in artifact.detect_images(list(canvases), score, IOU)
         if one.labels is not None
     ]
 
@@ -88,25 +86,25 @@ def test_files_find_what_the_library_finds(
     path = tmp_path / f"detector.{kind}"
     metadata = save_artifact(example.detector, path, kind=kind)
     slots = int(metadata.output["boxes"]["shape"][1])
-    assert_alike(expected, found_by(path, canvases, slots))
+    assert_alike(expected, found_by(path, canvases, example.score, slots), example.score)
     if kind == "onnx" and runner_onnxruntime() is None:
         return
     suffix = {"torchscript": ".pt", "onnx": ".onnx", "aoti": ".pt2"}[kind]
     with RunnerTrial(built_runner(), path.read_bytes(), f"detector{suffix}", "cpu", canvases) as trial:
-        assert_alike(expected, trial.detect((SCORE, IOU), 2, metadata.classes, slots))
+        assert_alike(expected, trial.detect((example.score, IOU), 2, metadata.classes, slots), example.score)
 
 
-@pytest.mark.parametrize("name", ONE_BATCH)
-def test_networks_of_one_batch_size_find_it_as_torchscript_alone(
+@pytest.mark.parametrize("name", FIXED_BATCH)
+def test_networks_that_fix_the_batch_are_torchscript_files_alone(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     example, canvases, expected = example_of(name, monkeypatch)
     path = tmp_path / "detector.pt"
-    metadata = save_artifact(example.detector, path, batches=(2,))
+    metadata = save_artifact(example.detector, path)
     slots = int(metadata.output["boxes"]["shape"][1])
-    assert_alike(expected, found_by(path, canvases, slots))
+    assert_alike(expected, found_by(path, canvases, example.score, slots), example.score)
     with RunnerTrial(built_runner(), path.read_bytes(), "detector.pt", "cpu", canvases) as trial:
-        assert_alike(expected, trial.detect((SCORE, IOU), 3, metadata.classes, slots))
+        assert_alike(expected, trial.detect((example.score, IOU), 3, metadata.classes, slots), example.score)
     for kind in ("onnx", "aoti"):
         with pytest.raises(
             ArtifactError, match="the network takes batches of one size: --format torchscript"
@@ -122,8 +120,8 @@ def test_the_service_finds_what_ultralytics_finds(tmp_path: Path, monkeypatch: p
     with running_service(path) as url, Client(url) as client:
         for canvas in canvases:
             pixels = numpy.ascontiguousarray(canvas.permute(1, 2, 0).numpy())
-            found = client.detect(pixels, score_threshold=SCORE, iou_threshold=IOU).detections
+            found = client.detect(pixels, score_threshold=example.score, iou_threshold=IOU).detections
             boxes = torch.tensor([one.box for one in found]).reshape(-1, 4)
             labels = torch.tensor([classes.index(one.label or "") for one in found], dtype=torch.int64)
             actual.append(Found(boxes, torch.tensor([one.score for one in found]), labels, False, {}))
-    assert_alike(expected, actual)
+    assert_alike(expected, actual, example.score)

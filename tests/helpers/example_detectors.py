@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from lensbox.export.verify.reference import comparison_canvases
 from lensbox.model import Detector
 from lensbox.runtime.detection_sets import Found
 
@@ -20,12 +21,14 @@ class Example(NamedTuple):
     """A detector and its library's own answers.
 
     own: takes float32 canvases [B, 3, h, w] from 0 to 1 and thresholds of score and IoU; returns boxes
-    [n, 4], scores [n] and labels [n] for each canvas. class_layers: compute the logits of classes.
+    [n, 4], scores [n] and labels [n] for each canvas. class_layers: compute the logits of classes. score: a
+    threshold above which fewer boxes lie than go to NMS.
     """
 
     detector: Detector
     own: Callable[[Tensor, float, float], list[tuple[Tensor, Tensor, Tensor]]]
     class_layers: Sequence[nn.Module] = ()
+    score: float = 0.3
 
 
 def make_example(name: str) -> Example:
@@ -42,12 +45,18 @@ def make_example(name: str) -> Example:
     return example
 
 
-def own_answers(example: Example, canvases: Tensor, score: float, iou: float, slots: int) -> list[Found]:
+def spots(height: int, width: int) -> Tensor:
+    """Return three canvases of soft random spots, uint8 [3, 3, height, width]."""
+    coarse = torch.rand(3, 3, 12, 12, generator=torch.Generator().manual_seed(1))
+    return (255 * nn.functional.interpolate(coarse, (height, width), mode="bilinear")).round().byte()
+
+
+def own_answers(example: Example, canvases: Tensor, iou: float, slots: int) -> list[Found]:
     """Return what the library finds, boxes clipped to the canvas. canvases: uint8 [B, 3, h, w]."""
     height, width = canvases.shape[2:]
     limits = torch.tensor([width, height, width, height])
     with torch.no_grad():
-        answers = example.own(canvases.float() / 255, score, iou)
+        answers = example.own(canvases.float() / 255, example.score, iou)
     return [
         Found(boxes.clamp(min=0).minimum(limits), scores, labels.long(), 0 < len(scores) == slots, {})
         for boxes, scores, labels in answers
@@ -55,10 +64,9 @@ def own_answers(example: Example, canvases: Tensor, score: float, iou: float, sl
 
 
 def _spread_scores(example: Example) -> None:
-    """Calibrate batch norms on noise, and give logits of classes a deviation of 2 about -2."""
+    """Calibrate batch norms, and give logits of classes a deviation of 1 about -2: no score is 0 or 1."""
     detector: Any = example.detector
-    coarse = torch.rand(4, 3, 12, 12)
-    canvases = (255 * nn.functional.interpolate(coarse, (SIZE, SIZE), mode="bilinear")).byte()
+    canvases = torch.cat([spots(SIZE, SIZE), comparison_canvases(detector, (), 1)[0]])
     norms = [module for module in detector.modules() if isinstance(module, nn.BatchNorm2d)]
     logits: dict[nn.Module, list[Tensor]] = {layer: [] for layer in example.class_layers}
     with torch.no_grad():
@@ -74,7 +82,7 @@ def _spread_scores(example: Example) -> None:
         ]
         detector.detect(canvases, 0.0, 0.5)
         for layer, outputs in logits.items():
-            mean, factor = torch.cat(outputs).mean(), 2 / torch.cat(outputs).std()
+            mean, factor = torch.cat(outputs).mean(), 1 / torch.cat(outputs).std()
             layer.weight *= factor  # type: ignore[operator]
             layer.bias.copy_((layer.bias - mean) * factor - 2)  # type: ignore[operator]
     for hook in hooks:
@@ -90,7 +98,8 @@ def _torchvision(name: str) -> Example:
     network = make(weights=None, weights_backbone=None, **options).eval()
     decode = network.box_coder.decode if name == "fcos" else network.box_coder.decode_single
     layer = network.head.classification_head.cls_logits
-    return Example(Dense(network, decode, SIZE, CLASSES), _torchvision_answers(network), [layer])
+    detector = Dense(network, decode, SIZE, CLASSES)
+    return Example(detector, _torchvision_answers(network), [layer], 0.3 if name == "fcos" else 0.6)
 
 
 def _torchvision_answers(network: Any, labels: Sequence[int] = range(CLASSES)) -> Any:
@@ -113,7 +122,7 @@ def _ssdlite(name: str) -> Example:
 
     network = make_network()
     detector = SsdLite(network, CATEGORIES)
-    return Example(detector, _torchvision_answers(network, detector.named.tolist()))
+    return Example(detector, _torchvision_answers(network, detector.named.tolist()), score=0.5)
 
 
 def _ultralytics(name: str) -> Example:
