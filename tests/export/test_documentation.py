@@ -31,7 +31,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_page_has_files_and_commands() -> None:
-    assert len(FILES) >= 4
+    assert len(FILES) >= 3
     assert len(COMMANDS) >= 4
 
 
