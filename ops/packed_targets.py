@@ -69,7 +69,7 @@ class PackedTargets:
         return self.buffer[_values_start(self.images) :].view(self.dtype).view(-1, self.columns)
 
     def to(self, device: torch.device | str, non_blocking: bool = False) -> PackedTargets:
-        """One copy of everything; asynchronous where pinned and `non_blocking`."""
+        """Copy everything at once; asynchronously if pinned and `non_blocking`."""
         buffer = self.buffer.to(device, non_blocking=non_blocking)
         return PackedTargets(buffer, self.images, self.columns, self.dtype)
 

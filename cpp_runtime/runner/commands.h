@@ -16,7 +16,7 @@ struct UsageError : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// The exit codes of the program. kOther is for what no user can be blamed for, such as a lack of memory.
+// The exit codes of the program. kOther: an unexpected failure, such as a lack of memory.
 enum class ExitCode : int { kGood = 0, kOther = 1, kUsage = 2, kArtifact = 3, kInput = 4 };
 
 struct ModelOptions {

@@ -24,7 +24,7 @@ namespace {
 
 // --- the command line ---
 
-// What the command line says.
+// The values of the command line.
 struct Options {
   ModelOptions model;
   DetectOptions detect;

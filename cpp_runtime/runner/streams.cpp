@@ -13,7 +13,7 @@ namespace {
 
 bool ends_on_closed_stdout = false;
 
-// Of a descriptor that whoever shares it has told not to block.
+// Wait until a non-blocking stdout, which another process may share, takes more.
 void wait_until_stdout_takes_more() {
   pollfd descriptor{.fd = STDOUT_FILENO, .events = POLLOUT, .revents = 0};
   poll(&descriptor, 1, -1);

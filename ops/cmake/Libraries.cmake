@@ -38,7 +38,7 @@ else()
   if(LENSBOX_SANITIZE)
     string(APPEND BUILD " sanitizers=on")
   endif()
-  set_property(SOURCE csrc/cpu/runtime.cpp APPEND PROPERTY COMPILE_DEFINITIONS
+  set_property(SOURCE csrc/cpu/vectors.cpp APPEND PROPERTY COMPILE_DEFINITIONS
     "LENSBOX_KERNELS_RECORD=\"lensbox-kernels version=${PROJECT_VERSION} backends=${BACKENDS} ${BUILD}\"")
   if(type STREQUAL SHARED)
     install(TARGETS lensbox_kernels LIBRARY DESTINATION lensbox/ops)

@@ -131,7 +131,7 @@ struct SafeRange<double> {
   static constexpr double sliver = 0x1p-558;
 };
 
-// What an axis along which a pair is `length` long is multiplied by. The length may have overflowed.
+// Return the factor of an axis along which a pair is `length` long. The length may have overflowed.
 template <typename T>
 LENSBOX_HOST_DEVICE T safe_scale(T length) {
   return length > SafeRange<T>::limit ? SafeRange<T>::shrink : T(1);
@@ -195,7 +195,7 @@ LENSBOX_HOST_DEVICE bool huge_iou_exceeds(const Box<T>& a, const Box<T>& b, T th
   }
 }
 
-// What GIoU and its gradient have in common, for a pair of boxes already in the safe range.
+// The terms that GIoU and its gradient share, for a pair of boxes already in the safe range.
 template <typename T>
 struct GiouTerms {
   Extent<T> inter, hull;
@@ -216,7 +216,8 @@ LENSBOX_HOST_DEVICE GiouTerms<T> giou_terms(const Box<T>& a, T area_a, const Box
   return terms;
 }
 
-// Of a pair in the safe range, with its eps there. Areas are passed in because each may be used many times.
+// Compute the GIoU of a pair in the safe range, with its eps there. Areas are arguments because each may be
+// used many times.
 template <typename T>
 LENSBOX_HOST_DEVICE T giou_in_range(const Box<T>& a, T area_a, const Box<T>& b, T area_b, T eps) {
   const GiouTerms<T> terms = giou_terms(a, area_a, b, area_b, eps);
@@ -273,7 +274,7 @@ LENSBOX_HOST_DEVICE Box<T> giou_gradient(const Box<T>& box_a, const Box<T>& box_
 
   // A side of `a` that is one of I is none of C, so one step tells both.
   const T x1 = step(a.x1, b.x1), y1 = step(a.y1, b.y1), x2 = step(b.x2, a.x2), y2 = step(b.y2, a.y2);
-  // What scales a coordinate scales the gradient in the original coordinate too (chain rule).
+  // The factor of a coordinate scales the gradient in the original coordinate, too (chain rule).
   return {
       -pair.x_scale * (inter_by_x * x1 + area_by_x + hull_by_x * (T(1) - x1)),
       -pair.y_scale * (inter_by_y * y1 + area_by_y + hull_by_y * (T(1) - y1)),
@@ -289,10 +290,9 @@ LENSBOX_HOST_DEVICE T saturate(T value, T limit) {
   return value > limit ? limit : (value < -limit ? -limit : value);
 }
 
-// What scales the gradient of a pair in a mean: upstream * weight / D, with D the sum of the weights, at
-// least
-// 1. Sums of float weights exceed float's range, so D is double, and beyond 2^64 both D and the weight are
-// shrunk by a power of two, which is exact.
+// The factor of a pair's gradient in a mean: upstream * weight / D, with D the sum of the weights, at
+// least 1. Sums of float weights exceed float's range, so D is double, and beyond 2^64 both D and the weight
+// are shrunk by a power of two, which is exact.
 template <typename T>
 struct LossScale {
   T shrink, per_weight;

@@ -31,7 +31,7 @@ struct FilterWindow {
   double shrink;  // 1 / half the filter's width
 };
 
-// Of the output pixel `index` where `input` pixels become `output`.
+// Return the window of the output pixel `index` if `input` pixels become `output`.
 LENSBOX_HOST_DEVICE FilterWindow filter_window(int32_t index, int32_t input, int32_t output) {
   const double scale = static_cast<double>(input) / output;
   const double support = scale < 1.0 ? 1.0 : scale;
@@ -50,7 +50,7 @@ LENSBOX_HOST_DEVICE double filter_height(const FilterWindow& window, int32_t i) 
   return distance < 1.0 ? 1.0 - distance : 0.0;
 }
 
-// What the heights of a window add up to, in the order of its pixels.
+// Return the sum of the heights of a window, added in the order of its pixels.
 LENSBOX_HOST_DEVICE double filter_area(const FilterWindow& window) {
   double area = 0.0;
   for (int32_t i = 0; i < window.count; ++i) {

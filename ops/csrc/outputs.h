@@ -12,9 +12,9 @@ namespace lensbox {
 
 using at::Tensor;
 
-// Of backward ops: gradients have the shape of their input (of giou and pairwise_giou: with the leading
-// dimensions broadcast), and those that output_mask does not ask for are empty tensors. Asking for one of
-// integers is an error.
+// Gradients of backward ops have the shape of their input (giou and pairwise_giou: with the leading
+// dimensions broadcast). Gradients that output_mask does not ask for are empty tensors. Asking for the
+// gradient of integers is an error.
 
 Tensor giou_outputs(const Tensor& boxes1, const Tensor& boxes2, double eps);
 std::tuple<Tensor, Tensor> giou_backward_outputs(const Tensor& grad, const Tensor& boxes1,

@@ -1,6 +1,5 @@
-// What these bindings were built for, readable in the file itself (strings liblensbox_ops.so | grep
-// lensbox-build), because a library built for another torch often cannot be loaded to be asked. lensbox.ops
-// reads it.
+// The build record of the bindings. lensbox.ops reads it from the file (strings liblensbox_ops.so | grep
+// lensbox-build), because a library built for another torch often cannot be loaded.
 
 namespace lensbox {
 

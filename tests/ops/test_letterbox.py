@@ -24,7 +24,7 @@ from letterbox_cases import (
 )
 from torch import Tensor
 
-from lensbox.ops import LetterboxedImages, letterbox
+from lensbox.ops import letterbox
 from lensbox.ops.reference import letterbox_reference
 from lensbox.runtime.torchscript import quiet_torchscript
 
@@ -206,29 +206,6 @@ def test_agrees_with_the_definition_in_float64(device: torch.device, channels: i
         canvas = letterbox([image.to(device)], *arguments).canvases[0].cpu()
         difference = (canvas.double() - letterbox_reference(image, *arguments)).abs().max()
         assert difference <= 1.01, case
-
-
-@pytest.mark.parametrize("threads", [2, 5])
-def test_threads_change_nothing(threads: int) -> None:
-    # One image is divided among threads, and so are many; some hold rows enough for several threads.
-    cases = [*random_cases(30, seed=10), Case(3, 900, 1600, 1, 1), Case(3, 2400, 1000, 1, 1)]
-    images = [interleaved(case.image()) for case in cases]
-
-    def run() -> list[LetterboxedImages]:
-        alone = [letterbox([image], 200, 256, 3, 1) for image in images]
-        alone += [letterbox([image], 300, 5) for image in images]
-        return [*alone, letterbox(images, 99, 98), letterbox(images[:3], 99, 98)]
-
-    before = torch.get_num_threads()
-    expected = run()
-    torch.set_num_threads(threads)
-    try:
-        results = run()
-    finally:
-        torch.set_num_threads(before)
-    for ours, theirs in zip(results, expected, strict=True):
-        assert torch.equal(ours.canvases, theirs.canvases)
-        assert torch.equal(ours.geometry, theirs.geometry)
 
 
 def test_a_long_strip_takes_its_time_and_memory_alone(device: torch.device) -> None:

@@ -7,16 +7,16 @@
 
 namespace lensbox {
 
-// What went wrong, as lensbox_runner's exit codes say it.
+// The kind of an error, equal to lensbox_runner's exit code.
 enum class ErrorCode : int {
-  kInternal = 1,  // what no user can be blamed for, such as a lack of memory
+  kInternal = 1,  // an unexpected failure, such as a lack of memory
   kUsage = 2,     // DeviceError
   kArtifact = 3,  // ArtifactError
   kInput = 4      // InputError
 };
 
-// What the library throws, always as one of the types below. The messages are complete sentences for the
-// user: they name the file or the argument, the rule, and the value received.
+// The base of the library's exceptions, always thrown as one of the types below. The messages are complete
+// sentences for the user: they name the file or the argument, the rule, and the value received.
 class LENSBOX_API Error : public std::runtime_error {
  public:
   Error(ErrorCode code, const std::string& message) : std::runtime_error(message), code_(code) {}

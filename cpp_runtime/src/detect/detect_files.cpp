@@ -16,8 +16,8 @@
 namespace lensbox {
 namespace {
 
-// Reads photographs in threads of its own, ahead of whoever takes them in order. At most `most_ahead` are
-// there or being read at a time that have not been taken. The destructor waits for those being read.
+// Reads photographs in threads of its own; next() takes them in order. At most `most_ahead` files are being
+// read or waiting to be taken at a time. The destructor waits for the files being read.
 class ReadAhead {
  public:
   ReadAhead(std::vector<std::filesystem::path> files, const Reading& reading, size_t threads,
@@ -39,7 +39,7 @@ class ReadAhead {
 
   std::mutex mutex_;
   std::condition_variable_any changed_;
-  // Of the files between their being read and taken; that of file i lies at i % most_ahead_.
+  // The outcomes of files that were read and not yet taken; file i has the place i % most_ahead_.
   std::vector<std::optional<Outcome>> outcomes_;
   size_t begun_ = 0;
   size_t taken_ = 0;
@@ -71,7 +71,7 @@ void ReadAhead::work(const std::stop_token& stop) {
   std::unique_lock lock(mutex_);
   while (begun_ < files_.size()) {
     if (begun_ >= taken_ + most_ahead_) {
-      // Another thread may begin the last file meanwhile, so what to do is looked up again.
+      // Another thread may begin the last file meanwhile, so the loop checks again.
       if (!changed_.wait(lock, stop, [&] { return begun_ < taken_ + most_ahead_; })) return;
       continue;
     }

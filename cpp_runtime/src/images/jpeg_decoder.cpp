@@ -124,7 +124,7 @@ class JpegDecoder {
         jpeg_read_scanlines(&info_, &samples, 1);
         if (is_cmyk) cmyk_to_rgb(cmyk, pixels);
       }
-      // Up to the end-of-image marker.
+      // Read up to the end-of-image marker.
       jpeg_finish_decompress(&info_);
     });
     if (!good) fail_to_decode();

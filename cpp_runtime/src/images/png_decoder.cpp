@@ -52,11 +52,11 @@ class PngDecoder {
   }
 
  private:
-  // Up to the image data.
+  // Read up to the image data.
   void read_header() {
     png_set_crc_action(png_, PNG_CRC_ERROR_QUIT, PNG_CRC_ERROR_QUIT);
     png_set_benign_errors(png_, 0);
-    // Of the chunks that no pixel depends on, only the checksum is read, so they may have any size.
+    // Read only the checksum of chunks that no pixel depends on, so they may have any size.
     png_set_keep_unknown_chunks(png_, PNG_HANDLE_CHUNK_NEVER, nullptr, -1);
     png_set_chunk_malloc_max(png_, 0);
     // check_size has its own limit, and its own words.

@@ -23,11 +23,11 @@ namespace fs = std::filesystem;
 using Loader = torch::inductor::AOTIModelPackageLoader;
 
 constexpr const char* kModel = "detect";
-// Of the CPU; further calls wait for one of them. They share the weights.
+// Calls at a time on the CPU, which share the weights; further calls wait.
 constexpr size_t kMostCalls = 8;
 
-// The compiled code asks for libtorch.so, an empty library that a program linked with its parts may not have
-// opened. It lies beside them.
+// Open libtorch.so, which the compiled code asks for: an empty library beside its parts, with which a program
+// may be linked directly.
 void open_libtorch() {
   fs::path folder;
   const auto find = [](dl_phdr_info* object, size_t /*size*/, void* found) {

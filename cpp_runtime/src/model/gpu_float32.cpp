@@ -12,8 +12,8 @@ namespace {
 
 constexpr std::array kOps{at::Float32Op::CONV, at::Float32Op::RNN, at::Float32Op::MATMUL};
 
-// Those of both of torch's interfaces, since some of its kernels read the older one, which throws where the
-// two disagree.
+// The switches of both of torch's interfaces: some of its kernels read the older one, which throws if the two
+// disagree.
 struct Switches {
   bool convolutions;
   bool products;
@@ -21,7 +21,7 @@ struct Switches {
   std::array<at::Float32Precision, kOps.size()> newer;
 };
 
-// What `read` says, or `otherwise` in a process that has set the newer interface alone.
+// Return read(), or `otherwise` in a process that has set the newer interface alone.
 template <class Read>
 bool read_or(bool otherwise, Read read) {
   try {
@@ -61,7 +61,7 @@ void put_back(const Switches& switches) {
   }
 }
 
-// Whose turn it is.
+// Calls of both kinds take turns.
 class Turns {
  public:
   void begin(GpuFloat32 wanted) {
@@ -69,7 +69,7 @@ class Turns {
     int& waiting = wanted == GpuFloat32::kTf32 ? waiting_tf32_ : waiting_full_;
     const int& others = wanted == GpuFloat32::kTf32 ? waiting_full_ : waiting_tf32_;
     ++waiting;
-    // Whoever comes while others wait lets them go first, or they could wait for ever.
+    // A call lets waiting calls of the other kind go first, or they could wait for ever.
     changed_.wait(lock, [&] { return running_ == 0 || (now_ == wanted && others == 0); });
     --waiting;
     if (running_++ > 0) return;

@@ -9,9 +9,9 @@ enum class GpuFloat32 {
   kTf32  // tensor cores round what they multiply to 10 of the 23 bits of the mantissa
 };
 
-// Around what an artifact computes. torch has one switch for the whole process: the first scope sets it and
-// the last puts it back, and a scope that wants it otherwise waits until those before it have ended. Scopes
-// of a thread must not be nested.
+// Sets the precision while an artifact computes. torch has one switch for the whole process: the first scope
+// sets it and the last puts it back, and a scope of the other kind waits until the earlier scopes have ended.
+// Scopes of a thread must not be nested.
 class GpuFloat32Scope {
  public:
   explicit GpuFloat32Scope(GpuFloat32 wanted);

@@ -62,7 +62,7 @@ struct RecordedGraph {
 using Pool = decltype(at::cuda::graph_pool_handle());
 
 void record(RecordedGraph& recorded, Pool pool, const std::function<Found()>& detect) {
-  // Of this thread alone: others may go on working with the GPU.
+  // Capture this thread alone: other threads may go on working with the GPU.
   recorded.graph.capture_begin(pool, cudaStreamCaptureModeThreadLocal);
   try {
     recorded.found = detect();

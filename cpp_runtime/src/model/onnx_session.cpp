@@ -142,7 +142,7 @@ const OrtApiBase& onnxruntime() {
   return library;
 }
 
-// In the order of ONNXTensorElementDataType.
+// Names of the types, in the order of ONNXTensorElementDataType.
 constexpr const char* kTypes[] = {"undefined", "float",  "uint8",     "int8",       "uint16",  "int16",
                                   "int32",     "int64",  "string",    "bool",       "float16", "double",
                                   "uint32",    "uint64", "complex64", "complex128", "bfloat16"};
@@ -182,7 +182,7 @@ Ort::SessionOptions session_options(int threads) {
   Ort::SessionOptions options;
   options.SetIntraOpNumThreads(threads);
   options.SetInterOpNumThreads(1);
-  // Only what ends a call: the rest is advice to whoever exports.
+  // Log only errors that end a call: the warnings are advice for the export.
   options.SetLogSeverityLevel(ORT_LOGGING_LEVEL_FATAL);
   // Not onnxruntime's own format, which read_onnx_model does not check.
   options.AddConfigEntry("session.load_model_format", "ONNX");

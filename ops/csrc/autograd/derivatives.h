@@ -1,4 +1,4 @@
-// What the derivatives share: ways past autograd where it has nothing to do, and the gradients of broadcast
+// Shared by the derivatives: ways past autograd if it has nothing to do, and the gradients of broadcast
 // inputs.
 #pragma once
 

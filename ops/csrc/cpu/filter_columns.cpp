@@ -118,7 +118,7 @@ void transpose(const uint8_t* in, int64_t in_pitch, int64_t rows, int64_t column
 
 namespace {
 
-// What is laid out as columns at once: they stay in the nearest cache until they are combined.
+// Bytes laid out as columns at once, which stay in the nearest cache until they are combined.
 constexpr int64_t kTileBytes = 512;
 
 int64_t rounded_up(int64_t number, int64_t multiple) {
@@ -134,7 +134,7 @@ ColumnFilter::ColumnFilter(const FilterTable& filter, int32_t pixel_bytes, int32
       tile_(kTileBytes / pixel_bytes / kTransposedColumns * kTransposedColumns),
       out_pitch_(rounded_up(int64_t{colours} * filter.output(), kTransposedRows)),
       columns_(0, filter.longest() + tile_ + kTransposedColumns, kRows * pixel_bytes),
-      // What fills blocks is never written.
+      // Cleared once: the padding of blocks is never written.
       filtered_(std::make_unique<uint8_t[]>(kRows * out_pitch_)) {}
 
 void ColumnFilter::add(const uint8_t* band, int64_t pitch, int64_t count) {

@@ -1,23 +1,18 @@
 #include "box_block.h"
 #include "launchers.h"
-#include "runtime.h"
 
 namespace lensbox {
 namespace {
 
-constexpr int64_t kGrainSlots = 2048;  // slots a thread takes at least
-
 template <typename T>
 void giou_kernel(const SlotView& boxes1, const SlotView& boxes2, T eps, int64_t slots, const SlotView& out) {
-  parallel_for(0, slots, kGrainSlots, [&](int64_t begin, int64_t end) {
-    BoxBlock<T> a, b;
-    T result[kBlock];
-    for_each_block(begin, end, [&](const int64_t* block, int count) {
-      load_boxes(boxes1, block, count, a);
-      load_boxes(boxes2, block, count, b);
-      giou_of_blocks(a, b, eps, count, result);
-      store_numbers(out, block, count, result);
-    });
+  BoxBlock<T> a, b;
+  T result[kBlock];
+  for_each_block(0, slots, [&](const int64_t* block, int count) {
+    load_boxes(boxes1, block, count, a);
+    load_boxes(boxes2, block, count, b);
+    giou_of_blocks(a, b, eps, count, result);
+    store_numbers(out, block, count, result);
   });
 }
 
@@ -25,22 +20,20 @@ void giou_kernel(const SlotView& boxes1, const SlotView& boxes2, T eps, int64_t 
 template <typename T>
 void giou_backward_kernel(const SlotView& grad, const SlotView& boxes1, const SlotView& boxes2, T eps,
                           int64_t slots, const SlotView* grad1, const SlotView* grad2) {
-  parallel_for(0, slots, kGrainSlots, [&](int64_t begin, int64_t end) {
-    BoxBlock<T> a, b, result;
-    T upstream[kBlock];
-    for_each_block(begin, end, [&](const int64_t* block, int count) {
-      load_boxes(boxes1, block, count, a);
-      load_boxes(boxes2, block, count, b);
-      load_numbers(grad, block, count, upstream);
-      if (grad1 != nullptr) {
-        gradients_of_blocks(a, b, eps, upstream, count, result);
-        store_gradients(*grad1, block, count, result);
-      }
-      if (grad2 != nullptr) {
-        gradients_of_blocks(b, a, eps, upstream, count, result);
-        store_gradients(*grad2, block, count, result);
-      }
-    });
+  BoxBlock<T> a, b, result;
+  T upstream[kBlock];
+  for_each_block(0, slots, [&](const int64_t* block, int count) {
+    load_boxes(boxes1, block, count, a);
+    load_boxes(boxes2, block, count, b);
+    load_numbers(grad, block, count, upstream);
+    if (grad1 != nullptr) {
+      gradients_of_blocks(a, b, eps, upstream, count, result);
+      store_gradients(*grad1, block, count, result);
+    }
+    if (grad2 != nullptr) {
+      gradients_of_blocks(b, a, eps, upstream, count, result);
+      store_gradients(*grad2, block, count, result);
+    }
   });
 }
 

@@ -7,11 +7,11 @@
 
 namespace lensbox {
 
-// Of `count` pixels that lie `pixel_bytes` (3 or 4) bytes apart: red, green, blue and perhaps a fourth byte,
-// which is not read behind the last pixel.
+// Compute the gray levels of `count` pixels that lie `pixel_bytes` (3 or 4) bytes apart: red, green, blue and
+// perhaps a fourth byte, which is not read behind the last pixel.
 void gray_of_interleaved(const uint8_t* pixels, int64_t pixel_bytes, int64_t count, uint8_t* out);
 
-// Of `count` pixels whose colours are arrays.
+// Compute the gray levels of `count` pixels whose colours are arrays.
 void gray_of_planes(const uint8_t* red, const uint8_t* green, const uint8_t* blue, int64_t count,
                     uint8_t* out);
 
@@ -21,7 +21,7 @@ class ImageRows {
   // The image has one channel, or the canvas has; or holds_colours(image).
   ImageRows(const ImageView& image, int32_t canvas_channels);
 
-  // Whether its memory is rows of interleaved colours.
+  // Return whether the memory of an image is rows of interleaved colours.
   static bool holds_colours(const ImageView& image);
 
   int32_t height() const { return image_.height; }

@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <vector>
 
 #include "launchers.h"
 #include "loss_pairs.h"
@@ -7,20 +6,18 @@
 namespace lensbox {
 namespace {
 
-constexpr int64_t kImagesPerChunk = 32;
-
 int64_t offset(const JaggedProblem& problem, int64_t i) {
   int64_t value;
   load_numbers(problem.offsets, &i, 1, &value);
   return value;
 }
 
-// Call body(pairs) for blocks of the pairs of the images [begin, end), in order.
+// Call body(pairs) for blocks of the pairs of all images, in order.
 template <typename Body>
-void for_each_pair_block(const JaggedProblem& problem, int64_t begin, int64_t end, const Body& body) {
+void for_each_pair_block(const JaggedProblem& problem, const Body& body) {
   int64_t pred_slots[kBlock], target_slots[kBlock];
   int count = 0;
-  for (int64_t image = begin; image < end; ++image) {
+  for (int64_t image = 0; image < problem.images; ++image) {
     const int64_t first = offset(problem, image), targets = offset(problem, image + 1) - first;
     for (int64_t i = 0; i < targets; ++i) {
       pred_slots[count] = image * problem.slots + i;
@@ -37,14 +34,10 @@ template <typename T>
 Sums sum_losses(const JaggedProblem& problem) {
   T ones[kBlock];
   std::fill_n(ones, kBlock, T(1));
-  return sum_of_chunks((problem.images + kImagesPerChunk - 1) / kImagesPerChunk, [&](int64_t chunk) {
-    Sums sums;
-    const int64_t first = chunk * kImagesPerChunk, end = std::min(problem.images, first + kImagesPerChunk);
-    for_each_pair_block(problem, first, end, [&](const Pairs& pairs) {
-      add_losses(pairs, ones, static_cast<T>(problem.eps), sums);
-    });
-    return sums;
-  });
+  Sums sums;
+  for_each_pair_block(
+      problem, [&](const Pairs& pairs) { add_losses(pairs, ones, static_cast<T>(problem.eps), sums); });
+  return sums;
 }
 
 // d loss / d box = -1 / D  d giou / d box, with D the number of pairs, at least 1; slots without a target get
@@ -54,15 +47,13 @@ void backward(const JaggedProblem& problem, const SlotView& grad, double divisor
               const SlotView* grad_targets) {
   T factors[kBlock];
   std::fill_n(factors, kBlock, -LossScale<T>(load_scalar<T>(grad), divisor).of(T(1)));
-  parallel_for(0, problem.images, kImagesPerChunk, [&](int64_t begin, int64_t end) {
-    for_each_pair_block(problem, begin, end, [&](const Pairs& pairs) {
-      write_gradients(pairs, factors, static_cast<T>(problem.eps), grad_pred, grad_targets);
-    });
-    for (int64_t image = begin; grad_pred != nullptr && image < end; ++image) {
-      const int64_t filled = offset(problem, image + 1) - offset(problem, image);
-      zero_boxes(*grad_pred, image * problem.slots + filled, problem.slots - filled);
-    }
+  for_each_pair_block(problem, [&](const Pairs& pairs) {
+    write_gradients(pairs, factors, static_cast<T>(problem.eps), grad_pred, grad_targets);
   });
+  for (int64_t image = 0; grad_pred != nullptr && image < problem.images; ++image) {
+    const int64_t filled = offset(problem, image + 1) - offset(problem, image);
+    zero_boxes(*grad_pred, image * problem.slots + filled, problem.slots - filled);
+  }
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
 // The CPU half of liblensbox_kernels: what the CUDA launchers of the same names do (cuda/launchers.h),
-// without a stream and a workspace. lensbox_cpu_set_runtime() (runtime.h) comes before them.
+// without a stream and a workspace, in the calling thread.
 #pragma once
 
 #include <cstdint>

@@ -10,7 +10,6 @@
 #include "filters.h"
 #include "image_rows.h"
 #include "launchers.h"
-#include "runtime.h"
 
 namespace lensbox {
 
@@ -47,10 +46,8 @@ class Resampling {
         // Cleared, as the columns of rows that the image does not have are combined too.
         band_(std::make_unique<uint8_t[]>(ColumnFilter::kRows * band_pitch_)) {}
 
-  // Writes rows [begin, end) of the fitted image.
-  void run(int32_t begin, int32_t end) {
-    rows_first_ ? rows_then_columns(begin, end) : columns_then_rows(begin, end);
-  }
+  // Write the fitted image.
+  void run() { rows_first_ ? rows_then_columns() : columns_then_rows(); }
 
  private:
   // Where row y of the fitted image begins in a plane of the canvas.
@@ -71,9 +68,11 @@ class Resampling {
     columns_.finish(out);
   }
 
-  void columns_then_rows(int32_t begin, int32_t end) {
+  void columns_then_rows() {
     const FilterTable& down = *fitted_.down;
     constexpr int64_t kBand = ColumnFilter::kRows;
+    const auto end = static_cast<int32_t>(fitted_.fit.height);
+    int32_t begin = 0;
     SlidingRows between(down.first(begin), down.longest() + 2 * kBand, columns_.out_pitch());
     while (begin < end) {
       uint8_t* const below = between.below(kBand, down.first(begin));
@@ -111,13 +110,14 @@ class Resampling {
     }
   }
 
-  void rows_then_columns(int32_t begin, int32_t end) {
+  void rows_then_columns() {
     constexpr int32_t kBand = ColumnFilter::kRows;
     const FilterTable& down = *fitted_.down;
-    SlidingRows converted(down.first(begin), rows_.are_in_memory() ? 0 : 2 * int64_t{down.longest()},
+    const auto end = static_cast<int32_t>(fitted_.fit.height);
+    SlidingRows converted(down.first(0), rows_.are_in_memory() ? 0 : 2 * int64_t{down.longest()},
                           int64_t{rows_.width()} * rows_.pixel_bytes());
     const auto filtered = std::make_unique_for_overwrite<uint8_t[]>(kBand * columns_.out_pitch());
-    for (; begin < end; begin += kBand) {
+    for (int32_t begin = 0; begin < end; begin += kBand) {
       const int32_t count = std::min(kBand, end - begin);
       filter_image_rows(begin, begin + count, converted, band_.get(), band_pitch_);
       columns_.add(band_.get(), band_pitch_, rows_.width());
@@ -148,25 +148,24 @@ uint8_t* plane(const Canvases& out, int64_t index, int32_t channel) {
   return out.pixels + (index * out.channels + channel) * out.height * out.width;
 }
 
-// Write rows [begin, end) of the fitted image to canvas `index`, and the padding on their left and right.
-void letterbox_rows(const FittedImage& fitted, const Canvases& out, int64_t index, int32_t begin,
-                    int32_t end) {
+// Write the fitted image to canvas `index`, and the padding on its left and right.
+void letterbox_rows(const FittedImage& fitted, const Canvases& out, int64_t index) {
   const Fit& fit = fitted.fit;
   const ImageView& image = fitted.image;
   if (image.channels == 1 || out.channels == 1 || ImageRows::holds_colours(image)) {
     const int32_t channels = image.channels == 1 ? 1 : out.channels;
-    Resampling(fitted, out, plane(out, index, 0), channels).run(begin, end);
+    Resampling(fitted, out, plane(out, index, 0), channels).run();
   } else {
     // Colours that are not interleaved are three gray images.
     for (int32_t channel = 0; channel < out.channels; ++channel) {
       FittedImage of_channel = fitted;
       of_channel.image.data += channel * image.channel_stride;
       of_channel.image.channels = 1;
-      Resampling(of_channel, out, plane(out, index, channel), 1).run(begin, end);
+      Resampling(of_channel, out, plane(out, index, channel), 1).run();
     }
   }
   for (int32_t channel = 0; channel < out.channels; ++channel) {
-    for (int64_t y = fit.top + begin; y < fit.top + end; ++y) {
+    for (int64_t y = fit.top; y < fit.top + fit.height; ++y) {
       uint8_t* const row = plane(out, index, channel) + y * out.width;
       if (channel > 0 && image.channels == 1) {  // the same gray three times
         std::memcpy(row, plane(out, index, 0) + y * out.width, out.width);
@@ -189,9 +188,6 @@ void pad_above_and_below(const FittedImage& fitted, const Canvases& out, int64_t
   }
 }
 
-// Pixels, of images and canvases, that are worth a thread of their own: some 50 microseconds of work.
-constexpr int64_t kGrainPixels = int64_t{1} << 18;
-
 // The tables of a call, one for each pair of sides. Those handed out stay where they are.
 class FilterTables {
  public:
@@ -204,58 +200,19 @@ class FilterTables {
   std::map<std::pair<int32_t, int32_t>, FilterTable> tables_;
 };
 
-int64_t work(const FittedImage& fitted) {
-  return int64_t{fitted.image.height} * fitted.image.width + fitted.fit.height * fitted.fit.width;
-}
-
-// Rows [begin, end) of the image `index`, fitted to its canvas: what a thread does in one go.
-struct Band {
-  int64_t index;
-  int32_t begin, end;
-};
-
-// Where two bands meet, both filter the rows of the image that both depend on. So an image is divided only
-// where it is more than a thread's share of the work.
-std::vector<Band> make_bands(const std::vector<FittedImage>& images, int64_t share) {
-  std::vector<Band> bands;
-  for (size_t index = 0; index < images.size(); ++index) {
-    const int64_t rows = images[index].fit.height;
-    const int64_t parts = std::clamp<int64_t>(work(images[index]) / share, 1, rows);
-    for (int64_t part = 0; part < parts; ++part) {
-      bands.push_back({static_cast<int64_t>(index), static_cast<int32_t>(rows * part / parts),
-                       static_cast<int32_t>(rows * (part + 1) / parts)});
-    }
-  }
-  return bands;
-}
-
 }  // namespace
 
 void lensbox_cpu_letterbox(const ImageView* images, int64_t image_count, const Canvases& out) {
   FilterTables tables;
-  std::vector<FittedImage> fitted;
   for (int64_t index = 0; index < image_count; ++index) {
     const ImageView& image = images[index];
     const Fit fit = fit_to_canvas(image.width, image.height, out.width, out.height);
     write_geometry(image, fit, out.geometry + 6 * index);
-    fitted.push_back(
-        {image, fit, tables.find(image.width, fit.width), tables.find(image.height, fit.height)});
+    const FittedImage fitted{image, fit, tables.find(image.width, fit.width),
+                             tables.find(image.height, fit.height)};
+    letterbox_rows(fitted, out, index);
+    pad_above_and_below(fitted, out, index);
   }
-  int64_t all_work = 0;
-  for (const FittedImage& image : fitted) {
-    all_work += work(image);
-  }
-  const std::vector<Band> bands =
-      make_bands(fitted, std::max(kGrainPixels, all_work / cpu_runtime.threads()));
-  const auto count = static_cast<int64_t>(bands.size());
-  const int64_t grain = std::max<int64_t>(1, kGrainPixels / (all_work / count));
-  parallel_for(0, count, grain, [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) {
-      const Band& band = bands[i];
-      letterbox_rows(fitted[band.index], out, band.index, band.begin, band.end);
-      if (band.begin == 0) pad_above_and_below(fitted[band.index], out, band.index);
-    }
-  });
 }
 
 }  // namespace lensbox

@@ -1,10 +1,7 @@
-// What the CPU kernels of both losses do with their pairs of boxes, a block at a time.
+// Shared by the CPU kernels of both losses: pairs of boxes, a block at a time.
 #pragma once
 
-#include <vector>
-
 #include "box_block.h"
-#include "runtime.h"
 
 namespace lensbox {
 
@@ -53,24 +50,6 @@ void write_gradients(const Pairs& pairs, const T* factors, T eps, const SlotView
     gradients_of_blocks(wanted, predicted, eps, factors, pairs.count, result);
     store_gradients(*grad_target, pairs.target_slots, pairs.count, result);
   }
-}
-
-// Add up body(chunk), the Sums of a chunk. The chunks are added in order, so the result does not depend on
-// the number of threads.
-template <typename Body>
-Sums sum_of_chunks(int64_t chunks, const Body& body) {
-  std::vector<Sums> partial(chunks);
-  parallel_for(0, chunks, 1, [&](int64_t begin, int64_t end) {
-    for (int64_t chunk = begin; chunk < end; ++chunk) {
-      partial[chunk] = body(chunk);
-    }
-  });
-  Sums total;
-  for (const Sums& sums : partial) {
-    total.loss += sums.loss;
-    total.weight += sums.weight;
-  }
-  return total;
 }
 
 // Write the loss and what it was divided by, each a scalar.

@@ -7,8 +7,6 @@
 namespace lensbox {
 namespace {
 
-constexpr int64_t kChunk = 4096;  // slots
-
 constexpr int kGroup = sizeof(uint64_t);  // slots skipped at once where all are padding, a byte each
 
 // The valid ones among the consecutive slots[0..count): weight not 0, or, without weights, y2 of the target
@@ -41,18 +39,15 @@ int find_valid(const MaskedProblem& problem, const int64_t* slots, int count, in
 
 template <typename T>
 Sums sum_losses(const MaskedProblem& problem) {
-  return sum_of_chunks((problem.slots + kChunk - 1) / kChunk, [&](int64_t chunk) {
-    Sums sums;
-    int64_t valid[kBlock];
-    T weights[kBlock];
-    for_each_block(chunk * kChunk, std::min(problem.slots, (chunk + 1) * kChunk),
-                   [&](const int64_t* slots, int count) {
-                     const int found = find_valid(problem, slots, count, valid, weights);
-                     add_losses(Pairs{problem.pred, problem.target, valid, valid, found}, weights,
-                                static_cast<T>(problem.eps), sums);
-                   });
-    return sums;
+  Sums sums;
+  int64_t valid[kBlock];
+  T weights[kBlock];
+  for_each_block(0, problem.slots, [&](const int64_t* slots, int count) {
+    const int found = find_valid(problem, slots, count, valid, weights);
+    add_losses(Pairs{problem.pred, problem.target, valid, valid, found}, weights, static_cast<T>(problem.eps),
+               sums);
   });
+  return sums;
 }
 
 // loss = sum(w_i (1 - giou_i)) / D with D = max(sum(w), 1), so
@@ -64,30 +59,28 @@ void backward(const MaskedProblem& problem, const SlotView& grad, const void* lo
   const LossScale<T> scale(load_scalar<T>(grad), divisor);
   const T per_weight = scale.of(T(1)), eps = static_cast<T>(problem.eps);
   const T loss_share = out.weight != nullptr && divisor > 1 ? *static_cast<const T*>(loss) : T(0);
-  parallel_for(0, problem.slots, kChunk, [&](int64_t begin, int64_t end) {
-    int64_t valid[kBlock];
-    T weights[kBlock];
-    for_each_block(begin, end, [&](const int64_t* block, int count) {
-      if (out.weight != nullptr) {
-        BoxBlock<T> predicted, wanted;
-        T numbers[kBlock];
-        Pairs{problem.pred, problem.target, block, block, count}.load(predicted, wanted);
-        giou_of_blocks(predicted, wanted, eps, count, numbers);
-        for (int i = 0; i < count; ++i) {
-          numbers[i] = per_weight * (T(1) - numbers[i] - loss_share);
-        }
-        store_numbers(*out.weight, block, count, numbers);
+  int64_t valid[kBlock];
+  T weights[kBlock];
+  for_each_block(0, problem.slots, [&](const int64_t* block, int count) {
+    if (out.weight != nullptr) {
+      BoxBlock<T> predicted, wanted;
+      T numbers[kBlock];
+      Pairs{problem.pred, problem.target, block, block, count}.load(predicted, wanted);
+      giou_of_blocks(predicted, wanted, eps, count, numbers);
+      for (int i = 0; i < count; ++i) {
+        numbers[i] = per_weight * (T(1) - numbers[i] - loss_share);
       }
-      // Padding gets a gradient of exactly 0, even where its prediction is not a number.
-      const int found = find_valid(problem, block, count, valid, weights);
-      for (int i = 0; i < found; ++i) {
-        weights[i] = -scale.of(weights[i]);
-      }
-      if (out.pred != nullptr) zero_boxes(*out.pred, block[0], count);
-      if (out.target != nullptr) zero_boxes(*out.target, block[0], count);
-      write_gradients(Pairs{problem.pred, problem.target, valid, valid, found}, weights, eps, out.pred,
-                      out.target);
-    });
+      store_numbers(*out.weight, block, count, numbers);
+    }
+    // Padding gets a gradient of exactly 0, even where its prediction is not a number.
+    const int found = find_valid(problem, block, count, valid, weights);
+    for (int i = 0; i < found; ++i) {
+      weights[i] = -scale.of(weights[i]);
+    }
+    if (out.pred != nullptr) zero_boxes(*out.pred, block[0], count);
+    if (out.target != nullptr) zero_boxes(*out.target, block[0], count);
+    write_gradients(Pairs{problem.pred, problem.target, valid, valid, found}, weights, eps, out.pred,
+                    out.target);
   });
 }
 

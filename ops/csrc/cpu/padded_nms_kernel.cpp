@@ -5,7 +5,7 @@
 #include "../box_math.h"
 #include "box_block.h"
 #include "launchers.h"
-#include "runtime.h"
+#include "vectors.h"
 
 namespace lensbox {
 namespace {
@@ -153,11 +153,9 @@ void lensbox_cpu_padded_nms(const NmsProblem& problem) {
              double_scores = problem.scores.dtype == DType::kFloat64;
   const auto run = double_boxes ? (double_scores ? run_image<double, double> : run_image<double, float>)
                                 : (double_scores ? run_image<float, double> : run_image<float, float>);
-  parallel_for(0, problem.batch, 1, [&](int64_t begin, int64_t end) {
-    for (int64_t image = begin; image < end; ++image) {
-      run(problem, image);
-    }
-  });
+  for (int64_t image = 0; image < problem.batch; ++image) {
+    run(problem, image);
+  }
 }
 
 }  // namespace lensbox

@@ -1,14 +1,10 @@
-#include <algorithm>
 #include <vector>
 
 #include "box_block.h"
 #include "launchers.h"
-#include "runtime.h"
 
 namespace lensbox {
 namespace {
-
-constexpr int64_t kGrainPairs = 4096;  // pairs a thread takes at least
 
 // The boxes of one image in blocks, read once for all the boxes that meet them.
 template <typename T>
@@ -38,21 +34,18 @@ class ImageBoxes {
 
 template <typename T>
 void pairwise_giou_kernel(const PairwiseProblem& problem, T eps, const SlotView& out) {
-  const int64_t grain = kGrainPairs / std::max<int64_t>(problem.columns, 1) + 1;
-  parallel_for(0, problem.batch * problem.rows, grain, [&](int64_t begin, int64_t end) {
-    ImageBoxes<T> columns(problem.boxes2, problem.columns);
-    T result[kBlock];
-    for (int64_t row = begin; row < end; ++row) {
-      const Box<T> a = load_box<T>(problem.boxes1, row);
-      const auto& blocks = columns.of_image(row / problem.rows);
-      size_t block = 0;
-      for_each_block(row * problem.columns, (row + 1) * problem.columns,
-                     [&](const int64_t* out_slots, int count) {
-                       giou_with_block(a, blocks[block++], eps, count, result);
-                       store_numbers(out, out_slots, count, result);
-                     });
-    }
-  });
+  ImageBoxes<T> columns(problem.boxes2, problem.columns);
+  T result[kBlock];
+  for (int64_t row = 0; row < problem.batch * problem.rows; ++row) {
+    const Box<T> a = load_box<T>(problem.boxes1, row);
+    const auto& blocks = columns.of_image(row / problem.rows);
+    size_t block = 0;
+    for_each_block(row * problem.columns, (row + 1) * problem.columns,
+                   [&](const int64_t* out_slots, int count) {
+                     giou_with_block(a, blocks[block++], eps, count, result);
+                     store_numbers(out, out_slots, count, result);
+                   });
+  }
 }
 
 template <typename T>
@@ -60,45 +53,41 @@ LENSBOX_HOST_DEVICE Box<T> added(const Box<T>& a, const Box<T>& b) {
   return {a.x1 + b.x1, a.y1 + b.y1, a.x2 + b.x2, a.y2 + b.y2};
 }
 
-// Sums grad * d giou / d of over everything in `against`. One thread owns one box of `of`, and position i of
-// every block adds to sums[i], which are halved to one at the end: an order that is the same each time, and
-// that vectors can keep.
+// Sum grad * d giou / d of over everything in `against`. Position i of every block adds to sums[i], which are
+// halved to one at the end: an order that is the same each time, and that vectors can keep.
 template <typename T>
 void gradient_of_side(const SlotView& of, int64_t of_count, const SlotView& against, int64_t against_count,
                       int64_t batch, const SlotView& grad, bool of_is_row, T eps, const SlotView& out) {
-  const int64_t grain = kGrainPairs / std::max<int64_t>(against_count, 1) + 1;
-  parallel_for(0, batch * of_count, grain, [&](int64_t begin, int64_t end) {
-    ImageBoxes<T> others(against, against_count);
-    T upstream[kBlock];
-    int64_t grad_slots[kBlock];
-    for (int64_t slot = begin; slot < end; ++slot) {
-      const Box<T> a = load_box<T>(of, slot);
-      const int64_t image = slot / of_count;
-      const int64_t own = slot - image * of_count;
-      const int64_t first = image * against_count;
-      const auto& blocks = others.of_image(image);
-      size_t block = 0;
-      BoxBlock<T> sums{};
-      for_each_block(first, first + against_count, [&](const int64_t* slots, int count) {
-        for (int i = 0; i < count; ++i) {
-          const int64_t other = slots[i] - first;
-          const int64_t row = of_is_row ? own : other;
-          const int64_t column = of_is_row ? other : own;
-          grad_slots[i] = (image * (of_is_row ? of_count : against_count) + row) *
-                              (of_is_row ? against_count : of_count) +
-                          column;
-        }
-        load_numbers(grad, grad_slots, count, upstream);
-        add_gradients_with_block(a, blocks[block++], eps, upstream, count, sums);
-      });
-      for (int half = kBlock / 2; half > 0; half /= 2) {
-        for (int i = 0; i < half; ++i) {
-          sums.set(i, added(sums[i], sums[half + i]));
-        }
+  ImageBoxes<T> others(against, against_count);
+  T upstream[kBlock];
+  int64_t grad_slots[kBlock];
+  for (int64_t slot = 0; slot < batch * of_count; ++slot) {
+    const Box<T> a = load_box<T>(of, slot);
+    const int64_t image = slot / of_count;
+    const int64_t own = slot - image * of_count;
+    const int64_t first = image * against_count;
+    const auto& blocks = others.of_image(image);
+    size_t block = 0;
+    BoxBlock<T> sums{};
+    for_each_block(first, first + against_count, [&](const int64_t* slots, int count) {
+      for (int i = 0; i < count; ++i) {
+        const int64_t other = slots[i] - first;
+        const int64_t row = of_is_row ? own : other;
+        const int64_t column = of_is_row ? other : own;
+        grad_slots[i] =
+            (image * (of_is_row ? of_count : against_count) + row) * (of_is_row ? against_count : of_count) +
+            column;
       }
-      store_gradients(out, &slot, 1, sums);
+      load_numbers(grad, grad_slots, count, upstream);
+      add_gradients_with_block(a, blocks[block++], eps, upstream, count, sums);
+    });
+    for (int half = kBlock / 2; half > 0; half /= 2) {
+      for (int i = 0; i < half; ++i) {
+        sums.set(i, added(sums[i], sums[half + i]));
+      }
     }
-  });
+    store_gradients(out, &slot, 1, sums);
+  }
 }
 
 template <typename T>

@@ -3,6 +3,8 @@
 // is compiled once.
 #pragma once
 
+#include "../problems.h"
+
 #ifdef __x86_64__
 
 #if defined(__GNUC__) && !defined(__clang__)
@@ -28,7 +30,9 @@ namespace lensbox {
 
 enum class Vectors { kBaseline, kAvx2, kAvx512 };
 
-// The widest that the caller of the kernels asks for (runtime.h).
+// Set what with_widest_vectors() uses, before the first kernel is called.
+LENSBOX_KERNEL void lensbox_cpu_set_vectors(Vectors vectors);
+
 Vectors widest_vectors();
 
 // All that `body` calls is inlined into a function for the named instruction set. Nothing else is compiled

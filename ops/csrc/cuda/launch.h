@@ -1,4 +1,4 @@
-// What the launchers share: how many blocks to start, and how.
+// Shared by the launchers: how many blocks to start, and how.
 #pragma once
 
 #include <cuda_runtime.h>

@@ -1,4 +1,4 @@
-// What the loss kernels share: how they read pairs of boxes and how they add up: blocks of kLossThreads
+// Shared by the loss kernels: how they read pairs of boxes and how they add up: blocks of kLossThreads
 // threads (one alone may be smaller), a workspace with the sums of each block, and a ticket that tells the
 // last block to add those up in order.
 #pragma once
@@ -150,7 +150,7 @@ __device__ __forceinline__ LossSums share_of_blocks(const LossSums* workspace) {
   return share;
 }
 
-// What the sum of losses is divided by.
+// Return the divisor of the sum of losses.
 __device__ __forceinline__ double loss_divisor(LossSums total) {
   return total.weight < 1 ? 1 : total.weight;
 }

@@ -1,4 +1,4 @@
-// What all NMS kernels share: their types, how scores are ordered, how a detection is written.
+// Shared by all NMS kernels: their types, how scores are ordered, how a detection is written.
 #pragma once
 
 #include <algorithm>

@@ -1,0 +1,22 @@
+#include "vectors.h"
+
+namespace lensbox {
+namespace {
+
+Vectors chosen = Vectors::kBaseline;
+
+}  // namespace
+
+// The build record of the kernels, readable in the file as that of version.cpp is.
+extern const char kernels_info[];
+[[gnu::used]] const char kernels_info[] = LENSBOX_KERNELS_RECORD;
+
+void lensbox_cpu_set_vectors(Vectors vectors) {
+  chosen = vectors;
+}
+
+Vectors widest_vectors() {
+  return chosen;
+}
+
+}  // namespace lensbox
