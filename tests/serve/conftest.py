@@ -3,7 +3,6 @@
 import contextlib
 import io
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +18,7 @@ import uvicorn
 from fastapi import FastAPI
 from png_files import png_file
 from small_detectors import save_random_artifact
+from waiting import PATIENCE, wait_until
 
 from lensbox.artifact.metadata import Orientation, Reading
 from lensbox.runtime.artifact import Artifact
@@ -32,9 +32,6 @@ from lensbox.serve.http.listener import listen, url_of
 from lensbox.serve.http.server import uvicorn_config
 from lensbox.serve.http.service import Service
 from lensbox.serve.settings import Settings
-
-# How long a test waits for something that is sure to come: reaching it is a failure, not a measurement.
-PATIENCE = 60.0
 
 
 @dataclass
@@ -138,14 +135,6 @@ def _serving(config: uvicorn.Config) -> Iterator[tuple[str, Callable[[], None]]]
         stop()
         thread.join(PATIENCE)
         assert not thread.is_alive()
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    """Returns once `condition` holds."""
-    deadline = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < deadline, "the awaited condition never came"
-        time.sleep(0.01)
 
 
 @pytest.fixture(scope="session", name="wait_until")

@@ -49,20 +49,19 @@ def _waits(busy_poll: float, comes: set[int], *timeouts: float) -> list[float]:
     return waited
 
 
-def test_sleeps_without_busy_poll() -> None:
-    assert _waits(0.0, {2, 4}, 1.0, 1.0) == [0, 1.0, 0, 1.0]
-
-
-def test_does_not_wait_for_messages_that_are_there() -> None:
-    assert _waits(60.0, {1, 2}, 1.0, 0.0) == [0, 0]
-
-
-def test_busy_polls_after_a_short_wait() -> None:
-    assert _waits(0.5, {2, 9}, 1.0, 1.0) == [0, 1.0, 0, 0, 0, 0, 0, 0, 0]
-
-
-def test_sleeps_while_a_batch_waits_for_more_jobs() -> None:
-    assert _waits(0.5, {2}, 1.0, 0.01) == [0, 1.0, 0, 0.01]
+@pytest.mark.parametrize(
+    ("busy_poll", "comes", "timeouts", "polls"),
+    [
+        (0.0, {2, 4}, [100.0, 100.0], [0, 100, 0, 100]),
+        (60.0, {1, 2}, [100.0, 0.0], [0, 0]),  # does not wait for messages that are there
+        (60.0, {2, 9}, [100.0, 100.0], [0, 100, 0, 0, 0, 0, 0, 0, 0]),  # polls after a short wait
+        (60.0, {2}, [100.0, 0.01], [0, 100, 0, 0.01]),  # sleeps while a batch waits for more jobs
+    ],
+)
+def test_busy_polls_while_waits_are_short(
+    busy_poll: float, comes: set[int], timeouts: list[float], polls: list[float]
+) -> None:
+    assert _waits(busy_poll, comes, *timeouts) == polls
 
 
 def test_an_engine_beats_until_its_model_is_stuck(fake: Any, wait_until: Callable[..., None]) -> None:
@@ -79,7 +78,7 @@ def test_an_engine_beats_until_its_model_is_stuck(fake: Any, wait_until: Callabl
     fake.gate.clear()
     instance.submit(CanvasJob(torch.zeros([1, 1, 2, 2], dtype=torch.uint8)))
     watcher.join(PATIENCE)
-    assert reasons == ["the model has not returned from a call for 0.2 seconds; restart the service"]
+    assert reasons[0].startswith("the model has not returned from a call for ")
     with pytest.raises(NotReadyError, match="has not returned"):
         instance.ready_artifact()
     fake.gate.set()

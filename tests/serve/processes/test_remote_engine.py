@@ -7,7 +7,7 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Coroutine, Iterator
 from concurrent.futures import Future
 from types import SimpleNamespace
 from typing import Any
@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 import torch
 from serve_process import PATIENCE
+from waiting import wait_until
 
 from lensbox.runtime.artifact import Artifact
 from lensbox.runtime.images.photo import Photo
@@ -27,7 +28,6 @@ pytestmark = pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="needs L
 
 if hasattr(os, "memfd_create"):
     from multiprocessing.connection import Listener
-    from multiprocessing.reduction import recv_handle
 
     from lensbox.serve.processes import remote_engine
     from lensbox.serve.processes.engine_process import FrontEnd, FrontEnds, accept
@@ -53,16 +53,10 @@ class FakeEngine:
 class Pair:
     """An engine and the front end that asks it."""
 
-    def __init__(
-        self,
-        artifact: Artifact,
-        wait_until: Callable[[Callable[[], bool]], None],
-        busy_poll: float = 0.0,
-    ) -> None:
+    def __init__(self, artifact: Artifact, busy_poll: float = 0.0) -> None:
         self.engine = FakeEngine(artifact)
         self.arena = Arena(1 << 20)
         self.address: EngineAddress = new_address("cpu")
-        self.wait_until = wait_until
         self._front_ends = FrontEnds(busy_poll)
         self._listener = Listener(self.address.path, "AF_UNIX", backlog=64)
         arguments: Any = self._listener, self.address.key, self.engine, self._front_ends
@@ -84,14 +78,22 @@ class Pair:
             self._front_ends.receive(0.01)
 
     def run(self, steps: "Coroutine[Any, Any, None]") -> None:
-        """Runs a coroutine in the event loop that takes answers."""
-        self._thread.start()
+        """Run a coroutine in the event loop that receives answers."""
+        if not self._thread.is_alive():
+            self._thread.start()
         asyncio.run_coroutine_threadsafe(steps, self._loop).result(PATIENCE)
 
+    def run_loop_twice(self) -> None:
+        """Let the event loop run the callbacks that are due, and those that these add."""
+        for _ in range(2):
+            self.run(asyncio.sleep(0))
+
     def connect(self) -> None:
-        self._thread.start()
-        self._loop.call_soon_threadsafe(self.remote.start)
-        self.wait_until(lambda: self.remote.loaded and bool(self.front_ends))
+        async def start() -> None:
+            self.remote.start()
+
+        self.run(start())
+        wait_until(lambda: self.remote.loaded and bool(self.front_ends))
 
     def submit_in_loop(self) -> "Future[Any]":
         """A job that the event loop's thread hands over."""
@@ -101,8 +103,8 @@ class Pair:
 
         count = len(self.engine.jobs)
         futures: list[Future[Any]] = []
-        asyncio.run_coroutine_threadsafe(submit(), self._loop).result(PATIENCE)
-        self.wait_until(lambda: len(self.engine.jobs) == count + 1)
+        self.run(submit())
+        wait_until(lambda: len(self.engine.jobs) == count + 1)
         return futures[0]
 
     def _submit(self) -> "Future[Any]":
@@ -113,7 +115,7 @@ class Pair:
         """A job that has come to the engine."""
         count = len(self.engine.jobs)
         future = self._submit()
-        self.wait_until(lambda: len(self.engine.jobs) == count + 1)
+        wait_until(lambda: len(self.engine.jobs) == count + 1)
         return future
 
     def close(self) -> None:
@@ -127,10 +129,9 @@ class Pair:
 
 
 @pytest.fixture
-def pair(artifact: Artifact, wait_until: Callable[[Callable[[], bool]], None]) -> Iterator[Pair]:
-    pair = Pair(artifact, wait_until)
-    yield pair
-    pair.close()
+def pair(artifact: Artifact) -> Iterator[Pair]:
+    with contextlib.closing(Pair(artifact)) as pair:
+        yield pair
 
 
 def test_results_resolve_their_futures_and_free_memory(pair: Pair) -> None:
@@ -141,8 +142,8 @@ def test_results_resolve_their_futures_and_free_memory(pair: Pair) -> None:
         pair.engine.jobs[number].set_result(number)
         assert futures[number].result(PATIENCE) == number
     futures[1].cancel()
-    pair.wait_until(pair.engine.jobs[1].cancelled)
-    pair.wait_until(lambda: pair.arena.is_empty and pair.remote.waiting == 0)
+    wait_until(pair.engine.jobs[1].cancelled)
+    wait_until(lambda: pair.arena.is_empty and pair.remote.waiting == 0)
 
 
 def test_a_result_without_a_pickle_fails_one_job(pair: Pair, caplog: pytest.LogCaptureFixture) -> None:
@@ -153,7 +154,7 @@ def test_a_result_without_a_pickle_fails_one_job(pair: Pair, caplog: pytest.LogC
         first.result(PATIENCE)
     pair.engine.jobs[1].set_result("good")
     assert second.result(PATIENCE) == "good"
-    pair.wait_until(lambda: pair.arena.is_empty and pair.remote.waiting == 0)
+    wait_until(lambda: pair.arena.is_empty and pair.remote.waiting == 0)
     assert "a request failed" in caplog.text
 
 
@@ -174,14 +175,13 @@ def test_a_disconnected_front_end_cancels_its_jobs(pair: Pair) -> None:
     pair.connect()
     pair.submit()
     assert pair.remote.stop(PATIENCE)
-    pair.wait_until(pair.engine.jobs[0].cancelled)
+    wait_until(pair.engine.jobs[0].cancelled)
     assert pair.front_ends == []
 
 
 def test_the_event_loop_stays_awake_for_a_lone_job_after_a_short_wait(
-    artifact: Artifact, wait_until: Callable[[Callable[[], bool]], None], monkeypatch: pytest.MonkeyPatch
+    artifact: Artifact, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pair = Pair(artifact, wait_until, busy_poll=PATIENCE)
     turns: list[None] = []
 
     def is_lone(remote: RemoteEngine) -> bool:
@@ -189,24 +189,21 @@ def test_the_event_loop_stays_awake_for_a_lone_job_after_a_short_wait(
         return len(remote._pending) == 1
 
     monkeypatch.setattr(RemoteEngine, "_is_lone", property(is_lone))
-    try:
+    with contextlib.closing(Pair(artifact, busy_poll=PATIENCE)) as pair:
         pair.connect()
         first = pair.submit_in_loop()
-        time.sleep(0.1)
+        pair.run_loop_twice()
         assert len(turns) == 2  # asked by `submit` itself: no wait has been short yet
         pair.engine.jobs[0].set_result("good")
         assert first.result(PATIENCE) == "good"
         second = pair.submit_in_loop()
-        pair.wait_until(lambda: len(turns) > 100)
+        wait_until(lambda: len(turns) > 100)
         pair.engine.jobs[1].set_result("good")
         assert second.result(PATIENCE) == "good"
-        pair.wait_until(lambda: pair.remote.waiting == 0)
-        time.sleep(0.05)
+        pair.run_loop_twice()
         before = len(turns)
-        time.sleep(0.1)
+        pair.run_loop_twice()
         assert len(turns) == before
-    finally:
-        pair.close()
 
 
 def test_an_invalid_message_disconnects_its_front_end(pair: Pair, caplog: pytest.LogCaptureFixture) -> None:
@@ -215,9 +212,9 @@ def test_an_invalid_message_disconnects_its_front_end(pair: Pair, caplog: pytest
     link = pair.remote._link
     assert link is not None
     link.send(b"nothing that was pickled")
-    pair.wait_until(lambda: stranger not in pair.front_ends)
+    wait_until(lambda: stranger not in pair.front_ends)
     assert "a front end sent an invalid message" in caplog.text
-    pair.wait_until(lambda: bool(pair.front_ends) and not pair.remote.missing)  # it connects again
+    wait_until(lambda: bool(pair.front_ends) and not pair.remote.missing)  # it connects again
     future = pair.submit()
     pair.engine.jobs[0].set_result("good")
     assert future.result(PATIENCE) == "good"
@@ -239,71 +236,42 @@ def test_a_lost_engine_fails_its_jobs(pair: Pair) -> None:
     with pytest.raises(Exception, match="has ended; try again later"):
         future.result(PATIENCE)
     assert pair.arena.is_empty
-    pair.wait_until(lambda: not pair.remote.missing)  # it is asked again
+    wait_until(lambda: not pair.remote.missing)  # it is asked again
     again = pair.submit()
     pair.engine.jobs[-1].set_result("good")
     assert again.result(PATIENCE) == "good"
 
 
-def test_waits_for_silent_engines_at_the_same_time(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(remote_engine, "_FIRST_ATTEMPTS", 1.0)
-    with contextlib.ExitStack() as stack:
-        addresses = [new_address("cpu") for _ in range(8)]
-        for address in addresses:
-            stack.enter_context(Listener(address.path, "AF_UNIX"))  # which takes connections, and is silent
-        silent = [RemoteEngine(address, pair.arena, 8) for address in addresses]
-        engines = RemoteEngines([*silent, pair.remote])
-        took: list[float] = []
+def test_silent_engines_delay_the_start_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 100.0
+    timeouts: list[float] = []
+    monkeypatch.setattr(time, "monotonic", lambda: now)
 
-        async def start() -> None:
-            begun = time.monotonic()
-            engines.start()
-            took.append(time.monotonic() - begun)
+    class Silent:
+        def start(self) -> None:
+            pass
 
-        pair.run(start())
-        assert 1.0 <= took[0] < 5.0
-        pair.wait_until(lambda: pair.remote.loaded)
-        assert len(engines.missing) == 8
-        for engine in silent:
-            engine.stop(0)
+        def wait_for_first_attempt(self, timeout: float) -> None:
+            nonlocal now
+            timeouts.append(timeout)
+            now += timeout
+
+    engines: Any = [Silent(), Silent()]
+    RemoteEngines(engines).start()
+    assert timeouts == [5, 0]
 
 
-def test_uses_a_ready_engine_at_once(artifact: Artifact) -> None:
-    address = new_address("cpu")
-    listener = Listener(address.path, "AF_UNIX", authkey=address.key)
-    ended = threading.Event()
-
-    def engine() -> None:
-        with listener.accept() as connection:
-            time.sleep(0.3)  # it is busy
-            connection.send((artifact.metadata.to_json(), "cpu"))
-            connection.recv()
-            os.close(recv_handle(connection))
-            ended.wait(60)
-
-    thread = threading.Thread(target=engine)
-    thread.start()
+def test_the_start_waits_for_a_ready_engine_and_for_no_missing_one(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(remote_engine, "_FIRST_ATTEMPTS", 2 * PATIENCE)
+    missing = RemoteEngine(new_address("cpu"), pair.arena, 8)
 
     async def start() -> None:
-        remote = RemoteEngines([RemoteEngine(address, Arena(1 << 16), 4)])
-        remote.start()
-        assert remote.ready_artifact().metadata.to_json() == artifact.metadata.to_json()
-        ended.set()
-        assert await asyncio.to_thread(remote.stop, 60)
-
-    asyncio.run(start())
-    thread.join(60)
-    listener.close()
-
-
-def test_start_does_not_wait_for_a_missing_engine() -> None:
-    async def start() -> None:
-        remote = RemoteEngines([RemoteEngine(new_address("cpu"), Arena(1 << 16), 4)])
-        begun = time.monotonic()
-        remote.start()
-        assert time.monotonic() - begun < 4
+        RemoteEngines([missing, pair.remote]).start()
+        assert pair.remote.ready_artifact().device == torch.device("cpu")
         with pytest.raises(NotReadyError, match="still loading"):
-            remote.ready_artifact()
-        assert await asyncio.to_thread(remote.stop, 60)
+            missing.ready_artifact()
 
-    asyncio.run(start())
+    pair.run(start())
+    missing.stop(PATIENCE)
