@@ -24,6 +24,8 @@ MODEL: dict[str, Any] = {
     "service": {"version": "1", "torch": "2", "device": "cpu", "limits": LIMITS},
 }
 
+IMAGES = [str(number).encode() for number in range(20)]
+
 
 def images_of(request: httpx.Request) -> list[bytes]:
     """The files in a request: one as it is, several in a form."""
@@ -70,8 +72,7 @@ def numbers(results: list[ImageDetections | LensboxError]) -> list[int | str]:
 def test_a_batch_is_no_larger_than_asked_for_and_taken(batch_size: int, most: int) -> None:
     service = Service()
     with faked(service, connections=1) as client:
-        images = [str(number).encode() for number in range(20)]
-        assert numbers(list(client.detect_many(images, batch_size=batch_size))) == list(range(20))
+        assert numbers(list(client.detect_many(IMAGES, batch_size=batch_size))) == list(range(20))
         with pytest.raises(ValueError, match="batch_size must be at least 1, got 0"):
             client.detect_many([], batch_size=0)
     assert max(len(images) for images in service.requests) == most
@@ -122,34 +123,21 @@ def test_bad_images_are_errors_in_their_places(url: str, photos: Path) -> None:
     assert str(number).endswith("got int")
 
 
-def test_a_bad_image_fails_alone() -> None:
-    """A defect of the service, say."""
-
+@pytest.mark.parametrize(("status", "sizes"), [(500, [3, 1]), (401, [3])])
+def test_a_failed_request_is_sent_again_by_image_if_that_may_help(status: int, sizes: list[int]) -> None:
     def answer(images: list[bytes]) -> httpx.Response:
-        return problem(500, "internal_error") if b"13" in images else answered(images)
+        return problem(status, "failed") if b"13" in images else answered(images)
 
     service = Service(answer)
     with faked(service, connections=1) as client:
-        results = list(client.detect_many(str(number).encode() for number in range(20)))
-    assert [index for index, result in enumerate(results) if isinstance(result, ServiceError)] == [13]
-    failed = [images for images in service.requests if b"13" in images]
-    assert [len(images) for images in failed] == [3, 1]
-
-
-def test_an_error_of_all_images_is_not_retried() -> None:
-    def answer(images: list[bytes]) -> httpx.Response:
-        return problem(401, "unauthorized") if b"10" in images else answered(images)
-
-    service = Service(answer)
-    with faked(service, connections=1) as client:
-        results = list(client.detect_many(str(number).encode() for number in range(20)))
-    (refused,) = [images for images in service.requests if b"10" in images]
-    assert len(refused) == 3
+        results = list(client.detect_many(IMAGES))
+    requests = [images for images in service.requests if b"13" in images]
+    assert [len(images) for images in requests] == sizes
     failed = {index for index, result in enumerate(results) if isinstance(result, ServiceError)}
-    assert failed == {int(image) for image in refused}
+    assert failed == {int(image) for image in requests[-1]}
 
 
-def test_a_request_of_many_is_sent_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_refused_request_is_sent_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("lensbox.client.connection._waited_in_vain", lambda seconds, stopped: False)
     refused: list[list[bytes]] = []
 
@@ -159,10 +147,8 @@ def test_a_request_of_many_is_sent_again(monkeypatch: pytest.MonkeyPatch) -> Non
             return problem(503, "overloaded", **{"Retry-After": "1"})
         return answered(images)
 
-    service = Service(answer)
-    with faked(service, connections=1) as client:
-        images = [str(number).encode() for number in range(20)]
-        assert numbers(list(client.detect_many(images))) == list(range(20))
+    with faked(Service(answer), connections=1) as client:
+        assert numbers(list(client.detect_many(IMAGES))) == list(range(20))
     assert refused
 
 
@@ -170,8 +156,7 @@ def test_a_request_of_many_is_sent_again(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_sends_one_image_at_a_time_without_limits(model: Any) -> None:
     service = Service(model=model)
     with faked(service, connections=1) as client:
-        images = [str(number).encode() for number in range(9)]
-        assert numbers(list(client.detect_many(images))) == list(range(9))
+        assert numbers(list(client.detect_many(IMAGES[:9]))) == list(range(9))
     assert all(len(images) == 1 for images in service.requests)
     assert service.asked_for_model == 1
 
@@ -195,7 +180,7 @@ def test_rejects_answers_of_another_service(document: Any) -> None:
         return answered(images) if len(images) < 3 else httpx.Response(200, content=json.dumps(document))
 
     with faked(Service(answer), connections=1) as client:
-        results = list(client.detect_many(str(number).encode() for number in range(20)))
+        results = list(client.detect_many(IMAGES))
     errors = [result for result in results if isinstance(result, ServiceError)]
     assert errors
     assert {error.code for error in errors} == {"unexpected_answer"}
@@ -208,12 +193,3 @@ def test_the_pace_follows_the_answers() -> None:
         pace.answered(seconds, most=6)
         sizes.append(pace.images)
     assert sizes == [2, 4, 6, 6, 6, 3, 1, 2, 1, 1, 1]
-
-
-def test_the_model_and_its_limits_are_typed(url: str) -> None:
-    with Client(url) as client:
-        model, metadata = client.model(), client.metadata()
-    assert (model.name, model.classes, model.device) == (metadata["name"], (), "cpu")
-    assert model.score_threshold == metadata["defaults"]["score_threshold"]
-    assert model.limits.max_images == 32
-    assert model.limits.max_body_bytes == metadata["service"]["limits"]["max_body_bytes"]
