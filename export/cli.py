@@ -15,6 +15,7 @@ from lensbox.common.command import FILE, Command, fraction
 from lensbox.common.errors import InputError
 from lensbox.common.files import atomic_write
 from lensbox.export.options import SUFFIXES, ExportArguments
+from lensbox.export.progress import shown_progress
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -192,7 +193,9 @@ def export(**arguments: Any) -> None:
     asked = ExportArguments(**arguments)
     with _orderly_sigterm():
         asked.check()
-        for path, content in _files(asked).items():
+        with shown_progress():
+            files = _files(asked)
+        for path, content in files.items():
             atomic_write(path, content)
             click.echo(path)
 

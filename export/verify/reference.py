@@ -11,7 +11,9 @@ from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
+from torch.utils.flop_counter import FlopCounterMode
 
+from lensbox.export.progress import counted
 from lensbox.export.verify.pictures import drawn_pictures
 from lensbox.export.verify.tolerances import TOLERANCES
 from lensbox.export.wrapper import deployed
@@ -28,7 +30,9 @@ Detect = Callable[[Tensor, float, float], Answer]
 _NOISE_CANVASES = 3
 _SECONDS = 0.1  # for timing one batch size, and at least one call after the first
 _ROUNDING = 1e-6
-_SLOW = 0.5  # seconds for a canvas, from which on fewer canvases are compared
+# For a canvas, from which on fewer canvases are compared: about half a second of one core. Operations are
+# counted, as a clock would let the same export compare more or less on another machine.
+_MOST_OPERATIONS = 2e10
 _FEW = 7
 
 
@@ -51,10 +55,9 @@ class Reference:
         self.batches = tuple(batches)
         canvases, self.pictures = comparison_canvases(detector, pictures, max(batches))
         self.canvases = canvases
-        start = time.perf_counter()
-        self.detect(canvases[:1], *thresholds)
-        if time.perf_counter() - start > _SLOW:
-            _logger.info("one canvas takes %.1f s: comparing fewer", time.perf_counter() - start)
+        operations = self._operations(canvases[:1], thresholds)
+        if operations > _MOST_OPERATIONS:
+            _logger.info("one canvas takes %.0f billion operations: comparing fewer", operations / 1e9)
             self.canvases = canvases[: len(pictures) + _FEW]
             self.pictures = min(self.pictures, len(self.canvases))
             self.batches = tuple(size for size in self.batches if size <= _FEW)
@@ -77,6 +80,12 @@ class Reference:
         with torch.no_grad():
             self.loss = float(own(self.predictions, self.targets))
 
+    def _operations(self, canvases: Tensor, thresholds: tuple[float, float]) -> int:
+        """Return the number of floating-point operations of products and convolutions."""
+        with FlopCounterMode(display=False) as counter:
+            self.detect(canvases, *thresholds)
+        return int(counter.get_total_flops())
+
     def detect(self, canvases: Tensor, score: float, iou: float) -> Answer:
         """Return the outputs of `detect` by name."""
         with torch.no_grad():
@@ -86,7 +95,7 @@ class Reference:
         """Return the detections in each canvas at these thresholds."""
         if thresholds not in self._found:
             with one_thread():
-                answers = [self.detect(canvas[None], *thresholds) for canvas in self.canvases]
+                answers = list(answers_of(lambda part: self.detect(part, *thresholds), self.canvases, 1))
             self.slots = slots_of(answers)
             self._found[thresholds] = [found_in(answer, self.slots) for answer in answers]
         return self._found[thresholds]
@@ -96,7 +105,7 @@ class Reference:
         module: Any = deployed(self.detector)
         found = []
         with torch.no_grad(), one_thread():
-            for photograph in self.canvases:
+            for photograph in counted(self.canvases, "photographs"):
                 canvases, geometry = module.preprocess([photograph], None)
                 answer = self.detect(canvases, *self.thresholds)
                 restored = {**answer, "boxes": module.restore(answer["boxes"], geometry)}
@@ -121,7 +130,8 @@ class Reference:
         change = Difference()
         detector: Any = noisy
         with torch.no_grad(), one_thread():
-            for canvas, expected in zip(self.canvases, self.found(self.thresholds), strict=True):
+            pairs = list(zip(self.canvases, self.found(self.thresholds), strict=True))
+            for canvas, expected in counted(pairs, "canvases"):
                 actual = found_in(named(detector.detect(canvas[None], *self.thresholds)), self.slots)
                 change.add(expected, actual, self.thresholds, TOLERANCES["cpu"].limits(expected), "")
         return change.others / max(change.expected, 1)
@@ -178,5 +188,5 @@ def answers_of(detect: Callable[[Tensor], Answer], canvases: Tensor, batch: int)
     """
     if batch > len(canvases):
         canvases = canvases.repeat(-(-batch // len(canvases)), 1, 1, 1)[:batch]
-    for first in range(0, len(canvases), batch):
+    for first in counted(range(0, len(canvases), batch), f"batches of {batch}"):
         yield detect(canvases[first : first + batch])
