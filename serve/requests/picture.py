@@ -21,12 +21,8 @@ _FORMATS: Mapping[str, tuple[str, dict[str, Any]]] = {
 }
 PICTURE_TYPES = tuple(_FORMATS)
 
-_TOKEN = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
-# A comma inside quotes separates nothing. Quotes need not end, so the regex never backtracks.
-_ITEM = re.compile(r'(?:"(?:[^"\\]|\\.?)*"?|[^,"])+')
-_RANGE = re.compile(rf"\s*({_TOKEN})/({_TOKEN})\s*(?:;|$)")
-_QUALITY = re.compile(r";\s*q\s*=\s*(0(?:\.\d{0,3})?|1(?:\.0{0,3})?)\s*(?:;|$)", re.IGNORECASE)
-_ANY_QUALITY = re.compile(r";\s*q\s*=", re.IGNORECASE)
+_IS_QUALITY = re.compile(r"q\s*=")
+_QUALITY = re.compile(r"0(\.\d{0,3})?|1(\.0{0,3})?")
 
 
 def picture(
@@ -63,33 +59,28 @@ def negotiated(accept: Sequence[str], offered: Sequence[str]) -> str:
     accept: the values of the client's Accept headers; without a legible one, all types are acceptable. The
     most specific range of a type counts. Raises ApiError (406) if no type is acceptable.
     """
-    if all(value in ("", "*/*") for value in accept):  # the usual case
-        return offered[0]
-    ranges = [found for item in _ITEM.findall(",".join(accept)) if (found := _range(item)) is not None]
+    items = ",".join(accept).lower().split(",")
+    ranges = dict(found for item in items if (found := _range(item)) is not None)
     if not ranges:
         return offered[0]
-    best = max(offered, key=lambda media_type: _quality(media_type, ranges))
-    if _quality(best, ranges) == 0:
+
+    def quality(media_type: str) -> float:
+        kind = media_type.partition("/")[0]
+        names = (media_type, f"{kind}/*", "*/*")
+        return next((ranges[name] for name in names if name in ranges), 0.0)
+
+    best = max(offered, key=quality)
+    if quality(best) == 0:
         message = f"Accept must allow {' or '.join(offered)}, got {shown(', '.join(accept))}"
         raise ApiError(406, "not_acceptable", message)
     return best
 
 
 def _range(item: str) -> tuple[str, float] | None:
-    """Return a media range in small letters and its quality value; None if it is malformed."""
-    found = _RANGE.match(item)
-    if found is None or (found[1] == "*" and found[2] != "*"):
+    """Return a media range, such as image/*, and its quality value; None if it is malformed."""
+    name, *options = (part.strip() for part in item.split(";"))
+    kind, slash, subtype = name.partition("/")
+    if not slash or (kind == "*" and subtype != "*"):
         return None
-    quality = _QUALITY.search(item)
-    if quality is None and _ANY_QUALITY.search(item):
-        return None
-    return f"{found[1]}/{found[2]}".lower(), float(quality[1]) if quality else 1.0
-
-
-def _quality(media_type: str, ranges: Sequence[tuple[str, float]]) -> float:
-    kind = media_type.partition("/")[0]
-    for wanted in (media_type, f"{kind}/*", "*/*"):
-        qualities = [quality for name, quality in ranges if name == wanted]
-        if qualities:
-            return max(qualities)
-    return 0.0
+    quality = next((option.partition("=")[2].strip() for option in options if _IS_QUALITY.match(option)), "1")
+    return (name, float(quality)) if _QUALITY.fullmatch(quality) else None

@@ -26,6 +26,11 @@ _ANSWER = Losses(0.25, None, None)
 _SETTINGS = Settings(Path("unused"), queue_size=1)
 
 
+Make = Callable[..., Instance]
+Begin = Callable[..., "Future[Any]"]
+WaitUntil = Callable[[Callable[[], bool]], None]
+
+
 class Started:
     """Records what `on_started` was called with, and lets a test wait for it."""
 
@@ -61,32 +66,39 @@ def make(fake: Any) -> Iterator[Callable[..., Instance]]:
         assert instance.stop(_PATIENCE)
 
 
-def _begin(instance: Instance, fake: Any, wait_until: Callable[..., None]) -> Any:
-    """Submits a job and returns its future once the job is running behind the closed gate."""
-    fake.gate.clear()
-    count = len(fake.calls)
-    future = instance.submit(_LOSS)
-    wait_until(lambda: len(fake.calls) > count)
-    return future
+@pytest.fixture
+def begin(fake: Any, wait_until: Callable[..., None]) -> Callable[..., "Future[Any]"]:
+    """Submits a job, and returns its future once the job is running behind the closed gate."""
+
+    def begin(instance: Instance, job: Any = _LOSS) -> "Future[Any]":
+        fake.gate.clear()
+        count = len(fake.calls)
+        future: Future[Any] = instance.submit(job)
+        wait_until(lambda: len(fake.calls) > count)
+        return future
+
+    return begin
 
 
-def test_computes_in_one_thread(make: Callable[..., Instance], fake: Any) -> None:
+def _results(*futures: "Future[Any]") -> list[Any]:
+    return [future.result(_PATIENCE) for future in futures]
+
+
+def test_computes_in_one_thread(make: Make, fake: Any) -> None:
     instance = make(queue_size=20)
     futures = [instance.submit(_LOSS) for _ in range(10)]
     image = torch.zeros(3, 5, 7, dtype=torch.uint8)
     found = instance.submit(DetectJob(Photo.of(image), 0.25, None)).result(_PATIENCE)
-    assert [future.result(_PATIENCE) for future in futures] == [_ANSWER] * 10
+    assert _results(*futures) == [_ANSWER] * 10
     assert found.boxes.tolist() == [[1, 2, 3, 4]]
     assert fake.calls == [("loss", (2, 4))] * 10 + [("detect", ((3, 5, 7), 0.25, None))]
     assert len(fake.threads) == 1
     assert threading.get_ident() not in fake.threads
 
 
-def test_refuses_jobs_when_the_queue_is_full(
-    make: Callable[..., Instance], fake: Any, wait_until: Callable[..., None]
-) -> None:
+def test_refuses_jobs_when_the_queue_is_full(make: Make, fake: Any, begin: Begin) -> None:
     instance = make(queue_size=2)
-    running = _begin(instance, fake, wait_until)
+    running = begin(instance)
     waiting = [instance.submit(_LOSS)]
     instance.check_room()
     waiting.append(instance.submit(_LOSS))
@@ -94,15 +106,13 @@ def test_refuses_jobs_when_the_queue_is_full(
         with pytest.raises(OverloadError, match="2 jobs already wait"):
             refused()
     fake.gate.set()
-    assert [future.result(_PATIENCE) for future in (running, *waiting)] == [_ANSWER] * 3
+    assert _results(running, *waiting) == [_ANSWER] * 3
     assert instance.submit(_LOSS).result(_PATIENCE) == _ANSWER
 
 
-def test_drops_cancelled_jobs(
-    make: Callable[..., Instance], fake: Any, wait_until: Callable[..., None]
-) -> None:
+def test_drops_cancelled_jobs(make: Make, fake: Any, begin: Begin) -> None:
     instance = make()
-    running = _begin(instance, fake, wait_until)
+    running = begin(instance)
     dropped = instance.submit(DetectJob(Photo.of(torch.zeros(1, 1, 1, dtype=torch.uint8)), None, None))
     last = instance.submit(_LOSS)
     assert dropped.cancel()
@@ -115,9 +125,7 @@ def test_drops_cancelled_jobs(
 
 
 @pytest.mark.parametrize("failures", [["boxes differ"], None])
-def test_gives_up_a_model_that_fails_its_self_test(
-    make: Callable[..., Instance], fake: Any, failures: list[str] | None
-) -> None:
+def test_gives_up_a_model_that_fails_its_self_test(make: Make, fake: Any, failures: list[str] | None) -> None:
     instance = make()
     fake.error = RuntimeError("CUDA error: an illegal memory access was encountered")
     if failures is None:
@@ -132,11 +140,9 @@ def test_gives_up_a_model_that_fails_its_self_test(
         instance.submit(_LOSS)
 
 
-def test_stop_finishes_queued_jobs(
-    make: Callable[..., Instance], fake: Any, wait_until: Callable[..., None]
-) -> None:
+def test_stop_finishes_queued_jobs(make: Make, fake: Any, wait_until: WaitUntil, begin: Begin) -> None:
     instance = make()
-    futures = [_begin(instance, fake, wait_until)]
+    futures = [begin(instance)]
     futures += [instance.submit(_LOSS) for _ in range(3)]
     stopped: list[bool] = []
     stopper = threading.Thread(target=lambda: stopped.append(instance.stop(_PATIENCE)))
@@ -152,12 +158,12 @@ def test_stop_finishes_queued_jobs(
     assert [future.result() for future in futures] == [_ANSWER] * 4
 
 
-def test_stop_gives_up_on_a_stuck_device(fake: Any, wait_until: Callable[..., None]) -> None:
+def test_stop_gives_up_on_a_stuck_device(fake: Any, begin: Begin) -> None:
     started = Started()
     instance = Instance(lambda: fake, _SETTINGS, started)
     instance.start()
     started.wait()
-    running = _begin(instance, fake, wait_until)
+    running = begin(instance)
     assert not instance.stop(0.01)
     assert not instance.stop(0.01)  # asked again
     fake.gate.set()
@@ -166,12 +172,7 @@ def test_stop_gives_up_on_a_stuck_device(fake: Any, wait_until: Callable[..., No
 
 def test_stop_during_the_load(fake: Any) -> None:
     loading, started = threading.Event(), Started()
-
-    def load() -> Any:
-        assert loading.wait(_PATIENCE)
-        return fake
-
-    instance = Instance(load, _SETTINGS, started)
+    instance = Instance(lambda: fake if loading.wait(_PATIENCE) else None, _SETTINGS, started)
     instance.start()
     assert not instance.stop(0.01)
     loading.set()
@@ -183,31 +184,25 @@ def _photo(*shape: int) -> DetectJob:
     return DetectJob(Photo.of(torch.zeros(shape or (1, 2, 3), dtype=torch.uint8)), None, None)
 
 
-def test_batches_queued_jobs(
-    make: Callable[..., Instance], fake: Any, wait_until: Callable[..., None]
-) -> None:
+def test_batches_queued_jobs(make: Make, fake: Any, begin: Begin) -> None:
     instance = make(queue_size=20, max_batch=4)
-    running = _begin(instance, fake, wait_until)
+    running = begin(instance)
     futures = [instance.submit(_photo(1, 1, width)) for width in range(1, 7)]
     fake.gate.set()
-    for future in (running, *futures):
-        future.result(_PATIENCE)
+    _results(running, *futures)
     assert fake.batches == [1, 4, 2]
     assert [shape for _, (shape, _, _) in fake.calls[1:]] == [(1, 1, width) for width in range(1, 7)]
 
 
-def test_only_jobs_of_one_kind_and_thresholds_share_a_batch(
-    make: Callable[..., Instance], fake: Any, wait_until: Callable[..., None]
-) -> None:
+def test_only_jobs_of_one_kind_and_thresholds_share_a_batch(make: Make, fake: Any, begin: Begin) -> None:
     instance = make(queue_size=20)
-    running = _begin(instance, fake, wait_until)
+    running = begin(instance)
     photo = Photo.of(torch.zeros(1, 2, 3, dtype=torch.uint8))
     jobs: list[Any] = [DetectJob(photo, threshold, None) for threshold in (0.5, None, 0.5)]
     jobs += [CanvasJob(torch.zeros(2, 1, 4, 4, dtype=torch.uint8)), DetectJob(photo, None, None)]
     futures = [instance.submit(job) for job in jobs]
     fake.gate.set()
-    for future in (running, *futures):
-        future.result(_PATIENCE)
+    _results(running, *futures)
     # The oldest one that waits says of what kind the next batch is.
     assert [(name, rest[1:]) for name, rest in fake.calls[1:]] == [
         *[("detect", (0.5, None))] * 2,
@@ -217,20 +212,10 @@ def test_only_jobs_of_one_kind_and_thresholds_share_a_batch(
     assert fake.batches == [1, 2, 2, 1]
 
 
-def test_waits_for_a_full_batch_up_to_max_delay(make: Callable[..., Instance], fake: Any) -> None:
-    instance = make(max_batch=3, max_delay=1000.0)
-    futures = [instance.submit(_photo()) for _ in range(4)]
-    for future in futures:
-        future.result(_PATIENCE)
-    assert fake.batches == [3, 1]
-
-
-def test_a_bad_image_does_not_fail_its_batch(
-    make: Callable[..., Instance], fake: Any, wait_until: Callable[..., None]
-) -> None:
+def test_a_bad_image_does_not_fail_its_batch(make: Make, fake: Any, begin: Begin) -> None:
     instance = make(queue_size=20)
     fake.bad_shape = (3, 9, 9)
-    running = _begin(instance, fake, wait_until)
+    running = begin(instance)
     good, bad, other = (instance.submit(_photo(*shape)) for shape in ((1, 2, 2), (3, 9, 9), (1, 3, 3)))
     fake.gate.set()
     assert running.result(_PATIENCE) == _ANSWER
@@ -240,11 +225,9 @@ def test_a_bad_image_does_not_fail_its_batch(
     assert instance.state is State.READY
 
 
-def test_answers_queued_jobs_when_the_model_fails(
-    make: Callable[..., Instance], fake: Any, wait_until: Callable[..., None]
-) -> None:
+def test_answers_queued_jobs_when_the_model_fails(make: Make, fake: Any, begin: Begin) -> None:
     instance = make(queue_size=20)
-    running = _begin(instance, fake, wait_until)
+    running = begin(instance)
     waiting: list[Future[Any]] = [instance.submit(_LOSS), instance.submit(_photo())]
     fake.error = fake.self_test_error = RuntimeError("CUDA error: an illegal memory access was encountered")
     fake.gate.set()
@@ -256,52 +239,43 @@ def test_answers_queued_jobs_when_the_model_fails(
     assert len(fake.calls) == 1
 
 
-def test_jobs_given_up_make_room(
-    make: Callable[..., Instance], fake: Any, wait_until: Callable[..., None]
-) -> None:
+def test_jobs_given_up_make_room(make: Make, fake: Any, begin: Begin) -> None:
     instance = make(queue_size=2)
-    running = _begin(instance, fake, wait_until)
+    running = begin(instance)
     cancelled, late = instance.submit(_photo()), instance.submit(_photo(), deadline=0.0)
     cancelled.cancel()
     last = instance.submit(_photo())
     with pytest.raises(DeadlineError):
         late.result(0)
     fake.gate.set()
-    last.result(_PATIENCE)
-    running.result(_PATIENCE)
+    _results(last, running)
 
 
-def test_the_queue_is_bounded_by_bytes(
-    make: Callable[..., Instance], fake: Any, wait_until: Callable[..., None]
-) -> None:
+def test_the_queue_is_bounded_by_bytes(make: Make, fake: Any, begin: Begin) -> None:
     instance = make(queue_size=20, queue_bytes=100)
-    running = _begin(instance, fake, wait_until)
+    running = begin(instance)
     large = instance.submit(_photo(1, 10, 11))  # alone it may be larger
     with pytest.raises(OverloadError, match="110 bytes of images already wait"):
         instance.submit(_photo(1, 1, 1))
     fake.gate.set()
-    large.result(_PATIENCE)
-    running.result(_PATIENCE)
+    _results(large, running)
     fake.gate.clear()
-    running = _begin(instance, fake, wait_until)
+    running = begin(instance)
     fitting = [instance.submit(_photo(1, 5, 10)) for _ in range(2)]
     with pytest.raises(OverloadError, match="100 bytes of images already wait"):
         instance.check_room()
     fake.gate.set()
-    for future in (running, *fitting):
-        future.result(_PATIENCE)
+    _results(running, *fitting)
 
 
-def test_canvases_are_cut_into_batches_and_joined(
-    make: Callable[..., Instance], fake: Any, wait_until: Callable[..., None]
-) -> None:
+def test_canvases_are_cut_into_batches_and_joined(make: Make, fake: Any, begin: Begin) -> None:
     instance = make(queue_size=20, max_batch=4)
-    running = _begin(instance, fake, wait_until)
+    running = begin(instance)
     canvases = torch.arange(14, dtype=torch.uint8).reshape(14, 1, 1, 1).expand(14, 1, 2, 2)
     futures = [instance.submit(CanvasJob(part)) for part in canvases.split([1, 2, 9, 1, 1])]
     fake.gate.set()
     running.result(_PATIENCE)
-    found = [future.result(_PATIENCE) for future in futures]
+    found = _results(*futures)
     assert [len(part.boxes) for part in found] == [1, 2, 9, 1, 1]
     assert torch.cat([part.boxes for part in found])[:, 0, 0].tolist() == list(range(14))
     assert all(part.counts.tolist() == [1] * len(part.boxes) and part.labels is None for part in found)
@@ -315,35 +289,24 @@ def _large(value: int = 0) -> CanvasJob:
     return CanvasJob(torch.full([10, 1, 2, 2], value, dtype=torch.uint8))
 
 
-def _begin_large(instance: Instance, fake: Any, wait_until: Callable[..., None], **submitted: Any) -> Any:
-    """Submits a large job and returns its future once its first part is computed behind the closed gate."""
-    fake.gate.clear()
-    future = instance.submit(_large(), **submitted)
-    wait_until(lambda: len(fake.calls) == 1)
-    return future
-
-
 def test_jobs_of_one_call_have_their_turn_between_the_parts_of_large_ones(
-    make: Callable[..., Instance], fake: Any, wait_until: Callable[..., None]
+    make: Make, fake: Any, begin: Begin
 ) -> None:
     instance = make(queue_size=20, max_batch=2)
-    first = _begin_large(instance, fake, wait_until)
+    first = begin(instance, _large())
     second = instance.submit(_large(7))
     small = [instance.submit(_LOSS), *(instance.submit(_photo()) for _ in range(3))]
     fake.gate.set()
-    for future in (first, second, *small):
-        future.result(_PATIENCE)
+    _results(first, second, *small)
     assert first.result().boxes[:, 0, 0].tolist() == [0] * 10
     assert second.result().boxes[:, 0, 0].tolist() == [7] * 10
     turns = ["canvases", "loss", "canvases", "detect", "detect", "canvases", "detect", *["canvases"] * 7]
     assert [name for name, _ in fake.calls] == turns
 
 
-def test_a_bad_part_fails_its_job_alone(
-    make: Callable[..., Instance], fake: Any, wait_until: Callable[..., None]
-) -> None:
+def test_a_bad_part_fails_its_job_alone(make: Make, fake: Any, begin: Begin) -> None:
     instance = make(max_batch=2, queue_size=9)
-    large = _begin_large(instance, fake, wait_until)
+    large = begin(instance, _large())
     fake.error = ValueError("a bad canvas")
     fake.gate.set()
     with pytest.raises(ValueError, match="a bad canvas"):
@@ -354,11 +317,9 @@ def test_a_bad_part_fails_its_job_alone(
     assert len(instance.submit(_large()).result(_PATIENCE).boxes) == 10
 
 
-def test_answers_a_large_job_when_the_model_fails(
-    make: Callable[..., Instance], fake: Any, wait_until: Callable[..., None]
-) -> None:
+def test_answers_a_large_job_when_the_model_fails(make: Make, fake: Any, begin: Begin) -> None:
     instance = make(max_batch=2, queue_size=9)
-    large = _begin_large(instance, fake, wait_until)
+    large = begin(instance, _large())
     fake.bad_shape = (3, 9, 9)
     fake.self_test_error = RuntimeError("CUDA error: an illegal memory access was encountered")
     other = instance.submit(_photo(3, 9, 9))  # its turn is after the first part
@@ -379,30 +340,27 @@ def test_canvases_of_another_kind_are_refused(canvases: torch.Tensor) -> None:
         CanvasJob(canvases)
 
 
-def test_refuses_a_job_that_would_be_late(
-    make: Callable[..., Instance], fake: Any, wait_until: Callable[..., None]
-) -> None:
+def test_refuses_a_job_that_would_be_late(make: Make, fake: Any, wait_until: WaitUntil, begin: Begin) -> None:
     instance = make(queue_size=20, max_batch=1)
     instance._seconds_per_image = 100.0
     assert instance.submit(_photo(), time.monotonic() + _PATIENCE).result(_PATIENCE)  # nothing is before it
     wait_until(lambda: not instance._running)
     instance._seconds_per_image = 100.0
-    running = _begin(instance, fake, wait_until)
+    running = begin(instance)
     waiting = [instance.submit(_photo()) for _ in range(4)]
     for refused in (instance.check_room, lambda deadline: instance.submit(_photo(), deadline)):
         with pytest.raises(OverloadError, match="more than half of its time"):
             refused(time.monotonic() + 300)
     waiting.append(instance.submit(_photo(), time.monotonic() + 3000))
     fake.gate.set()
-    for future in (running, *waiting):
-        future.result(_PATIENCE)
+    _results(running, *waiting)
 
 
 def test_admits_a_small_job_that_does_not_wait_for_all_of_a_large_one(
-    make: Callable[..., Instance], fake: Any, wait_until: Callable[..., None]
+    make: Make, fake: Any, begin: Begin
 ) -> None:
     instance = make(queue_size=20, max_batch=2)
-    large = _begin_large(instance, fake, wait_until)
+    large = begin(instance, _large())
     instance._seconds_per_image = 100.0
     # The running part and at most one more are before it; before another large job, ten images.
     in_time = time.monotonic() + 1200
@@ -411,8 +369,7 @@ def test_admits_a_small_job_that_does_not_wait_for_all_of_a_large_one(
     with pytest.raises(OverloadError, match="more than half of its time"):
         instance.submit(_large(), in_time)
     fake.gate.set()
-    large.result(_PATIENCE)
-    small.result(_PATIENCE)
+    _results(large, small)
 
 
 def test_a_detector_with_too_few_results_fails_its_jobs_alone(
@@ -428,12 +385,7 @@ def test_a_detector_with_too_few_results_fails_its_jobs_alone(
 
 @pytest.mark.parametrize("error", [RuntimeError("no space left"), SystemExit(3)])
 def test_health_checks_fail_when_the_inference_thread_fails(
-    start: Callable[..., Any],
-    fake: Any,
-    png: bytes,
-    monkeypatch: pytest.MonkeyPatch,
-    wait_until: Callable[..., None],
-    error: BaseException,
+    start: Callable[..., Any], fake: Any, png: bytes, monkeypatch: pytest.MonkeyPatch, error: BaseException
 ) -> None:
     running = start()
     client, instance = running.client, running.service.engine
@@ -456,7 +408,7 @@ def test_health_checks_fail_when_the_inference_thread_fails(
 def test_readiness_ends_with_a_stuck_call(
     start: Callable[..., Any],
     fake: Any,
-    wait_until: Callable[..., None],
+    wait_until: WaitUntil,
     png: bytes,
     caplog: pytest.LogCaptureFixture,
     timeout: float,
@@ -487,7 +439,7 @@ class RuinedTimer:
 
 
 def test_a_ruined_context_does_not_stop_measuring(
-    fake: Any, monkeypatch: pytest.MonkeyPatch, wait_until: Callable[..., None]
+    fake: Any, monkeypatch: pytest.MonkeyPatch, wait_until: WaitUntil
 ) -> None:
     detect, batches = fake.detect_images, list[float]()
 

@@ -28,58 +28,43 @@ def test_both_results(first: "Future[int]", second: "Future[str]") -> None:
     assert both.result(0) == (3, "found")
 
 
-def test_the_error_of_either(first: "Future[int]", second: "Future[str]") -> None:
-    both = chained(first, lambda _: second)
-    first.set_exception(KeyError("first"))
-    with pytest.raises(KeyError, match="first"):
-        both.result(0)
-    done: Future[int] = Future()
-    done.set_result(1)
-    both = chained(done, lambda _: second)
-    second.set_exception(KeyError("second"))
-    with pytest.raises(KeyError, match="second"):
-        both.result(0)
-
-
-def test_a_second_step_that_does_not_begin(first: "Future[int]") -> None:
+def test_raises_the_error_of_any_step(first: "Future[int]", second: "Future[str]") -> None:
     def refuse(_: int) -> "Future[str]":
         raise KeyError("full")
 
-    both = chained(first, refuse)
-    first.set_result(1)
-    with pytest.raises(KeyError, match="full"):
-        both.result(0)
+    done: Future[int] = Future()
+    done.set_result(1)
+    steps = {"first": chained(first, lambda _: second), "second": chained(done, lambda _: second)}
+    first.set_exception(KeyError("first"))
+    second.set_exception(KeyError("second"))
+    for name, both in {**steps, "full": chained(done, refuse)}.items():
+        with pytest.raises(KeyError, match=name):
+            both.result(0)
 
 
-def test_cancelling_before_the_first_step_ends(first: "Future[int]") -> None:
+@pytest.mark.parametrize("is_running", [False, True])
+def test_cancelling_the_first_step(first: "Future[int]", is_running: bool) -> None:
     both: Future[Any] = chained(first, lambda _: pytest.fail("it must not begin"))
+    if is_running:
+        assert first.set_running_or_notify_cancel()
     assert both.cancel()
-    assert first.cancelled()
+    assert first.cancelled() is not is_running
+    if is_running:
+        first.set_result(1)
 
 
-def test_cancelling_while_the_first_step_runs(first: "Future[int]") -> None:
-    both: Future[Any] = chained(first, lambda _: pytest.fail("it must not begin"))
-    assert first.set_running_or_notify_cancel()
-    assert both.cancel()
-    first.set_result(1)
-
-
-def test_cancelling_before_the_second_step_begins(first: "Future[int]", second: "Future[str]") -> None:
+@pytest.mark.parametrize("is_running", [False, True])
+def test_cancelling_the_second_step(first: "Future[int]", second: "Future[str]", is_running: bool) -> None:
     both = chained(first, lambda _: second)
     first.set_result(1)
+    if is_running:
+        assert second.set_running_or_notify_cancel()
     assert both.cancel()
-    assert second.cancelled()
+    assert second.cancelled() is not is_running
+    if is_running:
+        second.set_result("late")
     with pytest.raises(CancelledError):
         both.result(0)
-
-
-def test_a_result_after_cancelling_is_dropped(first: "Future[int]", second: "Future[str]") -> None:
-    both = chained(first, lambda _: second)
-    first.set_result(1)
-    assert second.set_running_or_notify_cancel()
-    assert both.cancel()
-    second.set_result("late")
-    assert both.cancelled()
 
 
 class Large:
