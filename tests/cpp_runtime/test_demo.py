@@ -85,15 +85,10 @@ def test_demo_says_where_no_face_was_found(
     assert "demo: no face was found in grace_hopper.jpg" in capfd.readouterr().err
 
 
-def test_demo_says_that_the_runner_failed(
+def test_demo_says_that_the_runner_failed_or_is_missing(
     arguments: list[str], tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     assert demo.main([*arguments, "--artifact", str(tmp_path / "absent.pt")]) == 1
-    errors = capfd.readouterr().err
-    assert "absent.pt: no such file" in errors
-    assert "demo: lensbox_runner detect failed with exit code 3" in errors
-
-
-def test_demo_says_how_to_build_the_runner(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "demo: lensbox_runner detect failed with exit code 3" in capfd.readouterr().err
     assert demo.main(["--runner", str(tmp_path / "absent")]) == 1
-    assert "make runner" in capsys.readouterr().err
+    assert "make runner" in capfd.readouterr().err

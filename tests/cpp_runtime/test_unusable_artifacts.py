@@ -4,6 +4,7 @@ import os
 import random
 import shutil
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import PIL.Image
@@ -32,14 +33,41 @@ class Plain(nn.Module):
         return x
 
 
-def test_an_exported_program_is_named(run: Run, tmp_path: Path) -> None:
-    path = tmp_path / "detector.program.pt2"
+def save_program(path: Path) -> None:
     with quiet_export():
         torch.export.save(torch.export.export(nn.ReLU(), (torch.zeros(2),)), path)
     seal(path)
-    for command in ("info", "selftest"):
-        result = run(command, "--artifact", path)
-        assert_refused(result, "detector.program.pt2: an exported program", "--format torchscript or aoti")
+
+
+def save_tensors(path: Path) -> None:
+    torch.save({"w": torch.zeros(3)}, path)
+    seal(path)
+
+
+@pytest.mark.parametrize(
+    ("write", "parts"),
+    [
+        (lambda path: path.write_bytes(b""), ["not an artifact", "it is empty"]),
+        (lambda path: path.write_bytes(b"\xff\xd8\xff\xe0 and so on"), ["not an artifact", "but an image"]),
+        (
+            lambda path: path.write_bytes(b"\x10\0\0\0\0\0\0\0{}"),
+            ["not an artifact", "but holds weights: `lensbox export --weights` takes it"],
+        ),
+        (
+            lambda path: path.write_bytes(archive_of([("a/readme.txt", b"text")])),
+            ["cannot be read as an archive of torch"],
+        ),
+        (save_tensors, ["torch.save"]),
+        (save_program, ["an exported program", "--format torchscript or aoti"]),
+        (lambda path: save_script(Plain(), path), ["has no lensbox.json", "`lensbox export`"]),
+    ],
+)
+def test_what_a_file_is_instead(
+    run: Run, tmp_path: Path, write: Callable[[Path], object], parts: list[str]
+) -> None:
+    path = tmp_path / "other.pt"
+    write(path)
+    assert_refused(run("info", "--artifact", path), "other.pt: ", *parts)
 
 
 @pytest.mark.exhaustive
@@ -54,35 +82,9 @@ def test_five_hundred_flipped_bits_are_refused(run: Run, artifact: Path, tmp_pat
         assert_refused(run("info", "--artifact", path), "flipped.pt")
 
 
-def test_another_zip_file(run: Run, tmp_path: Path) -> None:
-    path = tmp_path / "other.pt"
-    path.write_bytes(archive_of([("a/readme.txt", b"text")]))
-    assert_refused(run("info", "--artifact", path), "other.pt", "cannot be read as an archive of torch")
-
-
-def test_saved_tensors(run: Run, tmp_path: Path) -> None:
-    path = tmp_path / "weights.pt"
-    torch.save({"w": torch.zeros(3)}, path)
-    seal(path)
-    assert_refused(run("info", "--artifact", path), "weights.pt", "torch.save")
-
-
-def test_torchscript_without_metadata(run: Run, tmp_path: Path) -> None:
-    path = save_script(Plain(), tmp_path / "plain.pt")
-    assert_refused(run("selftest", "--artifact", path), "plain.pt", "has no lensbox.json", "`lensbox export`")
-
-
 def test_no_op_library(run: Run, artifact: Path) -> None:
     result = run("selftest", "--artifact", artifact, ops=None)
-    assert_refused(
-        result,
-        "lensbox::letterbox",
-        "not registered",
-        "LoadOptions::op_library",
-        "--ops",
-        "LENSBOX_OPS_LIBRARY",
-    )
-    assert "Unknown builtin op" not in result.stderr
+    assert_refused(result, "lensbox::letterbox", "not registered", "--ops", "LENSBOX_OPS_LIBRARY")
 
 
 def test_a_library_that_lacks_an_op(run: Run, rewrite: Rewrite) -> None:
@@ -214,17 +216,3 @@ def test_an_artifact_without_loss(run: Run, save_stand_in: SaveStandIn, tmp_path
     boxes.write_text("[[0, 0, 1, 1]]")
     result = run("loss", "--artifact", save_stand_in(StandIn()), "--predictions", boxes, "--targets", boxes)
     assert_refused(result, "has no method loss")
-
-
-@pytest.mark.parametrize(
-    ("content", "reason"),
-    [
-        (b"", "it is empty"),
-        (b"\xff\xd8\xff\xe0 and so on", "but an image"),
-        (b"\x10\0\0\0\0\0\0\0{}", "but holds weights: `lensbox export --weights` takes it"),
-    ],
-)
-def test_what_a_file_is_instead(run: Run, tmp_path: Path, content: bytes, reason: str) -> None:
-    path = tmp_path / "other.pt"
-    path.write_bytes(content)
-    assert_refused(run("info", "--artifact", path), "other.pt: not an artifact", reason)

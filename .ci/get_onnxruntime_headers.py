@@ -1,4 +1,4 @@
-"""Puts the headers of onnxruntime into a folder: python get_onnxruntime_headers.py FOLDER, then build the
+"""Put the headers of onnxruntime into a folder: python get_onnxruntime_headers.py FOLDER, then build the
 runner with -DONNXRUNTIME_ROOT=FOLDER/usr. The library is that of pip's package.
 
 They come out of Debian 13's package, which Debian 12 can unpack, though not install, from the mirror that
@@ -17,7 +17,7 @@ KEYS = "/usr/share/keyrings/debian-archive-keyring.gpg"
 
 
 def mirror() -> str:
-    """Return the version of the installed release."""
+    """Return the address of the mirror that apt uses."""
     system = platform.freedesktop_os_release()
     if system["ID"] != "debian":
         sys.exit(f"this takes Debian's packages, and the system is {system['ID']}")
@@ -33,7 +33,7 @@ def mirror() -> str:
 
 
 def main(folder: Path) -> None:
-    """Writes FOLDER/usr/include/onnxruntime, unless it is there."""
+    """Write FOLDER/usr/include/onnxruntime, unless it is there."""
     if (folder / "usr/include/onnxruntime").exists():
         return
     with tempfile.TemporaryDirectory() as name:
