@@ -18,6 +18,7 @@ from lensbox.common.errors import ArtifactError
 from lensbox.export.pipeline import save_artifact
 from lensbox.export.verify.tolerances import prediction_failures
 from lensbox.model import FaceDetector
+from lensbox.model.protocol_check import named
 from lensbox.runtime.artifact import Artifact
 from lensbox.runtime.detection_sets import Limits, found_in
 from lensbox.runtime.formats.onnx_options import OnnxOptions
@@ -163,10 +164,10 @@ def _prepare_detect(
     if capture:
         artifact.capture([batch], *thresholds)
     call = partial(artifact.detect, canvases, *thresholds)
-    expected = found_in(_named(detectors.detector.detect(canvases[:1].cpu(), *thresholds)), None)
+    expected = found_in(named(detectors.detector.detect(canvases[:1].cpu(), *thresholds)), None)
     tolerance, iou = TOLERANCES[detectors.device], IOU_TOLERANCES[detectors.device]
     limits = _ROUNDED if "bfloat16" in name else Limits(tolerance.boxes, tolerance.scores, iou, {})
-    answer = _named(call())
+    answer = named(call())
     for index in range(batch):
         require_same_detections(found_in(answer, None, index), expected, thresholds, limits)
     return always(call)
@@ -193,11 +194,6 @@ def _prepare_yunet(detectors: Detectors, batch: int) -> MakeRun:
     """Prepare YuNet-n. It has random weights, and no answer to check."""
     images = torch.zeros(batch, 3, *YUNET_SIZE).numpy()
     return always(partial(detectors.network_session(yardstick=True).run, None, {"images": images}))
-
-
-def _named(answer: tuple[Any, Any, Any]) -> dict[str, Tensor]:
-    names = ("boxes", "scores", "counts")
-    return {name: torch.as_tensor(value) for name, value in zip(names, answer, strict=True)}
 
 
 @contextlib.contextmanager

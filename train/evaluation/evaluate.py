@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from lensbox.common.errors import InputError
+from lensbox.model.protocol_check import named
 from lensbox.runtime import Artifact
 from lensbox.train.evaluation.average_precision import (
     BANDS,
@@ -34,9 +35,7 @@ def detect_all(
     found = []
     for start in range(0, len(canvases), batch_size):
         batch = canvases[start : start + batch_size].to(device)
-        outputs = detect(batch, SCORE_THRESHOLD, NMS_IOU)
-        if not isinstance(outputs, Mapping):
-            outputs = dict(zip(("boxes", "scores", "counts"), outputs, strict=True))
+        outputs = named(detect(batch, SCORE_THRESHOLD, NMS_IOU))
         boxes = outputs["boxes"].double().cpu().numpy()
         scores = outputs["scores"].double().cpu().numpy()
         labels = outputs["labels"].cpu().numpy() if "labels" in outputs else None
