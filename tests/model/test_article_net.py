@@ -29,12 +29,6 @@ def test_small_net_has_shapes_and_gradients() -> None:
         assert parameter.grad.abs().max() > 0, name
 
 
-def test_under_autocast_boxes_are_bfloat16() -> None:
-    net = ArticleNet(channels=(1, 1, 1, 1), hidden=1, detections=1)
-    with torch.autocast("cpu", torch.bfloat16):
-        assert net(torch.zeros(1, 1, 256, 256)).dtype == torch.bfloat16
-
-
 def test_other_shapes_are_refused() -> None:
     net = ArticleNet(channels=(1, 1, 1, 1), hidden=1, detections=1)
     with pytest.raises(

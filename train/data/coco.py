@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from lensbox.common.errors import system_reason
-from lensbox.train.data.labels import DataError, Found, LabelledImage, Problem, box_problem
+from lensbox.train.data.labels import DataError, ImagesAndProblems, LabelledImage, Problem, box_problem
 
 Rows = list[dict[str, Any]]
 
@@ -29,7 +29,7 @@ def annotation_file(path: Path) -> Path | None:
         return None
 
 
-def read_coco(path: Path) -> Found:
+def read_coco(path: Path) -> ImagesAndProblems:
     """Return the labelled images of a COCO JSON file, or of the folder that holds one, and the problems.
 
     A file `x.json` names images relative to its folder, to `images/` beside it, to the folder above, or to a

@@ -66,7 +66,7 @@ class Problem:
         return f"{self.origin}: {self.message}"
 
 
-Found = tuple[list[LabelledImage], list[Problem]]
+ImagesAndProblems = tuple[list[LabelledImage], list[Problem]]
 
 
 def box_problem(x: float, y: float, width: float, height: float) -> str | None:
@@ -79,7 +79,7 @@ def box_problem(x: float, y: float, width: float, height: float) -> str | None:
 
 def read_labels(
     paths: Sequence[str | Path], strict: bool = False, layout: str | None = None, split: str = "train"
-) -> Found:
+) -> ImagesAndProblems:
     """Return the labelled images of all paths, and the problems with what was skipped.
 
     Args:
@@ -105,7 +105,7 @@ def read_labels(
     return images, problems
 
 
-def _reader(path: Path, layout: str | None, split: str) -> Callable[[Path], Found]:
+def _reader(path: Path, layout: str | None, split: str) -> Callable[[Path], ImagesAndProblems]:
     from lensbox.train.data.coco import annotation_file, read_coco
     from lensbox.train.data.wider_face import read_wider_face
     from lensbox.train.data.yolo import description_file, read_yolo

@@ -23,7 +23,7 @@ from lensbox.train.data.labels import (
     LAYOUT,
     QUOTED,
     DataError,
-    Found,
+    ImagesAndProblems,
     LabelledImage,
     Problem,
     box_problem,
@@ -34,7 +34,7 @@ _ENCODING = "utf-8-sig"  # Windows begins a file with a byte order mark
 _NUMBERS = 10  # of a row; the name of a class follows
 
 
-def read_wider_face(path: Path) -> Found:
+def read_wider_face(path: Path) -> ImagesAndProblems:
     """Return the labelled images of a folder or tar shard, and the problems.
 
     Raises:

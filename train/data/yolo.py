@@ -14,7 +14,7 @@ from lensbox.train.data.labels import (
     IMAGE_SUFFIXES,
     QUOTED,
     DataError,
-    Found,
+    ImagesAndProblems,
     LabelledImage,
     Problem,
     box_problem,
@@ -33,7 +33,7 @@ def description_file(path: Path) -> Path | None:
         return None
 
 
-def read_yolo(path: Path, split: str = "train") -> Found:
+def read_yolo(path: Path, split: str = "train") -> ImagesAndProblems:
     """Return the labelled images of one split of a YOLO data set, and the problems.
 
     `data.yaml` names the classes (`names`, a list or a mapping) and for each split a folder of images, a text
