@@ -28,7 +28,7 @@ _SETTINGS = Settings(Path("unused"), queue_size=1)
 
 Make = Callable[..., Instance]
 Begin = Callable[..., "Future[Any]"]
-WaitUntil = Callable[[Callable[[], bool]], None]
+WaitUntil = Callable[..., None]
 
 
 class Started:
@@ -172,7 +172,12 @@ def test_stop_gives_up_on_a_stuck_device(fake: Any, begin: Begin) -> None:
 
 def test_stop_during_the_load(fake: Any) -> None:
     loading, started = threading.Event(), Started()
-    instance = Instance(lambda: fake if loading.wait(_PATIENCE) else None, _SETTINGS, started)
+
+    def load() -> Any:
+        assert loading.wait(_PATIENCE)
+        return fake
+
+    instance = Instance(load, _SETTINGS, started)
     instance.start()
     assert not instance.stop(0.01)
     loading.set()
@@ -295,7 +300,7 @@ def test_jobs_of_one_call_have_their_turn_between_the_parts_of_large_ones(
     instance = make(queue_size=20, max_batch=2)
     first = begin(instance, _large())
     second = instance.submit(_large(7))
-    small = [instance.submit(_LOSS), *(instance.submit(_photo()) for _ in range(3))]
+    small: list[Future[Any]] = [instance.submit(_LOSS), *(instance.submit(_photo()) for _ in range(3))]
     fake.gate.set()
     _results(first, second, *small)
     assert first.result().boxes[:, 0, 0].tolist() == [0] * 10
