@@ -8,7 +8,7 @@ import json
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import field, replace
+from dataclasses import field
 from typing import Annotated, Any, Final, Literal
 
 from pydantic import (
@@ -83,13 +83,14 @@ class Reading:
     orientation: Orientation = "exif"
     jpeg_oversampling: Annotated[int, Field(ge=0, le=1000)] = 2
 
-    def with_orientation(self, orientation: Orientation | None) -> "Reading":
-        """Return a copy with another orientation, or itself for None. Raises ValueError for other words."""
-        if orientation is None:
-            return self
-        if orientation not in ("exif", "stored"):
+    def asked(self, orientation: Orientation | None, full_size: bool = False) -> "Reading":
+        """Return a copy with this orientation, unless it is None, and without reduced scales if asked.
+
+        Raises ValueError for an orientation that is neither "exif" nor "stored".
+        """
+        if orientation not in (None, "exif", "stored"):
             raise ValueError(f"orientation must be 'exif' or 'stored', got {orientation!r}")
-        return replace(self, orientation=orientation)
+        return Reading(orientation or self.orientation, 0 if full_size else self.jpeg_oversampling)
 
 
 @dataclass(frozen=True, config=_CONFIG)

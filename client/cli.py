@@ -31,6 +31,12 @@ def _device(text: str) -> str:
     return text
 
 
+def _tiles(text: str) -> str:
+    if not re.fullmatch(r"auto|[1-9]\d{0,4}(,0(\.\d{1,6})?)?", text):
+        raise click.BadParameter(f"must be auto, SIZE or SIZE,OVERLAP, such as 512,0.25, got {text}")
+    return text
+
+
 @click.command(cls=Command)
 @click.argument("files", nargs=-1, required=True, type=FILE)
 @click.option("--recursive", is_flag=True, help="Also look into folders in folders.")
@@ -53,6 +59,12 @@ def _device(text: str) -> str:
     "--orientation",
     type=click.Choice(["exif", "stored"]),
     help="exif: turn photographs upright; stored: leave them. Default: the artifact's.",
+)
+@click.option(
+    "--tiles",
+    type=_tiles,
+    metavar="auto|SIZE[,OVERLAP]",
+    help="Look for small things in overlapping tiles of large photographs; auto: tiles of the canvas's size.",
 )
 @click.option(
     "--artifact",
@@ -125,7 +137,9 @@ def _is_same(folder: Path, other: Path) -> bool:
 
 @contextlib.contextmanager
 def _detector(options: dict[str, Any]) -> Iterator[Detector]:
-    question = Question(options["score_threshold"], options["iou_threshold"], options["orientation"])
+    question = Question(
+        options["score_threshold"], options["iou_threshold"], options["orientation"], options["tiles"]
+    )
     if options["url"] is None:
         yield artifact_detector(
             options["artifact"],

@@ -87,15 +87,17 @@ class Client:
         score_threshold: float | None = None,
         iou_threshold: float | None = None,
         orientation: Orientation | None = None,
+        tiles: str | None = None,
     ) -> ImageDetections:
         """Detect in one image.
 
         image: a path, the bytes of an image file, a Pillow image, or uint8 [H, W], [H, W, 3] (RGB) or
         [H, W, 4] (RGBA). Files are sent unchanged, the others as PNG. Thresholds (0 to 1) and orientation
-        ("exif" or "stored") default to the artifact's. Raise ServiceError, ValueError, TypeError, or OSError
-        for an unreadable file.
+        ("exif" or "stored") default to the artifact's. tiles: "auto", "SIZE" or "SIZE,OVERLAP" looks for
+        small things in tiles of a large photograph. Raise ServiceError, ValueError, TypeError, or OSError for
+        an unreadable file.
         """
-        parameters = _parameters(score_threshold, iou_threshold, orientation)
+        parameters = _parameters(score_threshold, iou_threshold, orientation, tiles)
         answer = self._connection.ask("POST", "/v1/detect", content=image_bytes(image), parameters=parameters)
         return answer.read(ImageDetections.from_json)
 
@@ -107,6 +109,7 @@ class Client:
         score_threshold: float | None = None,
         iou_threshold: float | None = None,
         orientation: Orientation | None = None,
+        tiles: str | None = None,
     ) -> bytes:
         """Return the image with its detections drawn on it, as a PNG or JPEG file. See `detect`."""
         if file_format not in ("png", "jpeg"):
@@ -116,7 +119,7 @@ class Client:
             "POST",
             "/v1/detect",
             content=image_bytes(image),
-            parameters=_parameters(score_threshold, iou_threshold, orientation),
+            parameters=_parameters(score_threshold, iou_threshold, orientation, tiles),
             accept=media_type,
         )
         if answer.media_type != media_type:
@@ -130,6 +133,7 @@ class Client:
         score_threshold: float | None = None,
         iou_threshold: float | None = None,
         orientation: Orientation | None = None,
+        tiles: str | None = None,
         batch_size: int = BATCH_SIZE,
     ) -> Generator[ImageDetections | LensboxError, None, None]:
         """Detect in many images over several connections; yield the results in order.
@@ -140,7 +144,7 @@ class Client:
         """
         if batch_size < 1:
             raise ValueError(f"batch_size must be at least 1, got {batch_size}")
-        parameters = _parameters(score_threshold, iou_threshold, orientation)
+        parameters = _parameters(score_threshold, iou_threshold, orientation, tiles)
         many = ManyImages(self._connection, parameters, batch_size, self._limits_of_service)
         return many.results(images, self._connections)
 
@@ -200,7 +204,10 @@ def _nested(values: Any) -> Any:
 
 
 def _parameters(
-    score_threshold: float | None, iou_threshold: float | None, orientation: Orientation | None
+    score_threshold: float | None,
+    iou_threshold: float | None,
+    orientation: Orientation | None,
+    tiles: str | None,
 ) -> Parameters:
     """Return the arguments that are not None as query parameters."""
     parameters: Parameters = {}
@@ -213,4 +220,6 @@ def _parameters(
         if orientation not in ("exif", "stored"):
             raise ValueError(f"orientation must be 'exif' or 'stored', got {orientation!r}")
         parameters["orientation"] = orientation
+    if tiles is not None:
+        parameters["tiles"] = tiles
     return parameters

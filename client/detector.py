@@ -27,6 +27,7 @@ class Question:
     score_threshold: float | None = None
     iou_threshold: float | None = None
     orientation: Orientation | None = None
+    tiles: str | None = None
 
 
 @dataclass(frozen=True)
@@ -49,6 +50,7 @@ def service_detector(client: Client, question: Question, batch_size: int | None)
             score_threshold=question.score_threshold,
             iou_threshold=question.iou_threshold,
             orientation=question.orientation,
+            tiles=question.tiles,
             batch_size=batch_size or BATCH_SIZE,
         )
 
@@ -101,8 +103,11 @@ def artifact_detector(
     from lensbox.artifact.archive import read_file
     from lensbox.common.machine import keep_freed_memory
     from lensbox.runtime.detection import detections_to_json
+    from lensbox.runtime.device import largest_batch
     from lensbox.runtime.loading import load_artifact, load_artifact_bytes
+    from lensbox.runtime.tiles import tile_spec
 
+    tiles = None if question.tiles is None else tile_spec(question.tiles)
     is_shipped = path is None
     path = shipped_artifact() if path is None else path
     if is_shipped and public_key is None:
@@ -111,8 +116,7 @@ def artifact_detector(
         artifact = load_artifact(path, device, public_key=public_key)
     if artifact.device.type == "cpu":
         keep_freed_memory()
-    # On a CPU, the data of a larger batch leaves the caches.
-    size = batch_size or (8 if artifact.device.type == "cpu" else 64)
+    size = batch_size or largest_batch(artifact.device)
 
     def detect(files: Sequence[Path]) -> Results:
         for result in artifact.file_detections(
@@ -122,6 +126,7 @@ def artifact_detector(
             question.score_threshold,
             question.iou_threshold,
             question.orientation,
+            tiles,
         ):
             if isinstance(result, LensboxError):
                 yield result

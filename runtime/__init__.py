@@ -9,6 +9,7 @@ from lensbox.runtime.formats.onnx_options import OnnxOptions
 from lensbox.runtime.images.files import read_image, read_photo
 from lensbox.runtime.images.photo import Photo
 from lensbox.runtime.loading import load_artifact
+from lensbox.runtime.tiles import TileSpec
 
 __all__ = [
     "Artifact",
@@ -20,6 +21,7 @@ __all__ = [
     "OnnxOptions",
     "Photo",
     "Reading",
+    "TileSpec",
     "load_artifact",
     "read_image",
     "read_photo",

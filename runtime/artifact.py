@@ -14,11 +14,12 @@ from lensbox.common.errors import InputError
 from lensbox.runtime.box_loss import BoxPairs, Losses, is_giou_loss, losses
 from lensbox.runtime.captured_detect import CapturedDetect, Found, Thresholds
 from lensbox.runtime.detection import Detections, FileDetections, check_labels, detections
-from lensbox.runtime.device import DeviceTimer
+from lensbox.runtime.device import DeviceTimer, largest_batch
 from lensbox.runtime.gpu_float32 import gpu_float32
 from lensbox.runtime.images.files import read_batches, read_photo
 from lensbox.runtime.images.photo import Photo, photo_of
 from lensbox.runtime.self_test import SelfTestReport, run_self_test
+from lensbox.runtime.tiles import Tiles, TileSpec, cut_into_tiles, merge_tiles, tile_spec
 from lensbox.runtime.torchscript import torchscript_call
 from lensbox.runtime.transfer import to_device, to_host
 
@@ -57,36 +58,45 @@ class Artifact:
         """Return the names of the classes by label; empty for a detector without labels."""
         return self.metadata.classes
 
-    def read_photo(self, source: str | Path | bytes, orientation: Orientation | None = None) -> Photo:
+    def read_photo(
+        self, source: str | Path | bytes, orientation: Orientation | None = None, full_size: bool = False
+    ) -> Photo:
         """Read an image file for this detector, at no larger scale than the detector needs.
 
         source: a path, or the bytes of a file. orientation: "exif" turns the photograph upright by its EXIF
-        data, "stored" leaves the pixels as stored; None is the artifact's choice. Raises what
-        `read_image` raises.
+        data, "stored" leaves the pixels as stored; None is the artifact's choice. full_size: decode every
+        pixel, as tiles need them. Raises what `read_image` raises.
         """
-        return read_photo(source, self.metadata.canvas, self.reading(orientation))
+        return read_photo(source, self.metadata.canvas, self.reading(orientation, full_size))
 
-    def reading(self, orientation: Orientation | None = None) -> Reading:
-        """Return how image files are read for this detector, with the given orientation if there is one.
-
-        Raises ValueError for an orientation that is neither "exif" nor "stored".
-        """
-        return self.metadata.reading.with_orientation(orientation)
+    def reading(self, orientation: Orientation | None = None, full_size: bool = False) -> Reading:
+        """Return how image files are read for this detector. See `Reading.asked`."""
+        return self.metadata.reading.asked(orientation, full_size)
 
     def detect_image(
         self,
         image: Tensor | Photo,
         score_threshold: float | None = None,
         iou_threshold: float | None = None,
+        tiles: Tiles | None = None,
     ) -> Detections:
         """Return the detections of one image of any size.
 
         image: uint8 [C, H, W] on any device, C = 1 (gray), 3 (RGB) or 4 (RGBA), or a result of `read_photo`.
-        A threshold of None is the artifact's default. Raises ValueError for another dtype or shape and for
-        thresholds outside 0..1, ArtifactError for a label that names no class.
+        A threshold of None is the artifact's default. tiles: "auto" or a TileSpec looks for small things in
+        overlapping tiles of a large photograph, which must be of full size. Raises ValueError for another
+        dtype or shape and for thresholds outside 0..1, ArtifactError for a label that names no class.
         """
         thresholds = self._thresholds(score_threshold, iou_threshold)
-        return self._detect_photos([photo_of(image, "image")], thresholds)[0]
+        photo = photo_of(image, "image")
+        if tiles is None:
+            return self._detect_photos([photo], thresholds)[0]
+        views = cut_into_tiles(photo, self.metadata.canvas, tile_spec(tiles))
+        together = largest_batch(self.device)
+        found: list[Detections] = []
+        for start in range(0, len(views), together):
+            found += self._detect_photos(views[start : start + together], thresholds)
+        return merge_tiles(found, views, thresholds[1])
 
     def detect_images(
         self,
@@ -106,16 +116,20 @@ class Artifact:
         score_threshold: float | None = None,
         iou_threshold: float | None = None,
         orientation: Orientation | None = None,
+        tiles: Tiles | None = None,
     ) -> Generator[Detections | InputError, None, None]:
         """Yield the detections of many image files, in their order.
 
         files: as for `read_photo`; the iterable is consumed as needed. For a file that cannot be read the
         generator yields an InputError and goes on. Threads (None: one per CPU, at most 8) read ahead while
         the device computes; at most `2 * batch_size + max(batch_size, threads)` photographs are in memory.
-        Closing the generator early leaves no threads. Raises ValueError for wrong options.
+        Closing the generator early leaves no threads. tiles: as for `detect_image`; files are then decoded
+        at full size. Raises ValueError for wrong options.
         """
         return _without_sizes(
-            self.file_detections(files, batch_size, threads, score_threshold, iou_threshold, orientation)
+            self.file_detections(
+                files, batch_size, threads, score_threshold, iou_threshold, orientation, tiles
+            )
         )
 
     def file_detections(
@@ -126,6 +140,7 @@ class Artifact:
         score_threshold: float | None = None,
         iou_threshold: float | None = None,
         orientation: Orientation | None = None,
+        tiles: Tiles | None = None,
     ) -> Generator[FileDetections | InputError, None, None]:
         """Yield what `detect_files` yields, with the size of each photograph."""
         if batch_size < 1:
@@ -133,13 +148,14 @@ class Artifact:
         if threads is not None and threads < 1:
             raise ValueError(f"threads must be at least 1, or None, got {threads}")
         thresholds = self._thresholds(score_threshold, iou_threshold)
-        canvas, reading = self.metadata.canvas, self.reading(orientation)
+        canvas, reading = self.metadata.canvas, self.reading(orientation, full_size=tiles is not None)
+        spec = None if tiles is None else tile_spec(tiles)
 
         def read(file: str | Path | bytes) -> Photo:
             return read_photo(file, canvas, reading)
 
         batches = read_batches(files, read, batch_size, threads or min(_MAX_THREADS, os.cpu_count() or 1))
-        return self._detect_batches(batches, thresholds)
+        return self._detect_batches(batches, thresholds, spec)
 
     def detect(
         self, images: Tensor, score_threshold: float | None = None, iou_threshold: float | None = None
@@ -310,16 +326,21 @@ class Artifact:
         self,
         batches: Generator[list[Photo | InputError], None, None],
         thresholds: Thresholds,
+        tiles: TileSpec | None,
     ) -> Generator[FileDetections | InputError, None, None]:
         with contextlib.closing(batches):
             for batch in batches:
                 photos = [photo for photo in batch if isinstance(photo, Photo)]
-                found = iter(self._detect_photos(photos, thresholds))
+                found = iter(() if tiles else self._detect_photos(photos, thresholds))
                 for photo in batch:
-                    if isinstance(photo, Photo):
-                        yield FileDetections(photo.width, photo.height, next(found))
-                    else:
+                    if isinstance(photo, InputError):
                         yield photo
+                        continue
+                    try:
+                        one = next(found) if tiles is None else self.detect_image(photo, *thresholds, tiles)
+                        yield FileDetections(photo.width, photo.height, one)
+                    except InputError as error:  # too many tiles
+                        yield error
 
 
 def _without_sizes(

@@ -8,6 +8,11 @@ import torch
 
 from lensbox.common.errors import DeviceError
 
+# Shipped detector, two cores: a batch of 8 took 1.9 ms per image, a batch of 1 3.4 ms, a batch of 32 3.5 ms
+# (the data leaves the caches).
+_LARGEST_ON_CPU = 8
+LARGEST_ON_GPU = 64
+
 
 def choose_device(name: str) -> torch.device:
     """Return the device of "cpu", "cuda", "cuda:1" or "auto".
@@ -38,6 +43,11 @@ def named_device(name: str) -> torch.device:
     if not re.fullmatch(r"cpu|cuda(:\d{1,3})?", name):
         raise DeviceError(f"device must be cpu, cuda, cuda:N or auto, got {name!r}")
     return torch.device(name)
+
+
+def largest_batch(device: torch.device) -> int:
+    """Return how many images are computed together by default."""
+    return _LARGEST_ON_CPU if device.type == "cpu" else LARGEST_ON_GPU
 
 
 class DeviceTimer:

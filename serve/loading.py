@@ -7,8 +7,8 @@ import torch
 from lensbox.common.errors import ExitCode, LensboxError
 from lensbox.common.machine import keep_freed_memory
 from lensbox.runtime import Artifact, Photo, load_artifact
-from lensbox.runtime.device import DeviceTimer, choose_device
-from lensbox.serve.engine.devices import batch_sizes, largest_batch
+from lensbox.runtime.device import DeviceTimer, choose_device, largest_batch
+from lensbox.serve.engine.devices import batch_sizes
 from lensbox.serve.engine.instance import Instance
 from lensbox.serve.observability.metrics import Metrics
 from lensbox.serve.settings import Settings

@@ -10,7 +10,8 @@ import torch
 from lensbox.artifact.metadata import Canvas
 from lensbox.common.machine import keep_freed_memory
 from lensbox.runtime import load_artifact
-from lensbox.serve.engine.devices import LARGEST_ON_GPU, batch_sizes
+from lensbox.runtime.device import LARGEST_ON_GPU
+from lensbox.serve.engine.devices import batch_sizes
 
 _ON_CPU = (1, 2, 4, 8, 16)
 _ON_GPU = (1, 32, 64, 256)

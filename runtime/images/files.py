@@ -31,7 +31,7 @@ def read_image(source: str | Path | bytes, orientation: Orientation = "exif") ->
     naming the file, if it is not an image that Pillow can decode, has more than 179 million pixels, which
     Pillow refuses, is a JPEG file that `check_jpeg` refuses, or consists of more than MAX_PIECES pieces.
     """
-    return read_photo(source, reading=DEFAULT_READING.with_orientation(orientation)).pixels
+    return read_photo(source, reading=DEFAULT_READING.asked(orientation)).pixels
 
 
 def _content(path: Path) -> bytes:

@@ -4,18 +4,10 @@ import math
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from lensbox.common.errors import DeviceError
 from lensbox.serve.settings import Settings
 
-if TYPE_CHECKING:
-    import torch
-
-# Shipped detector, two cores: a batch of 8 took 1.9 ms per image, a batch of 1 3.4 ms, a batch of 32 3.5 ms
-# (the data leaves the caches).
-_LARGEST_ON_CPU = 8
-LARGEST_ON_GPU = 64
 _MOST_FRONTENDS = 12
 _BUSY_POLL = 4  # milliseconds
 _CGROUPS = Path("/sys/fs/cgroup")
@@ -31,11 +23,6 @@ def device_names(settings: Settings) -> list[str]:
     if not torch.cuda.is_available():
         raise DeviceError("devices must be usable, got 'all' where torch finds no GPU")
     return [f"cuda:{number}" for number in range(torch.cuda.device_count())]
-
-
-def largest_batch(device: "torch.device") -> int:
-    """Return the default of `--max-batch` for a device."""
-    return _LARGEST_ON_CPU if device.type == "cpu" else LARGEST_ON_GPU
 
 
 def batch_sizes(largest: int) -> list[int]:

@@ -25,7 +25,7 @@ class Model(Protocol):
     @property
     def device(self) -> torch.device: ...
 
-    def reading(self, orientation: Orientation | None = None) -> Reading: ...
+    def reading(self, orientation: Orientation | None = None, full_size: bool = False) -> Reading: ...
 
 
 @dataclass(frozen=True)
@@ -35,9 +35,9 @@ class DescribedModel:
     metadata: ArtifactMetadata
     device: torch.device
 
-    def reading(self, orientation: Orientation | None = None) -> Reading:
+    def reading(self, orientation: Orientation | None = None, full_size: bool = False) -> Reading:
         """See `Artifact.reading`."""
-        return self.metadata.reading.with_orientation(orientation)
+        return self.metadata.reading.asked(orientation, full_size)
 
 
 class Engine(Protocol):

@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 import torch
 
 from lensbox.runtime import Artifact
-from lensbox.serve.engine.devices import largest_batch
+from lensbox.runtime.device import largest_batch
 from lensbox.serve.engine.errors import NotReadyError, OverloadError
 from lensbox.serve.engine.job_queue import ClosedError, Entry, JobQueue
 from lensbox.serve.engine.jobs import Job

@@ -7,8 +7,9 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 import torch
 from torch import Tensor
 
-from lensbox.runtime import Artifact, Detections, Photo
+from lensbox.runtime import Artifact, Canvas, Detections, Photo, TileSpec
 from lensbox.runtime.box_loss import BoxPairs, Losses, LossUnsupportedError
+from lensbox.runtime.tiles import cut_into_tiles, merge_tiles
 
 Result = TypeVar("Result", covariant=True)
 
@@ -34,7 +35,7 @@ class Job(Protocol[Result]):
         """Return one result per job, in order, from one call of the model. All jobs are of one group."""
         ...
 
-    def parts(self, largest: int) -> "Iterator[Job[Result]]":
+    def parts(self, largest: int) -> "Iterator[Job[Any]]":
         """Split into jobs of at most `largest` images."""
         yield self
 
@@ -68,6 +69,73 @@ class DetectJob(Job[Detections]):
     def run(artifact: Artifact, jobs: "Sequence[DetectJob]") -> list[Detections]:
         photos = [job.photo for job in jobs]
         return artifact.detect_images(photos, jobs[0].score_threshold, jobs[0].iou_threshold)
+
+
+@dataclass(frozen=True)
+class TiledJob(Job[Detections]):
+    """Detect in a large photograph with tiles, as `Artifact.detect_image` does. Raises InputError."""
+
+    photo: Photo
+    canvas: Canvas
+    tiles: TileSpec
+    score_threshold: float | None
+    iou_threshold: float
+
+    @property
+    def group(self) -> None:
+        return None
+
+    @property
+    def images(self) -> int:
+        return len(self._views())
+
+    @property
+    def nbytes(self) -> int:
+        return self.photo.pixels.nbytes
+
+    @staticmethod
+    def run(artifact: Artifact, jobs: "Sequence[TiledJob]") -> list[Detections]:
+        return [job.joined([_ViewsJob(job, job._views()).found(artifact)]) for job in jobs]
+
+    def parts(self, largest: int) -> "Iterator[_ViewsJob]":
+        views = self._views()
+        for start in range(0, len(views), largest):
+            yield _ViewsJob(self, views[start : start + largest])
+
+    def joined(self, results: Sequence[list[Detections]]) -> Detections:
+        found = [detections for part in results for detections in part]
+        return merge_tiles(found, self._views(), self.iou_threshold)
+
+    def _views(self) -> list[Photo]:
+        return cut_into_tiles(self.photo, self.canvas, self.tiles)
+
+
+@dataclass(frozen=True)
+class _ViewsJob(Job[list[Detections]]):
+    """Some views of a photograph with tiles."""
+
+    whole: TiledJob
+    views: list[Photo]
+
+    @property
+    def group(self) -> None:
+        return None
+
+    @property
+    def images(self) -> int:
+        return len(self.views)
+
+    @property
+    def nbytes(self) -> int:
+        return 0  # views of the photograph's memory
+
+    @staticmethod
+    def run(artifact: Artifact, jobs: "Sequence[_ViewsJob]") -> list[list[Detections]]:
+        return [job.found(artifact) for job in jobs]
+
+    def found(self, artifact: Artifact) -> list[Detections]:
+        """Return the detections of each view."""
+        return artifact.detect_images(self.views, self.whole.score_threshold, self.whole.iou_threshold)
 
 
 class CanvasDetections(NamedTuple):

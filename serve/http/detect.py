@@ -10,11 +10,13 @@ from typing import Any, NamedTuple, TypeVar
 from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response
 
+from lensbox.common.errors import InputError
 from lensbox.runtime import Detections, Photo
 from lensbox.runtime.detection import detections_to_json
-from lensbox.serve.engine.devices import largest_batch
+from lensbox.runtime.device import largest_batch
+from lensbox.runtime.tiles import tile_spec
 from lensbox.serve.engine.errors import OverloadError
-from lensbox.serve.engine.jobs import DetectJob
+from lensbox.serve.engine.jobs import DetectJob, Job, TiledJob
 from lensbox.serve.http.openapi import (
     BINARY,
     DetectAnswer,
@@ -128,10 +130,16 @@ class _Finder:
         """Decode a file and detect. is_alone: as for `Decoders.submit`. Raises NotReadyError."""
         service, asked, deadline = self.service, self.parameters, self.deadline
         artifact = service.engine.ready_artifact()
-        canvas, reading = artifact.metadata.canvas, artifact.reading(asked.orientation)
+        canvas, reading = (
+            artifact.metadata.canvas,
+            artifact.reading(asked.orientation, asked.tiles is not None),
+        )
 
         def infer(photo: Photo) -> "Future[Detections]":
-            job = DetectJob(photo, asked.score_threshold, asked.iou_threshold)
+            job: Job[Detections] = DetectJob(photo, asked.score_threshold, asked.iou_threshold)
+            if asked.tiles is not None:
+                iou = artifact.metadata.iou_threshold if asked.iou_threshold is None else asked.iou_threshold
+                job = _tiled(TiledJob(photo, canvas, tile_spec(asked.tiles), asked.score_threshold, iou))
             return service.engine.submit(job, deadline.at)
 
         return chained(service.decoders.submit(file, canvas, reading, deadline.at, is_alone), infer)
@@ -156,6 +164,15 @@ class _Finder:
         settings = self.service.settings
         batch = settings.max_batch or largest_batch(self.service.engine.ready_artifact().device)
         return max(1, min(2 * batch, settings.queue_size // 2))
+
+
+def _tiled(job: TiledJob) -> TiledJob:
+    """Return the job. Raises ApiError (422) for a photograph of too many tiles."""
+    try:
+        _ = job.images
+    except InputError as error:
+        raise ApiError(422, "invalid_parameter", str(error)) from None
+    return job
 
 
 async def of_each(

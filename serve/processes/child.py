@@ -66,7 +66,7 @@ def frontend_main(
 ) -> None:
     """Run a front end until SIGTERM. The process exits with 0."""
     _begin("lensbox-http", slot, log)
-    from lensbox.serve.engine.devices import LARGEST_ON_GPU
+    from lensbox.runtime.device import LARGEST_ON_GPU
     from lensbox.serve.http.server import run
     from lensbox.serve.processes.remote_engine import RemoteEngine, RemoteEngines
     from lensbox.serve.processes.shared_memory import Arena

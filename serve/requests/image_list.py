@@ -5,9 +5,10 @@ import binascii
 from typing import Annotated, NamedTuple, TypeVar
 
 from fastapi import Request
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from lensbox.artifact.metadata import Orientation
+from lensbox.runtime.tiles import tile_spec
 from lensbox.serve.requests.errors import ApiError, shown
 from lensbox.serve.requests.form import form_parts, is_form, media_type
 from lensbox.serve.requests.json_body import check_counts, fault_message, read_json
@@ -20,6 +21,12 @@ _SPARE = 256  # arrays, objects, quotes and commas beside those of the images
 
 # An ApiError takes the place of an image whose data cannot be read.
 Source = bytes | ApiError
+
+
+def _readable_tiles(tiles: str | None) -> str | None:
+    if tiles is not None:
+        tile_spec(tiles)
+    return tiles
 
 
 class DetectParameters(BaseModel):
@@ -37,6 +44,11 @@ class DetectParameters(BaseModel):
         None,
         description="exif: turn the photograph upright by its EXIF data. stored: leave it as it lies. "
         "Default: the artifact's.",
+    )
+    tiles: Annotated[str | None, AfterValidator(_readable_tiles)] = Field(
+        None,
+        description="Look for small things in overlapping tiles of a large photograph: auto (tiles of the "
+        "canvas's size), SIZE or SIZE,OVERLAP (pixels of the longer side; 0 to below 1). Default: no tiles.",
     )
 
 

@@ -51,6 +51,8 @@ def fault_message(error: ValidationError, model: type[BaseModel], kind: str) -> 
     if fault["type"] == "extra_forbidden":
         known = f" (known: {', '.join(model.model_fields) or 'none'})" if len(fault["loc"]) == 1 else ""
         return f"there is no {kind} {shown(place)}{known}; got the value {shown(value)}"
+    if fault["type"] == "value_error":  # a rule of Lensbox's own, which names all three
+        return str(fault["ctx"]["error"])
     if fault["type"] == "missing":
         return f"{place} must be given, got the keys {shown(sorted(value))}"
     return f"{place} {re.sub(r'^[A-Z][a-z]+ should ', 'must ', fault['msg'])}, got {shown(value)}"

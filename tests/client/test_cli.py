@@ -64,8 +64,12 @@ def entries(stdout: str) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize(
     "options",
-    [(), ("--score-threshold", "0.0103", "--iou-threshold", "0", "--orientation", "stored")],
-    ids=["defaults", "options"],
+    [
+        (),
+        ("--score-threshold", "0.0103", "--iou-threshold", "0", "--orientation", "stored"),
+        ("--tiles", "100,0.5", "--score-threshold", "0.0103"),
+    ],
+    ids=["defaults", "options", "tiles"],
 )
 def test_artifact_and_service_find_the_same(
     run: Run, url: str, artifact_path: Path, photos: Path, options: tuple[str, ...]

@@ -163,8 +163,8 @@ class FakeArtifact:
         self.self_test_error: Exception | None = None
         self.self_test_failures: list[str] = []
 
-    def reading(self, orientation: Orientation | None = None) -> Reading:
-        return Reading(orientation or "exif")
+    def reading(self, orientation: Orientation | None = None, full_size: bool = False) -> Reading:
+        return Reading().asked(orientation, full_size)
 
     def detect_images(
         self, photos: Sequence[Photo], score_threshold: float | None, iou_threshold: float | None

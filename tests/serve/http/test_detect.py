@@ -1,5 +1,6 @@
 """POST /v1/detect over a real artifact."""
 
+import base64
 import io
 import re
 import time
@@ -27,8 +28,9 @@ from lensbox.serve.requests import image_file as image_body
 Encode = Callable[..., bytes]
 
 
-def _expected(artifact: Artifact, file: bytes, **thresholds: float) -> dict[str, Any]:
-    found = artifact.detect_image(artifact.read_photo(file), **thresholds)
+def _expected(artifact: Artifact, file: bytes, **thresholds: Any) -> dict[str, Any]:
+    photo = artifact.read_photo(file, full_size="tiles" in thresholds)
+    found = artifact.detect_image(photo, **thresholds)
     height, width = read_image(file).shape[1:]
     return {
         "width": width,
@@ -64,6 +66,17 @@ def test_thresholds(
     expected = _expected(artifact, png, **thresholds)
     assert expected != _expected(artifact, png)
     assert client.post("/v1/detect", content=png, params=thresholds).json() == expected
+
+
+def test_tiles(client: httpx.Client, artifact: Artifact, png: bytes) -> None:
+    expected = _expected(artifact, png, tiles="64,0.5")
+    assert expected != _expected(artifact, png)
+    assert client.post("/v1/detect?tiles=64,0.5", content=png).json() == expected
+    images = {"images": [{"data": base64.b64encode(png).decode()}], "tiles": "64,0.5"}
+    assert client.post("/v1/detect", json=images).json() == {"images": [expected]}
+    refused = problem_of(client.post("/v1/detect?tiles=1", content=png))
+    assert refused["code"] == "invalid_parameter"
+    assert "tiles must be at most 4096, got 200 x 120 of size 1" in refused["message"]
 
 
 @pytest.mark.parametrize("format_name", ["JPEG", "PNG", "WEBP"])
@@ -110,6 +123,8 @@ def test_a_large_jpeg_is_read_as_the_artifact_reads_it(
             for value in ("-0.1", "1.5", "nan", "inf", "high", "", "0.5,0.6")
         ),
         ("orientation=up", "orientation must be 'exif' or 'stored', got 'up'"),
+        ("tiles=big", "tiles must be auto, SIZE or SIZE,OVERLAP, got 'big'"),
+        ("tiles=0", "tiles must have a size of at least 1 pixel, got 0"),
         ("a=1&a=2", "the query parameter 'a' must come once, got it again"),
         ("a=1", "there is no query parameter 'a' .known: score_threshold, .*; got the value '1'"),
     ],

@@ -12,7 +12,7 @@ from tritonclient.utils import InferenceServerException
 from v2_requests import MODEL
 
 from lensbox.runtime.artifact import Artifact
-from lensbox.serve.engine.devices import largest_batch
+from lensbox.runtime.device import largest_batch
 
 Pixels = np.ndarray[Any, Any]
 

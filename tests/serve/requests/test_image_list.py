@@ -81,7 +81,9 @@ def test_json() -> None:
     }
     sources, parameters, is_many = _read(question, _WITH_IOU)
     assert sources == [b"\x00\xffone", b""]
-    assert parameters == DetectParameters(score_threshold=0.25, iou_threshold=0.5, orientation="stored")
+    assert parameters == DetectParameters(
+        score_threshold=0.25, iou_threshold=0.5, orientation="stored", tiles=None
+    )
     assert is_many
     assert _read({"images": [_data(b"x")], "score_threshold": None}).is_many
 

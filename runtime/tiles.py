@@ -1,0 +1,169 @@
+"""Tiles: detect small things in large photographs by many overlapping windows.
+
+The rule, which C++ repeats:
+
+1. Tiles have the proportions of the canvas and `size` pixels on their longer side. Along each axis, as few
+   tiles as possible cover the photograph with at least the overlap, evenly spaced. Things larger than a tile
+   come from the whole photograph, which is one more view.
+2. A box is cut if it comes within 1/64 of a tile's side of an edge of the tile that is no edge of the
+   photograph. A cut box is dropped if a box of the same class that is not cut is at least as large and covers
+   more than half of it (intersection over the smaller box).
+3. `padded_nms` merges the remaining boxes by IoU.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from lensbox.artifact.metadata import Canvas
+from lensbox.common.errors import InputError
+from lensbox.runtime.detection import Detections
+from lensbox.runtime.images.photo import Photo
+
+MAX_TILES = 4096
+_CUT_MARGIN = 1 / 64
+_COVERED = 0.5
+_CHUNK = 1024  # cut boxes that are compared at a time: bounds memory
+
+
+@dataclass(frozen=True)
+class TileSpec:
+    """How a photograph is cut into tiles.
+
+    size: the longer side of a tile in pixels of the photograph. None is the longer side of the canvas, so no
+    pixel is scaled. overlap: of neighbouring tiles, as a share of a tile's side: each thing up to this size
+    lies whole in some tile. whole: look at the whole photograph, too. Raises ValueError for a size below 1
+    and for an overlap outside of 0 <= overlap < 1.
+    """
+
+    size: int | None = None
+    overlap: float = 0.25
+    whole: bool = True
+
+    def __post_init__(self) -> None:
+        if self.size is not None and (type(self.size) is not int or self.size < 1):
+            raise ValueError(f"tiles must have a size of at least 1 pixel, got {self.size!r}")
+        if not 0 <= self.overlap < 1:
+            raise ValueError(
+                f"tiles must have an overlap of at least 0 and less than 1, got {self.overlap!r}"
+            )
+
+
+Tiles = TileSpec | Literal["auto"]
+
+
+def tile_spec(tiles: Tiles | str) -> TileSpec:
+    """Return tiles as a TileSpec. Accepts "auto", "SIZE" and "SIZE,OVERLAP". Raises ValueError."""
+    if isinstance(tiles, TileSpec):
+        return tiles
+    if tiles == "auto":
+        return TileSpec()
+    size, _, overlap = tiles.partition(",")
+    try:
+        return TileSpec(int(size), float(overlap)) if overlap else TileSpec(int(size))
+    except ValueError as error:
+        reason = str(error) if str(error).startswith("tiles must") else ""
+        raise ValueError(reason or f"tiles must be auto, SIZE or SIZE,OVERLAP, got {tiles!r}") from error
+
+
+def cut_into_tiles(photo: Photo, canvas: Canvas, spec: TileSpec) -> list[Photo]:
+    """Return the views of a photograph: the whole one first, if asked for, then the tiles row by row.
+
+    A photograph that fits into one tile is one view. Raises ValueError for a photograph that is not at full
+    size, and InputError for more than MAX_TILES tiles.
+    """
+    if not photo.is_whole:
+        raise ValueError(
+            "image must be a whole photograph at full size for tiles; read_photo(path, full_size=True) "
+            "reads one"
+        )
+    longer = max(canvas.width, canvas.height)
+    size = spec.size or longer
+    columns = _spans(photo.width, max(1, round(size * canvas.width / longer)), spec.overlap)
+    rows = _spans(photo.height, max(1, round(size * canvas.height / longer)), spec.overlap)
+    if len(rows) * len(columns) > MAX_TILES:
+        raise InputError(
+            f"tiles must be at most {MAX_TILES}, got {len(columns)} x {len(rows)} of size {size} "
+            f"for {photo.width} x {photo.height} pixels"
+        )
+    if len(rows) == len(columns) == 1:
+        return [photo]
+    tiles = [
+        Photo(photo.pixels[:, y1:y2, x1:x2], photo.width, photo.height, (x1, y1, x2, y2))
+        for y1, y2 in rows
+        for x1, x2 in columns
+    ]
+    return [photo, *tiles] if spec.whole else tiles
+
+
+def merge_tiles(found: Sequence[Detections], views: Sequence[Photo], iou_threshold: float) -> Detections:
+    """Return the detections of a photograph from those of its views, best first."""
+    if len(found) == 1:
+        return found[0]
+    boxes, scores = torch.cat([one.boxes for one in found]), torch.cat([one.scores for one in found])
+    labels = _joined([one.labels for one in found])
+    extras = {name: torch.cat([one.extras[name] for one in found]) for name in found[0].extras}
+    is_cut = torch.cat([_is_cut(one.boxes, view) for one, view in zip(found, views, strict=True)])
+    kept = (~_is_covered(boxes, is_cut, labels)).nonzero()[:, 0]
+    if len(kept) > 0:
+        categories = None if labels is None else labels[kept][None]
+        count = len(kept)
+        indices = torch.ops.lensbox.padded_nms(
+            boxes[kept][None], scores[kept][None], iou_threshold, -math.inf, count, count, categories
+        )[2][0]
+        kept = kept[indices[indices >= 0]]
+    return Detections(
+        boxes[kept],
+        scores[kept],
+        None if labels is None else labels[kept],
+        {name: values[kept] for name, values in extras.items()},
+    )
+
+
+def _spans(length: int, side: int, overlap: float) -> list[tuple[int, int]]:
+    """Return first and last pixel of each tile along an axis: evenly spaced, with at least this overlap."""
+    if length <= side:
+        return [(0, length)]
+    gaps = math.ceil((length - side) / max(1, math.floor(side * (1 - overlap))))
+    starts = [(length - side) * index // gaps for index in range(gaps + 1)]
+    return [(start, start + side) for start in starts]
+
+
+def _is_cut(boxes: Tensor, view: Photo) -> Tensor:
+    x1, y1, x2, y2 = view.window
+    across, down = (x2 - x1) * _CUT_MARGIN, (y2 - y1) * _CUT_MARGIN
+    is_cut = torch.zeros(len(boxes), dtype=torch.bool)
+    if x1 > 0:
+        is_cut |= boxes[:, 0] < x1 + across
+    if y1 > 0:
+        is_cut |= boxes[:, 1] < y1 + down
+    if x2 < view.width:
+        is_cut |= boxes[:, 2] > x2 - across
+    if y2 < view.height:
+        is_cut |= boxes[:, 3] > y2 - down
+    return is_cut
+
+
+def _is_covered(boxes: Tensor, is_cut: Tensor, labels: Tensor | None) -> Tensor:
+    """Return which cut boxes a larger box that is not cut covers by more than half."""
+    areas = (boxes[:, 2] - boxes[:, 0]) * (boxes[:, 3] - boxes[:, 1])
+    whole = (~is_cut).nonzero()[:, 0]
+    covered = torch.zeros_like(is_cut)
+    for part in is_cut.nonzero()[:, 0].split(_CHUNK):
+        a, b = boxes[part][:, None], boxes[whole][None]
+        sides = (torch.minimum(a[..., 2:], b[..., 2:]) - torch.maximum(a[..., :2], b[..., :2])).clamp(min=0)
+        overlaps = sides[..., 0] * sides[..., 1] > _COVERED * areas[part][:, None]
+        overlaps &= areas[whole][None] >= areas[part][:, None]
+        if labels is not None:
+            overlaps &= labels[part][:, None] == labels[whole][None]
+        covered[part] = overlaps.any(dim=1)
+    return covered
+
+
+def _joined(labels: Sequence[Tensor | None]) -> Tensor | None:
+    present = [one for one in labels if one is not None]
+    return torch.cat(present) if present else None
