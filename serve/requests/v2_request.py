@@ -4,6 +4,7 @@ The body is JSON. With the header Inference-Header-Content-Length, that many byt
 content of each tensor with a `binary_data_size`, little-endian, in their order.
 """
 
+import contextlib
 import math
 from collections.abc import Sequence
 from typing import Annotated, Any, NamedTuple
@@ -259,15 +260,17 @@ def _from_json(given: _Input) -> Tensor:
     if values.shape not in ((math.prod(given.shape),), tuple(given.shape)):
         rule = f"must be flat, or nested as its shape {given.shape} says"
         raise _invalid(f"data of {given.name!r} {rule}, got an array of shape {list(values.shape)}")
+    numbers = values.ravel().tolist()
+    with contextlib.suppress(ValueError):  # twice as fast as pydantic for pixels, which are many
+        if given.datatype == "UINT8" and set(map(type, numbers)) == {int}:
+            return torch.frombuffer(bytearray(numbers), dtype=torch.uint8).view(given.shape)
     adapter, rule = _NUMBERS[given.datatype]
     try:
-        numbers = adapter.validate_python(values.ravel().tolist(), strict=True)
+        adapter.validate_python(numbers, strict=True)
     except ValidationError as error:
         wrong = error.errors(include_url=False)[0]["input"]
         raise _invalid(f"data of {given.name!r} must be {rule}, got {shown(wrong)}") from None
-    if given.datatype == "UINT8":  # several times as fast as torch.tensor
-        return torch.frombuffer(bytearray(numbers), dtype=torch.uint8).view(given.shape)
-    return torch.tensor(numbers, dtype=torch.float32).view(given.shape)
+    return torch.tensor(numbers, dtype=_DTYPES[given.datatype]).view(given.shape)
 
 
 def _threshold(name: str, tensor: Tensor | None) -> float | None:
