@@ -89,7 +89,9 @@ def measure(file: Path, batches: tuple[int, ...], device: str | None, threads: i
         for batch in batches:
             calls = dict(_calls(artifact, load, batch))
             for way, samples in _samples(calls, synchronize).items():
-                p20, _, _, p80 = (1e3 * value for value in statistics.quantiles(samples, n=5))
+                p20, _, _, p80 = (
+                    1e3 * value for value in statistics.quantiles(samples, n=5, method="inclusive")
+                )
                 median = 1e3 * statistics.median(samples)
                 times = {"median_ms": median, "p20_ms": p20, "p80_ms": p80, "samples": len(samples)}
                 rows.append({"from": way, "batch": batch, **times, "images_per_second": 1e3 * batch / median})

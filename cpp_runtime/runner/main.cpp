@@ -45,6 +45,23 @@ CLI::Validator number_from(double least, double most) {
   return {fault, range};
 }
 
+// Read auto, SIZE or SIZE,OVERLAP.
+lensbox::TileSpec parse_tiles(const std::string& text) {
+  lensbox::TileSpec spec;
+  if (text == "auto") return spec;
+  const size_t comma = std::min(text.find(','), text.size());
+  int64_t size = 0;
+  const bool has_overlap = comma < text.size();
+  if (!CLI::detail::lexical_cast(text.substr(0, comma), size) || size < 1 ||
+      (has_overlap && !CLI::detail::lexical_cast(text.substr(comma + 1), spec.overlap)) ||
+      !(spec.overlap >= 0 && spec.overlap < 1)) {
+    throw CLI::ValidationError("--tiles",
+                               "must be auto, SIZE or SIZE,OVERLAP, such as 512,0.25, got " + text);
+  }
+  spec.size = size;
+  return spec;
+}
+
 CLI::App* add_command(CLI::App& app, Options& options, const std::string& name,
                       const std::string& description) {
   CLI::App* const command = app.add_subcommand(name, description);
@@ -101,6 +118,11 @@ void add_detect(CLI::App& app, Options& options) {
           "exif: turn photographs upright as EXIF says; stored: leave them as they lie. Default: the "
           "artifact's")
       ->check(CLI::IsMember({"exif", "stored"}))
+      ->needs(image);
+  command
+      ->add_option_function<std::string>(
+          "--tiles", [&detect](const std::string& text) { detect.files.tiles = parse_tiles(text); },
+          "Look for small things in overlapping tiles of large photographs: auto, SIZE or SIZE,OVERLAP")
       ->needs(image);
   command->add_option("--batch", detect.files.batch_size, "Photographs or frames for the detector at a time")
       ->check(CLI::Range(1, 1024))

@@ -54,10 +54,20 @@ struct SelfTestReport {
   bool passed() const { return failures.empty(); }
 };
 
+// Look for small things in overlapping tiles of a large photograph. docs/tiles.md has the rule of all
+// runtimes.
+struct TileSpec {
+  // The longer side of a tile in pixels; none: that of the canvas, so that no pixel is scaled.
+  std::optional<int64_t> size = std::nullopt;
+  double overlap = 0.25;  // of neighbouring tiles, as a share of a tile's side: from 0 to less than 1
+  bool whole = true;      // look at the whole photograph, too
+};
+
 // How Detector::detect_files reads many files.
 struct FilesOptions {
   Thresholds thresholds = {};
   std::optional<Orientation> orientation = std::nullopt;  // by default the artifact's
+  std::optional<TileSpec> tiles = std::nullopt;           // files are then decoded at full size
   size_t batch_size = 1;                                  // photographs per call of the detector, at least 1
   size_t decode_threads = 1;  // threads that read files beside the detector, at least 1
 };
@@ -103,8 +113,10 @@ class LENSBOX_API Detector {
   const Metadata& metadata() const;
 
   // Detect in an image of any size: best first, in pixels of the image. Throws InputError for a view that
-  // breaks the rules of ImageView or has more than 2^26 pixels, and for thresholds outside of 0..1.
-  std::vector<Detection> detect(const ImageView& image, const Thresholds& thresholds = {}) const;
+  // breaks the rules of ImageView or has more than 2^26 pixels, and for thresholds and tiles out of their
+  // range.
+  std::vector<Detection> detect(const ImageView& image, const Thresholds& thresholds = {},
+                                const std::optional<TileSpec>& tiles = std::nullopt) const;
 
   // The same for several images of any sizes in one batch.
   std::vector<std::vector<Detection>> detect(std::span<const ImageView> images,

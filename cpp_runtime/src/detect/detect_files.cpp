@@ -110,8 +110,9 @@ class Batch {
   size_t photos() const { return photos_.size(); }
 
   // Return the outcomes of all files, in order, and empty the batch.
-  std::vector<FileOutcome> detect(const Detector& detector, const Thresholds& thresholds) {
-    auto found = detect_photos(detector, photos_, thresholds);
+  std::vector<FileOutcome> detect(const Detector& detector, const FilesOptions& options) {
+    if (options.tiles) return detect_in_tiles(detector, options);
+    auto found = detect_photos(detector, photos_, options.thresholds);
     photos_.clear();
     auto next = found.begin();
     for (FileOutcome& outcome : outcomes_) {
@@ -122,6 +123,21 @@ class Batch {
   }
 
  private:
+  std::vector<FileOutcome> detect_in_tiles(const Detector& detector, const FilesOptions& options) {
+    auto next = photos_.begin();
+    for (FileOutcome& outcome : outcomes_) {
+      auto* const file = std::get_if<FileDetections>(&outcome);
+      if (file == nullptr) continue;
+      try {
+        file->detections = detect_tiles(detector, *next++, *options.tiles, options.thresholds);
+      } catch (const InputError& error) {  // too many tiles
+        outcome = error;
+      }
+    }
+    photos_.clear();
+    return std::exchange(outcomes_, {});
+  }
+
   std::vector<Photo> photos_;
   std::vector<FileOutcome> outcomes_;
 };
@@ -139,6 +155,7 @@ void Detector::detect_files(std::span<const std::filesystem::path> files, const 
   check_at_least_one("decode_threads", options.decode_threads);
   Reading reading = metadata().reading;
   reading.orientation = options.orientation.value_or(reading.orientation);
+  if (options.tiles) reading.jpeg_oversampling = 0;
   // While the device works on one batch, the next may be read as a whole.
   const size_t threads = std::min(options.decode_threads, files.size());
   const size_t batch_size = std::min(options.batch_size, files.size());
@@ -151,7 +168,7 @@ void Detector::detect_files(std::span<const std::filesystem::path> files, const 
   for (size_t taken = 1; taken <= files.size(); ++taken) {
     guarded([&] { batch.add(photographs->next()); });
     if (batch.photos() < batch_size && taken < files.size()) continue;
-    const auto outcomes = guarded([&] { return batch.detect(*this, options.thresholds); });
+    const auto outcomes = guarded([&] { return batch.detect(*this, options); });
     for (const FileOutcome& outcome : outcomes) {
       report(reported++, outcome);
     }

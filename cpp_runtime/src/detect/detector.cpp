@@ -6,11 +6,13 @@
 #include <torch/csrc/jit/serialization/import.h>
 
 #include <algorithm>
+#include <iterator>
 #include <string>
 #include <utility>
 
 #include "detect/detect_batch.h"
 #include "detect/self_test.h"
+#include "detect/tiles.h"
 #include "file/artifact_file.h"
 #include "file/errors.h"
 #include "images/decoders.h"
@@ -210,6 +212,20 @@ std::vector<std::vector<Detection>> detect_photos(const Detector& detector, cons
   return collect(*detector.parts().module, detect_tensors(detector, photos, thresholds));
 }
 
+std::vector<Detection> detect_tiles(const Detector& detector, const Photo& photo, const TileSpec& tiles,
+                                    const Thresholds& thresholds) {
+  const Detector::Parts& parts = detector.parts();
+  const std::vector<Photo> views = cut_into_tiles(photo, parts.metadata.reading.canvas, tiles);
+  const size_t together = parts.device.is_cuda() ? 64 : 8;  // as largest_batch of runtime/device.py
+  std::vector<std::vector<Detection>> found;
+  for (size_t first = 0; first < views.size(); first += together) {
+    const auto begin = views.begin() + static_cast<int64_t>(first);
+    const auto end = begin + static_cast<int64_t>(std::min(together, views.size() - first));
+    std::ranges::move(detect_photos(detector, {begin, end}, thresholds), std::back_inserter(found));
+  }
+  return merge_tiles(std::move(found), views, iou_of(thresholds, parts.metadata));
+}
+
 Loss compute_loss(const Detector& detector, const at::Tensor& predictions, const at::Tensor& targets) {
   check_boxes(predictions, targets);
   const auto& [device, metadata, module, captured] = detector.parts();
@@ -245,9 +261,13 @@ const Metadata& Detector::metadata() const {
   return parts_->metadata;
 }
 
-std::vector<Detection> Detector::detect(const ImageView& image, const Thresholds& thresholds) const {
-  return guarded(
-      [&] { return detect_one(*this, to_photo(image, metadata().reading), thresholds).detections; });
+std::vector<Detection> Detector::detect(const ImageView& image, const Thresholds& thresholds,
+                                        const std::optional<TileSpec>& tiles) const {
+  return guarded([&] {
+    const Photo photo = to_photo(image, metadata().reading);
+    if (tiles) return detect_tiles(*this, photo, *tiles, thresholds);
+    return detect_one(*this, photo, thresholds).detections;
+  });
 }
 
 std::vector<std::vector<Detection>> Detector::detect(std::span<const ImageView> images,

@@ -66,6 +66,10 @@ LENSBOX_API std::vector<std::vector<Detection>> detect_photos(const Detector& de
 LENSBOX_API Found detect_tensors(const Detector& detector, const std::vector<Photo>& photos,
                                  const Thresholds& thresholds = {});
 
+// Detect in one photograph, at full size, and in tiles of it. Throws InputError, ArtifactError.
+LENSBOX_API std::vector<Detection> detect_tiles(const Detector& detector, const Photo& photo,
+                                                const TileSpec& tiles, const Thresholds& thresholds = {});
+
 // Detect in canvases: uint8 [B, c, h, w] as metadata().reading.canvas says, such as letterbox makes, copied
 // to the device if they lie elsewhere. Boxes are in pixels of the canvases. Throws InputError for other
 // tensors, ArtifactError.

@@ -1,0 +1,61 @@
+"""Python and C++ find the same in the tiles of a photograph, to the bit."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import PIL.Image
+import pytest
+from runtimes.asking import answer, run
+from user_detectors import RedAndBlue
+
+from lensbox.export.pipeline import save_artifact
+from lensbox.runtime import TileSpec, load_artifact
+from lensbox.runtime.detection import detections_to_json
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with a detector of two classes and a photograph of many small squares."""
+    folder = tmp_path_factory.mktemp("tiles")
+    save_artifact(RedAndBlue(), folder / "colors.pt", parity=False)
+    generator = np.random.default_rng(0)
+    picture = PIL.Image.new("RGB", (1501, 803), (114, 114, 114))
+    for index in range(60):
+        x, y = (int(value) for value in generator.integers(0, (1490, 790)))
+        picture.paste([(255, 0, 0), (0, 0, 255)][index % 2], (x, y, x + 24, y + 24))
+    picture.save(folder / "large.jpg", quality=92)
+    return folder
+
+
+@pytest.mark.parametrize(("text", "tiles"), [("auto", TileSpec()), ("333,0.4", TileSpec(333, 0.4))])
+def test_tiles_find_the_same_to_the_bit(folder: Path, text: str, tiles: TileSpec) -> None:
+    artifact = load_artifact(folder / "colors.pt")
+    photo = artifact.read_photo(folder / "large.jpg", full_size=True)
+    python = artifact.detect_image(photo, 0.3, 0.4, tiles)
+    assert len(python.boxes) > 40
+    asked = ("--image", folder / "large.jpg", "--score-threshold", 0.3, "--iou-threshold", 0.4)
+    (cpp,) = answer("detect", "--artifact", folder / "colors.pt", *asked, "--tiles", text)["images"]
+    wanted = detections_to_json(python, artifact.classes)
+    assert [found["label"] for found in cpp["detections"]] == [found["label"] for found in wanted]
+    for key in ("box", "score"):
+        values = [np.float32([found[key] for found in side]) for side in (cpp["detections"], wanted)]
+        np.testing.assert_array_equal(*values)
+
+
+@pytest.mark.parametrize("text", ["big", "0", "512,1", "512,x", "-3"])
+def test_refuses_tiles(folder: Path, text: str) -> None:
+    arguments = ("--artifact", folder / "colors.pt", "--image", folder / "large.jpg", f"--tiles={text}")
+    refused = run("detect", *arguments)
+    assert refused.returncode == 2
+    assert f"must be auto, SIZE or SIZE,OVERLAP, such as 512,0.25, got {text}" in refused.stderr
+
+
+def test_too_many_tiles_are_an_error_of_the_file(folder: Path) -> None:
+    refused = run(
+        "detect", "--artifact", folder / "colors.pt", "--image", folder / "large.jpg", "--tiles", "2"
+    )
+    assert refused.returncode == 4
+    assert (
+        "tiles must be at most 4096, got more of size 2" in json.loads(refused.stdout)["images"][0]["error"]
+    )
