@@ -39,7 +39,9 @@ def test_tiles_find_the_same_to_the_bit(folder: Path, text: str, tiles: TileSpec
     wanted = detections_to_json(python, artifact.classes)
     assert [found["label"] for found in cpp["detections"]] == [found["label"] for found in wanted]
     for key in ("box", "score"):
-        values = [np.float32([found[key] for found in side]) for side in (cpp["detections"], wanted)]
+        values = [
+            np.array([found[key] for found in side], np.float32) for side in (cpp["detections"], wanted)
+        ]
         np.testing.assert_array_equal(*values)
 
 
