@@ -37,12 +37,11 @@ def test_tiles_find_the_same_to_the_bit(folder: Path, text: str, tiles: TileSpec
     asked = ("--image", folder / "large.jpg", "--score-threshold", 0.3, "--iou-threshold", 0.4)
     (cpp,) = answer("detect", "--artifact", folder / "colors.pt", *asked, "--tiles", text)["images"]
     wanted = detections_to_json(python, artifact.classes)
-    assert [found["label"] for found in cpp["detections"]] == [found["label"] for found in wanted]
+    found = cpp["detections"]
+    assert [one["label"] for one in found] == [one["label"] for one in wanted]
     for key in ("box", "score"):
-        values = [
-            np.array([found[key] for found in side], np.float32) for side in (cpp["detections"], wanted)
-        ]
-        np.testing.assert_array_equal(*values)
+        ours, theirs = (np.array([one[key] for one in side], np.float32) for side in (found, wanted))
+        np.testing.assert_array_equal(ours, theirs)
 
 
 @pytest.mark.parametrize("text", ["big", "0", "512,1", "512,x", "-3"])
