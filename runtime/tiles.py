@@ -27,7 +27,6 @@ from lensbox.runtime.images.photo import Photo
 MAX_TILES = 4096
 _CUT_MARGIN = 1 / 64
 _COVERED = 0.5
-_CHUNK = 1024  # cut boxes that are compared at a time: bounds memory
 
 
 @dataclass(frozen=True)
@@ -108,7 +107,7 @@ def merge_tiles(found: Sequence[Detections], views: Sequence[Photo], iou_thresho
     labels = _joined([one.labels for one in found])
     extras = {name: torch.cat([one.extras[name] for one in found]) for name in found[0].extras}
     is_cut = torch.cat([_is_cut(one.boxes, view) for one, view in zip(found, views, strict=True)])
-    kept = (~_is_covered(boxes, is_cut, labels)).nonzero()[:, 0]
+    kept = (~_is_covered(boxes, is_cut, labels, [len(one.boxes) for one in found])).nonzero()[:, 0]
     if len(kept) > 0:
         categories = None if labels is None else labels[kept][None]
         count = len(kept)
@@ -148,19 +147,28 @@ def _is_cut(boxes: Tensor, view: Photo) -> Tensor:
     return is_cut
 
 
-def _is_covered(boxes: Tensor, is_cut: Tensor, labels: Tensor | None) -> Tensor:
-    """Return which cut boxes a larger box that is not cut covers by more than half."""
+def _is_covered(boxes: Tensor, is_cut: Tensor, labels: Tensor | None, counts: Sequence[int]) -> Tensor:
+    """Return which cut boxes a larger box that is not cut covers by more than half.
+
+    counts: numbers of boxes by view. The cut boxes of a view are compared only with boxes near them.
+    """
     areas = (boxes[:, 2] - boxes[:, 0]) * (boxes[:, 3] - boxes[:, 1])
-    whole = (~is_cut).nonzero()[:, 0]
+    uncut = (~is_cut).nonzero()[:, 0]
+    others = boxes[uncut]
     covered = torch.zeros_like(is_cut)
-    for part in is_cut.nonzero()[:, 0].split(_CHUNK):
-        a, b = boxes[part][:, None], boxes[whole][None]
+    for part in torch.arange(len(boxes)).split(list(counts)):
+        cut = part[is_cut[part]]
+        if len(cut) == 0:
+            continue
+        is_near = (others[:, :2] < boxes[cut, 2:].amax(0)) & (others[:, 2:] > boxes[cut, :2].amin(0))
+        near = uncut[is_near.all(dim=1)]
+        a, b = boxes[cut][:, None], boxes[near][None]
         sides = (torch.minimum(a[..., 2:], b[..., 2:]) - torch.maximum(a[..., :2], b[..., :2])).clamp(min=0)
-        overlaps = sides[..., 0] * sides[..., 1] > _COVERED * areas[part][:, None]
-        overlaps &= areas[whole][None] >= areas[part][:, None]
+        covers = sides[..., 0] * sides[..., 1] > _COVERED * areas[cut][:, None]
+        covers &= areas[near][None] >= areas[cut][:, None]
         if labels is not None:
-            overlaps &= labels[part][:, None] == labels[whole][None]
-        covered[part] = overlaps.any(dim=1)
+            covers &= labels[cut][:, None] == labels[near][None]
+        covered[cut] = covers.any(dim=1)
     return covered
 
 

@@ -82,8 +82,8 @@ float pixels_of(const Box& box) {
 bool covers(const Detection& whole, const Detection& cut) {
   const float width = std::min(cut.box[2], whole.box[2]) - std::max(cut.box[0], whole.box[0]);
   const float height = std::min(cut.box[3], whole.box[3]) - std::max(cut.box[1], whole.box[1]);
-  return whole.label == cut.label && pixels_of(whole.box) >= pixels_of(cut.box) &&
-         std::max(width, 0.0F) * std::max(height, 0.0F) > kCovered * pixels_of(cut.box);
+  if (!(width > 0 && height > 0) || whole.label != cut.label) return false;
+  return width * height > kCovered * pixels_of(cut.box) && pixels_of(whole.box) >= pixels_of(cut.box);
 }
 
 // Call lensbox::padded_nms for all of these detections; return the indices of those to keep, best first.
