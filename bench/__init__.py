@@ -1,4 +1,4 @@
-"""The project's own benchmarks: `lensbox bench ops`, `article`, `detector`, `photo` and `serve`.
+"""The project's own benchmarks: `lensbox bench ops`, `article`, `detector`, `photo`, `tiles` and `serve`.
 
 Importing this package does not import torch.
 """

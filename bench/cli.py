@@ -130,6 +130,16 @@ def photo(options: "Options", weights: Path | None) -> "Report":
     return run(load_detector(weights), options)
 
 
+@_command
+@click.option("--artifact", type=FILE, default=Path("artifacts/detector.pt"), help="The file to run.")
+@click.option("--data", type=FILE, multiple=True, required=True, help="Labelled photographs, 144 at least.")
+def tiles(options: "Options", artifact: Path, data: tuple[Path, ...]) -> "Report":
+    """Score and time tiles in mosaics of labelled photographs, beside the photographs one by one."""
+    from lensbox.bench.tiles.benchmark import run
+
+    return run(options, artifact, data)
+
+
 def _load_seconds(text: str) -> float:
     """Parse the duration of a load. A shorter one might have no answer to count."""
     value = seconds(text)

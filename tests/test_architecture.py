@@ -27,6 +27,7 @@ ARROWS: dict[str, set[str]] = {
     "bench/article": {"common", "artifact", "ops", "model", "runtime", "train"},
     "bench/detector": {"common", "artifact", "ops", "model", "runtime", "export"},
     "bench/photo": {"common", "artifact", "ops", "model", "runtime", "export"},
+    "bench/tiles": {"common", "runtime", "train"},
     "bench/serve": {"common", "artifact", "runtime", "serve"},
 }
 
