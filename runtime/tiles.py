@@ -25,6 +25,7 @@ from lensbox.runtime.detection import Detections
 from lensbox.runtime.images.photo import Photo
 
 MAX_TILES = 4096
+_LARGEST_SIZE = 1 << 31  # no photograph is larger; the product with a side of the canvas fits into 64 bits
 _CUT_MARGIN = 1 / 64
 _COVERED = 0.5
 
@@ -61,9 +62,9 @@ def tile_spec(tiles: Tiles | str) -> TileSpec:
         return tiles
     if tiles == "auto":
         return TileSpec()
-    size, _, overlap = tiles.partition(",")
+    size, comma, overlap = tiles.partition(",")
     try:
-        return TileSpec(int(size), float(overlap)) if overlap else TileSpec(int(size))
+        return TileSpec(int(size), float(overlap)) if comma else TileSpec(int(size))
     except ValueError as error:
         reason = str(error) if str(error).startswith("tiles must") else ""
         raise ValueError(reason or f"tiles must be auto, SIZE or SIZE,OVERLAP, got {tiles!r}") from error
@@ -81,7 +82,7 @@ def cut_into_tiles(photo: Photo, canvas: Canvas, spec: TileSpec) -> list[Photo]:
             "reads one"
         )
     longer = max(canvas.width, canvas.height)
-    size = spec.size or longer
+    size = min(spec.size or longer, _LARGEST_SIZE)
     columns = _spans(photo.width, max(1, round(size * canvas.width / longer)), spec.overlap)
     rows = _spans(photo.height, max(1, round(size * canvas.height / longer)), spec.overlap)
     if len(rows) * len(columns) > MAX_TILES:

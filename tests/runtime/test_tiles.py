@@ -27,6 +27,7 @@ def photo(width: int, height: int) -> Photo:
         ((640, 192), TileSpec(overlap=0), [0, 320], [0]),
         ((641, 192), TileSpec(overlap=0), [0, 160, 321], [0]),
         ((640, 100), TileSpec(640), [0], [0]),
+        ((640, 100), TileSpec(10**400), [0], [0]),  # larger than any float
         ((200, 400), TileSpec(overlap=0.5), [0], [0, 69, 138, 208]),  # narrower than a tile
     ],
 )
@@ -68,7 +69,9 @@ def test_reads_a_specification(text: str | TileSpec, spec: TileSpec) -> None:
     assert tile_spec(text) == spec
 
 
-@pytest.mark.parametrize("text", ["", "big", "0", "-5", "512,1", "512,-0.1", "512,nan", "512,x", "1.5"])
+@pytest.mark.parametrize(
+    "text", ["", "big", "0", "-5", "512,1", "512,-0.1", "512,nan", "512,x", "512,", "1.5"]
+)
 def test_refuses_a_specification(text: str) -> None:
     with pytest.raises(ValueError, match="tiles must"):
         tile_spec(text)

@@ -44,7 +44,12 @@ def test_tiles_find_the_same_to_the_bit(folder: Path, text: str, tiles: TileSpec
         np.testing.assert_array_equal(ours, theirs)
 
 
-@pytest.mark.parametrize("text", ["big", "0", "512,1", "512,x", "-3"])
+def test_the_largest_tile_is_the_whole_photograph(folder: Path) -> None:
+    asked = ("--artifact", folder / "colors.pt", "--image", folder / "large.jpg", "--tiles", 2**63 - 1)
+    assert "detections" in answer("detect", *asked)["images"][0]
+
+
+@pytest.mark.parametrize("text", ["big", "0", "512,1", "512,x", "512,", "-3"])
 def test_refuses_tiles(folder: Path, text: str) -> None:
     arguments = ("--artifact", folder / "colors.pt", "--image", folder / "large.jpg", f"--tiles={text}")
     refused = run("detect", *arguments)

@@ -15,6 +15,8 @@ namespace lensbox {
 namespace {
 
 constexpr size_t kMaxTiles = 4096;
+// No photograph is larger, and the product with a side of the canvas fits into 64 bits.
+constexpr int64_t kLargestSize = int64_t{1} << 31;
 constexpr double kCutMargin = 1.0 / 64;  // of a tile's side
 constexpr float kCovered = 0.5F;
 
@@ -112,7 +114,7 @@ std::vector<int64_t> nms(const std::vector<Detection>& detections, double iou_th
 std::vector<Photo> cut_into_tiles(const Photo& photo, const Canvas& canvas, const TileSpec& spec) {
   check(photo, spec);
   const int64_t longer = std::max(canvas.width, canvas.height);
-  const int64_t size = spec.size.value_or(longer);
+  const int64_t size = std::min(spec.size.value_or(longer), kLargestSize);
   const auto columns = spans(photo.width, tile_side(size, canvas.width, longer), spec.overlap);
   const auto rows = spans(photo.height, tile_side(size, canvas.height, longer), spec.overlap);
   if (rows.size() * columns.size() > kMaxTiles) {
