@@ -12,6 +12,7 @@ The rule, which C++ repeats:
 """
 
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -62,12 +63,10 @@ def tile_spec(tiles: Tiles | str) -> TileSpec:
         return tiles
     if tiles == "auto":
         return TileSpec()
-    size, comma, overlap = tiles.partition(",")
-    try:
-        return TileSpec(int(size), float(overlap)) if comma else TileSpec(int(size))
-    except ValueError as error:
-        reason = str(error) if str(error).startswith("tiles must") else ""
-        raise ValueError(reason or f"tiles must be auto, SIZE or SIZE,OVERLAP, got {tiles!r}") from error
+    if not (match := re.fullmatch(r"(\d{1,400})(?:,(\d+(?:\.\d+)?))?", tiles, re.ASCII)):
+        raise ValueError(f"tiles must be auto, SIZE or SIZE,OVERLAP, got {tiles!r}")
+    size, overlap = match.groups()
+    return TileSpec(int(size)) if overlap is None else TileSpec(int(size), float(overlap))
 
 
 def cut_into_tiles(photo: Photo, canvas: Canvas, spec: TileSpec) -> list[Photo]:

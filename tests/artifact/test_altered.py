@@ -28,7 +28,7 @@ def test_the_outcome_is_that_of_the_table(case: str, artifact_path: Path, tmp_pa
 
 
 def test_the_docs_have_the_table() -> None:
-    table = _PAGE.read_text(encoding="utf-8").split("What comes of a file that is not as it should be:")[1]
+    table = _PAGE.read_text(encoding="utf-8").split("How bad files are handled:")[1]
     lines = re.findall(r"^\| (.*?) \|", table.split("\n\n")[1], re.MULTILINE)
     assert lines[:2] == ["file", "---"]
     signatures = [line for line in lines if "public key" in line]  # tests/signing_keys.py

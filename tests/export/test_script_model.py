@@ -120,7 +120,7 @@ def test_weights_that_overflow_end_with_one_sentence(
     weights = tmp_path / "w.safetensors"
     save_detector(detector, weights)
     assert main(["export", "--weights", str(weights), "--output", str(tmp_path / "a.pt")]) == 3
-    assert "cannot be exported: it finds nothing in any drawn picture" in capfd.readouterr().err
+    assert "cannot be exported: it finds nothing in any picture" in capfd.readouterr().err
 
 
 def test_a_full_disk_leaves_the_old_artifact_and_a_message(tmp_path: Path) -> None:

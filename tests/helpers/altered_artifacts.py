@@ -101,15 +101,15 @@ def _weights_zeroed(data: bytes) -> bytes:
     return rewritten(data, change)
 
 
-_MISSING = "missing, a folder, no archive"
-_DAMAGED = "a byte flipped, cut off, bytes added"
+_MISSING = "missing, a folder, or not an archive"
+_DAMAGED = "flipped bytes, truncated, or bytes appended"
 _MALFORMED = (
-    "`lensbox.json` edited to something malformed: tolerances made infinite, thresholds NaN or beyond 0 to "
-    "1, no expected boxes, deep nesting"
+    "new seal, malformed `lensbox.json`: infinite tolerances, thresholds that are NaN or outside 0 to 1, "
+    "no expected boxes, deep nesting"
 )
-_TRUE_BUT_WRONG = "`lensbox.json` edited to other values within the rules"
-_OPS = "`ops` of `lensbox.json` emptied"
-_WEIGHTS = "weights exchanged, all checksums right"
+_TRUE_BUT_WRONG = "new seal, other valid values in `lensbox.json`"
+_OPS = "new seal, `ops` of `lensbox.json` emptied"
+_WEIGHTS = "new seal, other weights"
 _NEWER = "written by a newer Lensbox"
 
 _TOLERANCE = ("self_test", "tolerance", "cpu", "boxes")
@@ -200,7 +200,7 @@ ALTERED = {
         _TRUE_BUT_WRONG,
         _metadata_text('"boxes": [[', '"boxes": [[1'),
         "self-test fails",
-        "has no counterpart",
+        "by rounding",
         "by rounding",
     ),
     "other tolerance": Altered(_TRUE_BUT_WRONG, _metadata(*_TOLERANCE, value=1e30), "good"),

@@ -70,7 +70,7 @@ def test_reads_a_specification(text: str | TileSpec, spec: TileSpec) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "big", "0", "-5", "512,1", "512,-0.1", "512,nan", "512,x", "512,", "1.5"]
+    "text", ["", "big", "0", "-5", "512,1", "512,-0.1", "512,nan", "512,x", "512,", "1.5", "6_4", " 64"]
 )
 def test_refuses_a_specification(text: str) -> None:
     with pytest.raises(ValueError, match="tiles must"):

@@ -74,7 +74,7 @@ def test_tiles(client: httpx.Client, artifact: Artifact, png: bytes) -> None:
     assert client.post("/v1/detect?tiles=64,0.5", content=png).json() == expected
     images = {"images": [{"data": base64.b64encode(png).decode()}], "tiles": "64,0.5"}
     assert client.post("/v1/detect", json=images).json() == {"images": [expected]}
-    assert client.post(f"/v1/detect?tiles={10**400}", content=png).status_code == 200
+    assert client.post(f"/v1/detect?tiles={10**399}", content=png).status_code == 200
     refused = problem_of(client.post("/v1/detect?tiles=1", content=png))
     assert refused["code"] == "invalid_parameter"
     assert "tiles must be at most 4096, got 200 x 120 of size 1" in refused["message"]
