@@ -1,5 +1,5 @@
 """Put the headers of onnxruntime into a folder: python get_onnxruntime_headers.py FOLDER, then build the
-runner with -DONNXRUNTIME_ROOT=FOLDER/usr. The library is that of pip's package.
+runner with -DONNXRUNTIME_ROOT=FOLDER/usr. The library comes from pip's package.
 
 They come out of Debian 13's package, which Debian 12 can unpack, though not install, from the mirror that
 this machine has its own packages from. pip's package has no headers.

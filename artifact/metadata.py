@@ -1,6 +1,6 @@
 """The metadata of an artifact, and `lensbox.json`, the form in which a file stores it.
 
-The limits are those of `lensbox.model.specification`, so that whatever is exported can be read. The C++
+The limits equal those in `lensbox.model.specification`, so every exported file can be read. The C++
 runtime reads the same file by the rules in `docs/artifact.md`.
 """
 

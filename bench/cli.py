@@ -160,7 +160,7 @@ def serve(
 ) -> "Report":
     """Load the HTTP service from other processes, and LitServe around the same artifact if installed.
 
-    Each figure is the service's, divided by that of the artifact in process or of LitServe, taken in turns.
+    Each figure of the service is divided by the figure of the artifact in process or of LitServe, in turns.
     A row that --only names is measured alone, with the one that it is divided by. --quick leaves LitServe and
     the memory out, and shortens the overload.
     """

@@ -7,7 +7,7 @@ from pathlib import Path
 class ExitCode(IntEnum):
     """The exit code of a command; the C++ runner uses the same numbers (`docs/troubleshooting.md`).
 
-    GOOD: it did what it was asked. DEFECT: an error that nobody foresaw, with its traceback. USAGE: wrong
+    GOOD: it did what it was asked. DEFECT: an unexpected error, with its traceback. USAGE: wrong
     options, or a device that is not there. UNUSABLE: an artifact, an op library or a package cannot be used.
     BAD_INPUT: weights, images, boxes or data are bad. BROKE_DOWN: a training run that cannot go on.
     INTERRUPTED: 128 + SIGINT, the shells' convention.

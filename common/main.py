@@ -125,8 +125,8 @@ class LazyGroup(click.Group):
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command and return its exit code, one of `lensbox.common.errors.ExitCode`.
 
-    arguments: without the program's name; None takes those of the process. Errors that a user can mend become
-    one message on stderr; all others keep their traceback.
+    arguments: without the program's name; None takes the arguments of the process. Errors that a user can
+    fix become one message on stderr; all others keep their traceback.
     """
     with reporting():
         try:

@@ -233,7 +233,7 @@ def make_files(
     """Return the content of each file, and their comparison with the detector as Markdown.
 
     paths: by format, of which there are those of `ARTIFACTS`, "onnx-network" and "triton", whose path is a
-    folder; for all but the first two the precision must be float32. Errors are those of `save_artifact`.
+    folder; for all but the first two the precision must be float32. Raises the errors of `save_artifact`.
     """
     for name in paths:
         _require_packages(name)

@@ -22,7 +22,7 @@ _logger = logging.getLogger(__name__)
     "--artifact", "artifacts", type=FILE, multiple=True, metavar="FILE", help="File to sign. May be repeated."
 )
 def sign(new_key: Path | None, key: Path | None, artifacts: tuple[Path, ...]) -> None:
-    """Signs artifacts, so that whoever has your public key can tell that they are yours (--public-key).
+    """Sign artifacts, so that owners of your public key can verify that they are yours (--public-key).
 
     Writes FILE.sig beside each FILE. The paths of what is written go to stdout.
     """

@@ -77,8 +77,8 @@ def masked_giou_loss(
         check: raise ValueError unless every target that counts is finite with x1 < x2 and y1 < y2. For eager
             code alone. Waits for the GPU, so pass it in the first steps and in tests.
 
-    The gradient of the weights has a kink where their sum is 1: it is that of the weighted mean above 1, and
-    that of the plain sum at 1 and below. Weights that sum to 1 up to rounding, as those of a softmax do, fall
+    The gradient of the weights has a kink where their sum is 1: above 1 it is the gradient of the weighted
+    mean, at 1 and below the gradient of the plain sum. Weights of a softmax sum to 1 up to rounding and fall
     on either side. Detach them, or scale them by 2 or more.
 
     Returns:

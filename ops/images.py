@@ -20,7 +20,7 @@ def letterbox(
     """Scales images of any sizes to fit canvases of one size: aspect kept, centred, padded with `fill`.
 
     The side that limits fills the canvas; the other is rounded half up, and at least 1; an odd pixel of
-    padding lies below or to the right. Gray levels and resampling are those of Pillow to the byte:
+    padding lies below or to the right. Gray levels and resampling equal Pillow's to the byte:
     `convert("L")` (ITU-R BT.601 luma) and `resize(..., BILINEAR)`, a triangle filter as wide as the
     reduction. CPU and CUDA give the same bytes.
 

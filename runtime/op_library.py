@@ -22,7 +22,7 @@ def require_ops(artifact: str, needed: Sequence[str]) -> None:
     A registered schema may have more arguments than the needed one, if they have defaults. Loads the op
     library of `lensbox.ops`, and raises what that raises (OpLibraryError).
     """
-    # Here and not above, so that whoever imports the runtime can report a library that does not load.
+    # Imported here, so that a program that imports the runtime can report a library that does not load.
     import lensbox.ops
 
     for schema in needed:
@@ -70,7 +70,7 @@ def load_carried_libraries(
     artifact, if one is missing, has another hash than it should, was built for another platform or torch, is
     refused by the linker, or would register operators that the process has.
     """
-    # Here and not above, so that whoever imports the runtime can report a library that does not load.
+    # Imported here, so that a program that imports the runtime can report a library that does not load.
     import lensbox.ops  # noqa: F401 (registers its operators)
 
     with _opening:

@@ -100,7 +100,7 @@ def cut_into_tiles(photo: Photo, canvas: Canvas, spec: TileSpec) -> list[Photo]:
 
 
 def merge_tiles(found: Sequence[Detections], views: Sequence[Photo], iou_threshold: float) -> Detections:
-    """Return the detections of a photograph from those of its views, best first."""
+    """Return the detections of a photograph from the detections in its views, best first."""
     if len(found) == 1:
         return found[0]
     boxes, scores = torch.cat([one.boxes for one in found]), torch.cat([one.scores for one in found])

@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-_ALIGNMENT = 256  # bytes; also that of torch's own memory on GPUs
+_ALIGNMENT = 256  # bytes; torch's GPU memory has the same alignment
 
 
 def to_device(tensors: list[Tensor], device: torch.device) -> list[Tensor]:

@@ -1,6 +1,6 @@
 """Exit with 0 if the service of this container answers /livez. For Docker's HEALTHCHECK.
 
-Port and scheme are those of the container's first process, whatever its options are.
+Port and scheme are read from the options of the container's first process.
 """
 
 import ssl
@@ -23,7 +23,7 @@ def url_of_service(arguments: Sequence[str]) -> str:
 
 
 if __name__ == "__main__":
-    # The certificate is that of the name outside of the container.
+    # The certificate names the host outside of the container.
     context = ssl.create_default_context()
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     url = url_of_service(Path("/proc/1/cmdline").read_text(encoding="utf-8").split("\0"))

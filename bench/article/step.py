@@ -159,7 +159,7 @@ class TrainingStep(Generic[Targets]):
 class PhaseSampler:
     """Times each phase up to its result: the device is waited for before the first and after each.
 
-    A call returns the microseconds of the step and adds those of its phases to `samples`, by name.
+    A call returns the microseconds of the step and adds the times of its phases to `samples`, by name.
     """
 
     def __init__(self, step: TrainingStep[Targets], synchronize: Callable[[], None], clock: Clock) -> None:

@@ -24,7 +24,7 @@ from lensbox.bench.report import Figure, Options, Report, Table
 from lensbox.bench.runner import Case, Effort, run_case
 from lensbox.model import FaceDetector
 
-# Many short samples: on a busy machine their median is that of the undisturbed ones.
+# Many short samples: on a busy machine, most of them are undisturbed, so their median is.
 EFFORT = Effort(rounds=100, sample_seconds=0.004, figure_seconds=3.0)
 QUICK = Effort(rounds=15, sample_seconds=0.004, figure_seconds=0.5, quick=True)
 BATCHES = {"cpu": (1, 8), "cuda": (1, 8, 32, 128, 256)}

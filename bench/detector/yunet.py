@@ -1,7 +1,7 @@
 """YuNet-n, a published face detector of about the same kind, as a yardstick for time.
 
 Wu, Peng, Yu: "YuNet: A Tiny Millisecond-level Face Detector", Machine Intelligence Research 20 (2023),
-656-665, doi:10.1007/s11633-023-1423-y; the layout is that of the configuration yunet_n in
+656-665, doi:10.1007/s11633-023-1423-y; the layout follows the configuration yunet_n in
 https://github.com/ShiqiYu/libfacedetection.train. Written anew from that description, with random weights:
 only its time is used, never its answers.
 """

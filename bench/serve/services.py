@@ -64,7 +64,7 @@ def running(command: Sequence[str], ready_path: str) -> Iterator[Service]:
     it after the block. Raises NotReadyError."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    # A pipe that nobody reads would block a service that writes much.
+    # A pipe without a reader would block a service that writes much.
     with tempfile.TemporaryFile() as said:
         process = subprocess.Popen(
             [*command, str(port)], stdout=subprocess.DEVNULL, stderr=said, start_new_session=True

@@ -21,7 +21,7 @@ enum class ExitCode : int { kGood = 0, kOther = 1, kUsage = 2, kArtifact = 3, kI
 
 struct ModelOptions {
   std::filesystem::path artifact;
-  std::vector<std::filesystem::path> op_libraries;  // the first is that of Lensbox
+  std::vector<std::filesystem::path> op_libraries;  // the first is Lensbox's
   lensbox::LoadOptions load;                        // without op_library
 };
 
@@ -32,7 +32,7 @@ struct DetectOptions {
   std::string video;                          // a file, or the number of a camera
   bool recursive = false;
   bool json_lines = false;
-  lensbox::FilesOptions files;  // batch_size and thresholds are also those of frames
+  lensbox::FilesOptions files;  // frames use batch_size and thresholds, too
   bool capture = false;         // CUDA graphs
 };
 

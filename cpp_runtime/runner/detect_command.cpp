@@ -74,7 +74,7 @@ std::exception_ptr fill(std::vector<lensbox::Photo>& batch, size_t size, FrameSo
       batch.push_back(std::move(*frame));
     }
   } catch (const ClosedOutput&) {
-    throw;  // nobody is there to be answered
+    throw;  // stdout is closed
   } catch (...) {
     return std::current_exception();
   }

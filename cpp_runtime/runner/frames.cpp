@@ -154,7 +154,7 @@ void RawFrames::check_end() const {
                             std::to_string(format_.frame_size()));
 }
 
-// Return false once the end was requested. Throws ClosedOutput if nobody reads the answers any more.
+// Return false once the end was requested. Throws ClosedOutput if stdout is closed.
 bool RawFrames::wait_for_input() const {
   std::array<pollfd, 3> descriptors{{{.fd = input_, .events = POLLIN, .revents = 0},
                                      {.fd = stop_.descriptor(), .events = POLLIN, .revents = 0},

@@ -145,7 +145,7 @@ def compile_graph(graph_module: fx.GraphModule, inputs: Sequence[Tensor], tf32: 
         "cpp.threads": _THREADS,
     }
     try:
-        # Kernels of Triton have TF32 built in; those of cuDNN and cuBLAS read the switch when they run.
+        # Triton kernels have TF32 compiled in; cuDNN and cuBLAS read the switch at run time.
         with _quiet_compiler(), torch.no_grad(), tf32_switch(tf32):
             files: Any = torch._inductor.aot_compile(graph_module, tuple(inputs), options=options)
     except Exception as error:  # the compiler has many kinds, and no common one

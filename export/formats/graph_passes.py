@@ -1,6 +1,6 @@
 """Passes over the graph of `detect` before it is compiled: batch norms folded, products in another dtype.
 
-The graphs are those of `trace_detect(...).module()`: operators of ATen, with parameters as attributes.
+The graphs come from `trace_detect(...).module()`: operators of ATen, with parameters as attributes.
 """
 
 from functools import reduce

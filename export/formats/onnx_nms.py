@@ -3,7 +3,7 @@
 The graph's calls become calls of an op of float32 alone (`NMS_FOR_ONNX`), which exists for the exporter; the
 exporter finds its meaning in `TRANSLATIONS`.
 
-The rules are those of the op (docs/ops.md): scores above the threshold, the best max_candidates of them, by
+The rules of the op (docs/ops.md): scores above the threshold, the best max_candidates of them, by
 score and then by index; of two boxes whose intersection is more than iou_threshold times their union, the
 better one stays. ONNX leaves only the last of these to its runtimes: most divide, where the op multiplies, so
 that an IoU within a rounding error of the threshold may fall on the other side.

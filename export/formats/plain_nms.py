@@ -1,8 +1,8 @@
 """`lensbox::padded_nms` in operators of ATen alone, of which a graph with plain operators is made.
 
-The rules are those of the op (docs/ops.md): scores above the threshold, the best max_candidates of them, by
+The rules of the op (docs/ops.md): scores above the threshold, the best max_candidates of them, by
 score and then by index; of two boxes whose intersection is more than iou_threshold times their union, the
-better one stays. Products and sums are those of the op, in its order. Only boxes of more than 2**128 square
+better one stays. Products and sums are computed in the op's order. Only boxes of more than 2**128 square
 pixels, whose areas overflow float32, suppress nothing here.
 
 No shape depends on data, and there is no loop in the graph: compilers refuse `while_loop`. Greedy suppression

@@ -36,7 +36,7 @@ def make_repository(plan: Plan, folder: Path) -> dict[Path, bytes]:
     thresholds, since batches of several requests share them; and NAME_python, the ONNX file in a Python
     backend, whose requests may set them. A detector that ONNX cannot express has the first
     alone, and a warning says so.
-    README.md is for the operator. Errors are those of `save_artifact`.
+    README.md is for the operator. Raises the errors of `save_artifact`.
     """
     name = _model_name(plan)
     _logger.info("making a model for Triton's PyTorch backend")

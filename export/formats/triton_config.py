@@ -146,7 +146,7 @@ def model_config(
     for output in metadata.outputs:
         _add_output(config, output, metadata)
     config.instance_group.add(count=1, kind=kind)
-    # What comes while an instance is busy makes its next batch; nobody waits for a batch to fill up.
+    # Requests that arrive while an instance is busy form its next batch; no request waits for a full batch.
     queue = config.dynamic_batching.default_queue_policy
     queue.max_queue_size = _QUEUE_SIZE
     queue.default_timeout_microseconds = _QUEUE_TIMEOUT

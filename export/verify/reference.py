@@ -119,7 +119,7 @@ class Reference:
         """Return the share of detections that come or go by the rounding of float32 alone.
 
         A copy of the detector with weights changed by rounding is compared with the detector. The share is
-        large where scores tie, as those of an untrained network do.
+        large where scores tie, as in an untrained network.
         """
         noisy = copy.deepcopy(cast(nn.Module, self.detector))
         generator = torch.Generator().manual_seed(0)

@@ -1,4 +1,4 @@
-"""The one table of tolerances: how far a file's answers may lie from those of its detector."""
+"""The one table of tolerances: how far a file's detections may differ from the detector's."""
 
 from typing import NamedTuple
 

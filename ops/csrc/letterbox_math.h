@@ -59,7 +59,7 @@ LENSBOX_HOST_DEVICE double filter_area(const FilterWindow& window) {
   return area;
 }
 
-// The weight of a pixel; those of a window add up to about 2^22.
+// The weight of a pixel; the weights of a window add up to about 2^22.
 LENSBOX_HOST_DEVICE int32_t fixed_weight(double height, double area) {
   const double weight = area != 0.0 ? height / area : height;
   return static_cast<int32_t>(0.5 + weight * (1 << kWeightBits));

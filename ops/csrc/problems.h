@@ -57,7 +57,7 @@ struct MaskedProblem {
   bool in_double;  // the arithmetic, and the dtype of the loss
 };
 
-// Where gradients go; nullptr for one that nobody asked for.
+// The memory of gradients; nullptr for a gradient that was not requested.
 struct MaskedGradients {
   const SlotView *pred, *target, *weight;
 };

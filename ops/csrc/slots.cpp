@@ -35,7 +35,7 @@ struct LeadingDim {
   int64_t size, stride;
 };
 
-// Return the leading dimensions, merged if one stride spans them, without those of size 1.
+// Return the leading dimensions, merged if one stride spans them, without dimensions of size 1.
 c10::SmallVector<LeadingDim, kMaxSlotDims> merged_dims(const at::Tensor& tensor, int64_t leading) {
   c10::SmallVector<LeadingDim, kMaxSlotDims> dims;
   for (int64_t d = 0; d < leading; ++d) {

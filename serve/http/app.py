@@ -98,7 +98,7 @@ def create_app(
             ticking.cancel()
             if tracing is not None:
                 await asyncio.to_thread(tracing.stop)
-            # The server has waited for requests: nobody waits for what still runs.
+            # The server has waited for requests: no client waits for the work that still runs.
             decoders.stop()
             json_parser.shutdown(wait=False, cancel_futures=True)
             if not await asyncio.to_thread(running.stop, _STOP_TIMEOUT):

@@ -258,7 +258,8 @@ class RemoteEngines(Engines):
     def start(self) -> None:
         """Connect to all engines at the same time. Call it in the event loop that receives the results.
 
-        Wait for the first attempts, so that a front end that starts while the model is ready refuses nobody.
+        Wait for the first attempts, so that a front end that starts while the model is ready refuses no
+        request.
         """
         super().start()
         until = time.monotonic() + _FIRST_ATTEMPTS

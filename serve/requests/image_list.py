@@ -17,7 +17,7 @@ Threshold = Annotated[float, Field(ge=0, le=1)]
 Parameters = TypeVar("Parameters", bound=BaseModel)
 
 IMAGE_FIELDS = ("image", "file")
-_SPARE = 256  # arrays, objects, quotes and commas beside those of the images
+_SPARE = 256  # arrays, objects, quotes and commas outside of the images
 
 # An ApiError takes the place of an image whose data cannot be read.
 Source = bytes | ApiError

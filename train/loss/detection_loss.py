@@ -119,7 +119,7 @@ class _GiouLoss(torch.autograd.Function):
 def giou_loss(pred: Tensor, target: Tensor, weight: Tensor) -> Tensor:
     """Return the weighted mean of 1 - GIoU, differentiable in `pred` only.
 
-    The values are those of `masked_giou_loss`; loss and gradient take one launch on a GPU instead of three.
+    The values equal `masked_giou_loss`'s; loss and gradient take one launch on a GPU instead of three.
 
     Args:
         pred, target: float32 [..., 4], xyxy. weight: float32 [...]; where it is 0, `pred` may hold anything.

@@ -18,7 +18,7 @@ def first_detector(path: Path | None, config: TrainConfig) -> FaceDetector:
     """Return the detector to train: with the weights of a file that `save_detector` wrote, or random ones.
 
     Raises:
-        ConfigError: the layout of the weights is not that of `config.model`; the message names what differs.
+        ConfigError: the layout of the weights differs from `config.model`; the message names the difference.
         InputError: as `load_detector`.
     """
     wanted = DetectorConfig.named(config.model)

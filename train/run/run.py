@@ -86,7 +86,7 @@ class TrainingRun:
     As a context manager it releases the captured graph.
 
     Attributes:
-        step: the step and what it trains.
+        step: the step with the network that it trains.
         progress: 0 to 1. best: highest average precision for faces of at least 8 px so far, -1 without one.
         origin: facts on the origin of the weights, for their metadata.
 

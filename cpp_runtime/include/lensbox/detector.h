@@ -57,7 +57,7 @@ struct SelfTestReport {
 // Look for small things in overlapping tiles of a large photograph. docs/tiles.md has the rule of all
 // runtimes.
 struct TileSpec {
-  // The longer side of a tile in pixels; none: that of the canvas, so that no pixel is scaled.
+  // The longer side of a tile in pixels; none: the longer side of the canvas, so no pixel is scaled.
   std::optional<int64_t> size = std::nullopt;
   double overlap = 0.25;  // of neighbouring tiles, as a share of a tile's side: from 0 to less than 1
   bool whole = true;      // look at the whole photograph, too

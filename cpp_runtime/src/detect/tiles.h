@@ -13,7 +13,7 @@ namespace lensbox {
 // full size, for a specification out of its range, and for more than 4096 tiles.
 std::vector<Photo> cut_into_tiles(const Photo& photo, const Canvas& canvas, const TileSpec& spec);
 
-// Return the detections of a photograph from those of its views, best first.
+// Return the detections of a photograph from the detections in its views, best first.
 std::vector<Detection> merge_tiles(std::vector<std::vector<Detection>> found, const std::vector<Photo>& views,
                                    double iou_threshold);
 

@@ -9,7 +9,7 @@ namespace {
 
 constexpr char kFirstField = '\x08';  // ModelProto.ir_version, which every writer puts first
 constexpr std::string_view kMetadataKey = "lensbox.json";
-constexpr int kMaxMessageDepth = 100;  // that of protobuf's own parser
+constexpr int kMaxMessageDepth = 100;  // the limit of protobuf's parser
 
 struct ModelError : std::runtime_error {
   using std::runtime_error::runtime_error;

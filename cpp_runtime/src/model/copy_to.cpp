@@ -5,7 +5,7 @@
 namespace lensbox {
 namespace {
 
-constexpr int64_t kAlignment = 256;  // bytes, that of torch's own memory on GPUs
+constexpr int64_t kAlignment = 256;  // bytes, as torch's memory on GPUs
 
 int64_t aligned(int64_t size) {
   return (size + kAlignment - 1) / kAlignment * kAlignment;

@@ -115,7 +115,7 @@ class CudaDetectGraphs final : public DetectGraphs {
     RecordedGraph& recorded = graphs_.at(batch_size);
     // Another thread may have used the graphs on another stream.
     if (last_use_) last_use_->block(stream);
-    // Beyond `count`, canvases of earlier calls are looked at again, and nobody asks what was found there.
+    // Beyond `count` lie canvases of earlier calls; their detections are not used.
     recorded.canvases.narrow(0, 0, count).copy_(canvases, /*non_blocking=*/true);
     recorded.graph.replay();
     const auto own = [&](const at::Tensor& tensor) { return tensor.narrow(0, 0, count).clone(); };

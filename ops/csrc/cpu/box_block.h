@@ -102,7 +102,7 @@ void store_gradients(const SlotView& view, const int64_t* slots, int count, cons
   with_storage_type(view.dtype, [&](auto storage) {
     using Storage = decltype(storage);
     if constexpr (std::numeric_limits<Storage>::is_integer) {
-      return;  // integers have no gradient, and nobody is let to ask
+      return;  // integers have no gradient; requesting one is an error
     } else {
       const T limit = static_cast<T>(kLargest<Storage>);
       auto* data = static_cast<Storage*>(view.data);

@@ -16,7 +16,7 @@ void giou_kernel(const SlotView& boxes1, const SlotView& boxes2, T eps, int64_t 
   });
 }
 
-// A gradient that is nullptr is one that nobody asked for.
+// A gradient is nullptr if it was not requested.
 template <typename T>
 void giou_backward_kernel(const SlotView& grad, const SlotView& boxes1, const SlotView& boxes2, T eps,
                           int64_t slots, const SlotView* grad1, const SlotView* grad2) {

@@ -52,7 +52,7 @@ void write_gradients(const Pairs& pairs, const T* factors, T eps, const SlotView
   }
 }
 
-// Write the loss and what it was divided by, each a scalar.
+// Write the loss and its divisor, each a scalar.
 inline void store_loss(void* loss, double* normalizer, bool in_double, double sum, double divisor) {
   if (in_double) {
     *static_cast<double*>(loss) = sum / divisor;

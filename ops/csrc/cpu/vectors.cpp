@@ -7,7 +7,7 @@ Vectors chosen = Vectors::kBaseline;
 
 }  // namespace
 
-// The build record of the kernels, readable in the file as that of version.cpp is.
+// The build record of the kernels, readable in the file like the record of version.cpp.
 extern const char kernels_info[];
 [[gnu::used]] const char kernels_info[] = LENSBOX_KERNELS_RECORD;
 
