@@ -36,6 +36,7 @@ OUTSIDE = {
 REFERENCE = {
     "reference/ops.md": ("The op library, from Python", "lensbox.ops"),
     "reference/runtime.md": ("Running artifacts, from Python", "lensbox.runtime"),
+    "reference/export.md": ("Exporting detectors, from Python", "lensbox.export"),
     "reference/client.md": ("Asking a service, from Python", "lensbox.client"),
     "reference/model.md": ("What a detector is", "lensbox.model"),
 }
