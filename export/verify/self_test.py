@@ -88,8 +88,8 @@ def _choose(module: Any, specification: DetectorSpec, pictures: Sequence[Tensor]
         if max(classes) > 0:
             return fitted[classes.index(max(classes))]
     raise ArtifactError(
-        "the detector cannot be exported: it finds nothing in any picture, even at a score threshold of 0: "
-        "there is nothing to test"
+        "the detector cannot be exported: it finds nothing in any picture, even at a score threshold of 0, "
+        "so it cannot be tested. Add photographs of what it finds: --pictures photo.jpg --carry-picture"
     )
 
 
