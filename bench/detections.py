@@ -1,6 +1,5 @@
 """Compare the detections of a way with the expected ones, as sets: rounding may change their order."""
 
-from lensbox.artifact.self_test import EXCHANGED_PART
 from lensbox.bench.runner import WrongAnswerError
 from lensbox.runtime.detection_sets import Difference, Found, Limits
 
@@ -14,12 +13,11 @@ def require_same_detections(
     """
     difference = Difference()
     difference.add(expected, actual, thresholds, limits, "the picture")
-    allowed = difference.expected // EXCHANGED_PART
     if difference.unexplained:
         counts = f"expected {len(expected.scores)} faces, got {len(actual.scores)}"
         raise WrongAnswerError("; ".join([counts, *difference.unexplained]))
-    if difference.exchanged > allowed:
+    if difference.exchanged > difference.allowed:
         raise WrongAnswerError(
-            f"{difference.exchanged} faces came or went by rounding, at most {allowed} of "
+            f"{difference.exchanged} faces came or went by rounding, at most {difference.allowed} of "
             f"{difference.expected} may"
         )

@@ -18,6 +18,7 @@ from lensbox.client.file_list import ListedFile, is_folder, list_files
 from lensbox.client.output import FORMATS, check_drawings, draw, make_format, progress
 from lensbox.common.command import FILE, Command, CommandError, fraction, seconds
 from lensbox.common.errors import ExitCode, InputError, LensboxError
+from lensbox.common.tile_spec import tile_spec
 
 _COUNT = click.IntRange(1, 4096)
 # Options of an artifact in this process, and options of a service.
@@ -32,8 +33,10 @@ def _device(text: str) -> str:
 
 
 def _tiles(text: str) -> str:
-    if not re.fullmatch(r"auto|[1-9]\d{0,4}(,0(\.\d{1,6})?)?", text):
-        raise click.BadParameter(f"must be auto, SIZE or SIZE,OVERLAP, such as 512,0.25, got {text}")
+    try:
+        tile_spec(text)
+    except ValueError as error:
+        raise click.BadParameter(str(error).removeprefix("tiles ")) from error
     return text
 
 

@@ -16,6 +16,7 @@ from lensbox.client.images import BATCH_SIZE
 from lensbox.common.errors import ArtifactError, LensboxError, OutputError
 from lensbox.common.files import require_writable_folder
 from lensbox.common.machine import package_version
+from lensbox.common.tile_spec import tile_spec
 
 Results = Generator[ImageDetections | LensboxError, None, None]
 
@@ -105,7 +106,6 @@ def artifact_detector(
     from lensbox.runtime.detection import detections_to_json
     from lensbox.runtime.device import largest_batch
     from lensbox.runtime.loading import load_artifact, load_artifact_bytes
-    from lensbox.runtime.tiles import tile_spec
 
     tiles = None if question.tiles is None else tile_spec(question.tiles)
     is_shipped = path is None

@@ -2,6 +2,7 @@
 
 from lensbox.artifact.metadata import Canvas, Reading
 from lensbox.common.errors import ArtifactError
+from lensbox.common.tile_spec import TileSpec
 from lensbox.runtime.artifact import Artifact
 from lensbox.runtime.box_loss import BoxPairs, Losses
 from lensbox.runtime.detection import Detections
@@ -9,7 +10,6 @@ from lensbox.runtime.formats.onnx_options import OnnxOptions
 from lensbox.runtime.images.files import read_image, read_photo
 from lensbox.runtime.images.photo import Photo
 from lensbox.runtime.loading import load_artifact
-from lensbox.runtime.tiles import TileSpec
 
 __all__ = [
     "Artifact",

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from lensbox.artifact.metadata import ArtifactMetadata, Orientation, Reading
 from lensbox.common.errors import InputError
+from lensbox.common.tile_spec import Tiles, TileSpec, tile_spec
 from lensbox.runtime.box_loss import BoxPairs, Losses, is_giou_loss, losses
 from lensbox.runtime.captured_detect import CapturedDetect, Found, Thresholds
 from lensbox.runtime.detection import Detections, FileDetections, check_labels, detections
@@ -19,7 +20,7 @@ from lensbox.runtime.gpu_float32 import gpu_float32
 from lensbox.runtime.images.files import read_batches, read_photo
 from lensbox.runtime.images.photo import Photo, photo_of
 from lensbox.runtime.self_test import SelfTestReport, run_self_test
-from lensbox.runtime.tiles import Tiles, TileSpec, cut_into_tiles, merge_tiles, tile_spec
+from lensbox.runtime.tiles import merge_tiles, tile_windows, views_of
 from lensbox.runtime.torchscript import torchscript_call
 from lensbox.runtime.transfer import to_device, to_host
 
@@ -91,12 +92,7 @@ class Artifact:
         photo = photo_of(image, "image")
         if tiles is None:
             return self._detect_photos([photo], thresholds)[0]
-        views = cut_into_tiles(photo, self.metadata.canvas, tile_spec(tiles))
-        together = largest_batch(self.device)
-        found: list[Detections] = []
-        for start in range(0, len(views), together):
-            found += self._detect_photos(views[start : start + together], thresholds)
-        return merge_tiles(found, views, thresholds[1])
+        return self._detect_tiles(photo, thresholds, tile_spec(tiles))
 
     def detect_images(
         self,
@@ -315,6 +311,15 @@ class Artifact:
             check_labels(further["labels"], found[2], len(self.classes))
         return detections(*found, further)
 
+    def _detect_tiles(self, photo: Photo, thresholds: Thresholds, tiles: TileSpec) -> Detections:
+        """Return the detections of a whole photograph in tiles. Raises InputError for too many tiles."""
+        windows = tile_windows(photo.width, photo.height, self.metadata.canvas, tiles)
+        views, together = views_of(photo, windows), largest_batch(self.device)
+        found: list[Detections] = []
+        for start in range(0, len(views), together):
+            found += self._detect_photos(views[start : start + together], thresholds)
+        return merge_tiles(found, windows, photo.width, photo.height, thresholds[1])
+
     def _restored(self, name: str, output: Tensor, geometry: Tensor) -> Tensor:
         """Return a further output; points are converted to pixels of the photographs."""
         if name not in self.metadata.extras or self.metadata.extras[name].kind != "points":
@@ -331,16 +336,17 @@ class Artifact:
         with contextlib.closing(batches):
             for batch in batches:
                 photos = [photo for photo in batch if isinstance(photo, Photo)]
-                found = iter(() if tiles else self._detect_photos(photos, thresholds))
+                found = iter(self._detect_photos(photos, thresholds) if tiles is None else ())
                 for photo in batch:
                     if isinstance(photo, InputError):
                         yield photo
                         continue
                     try:
-                        one = next(found) if tiles is None else self.detect_image(photo, *thresholds, tiles)
-                        yield FileDetections(photo.width, photo.height, one)
+                        one = next(found) if tiles is None else self._detect_tiles(photo, thresholds, tiles)
                     except InputError as error:  # too many tiles
                         yield error
+                    else:
+                        yield FileDetections(photo.width, photo.height, one)
 
 
 def _without_sizes(

@@ -16,6 +16,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from lensbox.artifact.self_test import EXCHANGED_PART
+
 
 class Found(NamedTuple):
     """The detections in one picture, on the CPU.
@@ -69,6 +71,11 @@ class Difference:
     def others(self) -> int:
         """Number of detections without a partner, of both sides."""
         return self.exchanged + self.unexplained_count
+
+    @property
+    def allowed(self) -> int:
+        """Number of exchanged detections that a self-test allows."""
+        return self.expected // EXCHANGED_PART
 
     def add(
         self, expected: Found, actual: Found, thresholds: tuple[float, float], limits: Limits, name: str

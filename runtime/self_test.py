@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from lensbox.artifact.self_test import EXCHANGED_PART, IOU_TOLERANCES, SelfTest, tolerance_failures
+from lensbox.artifact.self_test import IOU_TOLERANCES, SelfTest, tolerance_failures
 from lensbox.runtime.detection_sets import Difference, Found, Limits, found_in
 
 
@@ -58,10 +58,9 @@ def run_self_test(
             f"expected {len(expected.scores)} detections, got {len(found.scores)}, moved by up to "
             f"{difference.moved:.3g} px and {difference.score_moved:.3g} of the score",
         )
-    allowed = difference.expected // EXCHANGED_PART
-    if difference.exchanged > allowed:
+    if difference.exchanged > difference.allowed:
         failures.append(
-            f"{difference.exchanged} detections came or went by rounding, at most {allowed} of "
+            f"{difference.exchanged} detections came or went by rounding, at most {difference.allowed} of "
             f"{difference.expected} may"
         )
     box_error = max([*difference.boxes, difference.moved if failures else 0.0])

@@ -12,18 +12,18 @@ The rule, which C++ repeats:
 """
 
 import math
-import re
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Literal
 
 import torch
 from torch import Tensor
 
 from lensbox.artifact.metadata import Canvas
 from lensbox.common.errors import InputError
+from lensbox.common.tile_spec import TileSpec
 from lensbox.runtime.detection import Detections
 from lensbox.runtime.images.photo import Photo
+
+Window = tuple[int, int, int, int]
 
 MAX_TILES = 4096
 _LARGEST_SIZE = 1 << 31  # no photograph is larger; the product with a side of the canvas fits into 64 bits
@@ -31,82 +31,49 @@ _CUT_MARGIN = 1 / 64
 _COVERED = 0.5
 
 
-@dataclass(frozen=True)
-class TileSpec:
-    """How a photograph is cut into tiles.
+def tile_windows(width: int, height: int, canvas: Canvas, spec: TileSpec) -> list[Window]:
+    """Return the windows x1, y1, x2, y2 of a photograph: the whole one first, if asked for, then row by row.
 
-    size: the longer side of a tile in pixels of the photograph. None is the longer side of the canvas, so no
-    pixel is scaled. overlap: of neighbouring tiles, as a share of a tile's side: each thing up to this size
-    lies whole in some tile. whole: look at the whole photograph, too. Raises ValueError for a size below 1
-    and for an overlap outside of 0 <= overlap < 1.
+    A photograph that fits into one tile has one window. Raises InputError for more than MAX_TILES tiles.
     """
-
-    size: int | None = None
-    overlap: float = 0.25
-    whole: bool = True
-
-    def __post_init__(self) -> None:
-        if self.size is not None and (type(self.size) is not int or self.size < 1):
-            raise ValueError(f"tiles must have a size of at least 1 pixel, got {self.size!r}")
-        if not 0 <= self.overlap < 1:
-            raise ValueError(
-                f"tiles must have an overlap of at least 0 and less than 1, got {self.overlap!r}"
-            )
-
-
-Tiles = TileSpec | Literal["auto"]
-
-
-def tile_spec(tiles: Tiles | str) -> TileSpec:
-    """Return tiles as a TileSpec. Accepts "auto", "SIZE" and "SIZE,OVERLAP". Raises ValueError."""
-    if isinstance(tiles, TileSpec):
-        return tiles
-    if tiles == "auto":
-        return TileSpec()
-    if not (match := re.fullmatch(r"(\d{1,400})(?:,(\d+(?:\.\d+)?))?", tiles, re.ASCII)):
-        raise ValueError(f"tiles must be auto, SIZE or SIZE,OVERLAP, got {tiles!r}")
-    size, overlap = match.groups()
-    return TileSpec(int(size)) if overlap is None else TileSpec(int(size), float(overlap))
+    longer = max(canvas.width, canvas.height)
+    size = min(spec.size or longer, _LARGEST_SIZE)
+    columns = _spans(width, max(1, round(size * canvas.width / longer)), spec.overlap)
+    rows = _spans(height, max(1, round(size * canvas.height / longer)), spec.overlap)
+    if len(rows) * len(columns) > MAX_TILES:
+        raise InputError(
+            f"tiles must be at most {MAX_TILES}, got {len(columns)} x {len(rows)} of size {size} "
+            f"for {width} x {height} pixels"
+        )
+    whole = 0, 0, width, height
+    if len(rows) == len(columns) == 1:
+        return [whole]
+    tiles = [(x1, y1, x2, y2) for y1, y2 in rows for x1, x2 in columns]
+    return [whole, *tiles] if spec.whole else tiles
 
 
-def cut_into_tiles(photo: Photo, canvas: Canvas, spec: TileSpec) -> list[Photo]:
-    """Return the views of a photograph: the whole one first, if asked for, then the tiles row by row.
-
-    A photograph that fits into one tile is one view. Raises ValueError for a photograph that is not at full
-    size, and InputError for more than MAX_TILES tiles.
-    """
+def views_of(photo: Photo, windows: Sequence[Window]) -> list[Photo]:
+    """Return the parts of a photograph, without a copy. Raises ValueError unless the photograph is whole."""
     if not photo.is_whole:
         raise ValueError(
             "image must be a whole photograph at full size for tiles; read_photo(path, full_size=True) "
             "reads one"
         )
-    longer = max(canvas.width, canvas.height)
-    size = min(spec.size or longer, _LARGEST_SIZE)
-    columns = _spans(photo.width, max(1, round(size * canvas.width / longer)), spec.overlap)
-    rows = _spans(photo.height, max(1, round(size * canvas.height / longer)), spec.overlap)
-    if len(rows) * len(columns) > MAX_TILES:
-        raise InputError(
-            f"tiles must be at most {MAX_TILES}, got {len(columns)} x {len(rows)} of size {size} "
-            f"for {photo.width} x {photo.height} pixels"
-        )
-    if len(rows) == len(columns) == 1:
-        return [photo]
-    tiles = [
-        Photo(photo.pixels[:, y1:y2, x1:x2], photo.width, photo.height, (x1, y1, x2, y2))
-        for y1, y2 in rows
-        for x1, x2 in columns
-    ]
-    return [photo, *tiles] if spec.whole else tiles
+    return [photo if window == photo.window else _view(photo, window) for window in windows]
 
 
-def merge_tiles(found: Sequence[Detections], views: Sequence[Photo], iou_threshold: float) -> Detections:
-    """Return the detections of a photograph from the detections in its views, best first."""
+def merge_tiles(
+    found: Sequence[Detections], windows: Sequence[Window], width: int, height: int, iou_threshold: float
+) -> Detections:
+    """Return the detections of a photograph of width x height from its windows' detections, best first."""
     if len(found) == 1:
         return found[0]
     boxes, scores = torch.cat([one.boxes for one in found]), torch.cat([one.scores for one in found])
     labels = _joined([one.labels for one in found])
     extras = {name: torch.cat([one.extras[name] for one in found]) for name in found[0].extras}
-    is_cut = torch.cat([_is_cut(one.boxes, view) for one, view in zip(found, views, strict=True)])
+    is_cut = torch.cat(
+        [_is_cut(one.boxes, window, width, height) for one, window in zip(found, windows, strict=True)]
+    )
     kept = (~_is_covered(boxes, is_cut, labels, [len(one.boxes) for one in found])).nonzero()[:, 0]
     if len(kept) > 0:
         categories = None if labels is None else labels[kept][None]
@@ -123,6 +90,11 @@ def merge_tiles(found: Sequence[Detections], views: Sequence[Photo], iou_thresho
     )
 
 
+def _view(photo: Photo, window: Window) -> Photo:
+    x1, y1, x2, y2 = window
+    return Photo(photo.pixels[:, y1:y2, x1:x2], photo.width, photo.height, window)
+
+
 def _spans(length: int, side: int, overlap: float) -> list[tuple[int, int]]:
     """Return first and last pixel of each tile along an axis: evenly spaced, with at least this overlap."""
     if length <= side:
@@ -132,17 +104,17 @@ def _spans(length: int, side: int, overlap: float) -> list[tuple[int, int]]:
     return [(start, start + side) for start in starts]
 
 
-def _is_cut(boxes: Tensor, view: Photo) -> Tensor:
-    x1, y1, x2, y2 = view.window
+def _is_cut(boxes: Tensor, window: Window, width: int, height: int) -> Tensor:
+    x1, y1, x2, y2 = window
     across, down = (x2 - x1) * _CUT_MARGIN, (y2 - y1) * _CUT_MARGIN
     is_cut = torch.zeros(len(boxes), dtype=torch.bool)
     if x1 > 0:
         is_cut |= boxes[:, 0] < x1 + across
     if y1 > 0:
         is_cut |= boxes[:, 1] < y1 + down
-    if x2 < view.width:
+    if x2 < width:
         is_cut |= boxes[:, 2] > x2 - across
-    if y2 < view.height:
+    if y2 < height:
         is_cut |= boxes[:, 3] > y2 - down
     return is_cut
 

@@ -12,9 +12,9 @@ from torch import Tensor
 from lensbox.bench.machine import cpu_threads
 from lensbox.bench.report import Figure, Options, Report, Table
 from lensbox.common.errors import InputError
-from lensbox.runtime import Detections, Photo, TileSpec, load_artifact
+from lensbox.runtime import Detections, TileSpec, load_artifact
 from lensbox.runtime.device import largest_batch
-from lensbox.runtime.tiles import cut_into_tiles
+from lensbox.runtime.tiles import tile_windows
 from lensbox.train.data.labels import read_labels
 from lensbox.train.evaluation.average_precision import BANDS, SCORE_THRESHOLD, ImageDetections, ImageLabels
 from lensbox.train.evaluation.average_precision import Evaluation as Matched
@@ -54,7 +54,8 @@ def run(options: Options, artifact_file: Path, data: Sequence[Path]) -> Report:
             ]
             lines.append(_scored(name, labels, cells))
         report.show(Table(f"Average precision, {count} photographs", ["way", *BANDS], lines))
-        views = len(cut_into_tiles(Photo.of(mosaics[0]), canvas, TileSpec()))
+        height, width = mosaics[0].shape[1:]
+        views = len(tile_windows(width, height, canvas, TileSpec()))
         times = _seconds(
             [
                 lambda: artifact.detect_image(mosaics[0], tiles="auto"),

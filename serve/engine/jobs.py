@@ -7,9 +7,9 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 import torch
 from torch import Tensor
 
-from lensbox.runtime import Artifact, Canvas, Detections, Photo, TileSpec
+from lensbox.runtime import Artifact, Detections, Photo
 from lensbox.runtime.box_loss import BoxPairs, Losses, LossUnsupportedError
-from lensbox.runtime.tiles import cut_into_tiles, merge_tiles
+from lensbox.runtime.tiles import Window, merge_tiles, views_of
 
 Result = TypeVar("Result", covariant=True)
 
@@ -17,15 +17,17 @@ Result = TypeVar("Result", covariant=True)
 class Job(Protocol[Result]):
     """A computation with the model, run in the engine's thread.
 
-    group: jobs of equal groups may share a batch; None: the job runs alone. images: number of places in a
-    batch. nbytes: size of its tensors. A job of several images can be split into parts.
+    group: jobs of equal groups may share a batch; None, the default: the job runs alone. images: number of
+    places in a batch, by default 1. nbytes: size of its tensors. A job of several images can be split.
     """
 
     @property
-    def group(self) -> Hashable | None: ...
+    def group(self) -> Hashable | None:
+        return None
 
     @property
-    def images(self) -> int: ...
+    def images(self) -> int:
+        return 1
 
     @property
     def nbytes(self) -> int: ...
@@ -58,10 +60,6 @@ class DetectJob(Job[Detections]):
         return "photos", self.score_threshold, self.iou_threshold
 
     @property
-    def images(self) -> int:
-        return 1
-
-    @property
     def nbytes(self) -> int:
         return self.photo.pixels.nbytes
 
@@ -73,21 +71,16 @@ class DetectJob(Job[Detections]):
 
 @dataclass(frozen=True)
 class TiledJob(Job[Detections]):
-    """Detect in a large photograph with tiles, as `Artifact.detect_image` does. Raises InputError."""
+    """Detect in the windows of a large photograph, as `Artifact.detect_image` does with tiles."""
 
     photo: Photo
-    canvas: Canvas
-    tiles: TileSpec
+    windows: Sequence[Window]
     score_threshold: float | None
     iou_threshold: float
 
     @property
-    def group(self) -> None:
-        return None
-
-    @property
     def images(self) -> int:
-        return len(self._views())
+        return len(self.windows)
 
     @property
     def nbytes(self) -> int:
@@ -95,47 +88,40 @@ class TiledJob(Job[Detections]):
 
     @staticmethod
     def run(artifact: Artifact, jobs: "Sequence[TiledJob]") -> list[Detections]:
-        return [job.joined([_ViewsJob(job, job._views()).found(artifact)]) for job in jobs]
+        return [job.joined(_WindowsJob.run(artifact, list(job.parts(job.images)))) for job in jobs]
 
-    def parts(self, largest: int) -> "Iterator[_ViewsJob]":
-        views = self._views()
-        for start in range(0, len(views), largest):
-            yield _ViewsJob(self, views[start : start + largest])
+    def parts(self, largest: int) -> "Iterator[_WindowsJob]":
+        for start in range(0, self.images, largest):
+            yield _WindowsJob(self, self.windows[start : start + largest])
 
     def joined(self, results: Sequence[list[Detections]]) -> Detections:
         found = [detections for part in results for detections in part]
-        return merge_tiles(found, self._views(), self.iou_threshold)
-
-    def _views(self) -> list[Photo]:
-        return cut_into_tiles(self.photo, self.canvas, self.tiles)
+        return merge_tiles(found, self.windows, self.photo.width, self.photo.height, self.iou_threshold)
 
 
 @dataclass(frozen=True)
-class _ViewsJob(Job[list[Detections]]):
-    """Some views of a photograph with tiles."""
+class _WindowsJob(Job[list[Detections]]):
+    """Some windows of a job's photograph."""
 
     whole: TiledJob
-    views: list[Photo]
-
-    @property
-    def group(self) -> None:
-        return None
+    windows: Sequence[Window]
 
     @property
     def images(self) -> int:
-        return len(self.views)
+        return len(self.windows)
 
     @property
     def nbytes(self) -> int:
-        return 0  # views of the photograph's memory
+        return 0  # the photograph's memory
 
     @staticmethod
-    def run(artifact: Artifact, jobs: "Sequence[_ViewsJob]") -> list[list[Detections]]:
-        return [job.found(artifact) for job in jobs]
-
-    def found(self, artifact: Artifact) -> list[Detections]:
-        """Return the detections of each view."""
-        return artifact.detect_images(self.views, self.whole.score_threshold, self.whole.iou_threshold)
+    def run(artifact: Artifact, jobs: "Sequence[_WindowsJob]") -> list[list[Detections]]:
+        return [
+            artifact.detect_images(
+                views_of(job.whole.photo, job.windows), job.whole.score_threshold, job.whole.iou_threshold
+            )
+            for job in jobs
+        ]
 
 
 class CanvasDetections(NamedTuple):
@@ -223,14 +209,6 @@ class LossJob(Job[Losses | LossUnsupportedError]):
     per_image: bool
     gradient: bool
     most_slots: int
-
-    @property
-    def group(self) -> None:
-        return None
-
-    @property
-    def images(self) -> int:
-        return 1
 
     @property
     def nbytes(self) -> int:

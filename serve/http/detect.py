@@ -10,11 +10,13 @@ from typing import Any, NamedTuple, TypeVar
 from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response
 
+from lensbox.artifact.metadata import ArtifactMetadata
 from lensbox.common.errors import InputError
+from lensbox.common.tile_spec import tile_spec
 from lensbox.runtime import Detections, Photo
 from lensbox.runtime.detection import detections_to_json
 from lensbox.runtime.device import largest_batch
-from lensbox.runtime.tiles import tile_spec
+from lensbox.runtime.tiles import tile_windows
 from lensbox.serve.engine.errors import OverloadError
 from lensbox.serve.engine.jobs import DetectJob, Job, TiledJob
 from lensbox.serve.http.openapi import (
@@ -130,19 +132,13 @@ class _Finder:
         """Decode a file and detect. is_alone: as for `Decoders.submit`. Raises NotReadyError."""
         service, asked, deadline = self.service, self.parameters, self.deadline
         artifact = service.engine.ready_artifact()
-        canvas, reading = (
-            artifact.metadata.canvas,
-            artifact.reading(asked.orientation, asked.tiles is not None),
-        )
+        metadata = artifact.metadata
+        reading = artifact.reading(asked.orientation, full_size=asked.tiles is not None)
 
         def infer(photo: Photo) -> "Future[Detections]":
-            job: Job[Detections] = DetectJob(photo, asked.score_threshold, asked.iou_threshold)
-            if asked.tiles is not None:
-                iou = artifact.metadata.iou_threshold if asked.iou_threshold is None else asked.iou_threshold
-                job = _tiled(TiledJob(photo, canvas, tile_spec(asked.tiles), asked.score_threshold, iou))
-            return service.engine.submit(job, deadline.at)
+            return service.engine.submit(_job(photo, asked, metadata), deadline.at)
 
-        return chained(service.decoders.submit(file, canvas, reading, deadline.at, is_alone), infer)
+        return chained(service.decoders.submit(file, metadata.canvas, reading, deadline.at, is_alone), infer)
 
     async def find_each(self, sources: Sequence[Source]) -> list[Found | ApiError]:
         """Return the detections in each image, or why it cannot be read.
@@ -166,13 +162,16 @@ class _Finder:
         return max(1, min(2 * batch, settings.queue_size // 2))
 
 
-def _tiled(job: TiledJob) -> TiledJob:
-    """Return the job. Raises ApiError (422) for a photograph of too many tiles."""
+def _job(photo: Photo, asked: DetectParameters, metadata: ArtifactMetadata) -> Job[Detections]:
+    """Return the job of a photograph. Raises ApiError (422) for too many tiles."""
+    if asked.tiles is None:
+        return DetectJob(photo, asked.score_threshold, asked.iou_threshold)
     try:
-        _ = job.images
+        windows = tile_windows(photo.width, photo.height, metadata.canvas, tile_spec(asked.tiles))
     except InputError as error:
         raise ApiError(422, "invalid_parameter", str(error)) from None
-    return job
+    iou = metadata.iou_threshold if asked.iou_threshold is None else asked.iou_threshold
+    return TiledJob(photo, windows, asked.score_threshold, iou)
 
 
 async def of_each(

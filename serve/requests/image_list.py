@@ -8,7 +8,7 @@ from fastapi import Request
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from lensbox.artifact.metadata import Orientation
-from lensbox.runtime.tiles import tile_spec
+from lensbox.common.tile_spec import tile_spec
 from lensbox.serve.requests.errors import ApiError, shown
 from lensbox.serve.requests.form import form_parts, is_form, media_type
 from lensbox.serve.requests.json_body import check_counts, fault_message, read_json

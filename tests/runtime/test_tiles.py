@@ -10,9 +10,13 @@ from lensbox.artifact.metadata import Canvas
 from lensbox.common.errors import InputError
 from lensbox.export.pipeline import save_artifact
 from lensbox.runtime import Artifact, Detections, Photo, TileSpec, load_artifact
-from lensbox.runtime.tiles import cut_into_tiles, merge_tiles, tile_spec
+from lensbox.runtime.tiles import merge_tiles, tile_windows, views_of
 
 CANVAS = Canvas(192, 320, 3)
+
+
+def cut_into_tiles(photo: Photo, canvas: Canvas, spec: TileSpec) -> list[Photo]:
+    return views_of(photo, tile_windows(photo.width, photo.height, canvas, spec))
 
 
 def photo(width: int, height: int) -> Photo:
@@ -56,27 +60,6 @@ def test_the_whole_photograph_can_be_left_out() -> None:
     assert len(cut_into_tiles(photo(640, 192), CANVAS, TileSpec(overlap=0, whole=False))) == 2
 
 
-@pytest.mark.parametrize(
-    ("text", "spec"),
-    [
-        ("auto", TileSpec()),
-        ("512", TileSpec(512)),
-        ("512,0.5", TileSpec(512, 0.5)),
-        (TileSpec(9), TileSpec(9)),
-    ],
-)
-def test_reads_a_specification(text: str | TileSpec, spec: TileSpec) -> None:
-    assert tile_spec(text) == spec
-
-
-@pytest.mark.parametrize(
-    "text", ["", "big", "0", "-5", "512,1", "512,-0.1", "512,nan", "512,x", "512,", "1.5", "6_4", " 64"]
-)
-def test_refuses_a_specification(text: str) -> None:
-    with pytest.raises(ValueError, match="tiles must"):
-        tile_spec(text)
-
-
 def test_refuses_too_many_tiles_and_reduced_photographs() -> None:
     with pytest.raises(InputError, match=r"tiles must be at most 4096, got .* of size 1 "):
         cut_into_tiles(photo(640, 480), CANVAS, TileSpec(1))
@@ -91,7 +74,7 @@ def found(*rows: tuple[float, ...], labels: list[int] | None = None) -> Detectio
 
 
 # Two tiles, x from 0 to 320 and from 240 to 560; boxes within 5 px of an inner edge are cut.
-VIEWS = cut_into_tiles(photo(560, 192), CANVAS, TileSpec(whole=False))
+WINDOWS = tile_windows(560, 192, CANVAS, TileSpec(whole=False))
 LEFT_PART, WHOLE_BOX = (290.0, 50.0, 318.0, 90.0, 0.9), (290.0, 50.0, 340.0, 90.0, 0.6)
 
 
@@ -120,7 +103,7 @@ LEFT_PART, WHOLE_BOX = (290.0, 50.0, 318.0, 90.0, 0.9), (290.0, 50.0, 340.0, 90.
 def test_merges_by_the_rule(
     left: list[tuple[float, ...]], right: list[tuple[float, ...]], expected: list[tuple[float, ...]]
 ) -> None:
-    merged = merge_tiles([found(*left), found(*right)], VIEWS, 0.5)
+    merged = merge_tiles([found(*left), found(*right)], WINDOWS, 560, 192, 0.5)
     wanted = found(*expected)
     assert torch.equal(merged.boxes, wanted.boxes)
     assert torch.equal(merged.scores, wanted.scores)
@@ -128,7 +111,7 @@ def test_merges_by_the_rule(
 
 def test_classes_do_not_suppress_each_other() -> None:
     parts = found(LEFT_PART, labels=[0]), found(WHOLE_BOX, labels=[1])
-    merged = merge_tiles(parts, VIEWS, 0.5)
+    merged = merge_tiles(parts, WINDOWS, 560, 192, 0.5)
     assert merged.labels is not None
     assert merged.labels.tolist() == [0, 1]
 

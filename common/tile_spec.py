@@ -1,0 +1,43 @@
+"""How a photograph is cut into tiles, as users say it."""
+
+import re
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True)
+class TileSpec:
+    """How a photograph is cut into tiles.
+
+    size: the longer side of a tile in pixels of the photograph. None is the longer side of the canvas, so no
+    pixel is scaled. overlap: of neighbouring tiles, as a share of a tile's side: each thing up to this size
+    lies whole in some tile. whole: look at the whole photograph, too. Raises ValueError for a size below 1
+    and for an overlap outside of 0 <= overlap < 1.
+    """
+
+    size: int | None = None
+    overlap: float = 0.25
+    whole: bool = True
+
+    def __post_init__(self) -> None:
+        if self.size is not None and (type(self.size) is not int or self.size < 1):
+            raise ValueError(f"tiles must have a size of at least 1 pixel, got {self.size!r}")
+        if not 0 <= self.overlap < 1:
+            raise ValueError(
+                f"tiles must have an overlap of at least 0 and less than 1, got {self.overlap!r}"
+            )
+
+
+Tiles = TileSpec | Literal["auto"]
+
+
+def tile_spec(tiles: Tiles | str) -> TileSpec:
+    """Return tiles as a TileSpec. Accepts "auto", "SIZE" and "SIZE,OVERLAP". Raises ValueError."""
+    if isinstance(tiles, TileSpec):
+        return tiles
+    if tiles == "auto":
+        return TileSpec()
+    if not (match := re.fullmatch(r"(\d{1,400})(?:,(\d+(?:\.\d+)?))?", tiles, re.ASCII)):
+        raise ValueError(f"tiles must be auto, SIZE or SIZE,OVERLAP, got {tiles!r}")
+    size, overlap = match.groups()
+    return TileSpec(int(size)) if overlap is None else TileSpec(int(size), float(overlap))
