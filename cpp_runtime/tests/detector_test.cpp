@@ -150,6 +150,17 @@ TEST_F(DetectorOfMeans, ReadsManyFiles) {
   expect_error<lensbox::InputError>(
       [&] { detector_->detect_files(files, {.batch_size = 0, .decode_threads = 0}, ignore); },
       {"options.batch_size must be at least 1, got 0"});
+  expect_error<lensbox::InputError>(
+      [&] { detector_->detect_files(files, {.tiles = lensbox::TileSpec{.overlap = 1}}, ignore); },
+      {"tiles must have an overlap of at least 0 and less than 1, got 1"});
+  expect_error<lensbox::InputError>(
+      [&] { detector_->detect_files(files, {.tiles = lensbox::TileSpec{.size = 0}}, ignore); },
+      {"tiles must have a size of at least 1 pixel, got 0"});
+  expect_error<lensbox::InputError>(
+      [&] {
+        detector_->detect_files(files, {.thresholds = {.iou = 2}, .tiles = lensbox::TileSpec{}}, ignore);
+      },
+      {"thresholds.iou must be a number from 0 to 1"});
 }
 
 TEST_F(DetectorOfMeans, RefusesAFlippedBit) {

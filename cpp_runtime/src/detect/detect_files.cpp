@@ -11,6 +11,7 @@
 #include <thread>
 #include <utility>
 
+#include "detect/tiles.h"
 #include "file/errors.h"
 
 namespace lensbox {
@@ -128,11 +129,14 @@ class Batch {
     for (FileOutcome& outcome : outcomes_) {
       auto* const file = std::get_if<FileDetections>(&outcome);
       if (file == nullptr) continue;
+      std::vector<Photo> views;
       try {
-        file->detections = detect_tiles(detector, *next++, *options.tiles, options.thresholds);
+        views = cut_into_tiles(*next++, detector.metadata().reading.canvas, *options.tiles);
       } catch (const InputError& error) {  // too many tiles
         outcome = error;
+        continue;
       }
+      file->detections = detect_views(detector, views, options.thresholds);
     }
     photos_.clear();
     return std::exchange(outcomes_, {});
@@ -155,7 +159,10 @@ void Detector::detect_files(std::span<const std::filesystem::path> files, const 
   check_at_least_one("decode_threads", options.decode_threads);
   Reading reading = metadata().reading;
   reading.orientation = options.orientation.value_or(reading.orientation);
-  if (options.tiles) reading.jpeg_oversampling = 0;
+  if (options.tiles) {
+    check_tiles(*options.tiles);
+    reading.jpeg_oversampling = 0;
+  }
   // While the device works on one batch, the next may be read as a whole.
   const size_t threads = std::min(options.decode_threads, files.size());
   const size_t batch_size = std::min(options.batch_size, files.size());

@@ -214,8 +214,13 @@ std::vector<std::vector<Detection>> detect_photos(const Detector& detector, cons
 
 std::vector<Detection> detect_tiles(const Detector& detector, const Photo& photo, const TileSpec& tiles,
                                     const Thresholds& thresholds) {
+  check_tiles(tiles);
+  return detect_views(detector, cut_into_tiles(photo, detector.metadata().reading.canvas, tiles), thresholds);
+}
+
+std::vector<Detection> detect_views(const Detector& detector, const std::vector<Photo>& views,
+                                    const Thresholds& thresholds) {
   const Detector::Parts& parts = detector.parts();
-  const std::vector<Photo> views = cut_into_tiles(photo, parts.metadata.reading.canvas, tiles);
   const size_t together = parts.device.is_cuda() ? 64 : 8;  // as largest_batch of runtime/device.py
   std::vector<std::vector<Detection>> found;
   for (size_t first = 0; first < views.size(); first += together) {

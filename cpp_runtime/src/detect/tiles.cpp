@@ -4,7 +4,9 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <iterator>
 #include <limits>
 #include <optional>
 #include <string>
@@ -23,12 +25,6 @@ constexpr float kCovered = 0.5F;
 struct Span {
   int64_t first;
   int64_t end;
-};
-
-// A detection of a view, and whether an edge of its tile may have cut it.
-struct Candidate {
-  Detection detection;
-  bool is_cut;
 };
 
 // Spread tiles evenly along an axis, with at least this overlap.
@@ -50,14 +46,7 @@ int64_t tile_side(int64_t size, int64_t side, int64_t longer) {
   return std::max<int64_t>(1, std::llround(std::nearbyint(exact)));
 }
 
-void check(const Photo& photo, const TileSpec& spec) {
-  if (spec.size && *spec.size < 1) {
-    throw InputError("tiles must have a size of at least 1 pixel, got " + std::to_string(*spec.size));
-  }
-  if (!(spec.overlap >= 0 && spec.overlap < 1)) {
-    throw InputError("tiles must have an overlap of at least 0 and less than 1, got " +
-                     std::to_string(spec.overlap));
-  }
+void require_whole(const Photo& photo) {
   const std::array<float, 4> whole{0, 0, static_cast<float>(photo.width), static_cast<float>(photo.height)};
   if (photo.pixels.dim() != 3 || photo.pixels.size(1) != photo.height ||
       photo.pixels.size(2) != photo.width || photo.window != whole) {
@@ -88,6 +77,28 @@ bool covers(const Detection& whole, const Detection& cut) {
   return width * height > kCovered * pixels_of(cut.box) && pixels_of(whole.box) >= pixels_of(cut.box);
 }
 
+// Return the smallest box that holds the boxes of all detections.
+Box bounds(const std::vector<Detection>& detections) {
+  constexpr float kFar = std::numeric_limits<float>::infinity();
+  Box all{kFar, kFar, -kFar, -kFar};
+  for (const Detection& detection : detections) {
+    const Box& box = detection.box;
+    all = {std::min(all[0], box[0]), std::min(all[1], box[1]), std::max(all[2], box[2]),
+           std::max(all[3], box[3])};
+  }
+  return all;
+}
+
+std::vector<const Detection*> reaching_into(const Box& area,
+                                            const std::vector<const Detection*>& detections) {
+  std::vector<const Detection*> reaching;
+  std::ranges::copy_if(detections, std::back_inserter(reaching), [&](const Detection* detection) {
+    const Box& box = detection->box;
+    return box[0] < area[2] && box[1] < area[3] && box[2] > area[0] && box[3] > area[1];
+  });
+  return reaching;
+}
+
 // Call lensbox::padded_nms for all of these detections; return the indices of those to keep, best first.
 std::vector<int64_t> nms(const std::vector<Detection>& detections, double iou_threshold) {
   using Nms = std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor>(
@@ -111,8 +122,18 @@ std::vector<int64_t> nms(const std::vector<Detection>& detections, double iou_th
 
 }  // namespace
 
+void check_tiles(const TileSpec& spec) {
+  if (spec.size && *spec.size < 1) {
+    throw InputError("tiles must have a size of at least 1 pixel, got " + std::to_string(*spec.size));
+  }
+  if (!(spec.overlap >= 0 && spec.overlap < 1)) {
+    throw InputError("tiles must have an overlap of at least 0 and less than 1, got " +
+                     std::to_string(spec.overlap));
+  }
+}
+
 std::vector<Photo> cut_into_tiles(const Photo& photo, const Canvas& canvas, const TileSpec& spec) {
-  check(photo, spec);
+  require_whole(photo);
   const int64_t longer = std::max(canvas.width, canvas.height);
   const int64_t size = std::min(spec.size.value_or(longer), kLargestSize);
   const auto columns = spans(photo.width, tile_side(size, canvas.width, longer), spec.overlap);
@@ -140,19 +161,20 @@ std::vector<Photo> cut_into_tiles(const Photo& photo, const Canvas& canvas, cons
 std::vector<Detection> merge_tiles(std::vector<std::vector<Detection>> found, const std::vector<Photo>& views,
                                    double iou_threshold) {
   if (found.size() == 1) return std::move(found.front());
-  std::vector<Candidate> candidates;
+  std::vector<const Detection*> uncut;
   for (size_t view = 0; view < found.size(); ++view) {
-    for (Detection& detection : found[view]) {
-      const bool cut = is_cut(detection.box, views[view]);
-      candidates.push_back({std::move(detection), cut});
+    for (const Detection& detection : found[view]) {
+      if (!is_cut(detection.box, views[view])) uncut.push_back(&detection);
     }
   }
   std::vector<Detection> kept;
-  for (const Candidate& one : candidates) {
-    const auto covers_one = [&](const Candidate& other) {
-      return !other.is_cut && covers(other.detection, one.detection);
-    };
-    if (!one.is_cut || std::ranges::none_of(candidates, covers_one)) kept.push_back(one.detection);
+  for (size_t view = 0; view < found.size(); ++view) {
+    // A box of this view can only be covered by boxes that reach into the area of all its boxes.
+    const std::vector<const Detection*> near = reaching_into(bounds(found[view]), uncut);
+    for (const Detection& one : found[view]) {
+      const auto covers_one = [&](const Detection* other) { return covers(*other, one); };
+      if (!is_cut(one.box, views[view]) || std::ranges::none_of(near, covers_one)) kept.push_back(one);
+    }
   }
   if (kept.empty()) return {};
   std::vector<Detection> merged;
