@@ -25,29 +25,26 @@ def rtdetr(size: int = 320, classes: int = 80) -> nn.Module:
     backbone = RTDetrResNetConfig(
         depths=[1, 1, 1, 1], layer_type="basic", hidden_sizes=[64, 128, 256, 512], out_features=STAGES
     )
-    config = RTDetrConfig(
-        backbone_config=backbone,
-        encoder_in_channels=[128, 256, 512],
-        decoder_layers=2,
-        num_queries=100,
-        num_labels=classes,
-        anchor_image_size=[size, size],
-    )
-    return Detr(RTDetrForObjectDetection(config), size)
+    options = _small(backbone, [128, 256, 512], size, classes)
+    return Detr(RTDetrForObjectDetection(RTDetrConfig(**options)), size)
 
 
 def dfine(size: int = 320, classes: int = 80) -> nn.Module:
     """Return a small D-FINE with new weights."""
-    backbone = HGNetV2Config(out_features=STAGES)
-    config = DFineConfig(
-        backbone_config=backbone,
-        encoder_in_channels=[512, 1024, 2048],
-        decoder_layers=2,
-        num_queries=100,
-        num_labels=classes,
-        anchor_image_size=[size, size],
-    )
-    return Detr(DFineForObjectDetection(config), size)
+    options = _small(HGNetV2Config(out_features=STAGES), [512, 1024, 2048], size, classes)
+    return Detr(DFineForObjectDetection(DFineConfig(**options)), size)
+
+
+def _small(backbone: Any, channels: list[int], size: int, classes: int) -> dict[str, Any]:
+    """Return the settings that the two networks with a decoder of queries share."""
+    return {
+        "backbone_config": backbone,
+        "encoder_in_channels": channels,
+        "decoder_layers": 2,
+        "num_queries": 100,
+        "num_labels": classes,
+        "anchor_image_size": [size, size],
+    }
 
 
 def yolos(size: int = 320, classes: int = 80) -> nn.Module:

@@ -1,4 +1,4 @@
-"""loss: its value and gradient are those of Python. `boxes_json_test.cpp` has all forms of boxes."""
+"""The command `loss` gives the value and gradient of Python. `boxes_json_test.cpp` has all forms of boxes."""
 
 import json
 from collections.abc import Callable
