@@ -70,12 +70,6 @@ def _places_of_calls(error: Exception) -> list[_Place]:
     return list(dict.fromkeys(reversed(places)))
 
 
-def _places_of_values(text: str, detector: nn.Module) -> list[_Place]:
-    """Return the line of the user's code that names a value which torch cannot look up."""
-    match = _NO_WEAK_REFERENCE.search(text)
-    return places_of_values(detector, match["kind"]) if match else []
-
-
 def _definition(detector: nn.Module) -> list[_Place]:
     """Return the first line of `detect`, for errors without a line of their own."""
     try:
@@ -85,11 +79,15 @@ def _definition(detector: nn.Module) -> list[_Place]:
         return []
 
 
-def places_of_values(module: nn.Module, kind: str) -> list[tuple[str, int]]:
-    """File and line of each global value of a kind, such as 'numpy.ufunc', in the user's code.
+def _places_of_values(text: str, module: nn.Module) -> list[_Place]:
+    """Return each line of the user's code that names a global value which torch cannot look up.
 
-    Looked for in the methods of the module and of those inside it.
+    Search the methods of the module and of those inside it. text: the error, which names the kind of the
+    value, such as 'numpy.ufunc'.
     """
+    match = _NO_WEAK_REFERENCE.search(text)
+    if not match:
+        return []
     places = []
     for method in python_methods(module):
         if not is_users(method.__code__.co_filename):
@@ -100,13 +98,13 @@ def places_of_values(module: nn.Module, kind: str) -> list[tuple[str, int]]:
         except (OSError, SyntaxError):  # no source, or a method within an expression
             continue
         for node in ast.walk(tree):
-            if isinstance(node, (ast.Attribute, ast.Name)) and _kind_of(node, method) == kind:
+            if isinstance(node, (ast.Attribute, ast.Name)) and _kind_of(node, method) == match["kind"]:
                 places.append((method.__code__.co_filename, start + node.lineno - 1))
     return list(dict.fromkeys(places))
 
 
 def python_methods(module: nn.Module) -> Iterator[FunctionType]:
-    """Return the source files of the module, of its base classes, and of all modules inside it."""
+    """Yield the Python methods of the module, of its base classes, and of all modules inside it."""
     classes = dict.fromkeys(base for part in module.modules() for base in type(part).__mro__)
     for kind in classes:
         yield from (member for member in vars(kind).values() if isinstance(member, FunctionType))
