@@ -188,37 +188,20 @@ def test_what_the_rules_allow_is_read(values: Values, change: Callable[[Values],
     ArtifactMetadata.from_json(json.dumps(changed))
 
 
-def test_canvas_and_reading_are_kept(values: Values) -> None:
+def test_values_are_kept(values: Values) -> None:
     changed = copy.deepcopy(values)
     changed["canvas"] = {"height": 192, "width": 320, "channels": 3, "fill": 114}
     changed["reading"] = {"orientation": "stored", "jpeg_oversampling": 3}
-    metadata = ArtifactMetadata.from_json(json.dumps(changed))
-    assert metadata.canvas == Canvas(192, 320, 3, 114)
-    assert metadata.reading == Reading("stored", 3)
-    assert ArtifactMetadata.from_json(metadata.to_json()).canvas == metadata.canvas
-
-
-def test_the_parity_is_kept(values: Values) -> None:
-    rows = [PARITY, {**PARITY, "runtime": "C++", "loss": None}]
-    metadata = ArtifactMetadata.from_json(json.dumps({**values, "parity": rows}))
-    assert metadata.parity[0] == Parity("Python", "cpu", 7, 30, 0.01, 0.001, 1, 1e-6, 12.5)
-    assert metadata.parity[1].loss is None
-    assert json.loads(metadata.to_json())["parity"] == rows
-    assert ArtifactMetadata.from_json(json.dumps(values)).parity == ()
-
-
-def test_the_precision_is_kept(values: Values) -> None:
-    metadata = ArtifactMetadata.from_json(json.dumps({**values, "precision": PRECISION}))
-    assert metadata.precision == Precision("float16", "cuda", 12, 30, 0.01, 1.5, 0.004)
-    assert json.loads(metadata.to_json())["precision"] == PRECISION
-    assert ArtifactMetadata.from_json(json.dumps(values)).precision is None
-
-
-def test_classes_and_extras_are_kept(values: Values) -> None:
-    changed = copy.deepcopy(values)
+    changed["parity"] = [PARITY, {**PARITY, "runtime": "C++", "loss": None}]
+    changed["precision"] = PRECISION
     with_classes([1])(changed)
     with_extra({"shape": [1, 2], "kind": "points"})(changed)
     metadata = ArtifactMetadata.from_json(json.dumps(changed))
+    assert metadata.canvas == Canvas(192, 320, 3, 114)
+    assert metadata.reading == Reading("stored", 3)
+    assert metadata.parity[0] == Parity("Python", "cpu", 7, 30, 0.01, 0.001, 1, 1e-6, 12.5)
+    assert metadata.parity[1].loss is None
+    assert metadata.precision == Precision("float16", "cuda", 12, 30, 0.01, 1.5, 0.004)
     assert metadata.classes == ("cat", "dog")
     assert metadata.extras == {"tail": Extra((1, 2), "points")}
     assert metadata.self_test.labels is not None
@@ -226,7 +209,16 @@ def test_classes_and_extras_are_kept(values: Values) -> None:
     tail = metadata.self_test.extras["tail"]
     assert tail.values[0].tolist() == [[1, 2.5]]
     assert tail.tolerances == {"cpu": 0.1, "cuda": 0.5}
+    written = json.loads(metadata.to_json())
+    assert {key: written[key] for key in ("canvas", "reading", "parity", "precision")} == {
+        key: changed[key] for key in ("canvas", "reading", "parity", "precision")
+    }
     assert ArtifactMetadata.from_json(metadata.to_json()).to_json() == metadata.to_json()
+
+
+def test_missing_parity_and_precision_are_empty(values: Values) -> None:
+    metadata = ArtifactMetadata.from_json(json.dumps(values))
+    assert (metadata.parity, metadata.precision) == ((), None)
 
 
 @pytest.mark.parametrize(
