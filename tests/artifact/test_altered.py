@@ -31,6 +31,6 @@ def test_the_docs_have_the_table() -> None:
     table = _PAGE.read_text(encoding="utf-8").split("How bad files are handled:")[1]
     lines = re.findall(r"^\| (.*?) \|", table.split("\n\n")[1], re.MULTILINE)
     assert lines[:2] == ["file", "---"]
-    signatures = [line for line in lines if "public key" in line]  # tests/signing_keys.py
+    signatures = [line for line in lines if "public key" in line]  # tests/helpers/signing_keys.py
     assert len(signatures) == 1
     assert set(lines[2:]) - set(signatures) == {altered.line for altered in ALTERED.values()}
