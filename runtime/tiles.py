@@ -29,6 +29,7 @@ MAX_TILES = 4096
 _LARGEST_SIZE = 1 << 31  # no photograph is larger; the product with a side of the canvas fits into 64 bits
 _CUT_MARGIN = 1 / 64
 _COVERED = 0.5
+_GROUP = 64  # cut boxes compared at once: fewer cost more calls, more have more boxes near them
 
 
 def tile_windows(width: int, height: int, canvas: Canvas, spec: TileSpec) -> list[Window]:
@@ -71,10 +72,9 @@ def merge_tiles(
     boxes, scores = torch.cat([one.boxes for one in found]), torch.cat([one.scores for one in found])
     labels = _joined([one.labels for one in found])
     extras = {name: torch.cat([one.extras[name] for one in found]) for name in found[0].extras}
-    is_cut = torch.cat(
-        [_is_cut(one.boxes, window, width, height) for one, window in zip(found, windows, strict=True)]
-    )
-    kept = (~_is_covered(boxes, is_cut, labels, [len(one.boxes) for one in found])).nonzero()[:, 0]
+    counts = torch.tensor([len(one.boxes) for one in found])
+    is_cut = _is_cut(boxes, counts, windows, width, height)
+    kept = (~_is_covered(boxes, is_cut, labels)).nonzero()[:, 0]
     if len(kept) > 0:
         categories = None if labels is None else labels[kept][None]
         count = len(kept)
@@ -104,34 +104,28 @@ def _spans(length: int, side: int, overlap: float) -> list[tuple[int, int]]:
     return [(start, start + side) for start in starts]
 
 
-def _is_cut(boxes: Tensor, window: Window, width: int, height: int) -> Tensor:
-    x1, y1, x2, y2 = window
-    across, down = (x2 - x1) * _CUT_MARGIN, (y2 - y1) * _CUT_MARGIN
-    is_cut = torch.zeros(len(boxes), dtype=torch.bool)
-    if x1 > 0:
-        is_cut |= boxes[:, 0] < x1 + across
-    if y1 > 0:
-        is_cut |= boxes[:, 1] < y1 + down
-    if x2 < width:
-        is_cut |= boxes[:, 2] > x2 - across
-    if y2 < height:
-        is_cut |= boxes[:, 3] > y2 - down
-    return is_cut
+def _is_cut(boxes: Tensor, counts: Tensor, windows: Sequence[Window], width: int, height: int) -> Tensor:
+    """Return which boxes, float [N, 4], an edge of their window cuts. counts: int64 [V], boxes by window."""
+    edges = torch.tensor(windows, dtype=torch.float64)
+    margins = (edges[:, 2:] - edges[:, :2]) * _CUT_MARGIN
+    first = (edges[:, :2] + margins).masked_fill(edges[:, :2] <= 0, -math.inf)
+    last = (edges[:, 2:] - margins).masked_fill(edges[:, 2:] >= torch.tensor([width, height]), math.inf)
+    first, last = (limits.to(boxes.dtype).repeat_interleave(counts, dim=0) for limits in (first, last))
+    return (boxes[:, :2] < first).any(dim=1) | (boxes[:, 2:] > last).any(dim=1)
 
 
-def _is_covered(boxes: Tensor, is_cut: Tensor, labels: Tensor | None, counts: Sequence[int]) -> Tensor:
+def _is_covered(boxes: Tensor, is_cut: Tensor, labels: Tensor | None) -> Tensor:
     """Return which cut boxes a larger box that is not cut covers by more than half.
 
-    counts: numbers of boxes by view. The cut boxes of a view are compared only with boxes near them.
+    Boxes are in the order of their windows, so that a group of cut boxes is compared only with boxes near it.
     """
+    if not is_cut.any():
+        return is_cut
     areas = (boxes[:, 2] - boxes[:, 0]) * (boxes[:, 3] - boxes[:, 1])
     uncut = (~is_cut).nonzero()[:, 0]
     others = boxes[uncut]
     covered = torch.zeros_like(is_cut)
-    for part in torch.arange(len(boxes)).split(list(counts)):
-        cut = part[is_cut[part]]
-        if len(cut) == 0:
-            continue
+    for cut in is_cut.nonzero()[:, 0].split(_GROUP):
         is_near = (others[:, :2] < boxes[cut, 2:].amax(0)) & (others[:, 2:] > boxes[cut, :2].amin(0))
         near = uncut[is_near.all(dim=1)]
         a, b = boxes[cut][:, None], boxes[near][None]
