@@ -4,7 +4,7 @@ import contextlib
 import os
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -14,15 +14,34 @@ from lensbox.common.errors import InputError
 from lensbox.common.tile_spec import Tiles, TileSpec, tile_spec
 from lensbox.runtime.box_loss import BoxPairs, Losses, is_giou_loss, losses
 from lensbox.runtime.captured_detect import CapturedDetect, Found, Thresholds
-from lensbox.runtime.detection import Detections, FileDetections, check_labels, detections
+from lensbox.runtime.detection import (
+    Detections,
+    Fetched,
+    FileDetections,
+    batch_detections,
+    check_labels,
+    concatenate,
+    detections,
+)
 from lensbox.runtime.device import DeviceTimer, largest_batch
 from lensbox.runtime.gpu_float32 import gpu_float32
 from lensbox.runtime.images.files import read_batches, read_photo
 from lensbox.runtime.images.photo import Photo, photo_of
 from lensbox.runtime.self_test import SelfTestReport, run_self_test
-from lensbox.runtime.tiles import merge_tiles, tile_windows, views_of
+from lensbox.runtime.tiles import merge_tiles, require_whole, tile_windows
 from lensbox.runtime.torchscript import torchscript_call
 from lensbox.runtime.transfer import to_device, to_host
+
+
+class _Launched(NamedTuple):
+    """Detections on the device, which may not be there yet. further: the other outputs by name."""
+
+    boxes: Tensor
+    scores: Tensor
+    counts: Tensor
+    further: dict[str, Tensor]
+    timer: DeviceTimer | None
+
 
 # Python's lock feeds no more: on a machine of 16 cores, 16 threads were slower than 8.
 _MAX_THREADS = 8
@@ -295,30 +314,53 @@ class Artifact:
         with self._call():
             images = to_device(tensors, self.device)
             windows = images.pop() if has_windows else None
-            timer = None if self.on_letterbox is None else DeviceTimer(self.device)
-            canvases, geometry = self.module.preprocess(images, windows)
-            if timer is not None:
-                timer.stop()
-            boxes, scores, counts, *outputs = self._detect(canvases, thresholds)
-            found = to_host(self.module.restore(boxes, geometry), scores, counts)
-            if timer is not None and self.on_letterbox is not None:
-                self.on_letterbox(timer)  # the device has long been past it
-            further = {
-                name: self._restored(name, output, geometry).cpu().numpy()
-                for name, output in zip(self._further, outputs, strict=True)
-            }
-        if "labels" in further:
-            check_labels(further["labels"], found[2], len(self.classes))
-        return detections(*found, further)
+            return detections(self._fetch(self._launch(images, windows, thresholds)))
 
     def _detect_tiles(self, photo: Photo, thresholds: Thresholds, tiles: TileSpec) -> Detections:
-        """Return the detections of a whole photograph in tiles. Raises InputError for too many tiles."""
+        """Return the detections of a whole photograph in tiles. Raises InputError for too many tiles.
+
+        The photograph is copied to the device once, and all batches are launched before one is waited for.
+        """
         windows = tile_windows(photo.width, photo.height, self.metadata.canvas, tiles)
-        views, together = views_of(photo, windows), largest_batch(self.device)
-        found: list[Detections] = []
-        for start in range(0, len(views), together):
-            found += self._detect_photos(views[start : start + together], thresholds)
-        return merge_tiles(found, windows, photo.width, photo.height, thresholds[1])
+        require_whole(photo)
+        if len(windows) == 1:
+            return self._detect_photos([photo], thresholds)[0]
+        rows = torch.tensor([(*window, photo.width, photo.height) for window in windows])
+        together = largest_batch(self.device)
+        with self._call():
+            pixels, rows = to_device([photo.pixels, rows], self.device)
+            views = [pixels[:, y1:y2, x1:x2] for x1, y1, x2, y2 in windows]
+            launched = [
+                self._launch(views[start : start + together], rows[start : start + together], thresholds)
+                for start in range(0, len(views), together)
+            ]
+            fetched = [self._fetch(one) for one in launched]
+        found = concatenate([batch_detections(one) for one in fetched])
+        counts = [count for one in fetched for count in one.counts]
+        return merge_tiles(found, counts, windows, photo.width, photo.height, thresholds[1])
+
+    def _launch(self, images: list[Tensor], windows: Tensor | None, thresholds: Thresholds) -> _Launched:
+        """Begin to detect in images on the device. A GPU is not waited for."""
+        timer = None if self.on_letterbox is None else DeviceTimer(self.device)
+        canvases, geometry = self.module.preprocess(images, windows)
+        if timer is not None:
+            timer.stop()
+        boxes, scores, counts, *outputs = self._detect(canvases, thresholds)
+        further = {
+            name: self._restored(name, output, geometry)
+            for name, output in zip(self._further, outputs, strict=True)
+        }
+        return _Launched(self.module.restore(boxes, geometry), scores, counts, further, timer)
+
+    def _fetch(self, launched: _Launched) -> Fetched:
+        """Wait for detections, and copy them to the CPU. Raises ArtifactError for a label without a class."""
+        found = to_host(launched.boxes, launched.scores, launched.counts)
+        if launched.timer is not None and self.on_letterbox is not None:
+            self.on_letterbox(launched.timer)  # the device has long been past it
+        further = {name: values.cpu().numpy() for name, values in launched.further.items()}
+        if "labels" in further:
+            check_labels(further["labels"], found[2], len(self.classes))
+        return Fetched(*found, further)
 
     def _restored(self, name: str, output: Tensor, geometry: Tensor) -> Tensor:
         """Return a further output; points are converted to pixels of the photographs."""

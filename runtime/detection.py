@@ -36,37 +36,61 @@ class FileDetections(NamedTuple):
     detections: Detections
 
 
-def detections(
-    boxes: NDArray[np.float32],
-    scores: NDArray[np.float32],
-    counts: list[int],
-    further: Mapping[str, NDArray[Any]],
-) -> list[Detections]:
-    """Return the detections of each image: the first counts[b] of its boxes, [B, K, 4], and scores, [B, K].
+class Fetched(NamedTuple):
+    """The outputs for a batch of images, on the CPU: of the K slots of image b, the first counts[b] are used.
 
-    further: the other outputs by name, [B, K, ...], labels among them.
+    boxes: float32 [B, K, 4]; scores: float32 [B, K]; counts: B numbers. further: the other outputs by name,
+    [B, K, ...], labels among them.
     """
 
-    def first(values: NDArray[Any], image: int) -> Tensor:
-        # Copies: a view would keep the memory of the whole batch. numpy's keep Python's lock, which
-        # threads that decode images wait for at each call of torch.
-        return torch.from_numpy(values[image, : counts[image]].copy())
+    boxes: NDArray[np.float32]
+    scores: NDArray[np.float32]
+    counts: list[int]
+    further: Mapping[str, NDArray[Any]]
 
-    extras = {name: values for name, values in further.items() if name != "labels"}
-    return [
-        Detections(
-            first(boxes, image),
-            first(scores, image),
-            first(further["labels"], image) if "labels" in further else None,
-            {name: first(values, image) for name, values in extras.items()},
-        )
-        for image in range(len(counts))
-    ]
+
+def detections(fetched: Fetched) -> list[Detections]:
+    """Return the detections of each image of a batch."""
+    return [_used(fetched, (image, slice(count))) for image, count in enumerate(fetched.counts)]
+
+
+def batch_detections(fetched: Fetched) -> Detections:
+    """Return the detections of all images of a batch, image by image."""
+    return _used(fetched, _used_slots(fetched.scores, fetched.counts))
+
+
+def concatenate(found: Sequence[Detections]) -> Detections:
+    """Return all detections of at least one list, in their order."""
+    labels = [one.labels for one in found if one.labels is not None]
+    return Detections(
+        torch.cat([one.boxes for one in found]),
+        torch.cat([one.scores for one in found]),
+        torch.cat(labels) if labels else None,
+        {name: torch.cat([one.extras[name] for one in found]) for name in found[0].extras},
+    )
+
+
+def _used(fetched: Fetched, index: Any) -> Detections:
+    """Return copies of the detections at an index into [B, K]: views would keep the whole batch in memory."""
+
+    def at(values: NDArray[Any]) -> Tensor:
+        # numpy copies without releasing the GIL, for which threads that decode images wait.
+        return torch.from_numpy(values[index].copy())
+
+    further = {name: at(values) for name, values in fetched.further.items()}
+    labels = further.pop("labels", None)
+    return Detections(at(fetched.boxes), at(fetched.scores), labels, further)
+
+
+def _used_slots(values: NDArray[Any], counts: list[int]) -> NDArray[np.bool_]:
+    """Return which slots of [B, K, ...] hold a detection, bool [B, K]."""
+    used: NDArray[np.bool_] = np.arange(values.shape[1]) < np.array(counts)[:, None]
+    return used
 
 
 def check_labels(labels: NDArray[np.int64], counts: list[int], classes: int) -> None:
     """Raise ArtifactError unless the first counts[b] labels of each image, [B, K], name a class."""
-    counted = labels[np.arange(labels.shape[1]) < np.array(counts)[:, None]]
+    counted = labels[_used_slots(labels, counts)]
     wrong = counted[(counted < 0) | (counted >= classes)]
     if wrong.size:
         raise ArtifactError(

@@ -53,27 +53,37 @@ def tile_windows(width: int, height: int, canvas: Canvas, spec: TileSpec) -> lis
     return [whole, *tiles] if spec.whole else tiles
 
 
-def views_of(photo: Photo, windows: Sequence[Window]) -> list[Photo]:
-    """Return the parts of a photograph, without a copy. Raises ValueError unless the photograph is whole."""
+def require_whole(photo: Photo) -> None:
+    """Raise ValueError unless the pixels show the whole photograph at full size."""
     if not photo.is_whole:
         raise ValueError(
             "image must be a whole photograph at full size for tiles; read_photo(path, full_size=True) "
             "reads one"
         )
+
+
+def views_of(photo: Photo, windows: Sequence[Window]) -> list[Photo]:
+    """Return the parts of a photograph, without a copy. Raises ValueError unless the photograph is whole."""
+    require_whole(photo)
     return [photo if window == photo.window else _view(photo, window) for window in windows]
 
 
 def merge_tiles(
-    found: Sequence[Detections], windows: Sequence[Window], width: int, height: int, iou_threshold: float
+    found: Detections,
+    counts: Sequence[int],
+    windows: Sequence[Window],
+    width: int,
+    height: int,
+    iou_threshold: float,
 ) -> Detections:
-    """Return the detections of a photograph of width x height from its windows' detections, best first."""
-    if len(found) == 1:
-        return found[0]
-    boxes, scores = torch.cat([one.boxes for one in found]), torch.cat([one.scores for one in found])
-    labels = _joined([one.labels for one in found])
-    extras = {name: torch.cat([one.extras[name] for one in found]) for name in found[0].extras}
-    counts = torch.tensor([len(one.boxes) for one in found])
-    is_cut = _is_cut(boxes, counts, windows, width, height)
+    """Return the detections of a photograph of width x height, best first.
+
+    found: the detections in all windows, the first counts[0] of them in windows[0], and so on.
+    """
+    if len(windows) == 1:
+        return found
+    boxes, scores, labels = found.boxes, found.scores, found.labels
+    is_cut = _is_cut(boxes, torch.tensor(counts), windows, width, height)
     kept = (~_is_covered(boxes, is_cut, labels)).nonzero()[:, 0]
     if len(kept) > 0:
         categories = None if labels is None else labels[kept][None]
@@ -86,7 +96,7 @@ def merge_tiles(
         boxes[kept],
         scores[kept],
         None if labels is None else labels[kept],
-        {name: values[kept] for name, values in extras.items()},
+        {name: values[kept] for name, values in found.extras.items()},
     )
 
 
@@ -136,8 +146,3 @@ def _is_covered(boxes: Tensor, is_cut: Tensor, labels: Tensor | None) -> Tensor:
             covers &= labels[cut][:, None] == labels[near][None]
         covered[cut] = covers.any(dim=1)
     return covered
-
-
-def _joined(labels: Sequence[Tensor | None]) -> Tensor | None:
-    present = [one for one in labels if one is not None]
-    return torch.cat(present) if present else None

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from lensbox.runtime import Artifact, Detections, Photo
 from lensbox.runtime.box_loss import BoxPairs, Losses, LossUnsupportedError
+from lensbox.runtime.detection import concatenate
 from lensbox.runtime.tiles import Window, merge_tiles, views_of
 
 Result = TypeVar("Result", covariant=True)
@@ -96,7 +97,9 @@ class TiledJob(Job[Detections]):
 
     def joined(self, results: Sequence[list[Detections]]) -> Detections:
         found = [detections for part in results for detections in part]
-        return merge_tiles(found, self.windows, self.photo.width, self.photo.height, self.iou_threshold)
+        counts = [len(one.boxes) for one in found]
+        width, height = self.photo.width, self.photo.height
+        return merge_tiles(concatenate(found), counts, self.windows, width, height, self.iou_threshold)
 
 
 @dataclass(frozen=True)

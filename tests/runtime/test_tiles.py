@@ -103,15 +103,14 @@ LEFT_PART, WHOLE_BOX = (290.0, 50.0, 318.0, 90.0, 0.9), (290.0, 50.0, 340.0, 90.
 def test_merges_by_the_rule(
     left: list[tuple[float, ...]], right: list[tuple[float, ...]], expected: list[tuple[float, ...]]
 ) -> None:
-    merged = merge_tiles([found(*left), found(*right)], WINDOWS, 560, 192, 0.5)
+    merged = merge_tiles(found(*left, *right), [len(left), len(right)], WINDOWS, 560, 192, 0.5)
     wanted = found(*expected)
     assert torch.equal(merged.boxes, wanted.boxes)
     assert torch.equal(merged.scores, wanted.scores)
 
 
 def test_classes_do_not_suppress_each_other() -> None:
-    parts = found(LEFT_PART, labels=[0]), found(WHOLE_BOX, labels=[1])
-    merged = merge_tiles(parts, WINDOWS, 560, 192, 0.5)
+    merged = merge_tiles(found(LEFT_PART, WHOLE_BOX, labels=[0, 1]), [1, 1], WINDOWS, 560, 192, 0.5)
     assert merged.labels is not None
     assert merged.labels.tolist() == [0, 1]
 
