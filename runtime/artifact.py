@@ -23,7 +23,7 @@ from lensbox.runtime.detection import (
     concatenate,
     detections,
 )
-from lensbox.runtime.device import DeviceTimer, largest_batch
+from lensbox.runtime.device import DeviceTimer, tile_batch
 from lensbox.runtime.gpu_float32 import gpu_float32
 from lensbox.runtime.images.files import read_batches, read_photo
 from lensbox.runtime.images.photo import Photo, photo_of
@@ -326,7 +326,7 @@ class Artifact:
         if len(windows) == 1:
             return self._detect_photos([photo], thresholds)[0]
         rows = torch.tensor([(*window, photo.width, photo.height) for window in windows])
-        together = largest_batch(self.device)
+        together = tile_batch(self.device, self.metadata.canvas)
         with self._call():
             pixels, rows = to_device([photo.pixels, rows], self.device)
             views = [pixels[:, y1:y2, x1:x2] for x1, y1, x2, y2 in windows]

@@ -14,8 +14,9 @@ The rule, which C++ repeats:
 import math
 from collections.abc import Sequence
 
+import numpy as np
 import torch
-from torch import Tensor
+from numpy.typing import NDArray
 
 from lensbox.artifact.metadata import Canvas
 from lensbox.common.errors import InputError
@@ -83,8 +84,9 @@ def merge_tiles(
     if len(windows) == 1:
         return found
     boxes, scores, labels = found.boxes, found.scores, found.labels
-    is_cut = _is_cut(boxes, torch.tensor(counts), windows, width, height)
-    kept = (~_is_covered(boxes, is_cut, labels)).nonzero()[:, 0]
+    is_cut = _is_cut(boxes.numpy(), counts, windows, width, height)
+    covered = _is_covered(boxes.numpy(), is_cut, None if labels is None else labels.numpy())
+    kept = torch.from_numpy(np.flatnonzero(~covered))
     if len(kept) > 0:
         categories = None if labels is None else labels[kept][None]
         count = len(kept)
@@ -114,35 +116,42 @@ def _spans(length: int, side: int, overlap: float) -> list[tuple[int, int]]:
     return [(start, start + side) for start in starts]
 
 
-def _is_cut(boxes: Tensor, counts: Tensor, windows: Sequence[Window], width: int, height: int) -> Tensor:
-    """Return which boxes, float [N, 4], an edge of their window cuts. counts: int64 [V], boxes by window."""
-    edges = torch.tensor(windows, dtype=torch.float64)
+# In numpy: torch would divide these small arrays among threads, whose start takes milliseconds on many cores.
+
+
+def _is_cut(
+    boxes: NDArray[np.float32], counts: Sequence[int], windows: Sequence[Window], width: int, height: int
+) -> NDArray[np.bool_]:
+    """Return which boxes, [N, 4], an edge of their window cuts. counts: number of boxes of each window."""
+    edges = np.array(windows, np.float64)
     margins = (edges[:, 2:] - edges[:, :2]) * _CUT_MARGIN
-    first = (edges[:, :2] + margins).masked_fill(edges[:, :2] <= 0, -math.inf)
-    last = (edges[:, 2:] - margins).masked_fill(edges[:, 2:] >= torch.tensor([width, height]), math.inf)
-    first, last = (limits.to(boxes.dtype).repeat_interleave(counts, dim=0) for limits in (first, last))
-    return (boxes[:, :2] < first).any(dim=1) | (boxes[:, 2:] > last).any(dim=1)
+    first = np.where(edges[:, :2] <= 0, -np.inf, edges[:, :2] + margins).astype(np.float32)
+    last = np.where(edges[:, 2:] >= (width, height), np.inf, edges[:, 2:] - margins).astype(np.float32)
+    before, behind = boxes[:, :2] < first.repeat(counts, 0), boxes[:, 2:] > last.repeat(counts, 0)
+    is_cut: NDArray[np.bool_] = np.any(before | behind, axis=1)
+    return is_cut
 
 
-def _is_covered(boxes: Tensor, is_cut: Tensor, labels: Tensor | None) -> Tensor:
+def _is_covered(
+    boxes: NDArray[np.float32], is_cut: NDArray[np.bool_], labels: NDArray[np.int64] | None
+) -> NDArray[np.bool_]:
     """Return which cut boxes a larger box that is not cut covers by more than half.
 
     Boxes are in the order of their windows, so that a group of cut boxes is compared only with boxes near it.
     """
-    if not is_cut.any():
-        return is_cut
     areas = (boxes[:, 2] - boxes[:, 0]) * (boxes[:, 3] - boxes[:, 1])
-    uncut = (~is_cut).nonzero()[:, 0]
+    cuts, uncut = np.flatnonzero(is_cut), np.flatnonzero(~is_cut)
     others = boxes[uncut]
-    covered = torch.zeros_like(is_cut)
-    for cut in is_cut.nonzero()[:, 0].split(_GROUP):
-        is_near = (others[:, :2] < boxes[cut, 2:].amax(0)) & (others[:, 2:] > boxes[cut, :2].amin(0))
-        near = uncut[is_near.all(dim=1)]
+    covered = np.zeros_like(is_cut)
+    for start in range(0, len(cuts), _GROUP):
+        cut = cuts[start : start + _GROUP]
+        is_near = (others[:, :2] < boxes[cut, 2:].max(0)) & (others[:, 2:] > boxes[cut, :2].min(0))
+        near = uncut[is_near.all(1)]
         a, b = boxes[cut][:, None], boxes[near][None]
-        sides = (torch.minimum(a[..., 2:], b[..., 2:]) - torch.maximum(a[..., :2], b[..., :2])).clamp(min=0)
-        covers = sides[..., 0] * sides[..., 1] > _COVERED * areas[cut][:, None]
-        covers &= areas[near][None] >= areas[cut][:, None]
+        sides = (np.minimum(a[..., 2:], b[..., 2:]) - np.maximum(a[..., :2], b[..., :2])).clip(0)
+        covers = sides[..., 0] * sides[..., 1] > np.float32(_COVERED) * areas[cut][:, None]
+        covers &= areas[near] >= areas[cut][:, None]
         if labels is not None:
-            covers &= labels[cut][:, None] == labels[near][None]
-        covered[cut] = covers.any(dim=1)
+            covers &= labels[near] == labels[cut][:, None]
+        covered[cut] = covers.any(1)
     return covered
