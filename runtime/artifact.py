@@ -329,11 +329,11 @@ class Artifact:
         together = tile_batch(self.device, self.metadata.canvas)
         with self._call():
             pixels, rows = to_device([photo.pixels, rows], self.device)
-            views = [pixels[:, y1:y2, x1:x2] for x1, y1, x2, y2 in windows]
-            launched = [
-                self._launch(views[start : start + together], rows[start : start + together], thresholds)
-                for start in range(0, len(views), together)
-            ]
+            launched = []
+            for start in range(0, len(windows), together):
+                part = slice(start, start + together)
+                views = [pixels[:, y1:y2, x1:x2] for x1, y1, x2, y2 in windows[part]]
+                launched.append(self._launch(views, rows[part], thresholds))
             fetched = [self._fetch(one) for one in launched]
         found = concatenate([batch_detections(one) for one in fetched])
         counts = [count for one in fetched for count in one.counts]

@@ -13,9 +13,9 @@ from lensbox.common.errors import DeviceError
 # (the data leaves the caches).
 _LARGEST_ON_CPU = 8
 LARGEST_ON_GPU = 64
-# Pixels of a batch of tiles: 256 canvases of 256 x 256, 40 of 640 x 640. A call of a compiled package costs
+# Pixels of a batch of tiles: 128 canvases of 256 x 256, 20 of 640 x 640. A call of a compiled package costs
 # the CPU a millisecond, which is longer than a GPU needs for 64 canvases.
-_TILE_PIXELS_ON_GPU = 1 << 24
+_TILE_PIXELS_ON_GPU = 1 << 23
 
 
 def choose_device(name: str) -> torch.device:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 _ALIGNMENT = 256  # bytes; torch's GPU memory has the same alignment
+_LARGE = 4 << 20  # bytes from which torch's threads copy faster: 9 MiB in 0.07 ms by 16 threads, 0.63 ms by one
 
 
 def to_device(tensors: list[Tensor], device: torch.device) -> list[Tensor]:
@@ -57,12 +58,16 @@ def _layout(tensor: Tensor) -> _Layout:
 
 
 def _fill(buffer: Tensor, tensors: list[Tensor], layouts: list[_Layout]) -> None:
-    """Copies tensors into a buffer of bytes, one behind the other."""
+    """Copy tensors into a buffer of bytes, one behind the other."""
     memory, begin = buffer.numpy(), 0
     for tensor, (dtype, shape, strides, size) in zip(tensors, layouts, strict=True):
         array = tensor.numpy()
         in_bytes = tuple(stride * dtype.itemsize for stride in strides)
-        np.ndarray(shape, array.dtype, memory, begin, in_bytes)[...] = array
+        place = np.ndarray(shape, array.dtype, memory, begin, in_bytes)
+        if size < _LARGE:
+            place[...] = array
+        else:
+            torch.from_numpy(place).copy_(tensor)
         begin += size
 
 
