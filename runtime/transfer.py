@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 _ALIGNMENT = 256  # bytes; torch's GPU memory has the same alignment
-_LARGE = 4 << 20  # bytes from which torch's threads copy faster: 9 MiB in 0.07 ms by 16 threads, 0.63 ms by one
+_LARGE = 4 << 20  # bytes from which torch copies faster: with 16 threads 9 MiB in 0.07 ms, numpy in 0.63 ms
 
 
 def to_device(tensors: list[Tensor], device: torch.device) -> list[Tensor]:
