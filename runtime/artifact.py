@@ -28,7 +28,7 @@ from lensbox.runtime.gpu_float32 import gpu_float32
 from lensbox.runtime.images.files import read_batches, read_photo
 from lensbox.runtime.images.photo import Photo, photo_of
 from lensbox.runtime.self_test import SelfTestReport, run_self_test
-from lensbox.runtime.tiles import merge_tiles, require_whole, tile_windows
+from lensbox.runtime.tiles import cut_windows, merge_tiles, require_whole, tile_windows
 from lensbox.runtime.torchscript import torchscript_call
 from lensbox.runtime.transfer import to_device, to_host
 
@@ -332,8 +332,7 @@ class Artifact:
             launched = []
             for start in range(0, len(windows), together):
                 part = slice(start, start + together)
-                views = [pixels[:, y1:y2, x1:x2] for x1, y1, x2, y2 in windows[part]]
-                launched.append(self._launch(views, rows[part], thresholds))
+                launched.append(self._launch(cut_windows(pixels, windows[part]), rows[part], thresholds))
             fetched = [self._fetch(one) for one in launched]
         found = concatenate([batch_detections(one) for one in fetched])
         counts = [count for one in fetched for count in one.counts]

@@ -17,6 +17,7 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from lensbox.artifact.metadata import Canvas
 from lensbox.common.errors import InputError
@@ -66,7 +67,19 @@ def require_whole(photo: Photo) -> None:
 def views_of(photo: Photo, windows: Sequence[Window]) -> list[Photo]:
     """Return the parts of a photograph, without a copy. Raises ValueError unless the photograph is whole."""
     require_whole(photo)
-    return [photo if window == photo.window else _view(photo, window) for window in windows]
+    cut = zip(windows, cut_windows(photo.pixels, windows), strict=True)
+    return [Photo(pixels, photo.width, photo.height, window) for window, pixels in cut]
+
+
+def cut_windows(pixels: Tensor, windows: Sequence[Window]) -> list[Tensor]:
+    """Return views of pixels, [C, H, W], without a copy."""
+    channels, (plane, row, column) = pixels.shape[0], pixels.stride()
+    first = pixels.storage_offset()
+    # One call of torch a window, where slices take two.
+    return [
+        pixels.as_strided((channels, y2 - y1, x2 - x1), (plane, row, column), first + y1 * row + x1 * column)
+        for x1, y1, x2, y2 in windows
+    ]
 
 
 def merge_tiles(
@@ -102,11 +115,6 @@ def merge_tiles(
     )
 
 
-def _view(photo: Photo, window: Window) -> Photo:
-    x1, y1, x2, y2 = window
-    return Photo(photo.pixels[:, y1:y2, x1:x2], photo.width, photo.height, window)
-
-
 def _spans(length: int, side: int, overlap: float) -> list[tuple[int, int]]:
     """Return first and last pixel of each tile along an axis: evenly spaced, with at least this overlap."""
     if length <= side:
@@ -139,19 +147,21 @@ def _is_covered(
 
     Boxes are in the order of their windows, so that a group of cut boxes is compared only with boxes near it.
     """
-    areas = (boxes[:, 2] - boxes[:, 0]) * (boxes[:, 3] - boxes[:, 1])
+    x1, y1, x2, y2 = boxes.T.copy()
+    areas = (x2 - x1) * (y2 - y1)
     cuts, uncut = np.flatnonzero(is_cut), np.flatnonzero(~is_cut)
-    others = boxes[uncut]
     covered = np.zeros_like(is_cut)
     for start in range(0, len(cuts), _GROUP):
         cut = cuts[start : start + _GROUP]
-        is_near = (others[:, :2] < boxes[cut, 2:].max(0)) & (others[:, 2:] > boxes[cut, :2].min(0))
-        near = uncut[is_near.all(1)]
-        a, b = boxes[cut][:, None], boxes[near][None]
-        sides = (np.minimum(a[..., 2:], b[..., 2:]) - np.maximum(a[..., :2], b[..., :2])).clip(0)
-        covers = sides[..., 0] * sides[..., 1] > np.float32(_COVERED) * areas[cut][:, None]
-        covers &= areas[near] >= areas[cut][:, None]
+        is_near = (x1[uncut] < x2[cut].max()) & (x2[uncut] > x1[cut].min())
+        is_near &= (y1[uncut] < y2[cut].max()) & (y2[uncut] > y1[cut].min())
+        near = uncut[is_near]
+        a = cut[:, None]
+        width = np.minimum(x2[a], x2[near]) - np.maximum(x1[a], x1[near])
+        height = np.minimum(y2[a], y2[near]) - np.maximum(y1[a], y1[near])
+        covers = width.clip(0) * height.clip(0) > np.float32(_COVERED) * areas[a]
+        covers &= areas[near] >= areas[a]
         if labels is not None:
-            covers &= labels[near] == labels[cut][:, None]
+            covers &= labels[near] == labels[a]
         covered[cut] = covers.any(1)
     return covered
