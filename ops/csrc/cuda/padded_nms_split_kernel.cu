@@ -1,4 +1,5 @@
-// NMS of few images in one launch: several blocks an image, which share the overlaps.
+// NMS of few images, or of few boxes an image, in one launch: all overlaps first, by one or several blocks an
+// image.
 //
 // Where a batch has fewer images than the device has multiprocessors, most of them would have nothing to do.
 // Here every block of an image ranks all its candidates, the same work each, and computes a part of the
@@ -20,6 +21,11 @@ namespace {
 
 // With fewer threads an image, the overlaps take less time than the blocks' meeting.
 constexpr int kLeastSplitThreads = 128;
+
+// Up to so many threads, one block an image that computes all overlaps first is faster than one that computes
+// only those that it needs (padded_nms_kernel.cu).
+constexpr int kMostAloneThreads = 512;
+constexpr size_t kMostAloneBytes = size_t{64} << 20;  // of workspace
 
 // Words that a thread of the last block reads ahead.
 constexpr int kAhead = 4;
@@ -85,9 +91,11 @@ __global__ void __launch_bounds__(kMaxNmsThreads)
   const auto own = rank_candidates<T, Score>(problem, image, memory, candidates, count);
   write_removers(problem, count, candidates, words);
   __syncthreads();
-  if (thread == 0) is_last = take_last_ticket(tickets + image, gridDim.x);
-  __syncthreads();
-  if (!is_last) return;
+  if (gridDim.x > 1) {
+    if (thread == 0) is_last = take_last_ticket(tickets + image, gridDim.x);
+    __syncthreads();
+    if (!is_last) return;
+  }
 
   bool removed = false;
   int64_t kept_count = 0;
@@ -117,8 +125,9 @@ __global__ void __launch_bounds__(kMaxNmsThreads)
   write_image(problem, image, own.key, kept_words, kept_count);
 }
 
-// Blocks of an image: a warp for each task, as far as the device has room.
+// Blocks of an image: a warp for each task, as far as the device has room and there are tickets.
 int blocks_of_image(const NmsProblem& problem, int threads) {
+  if (problem.batch > kMaxTickets || threads < kLeastSplitThreads) return 1;
   const int warps = threads / 32;
   const int wanted = (warps + 1) / 2;  // warps * (warps + 1) / 2 tasks
   return static_cast<int>(std::clamp<int64_t>(multiprocessors() / problem.batch, 1, wanted));
@@ -141,15 +150,19 @@ cudaError_t launch(const NmsProblem& problem, unsigned int* workspace, unsigned 
 
 size_t split_nms_workspace(const NmsProblem& problem) {
   const int threads = nms_threads(problem);
-  const bool few_images = problem.batch > 0 && problem.batch <= kMaxTickets;
-  if (!few_images || threads < kLeastSplitThreads || blocks_of_image(problem, threads) <= 1) return 0;
-  return kSpareBytes + static_cast<size_t>(problem.batch) * (threads / 32) * threads * sizeof(unsigned int);
+  const size_t bytes =
+      kSpareBytes + static_cast<size_t>(problem.batch) * (threads / 32) * threads * sizeof(unsigned int);
+  const bool alone_is_faster =
+      kLeastSplitThreads <= threads && threads <= kMostAloneThreads && bytes <= kMostAloneBytes;
+  return alone_is_faster || blocks_of_image(problem, threads) > 1 ? bytes : 0;
 }
 
 cudaError_t launch_split_nms(const NmsProblem& problem, void* memory, cudaStream_t stream) {
   auto* workspace = static_cast<unsigned int*>(behind_spare(memory));
   unsigned int* tickets = nullptr;
-  LENSBOX_RETURN_IF_FAILED(take_tickets(stream, memory, &tickets));
+  if (blocks_of_image(problem, nms_threads(problem)) > 1) {
+    LENSBOX_RETURN_IF_FAILED(take_tickets(stream, memory, &tickets));
+  }
   return with_math_types(problem, [&](auto math, auto score) {
     return launch<decltype(math), decltype(score)>(problem, workspace, tickets, stream);
   });

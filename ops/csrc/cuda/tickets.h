@@ -6,7 +6,7 @@
 namespace lensbox {
 
 // The most counters that a launch can have.
-constexpr unsigned int kMaxTickets = 32;
+constexpr unsigned int kMaxTickets = 64;
 
 // A workspace begins with room for as many, and its memory follows.
 constexpr size_t kSpareBytes = kMaxTickets * sizeof(unsigned int);
