@@ -13,7 +13,7 @@ from lensbox.artifact.onnx_model import read_properties
 from lensbox.artifact.seal import check_seal
 from lensbox.common.errors import ArtifactError, no_such_artifact, system_reason
 
-FileKind = Literal["torchscript", "aoti", "onnx", "program"]  # by the names of `lensbox export --format`
+FileKind = Literal["torchscript", "aoti", "onnx"]  # by the names of `lensbox export --format`
 
 INPUTS = ("images", "score_threshold", "iou_threshold")  # of the models in ONNX files
 MODEL = "detect"  # the name of the model in a package of machine code
@@ -103,8 +103,6 @@ def _open_archive(data: bytes, name: str) -> ArtifactFile:
 
 
 def _kind_of(entries: Mapping[str, object]) -> FileKind:
-    if "models/model.json" in entries:
-        return "program"
     if "archive_format" in entries:  # of torch.export
         return "aoti"
     if "data.pkl" not in entries:

@@ -109,7 +109,7 @@ def _device_of(path: Path) -> str:
     from lensbox.artifact.archive import open_file, read_file
 
     file = open_file(read_file(path), str(path))
-    if file.kind in ("onnx", "program"):
+    if file.kind == "onnx":
         return "cpu"
     return file.metadata.compiled.device if file.metadata.compiled else "auto"
 

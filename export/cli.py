@@ -84,15 +84,8 @@ def pixels(text: str) -> float:
     callback=_formats,
     metavar="NAME",
     help="torchscript: for every runtime of Lensbox. aoti: detect alone, compiled for this machine and "
-    "--device. onnx: detect alone, in standard operators. program: detect alone, as torch.export has it, for "
-    "other compilers. onnx-network: the face detector's raw predictions. triton: a folder, the model "
-    "repository of a Triton server. Several with commas, or repeated (docs/formats.md).",
-)
-@click.option(
-    "--plain-ops",
-    is_flag=True,
-    show_default=False,
-    help="Of program: torch's own operators alone, so that it loads where Lensbox is not installed.",
+    "--device. onnx: detect alone, in standard operators. triton: a folder, the model repository of a Triton "
+    "server. Several with commas, or repeated (docs/formats.md).",
 )
 @click.option(
     "--trace/--no-trace",
@@ -111,7 +104,7 @@ def pixels(text: str) -> float:
     type=_file,
     metavar="FILE",
     help="File to write, or folder for triton; of several formats, each with its own suffix: .pt, .pt2, "
-    ".onnx, .program.pt2, .network.onnx, .triton. Default: artifacts/detector.pt and so on.",
+    ".onnx, .triton. Default: artifacts/detector.pt and so on.",
 )
 @click.option(
     "--score-threshold",
@@ -184,8 +177,7 @@ def pixels(text: str) -> float:
 )
 @click.option("--report", type=_file, metavar="FILE", help="Write the comparison as Markdown, too.")
 def export(**arguments: Any) -> None:
-    """Writes a detector with a self-test: as TorchScript, compiled code, ONNX, a graph of torch.export, or
-    for a Triton server.
+    """Write a detector with a self-test: as TorchScript, compiled code or ONNX, or for a Triton server.
 
     The path of each file goes to stdout, progress and errors to stderr. SIGTERM ends the process with 143,
     and leaves nothing half-written, as SIGINT does.
@@ -220,7 +212,6 @@ def _files(asked: ExportArguments) -> dict[Path, bytes]:
         pictures=pictures,
         carry_picture=asked.carry_picture,
         carried_ops=asked.ops if asked.carry_ops else (),
-        plain_ops=asked.plain_ops,
         trace=asked.trace,
         batches=asked.batch,
         parity=asked.parity,

@@ -4,6 +4,7 @@ import contextlib
 import io
 import logging
 import sys
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, cast
 
@@ -16,7 +17,6 @@ import lensbox.ops  # noqa: F401 (registers torch.ops.lensbox)
 from lensbox.common.errors import ArtifactError
 from lensbox.model import Detector
 from lensbox.model.protocol_check import location, named
-from lensbox.runtime.formats.program import quiet_export
 
 BATCH = "batch"
 # Some of torch's operators on GPUs put the batch into a dimension of the grid, and their graphs say so.
@@ -28,7 +28,6 @@ _FIXED_BATCH = (
     "that cuts and fills batches"
 )
 _BUILTIN_NAMESPACES = ("aten", "prims", "prim")
-_DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 
 # `padded_nms` in a graph: this overload takes thresholds that are inputs of the graph.
 NMS = torch.ops.lensbox.padded_nms.tensor_thresholds
@@ -108,19 +107,16 @@ def trace_detect(
     return trace(_DetectGraph(detector).eval(), canvases, thresholds)
 
 
-def trace(module: nn.Module, images: Tensor, scalars: Sequence[float] = ()) -> ExportedProgram:
-    """Return the graph of a module for any batch.
+def trace(module: nn.Module, canvases: Tensor, thresholds: tuple[float, float]) -> ExportedProgram:
+    """Return the graph of a module that takes the inputs of `trace_detect`. Raises ArtifactError.
 
-    images: an example with a batch of at least 2, since torch.export takes a size of 1 for a constant.
-    scalars: examples of further inputs, float32 []. Raises ArtifactError, naming cause and line.
+    canvases: an example, a batch of at least 2.
     """
-    if images.shape[0] < 2:
-        raise ValueError(f"images must be a batch of at least 2, got the shape {list(images.shape)}")
-    numbers = tuple(torch.tensor(value, dtype=torch.float32) for value in scalars)
+    numbers = tuple(torch.tensor(value, dtype=torch.float32) for value in thresholds)
     shapes = ({0: torch.export.Dim(BATCH, max=_MOST)}, *(None for _ in numbers))
     try:
         with torch.no_grad(), _without_graphs():
-            return torch.export.export(module, (images, *numbers), dynamic_shapes=shapes, strict=False)
+            return torch.export.export(module, (canvases, *numbers), dynamic_shapes=shapes, strict=False)
     except Exception as error:  # whatever the user's code and the tracer raise
         where, reason = location(error), innermost_reason(error)
         if "data-dependent" in reason:
@@ -131,6 +127,20 @@ def trace(module: nn.Module, images: Tensor, scalars: Sequence[float] = ()) -> E
             "torch.export cannot make a graph of the detector for any batch and thresholds: "
             f"{reason}{f' ({where})' if where else ''}{advice}"
         ) from error
+
+
+@contextlib.contextmanager
+def quiet_export() -> Iterator[None]:
+    """Silence torch's warnings about itself in calls of torch.export.
+
+    Not thread-safe: all threads share Python's warning filters.
+    """
+    with warnings.catch_warnings():
+        # torch 2.11 to 2.13 use a class of their own that they have deprecated.
+        warnings.filterwarnings("ignore", r"`isinstance\(treespec, LeafSpec\)`", FutureWarning)
+        # torch 2.11 makes tensors of bytes that it then only reads.
+        warnings.filterwarnings("ignore", "The given buffer is not writable", UserWarning)
+        yield
 
 
 @contextlib.contextmanager
@@ -162,56 +172,6 @@ def decomposed(program: ExportedProgram, table: Mapping[Any, Callable[..., Any]]
             f"torch cannot decompose the detector's graph: {innermost_reason(error)}"
         ) from error
     return result
-
-
-def nms_as(padded_nms: Callable[..., Kept], target: str) -> Callable[..., Kept]:
-    """Return a decomposition of `NMS` for a table of `decomposed`.
-
-    padded_nms: takes boxes, scores and thresholds in float32, and max_detections <= max_candidates <= N.
-    target: what the graph is for, in errors. The decomposition raises ValueError for float64 and for a number
-    of boxes that varies.
-    """
-
-    def decomposition(
-        boxes: Tensor,
-        scores: Tensor,
-        iou_threshold: Tensor,
-        score_threshold: Tensor,
-        max_candidates: int,
-        max_detections: int,
-        categories: Tensor | None = None,
-    ) -> Kept:
-        count = boxes.shape[1]
-        if type(count) is not int:
-            raise ValueError(
-                f"padded_nms must be given as many boxes of each image whatever the batch, for {target}, got "
-                "a number that varies"
-            )
-        if boxes.dtype not in _DTYPES or scores.dtype not in _DTYPES:
-            raise ValueError(
-                f"padded_nms must be given boxes and scores of at most 32 bits, for {target}, got "
-                f"{boxes.dtype} and {scores.dtype}"
-            )
-        candidates = min(max_candidates, count)
-        slots = min(max_detections, candidates)
-        # float32 holds every number of the shorter dtypes, and a threshold is rounded to it there, too.
-        found_boxes, found_scores, indices, counts = padded_nms(
-            boxes.float(),
-            scores.float(),
-            iou_threshold.float(),
-            score_threshold.float(),
-            candidates,
-            slots,
-            categories,
-        )
-        unused = max_detections - slots
-        if unused > 0:
-            pad = torch.nn.functional.pad
-            found_boxes, found_scores = pad(found_boxes, (0, 0, 0, unused)), pad(found_scores, (0, unused))
-            indices = pad(indices, (0, unused), value=-1)
-        return found_boxes.to(boxes.dtype), found_scores.to(scores.dtype), indices, counts
-
-    return decomposition
 
 
 def custom_ops(graph_module: fx.GraphModule) -> list[str]:

@@ -15,8 +15,6 @@ SUFFIXES = {
     "torchscript": ".pt",
     "aoti": ".pt2",
     "onnx": ".onnx",
-    "program": ".program.pt2",
-    "onnx-network": ".network.onnx",
     "triton": ".triton",
 }
 
@@ -29,7 +27,6 @@ class ExportArguments:
     weights: Path | None
     options: tuple[str, ...]
     formats: tuple[str, ...]
-    plain_ops: bool
     trace: bool | None
     batch: tuple[int, ...]
     output: Path | None
@@ -76,14 +73,9 @@ class ExportArguments:
         promised = foreign_suffix(self.output, self.formats)
         for is_wrong, message in (
             (
-                self.plain_ops and "program" not in formats,
-                "--plain-ops must come with --format program: ONNX files hold standard operators anyway, the "
-                "others run in Lensbox's runtimes",
-            ),
-            (
                 self.dtype != "float32" and not formats <= {"torchscript", "aoti"},
-                "--dtype must be float32 for an ONNX file or exported program, whose runtimes choose "
-                f"themselves, and for a repository of Triton, which holds an ONNX file, got {self.dtype}",
+                "--dtype must be float32 for an ONNX file, whose runtimes choose themselves, and for a "
+                f"repository of Triton, which holds one, got {self.dtype}",
             ),
             (
                 (self.batch or self.trace) and not formats <= {"torchscript", "triton"},
@@ -130,8 +122,5 @@ def foreign_suffix(output: Path | None, formats: Sequence[str]) -> str | None:
 
 
 def _without_suffix(output: Path) -> Path:
-    """Drop the suffix of a format, which may have two dots, or any other; the end of `v1.2` is none."""
-    for suffix in sorted(SUFFIXES.values(), key=len, reverse=True):
-        if output.name.endswith(suffix) and output.name != suffix:
-            return output.with_name(output.name.removesuffix(suffix))
+    """Drop the suffix, of a format or any other; the end of `v1.2` is none."""
     return output if output.suffix[1:].isdecimal() else output.with_suffix("")

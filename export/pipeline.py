@@ -37,14 +37,14 @@ from lensbox.export.verify.reference import BATCHES, Reference
 from lensbox.export.verify.report import parity_report
 from lensbox.export.verify.self_test import build_self_test
 from lensbox.export.verify.verifier import Runtimes, verify
-from lensbox.model import Detector, DetectorSpec, FaceDetector, missing, weights_sha256
+from lensbox.model import Detector, DetectorSpec, missing, weights_sha256
 from lensbox.model.protocol_check import named
 from lensbox.model.weights_file import non_finite_weights
 
 _logger = logging.getLogger(__name__)
 
 # The formats that are artifacts: a module for each, with `build`.
-ARTIFACTS = ("torchscript", "aoti", "onnx", "program")
+ARTIFACTS = ("torchscript", "aoti", "onnx")
 _ONNX = ("onnx", "onnxruntime", "onnxscript")
 _PACKAGES = {"onnx": _ONNX, "triton": (*_ONNX, "grpc", "tritonclient")}
 _QUICK_BATCHES = (1, 7)
@@ -59,11 +59,11 @@ class ExportOptions:
     measured, and for which aoti compiles. tolerance: largest change of a box, in canvas pixels. pictures:
     uint8 [C, H, W], compared beside drawn ones. carry_picture: whether the self-test holds one of them in
     place of a drawn one. carried_ops: op libraries, loaded already, for the
-    TorchScript file. plain_ops: whether a program has torch's own operators alone. trace: whether to trace
-    `detect` for the TorchScript file, None to trace only what TorchScript cannot compile. batches: sizes that
-    the network takes, empty for any; its TorchScript file cuts and fills batches. parity: whether files are
-    compared on each device, in C++ and with times, which the metadata then hold. runner: the program
-    `lensbox_runner`, None to leave out C++. ops: libraries that the runner needs.
+    TorchScript file. trace: whether to trace `detect` for the TorchScript file, None to trace only what
+    TorchScript cannot compile. batches: sizes that the network takes, empty for any; its TorchScript file
+    cuts and fills batches. parity: whether files are compared on each device, in C++ and with times, which
+    the metadata then hold. runner: the program `lensbox_runner`, None to leave out C++. ops: libraries that
+    the runner needs.
     """
 
     score_threshold: float | None = None
@@ -74,7 +74,6 @@ class ExportOptions:
     pictures: Sequence[Tensor] = ()
     carry_picture: bool = False
     carried_ops: Sequence[Path] = ()
-    plain_ops: bool = False
     trace: bool | None = None
     batches: Sequence[int] = ()
     parity: bool = False
@@ -232,8 +231,8 @@ def make_files(
 ) -> tuple[dict[Path, bytes], str]:
     """Return the content of each file, and their comparison with the detector as Markdown.
 
-    paths: by format, of which there are those of `ARTIFACTS`, "onnx-network" and "triton", whose path is a
-    folder; for all but the first two the precision must be float32. Raises the errors of `save_artifact`.
+    paths: by format, one of `ARTIFACTS` or "triton", whose path is a folder; for all but the first two the
+    precision must be float32. Raises the errors of `save_artifact`.
     """
     for name in paths:
         _require_packages(name)
@@ -245,24 +244,11 @@ def make_files(
             path = paths[name]
             files[path], described[path] = make_artifact(plan, name, str(path))
             _report(path, len(files[path]), described[path])
-    if "onnx-network" in paths:
-        files[paths["onnx-network"]] = _network(plan.detector)
     if "triton" in paths:
         from lensbox.export.formats.triton import make_repository  # needs packages that others do without
 
         files |= make_repository(plan, paths["triton"])
     return files, parity_report(described, plan.reference) if described and options.parity else ""
-
-
-def _network(detector: Detector) -> bytes:
-    from lensbox.export.formats.onnx_network import onnx_network  # needs packages that others do without
-
-    if not isinstance(detector, FaceDetector):
-        raise ArtifactError(
-            "a network alone can be exported of the face detector, whose raw predictions are known, "
-            f"got {type(detector).__name__}: --format onnx takes any detector"
-        )
-    return onnx_network(detector)
 
 
 def _checked_copy(detector: Detector) -> Detector:
@@ -277,12 +263,11 @@ def _checked_copy(detector: Detector) -> Detector:
 
 def _require_packages(name: str) -> None:
     """Raise ArtifactError before anything is computed."""
-    extra = name.split("-")[0]
-    missing_packages = [package for package in _PACKAGES.get(extra, ()) if find_spec(package) is None]
+    missing_packages = [package for package in _PACKAGES.get(name, ()) if find_spec(package) is None]
     if missing_packages:
         raise ArtifactError(
             f"--format {name} needs the Python packages {', '.join(missing_packages)}: "
-            f"pip install 'lensbox[{extra}]'"
+            f"pip install 'lensbox[{name}]'"
         )
 
 

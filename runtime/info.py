@@ -137,7 +137,6 @@ def _format(file: ArtifactFile) -> str:
         "torchscript": "TorchScript",
         "onnx": "ONNX (detect alone)",
         "aoti": "AOTInductor package (detect alone, machine code)",
-        "program": f"exported program (detect alone, {'' if file.metadata.ops else 'plain '}operators)",
     }[file.kind]
     return f"{kind}, metadata of format {file.metadata.format_version}"
 

@@ -33,7 +33,7 @@ def load_artifact(
     the artifact carries. Needs the package cryptography (`lensbox[sign]`). onnx: how an ONNX file is run;
     None for onnxruntime with as many threads as torch uses.
 
-    ONNX files and exported programs run on the CPU. A package of machine code runs on the kind of device and
+    An ONNX file runs on the CPU. A package of machine code runs on the kind of device and
     processor, and with the minor version of torch, that it was compiled for.
 
     Raises ArtifactError, with the name of the file, if it is missing, damaged, not an artifact, of another
@@ -68,10 +68,6 @@ def load_artifact_bytes(
         from lensbox.runtime.formats.onnx import load_onnx
 
         return load_onnx(file, str(device), onnx or OnnxOptions())
-    if file.kind == "program":
-        from lensbox.runtime.formats.program import load_program
-
-        return load_program(file, str(device))
     if file.kind == "aoti":
         from lensbox.runtime.formats.aoti import load_package
 

@@ -106,18 +106,6 @@ def onnx_path(detector: "FaceDetector", tmp_path_factory: pytest.TempPathFactory
 
 
 @pytest.fixture(scope="session")
-def program_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Export `RedAndBlue(side=8)`, whose graph with plain operators is small."""
-    from user_detectors import RedAndBlue
-
-    from lensbox.export.pipeline import save_artifact
-
-    path = tmp_path_factory.mktemp("program") / "detector.program.pt2"
-    save_artifact(RedAndBlue(side=8).eval(), path, plain_ops=True, kind="program")
-    return path
-
-
-@pytest.fixture(scope="session")
 def package_path(detector: "FaceDetector", tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Compile the same detector for the CPU. This takes long: only one of several test processes does it."""
     from lensbox.export.pipeline import save_artifact

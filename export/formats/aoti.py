@@ -23,14 +23,13 @@ from lensbox.export.formats.graph_passes import (
     reduce_products,
     take_double_thresholds,
 )
-from lensbox.export.graph import custom_ops, innermost_reason, output_names, trace_detect
+from lensbox.export.graph import custom_ops, innermost_reason, output_names, quiet_export, trace_detect
 from lensbox.export.verify.precision import tf32_switch
 from lensbox.export.wrapper import methods_left_behind, methods_of, needed_ops
 from lensbox.model import Detector
 from lensbox.model.protocol_check import Answer
 from lensbox.runtime.formats.aoti import AotiModel
 from lensbox.runtime.formats.detect_only import DetectOnlyMethods
-from lensbox.runtime.formats.program import quiet_export
 from lensbox.runtime.gpu_float32 import gpu_float32
 from lensbox.runtime.machine import this_machine
 

@@ -7,16 +7,15 @@ from typing import TYPE_CHECKING
 
 import onnx
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from lensbox.artifact.metadata import METADATA_FILE, ArtifactMetadata, Library
 from lensbox.artifact.seal import sealed_onnx
 from lensbox.common.errors import ArtifactError
-from lensbox.export.formats.onnx_nms import NMS_FOR_ONNX, TRANSLATIONS
-from lensbox.export.graph import BATCH, NMS, decomposed, innermost_reason, trace
+from lensbox.export.formats.onnx_nms import TRANSLATIONS, nms_for_onnx
+from lensbox.export.graph import BATCH, NMS, decomposed, innermost_reason, quiet_export
 from lensbox.export.wrapper import methods_left_behind, methods_of
 from lensbox.model.protocol_check import Answer
-from lensbox.runtime.formats.program import quiet_export
 
 if TYPE_CHECKING:
     from lensbox.export.pipeline import Plan
@@ -78,31 +77,11 @@ def build(plan: "Plan") -> OnnxModel:
     """
     left_behind = methods_left_behind(plan.detector, "an ONNX file", UnsupportedByOnnxError)
     try:
-        program = decomposed(plan.program, {NMS: NMS_FOR_ONNX})
+        program = decomposed(plan.program, {NMS: nms_for_onnx})
     except ArtifactError as error:
         raise UnsupportedByOnnxError(str(error)) from error
     model = translated(program, INPUTS, plan.outputs)
     return OnnxModel(model, tuple(name for name in methods_of(plan.detector) if name not in left_behind))
-
-
-def to_onnx(module: nn.Module, images: Tensor, outputs: Sequence[str]) -> onnx.ModelProto:
-    """Return a network in eval mode as an ONNX model: input `images` with a dynamic batch, named outputs.
-
-    images: an example with a batch of at least 2. Batch norm is folded into the convolutions; raises
-    OnnxExportError if that did not happen.
-    """
-    try:
-        program = trace(module, images)
-    except ArtifactError as error:
-        raise UnsupportedByOnnxError(str(error)) from error
-    model = translated(program, ["images"], outputs)
-    unfolded = sum(node.op_type == "BatchNormalization" for node in model.graph.node)
-    if unfolded:
-        raise OnnxExportError(
-            f"{unfolded} batch norms are not folded into their convolutions; is the module in eval mode, and "
-            "onnxscript up to date?"
-        )
-    return model
 
 
 def translated(

@@ -1,6 +1,6 @@
 """`lensbox::padded_nms` in standard operators of ONNX.
 
-The graph's calls become calls of an op of float32 alone (`NMS_FOR_ONNX`), which exists for the exporter; the
+The graph's calls become calls of an op of float32 alone (`nms_for_onnx`), which exists for the exporter; the
 exporter finds its meaning in `TRANSLATIONS`.
 
 The rules of the op (docs/ops.md): scores above the threshold, the best max_candidates of them, by
@@ -16,7 +16,7 @@ import torch
 from onnxscript import opset18
 from torch import Tensor
 
-from lensbox.export.graph import nms_as
+from lensbox.export.graph import Kept
 
 op: Any = opset18  # its own types are too narrow for what its functions return
 
@@ -58,7 +58,51 @@ def _(
     )
 
 
-NMS_FOR_ONNX = nms_as(torch.ops.lensbox_onnx.padded_nms, "ONNX")
+_DTYPES = (torch.float32, torch.float16, torch.bfloat16)
+
+
+def nms_for_onnx(
+    boxes: Tensor,
+    scores: Tensor,
+    iou_threshold: Tensor,
+    score_threshold: Tensor,
+    max_candidates: int,
+    max_detections: int,
+    categories: Tensor | None = None,
+) -> Kept:
+    """Decompose `lensbox.export.graph.NMS` into `_padded_nms`, for a table of `decomposed`.
+
+    Raises ValueError for float64 and for a number of boxes that varies.
+    """
+    count = boxes.shape[1]
+    if type(count) is not int:
+        raise ValueError(
+            "padded_nms must be given as many boxes of each image whatever the batch, for ONNX, got a number "
+            "that varies"
+        )
+    if boxes.dtype not in _DTYPES or scores.dtype not in _DTYPES:
+        raise ValueError(
+            "padded_nms must be given boxes and scores of at most 32 bits, for ONNX, got "
+            f"{boxes.dtype} and {scores.dtype}"
+        )
+    candidates = min(max_candidates, count)
+    slots = min(max_detections, candidates)
+    # float32 holds every number of the shorter dtypes, and a threshold is rounded to it there, too.
+    found_boxes, found_scores, indices, counts = torch.ops.lensbox_onnx.padded_nms(
+        boxes.float(),
+        scores.float(),
+        iou_threshold.float(),
+        score_threshold.float(),
+        candidates,
+        slots,
+        categories,
+    )
+    unused = max_detections - slots
+    if unused > 0:
+        pad = torch.nn.functional.pad
+        found_boxes, found_scores = pad(found_boxes, (0, 0, 0, unused)), pad(found_scores, (0, unused))
+        indices = pad(indices, (0, unused), value=-1)
+    return found_boxes.to(boxes.dtype), found_scores.to(scores.dtype), indices, counts
 
 
 def _translated(

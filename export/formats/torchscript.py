@@ -97,7 +97,7 @@ def build(plan: "Plan", forward: str | None = None) -> ScriptModel:
     if sys.version_info >= (3, 14):
         raise ArtifactError(
             f"TorchScript needs Python 3.13 or older, got Python {platform.python_version()}: torch does not "
-            "support TorchScript there. Use an older Python, or --format aoti, onnx or program"
+            "support TorchScript there. Use an older Python, or --format aoti or onnx"
         )
     dtype, specification = plan.options.dtype, plan.detector.specification
     module = _compile(plan, forward)

@@ -2,9 +2,6 @@
 
 from typing import NamedTuple
 
-import torch
-from torch import Tensor
-
 from lensbox.artifact.self_test import IOU_TOLERANCES
 from lensbox.artifact.self_test import TOLERANCES as SELF_TEST
 from lensbox.runtime.detection_sets import Found, Limits
@@ -49,33 +46,7 @@ TOLERANCES = {
     "bfloat16": Tolerance(2.0, 0, SELF_TEST["cuda"].scores, 0.1, _INFINITE, 1e-5, 0.05),
 }
 
-LOGITS = 1e-3  # of the face detector's network alone
-Predictions = tuple[Tensor, Tensor]  # boxes [B, A, 4] and logits [B, A]
-
 
 def tolerance_of(dtype: str, device: str, boxes: float) -> Tolerance:
     """Return the row for a file. boxes: the tolerance of `--tolerance`, for other precisions than float32."""
     return TOLERANCES[device] if dtype == "float32" else TOLERANCES[dtype]._replace(boxes=boxes)
-
-
-def prediction_failures(actual: Predictions, expected: Predictions) -> list[str]:
-    """Return what differs by more than rounding in boxes [B, A, 4] and logits [B, A], a sentence each.
-
-    NaN never passes.
-    """
-    failures = []
-    slack = TOLERANCES["cpu"].boxes + TOLERANCES["cpu"].relative * expected[0].abs()
-    for name, value, wanted, tolerance in (
-        ("boxes", actual[0], expected[0], slack),
-        ("logits", actual[1], expected[1], torch.tensor(LOGITS)),
-    ):
-        if value.dtype != wanted.dtype or value.shape != wanted.shape:
-            failures.append(
-                f"{name} must be {wanted.dtype} of shape {list(wanted.shape)}, "
-                f"got {value.dtype} of shape {list(value.shape)}"
-            )
-            continue
-        difference = (value - wanted).abs()
-        if not bool((difference <= tolerance).all()):
-            failures.append(f"{name} differ by up to {float(difference.max()):.3g}")
-    return failures

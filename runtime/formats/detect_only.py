@@ -1,4 +1,4 @@
-"""Artifacts whose files compute `detect` alone: ONNX models, machine code and exported programs."""
+"""Artifacts whose files compute `detect` alone: ONNX models and machine code."""
 
 from collections.abc import Callable, Mapping, Sequence
 

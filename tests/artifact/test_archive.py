@@ -11,7 +11,7 @@ from lensbox.common.errors import ArtifactError
 
 @pytest.mark.parametrize(
     ("fixture", "kind"),
-    [("artifact_path", "torchscript"), ("onnx_path", "onnx"), ("program_path", "program")],
+    [("artifact_path", "torchscript"), ("onnx_path", "onnx")],
 )
 def test_opens_each_kind(fixture: str, kind: FileKind, request: pytest.FixtureRequest) -> None:
     path: Path = request.getfixturevalue(fixture)

@@ -15,7 +15,6 @@ from damaged_files import archive_of, seal, with_bit_flipped
 from torch import Tensor, nn
 
 from lensbox.ops import library_path
-from lensbox.runtime.formats.program import quiet_export
 
 
 def assert_refused(result: Completed, *parts: str) -> None:
@@ -31,12 +30,6 @@ class Plain(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return x
-
-
-def save_program(path: Path) -> None:
-    with quiet_export():
-        torch.export.save(torch.export.export(nn.ReLU(), (torch.zeros(2),)), path)
-    seal(path)
 
 
 def save_tensors(path: Path) -> None:
@@ -58,7 +51,6 @@ def save_tensors(path: Path) -> None:
             ["cannot be read as an archive of torch"],
         ),
         (save_tensors, ["torch.save"]),
-        (save_program, ["an exported program", "--format torchscript or aoti"]),
         (lambda path: save_script(Plain(), path), ["has no lensbox.json", "`lensbox export`"]),
     ],
 )

@@ -19,22 +19,20 @@ def _forbidden(*_: object, **__: object) -> None:
     raise AssertionError("TorchScript was called")
 
 
-@pytest.mark.parametrize("kind", ["onnx", "program", pytest.param("aoti", marks=pytest.mark.exhaustive)])
+@pytest.mark.parametrize("kind", ["onnx", pytest.param("aoti", marks=pytest.mark.exhaustive)])
 def test_other_formats_are_written_and_loaded(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in CALLS:
         monkeypatch.setattr(torch.jit, name, _forbidden)
     path = tmp_path / "detector"
-    metadata = save_artifact(
-        RedAndBlue(), path, kind=kind, **{"plain_ops": True} if kind == "program" else {}
-    )
+    metadata = save_artifact(RedAndBlue(), path, kind=kind)
     assert load_artifact(path).metadata.to_json() == metadata.to_json()
 
 
 def test_torchscript_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "version_info", (3, 14, 0, "final", 0))
-    with pytest.raises(ArtifactError, match=r"needs Python 3\.13 or older.* --format aoti, onnx or program"):
+    with pytest.raises(ArtifactError, match=r"needs Python 3\.13 or older.* --format aoti or onnx"):
         save_artifact(RedAndBlue(), tmp_path / "detector.pt")
 
 

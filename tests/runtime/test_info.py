@@ -83,14 +83,6 @@ def test_says_what_a_file_is(
     assert lines["thresholds"] == "score 0.4, IoU 0.3"
 
 
-def test_says_what_an_exported_program_is(program_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["info", str(program_path)]) == 0
-    lines = dict(line.split(": ", 1) for line in capsys.readouterr().out.splitlines())
-    assert lines["format"] == "exported program (detect alone, plain operators), metadata of format 2"
-    assert lines["operators"] == "none of a library's"
-    assert lines["detector"] == "red_and_blue"
-
-
 def test_prints_the_metadata(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     found = []
     for suffix in ("pt", "onnx"):

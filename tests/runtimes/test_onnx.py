@@ -16,10 +16,8 @@ from onnx_files import REFUSED, Change, other_weights, resealed, weights_in_the_
 from runtimes.asking import LOW, Document, answer, assert_same, numbers, run
 from unusual_detectors import LosingItsOwnWay
 
-from lensbox.export.formats.onnx_network import onnx_network
 from lensbox.export.pipeline import save_artifact
 from lensbox.export.verify.pictures import draw_faces
-from lensbox.model import FaceDetector
 from lensbox.ops import library_path
 from lensbox.runtime import load_artifact
 
@@ -136,11 +134,6 @@ class TestRunnerRefuses:
         path = tmp_path / "flipped.onnx"
         path.write_bytes(with_bit_flipped(data, int(part * len(data))))
         assert re.search("seal|not an artifact", refused(path))
-
-    def test_a_network_alone(self, detector: FaceDetector, tmp_path: Path) -> None:
-        path = tmp_path / "network.onnx"
-        path.write_bytes(onnx_network(detector))
-        assert "it does not end with a seal" in refused(path)
 
     @needs_onnxruntime
     def test_another_device(self, onnx_path: Path) -> None:

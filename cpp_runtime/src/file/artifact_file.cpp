@@ -24,7 +24,6 @@ using Archive = caffe2::serialize::PyTorchStreamReader;
 constexpr const char* kMetadata = "extra/lensbox.json";
 constexpr const char* kLibraries = "extra/ops/";
 constexpr const char* kPackageMark = "archive_format";  // in all archives of torch.export
-constexpr const char* kProgram = "models/model.json";   // the graph of an exported program
 constexpr uint64_t kMostBytes = (uint64_t{1} << 31) - 1;
 
 class BytesReader : public caffe2::serialize::ReadAdapterInterface {
@@ -59,12 +58,6 @@ std::string read_record(Archive& archive, const std::string& name) {
 }
 
 FileKind kind_of(const fs::path& path, Archive& archive) {
-  if (archive.hasRecord(kProgram)) {
-    fail_artifact(
-        path,
-        "an exported program, which is for Python and for compilers: C++ runs files that `lensbox export` "
-        "writes with --format torchscript or aoti");
-  }
   if (archive.hasRecord(kPackageMark)) return FileKind::kPackage;
   // torch.save writes the same kind of archive, but only TorchScript has a record of constants.
   if (archive.hasRecord("constants.pkl")) return FileKind::kTorchScript;

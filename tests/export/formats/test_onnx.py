@@ -169,10 +169,15 @@ class TestCommand:
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.syspath_prepend(str(Path(__file__).parents[2]))
-        arguments = ["--model", "user_detectors:Brightest", "--output", str(tmp_path / "detector.pt")]
-        ran = CliRunner().invoke(export, [*arguments, "--format", "torchscript,onnx-network"])
+        arguments = [
+            "--model",
+            "unusual_detectors:FittingItsOwnWay",
+            "--output",
+            str(tmp_path / "detector.pt"),
+        ]
+        ran = CliRunner().invoke(export, [*arguments, "--format", "torchscript,onnx"])
         assert ran.exit_code == 3
-        assert "a network alone can be exported of the face detector" in ran.output
+        assert "own preprocess cannot be exported: an ONNX file holds detect alone" in ran.output
         assert not list(tmp_path.iterdir())
 
     def test_a_missing_package_is_named_with_its_extra(
@@ -187,10 +192,7 @@ class TestCommand:
     @pytest.mark.parametrize(
         ("arguments", "message"),
         [
-            (
-                ["--format", "onnx,tflite"],
-                "must be of torchscript, aoti, onnx, program, onnx-network, triton, got 'tflite'",
-            ),
+            (["--format", "onnx,tflite"], "must be of torchscript, aoti, onnx, triton, got 'tflite'"),
             (["--format", "onnx", "--dtype", "float16"], "--dtype must be float32 for an ONNX file"),
             (["--format", "onnx", "--ops", __file__, "--carry-ops"], "--carry-ops must come with"),
         ],

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from lensbox.common.errors import ArtifactError
 from lensbox.export.formats.onnx import INPUTS, translated
-from lensbox.export.formats.onnx_nms import NMS_FOR_ONNX
+from lensbox.export.formats.onnx_nms import nms_for_onnx
 from lensbox.export.graph import NMS, TensorThresholds, decomposed, trace
 
 OUTPUTS = ("boxes", "scores", "indices", "counts")
@@ -38,7 +38,7 @@ class Suppression(nn.Module):
 
 
 def model_of(module: Suppression) -> onnx.ModelProto:
-    program = decomposed(trace(module.eval(), problem(0, 2), (0.5, 0.5)), {NMS: NMS_FOR_ONNX})
+    program = decomposed(trace(module.eval(), problem(0, 2), (0.5, 0.5)), {NMS: nms_for_onnx})
     return translated(program, INPUTS, OUTPUTS)
 
 
