@@ -6,6 +6,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -325,7 +326,7 @@ class Artifact:
         require_whole(photo)
         if len(windows) == 1:
             return self._detect_photos([photo], thresholds)[0]
-        rows = torch.tensor([(*window, photo.width, photo.height) for window in windows])
+        rows = torch.from_numpy(np.array([(*window, photo.width, photo.height) for window in windows]))
         together = tile_batch(self.device, self.metadata.canvas)
         with self._call():
             pixels, rows = to_device([photo.pixels, rows], self.device)

@@ -56,7 +56,7 @@ def detections(fetched: Fetched) -> list[Detections]:
 
 def batch_detections(fetched: Fetched) -> Detections:
     """Return the detections of all images of a batch, image by image."""
-    return _used(fetched, _used_slots(fetched.scores, fetched.counts))
+    return _used(fetched, _used_slots(fetched.counts))
 
 
 def concatenate(found: Sequence[Detections]) -> Detections:
@@ -82,15 +82,15 @@ def _used(fetched: Fetched, index: Any) -> Detections:
     return Detections(at(fetched.boxes), at(fetched.scores), labels, further)
 
 
-def _used_slots(values: NDArray[Any], counts: list[int]) -> NDArray[np.bool_]:
-    """Return which slots of [B, K, ...] hold a detection, bool [B, K]."""
-    used: NDArray[np.bool_] = np.arange(values.shape[1]) < np.array(counts)[:, None]
-    return used
+def _used_slots(counts: list[int]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the images and the slots of all detections: the first counts[b] slots of image b."""
+    before = np.cumsum([0, *counts[:-1]])
+    return np.arange(len(counts)).repeat(counts), np.arange(sum(counts)) - before.repeat(counts)
 
 
 def check_labels(labels: NDArray[np.int64], counts: list[int], classes: int) -> None:
     """Raise ArtifactError unless the first counts[b] labels of each image, [B, K], name a class."""
-    counted = labels[_used_slots(labels, counts)]
+    counted = labels[_used_slots(counts)]
     wrong = counted[(counted < 0) | (counted >= classes)]
     if wrong.size:
         raise ArtifactError(
