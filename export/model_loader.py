@@ -8,6 +8,7 @@ import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from types import FunctionType
 from typing import Any, cast
 
 import click
@@ -17,7 +18,6 @@ import torch
 from torch import Tensor, nn
 
 from lensbox.common.errors import ArtifactError, InputError, LensboxError
-from lensbox.export.scripting_errors import python_methods
 from lensbox.model import Detector
 from lensbox.model.protocol_check import is_users, kind_of, location
 from lensbox.model.weights_file import misfit, opening
@@ -94,7 +94,9 @@ def naming_its_errors(detector: Detector) -> Iterator[None]:
     except LensboxError:
         raise
     except Exception as error:  # whatever the user's code raises
-        files = {method.__code__.co_filename for method in python_methods(cast(nn.Module, detector))}
+        kinds = {base for part in cast(nn.Module, detector).modules() for base in type(part).__mro__}
+        members = [member for kind in kinds for member in vars(kind).values()]
+        files = {member.__code__.co_filename for member in members if isinstance(member, FunctionType)}
         frames = traceback.extract_tb(error.__traceback__)
         if not any(frame.filename in files and is_users(frame.filename) for frame in frames):
             raise

@@ -29,7 +29,6 @@ from lensbox.artifact.metadata import (
 from lensbox.artifact.self_test import SelfTest
 from lensbox.common.errors import ArtifactError, InputError
 from lensbox.common.files import atomic_write
-from lensbox.export.cpu_tensors import cpu_tensors
 from lensbox.export.formats.traced import FixedBatches
 from lensbox.export.graph import output_names, trace_detect
 from lensbox.export.verify.precision import describe_change, measure_precision
@@ -133,11 +132,6 @@ class Plan:
         if options.batches:
             detector = cast(Detector, FixedBatches(detector, options.batches))
         self.detector = _checked_copy(detector)
-        if lines := cpu_tensors(self.detector):
-            _logger.warning(
-                "detect fails on a GPU, as these lines make tensors on the CPU: give them a device=\n  %s",
-                "\n  ".join(lines),
-            )
         specification = self.detector.specification
         score, iou = options.score_threshold, options.iou_threshold
         self.thresholds = (

@@ -14,6 +14,7 @@ from lensbox.artifact.self_test import IOU_TOLERANCES, TOLERANCES
 from lensbox.bench.detections import require_same_detections
 from lensbox.bench.runner import MakeRun, UnavailableError, Way, WrongAnswerError, always
 from lensbox.common.errors import ArtifactError
+from lensbox.export.graph import quiet_export
 from lensbox.export.pipeline import save_artifact
 from lensbox.model import FaceDetector
 from lensbox.model.protocol_check import named
@@ -76,9 +77,9 @@ class Detectors:
             import onnxruntime
             import onnxscript  # noqa: F401 (the exporter needs it)
         path = self._folder / f"network{len(canvases)}.onnx"
-        torch.onnx.export(
-            self.detector, (canvases,), path, input_names=["images"], dynamo=True, verbose=False
-        )
+        with quiet_export(), torch.inference_mode(False), torch.no_grad():
+            inputs = (canvases.clone(),)
+            torch.onnx.export(self.detector, inputs, path, input_names=["images"], dynamo=True, verbose=False)
         settings = onnxruntime.SessionOptions()
         settings.intra_op_num_threads, settings.inter_op_num_threads = self.threads, 1
         return onnxruntime.InferenceSession(path, settings, providers=["CPUExecutionProvider"])

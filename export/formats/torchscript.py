@@ -19,7 +19,7 @@ from lensbox.artifact.metadata import METADATA_FILE, ArtifactMetadata, Library
 from lensbox.artifact.seal import sealed_zip
 from lensbox.common.errors import ArtifactError
 from lensbox.export.formats.traced import TracedDetector, mend_trace
-from lensbox.export.scripting_errors import hint_for, scripting_reason
+from lensbox.export.scripting_errors import scripting_reason
 from lensbox.export.verify.precision import OperandRounding, tf32_switch
 from lensbox.export.wrapper import DetectorWrapper, deployed, methods_of
 from lensbox.model.protocol_check import Answer, answer_faults, named
@@ -111,8 +111,7 @@ def build(plan: "Plan", forward: str | None = None) -> ScriptModel:
         with torchscript_call():
             faults = answer_faults(_answer(module, canvas, 0.0, 0.5), specification, 1)
     except (RuntimeError, ValueError) as error:  # an operator that does not take this dtype, for example
-        reason = str(error).strip().splitlines()[-1]
-        faults = [text for text in (reason, hint_for(reason, "")) if text]
+        faults = [str(error).strip().splitlines()[-1]]
     if faults:
         raise ArtifactError("\n  ".join([f"the detector cannot be exported in {dtype}:", *faults]))
     return ScriptModel(plan, module, described_libraries(plan.options.carried_ops))
@@ -144,8 +143,7 @@ def _compile(plan: "Plan", forward: str | None) -> torch.jit.ScriptModule:
     try:
         return script_and_freeze(module, methods_of(detector), forward)
     except Exception as error:  # the compiler has many kinds, and no common one
-        assert isinstance(detector, nn.Module)
-        reason = scripting_reason(error, detector)
+        reason = scripting_reason(error)
         if options.trace is None:
             try:
                 traced = _traced(plan, forward)
