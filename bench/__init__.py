@@ -4,4 +4,4 @@ Importing this package does not import torch.
 """
 
 OPS_GROUPS = ("headline", "weighted", "transfer", "nms", "cpu", "pairwise", "exercise", "sizes")
-SERVE_ROWS = ("throughput", "latency", "canvases", "overload", "memory", "recovery", "litserve")
+SERVE_ROWS = ("throughput", "latency", "canvases", "overload", "memory", "litserve")

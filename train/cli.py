@@ -35,8 +35,6 @@ class TrainArguments:
     weights: Path | None
     teachers: tuple[Path, ...]
     leave_out: str | None
-    profile: bool
-    tensorboard: bool
     contact_sheet: Path | None
     print_config: bool
     command: str
@@ -125,8 +123,6 @@ def _png(text: str) -> Path:
 @click.option(
     "--leave-out", metavar="K/N", help="Train without fold K of N of the photographs, to teach about them."
 )
-@click.option("--profile", is_flag=True, help="Time a step and its parts and stop.")
-@click.option("--tensorboard", is_flag=True, help="Log to TensorBoard too.")
 @click.option("--contact-sheet", type=FILE, metavar="PNG", help="Draw views with boxes and stop.")
 @click.option("--print-config", is_flag=True, help="Print the configuration and stop.")
 @click.pass_context

@@ -28,7 +28,6 @@ from lensbox.train.errors import ConfigError
 from lensbox.train.evaluation.pictures import save_contact_sheet
 from lensbox.train.loss.teachers import load_teachers
 from lensbox.train.run import process_group
-from lensbox.train.run.compile_and_capture import profile_lines
 from lensbox.train.run.delivery import LAST_FILE
 from lensbox.train.run.origin import Origin, first_detector
 from lensbox.train.run.run import CHECKPOINT_FILE, RunOptions, TrainingRun
@@ -85,19 +84,12 @@ def _train(arguments: TrainArguments) -> None:
         started=started,
         resume=arguments.resume,
         origin=origin,
-        tensorboard=arguments.tensorboard,
         recipe={
             "command": arguments.command,
             "photographs": str(len(store)),
             "python": platform.python_version(),
         },
     )
-    if arguments.profile:
-        with TrainingRun(store, config, options) as run:
-            lines = profile_lines(run.step)
-        if first:
-            print("\n".join(lines))
-        return
     with TrainingRun(store, config, options) as run:
         outcome = run.train(validation)
     if first:
@@ -141,8 +133,7 @@ def _check_output(arguments: TrainArguments) -> None:
     checkpoint = arguments.output / CHECKPOINT_FILE
     if arguments.resume and not checkpoint.is_file():
         raise ConfigError(f"--resume: checkpoint must be a file that exists, got {checkpoint}")
-    if not arguments.profile:
-        require_writable_folder("--output", arguments.output)
+    require_writable_folder("--output", arguments.output)
 
 
 def _origin(arguments: TrainArguments, config: TrainConfig) -> Origin:

@@ -70,7 +70,6 @@ class Measured:
 
     throughput, canvases: images per second. latency: seconds of one request. litserve: its loads. deadline:
     seconds of the overload's requests. memory: after many requests, over that after 1,000.
-    recovery: seconds from the end of an engine to the next answer.
     """
 
     throughput: Pair | None = None
@@ -80,7 +79,6 @@ class Measured:
     overloaded: Loaded | None = None
     deadline: float = 0.0
     memory: float | None = None
-    recovery: float | None = None
     litserve: list[Loaded] = field(default_factory=list)
 
 
@@ -114,7 +112,4 @@ def figures(measured: Measured, device: str) -> list[Figure]:
     if measured.memory is not None:
         limits = 1.05, 1.02
         add("memory after many requests / after 1,000", measured.memory, limits, limits, at_most=True)
-    if measured.recovery is not None:
-        name = "seconds from the end of an engine to the next answer"
-        add(name, measured.recovery, _NOTHING, (5, 2), at_most=True)
     return found

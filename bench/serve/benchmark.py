@@ -1,19 +1,12 @@
 """One run of `lensbox bench serve`."""
 
 import base64
-import contextlib
 import importlib.util
 import io
 import json
-import os
-import signal
 import sys
 import tempfile
-import threading
-import time
-import urllib.error
 import urllib.request
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
@@ -26,7 +19,7 @@ from lensbox.bench.report import Options, Report, Table, number
 from lensbox.bench.serve.answers import LOAD_HEADER, Loaded, Measured, Pair, figures
 from lensbox.bench.serve.in_process import InProcess
 from lensbox.bench.serve.load import Load
-from lensbox.bench.serve.services import Service, apply_load, descendants, load_cores, running, without
+from lensbox.bench.serve.services import Service, apply_load, load_cores, running, without
 
 CONNECTIONS = 64
 CANVASES = 32  # in a request of the Open Inference Protocol, over a quarter of the connections
@@ -100,34 +93,24 @@ class _Run:
     def measured(self) -> Measured:
         """Run the requested rows, and those that they are divided by."""
         rows = set(self._plan.rows)
-        if rows - {"recovery"}:
-            in_process = InProcess(
-                str(self._plan.artifact), self._options.device, self._options.threads, self._file
-            )
-            with self._ours() as service:
-                if {"throughput", "overload", "litserve"} & rows:
-                    self._measure_throughput(service, in_process)
-                if "latency" in rows:
-                    self._measure_latency(service, in_process)
-                if "canvases" in rows:
-                    self._measure_canvases(service, in_process)
-                if "overload" in rows:
-                    self._measure_overload(service)
-                if "memory" in rows:
-                    self._measure_memory(service)
-        if "recovery" in rows:
-            self._measure_recovery()
+        artifact, options = str(self._plan.artifact), self._options
+        in_process = InProcess(artifact, options.device, options.threads, self._file)
+        command = [sys.executable, "-m", "lensbox.common", "serve", "--artifact", artifact]
+        command += ["--device", options.device, "--log-level", "error", "--threads", str(options.threads)]
+        with running([*command, "--port"], "/readyz") as service:
+            if {"throughput", "overload", "litserve"} & rows:
+                self._measure_throughput(service, in_process)
+            if "latency" in rows:
+                self._measure_latency(service, in_process)
+            if "canvases" in rows:
+                self._measure_canvases(service, in_process)
+            if "overload" in rows:
+                self._measure_overload(service)
+            if "memory" in rows:
+                self._measure_memory(service)
         if "litserve" in rows:
             self._measure_litserve()
         return self._measured
-
-    @contextlib.contextmanager
-    def _ours(self, *more: str) -> Iterator[Service]:
-        options = self._options
-        command = [sys.executable, "-m", "lensbox.common", "serve", "--artifact", str(self._plan.artifact)]
-        command += ["--device", options.device, "--log-level", "error", "--threads", str(options.threads)]
-        with running([*command, *more, "--port"], "/readyz") as service:
-            yield service
 
     def _measure_throughput(self, service: Service, in_process: InProcess) -> None:
         pair = Pair()
@@ -192,31 +175,6 @@ class _Run:
             self._options.say(f"lensbox, after {count} more photographs: {size}, {answers.statuses}")
         self._measured.memory = sizes[1] / sizes[0]
 
-    def _measure_recovery(self) -> None:
-        """Kill the engine's process under half of the saturated load, and ask until it answers again."""
-        # By default, a service on the CPU has no process of its own for the engine.
-        more = ("--frontends", "1") if self._options.device == "cpu" else ()
-        with self._ours(*more) as service:
-            (engine,) = [pid for pid in descendants(service.process) if _name(pid) == "lensbox-engine"]
-            found = self._add(f"lensbox, {CONNECTIONS} connections", self._load(service), service)
-            load = replace(self._load(service), rate=max(1.0, found.rate / 2), seconds=3600.0)
-            with _background(load, self._cores):
-                time.sleep(1)
-                os.kill(engine, signal.SIGKILL)
-                self._measured.recovery = self._until_answered(service)
-        self._options.say(f"lensbox, answers {self._measured.recovery:.2f} s after its engine was killed")
-
-    def _until_answered(self, service: Service) -> float:
-        """Return the seconds from now to an answer; NaN after a minute without one."""
-        request = urllib.request.Request(f"http://127.0.0.1:{service.port}/v1/detect", self._file)
-        begun = time.perf_counter()
-        while time.perf_counter() < begun + 60:
-            with contextlib.suppress(urllib.error.URLError, OSError):
-                urllib.request.urlopen(request, timeout=60).close()
-                return time.perf_counter() - begun
-            time.sleep(0.01)
-        return float("nan")
-
     def _measure_litserve(self) -> None:
         if importlib.util.find_spec("litserve") is None:
             self._report.notes.append("LitServe is not installed")
@@ -272,28 +230,3 @@ class _Run:
         path = self._folder / name
         path.write_bytes(content)
         return str(path)
-
-
-@contextlib.contextmanager
-def _background(load: Load, cores: list[int]) -> Iterator[None]:
-    """Send a load until the end of the block. Its answers are not counted."""
-    stopped = threading.Event()
-
-    def go_on() -> None:
-        while not stopped.is_set():
-            apply_load(replace(load, seconds=1.0, warm_seconds=0.0), cores)
-
-    thread = threading.Thread(target=go_on)
-    thread.start()
-    try:
-        yield
-    finally:
-        stopped.set()
-        thread.join()
-
-
-def _name(pid: int) -> str:
-    try:
-        return Path(f"/proc/{pid}/comm").read_text().strip()
-    except OSError:
-        return ""

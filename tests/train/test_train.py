@@ -30,7 +30,7 @@ def test_trains_then_evaluates(
     faces_folder: Path, faces_shard: Path, tmp_path: Path, lensbox: Lensbox
 ) -> None:
     output = tmp_path / "run"
-    arguments = ["--data", faces_folder, "--val", faces_shard, "--output", output, "--tensorboard"]
+    arguments = ["--data", faces_folder, "--val", faces_shard, "--output", output]
     printed, said = lensbox("train", *arguments, "--set", *TINY)
     assert "12 photographs decoded" in said
     assert "img/s" in said  # plain lines, for this is no terminal
@@ -59,17 +59,6 @@ def test_a_run_ended_by_time_needs_to_know_when_to_end_again(
     (tmp_path / "config.json").write_text(json.dumps({"steps": NO_STEP_LIMIT}))
     _, said = lensbox("train", "--data", faces_folder, "--output", tmp_path, "--resume", code=2)
     assert "--time-limit, or --set steps" in said
-
-
-def test_profile(
-    faces_folder: Path, tmp_path: Path, lensbox: Lensbox, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("lensbox.train.run.compile_and_capture.PROFILE_REPEATS", 2)
-    arguments = ["--data", faces_folder, "--output", tmp_path, "--profile", "--set", *TINY]
-    printed = dict(line.split()[:2] for line in lensbox("train", *arguments)[0].splitlines()[-5:])
-    assert 0 < float(printed["loss_share"]) < 1
-    assert float(printed["images_per_second"]) > 0
-    assert not (tmp_path / "weights.safetensors").exists()
 
 
 def test_contact_sheet(faces_folder: Path, tmp_path: Path, lensbox: Lensbox) -> None:

@@ -1,4 +1,4 @@
-"""Make a training step fast: compile its parts and capture the whole into a CUDA graph; and time it.
+"""Make a training step fast: compile its parts and capture the whole into a CUDA graph.
 
 On CUDA the step is compiled in pieces (views; teachers; net and loss) and captured into one graph, so that a
 small net is not bound by kernel launches. A part that cannot be compiled or captured is reported and runs as
@@ -12,17 +12,13 @@ import logging
 import time
 import warnings
 from collections.abc import Callable
-from statistics import median
 from typing import Any
 
 import torch
-from torch import Tensor
 
-from lensbox.train.loss.detection_loss import detection_loss
 from lensbox.train.run.step import TrainStep, end_capture_of_random_numbers, random_state, set_random_state
 
 WARMUP_STEPS = 4
-PROFILE_REPEATS = 50
 
 logger = logging.getLogger(__name__)
 
@@ -75,10 +71,15 @@ def _capture(step: TrainStep, progress: float) -> list[str]:
     """Capture the step's body. Return ["CUDA graph"], or [] if that failed."""
     start = time.monotonic()
     device = step.device
-    with warnings.catch_warnings():
+    # Before its capture, torch asks for calls on a stream that is not the default one.
+    stream = torch.cuda.Stream(device)
+    stream.wait_stream(torch.cuda.current_stream(device))
+    with warnings.catch_warnings(), torch.cuda.stream(stream):
         # A hint that a capturable optimiser is slower uncaptured; the capture follows.
         warnings.filterwarnings("ignore", "This instance was constructed with capturable=True")
-        _on_another_stream(lambda: step.run(progress), WARMUP_STEPS, device)
+        for _ in range(WARMUP_STEPS):
+            step.run(progress)
+    torch.cuda.current_stream(device).wait_stream(stream)
     torch.cuda.synchronize(device)
     graph = torch.cuda.CUDAGraph()
     try:
@@ -96,73 +97,5 @@ def _capture(step: TrainStep, progress: float) -> list[str]:
     return ["CUDA graph"]
 
 
-def _on_another_stream(function: Callable[[], Any], times: int, device: torch.device) -> None:
-    """Call a function before its capture, as torch asks: on a stream that is not the default one."""
-    stream = torch.cuda.Stream(device)
-    stream.wait_stream(torch.cuda.current_stream(device))
-    with torch.cuda.stream(stream):
-        for _ in range(times):
-            function()
-    torch.cuda.current_stream(device).wait_stream(stream)
-
-
 def _reason(error: Exception) -> str:
     return f"{type(error).__name__}: {str(error)[:800]}"
-
-
-def profile_lines(step: TrainStep) -> list[str]:
-    """Time a prepared step and its parts; return the medians of PROFILE_REPEATS runs as lines.
-
-    `loss` is assignment, loss and its backward down to the predictions, compiled and captured as the step is.
-    """
-    whole = _median_ms(lambda: step.run(1.0), step.device)
-    views = _median_ms(_captured(step.draw_views, step), step.device)
-    batch = step.draw_views()
-    taught = step.ask_teachers(batch.images)
-    with torch.no_grad():
-        predictions = step.model(batch.images)
-    boxes, logits = (value.float().detach().requires_grad_() for value in predictions)
-
-    def loss_of(boxes: Tensor, logits: Tensor) -> Tensor:
-        targets = (batch.targets, batch.ignored)
-        return detection_loss(boxes, logits, *targets, step.config, taught).total
-
-    compiled = torch.compile(loss_of, dynamic=False) if step.config.compile else loss_of
-
-    def loss_and_backward() -> None:
-        boxes.grad = logits.grad = None
-        compiled(boxes, logits).backward()
-
-    loss = _median_ms(_captured(loss_and_backward, step), step.device)
-    times = {"step": whole, "views": views, "loss": loss}
-    if step.teachers:
-        ask = _captured(lambda: step.ask_teachers(batch.images), step)
-        times["teachers"] = _median_ms(ask, step.device)
-    rate = 1000 * step.config.batch_size / whole
-    return [
-        *(f"{name:18} {value:10.3f} ms" for name, value in times.items()),
-        f"{'loss_share':18} {loss / whole:10.3f}",
-        f"{'images_per_second':18} {rate:10.3f}",
-    ]
-
-
-def _captured(function: Callable[[], Any], step: TrainStep) -> Callable[[], Any]:
-    """Capture a function into a CUDA graph if the step itself is one."""
-    if step.captured is None:
-        return function
-    _on_another_stream(function, 3, step.device)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        function()
-    return graph.replay
-
-
-def _median_ms(function: Callable[[], Any], device: torch.device) -> float:
-    times = []
-    for _ in range(PROFILE_REPEATS + 3):
-        start = time.perf_counter()
-        function()
-        if device.type == "cuda":
-            torch.cuda.synchronize(device)
-        times.append(1000 * (time.perf_counter() - start))
-    return median(times[3:])

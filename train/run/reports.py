@@ -1,4 +1,4 @@
-"""Report how far a run is: log lines, `log.jsonl`, and TensorBoard."""
+"""Report how far a run is: log lines and `log.jsonl`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import math
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from lensbox.common.files import atomic_write
 from lensbox.train.errors import TrainingError
@@ -21,33 +20,23 @@ logger = logging.getLogger(__name__)
 
 
 class ScalarLog:
-    """Append one line of JSON per report; the same numbers go to TensorBoard on request.
+    """Append one line of JSON per report.
 
     Args:
         step: of the checkpoint that the run goes on from; later lines of the interrupted run are dropped.
     """
 
-    def __init__(self, folder: Path, step: int = 0, tensorboard: bool = False) -> None:
+    def __init__(self, folder: Path, step: int = 0) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self._path = folder / "log.jsonl"
         kept = _lines_up_to(step, self._path) if step else []
         atomic_write(self._path, "".join(kept).encode())
-        self._writer: Any = None
-        if tensorboard:
-            from torch.utils.tensorboard import SummaryWriter  # optional, and slow to import
-
-            self._writer = SummaryWriter(str(folder / "tensorboard"), purge_step=step + 1 if step else None)
 
     def write(self, step: int, values: Mapping[str, float]) -> None:
-        """Log numbers. NaN becomes null in JSON, which has no NaN, and is left out of TensorBoard."""
+        """Log numbers. NaN becomes null in JSON, which has no NaN."""
         numbers = {name: None if math.isnan(value) else value for name, value in values.items()}
         with self._path.open("a", encoding="utf-8") as file:
             file.write(json.dumps({"step": step, "time": time.time(), **numbers}) + "\n")
-        if self._writer is not None:
-            for name, number in numbers.items():
-                if number is not None:
-                    self._writer.add_scalar(name, number, step)
-            self._writer.flush()
 
 
 def _lines_up_to(step: int, path: Path) -> list[str]:
@@ -63,15 +52,12 @@ class RunLog:
 
     Args:
         folder: of the run. resumed: keep the lines up to the step of the checkpoint.
-        tensorboard: log to TensorBoard too.
     """
 
-    def __init__(
-        self, step: TrainStep, clock: Clock, folder: Path, *, resumed: bool, tensorboard: bool
-    ) -> None:
+    def __init__(self, step: TrainStep, clock: Clock, folder: Path, *, resumed: bool) -> None:
         self._step, self._clock = step, clock
         start = step.step if resumed else 0
-        self._file = ScalarLog(folder, start, tensorboard) if process_group.is_first() else None
+        self._file = ScalarLog(folder, start) if process_group.is_first() else None
         self._last_time, self._last_step = time.monotonic(), step.step
 
     def leave_out(self, seconds: float) -> None:

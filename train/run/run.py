@@ -54,7 +54,6 @@ class RunOptions:
         resume: go on from the checkpoint in `output`, which must exist.
         origin: initial weights, fold left out, teachers; a resumed run needs the same fold and teachers.
         recipe: more facts for the metadata of the weights, such as the command line and data.
-        tensorboard: also log to TensorBoard, in `output`/tensorboard.
     """
 
     output: Path
@@ -64,7 +63,6 @@ class RunOptions:
     resume: bool = False
     origin: Origin = field(default_factory=Origin)
     recipe: dict[str, str] = field(default_factory=dict)
-    tensorboard: bool = False
 
     def seconds(self) -> float:
         """Return the seconds since the clock of the run began."""
@@ -141,9 +139,7 @@ class TrainingRun:
         start = "step: %s; %d views a step; training starts at %.1f s"
         logger.info(start, self.step.mode, config.batch_size, options.seconds())
         delivery = Delivery(options.output, config, {**options.recipe, **self.origin})
-        log = RunLog(
-            self.step, clock, options.output, resumed=options.resume, tensorboard=options.tensorboard
-        )
+        log = RunLog(self.step, clock, options.output, resumed=options.resume)
         self._do_steps(clock, log, delivery, validation)
         log.report(1.0, options.seconds())
         self._save()
