@@ -6,7 +6,6 @@ from lensbox.common.tile_spec import TileSpec
 from lensbox.runtime.artifact import Artifact
 from lensbox.runtime.box_loss import BoxPairs, Losses
 from lensbox.runtime.detection import Detections
-from lensbox.runtime.formats.onnx_options import OnnxOptions
 from lensbox.runtime.images.files import read_image, read_photo
 from lensbox.runtime.images.photo import Photo
 from lensbox.runtime.loading import load_artifact
@@ -18,7 +17,6 @@ __all__ = [
     "Canvas",
     "Detections",
     "Losses",
-    "OnnxOptions",
     "Photo",
     "Reading",
     "TileSpec",

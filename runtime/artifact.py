@@ -55,20 +55,17 @@ class Artifact:
     torch's switches say. The switches are restored after the last running call.
 
     module: has the methods in `docs/artifact.md`, as TorchScript or as `DetectOnlyMethods`. Call it inside of
-    `torchscript_call`. rounded: whether a CPU rounds as a GPU does.
+    `torchscript_call`.
     on_letterbox: if set, called for each computed batch of photographs with the timer of its pre-processing.
         The callee may ask the timer for seconds later, when no request waits.
     """
 
     on_letterbox: Callable[[DeviceTimer], None] | None = None
 
-    def __init__(
-        self, module: Any, metadata: ArtifactMetadata, device: torch.device, *, rounded: bool = False
-    ) -> None:
+    def __init__(self, module: Any, metadata: ArtifactMetadata, device: torch.device) -> None:
         self.module = module
         self.metadata = metadata
         self.device = device
-        self._rounded = rounded
         self._captured: CapturedDetect | None = None
         self._giou_loss: bool | None = None  # not looked at yet
         self._tf32 = metadata.precision is not None and metadata.precision.dtype == "tf32"
@@ -268,7 +265,7 @@ class Artifact:
     def self_test(self) -> SelfTestReport:
         """Run the self-test that came with the artifact, on the artifact's device."""
         with self._call():
-            return run_self_test(self.module, self.metadata.self_test, self.device, rounded=self._rounded)
+            return run_self_test(self.module, self.metadata.self_test, self.device)
 
     def _check_loss(self) -> None:
         if self.module.loss is None:

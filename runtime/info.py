@@ -3,10 +3,7 @@
 import hashlib
 import os
 import platform
-import re
 from collections.abc import Iterator
-from importlib.metadata import PackageNotFoundError
-from importlib.metadata import metadata as package_metadata
 
 from lensbox.artifact.archive import ArtifactFile, open_file
 from lensbox.artifact.metadata import ArtifactMetadata
@@ -21,7 +18,7 @@ def report() -> list[tuple[str, str]]:
     """Return names and values that describe this installation; never raise."""
     return [
         ("lensbox", package_version("lensbox")),
-        ("Python", _verdict("python", platform.python_version())),
+        ("Python", platform.python_version()),
         ("system", f"{platform.platform()}, {platform.libc_ver()[0] or 'libc'} {platform.libc_ver()[1]}"),
         ("CPU", f"{os.cpu_count()} cores, {cpu_name()}"),
         *_torch(),
@@ -37,7 +34,7 @@ def _torch() -> Iterator[tuple[str, str]]:
     except Exception as error:  # a torch that cannot be imported is a finding
         yield "torch", f"{package_version('torch')}, cannot be imported: {_in_a_line(error)}"
         return
-    yield "torch", _verdict("torch", torch.__version__)
+    yield "torch", torch.__version__
     yield (
         "torch's build",
         (f"CUDA {torch.version.cuda or 'none'}, instructions {torch.backends.cpu.get_cpu_capability()}"),
@@ -83,30 +80,6 @@ def _devices() -> Iterator[tuple[str, str]]:
 
 def _in_a_line(text: object) -> str:
     return " ".join(str(text).split()) or type(text).__name__
-
-
-def _verdict(name: str, found: str) -> str:
-    """Return the version `found` of "python" or "torch", with a remark if it is too old."""
-    least = re.search(r">=([\d.]+)", _wanted(name))
-    if least is None or _numbers(least[1]) <= _numbers(found):
-        return found
-    return f"{found}, NOT SUPPORTED: it must be at least {least[1]}"
-
-
-def _wanted(name: str) -> str:
-    """Return such as ">=3.10"; "" if Lensbox is not installed as a package."""
-    try:
-        package = package_metadata("lensbox")
-    except PackageNotFoundError:
-        return ""
-    if name == "python":
-        return package["Requires-Python"] or ""
-    lines: list[str] = package.get_all("Requires-Dist") or []
-    return next((line for line in lines if re.match(rf"{name}\b[^;]*$", line)), "")
-
-
-def _numbers(version: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in re.findall(r"\d+", version)[:2])
 
 
 def describe_artifact(data: bytes, name: str) -> list[tuple[str, str]]:

@@ -8,7 +8,6 @@ import torch
 from lensbox.artifact.archive import open_file, read_file
 from lensbox.artifact.signature import require_signature
 from lensbox.runtime.artifact import Artifact
-from lensbox.runtime.formats.onnx_options import OnnxOptions
 
 _logger = logging.getLogger(__name__)
 
@@ -18,7 +17,6 @@ def load_artifact(
     device: str | torch.device = "cpu",
     *,
     public_key: str | Path | None = None,
-    onnx: OnnxOptions | None = None,
 ) -> Artifact:
     """Load an artifact onto a device: "cpu", "cuda", "cuda:1", or "auto" for the one that suits the file.
 
@@ -30,11 +28,11 @@ def load_artifact(
 
     public_key: a PEM file with an Ed25519 public key. The file must then be signed by the key's owner, in
     PATH.sig (`lensbox sign`); nothing of the file is parsed before. Only then are op libraries opened that
-    the artifact carries. Needs the package cryptography (`lensbox[sign]`). onnx: how an ONNX file is run;
-    None for onnxruntime with as many threads as torch uses.
+    the artifact carries. Needs the package cryptography (`lensbox[sign]`).
 
-    An ONNX file runs on the CPU. A package of machine code runs on the kind of device and
-    processor, and with the minor version of torch, that it was compiled for.
+    An ONNX file runs on the CPU, in onnxruntime with as many threads as torch uses. A package of machine
+    code runs on the kind of device and processor, and with the minor version of torch, that it was compiled
+    for.
 
     Raises ArtifactError, with the name of the file, if it is missing, damaged, not an artifact, of another
     format version, not signed by the owner of `public_key`, or needs an operator that is not registered.
@@ -43,7 +41,7 @@ def load_artifact(
     data = read_file(path)
     if public_key is not None:
         require_signature(Path(path), data, Path(public_key))
-    artifact = load_artifact_bytes(data, str(path), device, verified=public_key is not None, onnx=onnx)
+    artifact = load_artifact_bytes(data, str(path), device, verified=public_key is not None)
     if public_key is None:
         _logger.info("%s is unsigned: no public key was given", path)
     return artifact
@@ -55,7 +53,6 @@ def load_artifact_bytes(
     device: str | torch.device = "cpu",
     *,
     verified: bool = False,
-    onnx: OnnxOptions | None = None,
 ) -> Artifact:
     """Load an artifact from the content of its file; errors call it `name`.
 
@@ -67,7 +64,7 @@ def load_artifact_bytes(
     if file.kind == "onnx":
         from lensbox.runtime.formats.onnx import load_onnx
 
-        return load_onnx(file, str(device), onnx or OnnxOptions())
+        return load_onnx(file, str(device))
     if file.kind == "aoti":
         from lensbox.runtime.formats.aoti import load_package
 

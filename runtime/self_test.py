@@ -30,19 +30,16 @@ class SelfTestReport:
 
 
 @torch.inference_mode()
-def run_self_test(
-    module: Any, test: SelfTest, device: torch.device, *, rounded: bool = False
-) -> SelfTestReport:
+def run_self_test(module: Any, test: SelfTest, device: torch.device) -> SelfTestReport:
     """Run the self-test on a detector, eager or scripted, on `device`.
 
-    module: has the methods of an artifact; a `loss` of None is not tested. rounded: whether a CPU rounds the
-    inputs of convolutions as GPUs do; then the tolerances of GPUs hold.
+    module: has the methods of an artifact; a `loss` of None is not tested.
     """
     loss_error = 0.0
     if module.loss is not None:
         loss = float(module.loss(test.loss_predictions.to(device), test.loss_targets.to(device)))
         loss_error = abs(loss - test.loss)
-    device_type = "cpu" if device.type == "cpu" and not rounded else "cuda"
+    device_type = "cpu" if device.type == "cpu" else "cuda"
     tolerance = test.tolerances[device_type]
     extras = {name: extra.tolerances[device_type] for name, extra in test.extras.items()}
     limits = Limits(tolerance.boxes, tolerance.scores, IOU_TOLERANCES[device_type], extras)

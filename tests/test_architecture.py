@@ -35,14 +35,12 @@ ARROWS: dict[str, set[str]] = {
 FLOORS: dict[str, set[str]] = {
     "runtime/images": {"runtime/images"},
     "runtime": {"runtime", "runtime/images"},
-    "runtime/formats/onnx_options.py": set(),
-    "runtime/formats": {"runtime", "runtime/images", "runtime/formats", "runtime/formats/onnx_options.py"},
-    "runtime/loading.py": {"runtime", "runtime/formats", "runtime/formats/onnx_options.py"},
+    "runtime/formats": {"runtime", "runtime/images", "runtime/formats"},
+    "runtime/loading.py": {"runtime", "runtime/formats"},
     "runtime/__init__.py": {
         "runtime",
         "runtime/images",
         "runtime/loading.py",
-        "runtime/formats/onnx_options.py",
     },
     "serve/settings.py": set(),
     "serve/shutdown.py": set(),
@@ -181,7 +179,7 @@ def test_running_needs_torch_numpy_pillow_and_pydantic_alone() -> None:
     needed = {"torch", "numpy", "PIL", "pydantic", "pydantic_core", "lensbox"} | sys.stdlib_module_names
     assert at_once <= needed
     # In functions that need them, or where their absence is caught.
-    assert later - needed == {"cryptography", "onnxruntime", "openvino", "simplejpeg"}
+    assert later - needed == {"cryptography", "onnxruntime", "simplejpeg"}
 
 
 def test_the_version_has_one_home() -> None:

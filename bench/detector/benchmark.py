@@ -30,7 +30,7 @@ def run(detector: FaceDetector, options: Options, batches: Sequence[int] | None 
     batches: canvases per call, several numbers; None for the device's default. Raises ArtifactError if the
     detector cannot be exported.
     """
-    report = Report.start("detector", options, ("onnx", "onnxscript", "onnxruntime", "openvino"))
+    report = Report.start("detector", options, ("onnx", "onnxscript", "onnxruntime"))
     batches = batches or BATCHES[options.device]
     effort = QUICK if options.quick else EFFORT
     with tempfile.TemporaryDirectory() as folder, cpu_threads(options.threads):

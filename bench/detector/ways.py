@@ -1,7 +1,6 @@
 """The formats, precisions and runtimes in which the detector is timed."""
 
 import contextlib
-import dataclasses
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -20,7 +19,6 @@ from lensbox.model import FaceDetector
 from lensbox.model.protocol_check import named
 from lensbox.runtime.artifact import Artifact
 from lensbox.runtime.detection_sets import Limits, found_in
-from lensbox.runtime.formats.onnx_options import OnnxOptions
 from lensbox.runtime.loading import load_artifact
 
 if TYPE_CHECKING:
@@ -64,12 +62,11 @@ class Detectors:
         """Return the AOTInductor package. Raises UnavailableError, such as for a missing compiler."""
         return self._loaded(f"detector.{dtype}.pt2", copy, self._saving("aoti", dtype))
 
-    def onnx(self, options: OnnxOptions) -> Artifact:
-        """Return the ONNX file in a runtime. Raises UnavailableError."""
+    def onnx(self) -> Artifact:
+        """Return the ONNX file. Raises UnavailableError."""
         with _packages_of_onnx():
             import lensbox.export.formats.onnx  # noqa: F401
-        options = dataclasses.replace(options, threads=self.threads)
-        return self._loaded("detector.onnx", f"{options}", partial(save_artifact, kind="onnx"), onnx=options)
+        return self._loaded("detector.onnx", "", partial(save_artifact, kind="onnx"))
 
     def network_session(self, canvases: Tensor) -> "onnxruntime.InferenceSession":
         """Return onnxruntime with the network alone, for as many canvases. Raises UnavailableError."""
@@ -87,7 +84,7 @@ class Detectors:
     def _saving(self, kind: str, dtype: str) -> Callable[..., object]:
         return partial(save_artifact, kind=kind, dtype=dtype, device=torch.device(self.device), tolerance=8.0)
 
-    def _loaded(self, file: str, copy: str, save: Callable[..., object], **options: Any) -> Artifact:
+    def _loaded(self, file: str, copy: str, save: Callable[..., object]) -> Artifact:
         key = f"{file} {copy}"
         if key not in self._artifacts:
             path = self._folder / file
@@ -96,7 +93,7 @@ class Detectors:
             try:
                 if not path.exists():
                     save(self.detector, path)
-                self._artifacts[key] = load_artifact(path, self.device, **options)
+                self._artifacts[key] = load_artifact(path, self.device)
             except ArtifactError as error:  # such as a missing compiler: a second attempt would be as slow
                 self._failures[file] = str(error)
                 raise UnavailableError(str(error)) from error
@@ -117,10 +114,7 @@ def all_ways(detectors: Detectors, batch: int) -> list[Way]:
                 prepare = partial(_prepare_detect, full_name, load, detectors, batch, capture)
                 ways.append(_way(full_name, prepare, batch, "cuda"))
         return ways
-    loaders[ONNX] = partial(detectors.onnx, OnnxOptions())
-    loaders["ONNX file, OpenVINO"] = partial(detectors.onnx, OnnxOptions("openvino"))
-    rounded = OnnxOptions("openvino", precision="bfloat16")
-    loaders["ONNX file, OpenVINO in bfloat16"] = partial(detectors.onnx, rounded)
+    loaders[ONNX] = detectors.onnx
     loaders["package, float32"] = partial(detectors.package, "float32")
     ways = [
         _way(name, partial(_prepare_detect, name, load, detectors, batch), batch, "cpu")

@@ -66,12 +66,10 @@ class DetectOnlyMethods:
         return restore_points(points, geometry)
 
 
-def detect_only_artifact(
-    run: Run, metadata: ArtifactMetadata, device: torch.device, *, rounded: bool = False
-) -> Artifact:
-    """Return the artifact whose `detect` is `run`. rounded: as for `Artifact`."""
+def detect_only_artifact(run: Run, metadata: ArtifactMetadata, device: torch.device) -> Artifact:
+    """Return the artifact whose `detect` is `run`."""
     methods = DetectOnlyMethods(run, metadata.canvas, device, "loss" in metadata.methods)
-    return Artifact(methods, metadata, device, rounded=rounded)
+    return Artifact(methods, metadata, device)
 
 
 def by_name(found: Sequence[Tensor], outputs: Sequence[str]) -> Mapping[str, Tensor]:

@@ -1,4 +1,4 @@
-"""ONNX files: the model of `detect`, run by onnxruntime, or by OpenVINO, on the CPU."""
+"""ONNX files: the model of `detect`, run by onnxruntime on the CPU."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -13,24 +13,20 @@ from lensbox.common.errors import ArtifactError, DeviceError
 from lensbox.runtime.artifact import Artifact
 from lensbox.runtime.device import named_device
 from lensbox.runtime.formats.detect_only import detect_only_artifact
-from lensbox.runtime.formats.onnx_options import OnnxOptions
 
 
-def load_onnx(file: ArtifactFile, device_name: str, options: OnnxOptions) -> Artifact:
+def load_onnx(file: ArtifactFile, device_name: str) -> Artifact:
     """Load an ONNX file. device_name: "auto" for the CPU.
 
-    Raises DeviceError for another device than the CPU, and ArtifactError if the runtime is not installed or
+    Raises DeviceError for another device than the CPU, and ArtifactError if onnxruntime is not installed or
     does not take the model, or if inputs and outputs do not fit the metadata.
     """
     device = named_device("cpu" if device_name == "auto" else device_name)
     if device.type != "cpu":
         raise DeviceError(f"device must be cpu for an ONNX file, got {device} for {file.name}")
-    session = OnnxruntimeSession(file.data, file.name, options.threads or torch.get_num_threads())
+    session = OnnxruntimeSession(file.data, file.name, torch.get_num_threads())
     _check_values(file.name, session, file.metadata)
-    run = session.run
-    if options.runtime == "openvino":
-        run = OpenvinoSession(file.data, file.name, options, file.metadata.outputs).run
-    return detect_only_artifact(run, file.metadata, device, rounded=options.precision != "float32")
+    return detect_only_artifact(session.run, file.metadata, device)
 
 
 class Value(NamedTuple):
@@ -89,47 +85,6 @@ def _value(value: Any) -> Value:
     """value: an `onnxruntime.NodeArg`, whose type reads 'tensor(float)'."""
     kind = value.type.removeprefix("tensor(").removesuffix(")")
     return Value((kind,), tuple(size if isinstance(size, int) else None for size in value.shape))
-
-
-class OpenvinoSession:
-    """A model in OpenVINO; `run` may be called from several threads at once."""
-
-    def __init__(self, data: bytes, name: str, options: OnnxOptions, outputs: Sequence[str]) -> None:
-        """outputs: the names of the model's outputs, in their order. Raises ArtifactError, which calls the
-        file `name`, where OpenVINO is not installed or does not take the model."""
-        try:
-            import openvino
-        except ImportError as error:
-            raise ArtifactError(
-                f"{name} is to be run by openvino: pip install 'lensbox[openvino]' ({error})"
-            ) from error
-        self._outputs = tuple(outputs)
-        settings = {
-            # OpenVINO rounds to bfloat16 by itself where the CPU has instructions for it.
-            "INFERENCE_PRECISION_HINT": {"float32": "f32", "bfloat16": "bf16"}[options.precision],
-            "INFERENCE_NUM_THREADS": options.threads or torch.get_num_threads(),
-            "PERFORMANCE_HINT": "LATENCY",
-        }
-        core = openvino.Core()
-        if options.precision == "bfloat16" and "BF16" not in core.get_property(
-            "CPU", "OPTIMIZATION_CAPABILITIES"
-        ):
-            raise ArtifactError(
-                f"{name} is to be run in bfloat16, for which this CPU has no instructions: precision must be "
-                '"float32"'
-            )
-        try:
-            self._model = core.compile_model(core.read_model(data), "CPU", settings)
-        except Exception as error:  # its C++ errors come as several kinds
-            raise ArtifactError(
-                f"{name} cannot be loaded by openvino {openvino.__version__}: {error}"
-            ) from error
-
-    def run(self, images: Tensor, score_threshold: float, iou_threshold: float) -> Mapping[str, Tensor]:
-        """Return the outputs by name. images: uint8 [B, c, h, w], contiguous, on the CPU, with B >= 1."""
-        feed = [images.numpy(), np.array(score_threshold, np.float32), np.array(iou_threshold, np.float32)]
-        found = self._model.create_infer_request().infer(feed)
-        return {name: torch.from_numpy(np.array(found[index])) for index, name in enumerate(self._outputs)}
 
 
 def _check_values(name: str, session: OnnxruntimeSession, metadata: ArtifactMetadata) -> None:

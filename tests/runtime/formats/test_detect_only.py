@@ -11,7 +11,7 @@ from torch import Tensor
 
 from lensbox.common.errors import InputError
 from lensbox.export.verify.pictures import draw_faces
-from lensbox.runtime import Artifact, Detections, OnnxOptions, load_artifact
+from lensbox.runtime import Artifact, Detections, load_artifact
 
 LOW = 0.05  # a score threshold at which the small detector finds something in every picture
 
@@ -102,16 +102,6 @@ class TestTheSameInterface:
         renamed = tmp_path / "detector.pt"
         renamed.write_bytes(path.read_bytes())
         assert load_artifact(renamed).self_test().passed
-
-
-def test_openvino_finds_the_same(onnx_path: Path, script: Artifact) -> None:
-    pytest.importorskip("openvino")
-    artifact = load_artifact(onnx_path, onnx=OnnxOptions(runtime="openvino", threads=1))
-    assert artifact.self_test().passed
-    for seed in range(3):
-        wanted = script.detect_image(picture(seed), LOW)
-        assert len(wanted.scores) > 0
-        assert_same(artifact.detect_image(picture(seed), LOW), wanted)
 
 
 class TestWrongCalls:
