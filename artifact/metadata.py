@@ -29,7 +29,7 @@ FORMAT_VERSION: Final = 2
 MAX_METADATA_SIZE = 16 << 20  # bytes
 
 _CONFIG = ConfigDict(strict=True, allow_inf_nan=False)
-_OPTIONAL = ("classes", "extras", "precision", "libraries", "parity", "compiled")
+_OPTIONAL = ("classes", "extras", "precision", "libraries", "parity", "compiled", "batch")
 _MAX_EXTRA_SIZE = 1 << 16
 _SHOWN = 60  # characters of a wrong value, in a message
 
@@ -226,6 +226,7 @@ class ArtifactMetadata:
     libraries: op libraries that the artifact carries.
     parity: how near its answers were to PyTorch's at export; empty if that was not measured.
     compiled: the machine of a package of machine code; None for other files.
+    batch: the one size of batches that `detect` takes, so that runtimes cut and fill them; None for any.
     """
 
     format_version: Literal[2]
@@ -248,6 +249,7 @@ class ArtifactMetadata:
     libraries: Annotated[tuple[Library, ...], Field(max_length=16), AfterValidator(_distinct)] = ()
     parity: Annotated[tuple[Parity, ...], Field(max_length=1000)] = ()
     compiled: Compiled | None = None
+    batch: Annotated[int, Field(ge=1, lt=2**31)] | None = None
     self_test: SelfTest = field(kw_only=True)  # last: it is read by `classes` and `extras`
 
     @property

@@ -96,8 +96,8 @@ def pixels(text: str) -> float:
     "--batch",
     callback=_batches,
     metavar="SIZES",
-    help="Of torchscript: sizes of batches that the network takes, such as 1,8. The file cuts and fills "
-    "batches. Default: any size.",
+    help="Size of batches that the network takes, or sizes for torchscript, such as 1,8. Batches are cut and "
+    "filled for it. Default: any size.",
 )
 @click.option(
     "--output",

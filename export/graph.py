@@ -24,8 +24,8 @@ _MOST = 65_535
 _EXAMPLES = 2  # torch.export takes a batch of 1 for a constant
 _ADVICE = "\n  pixels and thresholds must decide neither which way the code goes nor how large a tensor is"
 _FIXED_BATCH = (
-    "\n  the network takes batches of one size: --format torchscript --batch 1 (or --batch 1,8) makes a file "
-    "that cuts and fills batches"
+    "\n  the network takes batches of one size: --batch 1 (or another size) makes a file whose runtimes cut "
+    "and fill batches"
 )
 _BUILTIN_NAMESPACES = ("aten", "prims", "prim")
 
@@ -93,9 +93,9 @@ def output_names(detector: Detector) -> tuple[str, ...]:
 
 
 def trace_detect(
-    detector: Detector, thresholds: tuple[float, float], device: torch.device
+    detector: Detector, thresholds: tuple[float, float], device: torch.device, batch: int | None = None
 ) -> ExportedProgram:
-    """Return the graph of `detect` for any batch. Raises ArtifactError, naming cause and line.
+    """Return the graph of `detect` for batches of one size, None for any. Raises ArtifactError with the line.
 
     Inputs: canvases, uint8 [B, c, h, w] on the device, and thresholds of scores and IoU, float32 [] on the
     CPU, where they are read without waiting for the device. The detector must be on the device, in eval mode.
@@ -103,17 +103,21 @@ def trace_detect(
     specification = detector.specification
     size = specification.channels, specification.height, specification.width
     generator = torch.Generator().manual_seed(0)
-    canvases = torch.randint(0, 256, (_EXAMPLES, *size), dtype=torch.uint8, generator=generator).to(device)
-    return trace(_DetectGraph(detector).eval(), canvases, thresholds)
+    shape = (batch or _EXAMPLES, *size)
+    canvases = torch.randint(0, 256, shape, dtype=torch.uint8, generator=generator).to(device)
+    return trace(_DetectGraph(detector).eval(), canvases, thresholds, any_batch=batch is None)
 
 
-def trace(module: nn.Module, canvases: Tensor, thresholds: tuple[float, float]) -> ExportedProgram:
+def trace(
+    module: nn.Module, canvases: Tensor, thresholds: tuple[float, float], any_batch: bool = True
+) -> ExportedProgram:
     """Return the graph of a module that takes the inputs of `trace_detect`. Raises ArtifactError.
 
-    canvases: an example, a batch of at least 2.
+    canvases: an example; for any batch, of at least 2.
     """
     numbers = tuple(torch.tensor(value, dtype=torch.float32) for value in thresholds)
-    shapes = ({0: torch.export.Dim(BATCH, max=_MOST)}, *(None for _ in numbers))
+    sizes = {0: torch.export.Dim(BATCH, max=_MOST)} if any_batch else None
+    shapes = (sizes, *(None for _ in numbers))
     try:
         with torch.no_grad(), _without_graphs():
             return torch.export.export(module, (canvases, *numbers), dynamic_shapes=shapes, strict=False)

@@ -78,9 +78,13 @@ class ExportArguments:
                 f"repository of Triton, which holds one, got {self.dtype}",
             ),
             (
-                (self.batch or self.trace) and not formats <= {"torchscript", "triton"},
-                "--trace and --batch must come with --format torchscript: torch.export makes the graphs of "
-                "the other files, for any batch",
+                self.trace and not formats <= {"torchscript", "triton"},
+                "--trace must come with --format torchscript: torch.export makes the other graphs",
+            ),
+            (
+                len(self.batch) > 1 and not formats <= {"torchscript", "triton"},
+                "--batch must be one size but for --format torchscript: the other files hold one graph, got "
+                f"{','.join(map(str, self.batch))}",
             ),
             (self.carry_picture and not self.pictures, "--carry-picture must come with --pictures"),
             (self.carry_ops and not self.ops, "--carry-ops must come with --ops"),

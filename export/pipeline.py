@@ -29,7 +29,7 @@ from lensbox.artifact.metadata import (
 from lensbox.artifact.self_test import SelfTest
 from lensbox.common.errors import ArtifactError, InputError
 from lensbox.common.files import atomic_write
-from lensbox.export.formats.traced import FixedBatches
+from lensbox.export.formats.traced import FixedBatches, without_batches
 from lensbox.export.graph import output_names, trace_detect
 from lensbox.export.verify.precision import describe_change, measure_precision
 from lensbox.export.verify.reference import BATCHES, Reference
@@ -59,10 +59,10 @@ class ExportOptions:
     uint8 [C, H, W], compared beside drawn ones. carry_picture: whether the self-test holds one of them in
     place of a drawn one. carried_ops: op libraries, loaded already, for the
     TorchScript file. trace: whether to trace `detect` for the TorchScript file, None to trace only what
-    TorchScript cannot compile. batches: sizes that the network takes, empty for any; its TorchScript file
-    cuts and fills batches. parity: whether files are compared on each device, in C++ and with times, which
-    the metadata then hold. runner: the program `lensbox_runner`, None to leave out C++. ops: libraries that
-    the runner needs.
+    TorchScript cannot compile. batches: sizes that the network takes, empty for any; its files cut and fill
+    batches, and those that hold one graph, ONNX and AOTInductor, take one size. parity: whether files are
+    compared on each device, in C++ and with times, which the metadata then hold. runner: the program
+    `lensbox_runner`, None to leave out C++. ops: libraries that the runner needs.
     """
 
     score_threshold: float | None = None
@@ -87,6 +87,7 @@ class Model(Protocol):
     runs_in_cpp: whether `lensbox_runner` takes the format. ops: schemas of the operators that the file needs;
     libraries: those that it carries; methods: those that it has. compiled: for what machine it is, None for
     any. converted: the detector in a reduced precision, on the CPU with its methods; None for float32.
+    batch: the one size of batches that the file takes, None for any.
     """
 
     devices: tuple[str, ...]
@@ -97,6 +98,7 @@ class Model(Protocol):
     methods: tuple[str, ...]
     compiled: Compiled | None
     converted: Any
+    batch: int | None
 
     def pack(self, metadata: ArtifactMetadata) -> bytes:
         """Return the content of the file, sealed."""
@@ -145,7 +147,22 @@ class Plan:
     def program(self) -> ExportedProgram:
         """The graph of `detect` on the CPU."""
         _logger.info("making a graph of the detector")
-        return trace_detect(self.detector, self.thresholds, torch.device("cpu"))
+        return trace_detect(self.network, self.thresholds, torch.device("cpu"), self.batch)
+
+    @property
+    def network(self) -> Detector:
+        """The detector, which may take batches of some sizes only."""
+        return without_batches(self.detector)
+
+    @property
+    def batch(self) -> int | None:
+        """The one size of batches of a file that holds one graph; None for any. Raises ArtifactError."""
+        if len(self.options.batches) > 1:
+            raise ArtifactError(
+                "batches must be one size for a file that holds one graph, got "
+                f"{', '.join(map(str, self.options.batches))}"
+            )
+        return next(iter(self.options.batches), None)
 
     @cached_property
     def reference(self) -> Reference:
@@ -309,6 +326,7 @@ def _metadata(plan: Plan, model: Model, precision: Precision | None) -> Artifact
         precision=precision,
         libraries=model.libraries,
         compiled=model.compiled,
+        batch=model.batch,
     )
 
 

@@ -46,6 +46,30 @@ def geometry_of_windows(geometry: Tensor, windows: Tensor) -> Tensor:
     return torch.cat([scale, offset, windows[:, 4:6]], dim=1)
 
 
+def cut_into_batches(images: Tensor, sizes: list[int]) -> list[Tensor]:
+    """Cut images into batches of these sizes, largest first; black images fill the last batch.
+
+    sizes: largest first; empty for any. There is at least one batch.
+    """
+    if len(sizes) == 0:
+        return [images]
+    parts: list[Tensor] = []
+    start = 0
+    while start < images.shape[0] or len(parts) == 0:
+        left = images.shape[0] - start
+        size = sizes[0]
+        for smaller in sizes:
+            if size > left:
+                size = smaller
+        part = images[start : start + size]
+        missing = size - part.shape[0]
+        if missing > 0:
+            part = torch.cat([part, part.new_zeros([missing, part.shape[1], part.shape[2], part.shape[3]])])
+        parts.append(part)
+        start += size
+    return parts
+
+
 def restore_boxes(boxes: Tensor, geometry: Tensor) -> Tensor:
     """Boxes of canvases in the pixels of the photographs, clipped to them.
 

@@ -29,7 +29,7 @@ from lensbox.export.wrapper import methods_left_behind, methods_of, needed_ops
 from lensbox.model import Detector
 from lensbox.model.protocol_check import Answer
 from lensbox.runtime.formats.aoti import AotiModel
-from lensbox.runtime.formats.detect_only import DetectOnlyMethods
+from lensbox.runtime.formats.detect_only import DetectOnlyMethods, in_batches
 from lensbox.runtime.gpu_float32 import gpu_float32
 from lensbox.runtime.machine import this_machine
 
@@ -60,6 +60,7 @@ class CompiledModel:
         self.methods = tuple(name for name in methods_of(plan.detector) if name not in left_behind)
         self.compiled = this_machine(device)
         self.converted = None
+        self.batch = plan.batch
         if plan.options.dtype in ("float16", "bfloat16"):
             specification = plan.detector.specification
             canvas = Canvas(
@@ -77,9 +78,11 @@ class CompiledModel:
         bare = package({MODEL: self._files}, {})
         model = AotiModel(bare, "the compiled code", options.device, output_names(self._plan.detector))
 
+        run = in_batches(model.run, self.batch)
+
         def detect(canvases: Tensor, score_threshold: float, iou_threshold: float) -> Answer:
             with torch.inference_mode(), gpu_float32(options.device, options.dtype == "tf32"):
-                found = model.run(canvases.to(options.device), score_threshold, iou_threshold)
+                found = run(canvases.to(options.device), score_threshold, iou_threshold)
                 return {name: value.cpu() for name, value in found.items()}
 
         return detect
@@ -95,13 +98,13 @@ def build(plan: "Plan") -> CompiledModel:
     if options.dtype == "tf32" and options.device.type != "cuda":
         raise ArtifactError(f"tf32 must be compiled for a GPU, got the device {options.device}")
     require_compiler()
-    left_behind = methods_left_behind(plan.detector, "a package")
+    left_behind = methods_left_behind(plan.network, "a package")
     _logger.info("compiling the detector for %s, which takes a minute", options.device)
     if options.device.type == "cpu":
         program = plan.program
     else:  # a copy: moving shares the parameters
-        there = copy.deepcopy(cast(nn.Module, plan.detector)).to(options.device)
-        program = trace_detect(cast(Detector, there), plan.thresholds, options.device)
+        there = copy.deepcopy(cast(nn.Module, plan.network)).to(options.device)
+        program = trace_detect(cast(Detector, there), plan.thresholds, options.device, plan.batch)
     module = program.module(check_guards=False)  # a graph of its own, which the passes change
     assert isinstance(module, fx.GraphModule)
     take_double_thresholds(module)

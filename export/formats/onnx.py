@@ -48,9 +48,10 @@ class OnnxModel:
     compiled = None
     converted = None
 
-    def __init__(self, model: onnx.ModelProto, methods: tuple[str, ...]) -> None:
+    def __init__(self, model: onnx.ModelProto, methods: tuple[str, ...], batch: int | None) -> None:
         self._model = model
         self.methods = methods
+        self.batch = batch
 
     def pack(self, metadata: ArtifactMetadata) -> bytes:
         """Return the content of the file. Raises OnnxExportError if it is too large for a protocol buffer."""
@@ -75,13 +76,14 @@ def build(plan: "Plan") -> OnnxModel:
     those of `detect`, by name. Raises UnsupportedByOnnxError for a detector that ONNX cannot express, or with
     a `preprocess` or `restore` unlike Lensbox's.
     """
-    left_behind = methods_left_behind(plan.detector, "an ONNX file", UnsupportedByOnnxError)
+    left_behind = methods_left_behind(plan.network, "an ONNX file", UnsupportedByOnnxError)
     try:
         program = decomposed(plan.program, {NMS: nms_for_onnx})
     except ArtifactError as error:
         raise UnsupportedByOnnxError(str(error)) from error
     model = translated(program, INPUTS, plan.outputs)
-    return OnnxModel(model, tuple(name for name in methods_of(plan.detector) if name not in left_behind))
+    methods = tuple(name for name in methods_of(plan.detector) if name not in left_behind)
+    return OnnxModel(model, methods, plan.batch)
 
 
 def translated(
@@ -132,6 +134,8 @@ def _drop_notes(graph: onnx.GraphProto) -> None:
 def _name_batch(model: onnx.ModelProto) -> None:
     """Give the batch its name everywhere: torch has one of its own for it, such as 's77'."""
     own = model.graph.input[0].type.tensor_type.shape.dim[0].dim_param
+    if not own:  # one size
+        return
     for value in (*model.graph.input, *model.graph.output, *model.graph.value_info):
         for size in value.type.tensor_type.shape.dim:
             if size.dim_param == own:

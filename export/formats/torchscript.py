@@ -54,6 +54,7 @@ class ScriptModel:
     more_batches: tuple[int, ...] = ()
     runs_in_cpp = True
     compiled = None
+    batch = None  # the code itself cuts and fills
 
     def __init__(self, plan: "Plan", module: torch.jit.ScriptModule, libraries: dict[Library, bytes]) -> None:
         self._plan = plan

@@ -15,6 +15,7 @@ from lensbox.export.graph import TensorThresholds
 from lensbox.export.wrapper import own_methods
 from lensbox.model import Detector
 from lensbox.model.protocol_check import is_users, location, named
+from lensbox.ops.canvas import cut_into_batches
 from lensbox.runtime.torchscript import torchscript_call
 
 _logger = logging.getLogger(__name__)
@@ -38,7 +39,7 @@ class TracedDetector(nn.Module):
     def __init__(self, detector: Detector, thresholds: tuple[float, float], sizes: Sequence[int]) -> None:
         """Trace for batches of these sizes, none for any. Raises ArtifactError if tracing fails."""
         super().__init__()
-        inner = detector.detector if isinstance(detector, FixedBatches) else detector
+        inner = without_batches(detector)
         if own := own_methods(inner):
             raise ArtifactError(
                 f"the detector's own {' and '.join(own)} cannot be traced: only detect is, and Lensbox's "
@@ -84,28 +85,9 @@ class FixedBatches(nn.Module):
         return {name: torch.cat([part[name] for part in parts])[: len(images)] for name in parts[0]}
 
 
-def cut_into_batches(images: Tensor, sizes: list[int]) -> list[Tensor]:
-    """Cut images into batches of these sizes, largest first; black images fill the last batch.
-
-    sizes: largest first; empty for any. There is at least one batch.
-    """
-    if len(sizes) == 0:
-        return [images]
-    parts: list[Tensor] = []
-    start = 0
-    while start < images.shape[0] or len(parts) == 0:
-        left = images.shape[0] - start
-        size = sizes[0]
-        for smaller in sizes:
-            if size > left:
-                size = smaller
-        part = images[start : start + size]
-        missing = size - part.shape[0]
-        if missing > 0:
-            part = torch.cat([part, part.new_zeros([missing, part.shape[1], part.shape[2], part.shape[3]])])
-        parts.append(part)
-        start += size
-    return parts
+def without_batches(detector: Detector) -> Detector:
+    """Return the detector inside of `FixedBatches`, or the detector itself."""
+    return cast(Detector, detector.detector) if isinstance(detector, FixedBatches) else detector
 
 
 class _Detect(nn.Module):

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from lensbox.artifact.metadata import ArtifactMetadata, Canvas
 from lensbox.common.errors import ArtifactError
-from lensbox.ops.canvas import fit_to_canvases, restore_boxes, restore_points
+from lensbox.ops.canvas import cut_into_batches, fit_to_canvases, restore_boxes, restore_points
 from lensbox.runtime.artifact import Artifact
 
 # Canvases, uint8 [B, c, h, w] on the device, contiguous, with B from 1, and thresholds of scores and IoU, to
@@ -21,9 +21,12 @@ class DetectOnlyMethods:
     They are those that `lensbox export` gives to a detector that brings none itself.
     """
 
-    def __init__(self, run: Run, canvas: Canvas, device: torch.device, has_loss: bool = True) -> None:
-        """has_loss: not where the detector has one of its own, which lies in its TorchScript artifact."""
-        self._run = run
+    def __init__(
+        self, run: Run, canvas: Canvas, device: torch.device, has_loss: bool = True, batch: int | None = None
+    ) -> None:
+        """has_loss: not where the detector has one of its own, which lies in its TorchScript artifact.
+        batch: the one size of batches that `run` takes; None for any."""
+        self._run = in_batches(run, batch)
         self._canvas = canvas
         self._device = device
         self.loss = torch.ops.lensbox.masked_giou_loss if has_loss else None
@@ -66,9 +69,21 @@ class DetectOnlyMethods:
         return restore_points(points, geometry)
 
 
+def in_batches(run: Run, batch: int | None) -> Run:
+    """Return a `Run` for any batch, which it cuts and fills if `run` takes batches of one size only."""
+    if batch is None:
+        return run
+
+    def cut(images: Tensor, score_threshold: float, iou_threshold: float) -> Mapping[str, Tensor]:
+        parts = [run(part, score_threshold, iou_threshold) for part in cut_into_batches(images, [batch])]
+        return {name: torch.cat([part[name] for part in parts])[: len(images)] for name in parts[0]}
+
+    return cut
+
+
 def detect_only_artifact(run: Run, metadata: ArtifactMetadata, device: torch.device) -> Artifact:
     """Return the artifact whose `detect` is `run`."""
-    methods = DetectOnlyMethods(run, metadata.canvas, device, "loss" in metadata.methods)
+    methods = DetectOnlyMethods(run, metadata.canvas, device, "loss" in metadata.methods, metadata.batch)
     return Artifact(methods, metadata, device)
 
 

@@ -78,13 +78,14 @@ def found_by(path: Path, canvases: Tensor, score: float, slots: int) -> list[Fou
 
 
 @pytest.mark.parametrize("kind", ["torchscript", "onnx", "aoti"])
-@pytest.mark.parametrize("name", ANY_BATCH)
+@pytest.mark.parametrize("name", [*ANY_BATCH, *FIXED_BATCH])
 def test_files_find_what_the_library_finds(
     name: str, kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     example, canvases, expected = example_of(name, monkeypatch)
     path = tmp_path / f"detector.{kind}"
-    metadata = save_artifact(example.detector, path, kind=kind)
+    batches = (1,) if name in FIXED_BATCH and kind != "torchscript" else ()
+    metadata = save_artifact(example.detector, path, kind=kind, batches=batches)
     slots = int(metadata.output["boxes"]["shape"][1])
     assert_alike(expected, found_by(path, canvases, example.score, slots), example.score)
     if kind == "onnx" and runner_onnxruntime() is None:
@@ -94,22 +95,13 @@ def test_files_find_what_the_library_finds(
         assert_alike(expected, trial.detect((example.score, IOU), 2, metadata.classes, slots), example.score)
 
 
-@pytest.mark.parametrize("name", FIXED_BATCH)
-def test_networks_that_fix_the_batch_are_torchscript_files_alone(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("kind", ["onnx", "aoti"])
+def test_networks_that_fix_the_batch_name_the_way_out(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    example, canvases, expected = example_of(name, monkeypatch)
-    path = tmp_path / "detector.pt"
-    metadata = save_artifact(example.detector, path)
-    slots = int(metadata.output["boxes"]["shape"][1])
-    assert_alike(expected, found_by(path, canvases, example.score, slots), example.score)
-    with RunnerTrial(built_runner(), path.read_bytes(), "detector.pt", "cpu", canvases) as trial:
-        assert_alike(expected, trial.detect((example.score, IOU), 3, metadata.classes, slots), example.score)
-    for kind in ("onnx", "aoti"):
-        with pytest.raises(
-            ArtifactError, match="the network takes batches of one size: --format torchscript"
-        ):
-            save_artifact(example.detector, path, kind=kind)
+    example, _, _ = example_of("rtdetr", monkeypatch)
+    with pytest.raises(ArtifactError, match=r"batches of one size: --batch 1"):
+        save_artifact(example.detector, tmp_path / "detector", kind=kind)
 
 
 def test_the_service_finds_what_ultralytics_finds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

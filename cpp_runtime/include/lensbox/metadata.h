@@ -115,6 +115,7 @@ struct Metadata {
   std::optional<Precision> precision;  // none: float32
   std::vector<CarriedLibrary> libraries;
   std::optional<Compiled> compiled;  // of a package of machine code only
+  int64_t batch = 0;                 // the one size of batches that its detect takes; 0: any
 };
 
 }  // namespace lensbox

@@ -264,6 +264,7 @@ Metadata read_fields(const Json& document, const fs::path& artifact) {
   metadata.precision = read_precision(root);
   metadata.libraries = read_libraries(root);
   metadata.compiled = read_compiled(root);
+  if (root.has("batch")) metadata.batch = root["batch"].integer(1, INT32_MAX);
   metadata.torch_version = root["torch_version"].text();
   metadata.ops = read_ops(root["ops"]);
   metadata.methods = read_methods(root["methods"]);

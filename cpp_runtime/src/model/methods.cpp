@@ -80,6 +80,14 @@ at::Tensor restore_canvas_points(const at::Tensor& points, const at::Tensor& geo
   return (points - part(of_points, 2)) / part(of_points, 0);
 }
 
+// Return a batch of `size` canvases: black ones behind those that are there.
+at::Tensor filled(const at::Tensor& canvases, int64_t size) {
+  if (canvases.size(0) == size) return canvases;
+  std::vector<int64_t> missing = canvases.sizes().vec();
+  missing[0] = size - canvases.size(0);
+  return at::cat({canvases, at::zeros(missing, canvases.options())});
+}
+
 }  // namespace
 
 ScriptMethods::ScriptMethods(torch::jit::Module module) : module_(std::move(module)) {}
@@ -102,6 +110,7 @@ DetectOnlyMethods::DetectOnlyMethods(DetectCode run, const Metadata& metadata, c
     : run_(std::move(run)),
       device_(device),
       canvas_(metadata.reading.canvas),
+      batch_(metadata.batch),
       methods_(metadata.methods),
       outputs_{"boxes", "scores", "counts"} {
   if (!metadata.classes.empty()) outputs_.push_back("labels");
@@ -143,10 +152,22 @@ std::vector<at::Tensor> DetectOnlyMethods::detect(const at::Tensor& canvases, do
   TORCH_CHECK(fits && canvases.scalar_type() == at::kByte, "canvases must be uint8 [B, ", canvas_.channels,
               ", ", canvas_.height, ", ", canvas_.width, "] on ", device_, " with B at least 1, got ",
               canvases.scalar_type(), " ", canvases.sizes(), " on ", canvases.device());
-  std::vector<at::Tensor> found = run_(canvases.contiguous(), score_threshold, iou_threshold);
-  TORCH_CHECK(found.size() == outputs_.size(), "it must give ", outputs_.size(), " tensors, got ",
-              found.size());
-  return found;
+  const int64_t step = batch_ == 0 ? canvases.size(0) : batch_;
+  std::vector<std::vector<at::Tensor>> outputs(outputs_.size());
+  for (int64_t first = 0; first < canvases.size(0); first += step) {
+    const at::Tensor part = canvases.slice(0, first, first + step);
+    const auto found = run_(filled(part, step).contiguous(), score_threshold, iou_threshold);
+    TORCH_CHECK(found.size() == outputs_.size(), "it must give ", outputs_.size(), " tensors, got ",
+                found.size());
+    for (size_t i = 0; i < found.size(); ++i) {
+      outputs[i].push_back(found[i].slice(0, 0, part.size(0)));
+    }
+  }
+  std::vector<at::Tensor> joined;
+  for (const std::vector<at::Tensor>& parts : outputs) {
+    joined.push_back(parts.size() == 1 ? parts[0] : at::cat(parts));
+  }
+  return joined;
 }
 
 c10::IValue DetectOnlyMethods::detect_named(const std::vector<at::Tensor>& found) const {

@@ -50,7 +50,7 @@ using DetectCode = std::function<std::vector<at::Tensor>(const at::Tensor& canva
 // there.
 //
 // The code in the file checks nothing, so canvases other than uint8 [B, c, h, w] on the device, with B from
-// 1, are refused.
+// 1, are refused. Where it takes batches of one size, batches are cut, and the last is filled with black.
 class DetectOnlyMethods final : public Methods {
  public:
   DetectOnlyMethods(DetectCode run, const Metadata& metadata, c10::Device device);
@@ -69,6 +69,7 @@ class DetectOnlyMethods final : public Methods {
   DetectCode run_;
   c10::Device device_;
   Canvas canvas_;
+  int64_t batch_;
   std::vector<std::string> methods_;
   std::vector<std::string> outputs_;
 };

@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 import torch
-from built_runner import built_runner
+from built_runner import built_runner, runner_onnxruntime
 from torch import Tensor, nn
 from unusual_detectors import FittingItsOwnWay, LosingItsOwnWay
 from user_detectors import RedAndBlue
 
 from lensbox.common.errors import ArtifactError
-from lensbox.export.formats.traced import cut_into_batches
 from lensbox.export.pipeline import ExportOptions, Plan, make_artifact, save_artifact
+from lensbox.ops.canvas import cut_into_batches
 from lensbox.runtime import load_artifact
 
 Answer = dict[str, Tensor]
@@ -63,10 +63,25 @@ def test_a_detector_that_cannot_be_compiled_is_traced(
         save_artifact(Uncompiled(), tmp_path / "a.pt", trace=False)
 
 
-@pytest.mark.parametrize("sizes", [(8,), (2, 8)])
-def test_a_network_of_fixed_batches_takes_any_batch(sizes: tuple[int, ...], tmp_path: Path) -> None:
-    save_artifact(OfEight(), tmp_path / "a.pt", 0.2, batches=sizes)
-    artifact = load_artifact(tmp_path / "a.pt")
+@pytest.mark.parametrize(
+    ("kind", "sizes"),
+    [
+        ("torchscript", (8,)),
+        ("torchscript", (2, 8)),
+        ("onnx", (2,)),
+        pytest.param("aoti", (8,), marks=pytest.mark.exhaustive),
+    ],
+)
+def test_a_network_of_fixed_batches_takes_any_batch(
+    kind: str, sizes: tuple[int, ...], tmp_path: Path
+) -> None:
+    runner = built_runner() if kind != "onnx" or runner_onnxruntime() else None
+    metadata = save_artifact(
+        OfEight(), tmp_path / "a", 0.2, kind=kind, batches=sizes, parity=True, runner=runner
+    )
+    assert metadata.batch == (None if kind == "torchscript" else sizes[0])
+    assert {row.batch for row in metadata.parity} >= {1, 2, 7, 32}
+    artifact = load_artifact(tmp_path / "a")
     canvases = torch.randint(0, 256, (11, 3, 192, 320), dtype=torch.uint8)
     for batch in (0, 1, 3, 11):
         found = artifact.detect_named(canvases[:batch])
@@ -109,9 +124,11 @@ def test_own_methods_cannot_be_traced(make: type[nn.Module], tmp_path: Path) -> 
         save_artifact(detector, tmp_path / "a.pt", trace=True)
 
 
-def test_a_specialised_batch_names_the_way_out(tmp_path: Path) -> None:
-    with pytest.raises(ArtifactError, match=r"--format torchscript --batch 1"):
+def test_a_file_of_one_graph_names_the_way_out(tmp_path: Path) -> None:
+    with pytest.raises(ArtifactError, match=r"--batch 1 \(or another size\)"):
         save_artifact(OfEight(), tmp_path / "a.onnx", kind="onnx")
+    with pytest.raises(ArtifactError, match=r"batches must be one size .*, got 2, 8"):
+        save_artifact(OfEight(), tmp_path / "a.onnx", kind="onnx", batches=(2, 8))
 
 
 @pytest.mark.gpu
