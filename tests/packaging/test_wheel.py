@@ -50,7 +50,7 @@ def environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """
     folder = tmp_path_factory.mktemp("environment")
     venv.create(folder, with_pip=False, symlinks=True)
-    site = Path(sysconfig.get_path("purelib", "venv", vars={"base": str(folder)}))
+    site = Path(sysconfig.get_path("purelib", "posix_prefix", vars={"base": str(folder)}))
     install = (sys.executable, "-m", "pip", "--python", folder / "bin" / "python", "install")
     subprocess.run([*install, "--no-deps", "--no-index", wheel], check=True, capture_output=True, timeout=300)
     (site / "others.pth").write_text(sysconfig.get_path("purelib") + "\n")
