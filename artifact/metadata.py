@@ -1,42 +1,40 @@
 """The metadata of an artifact, and `lensbox.json`, the form in which a file stores it.
 
-The limits equal those in `lensbox.model.specification`, so every exported file can be read. The C++
-runtime reads the same file by the rules in `docs/artifact.md`.
+The C++ runtime reads the same file by the rules in `docs/artifact.md`.
 """
 
 import json
-import math
-import re
 from collections.abc import Mapping
 from dataclasses import field
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import (
-    AfterValidator,
-    ConfigDict,
-    Field,
-    TypeAdapter,
-    ValidationError,
-    ValidationInfo,
-    field_validator,
-)
+from pydantic import AfterValidator, Field, TypeAdapter, ValidationError, ValidationInfo, field_validator
 from pydantic.dataclasses import dataclass
 
-from lensbox.artifact.self_test import Fraction, NonNegative, SelfTest
+from lensbox.artifact.self_test import NonNegative, SelfTest
+from lensbox.common.fields import (
+    EXTRAS,
+    STRICT,
+    Channels,
+    Classes,
+    Fraction,
+    GrayLevel,
+    Identifier,
+    Orientation,
+    Oversampling,
+    Shape,
+    Side,
+    distinct,
+    first_reason,
+)
 
 METADATA_FILE = "lensbox.json"
 FORMAT_VERSION: Final = 2
 MAX_METADATA_SIZE = 16 << 20  # bytes
 
-_CONFIG = ConfigDict(strict=True, allow_inf_nan=False)
 _OPTIONAL = ("classes", "extras", "precision", "libraries", "parity", "compiled", "batch")
-_MAX_EXTRA_SIZE = 1 << 16
-_SHOWN = 60  # characters of a wrong value, in a message
 
-Orientation = Literal["exif", "stored"]
-Identifier = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
 _Count = Annotated[int, Field(ge=0, lt=2**31)]
-_Side = Annotated[int, Field(ge=1, le=1 << 14)]
 _Feature = Annotated[str, Field(pattern=r"^[a-z0-9_.]{1,40}$")]
 _Schema = Annotated[
     str,
@@ -47,23 +45,17 @@ _Schema = Annotated[
 ]
 
 
-def _gray_or_rgb(channels: int) -> int:
-    if channels == 2:
-        raise ValueError("must be 1 or 3")
-    return channels
-
-
-@dataclass(frozen=True, config=_CONFIG)
+@dataclass(frozen=True, config=STRICT)
 class Canvas:
     """The canvas that images are fitted to.
 
     height, width: in pixels. channels: 1 (gray) or 3 (RGB). fill: gray level of the padding.
     """
 
-    height: _Side
-    width: _Side
-    channels: Annotated[int, Field(ge=1, le=3), AfterValidator(_gray_or_rgb)] = 1
-    fill: Annotated[int, Field(ge=0, le=255)] = 0
+    height: Side
+    width: Side
+    channels: Channels = 1
+    fill: GrayLevel = 0
 
     @property
     def as_tuple(self) -> tuple[int, int, int, int]:
@@ -71,7 +63,7 @@ class Canvas:
         return self.height, self.width, self.channels, self.fill
 
 
-@dataclass(frozen=True, config=_CONFIG)
+@dataclass(frozen=True, config=STRICT)
 class Reading:
     """The rule by which image files are read for a detector.
 
@@ -81,7 +73,7 @@ class Reading:
     """
 
     orientation: Orientation = "exif"
-    jpeg_oversampling: Annotated[int, Field(ge=0, le=1000)] = 2
+    jpeg_oversampling: Oversampling = 2
 
     def asked(self, orientation: Orientation | None, full_size: bool = False) -> "Reading":
         """Return a copy with this orientation, unless it is None, and without reduced scales if asked.
@@ -93,7 +85,7 @@ class Reading:
         return Reading(orientation or self.orientation, 0 if full_size else self.jpeg_oversampling)
 
 
-@dataclass(frozen=True, config=_CONFIG)
+@dataclass(frozen=True, config=STRICT)
 class Thresholds:
     """The default thresholds of `detect`."""
 
@@ -101,7 +93,7 @@ class Thresholds:
     iou_threshold: Fraction
 
 
-@dataclass(frozen=True, config=_CONFIG)
+@dataclass(frozen=True, config=STRICT)
 class Extra:
     """A further output for each detection, beside box, score and label.
 
@@ -109,15 +101,8 @@ class Extra:
     of the photograph; or "values".
     """
 
-    shape: Annotated[tuple[Annotated[int, Field(ge=1, le=_MAX_EXTRA_SIZE)], ...], Field(max_length=8)]
+    shape: Shape
     kind: Literal["points", "values"]
-
-    @field_validator("shape")
-    @classmethod
-    def _check_size(cls, shape: tuple[int, ...]) -> tuple[int, ...]:
-        if math.prod(shape) > _MAX_EXTRA_SIZE:
-            raise ValueError(f"must have a product of at most {_MAX_EXTRA_SIZE}")
-        return shape
 
     @field_validator("kind")
     @classmethod
@@ -127,7 +112,7 @@ class Extra:
         return kind
 
 
-@dataclass(frozen=True, config=_CONFIG)
+@dataclass(frozen=True, config=STRICT)
 class Precision:
     """A precision other than float32, and how far it moved the detections at export.
 
@@ -144,7 +129,7 @@ class Precision:
     max_score_change: NonNegative
 
 
-@dataclass(frozen=True, config=_CONFIG)
+@dataclass(frozen=True, config=STRICT)
 class Parity:
     """The distance of a file's detections from PyTorch's, at export, on one runtime and batch size.
 
@@ -164,7 +149,7 @@ class Parity:
     milliseconds: NonNegative
 
 
-@dataclass(frozen=True, config=_CONFIG)
+@dataclass(frozen=True, config=STRICT)
 class Library:
     """A shared library in the artifact's entry `extra/ops/NAME`, and what it was built for."""
 
@@ -174,7 +159,7 @@ class Library:
     platform: str
 
 
-@dataclass(frozen=True, config=_CONFIG)
+@dataclass(frozen=True, config=STRICT)
 class Compiled:
     """The machine that a package of machine code was compiled for.
 
@@ -196,24 +181,7 @@ class Compiled:
         return architecture
 
 
-def _distinct(values: tuple[Any, ...]) -> tuple[Any, ...]:
-    names = [getattr(value, "name", value) for value in values]
-    if len(set(names)) < len(names):
-        raise ValueError("must have different names")
-    return values
-
-
-def _usable(extras: Mapping[str, Extra]) -> Mapping[str, Extra]:
-    taken = {"boxes", "scores", "counts", "labels"} & extras.keys()
-    if taken:
-        raise ValueError(f"must have names other than {', '.join(sorted(taken))}")
-    return extras
-
-
-_ClassName = Annotated[str, Field(min_length=1, max_length=200)]
-
-
-@dataclass(frozen=True, config=_CONFIG)
+@dataclass(frozen=True, config=STRICT)
 class ArtifactMetadata:
     """The content of `lensbox.json`.
 
@@ -241,12 +209,10 @@ class ArtifactMetadata:
     defaults: Thresholds
     ops: Annotated[tuple[_Schema, ...], Field(max_length=1000)]
     methods: tuple[Identifier, ...]
-    classes: Annotated[tuple[_ClassName, ...], Field(max_length=10_000), AfterValidator(_distinct)] = ()
-    extras: Annotated[Mapping[Identifier, Extra], Field(max_length=100), AfterValidator(_usable)] = field(
-        default_factory=dict
-    )
+    classes: Classes = ()
+    extras: Annotated[Mapping[Identifier, Extra], EXTRAS] = field(default_factory=dict)
     precision: Precision | None = None
-    libraries: Annotated[tuple[Library, ...], Field(max_length=16), AfterValidator(_distinct)] = ()
+    libraries: Annotated[tuple[Library, ...], Field(max_length=16), AfterValidator(distinct)] = ()
     parity: Annotated[tuple[Parity, ...], Field(max_length=1000)] = ()
     compiled: Compiled | None = None
     batch: Annotated[int, Field(ge=1, lt=2**31)] | None = None
@@ -300,7 +266,7 @@ class ArtifactMetadata:
         try:
             return _adapter.validate_json(text)
         except ValidationError as error:
-            raise ValueError(f"it is malformed: {_reason(error)}") from error
+            raise ValueError(f"it is malformed: {first_reason(error)}") from error
 
 
 _adapter = TypeAdapter(ArtifactMetadata)
@@ -316,16 +282,3 @@ def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _no_constant(name: str) -> Any:
     raise ValueError(f"{name} is no number of JSON")
-
-
-def _reason(error: ValidationError) -> str:
-    """Return the first error, such as "canvas.height must be less than or equal to 16384, got 20000"."""
-    first = error.errors(include_url=False)[0]
-    path = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in first["loc"])[1:]
-    if first["type"] == "missing":
-        return f"it lacks the entry {path!r}"
-    if first["type"] == "self_test":  # names its own path and value
-        return first["msg"]
-    rule = re.sub(r"^(\w+ should|Value error, must)", "must", first["msg"])
-    value = json.dumps(first["input"], default=str)
-    return f"{path} {rule}, got {value if len(value) <= _SHOWN else value[:_SHOWN] + '...'}"

@@ -9,9 +9,11 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler, ValidationInfo
+from pydantic import BaseModel, Field, GetCoreSchemaHandler, ValidationInfo
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 from torch import Tensor
+
+from lensbox.common.fields import STRICT, Fraction
 
 MAX_PIXELS = 1 << 20
 DEVICES = ("cpu", "cuda")
@@ -19,7 +21,6 @@ DEVICES = ("cpu", "cuda")
 _FLOAT32_MAX = torch.finfo(torch.float32).max
 Number = Annotated[float, Field(ge=-_FLOAT32_MAX, le=_FLOAT32_MAX)]
 NonNegative = Annotated[float, Field(ge=0, le=_FLOAT32_MAX)]
-Fraction = Annotated[float, Field(ge=0, le=1)]
 
 
 @dataclass(frozen=True)
@@ -103,7 +104,7 @@ _Box = tuple[Number, Number, Number, Number]
 
 
 class _Model(BaseModel):
-    model_config = ConfigDict(strict=True, allow_inf_nan=False, frozen=True)
+    model_config = {**STRICT, "frozen": True}
 
 
 class _Image(_Model):

@@ -12,7 +12,7 @@ def conv_norm(inputs: int, outputs: int, kernel: int = 1, stride: int = 1, group
 
 
 def make_activation(name: str) -> nn.Module:
-    """Return the activation of this name, one of `config.ACTIVATIONS`."""
+    """Return the activation of this name, an `Activation` of `config`."""
     return nn.Hardswish(inplace=True) if name == "hardswish" else nn.ReLU(inplace=True)
 
 

@@ -10,8 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lensbox.artifact.metadata import ArtifactMetadata, Orientation, Reading
+from lensbox.artifact.metadata import ArtifactMetadata, Reading
 from lensbox.common.errors import InputError
+from lensbox.common.fields import Orientation
 from lensbox.common.tile_spec import Tiles, TileSpec, tile_spec
 from lensbox.runtime.box_loss import BoxPairs, Losses, is_giou_loss, losses
 from lensbox.runtime.captured_detect import CapturedDetect, Found, Thresholds

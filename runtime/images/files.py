@@ -9,8 +9,9 @@ from typing import TypeVar
 
 from torch import Tensor
 
-from lensbox.artifact.metadata import Canvas, Orientation, Reading
+from lensbox.artifact.metadata import Canvas, Reading
 from lensbox.common.errors import InputError, system_reason
+from lensbox.common.fields import Orientation
 from lensbox.runtime.images.decoder import decode_photo
 from lensbox.runtime.images.limits import ImageLimits
 from lensbox.runtime.images.photo import Photo

@@ -8,7 +8,8 @@ from typing import Protocol, TypeVar
 
 import torch
 
-from lensbox.artifact.metadata import ArtifactMetadata, Orientation, Reading
+from lensbox.artifact.metadata import ArtifactMetadata, Reading
+from lensbox.common.fields import Orientation
 from lensbox.serve.engine.errors import NotReadyError, OverloadError
 from lensbox.serve.engine.jobs import Job
 

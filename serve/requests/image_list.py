@@ -7,7 +7,7 @@ from typing import Annotated, NamedTuple, TypeVar
 from fastapi import Request
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
-from lensbox.artifact.metadata import Orientation
+from lensbox.common.fields import Orientation
 from lensbox.common.tile_spec import tile_spec
 from lensbox.serve.requests.errors import ApiError, shown
 from lensbox.serve.requests.form import form_parts, is_form, media_type

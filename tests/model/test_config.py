@@ -18,15 +18,15 @@ def test_json_gives_the_same_config_back(name: str) -> None:
 @pytest.mark.parametrize(
     ("field", "value", "message"),
     [
-        ("stem_width", 0, "stem_width must be a positive integer, got 0"),
-        ("pyramid_width", 8.0, "pyramid_width must be a positive integer, got 8.0"),
-        ("stem_width", True, "stem_width must be a positive integer, got True"),
-        ("widths", (8, 8, 8), r"widths must hold 4 values, one per stride \(4, 8, 16, 32\), got \(8, 8, 8\)"),
-        ("widths", (8, 8, 8, -1), r"widths must hold positive integers, got \(8, 8, 8, -1\)"),
-        ("depths", (0, 1, 1, -1), "depths must hold integers of at least 0"),
-        ("depthwise_kernels", (3, 3, 4, 5), "depthwise_kernels must hold odd positive integers"),
-        ("dense", (True, False, 1, False), "dense must hold booleans"),
-        ("dense_heads", "yes!", "dense_heads must hold 4 values"),
+        ("stem_width", 0, "stem_width must be greater than or equal to 1, got 0"),
+        ("pyramid_width", 8.0, "pyramid_width must be a valid integer, got 8.0"),
+        ("stem_width", True, "stem_width must be a valid integer, got true"),
+        ("widths", (8, 8, 8), r"it lacks the entry 'widths\[3\]'"),
+        ("widths", (8, 8, 8, -1), r"widths\[3\] must be greater than or equal to 1, got -1"),
+        ("depths", (0, 1, 1, -1), r"depths\[3\] must be greater than or equal to 0, got -1"),
+        ("depthwise_kernels", (3, 3, 4, 5), r"depthwise_kernels\[2\] must be odd, got 4"),
+        ("dense", (True, False, 1, False), r"dense\[2\] must be a valid boolean, got 1"),
+        ("dense_heads", "yes!", "dense_heads must be a valid tuple"),
     ],
 )
 def test_bad_fields_are_named_with_their_value(field: str, value: Any, message: str) -> None:
@@ -35,9 +35,7 @@ def test_bad_fields_are_named_with_their_value(field: str, value: Any, message: 
 
 
 def test_json_with_other_fields_is_refused() -> None:
-    values = json.loads(DetectorConfig().to_json())
-    for changed in ({**values, "extra": 1}, {k: v for k, v in values.items() if k != "widths"}, [1]):
-        with pytest.raises(ValueError, match="must have the fields"):
-            DetectorConfig.from_json(json.dumps(changed))
-    with pytest.raises(ValueError, match="config is not JSON"):
-        DetectorConfig.from_json("{")
+    values = {**json.loads(DetectorConfig().to_json()), "extra": 1}
+    for text in (json.dumps(values), "[1]", "{"):
+        with pytest.raises(ValueError, match=r"the detector's config is wrong: "):
+            DetectorConfig.from_json(text)

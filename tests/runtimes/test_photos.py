@@ -13,8 +13,9 @@ from cpp_runtime.photo_pixels import CanvasSize, cpp_photos
 from exif_files import broken_exif, exif, jpeg_with_exif, odd_exif, png_with_exif
 from torch import Tensor
 
-from lensbox.artifact.metadata import Canvas, Orientation, Reading
+from lensbox.artifact.metadata import Canvas, Reading
 from lensbox.common.errors import InputError
+from lensbox.common.fields import Orientation
 from lensbox.ops import letterbox
 from lensbox.runtime.images.files import read_photo
 

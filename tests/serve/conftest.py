@@ -20,7 +20,8 @@ from png_files import png_file
 from small_detectors import save_random_artifact
 from waiting import PATIENCE, wait_until
 
-from lensbox.artifact.metadata import Orientation, Reading
+from lensbox.artifact.metadata import Reading
+from lensbox.common.fields import Orientation
 from lensbox.runtime.artifact import Artifact
 from lensbox.runtime.box_loss import BoxPairs, Losses
 from lensbox.runtime.detection import Detections
