@@ -5,7 +5,6 @@ import re
 import shutil
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from importlib.metadata import metadata
 from pathlib import Path
@@ -13,7 +12,8 @@ from pathlib import Path
 import pytest
 from built_runner import built_runner, path_with_build_tools
 from page_blocks import REPOSITORY, assert_prints, commands, read_blocks
-from serve_process import PATIENCE, ServeProcess
+from serve_process import ServeProcess
+from waiting import PATIENCE
 
 BLOCKS = read_blocks("docs/quickstart.md")
 SETUP, *STEPS = BLOCKS
@@ -73,11 +73,7 @@ class Shell:
 
     def _serve(self) -> str:
         self.server = ServeProcess(self.clone / "mine.pt")
-        until = time.monotonic() + PATIENCE
-        while "ready:" not in self.server.log:
-            assert self.server.process.poll() is None, self.server.log
-            assert time.monotonic() < until, self.server.log
-            time.sleep(0.05)
+        self.server.ready()
         return self._without_paths(self.server.log)
 
     def _without_paths(self, text: str) -> str:

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 import torch
 from built_runner import REPOSITORY, built_runner
-from serve_process import PATIENCE, running_service
+from serve_process import running_service
+from waiting import PATIENCE
 
 from lensbox.common.samples import save_photos
 from lensbox.export.pipeline import save_artifact

@@ -76,7 +76,7 @@ class Instance:
         self._call_limit = math.inf  # seconds
         self._call_begun = math.inf  # start of the current call of the model, of `time.monotonic`
         self._logged_call = math.inf  # start of the last call that was logged as stuck
-        self._seconds_per_image = 0.0
+        self.seconds_per_image = 0.0  # an average over the last ten or so batches
         self._artifact: Artifact | None = None
 
     def start(self) -> None:
@@ -219,9 +219,8 @@ class Instance:
             self._batch = batch = []
             seconds = time.monotonic() - begun
             self._on_batch(images, seconds, waited)
-            # An average over the last ten or so batches.
-            weight = _PACE_WEIGHT if self._seconds_per_image else 1.0
-            self._seconds_per_image += weight * (seconds / images - self._seconds_per_image)
+            weight = _PACE_WEIGHT if self.seconds_per_image else 1.0
+            self.seconds_per_image += weight * (seconds / images - self.seconds_per_image)
             self._running = 0
 
     def _start_up(self) -> Artifact | None:
@@ -245,7 +244,7 @@ class Instance:
             # A small job waits for small jobs, one part of a large job before each batch of them, and for
             # the running batch.
             before = min(before, 2 * (self._queue.images_before_small + self._largest))
-        expected = self._seconds_per_image * before
+        expected = self.seconds_per_image * before
         if 0 < deadline - time.monotonic() < 2 * expected:
             raise OverloadError(
                 f"the jobs before it take {expected:.2f} seconds, more than half of its time; try again later"

@@ -1,6 +1,7 @@
 """The outermost middleware: gives each request its IDs, counts it and logs it."""
 
 import logging
+import re
 import time
 from typing import Any
 
@@ -14,6 +15,7 @@ _log = logging.getLogger("lensbox.serve.access")
 _NO_ENDPOINT = "none"  # the route of a request that matches no endpoint
 _CLIENT_GONE = 499  # nginx's status for a client that hung up
 _LONGEST_PATH = 1000
+_ADDRESS = re.compile(r"[0-9A-Fa-f.:]{2,45}(%[0-9A-Za-z]{1,16})?")
 # Asked every few seconds by machines: logged at debug.
 _PROBES = frozenset({"/livez", "/readyz", "/healthz", "/metrics", "/v2/health/live", "/v2/health/ready"})
 
@@ -64,6 +66,8 @@ def _log_request(level: int, scope: Scope, status: int, seconds: float, ids: Req
     # As received: line breaks are percent-encoded.
     path = scope.get("raw_path", b"")[:_LONGEST_PATH].decode("ascii", "backslashreplace")
     host, port = scope.get("client") or ("", 0)
+    if host and not _ADDRESS.fullmatch(host):  # X-Forwarded-For may hold any text
+        host = "invalid"
     milliseconds = round(1000 * seconds, 3)
     fields: dict[str, Any] = {
         "method": scope["method"],

@@ -185,6 +185,10 @@ class FrontEnds:
         self._by_file[file] = front_end
         self._epoll.register(file, select.EPOLLIN)
 
+    @property
+    def connected(self) -> list[FrontEnd]:
+        return list(self._by_file.values())
+
     def receive(self, timeout: float) -> None:
         """Wait up to `timeout` seconds for a message, and handle all that have arrived."""
         for file, _ in self._events(timeout):
@@ -214,7 +218,7 @@ class FrontEnds:
 
     def end(self, timeout: float) -> None:
         """End the connections after sending all replies. timeout: seconds per front end."""
-        for front_end in list(self._by_file.values()):
+        for front_end in self.connected:
             front_end.link.flush(timeout)
             # Explicitly: a process that hangs in a driver call keeps its sockets open.
             front_end.link.end()

@@ -27,7 +27,7 @@ from lensbox.serve.processes.shared_memory import Arena, aligned, packed, packed
 _log = logging.getLogger(__name__)
 
 _RETRY = 0.05  # seconds between attempts to connect
-_FIRST_ATTEMPTS = 5.0  # seconds for the first attempts of all engines; a connection takes milliseconds
+FIRST_ATTEMPTS = 5.0  # seconds for the first attempts of all engines; a connection takes milliseconds
 
 Result = TypeVar("Result")
 
@@ -134,7 +134,7 @@ class RemoteEngine:
 
         future.add_done_callback(tell_cancelled)
         link.send(packed_whole((number, data, blocks, time.monotonic(), deadline)))
-        if self._is_lone and threading.get_ident() == self._loop_thread:
+        if self.is_lone and threading.get_ident() == self._loop_thread:
             self._wait.begin()
             self._stay_awake()
         return future
@@ -150,13 +150,13 @@ class RemoteEngine:
         return not self._thread.is_alive()
 
     @property
-    def _is_lone(self) -> bool:
+    def is_lone(self) -> bool:
         """Whether a single job is in flight, so that the event loop may have nothing else to do."""
         return len(self._pending) == 1
 
     def _stay_awake(self) -> None:
         """Keep the event loop from sleeping, by a callback in its next iteration."""
-        if self._is_lone and self._wait.goes_on and self._loop is not None:
+        if self.is_lone and self._wait.goes_on and self._loop is not None:
             self._loop.call_soon(self._stay_awake)
 
     def _why_not(self) -> str:
@@ -262,7 +262,7 @@ class RemoteEngines(Engines):
         request.
         """
         super().start()
-        until = time.monotonic() + _FIRST_ATTEMPTS
+        until = time.monotonic() + FIRST_ATTEMPTS
         for engine in self._remote:
             engine.wait_for_first_attempt(max(0.0, until - time.monotonic()))
 

@@ -30,8 +30,8 @@ _log = logging.getLogger(__name__)
 
 _TICK = 0.1  # seconds between checks for signals
 _STABLE = 30.0  # seconds after which earlier failures of a process are forgotten
-_SILENCE = 30.0  # seconds without a heartbeat after which a front end is killed
-_ENGINE_SILENCE = 10.0  # the same for an engine, after the time in which it should have ended itself
+SILENCE = 30.0  # seconds without a heartbeat after which a front end is killed
+ENGINE_SILENCE = 10.0  # the same for an engine, after the time in which it should have ended itself
 _LONGEST_PAUSE = 10.0  # seconds between restarts of a process that keeps ending
 
 
@@ -42,7 +42,7 @@ class EngineStartError(LensboxError):
 
 
 @dataclass
-class _Child:
+class Child:
     """A process and how to start it.
 
     slot: its name in the shared metrics. patience: maximum seconds without a heartbeat, given the seconds
@@ -110,7 +110,7 @@ def _run(
         slot, peers = f"frontend-{number}", Peers(heartbeats, number)
         arguments = (slot, log, settings, listener, addresses, key_file, peers)
         name = f"front end {number + 1}"
-        frontends.append(_Child(name, slot, frontend_main, arguments, heartbeat, lambda _: _SILENCE))
+        frontends.append(Child(name, slot, frontend_main, arguments, heartbeat, lambda _: SILENCE))
     children = [*engines, *frontends]
     said_ready = False
     try:
@@ -118,7 +118,7 @@ def _run(
             if key_file is not None:  # for front ends that start later; logs changes for all of them
                 key_file.refresh()
             for child in children:
-                _keep_alive(child, context, restarts)
+                keep_alive(child, context, restarts)
             if not said_ready and all(child.ready for child in engines):
                 said_ready = True
                 _log.info("ready: %s on %s", settings.artifact, url)
@@ -134,20 +134,20 @@ def _run(
     return None
 
 
-def _engine(number: int, settings: Settings, address: EngineAddress, log: LogStyle) -> _Child:
+def _engine(number: int, settings: Settings, address: EngineAddress, log: LogStyle) -> Child:
     slot, heartbeat = f"engine-{number}", Heartbeat()
-    return _Child(
+    return Child(
         f"the engine on {address.device}",
         slot,
         engine_main,
         (slot, log, settings, address, heartbeat),
         heartbeat,
-        lambda loading: settings.call_limit(loading) + _ENGINE_SILENCE,
+        lambda loading: settings.call_limit(loading) + ENGINE_SILENCE,
         reports=True,
     )
 
 
-def _keep_alive(child: _Child, context: Any, restarts: Restarts) -> None:
+def keep_alive(child: Child, context: Any, restarts: Restarts) -> None:
     """Start a process that is not running; check one that is."""
     if child.status is not None:
         _read_status(child)
@@ -170,9 +170,9 @@ def _keep_alive(child: _Child, context: Any, restarts: Restarts) -> None:
         _log.error("%s cannot be started, is tried again: %s", child.name, error or type(error).__name__)
 
 
-def _start(child: _Child, context: Any) -> None:
+def _start(child: Child, context: Any) -> None:
     """Start a process. Raise if the fork server is gone or ends meanwhile."""
-    _ensure_fork_server()
+    ensure_fork_server()
     arguments, status, sender = child.arguments, None, None
     if child.reports:
         status, sender = context.Pipe(duplex=False)
@@ -191,7 +191,7 @@ def _start(child: _Child, context: Any) -> None:
     child.process, child.status, child.started = process, status, time.monotonic()
 
 
-def _ensure_fork_server() -> None:
+def ensure_fork_server() -> None:
     """Start the fork server unless it runs, with SIGINT blocked: it does not ignore Ctrl+C at first."""
     resource_tracker.ensure_running()  # the fork server needs it; starting it unblocks SIGINT
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
@@ -201,7 +201,7 @@ def _ensure_fork_server() -> None:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _check_heartbeat(child: _Child) -> None:
+def _check_heartbeat(child: Child) -> None:
     """Kill a process whose event loop stands still, so that its clients see closed connections."""
     patience = child.patience(child.loading)
     if child.heartbeat.silence() > patience:
@@ -210,7 +210,7 @@ def _check_heartbeat(child: _Child) -> None:
         child.process.kill()
 
 
-def _read_status(child: _Child) -> None:
+def _read_status(child: Child) -> None:
     assert child.status is not None
     if not child.status.poll():
         return
@@ -230,7 +230,7 @@ def _read_status(child: _Child) -> None:
     child.status = None
 
 
-def _end_in_order(frontends: Sequence[_Child], is_ready: bool) -> None:
+def _end_in_order(frontends: Sequence[Child], is_ready: bool) -> None:
     """End the front ends, which answer accepted requests first; they need the engines until then.
 
     `Shutdown` limits the time of this process, and all others end with it.

@@ -25,7 +25,7 @@ async def receive(
     """Return the whole body, and when it must be answered.
 
     limit: bytes. deadline: the client's own; `answer_timeout` after the end of the body may come sooner.
-    Raises ApiError: 400 empty, 408 too slow, 413 too large; DeadlineError.
+    Raises ApiError: 400 empty, 408 too slow, 413 too large, 504 after the deadline.
     """
     body = await _read(request, limit, settings.body_timeout, deadline)
     return body, deadline.or_sooner(settings.answer_timeout)
@@ -71,10 +71,11 @@ async def _read(request: Request, limit: int, timeout: float, deadline: Deadline
     try:
         body = await _within(min(timeout, deadline.left), _collect(request, limit))
     except TimeoutError:
+        close = {"Connection": "close"}  # what comes next could be the rest of the body or another request
         if not deadline.left:
-            raise deadline.error() from None
+            raise ApiError(504, "deadline_exceeded", str(deadline.error()), close) from None
         message = f"the body must arrive within {timeout:g} seconds; it was still incomplete"
-        raise ApiError(408, "body_timeout", message, {"Connection": "close"}) from None
+        raise ApiError(408, "body_timeout", message, close) from None
     if not body:
         raise ApiError(400, "empty_body", "the body must not be empty, got 0 bytes")
     return body

@@ -17,9 +17,9 @@ import PIL.Image
 import PIL.ImageOps
 import pytest
 from made_up_service import made_up_service
-from serve_process import PATIENCE
 from small_detectors import SHALLOW
 from user_detectors import Landmarks, RedAndBlue
+from waiting import PATIENCE
 
 from lensbox.client import Detection, ImageDetections
 from lensbox.client.output import CSV_COLUMNS, make_format

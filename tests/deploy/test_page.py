@@ -13,7 +13,8 @@ import PIL.Image
 import pytest
 from deployed import DEPLOY, REPOSITORY, documents, instructions, read_yaml, settings_of, validate
 from page_blocks import read_blocks
-from serve_process import PATIENCE, running_service
+from serve_process import running_service
+from waiting import PATIENCE
 
 BLOCKS = [block.text for block in read_blocks("docs/deploy.md")]
 HELM = os.environ.get("LENSBOX_HELM") or shutil.which("helm")

@@ -3,15 +3,16 @@
 import contextlib
 import re
 import signal
+import ssl
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
-# How long a test waits, in seconds, for something that is sure to come. A GPU may need most of it to warm up.
-PATIENCE = 120
+import httpx
+from waiting import PATIENCE, wait_until
+
 SERVE_COMMAND = [sys.executable, "-m", "lensbox.common", "serve", "--device", "cpu", "--threads", "1"]
 
 
@@ -53,12 +54,41 @@ class ServeProcess:
         found = re.search(r"listening on (https?://127\.0\.0\.1:\d+)", self.log)
         return found.group(1) if found else None
 
+    def ready(self, verify: ssl.SSLContext | bool = True) -> str:
+        """Wait until all engines are ready; return the address. verify: of httpx."""
+
+        def is_ready() -> bool:
+            if (url := self.url()) is None:
+                return False
+            try:
+                response = httpx.get(f"{url}/readyz", timeout=PATIENCE, verify=verify)
+            except httpx.TransportError:
+                return False
+            return response.status_code == 200 and "missing" not in response.json()
+
+        wait_until(is_ready)
+        return self.url() or ""
+
+    def refusal(self) -> str:
+        """Wait until the process has exited with 3; return the message."""
+        assert self.process.wait(PATIENCE) == 3, self.log
+        self.thread.join(PATIENCE)
+        assert "Traceback" not in self.log
+        assert self.lines[-1].startswith("lensbox serve: cannot start: ")
+        return self.lines[-1]
+
     def end(self, number: signal.Signals) -> int:
         """Send a signal and return the exit code."""
         self.process.send_signal(number)
         code = self.process.wait(PATIENCE)
         self.thread.join(PATIENCE)
         return code
+
+    def __enter__(self) -> "ServeProcess":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def close(self) -> None:
         """Kill the process."""
@@ -70,13 +100,6 @@ class ServeProcess:
 @contextlib.contextmanager
 def running_service(artifact: Path, *options: str) -> Iterator[str]:
     """Run a service; yield its address once it is ready."""
-    server = ServeProcess(artifact, *options)
-    try:
-        until = time.monotonic() + PATIENCE
-        while "ready:" not in server.log:
-            assert server.process.poll() is None, server.log
-            assert time.monotonic() < until, server.log
-            time.sleep(0.05)
-        yield server.url() or ""
-    finally:
-        server.close()
+    with ServeProcess(artifact, *options) as process:
+        wait_until(lambda: process.url() is not None and "ready:" in process.log)
+        yield process.url() or ""

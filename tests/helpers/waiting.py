@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable
 
-PATIENCE = 60.0  # seconds: reaching it is a failure, not a measurement
+PATIENCE = 120.0  # seconds: reaching it is a failure, not a measurement. A GPU may need most of it to warm up
 
 
 def wait_until(condition: Callable[[], bool]) -> None:

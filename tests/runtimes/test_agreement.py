@@ -17,8 +17,9 @@ import pytest
 import torch
 from built_runner import built_runner
 from PIL.Image import Transpose
-from serve_process import PATIENCE, running_service
+from serve_process import running_service
 from torch import Tensor
+from waiting import PATIENCE
 
 from lensbox.common.samples import DRAWN_BOXES, save_photos
 from lensbox.export.pipeline import save_artifact

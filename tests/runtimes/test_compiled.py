@@ -10,7 +10,8 @@ import torch
 from altered_packages import Change, compiled_for, no_machine_code, without
 from damaged_files import rewritten
 from runtimes.asking import LOW, answer, assert_same, numbers, run
-from serve_process import PATIENCE, running_service
+from serve_process import running_service
+from waiting import PATIENCE
 
 from lensbox.export.pipeline import save_artifact
 from lensbox.model import FaceDetector

@@ -4,7 +4,6 @@ import contextlib
 import io
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,11 +13,9 @@ import numpy as np
 import PIL.Image
 import pytest
 import torch
-import uvicorn
-from fastapi import FastAPI
-from png_files import png_file
+from services import Encode, Running, Start, client_of, running
 from small_detectors import save_random_artifact
-from waiting import PATIENCE, wait_until
+from waiting import PATIENCE
 
 from lensbox.artifact.metadata import Reading
 from lensbox.common.fields import Orientation
@@ -29,35 +26,11 @@ from lensbox.runtime.images.photo import Photo
 from lensbox.runtime.loading import load_artifact
 from lensbox.runtime.self_test import SelfTestReport
 from lensbox.serve.http.app import create_app
-from lensbox.serve.http.listener import listen, url_of
-from lensbox.serve.http.server import uvicorn_config
-from lensbox.serve.http.service import Service
 from lensbox.serve.settings import Settings
 
 
-@dataclass
-class Running:
-    """A service that runs: a client of it, and what it keeps inside."""
-
-    client: httpx.Client
-    service: Service
-    stop: Callable[[], None]  # asks for the end and does not wait for it
-
-
-StartService = Callable[..., Running]
-
-
-@pytest.fixture(scope="session", autouse=True)
-def _one_thread() -> Iterator[None]:
-    """One thread for each inference: on a busy machine torch's threads spin, waiting for each other."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 @pytest.fixture(scope="session")
-def artifact_path(_one_thread: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def artifact_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return save_random_artifact(tmp_path_factory.mktemp("artifact"))
 
 
@@ -68,15 +41,13 @@ def artifact(artifact_path: Path) -> Artifact:
 
 
 @pytest.fixture
-def start_service() -> Iterator[StartService]:
-    """Starts a service over `load` with the settings of the test. All end with the test."""
+def start_service() -> Iterator[Start]:
+    """Start a service over `load` with the settings of the test. All end with the test."""
     with contextlib.ExitStack() as stack:
 
         def start(load: Callable[[], Any], tracing: Any = None, **settings: Any) -> Running:
             chosen = Settings(artifact=Path("unused"), **settings)
-            app = create_app(chosen, load=load, tracing=tracing)
-            client, stop = stack.enter_context(_running(app, chosen))
-            return Running(client, app.state.service, stop)
+            return stack.enter_context(running(create_app(chosen, load=load, tracing=tracing), chosen))
 
         yield start
 
@@ -84,63 +55,8 @@ def start_service() -> Iterator[StartService]:
 @pytest.fixture(scope="session")
 def client(artifact_path: Path) -> Iterator[httpx.Client]:
     """A client of a service over the real artifact, with small limits."""
-    with _client_of(artifact_path) as client:
+    with client_of(artifact_path) as client:
         yield client
-
-
-@pytest.fixture(scope="session", name="client_of")
-def _client_of_artifact() -> Callable[[Path], contextlib.AbstractContextManager[httpx.Client]]:
-    return _client_of
-
-
-@contextlib.contextmanager
-def _client_of(artifact: Path) -> Iterator[httpx.Client]:
-    settings = Settings(
-        artifact=artifact,
-        device="cpu",
-        threads=1,
-        max_body_bytes=2 << 20,
-        max_json_bytes=1 << 20,
-        max_pixels=1_000_000,
-        max_boxes=100,
-    )
-    with _running(create_app(settings), settings) as (client, _):
-        wait_until(lambda: client.get("/readyz").status_code == 200)
-        yield client
-
-
-@contextlib.contextmanager
-def _running(app: FastAPI, settings: Settings) -> Iterator[tuple[httpx.Client, Callable[[], None]]]:
-    config = uvicorn_config(app, settings, "critical")
-    with _serving(config) as (url, stop), httpx.Client(base_url=url, timeout=PATIENCE) as client:
-        # The socket takes connections at once; an answer means that the app has started.
-        client.get("/healthz")
-        yield client, stop
-
-
-@contextlib.contextmanager
-def _serving(config: uvicorn.Config) -> Iterator[tuple[str, Callable[[], None]]]:
-    """Runs a server in a thread; gives its URL and a function that asks for its end."""
-    listener = listen("127.0.0.1", 0)
-    url = url_of(listener)
-    server = uvicorn.Server(config)
-    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
-    thread.start()
-
-    def stop() -> None:
-        server.should_exit = True
-
-    try:
-        yield url, stop
-    finally:
-        stop()
-        thread.join(PATIENCE)
-        assert not thread.is_alive()
-
-
-@pytest.fixture(scope="session", name="wait_until")
-def _wait_until() -> Callable[[Callable[[], bool]], None]:
-    return wait_until
 
 
 class FakeArtifact:
@@ -216,15 +132,9 @@ def fake() -> Iterator[FakeArtifact]:
 
 
 @pytest.fixture
-def start(start_service: StartService, fake: FakeArtifact) -> Callable[..., Running]:
-    """Starts a service over the fake artifact with the settings of the test, and waits until it is ready."""
-
-    def start(**settings: Any) -> Running:
-        running = start_service(lambda: fake, **settings)
-        wait_until(lambda: running.client.get("/readyz").status_code == 200)
-        return running
-
-    return start
+def start(start_service: Start, fake: FakeArtifact) -> Start:
+    """Start a service over the fake artifact with the settings of the test, and wait until it is ready."""
+    return lambda **settings: start_service(lambda: fake, **settings).ready()
 
 
 @pytest.fixture(scope="session")
@@ -236,8 +146,8 @@ def photograph() -> np.ndarray[Any, Any]:
 
 
 @pytest.fixture(scope="session")
-def encode(photograph: np.ndarray[Any, Any]) -> Callable[..., bytes]:
-    """Gives the bytes of the picture as a file: encode("PNG"), encode("PNG", "L")."""
+def encode(photograph: np.ndarray[Any, Any]) -> Encode:
+    """Give the bytes of the picture as a file: encode("PNG"), encode("PNG", "L")."""
 
     def encode(format_name: str, mode: str = "RGB", **options: Any) -> bytes:
         buffer = io.BytesIO()
@@ -248,16 +158,6 @@ def encode(photograph: np.ndarray[Any, Any]) -> Callable[..., bytes]:
 
 
 @pytest.fixture(scope="session")
-def png(encode: Callable[..., bytes]) -> bytes:
+def png(encode: Encode) -> bytes:
     """The picture as a PNG file."""
     return encode("PNG")
-
-
-@pytest.fixture(scope="session")
-def empty_png() -> Callable[[int, int], bytes]:
-    """Gives a PNG file that claims a width and a height and holds no pixels."""
-
-    def make(width: int, height: int) -> bytes:
-        return png_file(width, height, pixels=b"")
-
-    return make

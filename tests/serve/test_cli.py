@@ -5,15 +5,17 @@ import os
 import re
 import signal
 import socket
-import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 import torch
-from serve_process import PATIENCE, SERVE_COMMAND, ServeProcess
+from png_files import png_file
+from serve_process import ServeProcess
+from services import Encode, connect
+from waiting import PATIENCE, wait_until
 
 from lensbox.common.errors import ExitCode
 from lensbox.common.main import main
@@ -23,22 +25,19 @@ from lensbox.serve.cli import GROUPS, serve
 
 @pytest.fixture(scope="module")
 def process(artifact_path: Path) -> Iterator[ServeProcess]:
-    process = ServeProcess(artifact_path, "--max-pixels", "1000000")
-    yield process
-    process.close()
+    with ServeProcess(artifact_path, "--max-pixels", "1000000") as process:
+        yield process
 
 
 @pytest.fixture(scope="module")
-def client(process: ServeProcess, wait_until: Callable[..., None]) -> Iterator[httpx.Client]:
+def client(process: ServeProcess) -> Iterator[httpx.Client]:
     """A client of the process, once that is ready."""
-    wait_until(lambda: process.url() is not None)
-    with httpx.Client(base_url=process.url() or "", timeout=PATIENCE) as client:
-        wait_until(lambda: process.url() is not None and client.get("/readyz").status_code == 200)
+    with httpx.Client(base_url=process.ready(), timeout=PATIENCE) as client:
         yield client
 
 
 def test_the_process_answers_like_the_artifact(
-    client: httpx.Client, artifact: Artifact, encode: Callable[..., bytes]
+    client: httpx.Client, artifact: Artifact, encode: Encode
 ) -> None:
     file = encode("JPEG")
     found = artifact.detect_image(artifact.read_photo(file))
@@ -68,13 +67,13 @@ def test_the_process_answers_like_the_artifact(
 
 
 def test_nothing_that_a_client_sends_ends_the_process(
-    client: httpx.Client, process: ServeProcess, png: bytes, empty_png: Callable[[int, int], bytes]
+    client: httpx.Client, process: ServeProcess, png: bytes
 ) -> None:
     bad_images = [
         b"",
         os.urandom(100_000),
         png[:-100],
-        empty_png(2**31 - 1, 2**31 - 1),
+        png_file(2**31 - 1, 2**31 - 1, pixels=b""),
         bytes((16 << 20) + 1),
     ]
     for content in bad_images:
@@ -85,9 +84,7 @@ def test_nothing_that_a_client_sends_ends_the_process(
         response = client.post("/v1/loss", json={"predictions": ragged, "targets": ragged})
         assert response.status_code == 422
     for raw in (b"\x16\x03\x01 no HTTP\r\n\r\n", b"POST /v1/detect HTTP/1.1\r\nContent-Length: -5\r\n\r\n"):
-        host, port = client.base_url.host, client.base_url.port
-        assert port is not None
-        with socket.create_connection((host, port), PATIENCE) as connection:
+        with connect(client) as connection:
             connection.sendall(raw)
             assert connection.recv(100).startswith(b"HTTP/1.1 400 ")
     assert client.get("/readyz").status_code == 200
@@ -99,98 +96,67 @@ def test_sigterm_ends_the_process_in_order(client: httpx.Client, process: ServeP
     assert process.end(signal.SIGTERM) == 0
     assert "ready: " in process.log
     assert "Traceback" not in process.log
-
-
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_during_the_load(
-    artifact_path: Path, wait_until: Callable[..., None], number: signal.Signals
-) -> None:
-    process = ServeProcess(artifact_path)
-    try:
-        wait_until(lambda: process.url() is not None)
-        assert process.end(number) == 0
-        assert "Traceback" not in process.log
-    finally:
-        process.close()
-
-
-def test_lines_of_a_text_log_begin_with_their_time(
-    artifact_path: Path, wait_until: Callable[..., None]
-) -> None:
-    process = ServeProcess(artifact_path)
-    try:
-        wait_until(lambda: "ready: " in process.log)
-    finally:
-        process.close()
-    assert process.lines
     for line in process.lines:
         assert re.match(r"20\d\d-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} [A-Z]+: ", line), line
 
 
-def test_every_line_of_a_json_log_is_an_object(artifact_path: Path, wait_until: Callable[..., None]) -> None:
-    process = ServeProcess(artifact_path, "--log-format", "json")
-    try:
-        wait_until(lambda: process.url() is not None and "ready: " in process.log)
-        assert httpx.get(f"{process.url()}/v1/model").status_code == 200
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_during_the_load(artifact_path: Path, number: signal.Signals) -> None:
+    with ServeProcess(artifact_path) as process:
+        wait_until(lambda: process.url() is not None)
+        assert process.end(number) == 0
+        assert "Traceback" not in process.log
+
+
+def test_every_line_of_a_json_log_is_an_object(artifact_path: Path) -> None:
+    with ServeProcess(artifact_path, "--log-format", "json") as process:
+        assert httpx.get(f"{process.ready()}/v1/model").status_code == 200
         assert process.end(signal.SIGTERM) == 0
-    finally:
-        process.close()
-    entries = [json.loads(line) for line in process.lines]
-    assert {"lensbox.serve.http.server", "lensbox.serve.access", "uvicorn.error"} <= {
-        entry["logger"] for entry in entries
-    }
+    loggers = {json.loads(line)["logger"] for line in process.lines}
+    assert {"lensbox.serve.http.server", "lensbox.serve.access", "uvicorn.error"} <= loggers
 
 
-def _refusal(*options: str, **environment: str) -> str:
-    """Return the message of `lensbox serve` when it exits with 3."""
-    result = subprocess.run(
-        [*SERVE_COMMAND, "--port", "0", "--log-level", "critical", *options],
-        env={**os.environ, **environment},
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-    )
-    assert result.returncode == 3, result.stderr
-    assert result.stderr.startswith("lensbox serve: cannot start: ")
-    assert result.stderr.count("\n") == 1
-    return result.stderr
+_without_gpu = pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
+_ONE_FRONT_END = pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="needs Linux' shared memory")
 
 
-def test_a_missing_artifact(tmp_path: Path) -> None:
-    message = _refusal("--artifact", str(tmp_path / "nothing.pt"))
-    assert f"there is no file nothing.pt in {tmp_path}; `lensbox export` writes one" in message
-
-
-def test_a_missing_op_library(artifact_path: Path, tmp_path: Path) -> None:
-    library = str(tmp_path / "missing.so")
-    message = _refusal("--artifact", str(artifact_path), LENSBOX_OPS_LIBRARY=library)
-    assert f"op library was not found. Looked at: {library}. To mend it, " in message
-
-
-@pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
-def test_a_missing_gpu(artifact_path: Path) -> None:
-    assert "got 'cuda' with torch" in _refusal("--artifact", str(artifact_path), "--device", "cuda")
-    assert "got 'cuda:1' with torch" in _refusal("--artifact", str(artifact_path), "--device", "cuda:1")
-
-
-def test_a_port_in_use(artifact_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("options", "library", "message"),
+    [
+        ("--artifact {tmp}/nothing.pt", "", "there is no file nothing.pt in {tmp}; `lensbox export` writes"),
+        ("", "{tmp}/missing.so", "op library was not found. Looked at: {tmp}/missing.so. To mend it, "),
+        ("--api-keys-file {tmp}/nothing", "", "{tmp}/nothing cannot be used: No such file or directory"),
+        ("--port {port}", "", "127.0.0.1 port {port} cannot be listened on: "),
+        pytest.param("--device cuda", "", "got 'cuda' with torch", marks=_without_gpu),
+        pytest.param("--device cuda:1", "", "got 'cuda:1' with torch", marks=_without_gpu),
+        pytest.param("--frontends 1 --artifact {tmp}/noise.pt", "", "noise.pt", marks=_ONE_FRONT_END),
+    ],
+)
+def test_refuses_to_start_with_one_message(
+    artifact_path: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    options: str,
+    library: str,
+    message: str,
+) -> None:
+    (tmp_path / "noise.pt").write_bytes(b"noise" * 100)
     with socket.create_server(("127.0.0.1", 0)) as other:
-        port = str(other.getsockname()[1])
-        message = _refusal("--artifact", str(artifact_path), "--port", port)
-    assert f"127.0.0.1 port {port} cannot be listened on: " in message
-    assert "--port chooses another" in message
+        given, variable, expected = (
+            text.format(tmp=tmp_path, port=other.getsockname()[1]) for text in (options, library, message)
+        )
+        if variable:
+            monkeypatch.setenv("LENSBOX_OPS_LIBRARY", variable)
+        with ServeProcess(artifact_path, "--log-level", "critical", *given.split()) as process:
+            assert expected in process.refusal()
+    assert len(process.lines) == 1
 
 
-def test_a_variable_that_nothing_reads(artifact_path: Path) -> None:
-    options = ["--device", "cuda:9", "--log-level", "warning", "--log-format", "json"]
-    result = subprocess.run(
-        [*SERVE_COMMAND, "--port", "0", "--artifact", str(artifact_path), *options],
-        env={**os.environ, "LENSBOX_PORT": "9000"},
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-    )
-    entry = json.loads(result.stderr.splitlines()[0])
+def test_a_variable_that_nothing_reads(artifact_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LENSBOX_PORT", "9000")
+    with ServeProcess(artifact_path, "--device", "cuda:9", "--log-format", "json") as process:
+        process.refusal()
+    entry = json.loads(process.lines[0])
     assert entry["level"] == "warning"
     assert entry["message"].startswith("the environment variable LENSBOX_PORT has no effect")
 

@@ -5,7 +5,6 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ import httpx
 import PIL.Image
 import pytest
 from page_blocks import commands, read_blocks
+from services import Encode
 
 _BLOCKS = read_blocks("docs/clients.md")
 _ADDRESS = "127.0.0.1:8000"
@@ -20,9 +20,7 @@ _SERVE = "lensbox serve"  # which the fixture stands for
 
 
 @pytest.fixture(scope="module")
-def folder(
-    artifact_path: Path, tmp_path_factory: pytest.TempPathFactory, encode: Callable[..., bytes]
-) -> Path:
+def folder(artifact_path: Path, tmp_path_factory: pytest.TempPathFactory, encode: Encode) -> Path:
     """The reader's own, with a photograph and an artifact."""
     folder = tmp_path_factory.mktemp("reader")
     (folder / "grace_hopper.jpg").write_bytes(encode("JPEG"))

@@ -5,13 +5,13 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from free_port import free_port
 from page_blocks import read_blocks
-from serve_process import PATIENCE
+from services import Encode
+from waiting import PATIENCE
 
 import lensbox.serve
 from lensbox.common.main import main
@@ -43,9 +43,7 @@ def test_every_metric_is_documented() -> None:
     assert [name for name in sorted(names) if not re.search(rf"`{name}(_total)?`", _TEXT)] == []
 
 
-def test_the_block_for_production_works(
-    tmp_path: Path, artifact_path: Path, encode: Callable[..., bytes]
-) -> None:
+def test_the_block_for_production_works(tmp_path: Path, artifact_path: Path, encode: Encode) -> None:
     ((_, block),) = [block for block in read_blocks("docs/service.md") if block.language == "bash"]
     (tmp_path / "detector.pt").symlink_to(artifact_path)
     (tmp_path / "photo.jpg").write_bytes(encode("JPEG"))

@@ -8,14 +8,15 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 from problems import problem_of
-from serve_process import PATIENCE, ServeProcess
+from serve_process import ServeProcess
+from waiting import PATIENCE, wait_until
 
 # Images take an hour to decode.
 _STUCK_DECODER = """
@@ -44,8 +45,6 @@ time.sleep(3600)
 time.sleep(3600)
 """
 
-WaitUntil = Callable[..., None]
-
 
 @contextlib.contextmanager
 def _running(process: ServeProcess) -> Iterator[ServeProcess]:
@@ -56,7 +55,7 @@ def _running(process: ServeProcess) -> Iterator[ServeProcess]:
 
 
 @contextlib.contextmanager
-def _stuck(artifact: Path, wait_until: WaitUntil, *options: str) -> Iterator[tuple[ServeProcess, list[Any]]]:
+def _stuck(artifact: Path, *options: str) -> Iterator[tuple[ServeProcess, list[Any]]]:
     """A service one of whose decoders is stuck with a request, and what that request is answered."""
     answers: list[Any] = []
     with _running(ServeProcess(artifact, *options, before=_STUCK_DECODER)) as process:
@@ -80,8 +79,8 @@ def _stuck(artifact: Path, wait_until: WaitUntil, *options: str) -> Iterator[tup
                 thread.join(PATIENCE)
 
 
-def test_a_stuck_decoder_does_not_outlive_the_timeout(artifact_path: Path, wait_until: WaitUntil) -> None:
-    with _stuck(artifact_path, wait_until, "--shutdown-timeout", "1") as (process, answers):
+def test_a_stuck_decoder_does_not_outlive_the_timeout(artifact_path: Path) -> None:
+    with _stuck(artifact_path, "--shutdown-timeout", "1") as (process, answers):
         assert process.end(signal.SIGTERM) == 0
         wait_until(lambda: bool(answers))
         assert answers[0].status_code == 503
@@ -90,16 +89,14 @@ def test_a_stuck_decoder_does_not_outlive_the_timeout(artifact_path: Path, wait_
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_second_signal_ends_the_process_at_once(
-    artifact_path: Path, wait_until: WaitUntil, number: signal.Signals
-) -> None:
-    with _stuck(artifact_path, wait_until, "--shutdown-timeout", "3600") as (process, _):
+def test_a_second_signal_ends_the_process_at_once(artifact_path: Path, number: signal.Signals) -> None:
+    with _stuck(artifact_path, "--shutdown-timeout", "3600") as (process, _):
         process.process.send_signal(signal.SIGTERM)
         wait_until(lambda: "Shutting down" in process.log)
         assert process.end(number) == 128 + number
 
 
-def test_readyz_turns_before_requests_are_refused(artifact_path: Path, wait_until: WaitUntil) -> None:
+def test_readyz_turns_before_requests_are_refused(artifact_path: Path) -> None:
     with (
         _running(
             ServeProcess(artifact_path, "--shutdown-delay", "3600", "--shutdown-timeout", "8")
@@ -116,7 +113,7 @@ def test_readyz_turns_before_requests_are_refused(artifact_path: Path, wait_unti
         assert process.process.wait(PATIENCE) == 0
 
 
-def test_a_signal_during_the_imports(artifact_path: Path, wait_until: WaitUntil) -> None:
+def test_a_signal_during_the_imports(artifact_path: Path) -> None:
     with _running(ServeProcess(artifact_path, before=_SLOW_IMPORT)) as process:
         wait_until(lambda: "importing" in process.log)
         assert process.end(signal.SIGTERM) == 0

@@ -1,7 +1,6 @@
 """Several engines as one."""
 
 import threading
-from collections.abc import Callable
 from concurrent.futures import Future
 from pathlib import Path
 from types import SimpleNamespace
@@ -9,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from waiting import wait_until
 
 from lensbox.serve.engine.engines import Engines
 from lensbox.serve.engine.errors import NotReadyError, OverloadError
@@ -97,9 +97,7 @@ def test_starts_and_stops_all() -> None:
     assert all(engine.stopped for engine in all_of_them)
 
 
-def test_fails_to_start_if_one_engine_fails(
-    monkeypatch: pytest.MonkeyPatch, wait_until: Callable[[Callable[[], bool]], None]
-) -> None:
+def test_fails_to_start_if_one_engine_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[Exception | None] = []
     failed = threading.Event()
 

@@ -1,4 +1,4 @@
-"""Too much work, slow clients, clients that leave, and the end of the service.
+"""Too much work, slow clients, clients that leave, deadlines, and the end of the service.
 
 Nothing here depends on speed: the fake artifact holds an inference until the test lets it go.
 """
@@ -6,148 +6,112 @@ Nothing here depends on speed: the fake artifact holds an inference until the te
 import asyncio
 import socket
 import threading
-from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
-import httpx
 import pytest
 import torch
 from problems import problem_of
+from services import Running, Start, connect
+from waiting import PATIENCE, wait_until
 
 from lensbox.runtime.images.photo import Photo
 from lensbox.serve.http.admission import Admission
 from lensbox.serve.requests import decoding
 
-WaitUntil = Callable[[Callable[[], bool]], None]
-
 _LOSS = {"predictions": [[0, 0, 1, 1]], "targets": [[0, 0, 1, 1]]}
 
 
-class Requests:
-    """Requests sent from threads, so that a test can go on while they wait."""
-
-    def __init__(self, client: httpx.Client) -> None:
-        self.client = client
-        self.responses: list[httpx.Response] = []
-        self.threads: list[threading.Thread] = []
-
-    def send(self, path: str, **body: Any) -> None:
-        """Sends a POST request and does not wait for its answer."""
-
-        def ask() -> None:
-            self.responses.append(self.client.post(path, **body))
-
-        self.threads.append(threading.Thread(target=ask))
-        self.threads[-1].start()
-
-    def statuses(self) -> list[int]:
-        """Waits for every answer."""
-        for thread in self.threads:
-            thread.join(60)
-        return sorted(response.status_code for response in self.responses)
-
-
-def _occupy(running: Any, fake: Any, wait_until: WaitUntil, png: bytes) -> Requests:
-    """Starts one inference that lasts until the gate opens."""
+def _occupied(running: Running, fake: Any, png: bytes) -> Running:
+    """Start one inference that lasts until the gate opens."""
     fake.gate.clear()
-    requests = Requests(running.client)
-    requests.send("/v1/detect", content=png)
+    running.send("/v1/detect", content=png)
     wait_until(lambda: len(fake.calls) == 1)
-    return requests
+    return running
 
 
-def _connect(running: Any, head: str, *headers: str) -> socket.socket:
-    """A connection over which a POST request with an incomplete body has been sent."""
-    url = running.client.base_url
-    connection = socket.create_connection((url.host, url.port), timeout=60)
-    lines = [f"POST {head}", f"Host: {url.host}", *headers, "Content-Length: 1000", "", "abc"]
+def _begun(running: Running, *headers: str) -> socket.socket:
+    """Send a request with an incomplete body over a new connection."""
+    connection = connect(running.client)
+    lines = ["POST /v1/detect HTTP/1.1", "Host: x", *headers, "Content-Length: 1000", "", "abc"]
     connection.sendall("\r\n".join(lines).encode())
     return connection
 
 
-def test_a_full_queue_answers_503(
-    start: Callable[..., Any], fake: Any, wait_until: WaitUntil, png: bytes
-) -> None:
-    running = start(queue_size=1)
+def test_a_full_queue_answers_503(start: Start, fake: Any, png: bytes) -> None:
+    running = _occupied(start(queue_size=1), fake, png)
     client = running.client
-    requests = _occupy(running, fake, wait_until, png)
-    requests.send("/v1/detect", content=png)
+    running.send("/v1/detect", content=png)
     wait_until(lambda: running.service.engine.waiting == 1)
     for response in (client.post("/v1/detect", content=png), client.post("/v1/loss", json=_LOSS)):
-        assert response.status_code == 503
-        assert response.headers["retry-after"] == "1"
-        assert problem_of(response) == {
-            "code": "overloaded",
-            "message": "1 jobs already wait for the model; try again later",
-        }
+        assert (response.status_code, response.headers["retry-after"]) == (503, "1")
+        message = "1 jobs already wait for the model; try again later"
+        assert problem_of(response) == {"code": "overloaded", "message": message}
     # The event loop is free meanwhile.
     assert client.get("/healthz").status_code == client.get("/readyz").status_code == 200
     fake.gate.set()
-    assert requests.statuses() == [200, 200]
+    assert running.statuses() == [200, 200]
     assert client.post("/v1/detect", content=png).status_code == 200
 
 
-def test_too_many_requests_in_progress_answer_503(
-    start: Callable[..., Any], fake: Any, wait_until: WaitUntil, png: bytes
-) -> None:
-    running = start(max_requests=2)
-    requests = _occupy(running, fake, wait_until, png)
-    with _connect(running, "/v1/detect HTTP/1.1"):  # one that sends its body slowly counts too
+def test_too_many_requests_in_progress_answer_503(start: Start, fake: Any, png: bytes) -> None:
+    running = _occupied(start(max_requests=2), fake, png)
+    with _begun(running):  # a request that sends its body slowly counts, too
         wait_until(lambda: running.service.in_progress == 2)
         response = running.client.post("/v1/loss", json=_LOSS)
         assert response.status_code == 503
         assert problem_of(response)["message"] == "2 requests are already in progress; try again later"
-    # The slow one has hung up: its place is free again.
+    # The slow client has hung up: its place is free again.
     wait_until(lambda: running.service.in_progress == 1)
     fake.gate.set()
     assert running.client.post("/v1/loss", json=_LOSS).status_code == 200
-    assert requests.statuses() == [200]
+    assert running.statuses() == [200]
     wait_until(lambda: running.service.in_progress == 0)  # given back after the last byte has gone
 
 
-def test_a_client_that_hangs_up_costs_no_inference(
-    start: Callable[..., Any], fake: Any, wait_until: WaitUntil, png: bytes
-) -> None:
-    running = start()
-    requests = _occupy(running, fake, wait_until, png)
-    url = running.client.base_url
-    with socket.create_connection((url.host, url.port), timeout=60) as connection:
+def test_a_client_that_hangs_up_costs_no_inference(start: Start, fake: Any, png: bytes) -> None:
+    running = _occupied(start(), fake, png)
+    with connect(running.client) as connection:
         connection.sendall(b"POST /v1/loss HTTP/1.1\r\nHost: x\r\nContent-Length: 63\r\n\r\n")
         connection.sendall(b'{"predictions": [[0, 0, 1, 1]], "targets": [[0, 0, 1, 1.0000]]}')
         wait_until(lambda: running.service.engine.waiting == 1)
     wait_until(lambda: running.service.in_progress == 1)
     fake.gate.set()
-    assert requests.statuses() == [200]
+    assert running.statuses() == [200]
     # Jobs are taken in turn, so the dropped one would have run before this one.
     assert running.client.post("/v1/detect", content=png).status_code == 200
     assert [name for name, _ in fake.calls] == ["detect", "detect"]
 
 
-def test_a_slow_body_is_cut_off(start: Callable[..., Any], wait_until: WaitUntil) -> None:
-    running = start(body_timeout=0.05)
-    with _connect(running, "/v1/detect HTTP/1.1") as connection:
+@pytest.mark.parametrize(
+    ("settings", "headers", "status", "code"),
+    [
+        ({"body_timeout": 0.05}, [], 408, "body_timeout"),
+        ({}, ["X-Request-Timeout-Ms: 50"], 504, "deadline_exceeded"),
+    ],
+)
+def test_a_slow_body_is_cut_off(
+    start: Start, settings: dict[str, float], headers: list[str], status: int, code: str
+) -> None:
+    running = start(**settings)
+    with _begun(running, *headers) as connection:
         answer = b"".join(iter(lambda: connection.recv(4096), b""))  # until the service closes the connection
     head, _, body = answer.partition(b"\r\n\r\n")
-    assert head.startswith(b"HTTP/1.1 408 ")
+    assert head.startswith(f"HTTP/1.1 {status} ".encode())
     assert b"connection: close" in head.lower()
-    assert b'"code":"body_timeout"' in body
+    assert f'"code":"{code}"'.encode() in body
     assert b"within 0.05 seconds" in body
     wait_until(lambda: running.service.in_progress == 0)  # given back after the last byte has gone
 
 
-def test_an_answer_that_takes_too_long_is_given_up(
-    start: Callable[..., Any], fake: Any, wait_until: WaitUntil, png: bytes
-) -> None:
+def test_an_answer_that_takes_too_long_is_given_up(start: Start, fake: Any, png: bytes) -> None:
     running = start(answer_timeout=1)
     fake.gate.clear()
     for _ in range(2):  # the first is running, the second never runs
         response = running.client.post("/v1/loss", json=_LOSS)
         assert response.status_code == 504
-        assert problem_of(response) == {
-            "code": "deadline_exceeded",
-            "message": "no answer within 1 seconds; try again later",
-        }
+        message = "no answer within 1 seconds; try again later"
+        assert problem_of(response) == {"code": "deadline_exceeded", "message": message}
     fake.gate.set()
     wait_until(lambda: running.service.engine.waiting == 0)
     wait_until(lambda: running.client.post("/v1/detect", content=png).status_code == 200)
@@ -155,7 +119,7 @@ def test_an_answer_that_takes_too_long_is_given_up(
 
 
 @pytest.mark.parametrize("text", ["", "0", "-1", "1.5", "soon", "86400001", "9" * 5000])
-def test_a_deadline_that_is_none_is_refused(start: Callable[..., Any], text: str) -> None:
+def test_rejects_invalid_deadlines(start: Start, text: str) -> None:
     response = start().client.post("/v1/loss", json=_LOSS, headers={"X-Request-Timeout-Ms": text})
     assert response.status_code == 422
     assert problem_of(response)["code"] == "invalid_parameter"
@@ -163,92 +127,62 @@ def test_a_deadline_that_is_none_is_refused(start: Callable[..., Any], text: str
     assert problem_of(response)["message"].startswith(rule)
 
 
-def test_a_clients_deadline_holds(
-    start: Callable[..., Any], fake: Any, wait_until: WaitUntil, png: bytes
-) -> None:
-    running = start()
-    requests = _occupy(running, fake, wait_until, png)
-    for body in ({"content": png}, {"content": png, "headers": {"X-Request-Timeout-Ms": "86400000"}}):
-        requests.send("/v1/detect", **body)
+def test_a_clients_deadline_holds(start: Start, fake: Any, png: bytes) -> None:
+    running = _occupied(start(), fake, png)
+    for headers in ({}, {"X-Request-Timeout-Ms": "86400000"}):
+        running.send("/v1/detect", content=png, headers=headers)
     wait_until(lambda: running.service.engine.waiting == 2)
-    for path, late in (("/v1/detect", {"content": png}), ("/v1/loss", {"json": _LOSS})):
-        response = running.client.post(path, **late, headers={"X-Request-Timeout-Ms": "50"})
+    bodies: dict[str, Any] = {"/v1/detect": {"content": png}, "/v1/loss": {"json": _LOSS}}
+    for path, body in bodies.items():
+        response = running.client.post(path, **body, headers={"X-Request-Timeout-Ms": "50"})
         assert response.status_code == 504
-        assert problem_of(response) == {
-            "code": "deadline_exceeded",
-            "message": "no answer within 0.05 seconds; try again later",
-        }
+        message = "no answer within 0.05 seconds; try again later"
+        assert problem_of(response) == {"code": "deadline_exceeded", "message": message}
     fake.gate.set()
-    assert requests.statuses() == [200, 200, 200]
-    # What was late has not been computed.
-    assert [name for name, _ in fake.calls] == ["detect"] * 3
+    assert running.statuses() == [200, 200, 200]
+    assert [name for name, _ in fake.calls] == ["detect"] * 3  # late jobs are not computed
 
 
-def test_a_deadline_holds_while_the_body_arrives(start: Callable[..., Any]) -> None:
-    running = start()
-    with _connect(running, "/v1/detect HTTP/1.1", "X-Request-Timeout-Ms: 50") as connection:
-        answer = connection.recv(4096)
-    assert answer.startswith(b"HTTP/1.1 504 ")
-
-
-def test_clients_in_a_hurry_do_not_make_the_service_unready(
-    start: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, wait_until: WaitUntil
+def test_short_deadlines_do_not_make_the_service_unready(
+    start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gate, begun = threading.Event(), threading.Event()
 
     def decode(*_: Any) -> Photo:
         begun.set()
-        assert gate.wait(60)
+        assert gate.wait(PATIENCE)
         return Photo.of(torch.zeros(3, 4, 5, dtype=torch.uint8))
 
     monkeypatch.setattr(decoding, "photo_from_file", decode)
-    running = start(decode_threads=1)
-    response = running.client.post("/v1/detect", content=b"a", headers={"X-Request-Timeout-Ms": "20"})
+    client = start(decode_threads=1).client
+    response = client.post("/v1/detect", content=b"a", headers={"X-Request-Timeout-Ms": "20"})
     assert response.status_code == 504
-    assert begun.wait(60)
-    assert running.client.get("/readyz").status_code == 200
+    assert begun.wait(PATIENCE)
+    assert client.get("/readyz").status_code == 200
     gate.set()
-    assert running.client.post("/v1/detect", content=b"a").status_code == 200
+    assert client.post("/v1/detect", content=b"a").status_code == 200
 
 
-def test_a_defect_is_answered_without_its_details(start: Callable[..., Any], fake: Any, png: bytes) -> None:
-    running = start()
-    fake.error = RuntimeError("secret detail")
-    response = running.client.post("/v1/detect", content=png)
-    assert response.status_code == 500
-    assert response.headers["connection"] == "close"
-    assert problem_of(response) == {
-        "code": "internal_error",
-        "message": "the service failed on this request; its log has the cause",
-    }
-    fake.error = None
-    assert running.client.post("/v1/detect", content=png).status_code == 200
-
-
-def test_the_end_waits_for_requests_in_progress(
-    start: Callable[..., Any], fake: Any, wait_until: WaitUntil, png: bytes
-) -> None:
-    running = start()
-    requests = _occupy(running, fake, wait_until, png)
-    requests.send("/v1/loss", json=_LOSS)
+def test_the_end_waits_for_requests_in_progress(start: Start, fake: Any, png: bytes) -> None:
+    running = _occupied(start(), fake, png)
+    running.send("/v1/loss", json=_LOSS)
     wait_until(lambda: running.service.engine.waiting == 1)
     running.stop()
-    wait_until(lambda: not _accepts(running))
-    assert requests.responses == []
-    fake.gate.set()
-    assert requests.statuses() == [200, 200]
 
-
-def _accepts(running: Any) -> bool:
-    url = running.client.base_url
-    try:
-        socket.create_connection((url.host, url.port), timeout=60).close()
-    except OSError:
+    def refuses() -> bool:
+        try:
+            connect(running.client).close()
+        except OSError:
+            return True
         return False
-    return True
+
+    wait_until(refuses)
+    assert running.responses == []
+    fake.gate.set()
+    assert running.statuses() == [200, 200]
 
 
-def test_a_slow_reader_is_in_progress_and_is_cut_off(start: Callable[..., Any]) -> None:
+def test_a_slow_reader_is_in_progress_and_is_cut_off(start: Start) -> None:
     service = start(send_timeout=0.2).service
     sent: list[int] = []
     in_progress: list[int] = []

@@ -5,11 +5,12 @@ import json
 import logging
 import pickle
 import socket
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from services import Start
+from waiting import wait_until
 
 from lensbox.serve.http import api_keys
 from lensbox.serve.http.api_keys import KeyFile, KeyFileError, parse_keys
@@ -125,7 +126,7 @@ def test_a_broken_file_keeps_the_keys_from_before(
 
 
 @pytest.fixture
-def guarded(start: Callable[..., Any], tmp_path: Path) -> Any:
+def guarded(start: Start, tmp_path: Path) -> Any:
     """A service with the keys of alice and bob in `tmp_path / "keys"`."""
     (tmp_path / "keys").write_text(f"alice {_ALICE}\nbob {_BOB}\n")
     return start(api_keys_file=tmp_path / "keys", max_body_bytes=100_000)
@@ -220,17 +221,13 @@ def test_leave_to_send_a_body_keeps_the_connection(guarded: Any, png: bytes) -> 
             stream.read(next(int(line[16:]) for line in lines if line.startswith(b"content-length: ")))
 
 
-def test_a_new_key_counts_while_the_service_runs(
-    guarded: Any, tmp_path: Path, wait_until: Callable[..., None]
-) -> None:
+def test_a_new_key_counts_while_the_service_runs(guarded: Any, tmp_path: Path) -> None:
     (tmp_path / "keys").write_text(f"carol {_ALICE}-2\n")
     wait_until(lambda: guarded.client.get("/v2", headers={"X-API-Key": f"{_ALICE}-2"}).status_code == 200)
     assert guarded.client.get("/v2", headers={"X-API-Key": _ALICE}).status_code == 401
 
 
-def test_logs_have_names_and_never_keys(
-    guarded: Any, caplog: pytest.LogCaptureFixture, wait_until: Callable[..., None], png: bytes
-) -> None:
+def test_logs_have_names_and_never_keys(guarded: Any, caplog: pytest.LogCaptureFixture, png: bytes) -> None:
     caplog.handler.setFormatter(JsonFormatter())
     caplog.set_level(logging.DEBUG)
     wrong = "mallory-0123456789abcdef"
@@ -248,7 +245,7 @@ def test_logs_have_names_and_never_keys(
         assert key not in caplog.text
 
 
-def test_openapi_tells_of_keys(guarded: Any, start: Callable[..., Any]) -> None:
+def test_openapi_tells_of_keys(guarded: Any, start: Start) -> None:
     plain = start().client.get("/openapi.json").json()
     assert "securitySchemes" not in plain["components"]
     document = guarded.client.get("/openapi.json").json()

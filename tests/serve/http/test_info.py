@@ -1,19 +1,18 @@
 """/healthz, /readyz and /v1/model through a service's life."""
 
 import threading
-from collections.abc import Callable
 from typing import Any
 
 import httpx
 import torch
 from problems import problem_of
+from services import Start
+from waiting import wait_until
 
 from lensbox.runtime.artifact import Artifact
 
 
-def test_a_loading_service_is_alive_but_not_ready(
-    start_service: Callable[..., Any], fake: Any, wait_until: Callable[..., None], png: bytes
-) -> None:
+def test_a_loading_service_is_alive_but_not_ready(start_service: Start, fake: Any, png: bytes) -> None:
     loading = threading.Event()
 
     def load() -> Any:
@@ -41,9 +40,7 @@ def test_a_loading_service_is_alive_but_not_ready(
     assert client.get("/readyz").json() == {"status": "ready"}
 
 
-def test_a_service_that_failed_to_load_says_why(
-    start_service: Callable[..., Any], wait_until: Callable[..., None]
-) -> None:
+def test_a_service_that_failed_to_load_says_why(start_service: Start) -> None:
     def load() -> Any:
         raise RuntimeError("the file is gone")
 
@@ -55,7 +52,7 @@ def test_a_service_that_failed_to_load_says_why(
     assert client.get("/healthz").status_code == 200
 
 
-def test_a_lost_device_ends_readiness(start: Callable[..., Any], fake: Any) -> None:
+def test_a_lost_device_ends_readiness(start: Start, fake: Any) -> None:
     client = start().client
     fake.error = fake.self_test_error = RuntimeError("CUDA error: an illegal memory access was encountered")
     response = client.post("/v1/loss", json={"predictions": [], "targets": []})

@@ -1,7 +1,6 @@
 """POST /v1/loss over a real artifact."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +9,7 @@ import pytest
 import torch
 from box_reference import loss_reference
 from problems import problem_of
+from services import Start
 from user_detectors import Brightest
 
 from lensbox.export.pipeline import save_artifact
@@ -18,7 +18,6 @@ from lensbox.serve.loading import load_model
 from lensbox.serve.settings import Settings
 
 _PREDICTIONS = [[10, 10, 30.5, 31], [40, 5.25, 60, 25], [0, 0, 8, 8], [3, 4, 9, 9]]
-_MANY = [[0, 0, 1, 1]] * 101
 _TARGETS = [[12, 9, 33, 30], [42, 8, 58, 30], [20, 20, 28, 30], [0, 0, 0, 0]]
 
 
@@ -95,14 +94,11 @@ class Distance(Brightest):
         return self.factor * ((predictions - targets) ** 2).mean()
 
 
-def test_a_loss_of_the_detector_s_own(
-    start_service: Callable[..., Any], wait_until: Callable[..., None], tmp_path: Path
-) -> None:
+def test_a_loss_of_the_detector_s_own(start_service: Start, tmp_path: Path) -> None:
     detector: Any = Distance()
     save_artifact(detector, tmp_path / "detector.pt")
     settings = Settings(artifact=tmp_path / "detector.pt", device="cpu", threads=1)
-    client = start_service(lambda: load_model(settings), max_boxes=20).client
-    wait_until(lambda: client.get("/readyz").status_code == 200)
+    client = start_service(lambda: load_model(settings), max_boxes=20).ready().client
     question: dict[str, Any] = {"predictions": _PREDICTIONS, "targets": _TARGETS}
     answer = client.post("/v1/loss", json={**question, "gradient": True}).json()
     difference = _tensor(_PREDICTIONS) - _tensor(_TARGETS)
@@ -146,11 +142,7 @@ def test_the_largest_finite_numbers_give_a_finite_loss(client: httpx.Client) -> 
     [
         (b"", 400, "empty_body"),
         (b"not json", 422, "invalid_json"),
-        (b"[" * 100_000, 422, "invalid_json"),
-        (b'{"predictions": [[NaN, 0, 1, 1]], "targets": [[0, 0, 1, 1]]}', 422, "invalid_boxes"),
-        (b'{"predictions": [[0, 0, 1, 1]]}', 422, "invalid_boxes"),
         (b'{"predictions": [[0, 0, 1]], "targets": [[0, 0, 1, 1]]}', 422, "invalid_boxes"),
-        (b'{"predictions": "\\ud800", "targets": []}', 422, "invalid_json"),
         (b" " * ((1 << 20) + 1), 413, "body_too_large"),
         (
             json.dumps(dict.fromkeys(("predictions", "targets"), [[0] * 4] * 101)).encode(),
@@ -166,14 +158,9 @@ def test_bad_bodies(client: httpx.Client, body: bytes, status: int, code: str) -
     assert client.get("/readyz").status_code == 200
 
 
-def test_a_model_without_a_loss_says_so(
-    start: Callable[..., Any],
-    fake: Any,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_model_without_a_loss_says_so(start: Start, fake: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fake.metadata, "methods", ("preprocess", "detect", "restore"))
-    with_model = start().client
-    response = with_model.post("/v1/loss", json={"predictions": _PREDICTIONS, "targets": _TARGETS})
+    response = start().client.post("/v1/loss", json={"predictions": _PREDICTIONS, "targets": _TARGETS})
     assert response.status_code == 422
     assert problem_of(response)["code"] == "no_loss"
     assert fake.calls == []

@@ -2,9 +2,6 @@
 
 import base64
 import io
-import socket
-import threading
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -12,10 +9,10 @@ import httpx
 import numpy as np
 import PIL.Image
 import pytest
+from png_files import png_file
 from problems import problem_of
-
-WaitUntil = Callable[[Callable[[], bool]], None]
-Encode = Callable[..., bytes]
+from services import Encode, Start, connect, raw
+from waiting import wait_until
 
 
 def form_of(*files: bytes) -> list[tuple[str, tuple[str, bytes]]]:
@@ -89,10 +86,8 @@ def test_parameters_of_the_query_and_of_the_body(client: httpx.Client, png: byte
     assert problem_of(twice)["code"] == "invalid_parameter"
 
 
-def test_a_bad_image_has_a_problem_in_its_place(
-    client: httpx.Client, png: bytes, empty_png: Callable[[int, int], bytes]
-) -> None:
-    bad = [b"no image", b"", empty_png(50_000, 50_000), b"II*\x00 and so on", png[: len(png) // 2]]
+def test_a_bad_image_has_a_problem_in_its_place(client: httpx.Client, png: bytes) -> None:
+    bad = [b"no image", b"", png_file(50_000, 50_000, pixels=b""), b"II*\x00 and so on", png[: len(png) // 2]]
     expected = [
         (400, "undecodable_image"),
         (400, "empty_image"),
@@ -115,26 +110,20 @@ def test_a_bad_image_has_a_problem_in_its_place(
                 assert error["error"] == alone.json()
 
 
-def test_images_of_one_request_are_computed_together(
-    start: Callable[..., Any], fake: Any, wait_until: WaitUntil, encode: Encode
-) -> None:
+def test_images_of_one_request_are_computed_together(start: Start, fake: Any, png: bytes) -> None:
     running = start(max_batch=4)
     fake.gate.clear()
-    answers: list[httpx.Response] = []
-    thread = threading.Thread(
-        target=lambda: answers.append(running.client.post("/v1/detect", files=form_of(*[encode("PNG")] * 9)))
-    )
-    thread.start()
+    running.send("/v1/detect", files=form_of(*[png] * 9))
     # The first is taken alone; seven more wait: twice a batch are on their way, and no more.
     wait_until(lambda: running.service.engine.waiting == 8 - len(fake.calls))
     fake.gate.set()
-    thread.join(60)
-    assert len(answers[0].json()["images"]) == 9
+    assert running.statuses() == [200]
+    assert len(running.responses[0].json()["images"]) == 9
     assert max(fake.batches) == 4
     assert len(fake.calls) == 9
 
 
-def test_a_request_larger_than_the_queue_is_answered(start: Callable[..., Any], png: bytes) -> None:
+def test_a_request_larger_than_the_queue_is_answered(start: Start, png: bytes) -> None:
     """It hands over no more than the queue takes, be it by number or by bytes."""
     for settings in ({"queue_size": 3}, {"queue_size": 1}, {"queue_bytes": 100_000}):
         response = start(**settings).client.post("/v1/detect", files=form_of(*[png] * 20))
@@ -142,22 +131,19 @@ def test_a_request_larger_than_the_queue_is_answered(start: Callable[..., Any], 
         assert all("detections" in answer for answer in response.json()["images"])
 
 
-def test_overload_and_deadlines_are_of_all_images(
-    start: Callable[..., Any], fake: Any, wait_until: WaitUntil, png: bytes
-) -> None:
+def test_overload_and_deadlines_are_of_all_images(start: Start, fake: Any, png: bytes) -> None:
     running = start(queue_size=1)
     client = running.client
     fake.gate.clear()
-    others = [threading.Thread(target=lambda: client.post("/v1/detect", content=png)) for _ in range(2)]
-    for number, thread in enumerate(others):
-        thread.start()
-        wait_until(lambda number=number: (len(fake.calls), running.service.engine.waiting) == (1, number))  # type: ignore[misc]
+    for waiting in range(2):
+        running.send("/v1/detect", content=png)
+        wait_until(lambda: len(fake.calls) == 1)
+        wait_until(lambda waiting=waiting: running.service.engine.waiting == waiting)  # type: ignore[misc]
     response = client.post("/v1/detect", files=form_of(png, b"bad", png))
     assert response.status_code == 503
     assert problem_of(response)["code"] == "overloaded"
     fake.gate.set()
-    for thread in others:
-        thread.join(60)
+    assert running.statuses() == [200, 200]
 
     fake.gate.clear()
     hurry = {"X-Request-Timeout-Ms": "300"}
@@ -170,18 +156,12 @@ def test_overload_and_deadlines_are_of_all_images(
     wait_until(lambda: running.service.in_progress == 0)
 
 
-def test_images_of_a_client_that_hangs_up_are_not_computed(
-    start: Callable[..., Any], fake: Any, wait_until: WaitUntil, png: bytes
-) -> None:
+def test_images_of_a_client_that_hangs_up_are_not_computed(start: Start, fake: Any, png: bytes) -> None:
     running = start(max_batch=1)
     fake.gate.clear()
     request = httpx.Request("POST", running.client.base_url, files=form_of(*[png] * 9))
-    head = "POST /v1/detect HTTP/1.1\r\n" + "".join(
-        f"{name}: {value}\r\n" for name, value in request.headers.items()
-    )
-    url = running.client.base_url
-    with socket.create_connection((url.host, url.port), timeout=60) as connection:
-        connection.sendall(f"{head}\r\n".encode() + request.read())
+    with connect(running.client) as connection:
+        connection.sendall(raw(request, "/v1/detect"))
         wait_until(lambda: (len(fake.calls), running.service.engine.waiting) == (1, 1))
     wait_until(lambda: running.service.in_progress == 0)
     fake.gate.set()

@@ -1,16 +1,15 @@
 """Checks of every request, headers of every answer, and CORS."""
 
 import contextlib
-import socket
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 from problems import problem_of
+from services import Start, connect
+from waiting import wait_until
 
-_PATIENCE = 60.0
 _SHOP = "https://shop.example"
 _ASK = {"Origin": _SHOP, "Access-Control-Request-Method": "POST"}
 _KEY = "alice-0123456789abcdef"
@@ -29,29 +28,33 @@ _KEY = "alice-0123456789abcdef"
     ],
 )
 def test_rejects_unclear_requests(client: httpx.Client, request_: bytes, answer: bytes) -> None:
-    port = client.base_url.port
-    assert port is not None
     received = b""
-    with socket.create_connection((client.base_url.host, port), _PATIENCE) as connection:
+    with connect(client) as connection, contextlib.suppress(ConnectionResetError):
         connection.sendall(request_)
-        with contextlib.suppress(ConnectionResetError):
-            while piece := connection.recv(1 << 16):
-                received += piece
+        while piece := connection.recv(1 << 16):
+            received += piece
     assert received.startswith(b"HTTP/1.1 400 ")
     assert answer in received
 
 
+@pytest.mark.parametrize(
+    ("forwarded", "logged"),
+    [
+        ("made up, 203.0.113.7", " 203.0.113.7:0 mine"),  # a proxy appends to the list that the client sends
+        ("2001:db8::7%eth0", " 2001:db8::7%eth0:0 mine"),
+        ("a GET 200 b", " invalid:0 mine"),
+        ("7" * 1000, " invalid:0 mine"),
+    ],
+)
 def test_the_log_shows_the_forwarded_address(
-    client: httpx.Client, caplog: pytest.LogCaptureFixture, wait_until: Callable[..., None]
+    client: httpx.Client, caplog: pytest.LogCaptureFixture, forwarded: str, logged: str
 ) -> None:
     caplog.set_level("INFO", "lensbox.serve.access")
-    # A proxy appends the address to the list that the client sends.
-    headers = {"X-Forwarded-For": "made up, 203.0.113.7", "X-Request-ID": "mine"}
-    client.get("/v1/model", headers=headers)
-    wait_until(lambda: " 203.0.113.7:0 mine" in caplog.text)
+    client.get("/v1/model", headers={"X-Forwarded-For": forwarded, "X-Request-ID": "mine"})
+    wait_until(lambda: logged in caplog.text)
 
 
-def test_answers_close_connections_while_draining(start: Callable[..., Any]) -> None:
+def test_answers_close_connections_while_draining(start: Start) -> None:
     running = start()
     assert "connection" not in running.client.get("/livez").headers
     running.service.draining = True
@@ -72,7 +75,7 @@ def test_head_is_answered_as_get_without_the_body(client: httpx.Client, path: st
             assert head.headers["content-length"] == str(len(get.content))
 
 
-def test_head_is_counted_for_its_endpoint(start: Callable[..., Any], wait_until: Callable[..., None]) -> None:
+def test_head_is_counted_for_its_endpoint(start: Start) -> None:
     client = start().client
     assert client.head("/v2/health/live").status_code == 200
     counted = 'lensbox_requests_total{route="/v2/health/live",status="200"} 1.0'
@@ -96,13 +99,25 @@ def test_every_answer_has_security_headers(client: httpx.Client, method: str, pa
     assert not any(word in policy for word in ("unsafe", "http", "blob:", "data:"))
 
 
-def test_a_defect_has_security_headers(start: Callable[..., Any], fake: Any, png: bytes) -> None:
+def test_a_defect_is_answered_with_all_headers_and_without_details(
+    start: Start, fake: Any, png: bytes
+) -> None:
     client = start(cors_origins=_SHOP).client
-    fake.error = RuntimeError("a defect")
-    response = client.post("/v1/detect", content=png, headers={"Origin": _SHOP})
+    fake.error = RuntimeError("secret detail")
+    headers = {"Origin": _SHOP, "X-Request-ID": "mine"}
+    response = client.post("/v1/detect", content=png, headers=headers)
     assert response.status_code == 500
-    assert response.headers["x-content-type-options"] == "nosniff"
-    assert response.headers["access-control-allow-origin"] == _SHOP
+    message = "the service failed on this request; its log has the cause"
+    assert problem_of(response) == {"code": "internal_error", "message": message}
+    for name, value in {
+        "connection": "close",
+        "x-request-id": "mine",
+        "x-content-type-options": "nosniff",
+        "access-control-allow-origin": _SHOP,
+    }.items():
+        assert response.headers[name] == value
+    fake.error = None
+    assert client.post("/v1/detect", content=png).status_code == 200
 
 
 def test_cors_is_off_by_default(client: httpx.Client) -> None:
@@ -111,7 +126,7 @@ def test_cors_is_off_by_default(client: httpx.Client) -> None:
     assert not [name for name in response.headers if name.startswith("access-control")]
 
 
-def test_only_a_named_origin_may_ask(start: Callable[..., Any], tmp_path: Path) -> None:
+def test_only_a_named_origin_may_ask(start: Start, tmp_path: Path) -> None:
     (tmp_path / "keys").write_text(f"alice {_KEY}")
     origins = f"{_SHOP},http://localhost:3000"
     client = start(cors_origins=origins, api_keys_file=tmp_path / "keys").client
@@ -132,7 +147,7 @@ def test_only_a_named_origin_may_ask(start: Callable[..., Any], tmp_path: Path) 
     assert "access-control-allow-origin" not in response.headers
 
 
-def test_all_origins_may_ask(start: Callable[..., Any]) -> None:
+def test_all_origins_may_ask(start: Start) -> None:
     response = start(cors_origins="*").client.get("/v2", headers={"Origin": _SHOP})
     assert response.headers["access-control-allow-origin"] == "*"
 

@@ -12,6 +12,7 @@ import httpx
 import PIL.Image
 import pytest
 from chromium import OPTIONS, chromium_path
+from services import Start
 
 from lensbox.common.samples import save_photos
 from lensbox.export.pipeline import save_artifact
@@ -238,7 +239,7 @@ def test_a_busy_service_is_asked_again(page: "Page", photos: dict[str, Path]) ->
 
 
 @pytest.fixture
-def guarded_url(start_service: Callable[..., Any], shipped: Path, tmp_path: Path) -> str:
+def guarded_url(start_service: Start, shipped: Path, tmp_path: Path) -> str:
     """Open the page of a service that wants a key."""
     keys = tmp_path / "keys"
     keys.write_text("browser the-right-key-of-a-browser\n")

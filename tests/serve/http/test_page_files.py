@@ -1,13 +1,13 @@
 """The files of the page at /, over HTTP."""
 
 import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 from problems import problem_of
+from services import Start
 
 import lensbox.serve
 
@@ -62,7 +62,7 @@ def test_nothing_in_them_is_from_elsewhere_or_inline() -> None:
     assert [target for target in targets if not target.startswith("page/")] == []
 
 
-def test_settings_turn_it_off(start_service: Callable[..., Any], fake: Any) -> None:
+def test_settings_turn_it_off(start_service: Start, fake: Any) -> None:
     client = start_service(lambda: fake, no_page=True).client
     for path in ("/", "/page/style.css"):
         assert problem_of(client.get(path))["code"] == "not_found"

@@ -1,7 +1,6 @@
 """POST /v1/detect answered with a picture."""
 
 import io
-from collections.abc import Callable
 from typing import Any
 
 import httpx
@@ -9,11 +8,10 @@ import numpy as np
 import PIL.Image
 import pytest
 from problems import problem_of
+from services import Encode
 
 from lensbox.common.annotate import annotate
 from lensbox.serve.requests import picture as picture_module
-
-Encode = Callable[..., bytes]
 
 
 def opened(response: httpx.Response) -> PIL.Image.Image:

@@ -6,7 +6,7 @@ import ipaddress
 import signal
 import ssl
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
@@ -15,8 +15,9 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding
-from serve_process import PATIENCE, ServeProcess
+from serve_process import ServeProcess
 from signing_keys import private_pem
+from waiting import PATIENCE
 
 
 def write_certificate(folder: Path, host: str, password: bytes | None = None) -> tuple[Path, Path]:
@@ -61,27 +62,15 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 def process(
     request: pytest.FixtureRequest, artifact_path: Path, files: tuple[Path, Path]
 ) -> Iterator[ServeProcess]:
-    process = ServeProcess(
-        artifact_path, *_options(*files), "--frontends", request.param, "--shutdown-timeout", "20"
-    )
-    yield process
-    process.close()
+    options = ("--frontends", request.param, "--shutdown-timeout", "20")
+    with ServeProcess(artifact_path, *_options(*files), *options) as process:
+        yield process
 
 
 @pytest.fixture
-def client(
-    process: ServeProcess, files: tuple[Path, Path], wait_until: Callable[..., None]
-) -> Iterator[httpx.Client]:
-    wait_until(lambda: process.url() is not None)
+def client(process: ServeProcess, files: tuple[Path, Path]) -> Iterator[httpx.Client]:
     context = ssl.create_default_context(cafile=files[0])
-    with httpx.Client(base_url=process.url() or "", verify=context, timeout=PATIENCE) as client:
-
-        def is_ready() -> bool:
-            with contextlib.suppress(httpx.TransportError):
-                return client.get("/readyz").status_code == 200
-            return False
-
-        wait_until(is_ready)
+    with httpx.Client(base_url=process.ready(context), verify=context, timeout=PATIENCE) as client:
         yield client
 
 
@@ -118,12 +107,6 @@ def test_what_cannot_be_used_is_one_message(
         certificate = tmp_path / "nothing.pem"
     else:
         certificate = artifact_path
-    process = ServeProcess(artifact_path, *_options(certificate, key))
-    try:
-        assert process.process.wait(PATIENCE) == 3
-        process.thread.join(PATIENCE)
+    with ServeProcess(artifact_path, *_options(certificate, key)) as process:
         message = f"--tls-certificate {certificate} and --tls-key {key} must be PEM files"
-        assert process.lines[-1].startswith(f"lensbox serve: cannot start: {message}")
-        assert "Traceback" not in process.log
-    finally:
-        process.close()
+        assert process.refusal().startswith(f"lensbox serve: cannot start: {message}")

@@ -2,9 +2,6 @@
 
 import json
 import math
-import socket
-from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,10 +11,12 @@ import numpy as np
 import pytest
 import torch
 import tritonclient.http as triton
+from services import Start, connect, raw
 from torch import Tensor
 from tritonclient.utils import InferenceServerException
 from user_detectors import Landmarks, RedAndBlue
 from v2_requests import HEADER_LENGTH
+from waiting import wait_until
 
 from lensbox.artifact.metadata import Canvas
 from lensbox.export.pipeline import save_artifact
@@ -25,8 +24,6 @@ from lensbox.runtime import load_artifact
 from lensbox.serve.engine.jobs import CanvasDetections
 from lensbox.serve.http.v2 import infer_answer
 from lensbox.serve.requests.v2_request import InferRequest, TensorSpec, Wanted
-
-WaitUntil = Callable[[Callable[[], bool]], None]
 
 _CANVAS = (1, 2, 3)
 _METADATA = SimpleNamespace(name="fake", canvas=Canvas(2, 3), classes=(), extras={}, output={})
@@ -56,8 +53,7 @@ _INFER = "/v2/models/fake/infer"
     ],
 )
 def test_labels_and_further_outputs_by_name(
-    start_service: Callable[..., Any],
-    wait_until: WaitUntil,
+    start_service: Start,
     tmp_path: Path,
     module: Any,
     classes: tuple[str, ...],
@@ -67,8 +63,7 @@ def test_labels_and_further_outputs_by_name(
     save_artifact(module(), path)
     artifact = load_artifact(path)
     assert artifact.classes == classes
-    running = start_service(lambda: artifact)
-    wait_until(lambda: running.client.get("/v2/health/ready").status_code == 200)
+    running = start_service(lambda: artifact).ready()
     canvas = artifact.metadata.canvas
     pixels = torch.randint(0, 256, (3, canvas.channels, canvas.height, canvas.width), dtype=torch.uint8)
     expected = artifact.detect_named(pixels)
@@ -102,14 +97,9 @@ def fake(fake: Any) -> Any:
     return fake
 
 
-def _waits(running: Any, fake: Any, jobs: int) -> bool:
-    """Whether so many jobs wait behind one that runs."""
-    return bool(fake.calls) and running.service.engine.waiting == jobs
-
-
 @pytest.mark.parametrize("ends", ["late", "hangs up"])
 def test_no_more_of_a_large_batch_is_computed_than_somebody_waits_for(
-    start: Callable[..., Any], fake: Any, wait_until: WaitUntil, ends: str
+    start: Start, fake: Any, ends: str
 ) -> None:
     running = start(max_batch=2)
     header = _header(10)
@@ -120,12 +110,10 @@ def test_no_more_of_a_large_batch_is_computed_than_somebody_waits_for(
         response = running.client.post(_INFER, content=content, headers={**lengths, **hurry})
         assert response.status_code == 504
     else:
-        url = running.client.base_url
-        request = httpx.Request("POST", url, content=content, headers=lengths)
-        fields = "".join(f"{name}: {value}\r\n" for name, value in request.headers.items())
-        with socket.create_connection((url.host, url.port), timeout=60) as connection:
-            connection.sendall(f"POST {_INFER} HTTP/1.1\r\n{fields}\r\n".encode() + content)
-            wait_until(partial(_waits, running, fake, 0))
+        request = httpx.Request("POST", running.client.base_url, content=content, headers=lengths)
+        with connect(running.client) as connection:
+            connection.sendall(raw(request, _INFER))
+            wait_until(lambda: bool(fake.calls))
         wait_until(lambda: running.service.in_progress == 0)
     fake.gate.set()
     assert running.client.post(_INFER, **_BODY).status_code == 200
@@ -134,7 +122,7 @@ def test_no_more_of_a_large_batch_is_computed_than_somebody_waits_for(
     assert [shape[0] for _, (shape, *_) in fake.calls[2:]] == [2] * 5
 
 
-def test_tritonclients_timeout_is_the_deadline(start: Callable[..., Any], fake: Any) -> None:
+def test_tritonclients_timeout_is_the_deadline(start: Start, fake: Any) -> None:
     running = start()
     fake.gate.clear()
     pixels = np.zeros((1, *_CANVAS), np.uint8)
@@ -148,15 +136,14 @@ def test_tritonclients_timeout_is_the_deadline(start: Callable[..., Any], fake: 
     assert caught.value.status() == "504"
 
 
-def test_json_has_a_limit_of_its_own(start: Callable[..., Any]) -> None:
+def test_json_has_a_limit_of_its_own(start: Start) -> None:
     running = start(max_json_bytes=100)
     response = running.client.post(_INFER, **_BODY)
     assert response.status_code == 413
     assert "JSON must have at most 100 bytes" in response.json()["error"]
 
 
-def test_wrong_requests_leave_their_connection_usable(start: Callable[..., Any]) -> None:
-    url = start().client.base_url
+def test_wrong_requests_leave_their_connection_usable(start: Start) -> None:
     wrong = [
         (b"{", "1"),
         (_BODY["content"], "999999"),
@@ -164,7 +151,7 @@ def test_wrong_requests_leave_their_connection_usable(start: Callable[..., Any])
         (_BODY["content"][:-1], str(len(_HEADER))),
         (b"[" * 1000, "1000"),
     ]
-    with socket.create_connection((url.host, url.port), timeout=60) as connection:
+    with connect(start().client) as connection:
         answers = connection.makefile("rb")
         for body, length in [item for bad in wrong for item in (bad, (_BODY["content"], str(len(_HEADER))))]:
             lengths = f"Content-Length: {len(body)}\r\n{HEADER_LENGTH}: {length}"
@@ -178,26 +165,19 @@ def test_wrong_requests_leave_their_connection_usable(start: Callable[..., Any])
             assert len(answers.read(size)) == size > 0
 
 
-def test_what_is_not_finite_is_null_in_json() -> None:
-    scores = torch.tensor([[0.5, math.nan], [math.inf, 1.0]])
-    boxes, counts = torch.zeros(2, 2, 4), torch.tensor([2, 1])
+@pytest.mark.parametrize("count", [4, 9000])  # longer outputs are written in pieces
+def test_numbers_as_json(count: int) -> None:
+    scores = torch.arange(float(count)).view(2, -1)
+    scores[0, 1], scores[1, 0] = math.nan, math.inf
+    found = CanvasDetections(torch.zeros(2, count // 2, 4), scores, torch.tensor([2, 1]), None, {})
     wanted = (
-        Wanted(TensorSpec("scores", "FP32", (-1, 2)), False),
+        Wanted(TensorSpec("scores", "FP32", (-1, -1)), False),
         Wanted(TensorSpec("counts", "INT32", (-1,)), False),
     )
-    request = InferRequest(None, Tensor(), None, None, wanted)
-    answer = infer_answer(request, 'a "name"', CanvasDetections(boxes, scores, counts, None, {}))
+    answer = infer_answer(InferRequest(None, Tensor(), None, None, wanted), 'a "name"', found)
     document = json.loads(bytes(answer.body), parse_constant=lambda name: pytest.fail(name))
     assert document["model_name"] == 'a "name"'
-    assert document["outputs"][0]["data"] == [0.5, None, None, 1.0]
+    expected = [value if math.isfinite(value) else None for value in scores.flatten().tolist()]
+    assert document["outputs"][0]["data"] == expected
     assert document["outputs"][1] == {"name": "counts", "datatype": "INT32", "shape": [2], "data": [2, 1]}
     assert HEADER_LENGTH not in answer.headers
-
-
-def test_long_outputs_are_written_in_pieces_without_a_seam() -> None:
-    scores = torch.arange(9000.0)[None]
-    wanted = (Wanted(TensorSpec("scores", "FP32", (-1, -1)), False),)
-    request = InferRequest(None, Tensor(), None, None, wanted)
-    found = CanvasDetections(torch.zeros(1, 9000, 4), scores, torch.tensor([9000]), None, {})
-    document = json.loads(bytes(infer_answer(request, "a", found).body))
-    assert document["outputs"][0]["data"] == scores[0].tolist()

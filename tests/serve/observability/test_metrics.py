@@ -5,7 +5,6 @@ import os
 import re
 import subprocess
 import sys
-import threading
 from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
@@ -17,6 +16,8 @@ import pytest
 import torch
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
+from services import Start
+from waiting import wait_until
 
 _DEPLOY = Path(__file__).parents[3] / "deploy"
 _DASHBOARD = _DEPLOY / "grafana" / "lensbox.json"
@@ -45,7 +46,7 @@ def _value(samples: Samples, name: str, **labels: str) -> float:
     return samples[name, tuple(sorted(labels.items()))]
 
 
-def test_requests_are_counted_by_route_and_status(start: Callable[..., Any], fake: Any, png: bytes) -> None:
+def test_requests_are_counted_by_route_and_status(start: Start, fake: Any, png: bytes) -> None:
     client = start().client
     fake.metadata = SimpleNamespace(name="fake", canvas=None, classes=())
     for _ in range(3):
@@ -65,9 +66,7 @@ def test_requests_are_counted_by_route_and_status(start: Callable[..., Any], fak
     assert 0 < _value(samples, "lensbox_request_seconds_sum", route="/v1/detect") < 60
 
 
-def test_stages_and_batches_are_measured(
-    start: Callable[..., Any], png: bytes, wait_until: Callable[..., None]
-) -> None:
+def test_stages_and_batches_are_measured(start: Start, png: bytes) -> None:
     client = start().client
     before = _samples(client)
     for stage in ("decode", "queue", "inference"):
@@ -98,30 +97,22 @@ def test_letterbox_is_a_stage_of_its_own(client: httpx.Client, png: bytes) -> No
     assert _value(_samples(client), "lensbox_stage_seconds_sum", stage="letterbox") > 0
 
 
-def test_reports_queued_jobs(
-    start: Callable[..., Any], fake: Any, wait_until: Callable[..., None], png: bytes
-) -> None:
+def test_reports_queued_jobs(start: Start, fake: Any, png: bytes) -> None:
     running = start()
     fake.gate.clear()
-    threads = []
-    for count in (1, 2, 3):
-        threads.append(threading.Thread(target=lambda: running.client.post("/v1/loss", json=_LOSS)))
-        threads[-1].start()
-        wait_until(lambda count=count: bool(fake.calls) and running.service.in_progress == count)
-    wait_until(lambda: running.service.engine.waiting == 2)
+    for _ in range(3):
+        running.send("/v1/loss", json=_LOSS)
+    wait_until(lambda: running.service.engine.waiting == 2 and running.service.in_progress == 3)
     samples = _samples(running.client)
     assert _value(samples, "lensbox_queue_jobs") == 2
     assert _value(samples, "lensbox_requests_in_progress") == 3
     fake.gate.set()
-    for thread in threads:
-        thread.join(60)
+    assert running.statuses() == [200] * 3
     wait_until(lambda: _value(_samples(running.client), "lensbox_stage_seconds_count", stage="queue") == 3)
     assert _value(_samples(running.client), "lensbox_queue_jobs") == 0
 
 
-def test_readiness_and_memory(
-    start: Callable[..., Any], fake: Any, monkeypatch: pytest.MonkeyPatch, wait_until: Callable[..., None]
-) -> None:
+def test_readiness_and_memory(start: Start, fake: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     client = start().client
     samples = _samples(client)
     assert _value(samples, "lensbox_ready") == 1
@@ -139,10 +130,12 @@ def test_readiness_and_memory(
     assert _value(_samples(client), "lensbox_ready") == 0
 
 
-def test_openmetrics_on_request(client: httpx.Client) -> None:
+def test_openmetrics_on_request_and_build_info(client: httpx.Client) -> None:
     response = client.get("/metrics", headers={"Accept": "application/openmetrics-text; version=1.0.0"})
     assert response.headers["content-type"].startswith("application/openmetrics-text")
     assert response.text.endswith("# EOF\n")
+    (labels,) = [dict(labels) for name, labels in _samples(client) if name == "lensbox_build_info"]
+    assert labels == {"version": version("lensbox"), "torch": version("torch")}
 
 
 @pytest.fixture
@@ -205,14 +198,16 @@ print("ready", flush=True)
 sys.stdin.read()
 """
 _SERVICE = """
-import subprocess, sys
+import os, subprocess, sys
 from pathlib import Path
 from prometheus_client import generate_latest
 from lensbox.serve.observability.metrics import (
     Metrics, Restarts, ServiceState, join_shared_metrics, shared_metrics
 )
+alone = Metrics()  # a process alone ignores the inherited folder, which is missing
+alone.request_answered("/v1/detect", 200, 0.02)
+assert any(family.name == "lensbox_requests" for family in alone.exposed().collect())
 with shared_metrics() as _:
-    import os
     folder = Path(os.environ["PROMETHEUS_MULTIPROC_DIR"])
     join_shared_metrics("supervisor")
     restarts, files = Restarts(), []
@@ -238,7 +233,7 @@ with shared_metrics() as _:
 
 def test_processes_share_metrics_and_restarts_add_no_files(tmp_path: Path) -> None:
     """Also with a variable that another program has set."""
-    environment = {**os.environ, "PROMETHEUS_MULTIPROC_DIR": str(tmp_path)}
+    environment = {**os.environ, "PROMETHEUS_MULTIPROC_DIR": str(tmp_path / "missing")}
     command = [sys.executable, "-c", _SERVICE, _PROCESS]
     text = subprocess.run(command, env=environment, check=True, capture_output=True, text=True).stdout
     *scrapes, files = text.split("=====")
@@ -259,23 +254,3 @@ def test_processes_share_metrics_and_restarts_add_no_files(tmp_path: Path) -> No
     counts = json.loads(files)
     assert counts == [counts[0]] * 3
     assert list(tmp_path.iterdir()) == []
-
-
-_ALONE = """
-from lensbox.serve.observability.metrics import Metrics
-metrics = Metrics()
-metrics.request_answered("/v1/detect", 200, 0.02)
-print([family.name for family in metrics.exposed().collect() if family.name == "lensbox_requests"])
-"""
-
-
-def test_one_process_ignores_an_inherited_folder(tmp_path: Path) -> None:
-    environment = {**os.environ, "PROMETHEUS_MULTIPROC_DIR": str(tmp_path / "missing")}
-    command = [sys.executable, "-c", _ALONE]
-    text = subprocess.run(command, env=environment, check=True, capture_output=True, text=True).stdout
-    assert text == "['lensbox_requests']\n"
-
-
-def test_build_info(client: httpx.Client) -> None:
-    (labels,) = [dict(labels) for name, labels in _samples(client) if name == "lensbox_build_info"]
-    assert labels == {"version": version("lensbox"), "torch": version("torch")}

@@ -1,10 +1,11 @@
 """Spans of requests: in memory, and as a collector gets them from a service of several processes."""
 
 import json
+import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,9 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
-from serve_process import PATIENCE, ServeProcess
+from serve_process import ServeProcess
+from services import Start
+from waiting import PATIENCE, wait_until
 
 from lensbox.serve.observability import tracing as choice
 from lensbox.serve.observability.tracing import Tracing
@@ -32,14 +35,9 @@ def exporter() -> InMemorySpanExporter:
 
 
 @pytest.fixture
-def client(
-    exporter: InMemorySpanExporter,
-    start: Callable[..., Any],
-) -> httpx.Client:
+def client(exporter: InMemorySpanExporter, start: Start) -> httpx.Client:
     """A client of a traced service."""
-    running = start(tracing=Tracing(SimpleSpanProcessor(exporter)))
-    client: httpx.Client = running.client
-    return client
+    return start(tracing=Tracing(SimpleSpanProcessor(exporter))).client
 
 
 def _spans(exporter: InMemorySpanExporter) -> dict[str, ReadableSpan]:
@@ -51,7 +49,7 @@ def _parent(span: ReadableSpan) -> int | None:
 
 
 def test_a_request_is_a_tree_of_spans(
-    client: httpx.Client, exporter: InMemorySpanExporter, wait_until: Callable[..., None], png: bytes
+    client: httpx.Client, exporter: InMemorySpanExporter, png: bytes
 ) -> None:
     headers = {"traceparent": _TRACEPARENT, "X-Request-ID": "mine"}
     assert client.post("/v1/detect", content=png, headers=headers).status_code == 200
@@ -73,9 +71,7 @@ def test_a_request_is_a_tree_of_spans(
     assert _parent(job) == request.context.span_id
 
 
-def test_errors_and_probes(
-    client: httpx.Client, exporter: InMemorySpanExporter, fake: Any, wait_until: Callable[..., None]
-) -> None:
+def test_errors_and_probes(client: httpx.Client, exporter: InMemorySpanExporter, fake: Any) -> None:
     for path in ("/healthz", "/metrics", "/v2/health/live"):
         assert client.get(path).status_code == 200
     assert client.get("/nothing").status_code == 404
@@ -87,17 +83,16 @@ def test_errors_and_probes(
     assert (failed.name, failed.status.is_ok) == ("POST /v1/loss", False)
 
 
-def test_a_timeout_cancels_the_traced_job(
-    client: httpx.Client, exporter: InMemorySpanExporter, fake: Any, wait_until: Callable[..., None]
-) -> None:
+def test_a_timeout_cancels_the_traced_job(start: Start, exporter: InMemorySpanExporter, fake: Any) -> None:
+    running = start(tracing=Tracing(SimpleSpanProcessor(exporter)))
+    client = running.client
     fake.gate.clear()
-    thread = threading.Thread(target=lambda: client.post("/v1/loss", json=_LOSS))
-    thread.start()
+    running.send("/v1/loss", json=_LOSS)
     wait_until(lambda: bool(fake.calls))
     headers = {"X-Request-Timeout-Ms": "50"}
     assert client.post("/v1/loss", json=_LOSS, headers=headers).status_code == 504
     fake.gate.set()
-    thread.join(PATIENCE)
+    assert running.statuses() == [200]
     assert client.post("/v1/loss", json=_LOSS).status_code == 200
     assert len(fake.calls) == 2  # the late one was never computed
 
@@ -161,35 +156,16 @@ def collector() -> Iterator[tuple[str, list[Any]]]:
 
 @pytest.mark.parametrize("frontends", ["0", pytest.param("1", marks=pytest.mark.exhaustive)])
 def test_a_collector_gets_them(
-    frontends: str,
-    collector: tuple[str, list[Any]],
-    artifact_path: Path,
-    wait_until: Callable[..., None],
-    png: bytes,
+    frontends: str, collector: tuple[str, list[Any]], artifact_path: Path, png: bytes
 ) -> None:
     url, spans = collector
     options = ("--frontends", frontends, "--otel-endpoint", url, "--log-format", "json")
-    process = ServeProcess(artifact_path, *options)
-    try:
-        wait_until(lambda: process.url() is not None)
-        service = process.url() or ""
-        wait_until(lambda: _is_ready(service))
-        response = httpx.post(f"{service}/v1/detect", content=png, timeout=PATIENCE)
+    with ServeProcess(artifact_path, *options) as process:
+        response = httpx.post(f"{process.ready()}/v1/detect", content=png, timeout=PATIENCE)
         assert response.status_code == 200
-        process.process.terminate()  # sends what is left
-        assert process.process.wait(PATIENCE) == 0
-        process.thread.join(PATIENCE)
-    finally:
-        process.close()
+        assert process.end(signal.SIGTERM) == 0  # sends what is left
     assert {span.name for span in spans} == {"POST /v1/detect", "queue and inference"}
     (request,) = (span for span in spans if span.name == "POST /v1/detect")
     assert {span.parent_span_id for span in spans if span is not request} == {request.span_id}
     lines = [json.loads(line) for line in process.lines if line.startswith("{")]
     assert request.trace_id.hex() in [line.get("trace_id") for line in lines]
-
-
-def _is_ready(url: str) -> bool:
-    try:
-        return httpx.get(f"{url}/readyz", timeout=PATIENCE).status_code == 200
-    except httpx.TransportError:
-        return False

@@ -2,14 +2,13 @@
 
 import os
 import threading
-from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
-from serve_process import PATIENCE
+from waiting import PATIENCE, wait_until
 
 from lensbox.serve.engine.errors import NotReadyError
 from lensbox.serve.engine.instance import Instance
@@ -64,7 +63,7 @@ def test_busy_polls_while_waits_are_short(
     assert _waits(busy_poll, comes, *timeouts) == polls
 
 
-def test_an_engine_beats_until_its_model_is_stuck(fake: Any, wait_until: Callable[..., None]) -> None:
+def test_an_engine_beats_until_its_model_is_stuck(fake: Any) -> None:
     started = threading.Event()
     instance = Instance(lambda: fake, _SOON, lambda _: started.set())
     instance.start()
@@ -74,7 +73,7 @@ def test_an_engine_beats_until_its_model_is_stuck(fake: Any, wait_until: Callabl
     watcher.start()
     for _ in range(2):
         before = heartbeat.count
-        wait_until(lambda before=before: heartbeat.count > before)
+        wait_until(lambda before=before: heartbeat.count > before)  # type: ignore[misc]
     fake.gate.clear()
     instance.submit(CanvasJob(torch.zeros([1, 1, 2, 2], dtype=torch.uint8)))
     watcher.join(PATIENCE)

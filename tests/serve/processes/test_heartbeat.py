@@ -3,11 +3,11 @@
 import multiprocessing
 import os
 import time
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 from problems import problem_of
+from services import Start
 
 from lensbox.serve.engine.errors import NotReadyError
 from lensbox.serve.processes.heartbeat import Heartbeat, Peers
@@ -44,7 +44,7 @@ def test_heartbeats_are_shared_between_processes() -> None:
     assert not heartbeats[0].waits
 
 
-def test_readyz_waits_for_all_front_ends(start: Callable[..., Any], fake: Any) -> None:
+def test_readyz_waits_for_all_front_ends(start: Start, fake: Any) -> None:
     heartbeats = [Heartbeat(), Heartbeat()]
     running = start()
     running.service.peers = Peers(heartbeats, 0)

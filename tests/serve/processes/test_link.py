@@ -5,10 +5,10 @@ import multiprocessing
 import select
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
-from serve_process import PATIENCE
+from waiting import PATIENCE, wait_until
 
 from lensbox.serve.processes.link import BusyWait, Link
 
@@ -130,7 +130,7 @@ def test_the_end_of_one_ends_the_other(pair: Pair) -> None:
     first.send(b"lost")
 
 
-def test_a_closed_link_leaves_no_thread(pair: Pair, wait_until: Callable[..., None]) -> None:
+def test_a_closed_link_leaves_no_thread(pair: Pair) -> None:
     for link in pair:
         link.send(bytes(1 << 22))  # each sender waits for its reader
         link.close()

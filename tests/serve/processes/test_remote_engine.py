@@ -1,4 +1,4 @@
-"""A front end and an engine, both of this process: what becomes of jobs, answers and shared memory."""
+"""A front end and an engine, both in this process: jobs, answers, lost connections and shared memory."""
 
 import asyncio
 import contextlib
@@ -7,15 +7,14 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import Future
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
-from serve_process import PATIENCE
-from waiting import wait_until
+from waiting import PATIENCE, wait_until
 
 from lensbox.runtime.artifact import Artifact
 from lensbox.runtime.images.photo import Photo
@@ -27,16 +26,18 @@ from lensbox.serve.processes.shared_memory import packed_whole
 pytestmark = pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="needs Linux' shared memory")
 
 if hasattr(os, "memfd_create"):
-    from multiprocessing.connection import Listener
+    from multiprocessing.connection import Client, Listener
+    from multiprocessing.reduction import send_handle
 
     from lensbox.serve.processes import remote_engine
-    from lensbox.serve.processes.engine_process import FrontEnd, FrontEnds, accept
+    from lensbox.serve.processes.engine_process import FrontEnds, accept
+    from lensbox.serve.processes.link import Link
     from lensbox.serve.processes.remote_engine import RemoteEngine, RemoteEngines
     from lensbox.serve.processes.shared_memory import Arena
 
 
 class FakeEngine:
-    """Takes jobs, and leaves it to a test what they come to."""
+    """Takes jobs, and leaves their results to a test."""
 
     def __init__(self, artifact: Artifact) -> None:
         self.jobs: list[Future[Any]] = []
@@ -51,15 +52,15 @@ class FakeEngine:
 
 
 class Pair:
-    """An engine and the front end that asks it."""
+    """An engine, the front end that asks it, and the front end's event loop."""
 
     def __init__(self, artifact: Artifact, busy_poll: float = 0.0) -> None:
         self.engine = FakeEngine(artifact)
         self.arena = Arena(1 << 20)
         self.address: EngineAddress = new_address("cpu")
-        self._front_ends = FrontEnds(busy_poll)
+        self.front_ends = FrontEnds(busy_poll)
         self._listener = Listener(self.address.path, "AF_UNIX", backlog=64)
-        arguments: Any = self._listener, self.address.key, self.engine, self._front_ends
+        arguments: Any = self._listener, self.address.key, self.engine, self.front_ends
         threading.Thread(target=accept, args=arguments, daemon=True).start()
         self._closed = False
         self._receiver = threading.Thread(target=self._receive)
@@ -67,62 +68,47 @@ class Pair:
         self.remote = RemoteEngine(self.address, self.arena, 8, busy_poll)
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever)
-
-    @property
-    def front_ends(self) -> "list[FrontEnd]":
-        """The connected front ends."""
-        return list(self._front_ends._by_file.values())
+        self._thread.start()
 
     def _receive(self) -> None:
         while not self._closed:
-            self._front_ends.receive(0.01)
+            self.front_ends.receive(0.01)
 
-    def run(self, steps: "Coroutine[Any, Any, None]") -> None:
+    def run(self, steps: "Coroutine[Any, Any, Any]") -> Any:
         """Run a coroutine in the event loop that receives answers."""
-        if not self._thread.is_alive():
-            self._thread.start()
-        asyncio.run_coroutine_threadsafe(steps, self._loop).result(PATIENCE)
+        return asyncio.run_coroutine_threadsafe(steps, self._loop).result(PATIENCE)
 
-    def run_loop_twice(self) -> None:
-        """Let the event loop run the callbacks that are due, and those that these add."""
-        for _ in range(2):
-            self.run(asyncio.sleep(0))
+    def call(self, function: Callable[[], Any]) -> Any:
+        """Call a function in the event loop."""
+
+        async def step() -> Any:
+            return function()
+
+        return self.run(step())
 
     def connect(self) -> None:
-        async def start() -> None:
-            self.remote.start()
+        self.call(self.remote.start)
+        wait_until(lambda: self.remote.loaded and bool(self.front_ends.connected))
 
-        self.run(start())
-        wait_until(lambda: self.remote.loaded and bool(self.front_ends))
-
-    def submit_in_loop(self) -> "Future[Any]":
-        """A job that the event loop's thread hands over."""
-
-        async def submit() -> None:
-            futures.append(self._submit())
-
+    def submit(self, in_loop: bool = False) -> "Future[Any]":
+        """Return the future of a job that has come to the engine. in_loop: submit from the event loop."""
         count = len(self.engine.jobs)
-        futures: list[Future[Any]] = []
-        self.run(submit())
-        wait_until(lambda: len(self.engine.jobs) == count + 1)
-        return futures[0]
-
-    def _submit(self) -> "Future[Any]":
-        photo = Photo.of(torch.zeros([3, 8, 8], dtype=torch.uint8))
-        return self.remote.submit(DetectJob(photo, None, None))
-
-    def submit(self) -> "Future[Any]":
-        """A job that has come to the engine."""
-        count = len(self.engine.jobs)
-        future = self._submit()
+        job = DetectJob(Photo.of(torch.zeros([3, 8, 8], dtype=torch.uint8)), None, None)
+        future: Future[Any] = (self.call if in_loop else lambda call: call())(lambda: self.remote.submit(job))
         wait_until(lambda: len(self.engine.jobs) == count + 1)
         return future
 
+    def answers(self, in_loop: bool = False) -> bool:
+        """Return whether a new job gets its answer."""
+        future = self.submit(in_loop)
+        self.engine.jobs[-1].set_result("good")
+        return bool(future.result(PATIENCE) == "good")
+
     def close(self) -> None:
-        if self._thread.is_alive():
+        if self.remote.loaded:
             assert self.remote.stop(PATIENCE)
-            self._loop.call_soon_threadsafe(self._loop.stop)
-            self._thread.join(PATIENCE)
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(PATIENCE)
         self._loop.close()
         self._closed = True
         self._receiver.join(PATIENCE)
@@ -148,12 +134,11 @@ def test_results_resolve_their_futures_and_free_memory(pair: Pair) -> None:
 
 def test_a_result_without_a_pickle_fails_one_job(pair: Pair, caplog: pytest.LogCaptureFixture) -> None:
     pair.connect()
-    first, second = pair.submit(), pair.submit()
-    pair.engine.jobs[0].set_result(threading.Lock())  # as would be a tensor of a dtype that numpy has not
+    failed = pair.submit()
+    pair.engine.jobs[0].set_result(threading.Lock())  # as a tensor of a dtype that numpy has not
     with pytest.raises(Exception, match="cannot pickle"):
-        first.result(PATIENCE)
-    pair.engine.jobs[1].set_result("good")
-    assert second.result(PATIENCE) == "good"
+        failed.result(PATIENCE)
+    assert pair.answers()
     wait_until(lambda: pair.arena.is_empty and pair.remote.waiting == 0)
     assert "a request failed" in caplog.text
 
@@ -161,11 +146,11 @@ def test_a_result_without_a_pickle_fails_one_job(pair: Pair, caplog: pytest.LogC
 def test_an_unknown_result_is_logged_and_skipped(pair: Pair, caplog: pytest.LogCaptureFixture) -> None:
     pair.connect()
     future = pair.submit()
-    stray, answer = packed_whole((99, None, None)), packed_whole((0, "good", None))
+    messages = packed_whole((99, None, None)), packed_whole((0, "good", None))
     with caplog.at_level(logging.ERROR):
         # In one piece, as answers come from a busy engine.
-        pieces = [len(message).to_bytes(8, "little") + message for message in (stray, answer)]
-        pair.front_ends[0].link._socket.sendall(b"".join(pieces))
+        pieces = [len(message).to_bytes(8, "little") + message for message in messages]
+        os.write(pair.front_ends.connected[0].link.fileno(), b"".join(pieces))
         assert future.result(PATIENCE) == "good"
     assert "the result of an unknown job" in caplog.text
     assert pair.arena.is_empty
@@ -176,7 +161,7 @@ def test_a_disconnected_front_end_cancels_its_jobs(pair: Pair) -> None:
     pair.submit()
     assert pair.remote.stop(PATIENCE)
     wait_until(pair.engine.jobs[0].cancelled)
-    assert pair.front_ends == []
+    assert pair.front_ends.connected == []
 
 
 def test_the_event_loop_stays_awake_for_a_lone_job_after_a_short_wait(
@@ -186,60 +171,60 @@ def test_the_event_loop_stays_awake_for_a_lone_job_after_a_short_wait(
 
     def is_lone(remote: RemoteEngine) -> bool:
         turns.append(None)
-        return len(remote._pending) == 1
+        return remote.waiting == 1
 
-    monkeypatch.setattr(RemoteEngine, "_is_lone", property(is_lone))
+    monkeypatch.setattr(RemoteEngine, "is_lone", property(is_lone))
     with contextlib.closing(Pair(artifact, busy_poll=PATIENCE)) as pair:
+
+        def turns_of_loop() -> int:
+            """Let the event loop run the callbacks that are due, and those that these add."""
+            for _ in range(2):
+                pair.run(asyncio.sleep(0))
+            return len(turns)
+
         pair.connect()
-        first = pair.submit_in_loop()
-        pair.run_loop_twice()
-        assert len(turns) == 2  # asked by `submit` itself: no wait has been short yet
+        first = pair.submit(in_loop=True)
+        assert turns_of_loop() == 2  # asked by `submit` itself: no wait has been short yet
         pair.engine.jobs[0].set_result("good")
         assert first.result(PATIENCE) == "good"
-        second = pair.submit_in_loop()
+        second = pair.submit(in_loop=True)
         wait_until(lambda: len(turns) > 100)
         pair.engine.jobs[1].set_result("good")
         assert second.result(PATIENCE) == "good"
-        pair.run_loop_twice()
-        before = len(turns)
-        pair.run_loop_twice()
-        assert len(turns) == before
+        before = turns_of_loop()
+        assert turns_of_loop() == before
 
 
 def test_an_invalid_message_disconnects_its_front_end(pair: Pair, caplog: pytest.LogCaptureFixture) -> None:
     pair.connect()
-    (stranger,) = pair.front_ends
-    link = pair.remote._link
-    assert link is not None
-    link.send(b"nothing that was pickled")
-    wait_until(lambda: stranger not in pair.front_ends)
+    connection = Client(pair.address.path, "AF_UNIX", pair.address.key)
+    connection.recv()
+    connection.send(pair.arena.size)
+    send_handle(connection, pair.arena.file, None)
+    wait_until(lambda: len(pair.front_ends.connected) == 2)
+    with contextlib.closing(Link(connection, "stranger")) as stranger:
+        stranger.send(b"nothing that was pickled")
+        wait_until(lambda: len(pair.front_ends.connected) == 1)
     assert "a front end sent an invalid message" in caplog.text
-    wait_until(lambda: bool(pair.front_ends) and not pair.remote.missing)  # it connects again
-    future = pair.submit()
-    pair.engine.jobs[0].set_result("good")
-    assert future.result(PATIENCE) == "good"
+    assert pair.answers()
 
 
 def test_a_silent_connection_blocks_no_other(pair: Pair) -> None:
     with socket.socket(socket.AF_UNIX) as stranger:
         stranger.connect(pair.address.path)
         pair.connect()
-        future = pair.submit()
-        pair.engine.jobs[0].set_result("good")
-        assert future.result(PATIENCE) == "good"
+        assert pair.answers()
 
 
 def test_a_lost_engine_fails_its_jobs(pair: Pair) -> None:
     pair.connect()
     future = pair.submit()
-    pair.front_ends[0].link.end()
+    pair.front_ends.connected[0].link.end()
     with pytest.raises(Exception, match="has ended; try again later"):
         future.result(PATIENCE)
     assert pair.arena.is_empty
-    wait_until(lambda: not pair.remote.missing)  # it is asked again
-    again = pair.submit()
-    pair.engine.jobs[-1].set_result("good")
-    assert again.result(PATIENCE) == "good"
+    wait_until(lambda: not pair.remote.missing)  # it connects again
+    assert pair.answers()
 
 
 def test_silent_engines_delay_the_start_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -264,14 +249,14 @@ def test_silent_engines_delay_the_start_once(monkeypatch: pytest.MonkeyPatch) ->
 def test_the_start_waits_for_a_ready_engine_and_for_no_missing_one(
     pair: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(remote_engine, "_FIRST_ATTEMPTS", 2 * PATIENCE)
+    monkeypatch.setattr(remote_engine, "FIRST_ATTEMPTS", 2 * PATIENCE)
     missing = RemoteEngine(new_address("cpu"), pair.arena, 8)
 
-    async def start() -> None:
+    def start() -> None:
         RemoteEngines([missing, pair.remote]).start()
         assert pair.remote.ready_artifact().device == torch.device("cpu")
         with pytest.raises(NotReadyError, match="still loading"):
             missing.ready_artifact()
 
-    pair.run(start())
+    pair.call(start)
     missing.stop(PATIENCE)

@@ -9,7 +9,7 @@ import socket
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,10 +18,11 @@ import httpx
 import PIL.Image
 import pytest
 import torch
-from serve_process import PATIENCE, ServeProcess
+from serve_process import ServeProcess
+from services import Encode
 from torch import Tensor
 from user_detectors import Brightest
-from waiting import wait_until
+from waiting import PATIENCE, wait_until
 
 from lensbox.export.pipeline import save_artifact
 from lensbox.runtime.artifact import Artifact
@@ -29,17 +30,18 @@ from lensbox.serve.processes import supervisor
 
 
 def workers(process: ServeProcess) -> dict[str, list[int]]:
-    """The pids of engines and front ends."""
-    found: dict[str, list[int]] = {"lensbox-engine": [], "lensbox-http": []}
-    for server in fork_servers(process):
-        for worker in _children(server):
-            with contextlib.suppress(FileNotFoundError, ProcessLookupError):
-                found.setdefault(Path(f"/proc/{worker}/comm").read_text().strip(), []).append(worker)
-    return {"engines": found["lensbox-engine"], "frontends": found["lensbox-http"]}
+    """Return the pids of engines and front ends."""
+    found: dict[str, list[int]] = {"engines": [], "frontends": []}
+    kinds = {"lensbox-engine": "engines", "lensbox-http": "frontends"}
+    for worker in [child for server in fork_servers(process) for child in _children(server)]:
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            if kind := kinds.get(Path(f"/proc/{worker}/comm").read_text().strip()):
+                found[kind].append(worker)
+    return found
 
 
 def fork_servers(process: ServeProcess) -> list[int]:
-    """The pid of the one that there is."""
+    """Return the pid of the fork server, if it runs."""
     return [
         child
         for child in _children(process.process.pid)
@@ -48,7 +50,7 @@ def fork_servers(process: ServeProcess) -> list[int]:
 
 
 def _children(pid: int) -> list[int]:
-    """None of a process that has just ended."""
+    """Return the pids of child processes; none if the process has just ended."""
     try:
         return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
     except (FileNotFoundError, ProcessLookupError):
@@ -61,25 +63,11 @@ if hasattr(os, "memfd_create"):
     from lensbox.serve.processes.heartbeat import Heartbeat
 
 
-@contextlib.contextmanager
-def started(artifact: Path, *options: str, before: str = "") -> Iterator[tuple[ServeProcess, str]]:
-    """Yield a service with one front end by default, and its URL, once all of it is ready."""
-    process = ServeProcess(artifact, "--frontends", "1", *options, before=before)
-    try:
-        wait_until(lambda: process.url() is not None)
-        url = process.url() or ""
-        wait_until(lambda: _is_whole(url))
-        yield process, url
-    finally:
-        process.close()
-
-
 @pytest.fixture(scope="module")
 def service(artifact_path: Path) -> Iterator[tuple[ServeProcess, str]]:
-    with started(
-        artifact_path, "--frontends", "2", "--devices", "cpu,cpu", "--max-pixels", "1000000"
-    ) as both:
-        yield both
+    options = ("--frontends", "2", "--devices", "cpu,cpu", "--max-pixels", "1000000")
+    with ServeProcess(artifact_path, *options) as process:
+        yield process, process.ready()
 
 
 @pytest.fixture(scope="module")
@@ -90,15 +78,6 @@ def process(service: tuple[ServeProcess, str]) -> ServeProcess:
 @pytest.fixture(scope="module")
 def url(service: tuple[ServeProcess, str]) -> str:
     return service[1]
-
-
-def _is_whole(url: str) -> bool:
-    """Whether a front end is ready, and sees all engines."""
-    try:
-        response = httpx.get(f"{url}/readyz", timeout=PATIENCE)
-    except httpx.TransportError:
-        return False
-    return response.status_code == 200 and "missing" not in response.json()
 
 
 def _all_run(process: ServeProcess) -> bool:
@@ -143,7 +122,7 @@ class Askers:
         return Counter(self.answers)
 
 
-def test_answers_as_the_artifact_does(url: str, artifact: Artifact, encode: Callable[..., bytes]) -> None:
+def test_answers_as_the_artifact_does(url: str, artifact: Artifact, encode: Encode) -> None:
     files = [encode("PNG"), encode("JPEG"), b"no image", encode("PNG", "L")]
     alone = {index: artifact.detect_image(artifact.read_photo(files[index])) for index in (0, 1, 3)}
     ragged = {"predictions": [[[0, 0, 1, 1], [0, 0, 2, 2]], []], "targets": [[[0, 0, 1, 1]], []]}
@@ -205,7 +184,8 @@ def test_a_killed_process_is_replaced(kind: str, process: ServeProcess, url: str
         for pid in killed:
             os.kill(pid, signal.SIGKILL)
         wait_until(lambda: len(running()) == len(killed) and not set(running()) & set(killed))
-        wait_until(lambda: _all_run(process) and _is_whole(url))
+        wait_until(lambda: _all_run(process))
+        process.ready()
         before = len(askers.answers)
         wait_until(lambda: askers.answers[before:].count("200") > 10)
     finally:
@@ -221,7 +201,7 @@ def test_a_failed_start_is_tried_again(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Retry a failed start, for example after the fork server was killed."""
-    monkeypatch.setattr(supervisor, "_ensure_fork_server", lambda: None)
+    monkeypatch.setattr(supervisor, "ensure_fork_server", lambda: None)
     starts: list[None] = []
 
     class Process:
@@ -238,10 +218,10 @@ def test_a_failed_start_is_tried_again(
     now = 100.0
     monkeypatch.setattr(time, "monotonic", lambda: now)
     context: Any = SimpleNamespace(Process=Process, Pipe=multiprocessing.Pipe)
-    child = supervisor._Child("an engine", "engine-0", print, (), Heartbeat(), lambda _: 1.0, reports=True)
+    child = supervisor.Child("an engine", "engine-0", print, (), Heartbeat(), lambda _: 1.0, reports=True)
     restarts: Any = None
     for _ in range(10):
-        supervisor._keep_alive(child, context, restarts)
+        supervisor.keep_alive(child, context, restarts)
         now += 0.2
     assert len(starts) == 4  # at 0, 0.2, 0.8 and 1.8 seconds
     assert child.process is not None
@@ -251,17 +231,22 @@ def test_a_failed_start_is_tried_again(
 def test_connections_are_refused_while_requests_in_progress_are_answered(
     artifact_path: Path, png: bytes
 ) -> None:
-    with started(artifact_path, "--frontends", "2", "--shutdown-delay", "0") as (process, url):
-        host, port = url.removeprefix("http://").split(":")
+    with ServeProcess(artifact_path, "--frontends", "2", "--shutdown-delay", "0") as process:
+        url = process.ready()
         head = f"POST /v1/detect HTTP/1.1\r\nHost: x\r\nContent-Length: {len(png)}\r\n\r\n".encode()
-        with socket.create_connection((host, int(port)), timeout=PATIENCE) as client:
+
+        def connect() -> socket.socket:
+            address = httpx.URL(url)
+            return socket.create_connection((address.host, address.port or 0), timeout=PATIENCE)
+
+        with connect() as client:
             client.sendall(head + png[:100])
             wait_until(lambda: _value(url, "lensbox_requests_in_progress") == 1)
             process.process.send_signal(signal.SIGTERM)
 
             def refuses() -> bool:
                 try:
-                    socket.create_connection((host, int(port)), timeout=PATIENCE).close()
+                    connect().close()
                 except ConnectionRefusedError:
                     return True
                 return False
@@ -287,17 +272,42 @@ def test_sigterm_answers_accepted_requests(process: ServeProcess, url: str, png:
     assert "Traceback" not in process.log
 
 
-def test_an_engine_that_cannot_start_is_one_message(tmp_path: Path) -> None:
-    (tmp_path / "noise.pt").write_bytes(b"noise" * 100)
-    process = ServeProcess(tmp_path / "noise.pt", "--frontends", "1")
-    try:
-        assert process.process.wait(PATIENCE) == 3
-        process.thread.join(PATIENCE)
-        assert process.lines[-1].startswith("lensbox serve: cannot start: ")
-        assert "noise.pt" in process.lines[-1]
-        assert "Traceback" not in process.log
-    finally:
-        process.close()
+_ALICE, _BOB = "alice-0123456789abcdef", "bob-0123456789abcdef"
+
+
+def test_front_ends_share_keys(artifact_path: Path, tmp_path: Path) -> None:
+    keys = tmp_path / "keys"
+    keys.write_text(f"alice {_ALICE}\n")
+    with ServeProcess(artifact_path, "--frontends", "2", "--api-keys-file", str(keys)) as process:
+        url = process.ready()
+
+        def asked(key: str) -> set[int]:
+            """Return the statuses of requests over ten connections, so of both front ends."""
+            headers = {"X-API-Key": key}
+            return {httpx.get(f"{url}/v2", headers=headers, timeout=PATIENCE).status_code for _ in range(10)}
+
+        wait_until(lambda: len(workers(process)["frontends"]) == 2)
+        assert asked(_ALICE) == {200}
+
+        # All processes read a broken file; one logs it. The keys stay, in new processes, too.
+        keys.write_text(f"bob {_BOB}\nbroken\n")
+        wait_until(lambda: "the keys from before stay: line 2" in process.log)
+        before = workers(process)["frontends"]
+        for pid in before:
+            os.kill(pid, signal.SIGKILL)
+        wait_until(lambda: len(set(workers(process)["frontends"]) - set(before)) == 2)
+        process.ready()
+        assert asked(_ALICE) == {200}
+        assert asked(_BOB) == {401}
+
+        keys.write_text(f"bob {_BOB}\n")
+        wait_until(lambda: "was read again; keys: 1; new names: bob; gone: alice" in process.log)
+        wait_until(lambda: asked(_ALICE) == {401})
+        assert asked(_BOB) == {200}
+    assert process.log.count("the keys from before stay") == 1
+    assert process.log.count("was read again") == 1
+    assert _ALICE not in process.log
+    assert _BOB not in process.log
 
 
 @pytest.mark.exhaustive
@@ -305,29 +315,30 @@ def test_an_engine_that_cannot_start_is_one_message(tmp_path: Path) -> None:
 def test_a_second_signal_or_a_lost_supervisor_ends_all_processes(
     artifact_path: Path, number: signal.Signals
 ) -> None:
-    with started(artifact_path) as (process, _):
+    options = ("--frontends", "1", "--shutdown-delay", "3600", "--shutdown-timeout", "3600")
+    with ServeProcess(artifact_path, *options) as process:
+        url = process.ready()
         running = [pid for pids in workers(process).values() for pid in pids]
         assert len(running) == 2
         process.process.send_signal(signal.SIGTERM)
-        time.sleep(0.2)  # two of the same number that wait together are one
-        assert process.end(number) in (0, 128 + signal.SIGTERM, -number)
+        wait_until(lambda: httpx.get(f"{url}/readyz", timeout=PATIENCE).status_code == 503)
+        assert process.end(number) in (128 + signal.SIGTERM, -number)
         wait_until(lambda: _all_ended(running))
 
 
 @pytest.mark.exhaustive
-@pytest.mark.parametrize("delay", [0.0, 0.3, 0.6, 0.9])
-def test_ctrl_c_while_it_loads(artifact_path: Path, delay: float) -> None:
-    """It comes to all processes of the terminal's job; the fork server imports torch for a second."""
-    process = ServeProcess(artifact_path, "--frontends", "1")
-    try:
-        wait_until(lambda: process.process.poll() is not None or bool(fork_servers(process)))
-        time.sleep(delay)
+@pytest.mark.parametrize("moment", ["fork server", "engine"])
+def test_ctrl_c_while_it_loads(artifact_path: Path, moment: str) -> None:
+    """Ctrl-C reaches all processes of the terminal's job."""
+    with ServeProcess(artifact_path, "--frontends", "1") as process:
+        if moment == "fork server":
+            wait_until(lambda: bool(fork_servers(process)))
+        else:
+            wait_until(lambda: bool(workers(process)["engines"]))
         os.killpg(process.process.pid, signal.SIGINT)
         assert process.process.wait(PATIENCE) == 0, process.log
         process.thread.join(PATIENCE)
         assert "Traceback" not in process.log
-    finally:
-        process.close()
 
 
 # --- processes that stand still ---
@@ -337,14 +348,15 @@ _SOONER = "import lensbox.serve.processes.supervisor as supervisor\nsupervisor."
 
 @pytest.mark.exhaustive
 def test_a_stuck_front_end_is_replaced(artifact_path: Path) -> None:
-    with started(artifact_path, before=f"{_SOONER}_SILENCE = 3.0") as (process, url):
+    with ServeProcess(artifact_path, "--frontends", "1", before=f"{_SOONER}SILENCE = 3.0") as process:
+        url = process.ready()
         (front_end,) = workers(process)["frontends"]
         with httpx.Client(base_url=url, timeout=PATIENCE) as client:
             assert client.get("/healthz").status_code == 200
             os.kill(front_end, signal.SIGSTOP)
             with pytest.raises(httpx.TransportError):  # and not for ever
                 client.get("/healthz")
-        wait_until(lambda: _is_whole(url))
+        process.ready()
         assert "front end 1 has not moved for 3 s and is killed" in process.log
         assert process.end(signal.SIGTERM) == 0
 
@@ -371,13 +383,11 @@ def test_a_stuck_engine_is_replaced(kind: str, png: bytes, tmp_path: Path) -> No
     save_artifact(detector, tmp_path / "detector.pt")
     white = io.BytesIO()
     PIL.Image.new("L", (64, 64), 255).save(white, "PNG")
-    timeouts = ("--answer-timeout", "2", "--engine-timeout", "2")
+    options = ("--frontends", "1", "--answer-timeout", "2", "--engine-timeout", "2")
+    path, before = tmp_path / "detector.pt", f"{_SOONER}ENGINE_SILENCE = 1.0"
     with (
-        started(tmp_path / "detector.pt", *timeouts, before=f"{_SOONER}_ENGINE_SILENCE = 1.0") as (
-            process,
-            url,
-        ),
-        httpx.Client(base_url=url, timeout=PATIENCE) as client,
+        ServeProcess(path, *options, before=before) as process,
+        httpx.Client(base_url=process.ready(), timeout=PATIENCE) as client,
     ):
         assert client.post("/v1/detect", content=png).status_code == 200
         engines = workers(process)["engines"]

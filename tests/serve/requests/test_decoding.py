@@ -1,8 +1,9 @@
 """Decoders that are stuck: who waits for them, who does not, and who is told."""
 
 import io
+import math
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import httpx
@@ -10,6 +11,8 @@ import PIL.Image
 import pytest
 import torch
 from problems import problem_of
+from services import Encode, Start
+from waiting import PATIENCE, wait_until
 
 from lensbox.runtime.images.files import DEFAULT_READING
 from lensbox.runtime.images.photo import Photo
@@ -18,7 +21,6 @@ from lensbox.serve.requests.decoding import Decoders
 from lensbox.serve.requests.errors import ApiError
 from lensbox.serve.requests.image_file import photo_from_file
 
-PATIENCE = 60.0
 _LOSS = {"predictions": [[0, 0, 1, 1]], "targets": [[0, 0, 1, 1]]}
 
 
@@ -28,10 +30,12 @@ class StuckDecoder:
     def __init__(self) -> None:
         self.gate = threading.Event()
         self.bodies: list[bytes] = []
+        self.deadlines: list[float] = []
 
-    def __call__(self, body: bytes, *_: Any) -> Photo:
+    def __call__(self, body: bytes, canvas: Any, reading: Any, max_pixels: int, deadline: float) -> Photo:
         self.bodies.append(body)
-        assert self.gate.wait(60)
+        self.deadlines.append(deadline)
+        assert self.gate.wait(PATIENCE)
         return Photo.of(torch.zeros(3, 4, 5, dtype=torch.uint8))
 
 
@@ -43,20 +47,13 @@ def stuck(monkeypatch: pytest.MonkeyPatch) -> Iterator[StuckDecoder]:
     stuck.gate.set()
 
 
-def test_a_loss_does_not_wait_for_decoders(start: Callable[..., Any], stuck: StuckDecoder) -> None:
-    running = start(decode_threads=1, answer_timeout=0.5)
-    response = running.client.post("/v1/detect", content=b"first")
-    assert response.status_code == 504
-    assert problem_of(response)["code"] == "deadline_exceeded"
-    assert running.client.post("/v1/loss", json=_LOSS).status_code == 200
-
-
-def test_a_service_that_can_decode_nothing_is_not_ready(
-    start: Callable[..., Any], stuck: StuckDecoder, wait_until: Callable[..., None]
-) -> None:
+def test_a_service_that_can_decode_nothing_is_not_ready(start: Start, stuck: StuckDecoder) -> None:
     running = start(decode_threads=1, answer_timeout=0.5)
     client: httpx.Client = running.client
-    assert client.post("/v1/detect", content=b"first").status_code == 504
+    response = client.post("/v1/detect", content=b"first")
+    assert response.status_code == 504
+    assert problem_of(response)["code"] == "deadline_exceeded"
+    assert client.post("/v1/loss", json=_LOSS).status_code == 200  # a loss does not wait for decoders
     wait_until(lambda: client.get("/readyz").status_code == 503)
     for response in (client.get("/readyz"), client.post("/v1/detect", content=b"second")):
         assert response.status_code == 503
@@ -69,9 +66,10 @@ def test_a_service_that_can_decode_nothing_is_not_ready(
     wait_until(lambda: client.get("/readyz").status_code == 200)
     assert client.post("/v1/detect", content=b"third").status_code == 200
     assert stuck.bodies == [b"first", b"third"]
+    assert all(map(math.isfinite, stuck.deadlines))  # no decoder goes on once the answer is late
 
 
-def test_one_free_decoder_is_enough(stuck: StuckDecoder, wait_until: Callable[..., None]) -> None:
+def test_one_free_decoder_is_enough(stuck: StuckDecoder) -> None:
     decoders = Decoders(threads=2, max_pixels=100, time_limit=0.01)
     first = decoders.submit(b"first", None, DEFAULT_READING)
     wait_until(lambda: stuck.bodies == [b"first"])
@@ -85,7 +83,7 @@ def test_one_free_decoder_is_enough(stuck: StuckDecoder, wait_until: Callable[..
 
 
 def test_only_what_is_quick_is_decoded_in_the_callers_thread(
-    encode: Callable[..., bytes], monkeypatch: pytest.MonkeyPatch
+    encode: Encode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     decode, threads = photo_from_file, set()
 
@@ -111,9 +109,7 @@ def test_only_what_is_quick_is_decoded_in_the_callers_thread(
     decoders.stop()
 
 
-def test_the_callers_thread_does_not_overtake_the_others(
-    stuck: StuckDecoder, encode: Callable[..., bytes], wait_until: Callable[..., None]
-) -> None:
+def test_the_callers_thread_does_not_overtake_the_others(stuck: StuckDecoder, encode: Encode) -> None:
     decoders = Decoders(threads=2, max_pixels=10_000_000, time_limit=PATIENCE)
     first = decoders.submit(b"first", None, DEFAULT_READING)
     wait_until(lambda: stuck.bodies == [b"first"])

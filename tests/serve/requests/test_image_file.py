@@ -14,6 +14,7 @@ import pytest
 import torch
 from image_mutations import mutated
 from png_files import chunk, png_file
+from services import Encode
 
 from lensbox.artifact.metadata import Canvas
 from lensbox.runtime.images.files import DEFAULT_READING, read_image
@@ -22,8 +23,6 @@ from lensbox.serve.requests.errors import ApiError
 from lensbox.serve.requests.image_file import photo_from_file
 
 _PLENTY = 1_000_000
-Encode = Callable[..., bytes]
-EmptyPng = Callable[[int, int], bytes]
 
 
 def image_from_file(file: bytes, max_pixels: int, deadline: float | None = None) -> torch.Tensor:
@@ -83,8 +82,8 @@ def test_the_limit_of_pixels_is_inclusive(png: bytes) -> None:
 
 
 @pytest.mark.parametrize(("width", "height"), [(65_535, 65_535), (2**31 - 1, 2**31 - 1), (1_000_001, 1)])
-def test_a_bomb_is_refused_by_its_header(empty_png: EmptyPng, width: int, height: int) -> None:
-    _, code, message = rejection(empty_png(width, height))
+def test_a_bomb_is_refused_by_its_header(width: int, height: int) -> None:
+    _, code, message = rejection(png_file(width, height, pixels=b""))
     assert code == "too_many_pixels"
     assert f"got {width} x {height} = {width * height}" in message
 

@@ -1,0 +1,95 @@
+"""Services in a thread of the test's process, and the types of the fixtures of `tests/serve`."""
+
+import contextlib
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+import uvicorn
+from fastapi import FastAPI
+from waiting import PATIENCE, wait_until
+
+from lensbox.serve.http.app import create_app
+from lensbox.serve.http.listener import listen, url_of
+from lensbox.serve.http.server import uvicorn_config
+from lensbox.serve.http.service import Service
+from lensbox.serve.settings import Settings
+
+Encode = Callable[..., bytes]
+
+
+@dataclass
+class Running:
+    """A service, a client of it, and the answers so far to `send`. stop: asks for the end without waiting."""
+
+    client: httpx.Client
+    service: Service
+    stop: Callable[[], None]
+    responses: list[httpx.Response] = field(default_factory=list)
+    _threads: list[threading.Thread] = field(default_factory=list)
+
+    def ready(self) -> "Running":
+        """Wait until the model is ready."""
+        wait_until(lambda: self.client.get("/readyz").status_code == 200)
+        return self
+
+    def send(self, path: str, **request: Any) -> None:
+        """Send a POST request from a thread; do not wait for its answer."""
+        thread = threading.Thread(target=lambda: self.responses.append(self.client.post(path, **request)))
+        self._threads.append(thread)
+        thread.start()
+
+    def statuses(self) -> list[int]:
+        """Wait for the answers to all that was sent."""
+        for thread in self._threads:
+            thread.join(PATIENCE)
+        return sorted(response.status_code for response in self.responses)
+
+
+Start = Callable[..., Running]
+
+
+def connect(client: httpx.Client) -> socket.socket:
+    """Return a new TCP connection to a client's service."""
+    return socket.create_connection((client.base_url.host, client.base_url.port or 0), timeout=PATIENCE)
+
+
+def raw(request: httpx.Request, path: str) -> bytes:
+    """Return a POST request as it goes over a connection."""
+    fields = "".join(f"{name}: {value}\r\n" for name, value in request.headers.items())
+    return f"POST {path} HTTP/1.1\r\n{fields}\r\n".encode() + request.read()
+
+
+@contextlib.contextmanager
+def client_of(artifact: Path) -> Iterator[httpx.Client]:
+    """Run a service over an artifact with small limits; yield a client of it."""
+    limits: Any = {"max_body_bytes": 2 << 20, "max_json_bytes": 1 << 20, "max_pixels": 1_000_000}
+    settings = Settings(artifact=artifact, device="cpu", threads=1, max_boxes=100, **limits)
+    with running(create_app(settings), settings) as service:
+        yield service.ready().client
+
+
+@contextlib.contextmanager
+def running(app: FastAPI, settings: Settings) -> Iterator[Running]:
+    """Run an app in a thread."""
+    listener = listen("127.0.0.1", 0)
+    url = url_of(listener)
+    server = uvicorn.Server(uvicorn_config(app, settings, "critical"))
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
+    thread.start()
+
+    def stop() -> None:
+        server.should_exit = True
+
+    try:
+        with httpx.Client(base_url=url, timeout=PATIENCE) as client:
+            client.get("/healthz")  # the socket takes connections at once; an answer means that the app runs
+            yield Running(client, app.state.service, stop)
+    finally:
+        stop()
+        thread.join(PATIENCE)
+        assert not thread.is_alive()
