@@ -17,7 +17,6 @@ from fake_transport import NOTHING, faked, in_turn, problem
 from made_up_service import made_up_service
 
 from lensbox.client import Client, Detection, ImageDetections, ServiceError, connection
-from lensbox.client.connection import _retry_after
 from lensbox.common.errors import InputError
 
 
@@ -30,7 +29,7 @@ def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
         seconds.append(wait)
         return False
 
-    monkeypatch.setattr(connection, "_waited_in_vain", waited)
+    monkeypatch.setattr(connection, "waited_in_vain", waited)
     return seconds
 
 
@@ -57,14 +56,10 @@ def test_all_methods_of_a_service(url: str, photos: Path) -> None:
 
 
 def test_the_loss_of_ragged_boxes_with_weights(url: str) -> None:
+    predictions = [np.array([[0, 0, 2, 2], [5, 5, 6, 6]]), np.array([[0, 0, 4, 4]])]
+    targets = [[[1, 1, 3, 3]], [[0, 0, 4, 2]]]
     with Client(url) as client:
-        answer = client.loss(
-            [np.array([[0, 0, 2, 2], [5, 5, 6, 6]]), np.array([[0, 0, 4, 4]])],
-            [[[1, 1, 3, 3]], [[0, 0, 4, 2]]],
-            weights=(1, 3),
-            per_image=True,
-            gradient=True,
-        )
+        answer = client.loss(predictions, targets, weights=(1, 3), per_image=True, gradient=True)
     assert answer.per_image == pytest.approx([1 - (1 / 7 - 2 / 9), 0.5])  # by hand
     assert answer.loss == pytest.approx((1 - (1 / 7 - 2 / 9) + 3 * 0.5) / 4)
     assert answer.gradient is not None
@@ -86,29 +81,6 @@ def test_an_image_of_any_kind_is_found_the_same(url: str, photos: Path) -> None:
         assert client.detect(np.asarray(gray)) == client.detect(gray)
         assert client.detect(flipped) != expected
         assert client.detect(picture.convert("CMYK")).width == picture.width
-
-
-def test_thresholds_and_orientation_are_sent(url: str, photos: Path) -> None:
-    with Client(url) as client:
-        low = client.detect(photos / "b.jpg", score_threshold=0.0)
-        high = client.detect(photos / "b.jpg", score_threshold=1.0)
-        assert len(low.detections) > len(high.detections) == 0
-        apart = client.detect(photos / "b.jpg", score_threshold=0.0, iou_threshold=0.0)
-        assert len(apart.detections) < len(low.detections)
-        stored = client.detect(photos / "turned.jpg", orientation="stored")
-        upright = client.detect(photos / "turned.jpg", orientation="exif")
-        assert (stored.width, stored.height) == (upright.height, upright.width) == (640, 480)
-
-
-def test_an_error_carries_the_problem_document(url: str) -> None:
-    with Client(url) as client, pytest.raises(ServiceError) as caught:
-        client.detect(b"hello")
-    error = caught.value
-    assert (error.status, error.code) == (400, "undecodable_image")
-    assert error.detail.startswith("the image must be one of JPEG")
-    assert error.request_id
-    assert str(error) == f"{error.detail} (400 undecodable_image, request {error.request_id})"
-    assert error.is_of_one_image
 
 
 # --- images and arguments ---
@@ -177,41 +149,58 @@ def test_a_broken_picture_stops_no_other(file_format: str) -> None:
 # --- what is sent, and asked again ---
 
 
-def test_sends_key_timeout_and_body() -> None:
-    answer, (requests) = in_turn(httpx.Response(200, json=NOTHING), httpx.Response(200, json=NOTHING))
+def test_sends_key_timeout_parameters_and_body() -> None:
+    answer, requests = in_turn(httpx.Response(200, json=NOTHING), httpx.Response(200, json=NOTHING))
+    parameters: Any = {"score_threshold": 0.5, "iou_threshold": 1, "orientation": "stored", "tiles": "auto"}
     with faked(answer, api_key="k-1", timeout=2.5) as client:
-        assert client.detect(b"file", score_threshold=0.5) == ImageDetections(4, 3, ())
-    (request,) = requests
-    assert str(request.url) == "http://service/below/v1/detect?score_threshold=0.5"
-    assert request.content == b"file"
-    assert request.headers["authorization"] == "Bearer k-1"
-    assert request.headers["x-request-timeout-ms"] == "2500"
+        assert client.detect(b"file", **parameters) == ImageDetections(4, 3, ())
     with faked(answer) as client:
         client.detect(b"file")
-    assert "authorization" not in requests[1].headers
+    first, second = requests
+    query = "score_threshold=0.5&iou_threshold=1.0&orientation=stored&tiles=auto"
+    assert str(first.url) == f"http://service/below/v1/detect?{query}"
+    assert first.content == b"file"
+    assert first.headers["authorization"] == "Bearer k-1"
+    assert first.headers["x-request-timeout-ms"] == "2500"
+    assert not second.url.query
+    assert "authorization" not in second.headers
 
 
-def test_retries_after_overload(waits: list[float]) -> None:
-    broken = httpx.RemoteProtocolError("Server disconnected")
-    later = problem(503, "overloaded", **{"Retry-After": "3"})
-    answer, requests = in_turn(later, broken, problem(429, "slow"), httpx.Response(200, json=NOTHING))
+_SOON = time.strftime("%a, %d %b %Y %H:%M:%S GMT", time.gmtime(time.time() + 50))
+
+
+@pytest.mark.parametrize(
+    ("refused", "least", "most"),
+    [
+        (httpx.RemoteProtocolError("Server disconnected"), 0.25, 0.25),
+        (problem(429, "slow"), 0.25, 0.25),
+        (problem(503, "overloaded", **{"Retry-After": "3"}), 3, 3),
+        (problem(503, "overloaded", **{"Retry-After": _SOON}), 0.25, 50),  # how long the tests have run
+        (problem(503, "overloaded", **{"Retry-After": "Fri, 01 Jan 2010 00:00:00 GMT"}), 0.25, 0.25),
+        *(
+            (problem(503, "overloaded", **{"Retry-After": text}), 0.25, 0.25)
+            for text in ("soon", "-3", "", "Fri, 01 Jan 99999 00:00:00 GMT")
+        ),
+    ],
+)
+def test_retries_after_a_wait_with_jitter(
+    waits: list[float], refused: httpx.Response | Exception, least: float, most: float
+) -> None:
+    answer, requests = in_turn(refused, httpx.Response(200, json=NOTHING))
     with faked(answer) as client:
         client.detect(b"file")
-    assert [request.content for request in requests] == [b"file"] * 4
-    assert 3 <= waits[0] <= 3.75
-    assert 0.5 <= waits[1] <= 0.625
-    assert 1 <= waits[2] <= 1.25
+    assert [request.content for request in requests] == [b"file"] * 2
+    (wait,) = waits
+    assert least <= wait <= 1.25 * most
 
 
 @pytest.mark.parametrize(("retries", "seconds", "tries"), [(0, 1, 1), (4, 1, 5), (4, 3600, 1)])
 def test_limits_the_retries(waits: list[float], retries: int, seconds: int, tries: int) -> None:
-    answers = [problem(503, "overloaded", "full", **{"Retry-After": str(seconds)}) for _ in range(9)]
-    answer, requests = in_turn(*answers)
+    answer, requests = in_turn(*[problem(503, "overloaded", "full", **{"Retry-After": str(seconds)})] * 9)
     with faked(answer, retries=retries) as client, pytest.raises(ServiceError, match="full") as caught:
         client.detect(b"file")
     assert (len(requests), len(waits)) == (tries, tries - 1)
-    assert caught.value.status == 503
-    assert not caught.value.is_of_one_image
+    assert (caught.value.status, caught.value.is_of_one_image) == (503, False)
 
 
 @pytest.mark.parametrize(
@@ -246,23 +235,20 @@ def test_does_not_retry_permanent_errors(waits: list[float], status: int) -> Non
 
 
 def test_rejects_answers_of_another_service() -> None:
-    proxy = httpx.Response(502, text="<html>\n  Bad gateway</html>")
-    page = httpx.Response(200, text="<html>welcome</html>")
     other = httpx.Response(200, json={"result": 1})
     for given, message in (
-        (proxy, "502 Bad Gateway: '<html> Bad"),
-        (page, "welcome"),
+        (httpx.Response(502, text="<html>\n  Bad gateway</html>"), "502 Bad Gateway: '<html> Bad"),
+        (httpx.Response(200, text="<html>welcome</html>"), "welcome"),
         (other, "'result': 1"),
+        (httpx.Response(200, json=[1]), "not that of a Lensbox"),
     ):
         with faked(in_turn(given)[0]) as client, pytest.raises(ServiceError, match=message) as caught:
             client.detect(b"file")
         assert caught.value.code == "unexpected_answer"
-    for given in (other, httpx.Response(200, json=[1])):
-        with faked(in_turn(given, given)[0]) as client:
+    with faked(in_turn(other, other)[0]) as client:
+        for ask in (client.metadata, lambda: client.loss([[0, 0, 1, 1]], [[0, 0, 1, 1]])):
             with pytest.raises(ServiceError, match="not that of a Lensbox"):
-                client.metadata()
-            with pytest.raises(ServiceError, match="not that of a Lensbox"):
-                client.loss([[0, 0, 1, 1]], [[0, 0, 1, 1]])
+                ask()
 
 
 def test_health_is_asked_once_and_never_raises() -> None:
@@ -278,31 +264,10 @@ def test_health_is_asked_once_and_never_raises() -> None:
         assert [request.url.path for request in requests] == ["/below/healthz", "/below/readyz"]
 
 
-def test_retry_after_is_seconds_or_a_date() -> None:
-    def seconds(text: str) -> float:
-        return _retry_after(httpx.Response(503, headers={"Retry-After": text}))
-
-    assert seconds("7") == 7
-    assert seconds("soon") == seconds("-3") == seconds("") == 0
-    assert seconds("Fri, 01 Jan 99999 00:00:00 GMT") == 0
-    in_an_hour = time.strftime("%a, %d %b %Y %H:%M:%S GMT", time.gmtime(time.time() + 3600))
-    assert 0 < seconds(in_an_hour) <= 3600
-    assert seconds("Fri, 01 Jan 2010 00:00:00 GMT") == 0
-
-
 def test_null_stands_for_numbers_that_are_not_finite() -> None:
-    document = {
-        "width": 1,
-        "height": 1,
-        "detections": [
-            {
-                "box": [0.0, None, 1.0, 1.0],
-                "score": 0.5,
-                "label": "car",
-                "extras": {"age": None, "eyes": [[1, 2]]},
-            }
-        ],
-    }
+    detection = {"box": [0.0, None, 1.0, 1.0], "score": 0.5, "label": "car"}
+    extras = {"age": None, "eyes": [[1, 2]]}
+    document = {"width": 1, "height": 1, "detections": [{**detection, "extras": extras}]}
     found = ImageDetections.from_json(document)
     assert math.isnan(found.detections[0].box[1])
     assert found.detections[0].label == "car"
@@ -316,15 +281,12 @@ def test_a_picture_has_what_was_found(url: str) -> None:
     pixels = np.full((192, 320, 3), 114, np.uint8)
     pixels[60:84, 40:64] = 250
     with Client(url) as client:
-        for file_format in ("png", "jpeg"):
-            drawn = client.annotate(pixels, file_format=file_format, score_threshold=0.0)
+        for file_format, threshold in (("png", 0.0), ("jpeg", 0.0), ("png", 1.0)):
+            drawn = client.annotate(pixels, file_format=file_format, score_threshold=threshold)  # type: ignore[arg-type]
             with PIL.Image.open(io.BytesIO(drawn)) as picture:
-                assert picture.format == file_format.upper()
-                assert picture.size == (320, 192)
-                assert (np.abs(np.asarray(picture.convert("RGB"), int) - pixels) > 60).any()
-        nothing = client.annotate(pixels, score_threshold=1.0)
-    with PIL.Image.open(io.BytesIO(nothing)) as picture:
-        np.testing.assert_array_equal(np.asarray(picture), pixels)
+                assert (picture.format, picture.size) == (file_format.upper(), (320, 192))
+                difference = np.abs(np.asarray(picture.convert("RGB"), int) - pixels)
+            assert (difference.max() > 60) if threshold == 0 else (difference.max() == 0)
 
 
 def test_rejects_other_picture_formats_and_answers() -> None:
@@ -379,7 +341,7 @@ def test_close_does_not_wait_for_retries(monkeypatch: pytest.MonkeyPatch) -> Non
     def answer(request: httpx.Request) -> httpx.Response:
         return httpx.Response(200, json=NOTHING) if request.content == b"0" else problem(503, "overloaded")
 
-    monkeypatch.setattr(connection, "_waited_in_vain", waited)
+    monkeypatch.setattr(connection, "waited_in_vain", waited)
     with faked(answer, connections=2) as client:
         results = client.detect_many([b"0", b"1", b"2"], batch_size=1)
         next(results)

@@ -350,9 +350,9 @@ _SOONER = "import lensbox.serve.processes.supervisor as supervisor\nsupervisor."
 def test_a_stuck_front_end_is_replaced(artifact_path: Path) -> None:
     with ServeProcess(artifact_path, "--frontends", "1", before=f"{_SOONER}SILENCE = 3.0") as process:
         url = process.ready()
-        (front_end,) = workers(process)["frontends"]
         with httpx.Client(base_url=url, timeout=PATIENCE) as client:
             assert client.get("/healthz").status_code == 200
+            (front_end,) = workers(process)["frontends"]
             os.kill(front_end, signal.SIGSTOP)
             with pytest.raises(httpx.TransportError):  # and not for ever
                 client.get("/healthz")

@@ -11,8 +11,8 @@ from lensbox.serve.requests.errors import ApiError
 _CONTENT = bytes(range(256)) * 40
 
 
-def _compressed(encoding: str) -> bytearray:
-    return bytearray(gzip.compress(_CONTENT) if encoding == "gzip" else zlib.compress(_CONTENT))
+def _compressed(encoding: str, content: bytes = _CONTENT) -> bytearray:
+    return bytearray((gzip if encoding == "gzip" else zlib).compress(content))
 
 
 @pytest.mark.parametrize("encoding", ["gzip", "deflate"])
@@ -20,16 +20,14 @@ def test_content_of_a_compressed_body(encoding: str) -> None:
     assert decompress(_compressed(encoding), encoding, len(_CONTENT)) == _CONTENT
 
 
-def test_what_is_not_compressed_is_not_copied() -> None:
+def test_plain_bodies_are_not_copied() -> None:
     body = bytearray(b"abc")
     assert decompress(body, "identity", 1) is body
 
 
 @pytest.mark.parametrize("encoding", ["gzip", "deflate"])
 def test_no_more_is_inflated_than_is_allowed(encoding: str) -> None:
-    bomb = bytearray(
-        gzip.compress(bytes(50_000_000)) if encoding == "gzip" else zlib.compress(bytes(50_000_000))
-    )
+    bomb = _compressed(encoding, bytes(50_000_000))
     for body, limit in ((bomb, 1000), (_compressed(encoding), len(_CONTENT) - 1)):
         with pytest.raises(ApiError) as caught:
             decompress(body, encoding, limit)

@@ -14,8 +14,6 @@ from lensbox.serve.requests.boxes import read_loss_request
 from lensbox.serve.requests.errors import ApiError
 
 _BOX = [1, 2, 3.5, 4]
-
-
 _IMAGES = [[_BOX] * 3, [_BOX]]
 
 
@@ -90,30 +88,22 @@ def test_weights_are_of_boxes_or_of_images(
 
 _INVALID = [
     (b"[]", "the body must be an object, got []"),
-    (b"null", "the body must be an object, got None"),
     (b'{"predictions": []}', "targets must be given, got the keys ['predictions']"),
     (
         b'{"predictions": [], "targets": [], "weight": []}',
         "no key of the body 'weight' (known: predictions",
     ),
     (b'{"predictions": [], "targets": [], "gradient": 1}', "gradient must be a valid boolean, got 1"),
-    (b'{"predictions": [], "targets": [], "per_image": null}', "per_image must be a valid boolean, got None"),
     (_body("abc"), "predictions must be a valid array, got 'abc'"),
-    (_body([], {}), "targets must be a valid array, got {}"),
     (_body([1, 2, 3, 4]), "predictions[0] must be a valid array, got 1"),
     (
         _body([_BOX, [1, 2, 3]]),
         "predictions[1] must have at least 4 items after validation, not 3, got [1",
     ),
-    (_body([[_BOX], [[1, 2]]]), "predictions[1][0] must have at least 4 items after validation, not 2"),
-    (_body([[_BOX], 7]), "predictions[1] must be a valid array, got 7"),
     (_body([_BOX, [_BOX]]), "predictions[1][0] must be a valid number, got [1, 2, 3.5, 4]"),
-    (_body([[[[1, 2, 3, 4]] * 4]]), "predictions[0][0][0] must be a valid number, got [1, 2, 3, 4]"),
     (_body([_BOX], [[1, 2, "3", 4]]), "targets[0][2] must be a valid number, got '3'"),
     (_body([[1, 2, 3, True]]), "predictions[0][3] must be a valid number, got True"),
-    (_body([[1, None, 3, 4]]), "predictions[0][1] must be a valid number, got None"),
     (_body([[math.nan, 0, 1, 1]]), "predictions[0][0] must be a finite number, got nan"),
-    (_body([[[0, -math.inf, 1, 1]]]), "predictions[0][0][1] must be a finite number, got -inf"),
     (b'{"predictions": [[1e999, 0, 1, 1]], "targets": []}', "predictions[0][0] must be a finite number"),
     (_body([[10**400, 0, 1, 1]]), "predictions[0][0] must be a finite number, got 1000"),
     (_body([_BOX], [[_BOX]]), "must have the same shape, got [1, 4] and [1, 1, 4]"),
@@ -130,9 +120,7 @@ _INVALID = [
     (_weighted(1), "weights must be a valid array, got 1"),
     (_weighted([[1, 1, 1], 1]), "weights[1] must be a valid array, got 1"),
     (_weighted([1, -0.5]), "weights[1] must be greater than or equal to 0, got -0.5"),
-    (_weighted([True, 1]), "weights[0] must be a valid number, got True"),
     (_weighted([1e10, 1]), "weights[0] must be less than or equal to 1000000000, got 10000000000.0"),
-    (_weighted([[1, "2"], [1]]), "weights[0][1] must be a valid number, got '2'"),
     (
         b'{"predictions": [[0, 0, 1, 1]], "targets": [[0, 0, 1, 1]], "weights": [[1]]}',
         "weights must be [N], as targets has no images, got [[1.0]]",
@@ -142,7 +130,6 @@ _INVALID = [
 ]
 _NO_JSON = [
     (b"not json", "the body must be JSON: expected ident at line 1 column 2"),
-    (b"{", "the body must be JSON: EOF"),
     (b"\xff\xfe\xfa", "the body must be JSON: "),
     (b"[" * 200_000, "the body must be JSON: recursion limit exceeded"),
     (b'{"predictions": [[' + b"9" * 5000 + b", 0, 1, 1]]}", "the body must be JSON: number out of range"),

@@ -98,7 +98,6 @@ def test_data_that_is_no_base64_is_an_error_in_its_place(text: str) -> None:
 
 _NO_JSON = [
     (b"not json", "the body must be JSON: expected ident"),
-    (b"\xff\xfe", "the body must be JSON: "),
     (b"[" * 100_000, "the body must be JSON: recursion limit exceeded"),
     ({"images": [_data(b"x")], "\ud800": 1}, "the body must be JSON: "),  # half of a surrogate pair
 ]
@@ -114,15 +113,12 @@ _INVALID = [
     ({"image": {}}, "images must be given, got the keys ['image']"),
     ({"images": {}}, "images must be a valid array, got {}"),
     ({"images": []}, "images must have at least 1 item after validation, not 0, got []"),
-    ({"images": ["YQ=="]}, "images[0] must be an object, got 'YQ=='"),
     ({"images": [{}]}, "images[0].data must be given, got the keys []"),
     (
         {"images": [{**_data(b"x"), "url": "x"}]},
         "no key of the body 'images[0].url'; got the value 'x'",
     ),
-    ({"images": [_data(b"x"), {"file": "x"}]}, "images[1].data must be given, got the keys ['file']"),
     ({"images": [{"data": 7}]}, "images[0].data must be a valid string, got 7"),
-    (b'{"images": [{"data": NaN}]}', "images[0].data must be a valid string, got nan"),
     (
         {"images": [_data(b"x")], "score_treshold": 0.5},
         "there is no key of the body 'score_treshold' (known: score_threshold, iou_threshold,",
@@ -130,10 +126,6 @@ _INVALID = [
     (
         {"images": [_data(b"x")], "score_threshold": 1.5},
         "score_threshold must be less than or equal to 1, got 1.5",
-    ),
-    (
-        {"images": [_data(b"x")], "score_threshold": "0.5"},
-        "score_threshold must be a valid number, got '0.5'",
     ),
 ]
 _TWICE = (

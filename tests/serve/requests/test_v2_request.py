@@ -70,24 +70,19 @@ def test_binary_tensors_come_in_their_order() -> None:
         _tensor("images", "UINT8", [2, 1, 2, 3], binary_data_size=12),
         _tensor("score_threshold", "FP32", [1], binary_data_size=4),
     ]
-    binary = struct.pack("<f", 0.25) + bytes(range(12)) + struct.pack("<f", 0.75)
+    binary = struct.pack("<f", 0.3) + bytes(range(12)) + struct.pack("<f", 0.75)
     request = _read({"inputs": inputs, "id": "a"}, binary)
     assert request.canvases.flatten().tolist() == list(range(12))
     assert list(request.canvases.shape) == [2, 1, 2, 3]
-    assert (request.id, request.score_threshold, request.iou_threshold) == ("a", 0.75, 0.25)
+    text = _tensor("iou_threshold", "FP32", [1], [0.3])  # text has the precision of its datatype, too
+    iou_threshold = _read({"inputs": [_images([0] * 6), text]}).iou_threshold
+    assert (request.id, request.score_threshold, request.iou_threshold) == ("a", 0.75, iou_threshold)
 
 
 def test_null_is_nothing() -> None:
     images = {**_images([0] * 6), "parameters": None}
     request = _read({"id": None, "inputs": [images], "outputs": None, "parameters": None})
     assert [wish.output.name for wish in request.wanted] == ["boxes", "counts"]
-
-
-def test_a_threshold_has_the_precision_of_its_datatype() -> None:
-    binary = _tensor("score_threshold", "FP32", [1], binary_data_size=4)
-    from_binary = _read({"inputs": [_images([0] * 6), binary]}, struct.pack("<f", 0.3))
-    text = _tensor("score_threshold", "FP32", [1], [0.3])
-    assert _read({"inputs": [_images([0] * 6), text]}).score_threshold == from_binary.score_threshold
 
 
 def _asked(**more: Any) -> dict[str, Any]:
@@ -115,9 +110,7 @@ _PIXELS = "data of 'images' must be"
         (b"[" * 60 + b"]" * 60, "the body must be an object, got [[[[...]]]]"),
         ({}, "inputs must be given, got the keys []"),
         ({"inputs": []}, "the input 'images' must be given, got []"),
-        ({"inputs": [7]}, "inputs[0] must be an object, got 7"),
         ({"inputs": [{}]}, "inputs[0].name must be given, got the keys []"),
-        ({"inputs": [{"name": ["images"]}]}, "inputs[0].name must be a valid string, got ['images']"),
         (
             {"inputs": [{**_images([]), "name": "x"}]},
             "must be named one of images, score_threshold, iou",
@@ -125,18 +118,14 @@ _PIXELS = "data of 'images' must be"
         ({"inputs": [_images([0] * 6)] * 2}, "the input 'images' must be given once, got it twice"),
         ({"inputs": [_images([True] + [0] * 5)]}, f"{_PIXELS} integers from 0 to 255, got True"),
         ({"inputs": [_images([256] + [0] * 5)]}, f"{_PIXELS} integers from 0 to 255, got 256"),
-        ({"inputs": [_images([0] * 5 + [-1])]}, f"{_PIXELS} integers from 0 to 255, got -1"),
         ({"inputs": [_images([0.0] * 6)]}, f"{_PIXELS} integers from 0 to 255, got 0.0"),
         ({"inputs": [_images([[[[0, 0, []], [0] * 3]]])]}, f"{_PIXELS} integers from 0 to 255, got []"),
         ({"inputs": [_images([0] * 5)]}, f"{_PIXELS} flat, or nested as its shape [1, 1, 2, 3] says, got an"),
-        ({"inputs": [_images([[0] * 6])]}, f"{_PIXELS} flat, or nested as its shape"),
         ({"inputs": [_images([[[[0] * 3, 7]]])]}, f"{_PIXELS} flat, or nested as its shape"),
-        ({"inputs": [_images("data")]}, "inputs[0].data must be a valid array, got 'data'"),
         ({"inputs": [_images(None)]}, "must have data or a binary_data_size, got neither"),
         (_shape([1, 1, 2, 3], [0] * 6, binary_data_size=6), "data or a binary_data_size, got both"),
         (_shape([0, 1, 2, 3], []), "inputs[0].shape[0] must be greater than or equal to 1, got 0"),
         (_shape([True, 1, 2, 3], []), "inputs[0].shape[0] must be a valid integer, got True"),
-        (_shape([1.0, 1, 2, 3], []), "inputs[0].shape[0] must be a valid integer, got 1.0"),
         (_shape([1, 1, 3, 2], []), "'images' must be [-1, 1, 2, 3] of at least 1 image, got [1, 1, 3, 2]"),
         (_shape([1, 6], []), "the shape of 'images' must be [-1, 1, 2, 3] of at least 1 image, got [1, 6]"),
         (_shape([10**30, 1, 2, 3], binary_data_size=6), "binary_data_size of 'images' must be 6000000"),
@@ -147,14 +136,11 @@ _PIXELS = "data of 'images' must be"
         (_threshold(10**400), "data of 'score_threshold' must be finite numbers, got 1000"),
         (_threshold("0.5"), "data of 'score_threshold' must be finite numbers, got '0.5'"),
         (_asked(id=7), "id must be a valid string, got 7"),
-        (_asked(outputs=[7]), "outputs[0] must be an object, got 7"),
-        (_asked(outputs="boxes"), "outputs must be a valid array, got 'boxes'"),
         (_asked(outputs=[{"name": "x"}]), "outputs[0] must be named one of boxes, counts, got 'x'"),
         (
             _asked(outputs=[{"name": "boxes", "parameters": {"classification": 3}}]),
             "'boxes' cannot be given as a classification",
         ),
-        (_asked(parameters=[1]), "parameters must be an object, got [1]"),
         (_asked(parameters={"binary_data_output": 1}), "binary_data_output must be a valid boolean, got 1"),
         (_asked(parameters={"timeout": -1}), "timeout must be greater than or equal to 0, got -1"),
     ],
@@ -207,9 +193,7 @@ def test_header_lengths() -> None:
     assert header_length("40", 100, 50) == 40
     assert header_length(None, 100, 100) == 100
     for value in ("100", None):
-        with pytest.raises(
-            ApiError, match="at most 99 bytes, got 100; send large tensors as binary"
-        ) as caught:
+        with pytest.raises(ApiError, match="at most 99 bytes, got 100; send large tensors") as caught:
             header_length(value, 100, 99)
         assert caught.value.status == 413
 
