@@ -1,8 +1,10 @@
 """One run of `lensbox bench tiles`: mosaics of labelled photographs, found with tiles and one by one."""
 
+import importlib.util
 import statistics
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +14,7 @@ from torch import Tensor
 from lensbox.bench.machine import cpu_threads
 from lensbox.bench.report import Figure, Options, Report, Table
 from lensbox.common.errors import InputError
-from lensbox.runtime import Detections, TileSpec, load_artifact
+from lensbox.runtime import Artifact, Detections, TileSpec, load_artifact
 from lensbox.runtime.device import largest_batch, tile_batch
 from lensbox.runtime.tiles import tile_windows
 from lensbox.train.data.labels import read_labels
@@ -61,6 +63,7 @@ def run(options: Options, artifact_file: Path, data: Sequence[Path]) -> Report:
             return artifact.detect_image(mosaics[0], tiles="auto")
 
         times = _seconds([tiled, lambda: [artifact.detect(canvases[:1]) for _ in range(views)]])
+        sahi = _sahi_seconds(artifact, mosaics[0], tiled)
         in_graph = None
         if artifact.device.type == "cuda":
             artifact.capture([tile_batch(artifact.device, canvas)])
@@ -73,6 +76,7 @@ def run(options: Options, artifact_file: Path, data: Sequence[Path]) -> Report:
             Figure(f"time / (time of one canvas x {views})", ratio, 1.1, 1.02, at_most=True),
             Figure("ms of one mosaic", 1e3 * statistics.median(tiled for tiled, _ in times)),
             Figure("... with a CUDA graph", in_graph, 6, 3, at_most=True),
+            Figure("SAHI's time / ours", sahi, 3, 10),
         ]
     )
     return report
@@ -101,6 +105,17 @@ def by_cell(found: Detections, width: int, height: int) -> list[ImageDetections]
 
 def _scored(name: str, labels: Sequence[ImageLabels], found: Sequence[ImageDetections]) -> list[str]:
     return [name, *(f"{value:.4f}" for value in Matched(labels, found).table().values())]
+
+
+def _sahi_seconds(artifact: Artifact, pixels: Tensor, tiled: Callable[[], object]) -> float | None:
+    """Return SAHI's time with the faster size of batches, divided by ours; None if it is not installed."""
+    if importlib.util.find_spec("sahi") is None:
+        return None
+    from lensbox.bench.tiles.sahi_peer import sahi_detect
+
+    batches = (1, largest_batch(artifact.device))
+    rounds = _seconds([tiled, *(partial(sahi_detect, artifact, pixels, batch) for batch in batches)])
+    return statistics.median(min(sahi) / ours for ours, *sahi in rounds)
 
 
 def _seconds(calls: Sequence[Callable[[], object]]) -> list[list[float]]:
