@@ -3,7 +3,7 @@
 import gc
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -77,7 +77,7 @@ class Way:
     useful_bytes: the least that the task must read and write; 0 hides the share of a copy's bandwidth.
     own: whether a defect of this way is Lensbox's own.
     no_graph: why a CUDA graph cannot hold it, or "". no_copies: why its inputs cannot be copied, or "".
-    slow_to_start: whether `--quick` leaves it out.
+    slow_to_start: whether `--quick` leaves it out. samplers: further ones by measure, put in by `prepare`.
     """
 
     name: str
@@ -89,6 +89,7 @@ class Way:
     no_graph: str = ""
     no_copies: str = ""
     slow_to_start: bool = False
+    samplers: MutableMapping[str, Sampler] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -186,7 +187,7 @@ class _Plan:
 
     case: Case
     effort: Effort
-    series: dict[tuple[str, Measure], Series] = field(default_factory=dict)
+    series: dict[tuple[str, str], Series] = field(default_factory=dict)
     notes: list[Row] = field(default_factory=list)
 
     def add(self, way: Way) -> None:
@@ -210,8 +211,10 @@ class _Plan:
                 self.notes.append(self._note(way, measure, error))
             else:
                 self.series[way.name, measure] = Series(sampler, self.effort.rounds_at(pace))
+        for name, sampler in way.samplers.items():
+            self.series[way.name, name] = Series(sampler, self.effort.rounds_at(pace))
 
-    def failed(self, key: tuple[str, Measure], error: Exception) -> None:
+    def failed(self, key: tuple[str, str], error: Exception) -> None:
         """Note that a way failed while it was sampled."""
         name, measure = key
         (way,) = (way for way in self.case.ways if way.name == name)
@@ -225,7 +228,7 @@ class _Plan:
     def _synchronize(self) -> None:
         (torch.cuda.synchronize if self.case.device == "cuda" else nothing)()
 
-    def _note(self, way: Way, measure: Measure, error: Exception) -> Row:
+    def _note(self, way: Way, measure: str, error: Exception) -> Row:
         return Row(self.case.title, way.name, measure, note=failure_note(error), own=way.own)
 
     def _sampler(self, way: Way, measure: Measure, make_run: MakeRun, run: Run, pace: Pace) -> Sampler:
@@ -247,7 +250,7 @@ class _Plan:
             raise UnavailableError(f"no CUDA graph: {_first_line(error)}") from error
 
 
-def _reads_memory(measure: Measure, useful_bytes: int, device: str) -> bool:
+def _reads_memory(measure: str, useful_bytes: int, device: str) -> bool:
     """Say whether a share of the copy bandwidth makes sense: on the CPU, and for inputs out of the cache."""
     if device == "cpu" or measure == "graph cold":
         return True

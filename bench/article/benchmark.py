@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -28,21 +29,11 @@ from lensbox.bench.article.step import (
     TrainingStep,
     make_experiment,
 )
-from lensbox.bench.machine import cpu_threads
 from lensbox.bench.ops.check import check_loss
 from lensbox.bench.ops.inputs import make_loss_batch
 from lensbox.bench.report import Options, Report, Table, number, spread
-from lensbox.bench.runner import Effort, Row, UnavailableError, failure_note
-from lensbox.bench.timing import (
-    Clock,
-    Sampler,
-    Series,
-    Summary,
-    complete_sampler,
-    find_pace,
-    interleave,
-    summarize,
-)
+from lensbox.bench.runner import Case, Effort, MakeRun, Measure, Row, Way, always, run_case
+from lensbox.bench.timing import Sampler, Summary, summarize
 
 CPU_NOTE = (
     "A CPU runs the experiment scaled down: a small batch, a small net in float32, not compiled, nothing to "
@@ -51,7 +42,7 @@ CPU_NOTE = (
 WHOLE_STEP = "whole step"
 EFFORT = Effort(rounds=20, figure_seconds=5.0)
 QUICK = Effort(rounds=5, figure_seconds=0.5, quick=True)
-_WARM_UP_STEPS = 2
+_PHASES = "phases"
 
 
 def run(options: Options, batch: int | None = None) -> Report:
@@ -59,17 +50,14 @@ def run(options: Options, batch: int | None = None) -> Report:
     on_gpu = options.device == "cuda"
     scale = ARTICLE if on_gpu else FOR_A_CPU
     compiled = scale.compiled and not options.quick
-    scale = dataclasses.replace(scale, batch=batch or scale.batch, compiled=compiled)
+    scale = replace(scale, batch=batch or scale.batch, compiled=compiled)
     report = Report.start("article", options, ("triton",))
     report.environment.append(("scale", str(scale)))
     options.say(f"scale: {scale}")
     report.notes += [] if on_gpu else [CPU_NOTE]
-    with cpu_threads(0 if on_gpu else options.threads):
-        experiment = make_experiment(torch.device(options.device), scale)
-        one_thread = not on_gpu and options.threads == 1
-        clock = time.process_time if one_thread else time.perf_counter
-        effort = QUICK if options.quick else EFFORT
-        report.rows = measure(APPROACHES, experiment, effort, clock)
+    threads = 0 if on_gpu else options.threads
+    experiment = make_experiment(torch.device(options.device), scale)
+    report.rows = measure(APPROACHES, experiment, QUICK if options.quick else EFFORT, threads)
     report.show(phase_table(report.rows))
     report.show(step_table(report.rows))
     if on_gpu:
@@ -80,46 +68,46 @@ def run(options: Options, batch: int | None = None) -> Report:
 
 
 def measure(
-    approaches: Sequence[Approach[Any]],
-    experiment: Experiment,
-    effort: Effort,
-    clock: Clock,
+    approaches: Sequence[Approach[Any]], experiment: Experiment, effort: Effort, threads: int = 1
 ) -> list[Row]:
-    """Time every approach that can run and is right, in turn."""
-    samplers: dict[str, PhaseSampler] = {}
-    series: dict[tuple[str, str], Series] = {}
-    rows: dict[str, list[Row]] = {}
+    """Check and time every approach that can run: its phases, and whole steps if it has a gradient."""
+    device = experiment.device
+    clock = time.process_time if device.type == "cpu" and threads == 1 else time.perf_counter
+    whole: Measure = "call" if device.type == "cpu" else "complete"
+    phases: dict[str, PhaseSampler] = {}
 
-    def failed(key: tuple[str, str], error: Exception) -> None:
-        name = key[0]
-        rows[name] = [Row("step", name, "", note=failure_note(error), own=name in OWN)]
+    def prepare(approach: Approach[Any], samplers: MutableMapping[str, Sampler]) -> MakeRun:
+        loss = approach.load(device)
+        _check(approach, loss, experiment)
+        step = TrainingStep(experiment, approach.layout, loss, has_gradient=not approach.no_backward)
+        samplers[_PHASES] = phases[approach.name] = PhaseSampler(step, experiment.synchronize, clock)
+        return always(step.run)
 
+    ways = []
     for approach in approaches:
-        try:
-            phases, step, rounds = _prepare(approach, experiment, effort, clock)
-        except Exception as error:  # one approach's failure must not cost the figures of the others
-            failed((approach.name, ""), error)
-            continue
-        samplers[approach.name] = phases
-        series[approach.name, ""] = Series(phases, rounds)
-        if step is not None:
-            series[approach.name, WHOLE_STEP] = Series(step, rounds)
-    samples = interleave(series, failed)
-    batch = experiment.scale.batch
-    for approach in approaches:
-        name = approach.name
-        if name in rows:
-            continue
-        rounds = series[name, ""].rounds
-        # The first sample of a series warms up and is not counted.
-        times = samplers[name].samples.items()
-        note = approach.no_backward
-        rows[name] = [
-            Row("step", name, phase, summarize(taken[-rounds:]), note=note) for phase, taken in times
-        ]
-        if whole := samples.get((name, WHOLE_STEP)):
-            rows[name].append(Row("step", name, WHOLE_STEP, summarize(whole), images=batch))
-    return [row for approach in approaches for row in rows[approach.name]]
+        samplers: dict[str, Sampler] = {}
+        ways.append(
+            Way(
+                approach.name,
+                partial(prepare, approach, samplers),
+                () if approach.no_backward else (whole,),
+                images=experiment.scale.batch,
+                own=approach.name in OWN,
+                slow_to_start=approach.slow_to_start,
+                samplers=samplers,
+            )
+        )
+    timed = run_case(Case("step", ways, device.type, threads, cpu_time=True), effort)
+    notes = {approach.name: approach.no_backward for approach in approaches}
+    rows = []
+    for row in sorted(timed, key=lambda row: row.measure != _PHASES):
+        if row.measure == _PHASES and row.summary is not None:
+            # The first sample warms up and is not counted.
+            for phase, taken in phases[row.way].samples.items():
+                rows.append(Row("step", row.way, phase, summarize(taken[1:]), note=notes[row.way]))
+        else:
+            rows.append(replace(row, measure=WHOLE_STEP if row.measure else ""))
+    return rows
 
 
 def phase_table(rows: Sequence[Row]) -> Table:
@@ -149,26 +137,6 @@ def step_table(rows: Sequence[Row]) -> Table:
         lines.append([name, _milliseconds(row.summary), images, times])
     title = "The whole training step, without a wait between phases"
     return Table(title, ["row", "step, ms", "images/s", f"{LENSBOX}: times as many"], lines)
-
-
-def _prepare(
-    approach: Approach[Any], experiment: Experiment, effort: Effort, clock: Clock
-) -> tuple[PhaseSampler, Sampler | None, int]:
-    """Return the samplers of phases and of whole steps, and the number of samples."""
-    if approach.slow_to_start and effort.quick:
-        raise UnavailableError("left out by --quick: it compiles")
-    loss = approach.load(experiment.device)
-    _check(approach, loss, experiment)
-    step = TrainingStep(experiment, approach.layout, loss, has_gradient=not approach.no_backward)
-    for _ in range(_WARM_UP_STEPS):
-        step.run()
-
-    def run(_: int) -> None:
-        step.run()
-
-    rounds = effort.rounds_at(find_pace(0.0, run, experiment.synchronize, 1, clock))
-    whole = None if approach.no_backward else complete_sampler(run, 1, experiment.synchronize, clock)
-    return PhaseSampler(step, experiment.synchronize, clock), whole, rounds
 
 
 def _check(approach: Approach[Any], loss: Callable[[Tensor, Any], Tensor], experiment: Experiment) -> None:

@@ -96,7 +96,7 @@ def test_each_phase_is_timed_up_to_its_result(experiment: Experiment) -> None:
     assert len(waits) == 6
     # Without a gradient the step ends with the loss.
     forward_only = replace(named("padding"), no_backward="forward only")
-    rows = measure([forward_only], experiment, SHORT, lambda: 0.0)
+    rows = measure([forward_only], experiment, SHORT)
     assert [row.measure for row in rows] == list(PHASES[:3])
     assert {row.note for row in rows} == {"forward only"}
 
