@@ -1,6 +1,5 @@
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
-#include <c10/core/CachingDeviceAllocator.h>
 #include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <lensbox/torch/tensors.h>
@@ -11,7 +10,6 @@
 #include <chrono>
 #include <cmath>
 #include <exception>
-#include <fstream>
 #include <functional>
 #include <thread>
 
@@ -117,44 +115,6 @@ double percentile(std::vector<double> samples, double share) {
   return std::lerp(samples[low], samples[high], position - static_cast<double>(low));
 }
 
-// --- memory ---
-
-bool could_reset = false;
-
-// Return the bytes of the line "VmHWM:   1234 kB" of /proc/self/status.
-std::optional<int64_t> most_resident() {
-  std::ifstream status("/proc/self/status");
-  for (std::string key; status >> key;) {
-    int64_t kilobytes = 0;
-    if (key == "VmHWM:" && status >> kilobytes) return kilobytes * 1024;
-  }
-  return std::nullopt;
-}
-
-// Peak memory since the last reset, in bytes; nothing if it cannot be known.
-struct PeakMemory {
-  std::optional<int64_t> process;  // resident, of the whole process
-  std::optional<int64_t> device;   // that torch's allocator gave out on the GPU
-};
-
-void reset_peak_memory(c10::Device device) {
-  std::ofstream clear("/proc/self/clear_refs");
-  clear << 5 << std::flush;  // the peak alone, see proc(5)
-  could_reset = clear.good();
-  if (device.is_cuda()) c10::getDeviceAllocator(device.type())->resetPeakStats(device.index());
-}
-
-PeakMemory peak_memory(c10::Device device) {
-  PeakMemory peak;
-  if (could_reset) peak.process = most_resident();
-  if (device.is_cuda()) {
-    constexpr auto kAll = static_cast<size_t>(c10::CachingAllocator::StatType::AGGREGATE);
-    peak.device =
-        c10::getDeviceAllocator(device.type())->getDeviceStats(device.index()).allocated_bytes[kAll].peak;
-  }
-  return peak;
-}
-
 // --- the command ---
 
 // Return the self-test's picture, repeated or cropped to the size of the canvas: uint8 [c, h, w].
@@ -189,15 +149,10 @@ constexpr double kWarmUpSeconds = 0.3;
 constexpr int kWarmUpCalls = 5;               // cuDNN chooses kernels in the first calls
 constexpr double kSecondsBetweenWaits = 0.1;  // else a GPU's queue would hold seconds of work
 constexpr int kRounds = 5;                    // in which the ways take turns
-constexpr double kMegabyte = 1e6;
 
 double rounded(double value, int digits) {
   const double scale = std::pow(10, digits);
   return std::round(value * scale) / scale;
-}
-
-Json megabytes(const std::optional<int64_t>& bytes) {
-  return bytes ? Json(rounded(static_cast<double>(*bytes) / kMegabyte, 1)) : Json();
 }
 
 void warm_up(const BenchWay& way, c10::Device device) {
@@ -213,31 +168,25 @@ Json bench_batch(const lensbox::Detector& detector, const BenchOptions& options,
   }
   const auto latencies = sample_latencies(ways, device, options.seconds);
   std::vector<double> images_per_second(ways.size());
-  std::vector<PeakMemory> peaks(ways.size());
   for (int round = 0; round < kRounds; ++round) {
     for (size_t i = 0; i < ways.size(); ++i) {
       const double median = percentile(latencies[i], 0.5);
       const double calls = std::clamp(kSecondsBetweenWaits * 1e3 / median, 1.0, 100.0);
-      reset_peak_memory(device);
       images_per_second[i] += static_cast<double>(batch) / kRounds *
                               calls_per_second(ways[i], device, options.seconds / kRounds, options.callers,
                                                static_cast<size_t>(calls));
-      peaks[i] = peak_memory(device);
     }
   }
 
   Json result = {{"batch", batch}};
   for (size_t i = 0; i < ways.size(); ++i) {
-    Json& figures = result[ways[i].name];
-    figures = {
+    result[ways[i].name] = {
         {"calls", latencies[i].size()},
         {"p50_ms", rounded(percentile(latencies[i], 0.5), 4)},
         {"p90_ms", rounded(percentile(latencies[i], 0.9), 4)},
         {"p99_ms", rounded(percentile(latencies[i], 0.99), 4)},
         {"images_per_s", rounded(images_per_second[i], 1)},
-        {"peak_memory_mb", megabytes(peaks[i].process)},
     };
-    if (device.is_cuda()) figures["peak_gpu_memory_mb"] = megabytes(peaks[i].device);
   }
   return result;
 }

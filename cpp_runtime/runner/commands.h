@@ -25,11 +25,10 @@ struct ModelOptions {
   lensbox::LoadOptions load;                        // without op_library
 };
 
-// Exactly one of images, raw and video is given.
+// Exactly one of images and raw is given.
 struct DetectOptions {
   std::vector<std::filesystem::path> images;  // files and folders
   std::optional<RawFormat> raw;               // of frames on stdin
-  std::string video;                          // a file, or the number of a camera
   bool recursive = false;
   bool json_lines = false;
   lensbox::FilesOptions files;  // frames use batch_size and thresholds, too

@@ -2,7 +2,6 @@
 
 #include <exception>
 #include <iostream>
-#include <memory>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -65,7 +64,7 @@ ExitCode detect_images(const ModelOptions& model, const DetectOptions& options) 
 
 // Read frames until the batch is full or there are no more. Returns why a frame cannot be read: the frames
 // before it are answered first.
-std::exception_ptr fill(std::vector<lensbox::Photo>& batch, size_t size, FrameSource& frames) {
+std::exception_ptr fill(std::vector<lensbox::Photo>& batch, size_t size, RawFrames& frames) {
   batch.clear();
   try {
     while (batch.size() < size) {
@@ -82,7 +81,7 @@ std::exception_ptr fill(std::vector<lensbox::Photo>& batch, size_t size, FrameSo
 }
 
 // Detect in frame after frame, and print a line for each.
-ExitCode detect_stream(const lensbox::Detector& detector, FrameSource& frames, const DetectOptions& options) {
+ExitCode detect_stream(const lensbox::Detector& detector, RawFrames& frames, const DetectOptions& options) {
   int64_t reported = 0;
   std::vector<lensbox::Photo> batch;
   do {
@@ -103,22 +102,15 @@ ExitCode detect_stream(const lensbox::Detector& detector, FrameSource& frames, c
 }  // namespace
 
 ExitCode run_detect(const ModelOptions& model, const DetectOptions& options) {
-  const int sources = !options.images.empty() + options.raw.has_value() + !options.video.empty();
-  if (sources != 1) {
-    throw UsageError("detect needs one of --image, --raw and --video, got " + std::to_string(sources) +
-                     " of them");
+  if (options.images.empty() != options.raw.has_value()) {
+    throw UsageError(std::string("detect needs one of --image and --raw, got ") +
+                     (options.raw ? "both" : "none"));
   }
   if (!options.images.empty()) return detect_images(model, options);
 
   const StopSignal stop;
   end_on_closed_stdout();
   const lensbox::Detector detector = load(model, options);
-  const lensbox::Reading& reading = detector.metadata().reading;
-  std::unique_ptr<FrameSource> frames;
-  if (options.raw) {
-    frames = std::make_unique<RawFrames>(STDIN_FILENO, STDOUT_FILENO, *options.raw, reading, stop);
-  } else {
-    frames = open_video(options.video, reading, stop);
-  }
-  return detect_stream(detector, *frames, options);
+  RawFrames frames(STDIN_FILENO, STDOUT_FILENO, *options.raw, detector.metadata().reading, stop);
+  return detect_stream(detector, frames, options);
 }

@@ -4,24 +4,11 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "streams.h"
-
-// A sequence of frames, from a stream or a video.
-class FrameSource {
- public:
-  virtual ~FrameSource() = default;
-
-  // Return the next frame; nothing at the end, or once the end was requested. Throws InputError.
-  virtual std::optional<lensbox::Photo> read() = 0;
-
-  // After the last frame: throws InputError if the stream ended within a frame.
-  virtual void check_end() const {}
-};
 
 // Frames without any header, one after another, rows without gaps.
 struct RawFormat {
@@ -44,16 +31,19 @@ struct RawFormat {
 RawFormat parse_raw_format(const std::string& size, const std::string& pixels);
 
 // Frames read from a descriptor, such as stdin.
-class RawFrames final : public FrameSource {
+class RawFrames {
  public:
   // output: the descriptor of the answers; waiting for a frame ends with ClosedOutput if its other end
   // closes.
   RawFrames(int input, int output, const RawFormat& format, const lensbox::Reading& reading,
             const StopSignal& stop);
 
-  // Throws std::system_error.
-  std::optional<lensbox::Photo> read() override;
-  void check_end() const override;
+  // Return the next frame; nothing at the end, or once the end was requested. Throws InputError,
+  // std::system_error.
+  std::optional<lensbox::Photo> read();
+
+  // After the last frame: throws InputError if the stream ended within a frame.
+  void check_end() const;
 
  private:
   bool wait_for_input() const;
@@ -66,8 +56,3 @@ class RawFrames final : public FrameSource {
   std::vector<uint8_t> frame_;
   size_t begun_ = 0;  // bytes of a last frame that is not whole
 };
-
-// Open a video file, or the camera with that number. Throws UsageError if the program was built without
-// OpenCV, InputError if the video cannot be opened.
-std::unique_ptr<FrameSource> open_video(const std::string& name, const lensbox::Reading& reading,
-                                        const StopSignal& stop);

@@ -101,7 +101,6 @@ void add_detect(CLI::App& app, Options& options) {
           "--raw", [&detect](const auto& text) { detect.raw = parse_raw_format(text[0], text[1]); },
           "Frames on stdin, one after another without headers: WIDTHxHEIGHT, and gray8, rgb8, bgr8 or nv12")
       ->expected(2);
-  command->add_option("--video", detect.video, "Frames of a video file, or of the camera with that number");
   command->add_flag("--json-lines", detect.json_lines,
                     "Print one JSON document a line for each file, at once (always so for frames)");
   command->add_option("--score-threshold", detect.files.thresholds.score, "Default: the artifact's")
@@ -181,7 +180,7 @@ constexpr const char* kExitCodes =
     "Exit codes: 0 good; 2 usage; 3 the artifact or the op library is unusable; 4 bad input; 1 anything "
     "else.\n"
     "Exactly one JSON document is written to stdout with 0, by selftest with 3, and by detect with 4; by "
-    "detect with --json-lines, --raw and --video one a line.";
+    "detect with --json-lines and --raw one a line.";
 
 ExitCode run(const CLI::App& app, const Options& options) {
   at::set_num_threads(options.threads);

@@ -14,7 +14,6 @@ def assert_ordered(figures: dict[str, Any]) -> None:
     assert figures["calls"] >= 1
     assert 0 < figures["p50_ms"] <= figures["p90_ms"] <= figures["p99_ms"]
     assert figures["images_per_s"] > 0
-    assert figures["peak_memory_mb"] is None or 20 < figures["peak_memory_mb"] < 100_000
 
 
 def test_the_document(run: Run, artifact: Path) -> None:
@@ -42,4 +41,3 @@ def test_on_the_gpu(run: Run, artifact: Path, options: list[str]) -> None:
     for entry in document["batches"]:
         for way in ("whole", "detect"):
             assert_ordered(entry[way])
-            assert entry[way]["peak_gpu_memory_mb"] > 0

@@ -16,17 +16,7 @@ struct ModelError : std::runtime_error {
 };
 
 // The messages of onnx.proto that hold tensors, by their fields that lead to further ones.
-enum class Message {
-  kModel,
-  kGraph,
-  kNode,
-  kAttribute,
-  kTensor,
-  kSparseTensor,
-  kFunction,
-  kTraining,
-  kEntry
-};
+enum class Message { kModel, kGraph, kNode, kAttribute, kTensor, kSparseTensor, kEntry };
 
 struct Child {
   Message parent;
@@ -37,8 +27,6 @@ struct Child {
 constexpr Child kChildren[] = {
     {Message::kModel, 7, Message::kGraph},              // graph
     {Message::kModel, 14, Message::kEntry},             // metadata_props
-    {Message::kModel, 20, Message::kTraining},          // training_info
-    {Message::kModel, 25, Message::kFunction},          // functions
     {Message::kGraph, 1, Message::kNode},               // node
     {Message::kGraph, 5, Message::kTensor},             // initializer
     {Message::kGraph, 15, Message::kSparseTensor},      // sparse_initializer
@@ -51,12 +39,10 @@ constexpr Child kChildren[] = {
     {Message::kAttribute, 23, Message::kSparseTensor},  // sparse_tensors
     {Message::kSparseTensor, 1, Message::kTensor},      // values
     {Message::kSparseTensor, 2, Message::kTensor},      // indices
-    {Message::kFunction, 7, Message::kNode},            // node
-    {Message::kFunction, 11, Message::kAttribute},      // attribute_proto
-    {Message::kTraining, 1, Message::kGraph},           // initialization
-    {Message::kTraining, 2, Message::kGraph},           // algorithm
 };
 
+constexpr uint64_t kTraining = 20;      // ModelProto.training_info
+constexpr uint64_t kFunctions = 25;     // ModelProto.functions
 constexpr uint64_t kDomain = 7;         // NodeProto.domain
 constexpr uint64_t kExternalData = 13;  // TensorProto.external_data
 constexpr uint64_t kDataLocation = 14;  // TensorProto.data_location: 0 DEFAULT, 1 EXTERNAL
@@ -145,6 +131,9 @@ void walk(Message message, std::string_view bytes, int depth, std::optional<std:
         (field->number == kExternalData || (field->number == kDataLocation && field->value != 0))) {
       throw ModelError(
           "it has external data, which the seal does not cover; export it with all weights inside");
+    }
+    if (message == Message::kModel && (field->number == kTraining || field->number == kFunctions)) {
+      throw ModelError("it has functions or training information, which no artifact needs");
     }
     if (message == Message::kNode && field->number == kDomain && !is_standard(field->bytes)) {
       throw ModelError("it has operators beyond ONNX's standard ones, of the domain '" +
