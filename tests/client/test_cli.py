@@ -136,9 +136,9 @@ def test_csv_has_a_row_for_each_detection(run: Run, tmp_path: Path) -> None:
     *rows, bad = reader
     assert tuple(reader.fieldnames or ()) == CSV_COLUMNS
     for row, detection in zip(rows, found["detections"], strict=True):
-        assert (row["file"], int(row["width"]), int(row["height"])) == ("b.jpg", 300, 200)
-        assert [float(row[name]) for name in ("x1", "y1", "x2", "y2")] == detection["box"]
-        assert float(row["score"]) == detection["score"]
+        assert (row["file"], row["width"], row["height"]) == ("b.jpg", "300", "200")
+        values = [float(row[name]) for name in ("x1", "y1", "x2", "y2", "score")]
+        assert values == [*detection["box"], detection["score"]]
     assert bad["file"] == str(tmp_path / "bad.jpg")
     assert "must be an image" in bad["error"]
     nothing = run("b.jpg", "--format", "csv", "--score-threshold", "1")[1]
@@ -150,14 +150,13 @@ def test_the_table_has_its_columns() -> None:
         Detection((1.0, 2.0, 30.25, 40.0), 0.9, "car"),
         Detection((0.0, 0.0, float("nan"), 1.0), 0.25, "bicycle"),
     )
-    paths = [Path("a.jpg"), Path("folder/bb.jpg"), Path("c.jpg")]
-    form = make_format("table", paths, ["car", "bicycle"])
-    table = (
-        form(paths[0], ImageDetections(50, 50, cars))
-        + form(paths[1], ImageDetections(5, 5, ()))
-        + form(paths[2], "it is bad")
-    )
-    assert table.splitlines() == [
+    results: dict[Path, ImageDetections | str] = {
+        Path("a.jpg"): ImageDetections(50, 50, cars),
+        Path("folder/bb.jpg"): ImageDetections(5, 5, ()),
+        Path("c.jpg"): "it is bad",
+    }
+    form = make_format("table", list(results), ["car", "bicycle"])
+    assert "".join(form(path, result) for path, result in results.items()).splitlines() == [
         "file           label    score       x1       y1       x2       y2",
         "a.jpg          car      0.900      1.0      2.0     30.2     40.0",
         "a.jpg          bicycle  0.250      0.0      0.0        -      1.0",
@@ -215,34 +214,28 @@ def test_drawings_are_upright_at_full_size_and_mirror_the_folder(
         assert (np.asarray(image) == (57, 255, 120)).all(-1).any()
 
 
-def test_rejects_drawings_that_overwrite_files(run: Run, photos: Path, tmp_path: Path) -> None:
-    (tmp_path / "b.png").write_bytes(b"")
-    for arguments, message in (
-        (("b.jpg", "b.jpg", "--annotate", tmp_path / "x"), "twice, or over an image"),
-        (("b.jpg", tmp_path / "b.png", "--annotate", tmp_path), "twice, or over an image"),
-        ((".", "--annotate", "../" + photos.name), "another folder than one of the images"),
-        (("b.jpg", "--annotate", "a.PNG"), "--annotate must be a folder"),
-    ):
-        code, stdout, stderr = run(*arguments)
-        assert (code, stdout) == (2, "")
-        assert message in " ".join(stderr.split())
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((), "Missing argument 'FILES...'"),
-        (("b.jpg", "--score-threshold", "2"), "must be between 0 and 1, got 2"),
-        (("b.jpg", "--api-key", "k"), "--api-key must come with --url"),
-        (("b.jpg", "--device", "cuda:x"), "must be auto, cpu, cuda or cuda:N, got cuda:x"),
-        (("b.jpg", "--url", "http://a"), "--artifact is not for --url"),
-        (("b.jpg", "--batch", "0"), "0 is not in the range"),
+        ("", "Missing argument 'FILES...'"),
+        ("b.jpg --score-threshold 2", "must be between 0 and 1, got 2"),
+        ("b.jpg --api-key k", "--api-key must come with --url"),
+        ("b.jpg --device cuda:x", "must be auto, cpu, cuda or cuda:N, got cuda:x"),
+        ("b.jpg --url http://a", "--artifact is not for --url"),
+        ("b.jpg --batch 0", "0 is not in the range"),
+        (". --format coco", "--format coco and --coco-file must be given together"),
+        # Drawings never overwrite a file.
+        ("b.jpg b.jpg --annotate {tmp}/x", "twice, or over an image"),
+        ("b.jpg {tmp}/b.png --annotate {tmp}", "twice, or over an image"),
+        (". --annotate ../{folder}", "another folder than one of the images"),
+        ("b.jpg --annotate a.PNG", "--annotate must be a folder"),
     ],
 )
-def test_wrong_usage(run: Run, arguments: tuple[str, ...], message: str) -> None:
-    code, stdout, stderr = run(*arguments)
+def test_wrong_usage(run: Run, photos: Path, tmp_path: Path, arguments: str, message: str) -> None:
+    (tmp_path / "b.png").write_bytes(b"")
+    code, stdout, stderr = run(*arguments.format(tmp=tmp_path, folder=photos.name).split())
     assert (code, stdout) == (2, "")
-    assert message in stderr
+    assert message in " ".join(stderr.split())
 
 
 def test_a_service_that_cannot_be_asked_is_named(run: Run) -> None:
@@ -257,33 +250,26 @@ def test_a_service_that_cannot_be_asked_is_named(run: Run) -> None:
 def test_a_refused_key_ends_the_command_and_a_failed_image_does_not(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    refused = {"code": "unauthorized", "detail": "a key must come"}
-    failed = {"code": "internal_error", "detail": "the service failed"}
-
     def answer(path: str, body: bytes) -> tuple[int, Any]:
         if path == "/v1/model":
             return 200, {"defaults": {}}
-        return status, (refused if status == 401 else failed)
+        return status, {"code": "internal_error" if status == 500 else "unauthorized", "detail": "no"}
 
-    monkeypatch.setenv("LENSBOX_API_KEY", "from-environment")
     with made_up_service(answer) as service:
         status = 401
-        assert run("b.jpg", "a.PNG", where=service.url) == (
-            3,
-            "",
-            "lensbox detect: a key must come (401 unauthorized)\n",
-        )
+        monkeypatch.setenv("LENSBOX_API_KEY", "from-environment")
+        message = "lensbox detect: no (401 unauthorized)\n"
+        assert run("b.jpg", "a.PNG", where=service.url) == (3, "", message)
         assert set(service.keys) == {"Bearer from-environment"}
-        monkeypatch.setenv("LENSBOX_API_KEY", "")
-        service.keys.clear()
         status = 500
+        service.keys.clear()
+        monkeypatch.setenv("LENSBOX_API_KEY", "")
         code, stdout, stderr = run("b.jpg", "a.PNG", where=service.url)
         assert set(service.keys) == {None}
     assert code == 4
     assert [entry["file"] for entry in entries(stdout)] == ["b.jpg", "a.PNG"]
-    assert stderr.splitlines() == [
-        f"lensbox detect: {name}: the service failed (500 internal_error)" for name in ("b.jpg", "a.PNG")
-    ]
+    messages = [f"lensbox detect: {name}: no (500 internal_error)" for name in ("b.jpg", "a.PNG")]
+    assert stderr.splitlines() == messages
 
 
 @pytest.mark.exhaustive
@@ -330,7 +316,6 @@ def test_coco_results_are_read_by_evaluate(
     assert (code, f"lacks {found[0]['file']}" in stderr) == (2, True)
     code, _, stderr = run(".", "--format", "coco", "--coco-file", photos / "b.jpg")
     assert (code, "must be COCO JSON with images" in stderr) == (4, True)
-    assert run(".", "--format", "coco")[0] == 2
 
 
 _FIRST = "exporting the shipped detector to "
@@ -422,17 +407,13 @@ def test_a_closed_pipe_is_no_failure(artifact_path: Path, photos: Path) -> None:
         assert json.loads(process.stdout.readline())["file"] == "b.jpg"
         process.stdout.close()
         assert without_log(process.stderr.read()) == ""
-        assert process.wait(60) == 0
+        assert process.wait(PATIENCE) == 0
 
 
 def test_asking_a_service_does_not_import_torch(url: str, photos: Path) -> None:
     code = (
-        "import sys\n"
-        "from lensbox.common.main import main\n"
+        "import sys; from lensbox.common.main import main\n"
         f"assert main(['detect', 'b.jpg', '--url', {url!r}]) == 0\n"
         "sys.exit('torch' in sys.modules)"
     )
-    result = subprocess.run(
-        [sys.executable, "-c", code], cwd=photos, capture_output=True, text=True, timeout=60
-    )
-    assert result.returncode == 0, result.stderr
+    subprocess.run([sys.executable, "-c", code], cwd=photos, check=True, timeout=PATIENCE)
