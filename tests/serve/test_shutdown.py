@@ -18,6 +18,7 @@ from problems import problem_of
 from serve_process import ServeProcess
 from waiting import PATIENCE, wait_until
 
+_NO_BOXES: dict[str, list[Any]] = {"predictions": [], "targets": []}
 # Images take an hour to decode.
 _STUCK_DECODER = """
 import time, lensbox.serve.requests.decoding
@@ -47,36 +48,28 @@ time.sleep(3600)
 
 
 @contextlib.contextmanager
-def _running(process: ServeProcess) -> Iterator[ServeProcess]:
-    try:
-        yield process
-    finally:
-        process.close()
-
-
-@contextlib.contextmanager
 def _stuck(artifact: Path, *options: str) -> Iterator[tuple[ServeProcess, list[Any]]]:
-    """A service one of whose decoders is stuck with a request, and what that request is answered."""
+    """Yield a service that has a decoder stuck with a request, and the list for this request's answer."""
     answers: list[Any] = []
-    with _running(ServeProcess(artifact, *options, before=_STUCK_DECODER)) as process:
-        wait_until(lambda: process.url() is not None)
-        with httpx.Client(base_url=process.url() or "", timeout=PATIENCE) as client:
+    with (
+        ServeProcess(artifact, *options, before=_STUCK_DECODER) as process,
+        httpx.Client(base_url=process.ready(), timeout=PATIENCE) as client,
+    ):
 
-            def ask() -> None:
-                with contextlib.suppress(httpx.TransportError):
-                    answers.append(client.post("/v1/detect", content=b"an image"))
+        def ask() -> None:
+            with contextlib.suppress(httpx.TransportError):
+                answers.append(client.post("/v1/detect", content=b"an image"))
 
-            wait_until(lambda: process.url() is not None and client.get("/readyz").status_code == 200)
-            thread = threading.Thread(target=ask)
-            thread.start()
-            try:
-                # Answered in turn on one event loop: the request above has come before the second of these.
-                for _ in range(2):
-                    assert client.post("/v1/loss", json={"predictions": [], "targets": []}).status_code == 200
-                yield process, answers
-            finally:
-                process.process.kill()
-                thread.join(PATIENCE)
+        thread = threading.Thread(target=ask)
+        thread.start()
+        try:
+            # Answered in turn on one event loop: the request above has come before the second of these.
+            for _ in range(2):
+                assert client.post("/v1/loss", json=_NO_BOXES).status_code == 200
+            yield process, answers
+        finally:
+            process.process.kill()
+            thread.join(PATIENCE)
 
 
 def test_a_stuck_decoder_does_not_outlive_the_timeout(artifact_path: Path) -> None:
@@ -97,24 +90,16 @@ def test_a_second_signal_ends_the_process_at_once(artifact_path: Path, number: s
 
 
 def test_readyz_turns_before_requests_are_refused(artifact_path: Path) -> None:
-    with (
-        _running(
-            ServeProcess(artifact_path, "--shutdown-delay", "3600", "--shutdown-timeout", "8")
-        ) as process,
-        httpx.Client(timeout=PATIENCE) as client,
-    ):
-        wait_until(lambda: process.url() is not None)
-        url = process.url() or ""
-        wait_until(lambda: client.get(f"{url}/readyz").status_code == 200)
+    with ServeProcess(artifact_path, "--shutdown-delay", "3600", "--shutdown-timeout", "8") as process:
+        url = process.ready()
         process.process.send_signal(signal.SIGTERM)
-        wait_until(lambda: client.get(f"{url}/readyz").status_code == 503)
-        boxes: dict[str, list[list[float]]] = {"predictions": [], "targets": []}
-        assert httpx.post(f"{url}/v1/loss", json=boxes, timeout=PATIENCE).status_code == 200
+        wait_until(lambda: httpx.get(f"{url}/readyz", timeout=PATIENCE).status_code == 503)
+        assert httpx.post(f"{url}/v1/loss", json=_NO_BOXES, timeout=PATIENCE).status_code == 200
         assert process.process.wait(PATIENCE) == 0
 
 
 def test_a_signal_during_the_imports(artifact_path: Path) -> None:
-    with _running(ServeProcess(artifact_path, before=_SLOW_IMPORT)) as process:
+    with ServeProcess(artifact_path, before=_SLOW_IMPORT) as process:
         wait_until(lambda: "importing" in process.log)
         assert process.end(signal.SIGTERM) == 0
         assert "Traceback" not in process.log

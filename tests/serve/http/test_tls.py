@@ -1,52 +1,26 @@
 """HTTPS with a certificate that the test makes, and what is said of one that cannot be used."""
 
-import contextlib
-import datetime
-import ipaddress
 import signal
 import ssl
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.serialization import Encoding
 from serve_process import ServeProcess
-from signing_keys import private_pem
 from waiting import PATIENCE
 
 
-def write_certificate(folder: Path, host: str, password: bytes | None = None) -> tuple[Path, Path]:
-    """A certificate of a host, a name or an IP address, signed by itself, and its key; both PEM files."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, host)])
-    subject: x509.GeneralName = x509.DNSName(host)
-    with contextlib.suppress(ValueError):
-        subject = x509.IPAddress(ipaddress.ip_address(host))
-    now = datetime.datetime.now(datetime.timezone.utc)
-    certificate = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - datetime.timedelta(days=1))
-        .not_valid_after(now + datetime.timedelta(days=1))
-        .add_extension(x509.SubjectAlternativeName([subject]), critical=False)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-        .sign(key, hashes.SHA256())
-    )
+def write_certificate(folder: Path, *options: str) -> tuple[Path, Path]:
+    """Write a certificate of 127.0.0.1, signed by itself, and its key. options: of the key's file."""
+    certificate, key = folder / "certificate.pem", folder / "key.pem"
+    command = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -days 2 -subj /CN=localhost"
+    files = ["-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(key), "-out", str(certificate)]
     folder.mkdir(exist_ok=True)
-    (folder / "key.pem").write_bytes(private_pem(key, password))
-    (folder / "certificate.pem").write_bytes(certificate.public_bytes(Encoding.PEM))
-    return folder / "certificate.pem", folder / "key.pem"
-
-
-_HOST = "127.0.0.1"
+    subprocess.run([*command.split(), *files, *options], check=True, capture_output=True)
+    return certificate, key
 
 
 def _options(certificate: Path, key: Path) -> list[str]:
@@ -55,7 +29,7 @@ def _options(certificate: Path, key: Path) -> list[str]:
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    return write_certificate(tmp_path_factory.mktemp("tls"), _HOST)
+    return write_certificate(tmp_path_factory.mktemp("tls"), "-nodes")
 
 
 @pytest.fixture(scope="module", params=["0", "2"])
@@ -100,9 +74,9 @@ def test_what_cannot_be_used_is_one_message(
 ) -> None:
     certificate, key = files
     if kind == "other key":
-        key = write_certificate(tmp_path / "other", _HOST)[1]
+        key = write_certificate(tmp_path / "other", "-nodes")[1]
     elif kind == "password":
-        certificate, key = write_certificate(tmp_path / "locked", _HOST, b"secret")
+        certificate, key = write_certificate(tmp_path / "locked", "-passout", "pass:secret")
     elif kind == "no file":
         certificate = tmp_path / "nothing.pem"
     else:

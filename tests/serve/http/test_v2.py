@@ -2,6 +2,8 @@
 
 import json
 import math
+from contextlib import closing
+from http.client import HTTPConnection
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -151,18 +153,17 @@ def test_wrong_requests_leave_their_connection_usable(start: Start) -> None:
         (_BODY["content"][:-1], str(len(_HEADER))),
         (b"[" * 1000, "1000"),
     ]
-    with connect(start().client) as connection:
-        answers = connection.makefile("rb")
-        for body, length in [item for bad in wrong for item in (bad, (_BODY["content"], str(len(_HEADER))))]:
-            lengths = f"Content-Length: {len(body)}\r\n{HEADER_LENGTH}: {length}"
-            connection.sendall(f"POST {_INFER} HTTP/1.1\r\nHost: x\r\n{lengths}\r\n\r\n".encode() + body)
-            good = body == _BODY["content"] and length == str(len(_HEADER))
-            assert answers.readline().split()[1] == (b"200" if good else b"400")
-            size = 0
-            while (line := answers.readline()) != b"\r\n":
-                name, _, value = line.decode().partition(":")
-                size = int(value) if name.lower() == "content-length" else size
-            assert len(answers.read(size)) == size > 0
+    url = start().client.base_url
+    good = (_BODY["content"], str(len(_HEADER)))
+    with closing(HTTPConnection(url.host, url.port)) as connection:
+        connection.connect()
+        first = connection.sock
+        for body, length in [request for bad in wrong for request in (bad, good)]:
+            connection.request("POST", _INFER, body, {HEADER_LENGTH: length})
+            answer = connection.getresponse()
+            assert answer.status == (200 if (body, length) == good else 400)
+            assert answer.read()
+            assert connection.sock is first
 
 
 @pytest.mark.parametrize("count", [4, 9000])  # longer outputs are written in pieces
