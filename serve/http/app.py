@@ -80,7 +80,7 @@ def create_app(
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        running = engine or _engine(settings, load, on_started or _log_start, metrics)
+        running = engine or make_engine(settings, load, on_started or _log_start, metrics)
         if tracing is not None:
             running = tracing.engine(running)
         decoders = Decoders(
@@ -150,7 +150,7 @@ async def _tick(service: Service, key_file: KeyFile | None, log_level: int) -> N
         await asyncio.sleep(_TICK)
 
 
-def _engine(
+def make_engine(
     settings: Settings,
     load: Callable[[], Artifact] | None,
     on_started: Callable[[Exception | None], None],

@@ -19,10 +19,6 @@ def last(dockerfile: Path, name: str) -> str:
     return [rest for instruction, rest in instructions(dockerfile) if instruction == name][-1]
 
 
-def test_there_is_one_for_each_kind() -> None:
-    assert [path.name for path in DOCKERFILES] == ["cpu.Dockerfile", "cuda.Dockerfile", "ray.Dockerfile"]
-
-
 @pytest.mark.parametrize("dockerfile", DOCKERFILES, ids=lambda path: path.stem)
 def test_hadolint_finds_nothing(dockerfile: Path) -> None:
     beside = str(Path(sys.executable).parent)
@@ -80,17 +76,13 @@ def test_cuda_is_the_same_everywhere() -> None:
     assert f'ARG ARCHITECTURES="{architectures.group(1)}"' in text
 
 
-def test_the_image_for_ray_asks_for_503() -> None:
+def test_the_image_for_ray() -> None:
     dockerfile = DEPLOY / "docker" / "ray.Dockerfile"
-    assert "RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH=lensbox.serve.ray_proxy:middlewares" in last(
-        dockerfile, "ENV"
-    )
+    callback = "RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH=lensbox.serve.ray_proxy:middlewares"
+    assert callback in last(dockerfile, "ENV")
     assert last(dockerfile, "USER") == f"{USER}:{USER}"
-
-
-def test_ray_is_found_from_a_login_shell() -> None:
-    # From which KubeRay before 1.4 starts it: /etc/profile sets PATH anew.
-    commands = [rest for name, rest in instructions(DEPLOY / "docker" / "ray.Dockerfile") if name == "RUN"]
+    # KubeRay before 1.4 starts Ray from a login shell: /etc/profile sets PATH anew.
+    commands = [rest for name, rest in instructions(dockerfile) if name == "RUN"]
     assert r"echo PATH=/opt/lensbox/bin:\$PATH > /etc/profile.d/lensbox.sh" in commands
 
 
@@ -103,20 +95,17 @@ def test_compose_starts_what_the_service_takes(name: str) -> None:
     assert service["image"].endswith(f"-{dockerfile.name.split('.')[0]}")
 
 
-def test_compose_gives_the_service_time_to_end() -> None:
-    service = read_yaml(DEPLOY / "compose.yaml")["services"]["lensbox"]
+def test_compose_is_closed_and_gives_the_service_time_to_end() -> None:
+    services = read_yaml(DEPLOY / "compose.yaml")["services"]
+    service, environment = services["lensbox"], services["grafana"]["environment"]
     grace = int(service["stop_grace_period"].removesuffix("s"))
     assert grace > settings_of(service["command"]).shutdown_timeout
     assert service["read_only"] is True
     assert service["tmpfs"] == ["/tmp:exec"]  # Docker's own default, noexec, refuses libraries of artifacts
     # Reachable from this machine alone: nobody needs a key.
     assert all(port.startswith("127.0.0.1:") for port in service["ports"])
-
-
-def test_nobody_can_sign_in_to_grafana() -> None:
-    environment = read_yaml(DEPLOY / "compose.yaml")["services"]["grafana"]["environment"]
     assert environment["GF_AUTH_ANONYMOUS_ORG_ROLE"] == "Viewer"
-    # Its first user is admin, whose password is admin.
+    # Nobody can sign in: Grafana's first user would be admin with the password admin.
     assert environment["GF_SECURITY_DISABLE_INITIAL_ADMIN_CREATION"] == "true"
 
 

@@ -13,55 +13,36 @@ from lensbox.serve.engine.devices import busy_poll, device_names, frontend_count
 from lensbox.serve.settings import Settings
 
 
-@pytest.fixture
-def _sixteen(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(16)), raising=False)
-
-
-@pytest.mark.usefixtures("_sixteen")
-def test_counts_the_cpus_of_the_affinity_mask(tmp_path: Path) -> None:
-    assert _usable(tmp_path, "0::/\n") == 16
-    assert usable_cpus(tmp_path / "nowhere", tmp_path / "nothing") == 16
-    assert _usable(tmp_path, "4:cpu:/old\n") == 16  # version 1
-
-
-def _usable(folder: Path, own: str, **limits: str) -> int:
-    """limits: the content of `cpu.max` by cgroup, where __ separates nested names."""
-    groups = folder / "groups"
-    for name, text in {"root": "", **limits}.items():
-        group = groups.joinpath(*name.split("__")[1:])
-        group.mkdir(parents=True, exist_ok=True)
-        if text:
-            (group / "cpu.max").write_text(text + "\n")
-    (folder / "own").write_text(own)
-    return usable_cpus(groups, folder / "own")
-
-
-@pytest.mark.usefixtures("_sixteen")
 @pytest.mark.parametrize(
-    ("limit", "cpus"),
+    ("own", "limits", "cpus"),
     [
-        ("max 100000", 16),
-        ("200000 100000", 2),
-        ("250000 100000", 3),
-        ("50000 100000", 1),
-        ("9900000 100000", 16),
-        ("what is this", 16),
-        ("100000 0", 16),
+        ("0::/", {}, 16),
+        ("4:cpu:/old", {"": "200000 100000"}, 16),  # version 1
+        *(
+            ("0::/", {"": limit}, cpus)
+            for limit, cpus in (
+                *(("max 100000", 16), ("200000 100000", 2), ("250000 100000", 3), ("50000 100000", 1)),
+                *(("9900000 100000", 16), ("what is this", 16), ("100000 0", 16)),
+            )
+        ),
+        (
+            "1:name=x:/\n0::/pods/mine",
+            {"pods": "400000 100000", "pods/mine": "max 100000", "others": "100000 100000"},
+            4,
+        ),
     ],
 )
-def test_respects_the_limit_of_a_container(tmp_path: Path, limit: str, cpus: int) -> None:
-    assert _usable(tmp_path, "0::/\n", root=limit) == cpus
-
-
-@pytest.mark.usefixtures("_sixteen")
-def test_respects_the_tightest_limit(tmp_path: Path) -> None:
-    limits = {
-        "root__pods": "400000 100000",
-        "root__pods__mine": "max 100000",
-        "root__others": "100000 100000",
-    }
-    assert _usable(tmp_path, "1:name=x:/\n0::/pods/mine\n", **limits) == 4
+def test_respects_the_tightest_limit_of_a_container(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own: str, limits: dict[str, str], cpus: int
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(16)), raising=False)
+    groups = tmp_path / "groups"
+    for name, limit in limits.items():
+        (groups / name).mkdir(parents=True, exist_ok=True)
+        (groups / name / "cpu.max").write_text(limit + "\n")
+    (tmp_path / "own").write_text(own + "\n")
+    assert usable_cpus(groups, tmp_path / "own") == cpus
+    assert usable_cpus(groups, tmp_path / "nothing") == 16
 
 
 def _settings(**values: Any) -> Settings:

@@ -113,7 +113,7 @@ def test_fails_to_start_if_one_engine_fails(monkeypatch: pytest.MonkeyPatch) -> 
 
     monkeypatch.setattr(app, "load_model", load)
     settings = Settings(Path("unused"), devices="cpu,cuda:0")
-    engines = app._engine(settings, None, on_started, Metrics())
+    engines = app.make_engine(settings, None, on_started, Metrics())
     engines.start()
     wait_until(lambda: engines.loaded)
     assert engines.stop(60)

@@ -138,13 +138,6 @@ def test_tritonclients_timeout_is_the_deadline(start: Start, fake: Any) -> None:
     assert caught.value.status() == "504"
 
 
-def test_json_has_a_limit_of_its_own(start: Start) -> None:
-    running = start(max_json_bytes=100)
-    response = running.client.post(_INFER, **_BODY)
-    assert response.status_code == 413
-    assert "JSON must have at most 100 bytes" in response.json()["error"]
-
-
 def test_wrong_requests_leave_their_connection_usable(start: Start) -> None:
     wrong = [
         (b"{", "1"),
