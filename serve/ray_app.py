@@ -26,7 +26,7 @@ _HEALTH_CHECK_PERIOD = 5.0  # seconds
 
 
 def app(arguments: dict[str, Any]) -> Application:
-    """Builds the application, as `serve run`, `serve deploy` and KubeRay call it.
+    """Build the application, as `serve run`, `serve deploy` and KubeRay call it.
 
     arguments: see `read_arguments`. Raises ValueError naming an argument, its rule and the value received.
     """

@@ -67,10 +67,6 @@ class Engine(Protocol):
         """Whether there is a model, ready or not."""
 
     @property
-    def device(self) -> torch.device | None:
-        """The model's device; None before it is loaded."""
-
-    @property
     def missing(self) -> list[str]:
         """Why engines are not ready, one entry for each that is not."""
 
@@ -115,10 +111,6 @@ class Engines:
     @property
     def loaded(self) -> bool:
         return any(engine.loaded for engine in self._engines)
-
-    @property
-    def device(self) -> torch.device | None:
-        return next((engine.device for engine in self._engines if engine.device is not None), None)
 
     @property
     def missing(self) -> list[str]:

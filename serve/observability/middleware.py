@@ -17,7 +17,7 @@ _CLIENT_GONE = 499  # nginx's status for a client that hung up
 _LONGEST_PATH = 1000
 _ADDRESS = re.compile(r"[0-9A-Fa-f.:]{2,45}(%[0-9A-Za-z]{1,16})?")
 # Asked every few seconds by machines: logged at debug.
-_PROBES = frozenset({"/livez", "/readyz", "/healthz", "/metrics", "/v2/health/live", "/v2/health/ready"})
+PROBES = frozenset({"/livez", "/readyz", "/healthz", "/metrics", "/v2/health/live", "/v2/health/ready"})
 
 
 class Observed:
@@ -52,7 +52,7 @@ class Observed:
 def report(metrics: Metrics, scope: Scope, status: int, seconds: float, ids: RequestIds) -> None:
     """Count and log a request that was answered."""
     metrics.request_answered(_route(scope), status, seconds)
-    level = logging.DEBUG if scope["path"] in _PROBES else logging.INFO
+    level = logging.DEBUG if scope["path"] in PROBES else logging.INFO
     if _log.isEnabledFor(level):
         _log_request(level, scope, status, seconds, ids)
 

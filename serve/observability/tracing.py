@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from lensbox.common.errors import ExitCode, LensboxError
 from lensbox.serve.observability.logs import CURRENT
+from lensbox.serve.observability.middleware import PROBES
 from lensbox.serve.settings import Settings
 
 if TYPE_CHECKING:
@@ -28,7 +29,6 @@ _log = logging.getLogger(__name__)
 _ENDPOINTS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
 _INSTALL = "traces need OpenTelemetry: pip install 'lensbox[otel]'"
 _FLUSH_TIMEOUT = 2.0  # seconds
-_PROBES = "/healthz$,/livez$,/readyz$,/metrics$,/v2/health/live$,/v2/health/ready$"  # not traced
 
 Result = TypeVar("Result")
 
@@ -83,7 +83,7 @@ class Tracing:
 
         traced: ASGIApp = OpenTelemetryMiddleware(
             _Described(app),
-            excluded_urls=_PROBES,
+            excluded_urls=",".join(f"{path}$" for path in PROBES),
             default_span_details=lambda scope: (scope["method"], {}),
             tracer_provider=self._provider,
             exclude_spans=["receive", "send"],

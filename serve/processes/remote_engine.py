@@ -82,11 +82,6 @@ class RemoteEngine:
         return self._loaded
 
     @property
-    def device(self) -> torch.device | None:
-        """The model's device in the other process; None while that is not ready."""
-        return None if self._model is None else self._model.device
-
-    @property
     def lost(self) -> str:
         """Always "": the supervisor replaces a lost engine."""
         return ""

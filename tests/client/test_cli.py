@@ -40,7 +40,7 @@ def run(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> Run:
-    """Runs the command in the folder of the photographs: exit code, stdout, stderr."""
+    """Run the command in the folder of the photographs: exit code, stdout, stderr."""
     monkeypatch.chdir(photos)
     monkeypatch.delenv("LENSBOX_API_KEY", raising=False)
 
@@ -240,8 +240,7 @@ def test_wrong_usage(run: Run, photos: Path, tmp_path: Path, arguments: str, mes
 
 def test_a_service_that_cannot_be_asked_is_named(run: Run) -> None:
     code, _, stderr = run("b.jpg", where="localhost:8000")
-    assert code == 2
-    assert "url must begin with http://" in stderr
+    assert (code, "url must begin with http://" in stderr) == (2, True)
     code, stdout, stderr = run("b.jpg", where="http://127.0.0.1:9")
     assert (code, stdout) == (3, "")
     assert re.fullmatch(r"lensbox detect: http://127\.0\.0\.1:9/? cannot be asked: .*\n", stderr)

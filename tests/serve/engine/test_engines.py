@@ -26,10 +26,6 @@ class FakeEngine:
         self.lost = ""
 
     @property
-    def device(self) -> torch.device | None:
-        return None
-
-    @property
     def missing(self) -> list[str]:
         return [str(self.failure)] if isinstance(self.failure, NotReadyError) else []
 

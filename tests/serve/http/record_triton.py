@@ -1,4 +1,4 @@
-"""Keeps what a Triton server answers to the requests of `tests/v2_requests.py`.
+"""Keep what a Triton server answers to the requests of `tests/v2_requests.py`.
 
 usage: python record_triton.py URL FILE, in the folder `tests` of the repository.
 
@@ -28,7 +28,7 @@ from v2_requests import REQUESTS, summary
 
 
 def main(url: str, file: str) -> None:
-    """Asks the server at `url` everything and writes its answers."""
+    """Ask the server at `url` everything and write its answers."""
     answers: dict[str, Any] = {}
     with httpx.Client(base_url=url, timeout=60) as client:
         for name, request in REQUESTS.items():

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 from problems import problem_of
-from services import Running, Start, connect
+from services import Running, Start, connect, refuses
 from waiting import PATIENCE, wait_until
 
 from lensbox.runtime.images.photo import Photo
@@ -32,7 +32,7 @@ def _occupied(running: Running, fake: Any, png: bytes) -> Running:
 
 def _begun(running: Running, *headers: str) -> socket.socket:
     """Send a request with an incomplete body over a new connection."""
-    connection = connect(running.client)
+    connection = connect(running.client.base_url)
     lines = ["POST /v1/detect HTTP/1.1", "Host: x", *headers, "Content-Length: 1000", "", "abc"]
     connection.sendall("\r\n".join(lines).encode())
     return connection
@@ -71,7 +71,7 @@ def test_too_many_requests_in_progress_answer_503(start: Start, fake: Any, png: 
 
 def test_a_client_that_hangs_up_costs_no_inference(start: Start, fake: Any, png: bytes) -> None:
     running = _occupied(start(), fake, png)
-    with connect(running.client) as connection:
+    with connect(running.client.base_url) as connection:
         connection.sendall(b"POST /v1/loss HTTP/1.1\r\nHost: x\r\nContent-Length: 63\r\n\r\n")
         connection.sendall(b'{"predictions": [[0, 0, 1, 1]], "targets": [[0, 0, 1, 1.0000]]}')
         wait_until(lambda: running.service.engine.waiting == 1)
@@ -169,14 +169,7 @@ def test_the_end_waits_for_requests_in_progress(start: Start, fake: Any, png: by
     wait_until(lambda: running.service.engine.waiting == 1)
     running.stop()
 
-    def refuses() -> bool:
-        try:
-            connect(running.client).close()
-        except OSError:
-            return True
-        return False
-
-    wait_until(refuses)
+    wait_until(lambda: refuses(running.client.base_url))
     assert running.responses == []
     fake.gate.set()
     assert running.statuses() == [200, 200]

@@ -196,7 +196,7 @@ def test_a_refusal_before_the_body_closes_the_connection(
     guarded: Any, path: str, key: str, answer: bytes
 ) -> None:
     head = f"POST {path} HTTP/1.1\r\nHost: x\r\nX-API-Key: {key}\r\nExpect: 100-continue\r\n"
-    with connect(guarded.client) as connection:
+    with connect(guarded.client.base_url) as connection:
         connection.sendall(f"{head}Content-Length: 300000\r\n\r\n".encode())
         received = b"".join(iter(lambda: connection.recv(4096), b""))  # until the service ends it
     assert received.startswith(answer)
@@ -205,7 +205,7 @@ def test_a_refusal_before_the_body_closes_the_connection(
 
 def test_leave_to_send_a_body_keeps_the_connection(guarded: Any, png: bytes) -> None:
     head = f"POST /v1/detect HTTP/1.1\r\nHost: x\r\nX-API-Key: {_ALICE}\r\nExpect: 100-continue\r\n"
-    with connect(guarded.client) as connection, connection.makefile("rb") as stream:
+    with connect(guarded.client.base_url) as connection, connection.makefile("rb") as stream:
         for _ in range(2):
             connection.sendall(f"{head}Content-Length: {len(png)}\r\n\r\n".encode())
             assert stream.read(25) == b"HTTP/1.1 100 Continue\r\n\r\n"

@@ -160,7 +160,7 @@ def test_images_of_a_client_that_hangs_up_are_not_computed(start: Start, fake: A
     running = start(max_batch=1)
     fake.gate.clear()
     request = httpx.Request("POST", running.client.base_url, files=form_of(*[png] * 9))
-    with connect(running.client) as connection:
+    with connect(running.client.base_url) as connection:
         connection.sendall(raw(request, "/v1/detect"))
         wait_until(lambda: (len(fake.calls), running.service.engine.waiting) == (1, 1))
     wait_until(lambda: running.service.in_progress == 0)

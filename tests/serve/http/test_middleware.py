@@ -30,7 +30,7 @@ _KEY = "alice-0123456789abcdef"
 )
 def test_rejects_unclear_requests(client: httpx.Client, request_: bytes, answer: bytes) -> None:
     received = b""
-    with connect(client) as connection, contextlib.suppress(ConnectionResetError):
+    with connect(client.base_url) as connection, contextlib.suppress(ConnectionResetError):
         connection.sendall(request_)
         while piece := connection.recv(1 << 16):
             received += piece

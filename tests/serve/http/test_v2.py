@@ -113,7 +113,7 @@ def test_no_more_of_a_large_batch_is_computed_than_somebody_waits_for(
         assert response.status_code == 504
     else:
         request = httpx.Request("POST", running.client.base_url, content=content, headers=lengths)
-        with connect(running.client) as connection:
+        with connect(running.client.base_url) as connection:
             connection.sendall(raw(request, _INFER))
             wait_until(lambda: bool(fake.calls))
         wait_until(lambda: running.service.in_progress == 0)

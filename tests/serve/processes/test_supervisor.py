@@ -5,7 +5,6 @@ import io
 import multiprocessing
 import os
 import signal
-import socket
 import threading
 import time
 from collections import Counter
@@ -19,7 +18,7 @@ import PIL.Image
 import pytest
 import torch
 from serve_process import ServeProcess
-from services import Encode
+from services import Encode, connect, refuses
 from torch import Tensor
 from user_detectors import Brightest
 from waiting import PATIENCE, wait_until
@@ -235,23 +234,11 @@ def test_connections_are_refused_while_requests_in_progress_are_answered(
         url = process.ready()
         head = f"POST /v1/detect HTTP/1.1\r\nHost: x\r\nContent-Length: {len(png)}\r\n\r\n".encode()
 
-        def connect() -> socket.socket:
-            address = httpx.URL(url)
-            return socket.create_connection((address.host, address.port or 0), timeout=PATIENCE)
-
-        with connect() as client:
+        with connect(url) as client:
             client.sendall(head + png[:100])
             wait_until(lambda: _value(url, "lensbox_requests_in_progress") == 1)
             process.process.send_signal(signal.SIGTERM)
-
-            def refuses() -> bool:
-                try:
-                    connect().close()
-                except ConnectionRefusedError:
-                    return True
-                return False
-
-            wait_until(refuses)
+            wait_until(lambda: refuses(url))
             assert process.process.poll() is None
             client.sendall(png[100:])
             assert client.recv(12) == b"HTTP/1.1 200"
