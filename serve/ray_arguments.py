@@ -1,11 +1,12 @@
 """Arguments of `serve run lensbox.serve.ray_app:app NAME=VALUE...` and of Ray's configuration files."""
 
 import dataclasses
-import types
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, NamedTuple, TypeVar, get_type_hints
+
+from pydantic import TypeAdapter, ValidationError
 
 from lensbox.serve.observability.logs import FORMATS
 from lensbox.serve.settings import Settings
@@ -22,7 +23,6 @@ _WITHOUT_MEANING = (
     "tls_certificate",
     "tls_key",
 )
-_WORDS = {"true": True, "false": False}
 
 Options = TypeVar("Options")
 
@@ -103,16 +103,12 @@ def _made(kind: type[Options], values: Mapping[str, Any]) -> Options:
 
 
 def _converted(name: str, hint: Any, value: Any) -> Any:
-    """A value as its field wants it: text is read, a whole number is a number, nothing else is changed."""
-    members = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
-    kind = next(member for member in members if member is not type(None))
-    if type(value) in members or (isinstance(value, kind) and kind is not int):
-        return value
-    if kind is float and type(value) is int:
-        return value
-    if isinstance(value, str):
-        try:
-            return _WORDS[value.lower()] if kind is bool else kind(value)
-        except (KeyError, ValueError):
-            pass
-    raise ValueError(f"{name} must be of the type {kind.__name__}, got {value!r}")
+    """Return a value of the type `hint`: parse text, take a whole number as a float. Raise ValueError."""
+    adapter: TypeAdapter[Any] = TypeAdapter(hint)
+    try:
+        if isinstance(value, str):
+            return adapter.validate_strings(value)
+        return adapter.validate_python(value, strict=True)
+    except ValidationError as error:
+        rule = error.errors(include_url=False)[0]["msg"].removeprefix("Input should be ")
+        raise ValueError(f"{name} must be {rule}, got {value!r}") from None

@@ -12,7 +12,7 @@ from python_multipart.multipart import File, FormParser, parse_options_header
 
 from lensbox.serve.requests.errors import ApiError, shown
 
-_FORM = "multipart/form-data"
+FORM = "multipart/form-data"
 
 
 class Part(NamedTuple):
@@ -20,11 +20,6 @@ class Part(NamedTuple):
 
     name: str
     content: bytes
-
-
-def is_form(content_type: str | None) -> bool:
-    """Return whether a Content-Type is multipart/form-data."""
-    return media_type(content_type) == _FORM
 
 
 def media_type(content_type: str | None) -> str:
@@ -59,7 +54,7 @@ def form_parts(body: bytes, content_type: str, most: int) -> list[Part]:
 
     in_memory = {"MAX_MEMORY_FILE_SIZE": math.inf}
     try:
-        parser = FormParser(_FORM, add, add, lambda: ended.append(True), boundary, config=in_memory)
+        parser = FormParser(FORM, add, add, lambda: ended.append(True), boundary, config=in_memory)
         parser.write(body)
         parser.finalize()
     except FormParserError as error:

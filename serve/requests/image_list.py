@@ -10,7 +10,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from lensbox.common.fields import Orientation
 from lensbox.common.tile_spec import tile_spec
 from lensbox.serve.requests.errors import ApiError, shown
-from lensbox.serve.requests.form import form_parts, is_form, media_type
+from lensbox.serve.requests.form import FORM, form_parts, media_type
 from lensbox.serve.requests.json_body import check_counts, fault_message, read_json
 
 Threshold = Annotated[float, Field(ge=0, le=1)]
@@ -94,7 +94,7 @@ def read_image_list(
     and may have parameters that the query leaves out. Raises ApiError: 400 for a malformed form, 413 for more
     than `max_images`, 422 for other fields, other JSON, and a parameter that was given twice.
     """
-    if is_form(content_type):
+    if media_type(content_type) == FORM:
         return ImageList(sources := _from_form(body, content_type, max_images), parameters, len(sources) > 1)
     question = _from_json(body, max_images)
     sources = [_source(f"images[{index}]", image.data) for index, image in enumerate(question.images)]

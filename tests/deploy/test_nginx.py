@@ -7,7 +7,6 @@ import shutil
 import socket
 import subprocess
 import threading
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -16,9 +15,10 @@ from pathlib import Path
 import pytest
 from deployed import DEPLOY
 from free_port import free_port
+from services import refuses
+from waiting import PATIENCE, wait_until
 
 NGINX = shutil.which("nginx") or shutil.which("nginx", path="/usr/sbin")
-_PATIENCE = 60.0
 
 pytestmark = pytest.mark.skipif(
     NGINX is None and "LENSBOX_REQUIRE_NGINX" not in os.environ, reason="there is no nginx (apt: nginx-light)"
@@ -57,24 +57,20 @@ def port(tmp_path: Path) -> Iterator[int]:
     (tmp_path / "nginx.conf").write_text(f"daemon off; pid {tmp_path}/pid; error_log stderr;\n{text}")
     process = subprocess.Popen([str(NGINX), "-c", str(tmp_path / "nginx.conf"), "-e", "stderr"])
     try:
-        until = time.monotonic() + _PATIENCE
-        while True:
-            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", listening), 1):
-                break
-            assert process.poll() is None
-            assert time.monotonic() < until
+        wait_until(lambda: not refuses(f"http://127.0.0.1:{listening}"))
+        assert process.poll() is None
         yield listening
     finally:
         process.terminate()
-        process.wait(_PATIENCE)
+        process.wait(PATIENCE)
         upstream.shutdown()
         upstream.server_close()
 
 
 def test_shuts_a_slow_client_out(port: int) -> None:
-    with socket.create_connection(("127.0.0.1", port), _PATIENCE) as slow:
+    with socket.create_connection(("127.0.0.1", port), PATIENCE) as slow:
         slow.sendall(b"GET / HTTP/1.1\r\nHost:")
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/v1/model", timeout=_PATIENCE) as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/v1/model", timeout=PATIENCE) as answer:
             assert answer.read() == b"ok"
         with contextlib.suppress(ConnectionResetError):
             assert slow.recv(1) == b""
@@ -82,4 +78,4 @@ def test_shuts_a_slow_client_out(port: int) -> None:
 
 def test_keeps_metrics_inside(port: int) -> None:
     with pytest.raises(urllib.error.HTTPError, match="404"):
-        urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=_PATIENCE)
+        urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=PATIENCE)

@@ -45,12 +45,9 @@ def test_the_process_answers_like_the_artifact(
         for box, score in zip(found.boxes.tolist(), found.scores.tolist(), strict=True)
     ]
     assert expected
+    kinds = ("", "image/jpeg", "a/b", "nonsense")
     requests: list[dict[str, Any]] = [
-        {"content": file},
-        *(
-            {"content": file, "headers": {"Content-Type": kind}}
-            for kind in ("", "image/jpeg", "a/b", "nonsense")
-        ),
+        *({"content": file, "headers": {"Content-Type": kind}} for kind in kinds),
         {"files": {"image": ("photo.jpg", file, "image/jpeg")}},
         {"files": {"file": file}},
         {"content": iter([file[:100], file[100:]])},

@@ -1,6 +1,6 @@
 """NVIDIA's client, unchanged, against the service over a real artifact."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import httpx
@@ -15,6 +15,9 @@ from lensbox.runtime.artifact import Artifact
 from lensbox.runtime.device import largest_batch
 
 Pixels = np.ndarray[Any, Any]
+Infer = Callable[..., triton.InferResult]
+
+_THRESHOLDS = ("score_threshold", "iou_threshold")
 
 
 @pytest.fixture(scope="module")
@@ -40,16 +43,24 @@ def _threshold(name: str, value: float) -> triton.InferInput:
     return triton.InferInput(name, [1], "FP32").set_data_from_numpy(np.array([value], np.float32))
 
 
-def _check(result: triton.InferResult, artifact: Artifact, pixels: Pixels, **thresholds: float) -> None:
-    """The result is what the artifact finds on each canvas alone."""
-    for index, canvas in enumerate(pixels):
-        boxes, scores, counts = artifact.detect(torch.from_numpy(canvas[None]), **thresholds)
-        count = int(counts[0])
-        assert result.as_numpy("counts")[index] == count
-        for name, values in (("boxes", boxes), ("scores", scores)):
-            np.testing.assert_allclose(
-                result.as_numpy(name)[index, :count], values[0, :count], rtol=1e-4, atol=1e-3
-            )
+@pytest.fixture
+def infer(server: triton.InferenceServerClient, artifact: Artifact) -> Infer:
+    """Send canvases; assert that the result is what the artifact finds in each canvas alone."""
+
+    def infer(pixels: Pixels, binary: bool = True, **options: Any) -> triton.InferResult:
+        thresholds = {name: options.pop(name) for name in _THRESHOLDS if name in options}
+        inputs = [_images(pixels, binary), *(_threshold(*item) for item in thresholds.items())]
+        result = server.infer(MODEL, inputs, **options)
+        for index, canvas in enumerate(pixels):
+            boxes, scores, counts = artifact.detect(torch.from_numpy(canvas[None]), **thresholds)
+            count = int(counts[0])
+            assert result.as_numpy("counts")[index] == count
+            for name, values in (("boxes", boxes), ("scores", scores)):
+                found = result.as_numpy(name)[index, :count]
+                np.testing.assert_allclose(found, values[0, :count], rtol=1e-4, atol=1e-3)
+        return result
+
+    return infer
 
 
 def test_health_and_metadata(server: triton.InferenceServerClient) -> None:
@@ -70,61 +81,35 @@ def test_health_and_metadata(server: triton.InferenceServerClient) -> None:
     assert [output["name"] for output in metadata["outputs"]] == ["boxes", "scores", "counts"]
 
 
-def test_all_outputs_in_binary_by_default(
-    server: triton.InferenceServerClient, artifact: Artifact, pixels: Pixels
-) -> None:
-    result = server.infer(MODEL, [_images(pixels[:3])], request_id="request 7")
+def test_all_outputs_in_binary_by_default(infer: Infer, pixels: Pixels) -> None:
+    result = infer(pixels[:3], request_id="request 7")
     response = result.get_response()
-    assert response["id"] == "request 7"
-    assert response["model_version"] == "1"
+    assert (response["id"], response["model_version"]) == ("request 7", "1")
     assert [output["parameters"]["binary_data_size"] for output in response["outputs"]] == [12288, 3072, 12]
     assert result.as_numpy("counts").dtype == np.int32
     assert result.as_numpy("counts").min() > 1
-    _check(result, artifact, pixels[:3])
 
 
 @pytest.mark.parametrize(("sent", "received"), [(True, False), (False, True), (False, False)])
-def test_json_and_binary_give_the_same(
-    server: triton.InferenceServerClient, artifact: Artifact, pixels: Pixels, sent: bool, received: bool
-) -> None:
+def test_json_and_binary_give_the_same(infer: Infer, pixels: Pixels, sent: bool, received: bool) -> None:
     names = ("scores", "boxes", "counts")
-    wanted = [triton.InferRequestedOutput(name, binary_data=received) for name in names]
-    _check(server.infer(MODEL, [_images(pixels[:2], sent)], "1", wanted), artifact, pixels[:2])
+    infer(pixels[:2], sent, outputs=[triton.InferRequestedOutput(name, received) for name in names])
 
 
 @pytest.mark.parametrize(("sent", "received"), [("gzip", None), ("deflate", "gzip"), (None, "deflate")])
-def test_compression(
-    server: triton.InferenceServerClient,
-    artifact: Artifact,
-    pixels: Pixels,
-    sent: str | None,
-    received: str | None,
-) -> None:
-    compression: Any = {
-        "request_compression_algorithm": sent,
-        "response_compression_algorithm": received,
-    }
-    _check(server.infer(MODEL, [_images(pixels[:2])], **compression), artifact, pixels[:2])
+def test_compression(infer: Infer, pixels: Pixels, sent: str | None, received: str | None) -> None:
+    infer(pixels[:2], request_compression_algorithm=sent, response_compression_algorithm=received)
 
 
-def test_thresholds_are_inputs(
-    server: triton.InferenceServerClient, artifact: Artifact, pixels: Pixels
-) -> None:
-    default = server.infer(MODEL, [_images(pixels[:4])]).as_numpy("counts")
-    strict = server.infer(MODEL, [_images(pixels[:4]), _threshold("score_threshold", 0.5)])
-    assert strict.as_numpy("counts").tolist() == [0, 0, 0, 0]
-    merged = server.infer(MODEL, [_images(pixels[:4]), _threshold("iou_threshold", 0.0)])
-    assert merged.as_numpy("counts").sum() < default.sum()
-    _check(merged, artifact, pixels[:4], iou_threshold=0.0)
+def test_thresholds_are_inputs(infer: Infer, pixels: Pixels) -> None:
+    assert infer(pixels[:4], score_threshold=0.5).as_numpy("counts").tolist() == [0, 0, 0, 0]
+    merged, default = infer(pixels[:4], iou_threshold=0.0), infer(pixels[:4])
+    assert merged.as_numpy("counts").sum() < default.as_numpy("counts").sum()
 
 
-def test_a_batch_larger_than_the_engine_s(
-    server: triton.InferenceServerClient, artifact: Artifact, pixels: Pixels
-) -> None:
+def test_a_batch_larger_than_the_engine_s(infer: Infer, artifact: Artifact, pixels: Pixels) -> None:
     assert len(pixels) > largest_batch(artifact.device)
-    result = server.infer(MODEL, [_images(pixels)])
-    assert result.as_numpy("boxes").shape == (30, 256, 4)
-    _check(result, artifact, pixels)
+    assert infer(pixels).as_numpy("boxes").shape == (30, 256, 4)
 
 
 def test_errors_are_read_and_the_next_request_works(

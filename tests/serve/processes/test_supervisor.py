@@ -7,8 +7,8 @@ import os
 import signal
 import threading
 import time
-from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -63,20 +63,15 @@ if hasattr(os, "memfd_create"):
 
 
 @pytest.fixture(scope="module")
-def service(artifact_path: Path) -> Iterator[tuple[ServeProcess, str]]:
+def process(artifact_path: Path) -> Iterator[ServeProcess]:
     options = ("--frontends", "2", "--devices", "cpu,cpu", "--max-pixels", "1000000")
     with ServeProcess(artifact_path, *options) as process:
-        yield process, process.ready()
+        yield process
 
 
 @pytest.fixture(scope="module")
-def process(service: tuple[ServeProcess, str]) -> ServeProcess:
-    return service[0]
-
-
-@pytest.fixture(scope="module")
-def url(service: tuple[ServeProcess, str]) -> str:
-    return service[1]
+def url(process: ServeProcess) -> str:
+    return process.ready()
 
 
 def _all_run(process: ServeProcess) -> bool:
@@ -93,32 +88,28 @@ def _all_ended(pids: list[int]) -> bool:
     return all(map(has_ended, pids))
 
 
-class Askers:
-    """Threads that ask again and again, each request over a connection of its own, until they are stopped."""
+@contextlib.contextmanager
+def asking(url: str, file: bytes) -> Iterator[list[str]]:
+    """Send requests from four threads, each over a connection of its own; yield the statuses so far."""
+    statuses: list[str] = []
+    stopped = threading.Event()
 
-    def __init__(self, url: str, file: bytes, count: int = 4) -> None:
-        self.answers: list[str] = []
-        self._url, self._file = url, file
-        self._stopped = threading.Event()
-        self._threads = [threading.Thread(target=self._ask) for _ in range(count)]
-        for thread in self._threads:
-            thread.start()
-
-    def _ask(self) -> None:
-        while not self._stopped.is_set():
+    def ask() -> None:
+        while not stopped.is_set():
             try:
-                response = httpx.post(f"{self._url}/v1/detect", content=self._file, timeout=PATIENCE)
-                status = str(response.status_code)
+                response = httpx.post(f"{url}/v1/detect", content=file, timeout=PATIENCE)
+                statuses.append(str(response.status_code))
             except httpx.TransportError:
-                status = "broken"
-            self.answers.append(status)
+                statuses.append("broken")
 
-    def stop(self) -> Counter[str]:
-        self._stopped.set()
-        for thread in self._threads:
-            thread.join(PATIENCE)
-            assert not thread.is_alive()
-        return Counter(self.answers)
+    with ThreadPoolExecutor(4) as pool:
+        for _ in range(4):
+            pool.submit(ask)
+        try:
+            wait_until(lambda: len(statuses) > 10)
+            yield statuses
+        finally:
+            stopped.set()
 
 
 def test_answers_as_the_artifact_does(url: str, artifact: Artifact, encode: Encode) -> None:
@@ -172,23 +163,19 @@ def test_metrics_are_sums_over_processes(url: str, png: bytes) -> None:
 @pytest.mark.parametrize("kind", ["engines", "frontends", "fork server"])
 def test_a_killed_process_is_replaced(kind: str, process: ServeProcess, url: str, png: bytes) -> None:
     wait_until(lambda: _all_run(process))
-    askers = Askers(url, png)
 
     def running() -> list[int]:
         return fork_servers(process) if kind == "fork server" else workers(process)[kind]
 
-    try:
-        wait_until(lambda: len(askers.answers) > 10)
+    with asking(url, png) as statuses:
         killed, restarts = running(), _value(url, "lensbox_restarts_total")
         for pid in killed:
             os.kill(pid, signal.SIGKILL)
         wait_until(lambda: len(running()) == len(killed) and not set(running()) & set(killed))
         wait_until(lambda: _all_run(process))
         process.ready()
-        before = len(askers.answers)
-        wait_until(lambda: askers.answers[before:].count("200") > 10)
-    finally:
-        statuses = askers.stop()
+        before = len(statuses)
+        wait_until(lambda: statuses[before:].count("200") > 10)
     # Nothing hangs: a request whose engine died gets 503, and one whose front end died a closed connection.
     assert set(statuses) <= {"200", "503", *(() if kind == "engines" else ("broken",))}
     assert "SIGKILL) is started again" in process.log
@@ -246,13 +233,9 @@ def test_connections_are_refused_while_requests_in_progress_are_answered(
 
 
 def test_sigterm_answers_accepted_requests(process: ServeProcess, url: str, png: bytes) -> None:
-    askers = Askers(url, png)
-    try:
-        wait_until(lambda: len(askers.answers) > 10)
+    with asking(url, png) as statuses:
         running = [pid for pids in workers(process).values() for pid in pids]
         assert process.end(signal.SIGTERM) == 0
-    finally:
-        statuses = askers.stop()
     # Broken are those that came when nobody listened any more.
     assert set(statuses) <= {"200", "broken"}
     assert _all_ended(running)

@@ -3,7 +3,7 @@
 import pytest
 
 from lensbox.serve.requests.errors import ApiError
-from lensbox.serve.requests.form import Part, form_parts, is_form
+from lensbox.serve.requests.form import Part, form_parts
 
 _TYPE = "multipart/form-data; boundary=limit"
 
@@ -11,21 +11,6 @@ _TYPE = "multipart/form-data; boundary=limit"
 def _part(name: str, content: bytes, more: bytes = b"") -> bytes:
     header = f'--limit\r\nContent-Disposition: form-data; name="{name}"'.encode()
     return header + more + b"\r\n\r\n" + content + b"\r\n"
-
-
-@pytest.mark.parametrize(
-    ("content_type", "expected"),
-    [
-        (None, False),
-        ("", False),
-        ("image/png", False),
-        ("multipart/mixed; boundary=x", False),
-        ("multipart/form-data", True),
-        ("Multipart/Form-Data; boundary=x", True),
-    ],
-)
-def test_is_form(content_type: str | None, expected: bool) -> None:
-    assert is_form(content_type) is expected
 
 
 @pytest.mark.parametrize("name", ["image", "file"])

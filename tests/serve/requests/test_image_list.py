@@ -33,7 +33,8 @@ def _read(question: Any, parameters: DetectParameters = _NONE, max_images: int =
     [
         ("application/json", True),
         ("Application/JSON;charset=utf-8", True),
-        ("multipart/form-data; boundary=x", True),
+        ("Multipart/Form-Data; boundary=x", True),
+        ("multipart/mixed; boundary=x", False),
         ("image/png", False),
         ("application/x-www-form-urlencoded", False),
         ("", False),
