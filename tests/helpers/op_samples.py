@@ -91,13 +91,15 @@ class Sample:
     def leaves(self, inputs: Inputs) -> list[Any]:
         """The arguments, those that train as leaves."""
         return [
-            value.detach().clone().requires_grad_() if position in self.trains else value
+            value.detach().requires_grad_() if position in self.trains else value
             for position, value in enumerate(self.arguments(inputs))
         ]
 
-    def run(self, inputs: Inputs) -> list[Tensor]:
-        """The outputs, then the gradients of what trains."""
-        arguments = self.leaves(inputs)
+    def run(self, inputs: Inputs, layout: Callable[[Tensor], Tensor] = torch.detach) -> list[Tensor]:
+        """Return the outputs and the gradients. layout: changes the strides of all tensors."""
+        arguments = [map_tensors(value, layout) for value in self.arguments(inputs)]
+        for position in self.trains:
+            arguments[position].requires_grad_()
         outputs = as_list(self.overload(*arguments))
         if not self.trains:
             return outputs

@@ -9,7 +9,7 @@ import torch
 from box_reference import random_boxes
 from torch import Tensor
 
-from lensbox.ops import giou, masked_giou_loss, padded_nms
+from lensbox.ops import giou, letterbox, masked_giou_loss, padded_nms
 
 pytestmark = pytest.mark.gpu
 
@@ -139,3 +139,6 @@ def test_tensors_on_two_devices() -> None:
         masked_giou_loss(boxes.cuda(), boxes)
     with pytest.raises(RuntimeError, match="scores must be on the device of boxes"):
         padded_nms(boxes[None].cuda(), boxes[None, :, 0], 0.5, 0.1, 3, 3)
+    gray = torch.zeros(1, 4, 5, dtype=torch.uint8)
+    with pytest.raises(RuntimeError, match=r"images\[1\] must be on the device of images\[0\].*got cpu"):
+        letterbox([gray.cuda(), gray], 8, 8)

@@ -99,6 +99,45 @@ def test_more_dimensions_with_strides_than_a_kernel_takes(
         assert torch.equal(ours, theirs)
 
 
+def coordinates_far_apart(tensor: Tensor) -> Tensor:
+    return tensor.movedim(-1, 0).contiguous().movedim(0, -1) if tensor.dim() > 0 else tensor
+
+
+def every_other_value(tensor: Tensor) -> Tensor:
+    return torch.stack([tensor, tensor], -1)[..., 0]
+
+
+def unaligned(tensor: Tensor) -> Tensor:
+    return torch.cat([tensor.new_zeros(1), tensor.flatten()])[1:].view(tensor.shape)
+
+
+@pytest.mark.parametrize("layout", [coordinates_far_apart, every_other_value, unaligned])
+@every_sample
+def test_any_strides(device: torch.device, sample: Sample, layout: Callable[[Tensor], Tensor]) -> None:
+    inputs = make_inputs(device)
+    for ours, theirs in zip(sample.run(inputs, layout), sample.run(inputs), strict=True):
+        torch.testing.assert_close(ours, theirs)
+
+
+@every_sample
+def test_under_autocast(device: torch.device, sample: Sample) -> None:
+    inputs = make_inputs(device)
+    with torch.autocast(device.type, dtype=torch.bfloat16):
+        outputs = sample.run(inputs)
+    assert_same(outputs, sample.run(inputs))
+
+
+@pytest.mark.parametrize("sample", [sample for sample in SAMPLES if sample.trains], ids=lambda s: s.name)
+def test_results_may_be_changed_in_place(device: torch.device, sample: Sample) -> None:
+    inputs = make_inputs(device)
+    arguments = sample.leaves(inputs)
+    output = sample.overload(*arguments)
+    output *= 2
+    leaves = [arguments[position] for position in sample.trains]
+    gradients = torch.autograd.grad(output, leaves, torch.full_like(output, 1.25))
+    assert_same(list(gradients), sample.run(inputs)[1:])
+
+
 # opcheck makes non-leaf inputs, and from torch 2.14 on reads their `.grad` where pytest sees the warning.
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf Tensor:UserWarning")
 @every_sample

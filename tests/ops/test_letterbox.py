@@ -3,9 +3,7 @@
 What it owes as every op does is in test_every_op.py.
 """
 
-import time
 from collections.abc import Callable
-from itertools import product
 from typing import Any
 
 import pytest
@@ -15,7 +13,6 @@ from letterbox_cases import (
     PILLOW_VERSION,
     Case,
     colours_of_rgba,
-    fit,
     interleaved,
     pillow_letterbox,
     pillow_letterbox_at_once,
@@ -185,18 +182,6 @@ def test_hand_worked_geometry(
     assert (canvases[0, 0][~inside] == 3).all()
 
 
-def test_geometry_of_many_sizes(device: torch.device) -> None:
-    cases = [case for seed in range(5) for case in random_cases(40, seed)]
-    images = [torch.zeros(1, case.height, case.width, dtype=torch.uint8, device=device) for case in cases]
-    for height, width in ((256, 256), (99, 257), (1, 7)):
-        expected = []
-        for case in cases:
-            new_width, new_height, left, top = fit(case.height, case.width, height, width)
-            scales = (new_width / case.width, new_height / case.height)
-            expected.append([*scales, float(left), float(top), float(case.width), float(case.height)])
-        assert torch.equal(letterbox(images, height, width).geometry.cpu(), torch.tensor(expected))
-
-
 @pytest.mark.parametrize("channels", [1, 3])
 def test_agrees_with_the_definition_in_float64(device: torch.device, channels: int) -> None:
     # Half a level is lost between the passes and half at the end. The rest is for weights of 22 bits.
@@ -208,15 +193,13 @@ def test_agrees_with_the_definition_in_float64(device: torch.device, channels: i
         assert difference <= 1.01, case
 
 
-def test_a_long_strip_takes_its_time_and_memory_alone(device: torch.device) -> None:
+def test_strips_of_the_longest_side(device: torch.device) -> None:
     # The longest side that there may be: the windows of a small canvas are then half a million pixels long.
     strip = torch.full((1, 1, 1 << 24), 100, dtype=torch.uint8, device=device)
-    begin = time.process_time()
     across, down = letterbox([strip], 64, 64), letterbox([strip.mT], 64, 64)
     assert (across.canvases[0, 0, 31] == 100).all()
     assert (down.canvases[0, 0, :, 31] == 100).all()
     assert across.geometry[0, 4].item() == down.geometry[0, 5].item() == 1 << 24
-    assert time.process_time() - begin < 20
 
 
 def gray(height: int = 4, width: int = 5) -> Tensor:
@@ -296,17 +279,6 @@ def test_cuda_gives_the_bytes_of_the_cpu(canvas: tuple[int, int], channels: int)
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize(("components", "channels"), list(product([1, 3, 4], [1, 3])))
-def test_cuda_reads_any_strides(components: int, channels: int) -> None:
-    for layout in LAYOUTS:
-        image = random_image(components, 203, 301)
-        # The layout is made on the device, so that expanded images are views there too.
-        on_device = layout(image.cuda())
-        expected = letterbox([on_device.cpu()], 64, 64, channels).canvases
-        assert torch.equal(letterbox([on_device], 64, 64, channels).canvases.cpu(), expected), layout
-
-
-@pytest.mark.gpu
 def test_more_images_than_a_launch_holds() -> None:
     cases = [case for seed in range(20, 38) for case in random_cases(40, seed)]
     images = [interleaved(case.image()) for case in cases]
@@ -332,9 +304,3 @@ def test_a_captured_batch_of_many_images() -> None:
             image.random_(0, 256)
         graph.replay()
         assert torch.equal(captured.canvases.cpu(), letterbox([image.cpu() for image in images], 64, 64)[0])
-
-
-@pytest.mark.gpu
-def test_images_on_two_devices() -> None:
-    with pytest.raises(RuntimeError, match=r"images\[1\] must be on the device of images\[0\].*got cpu"):
-        letterbox([gray().cuda(), gray()], 8, 8)

@@ -60,14 +60,6 @@ def test_batches_too_large_for_one_launch() -> None:
     check(pred, some_padding(target))
 
 
-def test_any_strides(device: torch.device) -> None:
-    pred, target = random_boxes(12, 18).to(device), some_padding(random_boxes(12, 18)).to(device)
-    moved = pred.permute(2, 0, 1).contiguous().permute(1, 2, 0)
-    check(moved, target)
-    check(pred, torch.cat([target, target], 1)[:, :18])
-    check(pred, target, whole_weight(18, 12).to(device).T)
-
-
 @pytest.mark.parametrize("weighted", [False, True])
 def test_against_float64(device: torch.device, weighted: bool) -> None:
     pred, target = random_boxes(9, 40), some_padding(random_boxes(9, 40))

@@ -167,30 +167,6 @@ def test_nothing_to_do(device: torch.device, batch: int, count: int) -> None:
     assert (out.counts == 0).all()
 
 
-def test_any_strides(device: torch.device) -> None:
-    boxes, scores = crowd(4, 90).to(device), torch.rand(4, 90, device=device)
-    kinds = torch.randint(0, 2, (4, 90), device=device)
-    expected = padded_nms(boxes, scores, 0.4, 0.1, 90, 50, kinds)
-    moved = padded_nms(
-        boxes.permute(2, 1, 0).contiguous().permute(2, 1, 0),
-        scores.t().contiguous().t(),
-        0.4,
-        0.1,
-        90,
-        50,
-        torch.stack([kinds, kinds], -1)[..., 0],
-    )
-    for a, b in zip(expected, moved, strict=True):
-        assert torch.equal(a, b)
-
-
-def test_backward_is_refused(device: torch.device) -> None:
-    boxes = crowd(1, 10).to(device).requires_grad_()
-    out = padded_nms(boxes, torch.rand(1, 10, device=device), 0.5, 0.0, 10, 10)
-    with pytest.raises(RuntimeError, match="not implemented"):
-        out.boxes.sum().backward()
-
-
 @pytest.mark.parametrize(
     ("change", "error", "message"),
     [

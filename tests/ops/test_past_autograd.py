@@ -7,7 +7,6 @@ import torch
 from box_reference import random_boxes
 from torch import Tensor
 from torch.autograd import forward_ad
-from torch.utils.checkpoint import checkpoint
 
 from lensbox.ops import giou, jagged_giou_loss, masked_giou_loss, pairwise_giou
 
@@ -51,35 +50,6 @@ def test_tangents_are_refused(device: torch.device, function: Function) -> None:
         ):
             with pytest.raises(RuntimeError, match="jvp is not implemented"):
                 function(*inputs)
-
-
-@every_function
-def test_a_checkpoint_gives_the_same_gradient(device: torch.device, function: Function) -> None:
-    a, b = random_boxes(6).to(device).requires_grad_(), random_boxes(6).to(device)
-    (expected,) = torch.autograd.grad(function(a, b).sum(), a)
-    (gradient,) = torch.autograd.grad(checkpoint(function, a, b, use_reentrant=False).sum(), a)
-    assert torch.equal(gradient, expected)
-
-
-@every_function
-def test_results_may_be_added_to_in_place(device: torch.device, function: Function) -> None:
-    a, b = random_boxes(6).to(device).requires_grad_(), random_boxes(6).to(device)
-    (expected,) = torch.autograd.grad(2 * function(a, b).sum(), a)
-    result = function(a, b)
-    result *= 2
-    (gradient,) = torch.autograd.grad(result.sum(), a)
-    torch.testing.assert_close(gradient, expected, rtol=1e-6, atol=0)
-
-
-def test_a_weighted_loss_may_be_added_to_in_place(device: torch.device) -> None:
-    a, b = random_boxes(6).to(device).requires_grad_(), random_boxes(6).to(device)
-    weight = torch.rand(6, device=device) + 0.5
-    weight.requires_grad_()
-    expected = torch.autograd.grad(2 * masked_giou_loss(a, b, weight), (a, weight))
-    loss = masked_giou_loss(a, b, weight)
-    loss *= 2
-    for gradient, wanted in zip(torch.autograd.grad(loss, (a, weight)), expected, strict=True):
-        torch.testing.assert_close(gradient, wanted, rtol=1e-6, atol=0)
 
 
 def nodes_made(call: Callable[[], object]) -> int:
