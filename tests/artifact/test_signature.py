@@ -7,20 +7,12 @@ from pathlib import Path
 
 import pytest
 import torch
-from damaged_files import rewritten
 from signing_keys import BAD_PUBLIC_KEYS, BAD_SIGNATURES, signature_of, write_signed
 
 from lensbox.artifact import signature
 from lensbox.common.errors import ArtifactError
 from lensbox.runtime import loading
 from lensbox.runtime.loading import load_artifact
-
-
-def test_a_signed_artifact_loads(artifact_path: Path, tmp_path: Path) -> None:
-    data = artifact_path.read_bytes()
-    path, key = write_signed(tmp_path, data, signature_of(data))
-    assert load_artifact(path, public_key=key).self_test().passed
-    assert load_artifact(str(path), public_key=str(key)).self_test().passed
 
 
 @pytest.mark.parametrize("case", BAD_SIGNATURES)
@@ -33,14 +25,6 @@ def test_another_signature_is_refused_before_the_file_is_looked_at(
     load_artifact(path)
     monkeypatch.setattr(loading, "open_file", pytest.fail)
     with pytest.raises(ArtifactError, match=rf"signed\.pt.* {message}"):
-        load_artifact(path, public_key=key)
-
-
-def test_a_change_with_a_new_seal_is_noticed(artifact_path: Path, tmp_path: Path) -> None:
-    data = artifact_path.read_bytes()
-    path, key = write_signed(tmp_path, rewritten(data, lambda entries: None), signature_of(data))
-    load_artifact(path)
-    with pytest.raises(ArtifactError, match="does not match"):
         load_artifact(path, public_key=key)
 
 

@@ -77,15 +77,6 @@ def test_results_hold_no_more_than_what_was_found(artifact: Artifact, images: li
         assert found.scores.untyped_storage().nbytes() == 4 * len(found.scores)
 
 
-def test_defaults_and_thresholds(artifact: Artifact, images: list[Tensor]) -> None:
-    by_default = artifact.detect_images(images)
-    explicit = artifact.detect_images(images, 0.25, 0.4)
-    for one, other in zip(by_default, explicit, strict=True):
-        assert torch.equal(one.boxes, other.boxes)
-    with pytest.raises(ValueError, match=r"^iou_threshold must be between 0 and 1, got -1$"):
-        artifact.detect_images(images, 0.5, -1)
-
-
 def test_boxes_are_in_pixels_of_the_photograph(artifact: Artifact) -> None:
     pixels = image(1, 240, 240)  # fills the canvas, so that no box lies in its padding
     whole = artifact.detect_image(pixels, LOW)

@@ -142,15 +142,6 @@ def test_truncated_files_are_refused_alike(tmp_path: Path) -> None:
         assert len(compare(files, tmp_path / folder, canvas)) == len(files)
 
 
-def test_kinds_of_jpeg_that_neither_reads(tmp_path: Path) -> None:
-    file = encoded(noise("RGB", 320, 224), "JPEG")
-    frame = file.index(b"\xff\xc0")
-    arithmetic = file[: frame + 1] + b"\xc9" + file[frame + 2 :]
-    twelve_bits = file[: frame + 4] + b"\x0c" + file[frame + 5 :]
-    errors = compare({"arithmetic": arithmetic, "12 bits": twelve_bits}, tmp_path / "1", GRAY)
-    assert list(errors) == ["arithmetic", "12 bits"]
-
-
 @pytest.mark.exhaustive
 def test_damaged_files_that_both_read_are_the_same(tmp_path: Path) -> None:
     # C++ also refuses JPEG files that libjpeg fills up with a warning, which Pillow ignores. Versions

@@ -62,17 +62,6 @@ def test_small_noise_in_the_weights_changes_no_decision(detector: FaceDetector, 
         assert report.passed, report.failures
 
 
-@pytest.mark.parametrize(
-    "name", ["backbone.stem.0.0.weight", "head8.conv.0.0.weight", "pyramid.lateral16.1.bias"]
-)
-def test_tampered_weights_fail(detector: FaceDetector, self_test: SelfTest, name: str) -> None:
-    tampered = copy.deepcopy(detector)
-    tampered.get_parameter(name).data *= 1.05
-    report = run_self_test(tampered, self_test, CPU)
-    assert not report.passed
-    assert report.failures
-
-
 def test_failures_say_what_differs(detector: FaceDetector, self_test: SelfTest) -> None:
     changed = dataclasses.replace(
         self_test,
@@ -89,21 +78,6 @@ def test_failures_say_what_differs(detector: FaceDetector, self_test: SelfTest) 
     assert report.max_box_error == pytest.approx(1, abs=1e-4)
     assert report.max_score_error == pytest.approx(0.25, abs=1e-6)
     assert report.loss_error == pytest.approx(0.5, abs=1e-6)
-
-
-def test_expected_loss_is_the_definition_s(self_test: SelfTest) -> None:
-    total, valid = 0.0, 0
-    pairs = zip(self_test.loss_predictions.tolist(), self_test.loss_targets.tolist(), strict=True)
-    for (ax1, ay1, ax2, ay2), (bx1, by1, bx2, by2) in pairs:
-        if by2 == 0:
-            continue
-        intersection = max(0.0, min(ax2, bx2) - max(ax1, bx1)) * max(0.0, min(ay2, by2) - max(ay1, by1))
-        union = (ax2 - ax1) * (ay2 - ay1) + (bx2 - bx1) * (by2 - by1) - intersection
-        enclosing = (max(ax2, bx2) - min(ax1, bx1)) * (max(ay2, by2) - min(ay1, by1))
-        total += 1 - (intersection / union - (enclosing - union) / enclosing)
-        valid += 1
-    assert valid < len(self_test.loss_targets)
-    assert self_test.loss == pytest.approx(total / valid, abs=1e-6)
 
 
 def test_logs_the_classes_without_a_detection(caplog: pytest.LogCaptureFixture) -> None:

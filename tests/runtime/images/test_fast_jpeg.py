@@ -254,16 +254,3 @@ def test_without_simplejpeg_pillow_decodes_all(monkeypatch: pytest.MonkeyPatch) 
             without.undo()
             importlib.reload(fast_jpeg)
     assert decode_usual_jpeg(SOUND[0], GRAY, EXIF, NO_LIMITS) is not None
-
-
-def test_the_header() -> None:
-    header = usual_header(jpeg_with_exif(BASELINE, exif(3)))
-    assert header is not None
-    assert header[:4] == (101, 67, 3, False)
-    assert header.exif == exif(3)
-    gray = usual_header(SOUND[0])
-    assert gray is not None
-    assert gray == (16, 16, 1, False, b"")
-    progressive = usual_header(PROGRESSIVE)
-    assert progressive is not None
-    assert progressive == (101, 67, 3, True, b"")

@@ -49,21 +49,6 @@ def test_gray_rgb_and_rgba_stay_as_they_are(pixels: np.ndarray, tmp_path: Path) 
         assert torch.equal(tensor, expected)
 
 
-def test_other_modes_are_converted() -> None:
-    gray, rgb = PIL.Image.fromarray(GRAY), PIL.Image.fromarray(RGB)
-    palette = read_image(encode(rgb.quantize(32)))
-    assert palette.shape == (3, 4, 5)
-    assert (palette.int() - torch.from_numpy(RGB).permute(2, 0, 1).int()).abs().max() <= 8
-    assert torch.equal(read_image(encode(gray.convert("LA"))), torch.from_numpy(GRAY)[None])
-    assert read_image(encode(gray.convert("1"))).unique().tolist() == [0, 255]
-    assert read_image(encode(rgb.convert("CMYK"), "JPEG")).shape == (3, 4, 5)
-
-
-def test_sixteen_bits_lose_the_low_byte() -> None:
-    deep = GRAY.astype(np.uint16) * 256 + 77
-    assert torch.equal(read_image(encode(PIL.Image.fromarray(deep))), torch.from_numpy(GRAY)[None])
-
-
 @pytest.mark.parametrize(
     ("color_type", "samples", "expected"),
     [

@@ -157,27 +157,3 @@ def test_the_rule_on_many_sizes() -> None:
         assert reduction == _stated(*case), case
         seen.add(reduction)
     assert seen == {1, 2, 4, 8}
-
-
-@pytest.mark.parametrize(
-    ("width", "height", "reduction"),
-    [
-        (4000, 3000, 4),  # 500 x 375 would be less than 512 x 384
-        (4089, 3065, 8),  # 512 x 384: just enough, both rounded up
-        (4088, 3066, 4),
-        (1920, 1080, 2),
-        (3000, 4000, 4),
-        (1024, 768, 2),
-        (1023, 768, 2),
-        (1022, 768, 1),
-        (512, 384, 1),
-        (256, 256, 1),
-        (20, 16_000, 8),  # 3 x 2000; the canvas needs 1 x 256
-        (1, 16_000, 1),  # one column is never twice one column
-        (1, 1, 1),
-    ],
-)
-def test_the_canvas_of_the_detector(width: int, height: int, reduction: int) -> None:
-    assert jpeg_reduction(width, height, 256, 256, 2) == reduction
-    assert jpeg_reduction(height, width, 256, 256, 2) == reduction
-    assert jpeg_reduction(width, height, 256, 256, 0) == 1
