@@ -16,8 +16,8 @@ struct OnnxModel {
 };
 
 // Walk the protocol buffer of an ONNX model. A model is refused if any tensor (initializers, attributes,
-// sub-graphs) has external data, which onnxruntime would read from any file or from memory of this process, if
-// any operator is not one of ONNX's standard, or if it has functions or training information.
+// sub-graphs) has external data, which onnxruntime would read from any file or from memory of this process,
+// if any operator is not one of ONNX's standard, or if it has functions or training information.
 OnnxModel read_onnx_model(std::string_view bytes);
 
 }  // namespace lensbox
