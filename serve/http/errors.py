@@ -9,10 +9,10 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
 from lensbox.serve.engine.errors import DeadlineError, NotReadyError, OverloadError
+from lensbox.serve.observability.middleware import CLIENT_GONE
 from lensbox.serve.requests.errors import ApiError, HangUpError, problem, shown
 
 RETRY_AFTER = {"Retry-After": "1"}  # seconds; a full queue empties within one
-CLIENT_GONE = 499  # nginx's status for a client that closed the connection; only logs show it
 
 
 def add_error_handlers(app: FastAPI) -> None:

@@ -13,7 +13,7 @@ from lensbox.serve.observability.metrics import Metrics
 _log = logging.getLogger("lensbox.serve.access")
 
 _NO_ENDPOINT = "none"  # the route of a request that matches no endpoint
-_CLIENT_GONE = 499  # nginx's status for a client that hung up
+CLIENT_GONE = 499  # nginx's status for a client that closed the connection; only logs and metrics show it
 _LONGEST_PATH = 1000
 _ADDRESS = re.compile(r"[0-9A-Fa-f.:]{2,45}(%[0-9A-Za-z]{1,16})?")
 # Asked every few seconds by machines: logged at debug.
@@ -34,7 +34,7 @@ class Observed:
         ids = request_ids(scope["headers"])
         CURRENT.set(ids)  # never reset: the server runs each request in a context of its own
         start = time.perf_counter()
-        status = _CLIENT_GONE
+        status = CLIENT_GONE
 
         async def send_with_id(message: Message) -> None:
             nonlocal status

@@ -147,11 +147,21 @@ def photograph() -> np.ndarray[Any, Any]:
 
 @pytest.fixture(scope="session")
 def encode(photograph: np.ndarray[Any, Any]) -> Encode:
-    """Give the bytes of the picture as a file: encode("PNG"), encode("PNG", "L")."""
+    """Give the bytes of the picture as a file: encode("PNG"), encode("PNG", "L", orientation=6)."""
 
-    def encode(format_name: str, mode: str = "RGB", **options: Any) -> bytes:
+    def encode(
+        format_name: str,
+        mode: str = "RGB",
+        size: tuple[int, int] = (200, 120),
+        orientation: int | None = None,
+        **options: Any,
+    ) -> bytes:
+        if orientation is not None:
+            options["exif"] = exif = PIL.Image.Exif()
+            exif[0x0112] = orientation
         buffer = io.BytesIO()
-        PIL.Image.fromarray(photograph).convert(mode).save(buffer, format_name, **options)
+        picture = PIL.Image.fromarray(photograph).resize(size).convert(mode)
+        picture.save(buffer, format_name, **options)
         return buffer.getvalue()
 
     return encode

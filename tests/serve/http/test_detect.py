@@ -80,9 +80,7 @@ def test_tiles(client: httpx.Client, artifact: Artifact, png: bytes) -> None:
 def test_photographs_are_turned_upright(
     client: httpx.Client, artifact: Artifact, encode: Encode, format_name: str, orientation: int
 ) -> None:
-    data = PIL.Image.Exif()
-    data[0x0112] = orientation
-    file = encode(format_name, exif=data)
+    file = encode(format_name, orientation=orientation)
     size = {"width": 120, "height": 200} if orientation > 4 else {"width": 200, "height": 120}
     expected = _expected(artifact, file)
     assert expected.items() >= size.items()
@@ -96,14 +94,10 @@ def test_photographs_are_turned_upright(
 
 
 def test_a_large_jpeg_is_read_as_the_artifact_reads_it(
-    client: httpx.Client, artifact: Artifact, photograph: np.ndarray[Any, Any]
+    client: httpx.Client, artifact: Artifact, encode: Encode
 ) -> None:
-    """At half its size, and its boxes are in pixels of the whole."""
-    data = PIL.Image.Exif()
-    data[0x0112] = 7
-    buffer = io.BytesIO()
-    PIL.Image.fromarray(photograph).resize((1199, 821)).save(buffer, "JPEG", exif=data)
-    file = buffer.getvalue()
+    """Decode at half the size, and answer boxes in pixels of the whole."""
+    file = encode("JPEG", size=(1199, 821), orientation=7)
     assert min(artifact.read_photo(file).pixels.shape[1:]) == 411
     expected = _expected(artifact, file)
     assert client.post("/v1/detect", content=file).json() == expected

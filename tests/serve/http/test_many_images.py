@@ -1,13 +1,11 @@
 """POST /v1/detect of several images."""
 
 import base64
-import io
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import httpx
 import numpy as np
-import PIL.Image
 import pytest
 from png_files import png_file
 from problems import problem_of
@@ -34,9 +32,7 @@ def assert_alike(answer: Any, expected: Any) -> None:
 
 @pytest.fixture(scope="module")
 def files(encode: Encode) -> list[bytes]:
-    buffer = io.BytesIO()
-    PIL.Image.open(io.BytesIO(encode("PNG"))).resize((90, 300)).save(buffer, "PNG")
-    return [encode("PNG"), encode("JPEG"), buffer.getvalue(), encode("PNG", "L")]
+    return [encode("PNG"), encode("JPEG"), encode("PNG", size=(90, 300)), encode("PNG", "L")]
 
 
 @pytest.mark.parametrize("as_json", [False, True])

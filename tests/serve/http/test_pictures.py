@@ -47,30 +47,21 @@ def test_a_jpeg(client: httpx.Client, png: bytes) -> None:
 
 @pytest.mark.parametrize("mode", ["L", "RGBA", "P"])
 def test_pictures_are_in_color_and_upright(client: httpx.Client, encode: Encode, mode: str) -> None:
-    exif = PIL.Image.Exif()
-    exif[0x0112] = 6
-    drawn = opened(
-        client.post("/v1/detect", content=encode("PNG", mode, exif=exif), headers={"Accept": "image/png"})
-    )
+    file, headers = encode("PNG", mode, orientation=6), {"Accept": "image/png"}
+    drawn = opened(client.post("/v1/detect", content=file, headers=headers))
     assert (drawn.mode, drawn.size) == ("RGB", (120, 200))
-    stored = client.post(
-        "/v1/detect?orientation=stored",
-        content=encode("PNG", mode, exif=exif),
-        headers={"Accept": "image/png"},
-    )
+    stored = client.post("/v1/detect?orientation=stored", content=file, headers=headers)
     assert opened(stored).size == (200, 120)
 
 
 @pytest.mark.parametrize("most", [None, 10_000])
 def test_large_photographs_are_drawn_whole_and_huge_ones_smaller(
-    client: httpx.Client, photograph: np.ndarray[Any, Any], monkeypatch: pytest.MonkeyPatch, most: int | None
+    client: httpx.Client, encode: Encode, monkeypatch: pytest.MonkeyPatch, most: int | None
 ) -> None:
     size, scale = ((1199, 821), 1) if most is None else ((200, 120), 2)
     if most is not None:
         monkeypatch.setattr(picture_module, "MAX_PICTURE_PIXELS", most)
-    buffer = io.BytesIO()
-    PIL.Image.fromarray(photograph).resize(size).save(buffer, "JPEG")
-    file = buffer.getvalue()
+    file = encode("JPEG", size=size)
     found = client.post("/v1/detect", content=file).json()["detections"]
     drawn = opened(client.post("/v1/detect", content=file, headers={"Accept": "image/png"}))
     expected = annotate(PIL.Image.open(io.BytesIO(file)).reduce(scale), found, scale=1 / scale)

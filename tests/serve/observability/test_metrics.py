@@ -186,55 +186,47 @@ def test_dashboard_shows_all_metrics(families: dict[str, Any]) -> None:
     assert {name for name in own if not any(name in expression for expression in _dashboard())} == set()
 
 
-_PROCESS = """
-import sys, time
-from lensbox.serve.observability.metrics import Metrics, ServiceState, join_shared_metrics
-join_shared_metrics(sys.argv[1])
-metrics = Metrics()
-metrics.request_answered("/v1/detect", 200, 0.02)
-metrics.batch_computed(4, 0.5, [0.1, 0.2])
-metrics.watch(lambda: ServiceState(True, 3, 2))
-print("ready", flush=True)
-sys.stdin.read()
-"""
+# Processes one after the other, each under the name of its slot.
 _SERVICE = """
-import os, subprocess, sys
+import os
 from pathlib import Path
 from prometheus_client import generate_latest
 from lensbox.serve.observability.metrics import (
     Metrics, Restarts, ServiceState, join_shared_metrics, shared_metrics
 )
+
+def started(slot, state):
+    join_shared_metrics(slot)
+    metrics = Metrics()
+    metrics.watch(lambda: state)
+    return metrics
+
+def show():
+    print(generate_latest(supervisor.exposed()).decode(), end="=====")
+
 alone = Metrics()  # a process alone ignores the inherited folder, which is missing
 alone.request_answered("/v1/detect", 200, 0.02)
 assert any(family.name == "lensbox_requests" for family in alone.exposed().collect())
-with shared_metrics() as _:
-    folder = Path(os.environ["PROMETHEUS_MULTIPROC_DIR"])
-    join_shared_metrics("supervisor")
-    restarts, files = Restarts(), []
-    metrics = Metrics()
-    metrics.watch(lambda: ServiceState(True, 0, 1))
+with shared_metrics():
+    supervisor, restarts, files = started("supervisor", ServiceState(True, 0, 1)), Restarts(), []
     for turn in range(3):
-        children = []
         for slot in ("frontend-0", "frontend-1"):
-            command = [sys.executable, "-c", sys.argv[1], slot]
-            child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-            child.stdout.readline()
-            children.append(child)
-        print(generate_latest(metrics.exposed()).decode(), end="=====")
-        files.append(len(list(folder.iterdir())))
-        for slot, child in zip(("frontend-0", "frontend-1"), children):
-            child.kill()
-            child.wait()
+            metrics = started(slot, ServiceState(True, 3, 2))
+            metrics.request_answered("/v1/detect", 200, 0.02)
+            metrics.batch_computed(4, 0.5, [0.1, 0.2])
+        show()
+        files.append(len(list(Path(os.environ["PROMETHEUS_MULTIPROC_DIR"]).iterdir())))
+        for slot in ("frontend-0", "frontend-1"):
             restarts.process_ended(slot)
-    print(generate_latest(metrics.exposed()).decode(), end="=====")
+    show()
     print(files)
 """
 
 
 def test_processes_share_metrics_and_restarts_add_no_files(tmp_path: Path) -> None:
-    """Also with a variable that another program has set."""
+    """Another program has set the folder's variable."""
     environment = {**os.environ, "PROMETHEUS_MULTIPROC_DIR": str(tmp_path / "missing")}
-    command = [sys.executable, "-c", _SERVICE, _PROCESS]
+    command = [sys.executable, "-c", _SERVICE]
     text = subprocess.run(command, env=environment, check=True, capture_output=True, text=True).stdout
     *scrapes, files = text.split("=====")
     first, _, third, last = map(_parsed, scrapes)

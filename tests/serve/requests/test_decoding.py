@@ -1,13 +1,11 @@
 """Decoders that are stuck: who waits for them, who does not, and who is told."""
 
-import io
 import math
 import threading
 from collections.abc import Iterator
 from typing import Any
 
 import httpx
-import PIL.Image
 import pytest
 import torch
 from problems import problem_of
@@ -102,7 +100,12 @@ def test_only_what_is_quick_is_decoded_in_the_callers_thread(
     small = encode("JPEG")
     assert is_decoded_here(small, is_alone=True)
     assert not is_decoded_here(small, is_alone=False)
-    for slow in (encode("PNG"), encode("JPEG", progressive=True), _jpeg(1024, 1024), small + bytes(1 << 18)):
+    for slow in (
+        encode("PNG"),
+        encode("JPEG", progressive=True),
+        encode("JPEG", size=(1024, 1024)),
+        small + bytes(1 << 18),
+    ):
         assert not is_decoded_here(slow, is_alone=True)
     with pytest.raises(ApiError):
         decoders.submit(small[: len(small) // 2], None, DEFAULT_READING, is_alone=True).result(PATIENCE)
@@ -117,9 +120,3 @@ def test_the_callers_thread_does_not_overtake_the_others(stuck: StuckDecoder, en
     stuck.gate.set()
     assert first.result(PATIENCE).width == second.result(PATIENCE).width == 5
     decoders.stop()
-
-
-def _jpeg(width: int, height: int) -> bytes:
-    buffer = io.BytesIO()
-    PIL.Image.new("L", (width, height)).save(buffer, "JPEG")
-    return buffer.getvalue()
