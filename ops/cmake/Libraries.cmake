@@ -31,7 +31,7 @@ else()
   if(LENSBOX_WITH_CUDA)
     # CUDA's runtime is linked statically, so that the library does not ask for one of a certain path or patch level.
     target_sources(lensbox_kernels PRIVATE ${CUDA_KERNELS})
-    target_link_libraries(lensbox_kernels PRIVATE lensbox_cuda_options CUDA::cudart_static)
+    target_link_libraries(lensbox_kernels PRIVATE lensbox_cuda_options CUDA::cudart_static ${CMAKE_DL_LIBS})
     string(REPLACE ";" "," architectures "${CMAKE_CUDA_ARCHITECTURES}")
     string(APPEND BUILD " nvcc=${CMAKE_CUDA_COMPILER_VERSION} architectures=${architectures}")
   endif()

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 
+#include "../jpeg_scan.h"
 #include "../letterbox_math.h"
 #include "../problems.h"
 
@@ -41,5 +42,14 @@ LENSBOX_KERNEL void lensbox_cpu_jagged_giou_loss_backward(const JaggedProblem& p
 LENSBOX_KERNEL void lensbox_cpu_padded_nms(const NmsProblem& problem);
 
 LENSBOX_KERNEL void lensbox_cpu_letterbox(const ImageView* images, int64_t count, const Canvases& out);
+
+// Read the header of a JPEG file and copy the file to `out`, which holds `size` bytes or is nullptr, without
+// comments, application data and what follows its end. Return the bytes of the copy, to which `scan` refers,
+// or 0 for a file of a kind that decoders may read differently. Accepted: baseline, 8 bits, gray or YCbCr in
+// one scan, chroma of full or half resolution, at most 2^24 pixels, complete.
+LENSBOX_KERNEL int64_t lensbox_cpu_read_jpeg(const uint8_t* file, size_t size, uint8_t* out, JpegScan& scan);
+
+// Return whether the coded data of such a copy are sound to the last bit.
+LENSBOX_KERNEL bool lensbox_cpu_is_sound_jpeg(const uint8_t* file, const JpegScan& scan);
 
 }  // namespace lensbox

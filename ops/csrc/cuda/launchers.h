@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "../jpeg_scan.h"
 #include "../letterbox_math.h"
 #include "../problems.h"
 
@@ -84,5 +85,27 @@ LENSBOX_KERNEL cudaError_t lensbox_cuda_padded_nms(const NmsProblem& problem, vo
 // every 63 of them.
 LENSBOX_KERNEL cudaError_t lensbox_cuda_letterbox(const ImageView* images, int64_t count, const Canvases& out,
                                                   cudaStream_t stream);
+
+// A JPEG file that lensbox_cpu_read_jpeg copied, on the host, and the plane for its luma on the device, whose
+// rows follow each other.
+struct JpegLuma {
+  const uint8_t* file;
+  size_t size;
+  uint8_t* plane;
+  int32_t width;
+};
+
+// Write is_sound[i] for `count` files, all on the device: file i begins at files + begins[i].
+LENSBOX_KERNEL cudaError_t lensbox_cuda_check_jpegs(const uint8_t* files, const int64_t* begins,
+                                                    const JpegScan* scans, int64_t count, bool* is_sound,
+                                                    cudaStream_t stream);
+
+// Open nvJPEG's library, once in a process, and create the decoder of the current device. Return false if the
+// library cannot be opened, or the GPU has no JPEG decoder in hardware.
+LENSBOX_KERNEL bool lensbox_cuda_open_nvjpeg(const char* library);
+
+// Decode with the decoder of the current device, which must be open; one call at a time. Return false if it
+// refuses. The files may go when the stream is done.
+LENSBOX_KERNEL bool lensbox_cuda_decode_luma(const JpegLuma* images, int64_t count, cudaStream_t stream);
 
 }  // namespace lensbox

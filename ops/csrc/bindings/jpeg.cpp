@@ -1,0 +1,203 @@
+// JPEG files, from bytes to planes. Not ops of tensors, so in a namespace of their own: nothing here is
+// traced.
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
+#include <torch/library.h>
+
+#include <map>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "../backends.h"
+
+namespace lensbox {
+namespace {
+
+using at::Tensor;
+
+const uint8_t* bytes_of(const Tensor& file) {
+  TORCH_CHECK_VALUE(
+      file.is_cpu() && file.scalar_type() == at::kByte && file.dim() == 1 && file.is_contiguous(),
+      "lensbox_jpeg: a file must be contiguous uint8 [N] on the CPU, got ", file.toString(), " ",
+      file.sizes());
+  return file.const_data_ptr<uint8_t>();
+}
+
+// Whether a file is of the kind that lensbox_cpu_read_jpeg accepts.
+bool accepts(const Tensor& file) {
+  JpegScan scan;
+  return lensbox_cpu_read_jpeg(bytes_of(file), static_cast<size_t>(file.size(0)), nullptr, scan) > 0;
+}
+
+// Whether a file is, and its coded data are sound.
+bool is_sound(const Tensor& file) {
+  const Tensor copy = at::empty_like(file);
+  JpegScan scan;
+  uint8_t* const out = copy.mutable_data_ptr<uint8_t>();
+  return lensbox_cpu_read_jpeg(bytes_of(file), static_cast<size_t>(file.size(0)), out, scan) > 0 &&
+         lensbox_cpu_is_sound_jpeg(out, scan);
+}
+
+#ifdef LENSBOX_WITH_CUDA
+// nvJPEG's decoder of a device serves one call at a time.
+std::mutex& decoder_mutex() {
+  static std::mutex mutex;
+  return mutex;
+}
+
+at::Device numbered(at::Device device) {
+  TORCH_CHECK_VALUE(device.is_cuda(), "lensbox_jpeg: device must be a CUDA device, got ", device);
+  return device.has_index() ? device : at::Device(at::kCUDA, c10::cuda::current_device());
+}
+
+bool open_nvjpeg(const std::string& library, at::Device device) {
+  const c10::cuda::CUDAGuard guard(numbered(device));
+  const std::lock_guard<std::mutex> lock(decoder_mutex());
+  return lensbox_cuda_open_nvjpeg(library.c_str());
+}
+
+// The streams of a device, beside those that compute: torch keeps memory of one stream for reuse there.
+struct Streams {
+  c10::cuda::CUDAStream checking, decoding;
+};
+
+Streams streams_of(c10::DeviceIndex device) {
+  static std::map<c10::DeviceIndex, Streams> streams;
+  const std::lock_guard<std::mutex> lock(decoder_mutex());
+  const auto found = streams.find(device);
+  if (found != streams.end()) return found->second;
+  return streams
+      .emplace(device, Streams{c10::cuda::getStreamFromPool(false, device),
+                               c10::cuda::getStreamFromPool(false, device)})
+      .first->second;
+}
+
+// Wait without keeping a core awake.
+void wait_for(cudaStream_t stream) {
+  cudaEvent_t event = nullptr;
+  C10_CUDA_CHECK(cudaEventCreateWithFlags(&event, cudaEventBlockingSync | cudaEventDisableTiming));
+  cudaError_t error = cudaEventRecord(event, stream);
+  if (error == cudaSuccess) error = cudaEventSynchronize(event);
+  cudaEventDestroy(event);
+  C10_CUDA_CHECK(error);
+}
+
+constexpr int64_t aligned(int64_t bytes) {
+  return (bytes + 255) / 256 * 256;
+}
+
+// Copies of the files that were accepted, in pinned memory.
+struct Copies {
+  Tensor memory;                 // first the scans, then where each file begins, then the files
+  std::vector<size_t> position;  // in the list of all files
+  int64_t count = 0;
+  JpegScan* scans;
+  int64_t *begins, *sizes;
+};
+
+Copies copied(at::TensorList files) {
+  const auto most = static_cast<int64_t>(files.size());
+  const int64_t scan_bytes = aligned(most * static_cast<int64_t>(sizeof(JpegScan)));
+  const int64_t number_bytes = aligned(most * static_cast<int64_t>(sizeof(int64_t)));
+  int64_t bytes = scan_bytes + 2 * number_bytes;
+  for (const Tensor& file : files)
+    bytes += aligned(file.numel());
+  Copies copies;
+  copies.memory = at::empty({bytes}, at::TensorOptions().dtype(at::kByte).pinned_memory(true));
+  uint8_t* const memory = copies.memory.mutable_data_ptr<uint8_t>();
+  copies.scans = reinterpret_cast<JpegScan*>(memory);
+  copies.begins = reinterpret_cast<int64_t*>(memory + scan_bytes);
+  copies.sizes = copies.begins + number_bytes / static_cast<int64_t>(sizeof(int64_t));
+  int64_t begin = scan_bytes + 2 * number_bytes;
+  for (size_t i = 0; i < files.size(); ++i) {
+    const int64_t size = lensbox_cpu_read_jpeg(bytes_of(files[i]), static_cast<size_t>(files[i].size(0)),
+                                               memory + begin, copies.scans[copies.count]);
+    if (size == 0) continue;
+    copies.position.push_back(i);
+    copies.begins[copies.count] = begin;
+    copies.sizes[copies.count++] = size;
+    begin += aligned(size);
+  }
+  return copies;
+}
+
+// Return whether each copied file is sound, uint8 [count] on the CPU.
+Tensor soundness(const Copies& copies, const c10::cuda::CUDAStream& stream) {
+  const c10::cuda::CUDAStreamGuard guard(stream);
+  const auto on_device = at::TensorOptions().device(stream.device()).dtype(at::kByte);
+  const Tensor memory = at::empty(copies.memory.sizes(), on_device);
+  const Tensor found = at::empty({copies.count}, on_device.dtype(at::kBool));
+  const uint8_t* const host = copies.memory.const_data_ptr<uint8_t>();
+  uint8_t* const device = memory.mutable_data_ptr<uint8_t>();
+  C10_CUDA_CHECK(cudaMemcpyAsync(device, host, memory.nbytes(), cudaMemcpyHostToDevice, stream));
+  const auto* const begins = reinterpret_cast<const uint8_t*>(copies.begins);
+  C10_CUDA_CHECK(lensbox_cuda_check_jpegs(device, reinterpret_cast<const int64_t*>(device + (begins - host)),
+                                          reinterpret_cast<const JpegScan*>(device), copies.count,
+                                          found.mutable_data_ptr<bool>(), stream));
+  wait_for(stream);
+  return found.cpu();
+}
+
+// Planes of the luma, uint8 [1, H, W] each, of files that nvJPEG decodes as the CPU does; empty for all
+// others. Waits for them, so any stream may read them; the current one may go on when they are freed.
+std::vector<Tensor> decode_luma(at::TensorList files, at::Device device) {
+  const c10::cuda::CUDAGuard guard(numbered(device));
+  const auto options = at::TensorOptions().device(guard.current_device()).dtype(at::kByte);
+  std::vector<Tensor> planes(files.size(), at::empty({0}, options));
+  const Copies copies = copied(files);
+  if (copies.count == 0) return planes;
+  const Streams streams = streams_of(guard.current_device().index());
+  const Tensor sound = soundness(copies, streams.checking);
+  const c10::cuda::CUDAStream used_on = c10::cuda::getCurrentCUDAStream();
+  const c10::cuda::CUDAStreamGuard on_stream(streams.decoding);
+
+  std::vector<int64_t> begins;
+  int64_t bytes = 0;
+  for (int64_t i = 0; i < copies.count; ++i) {
+    begins.push_back(bytes);
+    if (sound.const_data_ptr<bool>()[i]) {
+      bytes += aligned(int64_t{copies.scans[i].height} * copies.scans[i].width);
+    }
+  }
+  if (bytes == 0) return planes;
+  const Tensor memory = at::empty({bytes}, options);
+  memory.record_stream(used_on);
+  std::vector<JpegLuma> images;
+  std::vector<Tensor> decoded = planes;
+  for (int64_t i = 0; i < copies.count; ++i) {
+    if (!sound.const_data_ptr<bool>()[i]) continue;
+    const JpegScan& scan = copies.scans[i];
+    const int64_t begin = begins[static_cast<size_t>(i)];
+    images.push_back({copies.memory.const_data_ptr<uint8_t>() + copies.begins[i],
+                      static_cast<size_t>(copies.sizes[i]), memory.mutable_data_ptr<uint8_t>() + begin,
+                      scan.width});
+    decoded[copies.position[static_cast<size_t>(i)]] = memory.as_strided(
+        {1, scan.height, scan.width}, {int64_t{scan.height} * scan.width, scan.width, 1}, begin);
+  }
+  const std::lock_guard<std::mutex> lock(decoder_mutex());
+  const bool is_decoded =
+      lensbox_cuda_decode_luma(images.data(), static_cast<int64_t>(images.size()), streams.decoding);
+  wait_for(streams.decoding);
+  return is_decoded ? decoded : planes;
+}
+#else
+bool open_nvjpeg(const std::string& /*library*/, at::Device /*device*/) {
+  return false;
+}
+
+std::vector<Tensor> decode_luma(at::TensorList /*files*/, at::Device /*device*/) {
+  TORCH_CHECK_NOT_IMPLEMENTED(false, "lensbox_jpeg::decode_luma: this liblensbox_ops was built without CUDA");
+}
+#endif
+
+}  // namespace
+}  // namespace lensbox
+
+TORCH_LIBRARY(lensbox_jpeg, m) {
+  m.def("accepts(Tensor file) -> bool", lensbox::accepts);
+  m.def("is_sound(Tensor file) -> bool", lensbox::is_sound);
+  m.def("open_nvjpeg(str library, Device device) -> bool", lensbox::open_nvjpeg);
+  m.def("decode_luma(Tensor[] files, Device device) -> Tensor[]", lensbox::decode_luma);
+}

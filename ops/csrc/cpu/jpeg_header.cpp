@@ -1,0 +1,209 @@
+// Reads the header of a JPEG file, and finds the markers in its coded data.
+
+#include <algorithm>
+#include <cstring>
+#include <iterator>
+#include <vector>
+
+#include "../jpeg_scan.h"
+#include "launchers.h"
+
+namespace lensbox {
+namespace {
+
+// Markers of ITU-T T.81, table B.1: each is the byte 0xFF and then one of these.
+constexpr uint8_t kBaselineFrame = 0xC0, kHuffmanTables = 0xC4, kRestart = 0xD0, kStart = 0xD8, kEnd = 0xD9,
+                  kScan = 0xDA, kQuantTables = 0xDB, kRestartInterval = 0xDD, kApplication = 0xE0,
+                  kAdobe = 0xEE, kComment = 0xFE;
+
+constexpr int32_t kMaxSide = 8192;
+constexpr int64_t kMaxPixels = int64_t{1} << 24;
+constexpr size_t kMaxBytes = size_t{1} << 19;  // take a thread of a GPU 0.1 s
+constexpr int32_t kMaxSegments = 200;
+
+int32_t big_endian16(const uint8_t* bytes) {
+  return bytes[0] << 8 | bytes[1];
+}
+
+class HeaderReader {
+ public:
+  HeaderReader(const uint8_t* file, size_t size, uint8_t* out, JpegScan& scan)
+      : at_(file), end_(file + size), out_(out), scan_(scan) {}
+
+  bool run() {
+    if (end_ - at_ < 2 || at_[0] != 0xFF || at_[1] != kStart) return false;
+    keep(2);
+    for (int32_t segments = 0; segments < kMaxSegments; ++segments) {
+      if (end_ - at_ < 4 || at_[0] != 0xFF) return false;
+      const uint8_t marker = at_[1];
+      const int32_t length = big_endian16(at_ + 2);
+      if (length < 2 || end_ - at_ < 2 + length) return false;
+      if (marker == kScan) return read_scan(at_ + 4, length - 2) && (keep(2 + length), find_end());
+      if (marker == kComment || (marker >= kApplication && marker <= kApplication + 15)) {
+        // Adobe's segment may say that the colors are not YCbCr.
+        if (marker == kAdobe || (marker == kApplication && length < 16)) return false;
+        at_ += 2 + length;
+      } else {
+        if (!read_segment(marker, at_ + 4, length - 2)) return false;
+        keep(2 + length);
+      }
+    }
+    return false;
+  }
+
+  int64_t kept() const { return kept_; }
+
+ private:
+  void keep(int64_t bytes) {
+    if (out_ != nullptr) std::memcpy(out_ + kept_, at_, static_cast<size_t>(bytes));
+    kept_ += bytes;
+    at_ += bytes;
+  }
+
+  bool read_segment(uint8_t marker, const uint8_t* content, int32_t size) {
+    switch (marker) {
+      case kQuantTables:
+        return read_quant_tables(content, size);
+      case kHuffmanTables:
+        return read_huffman_tables(content, size);
+      case kRestartInterval:
+        if (size == 2) scan_.restart_interval = big_endian16(content);
+        return size == 2;
+      case kBaselineFrame:
+        return read_frame(content, size);
+      default:
+        return false;
+    }
+  }
+
+  // Tables of 8 bits alone.
+  bool read_quant_tables(const uint8_t* content, int32_t size) {
+    if (size == 0 || size % 65 != 0) return false;
+    for (; size > 0; size -= 65, content += 65) {
+      if (content[0] > 3 || std::find(content + 1, content + 65, 0) != content + 65) return false;
+      std::copy_n(content + 1, 64, scan_.quant[content[0]]);
+      has_quant_[content[0]] = true;
+    }
+    return true;
+  }
+
+  bool read_huffman_tables(const uint8_t* content, int32_t size) {
+    while (size > 0) {
+      if (size < 17) return false;
+      int32_t total = 0;
+      for (int32_t i = 1; i <= 16; ++i)
+        total += content[i];
+      const int32_t kind = content[0] >> 4, number = content[0] & 15;
+      if (kind > 1 || number > 1 || total > 256 || size < 17 + total) return false;
+      if (!read_code(scan_.tables[kind][number], content + 1, content + 17, total, kind == 0)) return false;
+      has_huffman_[kind][number] = true;
+      content += 17 + total;
+      size -= 17 + total;
+    }
+    return true;
+  }
+
+  // counts: of the codes of 1 to 16 bits. Returns whether they are a prefix code that leaves all ones unused,
+  // and all symbols are those of baseline files.
+  static bool read_code(JpegTable& table, const uint8_t* counts, const uint8_t* symbols, int32_t total,
+                        bool is_dc) {
+    for (int32_t i = 0; i < total; ++i) {
+      const int32_t size = symbols[i] & 15, zeros = symbols[i] >> 4;
+      if (is_dc ? symbols[i] > 11 : size > 10 || (size == 0 && zeros != 0 && zeros != 15)) return false;
+    }
+    std::fill(std::begin(table.symbols), std::end(table.symbols), uint8_t{0});
+    std::copy_n(symbols, total, table.symbols);
+    int32_t code = 0, index = 0;
+    for (int32_t length = 1; length <= 16; ++length, code <<= 1) {
+      table.offsets[length] = index - code;
+      code += counts[length - 1];
+      index += counts[length - 1];
+      if (code >= 1 << length) return false;
+      table.ends[length] = code << (16 - length);
+    }
+    return true;
+  }
+
+  // Gray, or YCbCr with chroma of full or half resolution along each axis.
+  bool read_frame(const uint8_t* content, int32_t size) {
+    if (scan_.count != 0 || size < 6 || content[0] != 8) return false;
+    const int32_t height = big_endian16(content + 1), width = big_endian16(content + 3), count = content[5];
+    if ((count != 1 && count != 3) || size != 6 + 3 * count) return false;
+    if (width < 1 || height < 1 || width > kMaxSide || height > kMaxSide) return false;
+    if (int64_t{width} * height > kMaxPixels) return false;
+    for (int32_t i = 0; i < count; ++i) {
+      const uint8_t* const one = content + 6 + 3 * i;
+      const int32_t across = one[1] >> 4, down = one[1] & 15, most = i == 0 && count == 3 ? 2 : 1;
+      if (one[0] != i + 1 || across < 1 || down < 1 || across > most || down > most || one[2] > 3)
+        return false;
+      scan_.components[i] = {across * down, one[2], 0, 0};
+      if (i > 0) continue;
+      const int32_t columns = 8 * across, rows = 8 * down;
+      scan_.units = ((width + columns - 1) / columns) * ((height + rows - 1) / rows);
+    }
+    scan_.width = width;
+    scan_.height = height;
+    scan_.count = count;
+    return true;
+  }
+
+  // One scan of all components.
+  bool read_scan(const uint8_t* content, int32_t size) {
+    if (scan_.count == 0 || size != 4 + 2 * scan_.count || content[0] != scan_.count) return false;
+    for (int32_t i = 0; i < scan_.count; ++i) {
+      JpegComponent& component = scan_.components[i];
+      const int32_t dc = content[2 + 2 * i] >> 4, ac = content[2 + 2 * i] & 15;
+      if (content[1 + 2 * i] != i + 1 || dc > 1 || ac > 1) return false;
+      if (!has_huffman_[0][dc] || !has_huffman_[1][ac] || !has_quant_[component.quant]) return false;
+      component.dc = dc;
+      component.ac = ac;
+    }
+    const uint8_t* const spectrum = content + 1 + 2 * scan_.count;
+    return spectrum[0] == 0 && spectrum[1] == 63 && spectrum[2] == 0;
+  }
+
+  // Restart markers must be in order and as many as they should be, and no other may come before the end.
+  bool find_end() {
+    const int32_t restarts = scan_.restart_interval > 0 ? (scan_.units - 1) / scan_.restart_interval : 0;
+    int32_t found = 0;
+    for (const uint8_t* from = at_; end_ - from >= 2;) {
+      const auto* const mark =
+          static_cast<const uint8_t*>(std::memchr(from, 0xFF, static_cast<size_t>(end_ - from - 1)));
+      if (mark == nullptr) return false;
+      if (mark[1] == kEnd) {
+        scan_.begin = static_cast<int32_t>(kept_);
+        scan_.end = static_cast<int32_t>(kept_ + (mark - at_));
+        keep(mark + 2 - at_);
+        return found == restarts;
+      }
+      if (mark[1] != 0 && (mark[1] != kRestart + found++ % 8 || found > restarts)) return false;
+      from = mark + 2;
+    }
+    return false;
+  }
+
+  const uint8_t *at_, *end_;
+  uint8_t* out_;
+  JpegScan& scan_;
+  int64_t kept_ = 0;
+  bool has_quant_[4] = {}, has_huffman_[2][2] = {};
+};
+
+}  // namespace
+
+int64_t lensbox_cpu_read_jpeg(const uint8_t* file, size_t size, uint8_t* out, JpegScan& scan) {
+  scan = {};
+  if (size > kMaxBytes) return 0;
+  HeaderReader reader(file, size, out, scan);
+  return reader.run() ? reader.kept() : 0;
+}
+
+bool lensbox_cpu_is_sound_jpeg(const uint8_t* file, const JpegScan& scan) {
+  std::vector<Step> quick(4 * kQuickSteps);
+  for (int32_t i = 0; i < 4 * kQuickSteps; ++i)
+    quick[static_cast<size_t>(i)] =
+        quick_step(scan.tables[i / (2 * kQuickSteps)][i / kQuickSteps % 2], i % kQuickSteps);
+  return is_sound_scan(scan, quick.data(), file);
+}
+
+}  // namespace lensbox
