@@ -3,6 +3,7 @@
 import contextlib
 import os
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -27,7 +28,8 @@ from lensbox.runtime.detection import (
 )
 from lensbox.runtime.device import DeviceTimer, tile_batch
 from lensbox.runtime.gpu_float32 import gpu_float32
-from lensbox.runtime.images.files import read_batches, read_photo
+from lensbox.runtime.images.files import decode_batches, read_batches, read_coded, read_photo
+from lensbox.runtime.images.gpu_jpeg import Decode, gpu_jpeg_decoder
 from lensbox.runtime.images.photo import Photo, photo_of
 from lensbox.runtime.self_test import SelfTestReport, run_self_test
 from lensbox.runtime.tiles import cut_windows, merge_tiles, require_whole, tile_windows
@@ -131,6 +133,7 @@ class Artifact:
         iou_threshold: float | None = None,
         orientation: Orientation | None = None,
         tiles: Tiles | None = None,
+        decode: Decode = "auto",
     ) -> Generator[Detections | InputError, None, None]:
         """Yield the detections of many image files, in their order.
 
@@ -138,11 +141,13 @@ class Artifact:
         generator yields an InputError and goes on. Threads (None: one per CPU, at most 8) read ahead while
         the device computes; at most `2 * batch_size + max(batch_size, threads)` photographs are in memory.
         Closing the generator early leaves no threads. tiles: as for `detect_image`; files are then decoded
-        at full size. Raises ValueError for wrong options.
+        at full size. decode: "cpu"; "gpu" for JPEG files that the GPU's hardware decodes to the same pixels,
+        with two or three more batches in memory; "auto" for the GPU in batches of 256 or more, where it can.
+        Tiles are always cut on the CPU. Raises ValueError for wrong options, and for "gpu" where it cannot.
         """
         return _without_sizes(
             self.file_detections(
-                files, batch_size, threads, score_threshold, iou_threshold, orientation, tiles
+                files, batch_size, threads, score_threshold, iou_threshold, orientation, tiles, decode
             )
         )
 
@@ -155,6 +160,7 @@ class Artifact:
         iou_threshold: float | None = None,
         orientation: Orientation | None = None,
         tiles: Tiles | None = None,
+        decode: Decode = "auto",
     ) -> Generator[FileDetections | InputError, None, None]:
         """Yield what `detect_files` yields, with the size of each photograph."""
         if batch_size < 1:
@@ -168,7 +174,13 @@ class Artifact:
         def read(file: str | Path | bytes) -> Photo:
             return read_photo(file, canvas, reading)
 
-        batches = read_batches(files, read, batch_size, threads or min(_MAX_THREADS, os.cpu_count() or 1))
+        threads = threads or min(_MAX_THREADS, os.cpu_count() or 1)
+        decoder = None if spec else gpu_jpeg_decoder(self.device, canvas, reading, decode, batch_size)
+        if decoder is None:
+            batches = read_batches(files, read, batch_size, threads)
+        else:
+            coded = partial(read_coded, canvas=canvas, reading=reading, decoder=decoder)
+            batches = decode_batches(read_batches(files, coded, batch_size, threads), decoder, read)
         return self._detect_batches(batches, thresholds, spec)
 
     def detect(

@@ -19,6 +19,7 @@ from lensbox.bench.runner import Case, MakeRun, Measure, UnavailableError, Way, 
 from lensbox.common.errors import InputError
 from lensbox.runtime.artifact import Artifact
 from lensbox.runtime.detection import Detections
+from lensbox.runtime.images.gpu_jpeg import Decode
 from lensbox.runtime.torchscript import torchscript_call
 from lensbox.runtime.transfer import to_device
 
@@ -28,6 +29,7 @@ LENSBOX, PILLOW, PILLOW_DRAFT = "lensbox", "Pillow", "Pillow, draft"
 OPENCV, OPENCV_REDUCED = "OpenCV", "OpenCV, reduced"
 STREAM_SIDE = 512
 _STREAM_BATCHES = (32, 128)
+_GPU_DECODING_BATCHES = (128, 512)
 _DISTINCT = 64  # files, which come again and again
 _CHECKED = 8
 
@@ -89,26 +91,30 @@ def stream_case(artifact: Artifact, load: Callable[[], Artifact], count: int, th
     distinct = small_photographs(STREAM_SIDE, min(_DISTINCT, count))
     files = [distinct[index % len(distinct)] for index in range(count)]
 
-    def prepare(batch_size: int, capture: bool) -> MakeRun:
+    def prepare(batch_size: int, capture: bool, decode: Decode) -> MakeRun:
         used = artifact
         if capture:
             used = load()
             used.capture([batch_size])
-        _check_stream(used, distinct[:_CHECKED], batch_size)
-        return always(partial(_detect_files, used, files, batch_size))
+        try:
+            _check_stream(used, distinct[:_CHECKED], batch_size, decode)
+        except ValueError as error:  # no decoder in the GPU's hardware, or no nvJPEG
+            raise UnavailableError(str(error)) from error
+        return always(partial(_detect_files, used, files, batch_size, decode))
 
-    captures = (False, True) if artifact.device.type == "cuda" else (False,)
+    def way(batch_size: int, capture: bool, decode: Decode) -> Way:
+        kind = (", captured" if capture else "") + (", decoded by the GPU" if decode == "gpu" else "")
+        make = partial(prepare, batch_size, capture, decode)
+        return Way(f"{LENSBOX}{kind}, batches of {batch_size}", make, ("complete",), images=count, own=True)
+
+    is_gpu = artifact.device.type == "cuda"
     ways = [
-        Way(
-            f"{LENSBOX}{', captured' if capture else ''}, batches of {size}",
-            partial(prepare, size, capture),
-            ("complete",),
-            images=count,
-            own=True,
-        )
-        for capture in captures
+        way(size, capture, "cpu")
+        for capture in ((False, True) if is_gpu else (False,))
         for size in _STREAM_BATCHES
     ]
+    if is_gpu:
+        ways += [way(size, True, "gpu") for size in _GPU_DECODING_BATCHES]
     title = f"{count} JPEG files {STREAM_SIDE} x {STREAM_SIDE} from memory, in a stream"
     return Case(title, ways, artifact.device.type, threads)
 
@@ -186,17 +192,19 @@ def _opencv(artifact: Artifact, threads: int, reduced: bool) -> ToBoxes:
     return _with_our_network(artifact, canvas_of)
 
 
-def _detect_files(artifact: Artifact, files: Sequence[bytes], batch_size: int) -> list[Detections]:
+def _detect_files(
+    artifact: Artifact, files: Sequence[bytes], batch_size: int, decode: Decode
+) -> list[Detections]:
     found = []
-    for result in artifact.detect_files(files, batch_size=batch_size):
+    for result in artifact.detect_files(files, batch_size=batch_size, decode=decode):
         if isinstance(result, InputError):
             raise WrongAnswerError(f"a file is refused: {result}")
         found.append(result)
     return found
 
 
-def _check_stream(artifact: Artifact, files: Sequence[bytes], batch_size: int) -> None:
-    found = _detect_files(artifact, files, batch_size)
+def _check_stream(artifact: Artifact, files: Sequence[bytes], batch_size: int, decode: Decode) -> None:
+    found = _detect_files(artifact, files, batch_size, decode)
     if len(found) != len(files):
         raise WrongAnswerError(f"{len(files)} photographs give {len(found)} results")
     for file, detections in zip(files, found, strict=True):

@@ -3,16 +3,19 @@
 from collections import deque
 from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
 from itertools import islice
 from pathlib import Path
 from typing import TypeVar
 
+import torch
 from torch import Tensor
 
 from lensbox.artifact.metadata import Canvas, Reading
 from lensbox.common.errors import InputError, system_reason
 from lensbox.common.fields import Orientation
 from lensbox.runtime.images.decoder import decode_photo
+from lensbox.runtime.images.gpu_jpeg import CodedPhoto, GpuJpegDecoder
 from lensbox.runtime.images.limits import ImageLimits
 from lensbox.runtime.images.photo import Photo
 
@@ -52,8 +55,24 @@ def read_photo(
     That is "Reading images" in `docs/artifact.md`: JPEG files at a scale that suffices for the canvas, and
     for a gray one without their colors. Without a canvas, as `read_image`, which says what it raises.
     """
+    return _decoded(source, _file_of(source), canvas, reading)
+
+
+def read_coded(
+    source: str | Path | bytes, canvas: Canvas, reading: Reading, decoder: GpuJpegDecoder
+) -> Photo | CodedPhoto:
+    """Read an image file as `read_photo` does, but leave what the GPU may decode to `decoder`."""
+    file = _file_of(source)
+    coded = decoder.coded(source, file)
+    return _decoded(source, file, canvas, reading) if coded is None else coded
+
+
+def _file_of(source: str | Path | bytes) -> bytes:
+    return source if isinstance(source, bytes) else _content(Path(source))
+
+
+def _decoded(source: str | Path | bytes, file: bytes, canvas: Canvas | None, reading: Reading) -> Photo:
     name = "the image data" if isinstance(source, bytes) else str(source)
-    file = source if isinstance(source, bytes) else _content(Path(source))
     try:
         return decode_photo(file, canvas, reading, ImageLimits(max_pieces=MAX_PIECES))
     except (InputError, OSError) as error:
@@ -63,11 +82,12 @@ def read_photo(
 _MAX_GROUP = 8
 
 File = TypeVar("File")
+Read = TypeVar("Read", Photo, Photo | CodedPhoto)
 
 
 def read_batches(
-    files: Iterable[File], read: Callable[[File], Photo], batch_size: int, threads: int
-) -> Generator[list[Photo | InputError], None, None]:
+    files: Iterable[File], read: Callable[[File], Read], batch_size: int, threads: int
+) -> Generator[list[Read | InputError], None, None]:
     """Yield photographs in the order of their files, `batch_size` at a time; an error for an unreadable file.
 
     Beside the batch that was given out, at most two batches, or one and a photograph for each thread, are in
@@ -79,8 +99,8 @@ def read_batches(
     ahead = batch_size + max(batch_size, threads)
     remaining = iter(files)
     taken = given = 0
-    waiting: deque[Future[list[Photo | InputError]]] = deque()
-    ready: deque[Photo | InputError] = deque()
+    waiting: deque[Future[list[Read | InputError]]] = deque()
+    ready: deque[Read | InputError] = deque()
     with ThreadPoolExecutor(threads, thread_name_prefix="lensbox-read") as pool:
 
         def fill_up() -> None:
@@ -102,14 +122,48 @@ def read_batches(
             pool.shutdown(wait=False, cancel_futures=True)
 
 
-def _photos_or_errors(read: Callable[[File], Photo], files: list[File]) -> list[Photo | InputError]:
+def _photos_or_errors(read: Callable[[File], Read], files: list[File]) -> list[Read | InputError]:
     return [_photo_or_error(read, file) for file in files]
 
 
-def _photo_or_error(read: Callable[[File], Photo], file: File) -> Photo | InputError:
+def _photo_or_error(read: Callable[[File], Read], file: File) -> Read | InputError:
     try:
         return read(file)
     except InputError as error:
         return error
     except OSError as error:  # such as FileNotFoundError
         return InputError(str(error))
+
+
+# While the GPU checks one batch it decodes another.
+_BATCHES_DECODED_AHEAD = 2
+
+
+def decode_batches(
+    batches: Generator[list[Photo | CodedPhoto | InputError], None, None],
+    decoder: GpuJpegDecoder,
+    read: Callable[[str | Path | bytes], Photo],
+) -> Generator[list[Photo | InputError], None, None]:
+    """Yield the batches of `read_batches` with the photographs that `decoder` decodes, two batches ahead.
+
+    read: reads what the decoder refuses. Decoded photographs may be used on the stream that is current when
+    the first batch is asked for. Closing the generator closes `batches`, and leaves no thread.
+    """
+    stream = torch.cuda.current_stream(decoder.device)
+
+    def decoded(batch: list[Photo | CodedPhoto | InputError]) -> list[Photo | InputError]:
+        with torch.cuda.stream(stream):
+            photos = iter(decoder.decode([one for one in batch if isinstance(one, CodedPhoto)]))
+        return [
+            (next(photos) or _photo_or_error(read, one.source)) if isinstance(one, CodedPhoto) else one
+            for one in batch
+        ]
+
+    waiting: deque[Future[list[Photo | InputError]]] = deque()
+    with closing(batches), ThreadPoolExecutor(_BATCHES_DECODED_AHEAD, "lensbox-read-gpu") as pool:
+        for batch in batches:
+            waiting.append(pool.submit(decoded, batch))
+            if len(waiting) > _BATCHES_DECODED_AHEAD:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()

@@ -6,6 +6,7 @@ import numpy as np
 import PIL.Image
 from numpy.typing import NDArray
 from PIL.Image import Transpose
+from torch import Tensor
 
 from lensbox.common.errors import InputError
 from lensbox.runtime.images import jpeg, png
@@ -118,3 +119,12 @@ def upright_array(pixels: NDArray[np.uint8], orientation: int) -> NDArray[np.uin
     rows = slice(None, None, -1 if orientation in _MIRRORED_TOP_BOTTOM else 1)
     mirrored = pixels[rows, columns]
     return np.ascontiguousarray(mirrored.swapaxes(0, 1) if orientation in _TRANSPOSED else mirrored)
+
+
+def upright_tensor(pixels: Tensor, orientation: int) -> Tensor:
+    """Pixels [C, h, w] turned upright, on their device."""
+    mirrored = [-1] if orientation in _MIRRORED_LEFT_RIGHT else []
+    mirrored += [-2] if orientation in _MIRRORED_TOP_BOTTOM else []
+    if mirrored:
+        pixels = pixels.flip(mirrored)
+    return pixels.transpose(-1, -2) if orientation in _TRANSPOSED else pixels

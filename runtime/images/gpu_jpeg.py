@@ -1,0 +1,137 @@
+"""Decode JPEG files with the decoder in a GPU's hardware, in batches, where its pixels are libjpeg-turbo's.
+
+nvJPEG, the library that reaches it, comes with torchvision, with CUDA, and as the package nvidia-nvjpeg.
+Other kinds of files, damaged files and other machines are left to the CPU.
+"""
+
+import importlib.util
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Literal, get_args
+
+import torch
+from torch import Tensor
+
+from lensbox.artifact.metadata import Canvas, Reading
+from lensbox.runtime.images.jpeg import jpeg_reduction, usual_header
+from lensbox.runtime.images.orientation import exif_orientation, upright_size, upright_tensor
+from lensbox.runtime.images.photo import Photo
+
+Decode = Literal["auto", "cpu", "gpu"]
+
+# A thread of the GPU checks a file in 15 ms, and all files of a batch at once. In smaller batches a CPU of 16
+# cores, which checks while it decodes, was as fast or faster.
+_LEAST_BATCH = 256
+
+# Compute capabilities whose decoder was compared with libjpeg-turbo, and the version of nvJPEG that was used.
+_COMPARED = ((9, 0),)  # H100, H200
+_LIBRARY = "libnvjpeg.so.13"
+_BESIDE_TORCH = ("nvidia/cu13/lib/libnvjpeg.so.13", "torchvision.libs/libnvjpeg*.so.13")
+
+
+@dataclass(frozen=True)
+class CodedPhoto:
+    """A JPEG file that a GPU may decode. source: what it was read from. file: uint8 [N] on the CPU."""
+
+    source: str | Path | bytes
+    file: Tensor
+    orientation: int
+
+
+class GpuJpegDecoder:
+    """Decodes JPEG files to gray photographs on a GPU. May be used by several threads at once.
+
+    device: of the photographs.
+    """
+
+    def __init__(self, device: torch.device, canvas: Canvas, reading: Reading) -> None:
+        self.device = device
+        self._canvas = canvas
+        self._reading = reading
+
+    def coded(self, source: str | Path | bytes, file: bytes) -> CodedPhoto | None:
+        """Return a file for `decode`; None if the CPU must decode it."""
+        header = usual_header(file)
+        if header is None or header.has_more_scans:
+            return None
+        orientation = exif_orientation(header.exif) if self._reading.orientation == "exif" else 1
+        width, height = upright_size((header.width, header.height), orientation)
+        canvas = self._canvas
+        if jpeg_reduction(width, height, canvas.width, canvas.height, self._reading.jpeg_oversampling) != 1:
+            return None
+        content = torch.frombuffer(bytearray(file), dtype=torch.uint8)
+        if not torch.ops.lensbox_jpeg.accepts(content):
+            return None
+        return CodedPhoto(source, content, orientation)
+
+    def decode(self, photos: Sequence[CodedPhoto]) -> list[Photo | None]:
+        """Decode a batch; None for each file that is damaged, or that the hardware refuses.
+
+        Pixels are ready when it returns, for use on the current stream.
+        """
+        if not photos:
+            return []
+        planes = torch.ops.lensbox_jpeg.decode_luma([photo.file for photo in photos], self.device)
+        return [
+            Photo.of(upright_tensor(plane, photo.orientation)) if plane.numel() else None
+            for plane, photo in zip(planes, photos, strict=True)
+        ]
+
+
+def gpu_jpeg_decoder(
+    device: torch.device, canvas: Canvas, reading: Reading, decode: Decode, batch_size: int
+) -> GpuJpegDecoder | None:
+    """Return the decoder to use for a detector, or None for the CPU.
+
+    decode: "auto" uses the GPU where it can decode for the canvas and batches are so large that it is faster.
+    Raises ValueError for another word, and if the GPU must decode but cannot.
+    """
+    if decode not in get_args(Decode):
+        raise ValueError(f"decode must be 'auto', 'cpu' or 'gpu', got {decode!r}")
+    if decode == "cpu" or (decode == "auto" and batch_size < _LEAST_BATCH):
+        return None
+    reason = _reason_against(device, canvas)
+    if reason is None:
+        return GpuJpegDecoder(device, canvas, reading)
+    if decode == "gpu":
+        raise ValueError(f"decode must be 'auto' or 'cpu' here, got 'gpu': {reason}")
+    return None
+
+
+def _reason_against(device: torch.device, canvas: Canvas) -> str | None:
+    if device.type != "cuda":
+        return f"the detector is on the device {device.type}"
+    if canvas.channels != 1:
+        return "the detector's canvas has colors, and only gray photographs are decoded there"
+    if torch.cuda.get_device_capability(device) not in _COMPARED:
+        return f"{torch.cuda.get_device_name(device)} is not known to decode as the CPU does"
+    # Not imported here: a detector that needs no op library, such as one of ONNX, has none loaded.
+    if not hasattr(torch.ops.lensbox_jpeg, "open_nvjpeg"):
+        return "the op library, which calls nvJPEG, is not loaded"
+    if not _open_nvjpeg(device):
+        return f"nvJPEG ({_LIBRARY}) was not found, or finds no JPEG decoder in the GPU"
+    return None
+
+
+_opening = threading.Lock()
+
+
+def _open_nvjpeg(device: torch.device) -> bool:
+    with _opening:
+        return _opened(device)
+
+
+@lru_cache
+def _opened(device: torch.device) -> bool:
+    return any(torch.ops.lensbox_jpeg.open_nvjpeg(library, device) for library in _libraries())
+
+
+def _libraries() -> Iterator[str]:
+    yield _LIBRARY
+    spec = importlib.util.find_spec("torch")
+    for folder in (spec.submodule_search_locations or ()) if spec else ():
+        for place in _BESIDE_TORCH:
+            yield from map(str, sorted(Path(folder).parent.glob(place)))

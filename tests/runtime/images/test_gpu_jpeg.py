@@ -1,0 +1,219 @@
+"""JPEG files that the GPU's hardware decodes: which they are, and that their pixels are those of the CPU."""
+
+import io
+import itertools
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import PIL.Image
+import pytest
+import torch
+from exif_files import exif, jpeg_with_exif
+from image_mutations import mutated
+
+import lensbox.ops  # noqa: F401 (registers lensbox_jpeg)
+from lensbox.artifact.metadata import Canvas, Reading
+from lensbox.common.errors import InputError
+from lensbox.runtime.images.files import read_photo
+from lensbox.runtime.images.gpu_jpeg import CodedPhoto, GpuJpegDecoder, gpu_jpeg_decoder
+from lensbox.runtime.loading import load_artifact
+
+GRAY = Canvas(256, 256, 1)
+FULL = Reading(jpeg_oversampling=0)
+CPU = torch.device("cpu")
+
+
+def _encode(width: int, height: int, mode: str = "RGB", noise: int = 12, **options: Any) -> bytes:
+    generator = np.random.default_rng(width * 7919 + height)
+    coarse = generator.integers(0, 256, (height // 9 + 2, width // 9 + 2, 3), np.uint8)
+    smooth = np.asarray(PIL.Image.fromarray(coarse).resize((width, height), PIL.Image.Resampling.BICUBIC))
+    noisy = np.clip(smooth + generator.integers(-noise, noise + 1, smooth.shape), 0, 255).astype(np.uint8)
+    buffer = io.BytesIO()
+    PIL.Image.fromarray(noisy).convert(mode).save(buffer, "JPEG", **options)
+    return buffer.getvalue()
+
+
+def _sound_files(sizes: list[tuple[int, int]], noise: int = 12) -> Iterator[bytes]:
+    for (width, height), quality in itertools.product(sizes, (3, 75, 95)):
+        yield _encode(width, height, "L", noise, quality=quality)
+        for sampling in ("4:4:4", "4:2:2", "4:2:0"):
+            yield _encode(width, height, "RGB", noise, quality=quality, subsampling=sampling)
+        yield _encode(width, height, "RGB", noise, quality=quality, restart_marker_blocks=3)
+
+
+SMALL = list(_sound_files([(1, 1), (8, 8), (17, 33), (101, 67)]))
+BASELINE = _encode(101, 67)
+RESTARTED = _encode(101, 67, restart_marker_blocks=2)
+
+
+def _bytes(file: bytes) -> torch.Tensor:
+    return torch.frombuffer(bytearray(file), dtype=torch.uint8)
+
+
+def _is_sound(file: bytes) -> bool:
+    return bool(torch.ops.lensbox_jpeg.is_sound(_bytes(file)))
+
+
+def _with_byte(file: bytes, at: int, value: int) -> bytes:
+    return file[:at] + bytes((value,)) + file[at + 1 :]
+
+
+def _begin_of_data(file: bytes) -> int:
+    begin = file.index(b"\xff\xda")
+    return begin + 2 + int.from_bytes(file[begin + 2 : begin + 4], "big")
+
+
+def test_sound_files_are_accepted() -> None:
+    for file in [*SMALL, BASELINE + b"behind the end", jpeg_with_exif(BASELINE, exif(6))]:
+        assert torch.ops.lensbox_jpeg.accepts(_bytes(file))
+        assert _is_sound(file)
+
+
+@pytest.mark.parametrize(
+    "file",
+    [
+        b"\xff",
+        _encode(101, 67, progressive=True),
+        _encode(101, 67, "CMYK"),
+        _encode(101, 67, keep_rgb=True),  # with Adobe's marker
+        BASELINE[:-2],
+        BASELINE[:-300],
+        BASELINE[: _begin_of_data(BASELINE)],
+        BASELINE.replace(b"\xff\xc0", b"\xff\xc1"),
+        RESTARTED.replace(b"\xff\xd1", b"\xff\xd2", 1),
+        RESTARTED.replace(b"\xff\xd1", b"", 1),
+        BASELINE[:-2] + b"\xff\xd0\xff\xd9",
+        _with_byte(BASELINE, BASELINE.index(b"\xff\xc0") + 11, 0x41),  # luma four times as wide as chroma
+    ],
+)
+def test_other_kinds_and_broken_structure_are_refused(file: bytes) -> None:
+    assert not torch.ops.lensbox_jpeg.accepts(_bytes(file))
+
+
+def test_broken_codes_are_found() -> None:
+    begin = _begin_of_data(BASELINE) + 50
+    for broken in (
+        BASELINE[:begin] + BASELINE[begin + 10 :],  # missing
+        BASELINE[:begin] + b"\x55" * 10 + BASELINE[begin:],  # left over
+        BASELINE[:begin] + b"\xff\0" * 20 + BASELINE[begin + 40 :],  # a code is never all ones
+    ):
+        assert torch.ops.lensbox_jpeg.accepts(_bytes(broken))
+        assert not _is_sound(broken)
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_damaged_files_that_pass_are_sound_to_libjpeg(seed: int) -> None:
+    simplejpeg = pytest.importorskip("simplejpeg")
+    chance = random.Random(seed)
+    for _ in range(10):
+        damaged = mutated(chance.choice(SMALL), chance)
+        if damaged and _is_sound(damaged):
+            simplejpeg.decode_jpeg(damaged, "GRAY", strict=True)  # raises what libjpeg would warn of
+
+
+def test_files_that_are_reduced_or_not_baseline_stay_on_the_cpu() -> None:
+    decoder = GpuJpegDecoder(CPU, GRAY, Reading())
+    assert isinstance(decoder.coded("a.jpg", BASELINE), CodedPhoto)
+    assert decoder.coded("a.jpg", _encode(1100, 1100)) is None
+    assert decoder.coded("a.jpg", _encode(101, 67, progressive=True)) is None
+    assert decoder.coded("a.png", b"\x89PNG") is None
+    assert GpuJpegDecoder(CPU, GRAY, FULL).coded("a.jpg", _encode(1100, 1100)) is not None
+
+
+def test_who_decodes() -> None:
+    assert gpu_jpeg_decoder(CPU, GRAY, FULL, "auto", 512) is None
+    assert gpu_jpeg_decoder(CPU, GRAY, FULL, "cpu", 512) is None
+    with pytest.raises(ValueError, match="decode must be 'auto' or 'cpu' here, got 'gpu': the detector"):
+        gpu_jpeg_decoder(CPU, GRAY, FULL, "gpu", 1)
+    with pytest.raises(ValueError, match="decode must be 'auto', 'cpu' or 'gpu', got 'nvjpeg'"):
+        gpu_jpeg_decoder(CPU, GRAY, FULL, "nvjpeg", 1)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def decoder() -> GpuJpegDecoder:
+    made = gpu_jpeg_decoder(torch.device("cuda", 0), GRAY, FULL, "auto", 256)
+    if made is None:
+        pytest.skip("needs nvJPEG and a GPU with a JPEG decoder in hardware")
+    return made
+
+
+def _coded(decoder: GpuJpegDecoder, files: list[bytes]) -> list[CodedPhoto]:
+    coded = [decoder.coded(file, file) for file in files]
+    return [one for one in coded if one is not None]
+
+
+def _assert_like_the_cpu(decoder: GpuJpegDecoder, files: list[bytes]) -> None:
+    for file, photo in zip(files, decoder.decode(_coded(decoder, files)), strict=True):
+        assert photo is not None
+        expected = read_photo(file, GRAY, FULL)
+        assert photo.pixels.is_cuda
+        assert torch.equal(photo.pixels.cpu(), expected.pixels)
+        assert photo.is_whole
+        assert (photo.width, photo.height) == (expected.width, expected.height)
+
+
+@pytest.mark.gpu
+def test_small_batches_stay_on_the_cpu(decoder: GpuJpegDecoder) -> None:
+    assert gpu_jpeg_decoder(decoder.device, GRAY, FULL, "auto", 255) is None
+
+
+@pytest.mark.gpu
+def test_pixels_are_those_of_the_cpu(decoder: GpuJpegDecoder) -> None:
+    _assert_like_the_cpu(decoder, SMALL)
+    large = list(_sound_files([(640, 480), (777, 1031)], noise=2))
+    _assert_like_the_cpu(decoder, large)
+    for file in large[:3]:
+        _assert_like_the_cpu(decoder, [file])
+
+
+@pytest.mark.gpu
+def test_photographs_are_turned_upright(decoder: GpuJpegDecoder) -> None:
+    _assert_like_the_cpu(decoder, [jpeg_with_exif(BASELINE, exif(orientation)) for orientation in range(10)])
+
+
+@pytest.mark.gpu
+def test_damaged_files_are_refused_and_others_of_the_batch_are_not(decoder: GpuJpegDecoder) -> None:
+    chance = random.Random(28)
+    damaged = [_damaged(chance.choice(SMALL), chance) for _ in range(400)]
+    for begin in range(0, len(damaged), 50):
+        batch = _coded(decoder, [BASELINE, *damaged[begin : begin + 50]])
+        for one, photo in zip(batch, decoder.decode(batch), strict=True):
+            file = bytes(one.file.numpy())
+            assert (photo is not None) == _is_sound(file)
+            if photo is not None:
+                assert torch.equal(photo.pixels.cpu(), read_photo(file, GRAY, FULL).pixels)
+
+
+def _damaged(file: bytes, chance: random.Random) -> bytes:
+    """Flip a bit of the coded data, without a new marker."""
+    at = chance.randrange(_begin_of_data(file), len(file) - 2)
+    flipped = file[at] ^ 1 << chance.randrange(8)
+    return file if 0xFF in (file[at - 1], file[at], flipped) else _with_byte(file, at, flipped)
+
+
+@pytest.mark.gpu
+def test_detect_files_finds_the_same(decoder: GpuJpegDecoder, artifact_path: Path) -> None:
+    artifact = load_artifact(artifact_path, "cuda")
+    begin = _begin_of_data(BASELINE) + 50
+    sources: list[str | Path | bytes] = [
+        _encode(640, 480),
+        BASELINE[:begin] + BASELINE[begin + 10 :],
+        b"no image",
+        _encode(101, 67, progressive=True),
+        *SMALL,
+        jpeg_with_exif(_encode(300, 200), exif(6)),
+        BASELINE[:-200],
+    ]
+    by_gpu, by_cpu = (
+        list(artifact.file_detections(sources, 7, 2, 0.03, decode=decode)) for decode in ("gpu", "cpu")
+    )
+    for found, expected in zip(by_gpu, by_cpu, strict=True):
+        assert type(found) is type(expected)
+        if isinstance(found, InputError) or isinstance(expected, InputError):
+            assert str(found) == str(expected)
+            continue
+        assert (found.width, found.height) == (expected.width, expected.height)
+        torch.testing.assert_close(found.detections.boxes, expected.detections.boxes)
