@@ -29,7 +29,7 @@ def test_hadolint_finds_nothing(dockerfile: Path) -> None:
 
 
 @pytest.mark.parametrize("dockerfile", SERVICES, ids=lambda path: path.stem)
-def test_what_is_started_is_what_the_service_takes(dockerfile: Path) -> None:
+def test_the_service_takes_the_command_of_the_image(dockerfile: Path) -> None:
     entry = json.loads(last(dockerfile, "ENTRYPOINT"))
     assert entry[:2] == ["lensbox", "serve"]
     settings = settings_of([*entry[2:], *json.loads(last(dockerfile, "CMD"))])

@@ -62,7 +62,7 @@ def test_the_process_answers_like_the_artifact(
     assert response.json() == {"loss": loss, "slots": 1}
 
 
-def test_what_is_no_http_does_not_end_the_process(client: httpx.Client, process: ServeProcess) -> None:
+def test_invalid_http_does_not_end_the_process(client: httpx.Client, process: ServeProcess) -> None:
     for raw in (b"\x16\x03\x01 no HTTP\r\n\r\n", b"POST /v1/detect HTTP/1.1\r\nContent-Length: -5\r\n\r\n"):
         with connect(client.base_url) as connection:
             connection.sendall(raw)

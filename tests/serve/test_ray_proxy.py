@@ -50,7 +50,7 @@ def test_answers_pass_as_they_are() -> None:
     assert ask(StreamingResponse(iter(["a", "b", ""])), "GET", "/").text == "ab"
 
 
-def test_what_is_no_request_passes() -> None:
+def test_passes_other_scopes() -> None:
     seen: list[str] = []
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:

@@ -58,7 +58,7 @@ def test_keys_are_plain_or_hashed() -> None:
         (f"ä {_ALICE}", "it must be ASCII, got another byte at offset 0"),
     ],
 )
-def test_what_a_file_may_not_hold(content: str, message: str) -> None:
+def test_rejects_invalid_key_files(content: str, message: str) -> None:
     with pytest.raises(KeyFileError) as raised:
         parse_keys(content.encode())
     assert str(raised.value) == message

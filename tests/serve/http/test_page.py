@@ -197,7 +197,7 @@ def test_sliders_ask_again_and_can_be_taken_back(page: "Page", photos: dict[str,
     assert "threshold" not in asked[-1]
 
 
-def test_what_is_wrong_is_said_in_words(page: "Page", photos: dict[str, Path], tmp_path: Path) -> None:
+def test_shows_errors_in_words(page: "Page", photos: dict[str, Path], tmp_path: Path) -> None:
     bad = tmp_path / "bad.jpg"
     bad.write_text("hello")
     choose(page, bad, photos[HOPPER])

@@ -69,7 +69,7 @@ def test_a_client_that_sends_no_goodbye_does_not_delay_the_end(
 
 
 @pytest.mark.parametrize("kind", ["other key", "password", "no file", "no certificate"])
-def test_what_cannot_be_used_is_one_message(
+def test_rejects_unusable_tls_files_with_one_message(
     kind: str, tmp_path: Path, files: tuple[Path, Path], artifact_path: Path
 ) -> None:
     certificate, key = files

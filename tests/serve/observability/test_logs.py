@@ -3,7 +3,7 @@
 import json
 import logging
 import re
-from collections.abc import Iterator
+from collections.abc import Callable
 from typing import Any
 
 import httpx
@@ -14,6 +14,8 @@ from lensbox.serve.observability.logs import CURRENT, JsonFormatter, request_ids
 _TRACE = "0af7651916cd43dd8448eb211c80319c"
 _PARENT = f"00-{_TRACE}-b7ad6b7169203331-01"
 _MADE = re.compile("[0-9a-f]{32}")
+
+Lines = Callable[[], list[dict[str, Any]]]
 
 
 @pytest.mark.parametrize("value", ["a", "7f3e/1:b=c@d+e~f.g_h-i", "x" * 128])
@@ -51,29 +53,21 @@ def test_trace_ids(value: str, is_valid: bool) -> None:
 
 
 @pytest.fixture
-def lines() -> Iterator[list[dict[str, Any]]]:
-    """The access log as JSON."""
-    lines: list[dict[str, Any]] = []
-
-    class Handler(logging.Handler):
-        def emit(self, record: logging.LogRecord) -> None:
-            lines.append(json.loads(self.format(record)))
-
-    handler, logger = Handler(), logging.getLogger("lensbox.serve.access")
-    handler.setFormatter(JsonFormatter())
-    logger.addHandler(handler)
-    logger.setLevel(logging.INFO)
-    yield lines
-    logger.removeHandler(handler)
-    logger.setLevel(logging.NOTSET)
+def lines(caplog: pytest.LogCaptureFixture) -> Lines:
+    """Return the lines of the access log so far, as JSON."""
+    caplog.handler.setFormatter(JsonFormatter())
+    caplog.set_level(logging.INFO, "lensbox.serve.access")
+    caplog.handler.setLevel(logging.NOTSET)
+    name = '"lensbox.serve.access"'
+    return lambda: [json.loads(line) for line in caplog.text.splitlines() if name in line]
 
 
-def test_requests_are_logged_with_their_ids(client: httpx.Client, lines: list[dict[str, Any]]) -> None:
+def test_requests_are_logged_with_their_ids(client: httpx.Client, lines: Lines) -> None:
     headers = {"X-Request-ID": "mine", "traceparent": _PARENT}
     client.post("/v1/detect?score_threshold=2", content=b"x", headers=headers)
     client.get("/v2/models/other/%0Aready")
     client.get("/healthz")  # answered after the others have been logged
-    first, second = lines[:2]
+    first, second = lines()[:2]
     address = first.pop("client")
     assert re.fullmatch(r"127\.0\.0\.1:\d+", address)
     milliseconds = first.pop("milliseconds")
@@ -95,17 +89,17 @@ def test_requests_are_logged_with_their_ids(client: httpx.Client, lines: list[di
     assert "trace_id" not in second
 
 
-def test_probes_are_not_logged_at_info(client: httpx.Client, lines: list[dict[str, Any]]) -> None:
+def test_probes_are_not_logged_at_info(client: httpx.Client, lines: Lines) -> None:
     probes = ["/livez", "/readyz", "/healthz", "/metrics", "/v2/health/live", "/v2/health/ready"]
     for path in probes:
         client.get(path)
     client.get("/v1/model")
     client.get("/nothing")  # answered after the others have been logged
-    assert {line["path"] for line in lines} <= {"/v1/model", "/nothing"}
+    assert {line["path"] for line in lines()} <= {"/v1/model", "/nothing"}
     logging.getLogger("lensbox.serve.access").setLevel(logging.DEBUG)
     for path in [*probes, "/nothing"]:
         client.get(path)
-    logged = [line["path"] for line in lines if line["level"] == "debug"]
+    logged = [line["path"] for line in lines() if line["level"] == "debug"]
     assert set(probes) <= {*logged, probes[-1]}
 
 

@@ -80,9 +80,7 @@ def test_one_free_decoder_is_enough(stuck: StuckDecoder) -> None:
     decoders.stop()
 
 
-def test_only_what_is_quick_is_decoded_in_the_callers_thread(
-    encode: Encode, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_decodes_quick_files_in_the_callers_thread(encode: Encode, monkeypatch: pytest.MonkeyPatch) -> None:
     decode, threads = photo_from_file, set()
 
     def noted(*arguments: Any) -> Photo:

@@ -40,7 +40,7 @@ def _read(question: Any, parameters: DetectParameters = _NONE, max_images: int =
         ("", False),
     ],
 )
-def test_what_is_one_file(content_type: str, expected: bool) -> None:
+def test_media_types_of_several_images(content_type: str, expected: bool) -> None:
     assert has_image_list(content_type) is expected
 
 

@@ -183,7 +183,7 @@ def test_nested_pixels_of_any_shape_are_parsed(width: int) -> None:
 
 
 @pytest.mark.parametrize("value", ["-1", "+1", "1_0", "101", "", " ", "²", "9" * 5000, "1e2"])
-def test_header_lengths_that_are_none(value: str) -> None:
+def test_rejects_invalid_header_lengths(value: str) -> None:
     with pytest.raises(ApiError, match="must be a number of bytes of the body, from 0 to 100") as caught:
         header_length(value, 100, 1000)
     assert caught.value.status == 400
