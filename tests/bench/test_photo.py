@@ -10,6 +10,7 @@ import numpy as np
 import PIL.Image
 import pytest
 import torch
+from picture_files import encoded
 from small_detectors import SHALLOW
 
 from lensbox.artifact.metadata import Canvas
@@ -47,9 +48,7 @@ def test_the_reference_agrees_with_the_op(width: int, height: int, canvas: Canva
     ("size", "reduction"), [((4000, 3000), 4), ((1920, 1080), 2), (SMALL, 2), ((504, 504), 1)]
 )
 def test_the_reference_decodes_at_the_scale_of_the_rule(size: tuple[int, int], reduction: int) -> None:
-    buffer = io.BytesIO()
-    PIL.Image.new("RGB", size).save(buffer, "JPEG")
-    decoded = reference.decoded(buffer.getvalue(), CANVAS)
+    decoded = reference.decoded(encoded(PIL.Image.new("RGB", size)), CANVAS)
     assert decoded.size == tuple(side // reduction for side in size)
     assert decoded.mode == "L"
 

@@ -1,6 +1,5 @@
 """The built lensbox_runner, and artifacts for it."""
 
-import json
 import os
 import subprocess
 from collections.abc import Callable, Iterator
@@ -9,17 +8,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
+from altered_packages import Values, with_metadata
 from built_runner import built_runner
 from cpp_runtime.running import Completed, Rewrite, Run, SaveStandIn, Start, save_script
-from damaged_files import seal
+from damaged_files import rewritten
 from small_detectors import save_random_artifact
 from torch import nn
 
 from lensbox.artifact.metadata import METADATA_FILE
 from lensbox.ops import library_path
 from lensbox.runtime.loading import load_artifact
-from lensbox.runtime.torchscript import quiet_torchscript
 
 OPS_LIBRARY = library_path()
 
@@ -77,15 +75,9 @@ def artifact(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def rewrite(artifact: Path, tmp_path: Path) -> Rewrite:
     """Makes a copy of the artifact whose lensbox.json went through a function that changes it in place."""
 
-    def rewrite_metadata(change: Callable[[dict[str, Any]], object]) -> Path:
-        extra_files = {METADATA_FILE: b""}
+    def rewrite_metadata(change: Callable[[Values], object]) -> Path:
         path = tmp_path / "rewritten.pt"
-        with quiet_torchscript():
-            module = torch.jit.load(artifact, _extra_files=extra_files)
-            metadata = json.loads(extra_files[METADATA_FILE])
-            change(metadata)
-            torch.jit.save(module, path, _extra_files={METADATA_FILE: json.dumps(metadata)})
-        seal(path)
+        path.write_bytes(rewritten(artifact.read_bytes(), with_metadata(change)))
         return path
 
     return rewrite_metadata

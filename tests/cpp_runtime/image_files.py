@@ -1,14 +1,13 @@
 """Image files for tests: JPEG by Pillow, PNG by hand, because Pillow writes few of the kinds there are."""
 
-import io
 import random
 import struct
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import PIL.Image
+from picture_files import encoded, jpeg_segment
 from png_files import chunk, png_file
 
 GRAY, RGB, PALETTE, GRAY_ALPHA, RGBA = 0, 2, 3, 4, 6
@@ -33,12 +32,6 @@ def noise(mode: str, width: int = 90, height: int = 70) -> PIL.Image.Image:
         return PIL.Image.fromarray(np.asarray(picture.convert("L")).astype(np.uint16) * 256 + 77)
     # Not RGBA to P, which quantises the alpha too.
     return picture.convert("RGB").convert(mode) if mode == "P" else picture.convert(mode)
-
-
-def encoded(image: PIL.Image.Image, file_format: str, **options: Any) -> bytes:
-    buffer = io.BytesIO()
-    image.save(buffer, file_format, **options)
-    return buffer.getvalue()
 
 
 def png(
@@ -132,10 +125,6 @@ def damaged(file: bytes, generator: random.Random) -> bytes:
             for _ in range(generator.choice([1, 1, 2, 10])):
                 changed[generator.randrange(3, len(file))] ^= 1 << generator.randrange(8)
     return bytes(changed)
-
-
-def jpeg_segment(marker: int, data: bytes) -> bytes:
-    return struct.pack(">BBH", 0xFF, marker, len(data) + 2) + data
 
 
 def flat_jpeg(width: int, height: int, scans: int) -> bytes:

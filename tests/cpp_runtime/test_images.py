@@ -12,10 +12,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from cpp_runtime.image_files import GRAY, encoded, flat_jpeg, jpeg_segment, noise
+from cpp_runtime.image_files import GRAY, flat_jpeg, noise
 from cpp_runtime.photo_pixels import CanvasSize, PhotoPixels, cpp_photos
 from damaged_files import with_bit_flipped
 from exif_files import exif, jpeg_with_exif
+from picture_files import encoded, jpeg_segment
 from png_files import END, chunk, png_file, png_header
 
 from lensbox.ops import library_path

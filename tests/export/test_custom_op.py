@@ -15,8 +15,9 @@ import numpy as np
 import PIL.Image
 import pytest
 import torch
+from altered_packages import with_metadata
 from built_runner import built_runner, path_with_build_tools
-from damaged_files import seal
+from damaged_files import rewritten
 from signing_keys import KEY, public_pem, signature_of
 
 import lensbox.export.cli
@@ -138,18 +139,19 @@ def _entry(file: zipfile.ZipFile, name: str) -> bytes:
 
 
 def changed(source: Path, target: Path, change: Callable[[str, Any], Any]) -> Path:
-    """Copies an artifact; `change` gets each library's metadata, and its bytes as 'content'."""
-    with zipfile.ZipFile(source) as old, zipfile.ZipFile(target, "w") as new:
-        for name in old.namelist():
-            content = old.read(name)
-            if name.endswith("lensbox.json"):
-                values = json.loads(content)
-                values["libraries"] = [change("metadata", library) for library in values["libraries"]]
-                content = json.dumps(values).encode()
+    """Copy an artifact; `change` gets each library's metadata, and its bytes as 'content'."""
+
+    def apply(entries: dict[str, bytes]) -> None:
+        with_metadata(
+            lambda values: values.update(
+                libraries=[change("metadata", library) for library in values["libraries"]]
+            )
+        )(entries)
+        for name in entries:
             if "/extra/ops/" in name:
-                content = change("content", content)
-            new.writestr(name, content)
-    seal(target)
+                entries[name] = change("content", entries[name])
+
+    target.write_bytes(rewritten(source.read_bytes(), apply))
     signature_path(target).write_bytes(signature_of(target.read_bytes()))
     return target
 

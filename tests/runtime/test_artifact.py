@@ -8,6 +8,7 @@ import pytest
 import torch
 from altered_packages import with_metadata
 from damaged_files import rewritten
+from picture_files import smooth_image
 from torch import Tensor
 
 from lensbox.common.errors import ArtifactError
@@ -19,13 +20,6 @@ from lensbox.runtime.loading import load_artifact
 def rewrite_metadata(source: Path, target: Path, change: Callable[[dict[str, Any]], None]) -> None:
     """Copy an artifact with its `lensbox.json` changed."""
     target.write_bytes(rewritten(source.read_bytes(), with_metadata(change)))
-
-
-def random_image(channels: int, height: int, width: int) -> Tensor:
-    generator = torch.Generator().manual_seed(0)
-    coarse = torch.rand(1, channels, 12, 12, generator=generator)
-    image = torch.nn.functional.interpolate(coarse, (height, width), mode="bilinear")[0]
-    return (image * 255).to(torch.uint8)
 
 
 def eager_detections(
@@ -41,7 +35,7 @@ def eager_detections(
 def test_detections_equal_eager_ones(
     detector: FaceDetector, artifact_path: Path, shape: tuple[int, ...]
 ) -> None:
-    image = random_image(*shape)
+    image = smooth_image(*shape)
     artifact = load_artifact(artifact_path)
     threshold = 0.03
     actual = artifact.detect_image(image, threshold, 0.3)
@@ -54,7 +48,7 @@ def test_detections_equal_eager_ones(
 
 def test_defaults_are_those_given_at_export(artifact_path: Path) -> None:
     artifact = load_artifact(artifact_path)
-    image = random_image(1, 200, 200)
+    image = smooth_image(1, 200, 200)
     by_default, explicit = artifact.detect_image(image), artifact.detect_image(image, 0.25, 0.4)
     assert torch.equal(by_default.boxes, explicit.boxes)
     assert torch.equal(by_default.scores, explicit.scores)
@@ -73,13 +67,8 @@ def test_loss_is_the_detector_s(detector: FaceDetector, artifact_path: Path) -> 
 def test_bad_input_gives_one_plain_sentence(artifact_path: Path) -> None:
     artifact = load_artifact(artifact_path)
     cases: list[tuple[Callable[[], Any], str]] = [
-        (lambda: artifact.detect_image(torch.zeros(3, 5, 5)), "image must be uint8, got float32"),
         (
-            lambda: artifact.detect_image(torch.zeros(2, 5, 5, dtype=torch.uint8)),
-            "image must have the shape [C, H, W] with C = 1, 3 or 4, got [2, 5, 5]",
-        ),
-        (
-            lambda: artifact.detect_image(random_image(1, 9, 9), score_threshold=1.5),
+            lambda: artifact.detect_image(smooth_image(1, 9, 9), score_threshold=1.5),
             "score_threshold must be between 0 and 1, got 1.5",
         ),
         (

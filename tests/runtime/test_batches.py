@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from picture_files import smooth_image
 from torch import Tensor
 
 from lensbox.runtime.artifact import Artifact
@@ -22,13 +23,6 @@ def artifact(artifact_path: Path) -> Artifact:
     return load_artifact(artifact_path)
 
 
-def image(channels: int, height: int, width: int, seed: int = 0) -> Tensor:
-    generator = torch.Generator().manual_seed(seed)
-    coarse = torch.rand(1, channels, 12, 12, generator=generator)
-    smooth = torch.nn.functional.interpolate(coarse, (height, width), mode="bilinear")[0]
-    return (smooth * 255).to(torch.uint8)
-
-
 def assert_close(actual: Detections, expected: Detections, scale: float = 1.0, shift: float = 0.0) -> None:
     """A batch may be computed by other kernels than one image."""
     assert actual.boxes.dtype == actual.scores.dtype == torch.float32
@@ -41,9 +35,15 @@ def assert_close(actual: Detections, expected: Detections, scale: float = 1.0, s
 @pytest.fixture(scope="module")
 def images() -> list[Tensor]:
     """Return images of all sizes, numbers of channels and strides."""
-    interleaved = image(3, 90, 310, 1).permute(1, 2, 0).contiguous().permute(2, 0, 1)
-    part_of_another = image(4, 300, 300, 2)[:3, 10:210, 20:140]
-    return [image(1, 256, 256), interleaved, part_of_another, image(4, 400, 90, 3), image(3, 1, 1, 4)]
+    interleaved = smooth_image(3, 90, 310, 1).permute(1, 2, 0).contiguous().permute(2, 0, 1)
+    part_of_another = smooth_image(4, 300, 300, 2)[:3, 10:210, 20:140]
+    return [
+        smooth_image(1, 256, 256),
+        interleaved,
+        part_of_another,
+        smooth_image(4, 400, 90, 3),
+        smooth_image(3, 1, 1, 4),
+    ]
 
 
 def test_a_batch_is_as_good_as_one_by_one(artifact: Artifact, images: list[Tensor]) -> None:
@@ -57,7 +57,7 @@ def test_a_batch_is_as_good_as_one_by_one(artifact: Artifact, images: list[Tenso
 
 def test_images_on_the_device_and_elsewhere(artifact_path: Path, device: torch.device) -> None:
     artifact = load_artifact(artifact_path, device)
-    pictures = [image(3, 200, 240, seed) for seed in range(4)]
+    pictures = [smooth_image(3, 200, 240, seed) for seed in range(4)]
     mixed = [pictures[0], pictures[1].to(device), pictures[2], pictures[3].to(device)]
     for one, expected in zip(
         artifact.detect_images(mixed, LOW), artifact.detect_images(pictures, LOW), strict=True
@@ -78,7 +78,7 @@ def test_results_hold_no_more_than_what_was_found(artifact: Artifact, images: li
 
 
 def test_boxes_are_in_pixels_of_the_photograph(artifact: Artifact) -> None:
-    pixels = image(1, 240, 240)  # fills the canvas, so that no box lies in its padding
+    pixels = smooth_image(1, 240, 240)  # fills the canvas, so that no box lies in its padding
     whole = artifact.detect_image(pixels, LOW)
     assert len(whole.scores) > 3
     larger = Photo(pixels, 960, 960, (0, 0, 960, 960))
@@ -92,12 +92,12 @@ def test_boxes_are_in_pixels_of_the_photograph(artifact: Artifact) -> None:
 
 def test_boxes_end_where_the_photograph_ends(artifact: Artifact) -> None:
     """A picture decoded at an eighth may reach beyond the photograph."""
-    photo = Photo(image(1, 200, 240), 1914, 1595, (-6, -5, 1914, 1595))
+    photo = Photo(smooth_image(1, 200, 240), 1914, 1595, (-6, -5, 1914, 1595))
     boxes = artifact.detect_image(photo, 0.0).boxes
     assert boxes.min() == 0
     assert boxes[:, 2].max() <= 1914
     assert boxes[:, 3].max() <= 1595
-    unclipped = Photo(image(1, 200, 240), 4000, 4000, (0, 0, 1920, 1600))
+    unclipped = Photo(smooth_image(1, 200, 240), 4000, 4000, (0, 0, 1920, 1600))
     assert artifact.detect_image(unclipped, 0.0).boxes[:, 2].max() > 1914
 
 

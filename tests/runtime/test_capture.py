@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from picture_files import smooth_image
 from torch import Tensor
 
 from lensbox.runtime.artifact import Artifact
@@ -29,10 +30,7 @@ def load(path: Path) -> Artifact:
 
 def batch(size: int, seed: int = 0) -> Tensor:
     """Canvases on the GPU, uint8 [size, 1, 256, 256]."""
-    generator = torch.Generator().manual_seed(seed)
-    coarse = torch.rand(size, 1, 12, 12, generator=generator)
-    smooth = torch.nn.functional.interpolate(coarse, (256, 256), mode="bilinear")
-    return (smooth * 255).to(torch.uint8).cuda()
+    return smooth_image(size, 256, 256, seed)[:, None].cuda()
 
 
 def assert_same(found: Found, expected: Found) -> None:

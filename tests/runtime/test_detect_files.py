@@ -1,6 +1,5 @@
 """Many files: in order, in threads ahead of the device, and each for itself."""
 
-import io
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,6 +8,7 @@ import numpy as np
 import PIL.Image
 import pytest
 import torch
+from picture_files import encoded
 
 from lensbox.common.errors import InputError
 from lensbox.runtime.artifact import Artifact
@@ -33,9 +33,7 @@ def files() -> list[bytes]:
     for index in range(8):
         coarse = generator.integers(0, 256, (6, 5 + index, 3), dtype=np.uint8)
         picture = PIL.Image.fromarray(coarse).resize((700 - 60 * index, 300 + 90 * index))
-        buffer = io.BytesIO()
-        picture.save(buffer, "PNG" if index % 2 else "JPEG")
-        made.append(buffer.getvalue())
+        made.append(encoded(picture, "PNG" if index % 2 else "JPEG"))
     return made
 
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 from altered_packages import Change, compiled_for, no_machine_code, without
 from damaged_files import rewritten
-from runtimes.asking import LOW, answer, assert_same, numbers, run
+from runner_answers import LOW, answer, assert_same, numbers, run
 from serve_process import running_service
 from waiting import PATIENCE
 

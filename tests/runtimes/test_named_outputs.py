@@ -4,10 +4,8 @@ Classes on a wide canvas in colour, key points and numbers on a gray one; `tests
 does the same for an op of its own.
 """
 
-import copy
 import json
 import subprocess
-import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
@@ -15,8 +13,9 @@ from typing import Any, Literal
 import numpy as np
 import PIL.Image
 import pytest
+from altered_packages import Values, put, remove, with_metadata
 from built_runner import built_runner
-from damaged_files import seal
+from damaged_files import rewritten
 from torch import nn
 from user_detectors import Landmarks, RedAndBlue
 
@@ -29,7 +28,6 @@ from lensbox.runtime.detection import Detections
 from lensbox.runtime.loading import load_artifact
 
 Name = Literal["classes", "points"]
-Values = dict[str, Any]
 DETECTORS: dict[Name, Callable[[], nn.Module]] = {"classes": RedAndBlue, "points": Landmarks}
 # Low, so that there is much to compare, and apart from all scores of the photographs.
 THRESHOLDS = {"classes": (0.3123, 0.3), "points": (0.2345, 0.5)}
@@ -155,39 +153,8 @@ def assert_has_all(found: list[Values], expected: list[Values], clear: float) ->
 
 
 def edited(path: Path, target: Path, change: Callable[[Values], object]) -> Path:
-    """A copy whose lensbox.json went through a function that changes it in place."""
-    with zipfile.ZipFile(path) as old, zipfile.ZipFile(target, "w") as new:
-        for entry in old.namelist():
-            content = old.read(entry)
-            if entry.endswith("/lensbox.json"):
-                values = json.loads(content)
-                change(values)
-                content = json.dumps(values).encode()
-            new.writestr(entry, content)
-    seal(target)
+    target.write_bytes(rewritten(path.read_bytes(), with_metadata(change)))
     return target
-
-
-def put(path: str, value: Any) -> Callable[[Values], None]:
-    """Sets the value at a path such as 'self_test.expected.labels.0'."""
-
-    def change(values: Any) -> None:
-        *parents, last = path.split(".")
-        for key in parents:
-            values = values[int(key) if isinstance(values, list) else key]
-        values[int(last) if isinstance(values, list) else last] = copy.deepcopy(value)
-
-    return change
-
-
-def remove(path: str) -> Callable[[Values], None]:
-    def change(values: Any) -> None:
-        *parents, last = path.split(".")
-        for key in parents:
-            values = values[key]
-        del values[last]
-
-    return change
 
 
 def other_labels(values: Values) -> None:

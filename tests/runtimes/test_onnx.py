@@ -13,7 +13,7 @@ import torch
 from built_runner import built_runner
 from damaged_files import with_bit_flipped
 from onnx_files import REFUSED, Change, other_weights, resealed, weights_in_the_current_folder
-from runtimes.asking import LOW, Document, answer, assert_same, numbers, run
+from runner_answers import LOW, Document, answer, assert_same, numbers, run
 from unusual_detectors import LosingItsOwnWay
 
 from lensbox.export.pipeline import save_artifact

@@ -8,9 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from cpp_runtime.image_files import damaged, encoded, jpeg_segment, jpegs, noise, pngs
+from cpp_runtime.image_files import damaged, jpegs, noise, pngs
 from cpp_runtime.photo_pixels import CanvasSize, cpp_photos
 from exif_files import broken_exif, exif, jpeg_with_exif, odd_exif, png_with_exif
+from picture_files import encoded, jpeg_segment
 from torch import Tensor
 
 from lensbox.artifact.metadata import Canvas, Reading

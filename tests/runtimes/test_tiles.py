@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import PIL.Image
 import pytest
-from runtimes.asking import answer, run
+from runner_answers import answer, run
 from user_detectors import RedAndBlue
 
 from lensbox.export.pipeline import save_artifact

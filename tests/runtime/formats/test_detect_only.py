@@ -1,12 +1,12 @@
 """Artifacts whose file computes `detect` alone: the interface and the answers of the TorchScript file."""
 
-import io
 from pathlib import Path
 
 import PIL.Image
 import pytest
 import torch
 from in_threads import assert_same_in_threads
+from picture_files import encoded
 from torch import Tensor
 
 from lensbox.common.errors import InputError
@@ -43,9 +43,7 @@ def picture(seed: int) -> Tensor:
 
 
 def picture_file(seed: int) -> bytes:
-    file = io.BytesIO()
-    PIL.Image.fromarray(picture(seed).permute(1, 2, 0).numpy()).save(file, "JPEG", quality=95)
-    return file.getvalue()
+    return encoded(PIL.Image.fromarray(picture(seed).permute(1, 2, 0).numpy()), quality=95)
 
 
 class TestTheSameInterface:

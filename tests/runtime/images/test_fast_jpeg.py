@@ -1,10 +1,8 @@
 """JPEG files decoded outside of Python's lock: as Pillow decodes them, or left to it."""
 
 import importlib
-import io
 import itertools
 import random
-import struct
 import sys
 import time
 from collections.abc import Iterator
@@ -15,6 +13,7 @@ import PIL.Image
 import pytest
 from exif_files import exif, jpeg_with_exif
 from image_mutations import mutated
+from picture_files import encoded, jpeg_segment
 
 from lensbox.artifact.metadata import Canvas, Reading
 from lensbox.common.errors import InputError
@@ -38,27 +37,21 @@ def _picture(width: int, height: int) -> PIL.Image.Image:
     return PIL.Image.fromarray(coarse).resize((width, height), PIL.Image.Resampling.BICUBIC)
 
 
-def _encode(image: PIL.Image.Image, **options: Any) -> bytes:
-    buffer = io.BytesIO()
-    image.save(buffer, "JPEG", **options)
-    return buffer.getvalue()
-
-
 def _sound_files() -> Iterator[bytes]:
     for (width, height), progressive in itertools.product(((16, 16), (101, 67), (300, 233)), (False, True)):
         picture = _picture(width, height)
-        yield _encode(picture.convert("L"), progressive=progressive)
-        yield _encode(picture, progressive=progressive, keep_rgb=True)  # with Adobe's marker: no transform
+        yield encoded(picture.convert("L"), progressive=progressive)
+        yield encoded(picture, progressive=progressive, keep_rgb=True)  # with Adobe's marker: no transform
         for sampling in ("4:4:4", "4:2:2", "4:2:0"):
-            yield _encode(picture, progressive=progressive, subsampling=sampling, quality=90)
-            yield _encode(
+            yield encoded(picture, progressive=progressive, subsampling=sampling, quality=90)
+            yield encoded(
                 picture, progressive=progressive, subsampling=sampling, optimize=True, restart_marker_blocks=3
             )
 
 
 SOUND = list(_sound_files())
-BASELINE = _encode(_picture(101, 67))
-PROGRESSIVE = _encode(_picture(101, 67), progressive=True)
+BASELINE = encoded(_picture(101, 67))
+PROGRESSIVE = encoded(_picture(101, 67), progressive=True)
 
 
 def _result(photo: Photo) -> Result:
@@ -153,10 +146,6 @@ def test_damaged_pixels_are_left_to_pillow() -> None:
     assert decode_photo(damaged, GRAY, EXIF).pixels.shape == (1, 67, 101)
 
 
-def _segment(marker: int, content: bytes) -> bytes:
-    return struct.pack(">BBH", 0xFF, marker, len(content) + 2) + content
-
-
 def _frame() -> bytes:
     begin = BASELINE.index(b"\xff\xc0")
     return BASELINE[begin : begin + 19]
@@ -173,7 +162,7 @@ def _after_start(content: bytes) -> bytes:
 
 
 UNUSUAL = {
-    "inks": _encode(_picture(101, 67).convert("CMYK")),
+    "inks": encoded(_picture(101, 67).convert("CMYK")),
     "arithmetic": _with_frame(1, b"\xc9"),
     "lossless": _with_frame(1, b"\xc3"),
     "12 bits": _with_frame(4, b"\x0c"),
@@ -181,11 +170,11 @@ UNUSUAL = {
     "filled up": _after_start(b"\xff"),
     "a marker alone": _after_start(b"\xff\x01"),
     "number of lines": _after_start(b"\xff\xdc\0\4\0\x43"),
-    "short JFIF": _after_start(_segment(0xE0, b"JFIF\0")),
-    "short Adobe": _after_start(_segment(0xEE, b"Adobe")),
+    "short JFIF": _after_start(jpeg_segment(0xE0, b"JFIF\0")),
+    "short Adobe": _after_start(jpeg_segment(0xEE, b"Adobe")),
     "no length": _after_start(b"\xff\xfe\0\0"),
     "two frames": BASELINE.replace(_frame(), 2 * _frame()),
-    "hundreds of segments": _after_start(_segment(0xFE, b"") * 300),
+    "hundreds of segments": _after_start(jpeg_segment(0xFE, b"") * 300),
     "two components": _with_frame(9, b"\2"),
     "frame too long": _with_frame(3, b"\x14"),
     "no scan": BASELINE[: BASELINE.index(b"\xff\xda")],
@@ -204,7 +193,7 @@ def test_unusual_files_are_left_to_pillow(name: str) -> None:
 def test_tiny_pictures_are_left_to_pillow(side: int) -> None:
     """At 7/8, 7 pixels are 7, too: simplejpeg would take that scale."""
     for size in ((side, 40), (40, side), (side, side)):
-        file = _encode(_picture(*size))
+        file = encoded(_picture(*size))
         assert decode_usual_jpeg(file, None, EXIF, NO_LIMITS) is None
         assert _by_either(file, None) == _by_pillow(file, None)
 
@@ -229,17 +218,17 @@ def test_limits_are_left_to_pillow(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_takes_long_is_left_to_pillow() -> None:
     """It can be ended at a deadline there."""
     large = PIL.Image.new("L", (4097, 4096))
-    assert decode_usual_jpeg(_encode(large), GRAY, EXIF, NO_LIMITS) is None
+    assert decode_usual_jpeg(encoded(large), GRAY, EXIF, NO_LIMITS) is None
     flat = PIL.Image.new("L", (4096, 4096))
-    assert decode_usual_jpeg(_encode(flat), GRAY, EXIF, NO_LIMITS) is not None
-    progressive = _encode(flat, progressive=True)  # 262,144 blocks
+    assert decode_usual_jpeg(encoded(flat), GRAY, EXIF, NO_LIMITS) is not None
+    progressive = encoded(flat, progressive=True)  # 262,144 blocks
     assert decode_usual_jpeg(progressive, GRAY, EXIF, NO_LIMITS) is not None
     last = progressive[progressive.rindex(b"\xff\xda") : -len(END)]
     scans = progressive.count(b"\xff\xda")
     many = progressive[: -len(END)] + last * (17 - scans) + END
     assert decode_usual_jpeg(many, GRAY, EXIF, NO_LIMITS) is None
     # Only Pillow would be asked for the baseline file: its one scan is known without counting.
-    assert decode_usual_jpeg(_encode(flat) + b"\xff\xda" * 17, GRAY, EXIF, NO_LIMITS) is not None
+    assert decode_usual_jpeg(encoded(flat) + b"\xff\xda" * 17, GRAY, EXIF, NO_LIMITS) is not None
 
 
 def test_without_simplejpeg_pillow_decodes_all(monkeypatch: pytest.MonkeyPatch) -> None:

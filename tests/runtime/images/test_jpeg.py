@@ -8,6 +8,7 @@ import struct
 import numpy as np
 import PIL.Image
 import pytest
+from picture_files import encoded, jpeg_segment
 
 from lensbox.common.errors import InputError
 from lensbox.runtime.images.files import read_image
@@ -17,14 +18,8 @@ _PICTURE = np.random.default_rng(0).integers(0, 256, (24, 40, 3), dtype=np.uint8
 _END = b"\xff\xd9"
 
 
-def _segment(marker: int, content: bytes) -> bytes:
-    return struct.pack(">BBH", 0xFF, marker, len(content) + 2) + content
-
-
 def _encode(mode: str = "RGB", **options: object) -> bytes:
-    buffer = io.BytesIO()
-    PIL.Image.fromarray(_PICTURE).convert(mode).save(buffer, "JPEG", **options)
-    return buffer.getvalue()
+    return encoded(PIL.Image.fromarray(_PICTURE).convert(mode), **options)
 
 
 def _with_segments(file: bytes, segments: bytes) -> bytes:
@@ -62,12 +57,12 @@ def test_a_file_without_metadata_and_other_files_stay_as_they_are() -> None:
 def test_what_follows_the_first_scan_is_kept() -> None:
     file = _encode(progressive=True)
     begin = file.index(b"\xff\xda", file.index(b"\xff\xda") + 1)
-    file = file[:begin] + _segment(0xFE, b"between scans") + file[begin:]
+    file = file[:begin] + jpeg_segment(0xFE, b"between scans") + file[begin:]
     assert without_metadata(file) == file
 
 
 def test_segments_are_limited() -> None:
-    file = _with_segments(_encode(), _segment(0xE5, b"") * 1000)
+    file = _with_segments(_encode(), jpeg_segment(0xE5, b"") * 1000)
     assert without_metadata(file) == _encode()
     with pytest.raises(InputError, match="a JPEG file must have at most 1000 segments"):
         without_metadata(file, 1000)
@@ -93,7 +88,7 @@ def test_many_scans_of_a_small_image_are_read() -> None:
 
 def test_only_the_scans_of_the_image_count() -> None:
     thumbnail = _with_scans(50)
-    file = _with_segments(_with_scans(20), _segment(0xE1, thumbnail)) + thumbnail
+    file = _with_segments(_with_scans(20), jpeg_segment(0xE1, thumbnail)) + thumbnail
     check_jpeg(file, 8192, 8192)
 
 

@@ -22,6 +22,7 @@ from exif_files import (
     png_with_exif,
     tiff,
 )
+from picture_files import encoded
 from png_files import chunk
 
 from lensbox.common.errors import InputError
@@ -50,9 +51,7 @@ _PICTURE = PIL.Image.fromarray(
 
 
 def _encode(file_format: str, mode: str = "RGB", **options: object) -> bytes:
-    buffer = io.BytesIO()
-    _PICTURE.convert(mode).save(buffer, file_format, **options)
-    return buffer.getvalue()
+    return encoded(_PICTURE.convert(mode), file_format, **options)
 
 
 JPEG, PNG, WEBP = _encode("JPEG"), _encode("PNG"), _encode("WEBP")

@@ -2,7 +2,6 @@
 
 import io
 import random
-from typing import Any
 
 import numpy as np
 import PIL.Image
@@ -10,6 +9,7 @@ import PIL.ImageDraw
 import pytest
 import torch
 from exif_files import exif, jpeg_with_exif, png_with_exif
+from picture_files import encoded
 
 from lensbox.artifact.metadata import Canvas, Reading
 from lensbox.common.errors import InputError
@@ -28,12 +28,6 @@ def _picture(width: int, height: int, mode: str = "RGB") -> PIL.Image.Image:
     return picture.convert(mode)
 
 
-def _encode(image: PIL.Image.Image, file_format: str = "JPEG", **options: Any) -> bytes:
-    buffer = io.BytesIO()
-    image.save(buffer, file_format, **options)
-    return buffer.getvalue()
-
-
 def _decoded_by_pillow(file: bytes, mode: str, scale: int) -> torch.Tensor:
     with PIL.Image.open(io.BytesIO(file)) as image:
         image.draft(mode, (image.width // scale, image.height // scale))
@@ -46,7 +40,7 @@ def _decoded_by_pillow(file: bytes, mode: str, scale: int) -> torch.Tensor:
 def test_a_gray_canvas_takes_the_luma_at_the_scale_of_the_rule(
     side: int, scale: int, progressive: bool
 ) -> None:
-    file = _encode(_picture(side, side), progressive=progressive)
+    file = encoded(_picture(side, side), progressive=progressive)
     photo = read_photo(file, GRAY)
     assert photo.pixels.equal(_decoded_by_pillow(file, "L", scale))
     assert photo.pixels.shape == (1, -(-side // scale), -(-side // scale))
@@ -55,14 +49,14 @@ def test_a_gray_canvas_takes_the_luma_at_the_scale_of_the_rule(
 
 @pytest.mark.parametrize(("mode", "channels"), [("L", 1), ("RGB", 3)])
 def test_a_color_canvas_takes_the_colors_at_that_scale(mode: str, channels: int) -> None:
-    file = _encode(_picture(300, 260, mode))
+    file = encoded(_picture(300, 260, mode))
     photo = read_photo(file, COLOR)
     assert photo.pixels.equal(_decoded_by_pillow(file, mode, 4))
     assert photo.pixels.shape == (channels, 65, 75)
 
 
 def test_inks_are_reduced_and_become_colors() -> None:
-    file = _encode(_picture(300, 260, "CMYK"))
+    file = encoded(_picture(300, 260, "CMYK"))
     with PIL.Image.open(io.BytesIO(file)) as image:
         image.draft("CMYK", (75, 65))
         expected = torch.from_numpy(np.array(image.convert("RGB"))).permute(2, 0, 1)
@@ -71,7 +65,7 @@ def test_inks_are_reduced_and_become_colors() -> None:
 
 
 def test_without_a_canvas_or_oversampling_files_are_decoded_in_full() -> None:
-    file = _encode(_picture(300, 260))
+    file = encoded(_picture(300, 260))
     for photo in (read_photo(file), read_photo(file, COLOR, Reading(jpeg_oversampling=0))):
         assert photo.pixels.equal(read_image(file))
         assert photo.window == (0, 0, 300, 260)
@@ -82,7 +76,7 @@ def test_without_a_canvas_or_oversampling_files_are_decoded_in_full() -> None:
 
 def test_other_formats_are_decoded_in_full() -> None:
     for file_format in ("PNG", "WEBP", "BMP", "GIF"):
-        file = _encode(_picture(300, 260), file_format)
+        file = encoded(_picture(300, 260), file_format)
         photo = read_photo(file, GRAY)
         assert photo.pixels.equal(read_image(file))
         assert (photo.width, photo.height, photo.window) == (300, 260, (0, 0, 300, 260))
@@ -95,7 +89,7 @@ def test_every_size_is_decoded_at_exactly_the_scale_of_the_rule() -> None:
     sizes += [(width, 2000) for width in range(1, 20)]
     seen = set()
     for width, height in sizes:
-        file = _encode(PIL.Image.new("L", (width, height)))
+        file = encoded(PIL.Image.new("L", (width, height)))
         for oversampling in (1, 2):
             reading = Reading(jpeg_oversampling=oversampling)
             photo = read_photo(file, GRAY, reading)
@@ -126,7 +120,7 @@ def test_every_size_is_decoded_at_exactly_the_scale_of_the_rule() -> None:
 def test_windows_of_odd_sizes(
     orientation: int, size: tuple[int, int], window: tuple[int, int, int, int]
 ) -> None:
-    file = jpeg_with_exif(_encode(_picture(205, 131)), exif(orientation))
+    file = jpeg_with_exif(encoded(_picture(205, 131)), exif(orientation))
     photo = read_photo(file, GRAY)
     shape = (1, 66, 103) if orientation <= 4 else (1, 103, 66)
     assert photo.pixels.shape == shape
@@ -141,7 +135,7 @@ def test_what_is_seen_lies_where_the_window_says(orientation: int) -> None:
     """A white rectangle on black, decoded at 1/8, in the pixels of the upright photograph."""
     picture = PIL.Image.new("L", (1003, 749))
     PIL.ImageDraw.Draw(picture).rectangle((160, 240, 479, 399), fill=255)
-    file = jpeg_with_exif(_encode(picture, quality=95), exif(orientation))
+    file = jpeg_with_exif(encoded(picture, quality=95), exif(orientation))
     photo = read_photo(file, GRAY)
     x1, y1, x2, _ = photo.window
     rows, columns = (photo.pixels[0] > 127).nonzero(as_tuple=True)
@@ -154,21 +148,21 @@ def test_what_is_seen_lies_where_the_window_says(orientation: int) -> None:
 
 
 def test_a_turned_png_is_a_whole_photograph() -> None:
-    photo = read_photo(png_with_exif(_encode(_picture(21, 13), "PNG"), exif(6)), GRAY)
+    photo = read_photo(png_with_exif(encoded(_picture(21, 13), "PNG"), exif(6)), GRAY)
     assert (photo.width, photo.height, photo.window) == (13, 21, (0, 0, 13, 21))
     assert photo.pixels.shape == (3, 21, 13)
 
 
 def test_the_scale_is_that_of_the_upright_photograph() -> None:
     """A canvas that is wide needs more of a wide picture than of a high one."""
-    file = _encode(_picture(512, 256))
+    file = encoded(_picture(512, 256))
     wide = Canvas(height=64, width=128, channels=1, fill=0)
     assert read_photo(file, wide).pixels.shape == (1, 128, 256)
     assert read_photo(jpeg_with_exif(file, exif(6)), wide).pixels.shape == (1, 128, 64)
 
 
 def test_limits_are_of_the_full_size() -> None:
-    file = _encode(_picture(505, 505))
+    file = encoded(_picture(505, 505))
     with pytest.raises(TooManyPixelsError, match="at most 255024 pixels, got 505 x 505 = 255025"):
         decode_photo(file, GRAY, DEFAULT_READING, ImageLimits(max_pixels=255_024))
     assert decode_photo(file, GRAY, DEFAULT_READING, ImageLimits(max_pixels=255_025)).width == 505
@@ -176,7 +170,7 @@ def test_limits_are_of_the_full_size() -> None:
 
 @pytest.mark.parametrize("cut", [0.3, 0.9])
 def test_a_truncated_file_is_refused_at_every_scale(cut: float) -> None:
-    file = _encode(_picture(505, 505), quality=95)
+    file = encoded(_picture(505, 505), quality=95)
     with pytest.raises(InputError, match="truncated"):
         read_photo(file[: int(cut * len(file))], GRAY)
 

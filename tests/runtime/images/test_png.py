@@ -1,12 +1,13 @@
 """PNG files: their chunks."""
 
-import io
+from functools import partial
 
 import numpy as np
 import PIL.Image
 import PIL.PngImagePlugin
 import pytest
 from damaged_files import with_bit_flipped
+from picture_files import encoded
 from png_files import chunk, png_file
 
 from lensbox.common.errors import InputError
@@ -14,12 +15,7 @@ from lensbox.runtime.images.files import read_image
 from lensbox.runtime.images.png import without_metadata
 
 _PICTURE = PIL.Image.fromarray(np.random.default_rng(0).integers(0, 256, (24, 40, 3), dtype=np.uint8))
-
-
-def _encode(image: PIL.Image.Image, **options: object) -> bytes:
-    buffer = io.BytesIO()
-    image.save(buffer, "PNG", **options)
-    return buffer.getvalue()
+_encode = partial(encoded, file_format="PNG")
 
 
 def test_what_is_left_out_decides_no_pixel() -> None:

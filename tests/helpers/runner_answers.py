@@ -1,4 +1,4 @@
-"""Questions to the built runner, and whether its answers are alike."""
+"""Run the built runner, and compare its answers."""
 
 import json
 import subprocess

@@ -1,0 +1,27 @@
+"""Pictures with large structures, so that detectors find something in them, and their files."""
+
+import io
+import struct
+from typing import Any
+
+import PIL.Image
+import torch
+from torch import Tensor
+
+
+def smooth_image(channels: int, height: int, width: int, seed: int = 0) -> Tensor:
+    """Return a random image without hard edges, uint8 [channels, height, width]."""
+    coarse = torch.rand(1, channels, 12, 12, generator=torch.Generator().manual_seed(seed))
+    smooth = torch.nn.functional.interpolate(coarse, (height, width), mode="bilinear")[0]
+    return (smooth * 255).to(torch.uint8)
+
+
+def encoded(image: PIL.Image.Image, file_format: str = "JPEG", **options: Any) -> bytes:
+    """Return the file of an image. options: of Pillow's `save`."""
+    buffer = io.BytesIO()
+    image.save(buffer, file_format, **options)
+    return buffer.getvalue()
+
+
+def jpeg_segment(marker: int, content: bytes) -> bytes:
+    return struct.pack(">BBH", 0xFF, marker, len(content) + 2) + content
