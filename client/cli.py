@@ -22,7 +22,7 @@ from lensbox.common.tile_spec import tile_spec
 
 _COUNT = click.IntRange(1, 4096)
 # Options of an artifact in this process, and options of a service.
-_IN_PROCESS = ("artifact", "device", "decode_threads", "public_key")
+_IN_PROCESS = ("artifact", "device", "decode", "decode_threads", "public_key")
 _OF_SERVICE = ("api_key", "timeout", "connections")
 
 
@@ -83,6 +83,12 @@ def _tiles(text: str) -> str:
     help="cpu, cuda, cuda:N; auto: cuda where torch sees a GPU.",
 )
 @click.option("--batch", type=_COUNT, show_default="8, and 64 on a GPU here", help="Images per batch.")
+@click.option(
+    "--decode",
+    type=click.Choice(["auto", "cpu", "gpu"]),
+    default="auto",
+    help="What decodes JPEG files; auto: an H100's or H200's hardware in batches of 256 or more.",
+)
 @click.option(
     "--decode-threads", type=_COUNT, show_default="one a CPU, at most 8", help="Threads that read files."
 )
@@ -149,6 +155,7 @@ def _detector(options: dict[str, Any]) -> Iterator[Detector]:
             question,
             options["device"],
             options["batch"],
+            options["decode"],
             options["decode_threads"],
             options["public_key"],
         )

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -17,6 +17,9 @@ from lensbox.common.errors import ArtifactError, LensboxError, OutputError
 from lensbox.common.files import require_writable_folder
 from lensbox.common.machine import package_version
 from lensbox.common.tile_spec import tile_spec
+
+if TYPE_CHECKING:
+    from lensbox.runtime.images.gpu_jpeg import Decode
 
 Results = Generator[ImageDetections | LensboxError, None, None]
 
@@ -91,6 +94,7 @@ def artifact_detector(
     question: Question,
     device: str,
     batch_size: int | None,
+    decode: "Decode",
     decode_threads: int | None,
     public_key: Path | None,
 ) -> Detector:
@@ -127,6 +131,7 @@ def artifact_detector(
             question.iou_threshold,
             question.orientation,
             tiles,
+            decode,
         ):
             if isinstance(result, LensboxError):
                 yield result

@@ -143,7 +143,7 @@ class Artifact:
         Closing the generator early leaves no threads. tiles: as for `detect_image`; files are then decoded
         at full size. decode: "cpu"; "gpu" for JPEG files that the GPU's hardware decodes to the same pixels,
         with two or three more batches in memory; "auto" for the GPU in batches of 256 or more, where it can.
-        Tiles are always cut on the CPU. Raises ValueError for wrong options, and for "gpu" where it cannot.
+        For tiles the CPU decodes. Raises ValueError for wrong options, DeviceError if the GPU cannot decode.
         """
         return _without_sizes(
             self.file_detections(

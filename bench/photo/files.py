@@ -16,7 +16,7 @@ from lensbox.artifact.metadata import Canvas
 from lensbox.bench.photo import check, reference
 from lensbox.bench.photo.photographs import Photograph, small_photographs
 from lensbox.bench.runner import Case, MakeRun, Measure, UnavailableError, Way, WrongAnswerError, always
-from lensbox.common.errors import InputError
+from lensbox.common.errors import DeviceError, InputError
 from lensbox.runtime.artifact import Artifact
 from lensbox.runtime.detection import Detections
 from lensbox.runtime.images.gpu_jpeg import Decode
@@ -98,7 +98,7 @@ def stream_case(artifact: Artifact, load: Callable[[], Artifact], count: int, th
             used.capture([batch_size])
         try:
             _check_stream(used, distinct[:_CHECKED], batch_size, decode)
-        except ValueError as error:  # no decoder in the GPU's hardware, or no nvJPEG
+        except DeviceError as error:  # no decoder in the GPU's hardware, or no nvJPEG
             raise UnavailableError(str(error)) from error
         return always(partial(_detect_files, used, files, batch_size, decode))
 

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from lensbox.artifact.metadata import Canvas, Reading
+from lensbox.common.errors import DeviceError
 from lensbox.runtime.images.jpeg import jpeg_reduction, usual_header
 from lensbox.runtime.images.orientation import exif_orientation, upright_size, upright_tensor
 from lensbox.runtime.images.photo import Photo
@@ -87,7 +88,7 @@ def gpu_jpeg_decoder(
     """Return the decoder to use for a detector, or None for the CPU.
 
     decode: "auto" uses the GPU where it can decode for the canvas and batches are so large that it is faster.
-    Raises ValueError for another word, and if the GPU must decode but cannot.
+    Raises ValueError for another word, and DeviceError if the GPU must decode but cannot.
     """
     if decode not in get_args(Decode):
         raise ValueError(f"decode must be 'auto', 'cpu' or 'gpu', got {decode!r}")
@@ -97,7 +98,7 @@ def gpu_jpeg_decoder(
     if reason is None:
         return GpuJpegDecoder(device, canvas, reading)
     if decode == "gpu":
-        raise ValueError(f"decode must be 'auto' or 'cpu' here, got 'gpu': {reason}")
+        raise DeviceError(f"decode must be 'auto' or 'cpu' here, got 'gpu': {reason}")
     return None
 
 

@@ -271,6 +271,13 @@ def test_a_refused_key_ends_the_command_and_a_failed_image_does_not(
     assert stderr.splitlines() == messages
 
 
+def test_a_gpu_that_cannot_decode_is_named(run: Run) -> None:
+    assert run("b.jpg", "--device", "cpu", "--decode", "cpu")[0] == 0
+    code, stdout, stderr = run("b.jpg", "--device", "cpu", "--decode", "gpu")
+    assert (code, stdout) == (2, "")
+    assert "decode must be 'auto' or 'cpu' here, got 'gpu': the detector is on the device cpu" in stderr
+
+
 @pytest.mark.exhaustive
 def test_an_onnx_file_runs_on_the_cpu(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     path = tmp_path / "detector.onnx"

@@ -16,7 +16,7 @@ from image_mutations import mutated
 
 import lensbox.ops  # noqa: F401 (registers lensbox_jpeg)
 from lensbox.artifact.metadata import Canvas, Reading
-from lensbox.common.errors import InputError
+from lensbox.common.errors import DeviceError, InputError
 from lensbox.runtime.images.files import read_photo
 from lensbox.runtime.images.gpu_jpeg import CodedPhoto, GpuJpegDecoder, gpu_jpeg_decoder
 from lensbox.runtime.loading import load_artifact
@@ -126,7 +126,7 @@ def test_files_that_are_reduced_or_not_baseline_stay_on_the_cpu() -> None:
 def test_who_decodes() -> None:
     assert gpu_jpeg_decoder(CPU, GRAY, FULL, "auto", 512) is None
     assert gpu_jpeg_decoder(CPU, GRAY, FULL, "cpu", 512) is None
-    with pytest.raises(ValueError, match="decode must be 'auto' or 'cpu' here, got 'gpu': the detector"):
+    with pytest.raises(DeviceError, match="decode must be 'auto' or 'cpu' here, got 'gpu': the detector"):
         gpu_jpeg_decoder(CPU, GRAY, FULL, "gpu", 1)
     with pytest.raises(ValueError, match="decode must be 'auto', 'cpu' or 'gpu', got 'nvjpeg'"):
         gpu_jpeg_decoder(CPU, GRAY, FULL, "nvjpeg", 1)  # type: ignore[arg-type]
