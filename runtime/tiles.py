@@ -6,7 +6,7 @@ The rule, which C++ repeats:
    tiles as possible cover the photograph with at least the overlap, evenly spaced. Things larger than a tile
    come from the whole photograph, which is one more view.
 2. A box is cut if it comes within 1/64 of a tile's side of an edge of the tile that is no edge of the
-   photograph. A cut box is dropped if a box of the same class that is not cut is at least as large and covers
+   photograph. A cut box is dropped if a larger box of the same class, with at least half of its score, covers
    more than half of it (intersection over the smaller box).
 3. `padded_nms` merges the remaining boxes by IoU.
 """
@@ -31,6 +31,7 @@ MAX_TILES = 4096
 _LARGEST_SIZE = 1 << 31  # no photograph is larger; the product with a side of the canvas fits into 64 bits
 _CUT_MARGIN = 1 / 64
 _COVERED = 0.5
+_SCORE = 0.5  # a weak box of the whole photograph must not replace a part that was found clearly
 _GROUP = 64  # cut boxes compared at once: fewer cost more calls, more have more boxes near them
 
 
@@ -98,7 +99,7 @@ def merge_tiles(
         return found
     boxes, scores, labels = found.boxes, found.scores, found.labels
     is_cut = _is_cut(boxes.numpy(), counts, windows, width, height)
-    covered = _is_covered(boxes.numpy(), is_cut, None if labels is None else labels.numpy())
+    covered = _is_covered(boxes.numpy(), scores.numpy(), is_cut, None if labels is None else labels.numpy())
     kept = torch.from_numpy(np.flatnonzero(~covered))
     if len(kept) > 0:
         categories = None if labels is None else labels[kept][None]
@@ -141,26 +142,30 @@ def _is_cut(
 
 
 def _is_covered(
-    boxes: NDArray[np.float32], is_cut: NDArray[np.bool_], labels: NDArray[np.int64] | None
+    boxes: NDArray[np.float32],
+    scores: NDArray[np.float32],
+    is_cut: NDArray[np.bool_],
+    labels: NDArray[np.int64] | None,
 ) -> NDArray[np.bool_]:
-    """Return which cut boxes a larger box that is not cut covers by more than half.
+    """Return which cut boxes a larger box, with at least half of the score, covers by more than half.
 
     Boxes are in the order of their windows, so that a group of cut boxes is compared only with boxes near it.
     """
     x1, y1, x2, y2 = boxes.T.copy()
     areas = (x2 - x1) * (y2 - y1)
-    cuts, uncut = np.flatnonzero(is_cut), np.flatnonzero(~is_cut)
+    cuts = np.flatnonzero(is_cut)
     covered = np.zeros_like(is_cut)
     for start in range(0, len(cuts), _GROUP):
         cut = cuts[start : start + _GROUP]
-        is_near = (x1[uncut] < x2[cut].max()) & (x2[uncut] > x1[cut].min())
-        is_near &= (y1[uncut] < y2[cut].max()) & (y2[uncut] > y1[cut].min())
-        near = uncut[is_near]
+        is_near = (x1 < x2[cut].max()) & (x2 > x1[cut].min())
+        is_near &= (y1 < y2[cut].max()) & (y2 > y1[cut].min())
+        near = np.flatnonzero(is_near)
         a = cut[:, None]
         width = np.minimum(x2[a], x2[near]) - np.maximum(x1[a], x1[near])
         height = np.minimum(y2[a], y2[near]) - np.maximum(y1[a], y1[near])
         covers = width.clip(0) * height.clip(0) > np.float32(_COVERED) * areas[a]
-        covers &= areas[near] >= areas[a]
+        covers &= areas[near] > areas[a]
+        covers &= scores[near] >= np.float32(_SCORE) * scores[a]
         if labels is not None:
             covers &= labels[near] == labels[a]
         covered[cut] = covers.any(1)

@@ -81,8 +81,15 @@ LEFT_PART, WHOLE_BOX = (290.0, 50.0, 318.0, 90.0, 0.9), (290.0, 50.0, 340.0, 90.
 @pytest.mark.parametrize(
     ("left", "right", "expected"),
     [
-        # The part of a box that the first tile cuts off yields to the whole box, whatever its score.
+        # The part of a box that the first tile cuts off yields to the whole box, unless that scores too low.
         ([LEFT_PART], [WHOLE_BOX], [WHOLE_BOX]),
+        ([LEFT_PART], [(*WHOLE_BOX[:4], 0.4)], [LEFT_PART]),  # the whole box is dropped by NMS
+        # A larger part of a box that both tiles cut replaces the smaller one.
+        (
+            [(260.0, 50.0, 320.0, 90.0, 0.9)],
+            [(240.0, 50.0, 330.0, 90.0, 0.6)],
+            [(240.0, 50.0, 330.0, 90.0, 0.6)],
+        ),
         # A cut box with nothing that covers it stays.
         ([LEFT_PART], [], [LEFT_PART]),
         # Covered by 40 %: both stay.

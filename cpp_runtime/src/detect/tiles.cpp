@@ -21,6 +21,7 @@ constexpr size_t kMaxTiles = 4096;
 constexpr int64_t kLargestSize = int64_t{1} << 31;
 constexpr double kCutMargin = 1.0 / 64;  // of a tile's side
 constexpr float kCovered = 0.5F;
+constexpr float kScore = 0.5F;
 
 struct Span {
   int64_t first;
@@ -69,12 +70,13 @@ float pixels_of(const Box& box) {
   return (box[2] - box[0]) * (box[3] - box[1]);
 }
 
-// Return whether `whole`, which is not cut, is at least as large and covers more than half of the cut box.
-bool covers(const Detection& whole, const Detection& cut) {
-  const float width = std::min(cut.box[2], whole.box[2]) - std::max(cut.box[0], whole.box[0]);
-  const float height = std::min(cut.box[3], whole.box[3]) - std::max(cut.box[1], whole.box[1]);
-  if (!(width > 0 && height > 0) || whole.label != cut.label) return false;
-  return width * height > kCovered * pixels_of(cut.box) && pixels_of(whole.box) >= pixels_of(cut.box);
+// Return whether `other` is larger, has at least half of the score and covers more than half of the cut box.
+bool covers(const Detection& other, const Detection& cut) {
+  const float width = std::min(cut.box[2], other.box[2]) - std::max(cut.box[0], other.box[0]);
+  const float height = std::min(cut.box[3], other.box[3]) - std::max(cut.box[1], other.box[1]);
+  if (!(width > 0 && height > 0) || other.label != cut.label) return false;
+  return width * height > kCovered * pixels_of(cut.box) && pixels_of(other.box) > pixels_of(cut.box) &&
+         other.score >= kScore * cut.score;
 }
 
 // Return the smallest box that holds the boxes of all detections.
@@ -161,16 +163,15 @@ std::vector<Photo> cut_into_tiles(const Photo& photo, const Canvas& canvas, cons
 std::vector<Detection> merge_tiles(std::vector<std::vector<Detection>> found, const std::vector<Photo>& views,
                                    double iou_threshold) {
   if (found.size() == 1) return std::move(found.front());
-  std::vector<const Detection*> uncut;
-  for (size_t view = 0; view < found.size(); ++view) {
-    for (const Detection& detection : found[view]) {
-      if (!is_cut(detection.box, views[view])) uncut.push_back(&detection);
-    }
+  std::vector<const Detection*> all;
+  for (const std::vector<Detection>& detections : found) {
+    for (const Detection& detection : detections)
+      all.push_back(&detection);
   }
   std::vector<Detection> kept;
   for (size_t view = 0; view < found.size(); ++view) {
     // A box of this view can only be covered by boxes that reach into the area of all its boxes.
-    const std::vector<const Detection*> near = reaching_into(bounds(found[view]), uncut);
+    const std::vector<const Detection*> near = reaching_into(bounds(found[view]), all);
     for (const Detection& one : found[view]) {
       const auto covers_one = [&](const Detection* other) { return covers(*other, one); };
       if (!is_cut(one.box, views[view]) || std::ranges::none_of(near, covers_one)) kept.push_back(one);
