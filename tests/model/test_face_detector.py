@@ -124,18 +124,6 @@ def test_scripted_methods_equal_the_eager_ones(detector: FaceDetector, canvases:
         assert torch.equal(scripted.anchor_centers, detector.anchor_centers)
 
 
-def test_loss_of_hand_worked_boxes(detector: FaceDetector) -> None:
-    predictions = torch.tensor([[0.0, 0, 2, 2], [0, 0, 2, 2], [0, 0, 1, 1]], requires_grad=True)
-    targets = torch.tensor([[0.0, 0, 2, 2], [1, 0, 3, 2], [0, 0, 0, 0]])
-    loss = detector.loss(predictions, targets)
-    # Equal boxes: 0. Overlap by half: IoU 1/3, the enclosing box has no empty part: 2/3. Third: padding.
-    torch.testing.assert_close(loss, torch.tensor(1 / 3))
-    loss.backward()
-    assert predictions.grad is not None
-    assert predictions.grad[1].abs().max() > 0
-    assert not predictions.grad[2].any()
-
-
 @pytest.mark.parametrize("shape", [(1, 256, 256), (1, 3, 256, 256), (2, 1, 256, 255), (1, 1, 512, 512)])
 def test_forward_refuses_other_shapes(detector: FaceDetector, shape: tuple[int, ...]) -> None:
     with pytest.raises(ValueError, match=r"images must have the shape \[B, 1, 256, 256\], got .*\d"):

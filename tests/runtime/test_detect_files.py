@@ -9,6 +9,7 @@ import PIL.Image
 import pytest
 import torch
 from picture_files import encoded
+from waiting import wait_until
 
 from lensbox.common.errors import InputError
 from lensbox.runtime.artifact import Artifact
@@ -170,12 +171,7 @@ def test_files_are_read_at_once_while_nobody_asks() -> None:
     batches = read_batches(reader.files(), reader.read, 2, 3)
     asking = threading.Thread(target=lambda: results.append(len(next(batches))))
     asking.start()
-    deadline = threading.Event()
-    for _ in range(6000):
-        if reader.at_once == 3:
-            break
-        deadline.wait(0.01)
-    assert reader.at_once == 3
+    wait_until(lambda: reader.at_once == 3)
     reader.gate.set()
     asking.join(PATIENCE)
     assert results == [2]

@@ -5,7 +5,6 @@ demo's two photographs, as PNG and as JPEG.
 """
 
 import json
-import subprocess
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,8 +13,8 @@ from typing import Any
 import httpx
 import PIL.Image
 import pytest
+import runner_answers
 import torch
-from built_runner import built_runner
 from PIL.Image import Transpose
 from serve_process import running_service
 from torch import Tensor
@@ -24,7 +23,6 @@ from waiting import PATIENCE
 from lensbox.common.samples import DRAWN_BOXES, save_photos
 from lensbox.export.pipeline import save_artifact
 from lensbox.model import FaceDetector, load_detector
-from lensbox.ops import library_path
 from lensbox.runtime.artifact import Artifact
 from lensbox.runtime.images.files import read_image
 from lensbox.runtime.loading import load_artifact
@@ -133,20 +131,12 @@ def ask_torchscript(artifact: Artifact, photo: Path) -> Answer:
     return Answer(found.boxes, found.scores)
 
 
-def run_runner(artifact: Path, command: str, *arguments: str) -> dict[str, Any]:
-    model = ["--artifact", str(artifact), "--ops", str(library_path())]
-    line = [str(built_runner()), command, *model, *arguments]
-    done = subprocess.run(line, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    answer: dict[str, Any] = json.loads(done.stdout)
-    return answer
-
-
 def ask_runner(artifact: Path, photos: Sequence[Path], device: str) -> list[Answer]:
     """Return the answers for each photograph by itself, not in a batch."""
     thresholds = ("--score-threshold", str(SCORE_THRESHOLD), "--iou-threshold", str(IOU_THRESHOLD))
     images = [word for photo in photos for word in ("--image", str(photo))]
-    out = run_runner(artifact, "detect", *images, "--batch", "1", "--device", device, *thresholds)
+    single = ("--batch", 1, "--device", device)
+    out = runner_answers.answer("detect", "--artifact", artifact, *images, *single, *thresholds)
     assert len(out["images"]) == len(photos)
     return [from_json(image["detections"]) for image in out["images"]]
 
@@ -220,7 +210,9 @@ def test_the_same_loss_everywhere(
     paths = [word for key in files for word in (f"--{key}", str(tmp_path / f"{key}.json"))]
     losses = {
         "torchscript": artifact.loss(best, drawn),
-        "runner": run_runner(artifact_path, "loss", "--device", device, *paths)["loss"],
+        "runner": runner_answers.answer("loss", "--artifact", artifact_path, "--device", device, *paths)[
+            "loss"
+        ],
         "http": client.post("/v1/loss", json=files).json()["loss"],
     }
     assert losses == {runtime: pytest.approx(expected, abs=1e-6) for runtime in losses}

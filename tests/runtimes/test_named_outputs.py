@@ -5,7 +5,6 @@ does the same for an op of its own.
 """
 
 import json
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
@@ -14,15 +13,14 @@ import numpy as np
 import PIL.Image
 import pytest
 from altered_packages import Values, put, remove, with_metadata
-from built_runner import built_runner
 from damaged_files import rewritten
+from runner_answers import answer, run
 from torch import nn
 from user_detectors import Landmarks, RedAndBlue
 
 from lensbox.common.errors import ArtifactError
 from lensbox.common.samples import save_photos
 from lensbox.export.pipeline import save_artifact
-from lensbox.ops import library_path
 from lensbox.runtime.artifact import Artifact
 from lensbox.runtime.detection import Detections
 from lensbox.runtime.loading import load_artifact
@@ -56,17 +54,10 @@ def photos(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     return sorted(folder.iterdir())
 
 
-def run(*arguments: object, code: int = 0) -> Any:
-    line = [built_runner(), *arguments, "--ops", library_path()]
-    done = subprocess.run([*map(str, line)], capture_output=True, text=True, check=False)
-    assert done.returncode == code, done.stderr
-    return json.loads(done.stdout) if done.stdout else done.stderr
-
-
 def detect(path: Path, photos: list[Path], name: Name, *options: str) -> list[list[Values]]:
     score, iou = THRESHOLDS[name]
     thresholds = ("--score-threshold", score, "--iou-threshold", iou)
-    found = run("detect", "--artifact", path, *thresholds, *options, "--image", *photos)
+    found = answer("detect", "--artifact", path, *thresholds, *options, "--image", *photos)
     return [image["detections"] for image in found["images"]]
 
 
@@ -181,7 +172,9 @@ def test_both_fail_the_self_test_for_the_same_reason(
 ) -> None:
     path = edited(paths[name], tmp_path / "other.pt", change)
     expected = load_artifact(path).self_test()
-    report = run("selftest", "--artifact", path, code=3)
+    done = run("selftest", "--artifact", path)
+    assert done.returncode == 3
+    report = json.loads(done.stdout)
     assert report["failures"] == expected.failures
     assert not report["passed"]
 
@@ -267,9 +260,10 @@ def test_both_refuse_metadata_that_break_a_rule(
     path = edited(paths[name], tmp_path / "damaged.pt", change)
     with pytest.raises(ArtifactError) as error:
         load_artifact(path)
-    message = run("info", "--artifact", path, code=3)
-    assert f"{place}" in str(error.value)
-    assert f"{place}" in message
+    done = run("info", "--artifact", path)
+    assert (done.returncode, done.stdout) == (3, "")
+    assert place in str(error.value)
+    assert place in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -288,4 +282,4 @@ def test_both_read_what_the_rules_allow(
 ) -> None:
     path = edited(paths[name], tmp_path / "allowed.pt", change)
     load_artifact(path)
-    assert run("info", "--artifact", path)["name"]
+    assert answer("info", "--artifact", path)["name"]
