@@ -1,6 +1,5 @@
 """A package of machine code against the TorchScript file of the same detector: Python, C++ and HTTP."""
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,7 +8,7 @@ import pytest
 import torch
 from altered_packages import Change, compiled_for, no_machine_code, without
 from damaged_files import rewritten
-from runner_answers import LOW, answer, assert_same, numbers, run
+from runner_answers import LOW, answer, numbers, run
 from serve_process import running_service
 from waiting import PATIENCE
 
@@ -18,73 +17,38 @@ from lensbox.model import FaceDetector
 from lensbox.runtime import load_artifact
 
 
-class TestRunner:
-    def test_it_finds_the_same(self, artifact_path: Path, package_path: Path, photos: list[Path]) -> None:
-        arguments: list[object] = [word for photo in photos for word in ("--image", photo)]
-        arguments += ["--score-threshold", LOW, "--batch", 2]
-        script = answer("detect", "--artifact", artifact_path, *arguments)["images"]
-        code = answer("detect", "--artifact", package_path, *arguments)["images"]
-        assert_same(code, script)
-        python = load_artifact(package_path)
-        for photo, image in zip(photos, code, strict=True):
-            found = python.detect_image(python.read_photo(photo), LOW)
-            torch.testing.assert_close(numbers(image, "box"), found.boxes, rtol=1e-4, atol=0.01)
-
-    def test_self_test(self, package_path: Path) -> None:
-        report = answer("selftest", "--artifact", package_path)
-        assert report["passed"] is True
-        assert 0 <= report["loss_error"] <= 1e-5
-
-    def test_loss_and_its_gradient(self, artifact_path: Path, package_path: Path, tmp_path: Path) -> None:
-        paths = [tmp_path / "predictions.json", tmp_path / "targets.json"]
-        for path, boxes in zip(
-            paths, ([[0, 0, 8, 8], [1, 2, 5, 9]], [[1, 1, 9, 9], [1, 1, 6, 9]]), strict=True
-        ):
-            path.write_text(json.dumps(boxes))
-        boxes_of = ["--predictions", paths[0], "--targets", paths[1], "--gradient"]
-        losses = [
-            answer("loss", "--artifact", path, *boxes_of, tmp_path / f"{path.name}.json")["loss"]
-            for path in (artifact_path, package_path)
-        ]
-        assert losses[0] == losses[1] > 0
-        gradients = [(tmp_path / f"{path.name}.json").read_text() for path in (artifact_path, package_path)]
-        assert gradients[0] == gradients[1]
-
-
-class TestRunnerRefuses:
-    @pytest.mark.parametrize(
-        ("change", "code", "message"),
-        [
-            (compiled_for(torch_version="2.10.1"), 3, "was compiled for torch 2.10.1; this program has"),
-            (compiled_for(platform="linux-riscv64"), 3, "was compiled for linux-riscv64; this machine is"),
-            (compiled_for(cpu_features=["fpu", "fpu9"]), 3, "a processor with fpu9, which this one lacks"),
-            (
-                compiled_for(device="cuda", gpu_architecture="sm_90"),
-                2,
-                "device must be cuda, for which",
-            ),
-            (compiled_for(device="tpu"), 3, 'compiled.device must be "cpu" or "cuda"'),
-            (compiled_for(gpu_architecture="sm_90"), 3, "compiled.gpu_architecture must be"),
-            (compiled_for(cpu_features=["AVX"]), 3, "compiled.cpu_features[0] must be a name"),
-            (without("/extra/lensbox.json"), 3, "has no lensbox.json"),
-            (without(".so"), 3, "cannot be loaded on cpu"),
-            (no_machine_code, 3, "cannot be loaded on cpu"),
-        ],
-    )
-    def test_what_does_not_fit(
-        self,
-        package_path: Path,
-        tmp_path: Path,
-        change: Change,
-        code: int,
-        message: str,
-    ) -> None:
-        path = tmp_path / "changed.pt2"
-        path.write_bytes(rewritten(package_path.read_bytes(), change))
-        done = run("selftest", "--artifact", path)
-        assert (done.returncode, done.stdout) == (code, ""), done.stderr
-        assert message in done.stderr
-        assert "changed.pt2" in done.stderr
+@pytest.mark.parametrize(
+    ("change", "code", "message"),
+    [
+        (compiled_for(torch_version="2.10.1"), 3, "was compiled for torch 2.10.1; this program has"),
+        (compiled_for(platform="linux-riscv64"), 3, "was compiled for linux-riscv64; this machine is"),
+        (compiled_for(cpu_features=["fpu", "fpu9"]), 3, "a processor with fpu9, which this one lacks"),
+        (
+            compiled_for(device="cuda", gpu_architecture="sm_90"),
+            2,
+            "device must be cuda, for which",
+        ),
+        (compiled_for(device="tpu"), 3, 'compiled.device must be "cpu" or "cuda"'),
+        (compiled_for(gpu_architecture="sm_90"), 3, "compiled.gpu_architecture must be"),
+        (compiled_for(cpu_features=["AVX"]), 3, "compiled.cpu_features[0] must be a name"),
+        (without("/extra/lensbox.json"), 3, "has no lensbox.json"),
+        (without(".so"), 3, "cannot be loaded on cpu"),
+        (no_machine_code, 3, "cannot be loaded on cpu"),
+    ],
+)
+def test_the_runner_refuses_what_does_not_fit(
+    package_path: Path,
+    tmp_path: Path,
+    change: Change,
+    code: int,
+    message: str,
+) -> None:
+    path = tmp_path / "changed.pt2"
+    path.write_bytes(rewritten(package_path.read_bytes(), change))
+    done = run("selftest", "--artifact", path)
+    assert (done.returncode, done.stdout) == (code, ""), done.stderr
+    assert message in done.stderr
+    assert "changed.pt2" in done.stderr
 
 
 @pytest.fixture(scope="module")
