@@ -6,7 +6,6 @@ import onnx.reference
 import onnxruntime
 import pytest
 import torch
-from suppression_problems import COUNT, problem
 from torch import Tensor, nn
 
 from lensbox.common.errors import ArtifactError
@@ -15,6 +14,22 @@ from lensbox.export.formats.onnx_nms import nms_for_onnx
 from lensbox.export.graph import NMS, TensorThresholds, decomposed, trace
 
 OUTPUTS = ("boxes", "scores", "indices", "counts")
+COUNT = 40
+
+
+def problem(seed: int, batch: int) -> Tensor:
+    """Return boxes, scores and categories side by side, float32 [batch, 40, 6].
+
+    The boxes lie at whole pixels, some inverted. Many scores are equal, some NaN; categories are odd.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    boxes = torch.randint(0, 24, (batch, COUNT, 4), generator=generator).float()
+    boxes[..., 2:] += torch.randint(0, 12, (batch, COUNT, 2), generator=generator)
+    scores = torch.randint(0, 12, (batch, COUNT, 1), generator=generator) / 10
+    scores[:, ::9] = torch.nan
+    labels = torch.tensor([-7.0, 0.0, 3.0, 100_000.0])
+    categories = labels[torch.randint(0, 4, (batch, COUNT, 1), generator=generator)]
+    return torch.cat([boxes, scores, categories], dim=2)
 
 
 class Suppression(nn.Module):

@@ -4,6 +4,7 @@ import io
 import math
 import random
 import struct
+from typing import Any
 
 import numpy as np
 import PIL.Image
@@ -18,7 +19,7 @@ _PICTURE = np.random.default_rng(0).integers(0, 256, (24, 40, 3), dtype=np.uint8
 _END = b"\xff\xd9"
 
 
-def _encode(mode: str = "RGB", **options: object) -> bytes:
+def _encode(mode: str = "RGB", **options: Any) -> bytes:
     return encoded(PIL.Image.fromarray(_PICTURE).convert(mode), **options)
 
 
