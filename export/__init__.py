@@ -3,7 +3,8 @@
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from lensbox.export.pipeline import ExportOptions, save_artifact
+    from lensbox.export.pipeline import save_artifact
+    from lensbox.export.plan import ExportOptions
 
 __all__ = ["ExportOptions", "save_artifact"]
 

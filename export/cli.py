@@ -196,7 +196,8 @@ def _files(asked: ExportArguments) -> dict[Path, bytes]:
     """Return the content of each file that is to be written."""
     # Imported here, as torch takes seconds to load: `--help` must not wait for it.
     from lensbox.export.model_loader import load_op_libraries, naming_its_errors
-    from lensbox.export.pipeline import ExportOptions, make_files
+    from lensbox.export.pipeline import make_files
+    from lensbox.export.plan import ExportOptions
     from lensbox.runtime.device import choose_device
 
     load_op_libraries(asked.ops)

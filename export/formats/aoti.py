@@ -8,13 +8,13 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor, fx, nn
 
 from lensbox.artifact.archive import MODEL
-from lensbox.artifact.metadata import METADATA_FILE, ArtifactMetadata, Canvas, Library
+from lensbox.artifact.metadata import METADATA_FILE, Canvas
 from lensbox.artifact.seal import sealed_zip
 from lensbox.common.errors import ArtifactError
 from lensbox.export.formats.graph_passes import (
@@ -24,6 +24,7 @@ from lensbox.export.formats.graph_passes import (
     take_double_thresholds,
 )
 from lensbox.export.graph import custom_ops, innermost_reason, output_names, quiet_export, trace_detect
+from lensbox.export.plan import Model, Plan
 from lensbox.export.verify.precision import tf32_switch
 from lensbox.export.wrapper import methods_left_behind, methods_of, needed_ops
 from lensbox.model import Detector
@@ -33,62 +34,12 @@ from lensbox.runtime.formats.detect_only import DetectOnlyMethods, in_batches
 from lensbox.runtime.gpu_float32 import gpu_float32
 from lensbox.runtime.machine import this_machine
 
-if TYPE_CHECKING:
-    from lensbox.export.pipeline import Plan
-
 _logger = logging.getLogger(__name__)
 
 _THREADS = 8  # for which loops are divided; with 1 they would not be
 
 
-class CompiledModel:
-    """Compiled `detect`; see `formats`. The largest batch is compared as well: AOTInductor has been seen to
-    put boxes somewhere else, without a word, for some layouts and sizes of batches."""
-
-    more_batches = (256,)
-    runs_in_cpp = True
-    libraries: tuple[Library, ...] = ()
-
-    def __init__(
-        self, plan: "Plan", files: list[str], ops: Sequence[str], left_behind: Sequence[str]
-    ) -> None:
-        device = plan.options.device
-        self._plan = plan
-        self._files = files
-        self.devices = (device.type,)
-        self.ops = needed_ops(ops, left_behind)
-        self.methods = tuple(name for name in methods_of(plan.detector) if name not in left_behind)
-        self.compiled = this_machine(device)
-        self.converted = None
-        self.batch = plan.batch
-        if plan.options.dtype in ("float16", "bfloat16"):
-            specification = plan.detector.specification
-            canvas = Canvas(
-                specification.height, specification.width, specification.channels, specification.fill
-            )
-            self.converted = DetectOnlyMethods(self.detect(), canvas, torch.device("cpu"))
-
-    def pack(self, metadata: ArtifactMetadata) -> bytes:
-        """Return the content of the file."""
-        return package({MODEL: self._files}, {METADATA_FILE: metadata.to_json()})
-
-    def detect(self) -> Callable[[Tensor, float, float], Answer]:
-        """Return `detect` of the compiled code, of canvases on the CPU, with answers there."""
-        options = self._plan.options
-        bare = package({MODEL: self._files}, {})
-        model = AotiModel(bare, "the compiled code", options.device, output_names(self._plan.detector))
-
-        run = in_batches(model.run, self.batch)
-
-        def detect(canvases: Tensor, score_threshold: float, iou_threshold: float) -> Answer:
-            with torch.inference_mode(), gpu_float32(options.device, options.dtype == "tf32"):
-                found = run(canvases.to(options.device), score_threshold, iou_threshold)
-                return {name: value.cpu() for name, value in found.items()}
-
-        return detect
-
-
-def build(plan: "Plan") -> CompiledModel:
+def build(plan: Plan) -> Model:
     """Compile the detector's graph for the plan's device, its kind of GPU or processor.
 
     Raises ArtifactError where there is no C++ compiler, for a detector of which torch.export or AOTInductor
@@ -115,7 +66,39 @@ def build(plan: "Plan") -> CompiledModel:
     numbers = [torch.tensor(value, dtype=torch.float64) for value in plan.thresholds]
     inputs = [program.example_inputs[0][0], *numbers]
     files = compile_graph(module, inputs, options.dtype == "tf32")
-    return CompiledModel(plan, files, custom_ops(module), left_behind)
+    detect = _detect_of(plan, files) if options.dtype != "float32" else None
+    converted = None
+    if detect is not None and options.dtype in ("float16", "bfloat16"):
+        spec = plan.detector.specification
+        canvas = Canvas(spec.height, spec.width, spec.channels, spec.fill)
+        converted = DetectOnlyMethods(detect, canvas, torch.device("cpu"))
+    return Model(
+        pack=lambda metadata: package({MODEL: files}, {METADATA_FILE: metadata.to_json()}),
+        methods=tuple(name for name in methods_of(plan.detector) if name not in left_behind),
+        detect=detect,
+        ops=needed_ops(custom_ops(module), left_behind),
+        devices=(options.device.type,),
+        # AOTInductor has been seen to put boxes somewhere else, without a word, for some layouts and sizes.
+        more_batches=(256,),
+        compiled=this_machine(options.device),
+        converted=converted,
+        batch=plan.batch,
+    )
+
+
+def _detect_of(plan: Plan, files: Sequence[str]) -> Callable[[Tensor, float, float], Answer]:
+    """Return `detect` of the compiled code, of canvases on the CPU, with answers there."""
+    options = plan.options
+    bare = package({MODEL: files}, {})
+    model = AotiModel(bare, "the compiled code", options.device, output_names(plan.detector))
+    run = in_batches(model.run, plan.batch)
+
+    def detect(canvases: Tensor, score_threshold: float, iou_threshold: float) -> Answer:
+        with torch.inference_mode(), gpu_float32(options.device, options.dtype == "tf32"):
+            found = run(canvases.to(options.device), score_threshold, iou_threshold)
+            return {name: value.cpu() for name, value in found.items()}
+
+    return detect
 
 
 def require_compiler() -> None:

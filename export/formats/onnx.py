@@ -2,23 +2,19 @@
 
 import contextlib
 import logging
-from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
+from functools import partial
 
 import onnx
 import torch
-from torch import Tensor
 
-from lensbox.artifact.metadata import METADATA_FILE, ArtifactMetadata, Library
+from lensbox.artifact.metadata import METADATA_FILE, ArtifactMetadata
 from lensbox.artifact.seal import sealed_onnx
 from lensbox.common.errors import ArtifactError
 from lensbox.export.formats.onnx_nms import TRANSLATIONS, nms_for_onnx
 from lensbox.export.graph import BATCH, NMS, decomposed, innermost_reason, quiet_export
+from lensbox.export.plan import Model, Plan
 from lensbox.export.wrapper import methods_left_behind, methods_of
-from lensbox.model.protocol_check import Answer
-
-if TYPE_CHECKING:
-    from lensbox.export.pipeline import Plan
 
 OPSET = 18
 INPUTS = ("images", "score_threshold", "iou_threshold")
@@ -30,60 +26,33 @@ _KNOWN_NAMESPACES = ("aten", "prims", "prim", "torchvision", "lensbox_onnx", "_o
 
 
 class OnnxExportError(ArtifactError):
-    """The ONNX file cannot be written or does not compute what the module does; the message says why."""
+    """ONNX cannot express the detector, or its file would be too large; the message says why."""
 
 
-class UnsupportedByOnnxError(OnnxExportError):
-    """ONNX cannot express the detector, however it is exported."""
-
-
-class OnnxModel:
-    """`detect` as an ONNX model; see `formats`."""
-
-    devices = ("cpu",)
-    more_batches: tuple[int, ...] = ()
-    runs_in_cpp = True
-    ops: tuple[str, ...] = ()
-    libraries: tuple[Library, ...] = ()
-    compiled = None
-    converted = None
-
-    def __init__(self, model: onnx.ModelProto, methods: tuple[str, ...], batch: int | None) -> None:
-        self._model = model
-        self.methods = methods
-        self.batch = batch
-
-    def pack(self, metadata: ArtifactMetadata) -> bytes:
-        """Return the content of the file. Raises OnnxExportError if it is too large for a protocol buffer."""
-        _describe(self._model, metadata)
-        if self._model.ByteSize() > _MAX_BYTES:
-            raise OnnxExportError(
-                f"an ONNX file has at most {_MAX_BYTES} bytes, this one has {self._model.ByteSize()}"
-            )
-        content = sealed_onnx(self._model.SerializeToString())
-        onnx.checker.check_model(content, full_check=True)
-        return content
-
-    def detect(self) -> Callable[[Tensor, float, float], Answer]:
-        """ONNX files are in float32 alone, so that nothing is measured."""
-        raise NotImplementedError
-
-
-def build(plan: "Plan") -> OnnxModel:
+def build(plan: Plan) -> Model:
     """Translate the detector's graph to ONNX.
 
     Inputs `images`, uint8 [batch, c, h, w], and `score_threshold` and `iou_threshold`, float32 []; outputs as
-    those of `detect`, by name. Raises UnsupportedByOnnxError for a detector that ONNX cannot express, or with
+    those of `detect`, by name. Raises OnnxExportError for a detector that ONNX cannot express, or with
     a `preprocess` or `restore` unlike Lensbox's.
     """
-    left_behind = methods_left_behind(plan.network, "an ONNX file", UnsupportedByOnnxError)
+    left_behind = methods_left_behind(plan.network, "an ONNX file", OnnxExportError)
     try:
         program = decomposed(plan.program, {NMS: nms_for_onnx})
     except ArtifactError as error:
-        raise UnsupportedByOnnxError(str(error)) from error
+        raise OnnxExportError(str(error)) from error
     model = translated(program, INPUTS, plan.outputs)
     methods = tuple(name for name in methods_of(plan.detector) if name not in left_behind)
-    return OnnxModel(model, methods, plan.batch)
+    return Model(partial(_pack, model), methods, batch=plan.batch)
+
+
+def _pack(model: onnx.ModelProto, metadata: ArtifactMetadata) -> bytes:
+    _describe(model, metadata)
+    if model.ByteSize() > _MAX_BYTES:
+        raise OnnxExportError(f"an ONNX file has at most {_MAX_BYTES} bytes, this one has {model.ByteSize()}")
+    content = sealed_onnx(model.SerializeToString())
+    onnx.checker.check_model(content, full_check=True)
+    return content
 
 
 def translated(
@@ -104,7 +73,7 @@ def translated(
             )
     except Exception as error:  # the exporter has many kinds, and wraps them in long reports
         reason = innermost_reason(error)
-        raise UnsupportedByOnnxError(f"ONNX has no translation of the detector: {reason}") from error
+        raise OnnxExportError(f"ONNX has no translation of the detector: {reason}") from error
     assert exported is not None
     model: onnx.ModelProto = exported.model_proto
     _drop_notes(model.graph)
@@ -120,7 +89,7 @@ def _refuse_unknown_operators(program: torch.export.ExportedProgram) -> None:
             if isinstance(operator, torch._ops.OpOverload) and operator.namespace not in _KNOWN_NAMESPACES:
                 unknown.add(operator._schema.name)
     if unknown:
-        raise UnsupportedByOnnxError(
+        raise OnnxExportError(
             f"ONNX has no translation of the operators {', '.join(sorted(unknown))}; of Lensbox's own, "
             "lensbox::padded_nms has one"
         )

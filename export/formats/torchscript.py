@@ -8,9 +8,10 @@ import logging
 import platform
 import re
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -19,15 +20,13 @@ from lensbox.artifact.metadata import METADATA_FILE, ArtifactMetadata, Library
 from lensbox.artifact.seal import sealed_zip
 from lensbox.common.errors import ArtifactError
 from lensbox.export.formats.traced import TracedDetector, mend_trace
+from lensbox.export.plan import Model, Plan
 from lensbox.export.scripting_errors import scripting_reason
 from lensbox.export.verify.precision import OperandRounding, tf32_switch
 from lensbox.export.wrapper import DetectorWrapper, deployed, methods_of
 from lensbox.model.protocol_check import Answer, answer_faults, named
 from lensbox.runtime.machine import this_platform
 from lensbox.runtime.torchscript import quiet_torchscript, torchscript_call
-
-if TYPE_CHECKING:
-    from lensbox.export.pipeline import Plan
 
 _logger = logging.getLogger(__name__)
 
@@ -47,47 +46,7 @@ _PRODUCTS = frozenset(
 _NORMS = frozenset(f"aten::{name}" for name in ("batch_norm", "group_norm", "instance_norm", "layer_norm"))
 
 
-class ScriptModel:
-    """A detector's TorchScript module and the libraries that its file carries; see `formats`."""
-
-    devices = ("cpu", "cuda")
-    more_batches: tuple[int, ...] = ()
-    runs_in_cpp = True
-    compiled = None
-    batch = None  # the code itself cuts and fills
-
-    def __init__(self, plan: "Plan", module: torch.jit.ScriptModule, libraries: dict[Library, bytes]) -> None:
-        self._plan = plan
-        self._module = module
-        self._libraries = libraries
-        self.libraries = tuple(libraries)
-        self.methods = methods_of(plan.detector)
-        self.ops = tuple(custom_op_schemas(module, self.methods))
-        self.converted = module if plan.options.dtype in ("float16", "bfloat16") else None
-
-    def pack(self, metadata: ArtifactMetadata) -> bytes:
-        """Return the content of the file."""
-        content = io.BytesIO()  # not a file: torch's writer ends the process when the disk is full
-        with quiet_torchscript():
-            extra_files: dict[str, str | bytes] = {METADATA_FILE: metadata.to_json()}
-            extra_files |= {f"ops/{library.name}": data for library, data in self._libraries.items()}
-            torch.jit.save(self._module, content, _extra_files=extra_files)
-        return sealed_zip(content.getvalue())
-
-    def detect(self) -> Callable[[Tensor, float, float], Answer]:
-        """Return `detect` in the plan's precision on its device. On the CPU, TF32 is imitated."""
-        device, is_tf32 = self._plan.options.device, self._plan.options.dtype == "tf32"
-        module = _on(self._module, device)
-
-        def detect(canvases: Tensor, score_threshold: float, iou_threshold: float) -> Answer:
-            imitation = OperandRounding() if is_tf32 and device.type == "cpu" else contextlib.nullcontext()
-            with torchscript_call(), tf32_switch(is_tf32), imitation:
-                return _answer(module, canvases.to(device), score_threshold, iou_threshold)
-
-        return detect
-
-
-def build(plan: "Plan", forward: str | None = None) -> ScriptModel:
+def build(plan: Plan, forward: str | None = None) -> Model:
     """Compile the detector, with the products of `detect` in float16 or bfloat16 where the plan says so.
 
     forward: TorchScript source of a method `forward` beside the others, which it may call, for servers that
@@ -115,7 +74,41 @@ def build(plan: "Plan", forward: str | None = None) -> ScriptModel:
         faults = [str(error).strip().splitlines()[-1]]
     if faults:
         raise ArtifactError("\n  ".join([f"the detector cannot be exported in {dtype}:", *faults]))
-    return ScriptModel(plan, module, described_libraries(plan.options.carried_ops))
+    libraries = described_libraries(plan.options.carried_ops)
+    kept = methods_of(plan.detector)
+    return Model(
+        pack=partial(_pack, module, libraries),
+        methods=kept,
+        detect=_detect_of(plan, module) if dtype != "float32" else None,
+        ops=tuple(custom_op_schemas(module, kept)),
+        libraries=tuple(libraries),
+        devices=("cpu", "cuda"),
+        converted=module if dtype in ("float16", "bfloat16") else None,
+    )
+
+
+def _pack(
+    module: torch.jit.ScriptModule, libraries: Mapping[Library, bytes], metadata: ArtifactMetadata
+) -> bytes:
+    content = io.BytesIO()  # not a file: torch's writer ends the process when the disk is full
+    with quiet_torchscript():
+        extra_files: dict[str, str | bytes] = {METADATA_FILE: metadata.to_json()}
+        extra_files |= {f"ops/{library.name}": data for library, data in libraries.items()}
+        torch.jit.save(module, content, _extra_files=extra_files)
+    return sealed_zip(content.getvalue())
+
+
+def _detect_of(plan: Plan, module: torch.jit.ScriptModule) -> Callable[[Tensor, float, float], Answer]:
+    """Return `detect` in the plan's precision on its device. On the CPU, TF32 is imitated."""
+    device, is_tf32 = plan.options.device, plan.options.dtype == "tf32"
+    there = _on(module, device)
+
+    def detect(canvases: Tensor, score_threshold: float, iou_threshold: float) -> Answer:
+        imitation = OperandRounding() if is_tf32 and device.type == "cpu" else contextlib.nullcontext()
+        with torchscript_call(), tf32_switch(is_tf32), imitation:
+            return _answer(there, canvases.to(device), score_threshold, iou_threshold)
+
+    return detect
 
 
 def described_libraries(paths: Sequence[Path]) -> dict[Library, bytes]:
@@ -135,7 +128,7 @@ def described_libraries(paths: Sequence[Path]) -> dict[Library, bytes]:
     return libraries
 
 
-def _compile(plan: "Plan", forward: str | None) -> torch.jit.ScriptModule:
+def _compile(plan: Plan, forward: str | None) -> torch.jit.ScriptModule:
     detector, options = plan.detector, plan.options
     if options.trace or options.batches:
         return _traced(plan, forward)
@@ -158,7 +151,7 @@ def _compile(plan: "Plan", forward: str | None) -> torch.jit.ScriptModule:
         ) from error
 
 
-def _traced(plan: "Plan", forward: str | None) -> torch.jit.ScriptModule:
+def _traced(plan: Plan, forward: str | None) -> torch.jit.ScriptModule:
     """Trace `detect`, and compile Lensbox's methods around it. Raises ArtifactError."""
     _logger.info("tracing the detector")
     traced: Any = TracedDetector(plan.detector, plan.thresholds, plan.options.batches)

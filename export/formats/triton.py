@@ -16,9 +16,10 @@ from tritonclient.grpc import model_config_pb2 as triton
 
 from lensbox.artifact.metadata import METADATA_FILE
 from lensbox.artifact.seal import MARKER
-from lensbox.export.formats.onnx import INPUTS, UnsupportedByOnnxError
+from lensbox.export.formats.onnx import INPUTS, OnnxExportError
 from lensbox.export.formats.triton_config import THRESHOLDS, config_text, model_config, notes
-from lensbox.export.pipeline import MadeArtifact, Plan, make_artifact
+from lensbox.export.pipeline import MadeArtifact, make_artifact
+from lensbox.export.plan import Plan
 from lensbox.export.verify.verifier import verify_fixed
 from lensbox.runtime.torchscript import quiet_torchscript, torchscript_call
 
@@ -54,7 +55,7 @@ def make_repository(plan: Plan, folder: Path) -> dict[Path, bytes]:
     version = folder / f"{name}_python" / _VERSION
     try:
         graph = make_artifact(plan, "onnx", str(version / "detector.onnx"))
-    except UnsupportedByOnnxError as error:
+    except OnnxExportError as error:
         _logger.warning("the repository has a model for Triton's PyTorch backend alone: %s", error)
     else:
         path = folder / f"{name}_onnx" / _VERSION / "model.onnx"

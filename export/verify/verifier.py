@@ -66,17 +66,16 @@ def verify(
     *,
     devices: Sequence[str] = ("cpu", "cuda"),
     more_batches: Sequence[int] = (),
-    runs_in_cpp: bool = True,
 ) -> tuple[Parity, ...]:
     """Load a file, run its self-test, and compare it with its detector; return the rows for its metadata.
 
     content: of the file; messages call it `name`. devices: on which files of its format run. more_batches:
-    sizes to compare beside those of the reference, in Python. runs_in_cpp: whether `lensbox_runner` takes the
-    format. Raises ArtifactError if the file finds other things than the detector.
+    sizes to compare beside those of the reference, in Python. Raises ArtifactError if the file finds other
+    things than the detector.
     """
     rows = []
     dtype = metadata.precision.dtype if metadata.precision else "float32"
-    runner = _runner_for(content, name, runtimes) if runs_in_cpp else None
+    runner = _runner_for(content, name, runtimes)
     with one_thread():
         for device in (device for device in runtimes.devices if device in devices):
             tolerance = tolerance_of(dtype, device, runtimes.boxes)

@@ -12,7 +12,8 @@ from unusual_detectors import FittingItsOwnWay, LosingItsOwnWay
 from user_detectors import RedAndBlue
 
 from lensbox.common.errors import ArtifactError
-from lensbox.export.pipeline import ExportOptions, Plan, make_artifact, save_artifact
+from lensbox.export.pipeline import make_artifact, save_artifact
+from lensbox.export.plan import ExportOptions, Plan
 from lensbox.ops.canvas import cut_into_batches
 from lensbox.runtime import load_artifact
 

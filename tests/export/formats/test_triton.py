@@ -28,7 +28,8 @@ from lensbox.export.cli import export
 from lensbox.export.formats import triton as triton_format
 from lensbox.export.formats.triton import make_repository
 from lensbox.export.formats.triton_config import LARGEST_BATCH
-from lensbox.export.pipeline import ExportOptions, Plan, make_artifact
+from lensbox.export.pipeline import make_artifact
+from lensbox.export.plan import ExportOptions, Plan
 from lensbox.export.verify.reference import comparison_canvases
 from lensbox.model import Detector, FaceDetector, weights_sha256
 from lensbox.model.protocol_check import named

@@ -23,7 +23,7 @@ from torch import Tensor
 
 from lensbox.common.files import atomic_write
 from lensbox.export.formats.triton import make_repository
-from lensbox.export.pipeline import ExportOptions, Plan
+from lensbox.export.plan import ExportOptions, Plan
 from lensbox.export.verify.reference import comparison_canvases
 from lensbox.model import FaceDetector
 

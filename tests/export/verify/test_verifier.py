@@ -18,7 +18,8 @@ from user_detectors import Brightest, Landmarks, RedAndBlue
 from lensbox.artifact.metadata import Precision
 from lensbox.common.errors import ArtifactError
 from lensbox.common.main import main
-from lensbox.export.pipeline import ExportOptions, MadeArtifact, Plan, make_artifact
+from lensbox.export.pipeline import MadeArtifact, make_artifact
+from lensbox.export.plan import ExportOptions, Plan
 from lensbox.export.verify import verifier
 from lensbox.export.verify.reference import Reference
 from lensbox.export.verify.tolerances import tolerance_of
