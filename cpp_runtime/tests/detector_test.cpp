@@ -3,8 +3,6 @@
 
 #include <atomic>
 #include <cmath>
-#include <fstream>
-#include <iterator>
 #include <thread>
 
 #include "helpers.h"
@@ -163,18 +161,6 @@ TEST_F(DetectorOfMeans, ReadsManyFiles) {
       {"thresholds.iou must be a number from 0 to 1"});
 }
 
-TEST_F(DetectorOfMeans, RefusesAFlippedBit) {
-  std::ifstream stream(artifact(), std::ios::binary);
-  const std::string bytes{std::istreambuf_iterator<char>(stream), std::istreambuf_iterator<char>()};
-  for (size_t flip = 0; flip < 30; ++flip) {
-    std::string changed = bytes;
-    const size_t bit = flip * 104729 % (8 * bytes.size());
-    changed[bit / 8] = static_cast<char>(changed[bit / 8] ^ (1 << bit % 8));
-    const auto path = write("flipped.pt", changed);
-    expect_error<lensbox::ArtifactError>([&] { Detector::load(path); }, {"flipped.pt"});
-  }
-}
-
 TEST_F(DetectorOfMeans, ThresholdsAreItsOwnOrGiven) {
   const Frame frame(4, 4, {1, 1, 51});  // score 0.2
   EXPECT_EQ(detector_->detect(frame.view()).size(), 1);
@@ -305,12 +291,6 @@ TEST_F(DetectorOfMeans, ThrowsErrorsWithTheirCode) {
   EXPECT_EQ(code_of([this] { detector_->detect(ImageView{nullptr, 1, 1, 1, PixelFormat::kGray8}); }), 4);
   const lensbox::Box negative{-1, 0, 0, 0};
   EXPECT_EQ(code_of([&] { detector_->loss({&negative, 1}, {&negative, 1}); }), 3);
-}
-
-TEST_F(DetectorOfMeans, MayBeMoved) {
-  Detector other = *std::move(detector_);
-  detector_ = std::move(other);
-  EXPECT_EQ(detector_->metadata().name, "mean color");
 }
 
 }  // namespace

@@ -64,7 +64,7 @@ TEST(ParseMetadata, FieldsAreStrict) {
       {"\"channels\": 3", "\"channels\": 4", "canvas.channels must be"},
       {"\"fill\": 7", "\"fill\": 256", "canvas.fill must be an integer from 0 to 255, got 256"},
       {"\"fill\": 7", "\"full\": 7", "there is no canvas.fill"},
-      {"\"stored\"", "\"EXIF\"", "reading.orientation must be \"exif\" or \"stored\", got \"EXIF\""},
+      {"\"stored\"", "\"EXIF\"", "reading.orientation must match the pattern exif|stored, got \"EXIF\""},
       {"\"stored\"", "6", "reading.orientation must be a string, got 6"},
       {"\"jpeg_oversampling\": 3", "\"jpeg_oversampling\": 1001",
        "reading.jpeg_oversampling must be an integer from 0 to 1000, got 1001"},
@@ -77,7 +77,7 @@ TEST(ParseMetadata, FieldsAreStrict) {
       {"\"iou_threshold\": 1", "\"iou_threshold\": true",
        "iou_threshold must be a number from 0 to 1, got true"},
       {"[\"detect\"]", "3", "methods must be a list, got 3"},
-      {"[\"detect\"]", "[\"de-tect\"]", "methods[0] must be an identifier"},
+      {"[\"detect\"]", "[\"de-tect\"]", "methods[0] must match the pattern [A-Za-z_]"},
       {"\"more\"", "\"ops\": [], \"more\"", "\"ops\" twice"},
   };
   for (const auto& [from, to, message] : changes) {
@@ -186,6 +186,8 @@ TEST(ParseMetadata, TheFormatVersionIsAnInteger) {
 TEST(ParseMetadata, BoundsTheOps) {
   expect_refused(changed("a::b()", "a::b" + std::string(200'000, '(')),
                  {"ops[0] must", "brackets at most 16 deep"});
+  expect_refused(changed("[\"detect\"]", "[\"" + std::string(200'000, 'a') + "\"]"),
+                 {"methods[0] must match the pattern"});
   std::string many = "a::b() -> ()";
   for (int i = 0; i < 1000; ++i) {
     many += "\", \"a::b() -> ()";

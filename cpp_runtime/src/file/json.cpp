@@ -1,6 +1,6 @@
 #include "file/json.h"
 
-#include <algorithm>
+#include <regex>
 #include <set>
 #include <sstream>
 
@@ -66,14 +66,6 @@ nlohmann::ordered_json parse_strict_json(std::string_view text, int max_depth) {
   }
 }
 
-bool is_word_character(char c) {
-  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' || (c >= '0' && c <= '9');
-}
-
-bool is_identifier(std::string_view text) {
-  return !text.empty() && !(text[0] >= '0' && text[0] <= '9') && std::ranges::all_of(text, is_word_character);
-}
-
 JsonField JsonField::operator[](const std::string& key) const {
   const std::string place = place_.empty() ? key : place_ + "." + key;
   expect_object();
@@ -105,9 +97,14 @@ std::string JsonField::text() const {
   return value_.get<std::string>();
 }
 
-std::string JsonField::identifier() const {
-  if (!is_identifier(text())) fail("must be an identifier");
-  return text();
+std::string JsonField::matching(const char* pattern) const {
+  const std::string value = text();
+  // Each character takes a call of the matcher: a longer text would overflow the stack.
+  constexpr size_t kLongest = 1000;
+  if (value.size() > kLongest || !std::regex_match(value, std::regex(pattern))) {
+    fail(std::string("must match the pattern ") + pattern);
+  }
+  return value;
 }
 
 int64_t JsonField::integer(int64_t least, int64_t most) const {

@@ -43,7 +43,8 @@ class JsonField {
 
   void expect_object() const;
   std::string text() const;
-  std::string identifier() const;
+  // Return a string that a regular expression (ECMAScript's) matches as a whole.
+  std::string matching(const char* pattern) const;
   int64_t integer(int64_t least, int64_t most) const;
   double number(double least, double most) const;
 
@@ -62,10 +63,6 @@ class JsonField {
   std::string place_;
 };
 
-// Return whether a text is an ASCII identifier; unlike isalpha, independent of the locale.
-bool is_identifier(std::string_view text);
-
-// Return whether a character may stand in an identifier.
-bool is_word_character(char c);
+inline constexpr const char* kIdentifier = "[A-Za-z_][A-Za-z0-9_]{0,999}";
 
 }  // namespace lensbox

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <map>
+#include <regex>
 #include <set>
 
 #include "file/errors.h"
@@ -20,14 +21,13 @@ constexpr size_t kMostOps = 1000;
 constexpr int64_t kMaxCanvasSide = 1 << 14;
 constexpr int64_t kMaxJpegOversampling = 1000;
 constexpr size_t kMostLibraries = 16;
-constexpr size_t kMostLibraryNameCharacters = 100;
 constexpr size_t kMostClasses = 10'000;
 constexpr size_t kMostCharacters = 200;
 constexpr size_t kMostExtras = 100;
 constexpr size_t kMostDimensions = 8;
 constexpr int64_t kMostNumbers = 1 << 16;
 constexpr size_t kMostCpuFeatures = 1000;
-constexpr size_t kMostFeatureNameCharacters = 40;
+constexpr const char* kEmptyOrName = "([a-z0-9_.]{1,40})?";  // of a GPU architecture
 
 // Another format need not have the fields of this one, so this comes first.
 int64_t read_format_version(const JsonField& root, const Json& document, const fs::path& artifact) {
@@ -67,7 +67,7 @@ std::vector<std::string> read_ops(const JsonField& field) {
 std::vector<std::string> read_methods(const JsonField& field) {
   std::vector<std::string> methods;
   for (const JsonField& item : field.list()) {
-    methods.push_back(item.identifier());
+    methods.push_back(item.matching(kIdentifier));
   }
   return methods;
 }
@@ -97,11 +97,10 @@ std::vector<int64_t> read_shape(const JsonField& field) {
 }
 
 Extra read_extra(const std::string& name, const JsonField& field) {
-  if (!is_identifier(name) || is_taken(name)) {
+  if (!std::regex_match(name.substr(0, kMostCharacters), std::regex(kIdentifier)) || is_taken(name)) {
     field.fail("must have a name that is an identifier other than boxes, scores, counts and labels");
   }
-  const std::string kind = field["kind"].text();
-  if (kind != "points" && kind != "values") field["kind"].fail("must be \"points\" or \"values\"");
+  const std::string kind = field["kind"].matching("points|values");
   Extra extra{.name = name,
               .shape = read_shape(field["shape"]),
               .kind = kind == "points" ? ExtraKind::kPoints : ExtraKind::kValues};
@@ -151,10 +150,7 @@ Canvas read_canvas(const JsonField& field) {
 }
 
 Reading read_reading(const JsonField& field, const Canvas& canvas) {
-  const std::string orientation = field["orientation"].text();
-  if (orientation != "exif" && orientation != "stored") {
-    field["orientation"].fail("must be \"exif\" or \"stored\"");
-  }
+  const std::string orientation = field["orientation"].matching("exif|stored");
   return {.canvas = canvas,
           .orientation = orientation == "exif" ? Orientation::kExif : Orientation::kStored,
           .jpeg_oversampling = field["jpeg_oversampling"].integer(0, kMaxJpegOversampling)};
@@ -166,10 +162,8 @@ std::optional<Precision> read_precision(const JsonField& root) {
   const std::map<std::string, Precision::Dtype> dtypes{{"tf32", Precision::Dtype::kTf32},
                                                        {"float16", Precision::Dtype::kFloat16},
                                                        {"bfloat16", Precision::Dtype::kBfloat16}};
-  const auto dtype = dtypes.find(field["dtype"].text());
-  if (dtype == dtypes.end()) field["dtype"].fail("must be \"tf32\", \"float16\" or \"bfloat16\"");
-  return Precision{.dtype = dtype->second,
-                   .device = field["device"].identifier(),
+  return Precision{.dtype = dtypes.at(field["dtype"].matching("tf32|float16|bfloat16")),
+                   .device = field["device"].matching(kIdentifier),
                    .pictures = field["pictures"].integer(0, INT32_MAX),
                    .detections = field["detections"].integer(0, INT32_MAX),
                    .median_box_change = field["median_box_change"].number(0, kMaxFloat32),
@@ -177,29 +171,11 @@ std::optional<Precision> read_precision(const JsonField& root) {
                    .max_score_change = field["max_score_change"].number(0, kMaxFloat32)};
 }
 
-// It becomes the name of a file.
-bool is_library_name(std::string_view name) {
-  const auto is_allowed = [](char c) { return is_word_character(c) || c == '.' || c == '+' || c == '-'; };
-  return !name.empty() && name.size() <= kMostLibraryNameCharacters && is_word_character(name[0]) &&
-         std::ranges::all_of(name, is_allowed);
-}
-
-bool is_sha256(std::string_view text) {
-  const auto is_digit = [](char c) { return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f'); };
-  return text.size() == 64 && std::ranges::all_of(text, is_digit);
-}
-
 CarriedLibrary read_library(const JsonField& field) {
-  CarriedLibrary library{.name = field["name"].text(),
-                         .sha256 = field["sha256"].text(),
-                         .torch_version = field["torch_version"].text(),
-                         .platform = field["platform"].text()};
-  if (!is_library_name(library.name)) {
-    field["name"].fail("must be a file name of 1 to " + std::to_string(kMostLibraryNameCharacters) +
-                       " letters, digits and _.+- that begins with none of .+-");
-  }
-  if (!is_sha256(library.sha256)) field["sha256"].fail("must be 64 digits of a SHA-256, in small letters");
-  return library;
+  return {.name = field["name"].matching("[A-Za-z0-9_][A-Za-z0-9_.+-]{0,99}"),  // becomes the name of a file
+          .sha256 = field["sha256"].matching("[0-9a-f]{64}"),
+          .torch_version = field["torch_version"].text(),
+          .platform = field["platform"].text()};
 }
 
 std::vector<CarriedLibrary> read_libraries(const JsonField& root) {
@@ -215,34 +191,18 @@ std::vector<CarriedLibrary> read_libraries(const JsonField& root) {
   return libraries;
 }
 
-bool is_feature_name(std::string_view name) {
-  const auto is_allowed = [](char c) {
-    return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '_' || c == '.';
-  };
-  return !name.empty() && name.size() <= kMostFeatureNameCharacters && std::ranges::all_of(name, is_allowed);
-}
-
 std::optional<Compiled> read_compiled(const JsonField& root) {
   if (!root.has("compiled")) return std::nullopt;
   const JsonField field = root["compiled"];
-  Compiled compiled{.device = field["device"].text(),
+  Compiled compiled{.device = field["device"].matching("cpu|cuda"),
                     .torch_version = field["torch_version"].text(),
                     .platform = field["platform"].text(),
                     .cpu_features = {},
-                    .gpu_architecture = field["gpu_architecture"].text()};
-  if (compiled.device != "cpu" && compiled.device != "cuda") {
-    field["device"].fail("must be \"cpu\" or \"cuda\"");
-  }
+                    .gpu_architecture = field["gpu_architecture"].matching(kEmptyOrName)};
   for (const JsonField& item : field["cpu_features"].list(kMostCpuFeatures, "names")) {
-    compiled.cpu_features.push_back(item.text());
-    if (!is_feature_name(compiled.cpu_features.back())) {
-      item.fail("must be a name of 1 to " + std::to_string(kMostFeatureNameCharacters) +
-                " small letters, digits, _ and .");
-    }
+    compiled.cpu_features.push_back(item.matching("[a-z0-9_.]{1,40}"));
   }
-  const std::string& architecture = compiled.gpu_architecture;
-  if (architecture.empty() != (compiled.device == "cpu") ||
-      (!architecture.empty() && !is_feature_name(architecture))) {
+  if (compiled.gpu_architecture.empty() != (compiled.device == "cpu")) {
     field["gpu_architecture"].fail("must be \"\" for a CPU, else a name such as \"sm_90\"");
   }
   return compiled;

@@ -143,9 +143,7 @@ const OrtApiBase& onnxruntime() {
 }
 
 // Names of the types, in the order of ONNXTensorElementDataType.
-constexpr const char* kTypes[] = {"undefined", "float",  "uint8",     "int8",       "uint16",  "int16",
-                                  "int32",     "int64",  "string",    "bool",       "float16", "double",
-                                  "uint32",    "uint64", "complex64", "complex128", "bfloat16"};
+constexpr const char* kTypes[] = {"undefined", "float", "uint8", "int8", "uint16", "int16", "int32", "int64"};
 
 OnnxValue described(std::string name, const Ort::TypeInfo& info) {
   if (info.GetONNXType() != ONNX_TYPE_TENSOR) return {std::move(name), "no tensor", {}};
