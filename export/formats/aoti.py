@@ -24,9 +24,10 @@ from lensbox.export.formats.graph_passes import (
     take_double_thresholds,
 )
 from lensbox.export.graph import custom_ops, innermost_reason, output_names, quiet_export, trace_detect
+from lensbox.export.own_methods import methods_left_behind, needed_ops
 from lensbox.export.plan import Model, Plan
 from lensbox.export.verify.precision import tf32_switch
-from lensbox.export.wrapper import methods_left_behind, methods_of, needed_ops
+from lensbox.export.wrapper import methods_of
 from lensbox.model import Detector
 from lensbox.model.protocol_check import Answer
 from lensbox.runtime.formats.aoti import AotiModel

@@ -13,8 +13,9 @@ from lensbox.artifact.seal import sealed_onnx
 from lensbox.common.errors import ArtifactError
 from lensbox.export.formats.onnx_nms import TRANSLATIONS, nms_for_onnx
 from lensbox.export.graph import BATCH, NMS, decomposed, innermost_reason, quiet_export
+from lensbox.export.own_methods import methods_left_behind
 from lensbox.export.plan import Model, Plan
-from lensbox.export.wrapper import methods_left_behind, methods_of
+from lensbox.export.wrapper import methods_of
 
 OPSET = 18
 INPUTS = ("images", "score_threshold", "iou_threshold")

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from lensbox.common.errors import ArtifactError
 from lensbox.export.graph import TensorThresholds
-from lensbox.export.wrapper import own_methods
+from lensbox.export.own_methods import own_methods
 from lensbox.model import Detector
 from lensbox.model.protocol_check import is_users, location, named
 from lensbox.ops.canvas import cut_into_batches
