@@ -5,8 +5,8 @@ from torch import Tensor
 
 from lensbox.bench.ops.inputs import LossBatch, NmsBatch, PairwiseBatch
 from lensbox.bench.ops.peers import Function, Peer, loss_and_gradient
+from lensbox.bench.ops.reference import giou_reference, loss_reference, nms_reference
 from lensbox.bench.runner import WrongAnswerError
-from lensbox.ops.reference import giou_reference, loss_reference, nms_reference
 
 VALUE_TOLERANCE = 1e-4  # float32 sums of up to millions of terms
 # A gradient is rounded to the dtype of the predictions: 8 bits for bfloat16.

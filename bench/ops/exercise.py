@@ -14,10 +14,10 @@ from torch import Tensor
 
 from lensbox.bench.ops.extension import load_extension
 from lensbox.bench.ops.inputs import make_loss_batch
+from lensbox.bench.ops.reference import giou_reference
 from lensbox.bench.report import Table, number
 from lensbox.bench.runner import UnavailableError, WrongAnswerError
 from lensbox.bench.timing import Series, Summary, graph_sampler, interleave, summarize
-from lensbox.ops.reference import giou_reference
 
 Warps = Literal["mixed", "uniform"]
 

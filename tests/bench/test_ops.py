@@ -27,13 +27,13 @@ from lensbox.bench.ops.figures import RATIOS
 from lensbox.bench.ops.inputs import LossBatch, make_loss_batch, make_nms_batch, make_pairwise_batch
 from lensbox.bench.ops.peers import Function, Peer
 from lensbox.bench.ops.pytorch_losses import padded_loss
+from lensbox.bench.ops.reference import nms_reference
 from lensbox.bench.ops.workload import loss_bytes, make_case
 from lensbox.bench.report import Report
 from lensbox.bench.runner import Row, UnavailableError, WrongAnswerError
 from lensbox.bench.timing import Summary
 from lensbox.common.errors import ExitCode
 from lensbox.common.main import main
-from lensbox.ops.reference import nms_reference
 
 CPU = torch.device("cpu")
 

@@ -9,7 +9,7 @@ from typing import TypedDict
 import torch
 from torch import Tensor
 
-from lensbox.ops.reference import giou_reference
+from lensbox.bench.ops.reference import giou_reference
 
 FLOAT_DTYPES = [torch.float64, torch.float32, torch.float16, torch.bfloat16]
 INTEGER_DTYPES = [torch.uint8, torch.int16, torch.int32, torch.int64]

@@ -7,8 +7,8 @@ import torch
 from box_reference import BOX_DTYPES, FLOAT_DTYPES, TOLERANCE, extreme_boxes, random_boxes
 from torch import Tensor
 
+from lensbox.bench.ops.reference import giou_reference
 from lensbox.ops import giou, pairwise_giou
-from lensbox.ops.reference import giou_reference
 
 Giou = Callable[[Tensor, Tensor], Tensor]
 

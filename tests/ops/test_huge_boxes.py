@@ -8,8 +8,8 @@ import torch
 from box_reference import exact_giou, nms_reference, random_boxes
 from torch import Tensor
 
+from lensbox.bench.ops.reference import giou_reference
 from lensbox.ops import giou, jagged_giou_loss, masked_giou_loss, padded_nms, pairwise_giou
-from lensbox.ops.reference import giou_reference
 
 # Coordinates whose areas fit into the dtype, and some with which they do not.
 COORDINATES = {

@@ -14,6 +14,7 @@ from letterbox_cases import (
     Case,
     colours_of_rgba,
     interleaved,
+    letterbox_reference,
     pillow_letterbox,
     pillow_letterbox_at_once,
     random_cases,
@@ -22,7 +23,6 @@ from letterbox_cases import (
 from torch import Tensor
 
 from lensbox.ops import letterbox
-from lensbox.ops.reference import letterbox_reference
 from lensbox.runtime.torchscript import quiet_torchscript
 
 GROUPS = range(12)  # of 40 random cases each

@@ -14,8 +14,8 @@ from box_reference import (
 )
 from torch import Tensor
 
+from lensbox.bench.ops.reference import giou_reference
 from lensbox.ops import jagged_giou_loss, masked_giou_loss
-from lensbox.ops.reference import giou_reference
 
 WEIRD_SHAPES = [(), (1,), (13,), (7, 11), (3, 5, 17), (0,), (4, 0), (1, 1, 1), (2, 2053)]
 

@@ -1,6 +1,4 @@
-"""References for kernels and for their peers in benchmarks: plain PyTorch in float64, by the definitions."""
-
-from fractions import Fraction
+"""References for the ops and their peers: plain PyTorch in float64, by the definitions."""
 
 import torch
 from torch import Tensor
@@ -58,33 +56,3 @@ def _exceeds(boxes: Tensor, iou_threshold: float) -> Tensor:
     area = (boxes[:, 2:] - boxes[:, :2]).clamp(min=0).prod(-1)
     union = area[:, None] + area[None] - intersection
     return (intersection > iou_threshold * union).triu(diagonal=1)
-
-
-def letterbox_reference(image: Tensor, height: int, width: int, channels: int = 1, fill: int = 0) -> Tensor:
-    """The canvas of one image uint8 `[C, H, W]` by the definition: float64 `[channels, height, width]`.
-
-    A pixel of the canvas is the mean of the image under a triangle as wide as two of it, or as two pixels of
-    the image where that is enlarged. The op is not equal to the rounded result: as Pillow does, it rounds to
-    bytes between the two directions too, half a level more, and its weights have 22 bits after the point.
-    """
-    scale = min(Fraction(height, image.shape[1]), Fraction(width, image.shape[2]))
-    new_height, new_width = (max(1, int(side * scale + Fraction(1, 2))) for side in image.shape[1:])
-    pixels = image[:3].double().cpu()
-    if channels == 1 and len(pixels) == 3:
-        # Whole levels, and the 16-bit coefficients of what is called gray everywhere.
-        luma = torch.tensor([19595, 38470, 7471], dtype=torch.float64) / 65536
-        pixels = (pixels * luma[:, None, None]).sum(0, keepdim=True).add(0.5).floor()
-    down, across = _triangles(image.shape[1], new_height), _triangles(image.shape[2], new_width)
-    canvas = torch.full((channels, height, width), fill, dtype=torch.float64)
-    top, left = (height - new_height) // 2, (width - new_width) // 2
-    canvas[:, top : top + new_height, left : left + new_width] = down @ pixels @ across.T
-    return canvas
-
-
-def _triangles(inputs: int, outputs: int) -> Tensor:
-    """The weights `[outputs, inputs]` of the triangles in one direction; each row adds up to 1."""
-    scale = inputs / outputs
-    centers = (torch.arange(outputs, dtype=torch.float64) + 0.5) * scale
-    pixels = torch.arange(inputs, dtype=torch.float64) + 0.5
-    heights = (1 - (pixels - centers[:, None]).abs() / max(scale, 1.0)).clamp(min=0)
-    return heights / heights.sum(1, keepdim=True)
