@@ -75,10 +75,4 @@ TEST_F(CarriedOps, WithoutAFolderForTemporaryFilesItSaysSo) {
                               {"model.pt: carries ops.so, which cannot be written to a temporary file"});
 }
 
-TEST(ThisPlatform, IsSystemAndProcessorInSmallLetters) {
-  const std::string platform = lensbox::this_platform();
-  EXPECT_EQ(platform.substr(0, 6), "linux-");
-  EXPECT_GT(platform.size(), 6U);
-}
-
 }  // namespace

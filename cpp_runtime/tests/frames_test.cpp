@@ -23,12 +23,6 @@ TEST(RawFormat, ViewsOfFrames) {
   EXPECT_EQ(parse_raw_format("3x5", "bgr8").view(frame).stride, 9);
 }
 
-TEST(RawFormat, IsSaidAsItIsGiven) {
-  for (const char* pixels : {"gray8", "rgb8", "bgr8", "nv12"}) {
-    EXPECT_EQ(parse_raw_format("7x9", pixels).text(), std::string("7x9 ") + pixels);
-  }
-}
-
 TEST(RawFormat, RefusesOthers) {
   for (const char* size : {"", "x", "7", "7x", "x9", "0x9", "7x0", "-7x9", "7x9x3", "7 x 9", "+7x9", "7x9 ",
                            "9223372036854775807x2", "8193x8192"}) {

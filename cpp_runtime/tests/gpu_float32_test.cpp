@@ -60,11 +60,6 @@ TEST_P(GpuFloat32Scopes, SetTheSwitchesAndPutThemBack) {
   }
 }
 
-TEST_P(GpuFloat32Scopes, LeaveTheSwitchesAloneForTheCpu) {
-  const GpuFloat32Scope scope(GpuFloat32::kUntouched);
-  expect_untouched();
-}
-
 TEST_P(GpuFloat32Scopes, WorkWhereTheNewerInterfaceWasUsed) {
   context_.setFloat32Precision(at::Float32Backend::CUDA, at::Float32Op::CONV,
                                GetParam() ? at::Float32Precision::IEEE : at::Float32Precision::TF32);

@@ -18,12 +18,6 @@ TEST(StrictJson, KeepsTheOrderOfKeys) {
   EXPECT_EQ(parse_strict_json(R"({"b": [1, "x"], "a": null})", 64).dump(), R"({"b":[1,"x"],"a":null})");
 }
 
-TEST(StrictJson, RefusesAKeyThatComesTwice) {
-  expect_refused(R"({"a": 1, "b": 2, "a": 1})", {"\"a\" twice"});
-  expect_refused(R"([{"x": {"a": 1, "\u0061": 1}}])", {"\"a\" twice"});
-  EXPECT_NO_THROW(parse_strict_json(R"({"a": {"a": [{"a": 1}, {"a": 1}]}})", 64));
-}
-
 TEST(StrictJson, BoundsTheDepth) {
   EXPECT_NO_THROW(parse_strict_json(nested(64), 64));
   expect_refused(nested(65), {"nested too deeply", "64"});

@@ -4,13 +4,11 @@
 #include <gtest/gtest.h>
 #include <lensbox/error.h>
 #include <torch/cuda.h>
-#include <torch/version.h>
 
 #include "helpers.h"
 
 namespace {
 
-using lensbox::Compiled;
 using lensbox::lacking_features;
 using Names = std::vector<std::string>;
 
@@ -23,42 +21,6 @@ TEST(LackingFeatures, AreThoseThatLinuxDoesNotName) {
   EXPECT_EQ(lacking_features({"avx512f", "avx2", "avx9"}, kX86), (Names{"avx512f", "avx9"}));
   EXPECT_EQ(lacking_features({"asimd", "sve2"}, kArm), Names{"sve2"});
   EXPECT_EQ(lacking_features({"avx"}, ""), Names{"avx"});
-}
-
-Compiled for_this_cpu() {
-  return {.device = "cpu",
-          .torch_version = TORCH_VERSION,
-          .platform = lensbox::this_platform(),
-          .cpu_features = {},
-          .gpu_architecture = ""};
-}
-
-TEST(RequireMachine, TakesThisOne) {
-  lensbox::require_machine("model.pt2", for_this_cpu(), c10::kCPU);
-}
-
-TEST(RequireMachine, NamesWhatIsOtherwise) {
-  const auto refused = [](auto change, std::initializer_list<const char*> parts) {
-    Compiled compiled = for_this_cpu();
-    change(compiled);
-    expect_error<lensbox::ArtifactError>([&] { lensbox::require_machine("model.pt2", compiled, c10::kCPU); },
-                                         parts);
-  };
-  refused([](Compiled& c) { c.torch_version = "1.2.3"; },
-          {"model.pt2", "torch 1.2.3; this program has torch"});
-  refused([](Compiled& c) { c.platform = "linux-vax"; }, {"model.pt2", "linux-vax; this machine is"});
-  refused([](Compiled& c) { c.cpu_features = {"avx9"}; }, {"model.pt2", "a processor with avx9"});
-}
-
-TEST(RequireMachine, AnotherKindOfDeviceIsADeviceError) {
-  Compiled compiled = for_this_cpu();
-  expect_error<lensbox::DeviceError>(
-      [&] { lensbox::require_machine("model.pt2", compiled, c10::Device(c10::kCUDA, 0)); },
-      {"device must be cpu", "model.pt2", "got cuda:0"});
-  compiled.device = "cuda";
-  compiled.gpu_architecture = "sm_90";
-  expect_error<lensbox::DeviceError>([&] { lensbox::require_machine("model.pt2", compiled, c10::kCPU); },
-                                     {"device must be cuda", "got cpu"});
 }
 
 TEST(Device, IsParsed) {

@@ -1,7 +1,5 @@
 #include "file/metadata.h"
 
-#include <lensbox/detector.h>
-
 #include <tuple>
 
 #include "helpers.h"
@@ -85,95 +83,6 @@ TEST(ParseMetadata, FieldsAreStrict) {
   }
 }
 
-TEST(ParseMetadata, ReadsTheSelfTest) {
-  const auto test = parse(kGood).self_test;
-  EXPECT_EQ(test.image_shape, (std::array<int64_t, 3>{1, 1, 2}));
-  EXPECT_EQ(test.pixels, (std::vector<uint8_t>{0, 255}));
-  EXPECT_EQ(test.score_threshold, 0.25);
-  EXPECT_EQ(test.iou_threshold, 0.75);
-  ASSERT_EQ(test.detections.size(), 1);
-  EXPECT_EQ(test.detections[0].box, (lensbox::Box{0, 1, 2, 3.5}));
-  EXPECT_EQ(test.detections[0].score, 0.5F);
-  EXPECT_EQ(test.loss_predictions, (std::vector<lensbox::Box>{{0, 0, 1, 1}}));
-  EXPECT_EQ(test.loss_targets, (std::vector<lensbox::Box>{{0, 0, 2, 2}}));
-  EXPECT_EQ(test.loss, 0.125);
-  EXPECT_EQ(test.cpu.boxes, 0.01);
-  EXPECT_EQ(test.cuda.scores, 0.02);
-}
-
-// Two classes, points, a number, and all else that is optional.
-std::string with_names() {
-  std::string text = changed("\"ops\"", R"JSON("classes": ["cat", "h\u00e9risson"],
-    "extras": {"eyes": {"shape": [2, 2], "kind": "points"}, "age": {"shape": [], "kind": "values"}},
-    "precision": {"dtype": "tf32", "device": "cuda", "pictures": 12, "detections": 30,
-                  "median_box_change": 0.01, "max_box_change": 1.5, "max_score_change": 0.004},
-    "libraries": [{"name": "libmy-ops.so.1", "sha256":
-                   "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef",
-                   "torch_version": "2.13.0+cpu", "platform": "linux-x86_64"}],
-    "ops")JSON");
-  const auto replace = [&](const std::string& from, const std::string& to) {
-    text.replace(text.find(from), from.size(), to);
-  };
-  replace("\"scores\": [0.5]", R"("scores": [0.5], "labels": [1],
-    "extras": {"eyes": [[1, 2, 3, 4.5]], "age": [[16777217]]})");
-  replace("\"loss\": 1e-5}", R"("loss": 1e-5, "extras": {"eyes": 0.25, "age": 0}})");
-  replace("\"loss\": 0}", R"("loss": 0, "extras": {"eyes": 0.5, "age": 1}})");
-  return text;
-}
-
-TEST(ParseMetadata, ReadsClassesAndExtras) {
-  const auto metadata = parse(with_names());
-  EXPECT_EQ(metadata.classes, (std::vector<std::string>{"cat", "h\u00e9risson"}));
-  ASSERT_EQ(metadata.extras.size(), 2);
-  EXPECT_EQ(metadata.extras[0].name, "eyes");
-  EXPECT_EQ(metadata.extras[0].shape, (std::vector<int64_t>{2, 2}));
-  EXPECT_EQ(metadata.extras[0].kind, lensbox::ExtraKind::kPoints);
-  EXPECT_EQ(metadata.extras[1].name, "age");
-  EXPECT_TRUE(metadata.extras[1].shape.empty());
-  EXPECT_EQ(metadata.extras[1].kind, lensbox::ExtraKind::kValues);
-
-  const auto& test = metadata.self_test;
-  EXPECT_EQ(test.detections[0].label, 1);
-  // The second number is none of float32's.
-  EXPECT_EQ(test.extras, (std::vector<std::vector<double>>{{1, 2, 3, 4.5}, {16777217}}));
-  EXPECT_EQ(test.cpu.extras, (std::vector<double>{0.25, 0}));
-  EXPECT_EQ(test.cuda.extras, (std::vector<double>{0.5, 1}));
-}
-
-TEST(ParseMetadata, ReadsPrecisionAndLibraries) {
-  const auto metadata = parse(with_names());
-  ASSERT_TRUE(metadata.precision);
-  EXPECT_EQ(metadata.precision->dtype, lensbox::Precision::Dtype::kTf32);
-  EXPECT_EQ(metadata.precision->device, "cuda");
-  EXPECT_EQ(metadata.precision->pictures, 12);
-  EXPECT_EQ(metadata.precision->detections, 30);
-  EXPECT_EQ(metadata.precision->median_box_change, 0.01);
-  EXPECT_EQ(metadata.precision->max_box_change, 1.5);
-  EXPECT_EQ(metadata.precision->max_score_change, 0.004);
-  ASSERT_EQ(metadata.libraries.size(), 1);
-  EXPECT_EQ(metadata.libraries[0].name, "libmy-ops.so.1");
-  EXPECT_EQ(metadata.libraries[0].sha256.substr(60), "cdef");
-  EXPECT_EQ(metadata.libraries[0].torch_version, "2.13.0+cpu");
-  EXPECT_EQ(metadata.libraries[0].platform, "linux-x86_64");
-}
-
-TEST(ParseMetadata, WhatIsOptionalMayBeAbsent) {
-  const auto metadata = parse(kGood);
-  EXPECT_TRUE(metadata.classes.empty());
-  EXPECT_TRUE(metadata.extras.empty());
-  EXPECT_FALSE(metadata.precision);
-  EXPECT_TRUE(metadata.libraries.empty());
-  EXPECT_TRUE(metadata.self_test.extras.empty());
-}
-
-TEST(ParseMetadata, RefusesAnotherFormat) {
-  for (const char* version : {"1", "3"}) {
-    expect_refused(changed("\"format_version\": 2", std::string("\"format_version\": ") + version),
-                   {"model.pt", "format version ", version, "reads version 2 only", "0.1.0"});
-  }
-  expect_refused("{\"format_version\": 3}", {"format version 3", "version not given"});
-}
-
 TEST(ParseMetadata, TheFormatVersionIsAnInteger) {
   for (const char* version : {"0", "-1", "1.0", "1e300", "true", "\"1\"", "null", "18446744073709551616"}) {
     expect_refused(changed("\"format_version\": 2", std::string("\"format_version\": ") + version),
@@ -224,20 +133,6 @@ TEST(ParseMetadata, RefusesADamagedSelfTest) {
   std::string empty = changed("[[0, 1, 2, 3.5]]", "[]");
   empty.replace(empty.find("[0.5]"), 5, "[]");
   expect_refused(empty, {"expected.boxes must be at least one box"});
-}
-
-using ReadMetadata = TemporaryFolder;
-
-TEST_F(ReadMetadata, RefusesWhatIsNoArchive) {
-  const auto read = [](const std::filesystem::path& path) {
-    return [path] { lensbox::read_metadata(path); };
-  };
-  expect_error<lensbox::ArtifactError>(read(folder_ / "no.pt"), {"no.pt", "no such file"});
-  expect_error<lensbox::ArtifactError>(read(folder_), {"not a file"});
-  expect_error<lensbox::ArtifactError>(
-      read(write("x.pt", "text")),
-      {"x.pt", "not an artifact, which begins as a zip archive or an ONNX model"});
-  expect_error<lensbox::ArtifactError>(read(write("e.pt", "")), {"e.pt", "not an artifact: it is empty"});
 }
 
 }  // namespace

@@ -1,8 +1,6 @@
 #include "file/onnx_model.h"
 
 #include <gtest/gtest.h>
-#include <lensbox/detector.h>
-#include <lensbox/version.h>
 
 #include <string>
 
@@ -25,12 +23,6 @@ std::string field(int number, const std::string& content) {
 
 const std::string kExternal = field(13, field(1, "location") + field(2, "/etc/passwd"));
 const std::string kLocation = "\x70\x01";  // data_location: EXTERNAL
-
-TEST(LooksLikeOnnx, GoesByTheFirstByte) {
-  EXPECT_TRUE(lensbox::looks_like_onnx("\x08\x0a"));
-  EXPECT_FALSE(lensbox::looks_like_onnx("PK\x03\x04"));
-  EXPECT_FALSE(lensbox::looks_like_onnx(""));
-}
 
 TEST(ReadOnnxModel, ReadsTheMetadata) {
   const std::string property = field(14, field(1, "lensbox.json") + field(2, "{}"));
@@ -89,14 +81,6 @@ TEST(ReadOnnxModel, RefusesWhatIsNoProtocolBuffer) {
                                    field(7, "\x0a\xff"), field(7, deep)}) {
     EXPECT_NE(lensbox::read_onnx_model(bytes).fault, "");
   }
-}
-
-using OnnxFile = TemporaryFolder;
-
-TEST_F(OnnxFile, RefusesExternalDataBeforeASessionExists) {
-  const auto path = write("detector.onnx", sealed_onnx("\x08\x0a" + field(7, field(5, kExternal))));
-  expect_error<lensbox::ArtifactError>([&] { lensbox::Detector::load(path); },
-                                       {"detector.onnx", "external data"});
 }
 
 }  // namespace
