@@ -1,11 +1,10 @@
 #include <lensbox/torch/tensors.h>
 
 #include <algorithm>
-#include <condition_variable>
+#include <atomic>
 #include <exception>
-#include <memory>
-#include <mutex>
-#include <optional>
+#include <future>
+#include <semaphore>
 #include <stop_token>
 #include <string>
 #include <thread>
@@ -17,89 +16,71 @@
 namespace lensbox {
 namespace {
 
-// Reads photographs in threads of its own; next() takes them in order. At most `most_ahead` files are being
-// read or waiting to be taken at a time. The destructor waits for the files being read.
+using Outcome = std::variant<Photo, InputError>;
+
+// Reads files in order, in threads beside the caller, up to `most_ahead` files ahead of next().
 class ReadAhead {
  public:
-  ReadAhead(std::vector<std::filesystem::path> files, const Reading& reading, size_t threads,
-            size_t most_ahead);
+  ReadAhead(std::span<const std::filesystem::path> files, const Reading& reading, size_t most_ahead)
+      : files_(files), reading_(reading), room_(static_cast<ptrdiff_t>(most_ahead)), places_(most_ahead) {}
 
-  // Return the next file's photograph, or why it cannot be read. Rethrows any other exception, such as a lack
-  // of memory. May be called as often as there are files.
-  std::variant<Photo, InputError> next();
+  // Wait for the files that are being read.
+  ~ReadAhead() {
+    for (std::jthread& thread : threads_) {
+      thread.request_stop();
+    }
+    room_.release(static_cast<ptrdiff_t>(threads_.size()));
+  }
+
+  ReadAhead(const ReadAhead&) = delete;
+  ReadAhead& operator=(const ReadAhead&) = delete;
+
+  void start(size_t threads) {
+    for (size_t i = 0; i < threads; ++i) {
+      threads_.emplace_back([this](const std::stop_token& stop) { work(stop); });
+    }
+  }
+
+  // Return the next file's photograph, or the reason if the file cannot be read. Rethrows any other
+  // exception, such as a lack of memory. Call this at most once for each file.
+  Outcome next() {
+    std::promise<Outcome>& place = places_[taken_++ % places_.size()];
+    Outcome outcome = place.get_future().get();
+    place = {};
+    room_.release();
+    return outcome;
+  }
 
  private:
-  using Outcome = std::variant<Photo, InputError, std::exception_ptr>;
-
-  void work(const std::stop_token& stop);
-  Outcome read(const std::filesystem::path& file) const;
-
-  const std::vector<std::filesystem::path> files_;
-  const Reading reading_;
-  const size_t most_ahead_;
-
-  std::mutex mutex_;
-  std::condition_variable_any changed_;
-  // The outcomes of files that were read and not yet taken; file i has the place i % most_ahead_.
-  std::vector<std::optional<Outcome>> outcomes_;
-  size_t begun_ = 0;
-  size_t taken_ = 0;
-  std::vector<std::jthread> threads_;  // the last, so that they end first
-};
-
-ReadAhead::ReadAhead(std::vector<std::filesystem::path> files, const Reading& reading, size_t threads,
-                     size_t most_ahead)
-    : files_(std::move(files)), reading_(reading), most_ahead_(most_ahead), outcomes_(most_ahead) {
-  for (size_t i = 0; i < threads; ++i) {
-    threads_.emplace_back([this](const std::stop_token& stop) { work(stop); });
-  }
-}
-
-std::variant<Photo, InputError> ReadAhead::next() {
-  std::unique_lock lock(mutex_);
-  std::optional<Outcome>& place = outcomes_.at(taken_ % most_ahead_);
-  changed_.wait(lock, [&] { return place.has_value(); });
-  Outcome outcome = std::move(*place);
-  place.reset();
-  ++taken_;
-  changed_.notify_all();
-  if (auto* const photo = std::get_if<Photo>(&outcome)) return std::move(*photo);
-  if (auto* const error = std::get_if<InputError>(&outcome)) return *error;
-  std::rethrow_exception(std::get<std::exception_ptr>(outcome));
-}
-
-void ReadAhead::work(const std::stop_token& stop) {
-  std::unique_lock lock(mutex_);
-  while (begun_ < files_.size()) {
-    if (begun_ >= taken_ + most_ahead_) {
-      // Another thread may begin the last file meanwhile, so the loop checks again.
-      if (!changed_.wait(lock, stop, [&] { return begun_ < taken_ + most_ahead_; })) return;
-      continue;
+  void work(const std::stop_token& stop) {
+    while (true) {
+      room_.acquire();
+      const size_t index = begun_++;
+      if (stop.stop_requested() || index >= files_.size()) return;
+      std::promise<Outcome>& place = places_[index % places_.size()];
+      try {
+        place.set_value(read_photo(files_[index], reading_));
+      } catch (const InputError& error) {
+        place.set_value(error);
+      } catch (...) {
+        place.set_exception(std::current_exception());
+      }
     }
-    if (stop.stop_requested()) return;
-    const size_t index = begun_++;
-    lock.unlock();
-    Outcome outcome = read(files_[index]);
-    lock.lock();
-    outcomes_[index % most_ahead_] = std::move(outcome);
-    changed_.notify_all();
   }
-}
 
-ReadAhead::Outcome ReadAhead::read(const std::filesystem::path& file) const {
-  try {
-    return read_photo(file, reading_);
-  } catch (const InputError& error) {
-    return error;
-  } catch (...) {
-    return std::current_exception();
-  }
-}
+  const std::span<const std::filesystem::path> files_;
+  const Reading reading_;
+  std::counting_semaphore<> room_;             // files that may be begun
+  std::vector<std::promise<Outcome>> places_;  // file i has the place i % most_ahead
+  std::atomic<size_t> begun_ = 0;
+  size_t taken_ = 0;
+  std::vector<std::jthread> threads_;  // destroyed first: they use the members above
+};
 
 // The files of a batch of photographs, and the unreadable files between them.
 class Batch {
  public:
-  void add(std::variant<Photo, InputError> read) {
+  void add(Outcome read) {
     if (auto* const photo = std::get_if<Photo>(&read)) {
       outcomes_.emplace_back(FileDetections{photo->width, photo->height, {}});
       photos_.push_back(std::move(*photo));
@@ -166,14 +147,12 @@ void Detector::detect_files(std::span<const std::filesystem::path> files, const 
   // While the device works on one batch, the next may be read as a whole.
   const size_t threads = std::min(options.decode_threads, files.size());
   const size_t batch_size = std::min(options.batch_size, files.size());
-  const auto photographs = guarded([&] {
-    return std::make_unique<ReadAhead>(std::vector(files.begin(), files.end()), reading, threads,
-                                       batch_size + threads);
-  });
+  ReadAhead photographs(files, reading, batch_size + threads);
+  guarded([&] { photographs.start(threads); });
   Batch batch;
   size_t reported = 0;
   for (size_t taken = 1; taken <= files.size(); ++taken) {
-    guarded([&] { batch.add(photographs->next()); });
+    guarded([&] { batch.add(photographs.next()); });
     if (batch.photos() < batch_size && taken < files.size()) continue;
     const auto outcomes = guarded([&] { return batch.detect(*this, options); });
     for (const FileOutcome& outcome : outcomes) {

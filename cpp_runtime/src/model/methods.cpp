@@ -106,18 +106,22 @@ bool has_loss(const Metadata& metadata) {
          std::ranges::find(metadata.methods, "loss") != metadata.methods.end();
 }
 
+std::vector<std::string> output_names(const Metadata& metadata) {
+  std::vector<std::string> names{"boxes", "scores", "counts"};
+  if (!metadata.classes.empty()) names.emplace_back("labels");
+  for (const Extra& extra : metadata.extras) {
+    names.push_back(extra.name);
+  }
+  return names;
+}
+
 DetectOnlyMethods::DetectOnlyMethods(DetectCode run, const Metadata& metadata, c10::Device device)
     : run_(std::move(run)),
       device_(device),
       canvas_(metadata.reading.canvas),
       batch_(metadata.batch),
       methods_(metadata.methods),
-      outputs_{"boxes", "scores", "counts"} {
-  if (!metadata.classes.empty()) outputs_.push_back("labels");
-  for (const Extra& extra : metadata.extras) {
-    outputs_.push_back(extra.name);
-  }
-}
+      outputs_(output_names(metadata)) {}
 
 bool DetectOnlyMethods::has(const std::string& name) const {
   return std::ranges::find(methods_, name) != methods_.end();

@@ -40,8 +40,11 @@ class ScriptMethods final : public Methods {
 // the detector's own.
 bool has_loss(const Metadata& metadata);
 
-// The code of detect: contiguous canvases on the device and thresholds of scores and IoU to boxes, scores,
-// counts, labels where there are classes, and the extras in their order. Called from several threads at once.
+// Return the names of the outputs of detect: boxes, scores, counts, labels if there are classes, extras.
+std::vector<std::string> output_names(const Metadata& metadata);
+
+// The code of detect: contiguous canvases on the device and thresholds of scores and IoU to the outputs,
+// in the order of output_names. Called from several threads at once.
 using DetectCode = std::function<std::vector<at::Tensor>(const at::Tensor& canvases, double score_threshold,
                                                          double iou_threshold)>;
 

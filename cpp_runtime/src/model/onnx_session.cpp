@@ -23,88 +23,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// --- the inputs and outputs of an artifact ---
-
-// An input or output of a model. type: in ONNX's words, such as "float". shape: -1 where a size varies.
-struct OnnxValue {
-  std::string name;
-  std::string type;
-  std::vector<int64_t> shape;
-};
-
-constexpr int64_t kAny = -1;
-
-// The type and shape of an input or output: one of the types; any size in place of kAny.
-struct Rule {
-  std::string name;
-  std::vector<std::string> types;
-  std::vector<int64_t> shape;
-};
-
-std::string text_of(const std::vector<std::string>& types, const std::vector<int64_t>& shape) {
-  std::string text;
-  for (const std::string& type : types) {
-    text += (text.empty() ? "" : " or ") + type;
-  }
-  text += " [";
-  for (size_t i = 0; i < shape.size(); ++i) {
-    text += (i == 0 ? "" : ", ") + (shape[i] < 0 ? "any" : std::to_string(shape[i]));
-  }
-  return text + "]";
-}
-
-template <class Item>
-std::string names(const std::vector<Item>& items) {
-  std::string text;
-  for (const Item& item : items) {
-    text += (text.empty() ? "" : ", ") + item.name;
-  }
-  return text;
-}
-
-bool fits(const OnnxValue& value, const Rule& rule) {
-  const auto same_size = [](int64_t size, int64_t wanted) { return wanted == kAny || size == wanted; };
-  return std::ranges::find(rule.types, value.type) != rule.types.end() &&
-         std::ranges::equal(value.shape, rule.shape, same_size);
-}
-
-void check_values(const fs::path& artifact, const std::string& kind, const std::vector<OnnxValue>& values,
-                  const std::vector<Rule>& rules) {
-  if (!std::ranges::equal(values, rules, {}, &OnnxValue::name, &Rule::name)) {
-    fail_artifact(artifact, "does not fit its lensbox.json: the model must have the " + kind + "s " +
-                                names(rules) + ", it has " + names(values));
-  }
-  for (size_t i = 0; i < rules.size(); ++i) {
-    const OnnxValue& value = values[i];
-    if (fits(value, rules[i])) continue;
-    fail_artifact(artifact, "does not fit its lensbox.json: its " + kind + " " + value.name + " must be " +
-                                text_of(rules[i].types, rules[i].shape) + ", it is " +
-                                text_of({value.type}, value.shape));
-  }
-}
-
-std::vector<Rule> input_rules(const Canvas& canvas) {
-  return {{"images", {"uint8"}, {kAny, canvas.channels, canvas.height, canvas.width}},
-          {"score_threshold", {"float"}, {}},
-          {"iou_threshold", {"float"}, {}}};
-}
-
-std::vector<Rule> output_rules(const Metadata& metadata) {
-  std::vector<Rule> rules{{"boxes", {"float"}, {kAny, kAny, 4}},
-                          {"scores", {"float"}, {kAny, kAny}},
-                          {"counts", {"int32", "int64"}, {kAny}}};
-  if (!metadata.classes.empty()) rules.push_back({"labels", {"int64"}, {kAny, kAny}});
-  for (const Extra& extra : metadata.extras) {
-    Rule rule{extra.name, {"float"}, {kAny, kAny}};
-    if (extra.kind == ExtraKind::kValues) rule.types.emplace_back("int64");
-    rule.shape.insert(rule.shape.end(), extra.shape.begin(), extra.shape.end());
-    rules.push_back(std::move(rule));
-  }
-  return rules;
-}
-
-// --- onnxruntime ---
-
 constexpr const char* kEnvironmentVariable = "LENSBOX_ONNXRUNTIME";
 constexpr const char* kBuiltWith = LENSBOX_ONNXRUNTIME_LIBRARY;
 constexpr const char* kSystemLibrary = "libonnxruntime.so.1";
@@ -140,17 +58,6 @@ const OrtApiBase& open_library(const fs::path& library) {
 const OrtApiBase& onnxruntime() {
   static const OrtApiBase& library = open_library(choose_library());
   return library;
-}
-
-// Names of the types, in the order of ONNXTensorElementDataType.
-constexpr const char* kTypes[] = {"undefined", "float", "uint8", "int8", "uint16", "int16", "int32", "int64"};
-
-OnnxValue described(std::string name, const Ort::TypeInfo& info) {
-  if (info.GetONNXType() != ONNX_TYPE_TENSOR) return {std::move(name), "no tensor", {}};
-  const auto tensor = info.GetTensorTypeAndShapeInfo();
-  const auto type = static_cast<size_t>(tensor.GetElementType());
-  return {std::move(name), type < std::size(kTypes) ? kTypes[type] : "type " + std::to_string(type),
-          tensor.GetShape()};
 }
 
 at::ScalarType scalar_type(ONNXTensorElementDataType type) {
@@ -201,29 +108,14 @@ const OrtApiBase& opened(const fs::path& artifact) {
 
 class Session : public std::enable_shared_from_this<Session> {
  public:
-  Session(std::string_view model, int threads)
+  Session(std::string_view model, std::vector<std::string> outputs, int threads)
       : environment_(ORT_LOGGING_LEVEL_FATAL),
         session_(environment_, model.data(), model.size(), session_options(threads)),
-        memory_(Ort::MemoryInfo::CreateCpu(OrtDeviceAllocator, OrtMemTypeCPU)) {
-    for (size_t i = 0; i < session_.GetInputCount(); ++i) {
-      inputs_.push_back(
-          described(session_.GetInputNameAllocated(i, allocator_).get(), session_.GetInputTypeInfo(i)));
-    }
-    for (size_t i = 0; i < session_.GetOutputCount(); ++i) {
-      outputs_.push_back(
-          described(session_.GetOutputNameAllocated(i, allocator_).get(), session_.GetOutputTypeInfo(i)));
-    }
-    for (const OnnxValue& output : outputs_) {
-      output_names_.push_back(output.name.c_str());
-    }
-  }
+        memory_(Ort::MemoryInfo::CreateCpu(OrtDeviceAllocator, OrtMemTypeCPU)),
+        outputs_(std::move(outputs)) {}
 
-  void check_contract(const fs::path& artifact, const Metadata& metadata) const {
-    check_values(artifact, "input", inputs_, input_rules(metadata.reading.canvas));
-    check_values(artifact, "output", outputs_, output_rules(metadata));
-  }
-
-  // canvases: uint8 [B, c, h, w], contiguous, on the CPU. All outputs, in the model's order.
+  // canvases: uint8 [B, c, h, w], contiguous, on the CPU. onnxruntime refuses other names, types and sizes
+  // than the model's.
   std::vector<at::Tensor> run(const at::Tensor& canvases, double score_threshold, double iou_threshold) {
     constexpr std::array kInputs{"images", "score_threshold", "iou_threshold"};
     std::array thresholds{static_cast<float>(score_threshold), static_cast<float>(iou_threshold)};
@@ -236,8 +128,12 @@ class Session : public std::enable_shared_from_this<Session> {
     const std::array inputs{
         Ort::Value::CreateTensor(memory_, pixels, canvases.numel(), shape.data(), shape.size()),
         scalar(thresholds[0]), scalar(thresholds[1])};
+    std::vector<const char*> names;
+    for (const std::string& output : outputs_) {
+      names.push_back(output.c_str());
+    }
     std::vector<Ort::Value> found = session_.Run(Ort::RunOptions(nullptr), kInputs.data(), inputs.data(),
-                                                 inputs.size(), output_names_.data(), output_names_.size());
+                                                 inputs.size(), names.data(), names.size());
     std::vector<at::Tensor> tensors;
     for (Ort::Value& value : found) {
       tensors.push_back(to_tensor(shared_from_this(), std::move(value)));
@@ -249,10 +145,7 @@ class Session : public std::enable_shared_from_this<Session> {
   Ort::Env environment_;
   Ort::Session session_;  // may be run from several threads
   Ort::MemoryInfo memory_;
-  Ort::AllocatorWithDefaultOptions allocator_;
-  std::vector<OnnxValue> inputs_;
-  std::vector<OnnxValue> outputs_;
-  std::vector<const char*> output_names_;
+  std::vector<std::string> outputs_;
 };
 
 }  // namespace
@@ -260,15 +153,13 @@ class Session : public std::enable_shared_from_this<Session> {
 DetectCode open_onnx_session(const fs::path& artifact, std::string_view model, const Metadata& metadata,
                              int threads) {
   const OrtApiBase& library = opened(artifact);
-  std::shared_ptr<Session> session;
   try {
-    session = std::make_shared<Session>(model, threads);
+    const auto session = std::make_shared<Session>(model, output_names(metadata), threads);
+    return [session](auto&&... arguments) { return session->run(arguments...); };
   } catch (const std::exception& error) {
     fail_artifact(artifact, std::string("cannot be loaded by onnxruntime ") + library.GetVersionString() +
                                 ":\n  " + error.what());
   }
-  session->check_contract(artifact, metadata);
-  return [session](auto&&... arguments) { return session->run(arguments...); };
 }
 
 std::optional<std::string> onnxruntime_version() {
