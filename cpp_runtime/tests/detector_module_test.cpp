@@ -137,6 +137,8 @@ TEST(LossValue, IsOneNumber) {
   expect_error<lensbox::ArtifactError>([&] { value({3}); },
                                        {"model.pt", "method loss must return one number, got Float [3]"});
   expect_error<lensbox::ArtifactError>([&] { value({0}); }, {"got Float [0]"});
+  expect_error<lensbox::ArtifactError>([&] { detector.gradient(at::ones({}), at::ones({1, 4})); },
+                                       {"method loss must return one number that has a gradient"});
 }
 
 TEST(RestorePoints, KeepsShapeAndType) {

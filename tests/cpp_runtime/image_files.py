@@ -1,6 +1,5 @@
 """Image files for tests: JPEG by Pillow, PNG by hand, because Pillow writes few of the kinds there are."""
 
-import random
 import struct
 from collections.abc import Iterator, Sequence
 
@@ -107,24 +106,6 @@ def with_luma_sampling(jpeg: bytes, factors: int) -> bytes:
     """The file with other sampling factors (0x21: two across, one down) of its first component."""
     at = max(jpeg.find(marker) for marker in (b"\xff\xc0\0\x11", b"\xff\xc2\0\x11")) + 11
     return jpeg[:at] + bytes([factors]) + jpeg[at + 1 :]
-
-
-def damaged(file: bytes, generator: random.Random) -> bytes:
-    """Some other bytes, some missing, some twice, or the end missing; the first bytes stay."""
-    changed = bytearray(file)
-    begin = generator.randrange(3, len(file))
-    end = min(len(file), begin + generator.randrange(1, 300))
-    match generator.randrange(5):
-        case 0:
-            del changed[begin:]
-        case 1:
-            del changed[begin:end]
-        case 2:
-            changed[begin:begin] = changed[begin:end]
-        case _:
-            for _ in range(generator.choice([1, 1, 2, 10])):
-                changed[generator.randrange(3, len(file))] ^= 1 << generator.randrange(8)
-    return bytes(changed)
 
 
 def flat_jpeg(width: int, height: int, scans: int) -> bytes:

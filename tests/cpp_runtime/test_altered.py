@@ -1,4 +1,4 @@
-"""The table of what comes of a file that is not as it should be, held by the C++ program."""
+"""The table of altered artifacts and their outcomes, checked with the C++ program."""
 
 import re
 from pathlib import Path
@@ -9,7 +9,7 @@ from cpp_runtime.running import Run
 
 
 @pytest.mark.parametrize("case", ALTERED)
-def test_the_outcome_is_that_of_the_table(case: str, run: Run, artifact: Path, tmp_path: Path) -> None:
+def test_outcome_of_an_altered_artifact(case: str, run: Run, artifact: Path, tmp_path: Path) -> None:
     altered = ALTERED[case]
     path = tmp_path / "altered.pt"
     altered.write(artifact.read_bytes(), path)

@@ -1,4 +1,4 @@
-"""bench: what its document holds. What the figures are is not asked here."""
+"""Check the structure of bench's document, not its figures."""
 
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ def assert_ordered(figures: dict[str, Any]) -> None:
     assert figures["images_per_s"] > 0
 
 
-def test_the_document(run: Run, artifact: Path) -> None:
+def test_document(run: Run, artifact: Path) -> None:
     result = run("bench", "--artifact", artifact, "--batch-sizes", "1,3", "--callers", "2", *QUICK)
     assert result.code == 0, result.stderr
     document = result.json()

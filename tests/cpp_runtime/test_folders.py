@@ -1,4 +1,4 @@
-"""detect of folders: which files are taken, in which order, and where their drawings go."""
+"""detect of folders: the files taken, and their order."""
 
 import json
 import os
@@ -27,7 +27,7 @@ def folder(tmp_path: Path) -> Path:
     return root
 
 
-def test_a_folder_stands_for_the_image_files_in_it(run: Run, artifact: Path, folder: Path) -> None:
+def test_takes_the_image_files_of_a_folder(run: Run, artifact: Path, folder: Path) -> None:
     result = run("detect", "--artifact", artifact, "--image", folder)
     assert result.code == 0, result.stderr
     images = result.json()["images"]
@@ -54,7 +54,7 @@ def test_a_folder_without_images(run: Run, artifact: Path, folder: Path) -> None
     assert bad["error"] in result.stderr
 
 
-def test_what_only_has_the_name_of_an_image_is_reported(run: Run, artifact: Path, folder: Path) -> None:
+def test_reports_files_with_an_image_name_that_are_not_images(run: Run, artifact: Path, folder: Path) -> None:
     (folder / "d.jpg").write_text("no image")
     (folder / "gone.png").symlink_to(folder / "nowhere")
     os.mkfifo(folder / "pipe.png")
@@ -77,7 +77,7 @@ def test_json_lines_are_the_entries(run: Run, artifact: Path, folder: Path, tmp_
     assert [json.loads(line) for line in result.stdout.splitlines()] == expected.json()["images"]
 
 
-def test_json_lines_are_not_held_back(start: Start, artifact: Path, tmp_path: Path) -> None:
+def test_json_lines_are_written_at_once(start: Start, artifact: Path, tmp_path: Path) -> None:
     photos = tmp_path / "photos"
     photos.mkdir()
     noise("RGB").save(photos / "0.png")
@@ -85,7 +85,7 @@ def test_json_lines_are_not_held_back(start: Start, artifact: Path, tmp_path: Pa
         (photos / f"{number}.png").symlink_to(photos / "0.png")
     with start("detect", "--artifact", artifact, "--json-lines", "--image", photos) as process:
         assert json.loads(process.stdout.readline())["file"] == str(photos / "0.png")
-        # Nobody reads on: that ends it, long before the last file, and is no failure.
+        # A closed stdout ends the program with 0, long before the last file.
         process.stdout.close()
         assert process.stderr.read() == b""
         assert process.wait(timeout=60) == 0

@@ -206,15 +206,6 @@ def test_a_project_may_contain_it(tmp_path: Path) -> None:
     assert "lensbox_runner" not in targets
 
 
-def test_every_function_of_a_header_is_exported() -> None:
-    """The first line of a function that a header declares and does not define begins with LENSBOX_API."""
-    others = ("inline", "template", "class", "struct", "enum", "constexpr", "namespace", "LENSBOX_API ")
-    for header in HEADERS.rglob("*.h"):
-        lines = header.read_text(encoding="utf-8").splitlines()
-        declared = [line for line in lines if re.match(r"[A-Za-z]", line) and "(" in line]
-        assert [line for line in declared if not line.startswith(others)] == [], header
-
-
 def test_the_simple_half_includes_no_other_library() -> None:
     own = {f"lensbox/{header.name}" for header in HEADERS.glob("*.h")} | {"lensbox/version.h"}
     for header in HEADERS.glob("*.h"):

@@ -1,4 +1,4 @@
-"""The program with standard streams other than a shell's."""
+"""The program with unusual standard streams: a full disk, closed pipes, sockets, non-blocking pipes."""
 
 import fcntl
 import os
@@ -29,7 +29,7 @@ def test_a_full_disk(start: Start, artifact: Path, command: str) -> None:
         assert finish(process) == (1, "lensbox_runner: cannot write to stdout: No space left on device\n")
 
 
-def test_a_document_that_nobody_reads_is_no_success(start: Start, artifact: Path) -> None:
+def test_fails_if_stdout_is_closed(start: Start, artifact: Path) -> None:
     """Run with SIGPIPE ignored, as in systemd's services; otherwise that signal ends the program."""
     reader, writer = os.pipe()
     os.close(reader)
@@ -39,7 +39,7 @@ def test_a_document_that_nobody_reads_is_no_success(start: Start, artifact: Path
         assert finish(process) == (1, "lensbox_runner: cannot write to stdout: Broken pipe\n")
 
 
-def test_a_slow_reader_of_a_stdout_that_does_not_block(start: Start, artifact: Path, tmp_path: Path) -> None:
+def test_waits_for_the_reader_of_a_non_blocking_stdout(start: Start, artifact: Path, tmp_path: Path) -> None:
     """Run with a non-blocking pipe, shared with a program that made it so."""
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
@@ -51,7 +51,7 @@ def test_a_slow_reader_of_a_stdout_that_does_not_block(start: Start, artifact: P
         start("detect", "--artifact", artifact, *FRAMES, stdin=stdin, stdout=writer) as process,
     ):
         os.close(writer)
-        # Not read before it is full, or the program has given up.
+        # Read once the pipe is full or the program has ended.
         poller = select.poll()
         poller.register(reader, 0)
         poller.poll(3000)
@@ -61,7 +61,7 @@ def test_a_slow_reader_of_a_stdout_that_does_not_block(start: Start, artifact: P
     assert len(lines) == 30
 
 
-def test_a_socket_for_stdout_that_is_closed(start: Start, artifact: Path) -> None:
+def test_a_closed_socket_for_stdout_ends_the_program(start: Start, artifact: Path) -> None:
     ours, theirs = socket.socketpair()
     with start("detect", "--artifact", artifact, *FRAMES, stdout=theirs) as process:
         theirs.close()

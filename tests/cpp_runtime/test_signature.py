@@ -31,15 +31,8 @@ def test_refuses_another_signature(case: str, run: Run, artifact: Path, tmp_path
     assert message in result.stderr
 
 
-def test_detect_checks_the_signature(run: Run, artifact: Path, tmp_path: Path) -> None:
-    path, key = write_signed(tmp_path, artifact.read_bytes(), None)
-    result = run("detect", "--image", "a.png", "--artifact", path, "--public-key", key)
-    assert (result.code, result.stdout) == (3, "")
-    assert "is not signed" in result.stderr
-
-
 @pytest.mark.parametrize("case", BAD_PUBLIC_KEYS)
-def test_what_is_no_public_key(case: str, run: Run, artifact: Path, tmp_path: Path) -> None:
+def test_refuses_a_malformed_public_key(case: str, run: Run, artifact: Path, tmp_path: Path) -> None:
     data = artifact.read_bytes()
     path, key = write_signed(tmp_path, data, signature_of(data))
     key.write_bytes(BAD_PUBLIC_KEYS[case])
@@ -48,7 +41,7 @@ def test_what_is_no_public_key(case: str, run: Run, artifact: Path, tmp_path: Pa
     assert "release.key.pub: must be a PEM file with an Ed25519 public key" in result.stderr
 
 
-def test_an_absent_public_key(run: Run, artifact: Path, tmp_path: Path) -> None:
+def test_refuses_an_absent_public_key(run: Run, artifact: Path, tmp_path: Path) -> None:
     for key, reason in ((tmp_path / "none.pub", "no such file"), (tmp_path, "not a file")):
         result = run("info", "--artifact", artifact, "--public-key", key)
         assert (result.code, result.stdout) == (3, "")

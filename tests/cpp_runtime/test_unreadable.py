@@ -1,4 +1,4 @@
-"""Files that their user may not read: the program says why."""
+"""Files without read permission: the message names the file and the reason."""
 
 import json
 import shutil

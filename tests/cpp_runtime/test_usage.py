@@ -51,13 +51,13 @@ def test_wrong_usage(run: Run, arguments: list[str], part: str) -> None:
     assert part in result.stderr
 
 
-def test_a_device_that_is_not_there(run: Run, artifact: Path) -> None:
+def test_refuses_an_unknown_device(run: Run, artifact: Path) -> None:
     result = run("selftest", "--artifact", artifact, "--device", "mps")
     assert (result.code, result.stdout) == (2, "")
     assert "device must be cpu, cuda, cuda:N or auto, got 'mps'" in result.stderr
 
 
-def test_an_option_that_is_not_there(run: Run) -> None:
+def test_names_an_unknown_option(run: Run) -> None:
     result = run("detect", *MODEL, "--image", "a.jpg", "--treshold", "1")
     assert (result.code, result.stdout) == (2, "")
     assert result.stderr == "lensbox_runner: there is no option --treshold (--help has all)\n"

@@ -15,7 +15,6 @@ import PIL.Image
 import pytest
 import runner_answers
 import torch
-from PIL.Image import Transpose
 from serve_process import running_service
 from torch import Tensor
 from waiting import PATIENCE
@@ -31,16 +30,6 @@ PHOTOS = [name.split(".")[0] for name in DRAWN_BOXES]
 # Low enough that more than the one clear face is compared.
 SCORE_THRESHOLD = 0.1
 IOU_THRESHOLD = 0.5
-# How an upright picture has to be turned to be stored with an orientation of EXIF.
-STORED_AS = {
-    2: Transpose.FLIP_LEFT_RIGHT,
-    3: Transpose.ROTATE_180,
-    4: Transpose.FLIP_TOP_BOTTOM,
-    5: Transpose.TRANSPOSE,
-    6: Transpose.ROTATE_90,  # counter-clockwise
-    7: Transpose.TRANSVERSE,
-    8: Transpose.ROTATE_270,
-}
 
 
 @dataclass(frozen=True)
@@ -216,55 +205,3 @@ def test_the_same_loss_everywhere(
         "http": client.post("/v1/loss", json=files).json()["loss"],
     }
     assert losses == {runtime: pytest.approx(expected, abs=1e-6) for runtime in losses}
-
-
-def kinds_of_files(photos: dict[str, Path], folder: Path) -> Iterator[Path]:
-    """The photographs in many kinds of files, JPEG files for each of the scales among them."""
-    for name in PHOTOS:
-        with PIL.Image.open(photos[f"{name}.png"]) as image:
-            picture = image.convert("RGB")
-        kinds: list[tuple[str, PIL.Image.Image, dict[str, Any]]] = [
-            (f"{factor}.jpg", picture.resize([round(factor * side) for side in picture.size]), {})
-            for factor in (0.5, 1, 2.03, 4.1, 8.6)
-        ]
-        large = picture.resize((1500, 1800))
-        for orientation in range(1, 9):
-            exif = PIL.Image.Exif()
-            exif[0x0112] = orientation
-            lying = large.transpose(STORED_AS[orientation]) if orientation > 1 else large
-            ending = "png" if orientation == 3 else "jpg"
-            kinds.append((f"orientation{orientation}.{ending}", lying, {"exif": exif}))
-        kinds += [
-            ("progressive.jpg", large, {"progressive": True}),
-            ("444.jpg", large, {"subsampling": 0}),
-            ("422.jpg", large, {"subsampling": 1}),
-            ("gray.jpg", large.convert("L"), {}),
-            ("cmyk.jpg", large.convert("CMYK"), {}),
-            ("palette.png", picture.quantize(64), {}),
-            ("alpha.png", picture.convert("RGBA"), {}),
-        ]
-        for ending, image, options in kinds:
-            path = folder / f"{name}-{ending}"
-            image.save(path, **options)
-            yield path
-
-
-@pytest.mark.exhaustive
-def test_files_of_every_kind_give_the_same_boxes(
-    device: str,
-    photos: dict[str, Path],
-    artifact: Artifact,
-    artifact_path: Path,
-    client: httpx.Client,
-    tmp_path: Path,
-) -> None:
-    files = list(kinds_of_files(photos, tmp_path))
-    for photo, of_runner in zip(files, ask_runner(artifact_path, files, device), strict=True):
-        expected = ask_torchscript(artifact, photo)
-        assert len(expected.scores) > 0, photo.name
-        for answer in (of_runner, ask_http(client, photo)):
-            if device == "cpu":
-                assert answer.boxes.equal(expected.boxes), photo.name
-                assert answer.scores.equal(expected.scores), photo.name
-            else:
-                assert_same(answer, expected, TOLERANCES[device])
