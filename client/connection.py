@@ -144,7 +144,7 @@ class Connection:
         if isinstance(error, httpx.TimeoutException):
             detail = f"{self._http.base_url} gave no answer within {self.timeout:g} seconds"
         else:
-            detail = f"{self._http.base_url} cannot be asked: {error or type(error).__name__}"
+            detail = f"{self._http.base_url} cannot be reached: {error or type(error).__name__}"
         return ServiceError(None, "no_answer", detail)
 
 

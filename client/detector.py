@@ -123,7 +123,7 @@ def artifact_detector(
     size = batch_size or largest_batch(artifact.device)
 
     def detect(files: Sequence[Path]) -> Results:
-        for result in artifact.file_detections(
+        for result in artifact.detect_files(
             files,
             size,
             decode_threads,
@@ -136,9 +136,10 @@ def artifact_detector(
             if isinstance(result, LensboxError):
                 yield result
                 continue
-            detections = detections_to_json(result.detections, artifact.classes)
-            # The same JSON as of a service, so that the results are the same.
-            yield ImageDetections.from_json({**result._asdict(), "detections": detections})
+            found = detections_to_json(result, artifact.classes)
+            # The JSON of a service, so that both kinds of detectors give the same results.
+            document = {"width": result.width, "height": result.height, "detections": found}
+            yield ImageDetections.from_json(document)
 
     return _described(detect, json.loads(artifact.metadata.to_json()), question)
 

@@ -13,16 +13,16 @@ Loss = Callable[[Tensor, Tensor], Tensor]
 
 
 class LossUnsupportedError(ValueError):
-    """The loss of this detector takes no weights, or has no gradient."""
+    """The detector's own loss takes no weights, or has no gradient."""
 
 
 @dataclass(frozen=True)
 class BoxPairs:
     """Predicted boxes, each with its target.
 
-    predictions: floating-point [P, 4], xyxy, of all images end to end. targets: [P, 4]; a target whose y2 is
-    0 is padding. sizes: the number of boxes of each image, at least 1; None if there is no batch dimension.
-    weights: [P], non-negative, 0 for padding; None if each target counts once.
+    predictions: floating-point [P, 4], xyxy, the boxes of all images one after another. targets: [P, 4]; a
+    target whose y2 is 0 is padding. sizes: number of boxes of each image; None if there is no batch
+    dimension. weights: [P], non-negative, 0 for padding; None if each target counts once.
     """
 
     predictions: Tensor
@@ -41,7 +41,7 @@ class BoxPairs:
         return len(self.sizes) * max(self.sizes, default=0) if self.sizes else len(self.predictions)
 
     def copied_to(self, device: torch.device) -> "BoxPairs":
-        """Return a copy on a device. Make it outside of inference mode if autograd is to take it."""
+        """Return a copy on a device. Autograd accepts only copies made outside of inference mode."""
         predictions, targets = (boxes.to(device, copy=True) for boxes in (self.predictions, self.targets))
         weights = None if self.weights is None else self.weights.to(device, copy=True)
         return BoxPairs(predictions, targets, self.sizes, weights)
@@ -57,8 +57,11 @@ class BoxPairs:
 
 
 class Losses(NamedTuple):
-    """loss: of all boxes together. per_image, of each image alone, and gradient, d loss / d predictions in
-    float64 [P, 4] on the CPU: None where they were not asked for."""
+    """The losses of BoxPairs; per_image and gradient are None unless requested.
+
+    loss: of all boxes. per_image: loss of each image. gradient: d loss / d predictions, float64 [P, 4] on the
+    CPU.
+    """
 
     loss: float
     per_image: list[float] | None
@@ -66,14 +69,14 @@ class Losses(NamedTuple):
 
 
 def _giou_loss(predictions: Tensor, targets: Tensor, weights: Tensor | None = None) -> Tensor:
-    # By way of torch, which has the operator since the artifact was loaded. Importing `lensbox.ops` loads its
-    # library, and whoever imports the runtime is to be able to report one that does not load.
+    # Not imported from `lensbox.ops`, whose import loads the op library: a program that imports the runtime
+    # must be able to report a library that does not load.
     loss: Tensor = torch.ops.lensbox.masked_giou_loss(predictions, targets, weights)
     return loss
 
 
 def is_giou_loss(loss: Loss, device: torch.device) -> bool:
-    """Return whether a loss equals `masked_giou_loss` to the bit for made-up boxes and padding."""
+    """Return whether a loss equals `masked_giou_loss` to the bit for random boxes and padding."""
     generator = torch.Generator().manual_seed(0)
     corners = 400 * torch.rand(5, 6, 2, 2, generator=generator) - 50
     boxes = torch.cat([corners.amin(dim=2), corners.amax(dim=2)], dim=-1).to(device)
@@ -81,22 +84,20 @@ def is_giou_loss(loss: Loss, device: torch.device) -> bool:
     targets[:, -1] = 0
     try:
         return float(loss(boxes, targets)) == float(_giou_loss(boxes, targets))
-    except (RuntimeError, ValueError):  # one that takes other boxes
+    except (RuntimeError, ValueError):  # a loss for another kind of boxes
         return False
 
 
 def losses(loss: Loss, is_giou: bool, pairs: BoxPairs, per_image: bool, gradient: bool) -> Losses:
-    """Return the losses of `pairs`, which are on the loss's device and may be changed.
+    """Return the losses of `pairs`, tensors on the loss's device. Call it outside of inference mode.
 
-    Call it outside of inference mode.
-
-    is_giou: whether `loss` is `masked_giou_loss`. With weights it is `sum(w * (1 - giou)) / max(sum(w), 1)`;
-    a loss of another kind takes none. Raises LossUnsupportedError for these, and for the gradient of a loss
-    that has none.
+    The function sets `requires_grad` of the predictions. is_giou: whether `loss` is `masked_giou_loss`; its
+    weighted value is `sum(w * (1 - giou)) / max(sum(w), 1)`. Raise LossUnsupportedError for weights of
+    another loss, and for the gradient of a loss without one.
     """
     if pairs.weights is not None and not is_giou:
         raise LossUnsupportedError(
-            "weights must be left out: the detector has a loss of its own, without them"
+            "weights must be left out: the detector has its own loss, which takes no weights"
         )
 
     def compute(part: BoxPairs) -> Tensor:
@@ -115,9 +116,9 @@ def losses(loss: Loss, is_giou: bool, pairs: BoxPairs, per_image: bool, gradient
 
 
 def _shaped(pairs: BoxPairs, is_giou: bool) -> tuple[Tensor, Tensor]:
-    """Return predictions and targets as a detector's loss takes them: [N, 4], or [B, M, 4] of images."""
+    """Return predictions and targets in the shape of a detector's loss: [N, 4], or [B, M, 4] for images."""
     if pairs.sizes is None or (pairs.is_ragged and is_giou):
-        # The GIoU loss is a mean over pairs, whichever image they are of: padding would add nothing to it.
+        # The GIoU loss is a mean over pairs, regardless of their images: it needs no padding.
         return pairs.predictions, pairs.targets
     if pairs.is_ragged:
         sizes = list(pairs.sizes)
@@ -132,6 +133,6 @@ def _shaped(pairs: BoxPairs, is_giou: bool) -> tuple[Tensor, Tensor]:
 
 def _gradient(value: Tensor, predictions: Tensor) -> Tensor:
     if not value.requires_grad:
-        raise LossUnsupportedError("gradient must be left out: the loss of this detector has none")
+        raise LossUnsupportedError("gradient must be left out: the detector's own loss has no gradient")
     (gradient,) = torch.autograd.grad(value, predictions)
     return gradient.double().cpu()

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 Thresholds = tuple[float, float]  # of score and IoU
-Found = tuple[Tensor, ...]  # boxes, scores, counts, and what else a detector gives for each detection
+Found = tuple[Tensor, ...]  # boxes, scores, counts, and further outputs
 
-# cuDNN and cuBLAS make their plans and workspaces in first calls, which no graph can hold.
+# Warm-up: cuDNN and cuBLAS create plans and workspaces in their first calls, which cannot be captured.
 _WARM_CALLS = 3
 
 _capturing = threading.Lock()  # torch can capture one graph at a time in a process
@@ -23,10 +23,9 @@ class _Graph(NamedTuple):
 
 
 class CapturedDetect:
-    """Graphs of a detector's `detect`, each for a batch size and for thresholds: those are numbers of the
-    host, and become part of a graph.
+    """CUDA graphs of a detector's `detect`, one per batch size and pair of thresholds.
 
-    Graphs share their memory, so one runs at a time, whichever thread or stream asks.
+    A graph holds the thresholds as constants. Graphs share their memory, so only one of them runs at a time.
     """
 
     def __init__(self, detect: Callable[[Tensor, float, float], Found], device: torch.device) -> None:
@@ -36,22 +35,22 @@ class CapturedDetect:
         # One stream for all captures: torch keeps memory apart by stream.
         self._stream = torch.cuda.Stream(device)
         self._pool = torch.cuda.graph_pool_handle()
-        self._free = torch.cuda.Event()  # when the graph that ran last has been read out
+        self._free = torch.cuda.Event()  # the outputs of the last graph have been copied
 
     def capture(self, canvas: Tensor, batch_sizes: Iterable[int], thresholds: Thresholds) -> None:
-        """Captures `detect` for batches of canvases like `canvas`, uint8 [c, h, w], on the device."""
+        """Capture `detect` for batches of canvases like `canvas`, uint8 [c, h, w], on the device."""
         with _capturing, self._lock, torch.cuda.device(canvas.device):
             graphs = dict(self._graphs.get(thresholds, {}))
-            # The largest first: the others fit into its memory.
+            # The largest batch first: smaller batches fit into its memory.
             for size in sorted(set(batch_sizes) - graphs.keys(), reverse=True):
                 graphs[size] = self._captured(canvas.repeat(size, 1, 1, 1), thresholds)
-            # Another dict each time: calls look through the old one without the lock.
+            # A new dict: calls read the old one without the lock.
             self._graphs[thresholds] = graphs
 
     def __call__(self, canvases: Tensor, thresholds: Thresholds) -> Found | None:
         """Return the detections in canvases on the device, or None if there is no graph for this batch size.
 
-        A batch is filled up to the next captured size. The results are the caller's own.
+        A batch is padded to the next captured size. The results are copies.
         """
         graphs = self._graphs.get(thresholds, {})
         size = canvases.shape[0] if canvases.dim() == 4 else 0
@@ -60,7 +59,7 @@ class CapturedDetect:
             return None
         graph, inputs, found = graphs[captured]
         if canvases.dtype != inputs.dtype or canvases.shape[1:] != inputs.shape[1:]:
-            return None  # for `detect` to complain about
+            return None  # `detect` raises the error
         with self._lock, torch.cuda.device(inputs.device):
             stream = torch.cuda.current_stream()
             stream.wait_event(self._free)
@@ -76,7 +75,7 @@ class CapturedDetect:
             for _ in range(_WARM_CALLS):
                 self._detect(canvases, *thresholds)
         graph = torch.cuda.CUDAGraph()
-        # Of this thread alone: others may use the GPU meanwhile. Waits for the device before it begins.
+        # thread_local: other threads may use the GPU meanwhile.
         with torch.cuda.graph(graph, self._pool, self._stream, capture_error_mode="thread_local"):
             found = self._detect(canvases, *thresholds)
         return _Graph(graph, canvases, found)

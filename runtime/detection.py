@@ -17,30 +17,24 @@ from lensbox.common.errors import ArtifactError
 class Detections:
     """The detections of one image, best first, on the CPU.
 
-    boxes: float32 [n, 4], xyxy in pixels of the original image; scores: float32 [n], 0..1. labels: int64 [n],
-    indices into the artifact's `classes`; None for a detector without classes. extras: by name,
-    [n, ...]; points in pixels of the original image.
+    boxes: float32 [n, 4], xyxy in pixels of the original image. scores: float32 [n], 0..1. labels: int64 [n],
+    indices into the artifact's `classes`; None for a detector without classes. extras: further outputs by
+    name, [n, ...]; points in pixels of the original image. width, height: size of the upright photograph in
+    pixels; 0 if unknown.
     """
 
     boxes: Tensor
     scores: Tensor
     labels: Tensor | None = None
     extras: Mapping[str, Tensor] = field(default_factory=dict)
-
-
-class FileDetections(NamedTuple):
-    """The detections of an image file; width, height: of the upright photograph at full size."""
-
-    width: int
-    height: int
-    detections: Detections
+    width: int = 0
+    height: int = 0
 
 
 class Fetched(NamedTuple):
-    """The outputs for a batch of images, on the CPU: of the K slots of image b, the first counts[b] are used.
+    """The outputs for a batch of B images, on the CPU. Image b uses the first counts[b] of its K slots.
 
-    boxes: float32 [B, K, 4]; scores: float32 [B, K]; counts: B numbers. further: the other outputs by name,
-    [B, K, ...], labels among them.
+    boxes: float32 [B, K, 4]. scores: float32 [B, K]. further: labels and other outputs by name, [B, K, ...].
     """
 
     boxes: NDArray[np.float32]
@@ -49,14 +43,17 @@ class Fetched(NamedTuple):
     further: Mapping[str, NDArray[Any]]
 
 
-def detections(fetched: Fetched) -> list[Detections]:
-    """Return the detections of each image of a batch."""
-    return [_used(fetched, (image, slice(count))) for image, count in enumerate(fetched.counts)]
+def detections(fetched: Fetched, sizes: Sequence[tuple[int, int]]) -> list[Detections]:
+    """Return the detections of each image of a batch. sizes: width and height of each photograph."""
+    return [
+        _at(fetched, (image, slice(count)), *size)
+        for image, (count, size) in enumerate(zip(fetched.counts, sizes, strict=True))
+    ]
 
 
 def batch_detections(fetched: Fetched) -> Detections:
     """Return the detections of all images of a batch, image by image."""
-    return _used(fetched, _used_slots(fetched.counts))
+    return _at(fetched, _used_slots(fetched.counts))
 
 
 def concatenate(found: Sequence[Detections]) -> Detections:
@@ -70,16 +67,16 @@ def concatenate(found: Sequence[Detections]) -> Detections:
     )
 
 
-def _used(fetched: Fetched, index: Any) -> Detections:
+def _at(fetched: Fetched, index: Any, width: int = 0, height: int = 0) -> Detections:
     """Return copies of the detections at an index into [B, K]: views would keep the whole batch in memory."""
 
-    def at(values: NDArray[Any]) -> Tensor:
-        # numpy copies without releasing the GIL, for which threads that decode images wait.
+    def copied(values: NDArray[Any]) -> Tensor:
+        # numpy copies without releasing the GIL, which the threads that decode images compete for.
         return torch.from_numpy(values[index].copy())
 
-    further = {name: at(values) for name, values in fetched.further.items()}
+    further = {name: copied(values) for name, values in fetched.further.items()}
     labels = further.pop("labels", None)
-    return Detections(at(fetched.boxes), at(fetched.scores), labels, further)
+    return Detections(copied(fetched.boxes), copied(fetched.scores), labels, further, width, height)
 
 
 def _used_slots(counts: list[int]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -94,7 +91,7 @@ def check_labels(labels: NDArray[np.int64], counts: list[int], classes: int) -> 
     wrong = counted[(counted < 0) | (counted >= classes)]
     if wrong.size:
         raise ArtifactError(
-            f"the detector must answer labels from 0 to {classes - 1}, as it has {classes} classes, "
+            f"the detector must return labels from 0 to {classes - 1}, as it has {classes} classes, "
             f"got {wrong[0]}"
         )
 
@@ -122,7 +119,7 @@ def detections_to_json(found: Detections, classes: Sequence[str]) -> list[dict[s
 def numbers_to_json(values: Tensor) -> list[Any]:
     """Return lists nested by shape; numbers that are not finite become null."""
     numbers: list[Any] = values.tolist()
-    # By numpy: each call of torch would give Python's lock away, and wait for it.
+    # numpy: each call of torch would release the GIL, and wait to get it back.
     is_finite = bool(np.isfinite(values.numpy()).all())
     return numbers if is_finite else [_without_nan(number) for number in numbers]
 

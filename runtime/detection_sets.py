@@ -2,8 +2,8 @@
 
 docs/artifact.md, "The self-test", states the rule: each detection needs a partner of the same label on the
 other side, within the limits, in any order. Detections without a partner are counted as exchanged if rounding
-explains them: they are near the score threshold, or near being suppressed. Exports know how many slots a
-detector has: where all are taken, the last detection takes the part of the score threshold.
+explains them: they are near the score threshold, or near being suppressed. If all slots of a detector are
+used, the lowest score is the threshold; only exports know the number of slots.
 
 Moving the edges of a box of w x h pixels by b pixels changes an IoU by about b / w + b / h, so the limit of
 the IoU grows by that much.
@@ -22,8 +22,8 @@ from lensbox.artifact.self_test import EXCHANGED_PART
 class Found(NamedTuple):
     """The detections in one picture, on the CPU.
 
-    boxes: float32 [n, 4]; scores: float32 [n]; labels: int64 [n], zeros for a detector without classes;
-    full: whether all slots are taken; extras: further outputs by name, [n, ...].
+    boxes: float32 [n, 4]. scores: float32 [n]. labels: int64 [n], zeros for a detector without classes.
+    full: whether all slots are used. extras: further outputs by name, [n, ...].
     """
 
     boxes: Tensor
@@ -34,10 +34,10 @@ class Found(NamedTuple):
 
 
 class Limits(NamedTuple):
-    """The greatest distance of partners.
+    """The largest differences between partners.
 
-    boxes: pixels; relative: part of a coordinate, allowed beside `boxes`; scores, iou: absolute; extras: the
-    largest difference by name, absolute. Extras without a limit are not compared.
+    boxes: in pixels. scores, iou: absolute. extras: absolute, by name; extras without a limit are not
+    compared. relative: fraction of a coordinate, added to `boxes`.
     """
 
     boxes: float
@@ -49,13 +49,13 @@ class Limits(NamedTuple):
 
 @dataclass
 class Difference:
-    """The distance of two sets of detections; several pictures add up.
+    """The differences of two sets of detections, summed over all pictures.
 
-    expected: number of expected detections. boxes: largest difference of each pair, in pixels; scores:
-    largest difference of all pairs. exchanged: number of detections without a partner, of both sides, that
-    rounding explains; unexplained_count: number of the others. unexplained: a sentence for each side of a
-    picture with unexplained ones. moved, score_moved: largest differences of expected detections without a
-    partner to the one of their label that overlaps them most, by an IoU above 0.5.
+    expected: number of expected detections. boxes: largest coordinate difference of each pair, in pixels.
+    scores: largest difference of all pairs. exchanged, unexplained_count: number of detections without a
+    partner, of both sides, that rounding explains and does not explain. unexplained: a sentence for each side
+    of a picture with unexplained detections. moved, score_moved: largest differences between an expected
+    detection without a partner and the detection of its label that overlaps it most, with an IoU above 0.5.
     """
 
     expected: int = 0
@@ -69,19 +69,19 @@ class Difference:
 
     @property
     def others(self) -> int:
-        """Number of detections without a partner, of both sides."""
+        """Return the number of detections without a partner, of both sides."""
         return self.exchanged + self.unexplained_count
 
     @property
     def allowed(self) -> int:
-        """Number of exchanged detections that a self-test allows."""
+        """Return the number of exchanged detections that a self-test allows."""
         return self.expected // EXCHANGED_PART
 
     def add(
         self, expected: Found, actual: Found, thresholds: tuple[float, float], limits: Limits, name: str
     ) -> None:
-        """Compare what two runtimes find in one picture, called `name`, at thresholds of score and IoU."""
-        from lensbox.ops import box_iou  # late: `lensbox info` reports an op library that cannot be opened
+        """Compare the detections of two runtimes in a picture. thresholds: of score and IoU."""
+        from lensbox.ops import box_iou  # late: `lensbox info` must report an op library that does not load
 
         self.expected += len(expected.scores)
         box = (expected.boxes[:, None] - actual.boxes).abs().amax(dim=2)
@@ -118,10 +118,7 @@ class Difference:
 
 
 def found_in(answer: Mapping[str, Tensor], slots: int | None, index: int = 0) -> Found:
-    """Return the detections of one canvas of a batch, on the CPU.
-
-    slots: the most detections that there can be in a canvas, None for any number.
-    """
+    """Return the detections of one canvas of a batch, on the CPU. slots: K; None if K varies."""
     count = int(answer["counts"][index])
     labels = answer.get("labels", torch.zeros_like(answer["scores"], dtype=torch.int64))
     boxes, scores, labels = (
@@ -133,7 +130,7 @@ def found_in(answer: Mapping[str, Tensor], slots: int | None, index: int = 0) ->
 
 
 def _match(expected: Found, actual: Found, limits: Limits) -> Tensor:
-    """Return which pairs are within the limits, bool [n, m]; NaN never is."""
+    """Return which pairs are within the limits, bool [n, m]; False for NaN."""
     box = (expected.boxes[:, None] - actual.boxes).abs()
     same = (box <= limits.boxes + limits.relative * expected.boxes.abs()[:, None]).all(dim=2)
     same &= (expected.scores[:, None] - actual.scores).abs() <= limits.scores
@@ -147,7 +144,7 @@ def _match(expected: Found, actual: Found, limits: Limits) -> Tensor:
 
 
 def _partners(distance: Tensor, same: Tensor) -> tuple[list[int], list[int]]:
-    """Return the indices of the partners on both sides: the nearest of all matching pairs first."""
+    """Return the indices of the partners on both sides, assigned greedily from the nearest pair on."""
     rows, columns = same.nonzero(as_tuple=True)
     order = distance[rows, columns].argsort(stable=True)
     partners: dict[int, int] = {}
@@ -181,8 +178,8 @@ def _explained(
 ) -> Tensor:
     """Return whether rounding explains that each detection is missing on the other side, bool [n].
 
-    overlap: IoU with the detections of the other side, [n, m]; others_paired: whether these have partners,
-    bool [m].
+    other: the detections of the other side. overlap: IoU with them, [n, m]. others_paired: whether they have
+    partners, bool [m].
     """
     least = float(other.scores.min()) if other.full else thresholds[0]
     at_threshold = found.scores <= least + limits.scores

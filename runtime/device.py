@@ -9,19 +9,18 @@ import torch
 from lensbox.artifact.metadata import Canvas
 from lensbox.common.errors import DeviceError
 
-# Shipped detector, two cores: a batch of 8 took 1.9 ms per image, a batch of 1 3.4 ms, a batch of 32 3.5 ms
-# (the data leaves the caches).
+# Shipped detector, two cores: batches of 8 took 1.9 ms per image, of 1 3.4 ms, of 32 (cache misses) 3.5 ms.
 _LARGEST_ON_CPU = 8
 LARGEST_ON_GPU = 64
-# Pixels of a batch of tiles: 128 canvases of 256 x 256, 20 of 640 x 640. A call of a compiled package costs
-# the CPU a millisecond, which is longer than a GPU needs for 64 canvases.
+# Pixels of a batch of tiles: 128 canvases of 256 x 256, 20 of 640 x 640. A call of a compiled package takes
+# 1 ms on the CPU, longer than a GPU needs for 64 canvases.
 _TILE_PIXELS_ON_GPU = 1 << 23
 
 
 def choose_device(name: str) -> torch.device:
     """Return the device of "cpu", "cuda", "cuda:1" or "auto".
 
-    Raises DeviceError for another name, and for a GPU that cannot be used.
+    Raise DeviceError for another name, and for a GPU that cannot be used.
     """
     device = named_device(name)
     if device.type == "cuda" and not torch.cuda.is_available():
@@ -41,7 +40,7 @@ def why_no_gpu() -> str:
 
 
 def named_device(name: str) -> torch.device:
-    """Return the same without checking that it is usable; "auto" is usable. Raises DeviceError."""
+    """Return the device of a name as `choose_device` does, but do not check a GPU. Raise DeviceError."""
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     if not re.fullmatch(r"cpu|cuda(:\d{1,3})?", name):
@@ -62,9 +61,9 @@ def tile_batch(device: torch.device, canvas: Canvas) -> int:
 
 
 class DeviceTimer:
-    """Time the calling thread's work on a device from here to `stop`.
+    """Time the calling thread's work on a device, from the constructor to `stop`.
 
-    On a GPU, events in the current stream do so without waiting for the device.
+    On a GPU the timer records events in the current stream, without waiting for the device.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -76,7 +75,7 @@ class DeviceTimer:
         self._ended = self._now()
 
     def seconds(self) -> float:
-        """Return the seconds. Waits for the GPU if it has not reached the end."""
+        """Return the seconds. Wait for the GPU if it has not reached the end."""
         if self._device.type != "cuda":
             return float(self._ended - self._begun)
         self._ended.synchronize()

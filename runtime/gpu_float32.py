@@ -13,10 +13,10 @@ _NEWER: tuple[Any, ...] = (_cudnn.conv, _cudnn.rnn, _cublas)
 
 
 class _Switches(NamedTuple):
-    """Those of both of torch's interfaces: some of its kernels read the older one, which raises where the two
-    disagree.
+    """The values of both of torch's interfaces: some kernels read the older one, which raises if they differ.
 
-    medium: products in bfloat16, where they may be. newer: `fp32_precision` of each of `_NEWER`.
+    convolutions, products: whether TF32 is allowed. medium: whether matrix products may use bfloat16. newer:
+    `fp32_precision` of each of `_NEWER`.
     """
 
     convolutions: bool
@@ -36,7 +36,7 @@ def _read_switches() -> _Switches:
 
 
 def _read_or(otherwise: bool, read: Callable[[], bool]) -> bool:
-    """Return the value of `read`, or `otherwise` in a process that has set only the newer interface."""
+    """Return the value of `read`, or `otherwise` if the process has set only the newer interface."""
     try:
         return read()
     except RuntimeError:
@@ -52,20 +52,20 @@ def _put_back(switches: _Switches) -> None:
 
 
 class _Turns:
-    """Calls that want the switches alike run together, others wait until those before them have ended."""
+    """A lock with two modes, full float32 and TF32: calls of one mode run together, and exclude the other."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
-        self._waiting = {False: 0, True: 0}  # for full float32, and for TF32
+        self._waiting = {False: 0, True: 0}  # number of waiting calls by mode
         self._running = 0
-        self._now = False  # what those that run want
+        self._now = False  # the mode of the running calls
         self._before: _Switches | None = None
 
     def begin(self, tf32: bool) -> None:
         with self._changed:
             self._waiting[tf32] += 1
             try:
-                # Whoever comes while others wait lets them go first, or they could wait for ever.
+                # A new call lets waiting calls of the other mode go first: no starvation.
                 self._changed.wait_for(
                     lambda: self._running == 0 or (self._now == tf32 and not self._waiting[not tf32])
                 )
@@ -75,7 +75,7 @@ class _Turns:
             if self._running == 1:
                 self._now = tf32
                 self._before = _read_switches()
-                # The older interface sets the newer one, too.
+                # Setting the older interface sets the newer one, too.
                 _cudnn.allow_tf32 = _cublas.allow_tf32 = tf32
 
     def end(self) -> None:
@@ -92,11 +92,11 @@ _turns = _Turns()
 
 @contextlib.contextmanager
 def gpu_float32(device: torch.device, tf32: bool) -> Iterator[None]:
-    """Around calls of an artifact's methods: full float32 on a GPU, or TF32 if the artifact was made for it.
+    """Compute in full float32 on a GPU within the context, or in TF32 if the artifact was made for it.
 
-    Tensor cores round what they multiply to TF32: where two boxes nearly tie, NMS may then keep another one
-    than on the CPU. torch's switches belong to the process: the first call sets them, the last one puts them
-    back, and calls that want them otherwise wait meanwhile. Not to be nested in one thread.
+    Tensor cores round factors to TF32; if two boxes nearly tie, NMS may then keep another box than on the
+    CPU. torch's switches belong to the process: the first call sets them, the last call restores them, and
+    calls with the other precision wait meanwhile. Do not nest calls in one thread: they would deadlock.
     """
     if device.type != "cuda":
         yield

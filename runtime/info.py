@@ -9,7 +9,7 @@ from lensbox.artifact.archive import ArtifactFile, open_file
 from lensbox.artifact.metadata import ArtifactMetadata
 from lensbox.common.machine import cpu_name, driver_version, package_version
 
-# Of the extras, the packages whose versions change results or speed.
+# Optional packages whose versions change results or speed.
 PACKAGES = ("numpy", "pillow", "simplejpeg", "onnxruntime", "fastapi", "uvicorn", "triton", "torchvision")
 VARIABLES = ("LENSBOX_OPS_LIBRARY", "CUDA_VISIBLE_DEVICES", "ATEN_CPU_CAPABILITY", "OMP_NUM_THREADS")
 
@@ -28,10 +28,10 @@ def report() -> list[tuple[str, str]]:
 
 
 def _torch() -> Iterator[tuple[str, str]]:
-    """torch, the op library, and the devices."""
+    """Yield torch, the op library, and the devices."""
     try:
         import torch
-    except Exception as error:  # a torch that cannot be imported is a finding
+    except Exception as error:  # the report names a torch that cannot be imported
         yield "torch", f"{package_version('torch')}, cannot be imported: {_in_a_line(error)}"
         return
     yield "torch", torch.__version__
@@ -43,7 +43,7 @@ def _torch() -> Iterator[tuple[str, str]]:
     try:
         yield from _devices()
     except Exception as error:
-        yield "GPU", f"cannot be asked: {_in_a_line(error)}"
+        yield "GPU", f"cannot be queried: {_in_a_line(error)}"
 
 
 def _op_library() -> Iterator[tuple[str, str]]:
@@ -65,7 +65,7 @@ def _devices() -> Iterator[tuple[str, str]]:
     import torch
 
     if not torch.cuda.is_available():
-        yield "GPU", f"none that torch can use (driver {driver_version()})"
+        yield "GPU", f"no usable GPU (driver {driver_version()})"
         return
     for index in range(torch.cuda.device_count()):
         found = torch.cuda.get_device_properties(index)
@@ -83,9 +83,9 @@ def _in_a_line(text: object) -> str:
 
 
 def describe_artifact(data: bytes, name: str) -> list[tuple[str, str]]:
-    """Return names and values that describe an artifact's file, in the order in which they are shown.
+    """Return names and values that describe an artifact's file, in the order of the report.
 
-    The code of the artifact does not run. Raises ArtifactError, which calls the file `name`.
+    The code of the artifact does not run. name: of the file, for messages. Raise ArtifactError.
     """
     file = open_file(data, name)
     metadata = file.metadata
@@ -97,7 +97,7 @@ def describe_artifact(data: bytes, name: str) -> list[tuple[str, str]]:
         ("weights", metadata.weights_sha256),
         ("written by", f"lensbox {metadata.lensbox_version}, torch {metadata.torch_version}"),
         *_answers(metadata),
-        ("operators", ", ".join(schema.split("(")[0] for schema in metadata.ops) or "none of a library's"),
+        ("operators", ", ".join(schema.split("(")[0] for schema in metadata.ops) or "none of an op library"),
         *_machine(metadata),
         *(("carries", f"{library.name} for {library.platform}") for library in metadata.libraries),
         ("self-test", f"{len(metadata.self_test.scores)} detections"),
@@ -108,14 +108,14 @@ def describe_artifact(data: bytes, name: str) -> list[tuple[str, str]]:
 def _format(file: ArtifactFile) -> str:
     kind = {
         "torchscript": "TorchScript",
-        "onnx": "ONNX (detect alone)",
-        "aoti": "AOTInductor package (detect alone, machine code)",
+        "onnx": "ONNX (only detect)",
+        "aoti": "AOTInductor package (only detect, machine code)",
     }[file.kind]
     return f"{kind}, metadata of format {file.metadata.format_version}"
 
 
 def _machine(metadata: ArtifactMetadata) -> Iterator[tuple[str, str]]:
-    """Yield the machine that machine code was compiled for."""
+    """Yield the machine for which a package was compiled."""
     if metadata.compiled is None:
         return
     made = metadata.compiled
@@ -125,7 +125,7 @@ def _machine(metadata: ArtifactMetadata) -> Iterator[tuple[str, str]]:
 
 
 def _answers(metadata: ArtifactMetadata) -> Iterator[tuple[str, str]]:
-    """Yield what the detector takes and finds."""
+    """Yield the inputs, thresholds and outputs of the detector."""
     canvas = metadata.canvas
     yield "canvas", f"{canvas.width} x {canvas.height}, {'gray' if canvas.channels == 1 else 'RGB'}"
     yield "photographs", f"orientation {metadata.reading.orientation}"
@@ -139,7 +139,7 @@ def _answers(metadata: ArtifactMetadata) -> Iterator[tuple[str, str]]:
 
 
 def _parity(metadata: ArtifactMetadata) -> Iterator[tuple[str, str]]:
-    """Yield how near the artifact came to the detector when it was exported."""
+    """Yield the differences between the artifact and the detector, measured at export."""
     for runtime, device in dict.fromkeys((row.runtime, row.device) for row in metadata.parity):
         rows = [row for row in metadata.parity if (row.runtime, row.device) == (runtime, device)]
         yield (

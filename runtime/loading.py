@@ -1,4 +1,4 @@
-"""Load an artifact, whatever its format. `lensbox.runtime.formats` has one module for each."""
+"""Load an artifact of any format. `lensbox.runtime.formats` has one module per format."""
 
 import logging
 from pathlib import Path
@@ -18,25 +18,24 @@ def load_artifact(
     *,
     public_key: str | Path | None = None,
 ) -> Artifact:
-    """Load an artifact onto a device: "cpu", "cuda", "cuda:1", or "auto" for the one that suits the file.
+    """Load an artifact onto a device: "cpu", "cuda", "cuda:1", or "auto" for the device that suits the file.
 
     Run its `self_test` before relying on it on a new machine.
 
-    A `.pt` or `.pt2` file is a program: it loads as `python file.py` runs, with all rights of the process.
+    A `.pt` or `.pt2` file is a program: it runs with all rights of the process, as `python file.py` does.
     Load such files only from people whose programs you would run. An ONNX file is data: it may hold operators
     of the ONNX standard only, and no external data.
 
-    public_key: a PEM file with an Ed25519 public key. The file must then be signed by the key's owner, in
-    PATH.sig (`lensbox sign`); nothing of the file is parsed before. Only then are op libraries opened that
-    the artifact carries. Needs the package cryptography (`lensbox[sign]`).
+    public_key: a PEM file with an Ed25519 public key. The key's owner must have signed the file, in PATH.sig
+    (`lensbox sign`); the signature is checked before the file is parsed. Op libraries in the artifact are
+    opened only with a valid signature. Needs the package cryptography (`lensbox[sign]`).
 
     An ONNX file runs on the CPU, in onnxruntime with as many threads as torch uses. A package of machine
-    code runs on the kind of device and processor, and with the minor version of torch, that it was compiled
-    for.
+    code needs the kind of device and processor, and the minor version of torch, for which it was compiled.
 
-    Raises ArtifactError, with the name of the file, if it is missing, damaged, not an artifact, of another
-    format version, not signed by the owner of `public_key`, or needs an operator that is not registered.
-    Raises DeviceError for a device that is missing, or that the file is not for.
+    Raise ArtifactError if the file is missing, damaged, not an artifact, of another format version, not
+    signed by the owner of `public_key`, or needs an operator that is not registered. Raise DeviceError for a
+    device that is missing or does not suit the file.
     """
     data = read_file(path)
     if public_key is not None:
@@ -54,13 +53,13 @@ def load_artifact_bytes(
     *,
     verified: bool = False,
 ) -> Artifact:
-    """Load an artifact from the content of its file; errors call it `name`.
+    """Load an artifact from the content of its file. Raise what `load_artifact` raises.
 
-    verified: whether its signature was checked; only then are op libraries opened that it carries. Raises
-    what `load_artifact` raises.
+    name: of the file, for messages. verified: whether its signature was checked; op libraries in the artifact
+    are opened only if it was.
     """
     file = open_file(data, name)
-    # Imported here, as these modules load the op library, whose errors the caller of this function reports.
+    # Imported here: these modules load the op library, and the caller of this function reports its errors.
     if file.kind == "onnx":
         from lensbox.runtime.formats.onnx import load_onnx
 

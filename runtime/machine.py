@@ -11,8 +11,8 @@ from lensbox.artifact.metadata import Compiled
 from lensbox.common.errors import ArtifactError, DeviceError
 from lensbox.runtime.device import choose_device
 
-# Of all that Linux lists, what a compiler makes use of unasked: code for one processor ends with an illegal
-# instruction on another.
+# The processor features, as Linux names them, that a compiler uses with `-march=native`: code that needs a
+# missing one ends with an illegal instruction.
 _INSTRUCTIONS = re.compile(
     r"s?sse.*|avx.*|amx.*|fma.*|f16c|bmi[12]|abm|popcnt|movbe|v?aes|v?pclmulqdq|gfni|sha.*|sm[34]|xop|tbm"
     r"|asimd.*|sve.*|sme(?!p$).*|fphp|atomics|crc32|pmull|i8mm|bf16|i?lrcpc|jscvt|fcma|flagm2?|frint",  # ARM
@@ -21,7 +21,7 @@ _INSTRUCTIONS = re.compile(
 
 
 def this_machine(device: torch.device) -> Compiled:
-    """Return the machine that this process compiles code for."""
+    """Return the machine for which this process compiles code."""
     return Compiled(
         "cuda" if device.type == "cuda" else "cpu",
         torch.__version__.split("+")[0],
@@ -32,7 +32,7 @@ def this_machine(device: torch.device) -> Compiled:
 
 
 def this_cpu_features() -> tuple[str, ...]:
-    """Return the features of this processor by Linux, sorted; nothing without /proc/cpuinfo."""
+    """Return the features of this processor as Linux names them, sorted; () without /proc/cpuinfo."""
     try:
         text = Path("/proc/cpuinfo").read_text(encoding="ascii", errors="replace")
     except OSError:
@@ -52,8 +52,10 @@ def minor_version(version: str) -> str:
 
 
 def require_machine(name: str, compiled: Compiled, device: torch.device) -> None:
-    """Raise ArtifactError, naming the file, if its code is not for this torch, system, processor and GPU;
-    DeviceError where it is for a device of another kind than `device`."""
+    """Raise ArtifactError if machine code was compiled for another torch, system, processor or GPU.
+
+    name: of the file, for messages. Raise DeviceError if the code is for another kind of device.
+    """
     made = f"{name} was compiled for"
     again = "export the detector again, on a machine like this one"
     if minor_version(compiled.torch_version) != minor_version(torch.__version__):
@@ -69,7 +71,7 @@ def require_machine(name: str, compiled: Compiled, device: torch.device) -> None
         raise ArtifactError(f"{made} a processor with {', '.join(lacking)}, which this one lacks: {again}")
     if compiled.device == "cuda" and _gpu_architecture(device) != compiled.gpu_architecture:
         raise ArtifactError(
-            f"{made} a GPU of architecture {compiled.gpu_architecture}; that of {device} is "
+            f"{made} a GPU of architecture {compiled.gpu_architecture}; {device} has "
             f"{_gpu_architecture(device)}: {again}"
         )
 

@@ -1,4 +1,4 @@
-"""The operators that an artifact calls, and the op libraries that it may carry for them."""
+"""The operators that an artifact calls, and the op libraries that it may carry."""
 
 import hashlib
 import tempfile
@@ -13,28 +13,28 @@ from lensbox.common.errors import ArtifactError
 from lensbox.runtime.machine import minor_version, this_platform
 
 _opening = threading.Lock()
-_owners: dict[str, Library] = {}  # by operator: the library of an artifact that registered it
+_owners: dict[str, Library] = {}  # by operator: the carried library that registered it
 
 
 def require_ops(artifact: str, needed: Sequence[str]) -> None:
-    """Raise ArtifactError, naming the artifact, unless each schema of `needed` is registered.
+    """Raise ArtifactError unless each schema of `needed` is registered. artifact: its name, for messages.
 
-    A registered schema may have more arguments than the needed one, if they have defaults. Loads the op
-    library of `lensbox.ops`, and raises what that raises (OpLibraryError).
+    A registered schema may have more arguments than the needed one, if they have defaults. Load the op
+    library of `lensbox.ops`; raise OpLibraryError if it does not load.
     """
-    # Imported here, so that a program that imports the runtime can report a library that does not load.
+    # Imported here: a program that imports the runtime must be able to report a library that does not load.
     import lensbox.ops
 
     for schema in needed:
         registered = registered_schemas(op_name(schema))
         if not registered:
             raise ArtifactError(
-                f"{artifact} needs the operator {schema}, which is not registered: load the library that has "
-                f"it (torch.ops.load_library) before the artifact; {lensbox.ops.library_path()} is loaded"
+                f"{artifact} needs the operator {schema}, which is not registered: load its library with "
+                f"torch.ops.load_library before the artifact; {lensbox.ops.library_path()} is loaded"
             )
         try:
             fits = any(schema_accepts(candidate, schema) for candidate in registered)
-        except Exception as error:  # torch's parser of schemas raises several kinds
+        except Exception as error:  # torch's parser raises several types
             raise ArtifactError(
                 f"{artifact} needs the operator {schema}, which torch cannot read: {error}"
             ) from error
@@ -51,12 +51,12 @@ def op_name(schema: str) -> str:
 
 
 def registered_schemas(op_name: str) -> "list[torch._C.FunctionSchema]":
-    """Return the schemas of every overload that this process knows of an operator such as 'lensbox::giou'."""
+    """Return the registered schemas of every overload of an operator such as 'lensbox::giou'."""
     return list(torch._C._jit_get_schemas_for_operator(op_name))
 
 
 def schema_accepts(schema: "torch._C.FunctionSchema", wanted: str) -> bool:
-    """Return whether a call of the schema `wanted` is valid for `schema`, which may have more defaults."""
+    """Return whether a call for the schema `wanted` is valid for `schema`, which may have more defaults."""
     parsed = torch._C.parse_schema(wanted)
     return bool(schema.is_backward_compatible_with(parsed))  # type: ignore[attr-defined]  # (not in the stub)
 
@@ -64,14 +64,13 @@ def schema_accepts(schema: "torch._C.FunctionSchema", wanted: str) -> bool:
 def load_carried_libraries(
     artifact: str, libraries: Sequence[Library], contents: Mapping[str, bytes], needed: Sequence[str]
 ) -> None:
-    """Open the libraries that an artifact carries, unless the process has all operators already.
+    """Open the libraries in an artifact, unless the process has all operators already.
 
-    contents: by name. needed: the schemas of the artifact's operators. Raises ArtifactError, naming the
-    artifact, if one is missing, has another hash than it should, was built for another platform or torch, is
-    refused by the linker, or would register operators that the process has.
+    artifact: its name, for messages. contents: libraries by name. needed: schemas of the artifact's
+    operators. Raise ArtifactError if a library is missing, has another hash, was built for another platform
+    or torch, is rejected by the linker, or would register operators a second time.
     """
-    # Imported here, so that a program that imports the runtime can report a library that does not load.
-    import lensbox.ops  # noqa: F401 (registers its operators)
+    import lensbox.ops  # noqa: F401 (late, as in `require_ops`; registers its operators)
 
     with _opening:
         _refuse_others(artifact, libraries, needed)
@@ -127,14 +126,14 @@ def _checked(artifact: str, library: Library, contents: Mapping[str, bytes]) -> 
 
 
 def _open(artifact: str, library: Library, content: bytes) -> None:
-    # In a folder that no one else can write; the linker needs the file no longer than while it opens it.
+    # A private folder; the linker needs the file only while it opens it.
     with tempfile.TemporaryDirectory(prefix="lensbox-") as folder:
         path = Path(folder) / library.name
         path.write_bytes(content)
         try:
             torch.ops.load_library(path)
         except OSError as error:
-            # torch 2.13 wraps the linker's message in one of its own that only names the path.
+            # torch 2.13 wraps the linker's message in an error that only names the path.
             raise ArtifactError(
                 f"{artifact} carries {library.name}, which cannot be opened: {error.__cause__ or error}"
             ) from error

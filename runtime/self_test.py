@@ -1,7 +1,4 @@
-"""Run the self-test that travels with an artifact.
-
-docs/artifact.md, "The self-test", states what a runtime computes and how it compares.
-"""
+"""Run the self-test in an artifact, as docs/artifact.md, "The self-test", defines it."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -16,9 +13,9 @@ from lensbox.runtime.detection_sets import Difference, Found, Limits, found_in
 class SelfTestReport:
     """Result of a self-test.
 
-    max_box_error: largest difference of a coordinate, in pixels; max_score_error, loss_error: absolute. Where
-    the detections fail, these count `moved` and `score_moved` of `Difference`, too.
-    exchanged: number of detections that come or go by rounding; see `Difference`.
+    max_box_error: largest difference of a coordinate, in pixels. max_score_error, loss_error: absolute. If
+    the detections fail, the first two include `moved` and `score_moved` of `Difference`. exchanged: see
+    `Difference`.
     """
 
     passed: bool
@@ -31,10 +28,7 @@ class SelfTestReport:
 
 @torch.inference_mode()
 def run_self_test(module: Any, test: SelfTest, device: torch.device) -> SelfTestReport:
-    """Run the self-test on a detector, eager or scripted, on `device`.
-
-    module: has the methods of an artifact; a `loss` of None is not tested.
-    """
+    """Run a self-test on `device`. module: has the methods of an artifact; a `loss` of None is not tested."""
     loss_error = 0.0
     if module.loss is not None:
         loss = float(module.loss(test.loss_predictions.to(device), test.loss_targets.to(device)))
@@ -74,7 +68,7 @@ def run_self_test(module: Any, test: SelfTest, device: torch.device) -> SelfTest
 
 
 def _find(module: Any, test: SelfTest, device: torch.device) -> Found:
-    """Return the detections of a module in the picture, in its pixels."""
+    """Return a module's detections in the picture of the test, in pixels of the picture."""
     canvases, geometry = module.preprocess([test.image.to(device)])
     thresholds = test.score_threshold, test.iou_threshold
     if test.labels is not None or test.extras:

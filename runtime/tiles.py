@@ -1,16 +1,17 @@
-"""Tiles: detect small things in large photographs by many overlapping windows.
+"""Tiles: detect small objects in large photographs with overlapping windows.
 
-The rule, which C++ repeats:
+The rule, which C++ implements too:
 
-1. Tiles have the proportions of the canvas and `size` pixels on their longer side. Along each axis, as few
-   tiles as possible cover the photograph with at least the overlap, evenly spaced. Things larger than a tile
-   come from the whole photograph, which is one more view.
-2. A box is cut if it comes within 1/64 of a tile's side of an edge of the tile that is no edge of the
+1. Tiles have the aspect ratio of the canvas and `size` pixels on their longer side. Along each axis, as few
+   tiles as possible cover the photograph with at least the overlap, evenly spaced. The whole photograph is
+   one more view, for objects larger than a tile.
+2. A box is cut if it lies within 1/64 of a tile's side of an edge of the tile that is not an edge of the
    photograph. A cut box is dropped if a larger box of the same class, with at least half of its score, covers
    more than half of it (intersection over the smaller box).
 3. `padded_nms` merges the remaining boxes by IoU.
 """
 
+import dataclasses
 import math
 from collections.abc import Sequence
 
@@ -28,17 +29,17 @@ from lensbox.runtime.images.photo import Photo
 Window = tuple[int, int, int, int]
 
 MAX_TILES = 4096
-_LARGEST_SIZE = 1 << 31  # no photograph is larger; the product with a side of the canvas fits into 64 bits
+_LARGEST_SIZE = 1 << 31  # larger than any photograph; the product with a canvas side fits into 64 bits
 _CUT_MARGIN = 1 / 64
 _COVERED = 0.5
-_SCORE = 0.5  # a weak box of the whole photograph must not replace a part that was found clearly
-_GROUP = 64  # cut boxes compared at once: fewer cost more calls, more have more boxes near them
+_SCORE = 0.5  # a weak box of the whole photograph must not replace a part with a high score
+_GROUP = 64  # cut boxes compared at once: small groups cost calls, large groups have more boxes near them
 
 
 def tile_windows(width: int, height: int, canvas: Canvas, spec: TileSpec) -> list[Window]:
-    """Return the windows x1, y1, x2, y2 of a photograph: the whole one first, if asked for, then row by row.
+    """Return the windows x1, y1, x2, y2 of a photograph: the whole one first if requested, then row by row.
 
-    A photograph that fits into one tile has one window. Raises InputError for more than MAX_TILES tiles.
+    A photograph that fits into one tile has one window. Raise InputError for more than MAX_TILES tiles.
     """
     longer = max(canvas.width, canvas.height)
     size = min(spec.size or longer, _LARGEST_SIZE)
@@ -66,7 +67,7 @@ def require_whole(photo: Photo) -> None:
 
 
 def views_of(photo: Photo, windows: Sequence[Window]) -> list[Photo]:
-    """Return the parts of a photograph, without a copy. Raises ValueError unless the photograph is whole."""
+    """Return the parts of a photograph, without a copy. Raise ValueError unless the photograph is whole."""
     require_whole(photo)
     cut = zip(windows, cut_windows(photo.pixels, windows), strict=True)
     return [Photo(pixels, photo.width, photo.height, window) for window, pixels in cut]
@@ -76,7 +77,7 @@ def cut_windows(pixels: Tensor, windows: Sequence[Window]) -> list[Tensor]:
     """Return views of pixels, [C, H, W], without a copy."""
     channels, (plane, row, column) = pixels.shape[0], pixels.stride()
     first = pixels.storage_offset()
-    # One call of torch a window, where slices take two.
+    # as_strided is one call of torch per window; slices are two.
     return [
         pixels.as_strided((channels, y2 - y1, x2 - x1), (plane, row, column), first + y1 * row + x1 * column)
         for x1, y1, x2, y2 in windows
@@ -96,7 +97,7 @@ def merge_tiles(
     found: the detections in all windows, the first counts[0] of them in windows[0], and so on.
     """
     if len(windows) == 1:
-        return found
+        return dataclasses.replace(found, width=width, height=height)
     boxes, scores, labels = found.boxes, found.scores, found.labels
     is_cut = _is_cut(boxes.numpy(), counts, windows, width, height)
     covered = _is_covered(boxes.numpy(), scores.numpy(), is_cut, None if labels is None else labels.numpy())
@@ -113,11 +114,13 @@ def merge_tiles(
         scores[kept],
         None if labels is None else labels[kept],
         {name: values[kept] for name, values in found.extras.items()},
+        width,
+        height,
     )
 
 
 def _spans(length: int, side: int, overlap: float) -> list[tuple[int, int]]:
-    """Return first and last pixel of each tile along an axis: evenly spaced, with at least this overlap."""
+    """Return begin and end of each tile along an axis: evenly spaced, with at least this overlap."""
     if length <= side:
         return [(0, length)]
     gaps = math.ceil((length - side) / max(1, math.floor(side * (1 - overlap))))
@@ -125,13 +128,13 @@ def _spans(length: int, side: int, overlap: float) -> list[tuple[int, int]]:
     return [(start, start + side) for start in starts]
 
 
-# In numpy: torch would divide these small arrays among threads, whose start takes milliseconds on many cores.
+# numpy: torch would split these small arrays among threads, whose start takes milliseconds on many cores.
 
 
 def _is_cut(
     boxes: NDArray[np.float32], counts: Sequence[int], windows: Sequence[Window], width: int, height: int
 ) -> NDArray[np.bool_]:
-    """Return which boxes, [N, 4], an edge of their window cuts. counts: number of boxes of each window."""
+    """Return whether an edge of its window cuts each box, [N, 4]. counts: number of boxes of each window."""
     edges = np.array(windows, np.float64)
     margins = (edges[:, 2:] - edges[:, :2]) * _CUT_MARGIN
     first = np.where(edges[:, :2] <= 0, -np.inf, edges[:, :2] + margins).astype(np.float32)
@@ -147,9 +150,9 @@ def _is_covered(
     is_cut: NDArray[np.bool_],
     labels: NDArray[np.int64] | None,
 ) -> NDArray[np.bool_]:
-    """Return which cut boxes a larger box, with at least half of the score, covers by more than half.
+    """Return whether each box is cut, and more than half covered by a larger box with half of its score.
 
-    Boxes are in the order of their windows, so that a group of cut boxes is compared only with boxes near it.
+    Boxes are in the order of their windows, so a group of cut boxes is compared only with boxes near it.
     """
     x1, y1, x2, y2 = boxes.T.copy()
     areas = (x2 - x1) * (y2 - y1)

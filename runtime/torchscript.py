@@ -11,11 +11,10 @@ import torch
 def quiet_torchscript() -> Iterator[None]:
     """Silence torch's warnings that TorchScript is deprecated, or not supported on Python 3.14 and later.
 
-    torch gives them for every call into torch.jit: as DeprecationWarning up to 2.13, as FutureWarning from
-    2.14 on. Lensbox uses TorchScript knowingly: C++ programs without Python load it.
+    Every call of torch.jit warns: with DeprecationWarning up to torch 2.13, with FutureWarning from 2.14 on.
+    Lensbox uses TorchScript on purpose: C++ programs load it without Python.
 
-    Not thread-safe, as Python's warning filters are shared by all threads: load artifacts before threads are
-    started, or in one of them.
+    Not thread-safe: all threads share Python's warning filters. Load artifacts in one thread.
     """
     with warnings.catch_warnings():
         for category in (DeprecationWarning, FutureWarning):
@@ -25,11 +24,11 @@ def quiet_torchscript() -> Iterator[None]:
 
 @contextlib.contextmanager
 def torchscript_call() -> Iterator[None]:
-    """Around every call of an artifact's methods: no gradients, no compilation, plain errors.
+    """Call an artifact's methods within this context: no gradients, no compilation, plain errors.
 
-    torch's profiling executor would watch the first call, compile in the second, and on a GPU again for every
-    new batch size, for seconds: requests wait meanwhile. Without it the graph runs as it was exported, from
-    the first call on. The switch belongs to the thread, so it is set for each call.
+    torch's profiling executor would profile the first call, compile in the second, and on a GPU compile again
+    for every new batch size; requests would wait for seconds. Without it the graph runs as exported. The
+    switch belongs to the thread, so each call sets it.
     """
     unoptimized = torch.jit.optimized_execution(False)  # type: ignore[attr-defined] # not in its __all__
     with torch.inference_mode(), unoptimized, _plain_errors():
@@ -38,7 +37,7 @@ def torchscript_call() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _plain_errors() -> Iterator[None]:
-    """Turns an exception raised inside TorchScript, with its compiler-style traceback, into a ValueError."""
+    """Convert an exception from TorchScript, with its compiler-style traceback, to a ValueError."""
     try:
         yield
     except torch.jit.Error as error:

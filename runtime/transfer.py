@@ -1,6 +1,6 @@
-"""Between the CPU and a GPU in as few copies as possible: each costs more than its bytes.
+"""Copy tensors between the CPU and a GPU in as few copies as possible: the latency of a copy dominates.
 
-Calls of torch are few, too: in each it gives Python's lock away, and threads that decode images want it.
+Calls of torch are few, too: each one releases Python's lock, for which threads that decode images compete.
 """
 
 import math
@@ -17,16 +17,16 @@ _LARGE = 4 << 20  # bytes from which torch copies faster: with 16 threads 9 MiB 
 
 
 def to_device(tensors: list[Tensor], device: torch.device) -> list[Tensor]:
-    """Return the same tensors on a device.
+    """Return the tensors on a device.
 
-    On a GPU those from the CPU come in one copy, from one buffer in pinned memory, without waiting for it. An
-    image [C, H, W] over interleaved memory stays interleaved.
+    Tensors from the CPU are copied to a GPU in one asynchronous copy from a buffer in pinned memory. An image
+    [C, H, W] in interleaved memory stays interleaved.
     """
     if device.type != "cuda" or all(tensor.is_cuda for tensor in tensors):
         return [tensor.to(device) for tensor in tensors]
     moved = [tensor for tensor in tensors if not tensor.is_cuda]
     layouts = [_layout(tensor) for tensor in moved]
-    # torch keeps pinned memory for later calls, and reuses it only once the copy is over.
+    # torch caches pinned memory, and reuses it only after the copy has ended.
     staging = torch.empty(sum(layout.size for layout in layouts), dtype=torch.uint8, pin_memory=True)
     _fill(staging, moved, layouts)
     on_device = _views(staging.to(device, non_blocking=True), layouts)
@@ -72,7 +72,7 @@ def _fill(buffer: Tensor, tensors: list[Tensor], layouts: list[_Layout]) -> None
 
 
 def _views(buffer: Tensor, layouts: list[_Layout]) -> list[Tensor]:
-    """The tensors that lie in a buffer of bytes, one behind the other; in one call where they are alike."""
+    """Return the tensors in a buffer of bytes. Consecutive tensors of one layout take one call of torch."""
     views: list[Tensor] = []
     begin = 0
     for (dtype, shape, strides, size), alike in groupby(layouts):

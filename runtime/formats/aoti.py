@@ -18,15 +18,15 @@ from lensbox.runtime.formats.detect_only import by_name, detect_only_artifact
 from lensbox.runtime.machine import require_machine
 from lensbox.runtime.op_library import require_ops
 
-# Of the CPU; further calls wait for one of them. They share the weights.
+# Concurrent calls on the CPU, which share the weights; further calls wait.
 _MAX_CALLS = 8
 
 
 def load_package(file: ArtifactFile, device_name: str) -> Artifact:
-    """Load a package, whose code runs meanwhile. device_name: "auto" for the device of the package.
+    """Load a package; loading runs its code. device_name: "auto" for the device of the package.
 
-    Raises ArtifactError if the package was compiled for another machine or torch, or an operator is missing;
-    DeviceError for another kind of device than its own.
+    Raise ArtifactError if the package was compiled for another machine or torch, or an operator is missing;
+    DeviceError for another kind of device than the package's.
     """
     compiled = file.metadata.compiled
     assert compiled is not None  # `open_file` checks it
@@ -38,15 +38,17 @@ def load_package(file: ArtifactFile, device_name: str) -> Artifact:
 
 
 class AotiModel:
-    """Compiled `detect`; `run` may be called from several threads at once.
+    """Compiled `detect`. `run` is thread-safe.
 
-    On a GPU it runs without AOTInductor's own bookkeeping, which asks for events of earlier runs, and that
-    cannot be captured in a CUDA graph; calls are launched one after another instead.
+    On a GPU the loader runs in single-threaded mode, with a lock around each call: in its other mode it
+    queries events of earlier runs, which cannot be captured in a CUDA graph.
     """
 
     def __init__(self, data: bytes, name: str, device: torch.device, outputs: Sequence[str]) -> None:
-        """data: the whole package; the loader reads files alone, so it is written to a folder that no one
-        else can read, and removed. outputs: their names, in the order of the code. Raises ArtifactError."""
+        """Write the package to a private temporary folder, as the loader reads only files, and load it.
+
+        outputs: names of the outputs, in the order of the code. Raise ArtifactError.
+        """
         self._outputs = tuple(outputs)
         self._device = device
         single = device.type == "cuda"
@@ -58,7 +60,7 @@ class AotiModel:
             calls = 1 if single else min(_MAX_CALLS, os.cpu_count() or 1)
             try:
                 self._loader = torch._C._aoti.AOTIModelPackageLoader(str(path), MODEL, single, calls, index)
-            except Exception as error:  # of the linker, and torch's own
+            except Exception as error:  # the linker's and torch's errors have no common base
                 raise ArtifactError(
                     f"{name} cannot be loaded on {device} by torch {torch.__version__}: {error}"
                 ) from error
@@ -66,7 +68,7 @@ class AotiModel:
     def run(self, images: Tensor, score_threshold: float, iou_threshold: float) -> Mapping[str, Tensor]:
         """Return the outputs by name. images: uint8 [B, c, h, w], contiguous, on the device, with B >= 1.
 
-        The code itself checks nothing. Raises ArtifactError if it gives not as many outputs as it should.
+        The compiled code checks nothing. Raise ArtifactError for another number of outputs.
         """
         thresholds = [torch.tensor(value, dtype=torch.float64) for value in (score_threshold, iou_threshold)]
         with self._turn:

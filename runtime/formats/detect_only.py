@@ -1,4 +1,4 @@
-"""Artifacts whose files compute `detect` alone: ONNX models and machine code."""
+"""Artifacts whose files hold only `detect`: ONNX models and machine code."""
 
 from collections.abc import Callable, Mapping, Sequence
 
@@ -10,22 +10,22 @@ from lensbox.common.errors import ArtifactError
 from lensbox.ops.canvas import cut_into_batches, fit_to_canvases, restore_boxes, restore_points
 from lensbox.runtime.artifact import Artifact
 
-# Canvases, uint8 [B, c, h, w] on the device, contiguous, with B from 1, and thresholds of scores and IoU, to
-# outputs by name.
+# Compute the outputs by name. Arguments: canvases, uint8 [B, c, h, w] on the device, contiguous, with B >= 1;
+# thresholds of score and IoU.
 Run = Callable[[Tensor, float, float], Mapping[str, Tensor]]
 
 
 class DetectOnlyMethods:
-    """The methods of the newest format: `detect` is the file's, the others are Lensbox's own functions.
+    """The methods of an artifact: `detect` of the file, and Lensbox's own functions for the other methods.
 
-    They are those that `lensbox export` gives to a detector that brings none itself.
+    `lensbox export` adds the same functions to a detector without its own methods.
     """
 
     def __init__(
         self, run: Run, canvas: Canvas, device: torch.device, has_loss: bool = True, batch: int | None = None
     ) -> None:
-        """has_loss: not where the detector has one of its own, which lies in its TorchScript artifact.
-        batch: the one size of batches that `run` takes; None for any."""
+        """has_loss: False if the detector has its own loss, which only its TorchScript artifact holds.
+        batch: the only batch size of `run`; None for any."""
         self._run = in_batches(run, batch)
         self._canvas = canvas
         self._device = device
@@ -38,14 +38,14 @@ class DetectOnlyMethods:
     def detect(
         self, images: Tensor, score_threshold: float, iou_threshold: float
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Boxes, scores and counts. Raises ValueError for other canvases than the detector's."""
+        """Return boxes, scores and counts. Raise ValueError for another shape, dtype or device."""
         found = self.detect_named(images, score_threshold, iou_threshold)
         return found["boxes"], found["scores"], found["counts"]
 
     def detect_named(
         self, images: Tensor, score_threshold: float, iou_threshold: float
     ) -> Mapping[str, Tensor]:
-        """All outputs by name. Raises ValueError for other canvases than the detector's."""
+        """Return all outputs by name. Raise ValueError as `detect` does."""
         canvas = [self._canvas.channels, self._canvas.height, self._canvas.width]
         if images.dtype != torch.uint8:
             raise ValueError(f"images must be uint8, got {str(images.dtype).removeprefix('torch.')}")
@@ -55,7 +55,7 @@ class DetectOnlyMethods:
             )
         if images.device.type != self._device.type or self._device.index not in (None, images.device.index):
             raise ValueError(f"images must be on {self._device}, got {images.device}")
-        if images.shape[0] == 0:  # of which not every operator of every runtime is sure
+        if images.shape[0] == 0:  # not every operator of every runtime accepts an empty batch
             found = self.detect_named(images.new_zeros(1, *images.shape[1:]), score_threshold, iou_threshold)
             return {name: value[:0] for name, value in found.items()}
         return self._run(images.contiguous(), score_threshold, iou_threshold)
@@ -70,7 +70,7 @@ class DetectOnlyMethods:
 
 
 def in_batches(run: Run, batch: int | None) -> Run:
-    """Return a `Run` for any batch, which it cuts and fills if `run` takes batches of one size only."""
+    """Return a `Run` for any batch size. batch: the only size that `run` takes; None if it takes any."""
     if batch is None:
         return run
 
@@ -88,10 +88,8 @@ def detect_only_artifact(run: Run, metadata: ArtifactMetadata, device: torch.dev
 
 
 def by_name(found: Sequence[Tensor], outputs: Sequence[str]) -> Mapping[str, Tensor]:
-    """Name the tensors that `detect` gave, in the order of the metadata's `outputs`.
-
-    Raises ArtifactError for another number of tensors.
-    """
+    """Return the tensors of `detect` by name. outputs: names in their order. Raise ArtifactError for another
+    number of tensors."""
     if len(found) != len(outputs):
         raise ArtifactError(f"detect must give {', '.join(outputs)}, got {len(found)} tensors")
     return dict(zip(outputs, found, strict=True))

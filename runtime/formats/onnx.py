@@ -18,8 +18,8 @@ from lensbox.runtime.formats.detect_only import detect_only_artifact
 def load_onnx(file: ArtifactFile, device_name: str) -> Artifact:
     """Load an ONNX file. device_name: "auto" for the CPU.
 
-    Raises DeviceError for another device than the CPU, and ArtifactError if onnxruntime is not installed or
-    does not take the model, or if inputs and outputs do not fit the metadata.
+    Raise DeviceError for another device than the CPU, and ArtifactError if onnxruntime is not installed or
+    rejects the model, or if inputs and outputs do not match the metadata.
     """
     device = named_device("cpu" if device_name == "auto" else device_name)
     if device.type != "cpu":
@@ -30,8 +30,8 @@ def load_onnx(file: ArtifactFile, device_name: str) -> Artifact:
 
 
 class Value(NamedTuple):
-    """An input or output of a model. types: ONNX's names, such as "float"; several in a rule that leaves a
-    choice. shape: None where a size varies."""
+    """An input or output of a model. types: ONNX's names of the allowed types, such as "float". shape: None
+    for a size that varies."""
 
     types: tuple[str, ...]
     shape: tuple[int | None, ...]
@@ -42,14 +42,14 @@ class Value(NamedTuple):
 
 
 class OnnxruntimeSession:
-    """A model in onnxruntime; `run` may be called from several threads at once, which share its threads.
+    """A model in onnxruntime. `run` is thread-safe; its callers share the session's thread pool.
 
     inputs, outputs: by name, in the model's order.
     """
 
     def __init__(self, data: bytes, name: str, threads: int) -> None:
-        """threads: of the CPU for one batch. Raises ArtifactError, which calls the file `name`, where
-        onnxruntime is not installed or does not take the model."""
+        """threads: number of CPU threads for one batch. name: of the file, for messages. Raise ArtifactError
+        if onnxruntime is not installed or rejects the model."""
         try:
             import onnxruntime
         except ImportError as error:
@@ -59,8 +59,7 @@ class OnnxruntimeSession:
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = threads
         options.inter_op_num_threads = 1
-        # Only what ends a call: the rest is advice to whoever exports.
-        options.log_severity_level = 4
+        options.log_severity_level = 4  # fatal errors only: warnings concern the export
         try:
             self._session = onnxruntime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
         except Exception as error:  # onnxruntime's errors have no common base
@@ -82,13 +81,13 @@ class OnnxruntimeSession:
 
 
 def _value(value: Any) -> Value:
-    """value: an `onnxruntime.NodeArg`, whose type reads 'tensor(float)'."""
+    """Convert an `onnxruntime.NodeArg`, whose type is a string such as 'tensor(float)'."""
     kind = value.type.removeprefix("tensor(").removesuffix(")")
     return Value((kind,), tuple(size if isinstance(size, int) else None for size in value.shape))
 
 
 def _check_values(name: str, session: OnnxruntimeSession, metadata: ArtifactMetadata) -> None:
-    """Raise ArtifactError unless the model's inputs and outputs are those of the metadata."""
+    """Raise ArtifactError unless the model's inputs and outputs match the metadata."""
     canvas = (metadata.canvas.channels, metadata.canvas.height, metadata.canvas.width)
     inputs = {"images": Value(("uint8",), (None, *canvas))}
     inputs |= dict.fromkeys(INPUTS[1:], Value(("float",), ()))
@@ -123,7 +122,7 @@ def _check_side(name: str, kind: str, actual: Mapping[str, Value], wanted: Mappi
 
 
 def _fits(shape: Sequence[int | None], rule: Sequence[int | None]) -> bool:
-    """Return whether a shape fits a rule: sizes that the rule names must be equal, others are free."""
+    """Return whether a shape matches a rule, in which None stands for any size."""
     return len(shape) == len(rule) and all(
         wanted is None or size == wanted for size, wanted in zip(shape, rule, strict=True)
     )

@@ -16,20 +16,20 @@ METHODS = ("preprocess", "detect", "restore", "loss")
 
 
 def load_torchscript(file: ArtifactFile, device_name: str, verified: bool) -> Artifact:
-    """Load a TorchScript artifact; its code runs meanwhile.
+    """Load a TorchScript artifact; loading runs its code.
 
-    verified: whether op libraries that it carries may be opened. Raises ArtifactError if an operator is
-    missing or does not fit, if torch cannot load the file, or if a method is missing; DeviceError.
+    verified: whether the op libraries in the artifact may be opened. Raise ArtifactError if an operator is
+    missing or has another schema, if torch cannot load the file, or if a method is missing; DeviceError.
     """
     device, metadata = choose_device(device_name), file.metadata
-    # Before TorchScript sees the file: it would only say "Unknown builtin op".
+    # Before TorchScript reads the file: its own error would only be "Unknown builtin op".
     if verified:
         load_carried_libraries(file.name, metadata.libraries, file.libraries, metadata.ops)
     _require_ops(file, verified)
     try:
         with quiet_torchscript():
             module = torch.jit.load(io.BytesIO(file.data), map_location=device)
-    except Exception as error:  # whatever the file's code raises, and torch's own errors, which are many
+    except Exception as error:  # the file's code may raise any type
         raise ArtifactError(
             f"{file.name} cannot be loaded on {device} by torch {torch.__version__}: {error}"
         ) from error
@@ -53,7 +53,7 @@ def _require_ops(file: ArtifactFile, verified: bool) -> None:
 
 
 def _methods_of(metadata: ArtifactMetadata) -> list[str]:
-    """Return the methods that a detector with such outputs must have."""
+    """Return the methods that a detector with these outputs must have."""
     further = ["detect_named"] if metadata.classes or metadata.extras else []
     has_points = any(extra.kind == "points" for extra in metadata.extras.values())
     return [*METHODS, *further, *(["restore_points"] if has_points else [])]

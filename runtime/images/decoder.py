@@ -34,11 +34,11 @@ def decode_photo(
     limits: ImageLimits = NO_LIMITS,
     open_image: Callable[[io.BytesIO], PIL.Image.Image] = PIL.Image.open,
 ) -> Photo:
-    """Decode the bytes of an image file as `read_photo` does, within limits, which are of its full size.
+    """Decode the bytes of an image file as `read_photo` does. limits: apply to the full size.
 
     open_image: reads the header; one of Pillow's classes for a single format, or `PIL.Image.open` for all.
-    Raises TooManyPixelsError, TimeoutError after the deadline, MemoryError, and InputError, which says what
-    is wrong but not with which file, for everything else that a decoder may raise.
+    Raise TooManyPixelsError, TimeoutError after the deadline, MemoryError, and InputError for all other
+    errors; the messages do not name the file.
     """
     if (photo := decode_usual_jpeg(file, canvas, reading, limits)) is not None:
         return photo
@@ -54,11 +54,11 @@ def decode_photo(
             reduction = _reduce(image, orientation, canvas, reading)
             image.load()
             if reduction == 1:
-                stored = image.size  # Pillow turns TIFF files while it loads them
+                stored = image.size  # Pillow rotates TIFF files while it loads them
             width, height = upright_size(stored, orientation)
             covered = (0, 0, image.width * reduction, image.height * reduction)
             window = upright_box(covered, stored, orientation)
-            # Gray with alpha of 16 bits is RGBA in Pillow.
+            # Pillow's mode for 16-bit gray with alpha is RGBA.
             mode = "L" if is_gray else target_mode(image.mode)
             pixels = upright_pixels(image, mode, orientation, bounded.check_deadline)
             return Photo(pixels, width, height, window)
@@ -88,12 +88,12 @@ def _check_header(image: PIL.Image.Image, file: bytes, bounded: BoundedFile, lim
 
 
 def _reduce(image: PIL.Image.Image, orientation: int, canvas: Canvas | None, reading: Reading) -> int:
-    """Makes a JPEG decoder give no more than the canvas needs; returns r of its scale 1/r, else 1."""
+    """Reduce a JPEG image to the scale 1/r that suffices for the canvas; return r, 1 for other formats."""
     if canvas is None or not isinstance(image, JpegImageFile):
         return 1
     width, height = upright_size(image.size, orientation)
     reduction = jpeg_reduction(width, height, canvas.width, canvas.height, reading.jpeg_oversampling)
-    # Pillow takes the scale of the whole quotient; as fractions they are exact, and never zero.
+    # Pillow divides by this size and truncates: floats give exactly 1/r, and are never 0.
     size: Any = (image.width / reduction, image.height / reduction)
     image.draft("L" if canvas.channels == 1 else image.mode, size)
     return reduction
@@ -107,7 +107,7 @@ def _check_pixels(name: str, width: int, height: int, limit: int | None) -> None
 
 
 def _check_png_size(image: PngImageFile, limit: int | None) -> None:
-    """Files of kilobytes inflate to 8 bytes a pixel; all of them are read, and half of them dropped."""
+    """Limit the decompressed size: a file of kilobytes can inflate to 8 bytes per pixel."""
     samples, _, bits = _raw_mode(image).partition(";")
     size = len(samples) * (2 if bits.startswith("16") else 1)
     if limit is not None and size * image.width * image.height > limit:
@@ -122,18 +122,18 @@ def _raw_mode(image: PngImageFile) -> str:
     return str(image.tile[0][3] if image.tile else image.mode)
 
 
-_TILE_PIXELS = 1 << 19  # converted at a time: fits the caches, and keeps the GIL for a millisecond or so
+_TILE_PIXELS = 1 << 19  # converted at a time: fits into the caches, and holds the GIL for about 1 ms
 
 
 def upright_pixels(
     image: PIL.Image.Image, mode: str, orientation: int, before_each_tile: Callable[[], None]
 ) -> Tensor:
-    """An image turned upright: uint8 [C, H, W], C = 1 (gray), 3 (RGB) or 4 (RGBA), over interleaved memory.
+    """Return an upright image: uint8 [C, H, W], C = 1 (gray), 3 (RGB) or 4 (RGBA), in interleaved memory.
 
-    mode: "L", "RGB" or "RGBA". Converted and turned tile by tile: a large image is never held a third time.
+    mode: "L", "RGB" or "RGBA". The image is converted and rotated tile by tile, to save memory.
     before_each_tile: may raise.
     """
-    image.info.pop("transparency", None)  # of a palette; `convert` would spend time on it for nothing
+    image.info.pop("transparency", None)  # of a palette: `convert` would waste time on it
     width, height = upright_size(image.size, orientation)
     pixels = torch.empty((height, width, len(mode)), dtype=torch.uint8)
     upright = pixels.numpy()
@@ -148,7 +148,7 @@ def upright_pixels(
 
 
 def _tiles(width: int, height: int) -> Iterator[Box]:
-    """Boxes that cover an image, each of at most _TILE_PIXELS."""
+    """Yield boxes that cover an image, each of at most _TILE_PIXELS."""
     tile_width = min(width, _TILE_PIXELS)
     tile_height = _TILE_PIXELS // tile_width
     for top in range(0, height, tile_height):
@@ -157,15 +157,15 @@ def _tiles(width: int, height: int) -> Iterator[Box]:
 
 
 def target_mode(mode: str) -> str:
-    """Return the mode to convert an image of a Pillow mode to; each letter of a mode's name is a channel."""
+    """Return "L", "RGB" or "RGBA": the mode to which an image of a Pillow mode is converted."""
     if mode in ("L", "RGB", "RGBA"):
         return mode
     return "L" if mode in ("1", "LA", "La", "F") or mode.startswith("I") else "RGB"
 
 
 def converted(image: PIL.Image.Image, mode: str) -> PIL.Image.Image:
-    """An image in the mode "L", "RGB" or "RGBA"; the same one if it is in this mode."""
+    """Return an image in the mode "L", "RGB" or "RGBA"."""
     if image.mode.startswith("I"):
-        # 16-bit gray. Pillow's own conversion would clip at 255 instead of dropping the low byte.
+        # 16-bit gray: Pillow's own conversion would clip at 255 instead of dropping the low byte.
         image = PIL.Image.fromarray((np.asarray(image).clip(0, 65535) >> 8).astype(np.uint8))
     return image if image.mode == mode else image.convert(mode)

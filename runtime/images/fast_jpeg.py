@@ -1,8 +1,8 @@
-"""Decode usual JPEG files in one call outside of Python's lock.
+"""Decode usual JPEG files in one call without Python's lock (GIL).
 
-Pillow takes the lock dozens of times a file, so threads that decode small photographs wait for each other.
-simplejpeg, where it is installed, decodes the files for which it gives the very same pixels. All other files,
-and every error, are left to Pillow.
+Pillow takes the GIL dozens of times per file, so threads that decode small photographs wait for each other.
+simplejpeg, if installed, decodes the files for which its pixels equal Pillow's. Pillow decodes all other
+files, and raises all errors.
 """
 
 import time
@@ -25,24 +25,24 @@ try:
 except ImportError:  # an extra: "fast"
     simplejpeg = None
 
-# Both must be libjpeg-turbo: IJG's libjpeg gives other pixels at reduced scales.
+# Both must use libjpeg-turbo: IJG's libjpeg gives other pixels at reduced scales.
 _IS_USABLE = simplejpeg is not None and bool(PIL.features.check_feature("libjpeg_turbo"))
 
-# The call cannot be ended from inside: a third of a second for noise. Phones store 12 million pixels.
+# A running call cannot be stopped; it takes a third of a second for noise. Phones store 12 million pixels.
 _MAX_PIXELS = 1 << 24
 _MAX_SCANNED_BLOCKS = 1 << 22
 
-# For a smaller side simplejpeg could take a smaller scale: 7/8 of 7 are 7, too.
+# For a smaller side simplejpeg could choose a smaller scale: 7/8 of 7 pixels, rounded up, is 7.
 _MIN_SIDE = 16
 
-# More pieces than Pillow would read a usual header in; behind it, pieces have 64 KiB.
+# Pillow reads a usual header in fewer pieces; the pieces after it have 64 KiB.
 _HEADER_PIECES = 1000
 
 
 def decode_usual_jpeg(
     file: bytes, canvas: Canvas | None, reading: Reading, limits: ImageLimits
 ) -> Photo | None:
-    """Decode a sound and usual JPEG file within limits as `decode_photo` does; None for all other files."""
+    """Decode an intact, usual JPEG file within limits as `decode_photo` does; None for all other files."""
     if not _IS_USABLE:
         return None
     header = usual_header(file)
@@ -60,19 +60,19 @@ def decode_usual_jpeg(
         return None
     covered = (0, 0, pixels.shape[1] * reduction, pixels.shape[0] * reduction)
     window = upright_box(covered, stored, orientation)
-    # Turned and permuted by numpy: each call of torch would release the lock, and wait for it.
+    # numpy rotates and permutes: each call of torch would release the GIL, and wait to get it back.
     upright = upright_array(pixels, orientation)
     return Photo(torch.from_numpy(upright.transpose(2, 0, 1)), width, height, window)
 
 
 def is_quick_jpeg(file: bytes, most_pixels: int) -> bool:
-    """Whether a file is a usual JPEG of few pixels and one scan."""
+    """Return whether a file is a usual JPEG of few pixels and one scan."""
     header = usual_header(file) if _IS_USABLE else None
     return header is not None and not header.has_more_scans and header.width * header.height <= most_pixels
 
 
 def _is_affordable(file: bytes, header: JpegHeader, limits: ImageLimits) -> bool:
-    """Whether the file is within all limits, and decoded so soon that no deadline need be watched."""
+    """Return whether the file is within all limits, and decodes so fast that the deadline can be ignored."""
     pixels = header.width * header.height
     if min(header.width, header.height) < _MIN_SIDE or pixels > _MAX_PIXELS:
         return False
@@ -91,13 +91,13 @@ def _is_late(limits: ImageLimits) -> bool:
 
 
 def _decode(file: bytes, colors: str, size: tuple[int, int], reduction: int) -> NDArray[np.uint8] | None:
-    """Pixels [h, w, C] of a stored picture at the scale 1 / reduction; None if anything is wrong with it."""
+    """Return pixels [h, w, C] at the scale 1 / reduction; None if the file has any error."""
     width, height = (-(-side // reduction) for side in size)
     try:
-        # strict: what libjpeg would only warn of is an error.
+        # strict: libjpeg's warnings are errors.
         pixels: Any = simplejpeg.decode_jpeg(
             file, colors, min_height=height, min_width=width, min_factor=1, strict=True
         )
-    except Exception:  # whatever it is, Pillow will find it, and say so
+    except Exception:  # Pillow will report the error
         return None
     return pixels if pixels.shape[:2] == (height, width) else None

@@ -1,4 +1,4 @@
-"""Read image files, one by one, or many in threads ahead of their use."""
+"""Read image files: one, or many in threads that read ahead."""
 
 from collections import deque
 from collections.abc import Callable, Generator, Iterable
@@ -21,7 +21,7 @@ from lensbox.runtime.images.photo import Photo
 
 DEFAULT_READING = Reading()
 
-# An honest file of 16 MiB is read in a few thousand pieces. A hundred thousand take a fifth of a second.
+# A usual file of 16 MiB is read in a few thousand pieces. 100,000 pieces take 0.2 s.
 MAX_PIECES = 100_000
 
 
@@ -30,10 +30,9 @@ def read_image(source: str | Path | bytes, orientation: Orientation = "exif") ->
 
     source: a path, or the bytes of a file. orientation: "exif" turns the picture upright by its EXIF data,
     "stored" leaves the pixels as stored. Other color modes are converted: palettes and CMYK to RGB, one bit
-    and 16 bit to gray levels of 8 bit. The channels of a pixel lie side by side in memory.
-    Raises ValueError for another orientation, FileNotFoundError if there is no such file and InputError,
-    naming the file, if it is not an image that Pillow can decode, has more than 179 million pixels, which
-    Pillow refuses, is a JPEG file that `check_jpeg` refuses, or consists of more than MAX_PIECES pieces.
+    and 16 bit to gray levels of 8 bit. The memory is interleaved. Raise ValueError for another orientation,
+    FileNotFoundError, and InputError if Pillow cannot decode the file, if it has more than 179 million pixels
+    (Pillow's limit) or more than MAX_PIECES pieces, or if `check_jpeg` rejects it.
     """
     return read_photo(source, reading=DEFAULT_READING.asked(orientation)).pixels
 
@@ -50,10 +49,10 @@ def _content(path: Path) -> bytes:
 def read_photo(
     source: str | Path | bytes, canvas: Canvas | None = None, reading: Reading = DEFAULT_READING
 ) -> Photo:
-    """Decode an image file for a canvas by the rule that all runtimes share.
+    """Decode an image file for a canvas by the rule "Reading images" in `docs/artifact.md`.
 
-    That is "Reading images" in `docs/artifact.md`: JPEG files at a scale that suffices for the canvas, and
-    for a gray one without their colors. Without a canvas, as `read_image`, which says what it raises.
+    JPEG files are decoded at a scale that suffices for the canvas, and without colors for a gray canvas.
+    Without a canvas, decode at full size. Raise what `read_image` raises.
     """
     return _decoded(source, _file_of(source), canvas, reading)
 
@@ -61,7 +60,7 @@ def read_photo(
 def read_coded(
     source: str | Path | bytes, canvas: Canvas, reading: Reading, decoder: GpuJpegDecoder
 ) -> Photo | CodedPhoto:
-    """Read an image file as `read_photo` does, but leave what the GPU may decode to `decoder`."""
+    """Read an image file as `read_photo` does, but do not decode files that `decoder` accepts."""
     file = _file_of(source)
     coded = decoder.coded(source, file)
     return _decoded(source, file, canvas, reading) if coded is None else coded
@@ -90,11 +89,11 @@ def read_batches(
 ) -> Generator[list[Read | InputError], None, None]:
     """Yield photographs in the order of their files, `batch_size` at a time; an error for an unreadable file.
 
-    Beside the batch that was given out, at most two batches, or one and a photograph for each thread, are in
-    memory. Closing the generator waits for the few files that each thread has taken, and leaves no thread.
+    Beside the yielded batch, at most `batch_size + max(batch_size, threads)` photographs are in memory.
+    Closing the generator waits for the few files that each thread is reading, and leaves no thread.
     """
-    # Threads take a few files at a time: each hand-over costs. Two turns a batch are left to each thread, so
-    # that none waits long for another.
+    # Threads take a few files at a time, to save hand-overs; at least two groups per thread and batch, so
+    # that no thread waits long for another.
     group_size = max(1, min(_MAX_GROUP, batch_size // (2 * threads)))
     ahead = batch_size + max(batch_size, threads)
     remaining = iter(files)
@@ -116,7 +115,7 @@ def read_batches(
                     ready.extend(waiting.popleft().result())
                 batch = [ready.popleft() for _ in range(min(batch_size, len(ready)))]
                 given += len(batch)
-                fill_up()  # before the batch is used: the threads are busy meanwhile
+                fill_up()  # before `yield`: the threads read while the caller uses the batch
                 yield batch
         finally:
             pool.shutdown(wait=False, cancel_futures=True)
@@ -135,7 +134,7 @@ def _photo_or_error(read: Callable[[File], Read], file: File) -> Read | InputErr
         return InputError(str(error))
 
 
-# While the GPU checks one batch it decodes another.
+# The GPU checks one batch while it decodes another.
 _BATCHES_DECODED_AHEAD = 2
 
 
@@ -144,10 +143,10 @@ def decode_batches(
     decoder: GpuJpegDecoder,
     read: Callable[[str | Path | bytes], Photo],
 ) -> Generator[list[Photo | InputError], None, None]:
-    """Yield the batches of `read_batches` with the photographs that `decoder` decodes, two batches ahead.
+    """Decode the coded photographs in the batches of `read_batches`, two batches ahead.
 
-    read: reads what the decoder refuses. Decoded photographs may be used on the stream that is current when
-    the first batch is asked for. Closing the generator closes `batches`, and leaves no thread.
+    read: reads the files that the decoder rejects. Use decoded photographs on the stream that is current at
+    the first `next`. Closing the generator closes `batches`, and leaves no thread.
     """
     stream = torch.cuda.current_stream(decoder.device)
 

@@ -1,4 +1,4 @@
-"""JPEG files: their header, their segments, what decoding them costs, and the scale they are decoded at."""
+"""JPEG files: header, segments, a bound on the cost of decoding, and the scale of decoding."""
 
 import re
 import struct
@@ -19,25 +19,25 @@ METADATA = {*range(0xE1, 0xF0), 0xFE} - {0xEE}  # APP1 to APP15 and comments; Ad
 
 EXIF_HEADER = b"Exif\0\0"  # of an APP1 segment with EXIF data
 
-# A segment with a length, or the end. Restart markers and those below 0xC0 stand alone or are errors.
+# A segment with a length, or the end. Restart markers and markers below 0xC0 stand alone or are errors.
 _MARKER = re.compile(rb"\xff[\xc0-\xcf\xd9-\xfe]")
 
-# The C++ runner holds to the same limits (`jpeg_decoder.cpp`). libjpeg's own progressive script, 18 scans for
-# CMYK, passes at any size.
+# The C++ runner has the same limits (`jpeg_decoder.cpp`). libjpeg's own progressive script, 18 scans for
+# CMYK, is allowed at any size.
 _MAX_SCANNED_BLOCKS = 1 << 24
 _SCANS_ALWAYS_ALLOWED = 20
 
 
 def has_signature(file: bytes) -> bool:
-    """Whether a file begins like a JPEG file."""
+    """Return whether a file begins like a JPEG file."""
     return file.startswith(b"\xff\xd8\xff")
 
 
 def without_metadata(file: bytes, max_segments: int | None = None) -> bytes:
-    """The same image without the segments before the first scan that do not decide its pixels.
+    """Return the file without the segments before the first scan that do not affect its pixels.
 
-    Decoders keep comments, EXIF, ICC profiles and thumbnails, at ten or more times their size when they are
-    many and small, and parse some of them. Raises InputError after `max_segments` segments.
+    Decoders keep comments, EXIF, ICC profiles and thumbnails, and parse some of them; many small segments
+    take ten times their size in memory. Raise InputError after `max_segments` segments.
     """
     if not has_signature(file):
         return file
@@ -55,9 +55,9 @@ def without_metadata(file: bytes, max_segments: int | None = None) -> bytes:
 
 
 def exif_data(file: bytes, max_segments: int | None = None) -> bytes:
-    """The EXIF data of a JPEG file, of its first APP1 segment of that kind before the pixels; or nothing.
+    """Return the EXIF data of the first such APP1 segment before the pixels; b"" if there is none.
 
-    Raises InputError after `max_segments` segments.
+    Raise InputError after `max_segments` segments.
     """
     for segment in _segments(file, max_segments):
         if segment.marker == START_OF_SCAN:
@@ -70,11 +70,11 @@ def exif_data(file: bytes, max_segments: int | None = None) -> bytes:
 
 
 def check_jpeg(file: bytes, width: int, height: int, max_segments: int | None = None) -> None:
-    """Raises InputError for a JPEG file that would take too long to decode, or is coded arithmetically.
+    """Raise InputError for a JPEG file with too many scans or segments, or with arithmetic coding.
 
-    A progressive file may go over all blocks again in every scan, 32 to 55 ns a block, from a handful of
-    bytes: 7,000 x 7,000 pixels and 1,600 scans in 117 kB would take a minute. An arithmetic scan takes
-    three times as long. It also raises it after `max_segments` segments.
+    Every scan of a progressive file may visit all blocks, at 32 to 55 ns per block, and needs only a few
+    bytes: 7,000 x 7,000 pixels with 1,600 scans in 117 kB would take a minute. Arithmetic coding takes three
+    times as long.
     """
     frame = next(
         (segment.marker for segment in _segments(file, max_segments) if segment.marker in _FRAMES), None
@@ -95,15 +95,15 @@ def check_jpeg(file: bytes, width: int, height: int, max_segments: int | None = 
 
 
 def allowed_scans(width: int, height: int) -> int:
-    """Return the greatest number of scans for a JPEG file of so many pixels."""
+    """Return the maximum number of scans for a JPEG file of this size."""
     blocks = -(-width // 8) * -(-height // 8)
     return max(_SCANS_ALWAYS_ALLOWED, _MAX_SCANNED_BLOCKS // blocks)
 
 
 def most_scans(file: bytes) -> int:
-    """The scans of a JPEG file, and maybe more than it has: how often their marker occurs in it.
+    """Return an upper bound on the number of scans of a JPEG file: how often their marker occurs in it.
 
-    `bytes.count` is ten times slower: 0xFF is frequent.
+    `bytes.count` would be ten times slower, as 0xFF is frequent.
     """
     wanted = np.frombuffer(bytes((0xFF, START_OF_SCAN)), np.uint16)
     even_and_odd = (np.frombuffer(file, np.uint16, (len(file) - first) // 2, first) for first in (0, 1))
@@ -117,7 +117,7 @@ class _Segment(NamedTuple):
 
 
 def _segments(file: bytes, max_segments: int | None) -> Iterator[_Segment]:
-    """The marker segments up to the end of the image, found as libjpeg finds them."""
+    """Yield the marker segments up to the end of the image, found as libjpeg finds them."""
     at = count = 0
     while found := _MARKER.search(file, at):
         begin = found.start()
@@ -128,7 +128,7 @@ def _segments(file: bytes, max_segments: int | None) -> Iterator[_Segment]:
         count += 1
         if max_segments is not None and count > max_segments:
             raise InputError(f"a JPEG file must have at most {max_segments} segments")
-        # Coded data after a start-of-scan segment have no length, but no such marker in them either.
+        # Coded data after a start-of-scan segment have no length, but contain no such marker.
         at = begin + 2 + max(length, 2)
         yield _Segment(marker, begin, at)
 
@@ -137,10 +137,10 @@ def _segments(file: bytes, max_segments: int | None) -> Iterator[_Segment]:
 _SEQUENTIAL_FRAMES, _PROGRESSIVE_FRAME = (0xC0, 0xC1), 0xC2
 _TABLES = {0xC4, 0xDB, 0xDD}  # Huffman and quantization tables, restart interval
 
-# What tells the colors, and the shortest that decoders do not disagree about: JFIF and Adobe.
+# The shortest JFIF and Adobe segments, which define the colors, about which all decoders agree.
 _SHORTEST = {0xE0: 16, 0xEE: 14}
 
-# Hundreds would be odd, and this must stay quick.
+# Usual files have fewer, and this must stay fast.
 _MAX_SEGMENTS = 200
 
 _SEGMENT = struct.Struct(">BBH")
@@ -150,8 +150,8 @@ _FRAME = struct.Struct(">BHHB")
 class JpegHeader(NamedTuple):
     """The header of a JPEG file, up to its first scan.
 
-    width, height: as stored, in pixels. components: 1 or 3, of 8 bits. has_more_scans: it is progressive, or
-    its first scan holds only some of the components. exif: its EXIF data, or nothing.
+    width, height: as stored, in pixels. components: 1 or 3, of 8 bits. has_more_scans: the file is
+    progressive, or its first scan lacks components. exif: EXIF data, or b"".
     """
 
     width: int
@@ -162,10 +162,10 @@ class JpegHeader(NamedTuple):
 
 
 def usual_header(file: bytes) -> JpegHeader | None:
-    """The header of a JPEG file of the kind that cameras and programs write; None for all others.
+    """Return the header of a JPEG file such as cameras and programs write; None for all other files.
 
-    That is: gray or of three components of 8 bits, Huffman-coded, with one whole frame and no byte between
-    segments, of which each is one that any decoder understands. For such a header, decoders agree.
+    A usual file is gray or has three components of 8 bits, is Huffman-coded, and has one whole frame, known
+    segments, and no bytes between them. All decoders agree on such a header.
     """
     if not has_signature(file):
         return None
@@ -201,10 +201,10 @@ _REDUCTIONS = (8, 4, 2)
 
 
 def jpeg_reduction(width: int, height: int, canvas_width: int, canvas_height: int, oversampling: int) -> int:
-    """The r of the scale 1/r, which is 1, 2, 4 or 8, for a canvas.
+    """Return r = 1, 2, 4 or 8: a JPEG file is decoded at the scale 1/r for a canvas.
 
-    width, height: of the upright photograph. The largest r whose sides, ceil(width / r) and ceil(height / r),
-    are at least `oversampling` times those that the canvas needs. An oversampling of 0 means 1: in full.
+    width, height: of the upright photograph. r is the largest one for which ceil(width / r) and
+    ceil(height / r) are at least `oversampling` times the size in the canvas; 1 if `oversampling` is 0.
     """
     if oversampling == 0:
         return 1
@@ -219,12 +219,12 @@ def jpeg_reduction(width: int, height: int, canvas_width: int, canvas_height: in
 
 
 def _fit(width: int, height: int, canvas_width: int, canvas_height: int) -> tuple[int, int]:
-    """Width and height of a picture in the canvas, as `ops/csrc/fit.h` decides them."""
+    """Return width and height of a picture in the canvas, as `ops/csrc/fit.h` computes them."""
     if width * canvas_height >= height * canvas_width:
         return canvas_width, max(1, _rounded_quotient(height * canvas_width, width))
     return max(1, _rounded_quotient(width * canvas_height, height)), canvas_height
 
 
 def _rounded_quotient(a: int, b: int) -> int:
-    """a / b, rounded half up."""
+    """Return a / b, rounded half up."""
     return (2 * a + b) // (2 * b)

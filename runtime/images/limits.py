@@ -10,13 +10,12 @@ from lensbox.common.errors import InputError
 
 @dataclass(frozen=True)
 class ImageLimits:
-    """Limits on decoding one image. None: no limit, or only the decoder's own.
+    """Limits on decoding one image. None: no limit beside the decoder's own.
 
     max_pixels: width * height. max_run_length_pixels: the same for run-length BMP, whose decoder is written
-    in Python and takes up to 0.1 us a pixel. max_png_bytes: of the pixels of a PNG file, uncompressed, at 5
-    to 6 ns each. max_pieces: of a file, which are its segments, chunks and sub-blocks, and every further time
-    that a decoder reads from it (run-length BMP may be read a million times more, twice for each run).
-    deadline: on the clock of `time.monotonic`.
+    in Python (up to 0.1 us per pixel). max_png_bytes: uncompressed pixels of a PNG file, at 5 to 6 ns per
+    byte. max_pieces: segments, chunks and sub-blocks of a file, and reads by a decoder (run-length BMP may
+    read a million times more). deadline: on the clock of `time.monotonic`.
     """
 
     max_pixels: int | None = None
@@ -30,12 +29,12 @@ NO_LIMITS = ImageLimits()
 
 
 class BoundedFile(BytesIO):
-    """The bytes of an image file, readable until a deadline and at most a number of times.
+    """The bytes of an image file, readable until a deadline and for a limited number of reads.
 
-    Decoders come back for more at every marker, chunk, sub-block and run, and for every 64 KiB of compressed
-    pixels, so `read` is the place where any of them can be stopped, in a thread too.
+    Decoders read at every marker, chunk, sub-block and run, and for every 64 KiB of compressed pixels, so
+    `read` can stop a decoder in any thread.
 
-    deadline: on the clock of `time.monotonic`; max_reads: calls of `read`. None: no such limit.
+    deadline: on the clock of `time.monotonic`. max_reads: maximum calls of `read`. None: no limit.
     """
 
     def __init__(self, content: bytes, deadline: float | None = None, max_reads: int | None = None) -> None:
@@ -45,7 +44,7 @@ class BoundedFile(BytesIO):
         self._reads = 0
 
     def read(self, size: int | None = -1, /) -> bytes:
-        """A BytesIO that raises TimeoutError after the deadline, and InputError if read too often."""
+        """Read bytes. Raise TimeoutError after the deadline, and InputError after too many reads."""
         self._reads += 1
         if self._reads > self._max_reads:
             raise InputError(f"it must be readable in at most {self._max_reads} pieces")
@@ -54,11 +53,11 @@ class BoundedFile(BytesIO):
         return super().read(size)
 
     def allow_more_reads(self, count: int) -> None:
-        """Raises the limit on the number of reads, if there is one."""
+        """Increase the limit on the number of reads."""
         self._max_reads += count
 
     def check_deadline(self) -> None:
-        """Raises TimeoutError after the deadline."""
+        """Raise TimeoutError after the deadline."""
         if time.monotonic() > self._deadline:
             raise _late()
 

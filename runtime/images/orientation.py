@@ -1,4 +1,4 @@
-"""The orientation of a picture in its file, by its EXIF data, and turning the picture upright."""
+"""Read the orientation of a picture from its EXIF data, and turn the picture upright."""
 
 import struct
 
@@ -17,10 +17,10 @@ _ENTRY_SIZE = 12
 
 
 def exif_orientation(exif: bytes) -> int:
-    """The orientation, 1 to 8, that a TIFF structure tells; 1 if it tells none, or is broken.
+    """Return the orientation, 1 to 8, in EXIF data; 1 if it is missing or broken.
 
-    exif: the structure from its first byte, "II" or "MM", on. The first entry 0x0112 of its first directory
-    decides, and must be one SHORT from 1 to 8. What lies behind that entry may be missing.
+    exif: a TIFF structure, from its first byte, "II" or "MM", on. The first entry 0x0112 of the first
+    directory counts, and must be one SHORT from 1 to 8. The data may be truncated behind that entry.
     """
     order = {b"II*\0": "<", b"MM\0*": ">"}.get(exif[:4])
     if order is None or len(exif) < 8:
@@ -41,7 +41,7 @@ def exif_orientation(exif: bytes) -> int:
 Size = tuple[int, int]  # width, height
 Box = tuple[int, int, int, int]  # x1, y1, x2, y2
 
-# What turns a picture of each orientation of EXIF upright; 1 is upright.
+# The transposition that turns a picture upright, by EXIF orientation; 1 is upright.
 _TURNS = {
     2: Transpose.FLIP_LEFT_RIGHT,
     3: Transpose.ROTATE_180,
@@ -51,16 +51,16 @@ _TURNS = {
     7: Transpose.TRANSVERSE,
     8: Transpose.ROTATE_90,
 }
-# The same in steps: first mirrored, then rows and columns exchanged.
+# The same in two steps: mirror, then exchange rows and columns.
 _MIRRORED_LEFT_RIGHT = (2, 3, 7, 8)
 _MIRRORED_TOP_BOTTOM = (3, 4, 6, 7)
 _TRANSPOSED = (5, 6, 7, 8)
 
 
 def orientation_of(file: bytes, max_pieces: int | None = None) -> int:
-    """Return the orientation, 1 to 8, by the EXIF data of a JPEG, PNG or WebP file; 1 if there are none.
+    """Return the EXIF orientation, 1 to 8, of a JPEG, PNG or WebP file; 1 if it has no EXIF data.
 
-    Raises InputError for a broken PNG file, and after `max_pieces` segments or chunks.
+    Raise InputError for a broken PNG file, and after `max_pieces` segments or chunks.
     """
     if jpeg.has_signature(file):
         return exif_orientation(jpeg.exif_data(file, max_pieces))
@@ -72,10 +72,7 @@ def orientation_of(file: bytes, max_pieces: int | None = None) -> int:
 
 
 def _webp_exif(file: bytes, max_chunks: int | None = None) -> bytes:
-    """Return the first chunk EXIF of a WebP file, wherever it lies; empty if there is none.
-
-    Raises InputError after `max_chunks` chunks.
-    """
+    """Return the first chunk EXIF of a WebP file, or b"". Raise InputError after `max_chunks` chunks."""
     at, count = 12, 0
     while at + 8 <= len(file):
         count += 1
@@ -90,13 +87,13 @@ def _webp_exif(file: bytes, max_chunks: int | None = None) -> bytes:
 
 
 def upright_size(size: Size, orientation: int) -> Size:
-    """The size of a picture once it is turned upright."""
+    """Return the size of the upright picture."""
     width, height = size
     return (height, width) if orientation in _TRANSPOSED else (width, height)
 
 
 def upright_box(box: Box, size: Size, orientation: int) -> Box:
-    """Return a rectangle's place in the picture turned upright. size: of the picture as stored."""
+    """Return a rectangle's position in the upright picture. size: of the picture as stored."""
     x1, y1, x2, y2 = box
     width, height = size
     if orientation in _MIRRORED_LEFT_RIGHT:
@@ -107,12 +104,12 @@ def upright_box(box: Box, size: Size, orientation: int) -> Box:
 
 
 def upright_image(image: PIL.Image.Image, orientation: int) -> PIL.Image.Image:
-    """The picture, or a rectangle of it, turned upright."""
+    """Return a picture, or a rectangle of a picture, turned upright."""
     return image if orientation == 1 else image.transpose(_TURNS[orientation])
 
 
 def upright_array(pixels: NDArray[np.uint8], orientation: int) -> NDArray[np.uint8]:
-    """Pixels [h, w, C] turned upright, over memory in that order."""
+    """Return pixels [h, w, C] turned upright, contiguous."""
     if orientation == 1:
         return pixels
     columns = slice(None, None, -1 if orientation in _MIRRORED_LEFT_RIGHT else 1)
@@ -122,7 +119,7 @@ def upright_array(pixels: NDArray[np.uint8], orientation: int) -> NDArray[np.uin
 
 
 def upright_tensor(pixels: Tensor, orientation: int) -> Tensor:
-    """Pixels [C, h, w] turned upright, on their device."""
+    """Return pixels [C, h, w] turned upright, on their device."""
     mirrored = [-1] if orientation in _MIRRORED_LEFT_RIGHT else []
     mirrored += [-2] if orientation in _MIRRORED_TOP_BOTTOM else []
     if mirrored:

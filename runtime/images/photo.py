@@ -9,12 +9,11 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Photo:
-    """The pixels of a photograph, or of a part of it, at any scale, and where they lie in it.
+    """The pixels of a photograph, or of a part of it, at any scale, with their position.
 
     pixels: uint8 [C, h, w], C = 1 (gray), 3 (RGB) or 4 (RGBA), of any strides. width, height: of the upright
-    photograph at full size, in pixels. window: x1, y1, x2, y2, the rectangle of the photograph that `pixels`
-    show, in pixels of the photograph; it may reach beyond its edges. Boxes are found in pixels of the
-    photograph, whatever its window.
+    photograph at full size, in pixels. window: x1, y1, x2, y2, the rectangle that `pixels` show, in pixels of
+    the photograph; it may reach beyond the edges. Detected boxes are in pixels of the photograph.
     """
 
     pixels: Tensor
@@ -24,7 +23,7 @@ class Photo:
 
     @classmethod
     def of(cls, pixels: Tensor) -> "Photo":
-        """Return a whole photograph at full size, uint8 [C, H, W]. Raises ValueError for another shape."""
+        """Return a whole photograph at full size, uint8 [C, H, W]. Raise ValueError for another shape."""
         _check_pixels(pixels, "pixels")
         height, width = pixels.shape[1:]
         return cls(pixels, width, height, (0, 0, width, height))
@@ -37,13 +36,13 @@ class Photo:
 
 
 def photo_of(image: Tensor | Photo, name: str) -> Photo:
-    """Return an image as a photograph. Raises TypeError and ValueError, which call the image `name`."""
+    """Return an image as a photograph. name: of the image, for messages. Raise TypeError or ValueError."""
     if isinstance(image, Tensor):
         _check_pixels(image, name)
         return Photo.of(image)
     if not isinstance(image, Photo):
         raise TypeError(
-            f"{name} must be a tensor or a Photo, got {type(image).__name__}; read_photo makes one of a file"
+            f"{name} must be a tensor or a Photo, got {type(image).__name__}; use read_photo for a file"
         )
     _check_pixels(image.pixels, f"{name}.pixels")
     x1, y1, x2, y2 = image.window
@@ -51,7 +50,7 @@ def photo_of(image: Tensor | Photo, name: str) -> Photo:
         raise ValueError(f"{name}.window must be x1, y1, x2, y2 with x1 < x2 and y1 < y2, got {image.window}")
     if image.width < 1 or image.height < 1:
         raise ValueError(
-            f"{name} must be of at least one row and one column, got {image.width} x {image.height}"
+            f"{name} must have at least one row and one column, got {image.width} x {image.height}"
         )
     return image
 

@@ -8,21 +8,20 @@ from lensbox.common.errors import InputError
 
 _SIGNATURE = b"\x89PNG\r\n\x1a\n"
 _CRITICAL = (b"IHDR", b"PLTE", b"IDAT", b"IEND")
-_ANCILLARY = 0x20  # the bit of the first letter of a chunk's name that says: not needed for the pixels
+_ANCILLARY = 0x20  # bit in the first letter of a chunk's name: not needed for the pixels
 
 
 def has_signature(file: bytes) -> bool:
-    """Whether a file begins like a PNG file."""
+    """Return whether a file begins like a PNG file."""
     return file.startswith(_SIGNATURE)
 
 
 def without_metadata(file: bytes, max_chunks: int | None = None) -> bytes:
-    """The same image without its ancillary chunks, which do not decide its pixels.
+    """Return the file without its ancillary chunks, which do not affect its pixels.
 
-    Decoders inflate color profiles and texts, a thousand times their size, and keep what they do not know.
-    Pillow looks at few checksums of what decides the pixels, and at nothing behind the last row. Raises
-    InputError if the checksum of any chunk is wrong, a chunk is cut off or the last one is missing, a chunk
-    that decoders must know is none of PNG's, the color profile is empty, and after `max_chunks` chunks.
+    Decoders inflate color profiles and texts up to a thousand times their size, and keep unknown chunks.
+    Pillow checks few checksums, and nothing behind the last row. Raise InputError for a wrong checksum, a
+    truncated file, an unknown critical chunk, an empty color profile, and after `max_chunks` chunks.
     """
     if not has_signature(file):
         return file
@@ -44,9 +43,9 @@ def without_metadata(file: bytes, max_chunks: int | None = None) -> bytes:
 
 
 def exif_data(file: bytes, max_chunks: int | None = None) -> bytes:
-    """The content of the first chunk eXIf before the pixels of a PNG file; empty if there is none.
+    """Return the content of the first chunk eXIf before the pixels of a PNG file; b"" if there is none.
 
-    Raises InputError if a chunk before it is cut off, and after `max_chunks` chunks.
+    Raise InputError for a truncated file, and after `max_chunks` chunks.
     """
     for chunk in _chunks(file, max_chunks):
         if chunk.name == b"eXIf":
@@ -63,7 +62,7 @@ class _Chunk(NamedTuple):
 
 
 def _chunks(file: bytes, max_chunks: int | None) -> Iterator[_Chunk]:
-    """The chunks of a PNG file up to its end."""
+    """Yield the chunks of a PNG file up to its end."""
     at, count, name = len(_SIGNATURE), 0, b""
     while name != b"IEND":
         end = at + 12 + _number(file[at : at + 4])

@@ -243,7 +243,7 @@ def test_a_service_that_cannot_be_asked_is_named(run: Run) -> None:
     assert (code, "url must begin with http://" in stderr) == (2, True)
     code, stdout, stderr = run("b.jpg", where="http://127.0.0.1:9")
     assert (code, stdout) == (3, "")
-    assert re.fullmatch(r"lensbox detect: http://127\.0\.0\.1:9/? cannot be asked: .*\n", stderr)
+    assert re.fullmatch(r"lensbox detect: http://127\.0\.0\.1:9/? cannot be reached: .*\n", stderr)
 
 
 def test_a_refused_key_ends_the_command_and_a_failed_image_does_not(

@@ -92,7 +92,7 @@ def test_missing_operator_is_named(artifact_path: Path, tmp_path: Path) -> None:
         artifact_path, path, lambda values: values["ops"].append("lensbox::warp(Tensor x) -> Tensor")
     )
     message = (
-        r"needs the operator lensbox::warp\(Tensor x\) -> Tensor, which is not registered: load the library"
+        r"needs the operator lensbox::warp\(Tensor x\) -> Tensor, which is not registered: load its library"
     )
     with pytest.raises(ArtifactError, match=message):
         load_artifact(path)

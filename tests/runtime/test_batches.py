@@ -126,7 +126,7 @@ _PIXELS = torch.zeros(3, 5, 5, dtype=torch.uint8)
         ),
         (
             Photo(_PIXELS, 0, 5, (0, 0, 5, 5)),
-            " must be of at least one row and one column, got 0 x 5",
+            " must have at least one row and one column, got 0 x 5",
         ),
     ],
 )

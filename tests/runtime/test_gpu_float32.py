@@ -129,7 +129,7 @@ def test_an_artifact_computes_as_its_metadata_say(
             tensor, *(CPU if argument is CUDA else argument for argument in arguments), **options
         ),
     )
-    monkeypatch.setattr("lensbox.runtime.artifact.to_device", lambda tensors, device: list(tensors))
+    monkeypatch.setattr("lensbox.runtime.pipeline.to_device", lambda tensors, device: list(tensors))
     artifact.detect_image(torch.zeros(3, 20, 30, dtype=torch.uint8))
     artifact.loss(torch.ones(1, 4), torch.ones(1, 4))
     tf32 = dtype == "tf32"

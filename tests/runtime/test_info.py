@@ -57,7 +57,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize(("suffix", "kind"), [("pt", "TorchScript"), ("onnx", "ONNX (detect alone)")])
+@pytest.mark.parametrize(("suffix", "kind"), [("pt", "TorchScript"), ("onnx", "ONNX (only detect)")])
 def test_says_what_a_file_is(
     folder: Path, capsys: pytest.CaptureFixture[str], suffix: str, kind: str
 ) -> None:

@@ -136,8 +136,8 @@ void require_machine(const fs::path& artifact, const Compiled& compiled, c10::De
     throw ArtifactError(made + "a processor with " + joined(lacking) + ", which this one lacks" + kAgain);
   }
   if (device.is_cuda() && gpu_architecture(device) != compiled.gpu_architecture) {
-    throw ArtifactError(made + "a GPU of architecture " + compiled.gpu_architecture + "; that of " +
-                        device.str() + " is " + gpu_architecture(device) + kAgain);
+    throw ArtifactError(made + "a GPU of architecture " + compiled.gpu_architecture + "; " + device.str() +
+                        " has " + gpu_architecture(device) + kAgain);
   }
 }
 

@@ -141,5 +141,5 @@ def test_labels_and_a_loss_of_its_own(tmp_path: Path) -> None:
     for name, value in wanted.items():
         torch.testing.assert_close(found[name], value, rtol=1e-4, atol=0.01)
     assert int(found["counts"].sum()) > 0
-    with pytest.raises(ValueError, match="loss must be asked of the detector's TorchScript artifact"):
+    with pytest.raises(ValueError, match="loss must be computed with the detector's TorchScript artifact"):
         artifact.loss(torch.zeros(1, 4), torch.zeros(1, 4))

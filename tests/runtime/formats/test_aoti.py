@@ -62,7 +62,7 @@ class TestUnusableFiles:
         with pytest.raises(DeviceError, match="device must be cuda"):
             load_artifact(path)
         monkeypatch.setattr(machine, "_gpu_architecture", lambda device: "sm_80")
-        with pytest.raises(ArtifactError, match="a GPU of architecture sm_90; that of cuda is sm_80"):
+        with pytest.raises(ArtifactError, match="a GPU of architecture sm_90; cuda has sm_80"):
             load_artifact(path, "cuda")
 
     @pytest.mark.parametrize("length", [-1, 1000])

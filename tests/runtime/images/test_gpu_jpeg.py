@@ -208,7 +208,7 @@ def test_detect_files_finds_the_same(decoder: GpuJpegDecoder, artifact_path: Pat
         BASELINE[:-200],
     ]
     by_gpu, by_cpu = (
-        list(artifact.file_detections(sources, 7, 2, 0.03, decode=decode)) for decode in ("gpu", "cpu")
+        list(artifact.detect_files(sources, 7, 2, 0.03, decode=decode)) for decode in ("gpu", "cpu")
     )
     for found, expected in zip(by_gpu, by_cpu, strict=True):
         assert type(found) is type(expected)
@@ -216,4 +216,4 @@ def test_detect_files_finds_the_same(decoder: GpuJpegDecoder, artifact_path: Pat
             assert str(found) == str(expected)
             continue
         assert (found.width, found.height) == (expected.width, expected.height)
-        torch.testing.assert_close(found.detections.boxes, expected.detections.boxes)
+        torch.testing.assert_close(found.boxes, expected.boxes)

@@ -112,7 +112,7 @@ def test_a_loss_of_the_detector_s_own(start_service: Start, tmp_path: Path) -> N
     assert refused.status_code == 422
     assert problem_of(refused) == {
         "code": "unsupported_loss",
-        "message": "weights must be left out: the detector has a loss of its own, without them",
+        "message": "weights must be left out: the detector has its own loss, which takes no weights",
     }
     images: list[Any] = [_PREDICTIONS, *[[]] * 5]
     refused = client.post("/v1/loss", json={"predictions": images, "targets": images})

@@ -1,0 +1,151 @@
+"""The computation of a detector: fit images to canvases, detect, restore the boxes, copy them to the CPU."""
+
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from lensbox.artifact.metadata import ArtifactMetadata
+from lensbox.common.tile_spec import TileSpec
+from lensbox.runtime.captured_detect import CapturedDetect, Found, Thresholds
+from lensbox.runtime.detection import (
+    Detections,
+    Fetched,
+    batch_detections,
+    check_labels,
+    concatenate,
+    detections,
+)
+from lensbox.runtime.device import DeviceTimer, tile_batch
+from lensbox.runtime.gpu_float32 import gpu_float32
+from lensbox.runtime.images.photo import Photo
+from lensbox.runtime.tiles import cut_windows, merge_tiles, require_whole, tile_windows
+from lensbox.runtime.torchscript import torchscript_call
+from lensbox.runtime.transfer import to_device, to_host
+
+
+class _Launched(NamedTuple):
+    """The outputs for a batch on the device; a GPU may still compute them. further: other outputs by name."""
+
+    boxes: Tensor
+    scores: Tensor
+    counts: Tensor
+    further: dict[str, Tensor]
+    timer: DeviceTimer | None
+
+
+class Pipeline:
+    """The calls of a detector's module on its device. Thread-safe.
+
+    module: has the methods of an artifact. on_letterbox: if set, called for each batch with the timer of its
+    pre-processing.
+    """
+
+    on_letterbox: Callable[[DeviceTimer], None] | None = None
+
+    def __init__(self, module: Any, metadata: ArtifactMetadata, device: torch.device) -> None:
+        self.module = module
+        self._metadata = metadata
+        self._device = device
+        self._captured: CapturedDetect | None = None
+        self._tf32 = metadata.precision is not None and metadata.precision.dtype == "tf32"
+        self._further = (*(["labels"] if metadata.classes else []), *metadata.extras)
+        self.outputs = ("boxes", "scores", "counts", *self._further)
+
+    @contextlib.contextmanager
+    def calls(self) -> Iterator[None]:
+        """Prepare the thread for calls of the module: no gradients, no compilation, the right precision."""
+        with torchscript_call(), gpu_float32(self._device, self._tf32):
+            yield
+
+    def detect(self, canvases: Tensor, thresholds: Thresholds) -> Found:
+        """Return the tensors named `outputs` for canvases on the device. Call it within `calls`."""
+        if self._captured is not None and (found := self._captured(canvases, thresholds)) is not None:
+            return found
+        return self._uncaptured(canvases, *thresholds)
+
+    def capture(self, sizes: Iterable[int], thresholds: Thresholds) -> None:
+        """Capture CUDA graphs of `detect` for these batch sizes."""
+        with self.calls():
+            image = torch.zeros(1, 1, 1, dtype=torch.uint8, device=self._device)
+            canvases, _ = self.module.preprocess([image])
+            if self._captured is None:
+                self._captured = CapturedDetect(self._uncaptured, canvases.device)
+            self._captured.capture(canvases[0], sizes, thresholds)
+
+    def detect_photos(self, photos: Sequence[Photo], thresholds: Thresholds) -> list[Detections]:
+        """Return the detections of each photograph, computed in one batch. Raise ArtifactError."""
+        if not photos:
+            return []
+        tensors = [photo.pixels for photo in photos]
+        has_windows = not all(photo.is_whole for photo in photos)
+        if has_windows:
+            tensors.append(torch.tensor([(*photo.window, photo.width, photo.height) for photo in photos]))
+        with self.calls():
+            images = to_device(tensors, self._device)
+            windows = images.pop() if has_windows else None
+            fetched = self._fetch(self._launch(images, windows, thresholds))
+        return detections(fetched, [(photo.width, photo.height) for photo in photos])
+
+    def detect_tiles(self, photo: Photo, thresholds: Thresholds, tiles: TileSpec) -> Detections:
+        """Return the detections of a whole photograph in tiles. Raise InputError for too many tiles.
+
+        The photograph is copied to the device once. All batches are launched before the first one is fetched.
+        """
+        windows = tile_windows(photo.width, photo.height, self._metadata.canvas, tiles)
+        require_whole(photo)
+        if len(windows) == 1:
+            return self.detect_photos([photo], thresholds)[0]
+        rows = torch.from_numpy(np.array([(*window, photo.width, photo.height) for window in windows]))
+        together = tile_batch(self._device, self._metadata.canvas)
+        with self.calls():
+            pixels, rows = to_device([photo.pixels, rows], self._device)
+            launched = []
+            for start in range(0, len(windows), together):
+                part = slice(start, start + together)
+                launched.append(self._launch(cut_windows(pixels, windows[part]), rows[part], thresholds))
+            fetched = [self._fetch(one) for one in launched]
+        found = concatenate([batch_detections(one) for one in fetched])
+        counts = [count for one in fetched for count in one.counts]
+        return merge_tiles(found, counts, windows, photo.width, photo.height, thresholds[1])
+
+    def _uncaptured(self, canvases: Tensor, score_threshold: float, iou_threshold: float) -> Found:
+        if not self._further:
+            boxes, scores, counts = self.module.detect(canvases, score_threshold, iou_threshold)
+            return boxes, scores, counts
+        found = self.module.detect_named(canvases, score_threshold, iou_threshold)
+        return tuple(found[name] for name in self.outputs)
+
+    def _launch(self, images: list[Tensor], windows: Tensor | None, thresholds: Thresholds) -> _Launched:
+        """Start the computation for images on the device, without waiting for a GPU."""
+        timer = None if self.on_letterbox is None else DeviceTimer(self._device)
+        canvases, geometry = self.module.preprocess(images, windows)
+        if timer is not None:
+            timer.stop()
+        boxes, scores, counts, *outputs = self.detect(canvases, thresholds)
+        further = {
+            name: self._restored(name, output, geometry)
+            for name, output in zip(self._further, outputs, strict=True)
+        }
+        return _Launched(self.module.restore(boxes, geometry), scores, counts, further, timer)
+
+    def _fetch(self, launched: _Launched) -> Fetched:
+        """Wait for outputs, and copy them to the CPU. Raise ArtifactError for a label without a class."""
+        found = to_host(launched.boxes, launched.scores, launched.counts)
+        if launched.timer is not None and self.on_letterbox is not None:
+            self.on_letterbox(launched.timer)
+        further = {name: values.cpu().numpy() for name, values in launched.further.items()}
+        if "labels" in further:
+            check_labels(further["labels"], found[2], len(self._metadata.classes))
+        return Fetched(*found, further)
+
+    def _restored(self, name: str, output: Tensor, geometry: Tensor) -> Tensor:
+        """Return a further output; points are converted to pixels of the photographs."""
+        extras = self._metadata.extras
+        if name not in extras or extras[name].kind != "points":
+            return output
+        restored: Tensor = self.module.restore_points(output, geometry)
+        return restored
