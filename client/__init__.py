@@ -1,4 +1,4 @@
-"""A client of a running service, and `lensbox detect`, which asks a service or runs the detector itself.
+"""A client of a running service, and the command `lensbox detect`, which uses a service or an artifact.
 
 Importing this package does not import torch.
 """

@@ -178,7 +178,8 @@ class ServiceError(LensboxError):
 def unexpected(answer: object, status: int = 200) -> ServiceError:
     """Return the error for an answer that does not come from a Lensbox service."""
     text = (answer if isinstance(answer, str) else repr(answer))[:SHOWN]
-    return ServiceError(status, "unexpected_answer", f"the answer is not that of a Lensbox service: {text!r}")
+    detail = f"the answer does not come from a Lensbox service: {text!r}"
+    return ServiceError(status, "unexpected_answer", detail)
 
 
 def _number(value: Any) -> float:

@@ -1,4 +1,4 @@
-"""`lensbox bench FILE`: how long an artifact of any format takes on this machine."""
+"""`lensbox bench FILE`: measure the latency of an artifact of any format on this machine."""
 
 import json
 import statistics
@@ -46,13 +46,13 @@ def batch_sizes(text: str) -> tuple[int, ...]:
     metavar="N,N...",
     help="Canvases or images per call.",
 )
-@click.option("--device", metavar="NAME", help="cpu, cuda or cuda:N. Default: the one that the file is for.")
-@click.option("--threads", type=click.IntRange(1), default=1, metavar="N", help="CPU threads")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON in place of the table.")
+@click.option("--device", metavar="NAME", help="cpu, cuda or cuda:N. Default: the device of the file.")
+@click.option("--threads", type=click.IntRange(1), default=1, metavar="N", help="CPU threads.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of the table.")
 def bench(file: Path, batch: tuple[int, ...], device: str | None, threads: int, as_json: bool) -> None:
-    """Time an artifact of any format by batch size: from canvases and from images in memory.
+    """Measure the latency of an artifact by batch size, for canvases and for images in memory.
 
-    On a GPU also with `detect` captured as CUDA graphs. The self-test runs first.
+    On a GPU, measure `detect` captured as CUDA graphs, too. The self-test runs first.
     """
     found = measure(file, batch, device, threads)
     if as_json:
@@ -105,7 +105,7 @@ def measure(file: Path, batches: tuple[int, ...], device: str | None, threads: i
 
 
 def _device_of(path: Path) -> str:
-    """Return the kind of device that a file is for; "auto" if it runs on any."""
+    """Return the kind of device that a file needs; "auto" if it runs on any device."""
     from lensbox.artifact.archive import open_file, read_file
 
     file = open_file(read_file(path), str(path))
@@ -115,7 +115,7 @@ def _device_of(path: Path) -> str:
 
 
 def _calls(artifact: "Artifact", load: Callable[[], "Artifact"], batch: int) -> Iterator[tuple[str, Call]]:
-    """Yield the calls to time. A captured artifact is loaded for itself: plain calls would use its graphs."""
+    """Yield the calls to time. Captured calls use a second copy: plain calls would use the graphs, too."""
     import torch
 
     test = artifact.metadata.self_test
@@ -133,7 +133,7 @@ def _calls(artifact: "Artifact", load: Callable[[], "Artifact"], batch: int) -> 
 
 
 def _samples(calls: dict[str, Call], synchronize: Call) -> dict[str, list[float]]:
-    """Return seconds per call. The calls take turns, so that a disturbance hits all of them."""
+    """Return seconds per call. The calls alternate, so that a disturbance affects all of them."""
     samples: dict[str, list[float]] = {way: [] for way in calls}
     for call in calls.values():
         for _ in range(_WARM_CALLS):

@@ -67,7 +67,7 @@ def _tiles(text: str) -> str:
     "--tiles",
     type=_tiles,
     metavar="auto|SIZE[,OVERLAP]",
-    help="Look for small things in overlapping tiles of large photographs; auto: tiles of the canvas's size.",
+    help="Detect small objects in overlapping tiles of large photographs; auto: tiles of the canvas's size.",
 )
 @click.option(
     "--artifact",
@@ -87,13 +87,13 @@ def _tiles(text: str) -> str:
     "--decode",
     type=click.Choice(["auto", "cpu", "gpu"]),
     default="auto",
-    help="What decodes JPEG files; auto: an H100's or H200's hardware in batches of 256 or more.",
+    help="Decoder of JPEG files; auto: an H100's or H200's hardware in batches of 256 or more.",
 )
 @click.option(
-    "--decode-threads", type=_COUNT, show_default="one a CPU, at most 8", help="Threads that read files."
+    "--decode-threads", type=_COUNT, show_default="one per CPU, at most 8", help="Threads that read files."
 )
 @click.option("--public-key", type=FILE, help="Accept only artifacts signed with this key, a PEM file.")
-@click.option("--url", help="Ask a service instead, such as http://127.0.0.1:8000.")
+@click.option("--url", help="Use a running service, such as http://127.0.0.1:8000.")
 @click.option("--api-key", envvar="LENSBOX_API_KEY", show_envvar=True, help="Key of the service.")
 @click.option("--timeout", type=seconds, default=30.0, help="Seconds for an answer of the service.")
 @click.option("--connections", type=_COUNT, default=8, help="Concurrent requests to the service.")
@@ -108,30 +108,30 @@ def detect(
     annotate: Path | None,
     **options: Any,
 ) -> ExitCode:
-    """Detect in image files and folders; print labels, scores, and boxes in pixels.
+    """Detect objects in image files and folders; print labels, scores, and boxes in pixels.
 
-    Runs an artifact in this process, or asks a running service (--url); both find the same. A file that
-    cannot be read is an error on stderr and exit code 4; the others go on.
+    Run an artifact in this process, or use a running service (--url) with the same results. A file that
+    cannot be read is reported on stderr, and the exit code is 4; all other files are processed.
     """
     _check_options(context, options)
     if (format_name == "coco") != (coco_file is not None):
         raise click.UsageError("--format coco and --coco-file must be given together")
     if annotate is not None and any(is_folder(folder) and _is_same(folder, annotate) for folder in files):
-        raise click.UsageError(f"--annotate must be another folder than one of the images, got {annotate}")
+        raise click.UsageError(f"--annotate must not be a folder of the images, got {annotate}")
     listed = list_files(files, recursive, annotate)
     if annotate is not None:
         check_drawings(annotate, listed)
     with _detector(options) as detector:
         try:
             return _detect(context.command_path, listed, detector, format_name, coco_file, annotate)
-        except BrokenPipeError:  # the reader has closed the pipe, which is no failure
-            # The interpreter would report the pipe when it flushes stdout at its end.
+        except BrokenPipeError:  # the reader has closed the pipe: not a failure
+            # Without this the interpreter reports the pipe when it flushes stdout at exit.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return ExitCode.GOOD
 
 
 def _check_options(context: click.Context, options: dict[str, Any]) -> None:
-    """Raise UsageError for options that do not apply."""
+    """Raise UsageError for options of a service without --url, and for options of an artifact with --url."""
     useless, reason = (
         (_OF_SERVICE, "must come with --url") if options["url"] is None else (_IN_PROCESS, "is not for --url")
     )

@@ -43,13 +43,13 @@ class Client:
         if not re.match(r"https?://[^/]", url):
             raise ValueError(f"url must begin with http:// or https:// and a host, got {url!r}")
         if endpoint := re.search(r"/v1/(detect|loss|model)/?$", url):
-            raise ValueError(f"url must be that of the service alone, without {endpoint[0]}, got {url!r}")
+            raise ValueError(f"url must be the service's base URL, without {endpoint[0]}, got {url!r}")
         try:
             _ = urlsplit(url).port  # raises; the system would take 99999 modulo 65536
         except ValueError as error:
             raise ValueError(f"url must have a port from 0 to 65535, got {url!r}") from error
         if api_key is not None and not re.fullmatch(r"[!-~]+", api_key):
-            raise ValueError("api_key must be of visible ASCII characters")  # and is not shown
+            raise ValueError("api_key must consist of visible ASCII characters")  # the message hides the key
         if not 0.001 <= timeout <= 86_400:  # false for NaN
             raise ValueError(f"timeout must be between 0.001 and 86400 seconds, got {timeout}")
         if retries < 0:
@@ -93,9 +93,9 @@ class Client:
 
         image: a path, the bytes of an image file, a Pillow image, or uint8 [H, W], [H, W, 3] (RGB) or
         [H, W, 4] (RGBA). Files are sent unchanged, the others as PNG. Thresholds (0 to 1) and orientation
-        ("exif" or "stored") default to the artifact's. tiles: "auto", "SIZE" or "SIZE,OVERLAP" looks for
-        small things in tiles of a large photograph. Raise ServiceError, ValueError, TypeError, or OSError for
-        an unreadable file.
+        ("exif" or "stored") default to the artifact's. tiles: "auto", "SIZE" or "SIZE,OVERLAP" detects small
+        objects in tiles of a large photograph. Raise ServiceError, ValueError, TypeError, or OSError for an
+        unreadable file.
         """
         parameters = _parameters(score_threshold, iou_threshold, orientation, tiles)
         answer = self._connection.ask("POST", "/v1/detect", content=image_bytes(image), parameters=parameters)

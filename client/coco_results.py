@@ -15,8 +15,8 @@ from lensbox.common.errors import InputError, system_reason
 class CocoResults:
     """Collect the detections of files; `text` is the list that `lensbox evaluate --detections` reads.
 
-    Categories are found by the name of the class; a detector without classes needs a file of one category.
-    Classes that the file lacks and detections with numbers that are not finite are left out.
+    Classes are matched to categories by name; a detector without classes needs a file with one category.
+    Detections of other classes, and with numbers that are not finite, are left out.
     """
 
     def __init__(self, ids: Path, files: Sequence[Path], classes: Sequence[str]) -> None:
@@ -53,7 +53,7 @@ class CocoResults:
 
 
 def _names(file: Path) -> list[str]:
-    """Return the names by which a COCO file may call a photograph: its path, and shorter ends of it."""
+    """Return the possible `file_name`s of a photograph: its path, and all shorter ends of the path."""
     return ["/".join(file.parts[first:]) for first in range(len(file.parts))]
 
 

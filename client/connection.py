@@ -33,7 +33,7 @@ class Answer:
     request_id: str | None
 
     def json(self) -> Any:
-        """Parse the JSON. Raise ServiceError if it is none."""
+        """Parse the JSON. Raise ServiceError if it is invalid."""
         try:
             return json.loads(self.content)
         except ValueError as error:
@@ -133,12 +133,12 @@ class Connection:
                 if response.status_code not in _AGAIN:
                     raise failure
                 wait = max(wait, _retry_after(response))
-            # Jitter: clients that were refused together must not retry together.
+            # Jitter: clients that were rejected together must not retry together.
             wait *= random.uniform(1.0, 1.25)
             is_last = attempt == self._retries or wait > _LONGEST_WAIT
             if is_last or waited_in_vain(wait, stopped):
                 raise failure
-        raise AssertionError("the last try returns or raises")
+        raise AssertionError("the last attempt returns or raises")
 
     def _no_answer(self, error: Exception) -> ServiceError:
         if isinstance(error, httpx.TimeoutException):

@@ -100,7 +100,7 @@ def artifact_detector(
 ) -> Detector:
     """Load an artifact, and read files ahead in threads. Raise ArtifactError or DeviceError.
 
-    path: None for the shipped detector, which is loaded from the cache without a word on its signature.
+    path: None for the shipped detector, loaded from the cache without the log line about its signature.
     """
     # Imported here: torch takes seconds to import, and a client of a service does not need it.
     import json

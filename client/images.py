@@ -50,8 +50,7 @@ def image_bytes(image: Image) -> bytes:
             raise ValueError(f"image must be a whole picture: {error or type(error).__name__}") from error
         return _png(image if image.mode in _PNG_MODES else image.convert("RGB"))
     raise TypeError(
-        "image must be a path, the bytes of a file, a picture of Pillow's or an array, "
-        f"got {type(image).__name__}"
+        f"image must be a path, the bytes of a file, a Pillow image or an array, got {type(image).__name__}"
     )
 
 
@@ -67,15 +66,15 @@ def _picture(pixels: NDArray[Any]) -> PIL.Image.Image:
 
 def _png(picture: PIL.Image.Image) -> bytes:
     buffer = io.BytesIO()
-    # The fastest level: networks are seldom slower than the second fastest.
+    # Level 1: compressing at higher levels usually takes longer than the network saves.
     picture.save(buffer, "PNG", compress_level=1)
     return buffer.getvalue()
 
 
 class Pace:
-    """Chooses the batch size: one image at first, doubled after a fast answer, halved after a slow one.
+    """Choose the batch size: one image at first, doubled after a fast answer, halved after a slow one.
 
-    A service that takes a second per image then does not get large requests. timeout: seconds per answer.
+    A slow service then gets no large requests, which would time out. timeout: seconds per answer.
     """
 
     def __init__(self, timeout: float) -> None:
@@ -155,7 +154,7 @@ class ManyImages:
         else:
             self._pace.answered(time.monotonic() - begin, self._most_images())
             return results
-        # One file may have failed all, or the request was too large.
+        # One bad file may have failed the request, or the request was too large.
         self._pace.failed()
         return [result for file in files for result in self._of_files([file])]
 

@@ -31,10 +31,7 @@ CSV_COLUMNS = ("file", "width", "height", "label", "score", "x1", "y1", "x2", "y
 
 
 def make_format(name: str, files: Sequence[Path], classes: Sequence[str]) -> Format:
-    """Return one of FORMATS but "coco", which is `CocoResults`.
-
-    files, classes: all possible values, for the width of columns.
-    """
+    """Return a Format for "table", "jsonl" or "csv". files, classes: all values, for the width of columns."""
     if name == "jsonl":
         return _json_line
     return _Csv() if name == "csv" else _Table(files, classes)
@@ -116,7 +113,7 @@ Step = Callable[[], contextlib.AbstractContextManager[None]]
 
 @contextlib.contextmanager
 def progress(length: int) -> Iterator[Step]:
-    """Show a progress bar on stderr; no bar for one file, or if stderr is no terminal.
+    """Show a progress bar on stderr; no bar for one file, or if stderr is not a terminal.
 
     Yield a function to call once per file: print the lines of the file inside its context.
     """

@@ -1,4 +1,4 @@
-"""Boxes, points, names and scores on a picture: the twin of the C++ library's `annotate.cpp`."""
+"""Draw boxes, points, names and scores on a picture, as the C++ library's `annotate.cpp` does."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from PIL import Image, ImageDraw, ImageFont
 
 Color = tuple[int, int, int]
 
-# Of the classes in turn: light ones, so that dark letters can be read on them.
+# The classes take these colors in turn. Light colors: dark letters can be read on them.
 COLORS: tuple[Color, ...] = (
     (57, 255, 120),
     (255, 176, 59),
@@ -23,13 +23,13 @@ COLORS: tuple[Color, ...] = (
     (200, 215, 255),
     (225, 190, 90),
 )
-# Beside lines, and of letters: seen on light and dark backgrounds.
+# The color of letters and of the borders of lines, visible on light and dark backgrounds.
 OUTLINE: Color = (10, 40, 20)
 
 
 @dataclass(frozen=True)
 class _Sizes:
-    """Sizes in pixels that grow with the picture: of lines, of the outlines beside them, of letters."""
+    """Sizes in pixels, proportional to the picture: width of lines, width of outlines, height of text."""
 
     thickness: int
     outline: int
@@ -49,11 +49,11 @@ def annotate(
     points: Collection[str] = (),
     scale: float = 1.0,
 ) -> Image.Image:
-    """Return a copy of a picture in color, with what was found in it; the best detection lies on top.
+    """Return a copy of a picture in RGB with its detections; the best detection is drawn on top.
 
-    found: detections as Lensbox's JSON has them, best first: `box`, `score`, and maybe `label` and `extras`.
-    classes: names that have a color each, by turns. points: which of the extras are points.
-    scale: pixels of the picture per pixel of the boxes.
+    found: detections in Lensbox's JSON, best first: `box`, `score`, optionally `label` and `extras`. classes:
+    names of the classes, for their colors. points: names of the extras that are points. scale: pixels of the
+    picture per pixel of the boxes.
     """
     drawn = _eight_bit(picture).convert("RGB")
     sizes, pen = _Sizes.of(drawn), ImageDraw.Draw(drawn)
@@ -75,7 +75,7 @@ def annotate(
 
 
 def _eight_bit(picture: Image.Image) -> Image.Image:
-    """Return gray of 16 bits without the low byte; Pillow's own conversion would clip at 255."""
+    """Convert 16-bit gray to 8 bits by dropping the low byte; Pillow's own conversion would clip at 255."""
     if not picture.mode.startswith("I"):
         return picture
     return picture.convert("I").point(lambda level: level * (1 / 256)).convert("L")
@@ -96,7 +96,7 @@ def _frame(pen: ImageDraw.ImageDraw, box: tuple[int, ...], grown: int, width: in
 
 
 def _pairs(values: Any) -> list[tuple[float, float]]:
-    """Return the points in nested lists of any depth, without those that are no numbers."""
+    """Return the points in nested lists of any depth, without points that contain None."""
     if not isinstance(values, list) or not values:
         return []
     if len(values) == 2 and not any(isinstance(value, list) for value in values):
@@ -105,7 +105,7 @@ def _pairs(values: Any) -> list[tuple[float, float]]:
 
 
 def _disc(pen: ImageDraw.ImageDraw, x: float, y: float, sizes: _Sizes, color: Color) -> None:
-    if not (abs(x) < 1e6 and abs(y) < 1e6):  # nothing is seen of it
+    if not (abs(x) < 1e6 and abs(y) < 1e6):  # far outside of the picture
         return
     for radius, fill in ((sizes.thickness + 1 + sizes.outline, OUTLINE), (sizes.thickness + 1, color)):
         pen.ellipse((x - radius, y - radius, x + radius, y + radius), fill=fill)

@@ -10,14 +10,14 @@ import click
 
 from lensbox.common.errors import ExitCode, LensboxError
 
-# Whether it can be read is found out by who reads it: click would call a file without permission wrong usage.
+# readable=False: click would report a file without permission as wrong usage; the command reports it better.
 FILE = click.Path(path_type=Path, readable=False)
 
 _GIVEN = "lensbox.given_arguments"
 
 
 class CommandError(click.ClickException):
-    """Return one message about the error that ended a command, beginning with the command's name."""
+    """An error that ends a command with one message, which begins with the command's name."""
 
     def __init__(self, command: str, message: str, exit_code: ExitCode) -> None:
         super().__init__(f"{command}: {message}")
@@ -29,7 +29,7 @@ class CommandError(click.ClickException):
 
 
 class Command(click.Command):
-    """A command whose options show their defaults, and where one that may be repeated takes several values.
+    """A command whose help shows defaults, and whose repeatable options take several values.
 
     `--data a b` is short for `--data a --data b`, so that shells can expand `--data shards/*.tar`.
     """
@@ -56,28 +56,28 @@ class Command(click.Command):
             raise click.UsageError(message, ctx) from error
 
     def _such_as(self) -> str:
-        """Return a hint with the option that was probably left out."""
+        """Return a hint that names the option which was probably forgotten."""
         names = {name for parameter in self.params for name in parameter.opts}
         meant = next((name for name in ("--artifact", "--data", "--output") if name in names), None)
         return f", such as {meant}" if meant else ""
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command. Errors that its user can mend become CommandError, all others pass."""
+        """Run the command. Convert errors that the user can fix to CommandError; raise all others."""
         try:
             return super().invoke(ctx)
         except LensboxError as error:
             raise CommandError(ctx.command_path, str(error), error.exit_code) from error
         except OSError as error:  # a file that cannot be read or written, a full disk
-            raise CommandError(ctx.command_path, _in_words(error), ExitCode.UNUSABLE) from error
-
-
-def _in_words(error: OSError) -> str:
-    """Return the message without the error number."""
-    return f"{error.filename}: {error.strerror}" if error.filename and error.strerror else str(error)
+            has_both = error.filename and error.strerror
+            message = f"{error.filename}: {error.strerror}" if has_both else str(error)
+            raise CommandError(ctx.command_path, message, ExitCode.UNUSABLE) from error
 
 
 def spread(arguments: Sequence[str], repeatable: set[str]) -> list[str]:
-    """Give each further value of a repeatable option the option's name. For commands without arguments."""
+    """Insert the name of a repeatable option before each of its further values.
+
+    Only for commands whose repeatable options do not precede positional arguments.
+    """
     spread_out: list[str] = []
     option, has_value = "", False
     for argument in arguments:
@@ -92,20 +92,20 @@ def spread(arguments: Sequence[str], repeatable: set[str]) -> list[str]:
 
 
 def given_arguments() -> list[str]:
-    """Return the arguments of the command that runs, as its user gave them."""
+    """Return the arguments of the running command as the user typed them."""
     arguments: list[str] = click.get_current_context().meta[_GIVEN]
     return arguments
 
 
 def require_at_most_one(options: Mapping[str, Any], *names: str) -> None:
-    """Raise UsageError where two options of which each excludes the others are given."""
+    """Raise UsageError if more than one of these options is given."""
     given = [f"--{name}" for name in names if options[name] not in (None, False)]
     if len(given) > 1:
         raise click.UsageError(f"{' and '.join(given)} must not be given together")
 
 
 def require_runner(program: Path | None) -> None:
-    """Raise UsageError where `--runner`, if it is given, names no program."""
+    """Raise UsageError if `--runner` is given and is not an executable program."""
     if program is not None and not (program.is_file() and os.access(program, os.X_OK)):
         raise click.UsageError(
             f"--runner, or LENSBOX_RUNNER, must be the program lensbox_runner, got {program}"

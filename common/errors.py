@@ -1,4 +1,4 @@
-"""Errors that the user can mend, and the exit codes that all commands share."""
+"""Errors that the user can fix, and the exit codes that all commands share."""
 
 from enum import IntEnum
 from pathlib import Path
@@ -7,10 +7,9 @@ from pathlib import Path
 class ExitCode(IntEnum):
     """The exit code of a command; the C++ runner uses the same numbers (`docs/troubleshooting.md`).
 
-    GOOD: it did what it was asked. DEFECT: an unexpected error, with its traceback. USAGE: wrong
-    options, or a device that is not there. UNUSABLE: an artifact, an op library or a package cannot be used.
-    BAD_INPUT: weights, images, boxes or data are bad. BROKE_DOWN: a training run that cannot go on.
-    INTERRUPTED: 128 + SIGINT, the shells' convention.
+    GOOD: success. DEFECT: an unexpected error, with its traceback. USAGE: wrong options, or a missing device.
+    UNUSABLE: an artifact, an op library or a package cannot be used. BAD_INPUT: bad weights, images, boxes or
+    data. BROKE_DOWN: a training run cannot continue. INTERRUPTED: 128 + SIGINT, the shells' convention.
     """
 
     GOOD = 0
@@ -23,18 +22,18 @@ class ExitCode(IntEnum):
 
 
 class LensboxError(Exception):
-    """The base of all. A message is for the user: it names argument, rule and the value received."""
+    """The base class. Messages are for the user: they name the argument, the rule and the value received."""
 
     exit_code = ExitCode.DEFECT
 
 
 def system_reason(error: OSError) -> str:
-    """Return the reason of a failed read or write, without number and path."""
+    """Return the reason of a failed read or write, without errno and path."""
     return error.strerror or str(error) or type(error).__name__
 
 
 def no_such_artifact(path: Path) -> str:
-    """Return the message for an artifact that does not exist: where it was looked for, and what to do."""
+    """Return the message for an artifact that does not exist."""
     return (
         f"there is no file {path.name} in {path.parent.resolve()}; `lensbox export` writes one, "
         "`--artifact` names another"
@@ -42,19 +41,19 @@ def no_such_artifact(path: Path) -> str:
 
 
 class DeviceError(LensboxError, RuntimeError):
-    """The device asked for is not there."""
+    """The requested device is missing or unsuitable."""
 
     exit_code = ExitCode.USAGE
 
 
 class OutputError(LensboxError, ValueError):
-    """The output of a command cannot be written where its options say."""
+    """The output of a command cannot be written to the path in its options."""
 
     exit_code = ExitCode.USAGE
 
 
 class ArtifactError(LensboxError, RuntimeError):
-    """The artifact cannot be written, loaded or verified; the message says why."""
+    """The artifact cannot be written, loaded or verified."""
 
     exit_code = ExitCode.UNUSABLE
 

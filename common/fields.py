@@ -40,7 +40,7 @@ def _small(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def distinct(values: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Refuse values of which two are equal, or have an equal `name`."""
+    """Raise ValueError if two values are equal, or have the same `name`."""
     names = [getattr(value, "name", value) for value in values]
     if len(set(names)) < len(names):
         raise ValueError("must have different names")
@@ -57,7 +57,7 @@ def _usable(extras: Mapping[str, Any]) -> Mapping[str, Any]:
 
 Channels = Annotated[int, AfterValidator(_gray_or_rgb)]
 Classes = Annotated[tuple[Name, ...], Strict(False), Field(max_length=10_000), AfterValidator(distinct)]
-# Of a further output, without batch and slots.
+# The shape of a further output, without batch and slots.
 Shape = Annotated[
     tuple[Annotated[int, Field(ge=1, le=_MAX_EXTRA_SIZE)], ...],
     Strict(False),
@@ -68,14 +68,14 @@ EXTRAS = AfterValidator(_usable)  # of a mapping by name
 
 
 def first_reason(error: ValidationError) -> str:
-    """Return the first error, such as "canvas.height must be less than or equal to 16384, got 20000"."""
+    """Return the first error as a sentence: "height must be less than or equal to 16384, got 20000"."""
     first = error.errors(include_url=False)[0]
     path = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in first["loc"])[1:]
     if first["type"] == "missing":
         return f"it lacks the entry {path!r}"
     if first["type"] in ("unexpected_keyword_argument", "extra_forbidden"):
-        return f"{path!r} is no field"
-    if first["type"] == "self_test":  # names its own path and value
+        return f"{path!r} is not a field"
+    if first["type"] == "self_test":  # the message names path and value itself
         return first["msg"]
     rule = re.sub(r"^(\w+ should|Value error, must)", "must", first["msg"])
     value = json.dumps(first["input"], default=str)
@@ -83,7 +83,7 @@ def first_reason(error: ValidationError) -> str:
 
 
 def plain_errors(cls: _Class) -> _Class:
-    """Let the constructor of a pydantic dataclass raise ValueError with the sentence of `first_reason`."""
+    """Make the constructor of a pydantic dataclass raise ValueError with the sentence of `first_reason`."""
     construct = cls.__init__  # type: ignore[misc]
 
     @functools.wraps(construct)

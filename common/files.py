@@ -1,4 +1,4 @@
-"""Write files whole, and check before long work that they can be written."""
+"""Write files atomically, and check before long work that they can be written."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from lensbox.common.errors import OutputError, system_reason
 
 
 def atomic_write(path: str | Path, content: bytes) -> None:
-    """Write a file, and the folders it needs; the file appears whole, or the old one stays.
+    """Write a file atomically: the whole file appears, or the old file stays. Create missing folders.
 
-    The content is on the disk before the file gets its name. A killed process may leave `NAME.PID.partial`.
-    A symbolic link stays: its target is written. A device or a pipe is written to. Raise OSError that names
-    the file.
+    The content is flushed to disk before the file gets its name. A killed process may leave
+    `NAME.PID.partial`. For a symbolic link the target is replaced; devices and pipes are written to. Raise
+    OSError that names the file.
     """
     path = Path(path)
     if path.name in ("", ".."):
@@ -44,7 +44,7 @@ def _replace(path: Path, content: bytes) -> None:
 
 
 def require_writable_file(option: str, path: Path) -> None:
-    """Make the folder of a file to write later. Raise OutputError, which names the option, on failure."""
+    """Create the folder of a file to write later. Raise OutputError, which names the option, on failure."""
     with contextlib.suppress(OSError):  # a folder without permission: the next line reports it
         if path.is_dir():
             raise OutputError(f"{option} must be a file, got the folder {path}")
@@ -52,7 +52,7 @@ def require_writable_file(option: str, path: Path) -> None:
 
 
 def require_writable_folder(option: str, path: Path) -> None:
-    """Make a folder to write to later. Raise OutputError, which names the option, on failure."""
+    """Create a folder to write to later. Raise OutputError, which names the option, on failure."""
     _require_writable(option, "a folder", path, path)
 
 

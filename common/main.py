@@ -1,7 +1,4 @@
-"""The `lensbox` command: the table of its commands, each imported only when it runs, and the entry point.
-
-`lensbox --help` must not wait for torch, so help reads the table and imports nothing.
-"""
+"""The `lensbox` command. A subcommand is imported when it runs: `lensbox --help` must not wait for torch."""
 
 from __future__ import annotations
 
@@ -22,10 +19,10 @@ from lensbox.common.reporting import reporting, warn_of_unknown_variables
 
 
 class LazyCommand(NamedTuple):
-    """One command: where its click command lives, what it does, and the extra that brings its packages.
+    """A subcommand.
 
-    target: "module:name" of a `click.Command`. Importing the module must not import torch: `--help` does it.
-    extra: name of an optional dependency group of the package, or "" when the base installation is enough.
+    target: "module:name" of a `click.Command`; importing the module must not import torch. summary: its line
+    in the help. extra: the optional dependency group that it needs; "" for the base installation.
     """
 
     target: str
@@ -38,15 +35,15 @@ COMMANDS: dict[str, LazyCommand] = {
         "lensbox.export.cli:export", "Write a detector's files: TorchScript, ONNX, Triton."
     ),
     "sign": LazyCommand("lensbox.export.sign_cli:sign", "Sign artifacts.", extra="sign"),
-    "info": LazyCommand("lensbox.export.info_cli:info", "Say what an artifact is, or this installation."),
-    "detect": LazyCommand("lensbox.client.cli:detect", "Find what is in image files."),
+    "info": LazyCommand("lensbox.export.info_cli:info", "Describe an artifact, or this installation."),
+    "detect": LazyCommand("lensbox.client.cli:detect", "Detect objects in image files."),
     "train": LazyCommand("lensbox.train.cli:train", "Train a face detector.", extra="train"),
     "evaluate": LazyCommand(
         "lensbox.train.cli:evaluate", "Score a detector on labelled photographs.", extra="train"
     ),
     "stress": LazyCommand("lensbox.train.cli:stress", "Find the limits of a detector.", extra="demo"),
     "bench": LazyCommand(
-        # The project's own benchmarks are in the repository alone.
+        # Only the repository has the project's own benchmarks.
         "lensbox.bench.cli:bench" if find_spec("lensbox.bench") else "lensbox.client.bench:bench",
         "Time an artifact on this machine.",
         extra="bench",
@@ -56,14 +53,14 @@ COMMANDS: dict[str, LazyCommand] = {
 
 
 class LazyGroup(click.Group):
-    """commands_by_name: the table of commands; help shows their summaries without importing them."""
+    """A group of lazy commands. commands_by_name: the table; help shows it without importing commands."""
 
     def __init__(self, *args: Any, commands_by_name: Mapping[str, LazyCommand], **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._lazy = commands_by_name
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return the names of commands in the order of the table."""
+        """Return the names of the commands in the order of the table."""
         return list(self._lazy)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
@@ -80,7 +77,7 @@ class LazyGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Return the command that the arguments name. Raise UsageError, with the name that may be meant."""
+        """Return the command in the arguments. Raise UsageError with a suggestion for an unknown name."""
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError as error:
@@ -90,19 +87,19 @@ class LazyGroup(click.Group):
             raise click.UsageError(f"{error.message} Did you mean {near[0]!r}?", ctx) from error
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command that the arguments name."""
+        """Run the command in the arguments."""
         try:
             return super().invoke(ctx)
         except ModuleNotFoundError as error:
             raise self._missing_package(str(ctx.invoked_subcommand), error) from error
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Return the table's summaries."""
+        """Write the table of summaries."""
         with formatter.section("Commands"):
             formatter.write_dl([(name, command.summary) for name, command in self._lazy.items()])
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """Return the names of commands, and the group's own options."""
+        """Return the names of commands, and the options of the group."""
         names = [
             CompletionItem(name, help=command.summary)
             for name, command in self._lazy.items()
@@ -113,7 +110,7 @@ class LazyGroup(click.Group):
     def _missing_package(self, command: str, error: ModuleNotFoundError) -> Exception:
         package = (error.name or "").partition(".")[0]
         if package in ("", "lensbox"):
-            return error  # a defect of this package, not of the installation
+            return error  # a defect of this package, not a missing installation
         extra = self._lazy[command].extra
         requirement = f"lensbox[{extra}]" if extra else "lensbox"
         message = (
@@ -125,8 +122,8 @@ class LazyGroup(click.Group):
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command and return its exit code, one of `lensbox.common.errors.ExitCode`.
 
-    arguments: without the program's name; None takes the arguments of the process. Errors that a user can
-    fix become one message on stderr; all others keep their traceback.
+    arguments: without the program's name; None for the arguments of the process. Errors that a user can fix
+    become one message on stderr; all others keep their traceback.
     """
     with reporting():
         try:
@@ -141,7 +138,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _print_version(context: click.Context, _: click.Parameter, wanted: bool) -> None:
     if wanted and not context.resilient_parsing:
-        # From package metadata: importing torch is slow.
+        # Package metadata: importing torch is slow.
         python = platform.python_version()
         click.echo(
             f"lensbox {package_version('lensbox')} (torch {package_version('torch')}, Python {python})"
@@ -163,5 +160,5 @@ def _print_version(context: click.Context, _: click.Parameter, wanted: bool) -> 
 @click.pass_context
 def lensbox(context: click.Context) -> None:
     """The deployment bundle for detectors that depend on custom CUDA ops."""
-    if context.invoked_subcommand != "serve":  # it has a log of its own, and warns there
+    if context.invoked_subcommand != "serve":  # `serve` warns in its own log
         warn_of_unknown_variables()

@@ -1,4 +1,4 @@
-"""Reports of commands: progress, warnings and errors through logging to stderr; results to stdout."""
+"""Report progress, warnings and errors of commands to stderr through logging; results go to stdout."""
 
 import contextlib
 import logging
@@ -11,9 +11,9 @@ from difflib import get_close_matches
 LOG_FORMAT = "%(asctime)s %(levelname)s: %(message)s"
 
 USED = ("LENSBOX_API_KEY", "LENSBOX_ONNXRUNTIME", "LENSBOX_OPS_LIBRARY", "LENSBOX_RUNNER")
-# Of this repository's tests and documents: they may be set in a shell that runs a command as well.
+# Variables of this repository's tests and documents, which may be set in the same shell.
 _OF_DEVELOPMENT = re.compile(r"LENSBOX_(REQUIRE_\w+|HELM|REPOSITORY_URL|TRITONSERVER)")
-# What Kubernetes sets in each pod for a service whose name begins with "lensbox".
+# Variables that Kubernetes sets in each pod for a service whose name begins with "lensbox".
 _OF_KUBERNETES = re.compile(r"\w+_SERVICE_(HOST|PORT(_\w+)?)|\w+_PORT(_\d+_\w+)?")
 
 
@@ -21,7 +21,7 @@ _log = logging.getLogger(__name__)
 
 
 class _ProgressFormatter(logging.Formatter):
-    """Only warnings and errors say what they are."""
+    """Prefix warnings and errors with their level."""
 
     def format(self, record: logging.LogRecord) -> str:
         text = super().format(record)
@@ -30,7 +30,7 @@ class _ProgressFormatter(logging.Formatter):
 
 @contextlib.contextmanager
 def reporting() -> Iterator[None]:
-    """Report while a command runs, then restore logging for callers from Python."""
+    """Configure logging for a command within the context, then restore it for callers from Python."""
     root, package = logging.getLogger(), logging.getLogger("lensbox")
     handlers, root_level, package_level = root.handlers[:], root.level, package.level
     start_reporting()
@@ -43,9 +43,9 @@ def reporting() -> Iterator[None]:
 
 
 def start_reporting(level: int | str = logging.INFO, as_log: bool = False) -> None:
-    """Send records to stderr: Lensbox's own from `level` on, other libraries' warnings and errors.
+    """Log to stderr: Lensbox's records from `level` on, warnings and errors of other libraries.
 
-    as_log: for commands that run for long, each line has its time and level.
+    as_log: start each line with time and level, for commands that run for long.
     """
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(logging.Formatter(LOG_FORMAT) if as_log else _ProgressFormatter())
@@ -56,13 +56,13 @@ def start_reporting(level: int | str = logging.INFO, as_log: bool = False) -> No
 
 
 def warn_of_unknown_variables() -> None:
-    """Warn of each variable LENSBOX_... that nothing reads, with the name that may be meant."""
+    """Warn of each unknown variable LENSBOX_..."""
     for message in unknown_variables(os.environ):
         _log.warning(message)
 
 
 def unknown_variables(environment: Mapping[str, str]) -> Iterator[str]:
-    """Return a message for each variable LENSBOX_... that nothing reads."""
+    """Yield a message for each variable LENSBOX_... that nothing reads, with a similar name."""
     in_a_pod = "KUBERNETES_SERVICE_HOST" in environment
     for name in sorted(environment):
         if not name.startswith("LENSBOX_") or name in USED or _OF_DEVELOPMENT.fullmatch(name):
@@ -70,5 +70,5 @@ def unknown_variables(environment: Mapping[str, str]) -> Iterator[str]:
         if in_a_pod and _OF_KUBERNETES.fullmatch(name):
             continue
         near = get_close_matches(name, USED, 1, cutoff=0.8)
-        hint = f"did you mean {near[0]}?" if near else f"those that have one: {', '.join(USED)}"
+        hint = f"did you mean {near[0]}?" if near else f"known variables: {', '.join(USED)}"
         yield f"the environment variable {name} has no effect ({hint})"

@@ -1,12 +1,12 @@
-"""Sample photographs that anyone may show, from installed packages: two portraits, seven without a face.
+"""Free sample photographs from installed packages: two portraits, and seven photographs without a face.
 
-`python -m lensbox.common.samples FOLDER` writes them, and their boxes as two tables: `train.csv` (Grace
-Hopper and six photographs without a face) and `val.csv` (the astronaut and one without). A table has a row
-per face: the file, then x1, y1, x2, y2 in pixels.
+`python -m lensbox.common.samples FOLDER` writes the photographs, and their boxes as two tables: `train.csv`
+(Grace Hopper and six photographs without a face) and `val.csv` (the astronaut and one without). A table has
+one row per face: the file, then x1, y1, x2, y2 in pixels.
 
-matplotlib has Grace Hopper's portrait (US Navy, public domain); the others are scikit-image's, whose
-documentation gives their terms. The astronaut Eileen Collins and the Hubble deep field (NASA) and the rocket
-(SpaceX) are in the public domain, the rest are CC0.
+Grace Hopper's portrait (US Navy, public domain) comes with matplotlib, all other photographs with
+scikit-image. The astronaut Eileen Collins and the Hubble deep field (NASA) and the rocket (SpaceX) are in the
+public domain, all others are CC0.
 """
 
 import argparse
@@ -25,13 +25,12 @@ from lensbox.common.files import atomic_write
 
 Pixels = npt.NDArray[np.uint8]
 
-# The face in each portrait, xyxy in pixels: forehead to chin, without hair, hat and ears. Drawn by eye, on
-# enlargements with a grid.
+# The face in each portrait, xyxy in pixels: forehead to chin, without hair, hat and ears; drawn by hand.
 DRAWN_BOXES = {
     "grace_hopper.jpg": [180, 133, 355, 330],
     "astronaut.png": [181, 75, 272, 178],
 }
-# By name, files of scikit-image. Not `camera.png` and `coins.png`: a photographer, and heads on the coins.
+# Files of scikit-image by name. `camera.png` and `coins.png` show faces.
 FACE_FREE = {
     "brick": "brick.png",
     "cat": "chelsea.png",
@@ -45,7 +44,7 @@ _TO_SCORE_ON = ("astronaut.png", "cat.png")  # the photographs of val.csv
 
 
 def save_photos(folder: Path) -> list[Path]:
-    """Write the two portraits into the folder, as their packages have them; return their paths."""
+    """Copy the two portraits into a folder; return their paths."""
     folder.mkdir(parents=True, exist_ok=True)
     return [Path(shutil.copyfile(_portrait(name), folder / name)) for name in DRAWN_BOXES]
 
@@ -82,7 +81,7 @@ def _pixels(path: Path, mode: str | None = None) -> Pixels:
 def main() -> None:
     """Write the photographs and tables, and print the paths of the two tables."""
     parser = argparse.ArgumentParser(prog="python -m lensbox.common.samples", description=__doc__)
-    parser.add_argument("folder", type=Path, help="where to write them; made if it is not there")
+    parser.add_argument("folder", type=Path, help="the output folder; created if missing")
     folder: Path = parser.parse_args().folder
     if missing := [name for name in ("matplotlib", "skimage") if find_spec(name) is None]:
         message = f"the photographs come with {' and '.join(missing)}: pip install 'lensbox[demo]'"

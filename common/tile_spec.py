@@ -1,4 +1,4 @@
-"""How a photograph is cut into tiles, as users say it."""
+"""The specification of tiles in commands, requests and Python."""
 
 import re
 from dataclasses import dataclass
@@ -7,12 +7,12 @@ from typing import Literal
 
 @dataclass(frozen=True)
 class TileSpec:
-    """How a photograph is cut into tiles.
+    """A specification of tiles.
 
-    size: the longer side of a tile in pixels of the photograph. None is the longer side of the canvas, so no
-    pixel is scaled. overlap: of neighbouring tiles, as a share of a tile's side: each thing up to this size
-    lies whole in some tile. whole: look at the whole photograph, too. Raises ValueError for a size below 1
-    and for an overlap outside of 0 <= overlap < 1.
+    size: longer side of a tile in pixels of the photograph; None for the longer side of the canvas, so that
+    no pixel is scaled. overlap: of neighbouring tiles, as a fraction of a tile's side; each object up to this
+    size lies whole in some tile. whole: detect in the whole photograph, too. Raise ValueError for a size
+    below 1 and for an overlap outside of 0 <= overlap < 1.
     """
 
     size: int | None = None
@@ -32,7 +32,7 @@ Tiles = TileSpec | Literal["auto"]
 
 
 def tile_spec(tiles: Tiles | str) -> TileSpec:
-    """Return tiles as a TileSpec. Accepts "auto", "SIZE" and "SIZE,OVERLAP". Raises ValueError."""
+    """Return tiles as a TileSpec. Accept "auto", "SIZE" and "SIZE,OVERLAP". Raise ValueError."""
     if isinstance(tiles, TileSpec):
         return tiles
     if tiles == "auto":

@@ -1,4 +1,4 @@
-"""The protocol of detectors, the face detector with its weights files, and the article's network."""
+"""The protocol of detectors, the face detector and its weights files, and the article's network."""
 
 from lensbox.model.article_net import ArticleNet
 from lensbox.model.config import DetectorConfig

@@ -1,4 +1,4 @@
-"""The network of the article that Lensbox started from: boxes straight from linear layers."""
+"""The network of the article from which Lensbox started: linear layers predict the boxes."""
 
 import torch
 from torch import Tensor, nn
@@ -7,10 +7,10 @@ from lensbox.model.config import CANVAS_SIZE
 
 
 class ArticleNet(nn.Module):
-    """Four stages of convolution, ReLU and pooling, then two linear layers that emit all boxes at once.
+    """Four stages of convolution, ReLU and pooling, then two linear layers that predict all boxes.
 
-    With the defaults the linear layers are Linear(65536, 16384) and Linear(16384, 1024): more than a
-    billion parameters, 4.4 GB. Smaller `channels`, `hidden` and `detections` give the same net for tests.
+    With the defaults the linear layers are Linear(65536, 16384) and Linear(16384, 1024): more than a billion
+    parameters, 4.4 GB. Tests use smaller `channels`, `hidden` and `detections`.
     """
 
     def __init__(
@@ -37,7 +37,7 @@ class ArticleNet(nn.Module):
 
         Returns:
             [B, detections, 4], xyxy in canvas pixels, in the dtype of the linear layers: bfloat16 under
-            autocast, otherwise float32. Nothing forces x1 < x2 or y1 < y2.
+            autocast, otherwise float32. x1 < x2 and y1 < y2 are not guaranteed.
         """
         if images.dim() != 4 or list(images.shape[1:]) != [1, CANVAS_SIZE, CANVAS_SIZE]:
             raise ValueError(

@@ -28,9 +28,9 @@ class Backbone(nn.Module):
 
 
 class FeaturePyramid(nn.Module):
-    """Top-down pyramid (Lin et al. 2017, arXiv:1612.03144), with residual blocks where two levels meet.
+    """Top-down feature pyramid (Lin et al. 2017, arXiv:1612.03144), with residual blocks at each level.
 
-    It maps four feature maps, finest first, to four with `config.pyramid_width` channels each.
+    Map four feature maps, finest first, to four with `config.pyramid_width` channels each.
     """
 
     def __init__(self, config: DetectorConfig) -> None:

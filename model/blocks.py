@@ -1,4 +1,4 @@
-"""Convolution blocks: each convolution is followed by batch norm, which folds into it once frozen."""
+"""Convolution blocks: a batch norm follows each convolution, and the export folds it into the convolution."""
 
 from torch import Tensor, nn
 
@@ -6,7 +6,7 @@ from torch import Tensor, nn
 def conv_norm(inputs: int, outputs: int, kernel: int = 1, stride: int = 1, groups: int = 1) -> nn.Sequential:
     """Return convolution and batch norm: [B, inputs, H, W] -> [B, outputs, H/stride, W/stride]."""
     conv = nn.Conv2d(inputs, outputs, kernel, stride, padding=kernel // 2, groups=groups, bias=False)
-    # Keeps the variance of activations through ReLU (He et al. 2015, arXiv:1502.01852); the default does not.
+    # Keeps the variance of activations through ReLU (He et al. 2015, arXiv:1502.01852), unlike the default.
     nn.init.kaiming_normal_(conv.weight, nonlinearity="relu")
     return nn.Sequential(conv, nn.BatchNorm2d(outputs))
 
@@ -19,7 +19,7 @@ def make_activation(name: str) -> nn.Module:
 def separable_conv_norm(
     inputs: int, outputs: int, kernel: int, activation: str, stride: int = 1
 ) -> nn.Sequential:
-    """Return depthwise convolution, activation, pointwise convolution; without activation at the end."""
+    """Return depthwise convolution, activation, and pointwise convolution, without a final activation."""
     return nn.Sequential(
         conv_norm(inputs, inputs, kernel, stride, groups=inputs),
         make_activation(activation),

@@ -1,4 +1,4 @@
-"""Checks of arguments that read the same in eager mode and in TorchScript."""
+"""Argument checks with the same messages in eager mode and in TorchScript."""
 
 import torch
 from torch import Tensor
@@ -29,8 +29,8 @@ def dtype_name(tensor: Tensor) -> str:
 
 
 def check_threshold(name: str, value: float) -> None:
-    """Raise ValueError unless 0 <= value <= 1; NaN fails. An exported graph has no values yet."""
-    # Not in one `if`: TorchScript leaves out only the block of one that asks nothing else.
+    """Raise ValueError unless 0 <= value <= 1; NaN fails. Skip during torch.export: values are unknown."""
+    # Two `if`s: TorchScript skips compiling a block only if `is_scripting()` is its whole condition.
     if not is_scripting():  # noqa: SIM102
         if torch.compiler.is_exporting():
             return

@@ -31,17 +31,17 @@ _Flags = tuple[bool, bool, bool, bool]
 @plain_errors
 @dataclass(frozen=True, config={**STRICT, "extra": "forbid"})
 class DetectorConfig:
-    """The layout of a `FaceDetector`; tuples hold one entry per stride 4, 8, 16, 32.
+    """The layout of a `FaceDetector`. Tuples hold one entry per stride 4, 8, 16, 32.
 
     stem_width: channels of the stride-2 stem.
     widths: channels of each stage of the backbone.
     depths: residual blocks of each stage, after its downsampling convolution.
-    dense: whether a stage uses dense 3x3 convolutions; otherwise depthwise-separable ones.
+    dense: True for dense 3x3 convolutions in a stage, False for depthwise-separable convolutions.
     depthwise_kernels: side of the depthwise kernels of a separable stage, in cells; odd.
     pyramid_width: channels of the feature pyramid and of the heads.
-    pyramid_depths: separable residual blocks of each level of the pyramid, after the coarser one was added.
-    dense_heads: whether the head of a level is a dense 3x3 convolution or a separable one.
-    activation: after every convolution but the last of a residual block.
+    pyramid_depths: separable residual blocks of each level of the pyramid, after the coarser level was added.
+    dense_heads: True for a dense 3x3 convolution in the head of a level, False for a separable convolution.
+    activation: of every convolution except the last one of a residual block.
     """
 
     stem_width: Count = 16
@@ -57,9 +57,9 @@ class DetectorConfig:
 
     @classmethod
     def named(cls, name: str) -> "DetectorConfig":
-        """Return the size `name`: 'small', 'base' or 'large'. Raise ValueError for any other name.
+        """Return the config 'small', 'base' or 'large'. Raise ValueError for any other name.
 
-        'small' and 'base' are for devices; 'large', eleven times the work, is for GPUs and for teachers.
+        'small' and 'base' are for edge devices; 'large' has 11 times the FLOPs, for GPUs and as a teacher.
         """
         if name not in _SIZES:
             raise ValueError(f"name must be one of {', '.join(_SIZES)}, got {name!r}")
@@ -67,7 +67,7 @@ class DetectorConfig:
 
     @classmethod
     def from_json(cls, text: str) -> "DetectorConfig":
-        """Return the config that `to_json` wrote. Raise ValueError naming the field that is wrong."""
+        """Parse the output of `to_json`. Raise ValueError that names a wrong field."""
         try:
             return TypeAdapter(cls).validate_json(text)
         except ValidationError as error:
@@ -88,7 +88,7 @@ _SIZES = {
         dense_heads=(True, True, False, False),
     ),
     "base": DetectorConfig(),
-    # Dense convolutions throughout: they are what tensor cores are good at.
+    # Only dense convolutions: they are fast on tensor cores.
     "large": DetectorConfig(
         stem_width=32,
         widths=(64, 128, 192, 256),

@@ -14,13 +14,13 @@ from lensbox.ops.canvas import fit_to_canvases, restore_boxes
 
 
 class FaceDetector(nn.Module):
-    """Find faces in a gray canvas; every method is scriptable, so all runtimes share this code.
+    """Detect faces in a gray canvas. Every method is scriptable, so all runtimes share this code.
 
-    It follows `MoreOfADetector`, the protocol of detectors with all methods of their own.
+    The class follows `MoreOfADetector`, the protocol of detectors with their own methods.
 
     The net predicts at A = 64² + 32² + 16² + 8² = 5440 anchors, the cell centres of strides 4, 8, 16 and 32
-    in that order, row-major. Their positions are the buffers `anchor_centers`, float32 [A, 2] (x, y in canvas
-    pixels), and `anchor_strides`, float32 [A]. Boxes are xyxy in pixels everywhere.
+    in this order, row-major. The buffers `anchor_centers`, float32 [A, 2] (x, y in canvas pixels), and
+    `anchor_strides`, float32 [A], hold their positions. All boxes are xyxy in pixels.
     """
 
     __jit_ignored_attributes__ = ["config", "specification"]  # noqa: RUF012 (TorchScript reads a plain list)
@@ -59,7 +59,7 @@ class FaceDetector(nn.Module):
         if images.dim() != 4 or list(images.shape[1:]) != [1, self.canvas_size, self.canvas_size]:
             size = self.canvas_size
             raise ValueError(f"images must have the shape [B, 1, {size}, {size}], got {images.shape}")
-        # Mean 0 and deviation 1, about, for the gray levels of photographs.
+        # Normalize: mean and standard deviation of the gray levels of photographs, rounded.
         x = (images.float() - 114.0) * (1.0 / 64.0)
         p4, p8, p16, p32 = self.pyramid(self.backbone(x))
         levels = [self.head4(p4), self.head8(p8), self.head16(p16), self.head32(p32)]
@@ -92,7 +92,7 @@ class FaceDetector(nn.Module):
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Return the faces of each canvas, best first, without gradients. Raise ValueError for bad input.
 
-        A face is kept if its score is above `score_threshold` and it overlaps no better face by more than
+        A face is kept if its score is above `score_threshold` and its IoU with every better face is at most
         `iou_threshold`; both thresholds lie in 0..1.
 
         Args:

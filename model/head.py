@@ -1,12 +1,12 @@
-"""The head of a pyramid level, the anchors that it predicts at, and the decoding of its predictions."""
+"""The head of a pyramid level, its anchors, and the decoding of its predictions."""
 
 import torch
 from torch import Tensor, nn
 
 from lensbox.model.blocks import conv_norm_act
 
-# Focal loss's initialisation (Lin et al. 2017, arXiv:1708.02002, section 4.1): with a face in about one cell
-# of a hundred, logit(0.01) = -4.6 keeps the first steps from being spent on learning that faces are rare.
+# Initialisation of focal loss (Lin et al. 2017, arXiv:1708.02002, section 4.1): about one cell of a hundred
+# has a face. With logit(0.01) = -4.6 the first steps need not learn that faces are rare.
 PRIOR_LOGIT = -4.6
 
 
@@ -24,7 +24,7 @@ class Head(nn.Module):
             self.prediction.bias[0] = PRIOR_LOGIT
 
     def forward(self, x: Tensor) -> Tensor:
-        # float32 before anything else: a coordinate of 200 px in bfloat16 would be rounded to a whole pixel.
+        # float32 first: bfloat16 would round a coordinate of 200 px to a whole pixel.
         prediction: Tensor = self.prediction(self.conv(x))
         return prediction.float().flatten(2).transpose(1, 2)
 
@@ -56,6 +56,6 @@ def decode_boxes(raw: Tensor, centers: Tensor, strides: Tensor) -> Tensor:
     Returns:
         float32 [B, A, 4], xyxy in canvas pixels, not clipped.
     """
-    # exp(5) cells of stride 32 are 4,700 px: no face on the canvas needs more, and nothing overflows.
+    # exp(5) cells of stride 32 are 4,700 px, more than any face on the canvas; larger values could overflow.
     distances = raw.clamp(max=5.0).exp() * strides[:, None]
     return torch.cat((centers - distances[..., :2], centers + distances[..., 2:]), dim=-1)

@@ -1,4 +1,4 @@
-"""The members that a module needs to become an artifact; docs/your_detector.md has examples."""
+"""The members that a module needs for an export; docs/your_detector.md has examples."""
 
 from typing import Protocol
 
@@ -10,9 +10,9 @@ from lensbox.model.specification import DetectorSpec
 class Detector(Protocol):
     """A `torch.nn.Module` that `torch.jit.script` takes, with these two members.
 
-    Lensbox supplies the rest: it fits images of any sizes to the canvas (`lensbox::letterbox`), restores
-    boxes and points to pixels of the photographs, and has a GIoU loss. A detector may replace each of these
-    steps by a method of `MoreOfADetector`.
+    Lensbox adds the other steps: it fits images of any sizes to the canvas (`lensbox::letterbox`), converts
+    boxes and points to pixels of the photographs, and has a GIoU loss. A detector may replace each step by a
+    method of `MoreOfADetector`.
     """
 
     @property
@@ -22,12 +22,12 @@ class Detector(Protocol):
     def detect(
         self, images: Tensor, score_threshold: float, iou_threshold: float
     ) -> tuple[Tensor, Tensor, Tensor] | dict[str, Tensor]:
-        """Return the detections of each canvas, best first. It is called without gradients.
+        """Return the detections of each canvas, best first. Lensbox calls it without gradients.
 
-        images: uint8 [B, channels, height, width]; thresholds: 0 to 1. It returns, for up to K detections,
+        images: uint8 [B, channels, height, width]; thresholds: 0 to 1. Return, for up to K detections,
             boxes    float32 [B, K, 4]   x1, y1, x2, y2 in canvas pixels
-            scores   float32 [B, K]      0 to 1, falling
-            counts   int32 or int64 [B]  detections in each canvas; slots after them are ignored
+            scores   float32 [B, K]      0 to 1, descending
+            counts   int32 or int64 [B]  number of detections; later slots are ignored
         as a tuple of these three; or as a dict with these names and, if the specification has `classes`,
             labels   int64 [B, K]        an index into them
         and for each name in its `points` and `values`
@@ -36,13 +36,13 @@ class Detector(Protocol):
 
 
 class MoreOfADetector(Detector, Protocol):
-    """Optional methods of a detector, each in place of Lensbox's own."""
+    """Optional methods of a detector. Each replaces Lensbox's own method."""
 
     def preprocess(self, images: list[Tensor], windows: Tensor | None) -> tuple[Tensor, Tensor]:
         """Fit images of any sizes, uint8 [C, H, W] with C = 1, 3 or 4, to canvases for `detect`.
 
-        windows: float32 [B, 6], or None: see `lensbox.ops.canvas.geometry_of_windows`. It returns canvases,
-        uint8 [B, channels, height, width], and the geometry that `restore` takes, float32 [B, 6].
+        windows: float32 [B, 6], or None: see `lensbox.ops.canvas.geometry_of_windows`. Return canvases, uint8
+        [B, channels, height, width], and the geometry for `restore`, float32 [B, 6].
         """
 
     def restore(self, boxes: Tensor, geometry: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Check that a module follows the protocol of detectors, and name each fault with the line to add."""
+"""Check that a module follows the protocol of detectors; report each fault with the line to add."""
 
 import inspect
 import traceback
@@ -25,10 +25,10 @@ _CONVERSIONS = {torch.float32: "float()", torch.int64: "long()", torch.int32: "i
 
 
 def missing(detector: object) -> list[str]:
-    """Return the faults that keep a detector from following the protocol, a sentence each.
+    """Return the faults of a detector against the protocol, one sentence each.
 
-    The detector's methods are called, without gradients, with random canvases of its own size, on the device
-    of its first parameter or buffer; its training mode is left as it is.
+    Call the detector's methods without gradients, with random canvases on the device of its first parameter
+    or buffer, in its current training mode.
     """
     if not isinstance(detector, nn.Module):
         return [f"a detector must be a torch.nn.Module, got {kind_of(detector)}"]
@@ -40,18 +40,18 @@ def missing(detector: object) -> list[str]:
 
 
 def named(found: Any) -> Answer:
-    """Return an answer of `detect` by name. A tuple has boxes, scores, counts."""
+    """Return the result of `detect` by name. A tuple has boxes, scores, counts."""
     return dict(zip(("boxes", "scores", "counts"), found, strict=True)) if isinstance(found, tuple) else found
 
 
 def slots_of(answers: Iterable[Answer]) -> int | None:
-    """Return K, the number of slots for detections, of answers of `detect`; None if K varies."""
+    """Return K, the number of slots for detections, of several results of `detect`; None if K varies."""
     slots = {answer["scores"].shape[1] for answer in answers}
     return slots.pop() if len(slots) == 1 else None
 
 
 def answer_faults(found: object, specification: DetectorSpec, batch: int) -> list[str]:
-    """Return the faults of a return value of `detect` for a batch of canvases, a sentence each."""
+    """Return the faults of the result of `detect` for a batch of canvases, one sentence each."""
     if isinstance(found, tuple):
         if specification.classes or specification.extras:
             names = ["boxes", "scores", "counts", *_further_names(specification)]
@@ -77,18 +77,18 @@ def answer_faults(found: object, specification: DetectorSpec, batch: int) -> lis
 
 
 def location(error: BaseException) -> str:
-    """Return 'file:line' of the innermost frame outside torch and Lensbox; '' if there is none."""
+    """Return 'file:line' of the innermost frame outside torch and Lensbox, or ''."""
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if is_users(frame.filename)]
     return f"{frames[-1].filename}:{frames[-1].lineno}" if frames else ""
 
 
 def kind_of(value: object) -> str:
-    """Return the kind of a wrong value, for error messages."""
+    """Describe a wrong value by its type, for messages."""
     return f"a {value.__name__} (call it)" if isinstance(value, type) else type(value).__name__
 
 
 def is_users(file: str) -> bool:
-    """Return whether a source file belongs to neither torch, nor Lensbox, nor Python itself."""
+    """Return whether a source file belongs to neither torch nor Lensbox."""
     lensbox = Path(__file__).resolve().parents[1]
     own = [
         Path(torch.__file__).parent,
@@ -102,7 +102,7 @@ def _faults_of_members(detector: nn.Module) -> list[str]:
     faults = []
     specification = getattr(detector, "specification", None)
     if specification is None:
-        faults.append(f"it lacks the specification: add to __init__: {_LINE_FOR_SPECIFICATION}")
+        faults.append(f"the detector lacks the specification: add to __init__: {_LINE_FOR_SPECIFICATION}")
     elif not isinstance(specification, DetectorSpec):
         faults.append(
             f"specification must be a DetectorSpec, got {kind_of(specification)}: {_LINE_FOR_SPECIFICATION}"
@@ -111,11 +111,11 @@ def _faults_of_members(detector: nn.Module) -> list[str]:
     if isinstance(member, property):  # TorchScript would compile it
         faults.append(f"specification must be set in __init__, got a property: {_LINE_FOR_SPECIFICATION}")
     if not callable(getattr(detector, "detect", None)):
-        faults.append(f"it lacks detect: add {_LINE_FOR_DETECT}")
+        faults.append(f"the detector lacks detect: add {_LINE_FOR_DETECT}")
     elif not _takes_floats(cast(Any, detector).detect):
         faults.append(
-            "detect must take images and two thresholds that are annotated as float, since TorchScript takes "
-            f"what is not annotated for a tensor: {_LINE_FOR_DETECT}"
+            "detect must take images and two thresholds annotated as float, since TorchScript treats "
+            f"parameters without annotations as tensors: {_LINE_FOR_DETECT}"
         )
     return faults
 
@@ -134,15 +134,15 @@ def _faults_of_detect(detector: Any) -> list[str]:
     call = f"detect(canvases, {thresholds[0]}, {thresholds[1]}) with canvases uint8 {list(canvases.shape)}"
     found, fault = _call(call, detector.detect, canvases, *thresholds)
     faults = [fault] if fault else answer_faults(found, specification, _BATCH)
-    if not fault:  # once more without any detection: all slots are empty
-        call = f"detect(canvases, 1.0, {thresholds[1]}), where nothing may be found,"
+    if not fault:  # a second call, without any detection: all slots are empty
+        call = f"detect(canvases, 1.0, {thresholds[1]}), which must find nothing,"
         _, fault = _call(call, detector.detect, canvases, 1.0, thresholds[1])
         faults += [fault] if fault else []
     return faults
 
 
 def _faults_of_other_methods(detector: Any) -> list[str]:
-    """Return the faults of the optional methods; each is called with the result of the method before it."""
+    """Return the faults of the optional methods. Each method gets the result of the previous method."""
     specification = detector.specification
     canvas = [specification.channels, specification.height, specification.width]
     images = list(_random_images(detector, 3, 48, 64))
@@ -164,7 +164,7 @@ def _faults_of_other_methods(detector: Any) -> list[str]:
             found, fault = _call(
                 f"{name}({list(values.shape)}, geometry)", getattr(detector, name), values, geometry
             )
-            result = (("the restored ones", list(values.shape), torch.float32),)
+            result = (("values", list(values.shape), torch.float32),)
             faults.append(fault or _tensor_faults(name, (found,), result))
     if hasattr(detector, "loss"):
         found, fault = _call("loss(predictions, targets)", detector.loss, boxes[0], boxes[0] + 1)
@@ -173,10 +173,10 @@ def _faults_of_other_methods(detector: Any) -> list[str]:
 
 
 def _call(call: str, method: Callable[..., Any], *arguments: object) -> tuple[Any, str]:
-    """Return the result of a method, and '' or a sentence on the error that it raised."""
+    """Return the result of a method, and a sentence about the error that it raised, or ''."""
     try:
         return method(*arguments), ""
-    except Exception as error:  # whatever the user's code raises
+    except Exception as error:  # the user's code may raise any type
         where = location(error)
         reason = str(error).strip().splitlines() or [""]
         said = f"{call} raised {type(error).__name__}: {reason[0]}" + (f" ({where})" if where else "")
@@ -194,7 +194,7 @@ def _random_images(detector: nn.Module, channels: int, height: int, width: int) 
 
 
 def _faults_of_tensors(found: Answer, specification: DetectorSpec, batch: int) -> list[str]:
-    """Return the faults of kinds, dtypes and shapes."""
+    """Return the faults of types, dtypes and shapes."""
     for name, value in found.items():
         if not isinstance(value, Tensor):
             return [f"detect must return {name} as a tensor, got {kind_of(value)}"]
@@ -235,8 +235,8 @@ def _faults_of_numbers(found: Answer, specification: DetectorSpec) -> list[str]:
             faults.append(f"scores must be 0 to 1, got {_range(scores)}: add scores = scores.sigmoid()")
         elif bool((scores[1:] > scores[:-1]).any()):
             faults.append(
-                "scores must fall, best first: add order = scores.argsort(descending=True) and take all "
-                "outputs in this order"
+                "scores must be in descending order: add order = scores.argsort(descending=True) and put all "
+                "outputs into this order"
             )
         if specification.classes:
             labels, most = found["labels"][index, :count], len(specification.classes) - 1
@@ -251,7 +251,7 @@ def _faults_of_numbers(found: Answer, specification: DetectorSpec) -> list[str]:
 
 
 def _tensor_faults(method: str, found: Any, wanted: Sequence[tuple[str, list[int], torch.dtype]]) -> str:
-    """Return a sentence on a result that is not tensors of these names, shapes and dtypes; else ''."""
+    """Return a sentence about a result with other shapes or dtypes than wanted, or ''."""
     values = found if isinstance(found, tuple) else (found,)
     rule = ", ".join(f"{name} {_dtype(dtype)} {shape}" for name, shape, dtype in wanted)
     got = ", ".join(

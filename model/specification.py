@@ -1,4 +1,4 @@
-"""The description of a detector: its canvas, its classes, and its outputs beside boxes and scores."""
+"""The description of a detector: its canvas, its classes, and its further outputs."""
 
 from collections.abc import Mapping
 from dataclasses import field
@@ -33,20 +33,20 @@ def _ends_with_two(shape: tuple[int, ...]) -> tuple[int, ...]:
 @plain_errors
 @dataclass(frozen=True, config=STRICT)
 class DetectorSpec:
-    """Describe the input of a detector and the names of its outputs. Raise ValueError naming a wrong field.
+    """The input of a detector and the names of its outputs. Raise ValueError that names a wrong field.
 
     height, width: sides of the canvas that images are fitted to, in pixels, 1 to 16,384.
-    channels: of the canvas, 1 for gray and 3 for RGB; images are converted to it.
-    fill: gray level of the padding around images of another shape, 0 to 255.
+    channels: of the canvas, 1 for gray and 3 for RGB; images are converted.
+    fill: gray level of the padding around images with another aspect ratio, 0 to 255.
     name: of the detector, for people.
-    classes: names by label; empty for a detector of one kind, which returns no labels.
-    points: further outputs that hold points, xy in canvas pixels, and their shape per detection, which ends
-        with 2: `{"keypoints": (5, 2)}`. They are restored to pixels of the photograph, as boxes are.
-    values: further outputs that stay as they are, and their shape per detection: `{"embedding": (128,)}`.
-    score_threshold, iou_threshold: the defaults that the artifact carries, 0 to 1.
-    orientation: "exif" to turn photographs upright, "stored" to leave them as their pixels lie.
-    jpeg_oversampling: a JPEG file may be decoded at a reduced scale as long as each side keeps this many
-        times the pixels that the canvas needs; 0: always in full.
+    classes: names by label; empty for a detector without labels.
+    points: outputs that hold points, xy in canvas pixels, with their shape per detection, which ends with 2:
+        `{"keypoints": (5, 2)}`. Lensbox converts them to pixels of the photograph, as it does boxes.
+    values: other outputs, with their shape per detection: `{"embedding": (128,)}`.
+    score_threshold, iou_threshold: defaults of the artifact, 0 to 1.
+    orientation: "exif" to turn photographs upright, "stored" to keep the orientation of the pixels.
+    jpeg_oversampling: a JPEG file may be decoded at a reduced scale whose sides are at least this many times
+        the size in the canvas; 0: always at full scale.
     """
 
     height: Side

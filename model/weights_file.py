@@ -25,9 +25,9 @@ DEFAULT_THRESHOLD = 0.5
 
 
 def save_detector(detector: FaceDetector, path: str | Path, metadata: dict[str, str] | None = None) -> None:
-    """Write the detector's weights, its config and further `metadata`; the file appears whole or not at all.
+    """Write the detector's weights, its config and further `metadata` atomically.
 
-    Raises ValueError if `metadata` uses the key 'config', and OSError.
+    Raise ValueError if `metadata` uses the key 'config', and OSError.
     """
     metadata = dict(metadata or {})
     if CONFIG_KEY in metadata:
@@ -38,10 +38,10 @@ def save_detector(detector: FaceDetector, path: str | Path, metadata: dict[str, 
 
 
 def load_detector(path: str | Path | None = None) -> FaceDetector:
-    """Return the detector of a file that `save_detector` wrote, on the CPU, in eval mode.
+    """Load a file of `save_detector`; return the detector on the CPU, in eval mode.
 
-    None loads the shipped weights. Raises InputError if there is no such file, or if it is not a safetensors
-    file, has no config, or its tensors do not fit that config or are not finite.
+    path: None for the shipped weights. Raise InputError if the file is missing, is not a safetensors file,
+    has no config, or if its tensors do not match the config or are not finite.
     """
     path = SHIPPED_WEIGHTS if path is None else Path(path)
     if not path.is_file():
@@ -51,7 +51,7 @@ def load_detector(path: str | Path | None = None) -> FaceDetector:
             metadata = file.metadata() or {}
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
     except safetensors.SafetensorError as error:
-        hint = " (is it an artifact? Weights are what `lensbox train` writes)" if is_zipfile(path) else ""
+        hint = " (is it an artifact? `lensbox train` writes weights)" if is_zipfile(path) else ""
         raise InputError(f"{path} is not a safetensors file: {error}{hint}") from error
     if CONFIG_KEY not in metadata:
         raise InputError(f"{path} has no {CONFIG_KEY!r} in its metadata: it was not written by save_detector")
@@ -69,18 +69,18 @@ def load_detector(path: str | Path | None = None) -> FaceDetector:
 
 @contextlib.contextmanager
 def opening(path: Path, name: str) -> Iterator[None]:
-    """Raise InputError, which calls the file `name`, if the file cannot be opened within the context."""
+    """Raise InputError if the file cannot be opened within the context. name: of the file, for messages."""
     try:
-        path.open("rb").close()  # safetensors calls any file that it cannot open missing
+        path.open("rb").close()  # safetensors reports any file that it cannot open as missing
         yield
     except OSError as error:
         raise InputError(f"{name} cannot be read: {system_reason(error)}") from error
 
 
 def non_finite_weights(detector: nn.Module) -> str | None:
-    """Return a sentence on the first tensor that holds NaN or infinity; None if all are finite.
+    """Return a sentence about the first tensor that holds NaN or infinity; None if all are finite.
 
-    Buffers may hold -infinity: masks that are added before a softmax do.
+    Buffers may hold -infinity, as attention masks do.
     """
     parameters = {name for name, _ in detector.named_parameters(remove_duplicate=False)}
     for name, value in _tensors(detector).items():
@@ -94,15 +94,15 @@ def non_finite_weights(detector: nn.Module) -> str | None:
 
 
 def read_metadata(path: str | Path | None = None) -> dict[str, str]:
-    """Return the metadata of a file that `load_detector` takes."""
+    """Return the metadata of a weights file. path: None for the shipped weights."""
     with safetensors.safe_open(SHIPPED_WEIGHTS if path is None else path, framework="pt") as file:
         return dict(file.metadata() or {})
 
 
 def recommended_threshold(path: str | Path | None = None) -> float:
-    """Return the recommended score threshold of a file that `load_detector` takes.
+    """Return the score threshold with the best F1 in the evaluation after training, to two decimals.
 
-    It had the best F1 in the evaluation at the end of training, to two decimals; 0.5 if the metadata lack it.
+    path: a weights file; None for the shipped weights. Return 0.5 if the metadata lack the threshold.
     """
     try:
         figures = json.loads(read_metadata(path).get(FIGURES_KEY, ""))
@@ -117,7 +117,7 @@ def recommended_threshold(path: str | Path | None = None) -> float:
 def weights_sha256(detector: nn.Module) -> str:
     """Return the SHA-256, in hex, over names, dtypes, shapes and bytes of the state, sorted by name.
 
-    It identifies the weights themselves, whatever file or metadata they travel with.
+    The hash identifies the weights, independent of file and metadata.
     """
     digest = hashlib.sha256()
     for name, value in sorted(_tensors(detector).items()):
@@ -128,13 +128,13 @@ def weights_sha256(detector: nn.Module) -> str:
 
 
 def _tensors(detector: nn.Module) -> dict[str, Tensor]:
-    """Return the tensors of the state; `get_extra_state` of a module may add values of any kind."""
+    """Return the tensors of the state, without the values of `get_extra_state`."""
     state = detector.state_dict()
     return {name: value for name, value in state.items() if isinstance(value, Tensor)}
 
 
 def misfit(tensors: Mapping[str, Tensor], expected: Mapping[str, Tensor], owner: str) -> str | None:
-    """Return one sentence on the tensors that differ in name or shape from a state dict; None if none does.
+    """Return a sentence about the tensors whose name or shape differs from a state dict; None if all match.
 
     owner: of the state dict, such as "the config".
     """

@@ -227,7 +227,7 @@ def test_drawings_are_upright_at_full_size_and_mirror_the_folder(
         # Drawings never overwrite a file.
         ("b.jpg b.jpg --annotate {tmp}/x", "twice, or over an image"),
         ("b.jpg {tmp}/b.png --annotate {tmp}", "twice, or over an image"),
-        (". --annotate ../{folder}", "another folder than one of the images"),
+        (". --annotate ../{folder}", "--annotate must not be a folder of the images"),
         ("b.jpg --annotate a.PNG", "--annotate must be a folder"),
     ],
 )

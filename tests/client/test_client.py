@@ -113,7 +113,7 @@ def test_rejects_wrong_arguments(image: Any, how: dict[str, Any], message: str) 
     ("url", "options", "message"),
     [
         ("127.0.0.1:8000", {}, "url must begin with http://"),
-        ("http://a:8000/v1/detect", {}, "must be that of the service alone, without /v1/detect, got 'http"),
+        ("http://a:8000/v1/detect", {}, "url must be .*, without /v1/detect, got 'http"),
         ("http://", {}, "url must begin"),
         ("http://127.0.0.1:99999", {}, "url must have a port from 0 to 65535"),
         ("http://127.0.0.1:http", {}, "url must have a port from 0 to 65535"),
@@ -121,7 +121,7 @@ def test_rejects_wrong_arguments(image: Any, how: dict[str, Any], message: str) 
         ("http://a", {"timeout": math.nan}, "timeout must be"),
         ("http://a", {"retries": -1}, "retries must be at least 0, got -1"),
         ("http://a", {"connections": 0}, "connections must be at least 1, got 0"),
-        ("http://a", {"api_key": "secret\r\nHost: b"}, "api_key must be of visible ASCII characters"),
+        ("http://a", {"api_key": "secret\r\nHost: b"}, "api_key must consist of visible ASCII characters"),
     ],
 )
 def test_rejects_wrong_settings(url: str, options: dict[str, Any], message: str) -> None:
@@ -240,14 +240,14 @@ def test_rejects_answers_of_another_service() -> None:
         (httpx.Response(502, text="<html>\n  Bad gateway</html>"), "502 Bad Gateway: '<html> Bad"),
         (httpx.Response(200, text="<html>welcome</html>"), "welcome"),
         (other, "'result': 1"),
-        (httpx.Response(200, json=[1]), "not that of a Lensbox"),
+        (httpx.Response(200, json=[1]), r"\[1\]"),
     ):
         with faked(in_turn(given)[0]) as client, pytest.raises(ServiceError, match=message) as caught:
             client.detect(b"file")
         assert caught.value.code == "unexpected_answer"
     with faked(in_turn(other, other)[0]) as client:
         for ask in (client.metadata, lambda: client.loss([[0, 0, 1, 1]], [[0, 0, 1, 1]])):
-            with pytest.raises(ServiceError, match="not that of a Lensbox"):
+            with pytest.raises(ServiceError, match="unexpected_answer"):
                 ask()
 
 

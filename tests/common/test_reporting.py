@@ -25,7 +25,7 @@ _POD = {
         ("LENSBOX_OPS_LIBARY", "did you mean LENSBOX_OPS_LIBRARY?"),
         ("LENSBOX_OP_LIBRARY", "did you mean LENSBOX_OPS_LIBRARY?"),
         ("LENSBOX_APIKEY", "did you mean LENSBOX_API_KEY?"),
-        ("LENSBOX_PORT", "those that have one: LENSBOX_API_KEY, LENSBOX_ONNXRUNTIME"),
+        ("LENSBOX_PORT", "LENSBOX_API_KEY, LENSBOX_ONNXRUNTIME"),
     ],
 )
 def test_a_name_that_nothing_reads(name: str, hint: str) -> None:

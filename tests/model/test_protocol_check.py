@@ -74,11 +74,14 @@ class Unannotated(Brightest):
         (Brightest, ["a detector must be a torch.nn.Module, got a Brightest (call it)"]),
         (
             nn.Module(),
-            ["it lacks the specification: add to __init__: self.spec", "it lacks detect: add def det"],
+            [
+                "the detector lacks the specification: add to __init__: self.spec",
+                "the detector lacks detect: add def det",
+            ],
         ),
         (Bare(specification={"height": 64}), ["specification must be a DetectorSpec, got dict"]),
         (Property(), ["specification must be set in __init__, got a property"]),
-        (Unannotated(), ["detect must take images and two thresholds that are annotated as float"]),
+        (Unannotated(), ["detect must take images and two thresholds annotated as float"]),
     ],
 )
 def test_names_missing_and_wrong_members(detector: object, messages: list[str]) -> None:
@@ -103,7 +106,7 @@ class Failing(Brightest):
     ("threshold", "call"),
     [
         (0.0, "detect(canvases, 0.0, 0.5) with"),
-        (1.0, "detect(canvases, 1.0, 0.5), where nothing may be found,"),
+        (1.0, "detect(canvases, 1.0, 0.5), which must find nothing,"),
     ],
 )
 def test_names_the_error_of_detect_with_its_line(threshold: float, call: str) -> None:
@@ -159,7 +162,7 @@ def with_output(name: str, make: Callable[[Tensor], Any]) -> Change:
         ),
         (
             with_output("scores", lambda scores: 1 - scores),
-            "scores must fall, best first: add order = scores.a",
+            "scores must be in descending order: add order = scores.a",
         ),
         (
             with_output("labels", lambda labels: labels + 1),
@@ -203,7 +206,7 @@ def test_methods_of_its_own_are_tried() -> None:
     assert missing(WithMethods()) == [
         "preprocess must return canvases uint8 [2, 1, 64, 64], geometry float32 [2, 6], "
         "got float32 [2, 1, 64, 64], float32 [2, 6]",
-        "restore must return the restored ones float32 [2, 1, 4], got float32 [1, 4]",
+        "restore must return values float32 [2, 1, 4], got float32 [1, 4]",
         "loss must return a scalar float32 [], got float32 [1]",
     ]
 

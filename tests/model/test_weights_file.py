@@ -121,7 +121,7 @@ BASE = {"config": DetectorConfig().to_json()}
         (safetensors.torch.save(TENSOR), "no 'config' in its metadata"),
         (
             safetensors.torch.save(TENSOR, {"config": '{"x": 1}'}),
-            "does not hold a face detector.*'x' is no field",
+            "does not hold a face detector.*'x' is not a field",
         ),
         (safetensors.torch.save(TENSOR, BASE), r"do not fit the config; .* must have the shape \[.*, got no"),
     ],

@@ -84,7 +84,9 @@ def test_graphs_are_used(artifact_path: Path) -> None:
     def refuse(*_: Any) -> Found:
         raise AssertionError("a plain call")
 
-    artifact._pipeline.module = SimpleNamespace(preprocess=plain.preprocess, restore=plain.restore, detect=refuse)
+    artifact._pipeline.module = SimpleNamespace(
+        preprocess=plain.preprocess, restore=plain.restore, detect=refuse
+    )
     assert len(artifact.detect(batch(3))[2]) == 3
     image = torch.zeros(3, 20, 30, dtype=torch.uint8)
     assert len(artifact.detect_images([image] * 4)) == 4
