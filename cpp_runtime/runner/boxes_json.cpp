@@ -109,14 +109,10 @@ Json nested(const lensbox::ExtraValues& values, const std::vector<int64_t>& shap
 
 at::Tensor parse_boxes(const Json& document, const std::string& argument) {
   const JsonField root(document, argument);
-  try {
-    if (!document.is_object()) return parse_nested_arrays(root, document);
-    if (root.has("images")) return parse_detect_output(root["images"]);
-    if (root.has("boxes")) return parse_nested_arrays(root["boxes"], document["boxes"]);
-    root.fail("must have \"boxes\", or \"images\" as printed by detect");
-  } catch (const lensbox::FieldError& error) {
-    throw lensbox::InputError(error.what());
-  }
+  if (!document.is_object()) return parse_nested_arrays(root, document);
+  if (root.has("images")) return parse_detect_output(root["images"]);
+  if (root.has("boxes")) return parse_nested_arrays(root["boxes"], document["boxes"]);
+  root.fail("must have \"boxes\", or \"images\" as printed by detect");
 }
 
 Json to_json(const std::vector<lensbox::Detection>& detections, const lensbox::Metadata& metadata) {

@@ -22,36 +22,21 @@ bool is_image_name(const fs::path& path) {
   return !is_hidden(path) && std::ranges::find(kEndings, ending) != kEndings.end();
 }
 
-// The image files in one folder given on the command line.
-class Folder {
- public:
-  Folder(const fs::path& folder, bool recursive) : recursive_(recursive) {
-    visit(folder);
-    std::ranges::sort(images_, {}, &ListedImage::path);
-  }
-
-  std::vector<ListedImage> images() && { return std::move(images_); }
-
- private:
-  void visit(const fs::path& folder) {
-    std::error_code error;
-    for (fs::directory_iterator entry(folder, error), end; entry != end; entry.increment(error)) {
-      const fs::path name = entry->path().filename();
-      std::error_code ignored;  // an entry without access is no folder; reading it reports the error
-      if (entry->is_directory(ignored)) {
-        if (recursive_ && !entry->is_symlink(ignored) && !is_hidden(name)) visit(entry->path());
-      } else if (is_image_name(name)) {
-        images_.push_back({entry->path(), ""});
-      }
-    }
-    if (error) {
-      images_.push_back({folder, "folder " + folder.string() + ": cannot be read: " + error.message()});
+void add_folder(const fs::path& folder, bool recursive, std::vector<ListedImage>& images) {
+  std::error_code error;
+  for (fs::directory_iterator entry(folder, error), end; entry != end; entry.increment(error)) {
+    const fs::path& path = entry->path();
+    std::error_code ignored;  // an entry without access is no folder; reading it reports the error
+    if (entry->is_directory(ignored)) {
+      if (recursive && !entry->is_symlink(ignored) && !is_hidden(path)) add_folder(path, recursive, images);
+    } else if (is_image_name(path)) {
+      images.push_back({path, ""});
     }
   }
-
-  bool recursive_;
-  std::vector<ListedImage> images_;
-};
+  if (error) {
+    images.push_back({folder, "folder " + folder.string() + ": cannot be read: " + error.message()});
+  }
+}
 
 }  // namespace
 
@@ -63,7 +48,9 @@ std::vector<ListedImage> list_images(const std::vector<fs::path>& arguments, boo
       images.push_back({argument, ""});
       continue;
     }
-    std::vector<ListedImage> found = Folder(argument, recursive).images();
+    std::vector<ListedImage> found;
+    add_folder(argument, recursive, found);
+    std::ranges::sort(found, {}, &ListedImage::path);
     if (found.empty()) {
       found.push_back({argument, "folder " + argument.string() +
                                      ": no file in it ends with .jpg, .jpeg or .png" +

@@ -75,12 +75,6 @@ lensbox::Metadata with(const std::vector<std::string>& classes, const std::vecto
   return metadata;
 }
 
-TEST(ToJson, ListsDetectionsInOrder) {
-  const auto json = to_json({{{1, 2, 3.25F, 4}, 0.9F}, {{5, 6, 7, 8}, 0.1F}}, with({}, {}));
-  EXPECT_EQ(json.dump(), R"([{"box":[1.0,2.0,3.25,4.0],"score":0.9},{"box":[5.0,6.0,7.0,8.0],"score":0.1}])");
-  EXPECT_EQ(to_json({}, with({}, {})).dump(), "[]");
-}
-
 TEST(ToJson, LabelsAreNamesAndExtrasHaveTheirShapes) {
   using lensbox::ExtraKind;
   const std::vector<lensbox::Extra> extras{{"eyes", {2, 2}, ExtraKind::kPoints},
@@ -95,13 +89,6 @@ TEST(ToJson, LabelsAreNamesAndExtrasHaveTheirShapes) {
             R"([{"box":[1.0,2.0,3.0,4.0],"score":0.5,"label":"hérisson","extras":{"eyes":[[0.1,2.0],)"
             R"([-3.0,4.0]],"age":9223372036854775807,"code":[[0.0,null,1e+30]]}}])");
   EXPECT_EQ(to_json({detection}, with({}, {})).dump(), R"([{"box":[1.0,2.0,3.0,4.0],"score":0.5}])");
-}
-
-TEST(ToJson, IsReadAsBoxesAgain) {
-  const lensbox::Detection detection{{1, 2, 3, 4}, 0.5F, 0, {std::vector<float>{1}}};
-  const auto detections = to_json({detection}, with({"cat"}, {{"age", {}, lensbox::ExtraKind::kValues}}));
-  const Json document = {{"images", {{{"detections", detections}}}}};
-  EXPECT_TRUE(at::equal(parse_boxes(document, "targets"), at::arange(1, 5, at::kDouble).view({1, 4})));
 }
 
 }  // namespace

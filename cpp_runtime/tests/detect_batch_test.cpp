@@ -102,26 +102,6 @@ lensbox::Found named_found(int64_t label = 1) {
            at::arange(6, at::kLong).view({2, 3}) + (int64_t{1} << 40)}};
 }
 
-TEST(Restore, TakesPointsToThePhotographToo) {
-  const auto found = restore(named(), named_found(), at::zeros({2, 6}));
-  EXPECT_TRUE(at::equal(found.boxes, at::ones({2, 3, 4})));
-  EXPECT_TRUE(at::equal(found.extras[0], named_found().extras[0] + 100));
-  EXPECT_TRUE(at::equal(found.extras[1], named_found().extras[1]));
-  EXPECT_TRUE(at::equal(found.labels, named_found().labels));
-}
-
-TEST(Collect, TakesLabelsAndExtrasOfThoseThatCount) {
-  const auto found = collect(named(), named_found());
-  ASSERT_EQ(found[0].size(), 1);
-  ASSERT_EQ(found[1].size(), 2);
-  EXPECT_EQ(found[0][0].label, 0);
-  EXPECT_EQ(found[1][1].label, 1);
-  EXPECT_EQ(std::get<std::vector<float>>(found[0][0].extras[0]), (std::vector<float>{0, 1}));
-  EXPECT_EQ(std::get<std::vector<float>>(found[1][1].extras[0]), (std::vector<float>{8, 9}));
-  EXPECT_EQ(std::get<std::vector<int64_t>>(found[1][1].extras[1]),
-            (std::vector<int64_t>{(int64_t{1} << 40) + 4}));
-}
-
 TEST(Collect, RefusesLabelsThatNameNoClass) {
   for (const int64_t label : {int64_t{-1}, int64_t{2}, int64_t{1} << 32}) {
     expect_error<lensbox::ArtifactError>(

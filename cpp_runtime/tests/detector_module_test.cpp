@@ -88,17 +88,6 @@ constexpr const char* kLabels = "'labels': torch._cast_Long(x[:, 3:6]), ";
 constexpr const char* kEyes = "'eyes': x[:, 6:18].reshape([2, 3, 2, 2]), ";
 constexpr const char* kAge = "'age': torch._cast_Long(x[:, 18:21]), ";
 
-TEST(DetectNamed, GivesLabelsAndExtrasInTheirOrder) {
-  const at::Tensor canvases = at::arange(60, at::kFloat).view({2, 30});
-  const auto found = with_names(kLabels, kEyes, kAge).detect(canvases, 0.5, 0.5);
-  EXPECT_EQ(found.boxes[1][0][0].item<int>(), 30);
-  EXPECT_TRUE(at::equal(found.labels[1], at::tensor({33, 34, 35}, at::kLong)));
-  ASSERT_EQ(found.extras.size(), 2);
-  EXPECT_EQ(found.extras[0].sizes(), (at::IntArrayRef{2, 3, 2, 2}));
-  EXPECT_EQ(found.extras[1].scalar_type(), at::kLong);
-  EXPECT_EQ(found.extras[1][1][0].item<int>(), 48);
-}
-
 TEST(DetectNamed, ResultsAreChecked) {
   const auto refused = [](const DetectorModule& detector, std::initializer_list<const char*> parts) {
     expect_error<lensbox::ArtifactError>([&] { detector.detect(at::zeros({2, 30}), 0.5, 0.5); }, parts);

@@ -13,55 +13,11 @@
 
 namespace {
 
-using lensbox::CapturedDetect;
 using lensbox::Found;
-
-// Stands in for a GPU: remembers which graph was replayed.
-class CountingGraphs final : public lensbox::DetectGraphs {
- public:
-  explicit CountingGraphs(std::vector<int64_t>& replayed) : replayed_(replayed) {}
-
-  Found replay(int64_t batch_size, const at::Tensor& canvases) override {
-    replayed_.push_back(batch_size);
-    return {canvases, canvases, canvases};
-  }
-
- private:
-  std::vector<int64_t>& replayed_;
-};
-
-class Captured : public testing::Test {
- protected:
-  static at::Tensor canvases(int64_t batch, int64_t side = 4) {
-    return at::zeros({batch, 1, side, side}, at::kByte);
-  }
-
-  std::vector<int64_t> replayed_;
-  CapturedDetect captured_{{8, 1, 4}, 0.5, 0.25, canvases(1), std::make_unique<CountingGraphs>(replayed_)};
-};
-
-TEST_F(Captured, ABatchGoesToTheNextSize) {
-  for (int64_t batch = 1; batch <= 8; ++batch) {
-    const auto found = captured_.run(canvases(batch), 0.5, 0.25);
-    ASSERT_TRUE(found);
-    EXPECT_EQ(found->boxes.size(0), batch);
-  }
-  EXPECT_EQ(replayed_, (std::vector<int64_t>{1, 4, 4, 4, 8, 8, 8, 8}));
-}
-
-TEST_F(Captured, WhatWasNotRecordedIsNotReplayed) {
-  EXPECT_FALSE(captured_.run(canvases(9), 0.5, 0.25));
-  EXPECT_FALSE(captured_.run(canvases(1), 0.4, 0.25));
-  EXPECT_FALSE(captured_.run(canvases(1), 0.5, 0.3));
-  EXPECT_FALSE(captured_.run(canvases(1, 5), 0.5, 0.25));
-  EXPECT_FALSE(captured_.run(canvases(1).to(at::kFloat), 0.5, 0.25));
-  EXPECT_FALSE(captured_.run(canvases(1).to(at::kMeta), 0.5, 0.25));
-  EXPECT_TRUE(replayed_.empty());
-}
 
 #if LENSBOX_CUDA_GRAPHS
 
-// What is found depends on every pixel of a canvas and on nothing else.
+// A detector whose result depends on every pixel of a canvas and on nothing else.
 lensbox::DetectorModule pixel_detector() {
   torch::jit::Module module("Detector");
   module.define(
@@ -80,21 +36,21 @@ class GraphsOnAGpu : public testing::Test {
  protected:
   void SetUp() override {
     if (!at::globalContext().hasCUDA()) GTEST_SKIP() << "needs a GPU";
-    graphs_ = lensbox::record_detect_graphs(detector_, canvases(1), {1, 4, 4}, 0.5, 0.25);
+    graphs_.emplace(detector_, canvases(1), std::vector<int64_t>{1, 4, 4}, 0.5, 0.25);
   }
 
   static at::Tensor canvases(int64_t batch) {
     return at::randint(0, 256, {batch, 1, 4, 4}, at::TensorOptions().dtype(at::kByte).device(c10::kCUDA));
   }
 
-  // How often, of `calls` with batches of changing sizes, a graph finds something else than plain calls do.
+  // Return how many of `calls` with batches of changing sizes differ between graphs and plain calls.
   int differences(int calls) {
     const c10::InferenceMode inference_mode;
     int count = 0;
     for (int call = 0; call < calls; ++call) {
       const int64_t batch = 1 + call % 4;
       const at::Tensor images = canvases(batch);
-      const Found found = graphs_->replay(batch == 1 ? 1 : 4, images);
+      const Found found = graphs_->run(images, 0.5, 0.25).value();
       const Found expected = detector_.detect(images, 0.5, 0.25);
       count += !(at::equal(found.boxes, expected.boxes) && at::equal(found.scores, expected.scores) &&
                  at::equal(found.counts, expected.counts) && at::equal(found.labels, expected.labels) &&
@@ -104,11 +60,20 @@ class GraphsOnAGpu : public testing::Test {
   }
 
   lensbox::DetectorModule detector_ = pixel_detector();
-  std::unique_ptr<lensbox::DetectGraphs> graphs_;
+  std::optional<lensbox::DetectGraphs> graphs_;
 };
 
 TEST_F(GraphsOnAGpu, FindWhatPlainCallsFind) {
   EXPECT_EQ(differences(20), 0);
+}
+
+TEST_F(GraphsOnAGpu, RunOnlyTheBatchesThatWereRecorded) {
+  EXPECT_FALSE(graphs_->run(canvases(5), 0.5, 0.25));
+  EXPECT_FALSE(graphs_->run(canvases(1), 0.4, 0.25));
+  EXPECT_FALSE(graphs_->run(canvases(1), 0.5, 0.3));
+  EXPECT_FALSE(graphs_->run(canvases(1).narrow(2, 0, 3), 0.5, 0.25));
+  EXPECT_FALSE(graphs_->run(canvases(1).to(at::kFloat), 0.5, 0.25));
+  EXPECT_FALSE(graphs_->run(canvases(1).cpu(), 0.5, 0.25));
 }
 
 TEST_F(GraphsOnAGpu, MayBeUsedInThreadsWithStreamsOfTheirOwn) {
@@ -132,8 +97,8 @@ TEST(GraphsWithoutCuda, SayWhatToDo) {
   torch::jit::Module module("Detector");
   expect_error<lensbox::DeviceError>(
       [&] {
-        lensbox::record_detect_graphs({"model.pt", std::make_shared<lensbox::ScriptMethods>(module)},
-                                      at::zeros({1}), {1}, 0.5, 0.25);
+        lensbox::DetectGraphs({"model.pt", std::make_shared<lensbox::ScriptMethods>(module)}, at::zeros({1}),
+                              {1}, 0.5, 0.25);
       },
       {"not built into this program", "LENSBOX_CUDA_INCLUDE_DIR"});
 }

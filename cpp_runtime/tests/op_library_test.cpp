@@ -43,21 +43,6 @@ TEST(RequireOps, NamesTheOpAndTheReason) {
       {"no kernel", "cuda:0"});
 }
 
-TEST(FindOpLibrary, TheGivenFileComesFirstThenTheEnvironment) {
-  setenv("LENSBOX_OPS_LIBRARY", "from/environment.so", 1);
-  EXPECT_EQ(lensbox::find_op_library("given.so"), "given.so");
-  EXPECT_EQ(lensbox::find_op_library(std::nullopt), "from/environment.so");
-  setenv("LENSBOX_OPS_LIBRARY", "", 1);
-  EXPECT_EQ(lensbox::find_op_library(std::nullopt), std::nullopt);
-}
-
-TEST(OpBuildRecord, IsReadFromTheFile) {
-  const std::string record = "lensbox-build version=0.1.0 torch=1.4.0+cu92 backends=cpu";
-  EXPECT_EQ(lensbox::op_build_record("\1\2" + record + std::string("\0more", 5)), record);
-  EXPECT_EQ(lensbox::torch_version_of(record), "1.4.0+cu92");
-  EXPECT_EQ(lensbox::op_build_record("anything"), "");
-}
-
 TEST(MinorVersion, DropsThePatchAndTheKind) {
   EXPECT_EQ(lensbox::minor_version("2.13.0+cpu"), "2.13");
   EXPECT_EQ(lensbox::minor_version("2.13"), "2.13");

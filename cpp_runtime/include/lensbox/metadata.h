@@ -57,21 +57,9 @@ struct SelfTest {
   Tolerance cuda;
 };
 
-// A precision other than float32 in which the detector computes, and how far it moved the detections.
-struct Precision {
-  enum class Dtype {
-    kTf32,  // allowed by this library while the detector computes
-    kFloat16,
-    kBfloat16  // both in the code of the artifact
-  };
-  Dtype dtype;
-  std::string device;  // on which the changes were measured
-  int64_t pictures;    // number of pictures measured
-  int64_t detections;
-  double median_box_change;  // pixels of the canvas
-  double max_box_change;
-  double max_score_change;
-};
+// The precision in which the detector computes. This library allows TF32 while the detector computes; float16
+// and bfloat16 are in the code of the artifact.
+enum class Precision { kFloat32, kTf32, kFloat16, kBfloat16 };
 
 // An op library in the artifact's entry extra/ops/NAME, and the build it needs.
 struct CarriedLibrary {
@@ -110,9 +98,9 @@ struct Metadata {
   double score_threshold;  // the defaults of detect
   double iou_threshold;
   SelfTest self_test;
-  std::vector<std::string> classes;    // names by label; empty if there is one kind and no labels
-  std::vector<Extra> extras;           // the outputs in Detection::extras, in this order
-  std::optional<Precision> precision;  // none: float32
+  std::vector<std::string> classes;  // names by label; empty if there is one kind and no labels
+  std::vector<Extra> extras;         // the outputs in Detection::extras, in this order
+  Precision precision = Precision::kFloat32;
   std::vector<CarriedLibrary> libraries;
   std::optional<Compiled> compiled;  // of a package of machine code only
   int64_t batch = 0;                 // the one size of batches that its detect takes; 0: any

@@ -18,11 +18,8 @@
 
 namespace lensbox {
 
-struct Detector::Parts {
-  c10::Device device;
-  Metadata metadata;
-  std::shared_ptr<const DetectorModule> module;
-  std::shared_ptr<const CapturedDetect> captured = nullptr;  // none unless asked for
+struct Detector::Parts : LoadedModule {
+  std::unique_ptr<const DetectGraphs> graphs = nullptr;  // none unless asked for
 };
 
 namespace {
@@ -48,8 +45,8 @@ double iou_of(const Thresholds& thresholds, const Metadata& metadata) {
 Found find(const Detector::Parts& parts, const at::Tensor& canvases, const Thresholds& thresholds) {
   const double score = score_of(thresholds, parts.metadata);
   const double iou = iou_of(thresholds, parts.metadata);
-  if (parts.captured) {
-    if (auto found = parts.captured->run(canvases, score, iou)) return *std::move(found);
+  if (parts.graphs) {
+    if (auto found = parts.graphs->run(canvases, score, iou)) return *std::move(found);
   }
   return parts.module->detect(canvases, score, iou);
 }
@@ -148,16 +145,16 @@ std::vector<Detection> detect_views(const Detector& detector, const std::vector<
 
 Loss compute_loss(const Detector& detector, const at::Tensor& predictions, const at::Tensor& targets) {
   check_boxes(predictions, targets);
-  const auto& [device, metadata, module, captured] = detector.parts();
+  const Detector::Parts& parts = detector.parts();
   const c10::InferenceMode inference_mode;
-  const at::Tensor value = module->loss(predictions.to(device), targets.to(device));
-  return {module->value_of(value), slots(targets)};
+  const at::Tensor value = parts.module->loss(predictions.to(parts.device), targets.to(parts.device));
+  return {parts.module->value_of(value), slots(targets)};
 }
 
 LossAndGradient loss_and_gradient(const Detector& detector, const at::Tensor& predictions,
                                   const at::Tensor& targets) {
   check_boxes(predictions, targets);
-  const auto& [device, metadata, module, captured] = detector.parts();
+  const auto& [device, metadata, module] = static_cast<const LoadedModule&>(detector.parts());
   // The caller may be in inference mode, whose tensors have no gradient.
   const c10::InferenceMode no_inference_mode(false);
   const at::AutoGradMode with_gradient(true);
@@ -174,10 +171,7 @@ Detector& Detector::operator=(Detector&&) noexcept = default;
 Detector::~Detector() = default;
 
 Detector Detector::load(const std::filesystem::path& artifact, const LoadOptions& options) {
-  return guarded([&] {
-    auto [device, metadata, module] = load_module(artifact, options);
-    return Detector(std::make_unique<Parts>(Parts{device, std::move(metadata), std::move(module)}));
-  });
+  return guarded([&] { return Detector(std::make_unique<Parts>(Parts{load_module(artifact, options)})); });
 }
 
 const Metadata& Detector::metadata() const {
@@ -234,8 +228,7 @@ void Detector::capture(std::span<const int64_t> batch_sizes, const Thresholds& t
     // The canvas that the artifact makes of any photograph.
     const Photo dot = Photo::of(at::zeros({1, 1, 1}, at::kByte));
     const at::Tensor canvas = prepare(*parts_->module, parts_->device, {dot}).canvases;
-    parts_->captured = std::make_shared<CapturedDetect>(
-        sizes, score, iou, canvas, record_detect_graphs(*parts_->module, canvas, sizes, score, iou));
+    parts_->graphs = std::make_unique<DetectGraphs>(*parts_->module, canvas, sizes, score, iou);
   });
 }
 

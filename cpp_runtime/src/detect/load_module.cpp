@@ -4,6 +4,8 @@
 #include <caffe2/serialize/read_adapter_interface.h>
 #include <torch/csrc/jit/serialization/import.h>
 
+#include <algorithm>
+#include <iterator>
 #include <optional>
 #include <string>
 #include <utility>
@@ -60,11 +62,9 @@ void require_ops_of(const ArtifactFile& file, c10::Device device,
                 device, library);
   } catch (const ArtifactError& error) {
     if (file.is_verified || metadata.libraries.empty()) throw;
-    std::string carried;
-    for (const CarriedLibrary& each : metadata.libraries) {
-      carried += (carried.empty() ? "" : ", ") + each.name;
-    }
-    throw ArtifactError(error.what() + (" The artifact carries " + carried) +
+    std::vector<std::string> carried;
+    std::ranges::transform(metadata.libraries, std::back_inserter(carried), &CarriedLibrary::name);
+    throw ArtifactError(error.what() + (" The artifact carries " + joined(carried)) +
                         ", which is opened only if a public key verifies the file "
                         "(LoadOptions::public_key, lensbox_runner: --public-key).");
   }
@@ -72,8 +72,7 @@ void require_ops_of(const ArtifactFile& file, c10::Device device,
 
 GpuFloat32 float32_of(const Metadata& metadata, c10::Device device) {
   if (!device.is_cuda()) return GpuFloat32::kUntouched;
-  const bool tf32 = metadata.precision && metadata.precision->dtype == Precision::Dtype::kTf32;
-  return tf32 ? GpuFloat32::kTf32 : GpuFloat32::kFull;
+  return metadata.precision == Precision::kTf32 ? GpuFloat32::kTf32 : GpuFloat32::kFull;
 }
 
 }  // namespace

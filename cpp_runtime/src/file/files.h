@@ -1,16 +1,17 @@
 #pragma once
 
+#include <lensbox/error.h>
+
 #include <cstdint>
 #include <filesystem>
-#include <stdexcept>
 #include <string>
 #include <string_view>
 
 namespace lensbox {
 
 // A file cannot be read. The message is the reason alone, such as "no such file".
-struct FileError : std::runtime_error {
-  using std::runtime_error::runtime_error;
+struct FileError : InputError {
+  using InputError::InputError;
 };
 
 // Return the content of a file. Throws FileError if it is absent, unreadable, or has more than `most` bytes.

@@ -70,7 +70,7 @@ JsonField JsonField::operator[](const std::string& key) const {
   const std::string place = place_.empty() ? key : place_ + "." + key;
   expect_object();
   const auto found = value_.find(key);
-  if (found == value_.end()) throw FieldError("there is no " + place);
+  if (found == value_.end()) throw JsonError("there is no " + place);
   return {*found, place};
 }
 
@@ -146,7 +146,7 @@ std::vector<double> JsonField::numbers(double least, double most) const {
 }
 
 void JsonField::fail(const std::string& rule) const {
-  throw FieldError((place_.empty() ? "the document" : place_) + " " + rule + ", got " + excerpt(value_));
+  throw JsonError((place_.empty() ? "the document" : place_) + " " + rule + ", got " + excerpt(value_));
 }
 
 const Json& JsonField::array() const {

@@ -5,14 +5,14 @@
 #include <cstdint>
 #include <limits>
 #include <nlohmann/json.hpp>
-#include <stdexcept>
 #include <string>
 #include <string_view>
 #include <vector>
 
 namespace lensbox {
 
-// The text is not JSON, or has two meanings; the message says why and where.
+// A text is not JSON or has two meanings, or a value in it is absent or breaks a rule. The message names the
+// place, the rule and the value.
 struct JsonError : InputError {
   using InputError::InputError;
 };
@@ -25,13 +25,8 @@ nlohmann::ordered_json parse_strict_json(std::string_view text, int max_depth);
 // Bounds numbers that become float32.
 inline constexpr double kMaxFloat32 = std::numeric_limits<float>::max();
 
-// A value in a JSON document is absent or breaks a rule; the message names its place, the rule and the value.
-struct FieldError : std::runtime_error {
-  using std::runtime_error::runtime_error;
-};
-
 // A value inside a JSON document, with its place, such as "image.shape". The document must outlive it. All
-// methods throw FieldError. Booleans are no numbers here, and 1.0 is no integer.
+// methods throw JsonError. Booleans are no numbers here, and 1.0 is no integer.
 class JsonField {
  public:
   JsonField(const nlohmann::ordered_json& value, std::string place)

@@ -90,7 +90,7 @@ std::vector<int64_t> read_shape(const JsonField& field) {
   for (const int64_t size : shape) {
     product *= size;  // does not overflow: both are at most 2^16
     if (product > kMostNumbers) {
-      field.fail("must be that of at most " + std::to_string(kMostNumbers) + " numbers");
+      field.fail("must have at most " + std::to_string(kMostNumbers) + " numbers");
     }
   }
   return shape;
@@ -156,19 +156,11 @@ Reading read_reading(const JsonField& field, const Canvas& canvas) {
           .jpeg_oversampling = field["jpeg_oversampling"].integer(0, kMaxJpegOversampling)};
 }
 
-std::optional<Precision> read_precision(const JsonField& root) {
-  if (!root.has("precision")) return std::nullopt;
-  const JsonField field = root["precision"];
-  const std::map<std::string, Precision::Dtype> dtypes{{"tf32", Precision::Dtype::kTf32},
-                                                       {"float16", Precision::Dtype::kFloat16},
-                                                       {"bfloat16", Precision::Dtype::kBfloat16}};
-  return Precision{.dtype = dtypes.at(field["dtype"].matching("tf32|float16|bfloat16")),
-                   .device = field["device"].matching(kIdentifier),
-                   .pictures = field["pictures"].integer(0, INT32_MAX),
-                   .detections = field["detections"].integer(0, INT32_MAX),
-                   .median_box_change = field["median_box_change"].number(0, kMaxFloat32),
-                   .max_box_change = field["max_box_change"].number(0, kMaxFloat32),
-                   .max_score_change = field["max_score_change"].number(0, kMaxFloat32)};
+Precision read_precision(const JsonField& root) {
+  if (!root.has("precision")) return Precision::kFloat32;
+  const std::map<std::string, Precision> dtypes{
+      {"tf32", Precision::kTf32}, {"float16", Precision::kFloat16}, {"bfloat16", Precision::kBfloat16}};
+  return dtypes.at(root["precision"]["dtype"].matching("tf32|float16|bfloat16"));
 }
 
 CarriedLibrary read_library(const JsonField& field) {
@@ -232,7 +224,7 @@ Metadata read_fields(const Json& document, const fs::path& artifact) {
   metadata.iou_threshold = root["defaults"]["iou_threshold"].number(0, 1);
   try {
     metadata.self_test = read_self_test(root["self_test"], metadata.classes.size(), metadata.extras);
-  } catch (const FieldError& error) {
+  } catch (const JsonError& error) {
     fail_artifact(artifact, std::string("its self-test is damaged: in lensbox.json, ") + error.what());
   }
   metadata.json = document.dump();
@@ -245,8 +237,6 @@ Metadata parse_metadata(std::string_view text, const fs::path& artifact) {
   try {
     return read_fields(parse_strict_json(text, kMaxDepth), artifact);
   } catch (const JsonError& error) {
-    fail_artifact(artifact, std::string("its lensbox.json is damaged: ") + error.what());
-  } catch (const FieldError& error) {
     fail_artifact(artifact, std::string("its lensbox.json is damaged: ") + error.what());
   }
 }

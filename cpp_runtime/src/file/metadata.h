@@ -18,7 +18,7 @@ inline constexpr uint64_t kMostMetadata = uint64_t{16} << 20;  // bytes of lensb
 // another format version.
 Metadata parse_metadata(std::string_view text, const std::filesystem::path& artifact);
 
-// Read the self_test of lensbox.json for a detector with so many classes and these extras. Throws FieldError.
+// Read the self_test of lensbox.json for a detector with so many classes and these extras. Throws JsonError.
 SelfTest read_self_test(const JsonField& field, size_t classes, const std::vector<Extra>& extras);
 
 // Return how many numbers an extra has for each detection.

@@ -58,8 +58,6 @@ Photo read_photo(const std::filesystem::path& path, const Reading& reading) {
   try {
     const std::string bytes = read_file(path, kMaxFileSize);
     return decode({reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size()}, reading);
-  } catch (const FileError& error) {
-    throw InputError("image " + path.string() + ": " + error.what());
   } catch (const InputError& error) {
     throw InputError("image " + path.string() + ": " + error.what());
   }

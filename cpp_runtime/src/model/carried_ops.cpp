@@ -58,14 +58,13 @@ void open_library(const fs::path& artifact, const CarriedLibrary& library, const
 // Return the names of the ops that another library has registered in this process, with commas.
 std::string registered_names(const std::vector<std::string>& schemas) {
   const std::vector<c10::OperatorName> names = c10::Dispatcher::singleton().getAllOpNames();
-  std::string registered;
+  std::vector<std::string> registered;
   for (const std::string& schema : schemas) {
     const std::string name(op_name(schema));
     if (name.starts_with("lensbox::")) continue;
-    const bool is_there = std::ranges::find(names, name, &c10::OperatorName::name) != names.end();
-    if (is_there) registered += (registered.empty() ? "" : ", ") + name;
+    if (std::ranges::find(names, name, &c10::OperatorName::name) != names.end()) registered.push_back(name);
   }
-  return registered;
+  return joined(registered);
 }
 
 }  // namespace

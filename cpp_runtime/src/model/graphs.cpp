@@ -24,72 +24,49 @@
 
 namespace lensbox {
 
-CapturedDetect::CapturedDetect(std::vector<int64_t> batch_sizes, double score_threshold, double iou_threshold,
-                               at::Tensor canvas, std::unique_ptr<DetectGraphs> graphs)
-    : batch_sizes_(std::move(batch_sizes)),
-      score_threshold_(score_threshold),
-      iou_threshold_(iou_threshold),
-      canvas_(std::move(canvas)),
-      graphs_(std::move(graphs)) {
-  std::ranges::sort(batch_sizes_);
-}
-
-std::optional<Found> CapturedDetect::run(const at::Tensor& canvases, double score_threshold,
-                                         double iou_threshold) const {
-  const auto size = std::ranges::lower_bound(batch_sizes_, canvases.size(0));
-  const bool is_alike = canvases.sizes().slice(1) == canvas_.sizes().slice(1) &&
-                        canvases.scalar_type() == canvas_.scalar_type() &&
-                        canvases.device() == canvas_.device();
-  const bool same_thresholds = score_threshold == score_threshold_ && iou_threshold == iou_threshold_;
-  if (size == batch_sizes_.end() || !is_alike || !same_thresholds) return std::nullopt;
-  return graphs_->replay(*size, canvases);
-}
-
 #if LENSBOX_CUDA_GRAPHS
 namespace {
 
 // Before a graph is recorded: cuDNN and cuBLAS choose kernels and take their memory in the first calls.
 constexpr int kWarmUpCalls = 3;
 
-// detect, recorded with memory of its own for canvases and results.
-struct RecordedGraph {
-  at::cuda::CUDAGraph graph;
-  at::Tensor canvases;  // [batch size, c, h, w]
-  Found found;          // in the graph's memory, overwritten by every replay
-};
-
 // pool: the memory that graphs which never run at the same time may share.
 using Pool = decltype(at::cuda::graph_pool_handle());
 
-void record(RecordedGraph& recorded, Pool pool, const std::function<Found()>& detect) {
+void record(at::cuda::CUDAGraph& graph, Pool pool, const std::function<void()>& detect) {
   // Capture this thread alone: other threads may go on working with the GPU.
-  recorded.graph.capture_begin(pool, cudaStreamCaptureModeThreadLocal);
+  graph.capture_begin(pool, cudaStreamCaptureModeThreadLocal);
   try {
-    recorded.found = detect();
+    detect();
   } catch (...) {
-    // The stream must not stay in capture; what went wrong first is the error to tell.
+    // The stream must not stay in capture. The first exception is the one to report.
     try {
-      recorded.graph.capture_end();
+      graph.capture_end();
     } catch (const std::exception&) {
     }
     throw;
   }
-  recorded.graph.capture_end();
+  graph.capture_end();
 }
 
-class CudaDetectGraphs final : public DetectGraphs {
+}  // namespace
+
+class DetectGraphs::Recorded {
  public:
-  CudaDetectGraphs(const DetectorModule& module, const at::Tensor& canvas,
-                   const std::vector<int64_t>& batch_sizes, double score_threshold, double iou_threshold)
-      : backend_(c10::kCUDA), device_(canvas.device()) {
+  Recorded(const DetectorModule& module, const at::Tensor& canvas, const std::vector<int64_t>& batch_sizes,
+           double score_threshold, double iou_threshold)
+      : backend_(c10::kCUDA),
+        canvas_(canvas),
+        score_threshold_(score_threshold),
+        iou_threshold_(iou_threshold) {
     const c10::InferenceMode inference_mode;
     // A graph cannot be recorded on the default stream. What was enqueued there, such as the weights' copies,
     // comes first.
-    const c10::Stream stream = backend_.getStreamFromGlobalPool(device_);
-    wait_for(backend_.getStream(device_), stream);
+    const c10::Stream stream = backend_.getStreamFromGlobalPool(canvas.device());
+    wait_for(backend_.getStream(canvas.device()), stream);
     const c10::StreamGuard on_stream(stream);
 
-    // The largest first, because the others then fit into its memory.
+    // The largest first, because smaller batches then fit into its memory.
     const Pool pool = at::cuda::graph_pool_handle();
     std::vector<int64_t> sizes = batch_sizes;
     std::ranges::sort(sizes, std::greater());
@@ -102,17 +79,35 @@ class CudaDetectGraphs final : public DetectGraphs {
         detect();
       }
       stream.synchronize();
-      record(recorded, pool, detect);
+      record(recorded.graph, pool, [&] { recorded.found = detect(); });
     }
     stream.synchronize();
   }
 
-  Found replay(int64_t batch_size, const at::Tensor& canvases) override {
-    const c10::DeviceGuard on_device(device_);
-    const c10::Stream stream = backend_.getStream(device_);
+  std::optional<Found> run(const at::Tensor& canvases, double score_threshold, double iou_threshold) {
+    const int64_t count = canvases.size(0);
+    const auto next = graphs_.lower_bound(count);
+    const bool is_alike = canvases.sizes().slice(1) == canvas_.sizes().slice(1) &&
+                          canvases.scalar_type() == canvas_.scalar_type() &&
+                          canvases.device() == canvas_.device();
+    const bool same_thresholds = score_threshold == score_threshold_ && iou_threshold == iou_threshold_;
+    if (next == graphs_.end() || !is_alike || !same_thresholds) return std::nullopt;
+    return replay(next->second, canvases);
+  }
+
+ private:
+  // detect, recorded with its own memory for canvases and results.
+  struct RecordedGraph {
+    at::cuda::CUDAGraph graph;
+    at::Tensor canvases;  // [batch size, c, h, w]
+    Found found;          // in the graph's memory, overwritten by every replay
+  };
+
+  Found replay(RecordedGraph& recorded, const at::Tensor& canvases) {
+    const c10::DeviceGuard on_device(canvas_.device());
+    const c10::Stream stream = backend_.getStream(canvas_.device());
     const int64_t count = canvases.size(0);
     const std::lock_guard lock(mutex_);
-    RecordedGraph& recorded = graphs_.at(batch_size);
     // Another thread may have used the graphs on another stream.
     if (last_use_) last_use_->block(stream);
     // Beyond `count` lie canvases of earlier calls; their detections are not used.
@@ -129,7 +124,6 @@ class CudaDetectGraphs final : public DetectGraphs {
     return found;
   }
 
- private:
   static void wait_for(const c10::Stream& earlier, const c10::Stream& later) {
     c10::Event event(c10::kCUDA);
     event.record(earlier);
@@ -137,31 +131,43 @@ class CudaDetectGraphs final : public DetectGraphs {
   }
 
   c10::impl::VirtualGuardImpl backend_;
-  c10::Device device_;
+  at::Tensor canvas_;
+  double score_threshold_;
+  double iou_threshold_;
   std::mutex mutex_;
   std::map<int64_t, RecordedGraph> graphs_;
   std::optional<c10::Event> last_use_;
 };
 
-}  // namespace
+DetectGraphs::DetectGraphs(const DetectorModule& module, const at::Tensor& canvas,
+                           const std::vector<int64_t>& batch_sizes, double score_threshold,
+                           double iou_threshold)
+    : recorded_(std::make_unique<Recorded>(module, canvas, batch_sizes, score_threshold, iou_threshold)) {}
 
-std::unique_ptr<DetectGraphs> record_detect_graphs(const DetectorModule& module, const at::Tensor& canvas,
-                                                   const std::vector<int64_t>& batch_sizes,
-                                                   double score_threshold, double iou_threshold) {
-  return std::make_unique<CudaDetectGraphs>(module, canvas, batch_sizes, score_threshold, iou_threshold);
+std::optional<Found> DetectGraphs::run(const at::Tensor& canvases, double score_threshold,
+                                       double iou_threshold) const {
+  return recorded_->run(canvases, score_threshold, iou_threshold);
 }
 
 #else
 
-std::unique_ptr<DetectGraphs> record_detect_graphs(const DetectorModule& /*module*/,
-                                                   const at::Tensor& /*canvas*/,
-                                                   const std::vector<int64_t>& /*batch_sizes*/,
-                                                   double /*score_threshold*/, double /*iou_threshold*/) {
+class DetectGraphs::Recorded {};
+
+DetectGraphs::DetectGraphs(const DetectorModule& /*module*/, const at::Tensor& /*canvas*/,
+                           const std::vector<int64_t>& /*batch_sizes*/, double /*score_threshold*/,
+                           double /*iou_threshold*/) {
   throw DeviceError(
       "CUDA graphs are not built into this program: build it where " + std::string(kTorchDescription) +
       " is one with CUDA and the CUDA toolkit's headers are found (-DLENSBOX_CUDA_INCLUDE_DIR=)");
 }
 
+std::optional<Found> DetectGraphs::run(const at::Tensor& /*canvases*/, double /*score_threshold*/,
+                                       double /*iou_threshold*/) const {
+  return std::nullopt;
+}
+
 #endif
+
+DetectGraphs::~DetectGraphs() = default;
 
 }  // namespace lensbox

@@ -40,14 +40,6 @@ std::set<std::string> words_of_line(std::string_view text, const std::string& na
   return {};
 }
 
-std::string joined(const std::vector<std::string>& names) {
-  std::string text;
-  for (const std::string& name : names) {
-    text += (text.empty() ? "" : ", ") + name;
-  }
-  return text;
-}
-
 // cuda.h: CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR and _MINOR.
 constexpr int kMajor = 75;
 constexpr int kMinor = 76;
