@@ -1,5 +1,6 @@
-"""Reading artifacts: what went in comes out; what is damaged, newer or incomplete is refused."""
+"""Artifacts: the same answers as the detector, errors in one sentence, labels, and required operators."""
 
+import dataclasses
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,41 +14,28 @@ from torch import Tensor
 
 from lensbox.common.errors import ArtifactError
 from lensbox.model import FaceDetector
-from lensbox.runtime.detection import Detections
-from lensbox.runtime.loading import load_artifact
-
-
-def rewrite_metadata(source: Path, target: Path, change: Callable[[dict[str, Any]], None]) -> None:
-    """Copy an artifact with its `lensbox.json` changed."""
-    target.write_bytes(rewritten(source.read_bytes(), with_metadata(change)))
-
-
-def eager_detections(
-    detector: FaceDetector, image: Tensor, score_threshold: float, iou_threshold: float
-) -> Detections:
-    canvases, geometry = detector.preprocess([image])
-    boxes, scores, counts = detector.detect(canvases, score_threshold, iou_threshold)
-    count = int(counts[0])
-    return Detections(detector.restore(boxes, geometry)[0, :count], scores[0, :count])
+from lensbox.runtime import Artifact, load_artifact
 
 
 @pytest.mark.parametrize("shape", [(1, 256, 256), (3, 123, 310), (4, 400, 90)])
 def test_detections_equal_eager_ones(
-    detector: FaceDetector, artifact_path: Path, shape: tuple[int, ...]
+    detector: FaceDetector, artifact: Artifact, shape: tuple[int, ...]
 ) -> None:
     image = smooth_image(*shape)
-    artifact = load_artifact(artifact_path)
-    threshold = 0.03
-    actual = artifact.detect_image(image, threshold, 0.3)
-    expected = eager_detections(detector, image, threshold, 0.3)
-    assert len(expected.scores) > 3
+    actual = artifact.detect_image(image, 0.03, 0.3)
+    canvases, geometry = detector.preprocess([image])
+    boxes, scores, counts = detector.detect(canvases, 0.03, 0.3)
+    count = int(counts[0])
+    assert count > 3
     # Folded batch norm sums in another order.
-    torch.testing.assert_close(actual.scores, expected.scores, rtol=1e-4, atol=1e-6)
-    torch.testing.assert_close(actual.boxes, expected.boxes, rtol=1e-4, atol=1e-3)
+    torch.testing.assert_close(actual.scores, scores[0, :count], rtol=1e-4, atol=1e-6)
+    torch.testing.assert_close(
+        actual.boxes, detector.restore(boxes, geometry)[0, :count], rtol=1e-4, atol=1e-3
+    )
+    assert (actual.height, actual.width) == shape[1:]
 
 
-def test_defaults_are_those_given_at_export(artifact_path: Path) -> None:
-    artifact = load_artifact(artifact_path)
+def test_default_thresholds_are_those_of_the_export(artifact: Artifact) -> None:
     image = smooth_image(1, 200, 200)
     by_default, explicit = artifact.detect_image(image), artifact.detect_image(image, 0.25, 0.4)
     assert torch.equal(by_default.boxes, explicit.boxes)
@@ -56,63 +44,64 @@ def test_defaults_are_those_given_at_export(artifact_path: Path) -> None:
     assert len(artifact.detect_image(image, 0.0).scores) > len(by_default.scores)
 
 
-def test_loss_is_the_detector_s(detector: FaceDetector, artifact_path: Path) -> None:
-    artifact = load_artifact(artifact_path)
+def test_loss(artifact: Artifact) -> None:
     predictions = torch.tensor([[0.0, 0, 2, 2], [0, 0, 2, 2]])
     targets = torch.tensor([[1, 0, 3, 2], [0, 0, 0, 0]], dtype=torch.uint8)
     assert artifact.loss(predictions, targets) == pytest.approx(2 / 3, abs=1e-6)
     assert artifact.loss(predictions[None], targets[None]) == pytest.approx(2 / 3, abs=1e-6)
 
 
-def test_bad_input_gives_one_plain_sentence(artifact_path: Path) -> None:
-    artifact = load_artifact(artifact_path)
-    cases: list[tuple[Callable[[], Any], str]] = [
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
         (
-            lambda: artifact.detect_image(smooth_image(1, 9, 9), score_threshold=1.5),
+            lambda artifact: artifact.detect_image(smooth_image(1, 9, 9), score_threshold=1.5),
             "score_threshold must be between 0 and 1, got 1.5",
         ),
         (
-            lambda: artifact.detect(torch.zeros(1, 3, 256, 256, dtype=torch.uint8)),
+            lambda artifact: artifact.detect(torch.zeros(1, 3, 256, 256, dtype=torch.uint8)),
             "images must have the shape [B, 1, 256, 256], got [1, 3, 256, 256]",
         ),
         (
-            lambda: artifact.loss(torch.zeros(3, 4), torch.zeros(2, 4)),
+            lambda artifact: artifact.loss(torch.zeros(3, 4), torch.zeros(2, 4)),
             "predictions and targets must have the same shape [..., 4], got [3, 4] and [2, 4]",
         ),
-    ]
-    for call, message in cases:
-        with pytest.raises(ValueError, match=r"must") as caught:
-            call()
-        assert str(caught.value) == message
+    ],
+)
+def test_bad_input_raises_one_sentence(
+    artifact: Artifact, call: Callable[[Artifact], Any], message: str
+) -> None:
+    with pytest.raises(ValueError, match="must") as caught:
+        call(artifact)
+    assert str(caught.value) == message
 
 
-def test_missing_operator_is_named(artifact_path: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("schema", "message"),
+    [
+        (
+            "lensbox::warp(Tensor x) -> Tensor",
+            r"needs the operator lensbox::warp\(Tensor x\) -> Tensor, which is not registered: load its",
+        ),
+        (
+            "lensbox::padded_nms(Tensor boxes, int mode) -> Tensor",
+            r"mode\) -> Tensor, but the loaded library has lensbox::padded_nms\(",
+        ),
+        # torch's parser raises IndexError for this number.
+        ("lensbox::giou(int[99999999999999999999] a) -> Tensor", "which torch cannot read"),
+        # The loaded library may have more optional arguments.
+        ("lensbox::masked_giou_loss(Tensor pred, Tensor target, Tensor? weight=None) -> Tensor", ""),
+    ],
+)
+def test_requires_the_operators(artifact_path: Path, tmp_path: Path, schema: str, message: str) -> None:
     path = tmp_path / "changed.pt"
-    rewrite_metadata(
-        artifact_path, path, lambda values: values["ops"].append("lensbox::warp(Tensor x) -> Tensor")
-    )
-    message = (
-        r"needs the operator lensbox::warp\(Tensor x\) -> Tensor, which is not registered: load its library"
-    )
+    change = with_metadata(lambda values: values.update(ops=[schema]))
+    path.write_bytes(rewritten(artifact_path.read_bytes(), change))
+    if not message:
+        assert load_artifact(path).self_test().passed
+        return
     with pytest.raises(ArtifactError, match=message):
         load_artifact(path)
-
-
-def test_operator_with_another_schema_is_named(artifact_path: Path, tmp_path: Path) -> None:
-    path = tmp_path / "changed.pt"
-    other = "lensbox::padded_nms(Tensor boxes, int mode) -> Tensor"
-    rewrite_metadata(artifact_path, path, lambda values: values.update(ops=[other]))
-    with pytest.raises(
-        ArtifactError, match=r"mode\) -> Tensor, but the loaded library has lensbox::padded_nms\("
-    ):
-        load_artifact(path)
-
-
-def test_library_with_more_optional_arguments_is_accepted(artifact_path: Path, tmp_path: Path) -> None:
-    path = tmp_path / "changed.pt"
-    older = "lensbox::masked_giou_loss(Tensor pred, Tensor target, Tensor? weight=None) -> Tensor"
-    rewrite_metadata(artifact_path, path, lambda values: values.update(ops=[older]))
-    assert load_artifact(path).self_test().passed
 
 
 @pytest.mark.gpu
@@ -124,10 +113,46 @@ def test_self_test_passes_on_the_gpu(artifact_path: Path) -> None:
     assert boxes.device.type == "cuda"
 
 
-def test_an_op_schema_that_torch_cannot_read(artifact_path: Path, tmp_path: Path) -> None:
-    """torch's parser raises IndexError for such a number."""
-    schema = "lensbox::giou(int[99999999999999999999] a) -> Tensor"
-    path = tmp_path / "schema.pt"
-    rewrite_metadata(artifact_path, path, lambda values: values.update(ops=[schema]))
-    with pytest.raises(ArtifactError, match="which torch cannot read"):
-        load_artifact(path)
+# --- labels ---
+
+
+@pytest.fixture
+def squares() -> Tensor:
+    """uint8 [3, 192, 320]: a red square, and a blue one."""
+    canvas = torch.full((3, 192, 320), 110, dtype=torch.uint8)
+    canvas[:, 40:64, 20:44] = torch.tensor([250, 10, 10], dtype=torch.uint8)[:, None, None]
+    canvas[:, 120:144, 240:264] = torch.tensor([10, 10, 240], dtype=torch.uint8)[:, None, None]
+    return canvas
+
+
+def test_detect_named_has_all_outputs(colors: Artifact, squares: Tensor) -> None:
+    found = colors.detect_named(squares[None], 0.4, 0.1)
+    assert list(found) == ["boxes", "scores", "counts", "labels"]
+    assert found["counts"].tolist() == [2]
+    assert sorted(found["labels"][0, :2].tolist()) == [0, 1]
+    for single, name in zip(colors.detect(squares[None], 0.4, 0.1), found, strict=False):
+        assert torch.equal(single, found[name])
+
+
+class Relabelled:
+    """A module whose labels `change` replaces."""
+
+    def __init__(self, module: Any, change: Callable[[Tensor], Tensor]) -> None:
+        self.module, self.change = module, change
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self.module, name)
+
+    def detect_named(self, images: Tensor, score: float, iou: float) -> dict[str, Tensor]:
+        found: dict[str, Tensor] = self.module.detect_named(images, score, iou)
+        return {**found, "labels": self.change(found["labels"])}
+
+
+def test_labels_must_name_a_class_in_used_slots(colors: Artifact, squares: Tensor) -> None:
+    unused = Relabelled(colors.module, lambda labels: labels.index_fill(1, torch.arange(2, 30), -7))
+    found = Artifact(unused, colors.metadata, colors.device).detect_image(squares, 0.4, 0.1)
+    assert found.labels is not None
+    assert len(found.labels) == 2
+    metadata = dataclasses.replace(colors.metadata, classes=("red",))
+    with pytest.raises(ArtifactError, match="labels from 0 to 0, as it has 1 classes, got 1"):
+        Artifact(colors.module, metadata, colors.device).detect_image(squares, 0.4, 0.1)

@@ -1,4 +1,4 @@
-"""The loss of several images at once: weights, each image alone, gradients; against float64 references."""
+"""The loss of several images: weights, loss per image, gradients; against float64 references."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,7 +10,6 @@ from torch import Tensor, nn
 from user_detectors import Brightest
 
 from lensbox.export.pipeline import save_artifact
-from lensbox.ops import PackedTargets, jagged_giou_loss
 from lensbox.runtime import Artifact, load_artifact
 from lensbox.runtime.box_loss import BoxPairs, LossUnsupportedError
 
@@ -30,7 +29,7 @@ class Distance(Brightest):
         return self.factor * (distance.sum(dim=-1) / there.sum(dim=-1).clamp(min=1)).mean()
 
 
-class Without(Brightest):
+class WithoutGradient(Brightest):
     """A detector whose loss has no gradient."""
 
     def loss(self, predictions: Tensor, targets: Tensor) -> Tensor:
@@ -48,7 +47,7 @@ def giou(tmp_path_factory: pytest.TempPathFactory) -> Artifact:
 
 
 def pairs_of(sizes: Sequence[int], weighted: bool = False) -> BoxPairs:
-    """Random boxes, of which every fifth target is padding."""
+    """Return random boxes; every fifth target is padding."""
     torch.manual_seed(len(sizes))
     total = sum(sizes)
     predictions = random_boxes(total, dtype=torch.float64)
@@ -58,21 +57,16 @@ def pairs_of(sizes: Sequence[int], weighted: bool = False) -> BoxPairs:
     return BoxPairs(predictions, targets, tuple(sizes), weights)
 
 
-def reference(pairs: BoxPairs) -> Tensor:
-    return loss_reference(pairs.predictions, pairs.targets, pairs.weights)
-
-
 @pytest.mark.parametrize("sizes", [(6, 6, 6), (3, 0, 11, 1), (7,), (0, 0)])
 @pytest.mark.parametrize("weighted", [False, True])
-def test_losses_of_boxes_are_those_of_the_reference(
-    giou: Artifact, sizes: tuple[int, ...], weighted: bool
-) -> None:
+def test_losses_equal_the_reference(giou: Artifact, sizes: tuple[int, ...], weighted: bool) -> None:
     pairs = pairs_of(sizes, weighted)
     found = giou.losses(pairs, per_image=True, gradient=True)
     predictions = pairs.predictions.clone().requires_grad_()
     expected = loss_reference(predictions, pairs.targets, pairs.weights)
     torch.testing.assert_close(found.loss, float(expected.detach()), **_CLOSE)
-    alone = [float(reference(image)) for image in pairs.images()]
+    parts = pairs.images()
+    alone = [float(loss_reference(part.predictions, part.targets, part.weights)) for part in parts]
     torch.testing.assert_close(found.per_image, alone, **_CLOSE)
     assert len(alone) == len(sizes)
     if expected.requires_grad and len(predictions):
@@ -83,29 +77,13 @@ def test_losses_of_boxes_are_those_of_the_reference(
     assert found.gradient.shape == (sum(sizes), 4)
 
 
-def test_ragged_boxes_have_the_jagged_loss(giou: Artifact) -> None:
-    pairs = pairs_of((3, 0, 4, 1))
-    pairs.targets[4] = torch.tensor([1, 1, 9, 9])  # no padding: the op for jagged targets knows none
-    parts = [image.targets for image in pairs.images()]
-    predictions = torch.nn.utils.rnn.pad_sequence(
-        [image.predictions for image in pairs.images()], batch_first=True
-    )
-    packed = PackedTargets.pack(parts)
-    expected = jagged_giou_loss(predictions, packed.values, packed.offsets)
-    assert giou.losses(pairs).loss == pytest.approx(float(expected), rel=1e-12)
-
-
-def test_what_is_not_asked_for_is_not_given(giou: Artifact) -> None:
+def test_returns_only_what_is_requested(giou: Artifact) -> None:
     pairs = pairs_of((2, 2))
+    assert giou.has_giou_loss
     assert giou.losses(pairs) == (giou.loss(pairs.predictions, pairs.targets), None, None)
     assert not pairs.predictions.requires_grad
-
-
-def test_boxes_without_images_are_as_one(giou: Artifact) -> None:
-    pairs = pairs_of((5,))
-    alone = BoxPairs(pairs.predictions, pairs.targets)
-    found = giou.losses(alone, per_image=True)
-    assert found.per_image == [found.loss]
+    found = giou.losses(BoxPairs(pairs.predictions, pairs.targets), per_image=True)
+    assert found.per_image == [found.loss]  # no batch dimension
 
 
 def test_boxes_made_in_inference_mode_have_a_gradient(giou: Artifact) -> None:
@@ -118,7 +96,7 @@ def test_boxes_made_in_inference_mode_have_a_gradient(giou: Artifact) -> None:
 
 
 @pytest.mark.parametrize("sizes", [(4, 4), (3, 1, 2)])
-def test_a_loss_of_its_own(tmp_path: Path, sizes: tuple[int, ...]) -> None:
+def test_a_detector_s_own_loss(tmp_path: Path, sizes: tuple[int, ...]) -> None:
     detector = Distance()
     artifact = saved(detector, tmp_path)
     assert not artifact.has_giou_loss
@@ -139,11 +117,7 @@ def test_a_loss_of_its_own(tmp_path: Path, sizes: tuple[int, ...]) -> None:
 
 
 def test_a_loss_without_a_gradient(tmp_path: Path) -> None:
-    artifact = saved(Without(), tmp_path)
+    artifact = saved(WithoutGradient(), tmp_path)
     assert artifact.losses(pairs_of((2,))).gradient is None
     with pytest.raises(LossUnsupportedError, match="gradient must be left out"):
         artifact.losses(pairs_of((2,)), gradient=True)
-
-
-def test_how_a_loss_is_told(giou: Artifact) -> None:
-    assert giou.has_giou_loss

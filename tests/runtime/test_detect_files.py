@@ -1,8 +1,9 @@
-"""Many files: in order, in threads ahead of the device, and each for itself."""
+"""`detect_files`: results in order, threads that read ahead, and errors per file."""
 
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import PIL.Image
@@ -16,14 +17,8 @@ from lensbox.runtime.artifact import Artifact
 from lensbox.runtime.detection import Detections
 from lensbox.runtime.images.files import read_batches
 from lensbox.runtime.images.photo import Photo
-from lensbox.runtime.loading import load_artifact
 
 PATIENCE = 60.0
-
-
-@pytest.fixture(scope="module")
-def artifact(artifact_path: Path) -> Artifact:
-    return load_artifact(artifact_path)
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +38,7 @@ def reading_threads() -> list[threading.Thread]:
 
 
 @pytest.mark.parametrize(("batch_size", "threads"), [(1, 1), (3, 2), (8, 3), (100, None)])
-def test_a_result_for_each_file_in_their_order(
+def test_yields_a_result_for_each_file_in_order(
     artifact: Artifact, files: list[bytes], tmp_path: Path, batch_size: int, threads: int | None
 ) -> None:
     path = tmp_path / "photo.png"
@@ -59,47 +54,32 @@ def test_a_result_for_each_file_in_their_order(
     assert reading_threads() == []
 
 
-def test_a_bad_file_is_a_result_and_stops_nothing(
-    artifact: Artifact, files: list[bytes], tmp_path: Path
-) -> None:
-    sources: list[str | Path | bytes] = [
-        b"",
-        files[0],
-        tmp_path / "missing.jpg",
-        tmp_path,
-        files[1][:200],
-        files[2],
-    ]
+def test_yields_an_error_for_a_bad_file(artifact: Artifact, files: list[bytes], tmp_path: Path) -> None:
+    missing = tmp_path / "missing.jpg"
+    sources: list[str | Path | bytes] = [b"", files[0], missing, tmp_path, files[1][:200], files[2]]
     found = list(artifact.detect_files(sources, batch_size=2, threads=2))
-    assert [type(one) for one in found] == [
-        InputError,
-        Detections,
-        InputError,
-        InputError,
-        InputError,
-        Detections,
-    ]
-    assert str(found[2]) == f"source must be an image file, got {tmp_path / 'missing.jpg'}"
+    assert [isinstance(one, InputError) for one in found] == [True, False, True, True, True, False]
+    assert str(found[2]) == f"source must be an image file, got {missing}"
     assert "the image data must be an image that Pillow can decode: broken PNG file" in str(found[4])
     assert all(isinstance(one, InputError) for one in artifact.detect_files([b"1", b"2", b"3"], 2))
 
 
-def test_no_files(artifact: Artifact) -> None:
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"batch_size": 0}, "batch_size must be at least 1, got 0"),
+        ({"threads": 0}, "threads must be at least 1, or None, got 0"),
+        ({"orientation": "up"}, "orientation must be 'exif' or 'stored', got 'up'"),
+        ({"score_threshold": 2}, "score_threshold must be between 0 and 1, got 2"),
+    ],
+)
+def test_rejects_wrong_options_at_once(artifact: Artifact, options: dict[str, Any], message: str) -> None:
     assert list(artifact.detect_files([])) == []
+    with pytest.raises(ValueError, match=message):
+        artifact.detect_files([], **options)
 
 
-def test_bad_numbers_are_refused_at_once(artifact: Artifact) -> None:
-    with pytest.raises(ValueError, match="batch_size must be at least 1, got 0"):
-        artifact.detect_files([], batch_size=0)
-    with pytest.raises(ValueError, match="threads must be at least 1, or None, got 0"):
-        artifact.detect_files([], threads=0)
-    with pytest.raises(ValueError, match="orientation must be 'exif' or 'stored', got 'up'"):
-        artifact.detect_files([], orientation="up")  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="score_threshold must be between 0 and 1, got 2"):
-        artifact.detect_files([], score_threshold=2)
-
-
-def test_closed_early_it_leaves_no_thread(artifact: Artifact, files: list[bytes]) -> None:
+def test_closing_leaves_no_thread(artifact: Artifact, files: list[bytes]) -> None:
     found = artifact.detect_files(files * 20, batch_size=2, threads=3)
     assert isinstance(next(found), Detections)
     assert reading_threads()
@@ -110,7 +90,7 @@ def test_closed_early_it_leaves_no_thread(artifact: Artifact, files: list[bytes]
     assert reading_threads() == []
 
 
-def test_an_error_that_no_file_is_to_blame_for_ends_it(
+def test_raises_errors_that_no_file_causes(
     artifact: Artifact, files: list[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_: object) -> Photo:
@@ -123,7 +103,7 @@ def test_an_error_that_no_file_is_to_blame_for_ends_it(
 
 
 class Reader:
-    """Counts what was asked for, and what is being read; while `gate` is closed, reading waits."""
+    """Count the files taken and the concurrent reads; reads wait while `gate` is closed."""
 
     def __init__(self) -> None:
         self.gate = threading.Event()
@@ -133,7 +113,7 @@ class Reader:
         self.most_at_once = 0
 
     def files(self) -> Iterator[int]:
-        """Yield paths without an end."""
+        """Yield numbers for ever."""
         while True:
             self.taken += 1
             yield self.taken - 1
@@ -149,7 +129,7 @@ class Reader:
 
 
 @pytest.mark.parametrize(("batch_size", "threads", "ahead"), [(4, 2, 8), (1, 5, 6), (50, 2, 100), (9, 2, 18)])
-def test_it_reads_ahead_and_no_further(batch_size: int, threads: int, ahead: int) -> None:
+def test_limits_the_files_read_ahead(batch_size: int, threads: int, ahead: int) -> None:
     reader = Reader()
     reader.gate.set()
     batches = read_batches(reader.files(), reader.read, batch_size, threads)
@@ -165,7 +145,7 @@ def test_it_reads_ahead_and_no_further(batch_size: int, threads: int, ahead: int
     assert reader.most_at_once <= threads
 
 
-def test_files_are_read_at_once_while_nobody_asks() -> None:
+def test_threads_read_concurrently() -> None:
     reader = Reader()
     results: list[int] = []
     batches = read_batches(reader.files(), reader.read, 2, 3)

@@ -11,19 +11,16 @@ from lensbox.runtime.detection import detections_to_json
 BOXES, SCORES = torch.tensor([[1.0, 2, 3, 4.5], [5, 6, 7, 8]]), torch.tensor([0.5, 0.25])
 
 
-def test_box_and_score_alone() -> None:
+def test_box_and_score_alone_and_nothing_found() -> None:
     assert detections_to_json(Detections(BOXES, SCORES), ()) == [
         {"box": [1, 2, 3, 4.5], "score": 0.5},
         {"box": [5, 6, 7, 8], "score": 0.25},
     ]
-
-
-def test_nothing_found() -> None:
     empty = Detections(torch.zeros(0, 4), torch.zeros(0), torch.zeros(0).long(), {"age": torch.zeros(0)})
     assert detections_to_json(empty, ("a",)) == []
 
 
-def test_labels_by_name_and_extras_nested_as_their_shapes_say() -> None:
+def test_labels_are_names_and_extras_are_nested() -> None:
     extras = {
         "keypoints": torch.arange(8.0).view(2, 2, 2),
         "embedding": torch.tensor([[0.5, -1.5], [2.0, 0.0]]),
@@ -47,7 +44,7 @@ def test_labels_by_name_and_extras_nested_as_their_shapes_say() -> None:
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
-def test_what_json_has_no_number_for_is_null(value: float) -> None:
+def test_numbers_that_are_not_finite_become_null(value: float) -> None:
     embedding = torch.tensor([[0.5, value], [2.0, 0.0]])
     document = detections_to_json(Detections(BOXES, SCORES, None, {"embedding": embedding}), ())
     assert [found["extras"]["embedding"] for found in document] == [[0.5, None], [2, 0]]

@@ -1,4 +1,4 @@
-"""On a GPU an artifact computes as it was made for, and torch's switches are as they were afterwards."""
+"""The precision of float32 on a GPU: set for each call of an artifact, restored afterwards."""
 
 import dataclasses
 import threading
@@ -31,12 +31,12 @@ def before(request: pytest.FixtureRequest) -> Iterator[bool]:
 
 
 def rounds() -> tuple[bool, bool]:
-    """Whether convolutions and matrix products use TF32."""
+    """Return whether convolutions and matrix products use TF32."""
     return CONVOLUTIONS.conv.fp32_precision == "tf32", PRODUCTS.fp32_precision == "tf32"
 
 
 @pytest.mark.parametrize("tf32", [False, True])
-def test_the_switches_are_set_and_put_back(tf32: bool, before: bool) -> None:
+def test_sets_and_restores_the_switches(tf32: bool, before: bool) -> None:
     with gpu_float32(CUDA, tf32):
         assert rounds() == (tf32, tf32)
         assert (CONVOLUTIONS.allow_tf32, PRODUCTS.allow_tf32) == (tf32, tf32)  # raises where both disagree
@@ -44,25 +44,22 @@ def test_the_switches_are_set_and_put_back(tf32: bool, before: bool) -> None:
     assert (CONVOLUTIONS.allow_tf32, PRODUCTS.allow_tf32) == (before, before)
 
 
-def test_they_are_put_back_after_an_error(before: bool) -> None:
+def test_an_error_restores_the_switches_and_a_cpu_ignores_them(before: bool) -> None:
     with pytest.raises(ZeroDivisionError), gpu_float32(CUDA, not before):
         raise ZeroDivisionError
     assert rounds() == (before, before)
-
-
-def test_a_cpu_leaves_them_alone(before: bool) -> None:
     with gpu_float32(CPU, not before):
         assert rounds() == (before, before)
 
 
-def test_a_process_that_uses_torch_s_newer_interface(before: bool) -> None:
+def test_restores_torch_s_newer_interface(before: bool) -> None:
     CONVOLUTIONS.conv.fp32_precision = "ieee" if before else "tf32"
     with gpu_float32(CUDA, tf32=True):
         assert rounds() == (True, True)
     assert rounds() == (not before, before)
 
 
-def test_the_precision_of_products_in_between_is_kept() -> None:
+def test_restores_medium_precision() -> None:
     torch.set_float32_matmul_precision("medium")
     with gpu_float32(CUDA, tf32=False):
         assert rounds() == (False, False)
@@ -70,20 +67,14 @@ def test_the_precision_of_products_in_between_is_kept() -> None:
     torch.set_float32_matmul_precision("highest")
 
 
-def test_calls_of_one_kind_run_together() -> None:
+def test_calls_of_one_precision_run_together_and_exclude_the_other(before: bool) -> None:
     barrier = threading.Barrier(2, timeout=60)
 
-    def call() -> None:
+    def together(_: int) -> None:
         with gpu_float32(CUDA, tf32=False):
             barrier.wait()
 
-    with ThreadPoolExecutor(2) as threads:
-        for done in [threads.submit(call) for _ in range(2)]:
-            done.result()
-
-
-def test_calls_of_both_kinds_take_turns(before: bool) -> None:
-    def calls(tf32: bool) -> int:
+    def wrong_switches(tf32: bool) -> int:
         wrong = 0
         for _ in range(100):
             with gpu_float32(CUDA, tf32):
@@ -92,12 +83,13 @@ def test_calls_of_both_kinds_take_turns(before: bool) -> None:
         return wrong
 
     with ThreadPoolExecutor(6) as threads:
-        assert sum(threads.map(calls, [False, True] * 3)) == 0
+        list(threads.map(together, range(2)))
+        assert sum(threads.map(wrong_switches, [False, True] * 3)) == 0
     assert rounds() == (before, before)
 
 
 class Recording:
-    """A module that computes on the CPU and notes how the switches stand in each call."""
+    """A module that computes on the CPU and records the switches at each call."""
 
     def __init__(self, module: Any) -> None:
         self._module = module
@@ -114,7 +106,7 @@ class Recording:
 
 
 @pytest.mark.parametrize("dtype", [None, "tf32", "float16"])
-def test_an_artifact_computes_as_its_metadata_say(
+def test_an_artifact_uses_the_precision_of_its_metadata(
     dtype: Any, before: bool, artifact_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     loaded = load_artifact(artifact_path)

@@ -21,6 +21,7 @@ from lensbox.runtime.info import report
 def test_the_report_names_versions_library_and_devices() -> None:
     lines = dict(report())
     assert lines["lensbox"] == package_version("lensbox")
+    assert package_version("no-such-package") == "not installed"
     assert lines["Python"] == platform.python_version()
     assert lines["torch"] == torch.__version__
     assert lines["op library"] == f"{library_path()}, loaded"
@@ -29,7 +30,7 @@ def test_the_report_names_versions_library_and_devices() -> None:
     assert all("\n" not in line for line in lines.values())
 
 
-def test_a_broken_op_library_is_a_line_of_the_report(tmp_path: Path) -> None:
+def test_reports_a_broken_op_library(tmp_path: Path) -> None:
     library = tmp_path / "none.so"
     library.write_bytes(b"\x7fELF")
     run = subprocess.run(
@@ -45,22 +46,14 @@ def test_a_broken_op_library_is_a_line_of_the_report(tmp_path: Path) -> None:
     assert lines["torch"] == torch.__version__
 
 
-def test_a_missing_package_is_said_to_be_missing() -> None:
-    assert package_version("no-such-package") == "not installed"
-
-
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("info")
-    save_artifact(RedAndBlue(), folder / "detector.pt")
-    save_artifact(RedAndBlue(), folder / "detector.onnx", kind="onnx")
-    return folder
+def folder(colors_path: Path) -> Path:
+    save_artifact(RedAndBlue(), colors_path.with_suffix(".onnx"), kind="onnx", parity=False)
+    return colors_path.parent
 
 
 @pytest.mark.parametrize(("suffix", "kind"), [("pt", "TorchScript"), ("onnx", "ONNX (only detect)")])
-def test_says_what_a_file_is(
-    folder: Path, capsys: pytest.CaptureFixture[str], suffix: str, kind: str
-) -> None:
+def test_describes_a_file(folder: Path, capsys: pytest.CaptureFixture[str], suffix: str, kind: str) -> None:
     path = folder / f"detector.{suffix}"
     assert main(["info", str(path)]) == 0
     lines = dict(line.split(": ", 1) for line in capsys.readouterr().out.splitlines())
@@ -82,15 +75,13 @@ def test_prints_the_metadata(folder: Path, capsys: pytest.CaptureFixture[str]) -
 
 
 @pytest.mark.parametrize("content", [b"", b"noise", b"\x08noise", b"PKnoise"])
-def test_what_is_no_artifact_ends_with_3(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], content: bytes
-) -> None:
+def test_rejects_other_files(tmp_path: Path, capsys: pytest.CaptureFixture[str], content: bytes) -> None:
     (tmp_path / "file").write_bytes(content)
     assert main(["info", str(tmp_path / "file")]) == 3
     assert f"{tmp_path}/file is " in capsys.readouterr().err
 
 
-def test_without_a_file_it_tells_of_the_installation(capsys: pytest.CaptureFixture[str]) -> None:
+def test_reports_the_installation_without_a_file(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["info"]) == 0
     assert "torch: " in capsys.readouterr().out
     assert main(["info", "--json"]) == 2

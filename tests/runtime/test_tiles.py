@@ -1,15 +1,14 @@
-"""Cutting photographs into tiles, and merging what is found in them: cases worked out by hand."""
+"""Tiles: the windows of photographs, and the merged detections, in cases worked out by hand."""
 
 from pathlib import Path
 
+import PIL.Image
 import pytest
 import torch
-from user_detectors import RedAndBlue
 
 from lensbox.artifact.metadata import Canvas
 from lensbox.common.errors import InputError
-from lensbox.export.pipeline import save_artifact
-from lensbox.runtime import Artifact, Detections, Photo, TileSpec, load_artifact
+from lensbox.runtime import Artifact, Detections, Photo, TileSpec
 from lensbox.runtime.tiles import merge_tiles, tile_windows, views_of
 
 CANVAS = Canvas(192, 320, 3)
@@ -122,38 +121,29 @@ def test_classes_do_not_suppress_each_other() -> None:
     assert merged.labels.tolist() == [0, 1]
 
 
-@pytest.fixture(scope="module")
-def artifact(tmp_path_factory: pytest.TempPathFactory) -> Artifact:
-    path = tmp_path_factory.mktemp("tiles") / "colors.pt"
-    save_artifact(RedAndBlue(), path, parity=False)
-    return load_artifact(path)
-
-
-def test_finds_small_things_in_a_large_photograph(artifact: Artifact) -> None:
+def test_finds_small_objects_in_a_large_photograph(colors: Artifact) -> None:
     """Squares of 24 pixels: the whole photograph shows them at 6, the tiles at 24."""
     pixels = torch.full((3, 768, 1280), 114, dtype=torch.uint8)
     corners = [(40, 40), (300, 180), (628, 372), (1240, 730), (0, 744)]
     for x, y in corners:
         pixels[:, y : y + 24, x : x + 24] = torch.tensor([255, 0, 0], dtype=torch.uint8)[:, None, None]
-    assert len(artifact.detect_image(pixels, 0.7).boxes) == 0
-    tiled = artifact.detect_image(pixels, 0.7, 0.1, tiles="auto")
+    assert len(colors.detect_image(pixels, 0.7).boxes) == 0
+    tiled = colors.detect_image(pixels, 0.7, 0.1, tiles="auto")
     assert sorted((round(x1), round(y1)) for x1, y1, _, _ in tiled.boxes.tolist()) == [
         (pytest.approx(x, abs=4), pytest.approx(y, abs=4)) for x, y in sorted(corners)
     ]
 
 
-def test_files_are_read_at_full_size(artifact: Artifact, tmp_path: Path) -> None:
-    import PIL.Image
-
+def test_files_are_read_at_full_size(colors: Artifact, tmp_path: Path) -> None:
     path = tmp_path / "large.jpg"
     picture = PIL.Image.new("RGB", (1300, 800), (114, 114, 114))
     picture.paste((255, 0, 0), (700, 300, 724, 324))
     picture.save(path, quality=95)
-    one = artifact.detect_image(artifact.read_photo(path, full_size=True), 0.7, 0.1, tiles="auto")
-    (many,) = artifact.detect_files([path], score_threshold=0.7, iou_threshold=0.1, tiles="auto")
+    one = colors.detect_image(colors.read_photo(path, full_size=True), 0.7, 0.1, tiles="auto")
+    (many,) = colors.detect_files([path], score_threshold=0.7, iou_threshold=0.1, tiles="auto")
     assert isinstance(many, Detections)
     assert len(one.boxes) == 1
     assert torch.equal(one.boxes, many.boxes)
     assert torch.equal(one.scores, many.scores)
-    (refused,) = artifact.detect_files([path], tiles=TileSpec(1))
+    (refused,) = colors.detect_files([path], tiles=TileSpec(1))
     assert isinstance(refused, InputError)

@@ -1,4 +1,4 @@
-"""JPEG files decoded outside of Python's lock: as Pillow decodes them, or left to it."""
+"""JPEG files decoded without Python's lock: the pixels equal Pillow's, or Pillow decodes them."""
 
 import importlib
 import itertools
@@ -66,41 +66,40 @@ def _by_pillow(file: bytes, canvas: Canvas | None, reading: Reading = EXIF) -> R
 
 
 def _by_either(file: bytes, canvas: Canvas | None, reading: Reading = EXIF) -> Result:
-    """The photograph, or the error."""
+    """Return the photograph, or the error."""
     try:
         return _result(decode_photo(file, canvas, reading))
     except InputError as error:
         return type(error), str(error)
 
 
+def _assert_like_pillow(file: bytes, canvas: Canvas | None, reading: Reading = EXIF) -> Photo:
+    photo = decode_usual_jpeg(file, canvas, reading, NO_LIMITS)
+    assert photo is not None
+    assert _result(photo) == _by_pillow(file, canvas, reading)
+    return photo
+
+
 @pytest.mark.parametrize("canvas", CANVASES)
 @pytest.mark.parametrize("oversampling", [0, 1, 2])
-def test_pixels_are_those_of_pillow(canvas: Canvas | None, oversampling: int) -> None:
-    reading = Reading(jpeg_oversampling=oversampling)
+def test_pixels_equal_pillow_s(canvas: Canvas | None, oversampling: int) -> None:
     for file in SOUND:
-        photo = decode_usual_jpeg(file, canvas, reading, NO_LIMITS)
-        assert photo is not None
-        assert _result(photo) == _by_pillow(file, canvas, reading)
+        _assert_like_pillow(file, canvas, Reading(jpeg_oversampling=oversampling))
 
 
 @pytest.mark.parametrize("orientation", range(10))
 @pytest.mark.parametrize("canvas", [GRAY, COLOR, None])
-def test_photographs_are_turned_upright_alike(orientation: int, canvas: Canvas | None) -> None:
+def test_turns_photographs_upright(orientation: int, canvas: Canvas | None) -> None:
     for file in (BASELINE, PROGRESSIVE):
-        turned = jpeg_with_exif(file, exif(orientation))
         for reading in (Reading(), Reading(orientation="stored")):
-            photo = decode_usual_jpeg(turned, canvas, reading, NO_LIMITS)
-            assert photo is not None
-            assert _result(photo) == _by_pillow(turned, canvas, reading)
+            _assert_like_pillow(jpeg_with_exif(file, exif(orientation)), canvas, reading)
 
 
 def test_the_first_exif_segment_counts_even_if_it_is_empty() -> None:
     file = jpeg_with_exif(jpeg_with_exif(BASELINE, exif(6)), b"")
     assert _by_either(file, GRAY) == _by_pillow(file, GRAY)
     other = jpeg_with_exif(jpeg_with_exif(BASELINE, exif(6)), b"http", header=b"")
-    photo = decode_usual_jpeg(other, GRAY, EXIF, NO_LIMITS)
-    assert photo is not None
-    assert _result(photo) == _by_pillow(other, GRAY)
+    photo = _assert_like_pillow(other, GRAY)
     assert photo.height > photo.width
 
 
@@ -119,7 +118,7 @@ def test_the_first_exif_segment_counts_even_if_it_is_empty() -> None:
         b"\xff\xda\0\x08\1\1\0\0\x3f\0" + END,
     ],
 )
-def test_other_ends(end: bytes) -> None:
+def test_any_end_of_a_file_gives_pillow_s_result(end: bytes) -> None:
     for file in (BASELINE, PROGRESSIVE):
         assert file.endswith(END)
         changed = file[: -len(END)] + end
@@ -128,7 +127,7 @@ def test_other_ends(end: bytes) -> None:
 
 
 @pytest.mark.parametrize("seed", range(150))
-def test_damaged_files_give_what_pillow_gives(seed: int) -> None:
+def test_damaged_files_give_pillow_s_result(seed: int) -> None:
     chance = random.Random(seed)
     file = chance.choice(SOUND)
     for _ in range(4):
@@ -137,8 +136,8 @@ def test_damaged_files_give_what_pillow_gives(seed: int) -> None:
         assert _by_either(damaged, canvas) == _by_pillow(damaged, canvas)
 
 
-def test_damaged_pixels_are_left_to_pillow() -> None:
-    """libjpeg only warns, and fills them up."""
+def test_leaves_damaged_pixels_to_pillow() -> None:
+    """libjpeg only warns, and fills the damaged part."""
     begin = BASELINE.index(b"\xff\xda") + 100
     damaged = BASELINE[:begin] + b"\xff\0" * 20 + BASELINE[begin + 40 :]  # a Huffman code is never all ones
     assert usual_header(damaged) is not None
@@ -152,7 +151,7 @@ def _frame() -> bytes:
 
 
 def _with_frame(begin: int, content: bytes) -> bytes:
-    """The baseline file with some bytes of its frame changed."""
+    """Return the baseline file with some bytes of its frame changed."""
     frame = _frame()
     return BASELINE.replace(frame, frame[:begin] + content + frame[begin + len(content) :])
 
@@ -184,51 +183,46 @@ UNUSUAL = {
 
 
 @pytest.mark.parametrize("name", UNUSUAL)
-def test_unusual_files_are_left_to_pillow(name: str) -> None:
+def test_leaves_unusual_files_to_pillow(name: str) -> None:
     assert usual_header(UNUSUAL[name]) is None
     assert _by_either(UNUSUAL[name], GRAY) == _by_pillow(UNUSUAL[name], GRAY)
 
 
 @pytest.mark.parametrize("side", [1, 7, 8, 15])
-def test_tiny_pictures_are_left_to_pillow(side: int) -> None:
-    """At 7/8, 7 pixels are 7, too: simplejpeg would take that scale."""
+def test_leaves_tiny_pictures_to_pillow(side: int) -> None:
+    """simplejpeg would take the scale 7/8, at which 7 pixels are still 7."""
     for size in ((side, 40), (40, side), (side, side)):
         file = encoded(_picture(*size))
         assert decode_usual_jpeg(file, None, EXIF, NO_LIMITS) is None
         assert _by_either(file, None) == _by_pillow(file, None)
 
 
-def test_limits_are_left_to_pillow(monkeypatch: pytest.MonkeyPatch) -> None:
-    file = BASELINE  # 101 x 67
-    within = ImageLimits(max_pixels=6767, max_pieces=1000, deadline=time.monotonic() + 60)
-    assert decode_usual_jpeg(file, GRAY, EXIF, within) is not None
-    for limits in (
-        ImageLimits(max_pixels=6766),
-        ImageLimits(max_pixels=0),
-        ImageLimits(max_pieces=999),
-        ImageLimits(deadline=time.monotonic() - 1),
-    ):
-        assert decode_usual_jpeg(file, GRAY, EXIF, limits) is None
+def _is_decoded(file: bytes, limits: ImageLimits = NO_LIMITS) -> bool:
+    return decode_usual_jpeg(file, GRAY, EXIF, limits) is not None
+
+
+def test_leaves_files_beyond_limits_to_pillow(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = time.monotonic()  # BASELINE has 101 x 67 pixels
+    assert _is_decoded(BASELINE, ImageLimits(max_pixels=6767, max_pieces=1000, deadline=now + 60))
+    for limit in ({"max_pixels": 6766}, {"max_pixels": 0}, {"max_pieces": 999}, {"deadline": now - 1}):
+        assert not _is_decoded(BASELINE, ImageLimits(**limit))  # type: ignore[arg-type]
     monkeypatch.setattr(PIL.Image, "MAX_IMAGE_PIXELS", 6766)
-    assert decode_usual_jpeg(file, GRAY, EXIF, NO_LIMITS) is None
+    assert not _is_decoded(BASELINE)
     monkeypatch.setattr(PIL.Image, "MAX_IMAGE_PIXELS", None)
-    assert decode_usual_jpeg(file, GRAY, EXIF, NO_LIMITS) is not None
+    assert _is_decoded(BASELINE)
 
 
-def test_what_takes_long_is_left_to_pillow() -> None:
-    """It can be ended at a deadline there."""
-    large = PIL.Image.new("L", (4097, 4096))
-    assert decode_usual_jpeg(encoded(large), GRAY, EXIF, NO_LIMITS) is None
+def test_leaves_slow_files_to_pillow() -> None:
+    """Pillow can stop at a deadline."""
     flat = PIL.Image.new("L", (4096, 4096))
-    assert decode_usual_jpeg(encoded(flat), GRAY, EXIF, NO_LIMITS) is not None
     progressive = encoded(flat, progressive=True)  # 262,144 blocks
-    assert decode_usual_jpeg(progressive, GRAY, EXIF, NO_LIMITS) is not None
     last = progressive[progressive.rindex(b"\xff\xda") : -len(END)]
     scans = progressive.count(b"\xff\xda")
-    many = progressive[: -len(END)] + last * (17 - scans) + END
-    assert decode_usual_jpeg(many, GRAY, EXIF, NO_LIMITS) is None
-    # Only Pillow would be asked for the baseline file: its one scan is known without counting.
-    assert decode_usual_jpeg(encoded(flat) + b"\xff\xda" * 17, GRAY, EXIF, NO_LIMITS) is not None
+    assert not _is_decoded(encoded(PIL.Image.new("L", (4097, 4096))))
+    assert not _is_decoded(progressive[: -len(END)] + last * (17 - scans) + END)
+    # The number of scans of a baseline file is known without counting.
+    for file in (encoded(flat), progressive, encoded(flat) + b"\xff\xda" * 17):
+        assert _is_decoded(file)
 
 
 def test_without_simplejpeg_pillow_decodes_all(monkeypatch: pytest.MonkeyPatch) -> None:

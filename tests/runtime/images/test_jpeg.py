@@ -1,4 +1,4 @@
-"""JPEG files: segments, costs and scales."""
+"""JPEG files: segments, limits of cost, and scales."""
 
 import io
 import math
@@ -28,7 +28,7 @@ def _with_segments(file: bytes, segments: bytes) -> bytes:
 
 
 def _with_scans(count: int) -> bytes:
-    """A progressive gray picture whose last scan, a refinement, comes again until there are `count`."""
+    """Return a progressive gray picture that repeats its last scan, a refinement, up to `count` scans."""
     file = _encode("L", progressive=True)[: -len(_END)]
     last = file[file.rindex(b"\xff\xda") :]
     return file + last * (count - file.count(b"\xff\xda")) + _END
@@ -36,7 +36,7 @@ def _with_scans(count: int) -> bytes:
 
 @pytest.mark.parametrize("mode", ["L", "RGB", "CMYK"])
 @pytest.mark.parametrize("progressive", [False, True])
-def test_what_is_left_out_decides_no_pixel(mode: str, progressive: bool) -> None:
+def test_removes_metadata_without_changing_pixels(mode: str, progressive: bool) -> None:
     plain = _encode(mode, progressive=progressive)
     exif = PIL.Image.Exif()
     exif[0x010E] = "a description"
@@ -50,19 +50,15 @@ def test_what_is_left_out_decides_no_pixel(mode: str, progressive: bool) -> None
     assert read_image(full).equal(read_image(plain))
 
 
-def test_a_file_without_metadata_and_other_files_stay_as_they_are() -> None:
-    for file in (_encode(), b"", b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n\xff\xe1\x00\x08 EXIF"):
-        assert without_metadata(file) is file
-
-
-def test_what_follows_the_first_scan_is_kept() -> None:
+def test_keeps_other_files_and_segments_behind_the_first_scan() -> None:
     file = _encode(progressive=True)
     begin = file.index(b"\xff\xda", file.index(b"\xff\xda") + 1)
     file = file[:begin] + jpeg_segment(0xFE, b"between scans") + file[begin:]
-    assert without_metadata(file) == file
+    for kept in (file, _encode(), b"", b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n\xff\xe1\x00\x08 EXIF"):
+        assert without_metadata(kept) is kept
 
 
-def test_segments_are_limited() -> None:
+def test_limits_the_number_of_segments() -> None:
     file = _with_segments(_encode(), jpeg_segment(0xE5, b"") * 1000)
     assert without_metadata(file) == _encode()
     with pytest.raises(InputError, match="a JPEG file must have at most 1000 segments"):
@@ -73,46 +69,43 @@ def test_segments_are_limited() -> None:
     ("width", "height", "allowed"),
     [(8192, 8192, 20), (7000, 7000, 21), (4000, 3000, 89), (1920, 1080, 517), (65_500, 1, 2049)],
 )
-def test_scans_are_limited_by_the_blocks_of_the_image(width: int, height: int, allowed: int) -> None:
+def test_limits_the_scans_by_the_size_of_the_image(width: int, height: int, allowed: int) -> None:
     check_jpeg(_with_scans(allowed), width, height)
-    with pytest.raises(InputError) as caught:
+    rule = f"at most {allowed} are accepted for {width} x {height} pixels, got {allowed + 1} or more"
+    with pytest.raises(InputError, match=rule):
         check_jpeg(_with_scans(allowed + 1), width, height)
-    assert str(caught.value) == (
-        f"the JPEG file has too many scans: at most {allowed} are accepted for {width} x {height} pixels, "
-        f"got {allowed + 1} or more"
-    )
 
 
-def test_many_scans_of_a_small_image_are_read() -> None:
+def test_counts_only_the_scans_of_the_image() -> None:
     assert read_image(_with_scans(300)).shape == (1, 24, 40)
-
-
-def test_only_the_scans_of_the_image_count() -> None:
     thumbnail = _with_scans(50)
     file = _with_segments(_with_scans(20), jpeg_segment(0xE1, thumbnail)) + thumbnail
     check_jpeg(file, 8192, 8192)
 
 
-@pytest.mark.parametrize("marker", [0x01, 0x02, 0xBF, 0xD0, 0xFF])
-def test_scans_do_not_hide_behind_a_marker_without_a_length(marker: int) -> None:
-    """At a restart libjpeg goes on to the next marker, whatever a length behind this one would be."""
-    file = _with_scans(50)
-    begin = file.index(b"\xff\xda", file.index(b"\xff\xda") + 1)
-    file = file[:begin] + bytes((0xFF, marker, 0x40, 0x00)) + file[begin:]
-    with pytest.raises(InputError, match="too many scans"):
-        check_jpeg(file, 8192, 8192)
+_HIDDEN = _with_scans(50)
+_SECOND_SCAN = _HIDDEN.index(b"\xff\xda", _HIDDEN.index(b"\xff\xda") + 1)
 
 
-@pytest.mark.parametrize("length", [0, 1])
-def test_scans_do_not_hide_behind_a_length_that_is_too_short(length: int) -> None:
-    scans = _with_scans(50)
-    file = _with_segments(scans, struct.pack(">BBH", 0xFF, 0xFE, length))
+@pytest.mark.parametrize(
+    "file",
+    [
+        # libjpeg goes on to the next marker, whatever the length behind a marker without a length is.
+        *(
+            _HIDDEN[:_SECOND_SCAN] + bytes((0xFF, marker, 0x40, 0x00)) + _HIDDEN[_SECOND_SCAN:]
+            for marker in (0x01, 0x02, 0xBF, 0xD0, 0xFF)
+        ),
+        # A length must be at least 2.
+        *(_with_segments(_HIDDEN, struct.pack(">BBH", 0xFF, 0xFE, length)) for length in (0, 1)),
+    ],
+)
+def test_finds_scans_behind_odd_markers(file: bytes) -> None:
     with pytest.raises(InputError, match="too many scans"):
         check_jpeg(file, 8192, 8192)
 
 
 @pytest.mark.parametrize("frame", [0xC3, 0xC9, 0xCA])
-def test_lossless_and_arithmetic_coding_are_refused(frame: int) -> None:
+def test_rejects_lossless_and_arithmetic_coding(frame: int) -> None:
     file = _encode()
     begin = file.index(b"\xff\xc0")
     file = file[: begin + 1] + bytes((frame,)) + file[begin + 2 :]
@@ -121,7 +114,7 @@ def test_lossless_and_arithmetic_coding_are_refused(frame: int) -> None:
 
 
 def _stated(width: int, height: int, canvas_width: int, canvas_height: int, oversampling: int) -> int:
-    """The rule as docs/artifact.md states it, in fractions and without any cleverness."""
+    """Return the scale by the words of docs/artifact.md."""
     if oversampling == 0:
         return 1
     scale = min(canvas_width / width, canvas_height / height)
@@ -141,7 +134,7 @@ def _stated(width: int, height: int, canvas_width: int, canvas_height: int, over
     )
 
 
-def test_the_rule_on_many_sizes() -> None:
+def test_the_scale_of_random_sizes() -> None:
     chance = random.Random(11)
     seen = set()
     for _ in range(2000):

@@ -1,4 +1,4 @@
-"""Pictures are turned upright by their EXIF data, in every runtime alike."""
+"""EXIF orientation: where it is found, and how pictures are turned upright."""
 
 import io
 import struct
@@ -28,11 +28,11 @@ from png_files import chunk
 from lensbox.common.errors import InputError
 from lensbox.runtime.images import decoder
 from lensbox.runtime.images.files import read_image
-from lensbox.runtime.images.orientation import exif_orientation, orientation_of, upright_box, upright_size
+from lensbox.runtime.images.orientation import exif_orientation, orientation_of
 
 
 def webp_with_exif(webp: bytes, data: bytes, width: int, height: int) -> bytes:
-    """A WebP file of one image, in the simple format, as one with a chunk EXIF, behind the image."""
+    """Return a simple WebP file with a chunk EXIF behind the image."""
     has_exif = 0x08
     sizes = (width - 1).to_bytes(3, "little") + (height - 1).to_bytes(3, "little")
     extended = _riff_chunk(b"VP8X", bytes((has_exif, 0, 0, 0)) + sizes)
@@ -73,7 +73,7 @@ def _turned_by_pillow(file: bytes) -> torch.Tensor:
 @pytest.mark.parametrize("order", ["<", ">"])
 @pytest.mark.parametrize("orientation", range(1, 9))
 @pytest.mark.parametrize("file", [JPEG, PNG, WEBP], ids=["JPEG", "PNG", "WebP"])
-def test_every_orientation_as_pillow_turns_it(
+def test_turns_every_orientation_as_pillow_does(
     file: bytes, orientation: int, order: str, tile: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(decoder, "_TILE_PIXELS", tile)
@@ -86,67 +86,59 @@ def test_every_orientation_as_pillow_turns_it(
 
 
 @pytest.mark.parametrize("mode", ["L", "LA", "P", "RGBA", "1"])
-def test_every_mode_is_turned(mode: str) -> None:
+def test_turns_every_mode(mode: str) -> None:
     file = _encode("PNG", mode)
     assert read_image(png_with_exif(file, exif(6))).equal(torch.rot90(read_image(file), -1, (1, 2)))
 
 
-@pytest.mark.parametrize("save", ["JPEG", "PNG", "WEBP"])
-def test_what_pillow_writes(save: str) -> None:
+@pytest.mark.parametrize("file_format", ["JPEG", "PNG", "WEBP"])
+def test_reads_exif_that_pillow_writes(file_format: str) -> None:
     data = PIL.Image.Exif()
     data[0x0112] = 8
     data[0x010E] = "a description"
-    file = _encode(save, exif=data)
+    file = _encode(file_format, exif=data)
     assert orientation_of(file) == 8
     assert read_image(file).equal(_turned_by_pillow(file))
 
 
-@pytest.mark.parametrize("data", broken_exif().values(), ids=broken_exif())
+_BROKEN = {**broken_exif(), "directory is the header": b"II*\0" + bytes(104)}
+
+
+@pytest.mark.parametrize("data", _BROKEN.values(), ids=_BROKEN)
 @pytest.mark.parametrize("file", [JPEG, PNG, WEBP], ids=["JPEG", "PNG", "WebP"])
-def test_broken_exif_is_ignored(file: bytes, data: bytes) -> None:
+def test_ignores_broken_exif(file: bytes, data: bytes) -> None:
     assert read_image(_with_exif(file, data)).equal(read_image(file))
 
 
-def test_the_first_exif_segment_of_a_jpeg_counts() -> None:
-    both = jpeg_with_exif(jpeg_with_exif(JPEG, exif(3)), exif(6))
-    assert orientation_of(both) == 6
-    xmp_first = jpeg_with_exif(
-        jpeg_with_exif(JPEG, exif(3)), b"<x/>", header=b"http://ns.adobe.com/xap/1.0/\0"
-    )
-    assert orientation_of(xmp_first) == 3
-    broken_first = jpeg_with_exif(jpeg_with_exif(JPEG, exif(3)), b"nothing")
-    assert orientation_of(broken_first) == 1
+_SCAN, _JPEG_END, _PNG_END = JPEG.index(b"\xff\xda"), len(JPEG) - 2, len(PNG) - 12
+_APP1 = jpeg_with_exif(b"\xff\xd8", exif(6))[2:]
+_XMP = b"http://ns.adobe.com/xap/1.0/\0"
 
 
-@pytest.mark.parametrize("header", [b"", b"Exif", b"Exif\0", b"Exif\0x", b"exif\0\0", b"EXIF\0\0"])
-def test_another_header_makes_another_segment(header: bytes) -> None:
-    assert orientation_of(jpeg_with_exif(JPEG, exif(6), header)) == 1
-
-
-def test_a_segment_ends_where_its_length_says() -> None:
-    """The header begins in one segment, and what looks like the rest of it lies behind."""
-    short = JPEG[:2] + b"\xff\xe1\0\6Exif" + b"\0\0" + exif(6) + JPEG[2:]
-    assert orientation_of(short) == 1
-
-
-def test_exif_behind_the_pixels_of_a_jpeg_is_too_late() -> None:
-    scan = JPEG.index(b"\xff\xda")
-    end = len(JPEG) - 2
-    segment = jpeg_with_exif(b"\xff\xd8", exif(6))[2:]
-    assert orientation_of(JPEG[:scan] + segment + JPEG[scan:]) == 6
-    assert orientation_of(JPEG[:end] + segment + JPEG[end:]) == 1
-
-
-def test_exif_behind_the_pixels_of_a_png_is_too_late() -> None:
-    end = len(PNG) - 12
-    assert orientation_of(PNG[:end] + chunk(b"eXIf", exif(6)) + PNG[end:]) == 1
-    assert orientation_of(png_with_exif(png_with_exif(PNG, exif(3)), exif(6))) == 6
-    assert orientation_of(png_with_exif(PNG, EXIF_HEADER + exif(6))) == 1
-
-
-def test_webp_files_may_have_the_header_of_jpeg_files() -> None:
-    """libvips writes it."""
-    assert orientation_of(webp_with_exif(WEBP, EXIF_HEADER + exif(6), WIDTH, HEIGHT)) == 6
+@pytest.mark.parametrize(
+    ("file", "orientation"),
+    [
+        # The first EXIF segment counts, wherever it lies before the pixels.
+        (jpeg_with_exif(jpeg_with_exif(JPEG, exif(3)), exif(6)), 6),
+        (jpeg_with_exif(jpeg_with_exif(JPEG, exif(3)), b"<x/>", header=_XMP), 3),
+        (jpeg_with_exif(jpeg_with_exif(JPEG, exif(3)), b"nothing"), 1),
+        (JPEG[:_SCAN] + _APP1 + JPEG[_SCAN:], 6),
+        (JPEG[:_JPEG_END] + _APP1 + JPEG[_JPEG_END:], 1),
+        *(
+            (jpeg_with_exif(JPEG, exif(6), header), 1)
+            for header in (b"", b"Exif", b"Exif\0", b"Exif\0x", b"exif\0\0", b"EXIF\0\0")
+        ),
+        # The segment ends within the header; the bytes behind the segment would complete it.
+        (JPEG[:2] + b"\xff\xe1\0\6Exif" + b"\0\0" + exif(6) + JPEG[2:], 1),
+        (PNG[:_PNG_END] + chunk(b"eXIf", exif(6)) + PNG[_PNG_END:], 1),
+        (png_with_exif(png_with_exif(PNG, exif(3)), exif(6)), 6),
+        (png_with_exif(PNG, EXIF_HEADER + exif(6)), 1),
+        (webp_with_exif(WEBP, EXIF_HEADER + exif(6), WIDTH, HEIGHT), 6),  # as libvips writes it
+        *((file, 1) for file in (b"", b"\xff\xd8\xff", _encode("GIF"), _encode("BMP"))),
+    ],
+)
+def test_finds_the_exif_data(file: bytes, orientation: int) -> None:
+    assert orientation_of(file) == orientation
 
 
 @pytest.mark.parametrize(
@@ -157,32 +149,25 @@ def test_webp_files_may_have_the_header_of_jpeg_files() -> None:
         (WEBP[:12] + b"ABCD\0\0\0\0" * 11 + WEBP[12:], "a WebP file must have at most 10 chunks"),
     ],
 )
-def test_pieces_are_limited(file: bytes, message: str) -> None:
+def test_limits_the_number_of_pieces(file: bytes, message: str) -> None:
     assert orientation_of(file) == 1
     with pytest.raises(InputError, match=message):
         orientation_of(file, 10)
 
 
-def test_exif_data_of_megabytes_cost_nothing_but_reading_them() -> None:
+def test_large_exif_data_are_not_copied() -> None:
     huge = tiff("<", entry("<", 0x0100, SHORT, 1, 1) * 65_534 + entry("<", ORIENTATION, SHORT, 1, 6))
     for file in (png_with_exif(PNG, huge + bytes(8 << 20)), webp_with_exif(WEBP, huge, WIDTH, HEIGHT)):
         tracemalloc.start()
         try:
-            read = read_image(file)
-            peak = tracemalloc.get_traced_memory()[1]
+            assert read_image(file).shape == (3, WIDTH, HEIGHT)
+            assert tracemalloc.get_traced_memory()[1] < 3 * len(file) + (1 << 20)
         finally:
             tracemalloc.stop()
-        assert read.shape == (3, WIDTH, HEIGHT)
-        assert peak < 3 * len(file) + (1 << 20)
-
-
-def test_other_formats_lie_as_they_are_stored() -> None:
-    for file in (b"", b"\xff\xd8\xff", _encode("GIF"), _encode("BMP")):
-        assert orientation_of(file) == 1
 
 
 @pytest.mark.parametrize("file", [JPEG, PNG, WEBP], ids=["JPEG", "PNG", "WebP"])
-def test_no_truncation_raises_another_error(file: bytes) -> None:
+def test_truncated_files_raise_input_error_at_most(file: bytes) -> None:
     whole = _with_exif(file, exif(6))
     for length in range(len(whole)):
         try:
@@ -191,47 +176,15 @@ def test_no_truncation_raises_another_error(file: bytes) -> None:
             assert "truncated" in str(error)  # noqa: PT017 (both outcomes are right)
 
 
-@pytest.mark.parametrize("word", ["EXIF", "", "none"])
-def test_an_unknown_option(word: str) -> None:
-    with pytest.raises(ValueError, match=f"orientation must be 'exif' or 'stored', got '{word}'"):
-        read_image(PNG, orientation=word)  # type: ignore[arg-type]
-
-
-# A picture of 10 x 6, and in it the box from (1, 2) to (4, 3).
-@pytest.mark.parametrize(
-    ("orientation", "size", "box"),
-    [
-        (1, (10, 6), (1, 2, 4, 3)),
-        (2, (10, 6), (6, 2, 9, 3)),
-        (3, (10, 6), (6, 3, 9, 4)),
-        (4, (10, 6), (1, 3, 4, 4)),
-        (5, (6, 10), (2, 1, 3, 4)),
-        (6, (6, 10), (3, 1, 4, 4)),
-        (7, (6, 10), (3, 6, 4, 9)),
-        (8, (6, 10), (2, 6, 3, 9)),
-    ],
-)
-def test_boxes_turn_with_the_picture(
-    orientation: int, size: tuple[int, int], box: tuple[int, int, int, int]
-) -> None:
-    assert upright_size((10, 6), orientation) == size
-    assert upright_box((1, 2, 4, 3), (10, 6), orientation) == box
-
-
 @pytest.mark.parametrize("data", odd_exif().values(), ids=odd_exif())
-def test_what_is_odd_but_clear_is_read(data: bytes) -> None:
+def test_reads_odd_exif(data: bytes) -> None:
     assert exif_orientation(data) == 6
 
 
-def test_no_truncation_and_no_flipped_bit_raises() -> None:
+def test_exif_data_with_any_damage_raise_nothing() -> None:
     data = tiff("<", entry("<", ORIENTATION, SHORT, 1, 6))
     for length in range(len(data)):
         assert exif_orientation(data[:length]) == (6 if length >= 22 else 1)
     for position in range(len(data)):
         for bit in range(8):
             assert 1 <= exif_orientation(with_bit_flipped(data, position, bit)) <= 8
-
-
-def test_a_directory_that_is_the_header() -> None:
-    """Its count is then 0x4949 entries, and they end at the end of the data."""
-    assert exif_orientation(b"II*\0" + struct.pack("<I", 0) + bytes(100)) == 1

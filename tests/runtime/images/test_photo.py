@@ -1,4 +1,4 @@
-"""Photographs read for a canvas: at which scale, in which colors, and where their pixels lie."""
+"""Photographs read for a canvas: scale, colors, and position of the pixels."""
 
 import io
 import random
@@ -16,7 +16,6 @@ from lensbox.common.errors import InputError
 from lensbox.runtime.images.decoder import TooManyPixelsError, decode_photo
 from lensbox.runtime.images.files import DEFAULT_READING, read_image, read_photo
 from lensbox.runtime.images.limits import ImageLimits
-from lensbox.runtime.images.photo import Photo
 
 GRAY = Canvas(height=32, width=32, channels=1, fill=0)
 COLOR = Canvas(height=32, width=32, channels=3, fill=0)
@@ -37,9 +36,7 @@ def _decoded_by_pillow(file: bytes, mode: str, scale: int) -> torch.Tensor:
 
 @pytest.mark.parametrize("progressive", [False, True])
 @pytest.mark.parametrize(("side", "scale"), [(64, 1), (126, 1), (127, 2), (300, 4), (505, 8), (2000, 8)])
-def test_a_gray_canvas_takes_the_luma_at_the_scale_of_the_rule(
-    side: int, scale: int, progressive: bool
-) -> None:
+def test_gray_canvas_gets_the_luma_at_a_reduced_scale(side: int, scale: int, progressive: bool) -> None:
     file = encoded(_picture(side, side), progressive=progressive)
     photo = read_photo(file, GRAY)
     assert photo.pixels.equal(_decoded_by_pillow(file, "L", scale))
@@ -47,15 +44,15 @@ def test_a_gray_canvas_takes_the_luma_at_the_scale_of_the_rule(
     assert (photo.width, photo.height) == (side, side)
 
 
-@pytest.mark.parametrize(("mode", "channels"), [("L", 1), ("RGB", 3)])
-def test_a_color_canvas_takes_the_colors_at_that_scale(mode: str, channels: int) -> None:
-    file = encoded(_picture(300, 260, mode))
-    photo = read_photo(file, COLOR)
-    assert photo.pixels.equal(_decoded_by_pillow(file, mode, 4))
-    assert photo.pixels.shape == (channels, 65, 75)
+def test_color_canvas_gets_the_colors_at_a_reduced_scale() -> None:
+    for mode, channels in (("L", 1), ("RGB", 3)):
+        file = encoded(_picture(300, 260, mode))
+        photo = read_photo(file, COLOR)
+        assert photo.pixels.equal(_decoded_by_pillow(file, mode, 4))
+        assert photo.pixels.shape == (channels, 65, 75)
 
 
-def test_inks_are_reduced_and_become_colors() -> None:
+def test_converts_cmyk_at_a_reduced_scale() -> None:
     file = encoded(_picture(300, 260, "CMYK"))
     with PIL.Image.open(io.BytesIO(file)) as image:
         image.draft("CMYK", (75, 65))
@@ -64,26 +61,20 @@ def test_inks_are_reduced_and_become_colors() -> None:
         assert read_photo(file, canvas).pixels.equal(expected)
 
 
-def test_without_a_canvas_or_oversampling_files_are_decoded_in_full() -> None:
-    file = encoded(_picture(300, 260))
-    for photo in (read_photo(file), read_photo(file, COLOR, Reading(jpeg_oversampling=0))):
-        assert photo.pixels.equal(read_image(file))
-        assert photo.window == (0, 0, 300, 260)
-    luma = read_photo(file, GRAY, Reading(jpeg_oversampling=0)).pixels
-    assert luma.equal(_decoded_by_pillow(file, "L", 1))
+def test_decodes_at_full_size_without_canvas_or_oversampling() -> None:
+    file, full = encoded(_picture(300, 260)), Reading(jpeg_oversampling=0)
     assert read_image(file).shape == (3, 260, 300)
-
-
-def test_other_formats_are_decoded_in_full() -> None:
-    for file_format in ("PNG", "WEBP", "BMP", "GIF"):
-        file = encoded(_picture(300, 260), file_format)
-        photo = read_photo(file, GRAY)
-        assert photo.pixels.equal(read_image(file))
+    others = [encoded(_picture(300, 260), name) for name in ("PNG", "WEBP", "BMP", "GIF")]
+    cases = [(file, None, Reading()), (file, COLOR, full), *((other, GRAY, Reading()) for other in others)]
+    for content, canvas, reading in cases:
+        photo = read_photo(content, canvas, reading)
+        assert photo.pixels.equal(read_image(content))
         assert (photo.width, photo.height, photo.window) == (300, 260, (0, 0, 300, 260))
+    assert read_photo(file, GRAY, full).pixels.equal(_decoded_by_pillow(file, "L", 1))
 
 
-def test_every_size_is_decoded_at_exactly_the_scale_of_the_rule() -> None:
-    """Thin pictures too, whose short side is less than the reduction."""
+def test_decodes_every_size_at_an_exact_scale() -> None:
+    """Include thin pictures, whose short side is less than the reduction."""
     chance = random.Random(3)
     sizes = [(round(2 ** chance.uniform(0, 10)), round(2 ** chance.uniform(0, 10))) for _ in range(200)]
     sizes += [(width, 2000) for width in range(1, 20)]
@@ -93,7 +84,6 @@ def test_every_size_is_decoded_at_exactly_the_scale_of_the_rule() -> None:
         for oversampling in (1, 2):
             reading = Reading(jpeg_oversampling=oversampling)
             photo = read_photo(file, GRAY, reading)
-            # Of these sizes each has one scale alone, or none would be seen in the window.
             right, bottom = photo.window[2:]
             reduction = right / photo.pixels.shape[2]
             assert reduction in (1, 2, 4, 8)
@@ -131,7 +121,7 @@ def test_windows_of_odd_sizes(
 
 
 @pytest.mark.parametrize("orientation", range(1, 9))
-def test_what_is_seen_lies_where_the_window_says(orientation: int) -> None:
+def test_the_window_is_the_position_of_the_pixels(orientation: int) -> None:
     """A white rectangle on black, decoded at 1/8, in the pixels of the upright photograph."""
     picture = PIL.Image.new("L", (1003, 749))
     PIL.ImageDraw.Draw(picture).rectangle((160, 240, 479, 399), fill=255)
@@ -147,21 +137,21 @@ def test_what_is_seen_lies_where_the_window_says(orientation: int) -> None:
     assert [int(side) for side in (left, top, right, bottom)] == [int(side) for side in expected]
 
 
-def test_a_turned_png_is_a_whole_photograph() -> None:
+def test_turned_png_is_a_whole_photograph() -> None:
     photo = read_photo(png_with_exif(encoded(_picture(21, 13), "PNG"), exif(6)), GRAY)
     assert (photo.width, photo.height, photo.window) == (13, 21, (0, 0, 13, 21))
     assert photo.pixels.shape == (3, 21, 13)
 
 
-def test_the_scale_is_that_of_the_upright_photograph() -> None:
-    """A canvas that is wide needs more of a wide picture than of a high one."""
+def test_the_scale_depends_on_the_upright_photograph() -> None:
+    """A wide canvas needs a larger scale for a wide picture than for a high one."""
     file = encoded(_picture(512, 256))
     wide = Canvas(height=64, width=128, channels=1, fill=0)
     assert read_photo(file, wide).pixels.shape == (1, 128, 256)
     assert read_photo(jpeg_with_exif(file, exif(6)), wide).pixels.shape == (1, 128, 64)
 
 
-def test_limits_are_of_the_full_size() -> None:
+def test_limits_apply_to_the_full_size() -> None:
     file = encoded(_picture(505, 505))
     with pytest.raises(TooManyPixelsError, match="at most 255024 pixels, got 505 x 505 = 255025"):
         decode_photo(file, GRAY, DEFAULT_READING, ImageLimits(max_pixels=255_024))
@@ -169,17 +159,7 @@ def test_limits_are_of_the_full_size() -> None:
 
 
 @pytest.mark.parametrize("cut", [0.3, 0.9])
-def test_a_truncated_file_is_refused_at_every_scale(cut: float) -> None:
+def test_rejects_truncated_files_at_every_scale(cut: float) -> None:
     file = encoded(_picture(505, 505), quality=95)
     with pytest.raises(InputError, match="truncated"):
         read_photo(file[: int(cut * len(file))], GRAY)
-
-
-def test_a_whole_picture() -> None:
-    pixels = torch.zeros(3, 4, 5, dtype=torch.uint8)
-    photo = Photo.of(pixels)
-    assert photo.pixels is pixels
-    assert (photo.width, photo.height, photo.window) == (5, 4, (0, 0, 5, 4))
-    message = r"pixels must have the shape \[C, H, W\] with C = 1, 3 or 4, got \[4, 5\]"
-    with pytest.raises(ValueError, match=message):
-        Photo.of(pixels[0])

@@ -1,0 +1,27 @@
+"""Loaded artifacts for the tests of the runtime."""
+
+from pathlib import Path
+
+import pytest
+from user_detectors import RedAndBlue
+
+from lensbox.export.pipeline import save_artifact
+from lensbox.runtime import Artifact, load_artifact
+
+
+@pytest.fixture(scope="session")
+def artifact(artifact_path: Path) -> Artifact:
+    return load_artifact(artifact_path)
+
+
+@pytest.fixture(scope="session")
+def colors_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Export a detector with two classes."""
+    path = tmp_path_factory.mktemp("colors") / "detector.pt"
+    save_artifact(RedAndBlue(), path, parity=False)
+    return path
+
+
+@pytest.fixture(scope="session")
+def colors(colors_path: Path) -> Artifact:
+    return load_artifact(colors_path)
