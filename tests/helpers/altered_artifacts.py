@@ -1,86 +1,67 @@
-"""Altered artifacts and the expected errors: one table of cases for the runtimes in Python and C++.
-
-`docs/artifact.md` has it for people; each case names its line there.
-"""
+"""Altered artifacts and the expected errors: one table of cases for the runtimes in Python and C++."""
 
 import io
-import json
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
+from altered_packages import put, with_metadata
 from damaged_files import rewritten, with_bit_flipped
 
 Outcome = Literal["refused", "self-test fails", "good"]
+Write = Callable[[bytes, Path], object]
 
 
 class Altered(NamedTuple):
     """One case.
 
-    line: the first cell of its line in docs/artifact.md; write: puts a copy of an artifact, altered, at a
-    path; outcome: of loading it and running its self-test; python, cpp: a regular expression for what the
-    error says there.
+    line: the first cell of its line in docs/artifact.md. write: puts an altered copy of an artifact at a
+    path. outcome: of loading the copy and running its self-test. python, cpp: regular expressions for errors.
     """
 
     line: str
-    write: Callable[[bytes, Path], object]
+    write: Write
     outcome: Outcome
     python: str = ""
     cpp: str = ""
 
 
-def _content(change: Callable[[bytes], bytes]) -> Callable[[bytes, Path], object]:
+def _refused(line: str, write: Write, python: str, cpp: str = "") -> Altered:
+    """cpp: defaults to `python`."""
+    return Altered(line, write, "refused", python, cpp or python)
+
+
+def _content(change: Callable[[bytes], bytes]) -> Write:
     return lambda data, path: path.write_bytes(change(data))
 
 
-def _entry(suffix: str, change: Callable[[bytes], bytes]) -> Callable[[bytes, Path], object]:
-    """Changes the entries whose names end so; all checksums are right."""
-
-    def change_entries(entries: dict[str, bytes]) -> None:
-        names = [name for name in entries if name.endswith(suffix)]
-        assert names
-        for name in names:
-            entries[name] = change(entries[name])
-
-    return _content(lambda data: rewritten(data, change_entries))
+def _metadata(key: str, value: Any) -> Write:
+    """Set a value in lensbox.json, such as "self_test.tolerance.cpu". `json` writes NaN and Infinity."""
+    return _content(lambda data: rewritten(data, with_metadata(put(key, value))))
 
 
-def _metadata(*keys: str | int, value: Any) -> Callable[[bytes, Path], object]:
-    """Another value in lensbox.json. `json` writes and reads NaN and Infinity."""
+def _metadata_text(change: Callable[[str], str]) -> Write:
+    def apply(entries: dict[str, bytes]) -> None:
+        (name,) = (name for name in entries if name.endswith("/extra/lensbox.json"))
+        text = entries[name].decode()
+        entries[name] = change(text).encode()
+        assert entries[name] != text.encode()
 
-    def change(content: bytes) -> bytes:
-        document = json.loads(content)
-        node = document
-        for key in keys[:-1]:
-            node = node[key]
-        node[keys[-1]] = value
-        return json.dumps(document).encode()
-
-    return _entry("/extra/lensbox.json", change)
+    return _content(lambda data: rewritten(data, apply))
 
 
-def _metadata_text(old: str, new: str) -> Callable[[bytes, Path], object]:
-    def change(content: bytes) -> bytes:
-        text = content.decode()
-        assert old in text
-        return text.replace(old, new, 1).encode()
-
-    return _entry("/extra/lensbox.json", change)
-
-
-def _flipped_in(entry: str, offset: int = 0) -> Callable[[bytes, Path], object]:
-    """A bit of the local entry whose name ends so, counted from behind its name."""
+def _flipped_in(entry: str, offset: int = 0) -> Write:
+    """Flip a bit of the entry whose name ends so. offset: in bytes, from the end of the name."""
 
     def change(data: bytes) -> bytes:
-        position = data.index(entry.encode()) + len(entry) + offset
-        return with_bit_flipped(data, position, 2)
+        return with_bit_flipped(data, data.index(entry.encode()) + len(entry) + offset, 2)
 
     return _content(change)
 
 
 def _weight_flipped(data: bytes) -> bytes:
-    """A bit of the largest weight."""
+    """Flip a bit of the largest weight."""
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
         weights = [info for info in archive.infolist() if "/constants/" in info.filename]
         content = archive.read(max(weights, key=lambda info: info.file_size))
@@ -88,7 +69,7 @@ def _weight_flipped(data: bytes) -> bytes:
 
 
 def _time_touched(data: bytes) -> bytes:
-    """A bit of the time of an entry in the directory."""
+    """Flip a bit of the time of an entry in the directory."""
     return with_bit_flipped(data, data.rindex(b"PK\1\2") + 12)
 
 
@@ -112,101 +93,58 @@ _OPS = "new seal, `ops` of `lensbox.json` emptied"
 _WEIGHTS = "new seal, other weights"
 _NEWER = "written by a newer Lensbox"
 
-_TOLERANCE = ("self_test", "tolerance", "cpu", "boxes")
-_DEEP = "[" * 200_000
+_BOXES = "self_test.tolerance.cpu.boxes"
+_EXPECTED = "self_test.expected"
+_NAN, _INFINITY = float("nan"), float("inf")
 
 ALTERED = {
-    "missing": Altered(
-        _MISSING, lambda data, path: None, "refused", "there is no file altered.pt in", "no such file"
-    ),
-    "a folder": Altered(
-        _MISSING, lambda data, path: path.mkdir(), "refused", "must be an artifact", "not a file"
-    ),
-    "empty": Altered(_MISSING, _content(lambda data: b""), "refused", *["not an artifact: it is empty"] * 2),
-    "text": Altered(
-        _MISSING,
-        _content(lambda data: b"text" * 99),
-        "refused",
-        "not an artifact, which begins",
-        "not an artifact, which begins",
-    ),
-    "bit of a weight": Altered(_DAMAGED, _content(_weight_flipped), "refused", "seal", "seal"),
-    "bit of the metadata": Altered(
-        _DAMAGED, _flipped_in("extra/lensbox.json", 200), "refused", "seal", "seal"
-    ),
-    "bit of the code": Altered(_DAMAGED, _flipped_in("grad_mode.py", 100), "refused", "seal", "seal"),
-    "bit of a time stamp": Altered(_DAMAGED, _content(_time_touched), "refused", "seal", "seal"),
-    "cut off": Altered(_DAMAGED, _content(lambda data: data[:-1000]), "refused", "seal", "seal"),
-    "cut off by one": Altered(_DAMAGED, _content(lambda data: data[:-1]), "refused", "seal", "seal"),
-    "a byte added": Altered(_DAMAGED, _content(lambda data: data + b"\0"), "refused", "seal", "seal"),
-    "bytes before": Altered(_DAMAGED, _content(lambda data: b"PK\3\4" + data), "refused", "seal", "seal"),
-    "infinite tolerance": Altered(
-        _MALFORMED, _metadata(*_TOLERANCE, value=float("inf")), "refused", "Infinity", "damaged"
-    ),
-    "tolerance beyond float64": Altered(
+    "missing": _refused(_MISSING, lambda data, path: None, "there is no file altered.pt in", "no such file"),
+    "a folder": _refused(_MISSING, lambda data, path: path.mkdir(), "must be an artifact", "not a file"),
+    "empty": _refused(_MISSING, _content(lambda data: b""), "not an artifact: it is empty"),
+    "text": _refused(_MISSING, _content(lambda data: b"text" * 99), "not an artifact, which begins"),
+    "bit of a weight": _refused(_DAMAGED, _content(_weight_flipped), "seal"),
+    "bit of the metadata": _refused(_DAMAGED, _flipped_in("extra/lensbox.json", 200), "seal"),
+    "bit of the code": _refused(_DAMAGED, _flipped_in("grad_mode.py", 100), "seal"),
+    "bit of a time stamp": _refused(_DAMAGED, _content(_time_touched), "seal"),
+    "cut off": _refused(_DAMAGED, _content(lambda data: data[:-1000]), "seal"),
+    "cut off by one": _refused(_DAMAGED, _content(lambda data: data[:-1]), "seal"),
+    "a byte added": _refused(_DAMAGED, _content(lambda data: data + b"\0"), "seal"),
+    "bytes before": _refused(_DAMAGED, _content(lambda data: b"PK\3\4" + data), "seal"),
+    "infinite tolerance": _refused(_MALFORMED, _metadata(_BOXES, _INFINITY), "Infinity", "damaged"),
+    "tolerance beyond float64": _refused(
         _MALFORMED,
-        _metadata_text('"boxes": 0.01', '"boxes": 1e999'),
-        "refused",
+        _metadata_text(lambda text: text.replace('"boxes": 0.01', '"boxes": 1e999', 1)),
         "tolerance.cpu.boxes",
         "damaged",
     ),
-    "tolerance beyond float32": Altered(
+    "tolerance beyond float32": _refused(_MALFORMED, _metadata(_BOXES, 1e300), "tolerance.cpu.boxes"),
+    "negative tolerance": _refused(_MALFORMED, _metadata(_BOXES, -1), "tolerance.cpu.boxes"),
+    "threshold NaN": _refused(_MALFORMED, _metadata("defaults.score_threshold", _NAN), "NaN", "damaged"),
+    "threshold of the self-test NaN": _refused(
+        _MALFORMED, _metadata("self_test.score_threshold", _NAN), "NaN", "damaged"
+    ),
+    "threshold above 1": _refused(
+        _MALFORMED, _metadata("defaults.iou_threshold", 1.5), "defaults.iou_threshold"
+    ),
+    "no expected boxes": _refused(_MALFORMED, _metadata(f"{_EXPECTED}.boxes", []), f"{_EXPECTED}.boxes"),
+    "nothing expected": _refused(_MALFORMED, _metadata(_EXPECTED, {"boxes": [], "scores": []}), _EXPECTED),
+    "nested deeply": _refused(_MALFORMED, _metadata_text(lambda text: "[" * 200_000), "nested"),
+    "key twice": _refused(
         _MALFORMED,
-        _metadata(*_TOLERANCE, value=1e300),
-        "refused",
-        "tolerance.cpu.boxes",
-        "tolerance.cpu.boxes",
+        _metadata_text(lambda text: text.replace('"ops":', '"ops": [], "ops":', 1)),
+        "ops",
+        '"ops" twice',
     ),
-    "negative tolerance": Altered(
-        _MALFORMED, _metadata(*_TOLERANCE, value=-1), "refused", "tolerance.cpu.boxes", "tolerance.cpu.boxes"
-    ),
-    "threshold NaN": Altered(
-        _MALFORMED, _metadata("defaults", "score_threshold", value=float("nan")), "refused", "NaN", "damaged"
-    ),
-    "threshold of the self-test NaN": Altered(
-        _MALFORMED, _metadata("self_test", "score_threshold", value=float("nan")), "refused", "NaN", "damaged"
-    ),
-    "threshold above 1": Altered(
-        _MALFORMED,
-        _metadata("defaults", "iou_threshold", value=1.5),
-        "refused",
-        "defaults.iou_threshold",
-        "defaults.iou_threshold",
-    ),
-    "no expected boxes": Altered(
-        _MALFORMED,
-        _metadata("self_test", "expected", "boxes", value=[]),
-        "refused",
-        "self_test.expected.boxes",
-        "self_test.expected.boxes",
-    ),
-    "nothing expected": Altered(
-        _MALFORMED,
-        _metadata("self_test", "expected", value={"boxes": [], "scores": []}),
-        "refused",
-        "self_test.expected",
-        "self_test.expected",
-    ),
-    "nested deeply": Altered(
-        _MALFORMED, _entry("lensbox.json", lambda content: _DEEP.encode()), "refused", "nested", "nested"
-    ),
-    "key twice": Altered(
-        _MALFORMED, _metadata_text('"ops":', '"ops": [], "ops":'), "refused", "ops", '"ops" twice'
-    ),
-    "schema nested deeply": Altered(
-        _MALFORMED, _metadata("ops", 0, value="lensbox::f" + "(" * 2000), "refused", r"ops\[0\]", r"ops\[0\]"
-    ),
+    "schema nested deeply": _refused(_MALFORMED, _metadata("ops.0", "lensbox::f" + "(" * 2000), r"ops\[0\]"),
     "other expected boxes": Altered(
         _TRUE_BUT_WRONG,
-        _metadata_text('"boxes": [[', '"boxes": [[1'),
+        _metadata_text(lambda text: text.replace('"boxes": [[', '"boxes": [[1', 1)),
         "self-test fails",
         "by rounding",
         "by rounding",
     ),
-    "other tolerance": Altered(_TRUE_BUT_WRONG, _metadata(*_TOLERANCE, value=1e30), "good"),
-    "no ops": Altered(_OPS, _metadata("ops", value=[]), "good"),
+    "other tolerance": Altered(_TRUE_BUT_WRONG, _metadata(_BOXES, 1e30), "good"),
+    "no ops": Altered(_OPS, _metadata("ops", []), "good"),
     "other weights": Altered(_WEIGHTS, _content(_weights_zeroed), "self-test fails", "expected", "expected"),
-    "newer": Altered(
-        _NEWER, _metadata("format_version", value=3), "refused", "format version is 3", "format version 3"
-    ),
+    "newer": _refused(_NEWER, _metadata("format_version", 3), "format version is 3", "format version 3"),
 }

@@ -205,7 +205,7 @@ def test_leaves_files_beyond_limits_to_pillow(monkeypatch: pytest.MonkeyPatch) -
     now = time.monotonic()  # BASELINE has 101 x 67 pixels
     assert _is_decoded(BASELINE, ImageLimits(max_pixels=6767, max_pieces=1000, deadline=now + 60))
     for limit in ({"max_pixels": 6766}, {"max_pixels": 0}, {"max_pieces": 999}, {"deadline": now - 1}):
-        assert not _is_decoded(BASELINE, ImageLimits(**limit))  # type: ignore[arg-type]
+        assert not _is_decoded(BASELINE, ImageLimits(**limit))
     monkeypatch.setattr(PIL.Image, "MAX_IMAGE_PIXELS", 6766)
     assert not _is_decoded(BASELINE)
     monkeypatch.setattr(PIL.Image, "MAX_IMAGE_PIXELS", None)
