@@ -9,9 +9,8 @@
 #include <array>
 #include <chrono>
 #include <cmath>
-#include <exception>
 #include <functional>
-#include <thread>
+#include <future>
 
 #include "commands.h"
 #include "streams.h"
@@ -74,36 +73,24 @@ std::vector<std::vector<double>> sample_latencies(const std::vector<BenchWay>& w
 // GPU each on a stream of its own, and wait for the device after every `calls_between_waits` calls.
 double calls_per_second(const BenchWay& way, c10::Device device, double seconds, size_t callers,
                         size_t calls_between_waits) {
-  std::vector<size_t> calls(callers);
-  std::vector<std::exception_ptr> errors(callers);
   const auto start = Clock::now();
-  const auto work = [&](size_t caller) {
-    try {
-      at::init_num_threads();  // the number is each thread's own
-      std::optional<c10::StreamGuard> on_stream;
-      if (device.is_cuda()) {
-        on_stream.emplace(c10::impl::VirtualGuardImpl(device.type()).getStreamFromGlobalPool(device));
-      }
-      calls[caller] = call_for(way, device, start, seconds, calls_between_waits);
-    } catch (...) {
-      errors[caller] = std::current_exception();
+  const auto work = [&] {
+    at::init_num_threads();  // the number is each thread's own
+    std::optional<c10::StreamGuard> on_stream;
+    if (device.is_cuda()) {
+      on_stream.emplace(c10::impl::VirtualGuardImpl(device.type()).getStreamFromGlobalPool(device));
     }
+    return call_for(way, device, start, seconds, calls_between_waits);
   };
-  {
-    // The first caller is this thread, for which torch is already warm.
-    std::vector<std::jthread> threads;
-    for (size_t caller = 1; caller < callers; ++caller) {
-      threads.emplace_back(work, caller);
-    }
-    work(0);
+  std::vector<std::future<size_t>> further;
+  for (size_t caller = 1; caller < callers; ++caller) {
+    further.push_back(std::async(std::launch::async, work));
   }
-  const double elapsed = seconds_since(start);
-  size_t all = 0;
-  for (size_t caller = 0; caller < callers; ++caller) {
-    if (errors[caller]) std::rethrow_exception(errors[caller]);
-    all += calls[caller];
+  size_t calls = work();  // torch is already warm in this thread
+  for (std::future<size_t>& caller : further) {
+    calls += caller.get();
   }
-  return static_cast<double>(all) / elapsed;
+  return static_cast<double>(calls) / seconds_since(start);
 }
 
 // Return the value below which `share` (0..1) of the samples lie, interpolated linearly between neighbours.

@@ -1,4 +1,3 @@
-#include <lensbox/op_library.h>
 #include <lensbox/version.h>
 #include <torch/cuda.h>
 #include <torch/version.h>

@@ -1,12 +1,13 @@
 #include "model/op_library.h"
 
 #include <lensbox/error.h>
+#include <stdlib.h>
 #include <torch/library.h>
+#include <torch/version.h>
 
-#include <cstdlib>
-
-#include "file/errors.h"
+#include "file/seal.h"
 #include "helpers.h"
+#include "model/machine.h"
 
 // An op of the test's own, for the CPU alone.
 TORCH_LIBRARY_FRAGMENT(lensbox_test, library) {
@@ -43,9 +44,68 @@ TEST(RequireOps, NamesTheOpAndTheReason) {
       {"no kernel", "cuda:0"});
 }
 
-TEST(MinorVersion, DropsThePatchAndTheKind) {
-  EXPECT_EQ(lensbox::minor_version("2.13.0+cpu"), "2.13");
-  EXPECT_EQ(lensbox::minor_version("2.13"), "2.13");
+using lensbox::CarriedLibrary;
+
+constexpr const char* kNoLibrary = "no library";
+constexpr const char* kUnknownOp = "lensbox_test::nobody_has_it(Tensor x) -> Tensor";
+
+CarriedLibrary described() {
+  return {.name = "ops.so",
+          .sha256 = lensbox::sha256(kNoLibrary),
+          .torch_version = TORCH_VERSION,
+          .platform = lensbox::this_platform()};
+}
+
+// A test whose temporary files lie in a folder of its own.
+class CarriedOps : public TemporaryFolder {
+ protected:
+  void SetUp() override {
+    TemporaryFolder::SetUp();
+    setenv("TMPDIR", folder_.c_str(), 1);
+  }
+
+  void TearDown() override {
+    unsetenv("TMPDIR");
+    TemporaryFolder::TearDown();
+  }
+};
+
+void open(const CarriedLibrary& library, const std::string& schema = kUnknownOp) {
+  lensbox::open_carried_libraries("model.pt", {library}, {{"ops.so", kNoLibrary}}, {schema});
+}
+
+TEST_F(CarriedOps, RefusesALibraryThatDoesNotFit) {
+  const auto refused = [](auto change, std::initializer_list<const char*> parts) {
+    CarriedLibrary library = described();
+    change(library);
+    expect_error<ArtifactError>([&] { open(library); }, parts);
+  };
+  refused([](CarriedLibrary& library) { library.name = "other.so"; },
+          {"model.pt: carries other.so, but holds no entry extra/ops/other.so"});
+  refused([](CarriedLibrary& library) { library.sha256 = std::string(64, '0'); },
+          {"carries ops.so with SHA-256 0000", "but its bytes have ", lensbox::sha256(kNoLibrary).c_str()});
+  refused([](CarriedLibrary& library) { library.platform = "linux-riscv64"; },
+          {"built for linux-riscv64; this machine is ", lensbox::this_platform().c_str()});
+  refused([](CarriedLibrary& library) { library.torch_version = "1.9.0"; },
+          {"built for torch 1.9.0; this program has torch 2."});
+}
+
+TEST_F(CarriedOps, WhatTheLinkerRefusesIsNamedAndNothingStays) {
+  expect_error<ArtifactError>([] { open(described()); },
+                              {"model.pt: carries ops.so, which cannot be opened: the linker", "ops.so"});
+  EXPECT_TRUE(std::filesystem::is_empty(folder_));
+}
+
+TEST_F(CarriedOps, IsRefusedIfAnotherLibraryHasRegisteredItsOps) {
+  expect_error<ArtifactError>([] { open(described(), "aten::relu(Tensor self) -> Tensor"); },
+                              {"model.pt: carries ops.so, but another library with another SHA-256 has "
+                               "registered aten::relu in this process: load the artifact in a process"});
+}
+
+TEST_F(CarriedOps, WithoutAFolderForTemporaryFilesItSaysSo) {
+  setenv("TMPDIR", (folder_ / "absent").c_str(), 1);
+  expect_error<ArtifactError>([] { open(described()); },
+                              {"model.pt: carries ops.so, which cannot be written to a temporary file"});
 }
 
 }  // namespace

@@ -81,6 +81,13 @@ using FileOutcome = std::variant<FileDetections, InputError>;
 LENSBOX_API Metadata read_metadata(const std::filesystem::path& artifact,
                                    const std::optional<std::filesystem::path>& public_key = std::nullopt);
 
+// Open a shared library whose ops register themselves with torch, before an artifact that needs them is
+// loaded. The library stays open for the life of the process; opening the same file again does nothing.
+// Opening a library runs its code: it must come from where the program comes from. Throws ArtifactError, with
+// the linker's message, if the library cannot be opened, was built for another torch, or is a second copy of
+// a library that is open.
+LENSBOX_API void load_op_library(const std::filesystem::path& library);
+
 // A detector loaded from an artifact. This header and those that it includes need no header of libtorch;
 // <lensbox/torch/tensors.h> has functions that take and give tensors.
 //

@@ -12,11 +12,8 @@
 
 #include "file/artifact_file.h"
 #include "file/errors.h"
-#include "model/aoti.h"
-#include "model/carried_ops.h"
 #include "model/machine.h"
 #include "model/methods.h"
-#include "model/onnx_session.h"
 #include "model/op_library.h"
 
 namespace lensbox {

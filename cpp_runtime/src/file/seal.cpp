@@ -1,18 +1,90 @@
 #include "file/seal.h"
 
+#include <lensbox/error.h>
+#include <openssl/err.h>
 #include <openssl/evp.h>
+#include <openssl/pem.h>
 
 #include <algorithm>
 #include <array>
+#include <memory>
 #include <stdexcept>
+
+#include "file/files.h"
 
 namespace lensbox {
 namespace {
+
+namespace fs = std::filesystem;
 
 constexpr std::string_view kMarker = "lensbox.sha256";
 constexpr size_t kDigits = 64;
 // Between marker and digits: one byte in a zip archive's comment, two in an ONNX file.
 constexpr size_t kLongestPrefix = kMarker.size() + 2;
+
+constexpr size_t kSignatureSize = 64;
+constexpr size_t kMostKeyBytes = 1 << 16;
+
+using Key = std::unique_ptr<EVP_PKEY, decltype(&EVP_PKEY_free)>;
+
+std::string read(const fs::path& path, size_t most, const std::string& what) {
+  try {
+    return read_file(path, most, /*also_pipes=*/true);
+  } catch (const FileError& error) {
+    throw ArtifactError(what + " " + path.string() + ": " + error.what());
+  }
+}
+
+// Refuse keys that ask for a password: OpenSSL's own callback would wait at the terminal.
+int no_password(char* /*buffer*/, int /*size*/, int /*is_written*/, void* /*argument*/) {
+  return -1;
+}
+
+Key read_public_key(const fs::path& path) {
+  const std::string what = "public key " + path.string();
+  const std::string text = read(path, kMostKeyBytes, "public key");
+  const std::unique_ptr<BIO, decltype(&BIO_free)> stream(
+      BIO_new_mem_buf(text.data(), static_cast<int>(text.size())), &BIO_free);
+  if (!stream) throw std::bad_alloc();
+  Key key(PEM_read_bio_PUBKEY(stream.get(), nullptr, no_password, nullptr), &EVP_PKEY_free);
+  ERR_clear_error();
+  if (!key || EVP_PKEY_base_id(key.get()) != EVP_PKEY_ED25519) {
+    throw ArtifactError(
+        what +
+        ": must be a PEM file with an Ed25519 public key (BEGIN PUBLIC KEY), as `lensbox sign "
+        "--new-key` writes");
+  }
+  return key;
+}
+
+std::string read_signature(const fs::path& artifact, const fs::path& path) {
+  std::error_code error;
+  if (!fs::is_regular_file(path, error)) {
+    throw ArtifactError("artifact " + artifact.string() + ": is not signed: there is no file " +
+                        path.string());
+  }
+  const std::string bytes = read(path, kMostKeyBytes, "signature");
+  if (bytes.size() != kSignatureSize) {
+    throw ArtifactError("signature " + path.string() + ": must have " + std::to_string(kSignatureSize) +
+                        " bytes, has " + std::to_string(bytes.size()));
+  }
+  return bytes;
+}
+
+const unsigned char* data_of(std::string_view bytes) {
+  return reinterpret_cast<const unsigned char*>(bytes.data());
+}
+
+bool is_signed(std::string_view bytes, std::string_view signature, EVP_PKEY* key) {
+  const std::unique_ptr<EVP_MD_CTX, decltype(&EVP_MD_CTX_free)> context(EVP_MD_CTX_new(), &EVP_MD_CTX_free);
+  if (!context || EVP_DigestVerifyInit(context.get(), nullptr, nullptr, nullptr, key) != 1) {
+    throw std::bad_alloc();
+  }
+  const int outcome =
+      EVP_DigestVerify(context.get(), data_of(signature), signature.size(), data_of(bytes), bytes.size());
+  ERR_clear_error();
+  return outcome == 1;
+}
 
 }  // namespace
 
@@ -42,6 +114,21 @@ std::string seal_fault(std::string_view bytes) {
     return "is damaged or was changed: its SHA-256 does not match its seal";
   }
   return "";
+}
+
+void require_signature(std::string_view bytes, const fs::path& artifact, const fs::path& public_key) {
+  const Key key = read_public_key(public_key);
+  fs::path path = artifact;
+  path += ".sig";
+  const std::string signature = read_signature(artifact, path);
+  if (const std::string fault = seal_fault(bytes); !fault.empty()) {
+    throw ArtifactError("artifact " + artifact.string() + ": " + fault);
+  }
+  if (!is_signed(bytes.substr(bytes.size() - kDigits), signature, key.get())) {
+    throw ArtifactError("artifact " + artifact.string() + ": is not what the owner of " +
+                        public_key.string() + " signed: " + path.string() +
+                        " does not match. One of the two files was changed, or another key signed them");
+  }
 }
 
 }  // namespace lensbox

@@ -1,5 +1,3 @@
-#include "model/aoti.h"
-
 #include <ATen/ATen.h>
 #include <c10/core/DeviceGuard.h>
 #include <dlfcn.h>
@@ -15,6 +13,7 @@
 
 #include "file/errors.h"
 #include "file/files.h"
+#include "model/methods.h"
 
 namespace lensbox {
 namespace {

@@ -5,8 +5,10 @@
 #include <lensbox/metadata.h>
 #include <torch/csrc/jit/api/module.h>
 
+#include <filesystem>
 #include <functional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace lensbox {
@@ -47,6 +49,20 @@ std::vector<std::string> output_names(const Metadata& metadata);
 // in the order of output_names. Called from several threads at once.
 using DetectCode = std::function<std::vector<at::Tensor>(const at::Tensor& canvases, double score_threshold,
                                                          double iou_threshold)>;
+
+// Return the compiled code of detect in an AOTInductor package, `bytes`, that was compiled for this machine.
+// Throws ArtifactError, naming the artifact.
+//
+// On a GPU the code runs without AOTInductor's own bookkeeping, which asks for events of earlier runs, and
+// that cannot be captured in a CUDA graph. Calls are launched one after another instead.
+DetectCode load_package(const std::filesystem::path& artifact, std::string_view bytes, c10::Device device);
+
+// Open an ONNX model in onnxruntime, on the CPU, and return its detect. All callers share its threads.
+// threads: CPU threads for one batch. Throws ArtifactError, naming the artifact, if onnxruntime refuses the
+// model or is not there, or if this library was built without it. A call fails if the model lacks an input or
+// output, or has one of another type or size.
+DetectCode open_onnx_session(const std::filesystem::path& artifact, std::string_view model,
+                             const Metadata& metadata, int threads);
 
 // The methods of a file that computes detect alone, a package or an ONNX file: all other methods are
 // Lensbox's own, as the export gives them to a detector that brings none. A loss of the detector's own is not

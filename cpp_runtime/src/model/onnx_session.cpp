@@ -1,8 +1,7 @@
-#include "model/onnx_session.h"
-
 #include <lensbox/version.h>
 
 #include "file/errors.h"
+#include "model/methods.h"
 
 #if LENSBOX_WITH_ONNX
 

@@ -12,10 +12,12 @@
 #include <map>
 #include <mutex>
 #include <sstream>
+#include <system_error>
 
 #include "file/errors.h"
 #include "file/files.h"
 #include "file/seal.h"
+#include "model/machine.h"
 
 namespace lensbox {
 namespace {
@@ -31,9 +33,8 @@ std::string how_to_pass(const std::optional<fs::path>& library) {
            "; name another in LoadOptions::op_library (lensbox_runner: --ops) or " + kOpsVariable + ".";
   }
   return std::string("No op library was given: name one (") + kFileName +
-         ") in LoadOptions::op_library (lensbox_runner: "
-         "--ops) or " +
-         kOpsVariable + ", or put it beside the program or the library.";
+         ") in LoadOptions::op_library (lensbox_runner: --ops) or " + kOpsVariable +
+         ", or put it beside the program or the library.";
 }
 
 // Return the folders of the op library: beside the program, in the library folder of its installation, and
@@ -90,26 +91,16 @@ c10::FunctionSchema parse_schema(const std::string& text) {
   }
 }
 
-}  // namespace
-
-std::optional<fs::path> find_op_library(const std::optional<fs::path>& given) {
-  if (given) return given;
-  const char* const variable = std::getenv(kOpsVariable);
-  if (variable != nullptr && *variable != '\0') return fs::path(variable);
-  std::error_code error;
-  for (const fs::path& folder : op_library_folders()) {
-    const fs::path library = folder / kFileName;
-    if (fs::exists(library, error)) return library;
-  }
-  return std::nullopt;
-}
-
+// Return the record inside Lensbox's own op libraries, such as "lensbox-build version=0.1.0 torch=2.13.0+cpu
+// backends=cpu", or "". It is read without loading the library, because a library built for another torch
+// often cannot be loaded.
 std::string op_build_record(std::string_view content) {
   const size_t begin = content.find("lensbox-build version=");
   if (begin == std::string_view::npos) return "";
   return std::string(content.substr(begin, content.find('\0', begin) - begin));
 }
 
+// Return the version of torch in such a record.
 std::string torch_version_of(const std::string& record) {
   constexpr std::string_view kTorch = " torch=";
   const size_t torch = record.find(kTorch);
@@ -118,16 +109,21 @@ std::string torch_version_of(const std::string& record) {
   return record.substr(version, record.find(' ', version) - version);
 }
 
+// Return "lensbox::giou" of "lensbox::giou(Tensor boxes1, ...) -> Tensor", without the name of an overload.
 std::string_view op_name(std::string_view schema) {
   return schema.substr(0, schema.find_first_of(".("));
 }
 
+// Return whether a library with this SHA-256 was opened by open_op_library.
 bool is_op_library_open(const std::string& sha256) {
   OpenLibraries& open = open_libraries();
   const std::lock_guard lock(open.mutex);
   return open.files.contains(sha256);
 }
 
+// Open a shared library of ops with a known content. Returns why it cannot be opened, or "". A library that
+// is open already is not opened again; a second copy of it, by content or by Lensbox's namespace, is refused
+// before the linker sees it, since registering an op twice throws inside the linker. Thread-safe.
 std::string open_op_library(const fs::path& library, const std::string& content) {
   const fs::path path = fs::absolute(library);  // dlopen searches the system's folders for a bare file name
   OpenLibraries& open = open_libraries();
@@ -152,13 +148,75 @@ std::string open_op_library(const fs::path& library, const std::string& content)
     }
   } catch (const std::exception& error) {
     return "a static initialiser of the library threw an exception. The linker's lock stays held, so the "
-           "process "
-           "must end: any later dlopen hangs. The exception:\n" +
+           "process must end: any later dlopen hangs. The exception:\n" +
            torch_message(error);
   }
   open.files.emplace(hash, path);
   if (!op_build_record(content).empty()) open.of_lensbox = path;
   return "";
+}
+
+[[noreturn]] void fail(const fs::path& artifact, const CarriedLibrary& library, const std::string& reason) {
+  fail_artifact(artifact, "carries " + library.name + reason);
+}
+
+const std::string& checked(const fs::path& artifact, const CarriedLibrary& library,
+                           const std::map<std::string, std::string>& contents) {
+  const auto found = contents.find(library.name);
+  if (found == contents.end()) fail(artifact, library, ", but holds no entry extra/ops/" + library.name);
+  const std::string hash = sha256(found->second);
+  if (hash != library.sha256) {
+    fail(artifact, library, " with SHA-256 " + library.sha256 + ", but its bytes have " + hash);
+  }
+  if (library.platform != this_platform()) {
+    fail(artifact, library, ", built for " + library.platform + "; this machine is " + this_platform());
+  }
+  if (minor_version(library.torch_version) != minor_version(TORCH_VERSION)) {
+    fail(artifact, library,
+         ", built for torch " + library.torch_version + "; this program has " +
+             std::string(kTorchDescription) + ", and C++ interfaces change between minor versions");
+  }
+  return found->second;
+}
+
+void open_library(const fs::path& artifact, const CarriedLibrary& library, const std::string& content) {
+  try {
+    // The linker needs the file no longer than while it opens it.
+    const PrivateFolder folder;
+    const fs::path file = folder.path() / library.name;
+    write_private_file(file, content);
+    if (const std::string fault = open_op_library(file, content); !fault.empty()) {
+      fail(artifact, library, ", which cannot be opened: " + fault);
+    }
+  } catch (const std::system_error& error) {
+    fail(artifact, library, std::string(", which cannot be written to a temporary file: ") + error.what());
+  }
+}
+
+// Return the names of the ops that another library has registered in this process, with commas.
+std::string registered_names(const std::vector<std::string>& schemas) {
+  const std::vector<c10::OperatorName> names = c10::Dispatcher::singleton().getAllOpNames();
+  std::vector<std::string> registered;
+  for (const std::string& schema : schemas) {
+    const std::string name(op_name(schema));
+    if (name.starts_with("lensbox::")) continue;
+    if (std::ranges::find(names, name, &c10::OperatorName::name) != names.end()) registered.push_back(name);
+  }
+  return joined(registered);
+}
+
+}  // namespace
+
+std::optional<fs::path> find_op_library(const std::optional<fs::path>& given) {
+  if (given) return given;
+  const char* const variable = std::getenv(kOpsVariable);
+  if (variable != nullptr && *variable != '\0') return fs::path(variable);
+  std::error_code error;
+  for (const fs::path& folder : op_library_folders()) {
+    const fs::path library = folder / kFileName;
+    if (fs::exists(library, error)) return library;
+  }
+  return std::nullopt;
 }
 
 void load_op_library(const fs::path& library) {
@@ -179,6 +237,23 @@ void load_op_library(const fs::path& library) {
   if (fault.empty()) return;
   throw ArtifactError(where + fault + "\n  its build record:   " + (record.empty() ? "none" : record) +
                       "\n  this program has:   " + std::string(kTorchDescription));
+}
+
+void open_carried_libraries(const fs::path& artifact, const std::vector<CarriedLibrary>& libraries,
+                            const std::map<std::string, std::string>& contents,
+                            const std::vector<std::string>& schemas) {
+  const auto is_open = [](const CarriedLibrary& library) { return is_op_library_open(library.sha256); };
+  if (!libraries.empty() && std::ranges::none_of(libraries, is_open)) {
+    if (const std::string names = registered_names(schemas); !names.empty()) {
+      fail(artifact, libraries.front(),
+           ", but another library with another SHA-256 has registered " + names +
+               " in this process: load the artifact in a process of its own");
+    }
+  }
+  for (const CarriedLibrary& library : libraries) {
+    const std::string& content = checked(artifact, library, contents);
+    if (!is_open(library)) open_library(artifact, library, content);
+  }
 }
 
 void require_ops(const std::vector<std::string>& schemas, c10::Device device,
