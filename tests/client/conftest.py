@@ -1,4 +1,4 @@
-"""A service in a process of its own, an artifact that it serves, and photographs."""
+"""An artifact, a service for it in another process, and photographs."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,7 +24,7 @@ def url(artifact_path: Path) -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with three photographs, one of them lying on its side, and one in a folder below."""
+    """A folder with three photographs, one of them rotated by EXIF, and one in a subfolder."""
     folder = tmp_path_factory.mktemp("photos")
     generator = np.random.default_rng(7)
 

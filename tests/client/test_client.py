@@ -1,4 +1,4 @@
-"""The client: against a real service, and against answers that a test makes up."""
+"""The client: with a real service, and with fake answers."""
 
 import io
 import json
@@ -14,7 +14,6 @@ import numpy as np
 import PIL.Image
 import pytest
 from fake_transport import NOTHING, faked, in_turn, problem
-from made_up_service import made_up_service
 
 from lensbox.client import Client, Detection, ImageDetections, ServiceError, connection
 from lensbox.common.errors import InputError
@@ -22,7 +21,7 @@ from lensbox.common.errors import InputError
 
 @pytest.fixture
 def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """The waits before further tries, none of which is waited for."""
+    """Record the waits before retries, without waiting."""
     seconds: list[float] = []
 
     def waited(wait: float, stopped: threading.Event | None) -> bool:
@@ -68,7 +67,7 @@ def test_the_loss_of_ragged_boxes_with_weights(url: str) -> None:
     assert answer.gradient[1][0] == pytest.approx([3 / 128, 3 / 64, -3 / 128, 3 / 32])
 
 
-def test_an_image_of_any_kind_is_found_the_same(url: str, photos: Path) -> None:
+def test_every_kind_of_image_gives_the_same_result(url: str, photos: Path) -> None:
     path = photos / "a.PNG"
     with PIL.Image.open(path) as picture:
         picture.load()
@@ -131,11 +130,11 @@ def test_rejects_wrong_settings(url: str, options: dict[str, Any], message: str)
 
 
 @pytest.mark.parametrize("file_format", ["PNG", "JPEG"])
-def test_a_broken_picture_stops_no_other(file_format: str) -> None:
+def test_a_broken_picture_does_not_stop_the_next(file_format: str) -> None:
     whole = io.BytesIO()
     PIL.Image.effect_noise((400, 400), 50).save(whole, file_format)
     content = whole.getvalue()
-    # Of PNG the name of a later chunk, which to Pillow is a SyntaxError.
+    # PNG: damage the name of a later chunk, for which Pillow raises SyntaxError.
     cut = content.rindex(b"IDAT") if file_format == "PNG" else len(content) // 2
     broken = content[:cut] + (b"ID\0T" + content[cut + 4 :] if file_format == "PNG" else b"")
     images = [PIL.Image.open(io.BytesIO(file)) for file in (broken, content)]
@@ -146,7 +145,7 @@ def test_a_broken_picture_stops_no_other(file_format: str) -> None:
     assert isinstance(second, ImageDetections)
 
 
-# --- what is sent, and asked again ---
+# --- requests and retries ---
 
 
 def test_sends_key_timeout_parameters_and_body() -> None:
@@ -175,7 +174,7 @@ _SOON = time.strftime("%a, %d %b %Y %H:%M:%S GMT", time.gmtime(time.time() + 50)
         (httpx.RemoteProtocolError("Server disconnected"), 0.25, 0.25),
         (problem(429, "slow"), 0.25, 0.25),
         (problem(503, "overloaded", **{"Retry-After": "3"}), 3, 3),
-        (problem(503, "overloaded", **{"Retry-After": _SOON}), 0.25, 50),  # how long the tests have run
+        (problem(503, "overloaded", **{"Retry-After": _SOON}), 0.25, 50),  # less the time since the import
         (problem(503, "overloaded", **{"Retry-After": "Fri, 01 Jan 2010 00:00:00 GMT"}), 0.25, 0.25),
         *(
             (problem(503, "overloaded", **{"Retry-After": text}), 0.25, 0.25)
@@ -230,8 +229,7 @@ def test_does_not_retry_permanent_errors(waits: list[float], status: int) -> Non
         client.detect(b"file")
     error = caught.value
     assert (error.status, error.code, error.detail, error.request_id) == (status, "no", "because", "r-7")
-    assert error.is_of_one_image == (status in (400, 500, 504))
-    assert len(requests) == 1
+    assert (error.is_of_one_image, len(requests)) == (status in (400, 500, 504), 1)
 
 
 def test_rejects_answers_of_another_service() -> None:
@@ -251,7 +249,7 @@ def test_rejects_answers_of_another_service() -> None:
                 ask()
 
 
-def test_health_is_asked_once_and_never_raises() -> None:
+def test_health_checks_never_retry_or_raise() -> None:
     for given, expected in (
         (httpx.Response(200, json={}), True),
         (problem(503, "not_ready"), False),
@@ -264,7 +262,7 @@ def test_health_is_asked_once_and_never_raises() -> None:
         assert [request.url.path for request in requests] == ["/below/healthz", "/below/readyz"]
 
 
-def test_null_stands_for_numbers_that_are_not_finite() -> None:
+def test_numbers_that_are_not_finite_are_null() -> None:
     detection = {"box": [0.0, None, 1.0, 1.0], "score": 0.5, "label": "car"}
     extras = {"age": None, "eyes": [[1, 2]]}
     document = {"width": 1, "height": 1, "detections": [{**detection, "extras": extras}]}
@@ -277,7 +275,7 @@ def test_null_stands_for_numbers_that_are_not_finite() -> None:
 # --- pictures ---
 
 
-def test_a_picture_has_what_was_found(url: str) -> None:
+def test_annotates_pictures(url: str) -> None:
     pixels = np.full((192, 320, 3), 114, np.uint8)
     pixels[60:84, 40:64] = 250
     with Client(url) as client:
@@ -294,16 +292,15 @@ def test_rejects_other_picture_formats_and_answers() -> None:
     with faked(answer) as client:
         with pytest.raises(ValueError, match="file_format must be 'png' or 'jpeg', got 'gif'"):
             client.annotate(b"file", file_format="gif")  # type: ignore[arg-type]
-        with pytest.raises(ServiceError) as caught:
+        with pytest.raises(ServiceError, match="unexpected_answer"):
             client.annotate(b"file", file_format="jpeg")
-    assert caught.value.code == "unexpected_answer"
     assert requests[0].headers["accept"] == "image/jpeg"
 
 
-# --- many ---
+# --- many images ---
 
 
-def test_many_are_asked_at_once_and_taken_as_needed() -> None:
+def test_sends_concurrent_requests_and_reads_images_as_needed() -> None:
     taken = 0
     together = threading.Barrier(3)
 
@@ -315,7 +312,7 @@ def test_many_are_asked_at_once_and_taken_as_needed() -> None:
 
     def answer(request: httpx.Request) -> httpx.Response:
         if int(request.content) < 3:
-            together.wait(60)  # passes only if three requests are here at the same time
+            together.wait(60)  # returns only for three concurrent requests
         return httpx.Response(200, json={**NOTHING, "width": int(request.content)})
 
     with faked(answer, connections=3) as client:
@@ -350,20 +347,10 @@ def test_close_does_not_wait_for_retries(monkeypatch: pytest.MonkeyPatch) -> Non
         assert stopped.wait(60)
 
 
-def test_connections_are_used_again() -> None:
-    with made_up_service(lambda path, body: (200, NOTHING)) as service:
-        with Client(service.url, connections=2) as client:
-            for _ in range(5):
-                client.detect(b"file")
-            assert service.connections == 1
-            assert len(list(client.detect_many([b"file"] * 20))) == 20
-        assert service.connections <= 2
-
-
 # --- the package ---
 
 
-def test_without_httpx_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_names_the_extra_without_httpx(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "httpx", None)
     monkeypatch.delitem(__import__("sys").modules, "lensbox.client.connection", raising=False)
     with pytest.raises(ModuleNotFoundError, match=r"pip install 'lensbox\[client\]'"):

@@ -1,4 +1,4 @@
-"""Many images in a request: how many, which, in what order, and what becomes of bad ones."""
+"""`detect_many`: size of requests, order of results, and errors of single images."""
 
 import email
 import json
@@ -32,7 +32,7 @@ IMAGES = [str(number).encode() for number in range(20)]
 
 
 def images_of(request: httpx.Request) -> list[bytes]:
-    """The files in a request: one as it is, several in a form."""
+    """Return the files in a request: the body, or the parts of a form."""
     content_type = request.headers.get("Content-Type", "")
     if not content_type.startswith("multipart/form-data"):
         return [request.content]
@@ -43,13 +43,13 @@ def images_of(request: httpx.Request) -> list[bytes]:
 
 
 def answered(images: list[bytes]) -> httpx.Response:
-    """A service that sees a number in each file, its width."""
+    """Answer with the number in each file as its width."""
     found = [{**NOTHING, "width": int(image)} for image in images]
     return httpx.Response(200, json=found[0] if len(found) == 1 else {"images": found})
 
 
 class Service:
-    """requests: the images of each, in the order in which they came. model: what /v1/model answers."""
+    """A fake service. requests: images of each request, in order. model: the answer of /v1/model."""
 
     def __init__(
         self, answer: Callable[[list[bytes]], httpx.Response] = answered, model: Any = MODEL
@@ -73,7 +73,7 @@ def numbers(results: list[ImageDetections | LensboxError]) -> list[int | str]:
 
 
 @pytest.mark.parametrize(("batch_size", "most"), [(1, 1), (2, 2), (100, 3)])
-def test_a_batch_is_no_larger_than_asked_for_and_taken(batch_size: int, most: int) -> None:
+def test_limits_the_images_per_request(batch_size: int, most: int) -> None:
     service = Service()
     with faked(service, connections=1) as client:
         assert numbers(list(client.detect_many(IMAGES, batch_size=batch_size))) == list(range(20))
@@ -83,8 +83,8 @@ def test_a_batch_is_no_larger_than_asked_for_and_taken(batch_size: int, most: in
     assert service.asked_for_model == (batch_size > 1)
 
 
-def test_a_body_is_no_larger_than_the_service_takes() -> None:
-    """Two files of 400 bytes, and the parts of a form around them, fit."""
+def test_limits_the_bytes_per_request() -> None:
+    """The limit is two files of 400 bytes with the parts of a form."""
     service = Service()
     sizes: list[int] = []
 
@@ -94,14 +94,14 @@ def test_a_body_is_no_larger_than_the_service_takes() -> None:
 
     with faked(transport, connections=1) as client:
         images = [str(number).encode().rjust(400) for number in range(20)]
-        images[9] = b"9".rjust(5000)  # too large for any request: the service says so
+        images[9] = b"9".rjust(5000)  # sent alone; the service rejects it
         assert numbers(list(client.detect_many(images))) == list(range(20))
     assert max(len(images) for images in service.requests) == 2
     *_, second, largest = sorted(sizes)
     assert second <= 2000 < largest == 5000
 
 
-def test_bad_images_are_errors_in_their_places(url: str, photos: Path) -> None:
+def test_yields_errors_in_the_order_of_the_images(url: str, photos: Path) -> None:
     good = [photos / "b.jpg", photos / "a.PNG", photos / "turned.jpg"]
     images: list[Any] = [*good * 6, b"hello", photos / "missing.jpg", 7, *good * 6]
     with Client(url, connections=2) as client:
@@ -127,7 +127,7 @@ def test_bad_images_are_errors_in_their_places(url: str, photos: Path) -> None:
 
 
 @pytest.mark.parametrize(("status", "sizes"), [(500, [3, 1]), (401, [3])])
-def test_a_failed_request_is_sent_again_by_image_if_that_may_help(status: int, sizes: list[int]) -> None:
+def test_splits_a_failed_request_into_images(status: int, sizes: list[int]) -> None:
     def answer(images: list[bytes]) -> httpx.Response:
         return problem(status, "failed") if b"13" in images else answered(images)
 
@@ -140,7 +140,7 @@ def test_a_failed_request_is_sent_again_by_image_if_that_may_help(status: int, s
     assert failed == {int(image) for image in requests[-1]}
 
 
-def test_a_refused_request_is_sent_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_retries_a_rejected_request(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("lensbox.client.connection.waited_in_vain", lambda seconds, stopped: False)
     refused: list[list[bytes]] = []
 
@@ -164,8 +164,8 @@ def test_sends_one_image_at_a_time_without_limits(model: Any) -> None:
     assert service.asked_for_model == 1
 
 
-def test_limits_are_asked_for_once_an_image_was_answered(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A missing service fails one request, not two."""
+def test_requests_the_limits_after_the_first_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A missing service causes one failed request, not two."""
     monkeypatch.setattr("lensbox.client.connection.waited_in_vain", lambda seconds, stopped: False)
     service = Service(lambda images: problem(503, "not_ready"))
     with faked(service, connections=1, retries=2) as client:
@@ -189,7 +189,7 @@ def test_rejects_answers_of_another_service(document: Any) -> None:
     assert {error.code for error in errors} == {"unexpected_answer"}
 
 
-def test_the_pace_follows_the_answers() -> None:
+def test_the_batch_size_follows_the_latency() -> None:
     pace = Pace(timeout=32.0)
     sizes = []
     for seconds in (0.1, 0.1, 1.9, 1.9, 5.0, 9.0, 9.0, 0.1, 8.1, 9.0, 9.0):

@@ -29,7 +29,7 @@ def test_a_box_is_framed_in_the_color_of_its_class() -> None:
     assert pixels(gray).max() == 128  # a copy was drawn on
 
 
-def test_a_tag_stands_on_the_box_or_hangs_inside_it() -> None:
+def test_the_tag_is_above_or_inside_the_box() -> None:
     picture = Image.new("RGB", (200, 100))
     for y, inside in ((40.0, False), (3.0, True)):
         found = [{"box": [20.0, y, 120.0, 90.0], "score": 0.873, "label": ""}]
@@ -54,7 +54,7 @@ def test_points_are_discs() -> None:
     assert not drawn[60, 55].any()
 
 
-def test_absurd_numbers_are_drawn_as_far_as_they_can_be() -> None:
+def test_extreme_numbers_do_not_fail() -> None:
     picture = Image.new("RGB", (64, 64))
     found: list[dict[str, Any]] = [
         {"box": [-1e30, -1e30, 1e30, 1e30], "score": 2.0, "label": "x" * 1000},

@@ -1,4 +1,4 @@
-"""One file: whole, or as it was before."""
+"""Atomic writes: the whole new file, or the old one."""
 
 import os
 import stat
@@ -21,7 +21,7 @@ def test_content_folders_and_permissions(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("stage", ["write", "fsync", "replace"])
-def test_a_failure_leaves_the_old_file_and_nothing_else(
+def test_a_failure_leaves_only_the_old_file(
     stage: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "file"
@@ -56,20 +56,16 @@ def test_an_interruption_leaves_nothing(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize("name", ["", "..", "/"])
-def test_what_names_no_file_is_refused(name: str) -> None:
+def test_rejects_paths_without_a_name_and_folders(name: str, tmp_path: Path) -> None:
     with pytest.raises(IsADirectoryError, match="path must name a file, got"):
         atomic_write(name, b"")
-
-
-def test_a_folder_is_no_file(tmp_path: Path) -> None:
-    folder = tmp_path / "folder"
-    folder.mkdir()
+    (tmp_path / "folder").mkdir()
     with pytest.raises(OSError, match="cannot be written"):
-        atomic_write(folder, b"")
-    assert list(tmp_path.iterdir()) == [folder]
+        atomic_write(tmp_path / "folder", b"")
+    assert [path.name for path in tmp_path.iterdir()] == ["folder"]
 
 
-def test_a_link_stays_one(tmp_path: Path) -> None:
+def test_keeps_symbolic_links(tmp_path: Path) -> None:
     target, link = tmp_path / "disk" / "file", tmp_path / "file"
     target.parent.mkdir()
     for content in (b"the file is not there yet", b"now it is"):
@@ -80,8 +76,8 @@ def test_a_link_stays_one(tmp_path: Path) -> None:
         assert target.read_bytes() == content
 
 
-def test_what_is_no_file_is_written_to(tmp_path: Path) -> None:
-    """Keep /dev/null: as root, `--json /dev/null` would otherwise replace the device."""
+def test_writes_to_devices_and_pipes(tmp_path: Path) -> None:
+    """Otherwise `--json /dev/null` would replace the device if root runs it."""
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)

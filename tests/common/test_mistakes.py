@@ -1,4 +1,4 @@
-"""Messages of the commands about likely mistakes: what was wrong, and what to do."""
+"""Messages of the commands for likely mistakes."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ from lensbox.model.weights_file import SHIPPED_WEIGHTS
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return the commands' folder: some photographs without labels, a table, a detector in Python."""
+    """Change to a folder with photographs without labels, a table and a detector in Python."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "photos").mkdir()
     (tmp_path / "boxes.csv").write_text("file,x1,y1,x2,y2\n")

@@ -1,4 +1,4 @@
-"""Variables whose names begin with LENSBOX_ and which nothing reads."""
+"""Warnings of unknown variables LENSBOX_..."""
 
 import re
 import subprocess
@@ -28,19 +28,19 @@ _POD = {
         ("LENSBOX_PORT", "LENSBOX_API_KEY, LENSBOX_ONNXRUNTIME"),
     ],
 )
-def test_a_name_that_nothing_reads(name: str, hint: str) -> None:
+def test_hints_at_a_similar_name(name: str, hint: str) -> None:
     (message,) = unknown_variables({name: "x", "PATH": "/bin", "LENSBOX_RUNNER": "y"})
     assert message.startswith(f"the environment variable {name} has no effect (")
     assert hint in message
 
 
-def test_what_kubernetes_sets_is_no_mistake() -> None:
+def test_ignores_variables_of_kubernetes() -> None:
     assert not list(unknown_variables(_POD))
     outside = {name: value for name, value in _POD.items() if name.startswith("LENSBOX")}
     assert len(list(unknown_variables(outside))) == len(outside)
 
 
-def test_what_the_code_reads_is_known() -> None:
+def test_every_variable_that_the_code_reads_is_known() -> None:
     listed = subprocess.run(
         ["git", "ls-files", "*.py", "*.cpp", "*.h", ".ci/run"],
         cwd=REPOSITORY,
@@ -56,7 +56,7 @@ def test_what_the_code_reads_is_known() -> None:
     assert not list(unknown_variables(dict.fromkeys(found, "")))
 
 
-def test_the_page_lists_them() -> None:
+def test_the_docs_list_the_variables() -> None:
     page = (REPOSITORY / "docs" / "troubleshooting.md").read_text(encoding="utf-8")
     assert set(re.findall(r"^\| `(LENSBOX_\w+)` \|", page, re.MULTILINE)) == set(USED)
 

@@ -1,3 +1,5 @@
+"""Sample photographs: boxes, pixels, and errors of the command."""
+
 from pathlib import Path
 
 import numpy as np
@@ -8,18 +10,13 @@ from lensbox.common import samples as command
 from lensbox.common.samples import DRAWN_BOXES, FACE_FREE, face_free_photos, gray_portraits, save_photos
 
 
-def test_drawn_boxes_lie_in_the_portraits(tmp_path: Path) -> None:
+def test_portraits_have_boxes_and_gray_pixels(tmp_path: Path) -> None:
+    portraits = gray_portraits()
     for path in save_photos(tmp_path):
         with PIL.Image.open(path) as image:
             x1, y1, x2, y2 = DRAWN_BOXES[path.name]
             assert 0 <= x1 < x2 <= image.width
             assert 0 <= y1 < y2 <= image.height
-
-
-def test_gray_portraits_are_the_saved_ones(tmp_path: Path) -> None:
-    portraits = gray_portraits()
-    for path in save_photos(tmp_path):
-        with PIL.Image.open(path) as image:
             assert np.array_equal(portraits[path.name], np.array(image.convert("L")))
 
 
@@ -33,36 +30,29 @@ def test_face_free_photographs_are_photographs() -> None:
         assert pixels.std() > 10, name
 
 
-def test_packages_that_are_missing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(command, "find_spec", lambda name: None)
-    monkeypatch.setattr("sys.argv", ["samples", str(tmp_path / "photos")])
-    with pytest.raises(SystemExit) as ended:
-        command.main()
-    assert ended.value.code == 3
-    assert "come with matplotlib and skimage: pip install 'lensbox[demo]'" in capsys.readouterr().err
-    assert not (tmp_path / "photos").exists()
-
-
-def test_a_file_in_the_place_of_the_folder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "file").touch()
-    monkeypatch.setattr("sys.argv", ["samples", str(tmp_path / "file")])
-    with pytest.raises(SystemExit) as ended:
-        command.main()
-    assert ended.value.code == 2
-    assert "folder must be a folder, got the file" in capsys.readouterr().err
-
-
-def test_a_folder_that_cannot_be_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("folder", "has_packages", "code", "message"),
+    [
+        ("photos", False, 3, "come with matplotlib and skimage: pip install 'lensbox[demo]'"),
+        ("file", True, 2, "folder must be a folder, got the file"),
+        ("file/photos", True, 3, "/file/photos cannot be written: "),
+    ],
+)
+def test_errors(
+    folder: str,
+    has_packages: bool,
+    code: int,
+    message: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     (tmp_path / "file").touch()
-    monkeypatch.setattr("sys.argv", ["samples", str(tmp_path / "file" / "photos")])
+    if not has_packages:
+        monkeypatch.setattr(command, "find_spec", lambda name: None)
+    monkeypatch.setattr("sys.argv", ["samples", str(tmp_path / folder)])
     with pytest.raises(SystemExit) as ended:
         command.main()
-    assert ended.value.code == 3
-    said = capsys.readouterr().err
-    assert f"python -m lensbox.common.samples: {tmp_path / 'file' / 'photos'} cannot be written: " in said
+    assert ended.value.code == code
+    assert message in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]

@@ -1,4 +1,4 @@
-"""Tiles as users say them."""
+"""Specifications of tiles as text."""
 
 import pytest
 

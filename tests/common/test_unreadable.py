@@ -1,4 +1,4 @@
-"""Files and folders that their user may not read: each message says why."""
+"""Files and folders without read permission: messages of the commands."""
 
 import json
 import shutil
@@ -12,7 +12,7 @@ from unprivileged import unprivileged
 
 from lensbox.model.weights_file import SHIPPED_WEIGHTS
 
-# Runs commands, and prints the exit code and the messages of each.
+# Run commands, and print the exit code and the messages of each.
 _COMMANDS = """
 import contextlib, io, json, sys
 from lensbox.common.main import main
@@ -50,7 +50,7 @@ def run(program: str, *arguments: str) -> str:
 
 @pytest.fixture
 def places(tmp_path: Path, artifact_path: Path) -> dict[str, Path]:
-    """Files and a folder that nobody may read, and some that one may."""
+    """Files and a folder without read permission, and readable files."""
     photo, secret = tmp_path / "photo.jpg", tmp_path / "secret"
     Image.new("RGB", (64, 64)).save(photo)
     locked: dict[str, Path] = {
@@ -67,7 +67,7 @@ def places(tmp_path: Path, artifact_path: Path) -> dict[str, Path]:
     return {"photo": photo, "secret": secret, "good": artifact_path, **locked}
 
 
-def test_the_reason_is_said(places: dict[str, Path]) -> None:
+def test_messages_have_the_reason(places: dict[str, Path]) -> None:
     lines = [[word.format(**places) for word in line.split()] for line in _COMMAND_LINES]
     ends = json.loads(run(_COMMANDS, json.dumps(lines)))
     for line, (code, said), (expected, message) in zip(
@@ -78,7 +78,7 @@ def test_the_reason_is_said(places: dict[str, Path]) -> None:
         assert "Errno" not in said
 
 
-def test_the_other_files_go_on(places: dict[str, Path]) -> None:
+def test_processes_all_other_files(places: dict[str, Path]) -> None:
     names = [str(places[name]) for name in ("locked_photo", "photo", "secret")]
     program = "import sys; from lensbox.common.main import main; print(int(main(sys.argv[1:])))"
     printed = run(program, "detect", *names, "--artifact", str(places["good"]))

@@ -1,50 +1,210 @@
-"""The wrapped detectors of other libraries find what these libraries find: as files, in C++ and as a service.
+"""Wrapped detectors of other libraries give the libraries' own results: as files, in C++ and as a service.
 
 Each test needs the packages of the extra `detectors`, with a torchvision that fits the installed torch.
 """
 
+import copy
 import itertools
 import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy
 import pytest
 import torch
 from built_runner import built_runner, runner_onnxruntime
-from example_detectors import Example, make_example, own_answers, spots
 from serve_process import running_service
-from torch import Tensor
+from torch import Tensor, nn
 from torchvision_there import require_torchvision
 
 from lensbox.client import Client
 from lensbox.common.errors import ArtifactError
 from lensbox.export.pipeline import save_artifact
+from lensbox.export.verify.reference import comparison_canvases
 from lensbox.export.verify.runner import RunnerTrial
 from lensbox.export.verify.tolerances import tolerance_of
+from lensbox.model import Detector
 from lensbox.model.protocol_check import slots_of
 from lensbox.runtime import load_artifact
 from lensbox.runtime.detection_sets import Difference, Found
 
 pytestmark = [
     pytest.mark.exhaustive,
-    # of these libraries, and of torch about them
-    pytest.mark.filterwarnings("ignore"),
+    pytest.mark.filterwarnings("ignore"),  # the libraries warn, and torch warns about them
 ]
 IOU = 0.5
 CPU = tolerance_of("float32", "cpu", 0)
 ANY_BATCH = ["fcos", "retinanet", "ssdlite", "yolo11", "yolos"]
-FIXED_BATCH = ["rtdetr", "dfine"]  # len() of a tensor in their code makes a constant of the batch
+FIXED_BATCH = ["rtdetr", "dfine"]  # len() of a tensor makes the batch a constant
+
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+SIZE, CLASSES = 160, 5
+
+
+class Example(NamedTuple):
+    """A detector and its library's own answers.
+
+    own: takes float32 canvases [B, 3, h, w] from 0 to 1 and thresholds of score and IoU; returns boxes
+    [n, 4], scores [n] and labels [n] for each canvas. class_layers: compute the logits of classes. score: a
+    threshold above which fewer boxes lie than go to NMS.
+    """
+
+    detector: Detector
+    own: Callable[[Tensor, float, float], list[tuple[Tensor, Tensor, Tensor]]]
+    class_layers: Sequence[nn.Module] = ()
+    score: float = 0.3
+
+
+def make_example(name: str) -> Example:
+    """Return an example, whose scores differ clearly between pictures."""
+    for folder in ("detectors", "torchvision_detector"):
+        sys.path.insert(0, str(EXAMPLES / folder))
+    torch.manual_seed(0)
+    try:
+        example = _MAKERS[name](name)
+    finally:
+        del sys.path[:2]
+    if example.class_layers:
+        _spread_scores(example)
+    return example
+
+
+def spots(height: int, width: int) -> Tensor:
+    """Return three canvases of soft random spots, uint8 [3, 3, height, width]."""
+    coarse = torch.rand(3, 3, 12, 12, generator=torch.Generator().manual_seed(1))
+    return (255 * nn.functional.interpolate(coarse, (height, width), mode="bilinear")).round().byte()
+
+
+def own_answers(example: Example, canvases: Tensor, iou: float, slots: int) -> list[Found]:
+    """Return the library's detections, clipped to the canvas. canvases: uint8 [B, 3, h, w]."""
+    height, width = canvases.shape[2:]
+    limits = torch.tensor([width, height, width, height])
+    with torch.no_grad():
+        answers = example.own(canvases.float() / 255, example.score, iou)
+    return [
+        Found(boxes.clamp(min=0).minimum(limits), scores, labels.long(), 0 < len(scores) == slots, {})
+        for boxes, scores, labels in answers
+    ]
+
+
+def _spread_scores(example: Example) -> None:
+    """Calibrate batch norms, and give logits of classes a deviation of 1 about -2: no score is 0 or 1."""
+    detector: Any = example.detector
+    canvases = torch.cat([spots(SIZE, SIZE), comparison_canvases(detector, (), 1)[0]])
+    norms = [module for module in detector.modules() if isinstance(module, nn.BatchNorm2d)]
+    logits: dict[nn.Module, list[Tensor]] = {layer: [] for layer in example.class_layers}
+    with torch.no_grad():
+        for norm in norms:
+            norm.train().momentum = None  # the mean of all batches
+            norm.reset_running_stats()
+        detector.detect(canvases, 0.0, 0.5)
+        for norm in norms:
+            norm.eval()
+        hooks = [
+            layer.register_forward_hook(lambda layer, inputs, output: logits[layer].append(output.flatten()))
+            for layer in example.class_layers
+        ]
+        detector.detect(canvases, 0.0, 0.5)
+        for layer, outputs in logits.items():
+            mean, factor = torch.cat(outputs).mean(), 1 / torch.cat(outputs).std()
+            layer.weight *= factor  # type: ignore[operator]
+            layer.bias.copy_((layer.bias - mean) * factor - 2)  # type: ignore[operator]
+    for hook in hooks:
+        hook.remove()
+
+
+def _torchvision(name: str) -> Example:
+    from fcos import Dense  # type: ignore[import-not-found]
+    from torchvision.models import detection
+
+    make = getattr(detection, f"{name}_resnet50_fpn")
+    options = {"num_classes": CLASSES, "min_size": SIZE, "max_size": SIZE}
+    network = make(weights=None, weights_backbone=None, **options).eval()
+    decode = network.box_coder.decode if name == "fcos" else network.box_coder.decode_single
+    layer = network.head.classification_head.cls_logits
+    detector = Dense(network, decode, SIZE, CLASSES)
+    return Example(detector, _torchvision_answers(network), [layer], 0.3 if name == "fcos" else 0.6)
+
+
+def _torchvision_answers(network: Any, labels: Sequence[int] = range(CLASSES)) -> Any:
+    """labels: the network's numbers of the detector's classes; others are left out."""
+
+    def own(images: Tensor, score: float, iou: float) -> list[tuple[Tensor, Tensor, Tensor]]:
+        network.score_thresh, network.nms_thresh = score, iou
+        answers = []
+        for found in network(list(images)):
+            known = [int(label) in labels for label in found["labels"]]
+            numbers = torch.tensor([labels.index(int(label)) for label in found["labels"][known]])
+            answers.append((found["boxes"][known], found["scores"][known], numbers))
+        return answers
+
+    return own
+
+
+def _ssdlite(name: str) -> Example:
+    from ssdlite import CATEGORIES, SsdLite, make_network  # type: ignore[import-not-found]
+
+    network = make_network()
+    detector = SsdLite(network, CATEGORIES)
+    return Example(detector, _torchvision_answers(network, detector.named.tolist()), score=0.5)
+
+
+def _ultralytics(name: str) -> Example:
+    from ultralytics.utils.nms import non_max_suppression  # type: ignore[import-not-found]
+    from yolo11 import yolo11  # type: ignore[import-not-found]
+
+    detector = yolo11(size=SIZE, variant=f"{name}n.yaml")
+    layers = [branch[-1] for branch in detector.network.model[-1].cv3]
+
+    def own(images: Tensor, score: float, iou: float) -> list[tuple[Tensor, Tensor, Tensor]]:
+        network = copy.deepcopy(detector.network)
+        network.model[-1].export = network.model[-1].dynamic = False
+        found = non_max_suppression(network(images), score, iou, max_det=300, max_time_img=600)
+        return [(one[:, :4], one[:, 4], one[:, 5]) for one in found]
+
+    return Example(detector, own, layers)
+
+
+def _transformers(name: str) -> Example:
+    import detr  # type: ignore[import-not-found]
+    from transformers import RTDetrImageProcessor, YolosImageProcessor  # type: ignore[import-not-found]
+
+    detector = getattr(detr, name)(size=SIZE, classes=CLASSES)
+    processor = YolosImageProcessor() if name == "yolos" else RTDetrImageProcessor()
+    layers = [detector.network.class_labels_classifier.layers[-1]] if name == "yolos" else []
+
+    def own(images: Tensor, score: float, iou: float) -> list[tuple[Tensor, Tensor, Tensor]]:
+        sizes = [images.shape[2:]] * len(images)
+        found = processor.post_process_object_detection(detector.network(images), score, sizes)
+        return [(one["boxes"], one["scores"], one["labels"]) for one in found]
+
+    return Example(detector, own, layers)
+
+
+_MAKERS: dict[str, Callable[[str], Example]] = {
+    "fcos": _torchvision,
+    "retinanet": _torchvision,
+    "ssdlite": _ssdlite,
+    "yolo11": _ultralytics,
+    "yolov8": _ultralytics,
+    "yolo12": _ultralytics,
+    "rtdetr": _transformers,
+    "dfine": _transformers,
+    "yolos": _transformers,
+}
 
 
 def needed(name: str) -> str | None:
-    """Return the package, beside torchvision, that a detector comes from."""
+    """Return the package of a detector, if it is not torchvision."""
     if name in ("rtdetr", "dfine", "yolos"):
         return "transformers"
     return "ultralytics" if name.startswith("yolo") else None
 
 
 def example_of(name: str, monkeypatch: pytest.MonkeyPatch) -> tuple[Example, Tensor, list[Found]]:
-    """Return an example, canvases uint8 [3, 3, h, w] and what the library finds in each of them."""
+    """Return an example, canvases uint8 [3, 3, h, w] and the library's detections in each of them."""
     require_torchvision()
     if package := needed(name):
         pytest.importorskip(package)
@@ -68,7 +228,7 @@ def assert_alike(expected: list[Found], actual: list[Found], score: float) -> No
 
 
 def found_by(path: Path, canvases: Tensor, score: float, slots: int) -> list[Found]:
-    """Return what a file finds in Python."""
+    """Return the detections of a file in Python."""
     artifact = load_artifact(path)
     assert artifact.self_test().passed
     return [
@@ -86,7 +246,7 @@ def found_by(path: Path, canvases: Tensor, score: float, slots: int) -> list[Fou
         ("rtdetr", "aoti"),
     ],
 )
-def test_files_find_what_the_library_finds(
+def test_files_give_the_library_s_results(
     name: str, kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     example, canvases, expected = example_of(name, monkeypatch)
@@ -106,12 +266,12 @@ def test_files_find_what_the_library_finds(
     ("name", "kind", "batches", "message"),
     [
         ("rtdetr", "onnx", (), "batches of one size: --batch 1"),
-        ("rtdetr", "onnx", (1,), "fails its self-test"),  # onnxruntime's scores stray
+        ("rtdetr", "onnx", (1,), "fails its self-test"),  # onnxruntime's scores differ
         ("dfine", "onnx", (1,), "ONNX has no translation"),
         ("dfine", "aoti", (1,), "AOTInductor cannot compile"),
     ],
 )
-def test_says_what_cannot_be_exported(
+def test_rejects_exports_that_fail(
     name: str,
     kind: str,
     batches: tuple[int, ...],
@@ -124,7 +284,7 @@ def test_says_what_cannot_be_exported(
         save_artifact(example.detector, tmp_path / "detector", kind=kind, batches=batches)
 
 
-def test_the_service_finds_what_ultralytics_finds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_service_gives_ultralytics_results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     example, canvases, expected = example_of("yolo11", monkeypatch)
     path = tmp_path / "detector.pt"
     classes = list(save_artifact(example.detector, path).classes)

@@ -1,4 +1,4 @@
-"""A client whose requests go to a function of the test."""
+"""A client whose requests go to a function in the test."""
 
 from collections.abc import Callable
 from typing import Any
@@ -16,7 +16,7 @@ def faked(answer: Answer, **options: Any) -> Client:
 
 
 def in_turn(*answers: httpx.Response | Exception) -> tuple[Answer, list[httpx.Request]]:
-    """Gives each answer once, and the requests that came."""
+    """Return a function that gives each answer once, and the list of its requests."""
     remaining, requests = iter(answers), []
 
     def answer(request: httpx.Request) -> httpx.Response:

@@ -1,4 +1,4 @@
-"""A process that keeps the memory that it frees."""
+"""`keep_freed_memory`: page faults of a process that frees and allocates large blocks."""
 
 import os
 import platform
@@ -9,7 +9,7 @@ import pytest
 
 from lensbox.common import machine
 
-# Blocks of 16 MiB, written and freed: how many pages the system had to give.
+# Write and free blocks of 16 MiB; print the number of page faults.
 _PAGES = f"""
 import importlib.util, resource, sys
 specification = importlib.util.spec_from_file_location("freed_memory", {str(machine.__file__)!r})
@@ -37,12 +37,12 @@ def _run(argument: str, tunables: str | None = None) -> list[str]:
 pytestmark = pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="mallopt is glibc's")
 
 
-def test_pages_are_given_once() -> None:
+def test_pages_are_faulted_in_once() -> None:
     (before,) = _run("leave")
     kept, after = _run("keep")
     assert kept == "True"
     assert int(after) < 0.2 * int(before)
 
 
-def test_what_a_person_tuned_stays() -> None:
+def test_keeps_the_user_s_tunables() -> None:
     assert _run("keep", "glibc.malloc.trim_threshold=1000000")[0] == "False"
