@@ -30,7 +30,7 @@ class Completed:
 
 
 def save_script(module: nn.Module, path: Path, **options: Any) -> Path:
-    """Compile, save and seal a module; the options are those of torch.jit.save."""
+    """Compile, save and seal a module; torch.jit.save takes the options."""
     with quiet_torchscript():
         torch.jit.save(torch.jit.script(module), path, **options)
     seal(path)

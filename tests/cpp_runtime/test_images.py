@@ -7,7 +7,6 @@ import os
 import subprocess
 import zlib
 from collections.abc import Callable
-from math import ceil
 from pathlib import Path
 
 import numpy as np
@@ -42,23 +41,6 @@ def read(tmp_path: Path) -> Read:
 def read_well(outcome: PhotoPixels | str) -> PhotoPixels:
     assert isinstance(outcome, PhotoPixels), outcome
     return outcome
-
-
-def reduction(side: int, oversampling: int) -> int:
-    """The rule of docs/artifact.md for a square photograph and CANVAS."""
-    least = oversampling * min(CANVAS.width, CANVAS.height)
-    return max((divisor for divisor in (2, 4, 8) if ceil(side / divisor) >= least), default=1)
-
-
-def test_the_scale_changes_where_the_oversampled_canvas_fits_no_more(read: Read) -> None:
-    for oversampling in (1, 2, 3):
-        # ceil(side / r) is enough from r * need - (r - 1) on.
-        edges = [divisor * oversampling * 32 for divisor in (2, 4, 8)]
-        sides = sorted({edge - step for edge in edges for step in (0, 1, 2, 3, 4, 7, 8, 9)})
-        files = [flat_jpeg(side, side, 1) for side in sides]
-        for side, outcome in zip(sides, read(files, CANVAS, oversampling), strict=True):
-            reduced = ceil(side / reduction(side, oversampling))
-            assert read_well(outcome).pixels.shape == (reduced, reduced, 1), side
 
 
 def test_a_reduced_size_lifts_no_limit(read: Read) -> None:

@@ -1,4 +1,4 @@
-"""The C++ library as others use it: installed, and found by the programs of `examples/cpp` with CMake."""
+"""The installed C++ library, used by the programs of `examples/cpp` through CMake."""
 
 import json
 import os
@@ -65,7 +65,7 @@ def test_a_program_finds_what_the_runner_finds(
         assert [score, *box] == pytest.approx([detection["score"], *detection["box"]], rel=1e-4)
 
 
-def test_a_program_ends_with_the_code_of_the_error(examples: Path, artifact: Path, tmp_path: Path) -> None:
+def test_a_program_exits_with_the_code_of_the_error(examples: Path, artifact: Path, tmp_path: Path) -> None:
     damaged = tmp_path / "damaged.pt"
     damaged.write_bytes(artifact.read_bytes()[:-100])
     result = run(examples / "find_objects", damaged, "photo.png")
@@ -150,7 +150,7 @@ def test_the_installed_program_finds_the_op_library(installed: Path, artifact: P
     assert report["passed"]
 
 
-def test_cmake_finds_both_halves_of_this_version_alone(installed: Path, tmp_path: Path) -> None:
+def test_cmake_finds_both_halves_of_this_version_only(installed: Path, tmp_path: Path) -> None:
     def find(wanted: str) -> "subprocess.CompletedProcess[bytes]":
         (tmp_path / "CMakeLists.txt").write_text(
             "cmake_minimum_required(VERSION 3.24)\nproject(wants_it LANGUAGES CXX)\n"
@@ -165,7 +165,7 @@ def test_cmake_finds_both_halves_of_this_version_alone(installed: Path, tmp_path
         assert f'compatible with requested version "{version}"' in " ".join(result.stderr.decode().split())
 
 
-def test_the_library_shows_nothing_but_its_interface(installed: Path) -> None:
+def test_exports_only_the_interface(installed: Path) -> None:
     library = installed / "lib" / "liblensbox_runtime.so"
     shown = [
         line.split(maxsplit=2)[2]
@@ -176,16 +176,7 @@ def test_the_library_shows_nothing_but_its_interface(installed: Path) -> None:
     assert [symbol for symbol in shown if not own.match(symbol)] == []
 
 
-def test_programs_ask_for_the_library_of_their_interface(installed: Path) -> None:
-    """A minor version may change the interface while the major version is 0."""
-    version = output(installed / "bin" / "lensbox_runner", "--version").split()[1]
-    major, minor, _ = version.split(".")
-    interface = f"0.{minor}" if major == "0" else major
-    library = installed / "lib" / "liblensbox_runtime.so"
-    assert f"[liblensbox_runtime.so.{interface}]" in output("readelf", "--dynamic", library)
-
-
-def test_a_project_may_contain_it(tmp_path: Path) -> None:
+def test_builds_as_a_subdirectory_of_a_project(tmp_path: Path) -> None:
     (tmp_path / "CMakeLists.txt").write_text(
         "cmake_minimum_required(VERSION 3.24)\nproject(contains_it LANGUAGES CXX)\n"
         f"add_subdirectory({REPOSITORY / 'cpp_runtime'} lensbox)\n"

@@ -1,15 +1,11 @@
 """Signatures: the program runs what the owner of the key signed, and looks at nothing else."""
 
-import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
 from cpp_runtime.running import Run
 from damaged_files import with_bit_flipped
 from signing_keys import BAD_PUBLIC_KEYS, BAD_SIGNATURES, signature_of, write_signed
-
-from lensbox.artifact.seal import seal_of
 
 
 @pytest.mark.parametrize("command", ["info", "selftest"])
@@ -55,20 +51,3 @@ def test_refuses_a_signed_file_that_was_damaged(run: Run, artifact: Path, tmp_pa
     result = run("info", "--artifact", path, "--public-key", key)
     assert (result.code, result.stdout) == (3, "")
     assert "its SHA-256 does not match its seal" in result.stderr
-
-
-@pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl is not installed")
-def test_openssl_signs_and_checks(run: Run, artifact: Path, tmp_path: Path) -> None:
-    def openssl(*arguments: str | Path) -> None:
-        subprocess.run(["openssl", *arguments], check=True, capture_output=True)
-
-    data = artifact.read_bytes()
-    path, key = write_signed(tmp_path, data, None)
-    signature, secret = tmp_path / "signed.pt.sig", tmp_path / "secret.pem"
-    openssl("genpkey", "-algorithm", "ed25519", "-out", secret)
-    openssl("pkey", "-in", secret, "-pubout", "-out", key)
-    digits = tmp_path / "seal"
-    digits.write_bytes(seal_of(data))
-    openssl("pkeyutl", "-sign", "-inkey", secret, "-rawin", "-in", digits, "-out", signature)
-    result = run("selftest", "--artifact", path, "--public-key", key)
-    assert result.code == 0, result.stderr

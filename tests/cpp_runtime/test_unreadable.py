@@ -5,43 +5,31 @@ import shutil
 import subprocess
 from pathlib import Path
 
-import pytest
+from cpp_runtime.conftest import OPS_LIBRARY
 from PIL import Image
 from unprivileged import unprivileged
 
-from lensbox.ops import library_path
 
+def test_names_files_without_read_permission(runner: Path, artifact: Path, tmp_path: Path) -> None:
+    locked = tmp_path / "locked"
+    locked.mkdir()
+    for folder in (tmp_path, locked):
+        Image.new("L", (64, 64)).save(folder / "secret.png")
+        shutil.copy(artifact, folder / "secret.pt")
+        for path in folder.glob("secret.*"):
+            path.chmod(0)
+    locked.chmod(0)
 
-@pytest.fixture
-def locked(tmp_path: Path) -> Path:
-    """A folder that nobody may enter, with a photograph."""
-    folder = tmp_path / "locked"
-    folder.mkdir()
-    Image.new("L", (64, 64)).save(folder / "photo.png")
-    folder.chmod(0)
-    return folder
+    def run(*arguments: str | Path) -> "subprocess.CompletedProcess[str]":
+        command = unprivileged(runner, *arguments, "--ops", OPS_LIBRARY)
+        return subprocess.run(command, capture_output=True, text=True, check=False)
 
-
-def run(runner: Path, *arguments: str | Path) -> "subprocess.CompletedProcess[str]":
-    command = unprivileged(runner, *arguments, "--ops", library_path())
-    return subprocess.run(command, capture_output=True, text=True, check=False)
-
-
-def test_photographs(runner: Path, artifact: Path, locked: Path, tmp_path: Path) -> None:
-    secret = tmp_path / "secret.png"
-    Image.new("L", (64, 64)).save(secret)
-    secret.chmod(0)
-    paths = [secret, locked / "photo.png"]
-    ran = run(runner, "detect", "--artifact", artifact, "--image", *paths)
-    assert ran.returncode == 4
-    errors = [image["error"] for image in json.loads(ran.stdout)["images"]]
+    paths = [tmp_path / "secret.png", locked / "secret.png"]
+    done = run("detect", "--artifact", artifact, "--image", *paths)
+    assert done.returncode == 4
+    errors = [image["error"] for image in json.loads(done.stdout)["images"]]
     assert errors == [f"image {path}: cannot be read: Permission denied" for path in paths]
-
-
-def test_an_artifact(runner: Path, artifact: Path, locked: Path, tmp_path: Path) -> None:
-    secret = Path(shutil.copy(artifact, tmp_path / "secret.pt"))
-    secret.chmod(0)
-    for path in (secret, locked / "detector.pt"):
-        ran = run(runner, "selftest", "--artifact", path)
-        assert ran.returncode == 3
-        assert f"artifact {path}: cannot be read: Permission denied" in ran.stderr
+    for path in (tmp_path / "secret.pt", locked / "secret.pt"):
+        done = run("selftest", "--artifact", path)
+        assert done.returncode == 3
+        assert f"artifact {path}: cannot be read: Permission denied" in done.stderr

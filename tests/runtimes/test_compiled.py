@@ -36,7 +36,7 @@ from lensbox.runtime import load_artifact
         (no_machine_code, 3, "cannot be loaded on cpu"),
     ],
 )
-def test_the_runner_refuses_what_does_not_fit(
+def test_the_runner_refuses_a_package_for_another_machine(
     package_path: Path,
     tmp_path: Path,
     change: Change,

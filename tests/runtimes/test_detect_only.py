@@ -1,4 +1,4 @@
-"""Files that compute `detect` alone, in C++: what the TorchScript file of the same detector finds."""
+"""AOTInductor and ONNX files in C++ give the answers of the TorchScript file of the same detector."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Labels and further outputs of other people's detectors: Python and the C++ runner answer alike.
+"""Labels and extras: Python and the C++ runner give the same answers.
 
 Classes on a wide canvas in colour, key points and numbers on a gray one; `tests/export/test_custom_op.py`
 does the same for an op of its own.
@@ -79,7 +79,7 @@ def numbers(value: Any) -> np.ndarray[Any, Any]:
 
 
 def assert_equal(found: list[Values], expected: list[Values]) -> None:
-    """The same, of float32 numbers that the one prints in short and the other in full."""
+    """Assert that detections are equal as float32; the runner prints numbers in their shortest form."""
     assert [list(detection) for detection in found] == [list(detection) for detection in expected]
     for one, other in zip(found, expected, strict=True):
         assert one.get("label") == other.get("label")
@@ -131,7 +131,7 @@ def test_a_gpu_finds_the_same(
 
 
 def assert_has_all(found: list[Values], expected: list[Values], clear: float) -> None:
-    """Whatever is expected with a score of at least `clear` is found, nearly so, in whatever order."""
+    """Assert that each expected detection with a score of at least `clear` is found, in any order."""
     for wanted in expected:
         if wanted["score"] < clear:
             continue

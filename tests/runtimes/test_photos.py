@@ -91,7 +91,7 @@ def test_png_of_every_kind(canvas: Canvas, tmp_path: Path) -> None:
     assert compare(oriented(corpus), tmp_path / "2", canvas) == {}
 
 
-def test_broken_and_odd_exif_data(tmp_path: Path) -> None:
+def test_broken_and_unusual_exif_data(tmp_path: Path) -> None:
     picture = noise("RGB", 301, 123)
     jpeg, png = encoded(picture, "JPEG"), encoded(picture, "PNG")
     files = {}
