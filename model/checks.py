@@ -6,26 +6,19 @@ from torch.jit import is_scripting  # type: ignore[attr-defined]  # (not in its 
 
 
 def dtype_name(tensor: Tensor) -> str:
-    """Return 'uint8' for torch.uint8 and so on: TorchScript prints a dtype as a bare number."""
-    dtype = tensor.dtype
-    name = "a dtype that images never have"
-    if dtype == torch.uint8:
-        name = "uint8"
-    elif dtype == torch.float32:
-        name = "float32"
-    elif dtype == torch.float64:
-        name = "float64"
-    elif dtype == torch.float16:
-        name = "float16"
-    elif dtype == torch.bfloat16:
-        name = "bfloat16"
-    elif dtype == torch.int64:
-        name = "int64"
-    elif dtype == torch.int32:
-        name = "int32"
-    elif dtype == torch.bool:
-        name = "bool"
-    return name
+    """Return 'float32' for torch.float32 and so on: TorchScript prints a dtype as a number."""
+    for dtype, name in (
+        (torch.float32, "float32"),
+        (torch.float64, "float64"),
+        (torch.float16, "float16"),
+        (torch.bfloat16, "bfloat16"),
+        (torch.int64, "int64"),
+        (torch.int32, "int32"),
+        (torch.bool, "bool"),
+    ):
+        if tensor.dtype == dtype:
+            return name
+    return "another dtype"
 
 
 def check_threshold(name: str, value: float) -> None:

@@ -1,4 +1,4 @@
-"""The detector: shapes, numbers, limits of cost, and the methods that all runtimes share."""
+"""The face detector: shapes, results, cost, and scripted methods."""
 
 import copy
 
@@ -15,7 +15,7 @@ ANCHORS = 5440
 
 
 def detection_threshold(detector: FaceDetector, canvases: Tensor, count: int) -> float:
-    """A score that `count` anchors of the first canvas exceed."""
+    """Return a score that `count` anchors of the first canvas exceed."""
     scores = detector(canvases)[1][0].detach().sigmoid().sort(descending=True).values
     return float(scores[count - 1 : count + 1].mean())
 
@@ -36,7 +36,7 @@ def test_cost_stays_within_its_bounds(name: str, macs: int, parameters: tuple[in
 
 
 @pytest.mark.parametrize(("x", "y"), [(48, 48), (48, 200), (200, 48), (150, 130)])
-def test_anchors_lie_where_the_picture_makes_a_difference(detector: FaceDetector, x: int, y: int) -> None:
+def test_anchors_see_the_picture_at_their_position(detector: FaceDetector, x: int, y: int) -> None:
     images = torch.full((2, 1, 256, 256), 114, dtype=torch.uint8)
     images[1, :, y - 6 : y + 6, x - 6 : x + 6] = 255
     logits = detector(images)[1]
@@ -122,25 +122,31 @@ def test_scripted_methods_equal_the_eager_ones(detector: FaceDetector, canvases:
         assert torch.equal(scripted.restore(boxes, geometry), detector.restore(boxes, geometry))
         assert torch.equal(scripted.loss(boxes[0], boxes[1]), detector.loss(boxes[0], boxes[1]))
         assert torch.equal(scripted.anchor_centers, detector.anchor_centers)
+        for module in (scripted, detector):
+            with pytest.raises(Exception, match="images must be uint8, got bfloat16"):
+                module.detect(canvases.bfloat16(), 0.5, 0.5)
+    assert not [name for name in detector.state_dict() if "anchor" in name]
 
 
 @pytest.mark.parametrize("shape", [(1, 256, 256), (1, 3, 256, 256), (2, 1, 256, 255), (1, 1, 512, 512)])
-def test_forward_refuses_other_shapes(detector: FaceDetector, shape: tuple[int, ...]) -> None:
+def test_forward_rejects_other_shapes(detector: FaceDetector, shape: tuple[int, ...]) -> None:
     with pytest.raises(ValueError, match=r"images must have the shape \[B, 1, 256, 256\], got .*\d"):
         detector(torch.zeros(shape))
 
 
-def test_detect_refuses_what_preprocess_never_makes(detector: FaceDetector, canvases: Tensor) -> None:
-    with pytest.raises(ValueError, match="images must be uint8, got float32"):
-        detector.detect(canvases.float(), 0.5, 0.5)
-    with pytest.raises(ValueError, match=r"score_threshold must be between 0 and 1, got 1\.5"):
-        detector.detect(canvases, 1.5, 0.5)
-    with pytest.raises(ValueError, match="iou_threshold must be between 0 and 1, got nan"):
-        detector.detect(canvases, 0.5, float("nan"))
-
-
-def test_state_holds_weights_alone(detector: FaceDetector) -> None:
-    assert not [name for name in detector.state_dict() if "anchor" in name]
+@pytest.mark.parametrize(
+    ("dtype", "thresholds", "message"),
+    [
+        (torch.float32, (0.5, 0.5), "images must be uint8, got float32"),
+        (torch.uint8, (1.5, 0.5), r"score_threshold must be between 0 and 1, got 1\.5"),
+        (torch.uint8, (0.5, float("nan")), "iou_threshold must be between 0 and 1, got nan"),
+    ],
+)
+def test_detect_rejects_bad_arguments(
+    detector: FaceDetector, dtype: torch.dtype, thresholds: tuple[float, float], message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        detector.detect(torch.zeros(1, 1, 256, 256, dtype=dtype), *thresholds)
 
 
 @pytest.mark.gpu

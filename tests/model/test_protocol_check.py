@@ -1,4 +1,4 @@
-"""`missing` names each fault of a detector with the line to add."""
+"""`missing`: faults of detectors, with the line to add."""
 
 from collections.abc import Callable
 from typing import Any
@@ -15,7 +15,7 @@ LABELLED = DetectorSpec(8, 8, classes=("cat", "dog"), points={"tail": (2,)}, val
 
 
 def answer(batch: int) -> dict[str, Tensor]:
-    """Return an answer that follows the protocol of LABELLED."""
+    """Return a result of `detect` that follows LABELLED."""
     return {
         "boxes": torch.tensor([[1.0, 2, 3, 4], [0, 0, 0, 0], [0, 0, 0, 0]]).expand(batch, 3, 4),
         "scores": torch.tensor([0.7, 0.6, float("nan")]).expand(batch, 3),
@@ -27,7 +27,7 @@ def answer(batch: int) -> dict[str, Tensor]:
 
 
 class Returning(nn.Module):
-    """Detects what `change` makes of a good answer."""
+    """Return a good result, changed by `change`."""
 
     def __init__(self, change: Change, specification: DetectorSpec = LABELLED) -> None:
         super().__init__()
@@ -41,14 +41,14 @@ class Returning(nn.Module):
 @pytest.mark.parametrize(
     "detector", [Brightest(), RedAndBlue(), Landmarks(), FaceDetector(), Returning(lambda found: found)]
 )
-def test_nothing_is_missing(detector: nn.Module) -> None:
+def test_good_detectors_have_no_faults(detector: nn.Module) -> None:
     detector.train()
     assert missing(detector) == []
     assert detector.training
 
 
 class Bare(Brightest):
-    """Has no specification."""
+    """A detector without a specification."""
 
     def __init__(self, **members: Any) -> None:
         nn.Module.__init__(self)
@@ -90,7 +90,7 @@ def test_names_missing_and_wrong_members(detector: object, messages: list[str]) 
 
 
 class Failing(Brightest):
-    """Fails at a threshold."""
+    """A detector that fails at a threshold."""
 
     def __init__(self, threshold: float) -> None:
         super().__init__()
@@ -172,13 +172,13 @@ def with_output(name: str, make: Callable[[Tensor], Any]) -> Change:
         (with_output("weight", lambda weight: weight / 0), "weight must be finite, got NaN or infinity"),
     ],
 )
-def test_wrong_answers_are_named(change: Change, message: str) -> None:
+def test_names_the_fault_of_a_result(change: Change, message: str) -> None:
     faults = missing(Returning(change))
     assert faults
     assert faults[0].startswith(message)
 
 
-def test_a_tuple_has_three_and_labels_need_classes() -> None:
+def test_a_tuple_has_three_tensors_and_labels_need_classes() -> None:
     plain = DetectorSpec(8, 8)
     three = ("boxes", "scores", "counts")
     good = Returning(lambda found: {name: found[name] for name in three}, plain)
@@ -202,7 +202,7 @@ class WithMethods(Brightest):
         return (predictions - targets).abs().sum(dim=-1)
 
 
-def test_methods_of_its_own_are_tried() -> None:
+def test_checks_the_detector_s_own_methods() -> None:
     assert missing(WithMethods()) == [
         "preprocess must return canvases uint8 [2, 1, 64, 64], geometry float32 [2, 6], "
         "got float32 [2, 1, 64, 64], float32 [2, 6]",
@@ -211,7 +211,7 @@ def test_methods_of_its_own_are_tried() -> None:
     ]
 
 
-def test_reports_all_problems_of_an_answer_at_once() -> None:
+def test_reports_all_faults_of_a_result() -> None:
     def change(found: dict[str, Tensor]) -> dict[str, Tensor]:
         found = {name: value for name, value in found.items() if name not in ("labels", "scores")}
         return {**found, "boxes": found["boxes"].double(), "masks": found["weight"]}

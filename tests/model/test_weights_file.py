@@ -1,4 +1,4 @@
-"""Weights files: what is saved comes back, and what does not fit is refused."""
+"""Weights files: round trip, metadata, hash, and errors."""
 
 import json
 import math
@@ -56,35 +56,32 @@ def test_recommended_threshold(
     assert recommended_threshold(tmp_path / "w.safetensors") == expected
 
 
-def test_the_shipped_weights_recommend_what_their_evaluation_found() -> None:
+def test_the_shipped_weights_have_the_threshold_of_their_evaluation() -> None:
     figures = json.loads(read_metadata()["figures"])
     assert recommended_threshold() == pytest.approx(figures["recommended_threshold"], abs=0.005)
 
 
-def test_channels_last_weights_are_saved_too(detector: FaceDetector, tmp_path: Path) -> None:
-    moved = FaceDetector(detector.config).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    save_detector(moved, tmp_path / "w.safetensors")
-    assert weights_sha256(load_detector(tmp_path / "w.safetensors")) == weights_sha256(moved)
-
-
-def test_hash_depends_on_every_weight(detector: FaceDetector) -> None:
-    other = FaceDetector(detector.config)
+def test_the_hash_depends_on_every_weight_but_not_on_the_memory_format(
+    detector: FaceDetector, tmp_path: Path
+) -> None:
+    other = FaceDetector(detector.config).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     other.load_state_dict(detector.state_dict())
-    assert weights_sha256(other) == weights_sha256(detector)
+    save_detector(other, tmp_path / "w.safetensors")
+    assert weights_sha256(load_detector(tmp_path / "w.safetensors")) == weights_sha256(detector)
     assert other.head32.prediction.bias is not None
     with torch.no_grad():
         other.head32.prediction.bias[4] += 1e-6
     assert weights_sha256(other) != weights_sha256(detector)
 
 
-def test_reserved_metadata_key_is_refused(detector: FaceDetector, tmp_path: Path) -> None:
+def test_rejects_the_reserved_metadata_key(detector: FaceDetector, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="must not use the key 'config'"):
         save_detector(detector, tmp_path / "w.safetensors", {"config": "mine"})
     assert not list(tmp_path.iterdir())
 
 
 class Masked(nn.Module):
-    """Mask as attention does: masked positions get -inf before the softmax."""
+    """A module with an attention mask: -inf before the softmax."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -99,7 +96,7 @@ class Masked(nn.Module):
 def test_masks_may_be_infinite_and_weights_not() -> None:
     module = Masked()
     assert non_finite_weights(module) is None
-    assert len(weights_sha256(module)) == 64  # extra state is no weight
+    assert len(weights_sha256(module)) == 64  # extra state is ignored
     for wrong in (math.nan, math.inf):
         module.mask[0, 0] = wrong
         assert "got 1 of 9 values NaN or infinite in mask" in str(non_finite_weights(module))

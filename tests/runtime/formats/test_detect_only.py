@@ -3,13 +3,10 @@
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import PIL.Image
 import pytest
 import torch
-from picture_files import encoded
 from torch import Tensor
 
-from lensbox.common.errors import InputError
 from lensbox.export.verify.pictures import draw_faces
 from lensbox.runtime import Artifact, Detections, load_artifact
 
@@ -42,10 +39,6 @@ def picture(seed: int) -> Tensor:
     return draw_faces(seed).repeat_interleave(5, dim=1).repeat_interleave(5, dim=2)
 
 
-def picture_file(seed: int) -> bytes:
-    return encoded(PIL.Image.fromarray(picture(seed).permute(1, 2, 0).numpy()), quality=95)
-
-
 class TestTheSameInterface:
     def test_self_test(self, path: Path, tmp_path: Path) -> None:
         renamed = tmp_path / "detector.pt"  # the content decides, not the name
@@ -64,17 +57,6 @@ class TestTheSameInterface:
         alone = script.detect_image(photographs[0], LOW)
         assert len(alone.scores) > 0
         assert_same(artifact.detect_image(photographs[0], LOW), alone)
-
-    def test_files_and_photos(self, artifact: Artifact, script: Artifact) -> None:
-        files = [picture_file(0), b"no picture", picture_file(1)]
-        found = list(artifact.detect_files(files, batch_size=2, threads=1, score_threshold=LOW))
-        assert isinstance(found[1], InputError)
-        for index in (0, 2):
-            one, other = found[index], script.detect_image(script.read_photo(files[index]), LOW)
-            assert isinstance(one, Detections)
-            assert len(other.scores) > 0
-            assert_same(one, other)
-            assert_same(artifact.detect_image(artifact.read_photo(files[index]), LOW), other)
 
     @pytest.mark.parametrize("batch", [1, 2, 3, 40])
     def test_canvases_and_capture(self, artifact: Artifact, script: Artifact, batch: int) -> None:

@@ -1,4 +1,4 @@
-"""Artifacts that are ONNX files: their runtimes, and which files are refused."""
+"""ONNX files: threads, device, and errors of changed files."""
 
 import sys
 from pathlib import Path
@@ -24,7 +24,7 @@ def test_another_device(onnx_path: Path) -> None:
 
 class TestDamagedFiles:
     @pytest.mark.parametrize(("change", "message", "_"), REFUSED)
-    def test_what_does_not_fit(
+    def test_rejects_changed_models(
         self, onnx_path: Path, tmp_path: Path, change: Change, message: str, _: str
     ) -> None:
         path = tmp_path / "changed.onnx"

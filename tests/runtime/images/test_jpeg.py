@@ -115,23 +115,16 @@ def test_rejects_lossless_and_arithmetic_coding(frame: int) -> None:
 
 def _stated(width: int, height: int, canvas_width: int, canvas_height: int, oversampling: int) -> int:
     """Return the scale by the words of docs/artifact.md."""
-    if oversampling == 0:
-        return 1
-    scale = min(canvas_width / width, canvas_height / height)
     if canvas_width * height <= canvas_height * width:
         needed = canvas_width, max(1, math.floor(height * canvas_width / width + 0.5))
     else:
         needed = max(1, math.floor(width * canvas_height / height + 0.5)), canvas_height
-    assert max(abs(needed[0] - width * scale), abs(needed[1] - height * scale)) <= 1
-    return max(
-        r
-        for r in (1, 2, 4, 8)
-        if r == 1
-        or (
-            math.ceil(width / r) >= oversampling * needed[0]
-            and math.ceil(height / r) >= oversampling * needed[1]
-        )
-    )
+
+    def suffices(r: int) -> bool:
+        sides = zip((width, height), needed, strict=True)
+        return all(math.ceil(side / r) >= oversampling * least for side, least in sides)
+
+    return max([1, *(r for r in (2, 4, 8) if oversampling and suffices(r))])
 
 
 def test_the_scale_of_random_sizes() -> None:
