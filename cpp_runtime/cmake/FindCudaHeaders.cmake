@@ -1,6 +1,6 @@
 # Sets LENSBOX_CUDA_GRAPHS: ON where torch has CUDA and the CUDA runtime's headers, which torch's own headers include, are
-# found: those of a CUDA toolkit, or of torch's packages from pip where they are whole. (crt/ is looked for, which the
-# others include, since pip has it in a package of its own.) No compiler and no library of CUDA is needed.
+# found: in a CUDA toolkit, or in the pip packages of torch if they are complete. (CMake looks for crt/, which the
+# other headers include, because pip has crt/ in a separate package.) No compiler or library of CUDA is needed.
 # -DLENSBOX_CUDA_INCLUDE_DIR=<the folder that holds cuda_runtime_api.h and crt/> overrides.
 set(LENSBOX_CUDA_GRAPHS OFF)
 if(LENSBOX_TORCH_HAS_CUDA)

@@ -4,7 +4,7 @@
 # include/ and lib/. The library may also be that of the package onnxruntime from pip, if it lies beside torch's.
 #
 # Nothing is linked: the library is opened when the first ONNX file is loaded, and may be newer than the headers. (Not
-# find_package: that of pip has no files for it, and those of Debian ask for what is not installed with them.)
+# find_package: the pip package has no CMake files, and the CMake files of Debian require packages that are not installed.)
 set(LENSBOX_ONNX AUTO CACHE STRING "Load ONNX files (needs onnxruntime): AUTO, ON or OFF")
 set(LENSBOX_WITH_ONNX OFF)
 if(NOT LENSBOX_ONNX STREQUAL "OFF")

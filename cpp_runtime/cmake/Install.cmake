@@ -1,4 +1,4 @@
-# What `cmake --install` gives: the shared library, its headers, the CMake package Lensbox and the program.
+# The files that `cmake --install` installs: the shared library, its headers, the CMake package Lensbox and the program.
 include(CMakePackageConfigHelpers)
 include(GNUInstallDirs)
 

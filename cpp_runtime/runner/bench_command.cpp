@@ -22,7 +22,7 @@ using Clock = std::chrono::steady_clock;
 
 // --- timing ---
 
-// A way to do the same work, for one batch of images.
+// One of the timed functions, for one batch of images.
 struct BenchWay {
   std::string name;
   std::function<void()> call;  // may return before the device is done
@@ -69,8 +69,8 @@ std::vector<std::vector<double>> sample_latencies(const std::vector<BenchWay>& w
   return milliseconds;
 }
 
-// Return the calls per second: as many threads as `callers` call the way again and again for `seconds`, on a
-// GPU each on a stream of its own, and wait for the device after every `calls_between_waits` calls.
+// Return the calls per second of `callers` threads that repeat the way for `seconds`. On a GPU each thread
+// has its own stream. A thread waits for the device after every `calls_between_waits` calls.
 double calls_per_second(const BenchWay& way, c10::Device device, double seconds, size_t callers,
                         size_t calls_between_waits) {
   const auto start = Clock::now();

@@ -56,8 +56,7 @@ ExitCode run_info(const ModelOptions& model);
 
 ExitCode run_selftest(const ModelOptions& model);
 
-// Print the detections. A bad image does not stop the others: its entry has "error", and the exit code is
-// kInput.
+// Print the detections. The entry of a bad image has "error", the rest goes on, and the exit code is kInput.
 ExitCode run_detect(const ModelOptions& model, const DetectOptions& options);
 
 ExitCode run_loss(const ModelOptions& model, const LossOptions& options);

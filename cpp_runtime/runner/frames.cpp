@@ -113,8 +113,8 @@ void RawFrames::check_end() const {
 bool RawFrames::wait_for_input() const {
   std::array<pollfd, 3> descriptors{{{.fd = input_, .events = POLLIN, .revents = 0},
                                      {.fd = stop_.descriptor(), .events = POLLIN, .revents = 0},
-                                     // No events: only the other end's closing is reported, of a pipe as an
-                                     // error, of a socket or a terminal as a hang-up.
+                                     // No events: poll() reports only that the reader has closed its end,
+                                     // for a pipe as POLLERR, for a socket or terminal as POLLHUP.
                                      {.fd = output_, .events = 0, .revents = 0}}};
   while (poll(descriptors.data(), descriptors.size(), -1) < 0) {
     if (errno != EINTR) throw std::system_error(errno, std::generic_category(), "cannot wait for frames");

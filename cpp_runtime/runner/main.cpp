@@ -70,17 +70,18 @@ CLI::App* add_command(CLI::App& app, Options& options, const std::string& name,
                    "The artifact: a TorchScript file, an ONNX file, or a package of machine code")
       ->required();
   command
-      ->add_option(
-          "--ops", options.model.op_libraries,
-          "The op library, liblensbox_ops.so, and given again, one with ops of your own. Default: the "
-          "environment variable LENSBOX_OPS_LIBRARY, else the one beside this program")
+      ->add_option("--ops", options.model.op_libraries,
+                   "The op library, liblensbox_ops.so; give the option again for a library of custom ops. "
+                   "Default: the "
+                   "environment variable LENSBOX_OPS_LIBRARY, else the library beside this program")
       ->allow_extra_args(false);
   command
       ->add_option("--device", options.model.load.device,
                    "cpu, cuda, cuda:N, or auto (the first GPU if there is one, else the CPU)")
       ->capture_default_str();
-  command->add_option("--public-key", options.model.load.public_key,
-                      "Refuse an artifact that the owner of this key, a PEM file, did not sign");
+  command->add_option(
+      "--public-key", options.model.load.public_key,
+      "A PEM file with an Ed25519 public key; refuse an artifact that its owner did not sign");
   command->add_option("--threads", options.threads, "CPU threads")
       ->check(CLI::Range(1, 1024))
       ->capture_default_str();
@@ -105,7 +106,9 @@ void add_detect(CLI::App& app, Options& options) {
                     "Print one JSON document a line for each file, at once (always so for frames)");
   command->add_option("--score-threshold", detect.files.thresholds.score, "Default: the artifact's")
       ->check(number_from(0, 1));
-  command->add_option("--iou-threshold", detect.files.thresholds.iou, "Of NMS. Default: the artifact's")
+  command
+      ->add_option("--iou-threshold", detect.files.thresholds.iou,
+                   "IoU threshold of NMS. Default: the artifact's")
       ->check(number_from(0, 1));
   command
       ->add_option_function<std::string>(
@@ -114,7 +117,7 @@ void add_detect(CLI::App& app, Options& options) {
             detect.files.orientation =
                 name == "exif" ? lensbox::Orientation::kExif : lensbox::Orientation::kStored;
           },
-          "exif: turn photographs upright as EXIF says; stored: leave them as they lie. Default: the "
+          "exif: turn photographs upright as EXIF says; stored: keep them as stored. Default: the "
           "artifact's")
       ->check(CLI::IsMember({"exif", "stored"}))
       ->needs(image);
@@ -144,8 +147,8 @@ void add_loss(CLI::App& app, Options& options) {
   command->add_option("--predictions", options.loss.predictions, "Boxes" + forms)->required();
   command->add_option("--targets", options.loss.targets, "Boxes" + forms)->required();
   command->add_option("--gradient", options.loss.gradient,
-                      "Also write the gradient with respect to the predictions, in nested arrays of their "
-                      "shape: a file, or - for the key \"gradient\" on stdout");
+                      "Also write the gradient with respect to the predictions, as nested arrays: to a file, "
+                      "or - for the key \"gradient\" on stdout");
 }
 
 void add_bench(CLI::App& app, Options& options) {
@@ -154,12 +157,12 @@ void add_bench(CLI::App& app, Options& options) {
       ->delimiter(',')
       ->check(CLI::Range(1, 4096))
       ->capture_default_str();
-  command->add_option("--seconds", options.bench.seconds, "Measure each figure for so long")
+  command->add_option("--seconds", options.bench.seconds, "Seconds to measure each figure")
       ->check(number_from(0.001, 3600))
       ->capture_default_str();
   command
       ->add_option("--callers", options.bench.callers,
-                   "Threads that call the detector at a time where images per second are counted")
+                   "Threads that call the detector at the same time, for images per second")
       ->check(CLI::Range(1, 64))
       ->capture_default_str();
   command->add_flag("--capture", options.bench.capture, "On a GPU, run the detector as a CUDA graph");
@@ -167,7 +170,7 @@ void add_bench(CLI::App& app, Options& options) {
 
 // Add the subcommands, which write into `options` when the command line is parsed.
 void add_commands(CLI::App& app, Options& options) {
-  add_command(app, options, "info", "Print what the artifact says about itself");
+  add_command(app, options, "info", "Print the artifact's metadata");
   add_command(app, options, "selftest", "Run the self-test stored in the artifact");
   add_detect(app, options);
   add_loss(app, options);
@@ -177,10 +180,11 @@ void add_commands(CLI::App& app, Options& options) {
 // --- the process ---
 
 constexpr const char* kExitCodes =
-    "Exit codes: 0 good; 2 usage; 3 the artifact or the op library is unusable; 4 bad input; 1 anything "
+    "Exit codes: 0 success; 2 usage; 3 the artifact or the op library is unusable; 4 bad input; 1 anything "
     "else.\n"
-    "Exactly one JSON document is written to stdout with 0, by selftest with 3, and by detect with 4; by "
-    "detect with --json-lines and --raw one a line.";
+    "The program writes one JSON document to stdout on exit code 0; selftest also on 3, and detect also on "
+    "4. "
+    "With --json-lines and --raw, detect writes one document per line.";
 
 ExitCode run(const CLI::App& app, const Options& options) {
   at::set_num_threads(options.threads);
@@ -196,7 +200,7 @@ ExitCode run(const CLI::App& app, const Options& options) {
 // configures malloc. Call this before much memory is in use.
 void keep_freed_memory() {
 #ifdef __GLIBC__
-  constexpr int kLargestThreshold = 32 << 20;  // that mallopt takes for M_MMAP_THRESHOLD on 64 bits
+  constexpr int kLargestThreshold = 32 << 20;  // the limit of mallopt for M_MMAP_THRESHOLD on 64 bits
   const char* const tunables = std::getenv("GLIBC_TUNABLES");
   if (tunables != nullptr && std::string_view(tunables).find("glibc.malloc.") != std::string_view::npos)
     return;

@@ -13,7 +13,7 @@ namespace {
 
 bool ends_on_closed_stdout = false;
 
-// Wait until a non-blocking stdout, which another process may share, takes more.
+// Wait until a non-blocking stdout, which another process may share, is writable.
 void wait_until_stdout_takes_more() {
   pollfd descriptor{.fd = STDOUT_FILENO, .events = POLLOUT, .revents = 0};
   poll(&descriptor, 1, -1);
@@ -23,7 +23,7 @@ constexpr std::array kSignals{SIGINT, SIGTERM};
 
 volatile std::sig_atomic_t written_to = -1;
 
-extern "C" void ask_for_the_end(int /*signal*/) {
+extern "C" void request_end(int /*signal*/) {
   const int error = errno;
   const uint64_t one = 1;
   [[maybe_unused]] const ssize_t written = write(written_to, &one, sizeof one);
@@ -35,7 +35,7 @@ extern "C" void ask_for_the_end(int /*signal*/) {
 void reserve_closed_streams() {
   for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
     if (fcntl(stream, F_GETFD) >= 0) continue;
-    // The lowest free number is this one. Opened for the other direction than it is used in.
+    // open() takes the lowest free number, which is this one. The direction is the opposite of its use.
     open("/dev/null", stream == STDIN_FILENO ? O_WRONLY : O_RDONLY);
   }
 }
@@ -69,7 +69,7 @@ StopSignal::StopSignal() : descriptor_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
   if (descriptor_ < 0) throw std::system_error(errno, std::generic_category(), "eventfd");
   written_to = descriptor_;
   struct sigaction action = {};
-  action.sa_handler = ask_for_the_end;
+  action.sa_handler = request_end;
   action.sa_flags = SA_RESTART | SA_RESETHAND;
   for (size_t i = 0; i < kSignals.size(); ++i) {
     sigaction(kSignals[i], nullptr, &before_[i]);

@@ -9,7 +9,7 @@
 // other file takes its number. Using the stream fails as before. Call this before anything is opened.
 void reserve_closed_streams();
 
-// The process at the other end of stdout has gone. Only thrown after end_on_closed_stdout().
+// Thrown if the reader of stdout has closed it, and only after end_on_closed_stdout().
 struct ClosedOutput {};
 
 // Write all of the text to stdout, at once. Throws std::system_error if it cannot be written.
@@ -18,12 +18,12 @@ void write_stdout(std::string_view text);
 // From now on, let write_stdout throw ClosedOutput for a closed stdout; by default a signal ends the process.
 void end_on_closed_stdout();
 
-// Write the document on a line of its own to stdout, as write_stdout does.
+// Write the document to stdout as one line, as write_stdout does.
 void print_line(const nlohmann::ordered_json& document);
 
-// While it lives, SIGINT and SIGTERM request an end between two frames; the second signal of a kind ends the
-// process at once. Signals that were ignored at start, as shells do for background programs, stay ignored. At
-// most one at a time.
+// While this object exists, SIGINT and SIGTERM request an end between two frames; the second signal of a kind
+// ends the process at once. Signals that were ignored at start, as shells do for background programs, stay
+// ignored. Create at most one object at a time.
 class StopSignal {
  public:
   // Throws std::system_error.
@@ -34,7 +34,7 @@ class StopSignal {
 
   bool requested() const;
 
-  // Can be read from as soon as the end is asked for: for poll().
+  // A descriptor for poll(), readable as soon as the end is requested.
   int descriptor() const { return descriptor_; }
 
  private:

@@ -25,7 +25,7 @@ Photo good_photo() {
   return Photo::of(at::zeros({3, 20, 30}, at::kByte));
 }
 
-TEST(Prepare, WindowsTellWhichPartOfWhat) {
+TEST(Prepare, PassesWindowsAndSizes) {
   Photo part = good_photo();
   part.width = 119;
   part.height = 80;
@@ -37,7 +37,7 @@ TEST(Prepare, WindowsTellWhichPartOfWhat) {
                 at::tensor({0, 0, 30, 20, 30, 20, -1, 0, 119, 80, 119, 80}, at::kFloat).view({2, 6})));
 }
 
-TEST(Prepare, RefusesPhotosThatAreNone) {
+TEST(Prepare, RefusesInvalidPhotos) {
   const auto refused = [](auto change, std::initializer_list<const char*> parts) {
     Photo photo = good_photo();
     change(photo);
@@ -55,7 +55,7 @@ TEST(Prepare, RefusesPhotosThatAreNone) {
                                     {"[C, H, W], got [20, 30]"});
 }
 
-TEST(Collect, TakesAsManyAsAreCounted) {
+TEST(Collect, ReturnsAsManyAsCounted) {
   const at::Tensor boxes = at::arange(2 * 3 * 4, at::kFloat).view({2, 3, 4});
   const at::Tensor scores = at::arange(6, at::kFloat).view({2, 3}) / 8;
   for (const auto type : {at::kInt, at::kLong}) {
@@ -71,7 +71,7 @@ TEST(Collect, TakesAsManyAsAreCounted) {
       collect(echo(), {boxes.narrow(1, 0, 0), scores.narrow(1, 0, 0), at::tensor({0, 0})})[1].empty());
 }
 
-TEST(Collect, RefusesCountsThatAreNone) {
+TEST(Collect, RefusesInvalidCounts) {
   for (const int64_t count : {int64_t{-1}, int64_t{4}, int64_t{1} << 32}) {
     expect_error<lensbox::ArtifactError>(
         [&] { collect(echo(), {at::zeros({1, 3, 4}), at::zeros({1, 3}), at::tensor({count})}); },
@@ -102,7 +102,7 @@ lensbox::Found named_found(int64_t label = 1) {
            at::arange(6, at::kLong).view({2, 3}) + (int64_t{1} << 40)}};
 }
 
-TEST(Collect, RefusesLabelsThatNameNoClass) {
+TEST(Collect, RefusesLabelsWithoutAClass) {
   for (const int64_t label : {int64_t{-1}, int64_t{2}, int64_t{1} << 32}) {
     expect_error<lensbox::ArtifactError>(
         [&] { collect(named(), named_found(label)); },

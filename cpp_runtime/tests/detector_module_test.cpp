@@ -21,7 +21,7 @@ TORCH_LIBRARY_FRAGMENT(lensbox_test, library) {
   library.def("optimizes(Tensor like) -> Tensor", &optimizes);
 }
 
-// TorchScript's own finds only torch.
+// TorchScript's own resolver finds only torch.
 struct TestOps : torch::jit::NativeResolver {
   std::shared_ptr<torch::jit::SugaredValue> resolveValue(const std::string& name,
                                                          torch::jit::GraphFunction& function,
@@ -73,7 +73,7 @@ TEST(DetectorModuleCalls, ResultsAreChecked) {
   expect_error<lensbox::ArtifactError>([&] { detector.loss(boxes, boxes); }, {"has no method loss"});
 }
 
-// Two canvases, three slots; what is found lies in the canvases, each of which is 30 numbers.
+// Two canvases of 30 numbers each, which hold the results, with three slots.
 DetectorModule with_names(const std::string& labels, const std::string& eyes, const std::string& age) {
   torch::jit::Module module("Detector");
   module.define("def detect_named(self, canvases, score: float, iou: float):\n  x = canvases\n  return {" +

@@ -74,7 +74,7 @@ class DetectorOfMeans : public TemporaryFolder {
   std::optional<Detector> detector_;
 };
 
-TEST_F(DetectorOfMeans, FindsInABatchWhatItFindsInEach) {
+TEST_F(DetectorOfMeans, FindsTheSameInABatch) {
   const Frame small(30, 20, {40, 80, 120});
   const Frame dark(7, 9, {40, 80, 1});
   const Frame large(640, 480, {255, 1, 99});
@@ -141,7 +141,7 @@ TEST_F(DetectorOfMeans, ReadsManyFiles) {
       {"thresholds.iou must be a number from 0 to 1"});
 }
 
-TEST_F(DetectorOfMeans, ThresholdsAreItsOwnOrGiven) {
+TEST_F(DetectorOfMeans, ThresholdsDefaultToTheArtifact) {
   const Frame frame(4, 4, {1, 1, 51});  // score 0.2
   EXPECT_EQ(detector_->detect(frame.view()).size(), 1);
   EXPECT_EQ(detector_->detect(frame.view(), {.score = 0.19}).size(), 1);
@@ -208,7 +208,7 @@ TEST_F(DetectorOfMeans, GivesTensors) {
                                     {"photos must be at least one"});
 }
 
-TEST_F(DetectorOfMeans, EightThreadsFindWhatOneFinds) {
+TEST_F(DetectorOfMeans, IsThreadSafe) {
   std::atomic<int> wrong = 0;
   {
     std::vector<std::jthread> threads;

@@ -23,7 +23,7 @@ std::vector<uint8_t> bytes_of(const ImageView& view, int64_t channels = 3) {
   return {pixels.const_data_ptr<uint8_t>(), pixels.const_data_ptr<uint8_t>() + pixels.numel()};
 }
 
-// ITU-R BT.601, from the other side: the colors whose luma and chroma these are.
+// Return the exact colors for luma and chroma, by ITU-R BT.601.
 std::array<double, 3> colors(int luma, int cb, int cr) {
   const double y = (luma - 16) / 219.0;
   const double red = y + 1.402 * (cr - 128) / 224.0;
@@ -36,7 +36,7 @@ double distance(uint8_t actual, double exact) {
   return std::abs(actual - std::clamp(exact, 0.0, 255.0));
 }
 
-TEST(PixelFormats, Nv12IsWhatBt601Says) {
+TEST(PixelFormats, Nv12FollowsBt601) {
   std::vector<uint8_t> chroma(512);
   std::vector<uint8_t> luma(512);
   double greatest = 0;
@@ -80,7 +80,7 @@ TEST(PixelFormats, Nv12OfOddSizeTakesTheChromaOfTheBlock) {
   EXPECT_EQ(at(2, 2)[0], 255);
 }
 
-TEST(PixelFormats, BgrIsTurnedAround) {
+TEST(PixelFormats, BgrBecomesRgb) {
   const std::vector<uint8_t> bytes{1, 2, 3, 4, 5, 6, 99, 7, 8, 9, 10, 11, 12, 99};
   const auto rgb = bytes_of({bytes.data(), 2, 2, 7, PixelFormat::kBgr8});
   EXPECT_EQ(rgb, (std::vector<uint8_t>{3, 2, 1, 6, 5, 4, 9, 8, 7, 12, 11, 10}));

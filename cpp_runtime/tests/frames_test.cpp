@@ -23,7 +23,7 @@ TEST(RawFormat, ViewsOfFrames) {
   EXPECT_EQ(parse_raw_format("3x5", "bgr8").view(frame).stride, 9);
 }
 
-TEST(RawFormat, RefusesOthers) {
+TEST(RawFormat, RefusesInvalidText) {
   for (const char* size : {"", "x", "7", "7x", "x9", "0x9", "7x0", "-7x9", "7x9x3", "7 x 9", "+7x9", "7x9 ",
                            "9223372036854775807x2", "8193x8192"}) {
     expect_error<UsageError>([&] { parse_raw_format(size, "gray8"); }, {"--raw", "WIDTHxHEIGHT"});

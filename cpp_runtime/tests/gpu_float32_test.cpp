@@ -36,7 +36,7 @@ class GpuFloat32Scopes : public testing::TestWithParam<bool> {
     context_.setAllowTF32CuBLAS(false);
   }
 
-  // As the process had it, in both of torch's interfaces.
+  // Expect the precision of the process, in both of torch's interfaces.
   void expect_untouched() {
     EXPECT_EQ(convolutions_round(), GetParam());
     EXPECT_EQ(products_round(), GetParam());

@@ -63,7 +63,7 @@ class GraphsOnAGpu : public testing::Test {
   std::optional<lensbox::DetectGraphs> graphs_;
 };
 
-TEST_F(GraphsOnAGpu, FindWhatPlainCallsFind) {
+TEST_F(GraphsOnAGpu, FindTheSameAsPlainCalls) {
   EXPECT_EQ(differences(20), 0);
 }
 
@@ -76,7 +76,7 @@ TEST_F(GraphsOnAGpu, RunOnlyTheBatchesThatWereRecorded) {
   EXPECT_FALSE(graphs_->run(canvases(1).cpu(), 0.5, 0.25));
 }
 
-TEST_F(GraphsOnAGpu, MayBeUsedInThreadsWithStreamsOfTheirOwn) {
+TEST_F(GraphsOnAGpu, AreThreadSafeOnSeveralStreams) {
   std::atomic<int> count = 0;
   {
     std::vector<std::jthread> threads;
@@ -93,7 +93,7 @@ TEST_F(GraphsOnAGpu, MayBeUsedInThreadsWithStreamsOfTheirOwn) {
 
 #else
 
-TEST(GraphsWithoutCuda, SayWhatToDo) {
+TEST(GraphsWithoutCuda, NameTheOption) {
   torch::jit::Module module("Detector");
   expect_error<lensbox::DeviceError>(
       [&] {

@@ -33,7 +33,7 @@ TEST(StrictJson, BoundsTheKeysOfAnObject) {
   expect_refused(text + "}", {"1000 keys"});
 }
 
-TEST(StrictJson, RefusesWhatIsNotJson) {
+TEST(StrictJson, RefusesInvalidJson) {
   for (const char* text : {"", "{", "[1,]", "NaN", "[Infinity]", "[-Infinity]", "1e999", "01", "'a'", "{} {}",
                            "\xEF\xBB\xBF{}", "\"\xff\"", "\"\\ud800\"", "// x\n1"}) {
     EXPECT_THROW(parse_strict_json(text, 64), lensbox::JsonError) << text;

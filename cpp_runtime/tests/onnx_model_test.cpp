@@ -72,7 +72,7 @@ TEST(ReadOnnxModel, RefusesFunctionsAndTraining) {
   }
 }
 
-TEST(ReadOnnxModel, RefusesWhatIsNoProtocolBuffer) {
+TEST(ReadOnnxModel, RefusesMalformedProtocolBuffers) {
   std::string deep;
   for (int i = 0; i < 60; ++i) {
     deep = field(1, field(5, field(6, deep)));

@@ -56,7 +56,7 @@ CarriedLibrary described() {
           .platform = lensbox::this_platform()};
 }
 
-// A test whose temporary files lie in a folder of its own.
+// A test with a separate folder for temporary files.
 class CarriedOps : public TemporaryFolder {
  protected:
   void SetUp() override {
@@ -90,7 +90,7 @@ TEST_F(CarriedOps, RefusesALibraryThatDoesNotFit) {
           {"built for torch 1.9.0; this program has torch 2."});
 }
 
-TEST_F(CarriedOps, WhatTheLinkerRefusesIsNamedAndNothingStays) {
+TEST_F(CarriedOps, NamesTheLinkersReasonAndRemovesTheFile) {
   expect_error<ArtifactError>([] { open(described()); },
                               {"model.pt: carries ops.so, which cannot be opened: the linker", "ops.so"});
   EXPECT_TRUE(std::filesystem::is_empty(folder_));
@@ -102,7 +102,7 @@ TEST_F(CarriedOps, IsRefusedIfAnotherLibraryHasRegisteredItsOps) {
                                "registered aten::relu in this process: load the artifact in a process"});
 }
 
-TEST_F(CarriedOps, WithoutAFolderForTemporaryFilesItSaysSo) {
+TEST_F(CarriedOps, NamesAMissingFolderForTemporaryFiles) {
   setenv("TMPDIR", (folder_ / "absent").c_str(), 1);
   expect_error<ArtifactError>([] { open(described()); },
                               {"model.pt: carries ops.so, which cannot be written to a temporary file"});

@@ -106,7 +106,7 @@ const std::vector<Mutant> kMutants{
     {"a score of NaN", [](Detections& found) { found[0].score = kNaN; }, 0, "expected detection 0"},
 };
 
-TEST(SelfTestRule, TellsMutantsFromRounding) {
+TEST(SelfTestRule, DistinguishesChangesFromRounding) {
   const Metadata metadata = stored();
   for (const auto& [name, change, exchanged, failure] : kMutants) {
     SCOPED_TRACE(name);

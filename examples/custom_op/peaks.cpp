@@ -1,4 +1,4 @@
-// example::peaks, on the CPU: keeps what is largest among its neighbours, and makes the rest 0.
+// example::peaks on the CPU: keep values that are the largest among their neighbours, set the rest to 0.
 
 #include "peaks.h"
 

@@ -18,7 +18,7 @@
 
 namespace lensbox {
 
-// How Detector::load loads an artifact.
+// Options of Detector::load.
 struct LoadOptions {
   // "cpu", "cuda" (the first GPU), "cuda:N", or "auto" (the first GPU if there is one, else the CPU).
   std::string device = "cpu";
@@ -42,14 +42,14 @@ struct Loss {
   int64_t slots;  // number of target slots that are not padding (y2 != 0)
 };
 
-// How results computed here differ from those stored in the artifact. docs/artifact.md, "The self-test", has
-// the rule. The errors are the greatest absolute differences of detections that belong together.
+// Differences between computed results and the results stored in the artifact; docs/artifact.md, "The
+// self-test", has the rule. The errors are the largest absolute differences of matched detections.
 struct SelfTestReport {
   std::vector<std::string> failures = {};  // empty: passed
   double max_box_error = 0;                // pixels
   double max_score_error = 0;
   double loss_error = 0;
-  size_t exchanged = 0;  // detections on one side alone, which rounding explains
+  size_t exchanged = 0;  // unmatched detections that rounding explains
 
   bool passed() const { return failures.empty(); }
 };
@@ -63,7 +63,7 @@ struct TileSpec {
   bool whole = true;      // look at the whole photograph, too
 };
 
-// How Detector::detect_files reads many files.
+// Options of Detector::detect_files.
 struct FilesOptions {
   Thresholds thresholds = {};
   std::optional<Orientation> orientation = std::nullopt;  // by default the artifact's

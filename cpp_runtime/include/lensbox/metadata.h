@@ -21,10 +21,10 @@ struct Canvas {
   int64_t fill;      // 0..255, around the photograph
 };
 
-// Whether a photograph is turned as its EXIF orientation says, or left as the file stores it.
+// Turn a photograph as its EXIF orientation says, or leave it as the file stores it.
 enum class Orientation { kExif, kStored };
 
-// How an image file becomes pixels. docs/artifact.md, "Reading images", has the rule of all runtimes.
+// The rule for reading image files, the same in all runtimes: docs/artifact.md, "Reading images".
 struct Reading {
   Canvas canvas;
   Orientation orientation = Orientation::kExif;

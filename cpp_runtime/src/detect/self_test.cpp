@@ -27,7 +27,7 @@ at::Tensor image_tensor(const SelfTest& test) {
   return at::from_blob(const_cast<uint8_t*>(test.pixels.data()), test.image_shape, at::kByte);
 }
 
-// A NaN is greater than everything, and stays.
+// Return the larger error; NaN counts as the largest.
 double greater_error(double greatest, double error) {
   return std::isnan(greatest) || error <= greatest ? greatest : error;
 }

@@ -17,7 +17,7 @@ namespace lensbox {
 namespace {
 
 constexpr size_t kMaxTiles = 4096;
-// No photograph is larger, and the product with a side of the canvas fits into 64 bits.
+// Larger than any photograph; the product with a side of the canvas fits into 64 bits.
 constexpr int64_t kLargestSize = int64_t{1} << 31;
 constexpr double kCutMargin = 1.0 / 64;  // of a tile's side
 constexpr float kCovered = 0.5F;

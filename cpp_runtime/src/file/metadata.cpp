@@ -29,7 +29,7 @@ constexpr int64_t kMostNumbers = 1 << 16;
 constexpr size_t kMostCpuFeatures = 1000;
 constexpr const char* kEmptyOrName = "([a-z0-9_.]{1,40})?";  // of a GPU architecture
 
-// Another format need not have the fields of this one, so this comes first.
+// Check the version first, because another format need not have the fields of this one.
 int64_t read_format_version(const JsonField& root, const Json& document, const fs::path& artifact) {
   const int64_t version = root["format_version"].integer(1, INT64_MAX);
   if (version == kFormatVersion) return version;

@@ -14,8 +14,8 @@ namespace lensbox {
 inline constexpr uint64_t kMostMetadata = uint64_t{16} << 20;  // bytes of lensbox.json
 
 // Parse the text of lensbox.json strictly (see parse_strict_json): every field that this library knows must
-// be there and valid, others are ignored. `artifact` is only named in errors. Throws ArtifactError, also for
-// another format version.
+// be present and valid; unknown fields are ignored. `artifact` is only named in errors. Throws ArtifactError,
+// also for another format version.
 Metadata parse_metadata(std::string_view text, const std::filesystem::path& artifact);
 
 // Read the self_test of lensbox.json for a detector with so many classes and these extras. Throws JsonError.

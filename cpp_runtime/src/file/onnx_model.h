@@ -6,7 +6,7 @@
 
 namespace lensbox {
 
-// Return whether a file begins as an ONNX model does, and no zip archive can.
+// Return whether the first byte is that of an ONNX model; no zip archive begins with it.
 bool looks_like_onnx(std::string_view bytes);
 
 // The parts of a serialized ONNX model that are read before onnxruntime sees it.

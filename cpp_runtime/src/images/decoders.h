@@ -45,7 +45,7 @@ int exif_orientation(std::span<const uint8_t> tiff);
 // Return whether an EXIF orientation, 1..8, makes columns of the rows.
 bool swaps_sides(int exif_orientation);
 
-// Copy a frame as to_photo does; messages begin with `name`.
+// Copy a frame as to_photo does; error messages begin with `name`.
 Photo read_frame(const ImageView& view, const Reading& reading, const std::string& name);
 
 }  // namespace lensbox

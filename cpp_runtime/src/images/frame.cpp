@@ -117,7 +117,7 @@ at::Tensor bgr8_to_rgb(const ImageView& view) {
   return image;
 }
 
-// A row at a time and a color at a time, in loops without branches that the compiler can vectorize.
+// Convert one row and one color at a time, in loops without branches that the compiler can vectorize.
 at::Tensor nv12_to_rgb(const ImageView& view) {
   at::Tensor image = new_pixels(view.width, view.height, 3);
   uint8_t* row = image.mutable_data_ptr<uint8_t>();
@@ -136,7 +136,7 @@ at::Tensor nv12_to_rgb(const ImageView& view) {
   return image;
 }
 
-// The weighted sum of the colors that nv12_to_rgb gives is y again, where none was clamped.
+// The gray value of the colors that nv12_to_rgb returns is y, unless a color was clamped.
 at::Tensor nv12_to_gray(const ImageView& view) {
   at::Tensor image = new_pixels(view.width, view.height, 1);
   uint8_t* row = image.mutable_data_ptr<uint8_t>();

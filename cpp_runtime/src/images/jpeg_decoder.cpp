@@ -36,8 +36,8 @@ int64_t allowed_scans(int64_t width, int64_t height) {
   return std::max(kScansAlwaysAllowed, kMaxScannedBlocks / blocks);
 }
 
-// The greatest of 8, 4, 2 and 1 by which an upright image may be divided and still have `oversampling` times
-// as many pixels a side as it needs in the canvas.
+// Return the greatest of 8, 4, 2 and 1 by which an upright image may be divided and still have `oversampling`
+// times as many pixels a side as it needs in the canvas.
 int reduction(int64_t width, int64_t height, const Canvas& canvas, int64_t oversampling) {
   if (oversampling == 0) return 1;
   const Fit fit = fit_to_canvas(width, height, canvas.width, canvas.height);
@@ -49,13 +49,13 @@ int reduction(int64_t width, int64_t height, const Canvas& canvas, int64_t overs
   return 1;
 }
 
-// a * b / 255, rounded: exact for bytes.
+// Return a * b / 255, rounded; exact for bytes.
 int multiply_bytes(int a, int b) {
   const int product = a * b + 128;
   return ((product >> 8) + product) >> 8;
 }
 
-// CMYK as JPEG files hold it since Photoshop did: 255 is no ink. The same rounding as Pillow's.
+// Convert CMYK as JPEG files store it since Photoshop: 255 is no ink. Rounds as Pillow does.
 void cmyk_to_rgb(std::span<const uint8_t> cmyk, uint8_t* rgb) {
   for (size_t i = 0; i < cmyk.size(); i += 4) {
     const int white = cmyk[i + 3];
@@ -116,7 +116,7 @@ class JpegDecoder {
     std::vector<uint8_t> cmyk(is_cmyk ? size_t{4} * info_.output_width : 0);
 
     const bool good = guard_.run([&] {
-      // Reads all scans of a file that has several; the others are read with the rows.
+      // Read all scans of a progressive file. Files of one scan are read with the rows.
       jpeg_start_decompress(&info_);
       while (info_.output_scanline < info_.output_height) {
         uint8_t* const pixels = data + info_.output_scanline * row_size;
@@ -135,7 +135,7 @@ class JpegDecoder {
  private:
   static JpegDecoder& of(j_common_ptr info) { return *static_cast<JpegDecoder*>(info->client_data); }
 
-  // Looks for EXIF data, and passes over the segment.
+  // Look for EXIF data, and skip the segment.
   static boolean read_app1(j_decompress_ptr info) {
     constexpr std::array<uint8_t, 6> kExif{'E', 'x', 'i', 'f', 0, 0};
     constexpr size_t kLengthSize = 2;

@@ -15,9 +15,8 @@
 namespace lensbox {
 namespace {
 
-// Uses libpng's reader for data that arrive in pieces, although the whole file is there: that one stops at
-// the first byte beyond the image's last row. The plain one inflates all that follows, which may be a
-// thousand times as much as the file.
+// Uses libpng's progressive reader, which stops at the first byte beyond the image's last row. The plain
+// reader inflates all data that follow, which may be a thousand times as large as the file.
 class PngDecoder {
  public:
   explicit PngDecoder(std::span<const uint8_t> file) : file_(file), unread_(file) {
@@ -59,7 +58,7 @@ class PngDecoder {
     // Read only the checksum of chunks that no pixel depends on, so they may have any size.
     png_set_keep_unknown_chunks(png_, PNG_HANDLE_CHUNK_NEVER, nullptr, -1);
     png_set_chunk_malloc_max(png_, 0);
-    // check_size has its own limit, and its own words.
+    // check_size has a limit and a message of its own.
     png_set_user_limits(png_, PNG_UINT_31_MAX, PNG_UINT_31_MAX);
     png_set_progressive_read_fn(png_, this, on_pixels, on_row, on_end);
     process();
@@ -77,7 +76,7 @@ class PngDecoder {
   }
 
   void process() {
-    // libpng takes a pointer to what is not const, and does not write to it.
+    // libpng takes a pointer to non-const data, and does not write to it.
     png_process_data(png_, info_, const_cast<png_bytep>(unread_.data()), unread_.size());
   }
 
@@ -87,7 +86,7 @@ class PngDecoder {
 
   static PngDecoder& of(png_structp png) { return *static_cast<PngDecoder*>(png_get_progressive_ptr(png)); }
 
-  // Leaves process(), so that memory for the image is taken outside libpng.
+  // Leave process(), so that memory for the image is taken outside libpng.
   static void on_pixels(png_structp png, png_infop) {
     PngDecoder& decoder = of(png);
     decoder.at_pixels_ = true;
@@ -101,7 +100,7 @@ class PngDecoder {
     png_progressive_combine_row(png, decoder.pixels_ + row * decoder.row_size_, pixels);
   }
 
-  // libpng takes a stream that ends well after too few rows for good.
+  // libpng accepts a complete stream with too few rows.
   static void on_end(png_structp png, png_infop info) {
     constexpr int kPasses = 7;
     const bool interlaced = png_get_interlace_type(png, info) != PNG_INTERLACE_NONE;
@@ -109,7 +108,7 @@ class PngDecoder {
                                       : png_get_current_row_number(png) >= png_get_image_height(png, info);
   }
 
-  // Warnings of libpng are errors here, such as a wrong checksum.
+  // Treat warnings of libpng as errors, such as a wrong checksum.
   static void stop(png_structp png, png_const_charp reason) {
     PngDecoder& decoder = *static_cast<PngDecoder*>(png_get_error_ptr(png));
     std::snprintf(decoder.reason_.data(), decoder.reason_.size(), "%s", reason);

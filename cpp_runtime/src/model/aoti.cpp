@@ -25,8 +25,8 @@ constexpr const char* kModel = "detect";
 // Calls at a time on the CPU, which share the weights; further calls wait.
 constexpr size_t kMostCalls = 8;
 
-// Open libtorch.so, which the compiled code asks for: an empty library beside its parts, with which a program
-// may be linked directly.
+// Open libtorch.so, which the compiled code requires. It is an empty library beside libtorch_cpu.so; this
+// program may be linked with the latter only.
 void open_libtorch() {
   fs::path folder;
   const auto find = [](dl_phdr_info* object, size_t /*size*/, void* found) {
@@ -35,7 +35,7 @@ void open_libtorch() {
     *static_cast<fs::path*>(found) = library.parent_path();
     return 1;
   };
-  // If it fails, the loader says what is missing.
+  // If this fails, the loader names the missing library.
   if (dl_iterate_phdr(find, &folder) != 0) dlopen((folder / "libtorch.so").c_str(), RTLD_NOW | RTLD_GLOBAL);
 }
 
@@ -43,7 +43,7 @@ std::unique_ptr<Loader> load(const fs::path& artifact, std::string_view bytes, c
   const size_t processors = std::max(1U, std::thread::hardware_concurrency());
   open_libtorch();
   try {
-    // The loader reads files alone, and needs this one no longer than while it loads.
+    // The loader reads only files, and needs the file only while it loads.
     const PrivateFolder folder;
     const fs::path file = folder.path() / "detector.pt2";
     write_private_file(file, bytes);
@@ -70,7 +70,7 @@ DetectCode load_package(const fs::path& artifact, std::string_view bytes, c10::D
   const auto package = std::make_shared<Package>();
   package->loader = load(artifact, bytes, device);
   return [package, device](const at::Tensor& canvases, double score_threshold, double iou_threshold) {
-    // On the CPU whatever the device: the code reads them there without waiting for the device.
+    // Always on the CPU: the code reads the thresholds there without waiting for the device.
     const auto number = [](double value) { return at::scalar_tensor(value, at::dtype(at::kDouble)); };
     const std::vector<at::Tensor> inputs{canvases, number(score_threshold), number(iou_threshold)};
     const c10::DeviceGuard on_device(device);

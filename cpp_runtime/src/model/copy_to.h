@@ -7,17 +7,16 @@
 
 namespace lensbox {
 
-// The same tensors on `device`, with the same strides if there are no gaps in their memory. Those that go
-// from the CPU to a GPU travel in one copy, from one buffer in pinned memory, and nothing waits for it.
+// Return the tensors on `device`, with the same strides if there are no gaps in their memory. Tensors on the
+// CPU go to a GPU in one asynchronous copy, from one buffer in pinned memory.
 std::vector<at::Tensor> copy_to(c10::Device device, const std::vector<at::Tensor>& tensors);
 
-// The two halves of it. pack: the tensors' numbers in one buffer on the CPU, bytes, each from a round address
-// on.
+// Copy the tensors' numbers to one buffer of bytes on the CPU, each tensor at an aligned address.
 at::Tensor pack(const std::vector<at::Tensor>& tensors, bool pinned);
-// Views of such a buffer, of the shapes and types of `packed`.
+// Return views of such a buffer, with the shapes and types of `packed`.
 std::vector<at::Tensor> unpack(const at::Tensor& buffer, const std::vector<at::Tensor>& packed);
 
-// Tensors of one device on the CPU, contiguous, after one copy for all of them.
+// Return tensors of one device on the CPU, contiguous, after one copy for all of them.
 std::vector<at::Tensor> copy_to_cpu(const std::vector<at::Tensor>& tensors);
 
 }  // namespace lensbox

@@ -67,10 +67,10 @@ class Turns {
   void begin(GpuFloat32 wanted) {
     std::unique_lock lock(mutex_);
     int& waiting = wanted == GpuFloat32::kTf32 ? waiting_tf32_ : waiting_full_;
-    const int& others = wanted == GpuFloat32::kTf32 ? waiting_full_ : waiting_tf32_;
+    const int& opposite = wanted == GpuFloat32::kTf32 ? waiting_full_ : waiting_tf32_;
     ++waiting;
     // A call lets waiting calls of the other kind go first, or they could wait for ever.
-    changed_.wait(lock, [&] { return running_ == 0 || (now_ == wanted && others == 0); });
+    changed_.wait(lock, [&] { return running_ == 0 || (now_ == wanted && opposite == 0); });
     --waiting;
     if (running_++ > 0) return;
     now_ = wanted;
@@ -91,7 +91,7 @@ class Turns {
   int waiting_full_ = 0;
   int waiting_tf32_ = 0;
   int running_ = 0;
-  GpuFloat32 now_ = GpuFloat32::kFull;  // of those that run
+  GpuFloat32 now_ = GpuFloat32::kFull;  // of the running calls
   Switches before_{};
 };
 

@@ -2,11 +2,11 @@
 
 namespace lensbox {
 
-// How float32 convolutions and matrix products are computed on GPUs.
+// The precision of float32 convolutions and matrix products on GPUs.
 enum class GpuFloat32 {
   kUntouched,  // as the process has it: for a CPU, where it makes no difference
   kFull,
-  kTf32  // tensor cores round what they multiply to 10 of the 23 bits of the mantissa
+  kTf32  // tensor cores round factors to 10 of the 23 bits of the mantissa
 };
 
 // Sets the precision while an artifact computes. torch has one switch for the whole process: the first scope

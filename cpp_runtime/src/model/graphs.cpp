@@ -60,8 +60,8 @@ class DetectGraphs::Recorded {
         score_threshold_(score_threshold),
         iou_threshold_(iou_threshold) {
     const c10::InferenceMode inference_mode;
-    // A graph cannot be recorded on the default stream. What was enqueued there, such as the weights' copies,
-    // comes first.
+    // A graph cannot be recorded on the default stream. Wait for the work enqueued there, such as the copies
+    // of weights.
     const c10::Stream stream = backend_.getStreamFromGlobalPool(canvas.device());
     wait_for(backend_.getStream(canvas.device()), stream);
     const c10::StreamGuard on_stream(stream);
