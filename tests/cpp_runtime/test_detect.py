@@ -68,16 +68,6 @@ def test_a_batch_finds_the_same(
     assert_close(result, one_by_one)
 
 
-@pytest.mark.gpu
-def test_graphs_find_the_same_on_the_gpu(run: Run, artifact: Path, photos: list[Path]) -> None:
-    arguments = ["detect", "--artifact", artifact, "--image", *photos, "--device", "cuda"]
-    for batch in ("1", "4"):  # the last batch of four is not full
-        plain = run(*arguments, "--batch", batch)
-        captured = run(*arguments, "--batch", batch, "--capture")
-        assert captured.code == 0, captured.stderr
-        assert_close(captured, plain)
-
-
 def test_bad_files_do_not_affect_the_rest_of_a_batch(
     run: Run, artifact: Path, photos: list[Path], tmp_path: Path
 ) -> None:

@@ -32,22 +32,16 @@ torch::jit::Module load_script(const std::filesystem::path& path, const Artifact
   }
 }
 
-// Open the model of an ONNX file; return null for other files.
-DetectCode open_session(const std::filesystem::path& path, const ArtifactFile& file, c10::Device device) {
-  if (file.metadata.file_kind != FileKind::kOnnx) return nullptr;
-  if (!device.is_cpu()) {
-    throw DeviceError("device must be cpu for an ONNX file, got " + device.str() + " for " + path.string());
-  }
-  return open_onnx_session(path, *file.bytes, file.metadata, at::get_num_threads());
-}
-
 std::shared_ptr<const Methods> load_methods(const std::filesystem::path& path, const ArtifactFile& file,
-                                            DetectCode detect, c10::Device device) {
-  if (file.metadata.file_kind == FileKind::kTorchScript) {
+                                            c10::Device device) {
+  const Metadata& metadata = file.metadata;
+  if (metadata.file_kind == FileKind::kTorchScript) {
     return std::make_shared<ScriptMethods>(load_script(path, file, device));
   }
-  if (!detect) detect = load_package(path, *file.bytes, device);
-  return std::make_shared<DetectOnlyMethods>(std::move(detect), file.metadata, device);
+  DetectCode detect = metadata.file_kind == FileKind::kOnnx
+                          ? open_onnx_session(path, *file.bytes, metadata, at::get_num_threads())
+                          : load_package(path, *file.bytes, device);
+  return std::make_shared<DetectOnlyMethods>(std::move(detect), metadata, device);
 }
 
 void require_ops_of(const ArtifactFile& file, c10::Device device,
@@ -78,7 +72,9 @@ LoadedModule load_module(const std::filesystem::path& path, const LoadOptions& o
   const c10::Device device = parse_device(options.device);
   ArtifactFile file = read_artifact_file(path, options.public_key);
   if (file.metadata.compiled) require_machine(path, *file.metadata.compiled, device);
-  const auto session = open_session(path, file, device);
+  if (file.metadata.file_kind == FileKind::kOnnx && !device.is_cpu()) {
+    throw DeviceError("device must be cpu for an ONNX file, got " + device.str() + " for " + path.string());
+  }
   const auto library = find_op_library(options.op_library);
   if (library) load_op_library(*library);
   if (file.is_verified) {
@@ -86,8 +82,8 @@ LoadedModule load_module(const std::filesystem::path& path, const LoadOptions& o
   }
   require_ops_of(file, device, library);
   const Outputs outputs{static_cast<int64_t>(file.metadata.classes.size()), file.metadata.extras};
-  auto module = std::make_shared<DetectorModule>(path.string(), load_methods(path, file, session, device),
-                                                 outputs, float32_of(file.metadata, device));
+  auto module = std::make_shared<DetectorModule>(path.string(), load_methods(path, file, device), outputs,
+                                                 float32_of(file.metadata, device));
   return {device, std::move(file.metadata), std::move(module)};
 }
 

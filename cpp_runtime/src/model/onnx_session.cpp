@@ -50,12 +50,16 @@ const OrtApiBase& open_library(const fs::path& library) {
   return base;
 }
 
-// Return onnxruntime, opened at the first call: the file that the environment variable LENSBOX_ONNXRUNTIME
-// names, else the one that the build found, else libonnxruntime.so.1 where the dynamic linker looks. It is
-// not linked: a program with onnxruntime would need its very version to start, even for other files. Throws
+// Return onnxruntime, opened at the first call: the file in the environment variable LENSBOX_ONNXRUNTIME,
+// else the file that the build found, else libonnxruntime.so.1 where the dynamic linker looks. The program
+// does not link onnxruntime, because it would then need that version to start, even for other files. Throws
 // std::runtime_error if there is none, or one older than the headers of the build.
 const OrtApiBase& onnxruntime() {
-  static const OrtApiBase& library = open_library(choose_library());
+  static const OrtApiBase& library = [&]() -> const OrtApiBase& {
+    const OrtApiBase& opened = open_library(choose_library());
+    Ort::InitApi(opened.GetApi(ORT_API_VERSION));
+    return opened;
+  }();
   return library;
 }
 
@@ -91,18 +95,6 @@ Ort::SessionOptions session_options(int threads) {
   // Not onnxruntime's own format, which read_onnx_model does not check.
   options.AddConfigEntry("session.load_model_format", "ONNX");
   return options;
-}
-
-const OrtApiBase& opened(const fs::path& artifact) {
-  try {
-    static const OrtApiBase& library = [&]() -> const OrtApiBase& {
-      Ort::InitApi(onnxruntime().GetApi(ORT_API_VERSION));
-      return onnxruntime();
-    }();
-    return library;
-  } catch (const std::exception& error) {
-    fail_artifact(artifact, std::string("an ONNX file, which needs onnxruntime: ") + error.what());
-  }
 }
 
 class Session : public std::enable_shared_from_this<Session> {
@@ -151,13 +143,17 @@ class Session : public std::enable_shared_from_this<Session> {
 
 DetectCode open_onnx_session(const fs::path& artifact, std::string_view model, const Metadata& metadata,
                              int threads) {
-  const OrtApiBase& library = opened(artifact);
+  std::string version;
+  try {
+    version = onnxruntime().GetVersionString();
+  } catch (const std::exception& error) {
+    fail_artifact(artifact, std::string("an ONNX file, which needs onnxruntime: ") + error.what());
+  }
   try {
     const auto session = std::make_shared<Session>(model, output_names(metadata), threads);
     return [session](auto&&... arguments) { return session->run(arguments...); };
   } catch (const std::exception& error) {
-    fail_artifact(artifact, std::string("cannot be loaded by onnxruntime ") + library.GetVersionString() +
-                                ":\n  " + error.what());
+    fail_artifact(artifact, "cannot be loaded by onnxruntime " + version + ":\n  " + error.what());
   }
 }
 
