@@ -92,7 +92,7 @@ class Client:
         """Detect in one image.
 
         image: a path, the bytes of an image file, a Pillow image, or uint8 [H, W], [H, W, 3] (RGB) or
-        [H, W, 4] (RGBA). Files are sent unchanged, the others as PNG. Thresholds (0 to 1) and orientation
+        [H, W, 4] (RGBA). Files are sent unchanged, pictures as PNG. Thresholds (0 to 1) and orientation
         ("exif" or "stored") default to the artifact's. tiles: "auto", "SIZE" or "SIZE,OVERLAP" detects small
         objects in tiles of a large photograph. Raise ServiceError, ValueError, TypeError, or OSError for an
         unreadable file.
@@ -139,8 +139,8 @@ class Client:
         """Detect in many images over several connections; yield the results in order.
 
         images: see `detect`; read from the iterable as needed. An image that fails yields its InputError or
-        ServiceError, and the others go on. Closing the generator sends no more requests. batch_size: maximum
-        images per request; fewer if the service takes fewer or answers slowly. Raise ValueError.
+        ServiceError, and does not stop the next. Closing the generator sends no more requests. batch_size:
+        maximum images per request; fewer if the service takes fewer or answers slowly. Raise ValueError.
         """
         if batch_size < 1:
             raise ValueError(f"batch_size must be at least 1, got {batch_size}")
@@ -166,8 +166,8 @@ class Client:
         question = {"predictions": _nested(predictions), "targets": _nested(targets)}
         if weights is not None:
             question["weights"] = _nested(weights)
-        asked = {"per_image": per_image, "gradient": gradient}
-        question |= {name: True for name, wanted in asked.items() if wanted}
+        flags = {"per_image": per_image, "gradient": gradient}
+        question |= {name: True for name, is_set in flags.items() if is_set}
         return self._connection.ask("POST", "/v1/loss", json=question).read(LossAnswer.from_json)
 
     def model(self) -> Model:

@@ -46,9 +46,9 @@ class Artifact:
 
     @property
     def on_letterbox(self) -> Callable[[DeviceTimer], None] | None:
-        """A function to call for each batch of photographs with the timer of its pre-processing.
+        """Return the function that is called for each batch with the timer of its pre-processing.
 
-        It may keep the timer, and read the seconds later, when no request waits.
+        The function may keep the timer, and read the seconds later, when no request waits.
         """
         return self._pipeline.on_letterbox
 
@@ -198,7 +198,7 @@ class Artifact:
         """Return the mean of 1 - GIoU over the slots that hold a target; a slot whose y2 is 0 is padding.
 
         predictions, targets: [..., 4] of the same shape, xyxy in the same unit, on any device. Raise
-        ValueError for other shapes, and for a detector with a loss of its own whose file is not TorchScript.
+        ValueError for other shapes, and for a detector's own loss in a file that is not TorchScript.
         """
         if predictions.shape != targets.shape or predictions.dim() == 0 or predictions.shape[-1] != 4:
             raise ValueError(
@@ -224,7 +224,7 @@ class Artifact:
 
     @property
     def has_giou_loss(self) -> bool:
-        """Return whether `loss` is Lensbox's GIoU loss; a detector may bring a loss of its own."""
+        """Return whether `loss` is Lensbox's GIoU loss, not the detector's own."""
         if self._giou_loss is None:
             if self.module.loss is None:
                 return False

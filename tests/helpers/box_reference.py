@@ -1,7 +1,4 @@
-"""Independent references for the box ops: plain PyTorch in float64, and a Python loop for NMS.
-
-The definition of GIoU is that which the benchmarks check their peers against.
-"""
+"""Independent references for the box ops: PyTorch in float64, and a Python loop for NMS."""
 
 from fractions import Fraction
 from typing import TypedDict
@@ -31,7 +28,7 @@ TOLERANCE: dict[torch.dtype, Tolerance] = {
 
 
 def loss_reference(pred: Tensor, target: Tensor, weight: Tensor | None = None, eps: float = 1e-7) -> Tensor:
-    """The masked loss in float64. Without weights, padding takes no part in it at all."""
+    """Return the masked loss in float64. Without weights, padding is left out."""
     if weight is None:
         valid = target[..., 3] != 0
         pred, target, weight = pred[valid], target[valid], torch.ones(int(valid.sum()))
@@ -40,7 +37,7 @@ def loss_reference(pred: Tensor, target: Tensor, weight: Tensor | None = None, e
 
 
 def exact_giou(a: list[float], b: list[float], eps: float) -> float:
-    """GIoU of two boxes in rational arithmetic, which no area overflows."""
+    """Return the GIoU of two boxes in rational arithmetic, which cannot overflow."""
     ax1, ay1, ax2, ay2 = map(Fraction, a)
     bx1, by1, bx2, by2 = map(Fraction, b)
 
@@ -63,8 +60,7 @@ def nms_reference(
     categories: Tensor | None = None,
     whole: bool = False,
 ) -> list[int]:
-    """Indices that greedy NMS keeps for one image, in Python numbers: floats, or integers of any size where
-    all coordinates are `whole`."""
+    """Return the indices that greedy NMS keeps for one image. whole: compute with integers of any size."""
     rows, ranks = boxes.tolist(), scores.tolist()
     if whole:
         rows = [[int(number) for number in row] for row in rows]
@@ -93,14 +89,14 @@ def _area(box: list[float]) -> float:
 
 
 def random_boxes(*shape: int, dtype: torch.dtype = torch.float32, size: float = 240.0) -> Tensor:
-    """Boxes `[*shape, 4]` inside [0, size], sides at least 2."""
+    """Return boxes `[*shape, 4]` inside [0, size] with sides of at least 2."""
     low = torch.rand(*shape, 2, dtype=torch.float64) * (size * 0.75)
     side = 2 + torch.rand(*shape, 2, dtype=torch.float64) * (size * 0.25 - 2)
     return torch.cat([low, low + side], -1).to(dtype)
 
 
 def extreme_boxes(count: int, dtype: torch.dtype) -> Tensor:
-    """Finite but hostile boxes `[count, 4]`: huge, tiny, inverted, empty, mixed."""
+    """Return finite extreme boxes `[count, 4]`: huge, tiny, inverted, empty, mixed."""
     limits = torch.finfo(dtype)
     values = [0.0, -0.0, 1.0, -1.0, 0.1, limits.tiny, -limits.tiny, limits.eps, 1e4, -1e4]
     values += [limits.max, limits.min, limits.max / 2, limits.max**0.5, -(limits.max**0.5), limits.max**0.25]

@@ -1,10 +1,10 @@
-"""A Chromium without a window, for tests of the page."""
+"""Headless Chromium for tests of the page."""
 
 import importlib.util
 import shutil
 from pathlib import Path
 
-# Nothing that talks to other hosts, and a camera that shows a moving picture.
+# No connections to other hosts, and a fake camera.
 OPTIONS = [
     "--headless",
     "--no-sandbox",

@@ -1,4 +1,4 @@
-"""The project's facts that the files in `deploy/` must agree with, and readers of these files."""
+"""Constants of the project that the files in `deploy/` must repeat, and readers of these files."""
 
 import shlex
 import sys

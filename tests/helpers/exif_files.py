@@ -1,4 +1,4 @@
-"""EXIF data, and image files that hold it: made by hand, good and broken."""
+"""Good and broken EXIF data, and image files with EXIF data."""
 
 import struct
 
@@ -11,13 +11,13 @@ _SIZES = {SHORT: "H", LONG: "I"}
 
 
 def entry(order: str, tag: int, kind: int, count: int, value: int) -> bytes:
-    """An entry of a TIFF directory. order: "<" or ">", as in `struct`."""
+    """Return an entry of a TIFF directory. order: "<" or ">", as in `struct`."""
     held = struct.pack(f"{order}{_SIZES.get(kind, 'H')}", value)
     return struct.pack(f"{order}HHI", tag, kind, count) + held.ljust(4, b"\0")
 
 
 def tiff(order: str, entries: bytes, count: int | None = None, at: int = 8) -> bytes:
-    """A TIFF structure of one directory. count: of its entries; at: where it begins, from 8 on."""
+    """Return a TIFF structure. count: stated number of entries. at: offset of the only directory."""
     if count is None:
         count = len(entries) // 12
     head = (b"II*\0" if order == "<" else b"MM\0*") + struct.pack(f"{order}I", at)
@@ -26,7 +26,7 @@ def tiff(order: str, entries: bytes, count: int | None = None, at: int = 8) -> b
 
 
 def exif(orientation: int, order: str = "<") -> bytes:
-    """EXIF data that say how the picture lies, among other things."""
+    """Return EXIF data with an orientation and two other entries."""
     other = entry(order, 0x0100, LONG, 1, 640), entry(order, 0x0213, SHORT, 1, 1)
     return tiff(order, other[0] + entry(order, ORIENTATION, SHORT, 1, orientation) + other[1])
 
@@ -63,7 +63,7 @@ def broken_exif() -> dict[str, bytes]:
         "count 0": tiff("<", entry("<", ORIENTATION, SHORT, 0, 6)),
         "count 2": tiff("<", entry("<", ORIENTATION, SHORT, 2, 6)),
         "count 65537": tiff("<", entry("<", ORIENTATION, SHORT, 65537, 6)),
-        "first of two is no good": tiff("<", entry("<", ORIENTATION, SHORT, 1, 0) + six),
+        "first of two is invalid": tiff("<", entry("<", ORIENTATION, SHORT, 1, 0) + six),
         "first of two is another type": tiff("<", entry("<", ORIENTATION, LONG, 1, 6) + six),
         "in the second directory": _second_directory(six),
     }
@@ -91,12 +91,12 @@ def _second_directory(orientation: bytes) -> bytes:
 
 
 def jpeg_with_exif(jpeg: bytes, data: bytes, header: bytes = EXIF_HEADER) -> bytes:
-    """The JPEG file with an APP1 segment before all others."""
+    """Return the JPEG file with a first segment APP1."""
     content = header + data
     return jpeg[:2] + b"\xff\xe1" + struct.pack(">H", len(content) + 2) + content + jpeg[2:]
 
 
 def png_with_exif(png: bytes, data: bytes) -> bytes:
-    """The PNG file with a chunk eXIf behind its header."""
+    """Return the PNG file with a chunk eXIf behind its header."""
     after_header = 8 + 25
     return png[:after_header] + chunk(b"eXIf", data) + png[after_header:]

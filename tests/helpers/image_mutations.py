@@ -1,4 +1,4 @@
-"""Image files damaged at random, in ways that get past signatures and checksums."""
+"""Random damage to image files that passes signatures and checksums."""
 
 import itertools
 import random
@@ -9,7 +9,7 @@ from png_files import chunk
 
 
 def mutated(file: bytes, chance: random.Random) -> bytes:
-    """The file with one to three kinds of damage."""
+    """Return the file with one to three kinds of damage."""
     for _ in range(chance.randint(1, 3)):
         if not file:
             return file
@@ -26,7 +26,7 @@ def _flip(file: bytes, chance: random.Random) -> bytes:
 
 
 def _overwrite(file: bytes, chance: random.Random) -> bytes:
-    """Changes bytes of the header, to extreme values above all."""
+    """Change bytes of the header, mostly to extreme values."""
     damaged = bytearray(file)
     for _ in range(chance.choice((1, 3))):
         value = chance.choice((0, 1, 127, 128, 255, chance.randrange(256)))
@@ -39,7 +39,7 @@ def _truncate(file: bytes, chance: random.Random) -> bytes:
 
 
 def _surgery(file: bytes, chance: random.Random) -> bytes:
-    """Removes, repeats, swaps, cuts or empties whole chunks."""
+    """Remove, repeat, swap, truncate or empty whole chunks."""
     parts = _parts(file, chance)
     one, other = chance.randrange(len(parts)), chance.randrange(len(parts))
     operation = chance.randrange(5)
@@ -59,7 +59,7 @@ def _surgery(file: bytes, chance: random.Random) -> bytes:
 
 
 def _parts(file: bytes, chance: random.Random) -> list[bytes]:
-    """The chunks of a PNG or WebP file, the segments of a JPEG file, random parts of others."""
+    """Return the chunks or segments of a PNG, WebP or JPEG file, or random parts of another file."""
     if _is_png(file):
         cuts = _chunk_ends(file, 8, ">", 12)
     elif _is_webp(file):

@@ -1,4 +1,4 @@
-"""Images in every memory layout, and canvases made with Pillow, for the tests of `letterbox`."""
+"""Images in every memory layout, and canvases computed with Pillow, for the tests of `letterbox`."""
 
 import random
 from collections.abc import Callable, Iterator
@@ -16,7 +16,7 @@ PILLOW_VERSION = tuple(int(part) for part in PIL.__version__.split(".")[:2])
 
 @dataclass(frozen=True)
 class Case:
-    """One image's size, and the canvas that it is to fit."""
+    """The sizes of an image and of its canvas."""
 
     components: int
     height: int
@@ -31,23 +31,23 @@ class Case:
 
     @property
     def canvas(self) -> tuple[int, int, int, int]:
-        """The arguments of `letterbox` after the images."""
+        """Return the arguments of `letterbox` after the images."""
         return self.canvas_height, self.canvas_width, self.channels, self.fill
 
 
 def random_image(components: int, height: int, width: int) -> Tensor:
-    """Uint8 [C, H, W]. Half of the levels are black or white, where sums could leave a byte."""
+    """Return uint8 [C, H, W]. Half of the levels are 0 or 255, where sums could overflow a byte."""
     image = torch.randint(-128, 384, (components, height, width))
     return image.clamp(0, 255).to(torch.uint8)
 
 
 def random_cases(count: int, seed: int) -> Iterator[Case]:
-    """Sizes from 1 to 700, ratios of sides up to 1:1000, canvases from 1 to 300; alike for the same seed."""
+    """Yield sizes from 1 to 700, ratios of sides up to 1:1000, canvases from 1 to 300; the seed decides."""
     choose = random.Random(seed)
     for _ in range(count):
         longest = choose.choice([7, 60, 300, 700])
         height, width = choose.randint(1, longest), choose.randint(1, longest)
-        if choose.random() < 0.15:  # a thin one
+        if choose.random() < 0.15:  # a thin image
             height, width = choose.sample([choose.randint(1, 3), choose.randint(500, 3000)], 2)
         canvas_height, canvas_width = (choose.randint(1, choose.choice([5, 64, 300])) for _ in range(2))
         if choose.random() < 0.3:
@@ -64,17 +64,17 @@ def random_cases(count: int, seed: int) -> Iterator[Case]:
 
 
 def fit(height: int, width: int, canvas_height: int, canvas_width: int) -> tuple[int, int, int, int]:
-    """(width, height, left, top) of the image in the canvas, in fractions, by the words of the definition."""
+    """Return (width, height, left, top) of the image in the canvas, computed in fractions."""
     scale = min(Fraction(canvas_height, height), Fraction(canvas_width, width))
     new_height, new_width = (max(1, int(side * scale + Fraction(1, 2))) for side in (height, width))
     return new_width, new_height, (canvas_width - new_width) // 2, (canvas_height - new_height) // 2
 
 
 def pillow_letterbox(image: Tensor, height: int, width: int, channels: int = 1, fill: int = 0) -> np.ndarray:
-    """The canvas, uint8 [channels, height, width].
+    """Return the canvas, uint8 [channels, height, width].
 
-    Pillow 13 combines rows before columns where that is less work, earlier ones never do, and between the two
-    values are rounded: so each direction is resized in a call of its own, in the order of Pillow 13.
+    Pillow 13 resizes rows before columns if that is less work; earlier versions never do. Values are rounded
+    in between. So each direction takes its own call, in the order of Pillow 13.
     """
     new_width, new_height, left, top = fit(image.shape[1], image.shape[2], height, width)
     picture = to_pillow(image)
@@ -89,7 +89,7 @@ def pillow_letterbox(image: Tensor, height: int, width: int, channels: int = 1, 
 
 
 def pillow_letterbox_at_once(image: Tensor, height: int, width: int, channels: int, fill: int) -> np.ndarray:
-    """The same in Pillow's own order, that of the op since Pillow 13."""
+    """Return the canvas by one call of Pillow; Pillow 13 has the order of the op."""
     new_width, new_height, left, top = fit(image.shape[1], image.shape[2], height, width)
     picture = to_pillow(image)
     if channels == 1:
@@ -98,7 +98,7 @@ def pillow_letterbox_at_once(image: Tensor, height: int, width: int, channels: i
 
 
 def to_pillow(image: Tensor) -> PIL.Image.Image:
-    """Alpha is left out: Pillow would multiply with it."""
+    """Drop alpha: Pillow would multiply with it."""
     pixels = image[:3].permute(1, 2, 0).contiguous().numpy()
     return PIL.Image.fromarray(pixels[..., 0] if pixels.shape[2] == 1 else pixels)
 
@@ -139,7 +139,7 @@ def interleaved_transposed(image: Tensor) -> Tensor:
 
 
 def crop(image: Tensor) -> Tensor:
-    """Rows of a larger picture, which begin at an odd address."""
+    """Return a part of a larger picture, whose rows begin at odd addresses."""
     around = noise_like(image, image.shape[0], image.shape[1] + 3, image.shape[2] + 6)
     view = around[:, 1:-2, 5:-1]
     return view.copy_(image)
@@ -152,7 +152,7 @@ def interleaved_crop(image: Tensor) -> Tensor:
 
 
 def colours_of_rgba(image: Tensor) -> Tensor:
-    """The first channels of interleaved pixels of four bytes; memory ends behind those of the last."""
+    """Return the first channels of interleaved 4-byte pixels; the memory ends within the last pixel."""
     channels, height, width = image.shape
     around = noise_like(image, 4 * (height * width - 1) + channels)
     return around.as_strided(image.shape, (1, 4 * width, 4)).copy_(image)
@@ -165,14 +165,14 @@ def every_other_column(image: Tensor) -> Tensor:
 
 
 def channels_of_rows(image: Tensor) -> Tensor:
-    """Each row holds its channels one after the other, behind five other bytes."""
+    """Return rows that hold their channels one after another, behind five other bytes."""
     rows = noise_like(image, image.shape[1], 5 + image.shape[0] * image.shape[2])
     view: Tensor = rows[:, 5:].unflatten(1, (image.shape[0], image.shape[2])).transpose(0, 1)
     return view.copy_(image)
 
 
 def expanded_channels(image: Tensor) -> Tensor:
-    """The first channel in the place of all; it holds other values than the image."""
+    """Repeat the first channel; the values differ from the image."""
     return image[:1].contiguous().expand(image.shape)
 
 
@@ -201,17 +201,17 @@ LAYOUTS: list[Callable[[Tensor], Tensor]] = [
 
 
 def letterbox_reference(image: Tensor, height: int, width: int, channels: int = 1, fill: int = 0) -> Tensor:
-    """The canvas of one image uint8 `[C, H, W]` by the definition: float64 `[channels, height, width]`.
+    """Return the canvas of an image uint8 `[C, H, W]` by the definition: float64 `[channels, height, width]`.
 
-    A pixel of the canvas is the mean of the image under a triangle as wide as two of it, or as two pixels of
-    the image where that is enlarged. The op is not equal to the rounded result: as Pillow does, it rounds to
-    bytes between the two directions too, half a level more, and its weights have 22 bits after the point.
+    A pixel of the canvas is the mean of the image under a triangle, two canvas pixels wide, or two image
+    pixels if the image is enlarged. The op differs from the rounded result: like Pillow, it also rounds to
+    bytes between the two directions, half a level, and its weights have 22 fractional bits.
     """
     scale = min(Fraction(height, image.shape[1]), Fraction(width, image.shape[2]))
     new_height, new_width = (max(1, int(side * scale + Fraction(1, 2))) for side in image.shape[1:])
     pixels = image[:3].double().cpu()
     if channels == 1 and len(pixels) == 3:
-        # Whole levels, and the 16-bit coefficients of what is called gray everywhere.
+        # The usual luma with 16-bit coefficients, rounded to whole levels.
         luma = torch.tensor([19595, 38470, 7471], dtype=torch.float64) / 65536
         pixels = (pixels * luma[:, None, None]).sum(0, keepdim=True).add(0.5).floor()
     down, across = _triangles(image.shape[1], new_height), _triangles(image.shape[2], new_width)
@@ -222,7 +222,7 @@ def letterbox_reference(image: Tensor, height: int, width: int, channels: int = 
 
 
 def _triangles(inputs: int, outputs: int) -> Tensor:
-    """The weights `[outputs, inputs]` of the triangles in one direction; each row adds up to 1."""
+    """Return the weights `[outputs, inputs]` of the triangles in one direction; each row adds up to 1."""
     scale = inputs / outputs
     centers = (torch.arange(outputs, dtype=torch.float64) + 0.5) * scale
     pixels = torch.arange(inputs, dtype=torch.float64) + 0.5

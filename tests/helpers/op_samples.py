@@ -18,7 +18,7 @@ EXACT = ("giou", "pairwise_giou", "padded_nms", "letterbox")
 
 @dataclass(frozen=True)
 class Inputs:
-    """The tensors that samples are made of, on one device.
+    """The tensors of the samples, on one device.
 
     pred: float32 [B, N, 4]. target: uint8 [B, N, 4]; most slots are padding. wide_target: the same boxes in
     float32, without padding. photographs: uint8 [C, H, W], of different sizes and strides.

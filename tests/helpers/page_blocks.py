@@ -1,4 +1,4 @@
-"""The blocks of code of a page, for the tests that run them."""
+"""Code blocks of a page, for the tests that run them."""
 
 import re
 from pathlib import Path
@@ -26,15 +26,16 @@ def commands(console: str) -> list[tuple[str, str]]:
 
 
 def without_figures(text: str) -> list[str]:
-    """Return the lines with N for each number, version and hash, and with single spaces: these depend on the
-    machine and on torch. Lines of a slow export's progress are left out."""
+    """Return the lines with N for each number, version and hash, and with single spaces.
+
+    Lines of a slow export's progress are left out.
+    """
     text = re.sub(r"\b[0-9a-f]{12,}\b|\d+(?:\.\d+)*(?:e[+-]?\d+)?", "N", text)
     return [" ".join(line.split()) for line in text.splitlines() if not line.startswith("still ")]
 
 
 def assert_prints(printed: str, shown: str) -> None:
-    """Assert that all lines shown are printed, in this order, up to numbers. A line of … stands for any;
-    without one nothing else is printed."""
+    """Assert that the shown lines are printed in this order, up to numbers; … allows other lines."""
     wanted, lines = without_figures(shown), without_figures(printed)
     if "…" not in wanted:
         assert lines == wanted

@@ -1,4 +1,4 @@
-"""PNG files made by hand, for what no encoder would write."""
+"""PNG files that no encoder would write."""
 
 import struct
 import zlib
@@ -7,7 +7,7 @@ SIGNATURE = b"\x89PNG\r\n\x1a\n"
 
 
 def chunk(name: bytes, content: bytes = b"") -> bytes:
-    """A chunk with a right checksum."""
+    """Return a chunk with a valid checksum."""
     return struct.pack(">I", len(content)) + name + content + struct.pack(">I", zlib.crc32(name + content))
 
 
@@ -17,7 +17,7 @@ END = chunk(b"IEND")
 def png_header(
     width: int, height: int, bits: int = 8, color_type: int = 2, interlaced: bool = False
 ) -> bytes:
-    """The beginning of a file: the signature and the header chunk."""
+    """Return the signature and the header chunk."""
     fields = struct.pack(">IIBBBBB", width, height, bits, color_type, 0, 0, interlaced)
     return SIGNATURE + chunk(b"IHDR", fields)
 
@@ -32,7 +32,7 @@ def png_file(
     bits: int = 8,
     interlaced: bool = False,
 ) -> bytes:
-    """A file of `bits` bits a sample, all zero by default, and more chunks before and after the pixels."""
+    """Return a file with zero pixels by default. before, after: further chunks around the pixels."""
     samples = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}[color_type]
     if pixels is None:
         pixels = bytes((width * samples * bits // 8 + 1) * height)

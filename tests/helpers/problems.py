@@ -1,4 +1,4 @@
-"""Problem documents, in which the service answers errors."""
+"""Problem documents: the error answers of the service."""
 
 from http import HTTPStatus
 
@@ -6,7 +6,7 @@ import httpx
 
 
 def problem_of(response: httpx.Response) -> dict[str, str]:
-    """`code` and `message`, its detail, of an answer that is checked to be a problem document of RFC 9457."""
+    """Check that an answer is a problem document of RFC 9457; return `code` and, as `message`, detail."""
     assert response.headers["content-type"] == "application/problem+json"
     document = response.json()
     assert list(document) == ["type", "title", "status", "detail", "code"]

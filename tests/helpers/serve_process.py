@@ -1,4 +1,4 @@
-"""`lensbox serve` as a process of its own, for tests."""
+"""`lensbox serve` in another process."""
 
 import contextlib
 import re

@@ -24,7 +24,7 @@ Encode = Callable[..., bytes]
 
 @dataclass
 class Running:
-    """A service, a client of it, and the answers so far to `send`. stop: asks for the end without waiting."""
+    """A service, its client, and the answers to `send` so far. stop: starts the shutdown without waiting."""
 
     client: httpx.Client
     service: Service
@@ -44,7 +44,7 @@ class Running:
         thread.start()
 
     def statuses(self) -> list[int]:
-        """Wait for the answers to all that was sent."""
+        """Wait for the answers to all requests; return their statuses, sorted."""
         for thread in self._threads:
             thread.join(PATIENCE)
         return sorted(response.status_code for response in self.responses)
@@ -69,7 +69,7 @@ def refuses(url: httpx.URL | str) -> bool:
 
 
 def raw(request: httpx.Request, path: str) -> bytes:
-    """Return a POST request as it goes over a connection."""
+    """Return the bytes of a POST request."""
     fields = "".join(f"{name}: {value}\r\n" for name, value in request.headers.items())
     return f"POST {path} HTTP/1.1\r\n{fields}\r\n".encode() + request.read()
 
@@ -97,7 +97,7 @@ def running(app: FastAPI, settings: Settings) -> Iterator[Running]:
 
     try:
         with httpx.Client(base_url=url, timeout=PATIENCE) as client:
-            client.get("/healthz")  # the socket takes connections at once; an answer means that the app runs
+            client.get("/healthz")  # an answer means that the app runs
             yield Running(client, app.state.service, stop)
     finally:
         stop()

@@ -28,7 +28,7 @@ SHORT_RUN = TrainConfig().replace(
 )
 
 
-# The same for the command line: --set
+# The same settings for the command line, --set
 TINY = [
     "model=small",
     "steps=3",

@@ -1,4 +1,4 @@
-"""Keys for the tests of signatures, and what is no signature or no key."""
+"""Keys, bad signatures and bad keys for the tests of signatures."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -39,7 +39,7 @@ def private_pem(
 
 
 class BadSignature(NamedTuple):
-    """make: what lies in FILE.sig beside an artifact, None for no file; message: in both runtimes' errors."""
+    """make: returns the content of FILE.sig for an artifact, None for no file. message: in both errors."""
 
     make: Callable[[bytes], bytes | None]
     message: str
@@ -63,7 +63,7 @@ BAD_PUBLIC_KEYS = {
     "an X25519 key": public_pem(x25519.X25519PrivateKey.generate()),
     "a key of a curve": public_pem(ec.generate_private_key(ec.SECP256R1())),
     "cut off": public_pem(KEY)[:-40],
-    # OpenSSL asks at the terminal for the password of such a file.
+    # OpenSSL would prompt for the password of this file.
     "encrypted": b"-----BEGIN PUBLIC KEY-----\nProc-Type: 4,ENCRYPTED\n"
     b"DEK-Info: AES-256-CBC,00112233445566778899AABBCCDDEEFF\n\n"
     + b"Zm9y" * 12
@@ -72,7 +72,7 @@ BAD_PUBLIC_KEYS = {
 
 
 def write_signed(folder: Path, data: bytes, signature: bytes | None) -> tuple[Path, Path]:
-    """Writes an artifact, a signature beside it, and the public half of KEY; returns artifact and key."""
+    """Write an artifact, its signature, and the public half of KEY; return the paths of artifact and key."""
     artifact, public_key = folder / "signed.pt", folder / "release.key.pub"
     artifact.write_bytes(data)
     public_key.write_bytes(public_pem(KEY))

@@ -9,7 +9,7 @@ from torch import nn
 from lensbox.export.pipeline import save_artifact
 from lensbox.model import DetectorConfig, FaceDetector
 
-# Few layers, and ReLU: random weights then still tell one picture from another.
+# Few layers and ReLU: even random weights then distinguish pictures.
 TINY = DetectorConfig(
     stem_width=4,
     widths=(8, 8, 16, 16),
@@ -23,10 +23,9 @@ SHALLOW = dataclasses.replace(TINY, stem_width=8, widths=(8, 16, 16, 16), depths
 
 
 def varied_detector(spread: float) -> FaceDetector:
-    """Return the detector in eval mode, with predictions that differ between anchors, as a trained one's do.
+    """Return a detector in eval mode whose predictions differ between anchors, more so for a larger `spread`.
 
-    A greater `spread` makes them differ more. Batch norm statistics are not the initial ones, so that folding
-    them matters.
+    Batch norm statistics are not the initial ones, so that folding matters.
     """
     torch.manual_seed(0)
     detector = FaceDetector(TINY)
@@ -42,7 +41,7 @@ def varied_detector(spread: float) -> FaceDetector:
 
 
 def save_random_artifact(folder: Path) -> Path:
-    """Writes an artifact whose low default score threshold lets some boxes pass; returns its path."""
+    """Write an artifact whose low default score threshold passes some boxes; return its path."""
     torch.manual_seed(0)
     path = folder / "detector.pt"
     save_artifact(FaceDetector(SHALLOW).eval(), path, score_threshold=0.0104)

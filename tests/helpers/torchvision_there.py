@@ -17,6 +17,6 @@ def require_torchvision() -> None:
 
 @functools.cache
 def _reason() -> str:
-    # In a process of its own: an import that fails half-way leaves its operators behind.
+    # In another process: a failed import may leave its operators registered.
     result = subprocess.run([sys.executable, "-c", _IMPORT], capture_output=True, text=True, check=False)
     return result.stderr.strip().splitlines()[-1] if result.returncode != 0 else ""

@@ -1,4 +1,4 @@
-"""Detectors that not every format can hold whole."""
+"""Detectors that some formats cannot hold."""
 
 import torch
 from torch import Tensor
@@ -8,7 +8,7 @@ from lensbox.ops.canvas import fit_to_canvases
 
 
 class Deciding(Brightest):
-    """Goes one way or another with a value, which no graph of torch.export does."""
+    """Branch on a value, which torch.export cannot trace."""
 
     def detect(
         self, images: Tensor, score_threshold: float, iou_threshold: float
@@ -30,7 +30,7 @@ class LosingItsOwnWay(Brightest):
 
 
 class BrightestRows(Brightest):
-    """The four brightest cells, in boxes that reach beyond the canvas, some as a whole."""
+    """Detect the four brightest cells; boxes reach beyond the canvas, some lie wholly outside."""
 
     def detect(
         self, images: Tensor, score_threshold: float, iou_threshold: float
@@ -46,7 +46,7 @@ class BrightestRows(Brightest):
 
 
 class AsManySlotsAsNeeded(BrightestRows):
-    """Return as many slots as the image with the most detections needs, so none if nothing is found."""
+    """Return as many slots as the largest count in the batch."""
 
     def detect(
         self, images: Tensor, score_threshold: float, iou_threshold: float
@@ -58,7 +58,7 @@ class AsManySlotsAsNeeded(BrightestRows):
 
 
 class NeverAlone(Brightest):
-    """Fails where the export asks for one canvas, after it was found to follow the protocol."""
+    """Fail for a single canvas, which only the export passes."""
 
     def detect(
         self, images: Tensor, score_threshold: float, iou_threshold: float

@@ -1,4 +1,4 @@
-"""Detectors as users of Lensbox write them: they know the protocol, and nothing else of it."""
+"""Detectors as users of Lensbox write them."""
 
 import torch
 from torch import Tensor, nn
@@ -8,7 +8,7 @@ from lensbox.model import DetectorSpec
 
 
 class Brightest(nn.Module):
-    """The smallest detector: the square around the brightest cell of a gray canvas of 64 x 64 pixels."""
+    """Detect the brightest cell of a gray canvas of 64 x 64 pixels."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -24,7 +24,7 @@ class Brightest(nn.Module):
 
 
 class RedAndBlue(nn.Module):
-    """Red and blue things on a canvas of 320 x 192 pixels; the weights are the differences of colours."""
+    """Detect red and blue objects on a canvas of 320 x 192 pixels; the weights are color differences."""
 
     def __init__(self, side: int = 24, sharpness: float = 12.0) -> None:
         super().__init__()
@@ -60,7 +60,7 @@ class RedAndBlue(nn.Module):
         }
 
     def boxes(self, rows: int, columns: int, like: Tensor) -> Tensor:
-        """[rows * columns, 4], the squares that the convolution sees."""
+        """Return [rows * columns, 4], the receptive fields of the convolution."""
         y = torch.arange(rows, device=like.device)[:, None].expand(rows, columns) * 4.0
         x = torch.arange(columns, device=like.device)[None, :].expand(rows, columns) * 4.0
         corner = torch.stack([x, y], dim=-1).view(-1, 2)
@@ -68,7 +68,7 @@ class RedAndBlue(nn.Module):
 
 
 class Landmarks(nn.Module):
-    """Bright squares of a gray canvas of 128 x 96 pixels, with two corners, an embedding and a number."""
+    """Detect bright squares of a gray canvas of 128 x 96 pixels, with corners, embedding and cell index."""
 
     def __init__(self, width: int = 4) -> None:
         super().__init__()

@@ -1,6 +1,6 @@
-"""Requests of protocol v2, right and wrong ones, as bytes: played against this service, and against Triton.
+"""Valid and invalid requests of protocol v2, for this service and for Triton.
 
-`serve/v2/record_triton.py` keeps what Triton answers.
+`tests/serve/http/record_triton.py` records the answers of Triton.
 """
 
 import gzip
@@ -28,7 +28,7 @@ class Request(NamedTuple):
 
 
 def images(count: int = 1, **changes: Any) -> dict[str, Any]:
-    """The input of so many canvases in binary. changes: other values; None leaves a key out."""
+    """Return the input for canvases in binary. changes: other values; None removes a key."""
     tensor = {
         "name": "images",
         "shape": [count, *CANVAS],
@@ -46,7 +46,7 @@ def threshold(data: Any, shape: Any = (1,), datatype: str = "FP32") -> dict[str,
 def infer(
     *inputs: Any, binary: bytes = bytes(PIXELS), length: str | None = None, path: str = INFER, **more: Any
 ) -> Request:
-    """A request for inference. length: what Inference-Header-Content-Length says, if not the truth."""
+    """Return a request for inference. length: value of Inference-Header-Content-Length, if wrong."""
     header = json.dumps({"inputs": list(inputs), **more}).encode()
     return Request("POST", path, header + binary, {HEADER_LENGTH: length or str(len(header))})
 
@@ -148,9 +148,9 @@ REQUESTS: dict[str, Request] = {
 
 
 def summary(response: httpx.Response) -> dict[str, Any]:
-    """Status, type, encoding and JSON of an answer; how much binary follows; and of data, how many numbers.
+    """Return status, type, encoding, JSON (None if empty) and binary size of an answer.
 
-    An empty answer has no JSON.
+    Data of outputs are replaced by the count of numbers.
     """
     content = response.content  # decompressed by httpx
     length = response.headers.get(HEADER_LENGTH)

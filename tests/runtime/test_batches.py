@@ -19,7 +19,7 @@ LOW = 0.03
 
 
 def assert_close(actual: Detections, expected: Detections, scale: float = 1.0, shift: float = 0.0) -> None:
-    """A batch may be computed by other kernels than one image."""
+    """Compare with a tolerance: a batch may use other kernels than one image."""
     assert actual.boxes.dtype == actual.scores.dtype == torch.float32
     assert actual.boxes.is_cpu
     assert actual.scores.is_cpu

@@ -102,7 +102,7 @@ def test_a_detector_s_own_loss(tmp_path: Path, sizes: tuple[int, ...]) -> None:
     assert not artifact.has_giou_loss
     pairs = pairs_of(sizes)
     found = artifact.losses(pairs, per_image=True, gradient=True)
-    # A mean of means: images are padded, not laid end to end.
+    # A mean of means: images are padded, not concatenated.
     alone = [float(detector.loss(image.predictions, image.targets).detach()) for image in pairs.images()]
     assert found.per_image == pytest.approx(alone)
     assert found.loss == pytest.approx(sum(alone) / len(alone))

@@ -1,4 +1,4 @@
-"""The stored self-test compares sets: other orders and rounding pass, other detectors fail."""
+"""The self-test compares sets: it accepts any order and rounding, and rejects other detectors."""
 
 import dataclasses
 from collections.abc import Callable
