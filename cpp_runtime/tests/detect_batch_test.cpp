@@ -1,4 +1,4 @@
-#include "detect/detect_batch.h"
+#include "detect/steps.h"
 
 #include <ATen/ATen.h>
 #include <lensbox/error.h>

@@ -1,4 +1,4 @@
-#include "detect/self_test.h"
+#include "detect/steps.h"
 
 #include <gtest/gtest.h>
 

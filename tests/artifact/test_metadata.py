@@ -85,6 +85,9 @@ def with_extra(extra: Values) -> Callable[[Values], None]:
         (put("canvas.width", 16385), "canvas.width must be less than or equal to 16384, got 16385"),
         (put("canvas.width", 256.0), "canvas.width must be a valid integer, got 256.0"),
         (put("canvas.channels", 2), "canvas.channels must be 1 or 3, got 2"),
+        (put("precision", {**PRECISION, "device": "cuda:0"}), "precision.device"),
+        (put("precision", {**PRECISION, "pictures": 2**31}), "precision.pictures"),
+        (put("precision", {**PRECISION, "max_box_change": -1}), "precision.max_box_change"),
         (put("canvas", {}), "it lacks the entry 'canvas.height'"),
         (put("reading.orientation", "auto"), "reading.orientation must be 'exif' or 'stored', got \"auto\""),
         (

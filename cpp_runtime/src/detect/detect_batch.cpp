@@ -1,5 +1,3 @@
-#include "detect/detect_batch.h"
-
 #include <ATen/ATen.h>
 #include <lensbox/error.h>
 
@@ -10,6 +8,7 @@
 #include <string>
 #include <utility>
 
+#include "detect/steps.h"
 #include "file/metadata.h"
 #include "model/copy_to.h"
 

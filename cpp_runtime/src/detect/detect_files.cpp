@@ -10,7 +10,7 @@
 #include <thread>
 #include <utility>
 
-#include "detect/tiles.h"
+#include "detect/steps.h"
 #include "file/errors.h"
 
 namespace lensbox {

@@ -7,10 +7,7 @@
 #include <string>
 #include <utility>
 
-#include "detect/detect_batch.h"
-#include "detect/load_module.h"
-#include "detect/self_test.h"
-#include "detect/tiles.h"
+#include "detect/steps.h"
 #include "file/errors.h"
 #include "images/decoders.h"
 #include "model/detector_module.h"

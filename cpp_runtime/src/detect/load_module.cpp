@@ -1,5 +1,3 @@
-#include "detect/load_module.h"
-
 #include <ATen/Parallel.h>
 #include <caffe2/serialize/read_adapter_interface.h>
 #include <torch/csrc/jit/serialization/import.h>
@@ -10,6 +8,7 @@
 #include <string>
 #include <utility>
 
+#include "detect/steps.h"
 #include "file/artifact_file.h"
 #include "file/errors.h"
 #include "model/machine.h"

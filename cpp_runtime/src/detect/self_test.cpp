@@ -1,5 +1,3 @@
-#include "detect/self_test.h"
-
 #include <ATen/ATen.h>
 
 #include <algorithm>
@@ -7,6 +5,7 @@
 #include <sstream>
 #include <variant>
 
+#include "detect/steps.h"
 #include "model/methods.h"
 
 namespace lensbox {

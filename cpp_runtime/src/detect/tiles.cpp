@@ -1,5 +1,3 @@
-#include "detect/tiles.h"
-
 #include <ATen/ATen.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 
@@ -12,6 +10,8 @@
 #include <string>
 #include <tuple>
 #include <utility>
+
+#include "detect/steps.h"
 
 namespace lensbox {
 namespace {

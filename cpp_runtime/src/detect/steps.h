@@ -1,0 +1,71 @@
+#pragma once
+
+#include <c10/core/Device.h>
+#include <lensbox/torch/tensors.h>
+
+#include <filesystem>
+#include <memory>
+#include <vector>
+
+#include "model/detector_module.h"
+
+// The parts of Detector, each in a source file of its own.
+namespace lensbox {
+
+// --- load_module.cpp ---
+
+struct LoadedModule {
+  c10::Device device;
+  Metadata metadata;
+  std::shared_ptr<const DetectorModule> module;
+};
+
+// Load an artifact of any format, as Detector::load says. Throws ArtifactError, DeviceError.
+LoadedModule load_module(const std::filesystem::path& path, const LoadOptions& options);
+
+// --- detect_batch.cpp ---
+
+// The steps around the method detect, for a batch of photographs.
+
+// Return canvases and geometry on `device`. Throws InputError for a photograph that breaks the rules of
+// Photo, ArtifactError.
+Prepared prepare(const DetectorModule& module, c10::Device device, const std::vector<Photo>& photos);
+
+// Take detections in canvases to pixels of the photographs. Throws ArtifactError.
+Found restore(const DetectorModule& module, const Found& found, const at::Tensor& geometry);
+
+// Return the detections of each photograph, after one copy to the CPU, and one more for extras. Throws
+// ArtifactError for counts outside of the slots and for labels without a class.
+std::vector<std::vector<Detection>> collect(const DetectorModule& module, const Found& found);
+
+// --- tiles.cpp ---
+
+// Tiles of large photographs, by the rule of docs/tiles.md, which Python has in runtime/tiles.py.
+
+// Throw InputError for a specification out of its range.
+void check_tiles(const TileSpec& spec);
+
+// Return the views of a photograph: the whole one first, if asked for, then the tiles row by row, without
+// copies. A photograph that fits into one tile is one view. Throws InputError for a photograph that is not at
+// full size, and for more than 4096 tiles.
+std::vector<Photo> cut_into_tiles(const Photo& photo, const Canvas& canvas, const TileSpec& spec);
+
+// Return the detections of a photograph whose views these are. Throws as detect_photos does.
+std::vector<Detection> detect_views(const Detector& detector, const std::vector<Photo>& views,
+                                    const Thresholds& thresholds);
+
+// Return the detections of a photograph from the detections in its views, best first.
+std::vector<Detection> merge_tiles(std::vector<std::vector<Detection>> found, const std::vector<Photo>& views,
+                                   double iou_threshold);
+
+// --- self_test.cpp ---
+
+// Run the self-test stored in the artifact: detection in a small image and the loss of a few boxes. Throws
+// ArtifactError if it cannot be run.
+SelfTestReport run_self_test(const Detector& detector);
+
+// Compare results with the stored ones: detections as sets, by the rule of docs/artifact.md, "The self-test".
+SelfTestReport compare_with_stored(const Metadata& metadata, const std::vector<Detection>& detections,
+                                   double loss, bool on_cpu);
+
+}  // namespace lensbox
