@@ -100,14 +100,6 @@ TEST(ToPhoto, CopiesTheFrame) {
       at::equal(gray.pixels, at::tensor({1, 2, 3, 4, 5, 7, 8, 9, 10, 11}, at::kByte).view({1, 2, 5})));
 }
 
-TEST(ToPhoto, TakesTheLumaAloneForAGrayCanvas) {
-  const std::vector<uint8_t> luma{16, 235, 126, 16};
-  const std::vector<uint8_t> chroma{255, 0};
-  const ImageView view{luma.data(), 2, 2, 2, PixelFormat::kNv12, chroma.data(), 2};
-  EXPECT_EQ(bytes_of(view, 1), (std::vector<uint8_t>{0, 255, 128, 0}));
-  EXPECT_EQ(lensbox::to_photo(view, for_canvas(3)).pixels.size(0), 3);
-}
-
 TEST(ToPhoto, RefusesViewsThatCannotBeRead) {
   const std::vector<uint8_t> bytes(100);
   const ImageView good{bytes.data(), 4, 3, 12, PixelFormat::kRgb8, bytes.data(), 4};

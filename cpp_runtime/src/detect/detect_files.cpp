@@ -44,34 +44,40 @@ class ReadAhead {
   // Return the next file's photograph, or the reason if the file cannot be read. Rethrows any other
   // exception, such as a lack of memory. Call this at most once for each file.
   Outcome next() {
-    std::promise<Outcome>& place = places_[taken_++ % places_.size()];
-    Outcome outcome = place.get_future().get();
+    Place& place = places_[taken_++ % places_.size()];
+    Outcome outcome = place.future.get();
     place = {};
     room_.release();
     return outcome;
   }
 
  private:
+  struct Place {
+    std::promise<Outcome> promise = {};
+    std::future<Outcome> future = promise.get_future();
+  };
+
   void work(const std::stop_token& stop) {
     while (true) {
       room_.acquire();
       const size_t index = begun_++;
       if (stop.stop_requested() || index >= files_.size()) return;
-      std::promise<Outcome>& place = places_[index % places_.size()];
+      // Own the promise: next() renews the place as soon as the value is set.
+      std::promise<Outcome> promise = std::move(places_[index % places_.size()].promise);
       try {
-        place.set_value(read_photo(files_[index], reading_));
+        promise.set_value(read_photo(files_[index], reading_));
       } catch (const InputError& error) {
-        place.set_value(error);
+        promise.set_value(error);
       } catch (...) {
-        place.set_exception(std::current_exception());
+        promise.set_exception(std::current_exception());
       }
     }
   }
 
   const std::span<const std::filesystem::path> files_;
   const Reading reading_;
-  std::counting_semaphore<> room_;             // files that may be begun
-  std::vector<std::promise<Outcome>> places_;  // file i has the place i % most_ahead
+  std::counting_semaphore<> room_;  // files that may be begun
+  std::vector<Place> places_;       // file i has the place i % most_ahead
   std::atomic<size_t> begun_ = 0;
   size_t taken_ = 0;
   std::vector<std::jthread> threads_;  // destroyed first: they use the members above
