@@ -17,7 +17,7 @@ from lensbox.runtime.images import jpeg, png
 from lensbox.runtime.images.fast_jpeg import decode_usual_jpeg
 from lensbox.runtime.images.jpeg import jpeg_reduction
 from lensbox.runtime.images.limits import NO_LIMITS, BoundedFile, ImageLimits
-from lensbox.runtime.images.orientation import Box, orientation_of, upright_box, upright_image, upright_size
+from lensbox.runtime.images.orientation import Box, orientation_of, upright_array, upright_box, upright_size
 from lensbox.runtime.images.photo import Photo
 
 _RUN_LENGTH_READS = 1 << 20  # of a byte or two, half a second in all
@@ -140,10 +140,9 @@ def upright_pixels(
     for box in _tiles(image.width, image.height):
         before_each_tile()
         part = image if box == (0, 0, *image.size) else image.crop(box)
-        tile = upright_image(converted(part, mode), orientation)
+        tile = np.asarray(converted(part, mode)).reshape(part.height, part.width, len(mode))
         left, top, right, bottom = upright_box(box, image.size, orientation)
-        values = np.frombuffer(tile.tobytes(), np.uint8)
-        upright[top:bottom, left:right] = values.reshape(tile.height, tile.width, len(mode))
+        upright[top:bottom, left:right] = upright_array(tile, orientation)
     return pixels.permute(2, 0, 1)
 
 

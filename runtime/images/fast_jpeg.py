@@ -56,12 +56,12 @@ def decode_usual_jpeg(
         reduction = jpeg_reduction(width, height, canvas.width, canvas.height, reading.jpeg_oversampling)
     is_gray = header.components == 1 or (canvas is not None and canvas.channels == 1)
     pixels = _decode(file, "GRAY" if is_gray else "RGB", stored, reduction)
-    if pixels is None or _is_late(limits):
+    if pixels is None or (limits.deadline is not None and time.monotonic() > limits.deadline):
         return None
     covered = (0, 0, pixels.shape[1] * reduction, pixels.shape[0] * reduction)
     window = upright_box(covered, stored, orientation)
     # numpy rotates and permutes: each call of torch would release the GIL, and wait to get it back.
-    upright = upright_array(pixels, orientation)
+    upright = np.ascontiguousarray(upright_array(pixels, orientation))
     return Photo(torch.from_numpy(upright.transpose(2, 0, 1)), width, height, window)
 
 
@@ -84,10 +84,6 @@ def _is_affordable(file: bytes, header: JpegHeader, limits: ImageLimits) -> bool
         if limit is not None and number > limit:
             return False
     return not header.has_more_scans or most_scans(file) * pixels <= 64 * _MAX_SCANNED_BLOCKS
-
-
-def _is_late(limits: ImageLimits) -> bool:
-    return limits.deadline is not None and time.monotonic() > limits.deadline
 
 
 def _decode(file: bytes, colors: str, size: tuple[int, int], reduction: int) -> NDArray[np.uint8] | None:

@@ -48,8 +48,7 @@ class BoundedFile(BytesIO):
         self._reads += 1
         if self._reads > self._max_reads:
             raise InputError(f"it must be readable in at most {self._max_reads} pieces")
-        if time.monotonic() > self._deadline:
-            raise _late()
+        self.check_deadline()
         return super().read(size)
 
     def allow_more_reads(self, count: int) -> None:
@@ -59,8 +58,4 @@ class BoundedFile(BytesIO):
     def check_deadline(self) -> None:
         """Raise TimeoutError after the deadline."""
         if time.monotonic() > self._deadline:
-            raise _late()
-
-
-def _late() -> TimeoutError:
-    return TimeoutError("the image was not decoded in time")
+            raise TimeoutError("the image was not decoded in time")

@@ -3,9 +3,7 @@
 import struct
 
 import numpy as np
-import PIL.Image
 from numpy.typing import NDArray
-from PIL.Image import Transpose
 from torch import Tensor
 
 from lensbox.common.errors import InputError
@@ -41,17 +39,7 @@ def exif_orientation(exif: bytes) -> int:
 Size = tuple[int, int]  # width, height
 Box = tuple[int, int, int, int]  # x1, y1, x2, y2
 
-# The transposition that turns a picture upright, by EXIF orientation; 1 is upright.
-_TURNS = {
-    2: Transpose.FLIP_LEFT_RIGHT,
-    3: Transpose.ROTATE_180,
-    4: Transpose.FLIP_TOP_BOTTOM,
-    5: Transpose.TRANSPOSE,
-    6: Transpose.ROTATE_270,  # counter-clockwise
-    7: Transpose.TRANSVERSE,
-    8: Transpose.ROTATE_90,
-}
-# The same in two steps: mirror, then exchange rows and columns.
+# Steps that turn a picture of an EXIF orientation upright: mirror, then exchange rows and columns.
 _MIRRORED_LEFT_RIGHT = (2, 3, 7, 8)
 _MIRRORED_TOP_BOTTOM = (3, 4, 6, 7)
 _TRANSPOSED = (5, 6, 7, 8)
@@ -103,19 +91,12 @@ def upright_box(box: Box, size: Size, orientation: int) -> Box:
     return (y1, x1, y2, x2) if orientation in _TRANSPOSED else (x1, y1, x2, y2)
 
 
-def upright_image(image: PIL.Image.Image, orientation: int) -> PIL.Image.Image:
-    """Return a picture, or a rectangle of a picture, turned upright."""
-    return image if orientation == 1 else image.transpose(_TURNS[orientation])
-
-
 def upright_array(pixels: NDArray[np.uint8], orientation: int) -> NDArray[np.uint8]:
-    """Return pixels [h, w, C] turned upright, contiguous."""
-    if orientation == 1:
-        return pixels
+    """Return a view of pixels [h, w, C] turned upright."""
     columns = slice(None, None, -1 if orientation in _MIRRORED_LEFT_RIGHT else 1)
     rows = slice(None, None, -1 if orientation in _MIRRORED_TOP_BOTTOM else 1)
     mirrored = pixels[rows, columns]
-    return np.ascontiguousarray(mirrored.swapaxes(0, 1) if orientation in _TRANSPOSED else mirrored)
+    return mirrored.swapaxes(0, 1) if orientation in _TRANSPOSED else mirrored
 
 
 def upright_tensor(pixels: Tensor, orientation: int) -> Tensor:

@@ -55,11 +55,8 @@ def test_tiles_cover_the_photograph(
     assert max(view.window[3] for view in views) == size[1]
 
 
-def test_the_whole_photograph_can_be_left_out() -> None:
+def test_rejects_too_many_tiles_and_reduced_photographs() -> None:
     assert len(cut_into_tiles(photo(640, 192), CANVAS, TileSpec(overlap=0, whole=False))) == 2
-
-
-def test_refuses_too_many_tiles_and_reduced_photographs() -> None:
     with pytest.raises(InputError, match=r"tiles must be at most 4096, got .* of size 1 "):
         cut_into_tiles(photo(640, 480), CANVAS, TileSpec(1))
     reduced = Photo(torch.zeros(1, 100, 100, dtype=torch.uint8), 200, 200, (0, 0, 200, 200))
@@ -74,39 +71,33 @@ def found(*rows: tuple[float, ...], labels: list[int] | None = None) -> Detectio
 
 # Two tiles, x from 0 to 320 and from 240 to 560; boxes within 5 px of an inner edge are cut.
 WINDOWS = tile_windows(560, 192, CANVAS, TileSpec(whole=False))
-LEFT_PART, WHOLE_BOX = (290.0, 50.0, 318.0, 90.0, 0.9), (290.0, 50.0, 340.0, 90.0, 0.6)
+PART, WHOLE = (290.0, 50.0, 318.0, 90.0, 0.9), (290.0, 50.0, 340.0, 90.0, 0.6)
+LARGER_PART = (240.0, 50.0, 330.0, 90.0, 0.6)
+SHIFTED, SMALLER = (306.8, 50.0, 356.8, 90.0, 0.6), (290.0, 50.0, 317.0, 90.0, 0.6)
+INSIDE, CORNER = (300.0, 60.0, 312.0, 80.0, 0.6), (0.0, 0.0, 30.0, 30.0, 0.5)
+TWICE, BETTER = (250.0, 10.0, 300.0, 60.0, 0.5), (250.0, 10.0, 301.0, 60.0, 0.7)
 
 
 @pytest.mark.parametrize(
     ("left", "right", "expected"),
     [
-        # The part of a box that the first tile cuts off yields to the whole box, unless that scores too low.
-        ([LEFT_PART], [WHOLE_BOX], [WHOLE_BOX]),
-        ([LEFT_PART], [(*WHOLE_BOX[:4], 0.4)], [LEFT_PART]),  # the whole box is dropped by NMS
-        # A larger part of a box that both tiles cut replaces the smaller one.
+        ([PART], [WHOLE], [WHOLE]),  # a whole box replaces its cut part
+        ([PART], [(*WHOLE[:4], 0.4)], [PART]),  # unless its score is too low; NMS drops the whole box
         (
             [(260.0, 50.0, 320.0, 90.0, 0.9)],
-            [(240.0, 50.0, 330.0, 90.0, 0.6)],
-            [(240.0, 50.0, 330.0, 90.0, 0.6)],
-        ),
-        # A cut box with nothing that covers it stays.
-        ([LEFT_PART], [], [LEFT_PART]),
-        # Covered by 40 %: both stay.
-        ([LEFT_PART], [(306.8, 50.0, 356.8, 90.0, 0.6)], [LEFT_PART, (306.8, 50.0, 356.8, 90.0, 0.6)]),
-        # A smaller box does not replace a cut one.
-        ([LEFT_PART], [(290.0, 50.0, 317.0, 90.0, 0.6)], [LEFT_PART]),  # dropped by NMS
-        ([LEFT_PART], [(300.0, 60.0, 312.0, 80.0, 0.6)], [LEFT_PART, (300.0, 60.0, 312.0, 80.0, 0.6)]),
-        # The same box in both tiles is one box, the better one; the edge of the photograph cuts nothing.
-        ([(0.0, 0.0, 30.0, 30.0, 0.5)], [], [(0.0, 0.0, 30.0, 30.0, 0.5)]),
-        (
-            [(250.0, 10.0, 300.0, 60.0, 0.5)],
-            [(250.0, 10.0, 301.0, 60.0, 0.7)],
-            [(250.0, 10.0, 301.0, 60.0, 0.7)],
-        ),
+            [LARGER_PART],
+            [LARGER_PART],
+        ),  # the larger part stays
+        ([PART], [], [PART]),  # nothing covers the part
+        ([PART], [SHIFTED], [PART, SHIFTED]),  # covered by 40 %
+        ([PART], [SMALLER], [PART]),  # a smaller box replaces nothing; NMS drops it
+        ([PART], [INSIDE], [PART, INSIDE]),
+        ([CORNER], [], [CORNER]),  # an edge of the photograph cuts nothing
+        ([TWICE], [BETTER], [BETTER]),  # the same box in both tiles
         ([], [], []),
     ],
 )
-def test_merges_by_the_rule(
+def test_merges_boxes_of_tiles(
     left: list[tuple[float, ...]], right: list[tuple[float, ...]], expected: list[tuple[float, ...]]
 ) -> None:
     merged = merge_tiles(found(*left, *right), [len(left), len(right)], WINDOWS, 560, 192, 0.5)
@@ -116,7 +107,7 @@ def test_merges_by_the_rule(
 
 
 def test_classes_do_not_suppress_each_other() -> None:
-    merged = merge_tiles(found(LEFT_PART, WHOLE_BOX, labels=[0, 1]), [1, 1], WINDOWS, 560, 192, 0.5)
+    merged = merge_tiles(found(PART, WHOLE, labels=[0, 1]), [1, 1], WINDOWS, 560, 192, 0.5)
     assert merged.labels is not None
     assert merged.labels.tolist() == [0, 1]
 
