@@ -1,10 +1,6 @@
-// The coded data of a baseline JPEG file, walked code by code, on the CPU and on a GPU.
-//
-// A file that passes is read alike by all decoders: no code is missing or left over, and no block is one that
-// decoders clip in different places.
+// A baseline JPEG file's header, Huffman codes and coded bits, for the CPU and a GPU.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 
 #include "host_device.h"
@@ -34,10 +30,6 @@ struct JpegScan {
   int32_t restart_interval;  // in units; 0 for none
   int32_t begin, end;        // of the coded data in the file
 };
-
-// The square of a block's norm, dequantized. A block of samples from -128 to 127 has a norm of at most 1024,
-// and rounding to multiples of at most 255 adds less than 8 * 128. Beyond it decoders clip differently.
-constexpr int64_t kMaxJpegEnergy = int64_t{1} << 22;
 
 constexpr int32_t kQuickBits = 11;
 constexpr int32_t kQuickSteps = 1 << kQuickBits;
@@ -86,10 +78,16 @@ LENSBOX_HOST_DEVICE Step quick_step(const JpegTable& table, int32_t next) {
                   jpeg_number(static_cast<uint32_t>(number), size));
 }
 
-// The bits of coded data up to the next marker, and zeros behind them.
+// A reader of coded bits. Behind a marker's place, and behind the end, it reads zeros.
 class JpegBits {
  public:
-  LENSBOX_HOST_DEVICE JpegBits(const uint8_t* data, const uint8_t* end) : at_(data), end_(end) {}
+  // place: of the first bit, in bits from the begin of the file. end: of the coded data, in bytes.
+  LENSBOX_HOST_DEVICE JpegBits(const uint8_t* file, uint32_t place, int32_t end)
+      : file_(file), at_(static_cast<int32_t>(place >> 3)), end_(end) {
+    if ((place & 7) == 0) return;
+    fill();
+    skip(static_cast<int32_t>(place & 7));
+  }
 
   // Read a code and the number behind it; `quick`: kQuickSteps of the table.
   LENSBOX_HOST_DEVICE Step step(const Step* quick, const JpegTable& table) {
@@ -104,19 +102,48 @@ class JpegBits {
     return step;
   }
 
-  // Return whether bits behind the data were read.
-  LENSBOX_HOST_DEVICE bool is_past_end() const { return count_ < padding_; }
+  // Skip `count` bits, at most 32 since the last step.
+  LENSBOX_HOST_DEVICE void skip(int32_t count) {
+    buffer_ <<= count;
+    count_ -= count;
+  }
 
-  // Return whether the data are read up to a marker, or the end, but for less than a byte of ones. Go on
-  // behind the marker.
-  LENSBOX_HOST_DEVICE bool pass_marker() {
+  // Return whether bits behind the next marker were read.
+  LENSBOX_HOST_DEVICE bool is_past_marker() const { return count_ < padding_; }
+
+  // Return whether the next marker, or the end, comes after less than a byte of ones.
+  LENSBOX_HOST_DEVICE bool is_at_marker() const {
     const int32_t left = count_ - padding_;
-    if (left < 0 || left > 7 || (left > 0 && peek(left) + 1 != 1u << left)) return false;
-    if (at_ < end_ && (at_[0] != 0xFF || at_[1] == 0)) return false;
-    at_ += 2;
+    if (left > 7 || (left > 0 && peek(left) + 1 != 1u << left)) return false;
+    return at_ >= end_ || is_marker();
+  }
+
+  // Forget the bits that were filled in.
+  LENSBOX_HOST_DEVICE void clear() {
     buffer_ = 0;
     count_ = padding_ = 0;
-    return true;
+  }
+
+  // Go on behind the marker. Return whether it was a restart marker, not the end.
+  LENSBOX_HOST_DEVICE bool pass_marker() {
+    const bool is_restart = at_ < end_;
+    at_ += 2;
+    clear();
+    return is_restart;
+  }
+
+  // Return the place of the next bit. Only before a marker, not past it.
+  LENSBOX_HOST_DEVICE uint32_t place() const {
+    const int32_t left = count_ - padding_;
+    int32_t at = at_;
+    for (int32_t bits = left; bits > 0; bits -= 8)
+      at -= file_[at - 1] == 0 && file_[at - 2] == 0xFF ? 2 : 1;
+    return static_cast<uint32_t>(at) * 8 + static_cast<uint32_t>(-left & 7);
+  }
+
+  // Return whether the next bit is in the byte `limit` or behind it.
+  LENSBOX_HOST_DEVICE bool has_reached(int32_t limit) const {
+    return at_ >= limit && place() >= static_cast<uint32_t>(limit) * 8;
   }
 
  private:
@@ -125,17 +152,15 @@ class JpegBits {
     return static_cast<uint32_t>(buffer_ >> (64 - count));
   }
 
-  LENSBOX_HOST_DEVICE void skip(int32_t count) {
-    buffer_ <<= count;
-    count_ -= count;
-  }
+  // Return whether a marker comes next. Two bytes follow the end: its marker.
+  LENSBOX_HOST_DEVICE bool is_marker() const { return file_[at_] == 0xFF && file_[at_ + 1] != 0; }
 
   // Make 57 bits or more available.
   LENSBOX_HOST_DEVICE void fill() {
     if (end_ - at_ >= 8) {
       uint64_t next = 0;
       for (int32_t i = 0; i < 8; ++i)
-        next = next << 8 | at_[i];
+        next = next << 8 | file_[at_ + i];
       constexpr uint64_t kOnes = 0x0101010101010101;
       if (((~next - kOnes) & next & (kOnes << 7)) == 0) {  // no byte is 0xFF
         buffer_ |= next >> count_;
@@ -147,8 +172,8 @@ class JpegBits {
     }
     while (count_ <= 56) {
       uint64_t byte = 0;
-      if (at_ < end_ && (at_[0] != 0xFF || at_[1] == 0)) {  // two bytes follow the end: its marker
-        byte = at_[0];
+      if (at_ < end_ && !is_marker()) {
+        byte = file_[at_];
         at_ += byte == 0xFF ? 2 : 1;
       } else {
         padding_ += 8;
@@ -158,52 +183,10 @@ class JpegBits {
     }
   }
 
-  const uint8_t *at_, *end_;
+  const uint8_t* file_;
+  int32_t at_, end_;
   uint64_t buffer_ = 0;  // the next bits, left-aligned
   int32_t count_ = 0, padding_ = 0;
 };
-
-LENSBOX_HOST_DEVICE bool is_sound_block(const JpegScan& scan, const Step* quick,
-                                        const JpegComponent& component, int32_t& last_dc, JpegBits& bits) {
-  const uint8_t* const quant = scan.quant[component.quant];
-  const Step first = bits.step(quick + component.dc * kQuickSteps, scan.tables[0][component.dc]);
-  if (first.size() != 0) return false;
-  last_dc += first.number();
-  if (last_dc < -2048 || last_dc > 2047) return false;
-  const int64_t dc = int64_t{last_dc} * quant[0];
-  int64_t energy = dc * dc;
-  const Step* const quick_ac = quick + (2 + component.ac) * kQuickSteps;
-  const JpegTable& table = scan.tables[1][component.ac];
-  for (int32_t index = 1; index < 64; ++index) {
-    const Step step = bits.step(quick_ac, table);
-    if (step.zeros() == Step::kEndOfBlock) break;
-    index += static_cast<int32_t>(step.zeros());
-    if (index > 63 || step.size() != 0) return false;
-    const int64_t value = int64_t{step.number()} * quant[index];
-    energy += value * value;
-  }
-  return energy <= kMaxJpegEnergy;
-}
-
-// quick: quick_step() of all kQuickSteps, of the two DC tables and then the two AC tables. data: of the file.
-// The markers in the coded data must be restart markers in the right order.
-LENSBOX_HOST_DEVICE bool is_sound_scan(const JpegScan& scan, const Step* quick, const uint8_t* file) {
-  JpegBits bits(file + scan.begin, file + scan.end);
-  int32_t last_dc[3] = {}, until_restart = scan.restart_interval;
-  for (int32_t unit = 0; unit < scan.units; ++unit) {
-    if (scan.restart_interval > 0 && until_restart-- == 0) {
-      if (!bits.pass_marker()) return false;
-      until_restart = scan.restart_interval - 1;
-      last_dc[0] = last_dc[1] = last_dc[2] = 0;
-    }
-    for (int32_t i = 0; i < scan.count; ++i) {
-      for (int32_t block = 0; block < scan.components[i].blocks; ++block) {
-        if (!is_sound_block(scan, quick, scan.components[i], last_dc[i], bits)) return false;
-      }
-    }
-    if (bits.is_past_end()) return false;
-  }
-  return bits.pass_marker();
-}
 
 }  // namespace lensbox

@@ -25,19 +25,20 @@ const uint8_t* bytes_of(const Tensor& file) {
   return file.const_data_ptr<uint8_t>();
 }
 
-// Whether a file is of the kind that lensbox_cpu_read_jpeg accepts.
+// Return whether lensbox_cpu_read_jpeg accepts a file.
 bool accepts(const Tensor& file) {
   JpegScan scan;
   return lensbox_cpu_read_jpeg(bytes_of(file), static_cast<size_t>(file.size(0)), nullptr, scan) > 0;
 }
 
-// Whether a file is, and its coded data are sound.
-bool is_sound(const Tensor& file) {
+// Return whether a file is accepted and its coded data are sound, walked in `parts` parts.
+bool is_sound(const Tensor& file, int64_t parts) {
+  TORCH_CHECK_VALUE(parts >= 1 && parts <= 1024, "lensbox_jpeg: parts must be from 1 to 1024, got ", parts);
   const Tensor copy = at::empty_like(file);
   JpegScan scan;
   uint8_t* const out = copy.mutable_data_ptr<uint8_t>();
   return lensbox_cpu_read_jpeg(bytes_of(file), static_cast<size_t>(file.size(0)), out, scan) > 0 &&
-         lensbox_cpu_is_sound_jpeg(out, scan);
+         lensbox_cpu_is_sound_jpeg(out, scan, static_cast<int32_t>(parts));
 }
 
 #ifdef LENSBOX_WITH_CUDA
@@ -197,7 +198,7 @@ std::vector<Tensor> decode_luma(at::TensorList /*files*/, at::Device /*device*/)
 
 TORCH_LIBRARY(lensbox_jpeg, m) {
   m.def("accepts(Tensor file) -> bool", lensbox::accepts);
-  m.def("is_sound(Tensor file) -> bool", lensbox::is_sound);
+  m.def("is_sound(Tensor file, int parts=1) -> bool", lensbox::is_sound);
   m.def("open_nvjpeg(str library, Device device) -> bool", lensbox::open_nvjpeg);
   m.def("decode_luma(Tensor[] files, Device device) -> Tensor[]", lensbox::decode_luma);
 }

@@ -5,7 +5,7 @@
 #include <iterator>
 #include <vector>
 
-#include "../jpeg_scan.h"
+#include "../jpeg_walk.h"
 #include "launchers.h"
 
 namespace lensbox {
@@ -18,7 +18,7 @@ constexpr uint8_t kBaselineFrame = 0xC0, kHuffmanTables = 0xC4, kRestart = 0xD0,
 
 constexpr int32_t kMaxSide = 8192;
 constexpr int64_t kMaxPixels = int64_t{1} << 24;
-constexpr size_t kMaxBytes = size_t{1} << 19;  // take a thread of a GPU 0.1 s
+constexpr size_t kMaxBytes = size_t{1} << 19;  // take a GPU 0.1 s if no part but the first synchronizes
 constexpr int32_t kMaxSegments = 200;
 
 int32_t big_endian16(const uint8_t* bytes) {
@@ -198,12 +198,31 @@ int64_t lensbox_cpu_read_jpeg(const uint8_t* file, size_t size, uint8_t* out, Jp
   return reader.run() ? reader.kept() : 0;
 }
 
-bool lensbox_cpu_is_sound_jpeg(const uint8_t* file, const JpegScan& scan) {
+bool lensbox_cpu_is_sound_jpeg(const uint8_t* file, const JpegScan& scan, int32_t part_count) {
   std::vector<Step> quick(4 * kQuickSteps);
   for (int32_t i = 0; i < 4 * kQuickSteps; ++i)
     quick[static_cast<size_t>(i)] =
         quick_step(scan.tables[i / (2 * kQuickSteps)][i / kQuickSteps % 2], i % kQuickSteps);
-  return is_sound_scan(scan, quick.data(), file);
+  const auto count = static_cast<size_t>(part_count);
+  std::vector<JpegPart> parts(count);
+  std::vector<uint32_t> begins(count);
+  std::vector<bool> is_changed(count, true);
+  for (size_t i = 0; i < count; ++i) {
+    const auto index = static_cast<int32_t>(i);
+    begins[i] = guessed_begin(file, first_byte(scan, index, part_count), index);
+  }
+  while (std::find(is_changed.begin(), is_changed.end(), true) != is_changed.end()) {
+    for (size_t i = 0; i < count; ++i) {
+      const int32_t limit = first_byte(scan, static_cast<int32_t>(i) + 1, part_count);
+      if (is_changed[i]) walk_part(scan, quick.data(), file, begins[i], limit, parts[i]);
+    }
+    for (size_t i = 1; i < count; ++i) {
+      is_changed[i] = parts[i - 1].end != begins[i];
+      begins[i] = parts[i - 1].end;
+    }
+    is_changed[0] = false;
+  }
+  return is_sound_whole(scan, parts.data(), part_count);
 }
 
 }  // namespace lensbox

@@ -49,7 +49,8 @@ LENSBOX_KERNEL void lensbox_cpu_letterbox(const ImageView* images, int64_t count
 // one scan, chroma of full or half resolution, at most 2^24 pixels, complete.
 LENSBOX_KERNEL int64_t lensbox_cpu_read_jpeg(const uint8_t* file, size_t size, uint8_t* out, JpegScan& scan);
 
-// Return whether the coded data of such a copy are sound to the last bit.
-LENSBOX_KERNEL bool lensbox_cpu_is_sound_jpeg(const uint8_t* file, const JpegScan& scan);
+// Return whether the coded data of such a copy are sound to the last bit, walked in `part_count` parts as a
+// GPU does, one after the other.
+LENSBOX_KERNEL bool lensbox_cpu_is_sound_jpeg(const uint8_t* file, const JpegScan& scan, int32_t part_count);
 
 }  // namespace lensbox

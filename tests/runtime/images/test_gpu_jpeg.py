@@ -45,6 +45,7 @@ def _sound_files(sizes: list[tuple[int, int]], noise: int = 12) -> Iterator[byte
 
 
 SMALL = list(_sound_files([(1, 1), (8, 8), (17, 33), (101, 67)]))
+LARGE = list(_sound_files([(300, 200)], noise=40))
 BASELINE = _encode(101, 67)
 RESTARTED = _encode(101, 67, restart_marker_blocks=2)
 
@@ -54,7 +55,9 @@ def _bytes(file: bytes) -> torch.Tensor:
 
 
 def _is_sound(file: bytes) -> bool:
-    return bool(torch.ops.lensbox_jpeg.is_sound(_bytes(file)))
+    found = {bool(torch.ops.lensbox_jpeg.is_sound(_bytes(file), parts)) for parts in (1, 3, 40)}
+    assert len(found) == 1  # a walk in parts finds what a walk from the begin does
+    return found.pop()
 
 
 def _with_byte(file: bytes, at: int, value: int) -> bytes:
@@ -67,7 +70,8 @@ def _begin_of_data(file: bytes) -> int:
 
 
 def test_sound_files_are_accepted() -> None:
-    for file in [*SMALL, BASELINE + b"behind the end", jpeg_with_exif(BASELINE, exif(6))]:
+    files = [*SMALL, *LARGE, BASELINE + b"behind the end", jpeg_with_exif(BASELINE, exif(6))]
+    for file in files:
         assert torch.ops.lensbox_jpeg.accepts(_bytes(file))
         assert _is_sound(file)
 
@@ -112,6 +116,12 @@ def test_damaged_files_that_pass_are_sound_to_libjpeg(seed: int) -> None:
         damaged = mutated(chance.choice(SMALL), chance)
         if damaged and _is_sound(damaged):
             simplejpeg.decode_jpeg(damaged, "GRAY", strict=True)  # raises what libjpeg would warn of
+
+
+def test_walks_in_parts_find_damage() -> None:
+    chance = random.Random(28)
+    found = [_is_sound(_damaged(chance.choice(LARGE), chance)) for _ in range(100)]
+    assert set(found) == {True, False}
 
 
 def test_files_that_are_reduced_or_not_baseline_stay_on_the_cpu() -> None:
@@ -177,7 +187,7 @@ def test_photographs_are_turned_upright(decoder: GpuJpegDecoder) -> None:
 @pytest.mark.gpu
 def test_damaged_files_are_refused_and_others_of_the_batch_are_not(decoder: GpuJpegDecoder) -> None:
     chance = random.Random(28)
-    damaged = [_damaged(chance.choice(SMALL), chance) for _ in range(400)]
+    damaged = [_damaged(chance.choice([*SMALL, *LARGE]), chance) for _ in range(400)]
     for begin in range(0, len(damaged), 50):
         batch = _coded(decoder, [BASELINE, *damaged[begin : begin + 50]])
         for one, photo in zip(batch, decoder.decode(batch), strict=True):
