@@ -136,7 +136,7 @@ class Connection:
             # Jitter: clients that were rejected together must not retry together.
             wait *= random.uniform(1.0, 1.25)
             is_last = attempt == self._retries or wait > _LONGEST_WAIT
-            if is_last or waited_in_vain(wait, stopped):
+            if is_last or wait_or_stop(wait, stopped):
                 raise failure
         raise AssertionError("the last attempt returns or raises")
 
@@ -148,7 +148,7 @@ class Connection:
         return ServiceError(None, "no_answer", detail)
 
 
-def waited_in_vain(seconds: float, stopped: threading.Event | None) -> bool:
+def wait_or_stop(seconds: float, stopped: threading.Event | None) -> bool:
     """Wait before a retry; return whether the caller has stopped meanwhile."""
     return (stopped or threading.Event()).wait(seconds)
 

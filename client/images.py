@@ -124,7 +124,7 @@ class ManyImages:
         with ThreadPoolExecutor(connections, thread_name_prefix="lensbox-client") as pool:
             try:
                 while batch := list(itertools.islice(remaining, self._pace.images)):
-                    waiting.append(pool.submit(self._of_batch, batch))
+                    waiting.append(pool.submit(self._batch_results, batch))
                     # Keep as many prepared requests as there are connections.
                     if len(waiting) == 2 * connections:
                         yield from waiting.popleft().result()
@@ -134,20 +134,20 @@ class ManyImages:
                 self._stopped.set()
                 pool.shutdown(wait=False, cancel_futures=True)
 
-    def _of_batch(self, images: Sequence[Image]) -> list[Result]:
+    def _batch_results(self, images: Sequence[Image]) -> list[Result]:
         results: dict[int, Result] = {}
         for files in _requests(images, results, self._most_bytes):
-            results.update(zip(files, self._of_files(list(files.values())), strict=True))
+            results.update(zip(files, self._send(list(files.values())), strict=True))
         return [results[index] for index in range(len(images))]
 
-    def _of_files(self, files: Sequence[bytes]) -> list[Result]:
+    def _send(self, files: Sequence[bytes]) -> list[Result]:
         """Send one request; if it fails, one per file."""
         begin = time.monotonic()
         try:
             if len(files) == 1:
                 results: list[Result] = [self._ask(content=files[0]).read(ImageDetections.from_json)]
             else:
-                results = _of_each(self._ask(files=[("image", file) for file in files]), len(files))
+                results = _parse_results(self._ask(files=[("image", file) for file in files]), len(files))
         except ServiceError as error:
             if len(files) == 1 or not error.is_of_one_image or self._stopped.is_set():
                 return [error] * len(files)
@@ -156,7 +156,7 @@ class ManyImages:
             return results
         # One bad file may have failed the request, or the request was too large.
         self._pace.failed()
-        return [result for file in files for result in self._of_files([file])]
+        return [result for file in files for result in self._send([file])]
 
     def _most_images(self) -> int:
         """Return the maximum number of images per request; 1 if the service does not announce a limit."""
@@ -204,7 +204,7 @@ def _file(image: Image) -> bytes | InputError:
         return InputError(str(error))
 
 
-def _of_each(answer: "Answer", count: int) -> list[Result]:
+def _parse_results(answer: "Answer", count: int) -> list[Result]:
     """Parse an answer to several images. Raise ServiceError."""
 
     def read(document: Any) -> list[Result]:

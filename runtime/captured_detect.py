@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 Thresholds = tuple[float, float]  # of score and IoU
-Found = tuple[Tensor, ...]  # boxes, scores, counts, and further outputs
+Outputs = tuple[Tensor, ...]  # boxes, scores, counts, and further outputs
 
 # Warm-up: cuDNN and cuBLAS create plans and workspaces in their first calls, which cannot be captured.
 _WARM_CALLS = 3
@@ -19,7 +19,7 @@ _capturing = threading.Lock()  # torch can capture one graph at a time in a proc
 class _Graph(NamedTuple):
     graph: torch.cuda.CUDAGraph
     canvases: Tensor
-    found: Found
+    found: Outputs
 
 
 class CapturedDetect:
@@ -28,7 +28,7 @@ class CapturedDetect:
     A graph holds the thresholds as constants. Graphs share their memory, so only one of them runs at a time.
     """
 
-    def __init__(self, detect: Callable[[Tensor, float, float], Found], device: torch.device) -> None:
+    def __init__(self, detect: Callable[[Tensor, float, float], Outputs], device: torch.device) -> None:
         self._detect = detect
         self._graphs: dict[Thresholds, dict[int, _Graph]] = {}
         self._lock = threading.Lock()
@@ -47,7 +47,7 @@ class CapturedDetect:
             # A new dict: calls read the old one without the lock.
             self._graphs[thresholds] = graphs
 
-    def __call__(self, canvases: Tensor, thresholds: Thresholds) -> Found | None:
+    def __call__(self, canvases: Tensor, thresholds: Thresholds) -> Outputs | None:
         """Return the detections in canvases on the device, or None if there is no graph for this batch size.
 
         A batch is padded to the next captured size. The results are copies.

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from lensbox.artifact.metadata import ArtifactMetadata
 from lensbox.common.tile_spec import TileSpec
-from lensbox.runtime.captured_detect import CapturedDetect, Found, Thresholds
+from lensbox.runtime.captured_detect import CapturedDetect, Outputs, Thresholds
 from lensbox.runtime.detection import (
     Detections,
     Fetched,
@@ -61,7 +61,7 @@ class Pipeline:
         with torchscript_call(), gpu_float32(self._device, self._tf32):
             yield
 
-    def detect(self, canvases: Tensor, thresholds: Thresholds) -> Found:
+    def detect(self, canvases: Tensor, thresholds: Thresholds) -> Outputs:
         """Return the tensors named `outputs` for canvases on the device. Call it within `calls`."""
         if self._captured is not None and (found := self._captured(canvases, thresholds)) is not None:
             return found
@@ -112,7 +112,7 @@ class Pipeline:
         counts = [count for one in fetched for count in one.counts]
         return merge_tiles(found, counts, windows, photo.width, photo.height, thresholds[1])
 
-    def _uncaptured(self, canvases: Tensor, score_threshold: float, iou_threshold: float) -> Found:
+    def _uncaptured(self, canvases: Tensor, score_threshold: float, iou_threshold: float) -> Outputs:
         if not self._further:
             boxes, scores, counts = self.module.detect(canvases, score_threshold, iou_threshold)
             return boxes, scores, counts

@@ -28,7 +28,7 @@ def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
         seconds.append(wait)
         return False
 
-    monkeypatch.setattr(connection, "waited_in_vain", waited)
+    monkeypatch.setattr(connection, "wait_or_stop", waited)
     return seconds
 
 
@@ -338,7 +338,7 @@ def test_close_does_not_wait_for_retries(monkeypatch: pytest.MonkeyPatch) -> Non
     def answer(request: httpx.Request) -> httpx.Response:
         return httpx.Response(200, json=NOTHING) if request.content == b"0" else problem(503, "overloaded")
 
-    monkeypatch.setattr(connection, "waited_in_vain", waited)
+    monkeypatch.setattr(connection, "wait_or_stop", waited)
     with faked(answer, connections=2) as client:
         results = client.detect_many([b"0", b"1", b"2"], batch_size=1)
         next(results)

@@ -141,7 +141,7 @@ def test_splits_a_failed_request_into_images(status: int, sizes: list[int]) -> N
 
 
 def test_retries_a_rejected_request(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lensbox.client.connection.waited_in_vain", lambda seconds, stopped: False)
+    monkeypatch.setattr("lensbox.client.connection.wait_or_stop", lambda seconds, stopped: False)
     refused: list[list[bytes]] = []
 
     def answer(images: list[bytes]) -> httpx.Response:
@@ -166,7 +166,7 @@ def test_sends_one_image_at_a_time_without_limits(model: Any) -> None:
 
 def test_requests_the_limits_after_the_first_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     """A missing service causes one failed request, not two."""
-    monkeypatch.setattr("lensbox.client.connection.waited_in_vain", lambda seconds, stopped: False)
+    monkeypatch.setattr("lensbox.client.connection.wait_or_stop", lambda seconds, stopped: False)
     service = Service(lambda images: problem(503, "not_ready"))
     with faked(service, connections=1, retries=2) as client:
         results = list(client.detect_many([b"0", b"1"]))
