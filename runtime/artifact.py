@@ -217,10 +217,9 @@ class Artifact:
         and ValueError as `loss` does.
         """
         self._check_loss()
+        is_giou = self.has_giou_loss  # before `calls`, which must not be nested
         with self._pipeline.calls(), torch.inference_mode(False):
-            return losses(
-                self.module.loss, self.has_giou_loss, pairs.copied_to(self.device), per_image, gradient
-            )
+            return losses(self.module.loss, is_giou, pairs.copied_to(self.device), per_image, gradient)
 
     @property
     def has_giou_loss(self) -> bool:
