@@ -1,4 +1,4 @@
-// canvas_tensors ARTIFACT [DEVICE]: detects in canvases that lie on the device, with results as tensors.
+// canvas_tensors ARTIFACT [DEVICE]: detects in canvases on the device; the results are tensors.
 
 #include <ATen/ATen.h>
 #include <lensbox/torch/tensors.h>
