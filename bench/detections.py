@@ -1,4 +1,4 @@
-"""Compare the detections of a way with the expected ones, as sets: rounding may change their order."""
+"""Compare detections with the expected ones, ignoring their order."""
 
 from lensbox.bench.runner import WrongAnswerError
 from lensbox.runtime.detection_sets import Difference, Found, Limits
@@ -9,7 +9,7 @@ def require_same_detections(
 ) -> None:
     """Raise WrongAnswerError if detections differ by more than the limits, by the rule of the self-test.
 
-    thresholds: of score and IoU, at which both were found.
+    thresholds: the score and IoU thresholds that gave both sets of detections.
     """
     difference = Difference()
     difference.add(expected, actual, thresholds, limits, "the picture")

@@ -94,7 +94,7 @@ class Way:
 
 @dataclass(frozen=True)
 class Case:
-    """One table of the report: ways to do the same thing. The others are compared with the first way.
+    """One table of the report: ways to do the same thing. Each way is compared with the first.
 
     threads: of the CPU; 0 leaves torch's choice. cpu_time: whether one thread is timed by its CPU time, which
     leaves out the turns of other processes on a busy machine.
@@ -201,7 +201,7 @@ class _Plan:
                 run(index)
             most = _MOST_CALLS[self.case.device]
             pace = find_pace(self.effort.sample_seconds, run, self._synchronize, most, self._clock)
-        except Exception as error:  # one way's failure must not cost the figures of the others
+        except Exception as error:  # keep the figures of all other ways
             self.notes.append(self._note(way, "", error))
             return
         for measure in way.measures:

@@ -116,7 +116,7 @@ def find_pace(
 def graph_sampler(run: Run, iterations: int, keep_outputs: bool = False) -> Sampler:
     """Sample the device time of a call, by replaying a CUDA graph of run(0) ... run(iterations - 1).
 
-    keep_outputs: each iteration writes to memory of its own, so that outputs are not in the cache.
+    keep_outputs: each iteration writes to new memory, so that outputs are not in the cache.
     """
     side_stream = torch.cuda.Stream()
     side_stream.wait_stream(torch.cuda.current_stream())

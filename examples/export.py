@@ -18,7 +18,9 @@ from lensbox.runtime import load_artifact
 def main() -> int:
     parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
     parser.add_argument("photo", type=Path)
-    parser.add_argument("--weights", type=Path, help="what `lensbox train` wrote; the shipped ones otherwise")
+    parser.add_argument(
+        "--weights", type=Path, help="weights written by `lensbox train`; default: the shipped weights"
+    )
     parser.add_argument("--output", type=Path, default=Path(), metavar="FOLDER")
     options = parser.parse_args()
     try:

@@ -121,7 +121,7 @@ def load_labelled(
 
 
 def report_problems(problems: Sequence[Problem], strict: bool) -> None:
-    """Log what was skipped in the data, in at most `MOST_PROBLEMS` lines. Raise DataError if `strict`."""
+    """Log skipped rows and images, in at most `MOST_PROBLEMS` lines. Raise DataError if `strict`."""
     for problem in problems[:MOST_PROBLEMS]:
         logger.warning("skipped: %s", problem)
     if len(problems) > MOST_PROBLEMS:

@@ -1,4 +1,4 @@
-"""Errors of training alone; `lensbox.common.errors` has the others."""
+"""Errors that only training raises. `lensbox.common.errors` has the errors that commands share."""
 
 from lensbox.common.errors import ExitCode, LensboxError
 

@@ -107,7 +107,7 @@ class TrainConfig:
     ema_warmup: Annotated[Number, Field(ge=1)] = 10.0
     recalibration_views: CountOrNone = 2048  # for the average's batch-norm statistics; 0 averages those too
 
-    # What a view shows.
+    # Kinds of views.
     mosaic_share: Share = 0.2
     whole_share: Share = 0.4  # of the views that are not mosaics
     plain_progress: Share = 0.15  # last share of the run, with crops in place of mosaics
@@ -119,7 +119,7 @@ class TrainConfig:
     cover_chance: Share = 0.0  # of a view with rectangles over parts of faces
     rotate_chance: Share = 0.0  # of a view turned about its centre
 
-    # Which boxes of a view are targets, which are ignored, and how many slots there are for them.
+    # Rules for targets and ignored boxes, and the number of slots for each.
     keep_visible: ShareBelowOne = 0.5  # a box with at least this share in view is a target, clipped to it
     ignore_visible: ShareBelowOne = 0.15  # with at least this share it is ignored, with less it is dropped
     max_targets: Count = 160
@@ -135,13 +135,13 @@ class TrainConfig:
     label_weight: NotNegative = 1.0
     distill_weight: NotNegative = 1.0
 
-    # How a step is computed.
+    # Computation of a step.
     compile: bool = True
     cuda_graph: bool = True
     bf16: bool = True
     channels_last: bool = False
 
-    # How often a run reports and saves its progress.
+    # Intervals of reports, checkpoints and evaluations.
     log_seconds: Positive = 5.0
     checkpoint_seconds: Positive = 120.0
     evaluations: CountOrNone = 1  # evaluations before the last one, spread evenly over the run

@@ -42,7 +42,7 @@ class Peer:
     gives_gradient: whether it returns the gradient beside the loss, without autograd.
     no_copies: why its inputs cannot be copied hundreds of times, or "".
     slow_to_start: whether it compiles for each shape, so that `--quick` leaves it out.
-    swept: whether it is measured at every size; the others take seconds a call at the larger sizes.
+    swept: whether the peer is measured at every size; a slow peer takes seconds a call at the larger sizes.
     kept: of NMS, turns the function's result into a bool `[B, N]`, for the check.
     """
 

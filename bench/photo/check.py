@@ -13,7 +13,7 @@ from lensbox.runtime.artifact import Artifact
 from lensbox.runtime.detection import Detections
 from lensbox.runtime.detection_sets import Found, Limits
 
-# A peer decodes and resizes in its own way: faces that are hardly found may be lost, others move a little.
+# A peer decodes and resizes differently: faces with a low score may be lost, and boxes move a little.
 _CLEAR_SCORE = 0.7
 _SAME_FACE = 0.5  # IoU
 

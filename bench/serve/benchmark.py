@@ -49,7 +49,7 @@ def run(options: Options, plan: Plan) -> Report:
     report = Report.start("serve", options, ("litserve", "uvicorn", "httptools"))
     cores = load_cores()
     if cores:
-        options.say(f"{len(cores)} cores are kept for the senders, the others for the services")
+        options.say(f"{len(cores)} cores are kept for the senders, all other cores for the services")
     with tempfile.TemporaryDirectory() as folder, without(cores):
         measured = _Run(options, plan, Path(folder), cores, report).measured()
     report.finish(figures(measured, options.device))

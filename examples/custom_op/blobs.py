@@ -1,4 +1,4 @@
-"""A detector with an op of its own, `example::peaks`, whose library the process must have loaded."""
+"""Define a detector that uses the custom op `example::peaks`. Load the library of the op first."""
 
 import torch
 from torch import Tensor, nn

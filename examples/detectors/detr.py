@@ -63,7 +63,7 @@ def yolos(size: int = 320, classes: int = 80) -> nn.Module:
 class Detr(nn.Module):
     """Each query is a box; nothing is suppressed, so the IoU threshold is not used.
 
-    softmax: whether the last class means "no object"; otherwise each class has a sigmoid of its own.
+    softmax: whether the last class means "no object"; otherwise each class has a separate sigmoid.
     """
 
     def __init__(self, network: Any, size: int, softmax: bool = False) -> None:

@@ -20,7 +20,7 @@ def test_a_quick_run_writes_its_files(
     monkeypatch.setattr("lensbox.model.load_detector", lambda weights: detector)
     short = replace(benchmark.QUICK, rounds=3, sample_seconds=1e-4, figure_seconds=0.01)
     monkeypatch.setattr(benchmark, "QUICK", short)
-    if formats != "all":  # the others are exported for half a minute
+    if formats != "all":  # exporting all formats takes half a minute
         chosen = (ways.TORCHSCRIPT, ways.TORCHSCRIPT_NETWORK, "eager PyTorch", "package, float32")
         monkeypatch.setattr(
             benchmark,

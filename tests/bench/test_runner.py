@@ -101,7 +101,7 @@ def test_a_missing_measure_has_a_reason(monkeypatch: pytest.MonkeyPatch) -> None
     assert note == f"not available: no CUDA graph: {reason}"
 
 
-def test_one_way_fails_and_the_others_go_on() -> None:
+def test_goes_on_after_a_way_fails() -> None:
     calls = iter(range(100))
 
     def fails_later() -> None:
@@ -144,7 +144,7 @@ def test_a_graph_runs_every_iteration_and_keeps_its_inputs() -> None:
     total = torch.zeros(1 << 20, device="cuda")
 
     def sampler_with_inputs_of_its_own() -> Sampler:
-        ones = torch.ones(1 << 24, device="cuda")  # a segment of its own, freed once nothing holds it
+        ones = torch.ones(1 << 24, device="cuda")  # a separate memory segment, freed with its last tensor
         return graph_sampler(lambda index: total.add_(ones[-1]), 7)
 
     sampler = sampler_with_inputs_of_its_own()

@@ -46,7 +46,7 @@ def test_a_call_counts_the_host_and_not_the_device() -> None:
     assert sample() == pytest.approx(2.0)
     assert fake.calls[-10:] == list(range(10))
     assert len(fake.calls) == 11 * 10, "ten times as many to warm up"
-    # The next sample starts with an idle device: what it waits for is not counted.
+    # The next sample starts with an idle device: the wait before it is not counted.
     assert sample() == pytest.approx(2.0)
 
     slow = FakeDevice(host=4e-3, device=0.0)

@@ -1,4 +1,4 @@
-"""The settings of a run: bounds, files, and what the page says of them."""
+"""The settings of a run: bounds, files, and the table on the documentation page."""
 
 import dataclasses
 import json
@@ -56,7 +56,7 @@ def test_reads_the_recipes_of_the_shipped_weights(key: str) -> None:
     assert (config.model, config.source_weights["wider"]) == ("base", 3.0)
 
 
-def test_json_of_a_configuration_gives_it_back() -> None:
+def test_configuration_survives_a_round_trip_through_json() -> None:
     config = DEFAULTS.replace(steps=3, source_trims={"a": (0.1, 0.0, 0.0, 0.0)})
     assert with_values(DEFAULTS, json.loads(config.to_json())) == config
 

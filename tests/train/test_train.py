@@ -1,4 +1,4 @@
-"""`lensbox train`, as one types it."""
+"""The command `lensbox train`."""
 
 import json
 from collections.abc import Callable
@@ -18,7 +18,7 @@ Lensbox = Callable[..., tuple[str, str]]
 
 
 def strict_json(path: Path) -> Any:
-    """Read JSON as other programs do, which know no NaN."""
+    """Read JSON, refusing NaN as strict parsers do."""
 
     def refuse(name: str) -> None:
         raise ValueError(f"{name} is not JSON")
@@ -53,7 +53,7 @@ def test_trains_then_evaluates(
     assert (config["model"], config["batch_size"], config["steps"]) == ("small", 3, 5)
 
 
-def test_a_run_ended_by_time_needs_to_know_when_to_end_again(
+def test_resuming_a_time_limited_run_needs_a_limit(
     faces_folder: Path, tmp_path: Path, lensbox: Lensbox
 ) -> None:
     (tmp_path / "config.json").write_text(json.dumps({"steps": NO_STEP_LIMIT}))
@@ -122,10 +122,10 @@ def test_bad_data_is_skipped_or_stops_a_strict_run(
     assert "x_bbx_gt.txt:4" in said
 
 
-def test_likely_mistakes_are_said(
+def test_warns_of_likely_mistakes(
     faces_folder: Path, faces_shard: Path, tmp_path: Path, lensbox: Lensbox
 ) -> None:
-    """Photographs that are trained and scored on, and sources that there are none of."""
+    """Warn if --data and --val share photographs, and if a named source has none."""
     arguments = ["--contact-sheet", tmp_path / "s.png", "--data", faces_folder, "--val", faces_shard]
     named = 'source_weights={"wider": 1, "otter": 0}', 'source_trims={"other": [0, 0, 0, 0.1]}'
     said = lensbox("train", *arguments, "--set", *TINY, *named)[1].splitlines()

@@ -21,7 +21,7 @@ LEFT_OUT = "left_out"  # key of a detector's metadata: the fold that it was not 
 
 @dataclass(frozen=True, order=True)
 class Fold:
-    """Share `index` (from 0) of `count` equal ones, about; written `1/4` for the first of four."""
+    """One of `count` folds of about equal size; `index` starts at 0. Text form: `1/4` for index 0 of 4."""
 
     index: int
     count: int
@@ -30,7 +30,7 @@ class Fold:
         return f"{self.index + 1}/{self.count}"
 
     def holds(self, name: str) -> bool:
-        """Return whether the photograph of this name belongs to it."""
+        """Return whether the photograph of this name belongs to the fold."""
         return fold_index(name, self.count) == self.index
 
 
@@ -40,7 +40,7 @@ def fold_index(name: str, count: int) -> int:
 
 
 def parse_fold(text: str, source: str = "--leave-out") -> Fold:
-    """Read `1/4`. Raise ConfigError, naming `source`, for anything but K out of N, N at least 2."""
+    """Parse `K/N`, such as `1/4`. Raise ConfigError that names `source` unless 1 <= K <= N and N >= 2."""
     index, slash, count = text.partition("/")
     if slash and index.isdecimal() and count.isdecimal() and 1 <= int(index) <= int(count) >= 2:
         return Fold(int(index) - 1, int(count))

@@ -80,7 +80,7 @@ def box_problem(x: float, y: float, width: float, height: float) -> str | None:
 def read_labels(
     paths: Sequence[str | Path], strict: bool = False, layout: str | None = None, split: str = "train"
 ) -> ImagesAndProblems:
-    """Return the labelled images of all paths, and the problems with what was skipped.
+    """Return the labelled images of all paths, and a problem for each skipped row or image.
 
     Args:
         layout: "wider", "coco" or "yolo"; None decides by the files that are there.

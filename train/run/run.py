@@ -208,7 +208,7 @@ class TrainingRun:
         step = self.step
         if not step.is_finite():
             raise TrainingError(
-                f"weights must be finite, got others at step {step.step}; checkpoint kept as it was"
+                f"weights must be finite, got NaN or infinity at step {step.step}; kept the last checkpoint"
             )
         if process_group.is_first():
             step.recalibrate()  # for `evaluate --checkpoint`

@@ -176,7 +176,7 @@ class TrainStep:
         generators, rank = state["generators"], process_group.rank()
         if rank < len(generators):
             set_random_state(generators[rank], self.device)
-        else:  # more processes than before: the new ones draw views of their own
+        else:  # more processes than before: each new process draws different views
             torch.manual_seed(self.config.seed + 1 + rank + self.step)
 
     def _make_views(self, draws: Draws) -> Views:

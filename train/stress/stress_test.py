@@ -185,8 +185,8 @@ def stress_sheet(
 ) -> Image.Image:
     """Draw detections above the threshold blue and a missed face red.
 
-    Below a face stand the median score of its placements, which is that of the one shown, and in how many of
-    them it was found. A face-free photograph is shown in the view with the best score.
+    The tile shows the placement with the median score. The text below gives this score and the number of
+    placements in which the face was found. A face-free photograph is shown in the view with the best score.
     """
     pair = len(results[0].trials[0]) * (TILE + 1) + GAP
     columns = max(len(face_free), *(len(result.trials) for result in results))

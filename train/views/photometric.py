@@ -20,13 +20,14 @@ COVER_DRAWS = 1 + 7 * COVERS
 def paint_covers(canvas: Tensor, content: Tensor, targets: Tensor, u: Tensor, chance: float) -> Tensor:
     """Hide parts of faces behind up to COVERS gray rectangles, as hands, masks and other heads do.
 
-    A covered face is still to be found: no cover hides more than 49 % of a box. chance: the probability.
-    Sides are 0.3 to 0.7 of those of a target drawn for each rectangle, the centre lies anywhere in its box.
+    A covered face stays a target: no cover hides more than 49 % of a box. Each rectangle lies on a random
+    target: its sides are 0.3 to 0.7 of the target's sides, and its centre lies anywhere in the target.
 
     Args:
         canvas: float32 [B, H, W], 0 to 255. content: the same shape, 1 inside, 0 on the padding.
         targets: float32 [B, M, 4], xyxy pixels, used slots (y2 > 0) first.
         u: [B, COVER_DRAWS] uniform draws.
+        chance: probability that a view has covers.
     """
     count = (targets[..., 3] > 0).sum(1, keepdim=True)
     on = u[:, :1] < chance

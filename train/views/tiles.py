@@ -50,7 +50,7 @@ def place_tiles(store: StoreTensors, draws: Draws, counts: ViewCounts, config: T
     parts = []
     if counts.mosaic:
         tiled = _mosaic_map(size[mosaic], u[mosaic])
-        # With mosaics off, the first of four tiles is a crop and the others paint nothing.
+        # With mosaics off, the first of four tiles is a crop and the other three paint nothing.
         first = torch.arange(4 * counts.mosaic, device=u.device) % 4 == 0
         single = _crop_map(store, image[mosaic], size[mosaic], u[mosaic])
         single = (single[0], single[1], single[2] * first[:, None])

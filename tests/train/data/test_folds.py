@@ -1,4 +1,4 @@
-"""Folds: which photographs a teacher was not trained on."""
+"""Folds of photographs that a teacher was not trained on."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ from lensbox.train.data.labels import read_labels
 from lensbox.train.errors import ConfigError
 
 
-def test_folds_part_the_photographs(faces_folder: Path) -> None:
+def test_each_photograph_is_in_one_fold(faces_folder: Path) -> None:
     images, _ = read_labels([faces_folder])
     names = [{image.name for image in without_fold(images, Fold(index, 3))} for index in range(3)]
     for image in images:

@@ -77,7 +77,7 @@ def test_agrees_with_the_reference(seed: int) -> None:
 
 def test_a_curve_tells_which_box_each_detection_took() -> None:
     first, second = (0, 0, 10, 10), (0, 0, 10, 14)
-    # The best takes the box that it fits best, the next one what is left.
+    # The detection with the best score takes its best box; the next detection takes the remaining box.
     detections = found((*second, 0.9), (*second, 0.8), (50, 50, 60, 60, 0.7))
     curve = Evaluation([labels(first, second)], [detections]).curve(0, np.inf)
     assert curve.label.tolist() == [1, 0, -1]

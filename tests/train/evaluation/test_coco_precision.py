@@ -1,4 +1,4 @@
-"""COCO's figures, in canvas pixels and in those of a COCO file."""
+"""COCO's figures, in canvas pixels and in the pixels of a COCO file."""
 
 import json
 from collections.abc import Callable
@@ -43,7 +43,8 @@ def test_detections_in_ignored_boxes_are_neither_right_nor_wrong() -> None:
     inside = [(*MEDIUM, 0.9), (150, 150, 190, 190, 0.8)]
     detections = [found(*inside, (*SMALL, 0.5))]
     assert coco_precision([labels(SMALL, region, ignore=(1,))], detections)[0]["AP"] == pytest.approx(1.0)
-    # As a face to find, the region is missed and both are false alarms: precision 1/3 at recall 1/2.
+    # Without the flag the region counts as a missed face and both detections as false alarms: precision 1/3
+    # at recall 1/2.
     assert coco_precision([labels(SMALL, region)], detections)[0]["AP"] == pytest.approx(51 / 101 / 3)
 
 
@@ -96,7 +97,7 @@ def reference(file: Path, found: Path, capsys: pytest.CaptureFixture[str]) -> li
     return capsys.readouterr().out.splitlines()
 
 
-def test_detections_give_the_lines_of_pycocotools(
+def test_prints_the_lines_of_pycocotools(
     coco_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], lensbox: Lensbox
 ) -> None:
     found = tmp_path / "found.json"

@@ -52,7 +52,7 @@ def test_the_best_prediction_has_the_iou_of_its_box_as_quality() -> None:
     best = pairs.quality[0, 0].argmax()
     assert pairs.cells[0, 0, best] == cell
     torch.testing.assert_close(pairs.quality.max(), box_iou(boxes[0, cell][None], target[None])[0, 0])
-    # Formula of the others: (s^a u^b) / (best) * best IoU, here with equal scores.
+    # Quality of every other pair: (s^a u^b) / (best) * best IoU, here with equal scores.
     other = pairs.cells[0, 0, 1]
     iou = box_iou(boxes[0, other][None], target[None])[0, 0]
     expected = (iou / 0.95) ** 4 * 0.95

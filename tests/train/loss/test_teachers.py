@@ -199,7 +199,7 @@ def test_a_batch_must_divide_among_the_folds(faces_folder: Path, tmp_path: Path,
 
 
 def test_a_fold_stays_left_out(faces_folder: Path, tmp_path: Path, lensbox: Lensbox) -> None:
-    """Neither a resumed run nor one from other weights may claim not to know what it has seen."""
+    """A resumed run keeps its fold. A run cannot leave out a fold that its initial weights have seen."""
     arguments = ["--data", faces_folder, "--set", *QUICK]
     run, other = ["--output", tmp_path / "run"], ["--output", tmp_path / "other"]
     lensbox("train", *arguments, *run, "--leave-out", "1/3")

@@ -1,4 +1,4 @@
-"""The step as a GPU runs it: captured into a CUDA graph, it does what it does uncaptured."""
+"""A training step captured into a CUDA graph gives the losses of the uncaptured step."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -33,7 +33,7 @@ def make_step(faces_folder: Path, config: TrainConfig, teachers: Teachers | None
 
 
 def run_steps(step: TrainStep, count: int) -> list[float]:
-    """The loss of each step."""
+    """Return the loss of each step."""
     losses = []
     for _ in range(count):
         step.read_sums()  # of the steps before
@@ -44,7 +44,7 @@ def run_steps(step: TrainStep, count: int) -> list[float]:
 
 @pytest.fixture
 def _deterministic() -> Iterator[None]:
-    """Sums in a fixed order, where torch has such a kernel: atomics add up in any, and steps amplify it."""
+    """Use deterministic kernels where torch has them: the rounding of atomic sums grows over the steps."""
     torch.use_deterministic_algorithms(True, warn_only=True)
     yield
     torch.use_deterministic_algorithms(False)
@@ -53,7 +53,7 @@ def _deterministic() -> Iterator[None]:
 @pytest.mark.usefixtures("_deterministic")
 @pytest.mark.filterwarnings("ignore:.*does not have a deterministic implementation")
 @pytest.mark.parametrize("bf16", [False, True])
-def test_a_captured_step_is_the_step(
+def test_captured_step_has_the_losses_of_the_eager_step(
     faces_folder: Path, bf16: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     config = CONFIG.replace(bf16=bf16)
@@ -61,7 +61,7 @@ def test_a_captured_step_is_the_step(
     compile_and_capture(captured, PROGRESS)
     assert captured.mode == "CUDA graph", caplog.messages
     losses = run_steps(captured, 4)
-    assert len(set(losses)) == 4, "each replay draws views of its own"
+    assert len(set(losses)) == 4, "each replay draws new views"
 
     plain = make_step(faces_folder, config.replace(cuda_graph=False))
     run_steps(plain, WARMUP_STEPS)

@@ -1,4 +1,4 @@
-"""Compiling and capturing a step; the latter needs a GPU, but what would break it shows without one."""
+"""Compile and capture a step. Capture needs a GPU; the checks for host traffic run without one."""
 
 from typing import Any
 
@@ -45,8 +45,6 @@ def test_a_failed_compilation_is_reported_and_the_step_runs_eagerly(
 def test_compiled_step_traces_whole(store: ImageStore) -> None:
     """Views, and net with loss, are one graph each: no part falls back to Python inside a captured step."""
     step = TrainStep(FaceDetector(DetectorConfig.named("small")), store.tensors, CONFIG, CPU)
-    from lensbox.train.views.draws import draw
-
     draws = draw(step.counts, torch.tensor(1.0), "cpu")
     views = torch.compile(step._make_views, fullgraph=True, backend="aot_eager")(draws)
     for one, other in zip(views, step._make_views(draws), strict=True):
@@ -67,7 +65,7 @@ META = torch.device("meta")
 
 
 class HostTraffic(TorchFunctionMode):
-    """Collects calls that make a tensor of Python numbers (copied to a device), read one, or mix devices."""
+    """Collect calls that create a tensor from Python numbers, read one back, or use a CPU tensor."""
 
     MAKERS = ("tensor", "as_tensor", "asarray", "new_tensor", "from_numpy")
     READERS = ("item", "tolist", "numpy", "cpu", "__bool__", "__int__", "__float__", "__index__", "nonzero")

@@ -17,7 +17,7 @@ from lensbox.train.run.checkpoint import load_checkpoint
 from lensbox.train.run.origin import Origin
 from lensbox.train.run.run import RunOptions
 
-# Without recalibration, what is delivered is the average as it is.
+# Without recalibration, the run delivers the average unchanged.
 CONFIG = SHORT_RUN.replace(seed=3, steps=2, log_seconds=1e-9, recalibration_views=0)
 
 

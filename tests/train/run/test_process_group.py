@@ -1,4 +1,4 @@
-"""Several processes that train one detector, as torchrun starts them."""
+"""Training of one detector in several processes, started as torchrun does."""
 
 import json
 import os
@@ -42,8 +42,7 @@ os._exit(code)
 def run_two_processes(
     data: Path, output: Path, *extra: str, stop_after: int = 0
 ) -> list[tuple[str, list[Tensor], list[Tensor]]]:
-    """Trains in two gloo processes as torchrun starts them. Returns what each printed, the views that it drew
-    and the weights that it drew the last ones with."""
+    """Train in two gloo processes. Return the output, views and last weights of each process."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -73,8 +72,8 @@ def run_two_processes(
 
 
 def test_two_processes_train_one_model_and_resume_it(faces_folder: Path, tmp_path: Path) -> None:
-    """Both have the same weights and views of their own, before an interruption and after it; the first one
-    writes; and the interrupted run ends as the whole one."""
+    """Both processes have equal weights and different views, before and after an interruption. Only the first
+    process writes. The interrupted run and the whole run end with equal weights."""
     (text, views, weights), (other_text, other_views, other_weights) = run_two_processes(
         faces_folder, tmp_path / "whole"
     )
@@ -109,11 +108,11 @@ SETTINGS = [
 
 
 def run(data: Path, output: Path, processes: int, batch_size: int) -> tuple[str, list[dict[str, Any]]]:
-    """Trains on so many GPUs. Returns what was said, and the reports of the steps."""
+    """Train on `processes` GPUs. Return the log and the reports of the steps."""
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
     command += ["-m", "lensbox.train", "--data", str(data), "--val", str(data), "--output", str(output)]
     command += ["--device", "cuda", "--set", *SETTINGS, f"batch_size={batch_size}"]
-    # NVLink multicast is not to be had in every container.
+    # Not every container has NVLink multicast.
     environment = {**os.environ, "NCCL_NVLS_ENABLE": "0", "OMP_NUM_THREADS": "2"}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=500)
     assert done.returncode == 0, done.stderr
@@ -132,7 +131,7 @@ def test_two_gpus_train_as_one_with_as_many_views(faces_folder: Path, tmp_path: 
     _, one = run(faces_folder, tmp_path / "one", processes=1, batch_size=16)
     assert "CUDA graph: captured" in two_said  # with NCCL's all-reduce in it
     assert two[-1]["step"] == one[-1]["step"] == STEPS
-    # The same views are not drawn, and batch norm sees half as many, so the curves agree about.
+    # The views differ, and batch norm sees half as many, so the losses agree only roughly.
     for part in (slice(0, STEPS // 4), slice(-STEPS // 4, None)):
         assert loss(two[part]) == pytest.approx(loss(one[part]), rel=0.15)
     assert loss(two[-10:]) < 0.9 * loss(two[:10])

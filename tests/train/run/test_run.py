@@ -1,4 +1,4 @@
-"""Whole runs: what they leave behind, and how they go on after an interruption."""
+"""Whole runs: the files that they write, and resuming after an interruption."""
 
 import itertools
 import json
@@ -84,7 +84,7 @@ def test_the_best_average_is_kept(store: ImageStore, tmp_path: Path, monkeypatch
 def test_an_interruption_loses_no_evaluation(
     store: ImageStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, after: int
 ) -> None:
-    """Whichever step is cut short, the evaluation in the middle is done before it or after resuming."""
+    """The evaluation in the middle is done before the interruption or after resuming, at every step."""
     scored: list[int] = []
 
     def score(step: TrainStep, *_: object, **__: object) -> Figures:
@@ -98,10 +98,10 @@ def test_an_interruption_loses_no_evaluation(
     assert sorted(set(scored)) == [2, 4]
 
 
-def test_a_run_is_never_taken_up_from_an_earlier_one(
+def test_resume_refuses_the_checkpoint_of_an_earlier_run(
     store: ImageStore, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A run begun anew in the same folder is cut short before its first checkpoint."""
+    """A new run in the same folder is interrupted before its first checkpoint."""
 
     def cut(_progress: float) -> None:
         raise KeyboardInterrupt
@@ -118,7 +118,7 @@ def test_a_run_is_never_taken_up_from_an_earlier_one(
     assert "of an earlier run is now" in caplog.text
 
 
-def test_weights_may_come_of_a_path_that_is_no_unicode(store: ImageStore, tmp_path: Path) -> None:
+def test_metadata_accepts_a_path_that_is_not_unicode(store: ImageStore, tmp_path: Path) -> None:
     command = "lensbox train --data " + os.fsdecode(b"caf\xe9")
     train(store, CONFIG.replace(steps=1), run_options(tmp_path, recipe={"command": command}))
     said = r"lensbox train --data caf\udce9"

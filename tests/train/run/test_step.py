@@ -16,7 +16,7 @@ from lensbox.train.run.step import TrainStep
 CONFIG = SHORT_RUN.replace(steps=6, ema_decay=0.9, ema_warmup=2.0)
 
 
-def test_statistics_of_the_average_are_those_of_the_average_net(store: ImageStore) -> None:
+def test_recalibrated_statistics_belong_to_the_average_net(store: ImageStore) -> None:
     step = TrainStep(FaceDetector(DetectorConfig.named("small")), store.tensors, CONFIG, CPU)
     for _ in range(3):
         step.run(0.5)
@@ -65,7 +65,7 @@ def test_average_follows_weights_and_statistics(store: ImageStore) -> None:
     assert not step.average.detector.training
 
 
-def test_gradients_of_two_processes_are_those_of_one_batch(
+def test_two_processes_have_the_gradients_of_one_batch(
     store: ImageStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two parts of a batch with few and with many positives, joined as two processes join theirs."""
@@ -84,7 +84,7 @@ def test_gradients_of_two_processes_are_those_of_one_batch(
 
     gradients(slice(None))
     whole = [p.grad.clone() for p in step.model.parameters() if p.grad is not None]
-    # The all-reduce that a process would see: its own vector, and that of the other one.
+    # Replace the all-reduce: add the vector that the other process would send.
     sent = []
     monkeypatch.setattr(process_group, "add_up", lambda flat: sent.append(flat.clone()))
     one = gradients(slice(7, None))

@@ -49,8 +49,8 @@ def test_positive_angles_turn_clockwise_and_a_face_turns_as_an_ellipse() -> None
     (right, _), (up, _) = (
         turned(box, box, turn_by(45.0)) for box in ([198.0, 108.0, 218.0, 148.0], [108.0, 38.0, 148.0, 58.0])
     )
-    assert (right[1] + right[3]) / 2 > 180  # what was at the right goes down
-    assert (up[0] + up[2]) / 2 > 180  # and what was above goes to the right
+    assert (right[1] + right[3]) / 2 > 180  # a box at the right goes down
+    assert (up[0] + up[2]) / 2 > 180  # a box above goes to the right
     box = torch.tensor(BOXES[0]).double().numpy()  # in the middle of the canvas
     for degrees in (-20.0, 35.0):
         expected = torch.from_numpy(turned_box(box, degrees)).float()
@@ -111,7 +111,7 @@ def test_padding_stays_black_and_edges_stay_bright(degrees: float) -> None:
     assert set(inside.flatten().tolist()) == {0.0, 1.0}
     assert bool((pixels[inside == 0] == 0).all())
     assert (pixels[inside == 1] - 200).abs().max() < 0.01
-    # Where a pixel came from, as a complex number: the turn back.
+    # The origin of each pixel as a complex number: rotate its place back.
     axis = torch.arange(CANVAS_SIZE) + 0.5 - CANVAS_SIZE / 2
     angle = torch.tensor(math.radians(-degrees))
     origin = torch.complex(axis[None].expand(CANVAS_SIZE, -1), axis[:, None].expand(-1, CANVAS_SIZE))
@@ -164,7 +164,7 @@ def test_boxes_of_turned_views_lie_on_their_pixels(counts: tuple[int, int, int])
     assert checked >= 8
 
 
-def test_a_box_turned_out_of_view_takes_no_slot(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_box_rotated_out_of_view_takes_no_slot(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rotation, "LARGEST_TURN", 45.0)
     # The larger face is in the upper right corner, where a turn by 45 degrees takes it out of view.
     store = ellipse_store([[[306.0, 0.0, 400.0, 94.0], [170.0, 170.0, 230.0, 230.0]]])

@@ -68,7 +68,7 @@ def test_whole_views_equal_preprocess(size: tuple[int, int]) -> None:
     pixels, content = render_tiles(stored, sizes, Tiles(torch.tensor([0]), scale, offset, rectangle))
     difference = (pixels[0].round() - canvases[0, 0].float()).abs()
     assert difference.max() <= 1
-    # Of tall photographs the op combines rows first, so other values are rounded between its passes.
+    # The op combines rows first for tall photographs, so different values are rounded between its passes.
     tall = height - geometry[0, 1] * height > 2 * (width - geometry[0, 0] * width)
     assert difference.mean() < (0.2 if tall else 0.02)
     white, _ = letterbox([torch.full_like(image, 255)], CANVAS_SIZE, CANVAS_SIZE)
