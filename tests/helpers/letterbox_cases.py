@@ -70,51 +70,27 @@ def fit(height: int, width: int, canvas_height: int, canvas_width: int) -> tuple
     return new_width, new_height, (canvas_width - new_width) // 2, (canvas_height - new_height) // 2
 
 
-def pillow_letterbox(image: Tensor, height: int, width: int, channels: int = 1, fill: int = 0) -> np.ndarray:
-    """Return the canvas, uint8 [channels, height, width].
+def pillow_letterbox(
+    image: Tensor, height: int, width: int, channels: int = 1, fill: int = 0, at_once: bool = False
+) -> Tensor:
+    """Return the canvas, uint8 [channels, height, width]. at_once: resize in one call; needs Pillow 13.
 
     Pillow 13 resizes rows before columns if that is less work; earlier versions never do. Values are rounded
     in between. So each direction takes its own call, in the order of Pillow 13.
     """
     new_width, new_height, left, top = fit(image.shape[1], image.shape[2], height, width)
-    picture = to_pillow(image)
+    pixels = image[:3].permute(1, 2, 0).contiguous().numpy()  # without alpha: Pillow would multiply with it
+    picture = PIL.Image.fromarray(pixels[..., 0] if pixels.shape[2] == 1 else pixels)
     if channels == 1:
         picture = picture.convert("L")
     fewer_rows = picture.height - new_height
-    if fewer_rows > 0 and fewer_rows > 2 * (picture.width - new_width):
-        picture = resized(picture, picture.width, new_height)
-    else:
-        picture = resized(picture, new_width, picture.height)
-    return on_canvas(resized(picture, new_width, new_height), (height, width), (left, top), channels, fill)
-
-
-def pillow_letterbox_at_once(image: Tensor, height: int, width: int, channels: int, fill: int) -> np.ndarray:
-    """Return the canvas by one call of Pillow; Pillow 13 has the order of the op."""
-    new_width, new_height, left, top = fit(image.shape[1], image.shape[2], height, width)
-    picture = to_pillow(image)
-    if channels == 1:
-        picture = picture.convert("L")
-    return on_canvas(resized(picture, new_width, new_height), (height, width), (left, top), channels, fill)
-
-
-def to_pillow(image: Tensor) -> PIL.Image.Image:
-    """Drop alpha: Pillow would multiply with it."""
-    pixels = image[:3].permute(1, 2, 0).contiguous().numpy()
-    return PIL.Image.fromarray(pixels[..., 0] if pixels.shape[2] == 1 else pixels)
-
-
-def resized(picture: PIL.Image.Image, width: int, height: int) -> PIL.Image.Image:
-    return picture.resize((width, height), PIL.Image.Resampling.BILINEAR)
-
-
-def on_canvas(
-    picture: PIL.Image.Image, size: tuple[int, int], corner: tuple[int, int], channels: int, fill: int
-) -> np.ndarray:
-    canvas = np.full((channels, *size), fill, dtype=np.uint8)
-    left, top = corner
-    pixels = np.asarray(picture)
-    pixels = pixels[None] if pixels.ndim == 2 else pixels.transpose(2, 0, 1)
-    canvas[:, top : top + picture.height, left : left + picture.width] = pixels
+    rows_first = fewer_rows > 0 and fewer_rows > 2 * (picture.width - new_width)
+    one_direction = (picture.width, new_height) if rows_first else (new_width, picture.height)
+    for size in ((new_width, new_height),) if at_once else (one_direction, (new_width, new_height)):
+        picture = picture.resize(size, PIL.Image.Resampling.BILINEAR)
+    canvas = torch.full((channels, height, width), fill, dtype=torch.uint8)
+    resized = torch.from_numpy(np.array(picture)).reshape(new_height, new_width, -1).permute(2, 0, 1)
+    canvas[:, top : top + new_height, left : left + new_width] = resized
     return canvas
 
 
@@ -207,8 +183,7 @@ def letterbox_reference(image: Tensor, height: int, width: int, channels: int = 
     pixels if the image is enlarged. The op differs from the rounded result: like Pillow, it also rounds to
     bytes between the two directions, half a level, and its weights have 22 fractional bits.
     """
-    scale = min(Fraction(height, image.shape[1]), Fraction(width, image.shape[2]))
-    new_height, new_width = (max(1, int(side * scale + Fraction(1, 2))) for side in image.shape[1:])
+    new_width, new_height, left, top = fit(image.shape[1], image.shape[2], height, width)
     pixels = image[:3].double().cpu()
     if channels == 1 and len(pixels) == 3:
         # The usual luma with 16-bit coefficients, rounded to whole levels.
@@ -216,7 +191,6 @@ def letterbox_reference(image: Tensor, height: int, width: int, channels: int = 
         pixels = (pixels * luma[:, None, None]).sum(0, keepdim=True).add(0.5).floor()
     down, across = _triangles(image.shape[1], new_height), _triangles(image.shape[2], new_width)
     canvas = torch.full((channels, height, width), fill, dtype=torch.float64)
-    top, left = (height - new_height) // 2, (width - new_width) // 2
     canvas[:, top : top + new_height, left : left + new_width] = down @ pixels @ across.T
     return canvas
 
