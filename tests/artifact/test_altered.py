@@ -1,4 +1,4 @@
-"""The table of what comes of a file that is not as it should be: held in Python, and in the docs."""
+"""Damaged and altered files: Python follows the table of outcomes, and the docs list all its rows."""
 
 import re
 from pathlib import Path
@@ -13,7 +13,7 @@ _PAGE = Path(__file__).parents[2] / "docs" / "artifact.md"
 
 
 @pytest.mark.parametrize("case", ALTERED)
-def test_the_outcome_is_that_of_the_table(case: str, artifact_path: Path, tmp_path: Path) -> None:
+def test_outcome_of_each_altered_file(case: str, artifact_path: Path, tmp_path: Path) -> None:
     altered = ALTERED[case]
     path = tmp_path / "altered.pt"
     altered.write(artifact_path.read_bytes(), path)
@@ -27,7 +27,7 @@ def test_the_outcome_is_that_of_the_table(case: str, artifact_path: Path, tmp_pa
     assert altered.python in " ".join(report.failures)
 
 
-def test_the_docs_have_the_table() -> None:
+def test_docs_list_all_rows() -> None:
     table = _PAGE.read_text(encoding="utf-8").split("How bad files are handled:")[1]
     lines = re.findall(r"^\| (.*?) \|", table.split("\n\n")[1], re.MULTILINE)
     assert lines[:2] == ["file", "---"]

@@ -1,4 +1,4 @@
-"""An artifact's file is opened by its content; what is none is refused with a message that says why."""
+"""Open artifact files by their content; reject other files with the reason."""
 
 from pathlib import Path
 
@@ -21,7 +21,7 @@ def test_opens_each_kind(fixture: str, kind: FileKind, request: pytest.FixtureRe
     assert not file.libraries
 
 
-def test_reads_the_libraries_that_a_file_carries(artifact_path: Path) -> None:
+def test_reads_carried_libraries(artifact_path: Path) -> None:
     def change(entries: dict[str, bytes]) -> None:
         folder = next(iter(entries)).partition("/")[0]
         entries[f"{folder}/extra/ops/a.so"] = b"code"
@@ -50,16 +50,13 @@ def test_reads_the_libraries_that_a_file_carries(artifact_path: Path) -> None:
         ),
     ],
 )
-def test_refuses_what_is_no_artifact(data: bytes, message: str) -> None:
+def test_rejects_other_files(data: bytes, message: str) -> None:
     with pytest.raises(ArtifactError, match=f"^a file {message}"):
         open_file(data, "a file")
 
 
-def test_names_the_folder_of_a_missing_file(tmp_path: Path) -> None:
-    with pytest.raises(
-        ArtifactError,
-        match=f"^there is no file nothing.pt in {tmp_path}; `lensbox export` writes one, `--artifact` names",
-    ):
+def test_rejects_missing_files_and_folders(tmp_path: Path) -> None:
+    with pytest.raises(ArtifactError, match=f"^there is no file nothing.pt in {tmp_path}: "):
         read_file(tmp_path / "nothing.pt")
     with pytest.raises(ArtifactError, match="must be an artifact file, got the folder"):
         read_file(tmp_path)

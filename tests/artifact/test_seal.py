@@ -1,4 +1,4 @@
-"""The seal finds every damage before a file is parsed, and torch reads sealed files."""
+"""The seal detects damage before a file is parsed; zip readers accept sealed files."""
 
 import io
 import random
@@ -16,13 +16,13 @@ _MODEL = sealed_onnx(b"\x08\x09" + bytes(3000))
 
 
 @pytest.mark.parametrize("data", [_ARCHIVE, _MODEL], ids=["zip", "onnx"])
-def test_a_sealed_file_ends_with_the_hash_of_what_lies_before(data: bytes) -> None:
+def test_sealed_files_end_with_their_hash(data: bytes) -> None:
     check_seal(data)
     assert MARKER in data[:-64]
     assert seal_of(data) == data[-64:]
 
 
-def test_finds_500_single_flipped_bits(artifact_path: Path, onnx_path: Path) -> None:
+def test_detects_500_single_flipped_bits(artifact_path: Path, onnx_path: Path) -> None:
     rng = random.Random(0)
     for path in (artifact_path, onnx_path):
         data = path.read_bytes()
@@ -33,7 +33,7 @@ def test_finds_500_single_flipped_bits(artifact_path: Path, onnx_path: Path) -> 
 
 
 @pytest.mark.parametrize("data", [_ARCHIVE, _MODEL], ids=["zip", "onnx"])
-def test_finds_each_flipped_byte_of_the_seal(data: bytes) -> None:
+def test_detects_each_flipped_byte_of_the_seal(data: bytes) -> None:
     for position in range(-80, 0):
         with pytest.raises(ValueError, match="seal"):
             check_seal(with_bit_flipped(data, position))
@@ -51,12 +51,12 @@ def test_finds_each_flipped_byte_of_the_seal(data: bytes) -> None:
         lambda data: data[:-64] + data[-64:].upper(),
     ],
 )
-def test_finds_what_is_cut_off_or_added(change: Callable[[bytes], bytes]) -> None:
+def test_detects_truncation_and_added_bytes(change: Callable[[bytes], bytes]) -> None:
     with pytest.raises(ValueError, match="seal"):
         check_seal(change(_ARCHIVE))
 
 
-def test_refuses_to_seal_twice() -> None:
+def test_rejects_archives_with_a_comment_and_other_files() -> None:
     for data in (_ARCHIVE, b"text"):
         with pytest.raises(ValueError, match="a zip archive without a comment"):
             sealed_zip(data)

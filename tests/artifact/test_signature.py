@@ -1,4 +1,4 @@
-"""Signatures: what its owner signed loads, all else is refused before anything of it is looked at."""
+"""With a public key, only correctly signed files load; others are rejected before they are parsed."""
 
 import builtins
 import logging
@@ -16,7 +16,7 @@ from lensbox.runtime.loading import load_artifact
 
 
 @pytest.mark.parametrize("case", BAD_SIGNATURES)
-def test_another_signature_is_refused_before_the_file_is_looked_at(
+def test_rejects_bad_signatures_before_parsing(
     case: str, artifact_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     data = artifact_path.read_bytes()
@@ -28,7 +28,7 @@ def test_another_signature_is_refused_before_the_file_is_looked_at(
         load_artifact(path, public_key=key)
 
 
-def test_what_loads_are_the_bytes_that_were_signed(
+def test_loads_the_bytes_that_were_verified(
     artifact_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     data = artifact_path.read_bytes()
@@ -46,7 +46,7 @@ def test_what_loads_are_the_bytes_that_were_signed(
 
 
 @pytest.mark.parametrize("case", BAD_PUBLIC_KEYS)
-def test_what_is_no_public_key(case: str, artifact_path: Path, tmp_path: Path) -> None:
+def test_rejects_bad_public_keys(case: str, artifact_path: Path, tmp_path: Path) -> None:
     data = artifact_path.read_bytes()
     path, key = write_signed(tmp_path, data, signature_of(data))
     key.write_bytes(BAD_PUBLIC_KEYS[case])
@@ -54,14 +54,14 @@ def test_what_is_no_public_key(case: str, artifact_path: Path, tmp_path: Path) -
         ArtifactError, match=r"release\.key\.pub must be a PEM file with an Ed25519 public key"
     ):
         load_artifact(path, public_key=key)
+    key.unlink()
+    with pytest.raises(ArtifactError, match=r"the public key .*release\.key\.pub cannot be read"):
+        load_artifact(path, public_key=key)
 
 
-def test_an_absent_public_key(artifact_path: Path, tmp_path: Path) -> None:
-    with pytest.raises(ArtifactError, match=r"the public key .*none\.pub cannot be read"):
-        load_artifact(artifact_path, public_key=tmp_path / "none.pub")
-
-
-def test_without_cryptography(artifact_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_names_the_extra_if_cryptography_is_missing(
+    artifact_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for name in [name for name in sys.modules if name.split(".")[0] == "cryptography"]:
         monkeypatch.delitem(sys.modules, name)
     import_module = builtins.__import__
@@ -79,9 +79,7 @@ def test_without_cryptography(artifact_path: Path, tmp_path: Path, monkeypatch: 
         load_artifact(path, public_key=key)
 
 
-def test_logs_that_a_file_is_unsigned(
-    artifact_path: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_logs_unsigned_files(artifact_path: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     data = artifact_path.read_bytes()
     path, key = write_signed(tmp_path, data, signature_of(data))
     with caplog.at_level(logging.INFO):
@@ -91,7 +89,7 @@ def test_logs_that_a_file_is_unsigned(
     assert caplog.messages == [f"{path} is unsigned: no public key was given"]
 
 
-def test_verifies_before_a_device_is_chosen_by_the_file(artifact_path: Path, tmp_path: Path) -> None:
+def test_verifies_before_the_file_chooses_a_device(artifact_path: Path, tmp_path: Path) -> None:
     path, key = write_signed(tmp_path, artifact_path.read_bytes(), None)
     with pytest.raises(ArtifactError, match="is not signed"):
         load_artifact(path, "auto", public_key=key)

@@ -262,7 +262,6 @@ def test_cpp_does_not_open_it_from_an_unsigned_file(folder: Path, empty: Path) -
     [
         (["--ops", "none.so"], ExitCode.UNUSABLE, "--ops must be a shared library, got none.so"),
         (["--ops", "blobs.py"], ExitCode.UNUSABLE, "--ops blobs.py cannot be loaded: "),
-        (["--carry-ops"], ExitCode.USAGE, "--carry-ops must come with --ops"),
     ],
 )
 def test_what_is_wrong_is_one_sentence(

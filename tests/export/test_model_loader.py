@@ -17,7 +17,7 @@ from lensbox.runtime import load_artifact
 
 SCRIPT = Path(lensbox.export.cli.__file__).with_name("script_model.py")
 
-# What a user's folder holds.
+# The module in the user's folder.
 MODULE = '''
 import torch
 from torch import Tensor, nn
@@ -64,7 +64,7 @@ def no_object():
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A working directory with the module `mine.detectors`; what it imports is forgotten afterwards."""
+    """Return a working directory with the module `mine.detectors`; forget its modules afterwards."""
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "detectors.py").write_text(MODULE)
     (tmp_path / "mine" / "half.py").write_text("import nowhere.to_be_found\n")
@@ -83,7 +83,7 @@ def state(scale: float = 1.0) -> dict[str, torch.Tensor]:
     return {"cells.weight": weight, "cells.bias": torch.tensor([-1.0, -0.4])}
 
 
-def test_the_command_as_the_documentation_has_it(folder: Path) -> None:
+def test_command_of_the_documentation(folder: Path) -> None:
     safetensors.torch.save_file(state(), folder / "w.safetensors")
     command = [sys.executable, str(SCRIPT), "--model", "mine.detectors:Bright", "--weights", "w.safetensors"]
     command += ["--option", "channels=2", "--option", "title=my detector", "--output", "mine.pt"]
@@ -95,7 +95,7 @@ def test_the_command_as_the_documentation_has_it(folder: Path) -> None:
     assert artifact.self_test().passed
 
 
-def test_a_function_may_read_the_weights_itself(folder: Path) -> None:
+def test_functions_may_read_the_weights(folder: Path) -> None:
     torch.save(state(), folder / "w.pt")
     arguments = ["--model", "mine.detectors:from_file", "--weights", "w.pt", "--output", "a.pt"]
     assert main(["export", *arguments, "--score-threshold", "0.25"]) == 0
@@ -105,83 +105,51 @@ def test_a_function_may_read_the_weights_itself(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code", "message"),
+    ("model", "code", "message"),
     [
-        ("--option a=1", ExitCode.USAGE, "--option must come with --model"),
-        ("--model mine", ExitCode.USAGE, "--model must be package.module:function, got 'mine'"),
-        ("--model mine.nothing:f", ExitCode.USAGE, "got 'mine.nothing:f': No module named 'mine.nothing'"),
-        ("--model mine.detectors:f", ExitCode.USAGE, "a function or class of mine.detectors, got 'f'"),
+        ("mine", ExitCode.USAGE, "--model must be package.module:function, got 'mine'"),
+        ("mine.nothing:f", ExitCode.USAGE, "got 'mine.nothing:f': No module named 'mine.nothing'"),
+        ("builtins:dict", ExitCode.USAGE, "with known arguments, got 'builtins:dict': no signature"),
+        (":f", ExitCode.USAGE, "a function or class of mine.detectors, got 'f'"),
+        (":Bright --option width=3", ExitCode.USAGE, "title: str = 'bright') -> None takes, got width: got"),
+        (":Bright --option 3", ExitCode.USAGE, "must be key=value with an ident"),
+        (":Bright --option channels=1 channels=2", ExitCode.USAGE, "each key once, got channels twice"),
+        ("mine.half:f", ExitCode.UNUSABLE, "importing mine.half raised ModuleNotFoundError: No"),
+        (":broken", ExitCode.UNUSABLE, "mine.detectors:broken raised "),
+        (":no_module", ExitCode.UNUSABLE, "must return a torch.nn.Module, got int"),
+        (":no_object", ExitCode.UNUSABLE, "must return a torch.nn.Module, got a Bright (call it)"),
+        ("unusual_detectors:NeverAlone", ExitCode.UNUSABLE, "raised ValueError: images must be several ("),
+        (":Bright --weights none.pt", ExitCode.BAD_INPUT, "--weights must be a file, got none.pt"),
+        (":Bright --weights mine/half.py", ExitCode.BAD_INPUT, "mine/half.py is neither a safetensors file"),
         (
-            "--model mine.detectors:Bright --option width=3",
-            ExitCode.USAGE,
-            "mine.detectors:Bright(channels: int = 2, title: str = 'bright') -> None takes, got width: got",
-        ),
-        ("--model mine.detectors:Bright --option 3", ExitCode.USAGE, "must be key=value with an ident"),
-        (
-            "--model mine.detectors:Bright --option channels=1 channels=2",
-            ExitCode.USAGE,
-            "--option must give each key once, got channels twice",
-        ),
-        ("--model mine.half:f", ExitCode.UNUSABLE, "importing mine.half raised ModuleNotFoundError: No"),
-        ("--model mine.detectors:broken", ExitCode.UNUSABLE, "mine.detectors:broken raised "),
-        ("--model mine.detectors:no_module", ExitCode.UNUSABLE, "must return a torch.nn.Module, got int"),
-        (
-            "--model mine.detectors:Bright --weights none.pt",
-            ExitCode.BAD_INPUT,
-            "--weights must be a file, got none.pt",
-        ),
-        (
-            "--model mine.detectors:Bright --weights mine/half.py",
-            ExitCode.BAD_INPUT,
-            "mine/half.py is neither a safetensors file",
-        ),
-        (
-            "--model mine.detectors:Bright --weights w.safetensors --option channels=3",
+            ":Bright --weights w.safetensors --option channels=3",
             ExitCode.BAD_INPUT,
             "w.safetensors: 2 tensors do not fit the detector; the first, cells.bias, must have the shape "
             "[3], got [2]",
         ),
         (
-            "--model mine.detectors:Bright --weights checkpoint.pt",
+            ":Bright --weights checkpoint.pt",
             ExitCode.BAD_INPUT,
-            "checkpoint.pt must hold a state dict, names and tensors, got int as 'epoch' (of a checkpoint, ",
+            "checkpoint.pt must hold a state dict, names and tensors, got int as 'epoch' (",
         ),
-        (
-            "--model mine.detectors:Bright --weights list.pt",
-            ExitCode.BAD_INPUT,
-            "list.pt must hold a state dict, names and tensors, got list",
-        ),
-        (
-            "--model mine.detectors:no_object",
-            ExitCode.UNUSABLE,
-            "mine.detectors:no_object must return a torch.nn.Module, got a Bright (call it)",
-        ),
-        (
-            "--model unusual_detectors:NeverAlone --output a.pt",
-            ExitCode.UNUSABLE,
-            "lensbox export: the detector raised ValueError: images must be several (",
-        ),
-        (
-            "--model builtins:dict",
-            ExitCode.USAGE,
-            "--model must name a function or class with known arguments, got 'builtins:dict': no signature",
-        ),
+        (":Bright --weights list.pt", ExitCode.BAD_INPUT, "list.pt must hold a state dict"),
     ],
 )
-def test_what_is_wrong_is_one_sentence(
-    arguments: str, code: ExitCode, message: str, folder: Path, capfd: pytest.CaptureFixture[str]
+def test_names_the_mistake(
+    model: str, code: ExitCode, message: str, folder: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     safetensors.torch.save_file(state(), folder / "w.safetensors")
     torch.save({"epoch": 3, "model": state()}, folder / "checkpoint.pt")
     torch.save([*state().values()], folder / "list.pt")
-    assert main(["export", *arguments.split(), "--output", "a.pt"]) == code
+    model = f"mine.detectors{model}" if model.startswith(":") else model
+    assert main(["export", "--model", *model.split(), "--output", "a.pt"]) == code
     err = capfd.readouterr().err
     assert message in " ".join(err.split())
     assert "Traceback" not in err
     assert not (folder / "a.pt").exists()
 
 
-def test_the_values_of_options() -> None:
+def test_parses_values_of_options() -> None:
     values = {
         "1": 1,
         "2.5": 2.5,

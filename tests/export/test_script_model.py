@@ -12,24 +12,28 @@ import torch
 import lensbox.export.cli
 from lensbox.common.errors import ExitCode
 from lensbox.common.main import main
-from lensbox.export.options import SUFFIXES, foreign_suffix, output_paths
 from lensbox.model import DetectorConfig, FaceDetector, save_detector, weights_sha256
 from lensbox.runtime.loading import load_artifact
 
 SCRIPT = Path(lensbox.export.cli.__file__).with_name("script_model.py")
 
 
-def run_script(*arguments: object, cwd: Path) -> "subprocess.CompletedProcess[str]":
-    command = [sys.executable, str(SCRIPT), *map(str, arguments)]
-    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False)
+@pytest.fixture
+def weights(tmp_path: Path) -> Path:
+    return tmp_path / "w.safetensors"
 
 
-def test_untrained_weights_become_an_artifact(tmp_path: Path) -> None:
+def small_detector() -> FaceDetector:
     torch.manual_seed(5)
-    detector = FaceDetector(DetectorConfig.named("small"))
-    weights = tmp_path / "weights.safetensors"
+    return FaceDetector(DetectorConfig.named("small"))
+
+
+def test_exports_untrained_weights(weights: Path, tmp_path: Path) -> None:
+    detector = small_detector()
     save_detector(detector, weights)
-    result = run_script("--weights", weights, "--score-threshold", "0.3", "--no-parity", cwd=tmp_path)
+    arguments = ["--weights", str(weights), "--score-threshold", "0.3", "--no-parity"]
+    command = [sys.executable, str(SCRIPT), *arguments]
+    result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stderr
     assert result.stdout == f"{Path('artifacts', 'detector.pt')}\n"
     assert "loading the weights" in result.stderr
@@ -42,12 +46,9 @@ def test_untrained_weights_become_an_artifact(tmp_path: Path) -> None:
     assert [file.name for file in (tmp_path / "artifacts").iterdir()] == ["detector.pt"]
 
 
-def test_the_weights_own_threshold_is_the_default(tmp_path: Path) -> None:
-    torch.manual_seed(5)
-    weights = tmp_path / "w.safetensors"
-    figures = {"figures": '{"recommended_threshold": 0.0123}'}
-    save_detector(FaceDetector(DetectorConfig.named("small")), weights, figures)
-    output = tmp_path / "a.pt"
+def test_default_threshold_is_the_recommendation_of_the_weights(weights: Path) -> None:
+    save_detector(small_detector(), weights, {"figures": '{"recommended_threshold": 0.0123}'})
+    output = weights.with_name("a.pt")
     arguments = ["export", "--weights", str(weights), "--output", str(output), "--no-parity"]
     assert main(arguments) == 0
     assert load_artifact(output).metadata.score_threshold == 0.01
@@ -55,75 +56,39 @@ def test_the_weights_own_threshold_is_the_default(tmp_path: Path) -> None:
     assert load_artifact(output).metadata.score_threshold == 0
 
 
-def test_a_detector_whose_scores_all_tie_is_exported_with_a_warning(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_warns_if_all_scores_tie(weights: Path, capfd: pytest.CaptureFixture[str]) -> None:
     detector = FaceDetector(DetectorConfig(stem_width=4, widths=(4, 4, 4, 4), pyramid_width=4))
     for parameter in detector.parameters():
         torch.nn.init.zeros_(parameter)
-    save_detector(detector, tmp_path / "w.safetensors")
-    output = tmp_path / "a.pt"
-    assert (
-        main(["export", "--weights", str(tmp_path / "w.safetensors"), "--output", str(output), "--no-parity"])
-        == 0
-    )
+    save_detector(detector, weights)
+    output = str(weights.with_name("a.pt"))
+    assert main(["export", "--weights", str(weights), "--output", output, "--no-parity"]) == 0
     assert "scores lie so close together that rounding decides" in capfd.readouterr().err
     assert load_artifact(output).self_test().passed
 
 
 @pytest.mark.parametrize(
-    ("arguments", "promised", "suffix"),
+    ("value", "code", "message"),
     [
-        (["--output", "detector.onnx"], "onnx", ".pt"),
-        (["--output", "detector.pt2"], "aoti", ".pt"),
-        (["--output", "detector.pt", "--format", "onnx"], "torchscript", ".onnx"),
+        (float("nan"), ExitCode.BAD_INPUT, "w.safetensors: the weights must be finite, got"),
+        (float("inf"), ExitCode.BAD_INPUT, "w.safetensors: the weights must be finite, got"),
+        (1e38, ExitCode.UNUSABLE, "cannot be exported: it finds nothing in any picture"),
     ],
 )
-def test_a_name_that_promises_another_format(
-    arguments: list[str], promised: str, suffix: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["export", *arguments]) == ExitCode.USAGE
-    error = " ".join(capsys.readouterr().err.split())
-    assert f"--output must not end as the files of another format, got {arguments[1]}: " in error
-    assert f": give --format {promised}, or a name that ends in {suffix}" in error
-
-
-def test_any_other_name_may_be_given() -> None:
-    for name, suffix in SUFFIXES.items():
-        for output in (f"x{suffix}", "x", "v1.2", "x.bin"):
-            assert foreign_suffix(Path(output), [name]) is None
-            assert output_paths(Path(output), [name]) == {name: Path(output)}
-    assert foreign_suffix(Path("x.onnx"), ["torchscript", "onnx"]) is None
-    assert foreign_suffix(None, ["torchscript"]) is None
-
-
-@pytest.mark.parametrize("value", [float("nan"), float("inf")])
-def test_weights_that_are_not_finite_are_bad_weights(
-    value: float, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+def test_rejects_weights_that_are_not_finite_or_overflow(
+    value: float, code: ExitCode, message: str, weights: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     detector = FaceDetector(DetectorConfig.named("small"))
-    next(detector.parameters()).data.view(-1)[3] = value
-    weights = tmp_path / "w.safetensors"
+    next(detector.parameters()).data.fill_(value)
     save_detector(detector, weights)
-    assert main(["export", "--weights", str(weights), "--output", str(tmp_path / "a.pt")]) == 4
+    assert main(["export", "--weights", str(weights), "--output", str(weights.with_name("a.pt"))]) == code
     err = capfd.readouterr().err
-    assert "w.safetensors: the weights must be finite, got 1 of" in err
+    assert message in err
     assert "Traceback" not in err
-    assert [file.name for file in tmp_path.iterdir()] == ["w.safetensors"]
+    assert list(weights.parent.iterdir()) == [weights]
 
 
-def test_weights_that_overflow_end_with_one_sentence(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    detector = FaceDetector(DetectorConfig.named("small"))
-    next(detector.parameters()).data.fill_(1e38)
-    weights = tmp_path / "w.safetensors"
-    save_detector(detector, weights)
-    assert main(["export", "--weights", str(weights), "--output", str(tmp_path / "a.pt")]) == 3
-    assert "cannot be exported: it finds nothing in any picture" in capfd.readouterr().err
-
-
-def test_a_full_disk_leaves_the_old_artifact_and_a_message(tmp_path: Path) -> None:
+def test_full_disk_leaves_the_old_artifact(tmp_path: Path) -> None:
     output = tmp_path / "a.pt"
     output.write_bytes(b"old")
     result = subprocess.run(
@@ -131,7 +96,7 @@ def test_a_full_disk_leaves_the_old_artifact_and_a_message(tmp_path: Path) -> No
         capture_output=True,
         text=True,
         check=False,
-        # No file may grow beyond this: writing fails half-way, as on a full disk.
+        # Limit the size of files, so that writing fails half-way as on a full disk.
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000)),
     )
     assert result.returncode == 3, result.stderr
@@ -145,7 +110,7 @@ def test_a_full_disk_leaves_the_old_artifact_and_a_message(tmp_path: Path) -> No
     "line",
     ["choosing a self-test", pytest.param("loading the file back", marks=pytest.mark.exhaustive)],
 )
-def test_sigterm_leaves_nothing(line: str, tmp_path: Path) -> None:
+def test_sigterm_leaves_no_file(line: str, tmp_path: Path) -> None:
     command = [sys.executable, str(SCRIPT), "--output", str(tmp_path / "a.pt")]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None

@@ -1,4 +1,4 @@
-"""`lensbox sign`: keys, signatures, and what it refuses."""
+"""`lensbox sign`: keys, signatures and rejected input."""
 
 import shutil
 import stat
@@ -16,18 +16,20 @@ from lensbox.runtime import load_artifact
 
 @pytest.fixture
 def secret(tmp_path: Path) -> Path:
-    """A private key that the command made."""
+    """Return a private key that the command made."""
     path = tmp_path / "release.key"
     assert main(["sign", "--new-key", str(path)]) == 0
     return path
 
 
-def test_keys_and_signature_fit(
+def test_signs_with_a_new_key(
     artifact_path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     secret, public = tmp_path / "release.key", tmp_path / "release.key.pub"
     assert main(["sign", "--new-key", str(secret)]) == 0
     assert capsys.readouterr().out == f"{secret}\n{public}\n"
+    assert stat.S_IMODE(secret.stat().st_mode) == 0o600
+    assert secret.read_bytes().startswith(b"-----BEGIN PRIVATE KEY-----\n")
     paths = [tmp_path / "one.pt", tmp_path / "two.pt"]
     for path in paths:
         shutil.copyfile(artifact_path, path)
@@ -38,13 +40,8 @@ def test_keys_and_signature_fit(
         assert load_artifact(path, public_key=public).self_test().passed
 
 
-def test_only_the_owner_reads_the_private_key(secret: Path) -> None:
-    assert stat.S_IMODE(secret.stat().st_mode) == 0o600
-    assert secret.read_bytes().startswith(b"-----BEGIN PRIVATE KEY-----\n")
-
-
 @pytest.mark.parametrize("existing", ["release.key", "release.key.pub"])
-def test_no_key_is_overwritten(existing: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_never_overwrites_a_key(existing: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / existing).write_text("a key that somebody relies on")
     assert main(["sign", "--new-key", str(tmp_path / "release.key")]) == ExitCode.BAD_INPUT
     assert f"{tmp_path / existing} exists already, and a key is never overwritten" in capsys.readouterr().err
@@ -53,9 +50,7 @@ def test_no_key_is_overwritten(existing: str, tmp_path: Path, capsys: pytest.Cap
     }
 
 
-def test_a_file_that_is_exported_again_is_signed_again(
-    secret: Path, artifact_path: Path, tmp_path: Path
-) -> None:
+def test_replaces_an_outdated_signature(secret: Path, artifact_path: Path, tmp_path: Path) -> None:
     path, public = tmp_path / "detector.pt", tmp_path / "release.key.pub"
     path.write_bytes(archive_of([("detector/an older one", b"")]))
     assert main(["sign", "--key", str(secret), "--artifact", str(path)]) == 0
@@ -75,7 +70,7 @@ def test_a_file_that_is_exported_again_is_signed_again(
     ],
     ids=["empty", "public", "encrypted"],
 )
-def test_what_is_no_private_key(
+def test_rejects_bad_private_keys(
     content: bytes, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     key, path = tmp_path / "key", tmp_path / "detector.pt"
@@ -86,22 +81,19 @@ def test_what_is_no_private_key(
     assert not (tmp_path / "detector.pt.sig").exists()
 
 
-def test_a_file_without_a_seal(secret: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = tmp_path / "detector.pt"
+def test_rejects_missing_files_and_files_without_a_seal(
+    secret: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, absent = tmp_path / "detector.pt", tmp_path / "absent"
     path.write_bytes(b"content")
-    assert main(["sign", "--key", str(secret), "--artifact", str(path)]) == ExitCode.BAD_INPUT
-    assert f"{path} is damaged or no artifact" in capsys.readouterr().err
-
-
-def test_files_that_are_not_there(secret: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    absent = str(tmp_path / "absent")
-    for words in (
-        ["--key", str(secret), "--artifact", absent],
-        ["--key", absent, "--artifact", str(secret)],
-        ["--new-key", f"{absent}/key"],
+    for words, code, message in (
+        (["--key", secret, "--artifact", path], ExitCode.BAD_INPUT, f"{path} is damaged or no artifact"),
+        (["--key", secret, "--artifact", absent], ExitCode.UNUSABLE, str(absent)),
+        (["--key", absent, "--artifact", secret], ExitCode.UNUSABLE, str(absent)),
+        (["--new-key", absent / "key"], ExitCode.UNUSABLE, str(absent)),
     ):
-        assert main(["sign", *words]) == ExitCode.UNUSABLE
-        assert absent in capsys.readouterr().err
+        assert main(["sign", *map(str, words)]) == code
+        assert message in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -114,7 +106,7 @@ def test_files_that_are_not_there(secret: Path, tmp_path: Path, capsys: pytest.C
         ("--artifact a", "--key and --artifact must be given together"),
     ],
 )
-def test_options_that_do_not_go_together(
+def test_rejects_wrong_combinations_of_options(
     words: str, message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["sign", *words.split()]) == ExitCode.USAGE
@@ -122,7 +114,7 @@ def test_options_that_do_not_go_together(
 
 
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl is not installed")
-def test_openssl_checks_the_signature(secret: Path, artifact_path: Path, tmp_path: Path) -> None:
+def test_openssl_verifies_the_signature(secret: Path, artifact_path: Path, tmp_path: Path) -> None:
     path = tmp_path / "detector.pt"
     shutil.copyfile(artifact_path, path)
     assert main(["sign", "--key", str(secret), "--artifact", str(path)]) == 0

@@ -1,44 +1,27 @@
-"""The package of a detector: what it holds, and that it is not written where it finds something else."""
+"""AOTInductor packages: their content, and no file if the compiled code is wrong."""
 
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
-from unusual_detectors import Deciding, FittingItsOwnWay
 from user_detectors import Brightest, RedAndBlue
 
 from lensbox.common.errors import ArtifactError
 from lensbox.export.formats import aoti
 from lensbox.export.pipeline import save_artifact
 from lensbox.export.verify.reference import comparison_canvases
-from lensbox.model import Detector, FaceDetector
+from lensbox.model import FaceDetector
 from lensbox.runtime import load_artifact
 from lensbox.runtime.formats.aoti import AotiModel
-
-Run = Callable[..., Mapping[str, Tensor]]
-
-
-def wrong_in_batches_of(size: int, run: Run) -> Run:
-    """The method `run` of a model, but for boxes that are moved in batches of one size."""
-
-    def wrong(
-        self: Any, images: Tensor, score_threshold: float, iou_threshold: float
-    ) -> Mapping[str, Tensor]:
-        found = dict(run(self, images, score_threshold, iou_threshold))
-        if len(images) == size:
-            found["boxes"] = found["boxes"] + 52
-        return found
-
-    return wrong
 
 
 @pytest.fixture
 def compiled_before(package_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Replace the compiler: give the code of an existing package of the same detector."""
+    """Replace the compiler by the code of an existing package of the same detector."""
     folder = tmp_path / "code"
     folder.mkdir()
     with zipfile.ZipFile(package_path) as archive:
@@ -49,48 +32,48 @@ def compiled_before(package_path: Path, tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(aoti, "compile_graph", lambda *_: files)
 
 
-def save(detector: Detector, folder: Path) -> None:
-    folder.mkdir(exist_ok=True)
-    save_artifact(detector, folder / "detector.pt2", score_threshold=0.25, iou_threshold=0.4, kind="aoti")
+def test_holds_no_source_and_no_local_path(package_path: Path) -> None:
+    with zipfile.ZipFile(package_path) as archive:
+        names = archive.namelist()
+        texts = [archive.read(name) for name in names if name.endswith((".cpp", ".json"))]
+    assert len(texts) > 2
+    assert not any(b"#include" in text or b"/tmp/" in text for text in texts)
+    assert any(name.endswith(".so") for name in names)
 
 
-class TestContents:
-    def test_no_source_and_no_path_of_this_machine(self, package_path: Path) -> None:
-        with zipfile.ZipFile(package_path) as archive:
-            texts = [archive.read(name) for name in archive.namelist() if name.endswith((".cpp", ".json"))]
-            names = archive.namelist()
-        assert len(texts) > 2
-        assert not any(b"#include" in text or b"/tmp/" in text for text in texts)
-        assert any(name.endswith(".so") for name in names)
-
-    def test_metadata(self, package_path: Path, artifact_path: Path) -> None:
-        package, script = (
-            load_artifact(package_path).metadata,
-            load_artifact(artifact_path).metadata,
-        )
-        assert package.weights_sha256 == script.weights_sha256
-        assert (package.score_threshold, package.iou_threshold) == (0.25, 0.4)
-        assert package.methods == script.methods
-        assert package.precision is None
-        assert [schema.split("(")[0] for schema in package.ops] == [
-            "lensbox::letterbox",
-            "lensbox::masked_giou_loss",
-            "lensbox::padded_nms.tensor_thresholds",
-        ]
+def test_metadata_of_a_package(package_path: Path, artifact_path: Path) -> None:
+    package, script = load_artifact(package_path).metadata, load_artifact(artifact_path).metadata
+    assert package.weights_sha256 == script.weights_sha256
+    assert (package.score_threshold, package.iou_threshold) == (0.25, 0.4)
+    assert package.methods == script.methods
+    assert package.precision is None
+    assert [schema.split("(")[0] for schema in package.ops] == [
+        "lensbox::letterbox",
+        "lensbox::masked_giou_loss",
+        "lensbox::padded_nms.tensor_thresholds",
+    ]
 
 
 @pytest.mark.usefixtures("compiled_before")
 @pytest.mark.parametrize(
     "batch", [7, *(pytest.param(size, marks=pytest.mark.exhaustive) for size in (1, 256))]
 )
-def test_code_that_is_wrong_in_batches_of_one_size_is_refused(
+def test_rejects_code_that_is_wrong_for_one_batch_size(
     detector: FaceDetector, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, batch: int
 ) -> None:
     """Move the boxes, as AOTInductor once did without an error."""
-    monkeypatch.setattr(AotiModel, "run", wrong_in_batches_of(batch, AotiModel.run))
+    run = AotiModel.run
+
+    def wrong(self: Any, images: Tensor, *thresholds: float) -> Mapping[str, Tensor]:
+        found = dict(run(self, images, *thresholds))
+        return {**found, "boxes": found["boxes"] + 52 * (len(images) == batch)}
+
+    monkeypatch.setattr(AotiModel, "run", wrong)
+    path = tmp_path / "out" / "detector.pt2"
+    path.parent.mkdir()
     with pytest.raises(ArtifactError, match=f"fails its self-test|does not find .* in batches of {batch}\\b"):
-        save(detector, tmp_path / "out")
-    assert not list((tmp_path / "out").iterdir())
+        save_artifact(detector, path, score_threshold=0.25, iou_threshold=0.4, kind="aoti")
+    assert not list(path.parent.iterdir())
 
 
 def test_tf32_needs_a_gpu(tmp_path: Path) -> None:
@@ -98,20 +81,7 @@ def test_tf32_needs_a_gpu(tmp_path: Path) -> None:
         save_artifact(Brightest(), tmp_path / "x.pt2", kind="aoti", dtype="tf32")
 
 
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (Deciding, r"(?s)torch.export cannot make a graph .*\(.*unusual_detectors\.py:\d+\)"),
-        (FittingItsOwnWay, "the detector's own preprocess cannot be exported: a package holds detect alone"),
-    ],
-)
-def test_what_cannot_be_compiled_is_named(make: type[Brightest], message: str, tmp_path: Path) -> None:
-    with pytest.raises(ArtifactError, match=message):
-        save_artifact(make(), tmp_path / "detector.pt2", kind="aoti")
-    assert not list(tmp_path.iterdir())
-
-
-def test_a_missing_compiler_is_named(tmp_path: Path) -> None:
+def test_names_a_missing_compiler(tmp_path: Path) -> None:
     from torch._inductor import config
 
     with (
@@ -122,9 +92,7 @@ def test_a_missing_compiler_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.exhaustive
-def test_labels_and_a_loss_of_its_own(tmp_path: Path) -> None:
-    """The one detector here that is compiled once more."""
-
+def test_labels_without_the_own_loss(tmp_path: Path) -> None:
     class LosingItsOwnWay(RedAndBlue):
         def loss(self, predictions: Tensor, targets: Tensor) -> Tensor:
             return (predictions - targets).abs().mean()

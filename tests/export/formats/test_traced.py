@@ -1,4 +1,4 @@
-"""Detectors that TorchScript cannot compile, or whose networks take batches of one size."""
+"""Traced detectors: code that TorchScript cannot compile, and networks with fixed batch sizes."""
 
 import logging
 from pathlib import Path
@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 import torch
 from built_runner import built_runner, runner_onnxruntime
-from torch import Tensor, nn
-from unusual_detectors import FittingItsOwnWay, LosingItsOwnWay
+from torch import Tensor
 from user_detectors import RedAndBlue
 
 from lensbox.common.errors import ArtifactError
@@ -21,7 +20,7 @@ Answer = dict[str, Tensor]
 
 
 class Uncompiled(RedAndBlue):
-    """Has what TorchScript refuses: arguments of any number, and a dict of several types."""
+    """Use what TorchScript rejects: variable arguments and a dict with mixed types."""
 
     def detect(self, images: Tensor, score_threshold: float, iou_threshold: float) -> Answer:
         options: Any = {"iou": iou_threshold, "name": "colors"}
@@ -33,7 +32,7 @@ class Uncompiled(RedAndBlue):
 
 
 class OfEight(Uncompiled):
-    """Takes batches of 2 or 8."""
+    """Take batches of 2 or 8 only."""
 
     def detect(self, images: Tensor, score_threshold: float, iou_threshold: float) -> Answer:
         if images.shape[0] not in (2, 8):
@@ -42,7 +41,7 @@ class OfEight(Uncompiled):
 
 
 class Frozen(Uncompiled):
-    """Decides by the pixels, which a trace cannot."""
+    """Branch on pixels, which a trace cannot express."""
 
     def detect(self, images: Tensor, score_threshold: float, iou_threshold: float) -> Answer:
         found = super().detect(images, score_threshold, iou_threshold)
@@ -50,9 +49,7 @@ class Frozen(Uncompiled):
         return {**found, "boxes": found["boxes"] + shift}
 
 
-def test_a_detector_that_cannot_be_compiled_is_traced(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_traces_detectors_that_cannot_be_compiled(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     plan = Plan(Uncompiled(), ExportOptions(0.2, parity=True, runner=built_runner()))
     made = make_artifact(plan, "torchscript", "traced.pt")
     assert "traced, as TorchScript cannot compile it: " in caplog.text
@@ -73,7 +70,7 @@ def test_a_detector_that_cannot_be_compiled_is_traced(
         pytest.param("aoti", (8,), marks=pytest.mark.exhaustive),
     ],
 )
-def test_a_network_of_fixed_batches_takes_any_batch(
+def test_networks_with_fixed_batches_take_any_batch(
     kind: str, sizes: tuple[int, ...], tmp_path: Path
 ) -> None:
     runner = built_runner() if kind != "onnx" or runner_onnxruntime() else None
@@ -93,7 +90,7 @@ def test_a_network_of_fixed_batches_takes_any_batch(
     ("count", "sizes", "batches"),
     [(11, [8, 2], [8, 2, 2]), (11, [8], [8, 8]), (0, [4], [4]), (5, [], [5]), (9, [8, 1], [8, 1])],
 )
-def test_batches_are_cut_and_filled(count: int, sizes: list[int], batches: list[int]) -> None:
+def test_cuts_and_fills_batches(count: int, sizes: list[int], batches: list[int]) -> None:
     parts = cut_into_batches(torch.ones(count, 1, 2, 2), sizes)
     assert [len(part) for part in parts] == batches
     assert torch.cat(parts)[:count].eq(1).all()
@@ -106,7 +103,7 @@ def test_names_the_line_that_a_trace_freezes(tmp_path: Path, caplog: pytest.LogC
     assert "# frozen" in caplog.text
 
 
-def test_refuses_a_trace_that_froze_the_batch(tmp_path: Path) -> None:
+def test_rejects_a_trace_with_a_constant_batch(tmp_path: Path) -> None:
     class OneByOne(Uncompiled):
         def detect(self, images: Tensor, score_threshold: float, iou_threshold: float) -> Answer:
             found = super().detect(images, score_threshold, iou_threshold)
@@ -118,14 +115,7 @@ def test_refuses_a_trace_that_froze_the_batch(tmp_path: Path) -> None:
     save_artifact(OneByOne(), tmp_path / "a.pt", batches=(2,))
 
 
-@pytest.mark.parametrize("make", [FittingItsOwnWay, LosingItsOwnWay])
-def test_own_methods_cannot_be_traced(make: type[nn.Module], tmp_path: Path) -> None:
-    detector: Any = make()
-    with pytest.raises(ArtifactError, match=r"the detector's own .* cannot be traced"):
-        save_artifact(detector, tmp_path / "a.pt", trace=True)
-
-
-def test_a_file_of_one_graph_names_the_way_out(tmp_path: Path) -> None:
+def test_single_graph_formats_advise_one_batch_size(tmp_path: Path) -> None:
     with pytest.raises(ArtifactError, match=r"--batch 1 \(or another size\)"):
         save_artifact(OfEight(), tmp_path / "a.onnx", kind="onnx")
     with pytest.raises(ArtifactError, match=r"batches must be one size .*, got 2, 8"):

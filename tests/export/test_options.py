@@ -1,0 +1,49 @@
+"""Options of `lensbox export`: combinations that are rejected, and names of output files."""
+
+from pathlib import Path
+
+import pytest
+
+from lensbox.common.errors import ExitCode
+from lensbox.common.main import main
+from lensbox.export.options import SUFFIXES, foreign_suffix, output_paths
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ("--format onnx,tflite", "must be of torchscript, aoti, onnx, triton, got 'tflite'"),
+        ("--format onnx --dtype float16", "--dtype must be float32 for an ONNX file"),
+        (f"--format onnx --ops {__file__} --carry-ops", "--carry-ops must come with --format torchscript"),
+        ("--carry-ops", "--carry-ops must come with --ops"),
+        ("--option a=1", "--option must come with --model"),
+        ("--runner missing", "must be the program lensbox_runner, got missing"),
+        ("--format torchscript,onnx --output x --report x.onnx", "than --output, got x.onnx"),
+        ("--output detector.onnx", "got detector.onnx: give --format onnx, or a name that ends in .pt"),
+        ("--output detector.pt2", "got detector.pt2: give --format aoti, or a name that ends in .pt"),
+        (
+            "--output detector.pt --format onnx",
+            "got detector.pt: give --format torchscript, or a name that ends in .onnx",
+        ),
+    ],
+)
+def test_usage_errors(
+    options: str,
+    message: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["export", *options.split()]) == ExitCode.USAGE
+    assert message in " ".join(capfd.readouterr().err.split())
+    assert not list(tmp_path.iterdir())
+
+
+def test_accepts_any_other_name() -> None:
+    for name, suffix in SUFFIXES.items():
+        for output in (f"x{suffix}", "x", "v1.2", "x.bin"):
+            assert foreign_suffix(Path(output), [name]) is None
+            assert output_paths(Path(output), [name]) == {name: Path(output)}
+    assert foreign_suffix(Path("x.onnx"), ["torchscript", "onnx"]) is None
+    assert foreign_suffix(None, ["torchscript"]) is None

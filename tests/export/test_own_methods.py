@@ -1,0 +1,48 @@
+"""Methods and code of detectors that a format cannot hold are named at export."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from torch import Tensor
+from unusual_detectors import Deciding, FittingItsOwnWay, LosingItsOwnWay
+from user_detectors import Brightest
+
+from lensbox.common.errors import ArtifactError
+from lensbox.export.pipeline import save_artifact
+from lensbox.ops.canvas import fit_to_canvases
+
+
+class RejectingTransparency(Brightest):
+    """A detector whose `preprocess` rejects images that Lensbox's takes."""
+
+    def preprocess(self, images: list[Tensor], windows: Tensor | None) -> tuple[Tensor, Tensor]:
+        for image in images:
+            if image.shape[0] == 4:
+                raise ValueError("images must not be transparent")
+        canvases, geometry = fit_to_canvases(images, windows, 64, 64, 1, 0)
+        return canvases, geometry
+
+
+NO_GRAPH = r"(?s)torch.export cannot make a graph .*\(.*unusual_detectors\.py:\d+\)"
+
+
+@pytest.mark.parametrize(
+    ("make", "kind", "message"),
+    [
+        (Deciding, "onnx", NO_GRAPH),
+        (Deciding, "aoti", NO_GRAPH),
+        (FittingItsOwnWay, "onnx", "own preprocess cannot be exported: an ONNX file holds detect alone"),
+        (FittingItsOwnWay, "aoti", "own preprocess cannot be exported: a package holds detect alone"),
+        (RejectingTransparency, "onnx", "own preprocess cannot be exported"),
+        (FittingItsOwnWay, "traced", "own preprocess cannot be traced"),
+        (LosingItsOwnWay, "traced", "own loss cannot be traced"),
+    ],
+)
+def test_rejects_what_a_format_cannot_hold(
+    make: type[Brightest], kind: str, message: str, tmp_path: Path
+) -> None:
+    options: dict[str, Any] = {"trace": True} if kind == "traced" else {"kind": kind}
+    with pytest.raises(ArtifactError, match=message):
+        save_artifact(make(), tmp_path / "detector", **options)
+    assert not list(tmp_path.iterdir())
