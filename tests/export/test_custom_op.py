@@ -1,4 +1,4 @@
-"""`examples/custom_op`: an op of the user's own is built, exported with its detector, and carried."""
+"""`examples/custom_op`: a user's op is built, exported with its detector and carried by the file."""
 
 import hashlib
 import json
@@ -7,9 +7,7 @@ import shutil
 import subprocess
 import sys
 import zipfile
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import PIL.Image
@@ -49,7 +47,7 @@ def export(folder: Path, *arguments: object) -> "subprocess.CompletedProcess[str
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy of the example with the library in build/, and both artifacts that its README makes."""
+    """Return a copy of the example with its built library and both artifacts of its README."""
     folder = tmp_path_factory.mktemp("custom_op") / "example"
     shutil.copytree(EXAMPLE, folder, ignore=shutil.ignore_patterns("build", "*.pt", "__pycache__"))
     prefix = f"-DCMAKE_PREFIX_PATH={torch.utils.cmake_prefix_path}"
@@ -93,7 +91,7 @@ def load(folder: Path, *arguments: object) -> "subprocess.CompletedProcess[str]"
     return run(sys.executable, "-c", LOAD, *arguments, cwd=folder)
 
 
-def test_the_schema_is_listed_and_the_library_can_be_loaded_by_hand(folder: Path) -> None:
+def test_lists_the_schema_and_takes_a_loaded_library(folder: Path) -> None:
     with zipfile.ZipFile(folder / "blobs.pt") as file:
         values = json.loads(next(file.read(name) for name in file.namelist() if "lensbox.json" in name))
     assert "example::peaks(Tensor heat) -> Tensor" in values["ops"]
@@ -104,7 +102,7 @@ def test_the_schema_is_listed_and_the_library_can_be_loaded_by_hand(folder: Path
     assert "needs the operator example::peaks(Tensor heat) -> Tensor, which is not reg" in refused.stderr
 
 
-def test_a_carried_library_is_enough_in_a_signed_file(folder: Path) -> None:
+def test_opens_carried_libraries_of_signed_files_only(folder: Path) -> None:
     result = load(folder, "blobs_with_op.pt", "key.pub")
     assert result.stdout == "True [[40, 20, 53, 33]]\n1\n", result.stderr
     with zipfile.ZipFile(folder / "blobs_with_op.pt") as file:
@@ -117,16 +115,13 @@ def test_a_carried_library_is_enough_in_a_signed_file(folder: Path) -> None:
         "torch_version": torch.__version__,
         "platform": this_platform(),
     }
-
-
-def test_it_is_not_opened_from_an_unsigned_file(folder: Path) -> None:
     refused = load(folder, "blobs_with_op.pt", "unsigned")
     assert refused.returncode == 1
     assert f"The artifact carries {LIBRARY}, which is opened only if a public key verifies" in refused.stderr
 
 
 @pytest.mark.parametrize("options", [[], ["--carry-ops"]])
-def test_the_export_compares_it_in_cpp(options: list[str], folder: Path, tmp_path: Path) -> None:
+def test_export_compares_in_cpp(options: list[str], folder: Path, tmp_path: Path) -> None:
     """Load with the given library, or with the one that the file carries."""
     options = ["--ops", f"build/{LIBRARY}", *options]
     result = export(folder, *options, "--runner", built_runner(), "--output", tmp_path / "blobs.pt")
@@ -138,86 +133,65 @@ def _entry(file: zipfile.ZipFile, name: str) -> bytes:
     return next(file.read(entry) for entry in file.namelist() if entry.endswith(f"/{name}"))
 
 
-def changed(source: Path, target: Path, change: Callable[[str, Any], Any]) -> Path:
-    """Copy an artifact; `change` gets each library's metadata, and its bytes as 'content'."""
-
-    def apply(entries: dict[str, bytes]) -> None:
-        with_metadata(
-            lambda values: values.update(
-                libraries=[change("metadata", library) for library in values["libraries"]]
-            )
-        )(entries)
-        for name in entries:
-            if "/extra/ops/" in name:
-                entries[name] = change("content", entries[name])
-
-    target.write_bytes(rewritten(source.read_bytes(), apply))
-    signature_path(target).write_bytes(signature_of(target.read_bytes()))
-    return target
+def digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
 
 
 @pytest.mark.parametrize(
-    ("part", "change", "message"),
+    ("values", "content", "message"),
     [
-        ("content", lambda content: content[:-1] + b"?", "with SHA-256 .*, but its bytes have "),
-        ("metadata", lambda library: library | {"sha256": "0" * 64}, "with SHA-256 0000"),
-        ("metadata", lambda library: library | {"name": "other.so"}, "holds no entry extra/ops/other.so"),
+        ({}, b"?", "with SHA-256 .*, but its bytes have "),
+        ({"sha256": "0" * 64}, None, "with SHA-256 0000"),
+        ({"name": "other.so"}, None, "holds no entry extra/ops/other.so"),
+        ({"platform": "linux-riscv64"}, None, "built for linux-riscv64; th"),
+        ({"torch_version": "1.9.0"}, None, "built for torch 1.9.0; insta"),
         (
-            "metadata",
-            lambda library: library | {"platform": "linux-riscv64"},
-            "built for linux-riscv64; th",
-        ),
-        (
-            "metadata",
-            lambda library: library | {"torch_version": "1.9.0"},
-            "built for torch 1.9.0; insta",
+            {"sha256": digest(b"no library")},
+            b"no library",
+            f"carries {LIBRARY}, which cannot be opened: .*(invalid|short)",
         ),
     ],
 )
-def test_a_library_that_does_not_fit_is_refused(
-    part: str, change: Callable[[Any], Any], message: str, folder: Path, tmp_path: Path
+def test_rejects_unusable_carried_libraries(
+    values: dict[str, str], content: bytes | None, message: str, folder: Path, tmp_path: Path
 ) -> None:
-    path = changed(
-        folder / "blobs_with_op.pt",
-        tmp_path / "a.pt",
-        lambda kind, value: change(value) if kind == part else value,
-    )
+    path = tmp_path / "a.pt"
+
+    def change(entries: dict[str, bytes]) -> None:
+        with_metadata(lambda document: document["libraries"][0].update(values))(entries)
+        if content is not None:
+            entries.update({name: content for name in entries if "/extra/ops/" in name})
+
+    path.write_bytes(rewritten((folder / "blobs_with_op.pt").read_bytes(), change))
+    signature_path(path).write_bytes(signature_of(path.read_bytes()))
     with pytest.raises(ArtifactError, match=message):
         load_artifact(path, public_key=folder / "key.pub")
 
 
-def test_a_library_that_the_linker_refuses(folder: Path, tmp_path: Path) -> None:
-    broken = b"no library"
-    digest = hashlib.sha256(broken).hexdigest()
-    path = changed(
-        folder / "blobs_with_op.pt",
-        tmp_path / "a.pt",
-        lambda kind, value: broken if kind == "content" else value | {"sha256": digest},
-    )
-    with pytest.raises(ArtifactError, match=f"carries {LIBRARY}, which cannot be opened: .*(invalid|short)"):
-        load_artifact(path, public_key=folder / "key.pub")
-
-
-def test_a_library_after_another_of_the_same_operators() -> None:
-    """Return a library that ends the process that opens it."""
-    library = Library(LIBRARY, hashlib.sha256(b"").hexdigest(), torch.__version__, this_platform())
-    needed = ["aten::relu(Tensor self) -> Tensor", "nobody::has_it(Tensor x) -> Tensor"]
-    with pytest.raises(ArtifactError, match="registered aten::relu in this process, without nobody::has_it"):
-        load_carried_libraries("a.pt", [library], {LIBRARY: b""}, needed)
-
-
-def test_a_library_after_another_artifact_s_of_the_same_operators(monkeypatch: pytest.MonkeyPatch) -> None:
-    other = Library("other.so", "1" * 64, torch.__version__, this_platform())
-    monkeypatch.setitem(op_library._owners, "aten::relu", other)
-    library = Library(LIBRARY, hashlib.sha256(b"").hexdigest(), torch.__version__, this_platform())
-    with pytest.raises(ArtifactError, match=f"carries {LIBRARY}, but another artifact's other.so, with SHA"):
-        load_carried_libraries("a.pt", [library], {LIBRARY: b""}, ["aten::relu(Tensor self) -> Tensor"])
+@pytest.mark.parametrize(
+    ("needed", "owner", "message"),
+    [
+        ("nobody::has_it(Tensor x) -> Tensor", None, "registered aten::relu in this process, without nobody"),
+        (None, "other.so", f"carries {LIBRARY}, but another artifact's other.so, with SHA"),
+    ],
+)
+def test_never_loads_a_second_library_of_the_same_operators(
+    needed: str | None, owner: str | None, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A second registration would end the process."""
+    if owner is not None:
+        other = Library(owner, "1" * 64, torch.__version__, this_platform())
+        monkeypatch.setitem(op_library._owners, "aten::relu", other)
+    library = Library(LIBRARY, digest(b""), torch.__version__, this_platform())
+    schemas = ["aten::relu(Tensor self) -> Tensor", *([needed] if needed else [])]
+    with pytest.raises(ArtifactError, match=message):
+        load_carried_libraries("a.pt", [library], {LIBRARY: b""}, schemas)
 
 
 def run_runner(
     command: str, artifact: Path, *options: object, temporary: Path
 ) -> "subprocess.CompletedProcess[str]":
-    """The C++ runner, with Lensbox's own ops alone; it finds `temporary` for its temporary files."""
+    """Run the C++ runner with Lensbox's ops only. temporary: folder for its temporary files."""
     line = [built_runner(), command, "--artifact", artifact, "--ops", library_path(), *options]
     environment = {**os.environ, "TMPDIR": str(temporary)}
     return subprocess.run([*map(str, line)], env=environment, capture_output=True, text=True, check=False)
@@ -229,7 +203,7 @@ def empty(tmp_path: Path) -> Path:
     return tmp_path / "temporary"
 
 
-def test_one_file_is_enough_for_cpp(folder: Path, tmp_path: Path, empty: Path) -> None:
+def test_cpp_opens_the_carried_library(folder: Path, tmp_path: Path, empty: Path) -> None:
     image = np.zeros((96, 128), np.uint8)
     image[20:33, 40:53] = 250
     PIL.Image.fromarray(image).save(tmp_path / "blob.png")
@@ -246,7 +220,7 @@ def test_one_file_is_enough_for_cpp(folder: Path, tmp_path: Path, empty: Path) -
     assert not list(empty.iterdir())
 
 
-def test_cpp_does_not_open_it_from_an_unsigned_file(folder: Path, empty: Path) -> None:
+def test_cpp_rejects_the_library_of_an_unsigned_file(folder: Path, empty: Path) -> None:
     refused = run_runner("selftest", folder / "blobs_with_op.pt", temporary=empty)
     assert (refused.returncode, refused.stdout) == (ExitCode.UNUSABLE, "")
     assert "needs the op example::peaks, which is not registered" in refused.stderr
@@ -258,22 +232,19 @@ def test_cpp_does_not_open_it_from_an_unsigned_file(folder: Path, empty: Path) -
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code", "message"),
-    [
-        (["--ops", "none.so"], ExitCode.UNUSABLE, "--ops must be a shared library, got none.so"),
-        (["--ops", "blobs.py"], ExitCode.UNUSABLE, "--ops blobs.py cannot be loaded: "),
-    ],
+    ("library", "message"),
+    [("none.so", "must be a shared library, got none.so"), ("blobs.py", "blobs.py cannot be loaded: ")],
 )
-def test_what_is_wrong_is_one_sentence(
-    arguments: list[str],
-    code: ExitCode,
+def test_rejects_other_files_as_libraries(
+    library: str,
     message: str,
     folder: Path,
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(folder)
-    assert main(["export", "--model", "blobs:Blobs", *arguments, "--output", "c.pt"]) == code
+    arguments = ["--model", "blobs:Blobs", "--ops", library, "--output", "c.pt"]
+    assert main(["export", *arguments]) == ExitCode.UNUSABLE
     stderr = capfd.readouterr().err
     assert message in stderr
     assert "Traceback" not in stderr
@@ -282,7 +253,7 @@ def test_what_is_wrong_is_one_sentence(
 
 @pytest.mark.skipif(shutil.which("nvcc") is None, reason="needs nvcc")
 @pytest.mark.exhaustive
-def test_the_cuda_source_compiles(tmp_path: Path) -> None:
+def test_cuda_source_compiles(tmp_path: Path) -> None:
     include = Path(torch.__file__).parent / "include"
     stand_in = tmp_path / "c10" / "cuda" / "impl" / "cuda_cmake_macros.h"
     if not (include / stand_in.relative_to(tmp_path)).exists():  # all that a CPU build of torch lacks

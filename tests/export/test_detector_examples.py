@@ -5,6 +5,8 @@ Each test needs the packages of the extra `detectors`, with a torchvision that f
 
 import copy
 import itertools
+import shutil
+import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -297,3 +299,22 @@ def test_the_service_gives_ultralytics_results(tmp_path: Path, monkeypatch: pyte
             labels = torch.tensor([classes.index(one.label or "") for one in found], dtype=torch.int64)
             actual.append(Found(boxes, torch.tensor([one.score for one in found]), labels, False, {}))
     assert_alike(expected, actual, example.score)
+
+
+def test_torchvision_example_compares_with_torchvision(tmp_path: Path) -> None:
+    """Run the commands of `examples/torchvision_detector`."""
+    require_torchvision()
+    folder = tmp_path / "example"
+    ignored = shutil.ignore_patterns("*.pt", "__pycache__")
+    shutil.copytree(EXAMPLES / "torchvision_detector", folder, ignore=ignored)
+    for command in (
+        ["-m", "lensbox.common", "export", "--model", "ssdlite:ssdlite", "--output", "ssdlite.pt"],
+        ["compare.py", "ssdlite.pt"],
+    ):
+        line = [sys.executable, *command]
+        result = subprocess.run(line, cwd=folder, capture_output=True, text=True, check=False)
+        assert result.returncode == 0, result.stdout + result.stderr
+    assert " 0 have no counterpart" in result.stdout
+    metadata = load_artifact(folder / "ssdlite.pt").metadata
+    assert len(metadata.classes) == 80
+    assert all(schema.startswith("lensbox::") for schema in metadata.ops)

@@ -22,7 +22,9 @@ COMMANDS = [
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The files of the page."""
+    """Write the files of the page."""
+    assert len(FILES) >= 3
+    assert len(COMMANDS) >= 4
     folder = tmp_path_factory.mktemp("page")
     for text in FILES:
         name = text.splitlines()[0].removeprefix("# ")
@@ -30,12 +32,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_the_page_has_files_and_commands() -> None:
-    assert len(FILES) >= 3
-    assert len(COMMANDS) >= 4
-
-
-# Each export is a process of its own; the first commands show what is particular to the page.
+# Each export starts a process. The first commands cover what only this page shows.
 _QUICK = 3
 
 
@@ -46,7 +43,7 @@ _QUICK = 3
         for index, pair in enumerate(COMMANDS)
     ],
 )
-def test_the_command_prints_what_the_page_shows(command: str, output: str | None, folder: Path) -> None:
+def test_commands_print_the_output_of_the_page(command: str, output: str | None, folder: Path) -> None:
     words = shlex.split(command)
     assert words[:2] == ["lensbox", "export"]
     result = subprocess.run(

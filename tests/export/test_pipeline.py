@@ -1,4 +1,4 @@
-"""Writing artifacts: what the file holds, and that it appears whole or not at all."""
+"""Artifacts: their content; a failed export writes nothing."""
 
 import json
 import shutil
@@ -59,7 +59,7 @@ def test_failed_export_leaves_the_old_artifact(
     assert [file.name for file in tmp_path.iterdir()] == ["detector.pt"]
 
 
-def test_exporting_does_not_change_the_detector(detector: FaceDetector, tmp_path: Path) -> None:
+def test_export_does_not_change_the_detector(detector: FaceDetector, tmp_path: Path) -> None:
     detector.train()
     before = weights_sha256(detector)
     try:

@@ -1,4 +1,4 @@
-"""Python 3.14 and later, where torch does not support TorchScript: the other formats do not need it."""
+"""Without TorchScript (Python 3.14 and later): the other formats are written and loaded."""
 
 import subprocess
 import sys
@@ -20,9 +20,7 @@ def _forbidden(*_: object, **__: object) -> None:
 
 
 @pytest.mark.parametrize("kind", ["onnx", pytest.param("aoti", marks=pytest.mark.exhaustive)])
-def test_other_formats_are_written_and_loaded(
-    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_writes_and_loads_other_formats(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in CALLS:
         monkeypatch.setattr(torch.jit, name, _forbidden)
     path = tmp_path / "detector"
@@ -30,14 +28,14 @@ def test_other_formats_are_written_and_loaded(
     assert load_artifact(path).metadata.to_json() == metadata.to_json()
 
 
-def test_torchscript_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rejects_torchscript(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "version_info", (3, 14, 0, "final", 0))
     with pytest.raises(ArtifactError, match=r"needs Python 3\.13 or older.* --format aoti or onnx"):
         save_artifact(RedAndBlue(), tmp_path / "detector.pt")
 
 
 def test_imports_call_no_torchscript() -> None:
-    """`torch.jit` warns when it is called, which is an error here."""
+    """Turn the warnings of `torch.jit` into errors."""
     code = (
         "import lensbox.export.formats.torchscript, lensbox.model, lensbox.ops, lensbox.runtime.loading, "
         "lensbox.serve.cli, lensbox.train.cli"

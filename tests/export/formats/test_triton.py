@@ -1,11 +1,12 @@
-"""The model repository for a Triton server: what it holds, what its models find, and which are refused."""
+"""Model repositories for Triton: files, configurations, detections and rejected models."""
 
+import dataclasses
 import importlib.util
 import json
 import os
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -38,45 +39,31 @@ from lensbox.runtime import load_artifact
 from lensbox.runtime.torchscript import quiet_torchscript, torchscript_call
 
 
-class BackendTensor:
-    def __init__(self, name: str, values: Any) -> None:
-        self.name, self.values = name, values
-
-    def as_numpy(self) -> Any:
-        return self.values
-
-
-class TritonError:
-    INVALID_ARG, INTERNAL = "invalid", "internal"
-
-    def __init__(self, message: str, code: str) -> None:
-        self.message, self.code = message, code
-
-
-class InferenceResponse:
-    def __init__(
-        self, output_tensors: "list[BackendTensor] | None" = None, error: TritonError | None = None
-    ) -> None:
-        self.found = {tensor.name: tensor.as_numpy() for tensor in output_tensors or []}
-        self.error = error
-
-
 def request(**inputs: Any) -> Any:
-    """A request with these inputs."""
     return SimpleNamespace(inputs={name: np.asarray(values) for name, values in inputs.items()})
 
 
 def backend_module() -> ModuleType:
-    """`triton_python_backend_utils`."""
+    """Return a stand-in for `triton_python_backend_utils`."""
     module = ModuleType("triton_python_backend_utils")
 
-    def get_input_tensor_by_name(request: Any, name: str) -> BackendTensor | None:
-        return BackendTensor(name, request.inputs[name]) if name in request.inputs else None
+    def tensor(name: str, values: Any) -> Any:
+        return SimpleNamespace(name=name, values=values, as_numpy=lambda: values)
 
+    def get_input_tensor_by_name(request: Any, name: str) -> Any:
+        return tensor(name, request.inputs[name]) if name in request.inputs else None
+
+    def error(message: str, code: str) -> Any:
+        return SimpleNamespace(message=message, code=code)
+
+    def response(output_tensors: Sequence[Any] = (), error: Any = None) -> Any:
+        return SimpleNamespace(found={one.name: one.values for one in output_tensors}, error=error)
+
+    vars(error).update(INVALID_ARG="invalid", INTERNAL="internal")
     vars(module).update(
-        Tensor=BackendTensor,
-        TritonError=TritonError,
-        InferenceResponse=InferenceResponse,
+        Tensor=tensor,
+        TritonError=error,
+        InferenceResponse=response,
         get_input_tensor_by_name=get_input_tensor_by_name,
     )
     return module
@@ -87,7 +74,7 @@ SCORE, OVERLAP = 0.25, 0.4
 
 @pytest.fixture(scope="module")
 def folder(detector: FaceDetector, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A repository of the face detector, with these thresholds."""
+    """Return a repository of the face detector."""
     return written(detector, tmp_path_factory.mktemp("triton"))
 
 
@@ -107,7 +94,7 @@ def config_of(folder: Path, model: str) -> Any:
 
 
 def canvases_of(detector: Detector, count: int) -> Tensor:
-    """uint8 [count, c, h, w], on each of which the detector finds something."""
+    """Return uint8 [count, c, h, w]; the detector finds something on each canvas."""
     canvases = comparison_canvases(detector, (), 32)[0]
     with torch.no_grad():
         found = named(detector.detect(canvases, SCORE, OVERLAP))["counts"] > 0
@@ -116,7 +103,7 @@ def canvases_of(detector: Detector, count: int) -> Tensor:
 
 
 def assert_found(found: Mapping[str, Any], expected: Mapping[str, Tensor]) -> None:
-    """Every output equal up to rounding, in all slots that hold a detection."""
+    """Assert that outputs are equal up to rounding in all slots that hold a detection."""
     assert list(found) == list(expected)
     counts = expected["counts"].tolist()
     assert np.asarray(found["counts"]).ravel().tolist() == counts
@@ -129,7 +116,7 @@ def assert_found(found: Mapping[str, Any], expected: Mapping[str, Tensor]) -> No
             torch.testing.assert_close(actual, wanted[index][:count], rtol=1e-3, atol=1e-3)
 
 
-def test_files(folder: Path) -> None:
+def test_writes_all_files(folder: Path) -> None:
     assert sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()) == [
         "README.md",
         "face_detector_onnx/1/model.onnx",
@@ -172,7 +159,7 @@ def test_configurations(folder: Path, model: str, backend: str) -> None:
     assert [warmup.batch_size for warmup in config.model_warmup] == [1, 2, 4, 8, 16, 32]
 
 
-def test_the_artifact_answers_the_backends_call(folder: Path, detector: FaceDetector) -> None:
+def test_artifact_answers_the_pytorch_backend(folder: Path, detector: FaceDetector) -> None:
     path = folder / "face_detector_pytorch" / "1" / "model.pt"
     with quiet_torchscript():
         module = torch.jit.load(path)
@@ -190,7 +177,7 @@ def test_the_artifact_answers_the_backends_call(folder: Path, detector: FaceDete
     assert artifact.metadata.score_threshold == SCORE
 
 
-def test_a_process_needs_nothing_but_the_preloaded_op_library(folder: Path) -> None:
+def test_artifact_needs_only_the_preloaded_op_library(folder: Path) -> None:
     """Load the model as README.md tells the operator of a server that has libtorch but not Lensbox."""
     code = (
         "import sys, warnings, torch\n"
@@ -208,7 +195,7 @@ def test_a_process_needs_nothing_but_the_preloaded_op_library(folder: Path) -> N
     assert (ran.returncode, ran.stdout) == (0, "3 [2]\n"), ran.stderr
 
 
-def test_the_onnx_model_has_its_thresholds_inside(folder: Path, detector: FaceDetector) -> None:
+def test_onnx_model_holds_its_thresholds(folder: Path, detector: FaceDetector) -> None:
     path = folder / "face_detector_onnx" / "1" / "model.onnx"
     session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
     assert [value.name for value in session.get_inputs()] == ["images"]
@@ -223,7 +210,7 @@ def test_the_onnx_model_has_its_thresholds_inside(folder: Path, detector: FaceDe
 
 
 def python_model(folder: Path, model: str, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """The model of the Python backend, initialized as Triton does."""
+    """Return the model of the Python backend, initialized as by Triton."""
     monkeypatch.setitem(sys.modules, "triton_python_backend_utils", backend_module())
     specification = importlib.util.spec_from_file_location("model", folder / model / "1" / "model.py")
     assert specification is not None
@@ -232,17 +219,14 @@ def python_model(folder: Path, model: str, monkeypatch: pytest.MonkeyPatch) -> A
     specification.loader.exec_module(module)
     made = module.TritonPythonModel()
     config = json_format.MessageToDict(config_of(folder, model), preserving_proto_field_name=True)
+    repository = str(folder / model)
     made.initialize(
-        {
-            "model_config": json.dumps(config),
-            "model_repository": str(folder / model),
-            "model_version": "1",
-        }
+        {"model_config": json.dumps(config), "model_repository": repository, "model_version": "1"}
     )
     return made
 
 
-def test_the_python_model_takes_thresholds_of_requests(
+def test_python_model_takes_thresholds_of_requests(
     folder: Path, detector: FaceDetector, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = python_model(folder, "face_detector_python", monkeypatch)
@@ -260,11 +244,9 @@ def test_the_python_model_takes_thresholds_of_requests(
     ]
     answers = model.execute(requests)
     assert len(answers) == len(requests)
-    for answer, part, thresholds in (
-        (answers[0], canvases[:1], (SCORE, OVERLAP)),
-        (answers[1], canvases[1:3], (0.1, 0.2)),
-        (answers[2], canvases[3:6], (SCORE, OVERLAP)),
-    ):
+    parts = (canvases[:1], canvases[1:3], canvases[3:6])
+    used = ((SCORE, OVERLAP), (0.1, 0.2), (SCORE, OVERLAP))
+    for answer, part, thresholds in zip(answers, parts, used, strict=False):
         assert answer.error is None
         with torch.no_grad():
             assert_found(answer.found, named(detector.detect(part, *thresholds)))
@@ -274,7 +256,7 @@ def test_the_python_model_takes_thresholds_of_requests(
             raise ValueError(answer.error.message)
 
 
-def test_a_failure_of_the_runtime_answers_all_who_wait(
+def test_runtime_failure_answers_all_requests(
     folder: Path, detector: FaceDetector, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = python_model(folder, "face_detector_python", monkeypatch)
@@ -304,54 +286,50 @@ def test_labels_and_extras(make: Any, tmp_path: Path, monkeypatch: pytest.Monkey
     assert all(named_class in notes for named_class in detector.specification.classes)
 
 
-def test_a_name_that_no_folder_has_becomes_one(tmp_path: Path) -> None:
+def test_replaces_characters_that_folders_cannot_have(tmp_path: Path) -> None:
     detector = FittingItsOwnWay()
-    detector.specification = type(detector.specification)(
-        height=64, width=64, channels=1, name="../cats & dogs"
-    )
+    detector.specification = dataclasses.replace(detector.specification, name="../cats & dogs")
     files = make_repository(plan(detector), tmp_path)
     assert tmp_path / "cats_dogs_pytorch" / "config.pbtxt" in files
 
 
-def test_an_onnx_model_that_finds_other_things_is_refused(
-    detector: FaceDetector, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def other_bias(content: bytes, load: Any = onnx.load_from_string) -> onnx.ModelProto:
+    model: onnx.ModelProto = load(content)
+    bias = next(value for value in model.graph.initializer if value.name.endswith("head4.prediction.bias"))
+    bias.CopyFrom(onnx.numpy_helper.from_array(onnx.numpy_helper.to_array(bias) + 0.1, bias.name))
+    return model
+
+
+def other_threshold(plan: Plan, kind: str, name: str, forward: str = "") -> Any:
+    return make_artifact(plan, kind, name, forward=forward.replace(str(SCORE), "0.3"))
+
+
+@pytest.mark.parametrize(
+    ("model", "module", "function", "wrong"),
+    [
+        ("onnx", onnx, "load_from_string", other_bias),
+        ("pt", triton_format, "make_artifact", other_threshold),
+    ],
+)
+def test_rejects_models_with_other_detections(
+    model: str,
+    module: Any,
+    function: str,
+    wrong: Any,
+    detector: FaceDetector,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    load = onnx.load_from_string
-
-    def planted(content: bytes) -> onnx.ModelProto:
-        model = load(content)
-        bias = next(
-            value for value in model.graph.initializer if value.name.endswith("head4.prediction.bias")
-        )
-        bias.CopyFrom(onnx.numpy_helper.from_array(onnx.numpy_helper.to_array(bias) + 0.1, bias.name))
-        return model
-
-    monkeypatch.setattr(onnx, "load_from_string", planted)
-    with pytest.raises(ArtifactError, match=r"model\.onnx on cpu does not find what the detector finds"):
+    monkeypatch.setattr(module, function, wrong)
+    with pytest.raises(ArtifactError, match=rf"model\.{model} on cpu does not find what the detector finds"):
         make_repository(plan(detector), tmp_path)
 
 
-def test_a_torchscript_model_that_finds_other_things_is_refused(
-    detector: FaceDetector, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-
-    def other(plan: Plan, kind: str, name: str, forward: str) -> Any:
-        return make_artifact(plan, kind, name, forward=forward.replace(str(SCORE), "0.3"))
-
-    monkeypatch.setattr(triton_format, "make_artifact", other)
-    with pytest.raises(ArtifactError, match=r"model\.pt on cpu does not find what the detector finds"):
-        make_repository(plan(detector), tmp_path)
-
-
-class TestCommand:
-    def test_a_repository_beside_an_artifact(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.syspath_prepend(str(Path(__file__).parents[2]))
-        arguments = ["--model", "user_detectors:Brightest", "--output", str(tmp_path / "square.pt")]
-        ran = CliRunner().invoke(
-            export, [*arguments, "--format", "triton,torchscript"], catch_exceptions=False
-        )
-        assert ran.exit_code == 0
-        paths = ran.stdout.splitlines()
-        assert paths[0] == str(tmp_path / "square.pt")
-        assert str(tmp_path / "square.triton" / "detector_onnx" / "config.pbtxt") in paths
-        assert all(Path(path).is_file() for path in paths)
+def test_command_writes_a_repository_beside_an_artifact(tmp_path: Path) -> None:
+    arguments = ["--model", "user_detectors:Brightest", "--output", str(tmp_path / "square.pt")]
+    ran = CliRunner().invoke(export, [*arguments, "--format", "triton,torchscript"], catch_exceptions=False)
+    assert ran.exit_code == 0
+    paths = ran.stdout.splitlines()
+    assert paths[0] == str(tmp_path / "square.pt")
+    assert str(tmp_path / "square.triton" / "detector_onnx" / "config.pbtxt") in paths
+    assert all(Path(path).is_file() for path in paths)

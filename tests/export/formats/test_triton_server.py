@@ -37,7 +37,7 @@ pytestmark = pytest.mark.skipif(not COMMAND, reason="LENSBOX_TRITONSERVER names 
 
 @pytest.fixture(scope="module")
 def server(detector: FaceDetector, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The address of a server of the repository, over gRPC."""
+    """Yield the gRPC address of a server with the repository."""
     folder = tmp_path_factory.mktemp("triton")
     for path, content in make_repository(Plan(detector, ExportOptions(SCORE, OVERLAP)), folder).items():
         atomic_write(path, content)
@@ -87,7 +87,7 @@ def assert_answer(answer: Any, expected: tuple[Tensor, Tensor, Tensor]) -> None:
             torch.testing.assert_close(actual, wanted[index, :count], rtol=1e-3, atol=1e-3)
 
 
-def test_requests_of_all_kinds_at_once(server: str, detector: FaceDetector) -> None:
+def test_answers_mixed_concurrent_requests(server: str, detector: FaceDetector) -> None:
     canvases = comparison_canvases(detector, (), 32)[0]
     own = {"score_threshold": 0.1, "iou_threshold": 0.2}
 
@@ -103,7 +103,7 @@ def test_requests_of_all_kinds_at_once(server: str, detector: FaceDetector) -> N
         assert sum(pool.map(check, range(100))) > 100
 
 
-def test_wrong_thresholds_are_the_clients_mistake(server: str, detector: FaceDetector) -> None:
+def test_bad_thresholds_return_invalid_argument(server: str, detector: FaceDetector) -> None:
     canvases = comparison_canvases(detector, (), 32)[0][:2]
     with pytest.raises(client.InferenceServerException, match="score_threshold must be one number") as caught:
         ask(server, canvases, score_threshold=1.5)

@@ -1,4 +1,4 @@
-"""Exports in other precisions: converted where it pays, measured, and refused beyond the tolerance."""
+"""Exports in reduced precision: converted, measured and rejected beyond the tolerance."""
 
 import json
 import sys
@@ -23,7 +23,7 @@ from lensbox.runtime.loading import load_artifact
 
 
 class Cells(nn.Module):
-    """Each cell of 8 x 8 pixels of a gray canvas is a detection, a little moved; the weights are random."""
+    """Detect cells of 8 x 8 pixels of a gray canvas, slightly moved; the weights are random."""
 
     def __init__(self, in_float32: bool = True) -> None:
         super().__init__()
@@ -37,7 +37,7 @@ class Cells(nn.Module):
 
     def detect(self, images: Tensor, score_threshold: float, iou_threshold: float) -> dict[str, Tensor]:
         found = self.cells(images.float() / 255.0).flatten(2).transpose(1, 2)
-        if self.in_float32:  # before anything is computed with it, as boxes of float16 would be coarse
+        if self.in_float32:  # first, as boxes in float16 are coarse
             found = found.float()
         # Even areas would tie, and a GPU breaks ties of `topk` in another order than a CPU.
         order = (torch.arange(192, device=found.device) * 1e-3).to(found.dtype)
@@ -53,7 +53,7 @@ class Cells(nn.Module):
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "tf32"])
-def test_the_change_is_in_the_metadata(dtype: str, tmp_path: Path) -> None:
+def test_metadata_hold_the_change(dtype: str, tmp_path: Path) -> None:
     path = tmp_path / "a.pt"
     metadata = save_artifact(Cells(), path, dtype=dtype)
     artifact = load_artifact(path)
@@ -74,7 +74,7 @@ def test_the_change_is_in_the_metadata(dtype: str, tmp_path: Path) -> None:
     assert {weight.dtype for weight in weights} == {expected}
 
 
-def test_the_weights_are_in_the_file_once_and_in_half(tmp_path: Path, detector: FaceDetector) -> None:
+def test_file_holds_reduced_weights_once(tmp_path: Path, detector: FaceDetector) -> None:
     sizes = {}
     for dtype in ("float32", "bfloat16"):
         module = script_and_freeze(detector, METHODS)
@@ -86,21 +86,22 @@ def test_the_weights_are_in_the_file_once_and_in_half(tmp_path: Path, detector: 
     assert sizes["float32"] - sizes["bfloat16"] > 1.5 * weights
 
 
-def test_results_that_stay_reduced_are_named(tmp_path: Path) -> None:
-    with pytest.raises(
-        ArtifactError, match="exported in bfloat16:\n  scores must be float32, got bfloat16: add scores"
-    ):
-        save_artifact(Cells(in_float32=False), tmp_path / "a.pt", dtype="bfloat16")
+@pytest.mark.parametrize(
+    ("in_float32", "tolerance", "message"),
+    [
+        (False, 2, "exported in bfloat16:\n  scores must be float32, got bfloat16: add scores"),
+        (True, 0, r"bfloat16 moves boxes by up to .*at most 0 px \(--tolerance\)"),
+    ],
+)
+def test_rejects_reduced_outputs_and_large_changes(
+    in_float32: bool, tolerance: float, message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(ArtifactError, match=message):
+        save_artifact(Cells(in_float32), tmp_path / "a.pt", dtype="bfloat16", tolerance=tolerance)
     assert not list(tmp_path.iterdir())
 
 
-def test_beyond_the_tolerance_there_is_no_artifact(tmp_path: Path) -> None:
-    with pytest.raises(ArtifactError, match=r"bfloat16 moves boxes by up to .*at most 0 px \(--tolerance\)"):
-        save_artifact(Cells(), tmp_path / "a.pt", dtype="bfloat16", tolerance=0)
-    assert not list(tmp_path.iterdir())
-
-
-def test_the_options_of_the_command(
+def test_options_of_the_command(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     picture = np.full((96, 160, 3), 110, dtype=np.uint8)
@@ -119,7 +120,7 @@ def test_the_options_of_the_command(
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("dtype", ["tf32", "float16", "bfloat16"])
-def test_the_change_is_measured_on_the_gpu(dtype: str, tmp_path: Path) -> None:
+def test_measures_the_change_on_the_gpu(dtype: str, tmp_path: Path) -> None:
     options: Any = {"dtype": dtype, "device": torch.device("cuda"), "tolerance": 50}
     path = tmp_path / "a.pt"
     metadata = save_artifact(Cells(), path, **options)
@@ -131,7 +132,7 @@ def test_the_change_is_measured_on_the_gpu(dtype: str, tmp_path: Path) -> None:
     assert load_artifact(path, "cuda").self_test().passed
 
 
-def test_the_self_test_allows_for_rounding_in_the_other_direction(tmp_path: Path) -> None:
+def test_self_test_tolerates_float32(tmp_path: Path) -> None:
     artifact = save_artifact(Cells(), tmp_path / "a.pt", dtype="bfloat16")
     test = artifact.self_test
     canvases = fit_to_canvases([test.image], None, 96, 128, 1, 0)[0]

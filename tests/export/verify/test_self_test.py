@@ -1,4 +1,4 @@
-"""The self-test: built for any weights, passed under coarse arithmetic, failed by changed weights."""
+"""The self-test: built for any weights, passed with TF32, failed by changed weights."""
 
 import copy
 import dataclasses
@@ -26,7 +26,7 @@ def self_test(detector: FaceDetector) -> SelfTest:
 
 
 def gpu_tolerance(test: SelfTest) -> SelfTest:
-    """The same test with the tolerance of GPUs on the CPU."""
+    """Return the test with the tolerance of GPUs for the CPU."""
     return dataclasses.replace(test, tolerances={"cpu": TOLERANCES["cuda"]})
 
 
@@ -52,7 +52,7 @@ def test_untrained_weights_give_a_test_that_tf32_passes(name: str, seed: int) ->
     assert report.passed, report.failures
 
 
-def test_small_noise_in_the_weights_changes_no_decision(detector: FaceDetector, self_test: SelfTest) -> None:
+def test_tolerates_small_noise_in_the_weights(detector: FaceDetector, self_test: SelfTest) -> None:
     for seed in range(5):
         generator = torch.Generator().manual_seed(seed)
         noisy = copy.deepcopy(detector)
@@ -62,7 +62,7 @@ def test_small_noise_in_the_weights_changes_no_decision(detector: FaceDetector, 
         assert report.passed, report.failures
 
 
-def test_failures_say_what_differs(detector: FaceDetector, self_test: SelfTest) -> None:
+def test_failures_name_the_differences(detector: FaceDetector, self_test: SelfTest) -> None:
     changed = dataclasses.replace(
         self_test,
         boxes=torch.cat([self_test.boxes + 1, torch.zeros(1, 4)]),
@@ -112,7 +112,7 @@ def test_takes_a_threshold_of_zero_where_nothing_is_found() -> None:
     assert 1 <= len(build_self_test(detector).scores) <= 20
 
 
-def test_refuses_a_detector_that_never_finds_anything() -> None:
+def test_rejects_a_detector_without_detections() -> None:
     class Blind(RedAndBlue):
         def detect(self, images: Tensor, score_threshold: float, iou_threshold: float) -> dict[str, Tensor]:
             found = super().detect(images, score_threshold, iou_threshold)
